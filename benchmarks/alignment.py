@@ -18,11 +18,11 @@ import sys
 from pathlib import Path
 
 from unmask import align
-from unmask.serving.align import Learning
-from unmask.vectors.dictionary import BY_CHANCE
+from unmask.serving.align import SelfLearningName
+from unmask.vectors.dictionary import CHANCE_LEVEL
 
 SEEDS = ("5000", "250", "100", "50", "25", "numerals")
-LEARNING: tuple[Learning, ...] = ("none", "csls")
+LEARNING: tuple[SelfLearningName, ...] = ("none", "csls")
 RECIPE = ("objective.epochs=20", "objective.window=10")
 
 
@@ -46,14 +46,14 @@ def learn(text: Path, width: int, out: Path) -> Path:
 
 
 def tried(
-    spaces: tuple[Path, Path], seeds: str, learning: Learning, dictionary: Path, test: Path
+    spaces: tuple[Path, Path], seeds: str, learning: SelfLearningName, dictionary: Path, test: Path
 ) -> dict[str, float]:
     """Align two spaces, and give how it went."""
     numerals = seeds == "numerals"
     made = align(
         *spaces,
         dictionary=None if numerals else dictionary,
-        seeds=None if numerals else int(seeds),
+        seed_pairs=None if numerals else int(seeds),
         numerals=numerals,
         lowercase=True,
         test=test,
@@ -62,12 +62,12 @@ def tried(
     )
     found = made.scores["csls"]
     return {
-        "pairs": made.rounds[0].pairs,
+        "pairs": made.rounds[0].n_pairs,
         "rounds": len(made.rounds),
-        "asked": found.asked,
-        "p_at_1": found.p_at_1,
-        "p_at_5": found.p_at_5,
-        "by_chance": found.by_chance,
+        "asked": found.n_evaluated,
+        "p_at_1": found.precision_at_1,
+        "p_at_5": found.precision_at_5,
+        "by_chance": found.chance_p_value,
     }
 
 
@@ -111,7 +111,7 @@ def table(out: Path) -> None:
         found, cells = json.loads(first.read_text()), list[str]()
         for seeds in SEEDS:
             found = json.loads((out / f"{name}-{seeds}-{learning}.json").read_text())
-            mark = "" if found["by_chance"] < BY_CHANCE else "*"
+            mark = "" if found["by_chance"] < CHANCE_LEVEL else "*"
             known = f" ({found['pairs']:,})" if seeds in (SEEDS[0], SEEDS[-1]) else ""
             cells.append(f"{100 * found['p_at_1']:.1f}{mark}{known}")
         print(f"| {name} | {learning} | {found['asked']:,} |", " | ".join(cells), "|")

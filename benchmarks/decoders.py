@@ -33,13 +33,13 @@ import unmask
 from unmask.batch import Batch, Visibility
 from unmask.evaluation.likelihood import evaluate
 from unmask.heads.model import Model
-from unmask.hiding.choose import Everything
-from unmask.hiding.conceal import Order
-from unmask.hiding.hide import AnyObjective, Hide
-from unmask.hiding.objectives import parts_of
+from unmask.hiding.choose import AllTokens
+from unmask.hiding.conceal import PermutationLM
+from unmask.hiding.hide import AnyObjective, Objective
+from unmask.hiding.objectives import components_of
 from unmask.published.card import Published
-from unmask.serving.record import read_record
-from unmask.text.corpus import Document, documents
+from unmask.serving.record import read_report_data
+from unmask.text.corpus import Document, read_documents
 
 MODELS = (
     "gpt2-mini", "llama-mini", "transformer-xl-mini", "xlnet-mini", "unilm-mini", "gpt-bert-mini",
@@ -62,30 +62,30 @@ def forward(card: Published) -> AnyObjective:
     objective = card.objective
     if objective.causal:
         return objective
-    for part in parts_of(objective).values():
+    for part in components_of(objective).values():
         if part.causal:
             return part
-    return Hide(Everything(), Order(random=False))
+    return Objective(AllTokens(), PermutationLM(random_order=False))
 
 
 def held_out(n: int) -> list[Document]:
     """Return the first documents of the text that no run has seen."""
-    return [*islice(documents([DATA / "valid.txt.xz"]), n)]
+    return [*islice(read_documents([DATA / "valid.txt.xz"]), n)]
 
 
 def row(run: Path, pairs: int, texts: Sequence[Document]) -> str:
     """Say what a run reached."""
-    opened, record = unmask.load(run), read_record(run)
-    memory = int(opened.card.training.get("memory", 0)) if opened.card.objective.causal else 0
-    length = min(opened.card.length, 128)
+    opened, record = unmask.load(run), read_report_data(run)
+    memory = int(opened.preset.training_options.get("memory", 0)) if opened.preset.objective.causal else 0
+    length = min(opened.preset.sequence_length, 128)
     found = evaluate(
-        opened.model, opened.tokenizer, forward(opened.card), texts, length=length, memory=memory
+        opened.model, opened.tokenizer, forward(opened.preset), texts, sequence_length=length, memory_length=memory
     )
     (blimp,) = unmask.evaluate_tasks(opened, "blimp", data=DATA.parent, rows=pairs, terminal=None)
-    speed = record.timing.greatest("tokens_per_second") or 0
+    speed = record.timing_log.maximum("tokens_per_second") or 0
     bits = "" if found.bits_per_byte is None else f"{found.bits_per_byte:.3f}"
     return (
-        f"| {run.name} | {record.training.last('tokens') or 0:,.0f} | {bits} | "
+        f"| {run.name} | {record.training_log.last('tokens') or 0:,.0f} | {bits} | "
         f"{100 * blimp.score.value:.1f} | {speed:,.0f} |"
     )
 
@@ -93,14 +93,14 @@ def row(run: Path, pairs: int, texts: Sequence[Document]) -> str:
 def memories(run: Path, lengths: Sequence[int], texts: Sequence[Document]) -> None:
     """Ask with memories of several lengths, and by reading windows anew."""
     opened = unmask.load(run)
-    length = min(opened.card.length, 128)
+    length = min(opened.preset.sequence_length, 128)
     print(
         "| seen before a piece | bits per byte | seconds a token | window anew: seconds | times |"
     )
     print("| ---: | ---: | ---: | ---: | ---: |")
     for n in lengths:
-        begin, objective = time.process_time(), opened.card.objective
-        found = evaluate(opened.model, opened.tokenizer, objective, texts, length=length, memory=n)
+        begin, objective = time.process_time(), opened.preset.objective
+        found = evaluate(opened.model, opened.tokenizer, objective, texts, sequence_length=length, memory_length=n)
         each = (time.process_time() - begin) / found.tokens
         anew = window(opened.model, n + length)
         print(
@@ -117,7 +117,7 @@ def window(model: Model, length: int, times: int = 20) -> float:
     best = math.inf
     for _ in range(times):
         begin = time.process_time()
-        model.language.scores(model.hidden(batch)[:, -1])
+        model.language_head.logits(model.hidden_states(batch)[:, -1])
         best = min(best, time.process_time() - begin)
     return best
 

@@ -28,9 +28,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unmask.serving.pretrain import card_recipe
-from unmask.serving.record import Record, read_record
-from unmask.tokens.shards import Shards
+from unmask.serving.pretrain import preset_recipe
+from unmask.serving.record import ReportData, read_report_data
+from unmask.tokens.shards import TokenShards
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "wikipedia-en"
 MODELS = (
@@ -56,7 +56,7 @@ def size(model: str, name: str) -> list[str]:
         return []
     found = TINY | OWN.get(model, {})
     sets = [f"architecture.{key}={value}" for key, value in found.items()]
-    if card_recipe(model).look_beside:
+    if preset_recipe(model).init_previous_token_heads:
         sets.append("look_beside=1")
     return [
         part
@@ -87,19 +87,19 @@ def pretrain(
 
 def row(run: Path) -> str:
     """Say what a run reached on its held-out text."""
-    record = read_record(run)
-    shards = Shards.open(run / "data")
+    record = read_report_data(run)
+    shards = TokenShards.open(run / "data")
     said = [
         f"{_percent(record, 'masked_accuracy')}",
         f"{_percent(record, 'replaced_accuracy')}",
         _baseline(record),
     ]
-    speed = record.timing.greatest("tokens_per_second") or 0
-    loss = record.evaluation.last("loss")
+    speed = record.timing_log.maximum("tokens_per_second") or 0
+    loss = record.evaluation_log.last("loss")
     return " | ".join(
         [
             f"| {run.name}",
-            f"{record.training.last('tokens') or 0:,.0f}",
+            f"{record.training_log.last('tokens') or 0:,.0f}",
             "" if loss is None else f"{loss:.2f}",
             *said,
             f"{shards.n_bytes / shards.n_tokens:.2f}",
@@ -145,12 +145,12 @@ def tuned_rows(out: Path, models: Sequence[str]) -> Iterator[str]:
             yield f"| {model} | {' | '.join(cells)} |"
 
 
-def _percent(record: Record, name: str) -> str:
-    value = record.evaluation.last(name)
+def _percent(record: ReportData, name: str) -> str:
+    value = record.evaluation_log.last(name)
     return "" if value is None else f"{100 * value:.1f}"
 
 
-def _baseline(record: Record) -> str:
+def _baseline(record: ReportData) -> str:
     found = record.baselines.get("masked_accuracy", {}).get("bigram")
     return "" if found is None else f"{100 * found:.1f}"
 

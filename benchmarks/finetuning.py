@@ -40,15 +40,15 @@ import torch
 from pretraining import resident
 
 from unmask.checkpoints.huggingface import write_folder
-from unmask.finetuning.job import prepare
-from unmask.finetuning.methods import Full, begin_method
-from unmask.finetuning.plan import Tuning
-from unmask.finetuning.single import start
-from unmask.finetuning.used_tokens import keep_used
-from unmask.published.card import resized
-from unmask.published.catalogue import published
+from unmask.finetuning.job import prepare_job
+from unmask.finetuning.methods import FullFinetuning, apply_method
+from unmask.finetuning.plan import FinetuneConfig
+from unmask.finetuning.single import set_up_run
+from unmask.finetuning.used_tokens import shrink_embeddings
+from unmask.published.card import with_vocab_size
+from unmask.published.catalogue import get_preset
 from unmask.serving.pipeline import load
-from unmask.tokens.tokenizer import learn
+from unmask.tokens.tokenizer import train_tokenizer
 from unmask.training import loop, parallel
 from unmask.training.parallel import World
 
@@ -67,12 +67,12 @@ def texts() -> tuple[str, ...]:
             at = header.index("sentence")
             found = [line.rstrip("\n").split("\t")[at] for line in file]
     else:
-        from unmask.demo import bundled
-        from unmask.text.corpus import documents
-        from unmask.text.sentences import sentences
+        from unmask.demo import bundled_path
+        from unmask.text.corpus import read_documents
+        from unmask.text.sentences import sentence_spans
 
         found = [
-            d.text[a:b] for d in documents(bundled("novels")) for a, b in sentences(d.text)[:200]
+            d.text[a:b] for d in read_documents(bundled_path("novels")) for a, b in sentence_spans(d.text)[:200]
         ]
     order = np.random.default_rng(0).permutation(len(found))[:TEXTS]
     return tuple(" ".join(found[i].split()) for i in order)  # a line each
@@ -82,9 +82,9 @@ def model_folder(folder: Path) -> Path:
     """Write a random BERT of mini shape with a vocabulary of 8,192, as both libraries read it."""
     home = folder / "model"
     if not (home / "config.json").is_file():
-        card = published("bert-mini")
-        tokenizer = learn(card.tokenizer, texts())
-        architecture = resized(card.architecture, max(tokenizer.size, 8192))
+        card = get_preset("bert-mini")
+        tokenizer = train_tokenizer(card.tokenizer, texts())
+        architecture = with_vocab_size(card.architecture, max(tokenizer.vocab_size, 8192))
         card = replace(card, architecture=architecture)
         write_folder(home, card.build().initialize(0), card, tokenizer)
     return home
@@ -104,19 +104,19 @@ class OursTuning:
     """Unmask's fine-tuning, a turn at a time."""
 
     def __init__(self, folder: Path) -> None:
-        tuning = Tuning(
+        tuning = FinetuneConfig(
             base=str(model_folder(folder)), task="classify", train=str(rows(folder)),
-            dev=str(rows(folder)), batch=BATCH, epochs=1000.0, rate=5e-5, length=128, dropout=0.1,
+            dev=str(rows(folder)), batch_size=BATCH, epochs=1000.0, learning_rate=5e-5, max_length=128, dropout=0.1,
         )  # fmt: skip
         threads = torch.get_num_threads()
-        job = prepare(tuning, None, folder / "none", World(), threads, None)
-        model = job.begun.model(0)
-        begin_method(Full(), model, 0)
-        keep_used(model, job.examples, job.asked.special.pad)
-        self.reports = loop.train(start(job, model, 0))
+        job = prepare_job(tuning, None, folder / "none", World(), threads, None)
+        model = job.initial_model.build_model(0)
+        apply_method(FullFinetuning(), model, 0)
+        shrink_embeddings(model, job.train_examples, job.formulation.special_ids.pad)
+        self.reports = loop.train(set_up_run(job, model, 0))
 
     def turn(self, steps: int) -> list[float]:
-        parallel.reuse_memory(True)
+        parallel.keep_freed_memory(True)
         return [next(self.reports).seconds for _ in range(steps + 1)][1:]
 
 
@@ -140,7 +140,7 @@ class TheirTuning:
     def turn(self, steps: int) -> list[float]:
         import transformers as hf
 
-        parallel.reuse_memory(False)
+        parallel.keep_freed_memory(False)
         times: list[float] = []
 
         class Clock(hf.TrainerCallback):
@@ -179,7 +179,7 @@ class OursReading:
         self.pipeline, self.what = load(model_folder(folder)), what
 
     def turn(self, n: int) -> list[float]:
-        parallel.reuse_memory(True)
+        parallel.keep_freed_memory(True)
         some = masked(n) if self.what == "fill" else list(texts()[:n])
         begin = time.perf_counter()
         _ = self.pipeline.fill(some) if self.what == "fill" else self.pipeline.embed(some)
@@ -198,7 +198,7 @@ class TheirReading:
         self.what, self.batch = what, batch
 
     def turn(self, n: int) -> list[float]:
-        parallel.reuse_memory(False)
+        parallel.keep_freed_memory(False)
         some = masked(n) if self.what == "fill" else list(texts()[:n])
         begin = time.perf_counter()
         found = self.pipe(some, batch_size=self.batch)
@@ -279,7 +279,7 @@ def main() -> None:
         print(json.dumps({"bytes": memory(*options.measure_memory, options.folder)}))
         return
     print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, "
-          f"bfloat16 in hardware: {parallel.native_bfloat16(torch.device('cpu'))}, "
+          f"bfloat16 in hardware: {parallel.has_native_bfloat16(torch.device('cpu'))}, "
           f"texts: {'SST-2' if SST.is_file() else 'bundled novels'}")  # fmt: skip
     for name in options.what or list(PARTIES):
         amount = options.steps if name == "classify" else options.texts

@@ -18,15 +18,15 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from unmask.generation.rows import Prompt, Rows
+from unmask.generation.rows import Prompt, DecodingBatch
 from unmask.heads.model import Model
 from unmask.model.cache import Cache
-from unmask.published.card import resized
+from unmask.published.card import with_vocab_size
 from unmask.published.catalogue import MODELS
-from unmask.tokens.vocabulary import Special
+from unmask.tokens.vocabulary import SpecialTokenIds
 
 SIZE, PROMPT = 4_000, 32
-SPECIAL = Special(size=SIZE, pad=0, start=2, end=None)
+SPECIAL = SpecialTokenIds(vocab_size=SIZE, pad=0, start=2, end=None)
 
 
 def bytes_of(cache: Cache) -> int:
@@ -39,14 +39,14 @@ def bytes_of(cache: Cache) -> int:
 def say(model: Model, rows: int, new: int, *, forgets: bool) -> tuple[float, int, list[list[int]]]:
     """Return the seconds, the memory of the cache, and what was said."""
     dice, said = np.random.default_rng(0), list[torch.Tensor]()
-    prompts = [Prompt(read=dice.integers(5, SIZE, PROMPT).tolist()) for _ in range(rows)]
+    prompts = [Prompt(input_ids=dice.integers(5, SIZE, PROMPT).tolist()) for _ in range(rows)]
     start = time.process_time()
     # Where scores depend on all pairs, nothing is forgotten.
     with patch.object(type(model.backbone.position), "pairs", not forgets):
-        read = Rows(model, prompts, SPECIAL)
+        read = DecodingBatch(model, prompts, SPECIAL)
         for _ in range(new):
-            said.append(read.scores()[:, 0].argmax(-1, keepdim=True))
-            read.say(said[-1])
+            said.append(read.next_token_logits()[:, 0].argmax(-1, keepdim=True))
+            read.append_tokens(said[-1])
     seconds = time.process_time() - start
     cache = read._cache  # pyright: ignore[reportPrivateUsage]
     return seconds, bytes_of(cache), torch.cat(said, 1).tolist()
@@ -73,7 +73,7 @@ def main() -> None:
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for name in args.models.split(","):
         card = MODELS[name]
-        a = resized(card.architecture, SIZE)
+        a = with_vocab_size(card.architecture, SIZE)
         model = Model(a, {"language": card.heads["language"]}).initialize(0).eval()
         with torch.no_grad():  # texts that differ, not one token again and again
             for weight in model.parameters():
@@ -91,7 +91,7 @@ def main() -> None:
             ratio = statistics.median(x / y for x, y in zip(found[True], found[False], strict=True))
             whole, less = (statistics.median(found[x]) for x in (False, True))
             print(
-                f"| {name} | {a.window} | {new} | {whole:.0f} | {less:.0f} | {ratio:.2f}x "
+                f"| {name} | {a.attention_window} | {new} | {whole:.0f} | {less:.0f} | {ratio:.2f}x "
                 f"| {memory[False] / 1e6:.1f} | {memory[True] / 1e6:.1f} "
                 f"| {alike(said[True], said[False]):.1%} |",
                 flush=True,

@@ -22,13 +22,13 @@ import numpy as np
 import torch
 import transformers
 
-from unmask.checkpoints.huggingface import open_folder
+from unmask.checkpoints.huggingface import load_folder
 from unmask.generation.decode import generate
-from unmask.generation.settings import decoding
+from unmask.generation.settings import generation_config
 from unmask.heads.model import Model
-from unmask.published.card import resized
+from unmask.published.card import with_vocab_size
 from unmask.published.catalogue import MODELS
-from unmask.tokens.vocabulary import Special
+from unmask.tokens.vocabulary import SpecialTokenIds
 
 SIZE = 16_000
 PROMPT = 32
@@ -47,7 +47,7 @@ CASES: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
 
 def models(folder: Path) -> tuple[Model, Any]:
     """Make the same random model in both libraries."""
-    a = resized(MODELS["gpt2-mini"].architecture, SIZE)
+    a = with_vocab_size(MODELS["gpt2-mini"].architecture, SIZE)
     config = transformers.GPT2Config(
         vocab_size=SIZE, n_embd=a.d_model, n_layer=a.n_layers, n_head=a.n_heads,
         n_positions=512, bos_token_id=0, eos_token_id=0, pad_token_id=0,
@@ -60,7 +60,7 @@ def models(folder: Path) -> tuple[Model, Any]:
                 weight.normal_(std=0.2)
     reference.save_pretrained(folder)
     reference.generation_config.eos_token_id = None
-    return open_folder(folder).model, reference
+    return load_folder(folder).model, reference
 
 
 def seconds(run: Callable[[], Any]) -> float:
@@ -79,7 +79,7 @@ def main() -> None:
         f"torch {torch.__version__}, transformers {transformers.__version__}, "
         f"Python {platform.python_version()}, one thread"
     )
-    special = Special(size=SIZE, pad=0, start=0, end=None)
+    special = SpecialTokenIds(vocab_size=SIZE, pad=0, start=0, end=None)
     with tempfile.TemporaryDirectory() as folder:
         model, reference = models(Path(folder))
     print("| | unmask tokens/s | transformers tokens/s | unmask is | rounds |")
@@ -88,7 +88,7 @@ def main() -> None:
         rng = np.random.default_rng(n)
         prompts = rng.integers(1, SIZE, (n, PROMPT))
         ids = torch.from_numpy(prompts)
-        how = decoding(new_tokens=given.new_tokens, **ours)
+        how = generation_config(max_new_tokens=given.new_tokens, **ours)
 
         def mine(prompts: Any = prompts, how: Any = how) -> list[list[int]]:
             return generate(model, prompts.tolist(), special, how)

@@ -24,8 +24,8 @@ from typing import Any
 import lm_eval
 from lm_eval.models.huggingface import HFLM
 
-from unmask.serving.harness import Harness
-from unmask.text.corpus import documents
+from unmask.serving.harness import UnmaskLM
+from unmask.text.corpus import read_documents
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 
@@ -38,7 +38,7 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def articles() -> Iterator[dict[str, Any]]:
     """Read articles that no run has seen."""
-    for document in documents([DATA / "wikipedia-en" / "valid.txt.xz"]):
+    for document in read_documents([DATA / "wikipedia-en" / "valid.txt.xz"]):
         yield {"page": document.text}
 
 
@@ -95,7 +95,7 @@ def main() -> int:
         copy = [sys.executable, "-m", "unmask.cli", "convert", str(asked.run), str(folder / "copy")]
         subprocess.run(copy, check=True)
         said = list[dict[str, Any]]()
-        ours, theirs = Harness(str(asked.run)), HFLM(pretrained=str(folder / "copy"), device="cpu")
+        ours, theirs = UnmaskLM(str(asked.run)), HFLM(pretrained=str(folder / "copy"), device="cpu")
         for model in (ours, theirs):
             ask: Any = lm_eval.simple_evaluate
             said.append(ask(model, tasks=tasks(folder, asked.rows), bootstrap_iters=0)["results"])

@@ -92,7 +92,7 @@ def cut(path: Path, rows: int, folder: Path, *, tagged: bool) -> Path:
     """Write some rows of a file, after a shuffle; of a file to be tagged, some sentences."""
     target = folder / f"{path.parent.name}-{path.name.split('.')[0]}-{rows}.jsonl"
     if not target.is_file():
-        table = tables.read(path, tagged=tagged)
+        table = tables.read_table(path, word_per_line=tagged)
         order = np.random.default_rng(0).permutation(len(table))[:rows]
         some = [dict(zip(table.columns, table.rows[i][1], strict=True)) for i in sorted(order)]
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -112,17 +112,17 @@ def one(job: dict[str, Any]) -> dict[str, Any]:
     tuned = finetune(
         base_of(job["base"]), task=bench.kind, train=train, dev=dev, text=bench.text,
         label=bench.label, metric=bench.metric, tune=job["method"], epochs=float(job["epochs"]),
-        rate=job.get("asked_rate"), batch=job.get("batch"), length=128, seed=job["seed"],
+        learning_rate=job.get("asked_rate"), batch_size=job.get("batch"), max_length=128, seed=job["seed"],
         terminal=None, evaluate_every=10**6,
         initialize=job.get("initialize", "pretrained"),
-        options=MEANS.get(bench.kind) if job.get("means") else None,
+        task_options=MEANS.get(bench.kind) if job.get("means") else None,
     )  # fmt: skip
     after = resident("VmHWM")
     return job | {
-        "score": tuned.best.dev[bench.metric],
-        "tuned": tuned.best.tuned,
-        "parameters": tuned.opened.model.parameter_count(),
-        "rate": tuned.tuning.rate,
+        "score": tuned.best_run.dev[bench.metric],
+        "tuned": tuned.best_run.n_trainable_parameters,
+        "parameters": tuned.loaded_model.model.parameter_count(),
+        "rate": tuned.config.learning_rate,
         "megabytes": (after - before) / 2**20,
         "seconds": time.process_time() - begin,
     }

@@ -28,9 +28,9 @@ import numpy as np
 import torch
 
 import unmask
-from unmask.batch import IGNORE, Example
-from unmask.generation.reading import at_rest
-from unmask.hiding.collate import by_size, pad, size
+from unmask.batch import IGNORE_INDEX, Example
+from unmask.generation.reading import evaluation_mode
+from unmask.hiding.collate import group_by_length, pad_examples, example_length
 from unmask.serving.pipeline import Pipeline
 
 WORD = re.compile(r"\w+(?:['’]\w+)*")
@@ -100,19 +100,19 @@ class Score:
 
 def _example(piece: Piece, model: Pipeline) -> tuple[Example, list[tuple[int, list[int]]]]:
     """Mask a piece's hidden words; return also which word each run of masked places is."""
-    tokenizer, special = model.tokenizer, model.tokenizer.special
+    tokenizer, special = model.tokenizer, model.tokenizer.special_ids
     assert special.mask is not None
     ids = tokenizer.encode(piece.text).ids.copy()
     spans = tokenizer.offsets(piece.text)
-    targets = np.full(len(ids), IGNORE, np.int64)
+    targets = np.full(len(ids), IGNORE_INDEX, np.int64)
     where: list[tuple[int, list[int]]] = []
     for number, (a, b) in enumerate(piece.hidden):
         places = [i for i, (x, y) in enumerate(spans) if x < b and y > a]
         targets[places] = ids[places]
-        where.append((number, [i + len(special.before) for i in places]))
-    ids[targets != IGNORE] = special.mask
-    nothing = [np.full(len(frame), IGNORE) for frame in (special.before, special.after)]
-    inputs = np.concatenate([special.before, ids, special.after]).astype(np.int64)
+        where.append((number, [i + len(special.prefix) for i in places]))
+    ids[targets != IGNORE_INDEX] = special.mask
+    nothing = [np.full(len(frame), IGNORE_INDEX) for frame in (special.prefix, special.suffix)]
+    inputs = np.concatenate([special.prefix, ids, special.suffix]).astype(np.int64)
     targets = np.concatenate([nothing[0], targets, nothing[1]]).astype(np.int64)
     return Example(inputs=inputs, targets=targets), where
 
@@ -124,15 +124,15 @@ def score(model: Pipeline, texts: Sequence[str]) -> Score:
         made.append((piece, *_example(piece, model)))
         result.tokens += len(made[-1][1].inputs)
         result.all_words += len(WORD.findall(piece.text))
-    network, special = model.model, model.tokenizer.special
-    with at_rest(network):
-        for rows in by_size([size(example) for _, example, _ in made], 8192):
-            batch = pad([made[i][1] for i in rows], special)
+    network, special = model.model, model.tokenizer.special_ids
+    with evaluation_mode(network):
+        for rows in group_by_length([example_length(example) for _, example, _ in made], 8192):
+            batch = pad_examples([made[i][1] for i in rows], special)
             hidden = network.backbone(batch)
             for r, i in enumerate(rows):
                 piece, example, where = made[i]
                 for number, places in where:
-                    scores = network.language.scores(hidden[r, places]).float()
+                    scores = network.language_head.logits(hidden[r, places]).float()
                     answer = torch.from_numpy(example.targets[places])
                     loss = torch.nn.functional.cross_entropy(scores, answer, reduction="sum")
                     a, b = piece.hidden[number]

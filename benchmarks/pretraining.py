@@ -34,14 +34,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from unmask.hiding.objectives import MASKED
-from unmask.published.card import Published, resized
-from unmask.published.catalogue import published
-from unmask.serving.pretrain import changed
-from unmask.tokens.shards import Shards, write
-from unmask.tokens.tokenizer import Tokenizer, learn
+from unmask.hiding.objectives import MASKED_LM
+from unmask.published.card import Published, with_vocab_size
+from unmask.published.catalogue import get_preset
+from unmask.serving.pretrain import apply_recipe
+from unmask.tokens.shards import TokenShards, write_shards
+from unmask.tokens.tokenizer import Tokenizer, train_tokenizer
 from unmask.training import loop, parallel
-from unmask.training.data import lay_out, read_documents, tokenizer_spec
+from unmask.training.data import build_training_data, open_documents, resolve_tokenizer_spec
 from unmask.training.recipe import AdamW, Recipe
 
 HERE = Path(__file__).parent
@@ -71,10 +71,10 @@ WORKLOADS = {
 def articles() -> Iterator[str]:
     """Give the articles of WikiText-2, a paragraph a line."""
     if not WIKITEXT.is_file():
-        from unmask.demo import bundled
-        from unmask.text.corpus import documents
+        from unmask.demo import bundled_path
+        from unmask.text.corpus import read_documents
 
-        yield from (d.text for d in documents(bundled("novels")))
+        yield from (d.text for d in read_documents(bundled_path("novels")))
         return
     lines: list[str] = []
     with lzma.open(WIKITEXT, "rt", encoding="utf-8") as file:
@@ -101,30 +101,30 @@ def recipe_of(work: Workload, folder: Path) -> tuple[Recipe, Published]:
         model=work.card,
         data=(str(corpus(folder)),),
         vocab_size=work.vocab_size,
-        length=work.length,
-        unit=work.unit,  # type: ignore[arg-type]
+        sequence_length=work.length,
+        row_unit=work.unit,  # type: ignore[arg-type]
         batch_tokens=TOKENS,
         steps=100_000,
-        rate=5e-4,
+        learning_rate=5e-4,
         optimizer=AdamW(betas=(0.9, 0.999), weight_decay=0.0),
         # the reference library has no next-sentence data any more
-        objective=MASKED if work.card.startswith("bert") else None,
+        objective=MASKED_LM if work.card.startswith("bert") else None,
     )
-    return recipe, changed(published(work.card), recipe)
+    return recipe, apply_recipe(get_preset(work.card), recipe)
 
 
-def shards_of(work: Workload, folder: Path) -> Shards:
+def shards_of(work: Workload, folder: Path) -> TokenShards:
     recipe, card = recipe_of(work, folder)
     home = folder / f"{work.card}-{work.vocab_size}"
     if (home / "shards.json").is_file():
-        return Shards.open(home)
+        return TokenShards.open(home)
     if work.card.startswith("t5"):
         # learning 16,000 Unigram pieces takes minutes and is not what is timed
-        spec = tokenizer_spec(replace(recipe, vocab_size=4_000), card)
+        spec = resolve_tokenizer_spec(replace(recipe, vocab_size=4_000), card)
     else:
-        spec = tokenizer_spec(recipe, card)
-    tokenizer = learn(spec, (d.text for d in read_documents(recipe)))
-    return write(read_documents(recipe), tokenizer, home)
+        spec = resolve_tokenizer_spec(recipe, card)
+    tokenizer = train_tokenizer(spec, (d.text for d in open_documents(recipe)))
+    return write_shards(open_documents(recipe), tokenizer, home)
 
 
 class Ours:
@@ -133,16 +133,16 @@ class Ours:
     def __init__(self, work: Workload, folder: Path) -> None:
         recipe, card = recipe_of(work, folder)
         shards = shards_of(work, folder)
-        architecture = resized(card.architecture, max(shards.tokenizer.size, work.vocab_size))
+        architecture = with_vocab_size(card.architecture, max(shards.tokenizer.vocab_size, work.vocab_size))
         model = replace(card, architecture=architecture).build().initialize(recipe.seed)
-        data = lay_out(shards, recipe, card.objective, work.length)
-        self.reports = loop.train(loop.start(recipe, model, data.batches))
+        data = build_training_data(shards, recipe, card.objective, work.length)
+        self.reports = loop.train(loop.start_run(recipe, model, data.batches))
 
     def turn(self, steps: int) -> list[tuple[float, int]]:
         """Take some steps; return seconds and real tokens of each but the first."""
-        parallel.reuse_memory(True)
+        parallel.keep_freed_memory(True)
         reports = [next(self.reports) for _ in range(steps + 1)]
-        return [(r.seconds, r.new_tokens) for r in reports[1:]]
+        return [(r.seconds, r.step_tokens) for r in reports[1:]]
 
 
 class Theirs:
@@ -161,7 +161,7 @@ class Theirs:
         home = folder / f"{work.card}-tokenizer"
         tokenizer.save(home)
         self.tokenizer = hf.AutoTokenizer.from_pretrained(home)
-        size = max(tokenizer.size, work.vocab_size)
+        size = max(tokenizer.vocab_size, work.vocab_size)
         self.model, self.collator = self._model_and_collator(hf, size)
         self.rows = self._rows(shards, tokenizer)
 
@@ -192,21 +192,21 @@ class Theirs:
         model = hf.T5ForConditionalGeneration(config)
         return model, hf.DataCollatorForSeq2Seq(self.tokenizer, model=model)
 
-    def _rows(self, shards: Shards, tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    def _rows(self, shards: TokenShards, tokenizer: Tokenizer) -> list[dict[str, Any]]:
         """Lay the text out as the library's own examples do.
 
         That is run_mlm's grouping, its line by line, run_clm's blocks.
         """
-        special, length = tokenizer.special, self.work.length
+        special, length = tokenizer.special_ids, self.work.length
         if self.work.unit == "paragraph":
-            spans = shards.rows(length - 2, "paragraph")
-            texts = [shards.text(int(a), int(b)).ids for a, b in spans]
-            return [{"input_ids": [*special.before, *t.tolist(), *special.after]} for t in texts]
+            spans = shards.row_spans(length - 2, "paragraph")
+            texts = [shards.read_tokens(int(a), int(b)).ids for a, b in spans]
+            return [{"input_ids": [*special.prefix, *t.tolist(), *special.suffix]} for t in texts]
         parts = [
-            np.concatenate((special.before, shards.text(int(a), int(b)).ids, special.after)).astype(
+            np.concatenate((special.prefix, shards.read_tokens(int(a), int(b)).ids, special.suffix)).astype(
                 np.int64
             )
-            for a, b in shards.documents
+            for a, b in shards.document_spans
         ]
         blocks = np.concatenate(parts)
         blocks = blocks[: len(blocks) // length * length].reshape(-1, length)
@@ -215,10 +215,10 @@ class Theirs:
         if self.work.card.startswith("bert"):
             return [{"input_ids": b.tolist()} for b in blocks]
         recipe, card = recipe_of(self.work, shards.folder.parent)
-        data = lay_out(shards, recipe, card.objective, length)
+        data = build_training_data(shards, recipe, card.objective, length)
         examples = []
-        for i, (a, b) in enumerate(data.train.rows[:4000]):
-            e = card.objective(shards.text(int(a), int(b)), special, np.random.default_rng(i))
+        for i, (a, b) in enumerate(data.train_rows.row_spans[:4000]):
+            e = card.objective(shards.read_tokens(int(a), int(b)), special, np.random.default_rng(i))
             examples.append({"input_ids": e.source.tolist(), "labels": e.targets.tolist()})
         return examples
 
@@ -226,7 +226,7 @@ class Theirs:
         """Take some steps; return seconds and real tokens of each but the first."""
         import transformers as hf
 
-        parallel.reuse_memory(False)
+        parallel.keep_freed_memory(False)
         mean = statistics.mean(len(r["input_ids"]) for r in self.rows[:2000])
         times: list[float] = []
         tokens: list[int] = []
@@ -339,7 +339,7 @@ def main() -> None:
         print(json.dumps({"bytes": memory(*options.measure_memory, options.folder)}))
         return
     print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, "
-          f"bfloat16 in hardware: {parallel.native_bfloat16(torch.device('cpu'))}, "
+          f"bfloat16 in hardware: {parallel.has_native_bfloat16(torch.device('cpu'))}, "
           f"text: {'WikiText-2' if WIKITEXT.is_file() else 'bundled novels'}")  # fmt: skip
     for name in options.workloads or list(WORKLOADS):
         speeds = compare(name, options.folder, options.rounds, options.steps)

@@ -38,7 +38,7 @@ from methods import BENCHES, DATA, cut
 
 from unmask.finetuning import plan
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
-from unmask.tasks.task import Item, Kind, Task, Truth
+from unmask.tasks.task import TaskExample, TaskKindName, Task, Label
 
 TASKS = ("sst2", "cola", "mrpc", "stsb", "sick", "trec", "conll", "pos")
 SETTINGS: dict[str, Any] = {
@@ -79,13 +79,13 @@ def train(texts: Sequence[Path], path: Path) -> None:
     """Train vectors on paragraphs; write them as plain arrays, with what they were trained on."""
     from gensim.models import Word2Vec
 
-    from unmask.text.corpus import documents
+    from unmask.text.corpus import read_documents
 
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     begin = time.process_time()
     read = [
         [sys.intern(piece) for piece in pieces(paragraph)]
-        for document in documents(list(texts))
+        for document in read_documents(list(texts))
         for paragraph in document.text.splitlines()
     ]
     found = Word2Vec(sentences=read, **SETTINGS).wv
@@ -115,7 +115,7 @@ def mean(ids: Sequence[int], vectors: Vectors) -> np.ndarray:
     return vectors.matrix[known].mean(0)
 
 
-def of_texts(item: Item, vectors: Vectors) -> np.ndarray:
+def of_texts(item: TaskExample, vectors: Vectors) -> np.ndarray:
     """Return the features of one text or two, in one row."""
     found = [mean(vectors.find(text), vectors) for text in item.texts]
     if len(found) == 1:
@@ -124,7 +124,7 @@ def of_texts(item: Item, vectors: Vectors) -> np.ndarray:
     return np.concatenate([u, v, abs(u - v), u * v])[None]
 
 
-def of_words(item: Item, vectors: Vectors, *, shapes: bool) -> np.ndarray:
+def of_words(item: TaskExample, vectors: Vectors, *, shapes: bool) -> np.ndarray:
     """Return the features of the words of a sentence, a row each."""
     rows: list[np.ndarray] = []
     for word in item.texts:
@@ -138,7 +138,7 @@ def of_words(item: Item, vectors: Vectors, *, shapes: bool) -> np.ndarray:
     return np.hstack([padded[i : i + len(rows)] for i in range(2 * REACH + 1)])
 
 
-def fit(features: Sequence[np.ndarray], truths: Sequence[Truth], strength: float) -> Any:
+def fit(features: Sequence[np.ndarray], truths: Sequence[Label], strength: float) -> Any:
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -149,16 +149,16 @@ def fit(features: Sequence[np.ndarray], truths: Sequence[Truth], strength: float
     return make_pipeline(StandardScaler(), linear).fit(np.concatenate(features), targets)
 
 
-def score(model: Any, features: Sequence[np.ndarray], truths: Sequence[Truth], task: Task) -> float:
+def score(model: Any, features: Sequence[np.ndarray], truths: Sequence[Label], task: Task) -> float:
     """Compute the figure of a task; entities as `repair` would write them have the same F1."""
     flat = model.predict(np.concatenate(features)).tolist()
     ends = pairwise(accumulate(map(len, features), initial=0))
-    kind = TASK_KINDS[task.does]
-    said: list[Truth] = [tuple(flat[a:b]) if kind.files.tagged else flat[a] for a, b in ends]
+    kind = TASK_KINDS[task.task_kind]
+    said: list[Label] = [tuple(flat[a:b]) if kind.reader.word_per_line else flat[a] for a, b in ends]
     return kind.compute_metrics(task, truths, said)[task.metric]
 
 
-def chosen(features: Sequence[np.ndarray], truths: Sequence[Truth], task: Task) -> float:
+def chosen(features: Sequence[np.ndarray], truths: Sequence[Label], task: Task) -> float:
     """Choose the strength that is best on average over folds of whole items."""
     fold = np.random.default_rng(0).permutation(len(truths)) % FOLDS
 
@@ -172,17 +172,17 @@ def chosen(features: Sequence[np.ndarray], truths: Sequence[Truth], task: Task) 
 
 def run(name: str, n_rows: int, folder: Path, vectors: Vectors) -> list[float]:
     """Score a task, one to be tagged without shapes and with them; print a line each."""
-    bench, kind = BENCHES[name], cast("Kind", BENCHES[name].kind)
+    bench, kind = BENCHES[name], cast("TaskKindName", BENCHES[name].kind)
     train_file, dev_file = (
         str(cut(DATA / path, n, folder / "data", tagged=kind == "tag"))
         for path, n in ((bench.train, n_rows), (bench.dev, 1000))
     )
-    data = plan.read(
-        plan.Tuning(base="", task=kind, train=train_file, dev=dev_file, text=bench.text,
+    data = plan.read_data(
+        plan.FinetuneConfig(base="", task=kind, train=train_file, dev=dev_file, text=bench.text,
                     label=bench.label, metric=bench.metric)
     )  # fmt: skip
-    task = Task(does=kind, columns=data.columns, labels=data.labels, metric=bench.metric)
-    truths, dev = ([cast("Truth", i.truth) for i in items] for items in (data.train, data.dev))
+    task = Task(task_kind=kind, columns=data.columns, labels=data.labels, metric=bench.metric)
+    truths, dev = ([cast("Label", i.label) for i in items] for items in (data.train, data.dev))
     ids = [i for item in data.dev for text in item.texts for i in vectors.find(text)]
     known = 1 - ids.count(vectors.unknown) / len(ids)
     figures: list[float] = []

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from unmask.batch import Visibility
-from unmask.model.attention import Sight, attend
-from unmask.model.band import Band
+from unmask.model.attention import AttentionMask, attend
+from unmask.model.band import BlockLocalMask
 
 LENGTHS = (256, 384, 448, 512, 1024, 2048, 4096, 8192)
 ENOUGH = 20.0
@@ -44,16 +44,16 @@ SIZES = {
 }
 
 
-def dense(size: Size, t: int) -> Sight:
-    return Sight(Visibility().among(t, t, window=size.window))
+def dense(size: Size, t: int) -> AttentionMask:
+    return AttentionMask(Visibility().to_mask(t, t, window=size.window))
 
 
-def banded(size: Size, t: int) -> Sight:
-    return Sight(band=Band(Visibility(), size.window))
+def banded(size: Size, t: int) -> AttentionMask:
+    return AttentionMask(block_local_mask=BlockLocalMask(Visibility(), size.window))
 
 
 def seconds(
-    make: Callable[[Size, int], Sight], size: Size, x: Sequence[Tensor], *, learn: bool
+    make: Callable[[Size, int], AttentionMask], size: Size, x: Sequence[Tensor], *, learn: bool
 ) -> float:
     """Run attention once, with gradients if it learns."""
     begin = time.perf_counter()

@@ -25,7 +25,7 @@ import numpy as np  # noqa: E402
 from gensim.models import Word2Vec  # noqa: E402
 
 from unmask.vectors import kernels, word2vec  # noqa: E402
-from unmask.vectors.corpus import Corpus, Lexicon, count_ids, gather, lexicon, of_ids  # noqa: E402
+from unmask.vectors.corpus import Corpus, Lexicon, count_ids, subsample_chunk, build_lexicon, corpus_from_ids  # noqa: E402
 
 Vectors = tuple[np.ndarray, np.ndarray]
 D = 100
@@ -51,49 +51,49 @@ def view(lines: Iterable[list[str]], ids: dict[str, int]) -> Corpus:
     numbers = [[ids.get(word, len(ids)) for word in line] for line in lines]
     ends = np.cumsum([0, *map(len, numbers)])
     flat = np.fromiter(itertools.chain(*numbers), np.uint32)
-    return of_ids(flat, np.stack((ends[:-1], ends[1:]), 1))
+    return corpus_from_ids(flat, np.stack((ends[:-1], ends[1:]), 1))
 
 
-def asked(spec: word2vec.Spec, words: Lexicon, corpus: Corpus, found: Vectors) -> float:
+def asked(spec: word2vec.Word2VecMethod, words: Lexicon, corpus: Corpus, found: Vectors) -> float:
     """Ask vectors for neighbors, and move nothing: the loss."""
-    tables, total, n = word2vec._tables(spec, words), 0.0, 0
+    tables, total, n = word2vec._lookup_tables(spec, words), 0.0, 0
     key = np.uint64(1)
-    for chunk in corpus.chunks(2**16):
-        given = gather(chunk, words.row_of, tables.keep, key)
+    for chunk in corpus.iter_chunks(2**16):
+        given = subsample_chunk(chunk, words.row_of, tables.keep_thresholds, key)
         inputs, outputs = (array.copy() for array in found)
-        loop = kernels.skipgram if isinstance(spec, word2vec.Skipgram) else kernels.cbow
+        loop = kernels.skipgram if isinstance(spec, word2vec.SkipGram) else kernels.cbow
         loss, n_loss, *_ = loop(
-            *given, tables.parts, inputs, outputs, tables.tree, tables.chances,
-            tables.n_negatives, spec.window, spec.shrink, (0.0, 0.0, 0.0), key,
+            *given, tables.row_parts, inputs, outputs, tables.tree, tables.alias_entries,
+            tables.n_negatives, spec.window, spec.dynamic_window, (0.0, 0.0, 0.0), key,
             tables.probabilities, *((True, False) if loop is kernels.cbow else ()),
         )  # fmt: skip
         total, n = total + loss, n + n_loss
     return total / n
 
 
-def rate_of(spec: word2vec.Spec) -> float:
+def rate_of(spec: word2vec.Word2VecMethod) -> float:
     """Give the rate of the released code."""
-    return 0.025 if isinstance(spec, word2vec.Skipgram) else 0.05
+    return 0.025 if isinstance(spec, word2vec.SkipGram) else 0.05
 
 
 def ours(
-    spec: word2vec.Spec, words: Lexicon, corpus: Corpus, seed: int = 0
+    spec: word2vec.Word2VecMethod, words: Lexicon, corpus: Corpus, seed: int = 0
 ) -> tuple[float, Vectors]:
     """Train; give seconds of the process, and the vectors."""
-    state = word2vec.start(spec, words, D, seed)
+    state = word2vec.initialize_word2vec(spec, words, D, seed)
     began = time.process_time()
-    for _ in word2vec.train(spec, corpus, words, state, rate=rate_of(spec), seed=seed):
+    for _ in word2vec.train_word2vec(spec, corpus, words, state, learning_rate=rate_of(spec), seed=seed):
         pass
     return time.process_time() - began, (state.inputs, state.outputs)
 
 
 def theirs(
-    spec: word2vec.Spec, words: Lexicon, lines: list[list[str]], seed: int
+    spec: word2vec.Word2VecMethod, words: Lexicon, lines: list[list[str]], seed: int
 ) -> tuple[float, Vectors]:
     """Train gensim's at the same settings."""
     model = Word2Vec(
         vector_size=D, window=spec.window, negative=5, sample=spec.subsample,
-        sg=int(isinstance(spec, word2vec.Skipgram)), alpha=rate_of(spec), min_alpha=spec.last_rate,
+        sg=int(isinstance(spec, word2vec.SkipGram)), alpha=rate_of(spec), min_alpha=spec.min_learning_rate,
         min_count=5, workers=1, seed=seed, epochs=spec.epochs,
     )  # fmt: skip
     model.build_vocab(lines)
@@ -117,10 +117,10 @@ def main() -> None:
     counts = collections.Counter(itertools.chain(*lines))
     ids = {word: i for i, word in enumerate(counts)}
     corpus = view(lines, ids)
-    words = lexicon([*ids, "<unk>"], np.append(count_ids(corpus), 0), [len(ids)])
+    words = build_lexicon([*ids, "<unk>"], np.append(count_ids(corpus), 0), [len(ids)])
     held_out = view(other, ids)
-    kind = word2vec.Skipgram if given.kind == "skip-gram" else word2vec.Cbow
-    ours(kind(epochs=1), words, of_ids(np.zeros(9, np.uint32)))  # compiled
+    kind = word2vec.SkipGram if given.kind == "skip-gram" else word2vec.CBOW
+    ours(kind(epochs=1), words, corpus_from_ids(np.zeros(9, np.uint32)))  # compiled
     for seed in range(given.rounds):
         spec = kind(epochs=given.epochs)
         one, two = ours(spec, words, corpus, seed), theirs(spec, words, lines, seed + 1)

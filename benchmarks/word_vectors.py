@@ -22,12 +22,12 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from unmask.serving.spaces import evaluate_space, open_space
-from unmask.text.corpus import files
-from unmask.tokens.shards import Shards
-from unmask.vectors.corpus import count_ids, lexicon_of, of_shards
-from unmask.vectors.similarity import PairScore
-from unmask.vectors.space import Space
+from unmask.serving.spaces import evaluate_word_vectors, load_word_vectors
+from unmask.text.corpus import list_files
+from unmask.tokens.shards import TokenShards
+from unmask.vectors.corpus import count_ids, lexicon_from_tokenizer, corpus_from_shards
+from unmask.vectors.similarity import WordSimilarityScore
+from unmask.vectors.space import KeyedVectors
 
 OURS = {
     "svd-ppmi-mini": (), "word2vec-cbow-mini": (), "word2vec-skipgram-mini": (),
@@ -51,7 +51,7 @@ def learn(name: str, width: int, shards: Path, out: Path, threads: int) -> dict[
     return {"seconds": seconds, "memory": memory}
 
 
-def gensim(kind: str, width: int, sentences: Path, threads: int) -> tuple[Space, dict[str, float]]:
+def gensim(kind: str, width: int, sentences: Path, threads: int) -> tuple[KeyedVectors, dict[str, float]]:
     """Learn with gensim at the settings of the cards."""
     from gensim.models import Word2Vec
 
@@ -63,29 +63,29 @@ def gensim(kind: str, width: int, sentences: Path, threads: int) -> tuple[Space,
     )  # fmt: skip
     seconds = time.perf_counter() - began
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return Space.from_gensim(model.wv), {"seconds": seconds, "memory": memory}
+    return KeyedVectors.from_gensim(model.wv), {"seconds": seconds, "memory": memory}
 
 
-def write_sentences(shards: Shards, out: Path) -> int:
+def write_sentences(shards: TokenShards, out: Path) -> int:
     """Write the words that get a vector, a sentence a line; give how many there are."""
-    corpus = of_shards(shards)
-    words = lexicon_of(shards.tokenizer, count_ids(corpus), least=1)
+    corpus = corpus_from_shards(shards)
+    words = lexicon_from_tokenizer(shards.tokenizer, count_ids(corpus), min_count=1)
     with out.open("w", encoding="utf-8") as file:
-        for chunk in corpus.chunks(2**20):
+        for chunk in corpus.iter_chunks(2**20):
             for start, end in chunk.sentences.tolist():
                 rows = words.row_of[chunk.part.ids[start:end]]
                 file.write(" ".join(words.words[i] for i in rows[rows >= 0].tolist()) + "\n")
     return words.n_words
 
 
-def scores(space: Space, tests: list[str]) -> dict[str, float]:
+def scores(space: KeyedVectors, tests: list[str]) -> dict[str, float]:
     """Give Spearman's rank correlation of each file of pairs (with unknown ones), and analogies."""
     found: dict[str, float] = {}
-    for one in evaluate_space(space, tests, terminal=None):
-        if isinstance(one, PairScore):
+    for one in evaluate_word_vectors(space, tests, terminal=None):
+        if isinstance(one, WordSimilarityScore):
             found[one.name] = one.spearman_all or 0.0
         else:
-            found[one.name] = one.total.add or 0.0
+            found[one.name] = one.total.accuracy_add or 0.0
     return found
 
 
@@ -99,13 +99,13 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
-    files(given.tests)  # said before hours are spent
+    list_files(given.tests)  # said before hours are spent
     given.out.mkdir(parents=True, exist_ok=True)
     shards, sentences = given.out / "shards", given.out / "sentences.txt"
     if not (shards / "shards.json").is_file():
         prepare = [sys.executable, "-m", "unmask.cli", "prepare", *given.data, "--out", str(shards)]
         subprocess.run([*prepare, "--model", "word2vec-skipgram-mini"], check=True)
-    n_words = write_sentences(Shards.open(shards), sentences)
+    n_words = write_sentences(TokenShards.open(shards), sentences)
     for width in map(int, given.widths.split(",")):
         for name in [*OURS, *THEIRS]:
             result = given.out / f"{name}-{width}.json"
@@ -114,7 +114,7 @@ def main() -> None:
             if name in OURS:
                 run = given.out / f"{name}-{width}"
                 cost = learn(name, width, shards, run, given.threads)
-                space = open_space(run)
+                space = load_word_vectors(run)
             else:
                 # In a child, so that its memory is its own.
                 with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as child:

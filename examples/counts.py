@@ -20,9 +20,9 @@ from functools import cache
 
 from inverse import Pair, Problem, main
 
-from unmask.demo import bundled
+from unmask.demo import bundled_path
 
-TEXT = bundled("novels")
+TEXT = bundled_path("novels")
 WORDS = 2000
 SHORTEST, LONGEST = 3, 10
 

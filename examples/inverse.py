@@ -116,14 +116,14 @@ def train(
         resume=True,
         epochs=float(epochs),
         batch_tokens=1024,
-        rate=2e-3,
+        learning_rate=2e-3,
         warmup=0.1,
         schedule="linear",
         dropout=problem.dropout,
         metric=problem.metric,
-        length=asked + 1,
+        max_length=asked + 1,
         evaluate_every=500,
-        options={"longest": said + 1, "smoothing": 0.0, "scored": 100},
+        task_options={"longest": said + 1, "smoothing": 0.0, "scored": 100},
         seed=seed,
     )
 
@@ -145,9 +145,9 @@ def verify(
     learned = {pair[not easy] for pair in known}
     asked, true = ([pair[side] for pair in test] for side in (easy, not easy))
     most = problem.longest[not easy] + 1
-    found = {"greedy": [[text] for text in model.generate(asked, new_tokens=most)]}
+    found = {"greedy": [[text] for text in model.generate(asked, max_new_tokens=most)]}
     for n in beams:
-        best = model.candidates(asked, beams=n, best=n, new_tokens=most)
+        best = model.generate_candidates(asked, beams=n, best=n, new_tokens=most)
         found[f"beam {n}"] = [[one.text for one in some] for some in best]
     verdicts: dict[Pair, bool | None] = {}
     for how, answers in found.items():

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from unmask.checkpoints.huggingface import locate, open_folder, write_folder
+from unmask.checkpoints.huggingface import resolve_model_folder, load_folder, write_folder
 from unmask.serving.folders import save_model
-from unmask.tokens.shards import Shards
+from unmask.tokens.shards import TokenShards
 
 KEYBOARD = str.maketrans(
     {"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "--", "…": "...", "\u00a0": " "}
@@ -64,10 +64,10 @@ def write_blended(tokens: Path, folder: Path, out: Path) -> None:
     Procrustes) to where the model's own lie; both weigh the same, and their sum as much as the
     model's did.
     """
-    opened = open_folder(locate(folder))
-    shards = Shards.open(tokens)
+    opened = load_folder(resolve_model_folder(folder))
+    shards = TokenShards.open(tokens)
     words, neighbors = skip_gram(shards)
-    table = opened.model.backbone.table.weight
+    table = opened.model.backbone.embedding_table.weight
     old = table.detach().double().numpy()
     added = words + neighbors
     seen = np.flatnonzero(np.abs(added).sum(1))
@@ -81,16 +81,16 @@ def write_blended(tokens: Path, folder: Path, out: Path) -> None:
     save_model(opened, out)
 
 
-def skip_gram(shards: Shards) -> tuple[np.ndarray, np.ndarray]:
+def skip_gram(shards: TokenShards) -> tuple[np.ndarray, np.ndarray]:
     """Train skip-gram vectors of tokens on paragraphs; return them and those of neighbors."""
     from gensim.models import Word2Vec
 
     class Paragraphs:
         def __iter__(self) -> Iterator[list[str]]:
-            for start, end in shards.rows(10**9, "paragraph"):
-                yield [str(i) for i in shards.text(start, end).ids.tolist()]
+            for start, end in shards.row_spans(10**9, "paragraph"):
+                yield [str(i) for i in shards.read_tokens(start, end).ids.tolist()]
 
-    size = shards.tokenizer.size
+    size = shards.tokenizer.vocab_size
     model = Word2Vec(
         sentences=Paragraphs(), vector_size=192, sg=1, negative=5, window=5, sample=1e-4,
         min_count=1, epochs=5, alpha=0.025, seed=0, workers=1,
@@ -103,12 +103,12 @@ def skip_gram(shards: Shards) -> tuple[np.ndarray, np.ndarray]:
 
 def write_final(run: Path, out: Path) -> None:
     """Write what goes into the package: bfloat16, the second segment's vector as the first's."""
-    opened = open_folder(locate(run))
+    opened = load_folder(resolve_model_folder(run))
     segments = opened.model.backbone.segments
     assert segments is not None
     with torch.no_grad():
         segments.weight[1] = segments.weight[0]
-    write_folder(out, opened.model, opened.card, opened.tokenizer, dtype=torch.bfloat16)
+    write_folder(out, opened.model, opened.preset, opened.tokenizer, dtype=torch.bfloat16)
 
 
 def main() -> None:

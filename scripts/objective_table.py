@@ -24,8 +24,8 @@ import torch
 import unmask
 from unmask.batch import Example
 from unmask.config import to_dict
-from unmask.demo import bundled
-from unmask.hiding.collate import pad
+from unmask.demo import bundled_path
+from unmask.hiding.collate import pad_examples
 from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.model.canine import CanineArchitecture
 from unmask.model.convolutional import ConvolutionalArchitecture
@@ -34,13 +34,13 @@ from unmask.model.names import AnyArchitecture
 from unmask.model.recurrent import RecurrentArchitecture
 from unmask.published.card import Published
 from unmask.published.catalogue import MODELS
-from unmask.published.fit import fit
-from unmask.published.objectives import PRESETS
+from unmask.published.fit import adapt_to_objective
+from unmask.published.objectives import OBJECTIVE_PRESETS
 from unmask.serving.pipeline import Pipeline, load
-from unmask.serving.prepare import find_tokenizer, tokenize
-from unmask.text.corpus import documents
+from unmask.serving.prepare import load_or_train_tokenizer, tokenize_corpus
+from unmask.text.corpus import read_documents
 from unmask.training.recipe import Recipe
-from unmask.vectors.learning import METHODS
+from unmask.vectors.learning import WORD_VECTOR_METHODS
 
 OBJECTIVES = (
     "mlm", "clm", "rtd", "span-corruption", "mntp", "plm", "prefix-lm", "unilm", "nsp", "sop",
@@ -67,7 +67,7 @@ def cards() -> list[Published]:
     found: dict[str, Published] = {}
     for card in MODELS.values():
         small = any(word in card.name for word in ("mini", "tiny"))
-        if not isinstance(card.objective, METHODS) and (small or card.family not in found):
+        if not isinstance(card.objective, WORD_VECTOR_METHODS) and (small or card.family not in found):
             had = found.get(card.family)
             if had is None or not any(word in had.name for word in ("mini", "tiny")):
                 found[card.family] = card
@@ -78,18 +78,18 @@ def tiny(a: AnyArchitecture) -> dict[str, Any]:
     """Return what a network of a few thousand weights has otherwise."""
     if isinstance(a, EncoderDecoderArchitecture):
         return {side: tiny(getattr(a, side)) for side in ("encoder", "decoder")}
-    made: dict[str, Any] = {"n_layers": max(2, len(a.window)), "d_ff": 128}
+    made: dict[str, Any] = {"n_layers": max(2, len(a.attention_window)), "d_ff": 128}
     if isinstance(a, ElmoArchitecture):
         return {"d_model": 32, "embed_width": 16, "d_ff": 48, "spelling": {"filters": [[1, 8]]}}
     if isinstance(a, RecurrentArchitecture):
         made |= {"d_model": 32, "d_ff": 32}
-        return made | ({"embed_width": 32} if a.embed_width else {})
+        return made | ({"embed_width": 32} if a.embedding_size else {})
     if isinstance(a, ConvolutionalArchitecture):
         return {"d_model": 30, "n_layers": 2}
     made |= {"d_model": 32, "n_heads": 2}
     made |= {"n_kv_heads": 1} if a.n_kv_heads else {}
-    made |= {"head_width": 16} if a.head_width else {}
-    made |= {"embed_width": 24} if a.embed_width else {}
+    made |= {"head_width": 16} if a.head_dim else {}
+    made |= {"embed_width": 24} if a.embedding_size else {}
     if isinstance(a, CanineArchitecture):
         made |= {"block": 16, "n_layers": 1, "n_buckets": 128}
     return made
@@ -99,7 +99,7 @@ def prepared(card: Published, out: Path) -> Path:
     """Tokenize some text for a card, once for all with this kind of tokenizer."""
     text = out / "text.txt"
     if not text.is_file():
-        first = next(iter(documents(bundled("novels")))).text
+        first = next(iter(read_documents(bundled_path("novels")))).text
         text.write_text(first[:CHARACTERS].replace("\n", "\n\n"), encoding="utf-8")
     key = json.dumps(to_dict(card.tokenizer), sort_keys=True)
     names = out / "tokenizers.json"
@@ -110,10 +110,10 @@ def prepared(card: Published, out: Path) -> Path:
     if not (folder / "shards.json").is_file():
         shutil.rmtree(folder, ignore_errors=True)
         source = str(text)
-        if card.tokenizer.frame.languages:
-            source = f"{card.tokenizer.frame.languages[0]}={text}"
+        if card.tokenizer.special_tokens.languages:
+            source = f"{card.tokenizer.special_tokens.languages[0]}={text}"
         recipe = Recipe(model=card.name, data=(source,), vocab_size=400)
-        tokenize(recipe, folder, find_tokenizer(recipe, folder, None, card))
+        tokenize_corpus(recipe, folder, load_or_train_tokenizer(recipe, folder, None, card))
     return folder
 
 
@@ -122,7 +122,7 @@ def tried(card: Published, objective: str, out: Path) -> dict[str, Any]:
     begin = time.monotonic()
     result: dict[str, Any] = {"card": card.name, "objective": objective}
     try:
-        asked = fit(card, objective)
+        asked = adapt_to_objective(card, objective)
     except ValueError as error:
         reason = str(error).split(f"cannot be asked {objective}: ", 1)[-1]
         return result | {"result": "no", "reason": reason}
@@ -148,12 +148,12 @@ def tried(card: Published, objective: str, out: Path) -> dict[str, Any]:
 
 def compared(learned: Pipeline, opened: Pipeline, run: Path) -> dict[str, Any]:
     """Compare what was learned with what was opened, here and in transformers."""
-    mine, theirs = learned.model.kept(), opened.model.kept()
+    mine, theirs = learned.model.trained_weights(), opened.model.trained_weights()
     same = mine.keys() == theirs.keys() and all(torch.equal(mine[n], theirs[n]) for n in mine)
     config = json.loads((run / "config.json").read_text())
     kind = config["architectures"][0]
     found: dict[str, Any] = {"same": same, "class": kind, "result": "unmask"}
-    if not opened.card.fields.in_transformers:
+    if not opened.preset.config_mapping.in_transformers:
         return found
     import transformers
 
@@ -167,11 +167,11 @@ def compared(learned: Pipeline, opened: Pipeline, run: Path) -> dict[str, Any]:
 def difference(opened: Pipeline, model: Any, kind: str) -> float | None:
     """Return how far the scores of a text are apart, or what stands before scores."""
     tokenizer = opened.tokenizer
-    special = tokenizer.special
+    special = tokenizer.special_ids
     if special.languages:
-        special = special.told(special.languages[0][0])
+        special = special.with_languages(special.languages[0][0])
     ids = tokenizer.encode(SENTENCE).ids.astype(np.int64)[:40]
-    ids = np.concatenate((special.before, ids, special.after)).astype(np.int64)
+    ids = np.concatenate((special.prefix, ids, special.suffix)).astype(np.int64)
     given = {"input_ids": torch.from_numpy(ids)[None]}
     blank = np.full(len(ids), -100)
     if "ForConditionalGeneration" in kind or kind == "MarianMTModel":
@@ -180,15 +180,15 @@ def difference(opened: Pipeline, model: Any, kind: str) -> float | None:
         example = Example(inputs=inputs, targets=blank, rank=rank, source=ids)
         given["decoder_input_ids"] = torch.from_numpy(inputs)[None]
     else:
-        rank = np.arange(len(ids)) if opened.model.stack.causal else None
+        rank = np.arange(len(ids)) if opened.model.decoder_architecture.causal else None
         example = Example(inputs=ids, targets=blank, rank=rank)
-    batch = pad([example], special)
-    ours = opened.model.hidden(replace(batch, targets=None))
+    batch = pad_examples([example], special)
+    ours = opened.model.hidden_states(replace(batch, targets=None))
     theirs = model(**given, output_hidden_states=True)
     words = ("LM", "ForConditionalGeneration", "ForPreTraining", "MTModel")
     names = any(word in kind for word in words)
-    if names and opened.model.names_tokens and not kind.startswith("XLNet"):
-        scores = opened.model.language.scores(ours)
+    if names and opened.model.has_language_head and not kind.startswith("XLNet"):
+        scores = opened.model.language_head.logits(ours)
         said = getattr(theirs, "logits", None)
         said = getattr(theirs, "prediction_logits", None) if said is None else said
         width = min(said.shape[-1], scores.shape[-1])
@@ -214,10 +214,10 @@ def page(found: list[dict[str, Any]]) -> str:
     names = [name for name in OBJECTIVES if times[name] > len(cards()) // 2]
     lines = [_HEAD, "", "| name | what is hidden or asked | options | with `+` |"]
     lines += ["| --- | --- | --- | --- |"]
-    for name, preset in PRESETS.items():
+    for name, preset in OBJECTIVE_PRESETS.items():
         options = ", ".join(f"`{option}`" for option in preset.options) or "–"
-        plus = "yes" if preset.around or preset.beside else ""
-        lines.append(f"| `{name}` | {preset.about} | {options} | {plus} |")
+        plus = "yes" if preset.wraps_objective or preset.adds_heads else ""
+        lines.append(f"| `{name}` | {preset.description} | {options} | {plus} |")
     lines += [
         "",
         _TABLE,

@@ -8,9 +8,9 @@ import numpy as np
 from reference import bart, bert, gpt2, saved, t5
 from toy_text import corpus
 
-from unmask.checkpoints.huggingface import Opened, open_folder
+from unmask.checkpoints.huggingface import LoadedModel, load_folder
 from unmask.published.catalogue import MODELS
-from unmask.tokens.tokenizer import Tokenizer, learn
+from unmask.tokens.tokenizer import Tokenizer, train_tokenizer
 from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec, Unigram, WordPiece
 
 KINDS = {"bert": WordPiece(100), "gpt2": ByteBPE(300), "t5": Unigram(70), "bart": ByteBPE(300)}
@@ -21,15 +21,15 @@ FAMILIES = ("bert", "gpt2", "t5")
 @cache
 def tokenizer(family: str) -> Tokenizer:
     """Learn a small vocabulary."""
-    frame = MODELS[CARDS[family]].tokenizer.frame
-    return learn(TokenizerSpec(KINDS[family], frame), corpus(20).splitlines())
+    frame = MODELS[CARDS[family]].tokenizer.special_tokens
+    return train_tokenizer(TokenizerSpec(KINDS[family], frame), corpus(20).splitlines())
 
 
-def make(family: str, folder: Path, kind: str | None = None, **changes: Any) -> tuple[Any, Opened]:
+def make(family: str, folder: Path, kind: str | None = None, **changes: Any) -> tuple[Any, LoadedModel]:
     """Make a reference model, save it with its tokenizer, and open it."""
     known = tokenizer(family)
-    special = known.special
-    more: dict[str, Any] = {"vocab_size": known.size, "pad_token_id": special.pad}
+    special = known.special_ids
+    more: dict[str, Any] = {"vocab_size": known.vocab_size, "pad_token_id": special.pad}
     if family in ("t5", "bart"):
         more |= {"eos_token_id": special.end, "decoder_start_token_id": special.start}
     if family == "gpt2":
@@ -38,7 +38,7 @@ def make(family: str, folder: Path, kind: str | None = None, **changes: Any) -> 
     reference = build(kind, **(more | changes)) if kind else build(**(more | changes))
     saved(reference, folder)
     known.save(folder)
-    return reference, open_folder(folder)
+    return reference, load_folder(folder)
 
 
 def texts(n: int, seed: int = 0, most: int = 12) -> list[str]:

@@ -28,16 +28,16 @@ def test_key_j_is_seen_by_query_i_iff_same_document_and_no_higher_rank(
         [document[i] == document[j] and (r[j] < r[i] if strict else r[j] <= r[i]) for j in range(n)]
         for i in range(n - queries, n)
     ]
-    visible = visibility.among(queries, n, strict=strict)
+    visible = visibility.to_mask(queries, n, excluding_self=strict)
     assert visible is not None
     assert visible.shape == (1, 1, queries, n)
     assert visible[0, 0].tolist() == expected
 
 
 def test_no_mask_is_made_where_none_is_needed() -> None:
-    assert Visibility().among(3, 3) is None
-    assert Visibility(causal=True).among(3, 3) is None
-    assert Visibility(causal=True).among(3, 3, strict=True) is not None
+    assert Visibility().to_mask(3, 3) is None
+    assert Visibility(causal=True).to_mask(3, 3) is None
+    assert Visibility(causal=True).to_mask(3, 3, excluding_self=True) is not None
 
 
 @given(ranks, st.data())
@@ -45,8 +45,8 @@ def test_a_window_binds_all_but_wide_tokens(rank: list[int], data) -> None:
     n = len(rank)
     window, queries = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
     wide = data.draw(st.lists(st.booleans(), min_size=n, max_size=n))
-    visible = Visibility(rank=torch.tensor([rank])).among(
-        queries, n, window=window, wide=torch.tensor([wide])
+    visible = Visibility(rank=torch.tensor([rank])).to_mask(
+        queries, n, window=window, is_global=torch.tensor([wide])
     )
     assert visible is not None
     assert visible[0, 0].tolist() == [
@@ -77,4 +77,4 @@ def test_a_slice_of_a_text_is_a_text() -> None:
     text = Tokens(np.arange(5), np.arange(5, dtype=np.uint8))
     assert len(text) == 5
     assert text[1:3].ids.tolist() == [1, 2]
-    assert text[1:3].marks.tolist() == [1, 2]
+    assert text[1:3].boundaries.tolist() == [1, 2]

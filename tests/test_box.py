@@ -12,24 +12,24 @@ from toy_text import corpus
 
 from unmask import cli
 from unmask.batch import Batch, Visibility
-from unmask.box import BOX
-from unmask.checkpoints.huggingface import locate, open_folder
-from unmask.finetuning.begin import begin
+from unmask.box import BUNDLED_MODELS
+from unmask.checkpoints.huggingface import resolve_model_folder, load_folder
+from unmask.finetuning.begin import load_initial_model
 from unmask.serving.describe import describe
 from unmask.serving.pipeline import Pipeline, load
 from unmask.serving.pretrain import pretrain
-from unmask.tasks.task import Columns, Task
+from unmask.tasks.task import TaskColumns, Task
 
 NAME = "unmask-mini-en"
 TASK = Task(
-    does="classify",
-    columns=Columns(texts=("text",), label="label"),
+    task_kind="classify",
+    columns=TaskColumns(texts=("text",), label="label"),
     labels=("no", "yes"),
-    name="classify",
+    task_name="classify",
 )
 MASKED = (
-    "objective={kind='Hide',choose={kind='Tokenwise',rate=0.3},"
-    "conceal={kind='InPlace',mask=1.0,random=0.0}}"
+    "objective={kind='Objective',select={kind='TokenMasking',rate=0.3},"
+    "corrupt={kind='MaskInPlace',mask_probability=1.0,random_token_probability=0.0}}"
 )
 TEXTS = ["The old king saw the gate.", "“It’s late,” she said — and left.", "In 1984, 3–2."]
 BLANKS = {
@@ -45,15 +45,15 @@ def model() -> Pipeline:
     return load(NAME)
 
 
-@pytest.mark.parametrize("name", BOX)
+@pytest.mark.parametrize("name", BUNDLED_MODELS)
 def test_a_model_in_the_package_is_whole_and_small(name: str) -> None:
-    folder = BOX[name]
+    folder = BUNDLED_MODELS[name]
     assert (folder / "model.safetensors").stat().st_size <= 8_000_000
     assert sum(file.stat().st_size for file in folder.iterdir()) < 8_500_000
-    opened = open_folder(folder)
+    opened = load_folder(folder)
     assert opened.tokenizer is not None
-    assert opened.tokenizer.size == opened.model.vocab_size
-    assert opened.missing == opened.extra == ()
+    assert opened.tokenizer.vocab_size == opened.model.vocab_size
+    assert opened.missing == opened.unexpected == ()
     assert all(p.isfinite().all() for p in opened.model.parameters())
     card = (folder / "README.md").read_text(encoding="utf-8")
     for said in ("license", "CC BY-SA", "Wikipedia", "limits", "bigram"):
@@ -70,42 +70,42 @@ def test_it_fills_easy_blanks_with_words_that_fit(model: Pipeline) -> None:
 
 
 def test_it_knows_the_signs_of_print_and_of_the_keyboard(model: Pipeline) -> None:
-    unknown = model.tokenizer.special.unknown
+    unknown = model.tokenizer.special_ids.unknown
     for text in [*TEXTS, '"It\'s late," she said -- and left...']:
         assert unknown not in model.tokenizer.encode(text).ids, text
 
 
 def test_its_hidden_states_and_tokens_are_those_of_transformers(model: Pipeline) -> None:
     transformers = pytest.importorskip("transformers")
-    folder = BOX[NAME]
+    folder = BUNDLED_MODELS[NAME]
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     reference = transformers.AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float32)
     for text in [*TEXTS, corpus(1)[:600]]:
         ids = theirs(text)["input_ids"]
-        special = model.tokenizer.special
+        special = model.tokenizer.special_ids
         own = model.tokenizer.encode(text).ids.tolist()
-        assert [*special.before, *own, *special.after] == ids
+        assert [*special.prefix, *own, *special.suffix] == ids
         with torch.no_grad():
             asked = reference.eval()(torch.tensor([ids]), output_hidden_states=True)
             read = Batch(inputs=torch.tensor([ids]), visibility=Visibility())
-            ours = model.model.hidden(read)
+            ours = model.model.hidden_states(read)
         torch.testing.assert_close(ours, asked.hidden_states[-1], rtol=1e-4, atol=1e-4)
 
 
 def test_a_folder_of_the_same_name_comes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert locate(NAME) == BOX[NAME]
+    assert resolve_model_folder(NAME) == BUNDLED_MODELS[NAME]
     monkeypatch.chdir(tmp_path)
     (tmp_path / NAME).mkdir()
-    assert locate(NAME) == Path(NAME)
+    assert resolve_model_folder(NAME) == Path(NAME)
 
 
 def test_fine_tuning_begins_with_its_backbone(model: Pipeline) -> None:
-    begun = begin(NAME, TASK, [])
-    assert begun.trained
-    ours = model.model.weights()
-    for name, tensor in begun.model(0).weights().items():
+    begun = load_initial_model(NAME, TASK, [])
+    assert begun.is_pretrained
+    ours = model.model.own_weights()
+    for name, tensor in begun.build_model(0).own_weights().items():
         if name.startswith("backbone."):
             assert torch.equal(tensor, ours[name]), name
 
@@ -113,12 +113,12 @@ def test_fine_tuning_begins_with_its_backbone(model: Pipeline) -> None:
 def test_pretraining_goes_on_from_it(tmp_path: Path, model: Pipeline) -> None:
     (tmp_path / "text.txt").write_text(corpus(), encoding="utf-8")
     after: Any = pretrain(
-        "bert-mini", data=tmp_path / "text.txt", begin=NAME, out=tmp_path / "run", steps=1,
-        length=32, changes=["batch_tokens=256", "rate=1e-9", MASKED], quiet=True, threads=1,
+        "bert-mini", data=tmp_path / "text.txt", init_from=NAME, out=tmp_path / "run", steps=1,
+        sequence_length=32, changes=["batch_tokens=256", "rate=1e-9", MASKED], quiet=True, threads=1,
     )  # fmt: skip
-    assert after.tokenizer.size == model.tokenizer.size
+    assert after.tokenizer.size == model.tokenizer.vocab_size
     for name, tensor in after.model.weights().items():
-        torch.testing.assert_close(tensor, model.model.weights()[name], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(tensor, model.model.own_weights()[name], rtol=1e-4, atol=1e-4)
     with pytest.raises(ValueError, match=f"{NAME}: is no card; to go on from its weights"):
         pretrain(NAME, data=tmp_path / "text.txt", out=tmp_path / "other", quiet=True)
 
@@ -126,7 +126,7 @@ def test_pretraining_goes_on_from_it(tmp_path: Path, model: Pipeline) -> None:
 def test_it_is_listed_and_described(capsys: pytest.CaptureFixture[str], model: Pipeline) -> None:
     n = model.model.parameter_count()
     assert describe(NAME)["parameters"] == n
-    assert str(BOX[NAME]) in describe(NAME)["note"]
+    assert str(BUNDLED_MODELS[NAME]) in describe(NAME)["note"]
     assert cli.run(["models", "--family", "bert"]) == 0
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith(NAME)

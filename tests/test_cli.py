@@ -164,34 +164,34 @@ def test_the_help_names_all_studies_and_suites(command: str, option: str) -> Non
 
 
 def test_the_choices_are_those_of_the_library() -> None:
-    from unmask.evaluation.continuations import Hide
-    from unmask.evaluation.embed import Pooling
-    from unmask.serving.align import Learning, MapName, Preparing
-    from unmask.serving.folders import FORMATS
-    from unmask.serving.word_map import Method
-    from unmask.tasks.task import Kind
-    from unmask.text.corpus import Separator
+    from unmask.evaluation.continuations import PseudoLikelihoodMasking
+    from unmask.evaluation.embed import EmbeddingPooling
+    from unmask.serving.align import SelfLearningName, MapName, NormalizationName
+    from unmask.serving.folders import MODEL_FORMATS
+    from unmask.serving.word_map import ProjectionMethod
+    from unmask.tasks.task import TaskKindName
+    from unmask.text.corpus import DocumentSeparator
     from unmask.text.lines import EncodingErrors
     from unmask.training.recipe import Precision
     from unmask.vectors.files import Format
-    from unmask.vectors.similarity import Case
+    from unmask.vectors.similarity import CaseHandling
 
     def choices(command: str, name: str) -> tuple[str, ...]:
         annotation = getattr(cli, command).__annotations__[name]
         literal = get_args(annotation)[0]
         return get_args(next((a for a in get_args(literal) if get_args(a)), literal))
 
-    assert choices("embed", "pooling") == get_args(Pooling)
-    assert choices("evaluate", "hide") == get_args(Hide)
-    assert choices("finetune", "task") == get_args(Kind)
+    assert choices("embed", "pooling") == get_args(EmbeddingPooling)
+    assert choices("evaluate", "hide") == get_args(PseudoLikelihoodMasking)
+    assert choices("finetune", "task") == get_args(TaskKindName)
     assert choices("finetune", "precision") == get_args(Precision)
-    assert choices("convert", "to") == (*FORMATS, *get_args(Format))
-    assert choices("evaluate", "case") == get_args(Case)
-    assert choices("picture", "method") == get_args(Method)
-    for name, of_align in (("map", MapName), ("prepare", Preparing), ("self_learning", Learning)):
+    assert choices("convert", "to") == (*MODEL_FORMATS, *get_args(Format))
+    assert choices("evaluate", "case") == get_args(CaseHandling)
+    assert choices("picture", "method") == get_args(ProjectionMethod)
+    for name, of_align in (("map", MapName), ("prepare", NormalizationName), ("self_learning", SelfLearningName)):
         assert choices("align", name) == get_args(of_align)
     for command in ("prepare", "pretrain", "evaluate"):
-        assert choices(command, "document") == get_args(Separator)
+        assert choices(command, "document") == get_args(DocumentSeparator)
         assert choices(command, "encoding_errors") == get_args(EncodingErrors)
 
 
@@ -398,7 +398,7 @@ def test_the_mean_of_the_last_checkpoints_is_that_by_hand(
     assert len(states) == 2
     said = unmask("convert", home / "bert", tmp_path / "mean", "--average", 2)
     assert (said.status, said.out, said.err) == (0, f"{tmp_path}/mean\n", "")
-    found = load(tmp_path / "mean").model.weights()
+    found = load(tmp_path / "mean").model.own_weights()
     one, two = ([state[name] for name in found] for state in states)
     for name, a, b in zip(found, one, two, strict=True):
         assert torch.equal(found[name], ((a.double() + b.double()) / 2).float()), name
@@ -429,7 +429,7 @@ def test_a_head_that_transformers_lacks_is_told_when_it_is_converted(
     assert unmask(*words).status == 0
     said = unmask("convert", tmp_path / "run", tmp_path / "new")
     assert said.out == f"{tmp_path}/new\n"
-    assert said.err.startswith(f"{tmp_path}/new: its head is Labels(pool='mean'), which transfor")
+    assert said.err.startswith(f"{tmp_path}/new: its head is SequenceClassification(pool='mean'), which transfor")
     assert said.err.count("\n") == 1
     answers = [unmask("predict", tmp_path / name, "the king").out for name in ("run", "new")]
     assert answers[0] == answers[1]
@@ -599,7 +599,7 @@ def test_folders_that_are_no_run_are_refused(unmask: Run, home: Path, tmp_path: 
         ("--task classify --train {}/rows.tsv --labels a,a", "labels must be two or more"),
         ("--task classify --train {}/rows.tsv --rows 0", "rows must be at least 1, got 0"),
         ("--task classify --train {}/rows.tsv --search 2 --rate 1 --batch 8", "both are given"),
-        ("--task classify --train {}/rows.tsv --tune lora:where=nope", "matches no linear map"),
+        ("--task classify --train {}/rows.tsv --tune lora:target_modules=nope", "matches no linear map"),
         ("--task classify --train=", "train must name a file, got ''"),
         ("--task classify --train /dev/null", "must be a file, not a pipe or a device"),
         ("--task classify --train {}/rows.tsv --device abacus", "it is none of auto, cpu, cuda"),
@@ -711,15 +711,15 @@ def test_generation_by_options_is_that_of_the_library(unmask: Run, home: Path) -
         ),
         (
             "--temperature 1 --min-p .01 --typical .9 --seed 3",
-            {"temperature": 1.0, "min_p": 0.01, "typical": 0.9, "seed": 3},
+            {"temperature": 1.0, "min_p": 0.01, "typical_p": 0.9, "seed": 3},
         ),
         (
             "--repetition-penalty 2 --no-repeat 2 --min-new-tokens 6",
-            {"repetition_penalty": 2.0, "no_repeat": 2, "min_new_tokens": 6},
+            {"repetition_penalty": 2.0, "no_repeat_ngram_size": 2, "min_new_tokens": 6},
         ),
         ("--stop e --stop a --begin x", {"stop": ["e", "a"], "begin": "x"}),
     ):
-        assert texts(*options.split()) == model.generate(["the king", ""], new_tokens=6, **how)
+        assert texts(*options.split()) == model.generate(["the king", ""], max_new_tokens=6, **how)
     long = unmask("generate", home / "gpt", "--prompt", "the king " * 600, "--window")
     assert long.status == 0
     assert long.out.startswith("the king " * 600)
@@ -830,10 +830,10 @@ def test_an_error_of_the_program_is_no_lack_of_memory(monkeypatch: pytest.Monkey
 def test_a_line_is_one_text_however_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "long.txt"
     path.write_text("a b " * 2**20 + "c d\nshort\n")
-    assert [len(text) for text in cli._texts(None, path, None, "strict")] == [2**22 + 3, 5]
+    assert [len(text) for text in cli._read_texts(None, path, None, "strict")] == [2**22 + 3, 5]
     monkeypatch.setattr("unmask.text.records.LONGEST", 100)
     with pytest.raises(ValueError, match=r"long\.txt:1: a line of more than 100 characters"):
-        list(cli._texts(None, path, None, "strict"))
+        list(cli._read_texts(None, path, None, "strict"))
 
 
 @pytest.mark.parametrize("command", ["fill", "predict", "embed", "generate"])
@@ -879,7 +879,7 @@ def change_config(folder: Path, **fields: object) -> None:
 
 def another_family(folder: Path) -> str:
     change_config(folder, model_type="mamba")
-    known = sorted({card.fields.model_type for card in MODELS.values()})
+    known = sorted({card.config_mapping.model_type for card in MODELS.values()})
     return f"config.json: model_type 'mamba' is not one of {known}"
 
 
@@ -1036,7 +1036,7 @@ def test_a_model_that_says_no_numbers_is_refused(
 
     model = library.load(home / "bert")
     with torch.no_grad():
-        for name, x in model.model.weights().items():
+        for name, x in model.model.own_weights().items():
             if "layers.0" in name and x.ndim == 2:
                 x.fill_(1e30)
     model.save(tmp_path / "ruined")
@@ -1113,18 +1113,18 @@ def learned(out: Path) -> list[bytes]:
 def test_a_run_that_is_stopped_goes_on_to_the_same_result(
     unmask: Run, home: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    from unmask.training.log import Log
+    from unmask.training.log import TrainingLog
 
     words = ["pretrain", home / "small.toml", home / "text.txt", "--steps", 12, "--threads", 1]
     assert unmask(*words, "--quiet", "--out", tmp_path / "whole").status == 0
-    log = Log.__call__
+    log = TrainingLog.__call__
 
-    def press_ctrl_c(self: Log, report: Any) -> None:
+    def press_ctrl_c(self: TrainingLog, report: Any) -> None:
         log(self, report)
         if report.step == 7:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(Log, "__call__", press_ctrl_c)
+    monkeypatch.setattr(TrainingLog, "__call__", press_ctrl_c)
     out = tmp_path / "run"
     said = unmask(*words, "--out", out, "--quiet")
     assert said == (130, "", f"unmask: {out}: stopped after step 7 of 12; go on with --resume\n")
@@ -1172,7 +1172,7 @@ def test_the_status_is_said_wherever_in_python_the_signal_came(tmp_path: Path) -
 
 
 def test_ctrl_c_at_a_terminal_ends_all_processes_of_a_run(home: Path, tmp_path: Path) -> None:
-    from unmask.checkpoints.folder import newest
+    from unmask.checkpoints.folder import newest_checkpoint
 
     out = tmp_path / "run"
     words = ["pretrain", home / "small.toml", home / "text.txt", "--steps", 5000, "--workers", 1]
@@ -1185,7 +1185,7 @@ def test_ctrl_c_at_a_terminal_ends_all_processes_of_a_run(home: Path, tmp_path: 
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     last = err.splitlines()[-1]
-    checkpoint, damaged = newest(out)
+    checkpoint, damaged = newest_checkpoint(out)
     assert checkpoint is not None
     assert damaged == []
     step = checkpoint.step
@@ -1303,13 +1303,13 @@ def test_what_finds_no_room_is_absent(unmask: Run, home: Path, disk: Disk) -> No
 
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda p: p.stem)
 def test_the_repositorys_recipes_can_be_read(path: Path) -> None:
-    from unmask.published.catalogue import published
-    from unmask.serving.pretrain import card_recipe, changed
+    from unmask.published.catalogue import get_preset
+    from unmask.serving.pretrain import preset_recipe, apply_recipe
     from unmask.training import recipe as recipes
 
-    recipe = recipes.read(path, base=card_recipe)
-    changed(published(recipe.model), recipe)
-    assert recipe != card_recipe(recipe.model)
+    recipe = recipes.read_recipe(path, base=preset_recipe)
+    apply_recipe(get_preset(recipe.model), recipe)
+    assert recipe != preset_recipe(recipe.model)
 
 
 def test_what_a_stranger_tries_is_told_with_its_place(unmask: Run, home: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.config import change, from_dict, to_dict
+from unmask.config import set_value, from_dict, to_dict
 from unmask.published.catalogue import MODELS
 
 
@@ -62,7 +62,7 @@ def test_what_is_written_is_read_again(drawing: Drawing) -> None:
         ({"name": "a", "shpae": {}}, "unknown key 'shpae'; did you mean 'shape'"),
         (
             {"name": "a", "shape": {"kind": "Squre"}},
-            r"shape.kind must be one of \['Round', 'Square'\], got 'Squre'",
+            r"shape.kind must be one of \['AlignmentRound', 'Square'\], got 'Squre'",
         ),
         (
             {"name": "a", "shape": {"kind": "Square", "side": 1.5}},
@@ -72,11 +72,11 @@ def test_what_is_written_is_read_again(drawing: Drawing) -> None:
             {"name": "a", "shape": {"kind": "Square", "side": True}},
             "shape.side must be int, got True",
         ),
-        ({"name": "a", "shape": {"kind": "Round", "side": 1}}, "unknown key 'shape.side'"),
-        ({"name": "a", "shape": "Round"}, "shape must be a table with kind one of"),
+        ({"name": "a", "shape": {"kind": "AlignmentRound", "side": 1}}, "unknown key 'shape.side'"),
+        ({"name": "a", "shape": "AlignmentRound"}, "shape must be a table with kind one of"),
         ({"name": "a", "color": "green"}, "color must be one of"),
         (
-            {"name": "a", "many": [{"kind": "Round"}, {"kind": "?"}]},
+            {"name": "a", "many": [{"kind": "AlignmentRound"}, {"kind": "?"}]},
             r"many\[1\].kind must be one of",
         ),
         ({"name": "a", "pair": [1]}, "pair must have 2 items, got 1"),
@@ -92,12 +92,12 @@ def test_a_mistake_is_told_with_its_place_and_what_is_allowed(data: Any, message
 
 def test_a_field_is_changed_by_its_path() -> None:
     drawing = Drawing(name="a", shape=Square(3))
-    assert change(drawing, "shape.side", 4) == Drawing(name="a", shape=Square(4))
-    assert change(drawing, "size", 7).size == 7
+    assert set_value(drawing, "shape.side", 4) == Drawing(name="a", shape=Square(4))
+    assert set_value(drawing, "size", 7).size == 7
     with pytest.raises(ValueError, match=r"unknown key 'shape.sied'; did you mean 'side'"):
-        change(drawing, "shape.sied", 4)
+        set_value(drawing, "shape.sied", 4)
     with pytest.raises(ValueError, match=r"unknown key 'name\.first'"):
-        change(drawing, "name.first", 4)
+        set_value(drawing, "name.first", 4)
 
 
 def test_a_whole_number_stands_for_a_fraction() -> None:

@@ -154,7 +154,7 @@ def test_all_commands_of_a_document_run_one_after_the_other(
 @pytest.mark.slow
 @pytest.mark.parametrize("block", PYTHON, ids=lambda b: b.name)
 def test_python_of_the_documents_runs(block: Block, home: Path) -> None:
-    if "Several(" in block.text:  # of one base, each tuned in a small part
+    if "MultiAdapter(" in block.text:  # of one base, each tuned in a small part
         for name in TUNED[:2]:
             shutil.rmtree(name, ignore_errors=True)
             base, data = model("runs/bert"), "sms.tsv"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unmask import files
-from unmask.files import move_into, sha256, sweep, whole, write_whole
+from unmask.files import merge_folder, sha256, remove_partial_files, atomic_path, write_atomically
 
 
 class Killed(BaseException):
@@ -41,45 +41,45 @@ def names(folder: Path) -> list[str]:
 
 
 def test_a_string_is_written_as_utf8(tmp_path: Path) -> None:
-    write_whole(tmp_path / "a", "é\n")
+    write_atomically(tmp_path / "a", "é\n")
     assert (tmp_path / "a").read_bytes() == b"\xc3\xa9\n"
 
 
 def test_a_file_replaces_the_one_that_is_there(tmp_path: Path) -> None:
-    write_whole(tmp_path / "a", b"old and longer")
-    write_whole(tmp_path / "a", b"new")
+    write_atomically(tmp_path / "a", b"old and longer")
+    write_atomically(tmp_path / "a", b"new")
     assert (tmp_path / "a").read_bytes() == b"new"
     assert names(tmp_path) == ["a"]
 
 
 def test_a_relative_path_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write_whole(Path("a"), b"x")
+    write_atomically(Path("a"), b"x")
     assert names(tmp_path) == ["a"]
 
 
 def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path: Path) -> None:
     name = "é" * 127
-    write_whole(tmp_path / name, b"x")
+    write_atomically(tmp_path / name, b"x")
     assert names(tmp_path) == [name]
 
 
 def test_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:
     (tmp_path / "usual").write_bytes(b"")
-    write_whole(tmp_path / "a", b"")
+    write_atomically(tmp_path / "a", b"")
     assert (tmp_path / "a").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
 def test_a_link_is_replaced_and_what_it_leads_to_is_untouched(tmp_path: Path) -> None:
     (tmp_path / "shared").write_bytes(b"shared")
     (tmp_path / "a").symlink_to("shared")
-    write_whole(tmp_path / "a", b"own")
+    write_atomically(tmp_path / "a", b"own")
     assert (tmp_path / "shared").read_bytes() == b"shared"
     assert (tmp_path / "a").read_bytes() == b"own"
 
 
 def test_a_folder_appears_with_all_that_is_in_it(tmp_path: Path) -> None:
-    with whole(tmp_path / "a") as beside:
+    with atomic_path(tmp_path / "a") as beside:
         (beside / "deep" / "deeper").mkdir(parents=True)
         (beside / "deep" / "deeper" / "x").write_text("x")
         (beside / "leads nowhere").symlink_to("nowhere")
@@ -89,12 +89,12 @@ def test_a_folder_appears_with_all_that_is_in_it(tmp_path: Path) -> None:
 
 def test_a_folder_takes_the_place_of_an_empty_one_only(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with whole(tmp_path / "empty") as beside:
+    with atomic_path(tmp_path / "empty") as beside:
         beside.mkdir()
         (beside / "x").write_text("x")
     with (
         pytest.raises(FileExistsError, match="empty is there already"),
-        whole(tmp_path / "empty"),
+        atomic_path(tmp_path / "empty"),
     ):
         pytest.fail("the body must not run")
     assert names(tmp_path) == ["empty", "empty/x"]
@@ -102,9 +102,9 @@ def test_a_folder_takes_the_place_of_an_empty_one_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_nothing_is_left_when_the_body_raises(tmp_path: Path, error: type[BaseException]) -> None:
-    write_whole(tmp_path / "file", b"before")
+    write_atomically(tmp_path / "file", b"before")
     for name in ("file", "new", "folder"):
-        with pytest.raises(error), whole(tmp_path / name) as beside:  # noqa: PT012
+        with pytest.raises(error), atomic_path(tmp_path / name) as beside:  # noqa: PT012
             if name == "folder":
                 beside.mkdir()
                 beside = beside / "x"
@@ -116,15 +116,15 @@ def test_nothing_is_left_when_the_body_raises(tmp_path: Path, error: type[BaseEx
 
 def test_a_missing_parent_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        write_whole(tmp_path / "nowhere" / "a", b"x")
+        write_atomically(tmp_path / "nowhere" / "a", b"x")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_named_and_nothing_is_left(tmp_path: Path) -> None:
-    write_whole(tmp_path / "a", b"before")
+    write_atomically(tmp_path / "a", b"before")
 
     def write_to_full_disk() -> None:
-        with whole(tmp_path / "a") as beside:
+        with atomic_path(tmp_path / "a") as beside:
             beside.symlink_to("/dev/full")
             beside.write_bytes(b"x")
 
@@ -149,7 +149,7 @@ def test_everything_is_flushed_before_it_is_renamed_and_the_folder_after(
     replace = os.replace
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "replace", lambda *a: (done.append("rename"), replace(*a)))
-    with whole(tmp_path / "a") as beside:
+    with atomic_path(tmp_path / "a") as beside:
         (beside / "sub").mkdir(parents=True)
         (beside / "sub" / "x").write_text("x")
         (beside / "y").write_text("y")
@@ -162,7 +162,7 @@ def test_a_kill_at_any_step_leaves_the_old_or_the_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: bool
 ) -> None:
     def put(path: Path) -> None:
-        with whole(path) as beside:
+        with atomic_path(path) as beside:
             if folder:
                 beside.mkdir()
                 (beside / "x").write_bytes(b"new")
@@ -188,7 +188,7 @@ def test_a_kill_at_any_step_leaves_the_old_or_the_new(
             assert not path.exists() or names(path) == ["x", "y"]
         else:
             assert path.read_bytes() == (b"new" if step == n else b"old")
-        sweep(path.parent)
+        remove_partial_files(path.parent)
         assert names(path.parent) in ([], ["a"], ["a", "a/x", "a/y"])
 
 
@@ -197,12 +197,12 @@ def test_sweeping_removes_what_was_interrupted_and_nothing_else(tmp_path: Path) 
         (tmp_path / name).write_text("mine")
     (tmp_path / ".a.0123456789ab.part").write_text("half")
     (tmp_path / ".b.ba9876543210.part" / "deep").mkdir(parents=True)
-    sweep(tmp_path)
+    remove_partial_files(tmp_path)
     assert names(tmp_path) == [".hidden", ".notes.part", "a", "x.0123456789ab.part"]
 
 
 def test_two_writers_of_one_path_do_not_mix(tmp_path: Path) -> None:
-    with whole(tmp_path / "a") as first, whole(tmp_path / "a") as second:
+    with atomic_path(tmp_path / "a") as first, atomic_path(tmp_path / "a") as second:
         first.write_bytes(b"first")
         second.write_bytes(b"second")
     assert (tmp_path / "a").read_bytes() == b"first"
@@ -216,8 +216,8 @@ def test_a_folder_that_another_writer_makes_meanwhile_is_kept_and_named(
     path = tmp_path / "model"
 
     def write() -> None:
-        with whole(path) as ours:
-            with whole(path) as theirs:
+        with atomic_path(path) as ours:
+            with atomic_path(path) as theirs:
                 theirs.mkdir()
                 (theirs / "a").write_text("theirs")
             if kind == "folder":
@@ -232,7 +232,7 @@ def test_a_folder_that_another_writer_makes_meanwhile_is_kept_and_named(
 
 def test_a_name_that_is_no_utf8_comes_back_from_json(tmp_path: Path) -> None:
     name = os.fsdecode(b"caf\xe9 \xc3\xa9")
-    write_whole(tmp_path / "a", json.dumps({name: name}, ensure_ascii=False))
+    write_atomically(tmp_path / "a", json.dumps({name: name}, ensure_ascii=False))
     assert files.read_json(tmp_path / "a") == {name: name}
 
 
@@ -259,7 +259,7 @@ def test_files_move_into_a_folder_that_holds_more_the_last_one_last(
         replace_file(source, target)
 
     monkeypatch.setattr(os, "replace", note)
-    move_into(beside, folder, last="config")
+    merge_folder(beside, folder, last_name="config")
     assert moved == ["a", "z", "config"]
     assert {p.name: p.read_text() for p in folder.iterdir()} == {n: n for n in (*moved, "log")}
     assert not beside.exists()
@@ -270,6 +270,6 @@ def test_no_file_takes_the_place_of_a_pipe_or_a_device(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with pytest.raises(FileExistsError, match="is a device or a pipe"):
-        files.write_whole(pipe, "text")
+        files.write_atomically(pipe, "text")
     assert pipe.is_fifo()
     assert [p.name for p in tmp_path.iterdir()] == ["pipe"]

@@ -23,7 +23,7 @@ import unmask
 from unmask.cli import run
 from unmask.config import from_dict
 from unmask.published.catalogue import MODELS
-from unmask.serving.pretrain import card_recipe
+from unmask.serving.pretrain import preset_recipe
 from unmask.training.recipe import Recipe
 
 HERE = Path(__file__).parent / "format_1"
@@ -33,7 +33,7 @@ SEVERAL = ("suite", "study", "stopped")
 """Folders of several models, or of one that is not finished."""
 NAMES = sorted(path.stem for path in SAVED.glob("*.json") if path.stem not in SEVERAL)
 CARDS = json.loads(lzma.decompress((HERE / "cards.json.xz").read_bytes()))
-BESIDE = {"Progress": frozenset({"format", "logs", "seed", "precision", "optimizer", "versions"})}
+BESIDE = {"RunProgress": frozenset({"format", "logs", "seed", "precision", "optimizer", "versions"})}
 """Keys that stand in a table with those of a type."""
 
 
@@ -116,7 +116,7 @@ def test_recipes_and_heads_of_all_cards_are_those_of_today() -> None:
     assert len(CARDS) > 150
     for name, plain in CARDS.items():
         card = MODELS[name]
-        assert from_dict(Recipe, plain["recipe"]) == card_recipe(name)
+        assert from_dict(Recipe, plain["recipe"]) == preset_recipe(name)
         assert from_dict(type(card.architecture), plain["architecture"]) == card.architecture
         assert from_dict(type(card.tokenizer), plain["tokenizer"]) == card.tokenizer
         for head, spec in card.heads.items():
@@ -165,7 +165,7 @@ def test_a_finished_study_is_finished(home: Path, monkeypatch: pytest.MonkeyPatc
     before = {p: p.read_bytes() for p in out.rglob("*.safetensors")}
     made = unmask.run_study("rates.toml", data="text.txt", out=out, resume=True, terminal=None)
     assert {p: p.read_bytes() for p in out.rglob("*.safetensors")} == before
-    assert {one.name: one.loss for one in made.outcomes} == expected("study")["losses"]
+    assert {one.name: one.loss for one in made.cell_results} == expected("study")["losses"]
 
 
 @pytest.mark.parametrize("name", ["bert", "electra", "unilm", "elmo", "lora", "tags", "words"])
@@ -179,7 +179,7 @@ def test_a_new_run_begins_with_an_old_one(tmp_path: Path) -> None:
     more = {"steps": 1, "threads": 1, "quiet": True}
     small = [{"batch_tokens": 512, "dev": 0.1, "length": 32, "precision": "float32"}]
     unmask.pretrain(
-        "bert-tiny", data="text/text.txt", begin="saved/bert", out=tmp_path / "on", changes=small,
+        "bert-tiny", data="text/text.txt", init_from="saved/bert", out=tmp_path / "on", changes=small,
         **more,
     )  # fmt: skip
     saved = unmask.load("saved/bert").save(tmp_path / "again", format="unmask")

@@ -10,26 +10,26 @@ from pathlib import Path
 import pytest
 
 from unmask.checkpoints import bilm, llama2c, tensors
-from unmask.checkpoints.folder import problem, read_progress
+from unmask.checkpoints.folder import find_damage, read_progress
 from unmask.config import read_toml
 from unmask.evaluation import prompts
-from unmask.files import DEEPEST, check_depth, parsed, read_json, read_object
+from unmask.files import MAX_NESTING, check_nesting, parse_json, read_json, read_json_object
 from unmask.finetuning import search, suite
-from unmask.finetuning.job import recorded
+from unmask.finetuning.job import read_run_record
 from unmask.finetuning.mixture import read_mixture
 from unmask.finetuning.predict import read_task
-from unmask.serving.folders import read_facts
-from unmask.serving.record import read_record
+from unmask.serving.folders import read_run_file
+from unmask.serving.record import read_report_data
 from unmask.studies.study import read_study
 from unmask.tasks import benchmark
 from unmask.tasks.readers import tables
-from unmask.text.corpus import documents
+from unmask.text.corpus import read_documents
 from unmask.tokens.manifest import read_manifest
 from unmask.training import recipe
-from unmask.vectors.arrays import read_array
+from unmask.vectors.arrays import open_npy
 from unmask.vectors.dictionary import read_dictionary
 from unmask.vectors.files import read_vectors
-from unmask.vectors.similarity import read_test
+from unmask.vectors.similarity import read_word_vector_test
 
 ROOT = Path(__file__).parents[1] / "unmask"
 
@@ -39,7 +39,7 @@ PARSERS = {
     "parquet": ("ParquetFile", "read_table", "read_metadata"), "yaml": ("load", "safe_load"),
     "datasets": ("load_dataset",), "zlib": ("decompressobj", "decompress"), "tokenizers": (),
     "marshal": ("load", "loads"), "shelve": ("open",), "zipfile": ("ZipFile",),
-    "tarfile": ("open",), "h5py": ("File",), "Tokenizer": ("from_file", "from_buffer"),
+    "tarfile": ("open",), "h5py": ("FileRecord",), "Tokenizer": ("from_file", "from_buffer"),
 }  # fmt: skip
 ALONE = ("safe_open", "load_file", "snapshot_download", "hf_hub_download", "eval", "exec")
 READERS = {
@@ -145,7 +145,7 @@ HOSTILE = {
 
 
 def whole_text(path: Path) -> None:
-    for _ in documents(path):
+    for _ in read_documents(path):
         pass
 
 
@@ -154,44 +154,44 @@ def in_folder(name: str, read: Callable[[Path], object]) -> tuple[str, Callable[
 
 
 def of_elmo(path: Path) -> object:
-    found = bilm.configuration(path.parent / "weights.hdf5")
+    found = bilm.read_config(path.parent / "weights.hdf5")
     return tensors.read_tensors(path) if found is None else found
 
 
 BY_READER: dict[str, tuple[str, Callable[[Path], object]]] = {
-    **{f"rows of .{e}": (f"a.{e}", tables.read) for e in
+    **{f"rows of .{e}": (f"a.{e}", tables.read_table) for e in
        ("tsv", "csv", "json", "jsonl", "ndjson", "parquet", "txt", "conll", "conllu", "tsv.gz",
         "csv.xz", "jsonl.zst", "parquet.gz")},
-    "tagged rows": ("a.txt", functools.partial(tables.read, tagged=True)),
+    "tagged rows": ("a.txt", functools.partial(tables.read_table, word_per_line=True)),
     **{f"documents of .{e}": (f"a.{e}", whole_text) for e in
        ("tsv", "csv", "jsonl", "parquet", "txt", "txt.gz", "txt.xz", "txt.zst", "parquet.gz")},
     "JSON": ("a.json", read_json),
-    "object": ("a.json", read_object),
+    "object": ("a.json", read_json_object),
     "TOML": ("a.toml", read_toml),
     "suite": ("a.toml", benchmark.read_suite),
     "study": ("a.toml", read_study),
     "mixture": ("a.toml", read_mixture),
-    "prompts": ("a.toml", prompts.read_task),
-    "recipe": ("a.toml", recipe.read),
-    "facts": in_folder("unmask.json", read_facts),
+    "prompts": ("a.toml", prompts.read_prompt_task),
+    "recipe": ("a.toml", recipe.read_recipe),
+    "facts": in_folder("unmask.json", read_run_file),
     "task": in_folder("unmask.json", read_task),
-    "run": in_folder("unmask.json", recorded),
-    "record": in_folder("unmask.json", read_record),
-    "trials": in_folder(search.TRIALS, search.trials),
-    "suite's record": in_folder(suite.FACTS, suite._earlier),
+    "run": in_folder("unmask.json", read_run_record),
+    "record": in_folder("unmask.json", read_report_data),
+    "trials": in_folder(search.TRIALS_FILE, search.read_trials),
+    "suite's record": in_folder(suite.SUITE_FILE, suite._previous_results),
     "manifest": ("shards.json", read_manifest),
-    "checkpoint": in_folder("manifest.json", problem),
+    "checkpoint": in_folder("manifest.json", find_damage),
     "progress": in_folder("progress.json", read_progress),
     "tensors": ("model.safetensors", tensors.read_tensors),
     "pickled tensors": ("pytorch_model.bin", tensors.read_tensors),
-    "array": ("a.npy", read_array),
+    "array": ("a.npy", open_npy),
     "vectors": ("a.vec", read_vectors),
     "packed vectors": ("a.vec.gz", read_vectors),
     "fastText": ("a.bin", read_vectors),
     "dictionary": ("a.txt", read_dictionary),
-    "word pairs": ("a.txt", read_test),
+    "word pairs": ("a.txt", read_word_vector_test),
     "ELMo's options": ("options.json", of_elmo),
-    "llama2.c": ("a.bin", llama2c.configuration),
+    "llama2.c": ("a.bin", llama2c.read_config),
 }  # fmt: skip
 
 
@@ -247,10 +247,10 @@ def test_what_is_no_file_is_one_line_that_names_it(reader: str, tmp_path: Path) 
 
 
 def test_values_are_nested_as_deep_as_is_allowed() -> None:
-    assert parsed("[" * DEEPEST + "]" * DEEPEST)
-    for data in ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), '{"a":' * 300 + "1" + "}" * 300):
+    assert parse_json("[" * MAX_NESTING + "]" * MAX_NESTING)
+    for data in ("[" * (MAX_NESTING + 1) + "]" * (MAX_NESTING + 1), '{"a":' * 300 + "1" + "}" * 300):
         with pytest.raises(ValueError, match="nested too deeply"):
-            parsed(data)
-    assert parsed('[[{"a": [1, "[[["]}], {}, []]') == [[{"a": [1, "[[["]}], {}, []]
-    check_depth({"a": [1] * 5})
-    assert parsed("[" + "[]," * 1000 + "[]]")[-1] == []
+            parse_json(data)
+    assert parse_json('[[{"a": [1, "[[["]}], {}, []]') == [[{"a": [1, "[[["]}], {}, []]
+    check_nesting({"a": [1] * 5})
+    assert parse_json("[" + "[]," * 1000 + "[]]")[-1] == []

@@ -21,7 +21,7 @@ from safetensors.numpy import load_file, save_file
 from toy_text import corpus
 
 from unmask import cli
-from unmask.channels import unseen
+from unmask.channels import is_invisible
 
 ACTS = "\x1b[31m\x9b2J\u202e\r"
 TAGS = "<img/src=x>|[evil](javascript:x)[red]`**_"
@@ -72,7 +72,7 @@ def unmask() -> Run:
             sys.stdout, sys.stderr = was
         out, err = out.text(), err.text()
         assert got == status, (words, out, err)
-        acting = {c for c in out + err if c not in "\n\t" and unseen(c)}
+        acting = {c for c in out + err if c not in "\n\t" and is_invisible(c)}
         assert not acting, (words, acting, out, err)
         if status == 2:
             assert len(err.splitlines()) == 1, err
@@ -155,7 +155,7 @@ def check_page(text: str) -> None:
     found = Elements(text)
     assert not {"img", "b>me"} & set(found.names), text
     assert not any(link.startswith("javascript") for link in found.links), text
-    acting = [c for c in text if unseen(c) and c not in "\n\t\u202f"]
+    acting = [c for c in text if is_invisible(c) and c not in "\n\t\u202f"]
     assert not acting, acting
 
 

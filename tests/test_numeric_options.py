@@ -108,8 +108,8 @@ def test_an_option_is_named_as_it_was_written(
 
 
 WRONG_TUNING = (
-    "lora:rank=0", "lora:alpha=nan", "lora:dropout=1", "houlsby:width=0", "pfeiffer:width=-3",
-    "adamix:experts=0", "prefix:length=0", "prompt:length=0", "top:layers=0", "gradual:decay=0",
+    "lora:rank=0", "lora:alpha=nan", "lora:dropout=1", "houlsby:bottleneck_size=0", "pfeiffer:bottleneck_size=-3",
+    "adamix:n_experts=0", "prefix:n_virtual_tokens=0", "prompt:n_virtual_tokens=0", "top:n_layers=0", "gradual:layerwise_lr_decay=0",
 )  # fmt: skip
 
 
@@ -178,7 +178,7 @@ def test_numbers_of_a_studys_file_are_checked(tmp_path: Path) -> None:
         path.write_text(STUDY.format("\n".join(lines), own))
 
     write("reads = 0")
-    assert read_study(path).cells[0].reads == 0
+    assert read_study(path).cells[0].token_factor == 0
     for name in STUDY_NUMBERS:
         for value in WRONG:
             write(**{name: value})

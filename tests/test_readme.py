@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 
 from unmask.hiding import objectives
-from unmask.hiding.conceal import Sentinels
-from unmask.hiding.denoise import Denoise
-from unmask.hiding.hide import AnyObjective, Hide
-from unmask.hiding.objectives import parts_of
-from unmask.hiding.one_stack import InOneStack
+from unmask.hiding.conceal import ReplaceSpans
+from unmask.hiding.denoise import DenoisingObjective
+from unmask.hiding.hide import AnyObjective, Objective
+from unmask.hiding.objectives import components_of
+from unmask.hiding.one_stack import SingleStackSeq2Seq
 from unmask.published.card import Paper, Published
 from unmask.published.catalogue import MODELS
-from unmask.vectors.glove import Glove
-from unmask.vectors.learning import METHODS
-from unmask.vectors.lsa import Lsa
-from unmask.vectors.svd import Svd
-from unmask.vectors.word2vec import Cbow, Skipgram
+from unmask.vectors.glove import GloVe
+from unmask.vectors.learning import WORD_VECTOR_METHODS
+from unmask.vectors.lsa import LSA
+from unmask.vectors.svd import SVD
+from unmask.vectors.word2vec import CBOW, SkipGram
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -50,11 +50,11 @@ BESIDES = {
     "boundary": "spans of words, also from their two ends",
 }
 OF_VECTORS = {
-    Skipgram: "the neighbors of a word",
-    Cbow: "a word, told by its neighbors",
-    Glove: "how often two words stand together",
-    Svd: "how much more often than by chance two words stand together",
-    Lsa: "which documents a word is in",
+    SkipGram: "the neighbors of a word",
+    CBOW: "a word, told by its neighbors",
+    GloVe: "how often two words stand together",
+    SVD: "how much more often than by chance two words stand together",
+    LSA: "which documents a word is in",
 }
 _PAIRS = "nothing: it learns to say one text for another"
 OF_PAIRS = {"transformer": _PAIRS, "evolved-transformer": _PAIRS}
@@ -62,26 +62,26 @@ OF_PAIRS = {"transformer": _PAIRS, "evolved-transformer": _PAIRS}
 
 def denoised(objective: AnyObjective) -> str | None:
     """What an encoder does not see, where a decoder says it."""
-    if isinstance(objective, InOneStack):
+    if isinstance(objective, SingleStackSeq2Seq):
         return denoised(objective.objective)
-    if isinstance(objective, Hide) and isinstance(objective.conceal, Sentinels):
+    if isinstance(objective, Objective) and isinstance(objective.corrupt, ReplaceSpans):
         return "spans"
-    if isinstance(objective, Denoise) and not objective.noises:
+    if isinstance(objective, DenoisingObjective) and not objective.noises:
         return "nothing: all of the text is asked, once it is read"
-    if isinstance(objective, Denoise):
+    if isinstance(objective, DenoisingObjective):
         return "spans, and the order of sentences; all of the text is asked"
     return DENOISED.get(objective)
 
 
 def hidden(card: Published) -> str:
-    if isinstance(card.objective, METHODS):
+    if isinstance(card.objective, WORD_VECTOR_METHODS):
         return OF_VECTORS[type(card.objective)]
     if card.family in OF_PAIRS:
         return OF_PAIRS[card.family]
     what = next((said for head, said in BESIDES.items() if head in card.heads), None)
     what = denoised(card.objective) if what is None else what
-    mixed = tuple(parts_of(card.objective))
-    what = (MIXED[mixed] if mixed else HIDDEN[card.objective.asks]) if what is None else what
+    mixed = tuple(components_of(card.objective))
+    what = (MIXED[mixed] if mixed else HIDDEN[card.objective.loss_terms]) if what is None else what
     return what.replace("words", "whole words") if "whole-word" in card.name else what
 
 
@@ -98,7 +98,7 @@ def rows() -> list[str]:
     for (paper, what), cards in groups.items():
         where = f"https://arxiv.org/abs/{paper.arxiv}" if paper.arxiv else paper.url
         cite = f"[{paper.authors.split(',')[0]} {paper.year}]({where})"
-        names = ", ".join(f"`{card.name}` {millions(card.parameters)}" for card in cards)
+        names = ", ".join(f"`{card.name}` {millions(card.n_parameters)}" for card in cards)
         made.append(f"| {names} | {cite} | {what} |")
     return made
 

@@ -15,7 +15,7 @@ import pytest
 from toy_text import corpus
 
 import unmask
-from unmask.box import BOX
+from unmask.box import BUNDLED_MODELS
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = {
@@ -214,8 +214,8 @@ def _mini_en(patch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("gensim")
     run("scripts/mini_en.py", "text shared/wikipedia-en shared/books mini", patch)
     run("scripts/mini_en.py", "finish runs/bert mini-final", patch)
-    unmask.prepare("corpus.txt", out="mini-tokens", tokenizer=BOX["unmask-mini-en"], quiet=True)
-    run("scripts/mini_en.py", f"blend mini-tokens {BOX['unmask-mini-en']} mini-blended", patch)
+    unmask.prepare("corpus.txt", out="mini-tokens", tokenizer=BUNDLED_MODELS["unmask-mini-en"], quiet=True)
+    run("scripts/mini_en.py", f"blend mini-tokens {BUNDLED_MODELS['unmask-mini-en']} mini-blended", patch)
 
 
 def _example(name: str) -> Callable[[pytest.MonkeyPatch], None]:

@@ -8,109 +8,109 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unmask.adapters.bottleneck import AdaMix, Houlsby, Pfeiffer
+    from unmask.adapters.bottleneck import AdaMix, HoulsbyAdapter, PfeifferAdapter
     from unmask.adapters.lora import LoRA
-    from unmask.adapters.mix import Mix
-    from unmask.adapters.prefix import Prefix, Prompt
+    from unmask.adapters.mix import ScalarMix
+    from unmask.adapters.prefix import PrefixTuning, PromptTuning
     from unmask.adapters.scale import IA3
-    from unmask.finetuning.in_domain import InDomain
-    from unmask.finetuning.methods import BitFit, Frozen, Full, Gradual, SourceEncoder, TopLayers
+    from unmask.finetuning.in_domain import TaskAdaptivePretraining
+    from unmask.finetuning.methods import BitFit, FrozenFeatures, FullFinetuning, GradualUnfreezing, SourceEncoder, TopLayers
     from unmask.finetuning.suite import finetune_suite
-    from unmask.generation.settings import Beam, Decoding, Greedy, Ranked, Sample
+    from unmask.generation.settings import BeamSearch, GenerationConfig, Greedy, BestOfN, Sampling
     from unmask.published.catalogue import MODELS
     from unmask.serving.align import align
     from unmask.serving.describe import describe
     from unmask.serving.ensemble import Ensemble
     from unmask.serving.evaluating import evaluate_tasks
-    from unmask.serving.expand import expand
+    from unmask.serving.expand import expand_vocabulary
     from unmask.serving.finetune import finetune
-    from unmask.serving.hide import hidden
+    from unmask.serving.hide import hide
     from unmask.serving.pipeline import Pipeline, load
     from unmask.serving.prepare import prepare
     from unmask.serving.pretrain import pretrain
     from unmask.serving.report import write_report
-    from unmask.serving.sentences import evaluate_similarity, nearest_sentences
-    from unmask.serving.several import Several
-    from unmask.serving.spaces import convert_space, evaluate_space, open_space
-    from unmask.serving.word_map import picture
+    from unmask.serving.sentences import evaluate_sentence_similarity, nearest_sentences
+    from unmask.serving.several import MultiAdapter
+    from unmask.serving.spaces import convert_word_vectors, evaluate_word_vectors, load_word_vectors
+    from unmask.serving.word_map import draw_word_map
     from unmask.studies.run import run_study
     from unmask.training.recipe import Recipe
-    from unmask.vectors.space import Space
+    from unmask.vectors.space import KeyedVectors
 
 __version__ = "0.1.0"
 __all__ = [
     "IA3",
     "MODELS",
     "AdaMix",
-    "Beam",
+    "BeamSearch",
     "BitFit",
-    "Decoding",
+    "GenerationConfig",
     "Ensemble",
-    "Frozen",
-    "Full",
-    "Gradual",
+    "FrozenFeatures",
+    "FullFinetuning",
+    "GradualUnfreezing",
     "Greedy",
-    "Houlsby",
-    "InDomain",
+    "HoulsbyAdapter",
+    "TaskAdaptivePretraining",
     "LoRA",
-    "Mix",
-    "Pfeiffer",
+    "ScalarMix",
+    "PfeifferAdapter",
     "Pipeline",
-    "Prefix",
-    "Prompt",
-    "Ranked",
+    "PrefixTuning",
+    "PromptTuning",
+    "BestOfN",
     "Recipe",
-    "Sample",
-    "Several",
+    "Sampling",
+    "MultiAdapter",
     "SourceEncoder",
-    "Space",
+    "KeyedVectors",
     "TopLayers",
     "align",
-    "convert_space",
+    "convert_word_vectors",
     "describe",
-    "evaluate_similarity",
-    "evaluate_space",
+    "evaluate_sentence_similarity",
+    "evaluate_word_vectors",
     "evaluate_tasks",
-    "expand",
+    "expand_vocabulary",
     "finetune",
     "finetune_suite",
-    "hidden",
+    "hide",
     "load",
     "nearest_sentences",
-    "open_space",
-    "picture",
+    "load_word_vectors",
+    "draw_word_map",
     "prepare",
     "pretrain",
     "run_study",
     "write_report",
 ]
 
-_HOME = {
+_MODULE_OF_NAME = {
     "IA3": "unmask.adapters.scale",
     "MODELS": "unmask.published.catalogue",
     "AdaMix": "unmask.adapters.bottleneck",
-    "Beam": "unmask.generation.settings",
+    "BeamSearch": "unmask.generation.settings",
     "BitFit": "unmask.finetuning.methods",
-    "Decoding": "unmask.generation.settings",
+    "GenerationConfig": "unmask.generation.settings",
     "Ensemble": "unmask.serving.ensemble",
-    "Frozen": "unmask.finetuning.methods",
-    "Full": "unmask.finetuning.methods",
-    "Gradual": "unmask.finetuning.methods",
+    "FrozenFeatures": "unmask.finetuning.methods",
+    "FullFinetuning": "unmask.finetuning.methods",
+    "GradualUnfreezing": "unmask.finetuning.methods",
     "Greedy": "unmask.generation.settings",
-    "Houlsby": "unmask.adapters.bottleneck",
-    "InDomain": "unmask.finetuning.in_domain",
+    "HoulsbyAdapter": "unmask.adapters.bottleneck",
+    "TaskAdaptivePretraining": "unmask.finetuning.in_domain",
     "LoRA": "unmask.adapters.lora",
     "Mix": "unmask.adapters.mix",
-    "Pfeiffer": "unmask.adapters.bottleneck",
+    "PfeifferAdapter": "unmask.adapters.bottleneck",
     "Pipeline": "unmask.serving.pipeline",
-    "Prefix": "unmask.adapters.prefix",
+    "PrefixTuning": "unmask.adapters.prefix",
     "Prompt": "unmask.adapters.prefix",
-    "Ranked": "unmask.generation.settings",
+    "BestOfN": "unmask.generation.settings",
     "Recipe": "unmask.training.recipe",
-    "Sample": "unmask.generation.settings",
-    "Several": "unmask.serving.several",
+    "Sampling": "unmask.generation.settings",
+    "MultiAdapter": "unmask.serving.several",
     "SourceEncoder": "unmask.finetuning.methods",
-    "Space": "unmask.vectors.space",
+    "KeyedVectors": "unmask.vectors.space",
     "TopLayers": "unmask.finetuning.methods",
     "align": "unmask.serving.align",
     "convert_space": "unmask.serving.spaces",
@@ -134,9 +134,9 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULE_OF_NAME:
         raise AttributeError(f"module 'unmask' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    return getattr(import_module(_MODULE_OF_NAME[name]), name)
 
 
 def __dir__() -> list[str]:

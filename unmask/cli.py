@@ -20,37 +20,37 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 import typer
 
 from unmask.channels import (
-    Telling,
-    cell,
-    columns,
-    give,
-    give_json,
-    render,
-    tell,
-    tell_traceback,
+    WarningFormatter,
+    escape_tsv,
+    terminal_width,
+    print_data,
+    print_json,
+    print_rich,
+    print_line,
+    print_traceback,
 )
-from unmask.channels import table as show_table
-from unmask.training.stopping import interruptible, stop_status
+from unmask.channels import print_table as show_table
+from unmask.training.stopping import interrupt_on_signal, stop_exit_status
 
 if TYPE_CHECKING:
-    from unmask.evaluation.likelihood import Evaluation
-    from unmask.finetuning.in_domain import InDomain
-    from unmask.finetuning.suite import SuiteRun
-    from unmask.finetuning.tuned import Tuned
+    from unmask.evaluation.likelihood import HeldOutEvaluation
+    from unmask.finetuning.in_domain import TaskAdaptivePretraining
+    from unmask.finetuning.suite import SuiteResult
+    from unmask.finetuning.tuned import FinetunedModel
     from unmask.serving.ensemble import Ensemble
-    from unmask.serving.pipeline import Answered, Pipeline
+    from unmask.serving.pipeline import ScoredText, Pipeline
     from unmask.vectors.space import Neighbor
 
-T = TypeVar("T")
-A = TypeVar("A")
+ItemT = TypeVar("ItemT")
+AnswerT = TypeVar("AnswerT")
 
 # Where it stands differs between versions of typer, but not that this one is made from it.
 _UsageError = cast("type[Exception]", typer.BadParameter.__base__)
 
-_TRAIN = frozenset(("pretrain", "finetune", "study", "demo", "align"))
+_TRAINING_COMMANDS = frozenset(("pretrain", "finetune", "study", "demo", "align"))
 """Commands that learn something."""
 
-_USERS = frozenset(
+_USER_ERRNOS = frozenset(
     (
         errno.EACCES,
         errno.EEXIST,
@@ -70,7 +70,7 @@ _USERS = frozenset(
 )
 """What the system answers that a user can do something about."""
 
-TOGETHER = 256
+TEXTS_PER_CALL = 256
 """Texts that are answered together; the answers are printed before the next are read."""
 
 app = typer.Typer(
@@ -86,21 +86,21 @@ app = typer.Typer(
 )
 
 
-def _option(*names: str, help: str, metavar: str | None = None, default: str | bool = True) -> Any:
+def _typer_option(*names: str, help: str, metavar: str | None = None, default: str | bool = True) -> Any:
     """Declare an option; `default` is what is said of it where it is not a value."""
     return typer.Option(
-        *names, help=help, metavar=metavar, show_default=default, callback=_in_range
+        *names, help=help, metavar=metavar, show_default=default, callback=_check_number
     )
 
 
-def _in_range(value: Any) -> Any:
+def _check_number(value: Any) -> Any:
     """Refuse a number that no option can be: not finite, or beyond 64 bits."""
     if isinstance(value, int | float) and not -(2**63) <= value < 2**63:
         raise typer.BadParameter(f"must be a finite number of at most 64 bits, got {value}")
     return value
 
 
-Model = Annotated[
+ModelArgument = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
@@ -108,93 +108,93 @@ Model = Annotated[
         "which is in this package, or the name of a card whose weights were published.",
     ),
 ]
-Card = Annotated[
+PresetArgument = Annotated[
     str,
     typer.Argument(metavar="MODEL", help="A card's name (unmask models), or a model's folder."),
 ]
-Data = Annotated[
+DataOption = Annotated[
     list[str] | None,
-    _option(
+    _typer_option(
         "--data",
         metavar="PATH",
         help="A file (.txt, .jsonl, .csv, .tsv, .parquet, each also .gz, .xz, .zst), a folder, a "
         "quoted pattern or hf:owner/name; may be given again.",
     ),
 ]
-MoreData = Annotated[
+MoreDataArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="PATH", help="More data: what a shell makes of --data *.txt."),
 ]
-Texts = Annotated[
+TextsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="TEXT", help="Texts. None: --input, or a line each of stdin."),
 ]
-Input = Annotated[
+InputOption = Annotated[
     Path | None,
-    _option("--input", metavar="FILE", help="A text a line, or records as for --data."),
+    _typer_option("--input", metavar="FILE", help="A text a line, or records as for --data."),
 ]
-Together = Annotated[
+EnsembleOption = Annotated[
     list[str] | None,
-    _option("--with", metavar="MODEL", help="Also asked: the mean of their answers; several."),
+    _typer_option("--with", metavar="MODEL", help="Also asked: the mean of their answers; several."),
 ]
-Part = Annotated[
+MixtureTaskOption = Annotated[
     str | None,
-    _option("--part", metavar="NAME", help="Which task, of a model that learned a mixture."),
+    _typer_option("--part", metavar="NAME", help="Which task, of a model that learned a mixture."),
 ]
-Column = Annotated[
+TextColumnOption = Annotated[
     str | None,
-    _option(
+    _typer_option(
         "--text", metavar="COLUMN", help="Which column of records is the text.", default="text"
     ),
 ]
-TextColumns = Annotated[
+TextColumnsOption = Annotated[
     list[str] | None,
-    _option("--text", metavar="COLUMN", help="Of text in a file; of pairs, given twice."),
+    _typer_option("--text", metavar="COLUMN", help="Of text in a file; of pairs, given twice."),
 ]
-ChoiceColumns = Annotated[
+ChoiceColumnsOption = Annotated[
     list[str] | None,
-    _option("--choices", metavar="COLUMN", help="Of options to choose from; one or several."),
+    _typer_option("--choices", metavar="COLUMN", help="Of options to choose from; one or several."),
 ]
-AllColumns = Annotated[
+ColumnNamesOption = Annotated[
     str | None,
-    _option("--columns", metavar="A,B,...", help="Names of all columns, without a header."),
+    _typer_option("--columns", metavar="A,B,...", help="Names of all columns, without a header."),
 ]
-Document = Annotated[
+DocumentOption = Annotated[
     Literal["blank", "line", "file"],
-    _option("--document", help="What in .txt is a document: what blank lines part, a line..."),
+    _typer_option("--document", help="What in .txt is a document: what blank lines part, a line..."),
 ]
-Encoding = Annotated[
+EncodingErrorsOption = Annotated[
     Literal["strict", "replace"],
-    _option("--encoding-errors", help="Of bytes that are not UTF-8, make an error or U+FFFD."),
+    _typer_option("--encoding-errors", help="Of bytes that are not UTF-8, make an error or U+FFFD."),
 ]
-SAMPLING = "Exponent of each source's share: 1 as it is, 0.3 raises small ones. A folder is one."
-Asked = Annotated[
+SAMPLING_EXPONENT_HELP = "Exponent of each source's share: 1 as it is, 0.3 raises small ones. A folder is one."
+ObjectiveOption = Annotated[
     str | None,
-    _option(
+    _typer_option(
         "--objective",
         metavar="NAME",
         help="Pretraining objective, e.g. mlm, clm, rtd, mlm:rate=0.3+nsp (docs/objectives.md).",
         default="the model's own",
     ),
 ]
-Device = Annotated[str, _option("--device", metavar="NAME", help="auto, cpu, cuda, cuda:1, ...")]
-Pooled = Annotated[
+DeviceOption = Annotated[str, _typer_option("--device", metavar="NAME", help="auto, cpu, cuda, cuda:1, ...")]
+PoolingOption = Annotated[
     Literal["mean", "first", "last", "ends"] | None,
-    _option(
+    _typer_option(
         "--pooling",
         help="Of which tokens a text's vector is made; ends: what both directions say last.",
         default="the card's: mean, of skip- and quick-thoughts last",
     ),
 ]
-Layer = Annotated[
+LayerOption = Annotated[
     int | None,
-    _option("--layer", metavar="N", help="0: before the first block; -1: the last.", default="-1"),
+    _typer_option("--layer", metavar="N", help="0: before the first block; -1: the last.", default="-1"),
 ]
-Limit = Annotated[
+LimitOption = Annotated[
     int | None,
-    _option("--limit", metavar="N", help="Of word vectors: read the first N words alone."),
+    _typer_option("--limit", metavar="N", help="Of word vectors: read the first N words alone."),
 ]
-Vectors = Annotated[
+VectorsArgument = Annotated[
     str,
     typer.Argument(
         metavar="VECTORS",
@@ -202,19 +202,19 @@ Vectors = Annotated[
         ".zst; fastText's model.bin.",
     ),
 ]
-Folder = Annotated[
+TokenizerOption = Annotated[
     str | None,
-    _option("--tokenizer", metavar="FOLDER", help="A tokenizer to use instead of learning one."),
+    _typer_option("--tokenizer", metavar="FOLDER", help="A tokenizer to use instead of learning one."),
 ]
-Seed = Annotated[int, _option("--seed", metavar="N", help="Of everything that is drawn.")]
-Resume = Annotated[bool, _option("--resume", help="Go on with the run in --out.")]
-Quiet = Annotated[bool, _option("--quiet", help="Show no progress, but warnings.")]
-Json = Annotated[bool, _option("--json", help="Print JSON.")]
+SeedOption = Annotated[int, _typer_option("--seed", metavar="N", help="Of everything that is drawn.")]
+ResumeOption = Annotated[bool, _typer_option("--resume", help="Go on with the run in --out.")]
+QuietOption = Annotated[bool, _typer_option("--quiet", help="Show no progress, but warnings.")]
+JsonOption = Annotated[bool, _typer_option("--json", help="Print JSON.")]
 
 
 def main() -> None:
     """Run the command line as a program."""
-    sys.excepthook = tell_traceback
+    sys.excepthook = print_traceback
     status = run(sys.argv[1:])
     # Python remembers that a signal broke off code that was made of a string, as that of a
     # dataclass is, and `python -m` then dies of SIGINT whatever the status; a new string clears it.
@@ -234,8 +234,8 @@ def run(arguments: Sequence[str]) -> int:
     command = typer.main.get_command(app)
     try:
         with (
-            interruptible(),
-            _warnings(),
+            interrupt_on_signal(),
+            _show_warnings(),
             command.make_context("unmask", list(arguments or ["--help"])) as context,
         ):
             command.invoke(context)
@@ -256,22 +256,22 @@ def run(arguments: Sequence[str]) -> int:
         MemoryError,
         RuntimeError,
     ) as error:
-        trains = any(word in _TRAIN for word in arguments[:2])
-        told = None if "--traceback" in arguments[:1] else _told(error, trains=trains)
+        trains = any(word in _TRAINING_COMMANDS for word in arguments[:2])
+        told = None if "--traceback" in arguments[:1] else _error_line(error, is_training=trains)
         if told is None:
             raise
         line, status = told
-        tell(_with_option(line, command, arguments), sys.stderr)
+        print_line(_name_option(line, command, arguments), sys.stderr)
         return status
     return 0
 
 
-_NAMED = re.compile(r"unmask: (\w+)(?=: | must | is | are )")
+_ARGUMENT_AT_START = re.compile(r"unmask: (\w+)(?=: | must | is | are )")
 
 
-def _with_option(line: str, command: Any, arguments: Sequence[str]) -> str:
+def _name_option(line: str, command: Any, arguments: Sequence[str]) -> str:
     """Name an option as it was written where the library names the argument that it became."""
-    named = _NAMED.match(line)
+    named = _ARGUMENT_AT_START.match(line)
     called = command.commands.get(next((w for w in arguments if not w.startswith("-")), ""))
     if named is None or called is None:
         return line
@@ -282,36 +282,36 @@ def _with_option(line: str, command: Any, arguments: Sequence[str]) -> str:
     return f"unmask: {found[0]}{line[named.end() :]}" if found else line
 
 
-def _told(error: BaseException, *, trains: bool) -> tuple[str, int] | None:
+def _error_line(error: BaseException, *, is_training: bool) -> tuple[str, int] | None:
     """Return the line that tells of an error, and the exit status; None of a bug.
 
     A training that diverges has failed; a model that is opened and says numbers that are none is
     a wrong file.
     """
     if isinstance(error, _UsageError):
-        return _usage(error), 2
+        return _usage_error_line(error), 2
     if isinstance(error, KeyboardInterrupt):
-        return f"unmask: {str(error) or 'interrupted'}", stop_status()
+        return f"unmask: {str(error) or 'interrupted'}", stop_exit_status()
     if isinstance(error, MemoryError | RuntimeError):
-        line = _out_of_memory(error)
+        line = _out_of_memory_line(error)
         return None if line is None else (f"unmask: {line}", 1)
-    if isinstance(error, ChildProcessError) or (trains and isinstance(error, FloatingPointError)):
+    if isinstance(error, ChildProcessError) or (is_training and isinstance(error, FloatingPointError)):
         return f"unmask: {error}", 1
     if isinstance(error, OSError) and error.errno is not None:
-        if error.errno not in _USERS:
+        if error.errno not in _USER_ERRNOS:
             return None
         # Of a renaming that failed, what was asked for: the other name is one of ours.
         name = error.filename if error.filename2 is None else error.filename2
-        where = "" if name is None else f"{_place(os.fsdecode(name))}: "
+        where = "" if name is None else f"{_user_path(os.fsdecode(name))}: "
         why = error.strerror or os.strerror(error.errno)
         return f"unmask: {where}{why[:1].lower()}{why[1:]}", 2
     return f"unmask: {error}", 2
 
 
-_ALLOCATION = re.compile(r"(?:tried|unable) to allocate ([\d.]+) ?([a-z]+)", re.IGNORECASE)
+_ALLOCATION_SIZE = re.compile(r"(?:tried|unable) to allocate ([\d.]+) ?([a-z]+)", re.IGNORECASE)
 
 
-def _out_of_memory(error: Exception) -> str | None:
+def _out_of_memory_line(error: Exception) -> str | None:
     """Return the line that tells of memory that is not there; None of any other error.
 
     NumPy and Python raise MemoryError; torch a RuntimeError, of the processor and of a GPU.
@@ -320,7 +320,7 @@ def _out_of_memory(error: Exception) -> str | None:
     refused = ("can't allocate memory", "out of memory")
     if not isinstance(error, MemoryError) and not any(one in text.lower() for one in refused):
         return None
-    found = _ALLOCATION.search(text)
+    found = _ALLOCATION_SIZE.search(text)
     size = "" if found is None else f" {found[1].rstrip('.')} {found[2]}"
     if size.endswith("bytes"):
         size = f" {int(size.split()[0]) / 1e9:,.1f} GB"
@@ -328,14 +328,14 @@ def _out_of_memory(error: Exception) -> str | None:
     return f"out of memory{wanted}; shorter texts, smaller batches or a smaller model need less"
 
 
-def _place(path: str) -> str:
+def _user_path(path: str) -> str:
     """Name a path, or the folder of one that is being written and yet without its name."""
     while any(p.startswith(".") and p.endswith(".part") for p in Path(path).parts):
         path = os.path.dirname(path)
     return path or "."
 
 
-def _usage(error: Any) -> str:
+def _usage_error_line(error: Any) -> str:
     """Say what is wrong with the words of a command."""
     text = str(error.format_message()).rstrip(".").replace(": Value error, ", ": ")
     path = "unmask" if error.ctx is None else error.ctx.command_path
@@ -343,7 +343,7 @@ def _usage(error: Any) -> str:
 
 
 @contextmanager
-def _warnings() -> Generator[None]:
+def _show_warnings() -> Generator[None]:
     """Show each warning of the library once, in a line."""
     seen: set[str] = set()
 
@@ -352,7 +352,7 @@ def _warnings() -> Generator[None]:
         return not (text in seen or seen.add(text))
 
     handler, logger = logging.StreamHandler(), logging.getLogger("unmask")
-    handler.setFormatter(Telling())
+    handler.setFormatter(WarningFormatter())
     handler.addFilter(new)
     logger.addHandler(handler)
     try:
@@ -361,22 +361,22 @@ def _warnings() -> Generator[None]:
         logger.removeHandler(handler)
 
 
-def _version(asked: bool) -> bool:
-    if asked:
+def _print_version(is_requested: bool) -> bool:
+    if is_requested:
         import unmask
 
-        give(unmask.__version__)
+        print_data(unmask.__version__)
         raise typer.Exit
-    return asked
+    return is_requested
 
 
 @app.callback()
-def options(
+def global_options(
     traceback: Annotated[
-        bool, _option("--traceback", help="Show where in the code an error comes from.")
+        bool, _typer_option("--traceback", help="Show where in the code an error comes from.")
     ] = False,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Take what stands before the command; `run` has looked at it already."""
@@ -385,14 +385,14 @@ def options(
 @app.command()
 def demo(
     out: Annotated[
-        Path, _option("--out", metavar="FOLDER", help="What an earlier call left there is kept.")
+        Path, _typer_option("--out", metavar="FOLDER", help="What an earlier call left there is kept.")
     ] = Path("demo-run"),
-    minutes: Annotated[float, _option("--minutes", metavar="M", help="Of pretraining.")] = 4.0,
+    minutes: Annotated[float, _typer_option("--minutes", metavar="M", help="Of pretraining.")] = 4.0,
     seeds: Annotated[
-        int, _option("--seeds", metavar="N", help="Of fine-tuning, from either kind of weights.")
+        int, _typer_option("--seeds", metavar="N", help="Of fine-tuning, from either kind of weights.")
     ] = 5,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """See it work: pretrain, fine-tune, write a report, in 8 minutes."""
     from unmask.serving.demo import demo as run
@@ -403,69 +403,69 @@ def demo(
             "folder": str(found.folder),
             "masked_accuracy": found.masked_accuracy,
             "bigram_accuracy": found.bigram_accuracy,
-            "arms": found.tuned.summary(),
-            "boxed": found.boxed.summary(),
+            "arms": found.finetuned.summary(),
+            "boxed": found.bundled_finetuned.summary(),
             "seconds": found.seconds,
         }
-        give_json(facts)
+        print_json(facts)
 
 
 @app.command()
 def models(
     family: Annotated[
-        str | None, _option("--family", metavar="NAME", help="Only this one.")
+        str | None, _typer_option("--family", metavar="NAME", help="Only this one.")
     ] = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the models in this package and the catalogue."""
     from unmask.published.catalogue import MODELS
-    from unmask.serving.describe import boxed, card_facts, card_line
+    from unmask.serving.describe import bundled_presets, preset_to_dict, preset_line
 
     families = sorted({card.family for card in MODELS.values()})
     if family is not None and family not in families:
         raise ValueError(f"--family must be one of {', '.join(families)}, got {family!r}")
-    cards = [card for card in [*boxed(), *MODELS.values()] if family in (None, card.family)]
+    cards = [card for card in [*bundled_presets(), *MODELS.values()] if family in (None, card.family)]
     if as_json:
-        give_json([card_facts(card) for card in cards])
+        print_json([preset_to_dict(card) for card in cards])
         return
     for card in cards:
-        tell(card_line(card))
+        print_line(preset_line(card))
 
 
 @app.command()
-def show(model: Card, as_json: Json = False) -> None:
+def show(model: PresetArgument, as_json: JsonOption = False) -> None:
     """Describe a model: paper, parts, parameters, FLOPs, memory."""
-    from unmask.serving.describe import describe, text
+    from unmask.serving.describe import describe, format_description
 
     facts = describe(model)
     if as_json:
-        give_json(facts)
+        print_json(facts)
         return
-    for line in text(facts):
-        tell(line)
+    for line in format_description(facts):
+        print_line(line)
 
 
 @app.command()
 def hide(
-    model: Card,
+    model: PresetArgument,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="Hidden from; - reads stdin.")],
-    objective: Asked = None,
-    seed: Annotated[int, _option("--seed", metavar="N", help="Another hides other places.")] = 0,
+    objective: ObjectiveOption = None,
+    seed: Annotated[int, _typer_option("--seed", metavar="N", help="Another hides other places.")] = 0,
     changes: Annotated[
         list[str] | None,
-        _option("--set", metavar="KEY=VALUE", help="Of the objective: choose.rate=0.3."),
+        _typer_option("--set", metavar="KEY=VALUE", help="Of the objective: choose.rate=0.3."),
     ] = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what a model would see of a text, and be asked."""
     import unmask
 
-    given = "\n".join(_standard_input("strict")) if text == "-" else _text(text)
-    explanation = unmask.hidden(model, given, objective=objective, seed=seed, changes=changes or [])
+    given = "\n".join(_read_standard_input("strict")) if text == "-" else _check_utf8(text)
+    explanation = unmask.hide(model, given, objective=objective, seed=seed, changes=changes or [])
     if as_json:
-        give(explanation.to_json())
+        print_data(explanation.to_json())
     else:
-        render(explanation.render(columns()), wrap=False)
+        print_rich(explanation.to_rich(terminal_width()), wrap=False)
 
 
 @app.command()
@@ -474,32 +474,32 @@ def prepare(
         list[str],
         typer.Argument(metavar="PATH", help="Files, folders, quoted patterns, hf:owner/name."),
     ],
-    out: Annotated[Path, _option("--out", metavar="FOLDER", help="A new one, or to go on in.")],
+    out: Annotated[Path, _typer_option("--out", metavar="FOLDER", help="A new one, or to go on in.")],
     model: Annotated[
-        str, _option("--model", metavar="MODEL", help="Whose kind of tokenizer to learn.")
+        str, _typer_option("--model", metavar="MODEL", help="Whose kind of tokenizer to learn.")
     ] = "bert-mini",
-    tokenizer: Folder = None,
+    tokenizer: TokenizerOption = None,
     vocab_size: Annotated[
-        int | None, _option("--vocab-size", metavar="N", help="Of the learned tokenizer.")
+        int | None, _typer_option("--vocab-size", metavar="N", help="Of the learned tokenizer.")
     ] = None,
     character_coverage: Annotated[
         float | None,
-        _option(
+        _typer_option(
             "--character-coverage",
             metavar="X",
             help="Share of the text whose characters the learned tokenizer knows.",
         ),
     ] = None,
-    objective: Asked = None,
-    document: Document = "blank",
-    text: Column = None,
-    encoding_errors: Encoding = "strict",
-    sampling: Annotated[
-        float, _option("--sampling", metavar="X", help=f"{SAMPLING} Of what a tokenizer reads.")
+    objective: ObjectiveOption = None,
+    document_separator: DocumentOption = "blank",
+    text_column: TextColumnOption = None,
+    encoding_errors: EncodingErrorsOption = "strict",
+    sampling_exponent: Annotated[
+        float, _typer_option("--sampling", metavar="X", help=f"{SAMPLING_EXPONENT_HELP} Of what a tokenizer reads.")
     ] = 1.0,
-    workers: Annotated[int, _option("--workers", metavar="N", help="Processes that tokenize.")] = 1,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    workers: Annotated[int, _typer_option("--workers", metavar="N", help="Processes that tokenize.")] = 1,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Tokenize a corpus once for many runs."""
     import unmask
@@ -512,10 +512,10 @@ def prepare(
         vocab_size=vocab_size,
         character_coverage=character_coverage,
         objective=objective,
-        document=document,
-        text=text,
+        document_separator=document_separator,
+        text_column=text_column,
         encoding_errors=encoding_errors,
-        sampling=sampling,
+        sampling_exponent=sampling_exponent,
         workers=workers,
         quiet=quiet,
     )
@@ -525,15 +525,15 @@ def prepare(
         "documents": shards.n_documents,
         "bytes": shards.n_bytes,
         "skipped": shards.n_skipped,
-        "vocab_size": shards.tokenizer.size,
+        "vocab_size": shards.tokenizer.vocab_size,
     }
     if as_json:
-        give_json(facts)
+        print_json(facts)
         return
-    tell(
+    print_line(
         f"{out}: {shards.n_tokens:,} tokens in {shards.n_documents:,} documents, "
         f"{shards.n_bytes / max(shards.n_tokens, 1):.2f} bytes a token, "
-        f"{shards.tokenizer.size:,} kinds of tokens"
+        f"{shards.tokenizer.vocab_size:,} kinds of tokens"
     )
 
 
@@ -547,65 +547,65 @@ def pretrain(
             "--resume.",
         ),
     ] = None,
-    more: MoreData = None,
-    data: Data = None,
-    out: Annotated[Path, _option("--out", metavar="FOLDER", help="The run's folder.")] = Path(
+    more: MoreDataArgument = None,
+    data: DataOption = None,
+    out: Annotated[Path, _typer_option("--out", metavar="FOLDER", help="The run's folder.")] = Path(
         "runs/pretrained"
     ),
     steps: Annotated[
-        int | None, _option("--steps", metavar="N", help="Steps of the optimizer.")
+        int | None, _typer_option("--steps", metavar="N", help="Steps of the optimizer.")
     ] = None,
     tokens: Annotated[
-        int | None, _option("--tokens", metavar="N", help="Or: tokens to read, padding included.")
+        int | None, _typer_option("--tokens", metavar="N", help="Or: tokens to read, padding included.")
     ] = None,
     minutes: Annotated[
-        float | None, _option("--minutes", metavar="M", help="Or: minutes to train.")
+        float | None, _typer_option("--minutes", metavar="M", help="Or: minutes to train.")
     ] = None,
-    begin: Annotated[
+    init_from: Annotated[
         str | None,
-        _option("--from", metavar="MODEL", help="Weights to go on from: a folder, hf:owner/name."),
+        _typer_option("--from", metavar="MODEL", help="Weights to go on from: a folder, hf:owner/name."),
     ] = None,
-    tokenizer: Folder = None,
+    tokenizer: TokenizerOption = None,
     vocab_size: Annotated[
-        int | None, _option("--vocab-size", metavar="N", help="Of the learned tokenizer.")
+        int | None, _typer_option("--vocab-size", metavar="N", help="Of the learned tokenizer.")
     ] = None,
-    length: Annotated[
-        int | None, _option("--length", metavar="N", help="Tokens that are read together.")
+    sequence_length: Annotated[
+        int | None, _typer_option("--length", metavar="N", help="Tokens that are read together.")
     ] = None,
-    document: Annotated[
+    document_separator: Annotated[
         Literal["blank", "line", "file"] | None,
-        _option("--document", help="What in .txt is a document: what blank lines part, a line..."),
+        _typer_option("--document", help="What in .txt is a document: what blank lines part, a line..."),
     ] = None,
-    text: Column = None,
+    text_column: TextColumnOption = None,
     encoding_errors: Annotated[
         Literal["strict", "replace"] | None,
-        _option("--encoding-errors", help="Of bytes that are not UTF-8, make an error or U+FFFD."),
+        _typer_option("--encoding-errors", help="Of bytes that are not UTF-8, make an error or U+FFFD."),
     ] = None,
-    sampling: Annotated[float | None, _option("--sampling", metavar="X", help=SAMPLING)] = None,
+    sampling_exponent: Annotated[float | None, _typer_option("--sampling", metavar="X", help=SAMPLING_EXPONENT_HELP)] = None,
     seed: Annotated[
-        int | None, _option("--seed", metavar="N", help="Of everything that is drawn.")
+        int | None, _typer_option("--seed", metavar="N", help="Of everything that is drawn.")
     ] = None,
-    objective: Asked = None,
+    objective: ObjectiveOption = None,
     checkpoint_every: Annotated[
-        int | None, _option("--checkpoint-every", metavar="N", help="Steps.")
+        int | None, _typer_option("--checkpoint-every", metavar="N", help="Steps.")
     ] = None,
     changes: Annotated[
         list[str] | None,
-        _option("--set", metavar="KEY=VALUE", help="Any other key of the recipe: rate=5e-4."),
+        _typer_option("--set", metavar="KEY=VALUE", help="Any other key of the recipe: rate=5e-4."),
     ] = None,
-    resume: Resume = False,
+    resume: ResumeOption = False,
     workers: Annotated[
-        int, _option("--workers", metavar="N", help="Processes that make batches.")
+        int, _typer_option("--workers", metavar="N", help="Processes that make batches.")
     ] = 0,
-    device: Device = "auto",
+    device: DeviceOption = "auto",
     threads: Annotated[
-        int | None, _option("--threads", metavar="N", help="That compute.", default="all cores")
+        int | None, _typer_option("--threads", metavar="N", help="That compute.", default="all cores")
     ] = None,
     tensorboard: Annotated[
-        bool, _option("--tensorboard", help="Also write TensorBoard's files.")
+        bool, _typer_option("--tensorboard", help="Also write TensorBoard's files.")
     ] = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Train a model on your text, from scratch or from given weights.
 
@@ -620,14 +620,14 @@ def pretrain(
         steps=steps,
         tokens=tokens,
         minutes=minutes,
-        begin=begin,
+        init_from=init_from,
         tokenizer=tokenizer,
         vocab_size=vocab_size,
-        length=length,
-        document=document,
-        text=text,
+        sequence_length=sequence_length,
+        document_separator=document_separator,
+        text_column=text_column,
         encoding_errors=encoding_errors,
-        sampling=sampling,
+        sampling_exponent=sampling_exponent,
         seed=seed,
         objective=objective,
         checkpoint_every=checkpoint_every,
@@ -644,15 +644,15 @@ def pretrain(
     if as_json:
         parameters = pipeline.model.parameter_count()
         evaluation = _last_evaluation(out)
-        give_json({"folder": str(out), "parameters": parameters, "evaluation": evaluation})
+        print_json({"folder": str(out), "parameters": parameters, "evaluation": evaluation})
     else:
-        tell(f"{out}: done; the report is {out / 'report.html'}")
+        print_line(f"{out}: done; the report is {out / 'report.html'}")
 
 
 def _last_evaluation(out: Path) -> dict[str, Any]:
-    from unmask.serving.record import read_record
+    from unmask.serving.record import read_report_data
 
-    evaluation = read_record(out).evaluation
+    evaluation = read_report_data(out).evaluation_log
     return {name: evaluation.last(name) for name in evaluation.columns}
 
 
@@ -679,11 +679,11 @@ def finetune(
             "multilabel",
         ]
         | None,
-        _option("--task", help="What is learned."),
+        _typer_option("--task", help="What is learned."),
     ] = None,
     train: Annotated[
         str | None,
-        _option(
+        _typer_option(
             "--train",
             metavar="FILE",
             help="Labelled rows: .tsv, .csv, .json, .jsonl, .parquet, .conllu, .conll; to generate "
@@ -692,7 +692,7 @@ def finetune(
     ] = None,
     tasks: Annotated[
         str | None,
-        _option(
+        _typer_option(
             "--tasks",
             metavar="SUITE",
             help="A run for each of as-text, choices, glue, imdb-few, nli, questions, sentiment, "
@@ -702,52 +702,52 @@ def finetune(
     ] = None,
     data: Annotated[
         Path | None,
-        _option("--data", metavar="FOLDER", help="Of the files of --tasks.", default="the Hub"),
+        _typer_option("--data", metavar="FOLDER", help="Of the files of --tasks.", default="the Hub"),
     ] = None,
     dev: Annotated[
         str | None,
-        _option(
+        _typer_option(
             "--dev", metavar="FILE", help="Chooses the best state.", default="a tenth of --train"
         ),
     ] = None,
     test: Annotated[
-        str | None, _option("--test", metavar="FILE", help="Scored once, at the end.")
+        str | None, _typer_option("--test", metavar="FILE", help="Scored once, at the end.")
     ] = None,
-    out: Annotated[Path, _option("--out", metavar="FOLDER", help="The run's folder.")] = Path(
+    out: Annotated[Path, _typer_option("--out", metavar="FOLDER", help="The run's folder.")] = Path(
         "runs/finetuned"
     ),
     text: Annotated[
         list[str] | None,
-        _option("--text", metavar="COLUMN", help="Of text; of pairs, given twice."),
+        _typer_option("--text", metavar="COLUMN", help="Of text; of pairs, given twice."),
     ] = None,
     label: Annotated[
-        str | None, _option("--label", metavar="COLUMN", help="Of labels, numbers or tags.")
+        str | None, _typer_option("--label", metavar="COLUMN", help="Of labels, numbers or tags.")
     ] = None,
     choices: Annotated[
         list[str] | None,
-        _option("--choices", metavar="COLUMN", help="Of options to choose from; one or several."),
+        _typer_option("--choices", metavar="COLUMN", help="Of options to choose from; one or several."),
     ] = None,
     labels: Annotated[
         str | None,
-        _option("--labels", metavar="A,B,...", help="All, in order.", default="those of --train"),
+        _typer_option("--labels", metavar="A,B,...", help="All, in order.", default="those of --train"),
     ] = None,
     rows: Annotated[
         int | None,
-        _option(
+        _typer_option(
             "--rows", metavar="N", help="Learn from so many rows; --dev and --test are read whole."
         ),
     ] = None,
     columns: Annotated[
         str | None,
-        _option("--columns", metavar="A,B,...", help="Names of all columns, without a header."),
+        _typer_option("--columns", metavar="A,B,...", help="Names of all columns, without a header."),
     ] = None,
     options: Annotated[
         list[str] | None,
-        _option("--option", metavar="KEY=VALUE", help="What else the task lets one choose."),
+        _typer_option("--option", metavar="KEY=VALUE", help="What else the task lets one choose."),
     ] = None,
     tune: Annotated[
         str,
-        _option(
+        _typer_option(
             "--tune",
             metavar="HOW",
             help="full, frozen, top, mix, gradual, bitfit, houlsby, pfeiffer, adamix, lora, ia3, "
@@ -755,76 +755,76 @@ def finetune(
         ),
     ] = "full",
     initialize: Annotated[
-        Literal["pretrained", "random"], _option("--initialize", help="Weights to begin with.")
+        Literal["pretrained", "random"], _typer_option("--initialize", help="Weights to begin with.")
     ] = "pretrained",
-    in_domain: Annotated[
+    adapt_first: Annotated[
         bool,
-        _option(
+        _typer_option(
             "--in-domain", help="First go on with pretraining on the text of the rows, unlabelled."
         ),
     ] = False,
     unlabeled: Annotated[
         list[str] | None,
-        _option("--unlabeled", metavar="PATH", help="More text for --in-domain; several."),
+        _typer_option("--unlabeled", metavar="PATH", help="More text for --in-domain; several."),
     ] = None,
-    in_domain_set: Annotated[
+    adapt_set: Annotated[
         list[str] | None,
-        _option(
+        _typer_option(
             "--in-domain-set",
             metavar="KEY=VALUE",
             help="Of --in-domain: epochs=10, or any key of its recipe: rate=1e-3.",
         ),
     ] = None,
     baseline: Annotated[
-        bool, _option("--baseline", help="Also tune from random weights, and compare.")
+        bool, _typer_option("--baseline", help="Also tune from random weights, and compare.")
     ] = False,
     metric: Annotated[
-        str | None, _option("--metric", metavar="NAME", help="Chooses the best state.")
+        str | None, _typer_option("--metric", metavar="NAME", help="Chooses the best state.")
     ] = None,
     epochs: Annotated[
-        float | None, _option("--epochs", metavar="N", help="Passes over the rows.")
+        float | None, _typer_option("--epochs", metavar="N", help="Passes over the rows.")
     ] = None,
-    batch: Annotated[int | None, _option("--batch", metavar="N", help="Rows a step.")] = None,
-    rate: Annotated[
-        float | None, _option("--rate", metavar="R", help="Peak learning rate.")
+    batch_size: Annotated[int | None, _typer_option("--batch", metavar="N", help="Rows a step.")] = None,
+    learning_rate: Annotated[
+        float | None, _typer_option("--rate", metavar="R", help="Peak learning rate.")
     ] = None,
-    length: Annotated[
-        int | None, _option("--length", metavar="N", help="Tokens read of a row, at most.")
+    max_length: Annotated[
+        int | None, _typer_option("--length", metavar="N", help="Tokens read of a row, at most.")
     ] = None,
     batch_tokens: Annotated[
         int | None,
-        _option("--batch-tokens", metavar="N", help="A step, padding included; not --batch."),
+        _typer_option("--batch-tokens", metavar="N", help="A step, padding included; not --batch."),
     ] = None,
     warmup: Annotated[
         float,
-        _option(
+        _typer_option(
             "--warmup", metavar="R", help="Share of the steps in which the rate rises, or steps."
         ),
     ] = 0.1,
     schedule: Annotated[
         Literal["linear", "inverse_square_root", "constant"] | None,
-        _option("--schedule", help="How the rate then falls.", default="as in the model's paper"),
+        _typer_option("--schedule", help="How the rate then falls.", default="as in the model's paper"),
     ] = None,
     optimizer: Annotated[
         Literal["adamw", "adafactor"],
-        _option("--optimizer", help="adafactor: relative rates, 1e-3 and constant as T5's."),
+        _typer_option("--optimizer", help="adafactor: relative rates, 1e-3 and constant as T5's."),
     ] = "adamw",
     average: Annotated[
         int,
-        _option(
+        _typer_option(
             "--average", metavar="N", help="Try the mean of the last N evaluated states at the end."
         ),
     ] = 0,
     weight_decay: Annotated[
-        float, _option("--weight-decay", metavar="R", help="Of matrices, a step at rate 1.")
+        float, _typer_option("--weight-decay", metavar="R", help="Of matrices, a step at rate 1.")
     ] = 0.01,
     class_weights: Annotated[
         Literal["balanced"] | None,
-        _option("--class-weights", help="Rare labels count more while they are learned."),
+        _typer_option("--class-weights", help="Rare labels count more while they are learned."),
     ] = None,
-    auxiliary: Annotated[
+    lm_loss_weight: Annotated[
         float | None,
-        _option(
+        _typer_option(
             "--auxiliary",
             metavar="R",
             help="Weight of a decoder's language-model loss.",
@@ -832,42 +832,42 @@ def finetune(
         ),
     ] = None,
     dropout: Annotated[
-        float | None, _option("--dropout", metavar="R", help="In place of the model's.")
+        float | None, _typer_option("--dropout", metavar="R", help="In place of the model's.")
     ] = None,
-    name: Annotated[
+    task_name: Annotated[
         str | None,
-        _option(
+        _typer_option(
             "--name", metavar="NAME", help="What an encoder-decoder reads before a text: sst2."
         ),
     ] = None,
     evaluate_every: Annotated[
         int | None,
-        _option("--evaluate-every", metavar="N", help="Steps.", default="an epoch, at most 1,000"),
+        _typer_option("--evaluate-every", metavar="N", help="Steps.", default="an epoch, at most 1,000"),
     ] = None,
     patience: Annotated[
         int | None,
-        _option("--patience", metavar="N", help="End after N evaluations without a better one."),
+        _typer_option("--patience", metavar="N", help="End after N evaluations without a better one."),
     ] = None,
-    seed: Seed = 0,
+    seed: SeedOption = 0,
     seeds: Annotated[
-        int, _option("--seeds", metavar="N", help="So many runs, with mean and spread.")
+        int, _typer_option("--seeds", metavar="N", help="So many runs, with mean and spread.")
     ] = 1,
     search: Annotated[
         int,
-        _option("--search", metavar="N", help="Try so many rates and batch sizes first."),
+        _typer_option("--search", metavar="N", help="Try so many rates and batch sizes first."),
     ] = 0,
     precision: Annotated[
-        Literal["auto", "float32", "bfloat16"], _option("--precision", help="While training.")
+        Literal["auto", "float32", "bfloat16"], _typer_option("--precision", help="While training.")
     ] = "auto",
     tokenizer: Annotated[
         Path | None,
-        _option(
+        _typer_option(
             "--tokenizer", metavar="FOLDER", help="For a card's name.", default="one is learned"
         ),
     ] = None,
     vocabulary: Annotated[
         str | None,
-        _option(
+        _typer_option(
             "--vocabulary",
             metavar="KIND[:SIZE]",
             help="That a card's name learns from the rows: words, characters, bytes, unigram:8000, "
@@ -875,11 +875,11 @@ def finetune(
             default="the card's kind",
         ),
     ] = None,
-    encoding_errors: Encoding = "strict",
-    resume: Resume = False,
-    device: Device = "auto",
-    quiet: Quiet = False,
-    as_json: Json = False,
+    encoding_errors: EncodingErrorsOption = "strict",
+    resume: ResumeOption = False,
+    device: DeviceOption = "auto",
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Fine-tune a model on labelled rows.
 
@@ -890,8 +890,8 @@ def finetune(
     import unmask
 
     if resume and task is None and train is None and tasks is None:
-        _check_alone(told)
-        _go_on(out, model, device, quiet, as_json)
+        _check_resume_options(told)
+        _resume_finetuning(out, model, device, quiet, as_json)
         return
     if model is None:
         raise ValueError("name the model to begin with; see unmask finetune --help")
@@ -902,9 +902,9 @@ def finetune(
         "initialize": initialize,
         "baseline": baseline,
         "epochs": epochs,
-        "batch": batch,
-        "rate": rate,
-        "length": length,
+        "batch": batch_size,
+        "rate": learning_rate,
+        "length": max_length,
         "batch_tokens": batch_tokens,
         "warmup": warmup,
         "schedule": schedule,
@@ -912,7 +912,7 @@ def finetune(
         "average": average,
         "weight_decay": weight_decay,
         "class_weights": class_weights,
-        "auxiliary": auxiliary,
+        "auxiliary": lm_loss_weight,
         "dropout": dropout,
         "evaluate_every": evaluate_every,
         "patience": patience,
@@ -939,10 +939,10 @@ def finetune(
         "columns": columns,
         "option": options,
         "metric": metric,
-        "name": name,
-        "in_domain": in_domain or None,
+        "name": task_name,
+        "in_domain": adapt_first or None,
         "unlabeled": unlabeled,
-        "in_domain_set": in_domain_set,
+        "in_domain_set": adapt_set,
     }
     if tasks is not None:
         _finetune_suite(model, tasks, data, own, shared, as_json)
@@ -963,47 +963,47 @@ def finetune(
             choices=choices or (),
             labels=labels.split(",") if labels else (),
             columns=columns.split(",") if columns else (),
-            options=_options(options or ()),
+            task_options=_read_task_options(options or ()),
             metric=metric,
-            name=name,
-            in_domain=_in_domain(in_domain, unlabeled, in_domain_set),
+            task_name=task_name,
+            adapt_first=_read_adaptation(adapt_first, unlabeled, adapt_set),
             **shared,
         )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{out}: stopped; go on with --resume") from None
-    _show_tuned(tuned, out, as_json)
+    _print_finetuned(tuned, out, as_json)
 
 
-def _in_domain(
-    asked: bool, unlabeled: Sequence[str] | None, changes: Sequence[str] | None
-) -> "bool | InDomain":
+def _read_adaptation(
+    adapt_first: bool, unlabeled: Sequence[str] | None, changes: Sequence[str] | None
+) -> "bool | TaskAdaptivePretraining":
     """Read what the stage between pretraining and the task is told."""
-    if not asked:
-        _refuse("", " is of --in-domain, which is not given", **{
+    if not adapt_first:
+        _refuse_options("", " is of --in-domain, which is not given", **{
             "unlabeled": unlabeled, "in-domain-set": changes,
         })  # fmt: skip
         return False
     from dataclasses import fields
 
     from unmask.config import from_dict
-    from unmask.finetuning.in_domain import InDomain
-    from unmask.training.recipe import parse
+    from unmask.finetuning.in_domain import TaskAdaptivePretraining
+    from unmask.training.recipe import parse_change
 
     told: dict[str, Any] = {"unlabeled": list(unlabeled or ()), "changes": []}
-    own = {field.name for field in fields(InDomain)} - told.keys()
+    own = {field.name for field in fields(TaskAdaptivePretraining)} - told.keys()
     for change in changes or ():
         if change.partition("=")[0].strip() in own:
-            told |= parse(change)
+            told |= parse_change(change)
         else:
             told["changes"].append(change)
-    return from_dict(InDomain, told, "--in-domain-set")
+    return from_dict(TaskAdaptivePretraining, told, "--in-domain-set")
 
 
-def _check_alone(told: Mapping[str, Any]) -> None:
+def _check_resume_options(given: Mapping[str, Any]) -> None:
     """Refuse what the record of a run that is resumed says itself."""
     free = {"model", "out", "resume", "device", "quiet", "as_json"}
     for name, parameter in signature(finetune).parameters.items():
-        if name not in free and told[name] != parameter.default:
+        if name not in free and given[name] != parameter.default:
             option = name.replace("_", "-").replace("options", "option")
             raise ValueError(
                 "--resume without --task goes on as the run's own record says; leave out "
@@ -1011,93 +1011,93 @@ def _check_alone(told: Mapping[str, Any]) -> None:
             )
 
 
-def _go_on(out: Path, model: str | None, device: str, quiet: bool, as_json: bool) -> None:
+def _resume_finetuning(out: Path, model: str | None, device: str, quiet: bool, as_json: bool) -> None:
     """Go on with a run of fine-tuning, or with a suite of them."""
     from unmask.finetuning import suite
-    from unmask.serving.finetune import go_on
+    from unmask.serving.finetune import resume_finetuning
 
     terminal = None if quiet else sys.stderr
     try:
-        if (out / suite.FACTS).is_file():
-            made = suite.go_on(out, model, device=device, terminal=terminal)
-            _show_suite(made, out, as_json)
+        if (out / suite.SUITE_FILE).is_file():
+            made = suite.resume_suite(out, model, device=device, terminal=terminal)
+            _print_suite(made, out, as_json)
         else:
-            _show_tuned(go_on(out, model, device=device, terminal=terminal), out, as_json)
+            _print_finetuned(resume_finetuning(out, model, device=device, terminal=terminal), out, as_json)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{out}: stopped; go on with --resume") from None
 
 
-def _show_tuned(tuned: "Tuned", out: Path, as_json: bool) -> None:
+def _print_finetuned(result: "FinetunedModel", out: Path, as_json: bool) -> None:
     """Write the report of a run that is over, and say what came out."""
     import unmask
-    from unmask.training.aside import for_the_report
+    from unmask.training.aside import best_effort
 
-    with for_the_report("report.html"):
+    with best_effort("report.html"):
         unmask.write_report(out)
     if as_json:
         runs = [
             {"arm": s.arm, "seed": s.seed, "dev": dict(s.dev), "test": dict(s.test)}
-            for s in tuned.scored
+            for s in result.run_results
         ]
-        give_json({"folder": str(out), "metric": tuned.task.metric, "runs": runs})
+        print_json({"folder": str(out), "metric": result.task.metric, "runs": runs})
         return
-    for line in tuned.summary():
-        tell(line)
-    tell(f"{out}: done; the report is {out / 'report.html'}")
+    for line in result.summary():
+        print_line(line)
+    print_line(f"{out}: done; the report is {out / 'report.html'}")
 
 
 def _finetune_suite(
     model: str,
-    tasks: str,
-    data: Path | None,
-    own: Mapping[str, Any],
-    shared: Mapping[str, Any],
+    suite: str,
+    suite_data: Path | None,
+    task_arguments: Mapping[str, Any],
+    run_arguments: Mapping[str, Any],
     as_json: bool,
 ) -> None:
     """Fine-tune on each benchmark of a suite, and show one table."""
     import unmask
 
-    if given := [name for name, value in own.items() if value is not None]:
+    if given := [name for name, value in task_arguments.items() if value is not None]:
         raise ValueError(f"--tasks says itself what is learned from what; leave out --{given[0]}")
-    out = shared["out"]
+    out = run_arguments["out"]
     try:
-        made = unmask.finetune_suite(model, tasks=tasks, data=data, **shared)
+        made = unmask.finetune_suite(model, tasks=suite, data=suite_data, **run_arguments)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{out}: stopped; go on with --resume") from None
-    _show_suite(made, out, as_json)
+    _print_suite(made, out, as_json)
 
 
-def _show_suite(made: "SuiteRun", out: Path, as_json: bool) -> None:
+def _print_suite(suite_run: "SuiteResult", out: Path, as_json: bool) -> None:
     """Write the report of each run of a suite that is over, and show the table."""
     import unmask
     from unmask.files import read_json
-    from unmask.finetuning.suite import AVERAGE
-    from unmask.training.aside import for_the_report
+    from unmask.finetuning.suite import AVERAGE_NOTE
+    from unmask.training.aside import best_effort
 
-    for one in made.entries:
+    for one in suite_run.benchmarks:
         if not one.error:
-            with for_the_report(f"{one.folder}/report.html"):
+            with best_effort(f"{one.folder}/report.html"):
                 unmask.write_report(out / one.folder)
     if as_json:
-        give_json(read_json(out / "suite.json"))
+        print_json(read_json(out / "suite.json"))
         return
-    names, rows = made.rows()
-    title = f"{made.suite}: {made.base}, tune={made.tune}"
-    show_table(title, names, rows[:-1], foot=rows[-1], left=2)
-    for note in made.notes:
-        tell(note)
-    tell(AVERAGE)
-    tell(f"{out}: done")
+    names, rows = suite_run.table_rows()
+    title = f"{suite_run.suite}: {suite_run.base}, tune={suite_run.tune}"
+    show_table(title, names, rows[:-1], footer=rows[-1], n_left_aligned=2)
+    for note in suite_run.notes:
+        print_line(note)
+    print_line(AVERAGE_NOTE)
+    print_line(f"{out}: done")
 
 
-def _options(given: Iterable[str]) -> dict[str, Any]:
+def _read_task_options(assignments: Iterable[str]) -> dict[str, Any]:
     """Read KEY=VALUE."""
-    from unmask.training.recipe import merge, parse
+    from unmask.training.recipe import merge, parse_change
 
     found: dict[str, Any] = {}
-    for text in given:
+    for text in assignments:
         try:
-            found = merge(found, parse(text))
+            found = merge(found, parse_change(text))
         except ValueError as error:
             raise ValueError(f"--option {text}: {error}") from None
     return found
@@ -1105,20 +1105,20 @@ def _options(given: Iterable[str]) -> dict[str, Any]:
 
 @app.command()
 def evaluate(
-    model: Model,
-    more: MoreData = None,
-    data: Data = None,
-    together: Together = None,
-    part: Part = None,
-    length: Annotated[
-        int | None, _option("--length", metavar="N", help="Tokens that are read together.")
+    model: ModelArgument,
+    more: MoreDataArgument = None,
+    data: DataOption = None,
+    ensemble: EnsembleOption = None,
+    mixture_task: MixtureTaskOption = None,
+    sequence_length: Annotated[
+        int | None, _typer_option("--length", metavar="N", help="Tokens that are read together.")
     ] = None,
     seed: Annotated[
-        int, _option("--seed", metavar="N", help="Of the hidden places, or the examples.")
+        int, _typer_option("--seed", metavar="N", help="Of the hidden places, or the examples.")
     ] = 0,
-    memory: Annotated[
+    memory_length: Annotated[
         int | None,
-        _option(
+        _typer_option(
             "--memory",
             metavar="N",
             help="Places before those that each layer remembers.",
@@ -1127,7 +1127,7 @@ def evaluate(
     ] = None,
     task: Annotated[
         list[str] | None,
-        _option(
+        _typer_option(
             "--task",
             metavar="NAME",
             help="What is done from a prompt alone, with --data its folder: lambada, blimp, "
@@ -1137,33 +1137,33 @@ def evaluate(
     ] = None,
     label: Annotated[
         str | None,
-        _option(
+        _typer_option(
             "--label", metavar="COLUMN", help="Of labels, numbers or tags; of similarity, too."
         ),
     ] = None,
-    choices: ChoiceColumns = None,
-    columns: AllColumns = None,
-    pooling: Pooled = None,
-    layer: Layer = None,
+    choices: ChoiceColumnsOption = None,
+    columns: ColumnNamesOption = None,
+    pooling: PoolingOption = None,
+    layer: LayerOption = None,
     shots: Annotated[
-        str, _option("--shots", metavar="N,N", help="Of --task: examples before each question.")
+        str, _typer_option("--shots", metavar="N,N", help="Of --task: examples before each question.")
     ] = "0",
     rows: Annotated[
         int | None,
-        _option("--rows", metavar="N", help="Of --task: ask so many, evenly spaced in the file."),
+        _typer_option("--rows", metavar="N", help="Of --task: ask so many, evenly spaced in the file."),
     ] = None,
     stride: Annotated[
         int | None,
-        _option("--stride", metavar="N", help="Of perplexity: tokens that a window asks."),
+        _typer_option("--stride", metavar="N", help="Of perplexity: tokens that a window asks."),
     ] = None,
-    hide: Annotated[
+    pll_masking: Annotated[
         Literal["word", "token"],
-        _option("--hide", help="From a masked model that is asked for a token: its word's rest."),
+        _typer_option("--hide", help="From a masked model that is asked for a token: its word's rest."),
     ] = "word",
-    document: Document = "blank",
+    document_separator: DocumentOption = "blank",
     text: Annotated[
         list[str] | None,
-        _option(
+        _typer_option(
             "--text",
             metavar="COLUMN",
             help="Of text in held-out records, or labelled rows; of pairs, given twice.",
@@ -1171,16 +1171,16 @@ def evaluate(
     ] = None,
     case: Annotated[
         Literal["auto", "keep", "lower"],
-        _option(
+        _typer_option(
             "--case",
             help="Of word vectors: how words of the data are looked up; auto: in lower case where "
             "the vectors know no other.",
         ),
     ] = "auto",
-    limit: Limit = None,
-    encoding_errors: Encoding = "strict",
-    device: Device = "auto",
-    as_json: Json = False,
+    limit: LimitOption = None,
+    encoding_errors: EncodingErrorsOption = "strict",
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
 ) -> None:
     """Score a model on held-out text, on labelled rows, or on tasks done from a prompt.
 
@@ -1192,80 +1192,80 @@ def evaluate(
     """
     sources = [*(data or ()), *(more or ())]
     if task == ["similarity"]:
-        others = {"rows": rows, "stride": stride, "length": length, "memory": memory, "text": text}
-        _refuse("--task similarity; leave out ", shots=shots != "0", **others)
+        others = {"rows": rows, "stride": stride, "length": sequence_length, "memory": memory_length, "text": text}
+        _refuse_options("--task similarity; leave out ", shots=shots != "0", **others)
         how = {"label": label, "pooling": pooling, "layer": layer, "limit": limit}
         _evaluate_similarity(model, sources, device, encoding_errors, how, as_json)
         return
     vectors_of = {"pooling": pooling, "layer": layer}
-    _refuse("", " is of --task similarity, which is not given", **vectors_of)
+    _refuse_options("", " is of --task similarity, which is not given", **vectors_of)
     named = {"label": label, "choices": choices, "columns": columns}
-    if _names_vectors(model) and not _fine_tuned(model):
-        others = {"rows": rows, "stride": stride, "length": length, "memory": memory, "text": text}
-        others |= {"task": task, "with": together, "part": part} | named
-        _refuse(f"{model}: word vectors; leave out ", shots=shots != "0", **others)
-        _evaluate_space(model, sources, case, limit, encoding_errors, as_json)
+    if _is_word_vectors(model) and not _is_finetuned(model):
+        others = {"rows": rows, "stride": stride, "length": sequence_length, "memory": memory_length, "text": text}
+        others |= {"task": task, "with": ensemble, "part": mixture_task} | named
+        _refuse_options(f"{model}: word vectors; leave out ", shots=shots != "0", **others)
+        _evaluate_word_vectors(model, sources, case, limit, encoding_errors, as_json)
         return
-    _refuse(f"{model}: ", " is for a file of word vectors", case=case != "auto", limit=limit)
+    _refuse_options(f"{model}: ", " is for a file of word vectors", case=case != "auto", limit=limit)
     if task:
-        labelling = {"with": together, "part": part} | named
-        _refuse("", " is for models that label, and not for --task", **labelling)
+        labelling = {"with": ensemble, "part": mixture_task} | named
+        _refuse_options("", " is for models that label, and not for --task", **labelling)
         how = {
-            "seed": seed, "rows": rows, "length": length, "stride": stride, "memory": memory,
-            "hide": hide,
+            "seed": seed, "rows": rows, "length": sequence_length, "stride": stride, "memory": memory_length,
+            "hide": pll_masking,
         }  # fmt: skip
-        _evaluate_tasks(_load(model, device), task, sources, shots, how, as_json)
+        _evaluate_tasks(_load_pipeline(model, device), task, sources, shots, how, as_json)
         return
-    _refuse("", " is of --task, which is not given", shots=shots != "0", rows=rows, stride=stride)
+    _refuse_options("", " is of --task, which is not given", shots=shots != "0", rows=rows, stride=stride)
     if not sources:
         raise ValueError("no data: name held-out text, or labelled rows, with --data")
-    pipeline = _load(model, device)
-    if part is not None:
-        pipeline = pipeline.part(part)
-    if together or pipeline.labelled:
+    pipeline = _load_pipeline(model, device)
+    if mixture_task is not None:
+        pipeline = pipeline.mixture_task(mixture_task)
+    if ensemble or pipeline.can_predict:
         if len(sources) > 1:
             raise ValueError(f"{model}: labels; give one file of labelled rows, got {len(sources)}")
-        _refuse(f"{model}: labels; ", " is for held-out text", length=length, memory=memory)
-        asked = _together(pipeline, together, device)
+        _refuse_options(f"{model}: labels; ", " is for held-out text", length=sequence_length, memory=memory_length)
+        asked = _with_ensemble(pipeline, ensemble, device)
         scores = asked.score(
             sources[0],
-            **_columns(text, choices, columns),
+            **_column_names(text, choices, columns),
             label=label,
             encoding_errors=encoding_errors,
         )
-        _show_scores((f"{name:20} {value:.4f}" for name, value in scores.items()), scores, as_json)
+        _print_scores((f"{name:20} {value:.4f}" for name, value in scores.items()), scores, as_json)
         return
-    _refuse("", " is of labelled rows, and this model labels nothing", **named)
+    _refuse_options("", " is of labelled rows, and this model labels nothing", **named)
     if text is not None and len(text) > 1:
         raise ValueError(f"--text: held-out text is in one column, got {len(text)}")
     result = pipeline.evaluate(
         sources,
-        length=length,
+        sequence_length=sequence_length,
         seed=seed,
-        memory=memory,
-        document=document,
-        text=None if text is None else text[0],
+        memory_length=memory_length,
+        document_separator=document_separator,
+        text_column=None if text is None else text[0],
         encoding_errors=encoding_errors,
     )
-    _show_scores(_scored(result), vars(result), as_json)
+    _print_scores(_evaluation_lines(result), vars(result), as_json)
 
 
-def _names_vectors(model: str) -> bool:
+def _is_word_vectors(model: str) -> bool:
     """Say whether a MODEL is a file of word vectors."""
-    from unmask.serving.spaces import is_vectors
+    from unmask.serving.spaces import is_word_vectors
 
-    return is_vectors(model)
+    return is_word_vectors(model)
 
 
-def _fine_tuned(model: str) -> bool:
+def _is_finetuned(model: str) -> bool:
     """Say whether a MODEL is the folder of a fine-tuned one, be it word vectors below its head."""
-    from unmask.files import read_object
+    from unmask.files import read_json_object
 
     facts = Path(model) / "unmask.json"
-    return facts.is_file() and read_object(facts).get("task") is not None
+    return facts.is_file() and read_json_object(facts).get("task") is not None
 
 
-def _evaluate_space(
+def _evaluate_word_vectors(
     model: str,
     sources: Sequence[str],
     case: Literal["auto", "keep", "lower"],
@@ -1275,11 +1275,11 @@ def _evaluate_space(
 ) -> None:
     """Score word vectors, and show tables."""
     import unmask
-    from unmask.serving.spaces import plain, table
+    from unmask.serving.spaces import score_to_dict, format_word_vector_scores
 
     if not sources:
         raise ValueError("no data: name files of word pairs or of analogies with --data")
-    found = unmask.evaluate_space(
+    found = unmask.evaluate_word_vectors(
         model,
         sources,
         case=case,
@@ -1287,7 +1287,7 @@ def _evaluate_space(
         encoding_errors=encoding_errors,
         terminal=sys.stderr,
     )
-    _show_scores(table(found), {"scores": [plain(one) for one in found]}, as_json)
+    _print_scores(format_word_vector_scores(found), {"scores": [score_to_dict(one) for one in found]}, as_json)
 
 
 def _evaluate_similarity(
@@ -1295,28 +1295,28 @@ def _evaluate_similarity(
     sources: Sequence[str],
     device: str,
     encoding_errors: Literal["strict", "replace"],
-    how: Mapping[str, Any],
+    settings: Mapping[str, Any],
     as_json: bool,
 ) -> None:
     """Score sentences' vectors on pairs, and show one table."""
     import unmask
-    from unmask.serving.sentences import table
+    from unmask.serving.sentences import format_similarity_scores
 
     if not sources:
         raise ValueError("no data: name files of pairs of sentences and scores with --data")
-    opened = model if _names_vectors(model) else _load(model, device)
+    opened = model if _is_word_vectors(model) else _load_pipeline(model, device)
     found = [
-        unmask.evaluate_similarity(opened, path, encoding_errors=encoding_errors, **how)
+        unmask.evaluate_sentence_similarity(opened, path, encoding_errors=encoding_errors, **settings)
         for path in sources
     ]
-    _show_scores(table(found), {"scores": [vars(one) for one in found]}, as_json)
+    _print_scores(format_similarity_scores(found), {"scores": [vars(one) for one in found]}, as_json)
 
 
-def _refuse(begin: str, end: str = "", /, **given: object) -> None:
+def _refuse_options(before: str, after: str = "", /, **given: object) -> None:
     """Say, about its name, why the first of some options that was given may not be."""
     for name, value in given.items():
         if value is not None and value is not False:
-            raise ValueError(f"{begin}--{name.replace('_', '-')}{end}")
+            raise ValueError(f"{before}--{name.replace('_', '-')}{after}")
 
 
 def _evaluate_tasks(
@@ -1324,12 +1324,12 @@ def _evaluate_tasks(
     tasks: Sequence[str],
     sources: Sequence[str],
     shots: str,
-    how: Mapping[str, Any],
+    settings: Mapping[str, Any],
     as_json: bool,
 ) -> None:
     """Score what is done from a prompt, and show one table."""
     import unmask
-    from unmask.serving.evaluating import plain, table
+    from unmask.serving.evaluating import task_score_to_dict, format_task_scores
 
     if len(sources) > 1:
         raise ValueError(f"--data must name one folder with --task, got {len(sources)}")
@@ -1339,21 +1339,21 @@ def _evaluate_tasks(
         raise ValueError(f"--shots must be numbers with commas between, got {shots!r}") from None
     data = sources[0] if sources else None
     found = unmask.evaluate_tasks(
-        pipeline, tasks, data=data, shots=counts, terminal=sys.stderr, **how
+        pipeline, tasks, data=data, shots=counts, terminal=sys.stderr, **settings
     )
-    _show_scores(table(found), {"scores": [plain(one) for one in found]}, as_json)
+    _print_scores(format_task_scores(found), {"scores": [task_score_to_dict(one) for one in found]}, as_json)
 
 
-def _show_scores(lines: Iterable[str], data: Mapping[str, Any], as_json: bool) -> None:
+def _print_scores(lines: Iterable[str], data: Mapping[str, Any], as_json: bool) -> None:
     """Print scores."""
     if as_json:
-        give_json(data)
+        print_json(data)
         return
     for line in lines:
-        tell(line)
+        print_line(line)
 
 
-def _scored(result: "Evaluation") -> Iterator[str]:
+def _evaluation_lines(result: "HeldOutEvaluation") -> Iterator[str]:
     yield f"{result.documents:,} documents, {result.words:,} words, {result.tokens:,} tokens"
     for name, loss in result.loss.items():
         line = f"{name.replace('_', ' '):14} loss {loss:.4f}"
@@ -1361,7 +1361,7 @@ def _scored(result: "Evaluation") -> Iterator[str]:
             line += f"  perplexity {result.perplexity[name]:,.2f}"
         if name in result.accuracy:
             line += f"  accuracy {result.accuracy[name]:.2%}"
-        yield line + f"  of {result.asked[name]:,} asked"
+        yield line + f"  of {result.n_targets[name]:,} asked"
     if result.word_perplexity is not None:
         yield f"perplexity per word {result.word_perplexity:,.2f}"
     if result.bits_per_byte is not None:
@@ -1370,24 +1370,24 @@ def _scored(result: "Evaluation") -> Iterator[str]:
 
 @app.command()
 def predict(
-    model: Model,
-    texts: Texts = None,
-    together: Together = None,
+    model: ModelArgument,
+    texts: TextsArgument = None,
+    ensemble: EnsembleOption = None,
     input: Annotated[
         Path | None,
-        _option(
+        _typer_option(
             "--input",
             metavar="FILE",
             help="Rows with the columns of training; or .txt, whose lines are read as TEXT is.",
         ),
     ] = None,
-    text: TextColumns = None,
-    choices: ChoiceColumns = None,
-    columns: AllColumns = None,
-    part: Part = None,
-    encoding_errors: Encoding = "strict",
-    device: Device = "auto",
-    as_json: Annotated[bool, _option("--json", help="Print JSON, as it does anyway.")] = False,
+    text: TextColumnsOption = None,
+    choices: ChoiceColumnsOption = None,
+    columns: ColumnNamesOption = None,
+    mixture_task: MixtureTaskOption = None,
+    encoding_errors: EncodingErrorsOption = "strict",
+    device: DeviceOption = "auto",
+    as_json: Annotated[bool, _typer_option("--json", help="Print JSON, as it does anyway.")] = False,
 ) -> None:
     """Label texts with a fine-tuned model.
 
@@ -1396,23 +1396,23 @@ def predict(
     by spaces. In a file, a pair is two columns: --text premise --text hypothesis.
     """
     if input is None:
-        _refuse("", " is of --input, which is not given", text=text, choices=choices,
+        _refuse_options("", " is of --input, which is not given", text=text, choices=choices,
                 columns=columns)  # fmt: skip
-    pipeline = _load(model, device)
-    pipeline = _together(pipeline if part is None else pipeline.part(part), together, device)
+    pipeline = _load_pipeline(model, device)
+    pipeline = _with_ensemble(pipeline if mixture_task is None else pipeline.mixture_task(mixture_task), ensemble, device)
     given: Iterable[Any]
     if input is None:
-        given = map(_reader(pipeline), _texts(texts, None, None, encoding_errors))
+        given = map(_line_reader(pipeline), _read_texts(texts, None, None, encoding_errors))
     else:
-        _not_both(texts, input)
-        how = _columns(text, choices, columns)
-        given = pipeline.rows(input, **how, encoding_errors=encoding_errors)
-    for text, answer in _answered(given, pipeline.predict):
+        _refuse_texts_and_input(texts, input)
+        how = _column_names(text, choices, columns)
+        given = pipeline.read_inputs(input, **how, encoding_errors=encoding_errors)
+    for text, answer in _answer_in_batches(given, pipeline.predict):
         said = answer if isinstance(answer, dict) else {"number": answer}
-        give_json({"text": text} | said)
+        print_json({"text": text} | said)
 
 
-def _columns(
+def _column_names(
     text: Sequence[str] | None, choices: Sequence[str] | None, columns: str | None
 ) -> dict[str, Sequence[str]]:
     """Return the columns of a file that are named."""
@@ -1420,117 +1420,117 @@ def _columns(
     return {"text": text or (), "choices": choices or (), "columns": names}
 
 
-def _together(
-    pipeline: "Pipeline", others: Sequence[str] | None, device: str
+def _with_ensemble(
+    pipeline: "Pipeline", other_models: Sequence[str] | None, device: str
 ) -> "Pipeline | Ensemble":
     """Return what answers for a model and others; itself, where there are none."""
-    if not others:
+    if not other_models:
         return pipeline
     from unmask.serving.ensemble import Ensemble
 
-    return Ensemble([pipeline, *(_load(other, device) for other in others)])
+    return Ensemble([pipeline, *(_load_pipeline(other, device) for other in other_models)])
 
 
-def _reader(pipeline: "Pipeline | Ensemble") -> Callable[[str], Any]:
+def _line_reader(pipeline: "Pipeline | Ensemble") -> Callable[[str], Any]:
     """Return what makes of a line what a model labels."""
     from unmask.finetuning.kinds.catalogue import TASK_KINDS
-    from unmask.finetuning.predict import task_of
+    from unmask.finetuning.predict import infer_task
 
-    task = pipeline.task or task_of(pipeline.opened)
-    return partial(TASK_KINDS[task.does].files.line, task)
+    task = pipeline.task or infer_task(pipeline.loaded_model)
+    return partial(TASK_KINDS[task.task_kind].reader.parse_line, task)
 
 
 @app.command()
 def fill(
-    model: Model,
-    texts: Texts = None,
-    input: Input = None,
-    text: Column = None,
-    top_k: Annotated[int, _option("--top-k", metavar="K", help="Candidates for each blank.")] = 5,
-    encoding_errors: Encoding = "strict",
-    device: Device = "auto",
-    as_json: Json = False,
+    model: ModelArgument,
+    texts: TextsArgument = None,
+    input: InputOption = None,
+    text_column: TextColumnOption = None,
+    top_k: Annotated[int, _typer_option("--top-k", metavar="K", help="Candidates for each blank.")] = 5,
+    encoding_errors: EncodingErrorsOption = "strict",
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
 ) -> None:
     """Say what may stand at each [MASK] of a text."""
-    pipeline = _load(model, device)
-    all_texts = _texts(texts, input, text, encoding_errors)
-    for given, filled in _answered(all_texts, lambda some: pipeline.fill(some, top_k=top_k)):
+    pipeline = _load_pipeline(model, device)
+    all_texts = _read_texts(texts, input, text_column, encoding_errors)
+    for given, filled in _answer_in_batches(all_texts, lambda some: pipeline.fill(some, top_k=top_k)):
         if as_json:
             blanks = [[vars(c) for c in blank] for blank in filled.blanks]
-            give_json({"text": given, "filled": filled.text, "blanks": blanks})
+            print_json({"text": given, "filled": filled.text, "blanks": blanks})
             continue
-        tell(filled.text)
+        print_line(filled.text)
         for i, blank in enumerate(filled.blanks, 1):
             number = f"{i}: " if len(filled.blanks) > 1 else ""
-            tell(f"  {number}" + "   ".join(_candidate(c.text, c.probability) for c in blank))
+            print_line(f"  {number}" + "   ".join(_format_candidate(c.text, c.probability) for c in blank))
 
 
-def _candidate(text: str, probability: float | None) -> str:
+def _format_candidate(text: str, probability: float | None) -> str:
     return (text or "(nothing)") if probability is None else f"{text} {probability:.1%}"
 
 
 @app.command()
 def generate(
-    model: Model,
+    model: ModelArgument,
     prompt: Annotated[
         list[str] | None,
-        _option("--prompt", metavar="TEXT", help="What to go on from, or to answer."),
+        _typer_option("--prompt", metavar="TEXT", help="What to go on from, or to answer."),
     ] = None,
-    input: Input = None,
-    text: Column = None,
-    begin: Annotated[
-        str, _option("--begin", metavar="TEXT", help="What each answer begins with.")
+    input: InputOption = None,
+    text_column: TextColumnOption = None,
+    output_prefix: Annotated[
+        str, _typer_option("--begin", metavar="TEXT", help="What each answer begins with.")
     ] = "",
     choice: Annotated[
         list[str] | None,
-        _option("--choice", metavar="TEXT", help="An answer to choose from; is given again."),
+        _typer_option("--choice", metavar="TEXT", help="An answer to choose from; is given again."),
     ] = None,
-    new_tokens: Annotated[
-        int | None, _option("--new-tokens", metavar="N", help="At most so many.", default="50")
+    max_new_tokens: Annotated[
+        int | None, _typer_option("--new-tokens", metavar="N", help="At most so many.", default="50")
     ] = None,
     min_new_tokens: Annotated[
         int | None,
-        _option("--min-new-tokens", metavar="N", help="The model may not end its text before."),
+        _typer_option("--min-new-tokens", metavar="N", help="The model may not end its text before."),
     ] = None,
     stop: Annotated[
         list[str] | None,
-        _option("--stop", metavar="TEXT", help="End before it; may be given again."),
+        _typer_option("--stop", metavar="TEXT", help="End before it; may be given again."),
     ] = None,
     temperature: Annotated[
         float | None,
-        _option(
+        _typer_option(
             "--temperature", metavar="T", help="Draw tokens; 0: always the likeliest.", default="0"
         ),
     ] = None,
     top_k: Annotated[
-        int | None, _option("--top-k", metavar="K", help="Draw among the K likeliest.")
+        int | None, _typer_option("--top-k", metavar="K", help="Draw among the K likeliest.")
     ] = None,
     top_p: Annotated[
         float | None,
-        _option("--top-p", metavar="P", help="Draw among the fewest with this probability."),
+        _typer_option("--top-p", metavar="P", help="Draw among the fewest with this probability."),
     ] = None,
     min_p: Annotated[
         float | None,
-        _option("--min-p", metavar="P", help="Draw among those P times as likely as the best."),
+        _typer_option("--min-p", metavar="P", help="Draw among those P times as likely as the best."),
     ] = None,
-    typical: Annotated[
+    typical_p: Annotated[
         float | None,
-        _option("--typical", metavar="P", help="Draw among the most typical of this probability."),
+        _typer_option("--typical", metavar="P", help="Draw among the most typical of this probability."),
     ] = None,
-    seed: Annotated[int | None, _option("--seed", metavar="N", help="Of what is drawn.")] = None,
+    seed: Annotated[int | None, _typer_option("--seed", metavar="N", help="Of what is drawn.")] = None,
     samples: Annotated[
         int | None,
-        _option("--samples", metavar="N", help="Draw N texts, and print the likeliest."),
+        _typer_option("--samples", metavar="N", help="Draw N texts, and print the likeliest."),
     ] = None,
     beams: Annotated[
-        int | None, _option("--beams", metavar="N", help="Search among N texts side by side.")
+        int | None, _typer_option("--beams", metavar="N", help="Search among N texts side by side.")
     ] = None,
-    best: Annotated[
-        int | None, _option("--best", metavar="N", help="Print the N best of beams or samples.")
+    n_best: Annotated[
+        int | None, _typer_option("--best", metavar="N", help="Print the N best of beams or samples.")
     ] = None,
     length_penalty: Annotated[
         float | None,
-        _option(
+        _typer_option(
             "--length-penalty",
             metavar="X",
             help="Beams are ranked by log-probability / tokens ** X.",
@@ -1539,7 +1539,7 @@ def generate(
     ] = None,
     early_stopping: Annotated[
         Literal["true", "false", "never"] | None,
-        _option(
+        _typer_option(
             "--early-stopping",
             help="End the search with N texts (true), or if none seems better (never: is).",
             default="false",
@@ -1547,28 +1547,28 @@ def generate(
     ] = None,
     repetition_penalty: Annotated[
         float | None,
-        _option("--repetition-penalty", metavar="X", help="Above 1: avoid tokens there were."),
+        _typer_option("--repetition-penalty", metavar="X", help="Above 1: avoid tokens there were."),
     ] = None,
-    no_repeat: Annotated[
-        int | None, _option("--no-repeat", metavar="N", help="Say no N tokens twice in a row.")
+    no_repeat_ngram_size: Annotated[
+        int | None, _typer_option("--no-repeat", metavar="N", help="Say no N tokens twice in a row.")
     ] = None,
     window: Annotated[
-        bool, _option("--window", help="Read only the last tokens that fit, and go on beyond.")
+        bool, _typer_option("--window", help="Read only the last tokens that fit, and go on beyond.")
     ] = False,
     draft: Annotated[
         str | None,
-        _option("--draft", metavar="MODEL", help="A smaller model that guesses: the same, faster."),
+        _typer_option("--draft", metavar="MODEL", help="A smaller model that guesses: the same, faster."),
     ] = None,
-    guesses: Annotated[
-        int | None, _option("--guesses", metavar="N", help="Of the draft at a time.", default="4")
+    draft_tokens: Annotated[
+        int | None, _typer_option("--guesses", metavar="N", help="Of the draft at a time.", default="4")
     ] = None,
     source_language: Annotated[
         str | None,
-        _option("--source-language", metavar="CODE", help="Of prompts, where a token says it."),
+        _typer_option("--source-language", metavar="CODE", help="Of prompts, where a token says it."),
     ] = None,
     target_language: Annotated[
         str | None,
-        _option("--target-language", metavar="CODE", help="Of answers.", default="the prompts'"),
+        _typer_option("--target-language", metavar="CODE", help="Of answers.", default="the prompts'"),
     ] = None,
     stream: Annotated[
         bool | None,
@@ -1578,65 +1578,65 @@ def generate(
             show_default="on a terminal, for one prompt",
         ),
     ] = None,
-    encoding_errors: Encoding = "strict",
-    device: Device = "auto",
-    as_json: Json = False,
+    encoding_errors: EncodingErrorsOption = "strict",
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
 ) -> None:
     """Go on from a prompt; an encoder-decoder answers it."""
     early = {None: None, "true": True, "false": False, "never": "never"}
     named = {
-        "new_tokens": new_tokens,
+        "max_new_tokens": max_new_tokens,
         "min_new_tokens": min_new_tokens,
         "stop": stop,
         "temperature": temperature,
         "top_k": top_k,
         "top_p": top_p,
         "min_p": min_p,
-        "typical": typical,
+        "typical_p": typical_p,
         "seed": seed,
         "samples": samples,
         "beams": beams,
-        "best": best,
+        "best": n_best,
         "length_penalty": length_penalty,
         "early_stopping": early[early_stopping],
         "repetition_penalty": repetition_penalty,
-        "no_repeat": no_repeat,
+        "no_repeat_ngram_size": no_repeat_ngram_size,
         "window": window or None,
     }
     settings = {name: value for name, value in named.items() if value is not None}
-    say = _Say(settings, begin, choice or [], draft, guesses, stream, as_json)
+    say = _GenerationRequest(settings, output_prefix, choice or [], draft, draft_tokens, stream, as_json)
     if target_language is not None and source_language is None:
         raise ValueError("--target-language is of answers: give --source-language, too")
-    pipeline = _load(model, device)
+    pipeline = _load_pipeline(model, device)
     if source_language is not None:
-        pipeline = pipeline.told(source_language, target_language)
+        pipeline = pipeline.with_languages(source_language, target_language)
     # All at once: what is drawn for a prompt that is given again depends on those before it.
-    say(pipeline, list(_texts(prompt, input, text, encoding_errors)), device)
+    say(pipeline, list(_read_texts(prompt, input, text_column, encoding_errors)), device)
 
 
 @dataclass(frozen=True)
-class _Say:
+class _GenerationRequest:
     """What `generate` shall do with prompts; mistakes are told before a model is opened."""
 
     settings: Mapping[str, Any]
-    begin: str
+    output_prefix: str
     choices: Sequence[str]
     draft: str | None
-    guesses: int | None
+    draft_tokens: int | None
     stream: bool | None
     as_json: bool
 
     def __post_init__(self) -> None:
-        from unmask.generation.settings import decoding
+        from unmask.generation.settings import generation_config
 
-        decoding(**self.settings)
+        generation_config(**self.settings)
         others = sorted(self.settings.keys() - {"beams"})
-        if self.choices and (others or self.begin or self.draft is not None or self.stream):
-            also = others or ["begin"] * bool(self.begin) or ["draft" if self.draft else "stream"]
+        if self.choices and (others or self.output_prefix or self.draft is not None or self.stream):
+            also = others or ["output_prefix"] * bool(self.output_prefix) or ["draft" if self.draft else "stream"]
             raise ValueError(
                 f"--choice goes with --beams alone, got --{also[0].replace('_', '-')}, too"
             )
-        if self.guesses is not None and self.draft is None:
+        if self.draft_tokens is not None and self.draft is None:
             raise ValueError("--guesses is how many tokens a draft guesses: give --draft, too")
         for name in ("json", "best", "beams", "samples"):
             if self.stream and (self.as_json if name == "json" else name in self.settings):
@@ -1644,83 +1644,83 @@ class _Say:
 
     def __call__(self, pipeline: "Pipeline", prompts: Sequence[str], device: str) -> None:
         """Answer prompts."""
-        goes_on = "next_token" in pipeline.card.objective.asks
-        more: dict[str, Any] = dict(self.settings) | {"begin": self.begin}
+        goes_on = "next_token" in pipeline.preset.objective.loss_terms
+        more: dict[str, Any] = dict(self.settings) | {"output_prefix": self.output_prefix}
         if self.draft is not None:
-            smaller = _load(self.draft, device)
-            more["draft"] = pipeline.draft(smaller, guesses=self.guesses or 4)
+            smaller = _load_pipeline(self.draft, device)
+            more["draft"] = pipeline.draft(smaller, draft_tokens=self.draft_tokens or 4)
         if self.choices:
             beams = self.settings.get("beams")
             for prompt in prompts:
-                found = pipeline.choose(prompt, self.choices, beams=beams)
-                self._show(prompt, found, goes_on)
+                found = pipeline.rank_choices(prompt, self.choices, beams=beams)
+                self._print_candidates(prompt, found, goes_on)
         elif self.settings.get("best", 1) > 1:
-            for prompt, found in zip(prompts, pipeline.candidates(prompts, **more), strict=True):
-                self._show(prompt, found, goes_on)
-        elif self._streams(len(prompts)):
-            _streamed(prompts[0] if goes_on else "", pipeline.stream(prompts[0], **more))
+            for prompt, found in zip(prompts, pipeline.generate_candidates(prompts, **more), strict=True):
+                self._print_candidates(prompt, found, goes_on)
+        elif self._should_stream(len(prompts)):
+            _print_stream(prompts[0] if goes_on else "", pipeline.stream(prompts[0], **more))
         else:
             for before, after in zip(prompts, pipeline.generate(prompts, **more), strict=True):
                 if self.as_json:
-                    give_json({"prompt": before, "text": after})
+                    print_json({"prompt": before, "text": after})
                 else:
-                    give(before + after if goes_on else after)
+                    print_data(before + after if goes_on else after)
         if "draft" in more:
             made = more["draft"]
-            tell(f"draft: {made.share:.0%} of {made.guessed:,} guesses accepted", sys.stderr)
+            print_line(f"draft: {made.acceptance_rate:.0%} of {made.n_drafted:,} guesses accepted", sys.stderr)
 
-    def _streams(self, prompts: int) -> bool:
+    def _should_stream(self, n_prompts: int) -> bool:
         if self.stream is None:
             plain = not (self.as_json or self.settings.keys() & {"beams", "samples"})
-            return plain and prompts == 1 and sys.stdout.isatty()
-        if self.stream and prompts != 1:
-            raise ValueError(f"--stream is for one prompt, got {prompts:,}")
+            return plain and n_prompts == 1 and sys.stdout.isatty()
+        if self.stream and n_prompts != 1:
+            raise ValueError(f"--stream is for one prompt, got {n_prompts:,}")
         return self.stream
 
-    def _show(self, prompt: str, found: Sequence["Answered"], goes_on: bool) -> None:
+    def _print_candidates(self, prompt: str, candidates: Sequence["ScoredText"], continues_prompt: bool) -> None:
         """Print several answers, the best first, each with its score."""
         if self.as_json:
-            give_json(
-                {"prompt": prompt, "text": found[0].text, "best": [vars(one) for one in found]}
+            print_json(
+                {"prompt": prompt, "text": candidates[0].text, "best": [vars(one) for one in candidates]}
             )
             return
-        for one in found:
-            give(f"{one.score:.4f}\t{cell(prompt + one.text if goes_on else one.text)}")
+        for one in candidates:
+            print_data(f"{one.score:.4f}\t{escape_tsv(prompt + one.text if continues_prompt else one.text)}")
 
 
-def _streamed(before: str, pieces: Iterable[str]) -> None:
+def _print_stream(prefix: str, pieces: Iterable[str]) -> None:
     """Print text as it comes; what was said stays whole when it is interrupted."""
-    give(before, end="", now=True)
+    print_data(prefix, end="", flush=True)
     try:
         for piece in pieces:
-            give(piece, end="", now=True)
+            print_data(piece, end="", flush=True)
     finally:
-        give("", now=True)
+        print_data("", flush=True)
 
 
 @app.command()
 def embed(
-    model: Model,
-    texts: Texts = None,
-    input: Input = None,
-    text: Column = None,
+    model: ModelArgument,
+    texts: TextsArgument = None,
+    input: InputOption = None,
+    text_column: TextColumnOption = None,
     pooling: Annotated[
         Literal["mean", "first", "last", "ends", "none"] | None,
-        _option(
+        _typer_option(
             "--pooling",
             help="Of which tokens a text's vector is made; ends: what both directions say last; "
             "none: one for each.",
             default="the card's: mean, of skip- and quick-thoughts last",
         ),
     ] = None,
-    layer: Layer = None,
+    layer: LayerOption = None,
     out: Annotated[
-        Path | None, _option("--out", metavar="FILE", help="Write a NumPy array [n d] instead.")
+        Path | None, _typer_option("--out", metavar="FILE", help="Write a NumPy array [n d] instead.")
     ] = None,
-    limit: Limit = None,
-    encoding_errors: Encoding = "strict",
-    device: Device = "auto",
-    as_json: Annotated[bool, _option("--json", help="Print JSON, as it does anyway.")] = False,
+    limit: LimitOption = None,
+    encoding_errors: EncodingErrorsOption = "strict",
+    device: DeviceOption = "auto",
+    as_json: Annotated[bool, _typer_option("--json", help="Print JSON, as it does anyway.")] = False,
 ) -> None:
     """Turn texts into vectors.
 
@@ -1731,32 +1731,32 @@ def embed(
         raise ValueError("--out takes one vector a text; --pooling none gives one a token")
     if out is not None and not out.parent.is_dir():
         raise FileNotFoundError(f"{out}: there is no folder {out.parent}")
-    found = _answered(
-        _texts(texts, input, text, encoding_errors),
-        _encoder(model, device, pooling, layer, limit),
+    found = _answer_in_batches(
+        _read_texts(texts, input, text_column, encoding_errors),
+        _text_encoder(model, device, pooling, layer, limit),
     )
     if out is not None:
         _write_array(out, [vector for _, vector in found])
         return
     for given, vector in found:
-        give_json({"text": given, "vector": vector.tolist()})
+        print_json({"text": given, "vector": vector.tolist()})
 
 
-def _encoder(
+def _text_encoder(
     model: str, device: str, pooling: str | None, layer: int | None, limit: int | None
 ) -> Callable[[list[str]], Iterable[Any]]:
     """Return what turns texts into vectors: a model, or word vectors."""
     how: dict[str, Any] = {"pooling": pooling}
-    if _names_vectors(model):
-        from unmask.serving.sentences import encoder
+    if _is_word_vectors(model):
+        from unmask.serving.sentences import sentence_encoder
 
-        encode = encoder(model, layer=layer, limit=limit, **how)
-        return lambda texts: _said_of_zeros(encode(texts))
-    _refuse(f"{model}: ", " is for a file of word vectors", limit=limit)
-    return partial(_load(model, device).embed, layer=-1 if layer is None else layer, **how)
+        encode = sentence_encoder(model, layer=layer, limit=limit, **how)
+        return lambda texts: _warn_of_zero_vectors(encode(texts))
+    _refuse_options(f"{model}: ", " is for a file of word vectors", limit=limit)
+    return partial(_load_pipeline(model, device).embed, layer=-1 if layer is None else layer, **how)
 
 
-def _said_of_zeros(vectors: Any) -> Any:
+def _warn_of_zero_vectors(vectors: Any) -> Any:
     """Return vectors of texts, and say that some are of no word."""
     if not vectors.any(1).all():
         logging.getLogger("unmask").warning(
@@ -1770,17 +1770,17 @@ def _write_array(path: Path, rows: Sequence[Any]) -> None:
 
     import numpy as np
 
-    from unmask.files import write_whole
+    from unmask.files import write_atomically
 
     buffer = io.BytesIO()
     np.save(buffer, np.stack(rows), allow_pickle=False)
-    write_whole(path, buffer.getvalue())
-    tell(f"{path}: {len(rows):,} vectors of {len(rows[0]):,} numbers", sys.stderr)
+    write_atomically(path, buffer.getvalue())
+    print_line(f"{path}: {len(rows):,} vectors of {len(rows[0]):,} numbers", sys.stderr)
 
 
 @app.command()
 def convert(
-    source: Model,
+    source: ModelArgument,
     target: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="A new one; of word vectors, a new file.")
     ],
@@ -1789,7 +1789,7 @@ def convert(
             "huggingface", "unmask", "elmo", "word2vec-text", "word2vec-binary", "glove", "fasttext"
         ]
         | None,
-        _option(
+        _typer_option(
             "--to",
             help="The first two open in transformers, but for heads that it lacks; both keep the "
             "task of a fine-tuned model, and unmask what pretraining asked. elmo is the layout of "
@@ -1799,7 +1799,7 @@ def convert(
     ] = None,
     average: Annotated[
         int | None,
-        _option(
+        _typer_option(
             "--average",
             metavar="N",
             help="The mean of the last N checkpoints of a pretraining run.",
@@ -1807,24 +1807,24 @@ def convert(
     ] = None,
     vectors: Annotated[
         str | None,
-        _option(
+        _typer_option(
             "--expand",
             metavar="VECTORS",
             help="Add the words of a file of vectors, mapped into the model's own: an encoder that "
             "knows them, and names no tokens.",
         ),
     ] = None,
-    limit: Limit = None,
-    white: Annotated[
+    limit: LimitOption = None,
+    white_space: Annotated[
         str | None,
-        _option(
+        _typer_option(
             "--white-space",
             metavar="TEXT",
             help="Of word vectors: write this for white space in words, _ for instance.",
             default="an error",
         ),
     ] = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Convert a model between formats, average what a run passed last, or give it more words.
 
@@ -1833,65 +1833,65 @@ def convert(
     fastText's own model (fasttext), with its n-grams.
     """
     as_model = Path(source).is_dir() and to in ("huggingface", "unmask")
-    if _names_vectors(source) and not as_model:
-        _refuse(f"{source}: word vectors; ", " is of a pretraining run", average=average)
-        _refuse(f"{source}: word vectors; leave out ", expand=vectors)
-        _convert_space(source, target, to, limit, white, as_json)
+    if _is_word_vectors(source) and not as_model:
+        _refuse_options(f"{source}: word vectors; ", " is of a pretraining run", average=average)
+        _refuse_options(f"{source}: word vectors; leave out ", expand=vectors)
+        _convert_word_vectors(source, target, to, limit, white_space, as_json)
         return
-    rest = {"limit": limit if vectors is None else None, "white_space": white}
-    _refuse(f"{source}: ", " is for a file of word vectors", **rest)
-    from unmask.checkpoints.huggingface import opens_where
-    from unmask.serving.folders import check_mean, check_new, model_format, take_mean
+    rest = {"limit": limit if vectors is None else None, "white_space": white_space}
+    _refuse_options(f"{source}: ", " is for a file of word vectors", **rest)
+    from unmask.checkpoints.huggingface import opening_note
+    from unmask.serving.folders import check_average_count, check_new_folder, resolve_model_format, average_checkpoints
 
-    form = model_format(to)
-    check_new(Path(target))
+    form = resolve_model_format(to)
+    check_new_folder(Path(target))
     if average is not None:
-        check_mean(average)
-    pipeline = _load(source, "cpu")
+        check_average_count(average)
+    pipeline = _load_pipeline(source, "cpu")
     if average is not None:
-        take_mean(pipeline.model, Path(source), average)
+        average_checkpoints(pipeline.model, Path(source), average)
     if vectors is not None:
         import unmask
 
-        expanded = unmask.expand(pipeline, vectors, limit=limit)
+        expanded = unmask.expand_vocabulary(pipeline, vectors, limit=limit)
         pipeline = expanded.pipeline
-        tell(
-            f"{expanded.added:,} words are new, by a map from {expanded.shared:,} that both knew",
+        print_line(
+            f"{expanded.n_added:,} words are new, by a map from {expanded.n_shared:,} that both knew",
             sys.stderr,
         )
     pipeline.save(target, format=form)
-    opened = pipeline.opened
+    opened = pipeline.loaded_model
     if opened.tokenizer is None:
-        tell(f"{source}: has no tokenizer, so {target} has none either", sys.stderr)
-    note = opens_where(opened.card, opened.model.specs)
+        print_line(f"{source}: has no tokenizer, so {target} has none either", sys.stderr)
+    note = opening_note(opened.preset, opened.model.head_specs)
     if note is not None and form != "elmo":
-        tell(f"{target}: {note}", sys.stderr)
+        print_line(f"{target}: {note}", sys.stderr)
     if as_json:
         facts = {"folder": target, "tokenizer": opened.tokenizer is not None}
-        give_json(facts | {"missing": opened.missing, "extra": opened.extra})
+        print_json(facts | {"missing": opened.missing, "extra": opened.unexpected})
     else:
-        give(target)
+        print_data(target)
 
 
-def _convert_space(
-    source: str, target: Path, to: str | None, limit: int | None, white: str | None, as_json: bool
+def _convert_word_vectors(
+    source: str, target: Path, to: str | None, limit: int | None, white_space: str | None, as_json: bool
 ) -> None:
     """Write word vectors in another format."""
     import unmask
-    from unmask.serving.spaces import vectors_format
+    from unmask.serving.spaces import resolve_word_vector_format
 
-    form = vectors_format(to)
+    form = resolve_word_vector_format(to)
     try:
-        space = unmask.convert_space(source, target, form=form, limit=limit, white=white)
+        space = unmask.convert_word_vectors(source, target, format_name=form, limit=limit, white_space=white_space)
     except ValueError as error:
         hint = " (--white-space _)" if "white space cannot be" in str(error) else ""
         hint = " (--to)" if "name the format" in str(error) else hint
         raise ValueError(f"{error}{hint}") from None
-    facts = {"file": str(target), "words": len(space), "width": space.width}
+    facts = {"file": str(target), "words": len(space), "width": space.vector_size}
     if as_json:
-        give_json(facts)
+        print_json(facts)
     else:
-        tell(f"{target}: {len(space):,} words, {space.width:,} numbers each")
+        print_line(f"{target}: {len(space):,} words, {space.vector_size:,} numbers each")
 
 
 @app.command()
@@ -1912,17 +1912,17 @@ def neighbors(
             "several, what is near to each.",
         ),
     ],
-    k: Annotated[int, _option("-k", "--top-k", metavar="K", help="So many.")] = 10,
+    top_k: Annotated[int, _typer_option("-k", "--top-k", metavar="K", help="So many.")] = 10,
     minus: Annotated[
         list[str] | None,
-        _option("--minus", metavar="WORD", help="To be far from; may be given again."),
+        _typer_option("--minus", metavar="WORD", help="To be far from; may be given again."),
     ] = None,
     multiply: Annotated[
-        bool, _option("--multiply", help="3CosMul: multiply cosines, do not add vectors.")
+        bool, _typer_option("--multiply", help="3CosMul: multiply cosines, do not add vectors.")
     ] = False,
-    among: Annotated[
+    sentences_file: Annotated[
         str | None,
-        _option(
+        _typer_option(
             "--among",
             metavar="FILE",
             help="Look for the nearest sentences of a file: a line each, or records as for --data.",
@@ -1930,19 +1930,19 @@ def neighbors(
     ] = None,
     word: Annotated[
         str | None,
-        _option(
+        _typer_option(
             "--word",
             metavar="WORD",
             help="With --among: compare this word of each sentence, as it is used there.",
         ),
     ] = None,
-    text: Column = None,
-    pooling: Pooled = None,
-    layer: Layer = None,
-    limit: Limit = None,
-    encoding_errors: Encoding = "strict",
-    device: Device = "auto",
-    as_json: Json = False,
+    text_column: TextColumnOption = None,
+    pooling: PoolingOption = None,
+    layer: LayerOption = None,
+    limit: LimitOption = None,
+    encoding_errors: EncodingErrorsOption = "strict",
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
 ) -> None:
     """Show the words whose vectors are near to those of others, or the sentences of a file.
 
@@ -1952,81 +1952,81 @@ def neighbors(
     """
     import unmask
 
-    if among is not None:
-        _refuse("--among is of sentences; leave out ", minus=minus, multiply=multiply)
-        asked = [_text(word) for word in words]
+    if sentences_file is not None:
+        _refuse_options("--among is of sentences; leave out ", minus=minus, multiply=multiply)
+        asked = [_check_utf8(word) for word in words]
         near = unmask.nearest_sentences(
-            vectors if _names_vectors(vectors) else _load(vectors, device),
+            vectors if _is_word_vectors(vectors) else _load_pipeline(vectors, device),
             asked,
-            among,
-            k,
-            word=None if word is None else _text(word),
+            sentences_file,
+            top_k,
+            word=None if word is None else _check_utf8(word),
             pooling=pooling,
             layer=layer,
             limit=limit,
-            text=text,
+            text_column=text_column,
             encoding_errors=encoding_errors,
         )
-        _show_nearest(asked, near, as_json)
+        _print_nearest_sentences(asked, near, as_json)
         return
-    _refuse(
+    _refuse_options(
         "", " is of --among, which is not given",
-        word=word, text=text, pooling=pooling, layer=layer,
+        word=word, text=text_column, pooling=pooling, layer=layer,
     )  # fmt: skip
-    space = unmask.open_space(vectors, limit=limit)
-    plus, taken = [_text(word) for word in words], [_text(word) for word in minus or ()]
-    found = space.combine(plus, taken, k, "multiply" if multiply else "add")
+    space = unmask.load_word_vectors(vectors, limit=limit)
+    plus, taken = [_check_utf8(word) for word in words], [_check_utf8(word) for word in minus or ()]
+    found = space.most_similar(plus, taken, top_k, "multiply" if multiply else "add")
     if as_json:
         near = [{"word": word, "score": score} for word, score in found]
-        give_json({"plus": plus, "minus": taken, "neighbors": near})
+        print_json({"plus": plus, "minus": taken, "neighbors": near})
         return
     for word, score in found:
-        tell(f"{score:7.4f}  {word}")
+        print_line(f"{score:7.4f}  {word}")
 
 
-def _show_nearest(
-    asked: Sequence[str], near: Sequence[Sequence["Neighbor"]], as_json: bool
+def _print_nearest_sentences(
+    queries: Sequence[str], results: Sequence[Sequence["Neighbor"]], as_json: bool
 ) -> None:
     """Show the nearest sentences of each of some, a line of JSON or a paragraph each."""
-    for i, (sentence, found) in enumerate(zip(asked, near, strict=True)):
+    for i, (sentence, found) in enumerate(zip(queries, results, strict=True)):
         if as_json:
             nearest = [{"text": one.word, "score": one.score} for one in found]
-            give_json({"text": sentence, "neighbors": nearest})
+            print_json({"text": sentence, "neighbors": nearest})
             continue
-        if len(asked) > 1:
+        if len(queries) > 1:
             if i:
-                tell("")
-            tell(sentence)
+                print_line("")
+            print_line(sentence)
         for one in found:
-            tell(f"{one.score:7.4f}  {one.word}")
+            print_line(f"{one.score:7.4f}  {one.word}")
 
 
 @app.command()
 def picture(
-    vectors: Vectors,
+    vectors: VectorsArgument,
     words: Annotated[
         list[str] | None,
         typer.Argument(metavar="WORD", help="Those to draw. None, nor --words: the first 100."),
     ] = None,
     out: Annotated[
-        Path, _option("--out", metavar="FILE", help="The picture to write, an SVG.")
+        Path, _typer_option("--out", metavar="FILE", help="The picture to write, an SVG.")
     ] = Path("words.svg"),
     file: Annotated[
-        Path | None, _option("--words", metavar="FILE", help="With more words, one a line.")
+        Path | None, _typer_option("--words", metavar="FILE", help="With more words, one a line.")
     ] = None,
     method: Annotated[
         Literal["pca", "tsne"],
-        _option("--method", help="Keep directions (principal components), or neighbors (t-SNE)."),
+        _typer_option("--method", help="Keep directions (principal components), or neighbors (t-SNE)."),
     ] = "pca",
-    seed: Annotated[int, _option("--seed", metavar="N", help="Of t-SNE.")] = 0,
-    limit: Limit = None,
-    as_json: Json = False,
+    seed: Annotated[int, _typer_option("--seed", metavar="N", help="Of t-SNE.")] = 0,
+    limit: LimitOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Draw words in two dimensions of their vectors."""
     import unmask
 
-    given = [_text(word) for word in words or ()]
-    shown = unmask.picture(
+    given = [_check_utf8(word) for word in words or ()]
+    shown = unmask.draw_word_map(
         vectors,
         given,
         out=out,
@@ -2037,9 +2037,9 @@ def picture(
         terminal=sys.stderr,
     )
     if as_json:
-        give_json({"file": str(out), "words": shown})
+        print_json({"file": str(out), "words": shown})
     else:
-        tell(f"{out}: {len(shown):,} words")
+        print_line(f"{out}: {len(shown):,} words")
 
 
 @app.command()
@@ -2052,37 +2052,37 @@ def study(
             "elmo-tags, ulmfit-stages, ulmfit-stages-trec, or a .toml file with a study.",
         ),
     ],
-    more: MoreData = None,
-    data: Data = None,
-    out: Annotated[Path, _option("--out", metavar="FOLDER", help="The study's folder.")] = Path(
+    more: MoreDataArgument = None,
+    data: DataOption = None,
+    out: Annotated[Path, _typer_option("--out", metavar="FOLDER", help="The study's folder.")] = Path(
         "runs/study"
     ),
     tasks_data: Annotated[
         Path | None,
-        _option("--tasks-data", metavar="FOLDER", help="Of the tasks' files.", default="the Hub"),
+        _typer_option("--tasks-data", metavar="FOLDER", help="Of the tasks' files.", default="the Hub"),
     ] = None,
     cells: Annotated[
         str | None,
-        _option("--cells", metavar="A,B", help="Those to run now.", default="all"),
+        _typer_option("--cells", metavar="A,B", help="Those to run now.", default="all"),
     ] = None,
     tokens: Annotated[
-        int | None, _option("--tokens", metavar="N", help="That each cell reads.")
+        int | None, _typer_option("--tokens", metavar="N", help="That each cell reads.")
     ] = None,
     rows: Annotated[
-        int | None, _option("--rows", metavar="N", help="Of each task that are learned from.")
+        int | None, _typer_option("--rows", metavar="N", help="Of each task that are learned from.")
     ] = None,
-    epochs: Annotated[float | None, _option("--epochs", metavar="X", help="Of tuning.")] = None,
-    seeds: Annotated[int | None, _option("--seeds", metavar="N", help="Of tuning.")] = None,
-    resume: Resume = False,
+    epochs: Annotated[float | None, _typer_option("--epochs", metavar="X", help="Of tuning.")] = None,
+    seeds: Annotated[int | None, _typer_option("--seeds", metavar="N", help="Of tuning.")] = None,
+    resume: ResumeOption = False,
     workers: Annotated[
-        int, _option("--workers", metavar="N", help="Processes that make batches.")
+        int, _typer_option("--workers", metavar="N", help="Processes that make batches.")
     ] = 0,
-    device: Device = "auto",
+    device: DeviceOption = "auto",
     threads: Annotated[
-        int | None, _option("--threads", metavar="N", help="That pretrain.", default="all cores")
+        int | None, _typer_option("--threads", metavar="N", help="That pretrain.", default="all cores")
     ] = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare ways to pretrain: under one budget, on the same text and tasks.
 
@@ -2107,12 +2107,12 @@ def study(
         threads=threads,
         terminal=None if quiet else sys.stderr,
     )
-    names, rows_made = made.rows()
+    names, rows_made = made.to_table()
     if as_json:
-        give_json(read_json(out / "study.json"))
+        print_json(read_json(out / "study.json"))
     else:
         show_table(made.study.name, names, rows_made)
-        tell(f"{out}: done; the table is {out / 'README.md'}, the picture {out / 'plot.svg'}")
+        print_line(f"{out}: done; the table is {out / 'README.md'}, the picture {out / 'plot.svg'}")
 
 
 @app.command()
@@ -2124,40 +2124,40 @@ def align(
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="Another.")],
     dictionary: Annotated[
         Path | None,
-        _option("--dictionary", metavar="FILE", help="Pairs of words to learn from, one a line."),
+        _typer_option("--dictionary", metavar="FILE", help="Pairs of words to learn from, one a line."),
     ] = None,
-    seeds: Annotated[
+    seed_pairs: Annotated[
         int | None,
-        _option("--seeds", metavar="N", help="Learn from its first N pairs; test on the others."),
+        _typer_option("--seeds", metavar="N", help="Learn from its first N pairs; test on the others."),
     ] = None,
     numerals: Annotated[
-        bool, _option("--numerals", help="Learn from the numerals that both have, instead.")
+        bool, _typer_option("--numerals", help="Learn from the numerals that both have, instead.")
     ] = False,
     identical: Annotated[
-        bool, _option("--identical", help="Learn from all words that both have, instead.")
+        bool, _typer_option("--identical", help="Learn from all words that both have, instead.")
     ] = False,
     anchors: Annotated[
         Path | None,
-        _option("--anchors", metavar="FILE", help="Learn from these words, one a line, instead."),
+        _typer_option("--anchors", metavar="FILE", help="Learn from these words, one a line, instead."),
     ] = None,
     lowercase: Annotated[
-        bool, _option("--lowercase", help="Read dictionaries in lower case.")
+        bool, _typer_option("--lowercase", help="Read dictionaries in lower case.")
     ] = False,
     test: Annotated[
         Path | None,
-        _option("--test", metavar="FILE", help="Pairs to score by; a word may have several."),
+        _typer_option("--test", metavar="FILE", help="Pairs to score by; a word may have several."),
     ] = None,
     map: Annotated[
         Literal["procrustes", "least-squares"],
-        _option("--map", help="A rotation, or any matrix."),
+        _typer_option("--map", help="A rotation, or any matrix."),
     ] = "procrustes",
-    prepare: Annotated[
+    normalize: Annotated[
         Literal["usual", "unit", "none"],
-        _option("--prepare", help="Of vectors; usual: unit length, mean zero, unit length."),
+        _typer_option("--prepare", help="Of vectors; usual: unit length, mean zero, unit length."),
     ] = "usual",
     self_learning: Annotated[
         Literal["none", "nearest", "csls", "stochastic"] | None,
-        _option(
+        _typer_option(
             "--self-learning",
             help="How the map finds more pairs.",
             default="csls for numerals or fewer pairs than dimensions, else none",
@@ -2165,34 +2165,34 @@ def align(
     ] = None,
     refine: Annotated[
         int,
-        _option("--refine", metavar="N", help="Fit N times on words each other's nearest by CSLS."),
+        _typer_option("--refine", metavar="N", help="Fit N times on words each other's nearest by CSLS."),
     ] = 0,
-    frequent: Annotated[
+    vocabulary_cutoff: Annotated[
         int | None,
-        _option(
+        _typer_option(
             "--frequent",
             metavar="N",
             help="The first N words learn by themselves, refine, and are listed as moved.",
             default="20000, 15000, 10000",
         ),
     ] = None,
-    neighbors: Annotated[int, _option("--neighbors", metavar="K", help="Of CSLS.")] = 10,
-    moved: Annotated[
-        int | None, _option("--moved", metavar="N", help="List N words that moved most.")
+    csls_k: Annotated[int, _typer_option("--neighbors", metavar="K", help="Of CSLS.")] = 10,
+    semantic_shift: Annotated[
+        int | None, _typer_option("--moved", metavar="N", help="List N words that moved most.")
     ] = None,
-    least: Annotated[
+    min_count: Annotated[
         int | None,
-        _option("--least", metavar="N", help="How often those must stand in the text, if known."),
+        _typer_option("--least", metavar="N", help="How often those must stand in the text, if known."),
     ] = None,
     limit: Annotated[
-        int | None, _option("--limit", metavar="N", help="Read the first N words of each file.")
+        int | None, _typer_option("--limit", metavar="N", help="Read the first N words of each file.")
     ] = None,
-    seed: Seed = 0,
+    seed: SeedOption = 0,
     out: Annotated[
-        Path | None, _option("--out", metavar="FOLDER", help="For the mapped vectors; a new one.")
+        Path | None, _typer_option("--out", metavar="FOLDER", help="For the mapped vectors; a new one.")
     ] = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Map one space of word vectors to another: languages, or times.
 
@@ -2204,124 +2204,124 @@ def align(
         source,
         target,
         dictionary=dictionary,
-        seeds=seeds,
+        seed_pairs=seed_pairs,
         numerals=numerals,
         identical=identical,
         anchors=anchors,
         lowercase=lowercase,
         test=test,
         map=map,
-        prepare=prepare,
+        normalize=normalize,
         self_learning=self_learning,
         refine=refine,
-        frequent=frequent,
-        neighbors=neighbors,
-        moved=moved,
-        least=least,
+        vocabulary_cutoff=vocabulary_cutoff,
+        csls_k=csls_k,
+        semantic_shift=semantic_shift,
+        min_count=min_count,
         limit=limit,
         seed=seed,
         out=out,
         terminal=None if quiet or as_json else sys.stderr,
     )
     if as_json:
-        give_json(made.facts)
+        print_json(made.summary)
         return
-    for (names, rows), left in ((made.rows(), 1), (made.moved_rows(), 4)):
+    for (names, rows), left in ((made.score_table(), 1), (made.shift_table(), 4)):
         if rows:
-            show_table("", names, rows, left=left)
-    for line in made.told():
-        tell(line)
+            show_table("", names, rows, n_left_aligned=left)
+    for line in made.notes():
+        print_line(line)
     if out is not None:
-        tell(f"{out}: done; source.vec and target.vec are in one space")
+        print_line(f"{out}: done; source.vec and target.vec are in one space")
 
 
 @app.command()
 def report(
     run: Annotated[Path, typer.Argument(metavar="FOLDER", help="Of a run.")],
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a run's HTML report anew."""
     import unmask
 
     path = unmask.write_report(run)
-    give_json({"report": path}) if as_json else give(path)
+    print_json({"report": path}) if as_json else print_data(path)
 
 
-def _load(model: str, device: str) -> "Pipeline":
+def _load_pipeline(model: str, device: str) -> "Pipeline":
     """Open a model, and name the weights that its folder lacks or has too many."""
     import unmask
 
     pipeline = unmask.load(model).to(device)
     for what, names in (
-        ("lacks weights, which are drawn at random", pipeline.opened.missing),
-        ("has weights that are not used", pipeline.opened.extra),
+        ("lacks weights, which are drawn at random", pipeline.loaded_model.missing),
+        ("has weights that are not used", pipeline.loaded_model.unexpected),
     ):
         if names:
             more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-            tell(f"{model}: {what}: {', '.join(names[:4])}{more}", sys.stderr)
+            print_line(f"{model}: {what}: {', '.join(names[:4])}{more}", sys.stderr)
     return pipeline
 
 
-def _texts(
-    given: Sequence[str] | None, path: Path | None, column: str | None, errors: Any
+def _read_texts(
+    texts: Sequence[str] | None, input_file: Path | None, text_column: str | None, encoding_errors: Any
 ) -> Iterator[str]:
     """Give texts that were named, those of a file, or the lines of standard input."""
-    if given:
-        _not_both(given, path)
-        yield from map(_text, given)
-    elif path is not None:
-        from unmask.text.corpus import documents
-        from unmask.text.records import LONGEST
+    if texts:
+        _refuse_texts_and_input(texts, input_file)
+        yield from map(_check_utf8, texts)
+    elif input_file is not None:
+        from unmask.text.corpus import read_documents
+        from unmask.text.records import MAX_RECORD_CHARACTERS
 
         # Each line is one text, and has one answer, however long it is.
-        for document in documents(
-            path, document="line", text=column, encoding_errors=errors, longest=2 * LONGEST
+        for document in read_documents(
+            input_file, document_separator="line", text_column=text_column, encoding_errors=encoding_errors, max_characters=2 * MAX_RECORD_CHARACTERS
         ):
-            if len(document.text) > LONGEST:
-                raise ValueError(f"{document.where}: a line of more than {LONGEST:,} characters")
+            if len(document.text) > MAX_RECORD_CHARACTERS:
+                raise ValueError(f"{document.location}: a line of more than {MAX_RECORD_CHARACTERS:,} characters")
             yield document.text
     else:
-        yield from _standard_input(errors)
+        yield from _read_standard_input(encoding_errors)
 
 
-def _not_both(given: Sequence[str] | None, path: Path | None) -> None:
-    if given and path is not None:
-        raise ValueError(f"give texts or --input, not both: got {given[0]!r} and {path}")
+def _refuse_texts_and_input(texts: Sequence[str] | None, input_file: Path | None) -> None:
+    if texts and input_file is not None:
+        raise ValueError(f"give texts or --input, not both: got {texts[0]!r} and {input_file}")
 
 
-def _text(given: str) -> str:
+def _check_utf8(argument: str) -> str:
     """Check that a word of the command line is text."""
     try:
-        given.encode()
+        argument.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"not UTF-8 at character {error.start + 1} of {given!a}") from None
-    return given
+        raise ValueError(f"not UTF-8 at character {error.start + 1} of {argument!a}") from None
+    return argument
 
 
-def _standard_input(errors: Literal["strict", "replace"]) -> Iterator[str]:
+def _read_standard_input(encoding_errors: Literal["strict", "replace"]) -> Iterator[str]:
     """Give the lines of standard input that hold anything."""
-    from unmask.text.lines import without_nul
+    from unmask.text.lines import replace_nul
 
     if cast("Any", sys.stdin) is None:
         raise ValueError("standard input is closed; name a text, or --input")
     if sys.stdin.isatty():
-        tell("reading standard input, a text a line; Ctrl-D ends it", sys.stderr)
+        print_line("reading standard input, a text a line; Ctrl-D ends it", sys.stderr)
     empty = True
-    from unmask.text.records import LONGEST
+    from unmask.text.records import MAX_RECORD_CHARACTERS
 
-    lines = iter(lambda: sys.stdin.buffer.readline(LONGEST + 1), b"")
+    lines = iter(lambda: sys.stdin.buffer.readline(MAX_RECORD_CHARACTERS + 1), b"")
     for number, line in enumerate(lines, 1):
-        if len(line) > LONGEST:
-            raise ValueError(f"standard input:{number}: a line of more than {LONGEST:,} bytes")
+        if len(line) > MAX_RECORD_CHARACTERS:
+            raise ValueError(f"standard input:{number}: a line of more than {MAX_RECORD_CHARACTERS:,} bytes")
         try:
-            text = line.decode("utf-8", errors)
+            text = line.decode("utf-8", encoding_errors)
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"standard input:{number}: invalid UTF-8 at byte {error.start + 1} of the line "
                 "(--encoding-errors replace reads on with U+FFFD in its place)"
             ) from None
         if "\0" in text:
-            text = without_nul(text, f"standard input:{number}", errors)
+            text = replace_nul(text, f"standard input:{number}", encoding_errors)
         if text.strip():
             empty = False
             yield text.rstrip("\r\n")
@@ -2329,12 +2329,12 @@ def _standard_input(errors: Literal["strict", "replace"]) -> Iterator[str]:
         raise ValueError("standard input: no text in it; name a text, or --input")
 
 
-def _answered(items: Iterable[T], ask: Callable[[list[T]], Iterable[A]]) -> Iterator[tuple[T, A]]:
+def _answer_in_batches(items: Iterable[ItemT], answer: Callable[[list[ItemT]], Iterable[AnswerT]]) -> Iterator[tuple[ItemT, AnswerT]]:
     """Ask about some items at a time; give each with its answer."""
     rest, n = iter(items), 0
-    while some := list(islice(rest, TOGETHER)):
+    while some := list(islice(rest, TEXTS_PER_CALL)):
         try:
-            answers = ask(some)
+            answers = answer(some)
         except ValueError as error:
             if n:  # it counts from the first of these
                 raise ValueError(f"after the first {n:,} texts: {error}") from None

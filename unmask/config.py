@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from unmask.files import check_depth, read_bytes, reading
+from unmask.files import check_nesting, read_bytes, parser_errors_as_value_error
 
-T = TypeVar("T")
+DataT = TypeVar("DataT")
 
-MOST_RATE = 1e3
+MAX_LEARNING_RATE = 1e3
 """Of any learning rate: the largest that are published, gradient descent's, are some tens."""
 
 
@@ -40,74 +40,74 @@ def to_dict(value: Any) -> Any:
     return value
 
 
-def written(value: Any) -> str:
-    """Write plain data as code, which `read_written` reads: Learned(length=512, offset=0).
+def to_expression(value: Any) -> str:
+    """Write plain data as code, which `read_written` reads: LearnedPositions(length=512, offset=0).
 
     A word stands without quotes where it can, a table without a kind is dict(a=1).
     """
     if isinstance(value, Mapping):
-        inside = ", ".join(f"{k}={written(v)}" for k, v in value.items() if k != "kind")
+        inside = ", ".join(f"{k}={to_expression(v)}" for k, v in value.items() if k != "kind")
         return f"{value.get('kind', 'dict')}({inside})"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(written, value))}]"
+        return f"[{', '.join(map(to_expression, value))}]"
     if value is None or isinstance(value, bool):
         return {None: "none", True: "true", False: "false"}[value]
     if isinstance(value, float):
         short = f"{value:.10g}"
         return short if float(short) == value else repr(value)
     if isinstance(value, str):
-        plain = value.isidentifier() and value not in _WORDS and not keyword.iskeyword(value)
+        plain = value.isidentifier() and value not in _KEYWORD_VALUES and not keyword.iskeyword(value)
         return value if plain else json.dumps(value, ensure_ascii=False)
     return str(value)
 
 
-_WORDS = {
+_KEYWORD_VALUES = {
     "none": None, "None": None, "true": True, "True": True, "false": False, "False": False,
     "inf": math.inf, "nan": math.nan,
 }  # fmt: skip
 
 
-_A_VALUE = "a value such as Kind(name=1, other=[2, none])"
+_EXPRESSION_EXAMPLE = "a value such as Kind(name=1, other=[2, none])"
 
 
-def read_written(text: str) -> Any:
+def parse_expression(text: str) -> Any:
     """Read what `written` writes; nothing is called.
 
     Raises:
         ValueError: it is something else.
     """
     try:
-        return _literal(ast.parse(text.strip(), mode="eval").body)
+        return _evaluate_literal(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, RecursionError, MemoryError):
-        raise ValueError(f"must be {_A_VALUE}, got {text!r:.200}") from None
+        raise ValueError(f"must be {_EXPRESSION_EXAMPLE}, got {text!r:.200}") from None
 
 
-def _literal(node: ast.expr) -> Any:
+def _evaluate_literal(node: ast.expr) -> Any:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
-        inside = {one.arg: _literal(one.value) for one in node.keywords if one.arg is not None}
+        inside = {one.arg: _evaluate_literal(one.value) for one in node.keywords if one.arg is not None}
         if len(inside) == len(node.keywords):
             return inside if node.func.id == "dict" else {"kind": node.func.id} | inside
     if isinstance(node, ast.List | ast.Tuple):
-        return [_literal(one) for one in node.elts]
+        return [_evaluate_literal(one) for one in node.elts]
     if isinstance(node, ast.Name):
-        return _WORDS.get(node.id, node.id)
+        return _KEYWORD_VALUES.get(node.id, node.id)
     if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        number = _literal(node.operand)
+        number = _evaluate_literal(node.operand)
         if isinstance(number, int | float):
             return -number
-    raise ValueError(f"must be {_A_VALUE}, got {ast.unparse(node)!r:.200}")
+    raise ValueError(f"must be {_EXPRESSION_EXAMPLE}, got {ast.unparse(node)!r:.200}")
 
 
-def from_dict(kind: type[T], data: Any, where: str = "") -> T:
-    """Build a `kind` from plain data, checking every key and value against its annotations.
+def from_dict(target_type: type[DataT], data: Any, where: str = "") -> DataT:
+    """Build a `target_type` from plain data, checking every key and value against its annotations.
 
     Raises:
         ValueError: an unknown key, a missing key, or a value of the wrong type, with its place
             (`position.kind`) and what is allowed there.
     """
-    return _read(kind, data, where)
+    return _parse(target_type, data, where)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -122,13 +122,13 @@ def read_toml(path: Path) -> dict[str, Any]:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
-    with reading(f"{path}: not TOML"):
+    with parser_errors_as_value_error(f"{path}: not TOML"):
         found = tomllib.loads(text)
-        check_depth(found)  # of dotted keys, too
+        check_nesting(found)  # of dotted keys, too
     return found
 
 
-def read_named(kind: type[T], path: Path) -> T:
+def read_dataclass(target_type: type[DataT], path: Path) -> DataT:
     """Read a dataclass from a TOML file; its `name` is the file's if it does not say one.
 
     Raises:
@@ -137,22 +137,22 @@ def read_named(kind: type[T], path: Path) -> T:
     """
     plain = read_toml(path)
     try:
-        return from_dict(kind, {"name": path.stem} | plain)
+        return from_dict(target_type, {"name": path.stem} | plain)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
-def check(kind: Any, data: Any, where: str) -> None:
+def check_value(target_type: Any, data: Any, where: str) -> None:
     """Check that plain data can be read as a type, of a field for instance: `float | None`.
 
     Raises:
         ValueError: as of `from_dict`.
     """
-    _read(kind, data, where)
+    _parse(target_type, data, where)
 
 
-def change(value: T, where: str, to: Any) -> T:
-    """Return `value` with the field at the dotted path `where` replaced by plain data.
+def set_value(value: DataT, path: str, new_value: Any) -> DataT:
+    """Return `value` with the field at the dotted path `path` replaced by plain data.
 
     `--set model.d_model=256` does this.
 
@@ -160,18 +160,18 @@ def change(value: T, where: str, to: Any) -> T:
         ValueError: the path names no field, or the value does not fit it.
     """
     plain = to_dict(value)
-    head, here = where.split("."), plain
+    head, here = path.split("."), plain
     for i, key in enumerate(head):
         if not isinstance(here, dict) or key not in here:
             known = [k for k in here if k != "kind"] if isinstance(here, dict) else []
-            raise ValueError(unknown(".".join(head[: i + 1]), known))
+            raise ValueError(unknown_key_message(".".join(head[: i + 1]), known))
         if i < len(head) - 1:
             here = here[key]
-    here[head[-1]] = to
+    here[head[-1]] = new_value
     return from_dict(type(value), plain)
 
 
-def unknown(key: str, known: Iterable[str]) -> str:
+def unknown_key_message(key: str, known: Iterable[str]) -> str:
     """Say that a key is unknown, with the nearest known one first."""
     names, last = sorted(known), key.rsplit(".", 1)[-1]
     near = difflib.get_close_matches(last, names, 1, cutoff=0.5)
@@ -179,38 +179,38 @@ def unknown(key: str, known: Iterable[str]) -> str:
     return f"unknown key {key!r}{hint} (known: {', '.join(names) or 'none'})"
 
 
-def _read(kind: Any, data: Any, where: str) -> Any:
-    origin, args = get_origin(kind), get_args(kind)
-    if kind is Any:
+def _parse(target_type: Any, data: Any, where: str) -> Any:
+    origin, args = get_origin(target_type), get_args(target_type)
+    if target_type is Any:
         return data
     if origin in (Union, types.UnionType):
-        return _union(args, data, where)
+        return _parse_union(args, data, where)
     if origin is Literal:
         if data in args:
             return data
         raise ValueError(f"{where} must be one of {list(args)}, got {data!r}")
-    if dataclasses.is_dataclass(kind):
-        return _dataclass(kind, data, where)
-    return _plain(kind, origin, args, data, where)
+    if dataclasses.is_dataclass(target_type):
+        return _parse_dataclass(target_type, data, where)
+    return _parse_plain(target_type, origin, args, data, where)
 
 
-def _union(args: tuple[Any, ...], data: Any, where: str) -> Any:
+def _parse_union(args: tuple[Any, ...], data: Any, where: str) -> Any:
     if data is None and type(None) in args:
         return None
     named = {k.__name__: k for k in args if isinstance(k, type) and dataclasses.is_dataclass(k)}
     if isinstance(data, Mapping) and named:
         if len(named) == 1 and "kind" not in data:
-            return _read(next(iter(named.values())), data, where)
+            return _parse(next(iter(named.values())), data, where)
         if data.get("kind") not in named:
             at = f"{where}.kind".lstrip(".")
             raise ValueError(f"{at} must be one of {sorted(named)}, got {data.get('kind')!r}")
-        return _read(named[data["kind"]], data, where)
+        return _parse(named[data["kind"]], data, where)
     errors: list[str] = []
     for kind in args:
         if kind is type(None) or dataclasses.is_dataclass(kind):
             continue
         try:
-            return _read(kind, data, where)
+            return _parse(kind, data, where)
         except ValueError as error:
             errors.append(str(error))
     if named:
@@ -218,42 +218,42 @@ def _union(args: tuple[Any, ...], data: Any, where: str) -> Any:
     raise ValueError(errors[0] if errors else f"{where} must not be {data!r}")
 
 
-def _dataclass(kind: Any, data: Any, where: str) -> Any:
+def _parse_dataclass(target_type: Any, data: Any, where: str) -> Any:
     if not isinstance(data, Mapping):
-        raise ValueError(f"{where or kind.__name__} must be a table, got {data!r}")
-    fields = {f.name: f for f in dataclasses.fields(kind) if f.init}
+        raise ValueError(f"{where or target_type.__name__} must be a table, got {data!r}")
+    fields = {f.name: f for f in dataclasses.fields(target_type) if f.init}
     for key in data:
         if key not in fields and key != "kind":
-            raise ValueError(unknown(f"{where}.{key}".lstrip("."), fields))
-    if data.get("kind", kind.__name__) != kind.__name__:
+            raise ValueError(unknown_key_message(f"{where}.{key}".lstrip("."), fields))
+    if data.get("kind", target_type.__name__) != target_type.__name__:
         at = f"{where}.kind".lstrip(".")
-        raise ValueError(f"{at} must be {kind.__name__!r}, got {data['kind']!r}")
+        raise ValueError(f"{at} must be {target_type.__name__!r}, got {data['kind']!r}")
     required = {
         n for n, f in fields.items()
         if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
     }  # fmt: skip
     if missing := sorted(required - set(data)):
-        raise ValueError(f"{where or kind.__name__} lacks {', '.join(missing)}")
-    hints = get_type_hints(kind)
-    return kind(
+        raise ValueError(f"{where or target_type.__name__} lacks {', '.join(missing)}")
+    hints = get_type_hints(target_type)
+    return target_type(
         **{
-            k: _within(hints[k], v, f"{where}.{k}".lstrip("."))
+            k: _parse_part(hints[k], v, f"{where}.{k}".lstrip("."))
             for k, v in data.items()
             if k != "kind"
         }
     )
 
 
-def _within(kind: Any, data: Any, where: str) -> Any:
+def _parse_part(target_type: Any, data: Any, where: str) -> Any:
     """Read a part of something, and say which it is where that is wrong by itself."""
     try:
-        return _read(kind, data, where)
+        return _parse(target_type, data, where)
     except ValueError as error:
         raise ValueError(str(error) if where in str(error) else f"{where}: {error}") from None
 
 
-def _plain(kind: Any, origin: Any, args: tuple[Any, ...], data: Any, where: str) -> Any:
-    container = origin or kind
+def _parse_plain(target_type: Any, origin: Any, args: tuple[Any, ...], data: Any, where: str) -> Any:
+    container = origin or target_type
     if container in (tuple, list, frozenset):
         if not isinstance(data, list | tuple | frozenset):
             raise ValueError(f"{where} must be a list, got {data!r}")
@@ -261,17 +261,17 @@ def _plain(kind: Any, origin: Any, args: tuple[Any, ...], data: Any, where: str)
             if len(data) != len(args):
                 raise ValueError(f"{where} must have {len(args)} items, got {len(data)}")
             return tuple(
-                _within(a, v, f"{where}[{i}]")
+                _parse_part(a, v, f"{where}[{i}]")
                 for i, (a, v) in enumerate(zip(args, data, strict=True))
             )
         item = args[0] if args else Any
-        return container(_within(item, v, f"{where}[{i}]") for i, v in enumerate(data))
+        return container(_parse_part(item, v, f"{where}[{i}]") for i, v in enumerate(data))
     if (isinstance(container, type) and issubclass(container, Mapping)) or container is Mapping:
         if not isinstance(data, Mapping):
             raise ValueError(f"{where} must be a table, got {data!r}")
-        return {k: _within(args[1] if args else Any, v, f"{where}.{k}") for k, v in data.items()}
-    if kind is float and isinstance(data, int) and not isinstance(data, bool):
+        return {k: _parse_part(args[1] if args else Any, v, f"{where}.{k}") for k, v in data.items()}
+    if target_type is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
-    if not isinstance(data, kind) or (kind is int and isinstance(data, bool)):
-        raise ValueError(f"{where} must be {kind.__name__}, got {data!r}")
+    if not isinstance(data, target_type) or (target_type is int and isinstance(data, bool)):
+        raise ValueError(f"{where} must be {target_type.__name__}, got {data!r}")
     return data

@@ -22,49 +22,49 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-LARGEST = 2**29
+MAX_FILE_BYTES = 2**29
 """Bytes of a file that is understood only whole, as JSON and TOML are."""
-DEEPEST = 200
+MAX_NESTING = 200
 """Lists and tables within each other: what is deeper is hostile, and cannot even be printed."""
-VALUES = 2**23
+MAX_JSON_VALUES = 2**23
 """Values in a file of JSON, each of which takes up to 80 times its length."""
 
-FOREIGN: tuple[type[Exception], ...] = (
+PARSER_ERRORS: tuple[type[Exception], ...] = (
     ValueError, RecursionError, MemoryError, OverflowError, EOFError,
     struct.error, zlib.error, lzma.LZMAError,
 )  # fmt: skip
 """What parsers raise of files that are damaged or hostile. `TypeError`, `KeyError` and the like are
 none: they are bugs, or a reader takes what it has not looked at."""
 
-_LEFT = re.compile(r"\..*\.[0-9a-f]{12}\.part", re.DOTALL)
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_PARTIAL_NAME = re.compile(r"\..*\.[0-9a-f]{12}\.part", re.DOTALL)
+_DISK_FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @contextmanager
-def reading(path: object, *also: type[BaseException]) -> Generator[None]:
+def parser_errors_as_value_error(path: object, *extra_errors: type[BaseException]) -> Generator[None]:
     """Make a ValueError that names the file of what a parser raises in the body.
 
     The body is a call of a parser, and nothing of our own: what our code raises is a bug.
 
     Args:
         path: of the file, or where in a file one is.
-        also: what this parser raises besides `FOREIGN`.
+        extra_errors: what this parser raises besides `FOREIGN`.
 
     Raises:
         ValueError: the parser raised something.
     """
     try:
         yield
-    except (*FOREIGN, *also) as error:
+    except (*PARSER_ERRORS, *extra_errors) as error:
         why = " ".join(str(error).split())
         if isinstance(error, ValueError) and str(path) in why:
             raise
         if isinstance(error, RecursionError):
             why = "nested too deeply"
-        raise ValueError(f"{path}: {_short(why) or type(error).__name__}") from None
+        raise ValueError(f"{path}: {_shorten(why) or type(error).__name__}") from None
 
 
-def parsed(data: str | bytes) -> Any:
+def parse_json(data: str | bytes) -> Any:
     """Parse JSON, of which nothing can be raised but ValueError.
 
     Raises:
@@ -72,25 +72,25 @@ def parsed(data: str | bytes) -> Any:
     """
     text = data.decode("utf-8") if isinstance(data, bytes) else data
     nested = text.count("[") + text.count("{")
-    if nested + text.count(",") > VALUES:
-        raise ValueError(f"more than {VALUES:,} values in JSON")
+    if nested + text.count(",") > MAX_JSON_VALUES:
+        raise ValueError(f"more than {MAX_JSON_VALUES:,} values in JSON")
     try:
         value = json.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    if nested > DEEPEST:
-        check_depth(value)
+    if nested > MAX_NESTING:
+        check_nesting(value)
     return value
 
 
-def check_depth(value: Any) -> None:
+def check_nesting(value: Any) -> None:
     """Check that lists and tables are not nested deeper than `DEEPEST`.
 
     Raises:
         ValueError: they are.
     """
     level = [value]
-    for _ in range(DEEPEST + 1):
+    for _ in range(MAX_NESTING + 1):
         held = [one for one in level if isinstance(one, dict | list)]
         if not held:
             return
@@ -108,8 +108,8 @@ def read_bytes(path: Path) -> bytes:
     if not path.is_file():
         what = " is a folder or a device, not a file" if path.exists() else ": no such file"
         raise FileNotFoundError(f"{path}{what}")
-    if (size := path.stat().st_size) > LARGEST:
-        raise ValueError(f"{path}: has {size:,} bytes, of which at most {LARGEST:,} are read")
+    if (size := path.stat().st_size) > MAX_FILE_BYTES:
+        raise ValueError(f"{path}: has {size:,} bytes, of which at most {MAX_FILE_BYTES:,} are read")
     return path.read_bytes()
 
 
@@ -121,11 +121,11 @@ def read_json(path: Path) -> Any:
         ValueError: it is not JSON, or too large; the file is named.
     """
     data = read_bytes(path)
-    with reading(f"{path}: not JSON"):
-        return parsed(data)
+    with parser_errors_as_value_error(f"{path}: not JSON"):
+        return parse_json(data)
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
     """Read a file that holds an object of JSON.
 
     Raises:
@@ -138,11 +138,11 @@ def read_object(path: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= 300 else f"{text[:297]}..."
 
 
-def utf8(text: str) -> bytes:
+def encode_utf8(text: str) -> bytes:
     r"""Encode text of ours as UTF-8, in which names of files stand.
 
     On Linux a name may be no UTF-8: what is none of it is a lone surrogate, and stands there as
@@ -151,19 +151,19 @@ def utf8(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def write_whole(path: Path, data: bytes | str) -> None:
+def write_atomically(path: Path, data: bytes | str) -> None:
     """Write a file (a string as by `utf8`), replacing the one that is there.
 
     Raises:
         OSError: it cannot be written, for instance because the disk is full; what was there is
             still there.
     """
-    with whole(path) as beside:
-        beside.write_bytes(utf8(data) if isinstance(data, str) else data)
+    with atomic_path(path) as beside:
+        beside.write_bytes(encode_utf8(data) if isinstance(data, str) else data)
 
 
 @contextmanager
-def whole(path: Path) -> Generator[Path]:
+def atomic_path(path: Path) -> Generator[Path]:
     """Give a temporary path beside `path` for the body to make a file or folder at; then rename it.
 
     If the body raises, the temporary is removed and `path` is untouched. A file replaces the file
@@ -185,25 +185,25 @@ def whole(path: Path) -> Generator[Path]:
     beside = path.parent / f".{path.name[:40]}.{secrets.token_hex(6)}.part"
     try:
         yield beside
-        _flush(beside)
-        _rename(beside, path)
-        _flush_one(path.parent)
+        _flush_tree(beside)
+        _rename_into_place(beside, path)
+        _flush_path(path.parent)
     except OSError as error:
-        if error.errno in _FULL and error.filename is None:  # a failed write does not say where
+        if error.errno in _DISK_FULL_ERRORS and error.filename is None:  # a failed write does not say where
             raise OSError(error.errno, error.strerror, str(path.parent)) from error
         raise
     finally:
         _remove(beside)
 
 
-def _rename(beside: Path, path: Path) -> None:
+def _rename_into_place(temporary: Path, path: Path) -> None:
     """Give a temporary path its name, unless a folder has got it meanwhile.
 
     Raises:
         FileExistsError: one has.
     """
     try:
-        os.replace(beside, path)
+        os.replace(temporary, path)
     except OSError:
         if path.is_dir() and any(path.iterdir()):
             raise FileExistsError(
@@ -212,56 +212,56 @@ def _rename(beside: Path, path: Path) -> None:
         raise
 
 
-def move_into(beside: Path, folder: Path, last: str) -> None:
-    """Move the files and folders of one folder into another that holds more, `last` at the end.
+def merge_folder(source: Path, folder: Path, last_name: str) -> None:
+    """Move the files and folders of one folder into another that holds more, `last_name` at the end.
 
-    With the file `last` the other folder is what it should become; an earlier one is removed first.
+    With the file `last_name` the other folder is what it should become; an earlier one is removed first.
     So at no instant does it stand beside files of two writings, and killed anywhere, the same call
-    with the same `beside`, made anew, ends the work. Where all is there already, nothing is
+    with the same `source`, made anew, ends the work. Where all is there already, nothing is
     touched.
     """
-    if not _is_in(beside, folder):
-        _flush(beside)
-        (folder / last).unlink(missing_ok=True)
-        _flush_one(folder)
-        for path in sorted(beside.iterdir(), key=lambda p: (p.name == last, p.name)):
-            if path.name == last:
-                _flush_one(folder)
-            _take_place(path, folder / path.name)
-        _flush_one(folder)
-    _remove(beside)
+    if not _is_contained(source, folder):
+        _flush_tree(source)
+        (folder / last_name).unlink(missing_ok=True)
+        _flush_path(folder)
+        for path in sorted(source.iterdir(), key=lambda p: (p.name == last_name, p.name)):
+            if path.name == last_name:
+                _flush_path(folder)
+            _replace(path, folder / path.name)
+        _flush_path(folder)
+    _remove(source)
 
 
-def _is_in(beside: Path, folder: Path) -> bool:
+def _is_contained(source: Path, folder: Path) -> bool:
     """Say whether a folder holds all files of another, byte for byte."""
-    for path in beside.rglob("*"):
-        there = folder / path.relative_to(beside)
+    for path in source.rglob("*"):
+        there = folder / path.relative_to(source)
         if path.is_file() and not (there.is_file() and filecmp.cmp(path, there, shallow=False)):
             return False
     return True
 
 
-def _take_place(path: Path, there: Path) -> None:
+def _replace(path: Path, destination: Path) -> None:
     """Rename a path; a folder that has the name, which no renaming replaces, is put aside first."""
-    if there.is_dir() and not there.is_symlink():
-        aside = there.parent / f".{there.name[:40]}.{secrets.token_hex(6)}.part"
-        os.replace(there, aside)
-        os.replace(path, there)
+    if destination.is_dir() and not destination.is_symlink():
+        aside = destination.parent / f".{destination.name[:40]}.{secrets.token_hex(6)}.part"
+        os.replace(destination, aside)
+        os.replace(path, destination)
         _remove(aside)
     else:
-        os.replace(path, there)
+        os.replace(path, destination)
 
 
-def sweep(folder: Path) -> None:
+def remove_partial_files(folder: Path) -> None:
     """Remove what interrupted writes left directly in `folder`, to which nobody else may write."""
     for left in folder.iterdir():
-        if _LEFT.fullmatch(left.name):
+        if _PARTIAL_NAME.fullmatch(left.name):
             _remove(left)
 
 
-def holds_nothing(folder: Path) -> bool:
+def is_empty_folder(folder: Path) -> bool:
     """Say whether a folder is empty, but for what interrupted writes left in it."""
-    return all(_LEFT.fullmatch(path.name) for path in folder.iterdir())
+    return all(_PARTIAL_NAME.fullmatch(path.name) for path in folder.iterdir())
 
 
 def sha256(path: Path) -> str:
@@ -270,12 +270,12 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def written_file(path: Path) -> dict[str, Any]:
+def file_record(path: Path) -> dict[str, Any]:
     """Return the size and checksum of a file, as plain data."""
-    return {"size": path.stat().st_size, "checksum": checksum_of(path)}
+    return {"size": path.stat().st_size, "checksum": file_checksum(path)}
 
 
-def check_file(path: Path, said: Mapping[str, Any], advice: str) -> None:
+def check_file_record(path: Path, record: Mapping[str, Any], advice: str) -> None:
     """Compare a file with what `written_file` said of it.
 
     Raises:
@@ -284,12 +284,12 @@ def check_file(path: Path, said: Mapping[str, Any], advice: str) -> None:
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: missing, though it was written")
-    if (size := path.stat().st_size) != said.get("size"):
+    if (size := path.stat().st_size) != record.get("size"):
         raise ValueError(
-            f"{path}: truncated or damaged: it has {size:,} bytes, not {said.get('size'):,}; "
+            f"{path}: truncated or damaged: it has {size:,} bytes, not {record.get('size'):,}; "
             f"{advice}"
         )
-    if checksum_of(path) != said.get("checksum"):
+    if file_checksum(path) != record.get("checksum"):
         raise ValueError(f"{path}: damaged: it is not as it was written; {advice}")
 
 
@@ -297,7 +297,7 @@ _BLOCK = 4096
 """Bytes that `checksum` sums up as one."""
 
 
-def checksum(data: memoryview, before: int = 0) -> int:
+def checksum(data: memoryview, initial: int = 0) -> int:
     """Compute a checksum of bytes that finds damage at the speed of memory.
 
     The CRC-32 of the sums of 64-bit numbers of each block of 4,096 bytes, and of the rest: any one
@@ -306,17 +306,17 @@ def checksum(data: memoryview, before: int = 0) -> int:
 
     Args:
         data: the bytes.
-        before: the checksum of what stands before them.
+        initial: the checksum of what stands before them.
     """
     import numpy as np  # here, since whoever only reads text does without it
 
     bytes_ = np.asarray(data)
     n = len(bytes_) // _BLOCK * _BLOCK
     sums = bytes_[:n].view("<u8").reshape(-1, _BLOCK // 8).sum(1, dtype=np.uint64)
-    return zlib.crc32(bytes_[n:].tobytes(), zlib.crc32(sums.astype("<u8").tobytes(), before))
+    return zlib.crc32(bytes_[n:].tobytes(), zlib.crc32(sums.astype("<u8").tobytes(), initial))
 
 
-def checksum_of(path: Path) -> str:
+def file_checksum(path: Path) -> str:
     """Compute the `checksum` of a file, in hexadecimal digits."""
     if not path.stat().st_size:
         return f"{checksum(memoryview(b'')):08x}"
@@ -328,17 +328,17 @@ def checksum_of(path: Path) -> str:
         return f"{checksum(data):08x}"
 
 
-def _flush(path: Path) -> None:
+def _flush_tree(path: Path) -> None:
     """Wait until a file, or a folder with all that is in it, is on the disk."""
     for parent, _, names in os.walk(path):  # of a file: nothing
         for name in names:
-            _flush_one(Path(parent, name))
+            _flush_path(Path(parent, name))
         if Path(parent) != path:
-            _flush_one(Path(parent))
-    _flush_one(path)
+            _flush_path(Path(parent))
+    _flush_path(path)
 
 
-def _flush_one(path: Path) -> None:
+def _flush_path(path: Path) -> None:
     if path.is_symlink():
         return
     descriptor = os.open(path, os.O_RDONLY)

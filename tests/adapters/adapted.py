@@ -8,45 +8,45 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.adapters.bottleneck import AdaMix, Houlsby, Pfeiffer
+from unmask.adapters.bottleneck import AdaMix, HoulsbyAdapter, PfeifferAdapter
 from unmask.adapters.lora import LoRA
 from unmask.adapters.scale import IA3
 from unmask.batch import Batch, Example
-from unmask.heads.labels import Labels
-from unmask.heads.language import Language
+from unmask.heads.labels import SequenceClassification
+from unmask.heads.language import LanguageModeling
 from unmask.heads.model import HeadSpec, Model
-from unmask.hiding.collate import pad
-from unmask.model.architecture import PRE, Architecture
-from unmask.model.initialize import Normal
-from unmask.model.positions import Learned
+from unmask.hiding.collate import pad_examples
+from unmask.model.architecture import PRE_NORM, Architecture
+from unmask.model.initialize import NormalInit
+from unmask.model.positions import LearnedPositions
 from unmask.published import bart, t5, transformer
-from unmask.tokens.vocabulary import Special
+from unmask.tokens.vocabulary import SpecialTokenIds
 from unmask.training import loop
 from unmask.training.recipe import Recipe
 from unmask.training.schedule import Linear
 
 V, D, INNER, N = 30, 16, 24, 2
-SPECIAL = Special(size=V, pad=0, start=2, end=3)
+SPECIAL = SpecialTokenIds(vocab_size=V, pad=0, start=2, end=3)
 BERT = Architecture(
     vocab_size=V, d_model=D, n_layers=N, n_heads=2, d_ff=INNER, n_segments=2,
-    position=Learned(24), norm_embedding=True, initialize=Normal(0.3), dropout=0.1,
+    position=LearnedPositions(24), embedding_norm=True, initializer=NormalInit(0.3), dropout=0.1,
 )  # fmt: skip
 GPT = replace(
     BERT,
     n_segments=0,
-    norm_embedding=False,
-    norm_at=PRE,
-    norm_final=True,
+    embedding_norm=False,
+    norm_placement=PRE_NORM,
+    final_norm=True,
     causal=True,
     n_kv_heads=1,
 )
-T5 = t5.both(
-    replace(t5.ENCODER, vocab_size=V, d_model=D, n_layers=N, n_heads=2, d_ff=INNER, head_width=8)
+T5 = t5.encoder_decoder(
+    replace(t5.ENCODER, vocab_size=V, d_model=D, n_layers=N, n_heads=2, d_ff=INNER, head_dim=8)
 )
-BART = transformer.both(
+BART = transformer.encoder_decoder(
     replace(
         bart.ENCODER, vocab_size=V, d_model=D, n_layers=N, n_heads=2, d_ff=INNER,
-        position=Learned(24, bart.OFFSET), initialize=Normal(0.3),
+        position=LearnedPositions(24, bart.OFFSET), initializer=NormalInit(0.3),
     )
 )  # fmt: skip
 MODELS = {"bert": BERT, "gpt2": GPT, "t5": T5, "bart": BART}
@@ -54,13 +54,13 @@ TWO_STACKS = ("t5", "bart")
 FAMILIES = tuple(MODELS)
 IDENTITIES = {
     "lora": LoRA(rank=3, alpha=6.0),
-    "lora, everywhere": LoRA(rank=2, alpha=8.0, where=("all",)),
-    "houlsby": Houlsby(width=5),
-    "houlsby, without norms": Houlsby(width=5, norms=False),
-    "pfeiffer": Pfeiffer(width=5),
-    "adamix": AdaMix(width=5, experts=3),
-    "adamix, shared down": AdaMix(width=5, experts=3, shared="down"),
-    "adamix, nothing shared": AdaMix(width=5, experts=2, shared=None),
+    "lora, everywhere": LoRA(rank=2, alpha=8.0, target_modules=("all",)),
+    "houlsby": HoulsbyAdapter(bottleneck_size=5),
+    "houlsby, without norms": HoulsbyAdapter(bottleneck_size=5, train_norms=False),
+    "pfeiffer": PfeifferAdapter(bottleneck_size=5),
+    "adamix": AdaMix(bottleneck_size=5, n_experts=3),
+    "adamix, shared down": AdaMix(bottleneck_size=5, n_experts=3, shared_projection="down"),
+    "adamix, nothing shared": AdaMix(bottleneck_size=5, n_experts=2, shared_projection=None),
     "ia3": IA3(),
 }
 """Adapters that change nothing before they have learned."""
@@ -69,9 +69,9 @@ IDENTITIES = {
 def model(family: str, seed: int = 0, n_labels: int = 3) -> Model:
     """Build a model in which norms and biases are not at rest either."""
     pool = "last" if family == "gpt2" else "first"
-    heads: dict[str, HeadSpec] = {"label": Labels(n_labels=n_labels, pool=pool)}
+    heads: dict[str, HeadSpec] = {"label": SequenceClassification(n_labels=n_labels, pooling=pool)}
     if family != "bert":
-        heads["language"] = Language()
+        heads["language"] = LanguageModeling()
     made = Model(MODELS[family], heads).initialize(seed)
     stir(made, 0.05, seed)
     return made.eval()
@@ -98,18 +98,18 @@ def batch(family: str, lengths: tuple[int, ...] = (7, 4, 7, 5), seed: int = 0) -
         examples.append(
             Example(inputs=ids[:-1], targets=targets, rank=rank, source=source, label=label)
         )
-    made = pad(examples, SPECIAL)
-    return replace(made, targets=None, asked=None) if family == "bert" else made
+    made = pad_examples(examples, SPECIAL)
+    return replace(made, targets=None, target_positions=None) if family == "bert" else made
 
 
 def hidden(of: Model, asked: Batch) -> Tensor:
     with torch.no_grad():
-        return of.hidden(asked)
+        return of.hidden_states(asked)
 
 
 def real(asked: Batch, row: int) -> int:
     """Count the tokens of a row that are not padding."""
-    return asked.inputs.shape[1] if asked.last is None else int(asked.last[row]) + 1
+    return asked.inputs.shape[1] if asked.last_token_positions is None else int(asked.last_token_positions[row]) + 1
 
 
 def state(of: torch.nn.Module) -> dict[str, Tensor]:
@@ -120,7 +120,7 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-def start(of: Model, family: str, steps: int = 5, **changes: Any) -> loop.Run:
+def start(of: Model, family: str, steps: int = 5, **changes: Any) -> loop.TrainingRun:
     """Begin a run of `steps` steps of two micro-batches."""
 
     def batches(cursor: Any) -> Iterator[tuple[list[Batch], Any]]:
@@ -130,11 +130,11 @@ def start(of: Model, family: str, steps: int = 5, **changes: Any) -> loop.Run:
             yield [batch(family, seed=step), batch(family, (6, 3), seed=step + 100)], step
 
     forward = changes.pop("forward", None)
-    recipe = Recipe(model="tiny", steps=steps, rate=0.05, schedule=Linear(warmup=0), **changes)
-    return loop.start(recipe, of, batches, forward=forward)
+    recipe = Recipe(model="tiny", steps=steps, learning_rate=0.05, schedule=Linear(warmup=0), **changes)
+    return loop.start_run(recipe, of, batches, forward=forward)
 
 
-def train(run: loop.Run) -> list[Any]:
+def train(run: loop.TrainingRun) -> list[Any]:
     reports = list(loop.train(run))
-    loop.finish(run)
+    loop.finish_run(run)
     return reports

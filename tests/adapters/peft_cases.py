@@ -35,7 +35,7 @@ from torch import Tensor, nn
 
 from unmask.adapters.folder import open_adapter
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface import Opened
+from unmask.checkpoints.huggingface import LoadedModel
 
 N, END = 9, 2
 
@@ -264,14 +264,14 @@ def _two(case: Case) -> bool:
     return FAMILIES[case.family].reads == "both"
 
 
-def we_say(case: Case, opened: Opened) -> Tensor:
+def we_say(case: Case, opened: LoadedModel) -> Tensor:
     """What our model says of the same."""
     text, inputs = _read(case)
     model, everything = opened.model, torch.zeros_like(text)
     if _two(case):
         batch = Batch(
             inputs=inputs,
-            last=torch.full((3,), inputs.shape[1] - 1),
+            last_token_positions=torch.full((3,), inputs.shape[1] - 1),
             visibility=Visibility(causal=True),
             source=text,
             source_visibility=Visibility(document=everything),
@@ -279,13 +279,13 @@ def we_say(case: Case, opened: Opened) -> Tensor:
     else:
         batch = Batch(
             inputs=text,
-            last=torch.full((3,), N - 1),
-            segments=torch.zeros_like(text) if model.stack.tells_segments else None,
-            visibility=Visibility(causal=model.stack.causal, document=everything),
+            last_token_positions=torch.full((3,), N - 1),
+            segments=torch.zeros_like(text) if model.decoder_architecture.uses_segments else None,
+            visibility=Visibility(causal=model.decoder_architecture.causal, document=everything),
         )
     with torch.no_grad():
-        hidden = model.hidden(batch)
-        if not model.specs:
+        hidden = model.hidden_states(batch)
+        if not model.head_specs:
             return hidden
         name, head = next(iter(model.heads.items()))
         return head.scores(hidden) if name == "language" else head.scores(hidden, batch)

@@ -6,44 +6,44 @@ from typing import Any
 import pytest
 from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
 
-from unmask.adapters.settings import FIXED, HARMLESS, USED, Settings, read_settings
-from unmask.adapters.translate import KINDS
+from unmask.adapters.settings import FIXED_KEYS, HARMLESS_KEYS, USED_KEYS, PeftConfig, read_peft_config
+from unmask.adapters.translate import SPEC_CLASSES
 
 THEIRS = {str(kind.value): config for kind, config in PEFT_TYPE_TO_CONFIG_MAPPING.items()}
-KEYS = [(kind, field.name) for kind in KINDS for field in dataclasses.fields(THEIRS[kind])]
+KEYS = [(kind, field.name) for kind in SPEC_CLASSES for field in dataclasses.fields(THEIRS[kind])]
 
 
 @pytest.mark.parametrize(("kind", "key"), KEYS)
 def test_every_key_of_peft_has_one_decision(kind: str, key: str) -> None:
-    decided = [key in USED, key in HARMLESS[kind], key in FIXED[kind]]
+    decided = [key in USED_KEYS, key in HARMLESS_KEYS[kind], key in FIXED_KEYS[kind]]
     assert sum(decided) == 1, f"{key} of {kind}: is it used, harmless or refused?"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SPEC_CLASSES)
 def test_there_is_no_decision_of_a_key_that_peft_does_not_have(kind: str) -> None:
-    assert {*HARMLESS[kind], *FIXED[kind]} <= {key for one, key in KEYS if one == kind}
-    assert {key for _, key in KEYS} >= USED
+    assert {*HARMLESS_KEYS[kind], *FIXED_KEYS[kind]} <= {key for one, key in KEYS if one == kind}
+    assert {key for _, key in KEYS} >= USED_KEYS
 
 
-@pytest.mark.parametrize(("kind", "key"), [(k, key) for k in KINDS for key in FIXED[k]])
+@pytest.mark.parametrize(("kind", "key"), [(k, key) for k in SPEC_CLASSES for key in FIXED_KEYS[k]])
 def test_a_key_that_changes_numbers_is_refused_by_name(kind: str, key: str) -> None:
     for value in (True, {"a": 1}, [3], "some"):
         with pytest.raises(ValueError, match=rf"^{key} = .* is not supported, only (None|False)$"):
-            read_settings({"peft_type": kind, key: value})
-    read_settings({"peft_type": kind, key: FIXED[kind][key]})
+            read_peft_config({"peft_type": kind, key: value})
+    read_peft_config({"peft_type": kind, key: FIXED_KEYS[kind][key]})
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SPEC_CLASSES)
 @pytest.mark.parametrize("value", [1, 0, 0.0, "x", True, [0], {"a": None}, "y" * 10_000])
 def test_a_key_that_nobody_knows_is_refused_unless_it_is_empty(kind: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"use_more = .* is not known of {kind}") as error:
-        read_settings({"peft_type": kind, "use_more": value})
+        read_peft_config({"peft_type": kind, "use_more": value})
     assert len(str(error.value)) < 300
     for empty in (None, False, "", [], {}):
-        read_settings({"peft_type": kind, "use_more": empty})
+        read_peft_config({"peft_type": kind, "use_more": empty})
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SPEC_CLASSES)
 def test_the_defaults_of_peft_are_read(kind: str) -> None:
     config = THEIRS[kind]
     needed = {"target_modules": ["q"]} if kind in ("LORA", "IA3") else {"num_virtual_tokens": 3}
@@ -52,7 +52,7 @@ def test_the_defaults_of_peft_are_read(kind: str) -> None:
     said = {
         k: sorted(x) if isinstance(x, set) else x for k, x in config(**needed).to_dict().items()
     }
-    assert read_settings({**said, "peft_type": kind}).peft_type == kind
+    assert read_peft_config({**said, "peft_type": kind}).peft_type == kind
 
 
 INITIAL = ("pissa", "pissa_niter_16", "olora", "OLoRA", "corda", "loftq", "lora_ga", "another")
@@ -61,7 +61,7 @@ INITIAL = ("pissa", "pissa_niter_16", "olora", "OLoRA", "corda", "loftq", "lora_
 @pytest.mark.parametrize("how", INITIAL)
 def test_what_takes_its_beginning_from_the_base_is_refused(how: str) -> None:
     with pytest.raises(ValueError, match="init_lora_weights must be true, false or one of"):
-        read_settings({"peft_type": "LORA", "init_lora_weights": how})
+        read_peft_config({"peft_type": "LORA", "init_lora_weights": how})
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_modules_are_chosen_as_peft_chooses_them(
     from peft.tuners.tuners_utils import check_target_module_exists
 
     said = {"target_modules": ("query",), **said}
-    assert Settings(peft_type="LORA", **said).chooses(module) is chosen
+    assert PeftConfig(peft_type="LORA", **said).targets(module) is chosen
     lists = {key: list(x) if isinstance(x, tuple) else x for key, x in said.items()}
     if chosen is not None:
         theirs = check_target_module_exists(LoraConfig(**lists), module)
@@ -98,5 +98,5 @@ def test_modules_are_chosen_as_peft_chooses_them(
 
 def test_an_encoder_decoder_has_two_parts_where_nothing_is_said() -> None:
     said = {"peft_type": "PREFIX_TUNING", "num_transformer_submodules": None}
-    assert read_settings({**said, "task_type": "SEQ_2_SEQ_LM"}).num_transformer_submodules == 2
-    assert read_settings({**said, "task_type": "CAUSAL_LM"}).num_transformer_submodules == 1
+    assert read_peft_config({**said, "task_type": "SEQ_2_SEQ_LM"}).num_transformer_submodules == 2
+    assert read_peft_config({**said, "task_type": "CAUSAL_LM"}).num_transformer_submodules == 1

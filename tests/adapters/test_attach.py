@@ -11,27 +11,27 @@ from unmask.adapters.attach import (
     AdapterModule,
     attach,
     detach,
-    find,
+    find_adapter,
     freeze,
-    linears,
+    find_linears,
     merge,
     unmerge,
-    use,
+    use_adapters,
 )
-from unmask.adapters.bottleneck import Houlsby, Pfeiffer
+from unmask.adapters.bottleneck import HoulsbyAdapter, PfeifferAdapter
 from unmask.adapters.lora import LoRA
-from unmask.adapters.mix import Mix
+from unmask.adapters.mix import ScalarMix
 from unmask.adapters.scale import IA3
-from unmask.generation.decode import Decoding, generate
+from unmask.generation.decode import GenerationConfig, generate
 from unmask.heads.model import Model
 from unmask.training import loop
 
-SPECS = IDENTITIES | {"mix": Mix()}
+SPECS = IDENTITIES | {"mix": ScalarMix()}
 MERGEABLE = {
     "lora": LoRA(rank=3),
-    "lora, everywhere": LoRA(rank=2, where=("all",)),
+    "lora, everywhere": LoRA(rank=2, target_modules=("all",)),
     "ia3": IA3(),
-    "ia3, other places": IA3(where=("q", "up"), inputs=("o",)),
+    "ia3, other places": IA3(target_modules=("q", "up"), feedforward_modules=("o",)),
 }
 over_families = pytest.mark.parametrize("family", FAMILIES)
 over_specs = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
@@ -68,9 +68,9 @@ def test_a_detached_adapter_leaves_nothing_behind(family, spec) -> None:
 @over_specs
 def test_a_models_own_names_count_and_weights_are_without_adapters(family, spec) -> None:
     m = model(family)
-    weights, count, names = m.weights(), m.parameter_count(), set(state(m))
+    weights, count, names = m.own_weights(), m.parameter_count(), set(state(m))
     module = attach(m, spec, "mine")
-    assert same(m.weights(), weights)
+    assert same(m.own_weights(), weights)
     assert m.parameter_count() == count
     added = {name for name, _ in module.named_parameters()}
     assert set(state(m)) - names == {f"adapters.mine.{name}" for name in added}
@@ -78,7 +78,7 @@ def test_a_models_own_names_count_and_weights_are_without_adapters(family, spec)
     learned = state(module)
     m.initialize(3)
     assert same(state(module), learned)
-    assert same(m.weights(), Model(m.architecture, m.specs).initialize(3).weights())
+    assert same(m.own_weights(), Model(m.architecture, m.head_specs).initialize(3).own_weights())
 
 
 @over_specs
@@ -91,7 +91,7 @@ def test_an_adapter_is_drawn_from_its_seed_alone(spec) -> None:
         states.append(state(attach(m, spec, seed=seed)))
         assert torch.equal(torch.get_rng_state(), after)
     assert same(states[0], states[1])
-    if not isinstance(spec, IA3 | Mix):
+    if not isinstance(spec, IA3 | ScalarMix):
         assert not same(states[0], states[2])
 
 
@@ -108,7 +108,7 @@ def test_training_moves_the_adapter_and_the_heads_alone(family, spec, precision)
     adapter, heads = state(module), state(m.heads)
     freeze(m)
     reports = adapted.train(adapted.start(m, family, 3, precision=precision))
-    assert not any(report.skipped_now for report in reports)
+    assert not any(report.was_skipped for report in reports)
     assert same(state(m.backbone), backbone)
     moved = {name for name, x in state(module).items() if not torch.equal(x, adapter[name])}
     # of the experts of AdaMix, perhaps not each was drawn
@@ -140,13 +140,13 @@ def test_of_several_adapters_one_is_chosen(family, spec) -> None:
     base = hidden(m, b)
     stir(attach(m, spec, "a"), seed=1)
     only_a = hidden(m, b)
-    stir(attach(m, Pfeiffer(width=4), "b"), seed=2)
+    stir(attach(m, PfeifferAdapter(bottleneck_size=4), "b"), seed=2)
     assert torch.equal(hidden(m, b), base)  # none, until one is chosen
-    with use(m, "a"):
+    with use_adapters(m, "a"):
         assert torch.equal(hidden(m, b), only_a)
-        with use(m, "b"):
+        with use_adapters(m, "b"):
             assert not torch.equal(hidden(m, b), only_a)
-            with use(m, None):
+            with use_adapters(m, None):
                 assert torch.equal(hidden(m, b), base)
         assert torch.equal(hidden(m, b), only_a)
     assert torch.equal(hidden(m, b), base)
@@ -161,21 +161,21 @@ def test_rows_with_different_adapters_equal_each_row_alone(family, spec) -> None
     m = model(family)
     b = batch(family)
     stir(attach(m, spec, "a"), seed=1)
-    stir(attach(m, LoRA(rank=2, where=("v", "down")), "b"), seed=2)
-    stir(attach(m, Houlsby(width=3), "c"), seed=3)
+    stir(attach(m, LoRA(rank=2, target_modules=("v", "down")), "b"), seed=2)
+    stir(attach(m, HoulsbyAdapter(bottleneck_size=3), "c"), seed=3)
     rows = ("c", "a", None, "b")
-    with use(m, rows):
+    with use_adapters(m, rows):
         mixed = hidden(m, b)
     for row, name in enumerate(rows):
-        with use(m, name):
+        with use_adapters(m, name):
             alone = hidden(m, batch_row(family, row))
         n = real(b, row)
         torch.testing.assert_close(mixed[row, :n], alone[0, :n], rtol=1e-4, atol=1e-5)
-    with use(m, "a"):
+    with use_adapters(m, "a"):
         everywhere = hidden(m, b)
-    with use(m, ["a"] * 4):
+    with use_adapters(m, ["a"] * 4):
         assert torch.equal(hidden(m, b), everywhere)
-    with use(m, ("a", "a", "a", None)):
+    with use_adapters(m, ("a", "a", "a", None)):
         torch.testing.assert_close(hidden(m, b)[:3], everywhere[:3], rtol=1e-4, atol=1e-5)
 
 
@@ -201,10 +201,10 @@ def test_a_gradient_reaches_each_adapter_from_its_own_rows_only(family) -> None:
     parts = {name: attach(m, LoRA(), name, seed=i) for i, name in enumerate("ab")}
     for part in parts.values():
         stir(part)
-    with use(m, ("a", "b", None, "a")):
-        m.hidden(b)[2].sum().backward()  # the row without an adapter
+    with use_adapters(m, ("a", "b", None, "a")):
+        m.hidden_states(b)[2].sum().backward()  # the row without an adapter
         assert all(p.grad is None or not p.grad.any() for p in m.adapters.parameters())
-        m.hidden(b)[1].square().sum().backward()
+        m.hidden_states(b)[1].square().sum().backward()
     assert all(p.grad is None or not p.grad.any() for p in parts["a"].parameters())
     assert any(p.grad is not None and p.grad.any() for p in parts["b"].parameters())
 
@@ -213,7 +213,7 @@ def test_a_gradient_reaches_each_adapter_from_its_own_rows_only(family) -> None:
 @pytest.mark.parametrize("spec", MERGEABLE.values(), ids=MERGEABLE)
 def test_merged_equals_unmerged_and_back_bit_for_bit(family, spec) -> None:
     m, b = model(family), batch(family)
-    before = m.weights()
+    before = m.own_weights()
     before = {name: x.clone() for name, x in before.items()}
     base = hidden(m, b)
     stir(attach(m, spec), 0.1)
@@ -224,18 +224,18 @@ def test_merged_equals_unmerged_and_back_bit_for_bit(family, spec) -> None:
     assert not torch.equal(within, base)
     assert float((within - beside).norm() / beside.norm()) < 1e-5
     unmerge(m, "default")
-    assert same(m.weights(), before)
+    assert same(m.own_weights(), before)
     assert torch.equal(hidden(m, b), beside)
     merge(m, "default")
     detach(m, "default")
-    assert same(m.weights(), before)
+    assert same(m.own_weights(), before)
     assert torch.equal(hidden(m, b), base)
 
 
 def test_nothing_is_done_behind_a_merged_adapters_back() -> None:
     m = model("bert")
     attach(m, LoRA(), "a")
-    attach(m, Houlsby(), "b")
+    attach(m, HoulsbyAdapter(), "b")
     with pytest.raises(ValueError, match=r"^houlsby cannot .*LoRA, IA3 and BitFit can"):
         merge(m, "b")
     with pytest.raises(ValueError, match="'a' is not merged"):
@@ -246,7 +246,7 @@ def test_nothing_is_done_behind_a_merged_adapters_back() -> None:
         lambda: merge(m, "b"),
         lambda: attach(m, LoRA(), "c"),
         lambda: freeze(m),
-        lambda: use(m, None).__enter__(),
+        lambda: use_adapters(m, None).__enter__(),
     ):
         with pytest.raises(ValueError, match="'a' is merged into the weights: unmerge it to"):
             act()
@@ -258,7 +258,7 @@ def test_text_generated_with_a_cache_equals_text_read_anew(spec) -> None:
     for family in ("gpt2", *TWO_STACKS):
         m = model(family)
         stir(attach(m, spec), 0.2)
-        said = generate(m, prompts, adapted.SPECIAL, Decoding(new_tokens=4))
+        said = generate(m, prompts, adapted.SPECIAL, GenerationConfig(max_new_tokens=4))
         assert any(said)
         with torch.no_grad():
             for prompt, new in zip(prompts, said, strict=True):
@@ -268,7 +268,7 @@ def test_text_generated_with_a_cache_equals_text_read_anew(spec) -> None:
                     source = torch.tensor([prompt]) if family in TWO_STACKS else None
                     one = batch(family, (read.shape[1],))
                     whole = type(one)(inputs=read, visibility=one.visibility, source=source)
-                    scores = m.language.scores(m.hidden(whole)[:, -1])[0]
+                    scores = m.language_head.logits(m.hidden_states(whole)[:, -1])[0]
                     assert int(scores.argmax()) == token
 
 
@@ -287,29 +287,29 @@ def test_a_copy_of_a_model_has_adapters_of_its_own() -> None:
 
 
 def hidden_without(m: Model, b) -> torch.Tensor:
-    with use(m, None):
+    with use_adapters(m, None):
         return hidden(m, b)
 
 
 def test_a_patterns_words_match_the_end_of_a_name() -> None:
     m = model("t5")
     both = {f"backbone.{s}.layers.{i}" for s in ("encoder", "decoder") for i in range(2)}
-    assert set(linears(m, ("attention.q",))) == {f"{x}.attention.q" for x in both}
+    assert set(find_linears(m, ("attention.q",))) == {f"{x}.attention.q" for x in both}
     crossed = {f"backbone.decoder.layers.{i}.cross.v" for i in range(2)}
-    assert set(linears(m, ("v",))) == {f"{x}.attention.v" for x in both} | crossed
-    assert set(linears(m, ("decoder.layers.1.*.[kv]",))) == {
+    assert set(find_linears(m, ("v",))) == {f"{x}.attention.v" for x in both} | crossed
+    assert set(find_linears(m, ("decoder.layers.1.*.[kv]",))) == {
         f"backbone.decoder.layers.1.{part}.{x}" for part in ("attention", "cross") for x in "kv"
     }
-    assert len(linears(m, ("all",))) == 2 * 6 + 2 * 10
-    assert linears(m, ("q", "attention.q")) == linears(m, ("q",))
-    assert linears(m, ()) == {}
+    assert len(find_linears(m, ("all",))) == 2 * 6 + 2 * 10
+    assert find_linears(m, ("q", "attention.q")) == find_linears(m, ("q",))
+    assert find_linears(m, ()) == {}
 
 
 @pytest.mark.parametrize("pattern", ["tention.q", "querry", "attention", "*.*.*.*.*.*.*.q", ""])
 def test_a_pattern_that_matches_nothing_says_what_there_is(pattern) -> None:
     m = model("bert")
     with pytest.raises(ValueError, match=r"matches no linear map \(there are attention.k, att"):
-        attach(m, LoRA(where=("q", pattern)))
+        attach(m, LoRA(target_modules=("q", pattern)))
     assert not m.adapters
 
 
@@ -321,19 +321,19 @@ def test_mistakes_are_told_in_one_line() -> None:
     for name in ("", "a.b", "pop", "training"):
         with pytest.raises(ValueError, match="cannot be the name of an adapter"):
             attach(m, LoRA(), name)
-    for act in (find, detach, merge, unmerge):
+    for act in (find_adapter, detach, merge, unmerge):
         with pytest.raises(ValueError, match=r"no adapter 'b' \(attached: a\)"):
             act(m, "b")
     for which in ("b", ["a", "b"]):
-        with pytest.raises(ValueError, match="no adapter 'b'"), use(m, which):
+        with pytest.raises(ValueError, match="no adapter 'b'"), use_adapters(m, which):
             pass
     with (
         pytest.raises(ValueError, match="chosen for 2 rows, but the batch has 4"),
-        use(m, ["a", None]),
+        use_adapters(m, ["a", None]),
     ):
         hidden(m, b)
     stir(m.adapters)
-    with use(m, "a"):
+    with use_adapters(m, "a"):
         chosen = hidden(m, b)
     assert torch.equal(hidden(m, b), chosen)  # the mistakes left the only adapter as it was
 
@@ -342,19 +342,19 @@ def test_after_an_error_in_use_the_choice_before_is_back() -> None:
     m, b = model("t5"), batch("t5")
     for i, name in enumerate("ab"):
         stir(attach(m, LoRA(), name), seed=i)
-    with use(m, "b"):
+    with use_adapters(m, "b"):
         before = hidden(m, b)
-        with pytest.raises(KeyError, match="lost"), use(m, ["a", None, None, "b"]):
+        with pytest.raises(KeyError, match="lost"), use_adapters(m, ["a", None, None, "b"]):
             raise KeyError("lost")
         assert torch.equal(hidden(m, b), before)
-        with pytest.raises(ValueError, match="no adapter"), use(m, "c"):
+        with pytest.raises(ValueError, match="no adapter"), use_adapters(m, "c"):
             pass
         assert torch.equal(hidden(m, b), before)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_resumed_run_equals_one_that_went_on(precision, tmp_path) -> None:
-    def begin() -> tuple[Model, loop.Run]:
+    def begin() -> tuple[Model, loop.TrainingRun]:
         m = model("bert")
         attach(m, IDENTITIES["adamix, nothing shared"])
         freeze(m)
@@ -365,11 +365,11 @@ def test_a_resumed_run_equals_one_that_went_on(precision, tmp_path) -> None:
     _, run = begin()
     for report in loop.train(run):
         if report.step == 3:
-            loop.save(run, tmp_path)
+            loop.save_checkpoint(run, tmp_path)
             break
     resumed, run = begin()
-    found, _ = loop.newest(tmp_path, run.world)
+    found, _ = loop.find_newest_checkpoint(tmp_path, run.world)
     assert found is not None
-    loop.restore(run, found)
+    loop.restore_run(run, found)
     adapted.train(run)
     assert same(state(resumed), state(whole))

@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unmask.adapters.attach import attach, use
+from unmask.adapters.attach import attach, use_adapters
 from unmask.adapters.bottleneck import (
     AdaMix,
-    Bottleneck,
-    Experts,
-    Houlsby,
-    Pfeiffer,
+    BottleneckLayer,
+    MixtureOfProjections,
+    HoulsbyAdapter,
+    PfeifferAdapter,
 )
 from unmask.config import from_dict, to_dict
-from unmask.model.attention import Sight
-from unmask.model.norms import Norms
+from unmask.model.attention import AttentionMask
+from unmask.model.norms import SublayerConnection
 from unmask.model.transformer import Block
 
 over_families = pytest.mark.parametrize("family", FAMILIES)
-SPECS = [Houlsby, Pfeiffer, AdaMix]
+SPECS = [HoulsbyAdapter, PfeifferAdapter, AdaMix]
 
 
 def by_hand(part: nn.Module, x: Tensor, activation) -> Tensor:
@@ -36,22 +36,22 @@ def by_hand(part: nn.Module, x: Tensor, activation) -> Tensor:
     return F.linear(inner, p[f"{up}.weight"], p[f"{up}.bias"])
 
 
-def bottleneck(module: nn.Module, name: str) -> Bottleneck:
-    return cast(Bottleneck, module.get_submodule(name))
+def bottleneck(module: nn.Module, name: str) -> BottleneckLayer:
+    return cast(BottleneckLayer, module.get_submodule(name))
 
 
-def sublayers(m, x: Tensor) -> list[tuple[str, Norms, Tensor]]:
+def sublayers(m, x: Tensor) -> list[tuple[str, SublayerConnection, Tensor]]:
     """A function for each sublayer of the last block of the last stack, without hooks."""
     name, block = [(n, b) for n, b in m.named_modules() if isinstance(b, Block)][-1]
     memory = torch.randn(2, 4, D, generator=torch.Generator().manual_seed(5))
     found = [
-        ("attention", block.attention_norm, lambda y: block.attention(y, y, None, Sight())),
+        ("attention", block.attention_norm, lambda y: block.attention(y, y, None, AttentionMask())),
         ("feed_forward", block.feed_forward_norm, block.feed_forward),
     ]
     if block.cross is not None:
         cross = block.cross
         found.insert(
-            1, ("cross", block.cross_norm, lambda y: cross(y, memory, None, Sight(), None))
+            1, ("cross", block.cross_norm, lambda y: cross(y, memory, None, AttentionMask(), None))
         )
     return [(f"{name}.{sublayer}", norms, f) for sublayer, norms, f in found]
 
@@ -59,30 +59,30 @@ def sublayers(m, x: Tensor) -> list[tuple[str, Norms, Tensor]]:
 @over_families
 def test_houlsby_adds_to_what_each_sublayer_returns(family) -> None:
     m = model(family)
-    module = attach(m, Houlsby(width=5, norms=False))
+    module = attach(m, HoulsbyAdapter(bottleneck_size=5, train_norms=False))
     stir(module)
     x = torch.randn(2, 6, D)
     names = []
     for name, norms, f in sublayers(m, x):
         names.append(name)
-        with use(m, None):
+        with use_adapters(m, None):
             y = norms.out(f(norms.into(x)))
             expected = norms.after(x + y + by_hand(bottleneck(module, name), y, F.gelu))
         torch.testing.assert_close(norms(x, f), expected)
-    assert len([n for n, b in module.named_modules() if isinstance(b, Bottleneck)]) == {
+    assert len([n for n, b in module.named_modules() if isinstance(b, BottleneckLayer)]) == {
         "bert": 2 * N, "gpt2": 2 * N, "t5": 5 * N, "bart": 5 * N,
     }[family]  # fmt: skip
-    assert set(names) <= {n for n, b in module.named_modules() if isinstance(b, Bottleneck)}
+    assert set(names) <= {n for n, b in module.named_modules() if isinstance(b, BottleneckLayer)}
 
 
 @over_families
 def test_pfeiffer_reads_what_leaves_the_layer_and_adds_to_its_feed_forward(family) -> None:
     m = model(family)
-    module = attach(m, Pfeiffer(width=5))
+    module = attach(m, PfeifferAdapter(bottleneck_size=5))
     stir(module)
     x = torch.randn(2, 6, D)
     for name, norms, f in sublayers(m, x):
-        with use(m, None):
+        with use_adapters(m, None):
             y = norms.out(f(norms.into(x)))
             expected = norms.after(x + y)
             if name.endswith("feed_forward"):
@@ -93,14 +93,14 @@ def test_pfeiffer_reads_what_leaves_the_layer_and_adds_to_its_feed_forward(famil
 @over_families
 def test_houlsbys_norms_stand_in_for_the_models(family) -> None:
     m, b = model(family), batch(family)
-    module = attach(m, Houlsby(width=5))
+    module = attach(m, HoulsbyAdapter(bottleneck_size=5))
     changed = copy.deepcopy(m)
     norms = {n: x for n, x in module.named_modules() if isinstance(x, nn.LayerNorm | nn.RMSNorm)}
     per_layer, others = {"bert": (2, 1), "gpt2": (2, 1), "t5": (5, 2), "bart": (5, 2)}[family]
     assert len(norms) == per_layer * N + others
     for norm in norms.values():
         stir(norm, seed=len(norms))
-    with use(changed, None):
+    with use_adapters(changed, None):
         for name, norm in norms.items():
             changed.get_submodule(name).load_state_dict(norm.state_dict())
         torch.testing.assert_close(hidden(m, b), hidden(changed, b))
@@ -108,8 +108,8 @@ def test_houlsbys_norms_stand_in_for_the_models(family) -> None:
 
 def test_a_second_adapters_norms_are_copies_without_the_firsts_hooks() -> None:
     m = model("bert")
-    attach(m, Houlsby(), "a")
-    module = attach(m, Houlsby(), "b")
+    attach(m, HoulsbyAdapter(), "a")
+    module = attach(m, HoulsbyAdapter(), "b")
     assert not any(x._forward_hooks for x in module.modules())
     assert {n.split(".")[0] for n, _ in module.named_parameters()} == {"backbone"}
 
@@ -118,12 +118,12 @@ def test_a_second_adapters_norms_are_copies_without_the_firsts_hooks() -> None:
 @pytest.mark.parametrize("shared", ["up", "down", None])
 def test_adamix_infers_with_the_mean_of_its_experts(family, shared) -> None:
     m, b = model(family), batch(family)
-    module = attach(m, AdaMix(width=5, experts=3, shared=shared), "experts")
+    module = attach(m, AdaMix(bottleneck_size=5, n_experts=3, shared_projection=shared), "experts")
     stir(module)
-    single = attach(m, AdaMix(width=5, experts=1), "single")
+    single = attach(m, AdaMix(bottleneck_size=5, n_experts=1), "single")
     for name, part in single.named_modules():
-        if isinstance(part, Experts):
-            each = cast(Experts, module.get_submodule(name)).each
+        if isinstance(part, MixtureOfProjections):
+            each = cast(MixtureOfProjections, module.get_submodule(name)).each
             assert len(each) == (1 if name.endswith(f".{shared}") else 3)
             with torch.no_grad():
                 for key in ("weight", "bias"):
@@ -131,15 +131,15 @@ def test_adamix_infers_with_the_mean_of_its_experts(family, shared) -> None:
                     for expert in each:
                         total += expert.get_parameter(key)
                     part.each[0].get_parameter(key).copy_(total / len(each))
-    with use(m, "experts"):
+    with use_adapters(m, "experts"):
         mixed = hidden(m, b)
-    with use(m, "single"):
+    with use_adapters(m, "single"):
         torch.testing.assert_close(mixed, hidden(m, b))
 
 
 def test_adamix_draws_each_expert_for_down_and_up_apart_in_training() -> None:
     m = model("bert")
-    module = attach(m, AdaMix(width=5, experts=3, shared=None))
+    module = attach(m, AdaMix(bottleneck_size=5, n_experts=3, shared_projection=None))
     stir(module)
     part = bottleneck(module, "backbone.layers.0.feed_forward").train()
     x = torch.randn(2, 4, D)
@@ -158,11 +158,11 @@ def test_adamix_draws_each_expert_for_down_and_up_apart_in_training() -> None:
 
 def test_adamix_adds_behind_the_feed_forward_alone() -> None:
     m = model("gpt2")
-    module = attach(m, AdaMix(width=5, experts=1))
+    module = attach(m, AdaMix(bottleneck_size=5, n_experts=1))
     stir(module)
     x = torch.randn(2, 6, D)
     for name, norms, f in sublayers(m, x):
-        with use(m, None):
+        with use_adapters(m, None):
             y = f(norms.into(x))
             if name.endswith("feed_forward"):
                 y = y + by_hand(bottleneck(module, name), y, F.gelu)
@@ -183,11 +183,11 @@ def test_parameters_are_as_many_as_the_formula_says(family, width, experts, shar
     m = model(family)
     sublayers, layers = (5 * N, 2 * N) if family in TWO_STACKS else (2 * N, N)
     down, up = (D + 1) * width, (width + 1) * D
-    assert count(Houlsby(width=width, norms=False)) == sublayers * (down + up)
-    assert count(Pfeiffer(width=width)) == layers * (down + up)
+    assert count(HoulsbyAdapter(bottleneck_size=width, train_norms=False)) == sublayers * (down + up)
+    assert count(PfeifferAdapter(bottleneck_size=width)) == layers * (down + up)
     n_down, n_up = (1 if shared == x else experts for x in ("down", "up"))
     expected = layers * (n_down * down + n_up * up)
-    assert count(AdaMix(width=width, experts=experts, shared=shared)) == expected
+    assert count(AdaMix(bottleneck_size=width, n_experts=experts, shared_projection=shared)) == expected
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -205,7 +205,7 @@ def test_down_begins_near_zero_and_up_at_zero(spec) -> None:
 def test_a_width_is_a_sixteenth_and_at_least_eight(spec) -> None:
     module = attach(model("bert"), spec())
     assert bottleneck(module, "backbone.layers.0.feed_forward").down.each[0].out_features == 8
-    part = Bottleneck(768, None, "relu", downs=1, ups=1)
+    part = BottleneckLayer(768, None, "relu", n_down_experts=1, n_up_experts=1)
     assert part.down.each[0].out_features == 48
 
 
@@ -218,12 +218,12 @@ def test_it_is_plain_data_and_back_and_checked(spec) -> None:
 
 def test_adamix_checks_its_values() -> None:
     with pytest.raises(ValueError, match="experts must be at least 1, got 0"):
-        AdaMix(experts=0)
+        AdaMix(n_experts=0)
     with pytest.raises(ValueError, match="consistency must be at least 0"):
-        AdaMix(consistency=-1.0)
+        AdaMix(consistency_weight=-1.0)
     m = model("bert")
     before = state(m)
     stir(attach(m, AdaMix()))
-    with use(m, None):
+    with use_adapters(m, None):
         pass
     assert same({k: v for k, v in state(m).items() if k in before}, before)

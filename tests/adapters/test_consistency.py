@@ -13,10 +13,10 @@ from torch.nn import functional as F
 
 from unmask.adapters.attach import attach, freeze
 from unmask.adapters.bottleneck import AdaMix
-from unmask.adapters.consistency import Consistent, difference
-from unmask.batch import IGNORE, Batch
-from unmask.heads.labels import AnyOf, Choice, LabelLoss, Labels, OneOf, TokenLabels
-from unmask.heads.language import Language
+from unmask.adapters.consistency import ConsistencyTraining, consistency_loss
+from unmask.batch import IGNORE_INDEX, Batch
+from unmask.heads.labels import BinaryCrossEntropy, ChoiceCrossEntropy, LabelLoss, SequenceClassification, CrossEntropy, TokenClassification
+from unmask.heads.language import LanguageModeling
 from unmask.heads.model import Model
 from unmask.heads.prediction import Term
 from unmask.model.parts import Dropout
@@ -26,7 +26,7 @@ over_families = pytest.mark.parametrize("family", FAMILIES)
 
 
 def mixed(m: Model) -> Model:
-    stir(attach(m, AdaMix(width=5, experts=3)))
+    stir(attach(m, AdaMix(bottleneck_size=5, n_experts=3)))
     return m.train()
 
 
@@ -44,13 +44,13 @@ def test_losses_are_the_mean_of_two_readings_and_scores_should_agree(family) -> 
     first, second = m(b, scores=True), m(b, scores=True)
     assert not torch.allclose(first.scores["label"], second.scores["label"])
     torch.manual_seed(4)
-    terms = Consistent(m, 0.5)(b).terms
+    terms = ConsistencyTraining(m, 0.5)(b).terms
     assert set(terms) == {*first.terms, "label_consistency"}
     for name, term in first.terms.items():
         mean = (term.total + second.terms[name].total) / 2
         torch.testing.assert_close(terms[name].total, mean)
         assert terms[name].count == term.count
-        assert terms[name].right == term.right
+        assert terms[name].n_correct == term.right
     p, q = (x.scores["label"].log_softmax(-1) for x in (first, second))
     term = terms["label_consistency"]
     torch.testing.assert_close(term.total, both_ways(p, q))
@@ -61,17 +61,17 @@ def test_losses_are_the_mean_of_two_readings_and_scores_should_agree(family) -> 
 @over_families
 def test_places_are_counted_before_as_they_are_asked(family) -> None:
     m, b = mixed(model(family)), batch(family)
-    both = Consistent(m)
+    both = ConsistencyTraining(m)
     for asked in (b, replace(b, labels=None)):
         terms = both(asked).terms
-        assert both.count(asked) == {name: term.count for name, term in terms.items()}
+        assert both.count_targets(asked) == {name: term.count for name, term in terms.items()}
     assert not any("consistency" in name for name in terms)
 
 
 def test_outside_training_a_batch_is_read_once() -> None:
     m, b = mixed(model("bert")).eval(), batch("bert")
-    both = Consistent(m)
-    assert both.count(b) == m.count(b)
+    both = ConsistencyTraining(m)
+    assert both.count_targets(b) == m.count_targets(b)
     assert set(both(b).terms) == {"label"}
     assert torch.equal(both(b).terms["label"].total, m(b).terms["label"].total)
 
@@ -84,64 +84,64 @@ def test_numbers_differ_by_their_squared_difference() -> None:
     torch.manual_seed(4)
     first, second = (m(b, scores=True).scores["label"] for _ in range(2))
     torch.manual_seed(4)
-    term = Consistent(m)(b).terms["label_consistency"]
+    term = ConsistencyTraining(m)(b).terms["label_consistency"]
     torch.testing.assert_close(term.total, (first - second).square().sum())
 
 
 def test_a_head_that_reads_all_layers_is_given_all_of_them() -> None:
-    m = mixed(Model(adapted.BERT, {"label": Labels(n_labels=3, layers="all")}).initialize(1))
+    m = mixed(Model(adapted.BERT, {"label": SequenceClassification(n_labels=3, pooled_layers="all")}).initialize(1))
     b = batch("bert")
     torch.manual_seed(4)
     first, second = (m(b).terms["label"].total for _ in range(2))
     torch.manual_seed(4)
-    torch.testing.assert_close(Consistent(m)(b).terms["label"].total, (first + second) / 2)
+    torch.testing.assert_close(ConsistencyTraining(m)(b).terms["label"].total, (first + second) / 2)
 
 
 def test_tokens_without_a_label_are_not_compared() -> None:
-    m = Model(adapted.BERT, {"tag": TokenLabels(n_labels=4)}).initialize(1)
+    m = Model(adapted.BERT, {"tag": TokenClassification(n_labels=4)}).initialize(1)
     mixed(m)
     b = batch("bert")
     labels = torch.randint(4, b.inputs.shape)
-    labels[:, ::2] = IGNORE
+    labels[:, ::2] = IGNORE_INDEX
     b = replace(b, labels=labels)
     torch.manual_seed(4)
     first, second = (m(b, scores=True).scores["token_label"] for _ in range(2))
     torch.manual_seed(4)
-    term = Consistent(m)(b).terms["token_label_consistency"]
-    first, second = (x[labels != IGNORE].log_softmax(-1) for x in (first, second))
+    term = ConsistencyTraining(m)(b).terms["token_label_consistency"]
+    first, second = (x[labels != IGNORE_INDEX].log_softmax(-1) for x in (first, second))
     torch.testing.assert_close(term.total, both_ways(first, second))
-    assert term.count == int((labels != IGNORE).sum())
+    assert term.count == int((labels != IGNORE_INDEX).sum())
 
 
 def test_scores_over_the_vocabulary_are_not_compared() -> None:
-    m = mixed(Model(adapted.GPT, {"language": Language()}).initialize(1))
+    m = mixed(Model(adapted.GPT, {"language": LanguageModeling()}).initialize(1))
     b = batch("gpt2")
     torch.manual_seed(4)
     once = m(b).terms["next_token"].total
     torch.manual_seed(4)
-    terms = Consistent(m)(replace(b, labels=None)).terms
+    terms = ConsistencyTraining(m)(replace(b, labels=None)).terms
     assert set(terms) == {"next_token"}
     assert torch.equal(terms["next_token"].total, once)
 
 
 def readings(loss: LabelLoss, b: Batch, n_labels: int) -> tuple[Tensor, Tensor, Term]:
     """Return two readings' scores, and the term of their difference."""
-    heads = {"label": Labels(n_labels=n_labels, loss=loss)}
+    heads = {"label": SequenceClassification(n_labels=n_labels, loss=loss)}
     m = mixed(Model(adapted.BERT, heads).initialize(1))
     torch.manual_seed(4)
     first, second = (m(b, scores=True).scores["label"] for _ in range(2))
     torch.manual_seed(4)
-    both = Consistent(m)
+    both = ConsistencyTraining(m)
     terms = both(b).terms
-    assert both.count(b) == {name: term.count for name, term in terms.items()}
+    assert both.count_targets(b) == {name: term.count for name, term in terms.items()}
     return first, second, terms["label_consistency"]
 
 
 def test_labels_that_hold_or_not_are_compared_one_by_one() -> None:
-    labels = torch.tensor([[1, 0], [IGNORE, 1], [IGNORE, IGNORE], [0, 0]])
+    labels = torch.tensor([[1, 0], [IGNORE_INDEX, 1], [IGNORE_INDEX, IGNORE_INDEX], [0, 0]])
     b = replace(batch("bert"), labels=labels.float())
-    first, second, term = readings(AnyOf(), b, 2)
-    shares = [torch.stack((x, -x), -1)[labels != IGNORE] for x in (first, second)]
+    first, second, term = readings(BinaryCrossEntropy(), b, 2)
+    shares = [torch.stack((x, -x), -1)[labels != IGNORE_INDEX] for x in (first, second)]
     torch.testing.assert_close(term.total, both_ways(*(F.logsigmoid(x) for x in shares)))
     assert term.count == 5
 
@@ -150,9 +150,9 @@ def test_rows_to_choose_from_are_compared_in_their_groups() -> None:
     b = replace(
         batch("bert", (7, 4, 7, 5, 3)),
         labels=torch.tensor([0, 1, 1, 0, 0]),
-        group=torch.tensor([0, 1, 0, 1, 2]),  # of the last group nothing is known
+        choice_groups=torch.tensor([0, 1, 0, 1, 2]),  # of the last group nothing is known
     )
-    first, second, term = readings(Choice(), b, 1)
+    first, second, term = readings(ChoiceCrossEntropy(), b, 1)
     expected = sum(
         both_ways(*(x[rows, 0].log_softmax(0) for x in (first, second)))
         for rows in ([0, 2], [1, 3])
@@ -165,43 +165,43 @@ def test_rows_to_choose_from_are_compared_in_their_groups() -> None:
 @given(
     n=st.integers(1, 6),
     seed=st.integers(0, 99),
-    loss=st.sampled_from([OneOf(), AnyOf(), Choice()]),
+    loss=st.sampled_from([CrossEntropy(), BinaryCrossEntropy(), ChoiceCrossEntropy()]),
 )
 def test_a_difference_is_symmetric_not_negative_and_zero_for_equals(n, seed, loss) -> None:
     dice = torch.Generator().manual_seed(seed)
-    a, b = 3 * torch.randn(2, 4, 1 if isinstance(loss, Choice) else n, generator=dice)
-    labels = torch.ones(a.shape if isinstance(loss, AnyOf) else 4, dtype=torch.int64)
+    a, b = 3 * torch.randn(2, 4, 1 if isinstance(loss, ChoiceCrossEntropy) else n, generator=dice)
+    labels = torch.ones(a.shape if isinstance(loss, BinaryCrossEntropy) else 4, dtype=torch.int64)
     group = torch.tensor([0, 1, 0, 1])
-    asked = Batch(inputs=torch.zeros(4, 3, dtype=torch.int64), labels=labels, group=group)
-    torch.testing.assert_close(difference(loss, a, b, asked), difference(loss, b, a, asked))
-    assert difference(loss, a, b, asked) > 0
-    assert not difference(loss, a, a, asked).any()
+    asked = Batch(inputs=torch.zeros(4, 3, dtype=torch.int64), labels=labels, choice_groups=group)
+    torch.testing.assert_close(consistency_loss(loss, a, b, asked), consistency_loss(loss, b, a, asked))
+    assert consistency_loss(loss, a, b, asked) > 0
+    assert not consistency_loss(loss, a, a, asked).any()
 
 
 @pytest.mark.quick("float32-bert", "bfloat16-t5")
 @over_families
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_run_trains_by_both_and_resumes_exactly(family, precision, tmp_path) -> None:
-    def begin() -> tuple[Model, loop.Run]:
+    def begin() -> tuple[Model, loop.TrainingRun]:
         m = model(family)
-        attach(m, AdaMix(width=5, experts=3))
+        attach(m, AdaMix(bottleneck_size=5, n_experts=3))
         freeze(m)
-        both = Consistent(m, 2.0)
+        both = ConsistencyTraining(m, 2.0)
         return m, adapted.start(m, family, 6, precision=precision, forward=both)
 
     whole, run = begin()
     adapter = state(whole.adapters)
     for report in loop.train(run):
-        assert report.sums.counts["label_consistency"] == report.sums.counts["label"] == 6
+        assert report.sums.n_targets["label_consistency"] == report.sums.n_targets["label"] == 6
         if report.step == 3:
-            loop.save(run, tmp_path)
-    loop.finish(run)
+            loop.save_checkpoint(run, tmp_path)
+    loop.finish_run(run)
     assert same(state(whole.backbone), state(model(family).backbone))
     assert not same(state(whole.adapters), adapter)
     resumed, run = begin()
-    found, _ = loop.newest(tmp_path, run.world)
+    found, _ = loop.find_newest_checkpoint(tmp_path, run.world)
     assert found is not None
-    loop.restore(run, found)
+    loop.restore_run(run, found)
     adapted.train(run)
     assert same(state(resumed), state(whole))
 
@@ -213,12 +213,12 @@ def test_readings_by_different_experts_come_to_agree() -> None:
         for part in m.modules():
             if isinstance(part, Dropout):
                 part.rate = 0.0  # nothing but the experts is drawn
-        stir(attach(m, AdaMix(width=5, experts=3)), 0.5)
+        stir(attach(m, AdaMix(bottleneck_size=5, n_experts=3)), 0.5)
         freeze(m)
-        both = Consistent(m, weight)
+        both = ConsistencyTraining(m, weight)
         adapted.train(adapted.start(m, "bert", 16, forward=both))
         m.train()
         torch.manual_seed(0)
-        terms = [Consistent(m)(batch("bert", seed=s)).terms for s in range(10)]
+        terms = [ConsistencyTraining(m)(batch("bert", seed=s)).terms for s in range(10)]
         apart.append(sum(x["label_consistency"].total.item() for x in terms))
     assert apart[1] < apart[0] / 4

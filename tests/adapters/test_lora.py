@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from unmask.adapters.attach import attach, linears, use
+from unmask.adapters.attach import attach, find_linears, use_adapters
 from unmask.adapters.lora import LoRA, LoRAModule
 from unmask.config import from_dict, to_dict
 
@@ -16,18 +16,18 @@ from unmask.config import from_dict, to_dict
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_linear_map_with_lora_equals_w_plus_b_a(family) -> None:
     m = model(family)
-    spec = LoRA(rank=3, alpha=12.0, where=("v", "feed_forward.up"))
+    spec = LoRA(rank=3, alpha=12.0, target_modules=("v", "feed_forward.up"))
     module = attach(m, spec)
     assert isinstance(module, LoRAModule)
     stir(module)
     x = {width: torch.randn(2, 5, width) for width in (D, INNER)}
-    for name, linear in linears(m, ("all",)).items():
+    for name, linear in find_linears(m, ("all",)).items():
         weight = linear.weight
         if name.endswith((".v", "feed_forward.up")):
-            part = module.parts[name]
+            part = module.layers[name]
             weight = weight + 12.0 / 3 * part.up @ part.down
         else:
-            assert name not in module.parts
+            assert name not in module.layers
         asked = x[linear.in_features]
         torch.testing.assert_close(linear(asked), F.linear(asked, weight, linear.bias))
 
@@ -40,8 +40,8 @@ def test_a_linear_map_with_lora_equals_w_plus_b_a(family) -> None:
 )
 def test_a_map_has_rank_times_its_two_widths_more_parameters(family, rank, where) -> None:
     m = model(family)
-    module = attach(m, LoRA(rank=rank, where=where))
-    maps = linears(m, where).values()
+    module = attach(m, LoRA(rank=rank, target_modules=where))
+    maps = find_linears(m, where).values()
     widths = sum(linear.in_features + linear.out_features for linear in maps)
     assert sum(p.numel() for p in module.parameters()) == rank * widths
     if where == ("attention.q", "attention.v"):
@@ -51,9 +51,9 @@ def test_a_map_has_rank_times_its_two_widths_more_parameters(family, rank, where
 
 
 def test_it_begins_as_released() -> None:
-    module = attach(model("bert"), LoRA(rank=64, where=("all",)))
+    module = attach(model("bert"), LoRA(rank=64, target_modules=("all",)))
     assert isinstance(module, LoRAModule)
-    for part in module.parts.values():
+    for part in module.layers.values():
         assert not part.up.any()
         bound = part.down.shape[1] ** -0.5  # Kaiming's, for a = √5
         assert 0.9 * bound < part.down.abs().max() <= bound
@@ -62,13 +62,13 @@ def test_it_begins_as_released() -> None:
 
 def test_dropout_is_of_what_lora_reads_and_in_training_only() -> None:
     m = model("bert")
-    module = attach(m, LoRA(dropout=0.5, where=("up",)))
+    module = attach(m, LoRA(dropout=0.5, target_modules=("up",)))
     assert isinstance(module, LoRAModule)
     stir(module)
-    linear = next(iter(linears(m, ("up",)).values()))
-    part = next(iter(module.parts.values()))
+    linear = next(iter(find_linears(m, ("up",)).values()))
+    part = next(iter(module.layers.values()))
     x = torch.ones(1, 4, D)
-    with use(m, None):
+    with use_adapters(m, None):
         base = linear(x)
     whole = linear(x) - base
     torch.testing.assert_close(whole, linear(x) - base)
@@ -92,15 +92,15 @@ def test_one_adapter_for_all_rows_is_applied_without_picking_rows(monkeypatch) -
 
     monkeypatch.setattr(torch.Tensor, "index_copy", never)
     hidden(m, b)
-    with use(m, ["default"] * 4):
+    with use_adapters(m, ["default"] * 4):
         hidden(m, b)
-    with pytest.raises(AssertionError), use(m, ["default", None, None, None]):
+    with pytest.raises(AssertionError), use_adapters(m, ["default", None, None, None]):
         hidden(m, b)
 
 
 def test_names_follow_the_models() -> None:
     m = model("t5")
-    attach(m, LoRA(where=("cross.q",)), "task")
+    attach(m, LoRA(target_modules=("cross.q",)), "task")
     prefix = "adapters.task.backbone.decoder.layers."
     assert {n for n in state(m) if "task" in n} == {
         f"{prefix}{i}.cross.q.{part}" for i in range(N) for part in ("down", "up")
@@ -118,5 +118,5 @@ def test_values_out_of_range_are_refused(wrong) -> None:
 
 
 def test_it_is_plain_data_and_back() -> None:
-    spec = LoRA(rank=4, where=("all",))
+    spec = LoRA(rank=4, target_modules=("all",))
     assert from_dict(LoRA, to_dict(spec)) == spec

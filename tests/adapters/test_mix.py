@@ -8,15 +8,15 @@ import torch
 from adapted import FAMILIES, N, batch, hidden, model, stir
 from torch import Tensor
 
-from unmask.adapters.attach import attach, use
-from unmask.adapters.mix import Mix, MixModule
+from unmask.adapters.attach import attach, use_adapters
+from unmask.adapters.mix import ScalarMix, ScalarMixModule
 from unmask.batch import Batch, Visibility
 from unmask.config import from_dict, to_dict
 from unmask.evaluation.embed import hidden_states
 from unmask.heads.model import Model
 from unmask.model.elmo import ElmoArchitecture
 from unmask.model.recurrent import RecurrentArchitecture
-from unmask.model.spelling import Spelling
+from unmask.model.spelling import CharacterCNN
 from unmask.model.transformer import EncoderDecoder, Transformer
 
 over_families = pytest.mark.parametrize("family", FAMILIES)
@@ -39,8 +39,8 @@ def recorded(m: Model, b: Batch) -> list[Tensor]:
     layers = stack(m).layers
     hooks = [layers[0].register_forward_pre_hook(before)]
     hooks += [layer.register_forward_hook(after) for layer in layers]
-    with use(m, None), torch.no_grad():
-        m.hidden(b)
+    with use_adapters(m, None), torch.no_grad():
+        m.hidden_states(b)
         for hook in hooks:
             hook.remove()
         return [stack(m).final_norm(x) for x in seen]
@@ -49,8 +49,8 @@ def recorded(m: Model, b: Batch) -> list[Tensor]:
 @over_families
 def test_it_equals_the_weighted_sum_of_recorded_layers(family) -> None:
     m, b = model(family), batch(family)
-    module = attach(m, Mix())
-    assert isinstance(module, MixModule)
+    module = attach(m, ScalarMix())
+    assert isinstance(module, ScalarMixModule)
     layers = torch.stack(recorded(m, b))
     assert len(layers) == N + 1
     torch.testing.assert_close(hidden(m, b), layers.mean(0))  # at first
@@ -64,8 +64,8 @@ def test_it_equals_the_weighted_sum_of_recorded_layers(family) -> None:
 def test_all_weight_on_the_last_layer_is_the_model_without(family) -> None:
     m, b = model(family), batch(family)
     before = hidden(m, b)
-    module = attach(m, Mix())
-    assert isinstance(module, MixModule)
+    module = attach(m, ScalarMix())
+    assert isinstance(module, ScalarMixModule)
     with torch.no_grad():
         module.weights[-1] = 200.0
     torch.testing.assert_close(hidden(m, b), before)
@@ -73,14 +73,14 @@ def test_all_weight_on_the_last_layer_is_the_model_without(family) -> None:
 
 @over_families
 def test_it_has_a_number_for_each_layer_and_two_more(family) -> None:
-    module = attach(model(family), Mix())
+    module = attach(model(family), ScalarMix())
     assert sum(p.numel() for p in module.parameters()) == N + 2
 
 
 @over_families
 def test_a_forward_that_broke_off_leaves_no_layers_behind(family) -> None:
     m, b = model(family), batch(family)
-    attach(m, Mix())
+    attach(m, ScalarMix())
     expected = hidden(m, b)
     hook = stack(m).layers[1].register_forward_pre_hook(lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -90,12 +90,12 @@ def test_a_forward_that_broke_off_leaves_no_layers_behind(family) -> None:
 
 
 def test_it_is_plain_data_and_back() -> None:
-    assert from_dict(Mix, to_dict(Mix())) == Mix()
+    assert from_dict(ScalarMix, to_dict(ScalarMix())) == ScalarMix()
 
 
 ELMO = ElmoArchitecture(
-    d_model=12, embed_width=6, n_layers=2, d_ff=16,
-    spelling=Spelling(width=4, filters=((1, 3), (2, 4))),
+    d_model=12, embedding_size=6, n_layers=2, d_ff=16,
+    character_cnn=CharacterCNN(character_embedding_size=4, filters=((1, 3), (2, 4))),
 )  # fmt: skip
 LSTM = RecurrentArchitecture(vocab_size=515, d_model=8, n_layers=2, d_ff=8, causal=True)
 
@@ -106,26 +106,26 @@ def test_layers_of_recurrent_networks_are_mixed(a: RecurrentArchitecture) -> Non
     m = Model(a, {}).initialize(0).eval()
     ids = torch.randint(3, 515, (2, 9), generator=torch.Generator().manual_seed(0))
     b = Batch(inputs=ids, visibility=Visibility(causal=a.causal))
-    before, module = m.hidden(b), attach(m, Mix())
-    assert isinstance(module, MixModule)
+    before, module = m.hidden_states(b), attach(m, ScalarMix())
+    assert isinstance(module, ScalarMixModule)
     stir(module, 1.0)
-    each, shares = m.backbone.each(b), module.weights.softmax(0)
+    each, shares = m.backbone.layer_outputs(b), module.weights.softmax(0)
     expected = module.gamma * sum(w * x for w, x in zip(shares, each, strict=True))
-    torch.testing.assert_close(m.hidden(b), expected)
+    torch.testing.assert_close(m.hidden_states(b), expected)
     torch.testing.assert_close(hidden_states(m, b, 2), expected)
     torch.testing.assert_close(hidden_states(m, b, 1), each[1])
     every = m.backbone(replace(b, all_layers=True))
     torch.testing.assert_close(every, torch.cat((*each[:-1], expected), -1))
-    with use(m, [None, "default"]):
-        torch.testing.assert_close(m.hidden(b)[0], before[0])
-        torch.testing.assert_close(m.hidden(b)[1], expected[1])
+    with use_adapters(m, [None, "default"]):
+        torch.testing.assert_close(m.hidden_states(b)[0], before[0])
+        torch.testing.assert_close(m.hidden_states(b)[1], expected[1])
     if a.causal:
         cache = m.backbone.new_cache()
         parts = [m.backbone(replace(b, inputs=ids[:, i : i + 3]), cache) for i in (0, 3, 6)]
         torch.testing.assert_close(torch.cat(parts, 1), expected)
-    assert module.told().startswith("what enters the first layer, and each layer after it, weigh 0")
+    assert module.summary().startswith("what enters the first layer, and each layer after it, weigh 0")
 
 
 def test_layers_of_different_widths_are_not() -> None:
     with pytest.raises(ValueError, match=r"widths cannot be mixed, got \(8, 16, 8\)"):
-        attach(Model(replace(LSTM, d_ff=16), {}), Mix())
+        attach(Model(replace(LSTM, d_ff=16), {}), ScalarMix())

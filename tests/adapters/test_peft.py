@@ -14,28 +14,28 @@ from reference import V, bart, bert, gpt2, saved, t5
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from unmask.adapters.attach import attach, find, merge
-from unmask.adapters.bottleneck import AdaMix, Houlsby, Pfeiffer
+from unmask.adapters.attach import attach, find_adapter, merge
+from unmask.adapters.bottleneck import AdaMix, HoulsbyAdapter, PfeifferAdapter
 from unmask.adapters.lora import LoRA, LoRAModule
-from unmask.adapters.mix import Mix
+from unmask.adapters.mix import ScalarMix
 from unmask.adapters.peft import (
-    CONFIG,
-    RECORD,
-    TENSORS,
-    fingerprint,
+    CONFIG_FILE,
+    RECORD_FILE,
+    WEIGHTS_FILE,
+    backbone_digest,
     read_adapter,
     task_type,
-    why_not_peft,
+    peft_incompatibility,
     write_adapter,
 )
-from unmask.adapters.prefix import Prefix, Prompt
+from unmask.adapters.prefix import PrefixTuning, PromptTuning
 from unmask.adapters.scale import IA3
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface import Opened, open_folder, write_folder
-from unmask.generation.decode import Decoding, generate
-from unmask.heads.labels import LabelsHead, TokenLabelsHead
+from unmask.checkpoints.huggingface import LoadedModel, load_folder, write_folder
+from unmask.generation.decode import GenerationConfig, generate
+from unmask.heads.labels import SequenceClassificationHead, TokenClassificationHead
 from unmask.heads.model import Model
-from unmask.tokens.vocabulary import Special
+from unmask.tokens.vocabulary import SpecialTokenIds
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
@@ -65,12 +65,12 @@ CLASSES = {
 }
 OURS = {
     "LoRA": LoRA(rank=3, alpha=7.0, dropout=0.1),
-    "LoRA of all maps": LoRA(rank=2, alpha=8.0, where=("all",)),
-    "LoRA of one layer": LoRA(rank=2, alpha=2.0, where=("layers.1.attention.k", "layers.0.*.up")),
+    "LoRA of all maps": LoRA(rank=2, alpha=8.0, target_modules=("all",)),
+    "LoRA of one layer": LoRA(rank=2, alpha=2.0, target_modules=("layers.1.attention.k", "layers.0.*.up")),
     "IA3": IA3(),
-    "Prefix": Prefix(length=5),
-    "Prefix through maps": Prefix(length=4, hidden=6),
-    "Prompt": Prompt(length=5),
+    "PrefixTuning": PrefixTuning(n_virtual_tokens=5),
+    "Prefix through maps": PrefixTuning(n_virtual_tokens=4, projection_size=6),
+    "Prompt": PromptTuning(n_virtual_tokens=5),
 }
 
 
@@ -79,9 +79,9 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A folder of each class, as their library writes it, then as ours does."""
     made = {}
     for name, (build, kind, _) in CLASSES.items():
-        opened = open_folder(saved(build(kind), tmp_path_factory.mktemp("theirs")))
+        opened = load_folder(saved(build(kind), tmp_path_factory.mktemp("theirs")))
         made[name] = tmp_path_factory.mktemp("base")
-        write_folder(made[name], opened.model, opened.card, None, opened.labels)
+        write_folder(made[name], opened.model, opened.preset, None, opened.label_names)
         if "gpt2" in name:  # which token is padding, as the folder of a tokenizer would say
             config = json.loads((made[name] / "config.json").read_text())
             (made[name] / "config.json").write_text(json.dumps(config | {"pad_token_id": 0}))
@@ -89,11 +89,11 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @cache
-def _opened(folder: Path) -> Opened:
-    return open_folder(folder)
+def _opened(folder: Path) -> LoadedModel:
+    return load_folder(folder)
 
 
-def opened_at(folder: Path) -> Opened:
+def opened_at(folder: Path) -> LoadedModel:
     """Open a base once, and copy it."""
     return deepcopy(_opened(folder))
 
@@ -145,12 +145,12 @@ def said(model: Model, name: str, padded: bool = True) -> Tensor:
         segments = (torch.arange(9) > 2).long().expand(3, -1)
         batch = Batch(inputs=text, segments=segments, visibility=Visibility(document=document))
     elif name.startswith("gpt2"):
-        batch = Batch(inputs=text, last=last, visibility=Visibility(causal=True))
+        batch = Batch(inputs=text, last_token_positions=last, visibility=Visibility(causal=True))
     elif name == "bart, a text":
         source, inputs = ended(text, there)
         batch = Batch(
             inputs=inputs,
-            last=last,
+            last_token_positions=last,
             visibility=Visibility(causal=True),
             source=source,
             source_visibility=Visibility(document=document),
@@ -163,13 +163,13 @@ def said(model: Model, name: str, padded: bool = True) -> Tensor:
             source_visibility=Visibility(document=document),
         )
     with torch.no_grad():
-        hidden = model.hidden(batch)
+        hidden = model.hidden_states(batch)
         head = next(iter(model.heads.values()))
-        if isinstance(head, LabelsHead):
-            return head.scores(hidden, batch)
-        if isinstance(head, TokenLabelsHead):
-            return head.scores(hidden, batch)[there == 1]
-        scores = model.language.scores(hidden)
+        if isinstance(head, SequenceClassificationHead):
+            return head.logits(hidden, batch)
+        if isinstance(head, TokenClassificationHead):
+            return head.logits(hidden, batch)[there == 1]
+        scores = model.language_head.logits(hidden)
     return scores if two_stacks(name) else scores[there == 1]
 
 
@@ -201,7 +201,7 @@ def shake(parameters: Any, seed: int = 0) -> None:
         nn.init.normal_(weight, mean=0.2, std=0.4, generator=dice)
 
 
-def with_ours(base: Path, spec: Any, seed: int = 0) -> Opened:
+def with_ours(base: Path, spec: Any, seed: int = 0) -> LoadedModel:
     opened = opened_at(base)
     model = opened.model
     shake(attach(model, spec, "mine").parameters(), seed)
@@ -212,12 +212,12 @@ def with_ours(base: Path, spec: Any, seed: int = 0) -> Opened:
 
 # Of vectors, their GPT-2 labels the last column, which with a prompt must not be padding.
 def reads_padding(name: str, spec: Any) -> bool:
-    return not (name == "gpt2, a text" and (spec == "Prompt" or isinstance(spec, Prompt)))
+    return not (name == "gpt2, a text" and (spec == "Prompt" or isinstance(spec, PromptTuning)))
 
 
-MANY = ("LoRA", "IA3", "Prefix", "Prompt")
+MANY = ("LoRA", "IA3", "PrefixTuning", "Prompt")
 FEW = ("gpt2, language", "t5, language", "bart, language")
-BEFORE = ("Prefix", "Prompt")
+BEFORE = ("PrefixTuning", "Prompt")
 """Their `BartForSequenceClassification` reads neither."""
 
 
@@ -236,21 +236,21 @@ def test_peft_says_what_we_say_and_we_read_back_what_we_wrote(
     spec = OURS[method]
     opened = with_ours(bases[name], spec)
     plain, padded = opened_at(bases[name]).model, reads_padding(name, spec)
-    assert why_not_peft(opened.model, opened.card, "mine") is None
-    write_adapter(tmp_path, opened.model, opened.card, "mine", base=str(bases[name]))
+    assert peft_incompatibility(opened.model, opened.preset, "mine") is None
+    write_adapter(tmp_path, opened.model, opened.preset, "mine", base=str(bases[name]))
     ours = said(opened.model, name, padded)
     assert not equal(ours, said(plain, name, padded))
     theirs = with_peft(name, bases[name], tmp_path)
     assert theirs.peft_config["default"].task_type == CLASSES[name][2]
     assert equal(ours, they_say(theirs, name, padded))
-    found = read_adapter(tmp_path, plain, opened.card, "back")
+    found = read_adapter(tmp_path, plain, opened.preset, "back")
     assert torch.equal(said(plain, name, padded), ours)
     assert type(found) is type(spec)
     if isinstance(spec, LoRA):
         assert isinstance(found, LoRA)
         assert (found.rank, found.alpha, found.dropout) == (spec.rank, spec.alpha, spec.dropout)
-        mine, back = (find(m, n) for m, n in ((opened.model, "mine"), (plain, "back")))
-        assert cast(LoRAModule, mine).parts.keys() == cast(LoRAModule, back).parts.keys()
+        mine, back = (find_adapter(m, n) for m, n in ((opened.model, "mine"), (plain, "back")))
+        assert cast(LoRAModule, mine).layers.keys() == cast(LoRAModule, back).layers.keys()
 
 
 @pytest.mark.parametrize("method", BEFORE)
@@ -259,10 +259,10 @@ def test_what_stands_before_a_text_that_bart_labels_is_not_for_peft(
 ) -> None:
     name = "bart, a text"
     opened, plain = with_ours(bases[name], OURS[method]), opened_at(bases[name]).model
-    why = why_not_peft(opened.model, opened.card, "mine")
+    why = peft_incompatibility(opened.model, opened.preset, "mine")
     assert why == "PEFT has no prefixes and prompts for the heads label of two stacks"
-    write_adapter(tmp_path, opened.model, opened.card, "mine", base=str(bases[name]))
-    read_adapter(tmp_path, plain, opened.card, "back")
+    write_adapter(tmp_path, opened.model, opened.preset, "mine", base=str(bases[name]))
+    read_adapter(tmp_path, plain, opened.preset, "back")
     assert torch.equal(said(plain, name), said(opened.model, name))
 
 
@@ -294,7 +294,7 @@ def theirs_of(method: str, task: str) -> Any:
         )  # fmt: skip
     if method == "IA3":
         return peft.IA3Config(task_type=task)
-    if method == "Prefix":
+    if method == "PrefixTuning":
         return peft.PrefixTuningConfig(task_type=task, num_virtual_tokens=5)
     if method == "Prefix through maps":
         return peft.PrefixTuningConfig(
@@ -312,7 +312,7 @@ def saved_by_peft(name: str, config: Any, base: Path, folder: Path) -> Any:
     return model
 
 
-THEIRS = ("LoRA", "LoRA, patterns", "IA3", "Prefix", "Prefix through maps", "Prompt")
+THEIRS = ("LoRA", "LoRA, patterns", "IA3", "PrefixTuning", "Prefix through maps", "Prompt")
 
 
 @pytest.mark.parametrize(("name", "method"), both(THEIRS))
@@ -322,14 +322,14 @@ def test_we_say_what_peft_says(
     padded = reads_padding(name, method)
     theirs = saved_by_peft(name, theirs_of(method, CLASSES[name][2]), bases[name], tmp_path)
     opened = opened_at(bases[name])
-    read_adapter(tmp_path, opened.model, opened.card)
+    read_adapter(tmp_path, opened.model, opened.preset)
     assert equal(said(opened.model, name, padded), they_say(theirs, name, padded))
 
 
 GENERATING = [
     (name, method)
     for name in FEW
-    for method in ("LoRA", "Prefix", "Prompt")
+    for method in ("LoRA", "PrefixTuning", "Prompt")
     if (name, method) != ("bart, language", "Prompt")  # drowned by one, all its texts are the same
 ]
 
@@ -343,20 +343,20 @@ def test_peft_generates_what_we_generate(name: str, method: str, tmp_path: Path)
             if weight.dim() == 1:
                 weight.fill_(0.0 if part.endswith("bias") else 1.0)
     base = saved(plain, tmp_path / "base")
-    opened = open_folder(base)
+    opened = load_folder(base)
     module = attach(opened.model, OURS[method], "mine")
     dice = torch.Generator().manual_seed(1)
     for weight in module.parameters():
         nn.init.normal_(weight, std=0.15 if method == "LoRA" else 0.4, generator=dice)
-    write_adapter(tmp_path / "adapter", opened.model, opened.card, "mine", base=str(base))
+    write_adapter(tmp_path / "adapter", opened.model, opened.preset, "mine", base=str(base))
     theirs = with_peft(name, base, tmp_path / "adapter")
     text, there = ids(padded=False)
     out = theirs.generate(
         input_ids=text, attention_mask=there, max_new_tokens=8, do_sample=False, pad_token_id=0,
         eos_token_id=None, decoder_start_token_id=0,
     )  # fmt: skip
-    special = Special(size=V, pad=0, start=0, end=None)
-    ours = generate(opened.model, text.tolist(), special, Decoding(new_tokens=8))
+    special = SpecialTokenIds(vocab_size=V, pad=0, start=0, end=None)
+    ours = generate(opened.model, text.tolist(), special, GenerationConfig(max_new_tokens=8))
     assert len(set(map(tuple, ours))) == len(ours)
     assert out[:, -8:].tolist() == ours
 
@@ -365,10 +365,10 @@ def test_maps_that_are_one_of_theirs_share_an_a_or_have_blocks(
     bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
     name = "gpt2, language"
-    spec = LoRA(rank=3, alpha=6.0, where=("attention.q", "attention.v", "feed_forward.up"))
+    spec = LoRA(rank=3, alpha=6.0, target_modules=("attention.q", "attention.v", "feed_forward.up"))
     opened = with_ours(bases[name], spec)
-    write_adapter(tmp_path, opened.model, opened.card, "mine", base="base")
-    config, tensors = json.loads((tmp_path / CONFIG).read_text()), load_file(tmp_path / TENSORS)
+    write_adapter(tmp_path, opened.model, opened.preset, "mine", base="base")
+    config, tensors = json.loads((tmp_path / CONFIG_FILE).read_text()), load_file(tmp_path / WEIGHTS_FILE)
     assert (config["r"], config["lora_alpha"], config["fan_in_fan_out"]) == (3, 6, True)
     assert set(config["rank_pattern"].values()) == {6}
     assert set(config["alpha_pattern"].values()) == {12}
@@ -378,40 +378,40 @@ def test_maps_that_are_one_of_theirs_share_an_a_or_have_blocks(
     assert not up[32:64].any()
     assert not up[:32, 3:].any()
     assert not up[64:, :3].any()
-    parts = cast(LoRAModule, find(opened.model, "mine")).parts
+    parts = cast(LoRAModule, find_adapter(opened.model, "mine")).layers
     for part in "qv":
         parts[f"backbone.layers.0.attention.{part}"].down.data.fill_(0.5)
-    write_adapter(tmp_path, opened.model, opened.card, "mine", base="base")
-    down = load_file(tmp_path / TENSORS)[
+    write_adapter(tmp_path, opened.model, opened.preset, "mine", base="base")
+    down = load_file(tmp_path / WEIGHTS_FILE)[
         "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight"
     ]
     assert tuple(down.shape) == (3, 32)
 
 
-@pytest.mark.parametrize("method", ["LoRA", "Prefix"])
+@pytest.mark.parametrize("method", ["LoRA", "PrefixTuning"])
 def test_what_was_trained_beside_the_adapter_travels_with_it(
     method: str, bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
     name = "bert, a text"
     opened = with_ours(bases[name], OURS[method])
-    also = [n for n in opened.model.weights() if n.endswith(("_norm.after.weight", ".o.bias"))]
+    also = [n for n in opened.model.own_weights() if n.endswith(("_norm.after.weight", ".o.bias"))]
     shake((opened.model.get_parameter(n) for n in also), 5)
-    assert why_not_peft(opened.model, opened.card, "mine", also) is None
-    write_adapter(tmp_path, opened.model, opened.card, "mine", base="base", also=also)
-    beside = json.loads((tmp_path / CONFIG).read_text())["modules_to_save"]
+    assert peft_incompatibility(opened.model, opened.preset, "mine", also) is None
+    write_adapter(tmp_path, opened.model, opened.preset, "mine", base="base", extra_parameters=also)
+    beside = json.loads((tmp_path / CONFIG_FILE).read_text())["modules_to_save"]
     assert {"classifier", "bert.pooler.dense"} <= set(beside)
     ours = said(opened.model, name)
     assert equal(ours, they_say(with_peft(name, bases[name], tmp_path), name))
     again = opened_at(bases[name])
-    read_adapter(tmp_path, again.model, again.card)
+    read_adapter(tmp_path, again.model, again.preset)
     assert torch.equal(said(again.model, name), ours)
 
 
 LACKING = {
-    "Houlsby": Houlsby(width=4),
-    "Pfeiffer": Pfeiffer(width=4),
-    "AdaMix": AdaMix(width=4),
-    "Mix": Mix(),
+    "HoulsbyAdapter": HoulsbyAdapter(bottleneck_size=4),
+    "PfeifferAdapter": PfeifferAdapter(bottleneck_size=4),
+    "AdaMix": AdaMix(bottleneck_size=4),
+    "Mix": ScalarMix(),
 }
 
 
@@ -421,11 +421,11 @@ def test_what_peft_lacks_is_written_in_our_own_words(
 ) -> None:
     name = "bert, a text"
     opened = with_ours(bases[name], LACKING[method])
-    assert method in str(why_not_peft(opened.model, opened.card, "mine"))
-    write_adapter(tmp_path, opened.model, opened.card, "mine", base="base")
-    assert sorted(p.name for p in tmp_path.iterdir()) == [CONFIG, TENSORS]
+    assert method in str(peft_incompatibility(opened.model, opened.preset, "mine"))
+    write_adapter(tmp_path, opened.model, opened.preset, "mine", base="base")
+    assert sorted(p.name for p in tmp_path.iterdir()) == [CONFIG_FILE, WEIGHTS_FILE]
     again = opened_at(bases[name])
-    assert read_adapter(tmp_path, again.model, again.card, "again") == LACKING[method]
+    assert read_adapter(tmp_path, again.model, again.preset, "again") == LACKING[method]
     ours = said(opened.model, name)
     assert torch.equal(said(again.model, name), ours)
     assert not equal(said(opened_at(bases[name]).model, name), ours)
@@ -436,13 +436,13 @@ def test_parameters_without_an_adapter_are_written_too(
 ) -> None:
     name = "bert, a text"
     opened, again = opened_at(bases[name]), opened_at(bases[name])
-    biases = [n for n in opened.model.weights() if n.endswith(".bias")]
+    biases = [n for n in opened.model.own_weights() if n.endswith(".bias")]
     shake(opened.model.get_parameter(n) for n in biases)
-    write_adapter(tmp_path, opened.model, opened.card, None, base="base", also=biases)
-    assert load_file(tmp_path / TENSORS).keys() == {
+    write_adapter(tmp_path, opened.model, opened.preset, None, base="base", extra_parameters=biases)
+    assert load_file(tmp_path / WEIGHTS_FILE).keys() == {
         *biases, "heads.label.dense.weight", "heads.label.out.weight"
     }  # fmt: skip
-    assert read_adapter(tmp_path, again.model, again.card) is None
+    assert read_adapter(tmp_path, again.model, again.preset) is None
     assert torch.equal(said(again.model, name), said(opened.model, name))
 
 
@@ -453,21 +453,21 @@ def test_what_peft_cannot_train_together_is_said_and_written_in_our_own_words(
     opened = with_ours(bases[name], OURS["LoRA"])
     also = ["backbone.layers.0.attention.q.bias"]
     shake((opened.model.get_parameter(n) for n in also), 5)
-    why = str(why_not_peft(opened.model, opened.card, "mine", also))
+    why = str(peft_incompatibility(opened.model, opened.preset, "mine", also))
     assert "both adapt and train bert.encoder.layer.0.attention.self.query" in why
-    write_adapter(tmp_path, opened.model, opened.card, "mine", base="base", also=also)
-    assert json.loads((tmp_path / CONFIG).read_text())["peft_type"] == "LoRA"
+    write_adapter(tmp_path, opened.model, opened.preset, "mine", base="base", extra_parameters=also)
+    assert json.loads((tmp_path / CONFIG_FILE).read_text())["peft_type"] == "LoRA"
     again = opened_at(bases[name])
-    assert read_adapter(tmp_path, again.model, again.card) == OURS["LoRA"]
+    assert read_adapter(tmp_path, again.model, again.preset) == OURS["LoRA"]
     assert torch.equal(said(again.model, name), said(opened.model, name))
-    tokens = why_not_peft(opened.model, opened.card, "mine", ["backbone.tokens.weight"])
+    tokens = peft_incompatibility(opened.model, opened.preset, "mine", ["backbone.tokens.weight"])
     assert "cannot train backbone.tokens.weight" in str(tokens)
 
 
 @pytest.fixture
 def written(bases: Mapping[str, Path], tmp_path: Path) -> Path:
     opened = with_ours(bases["bert, a text"], OURS["LoRA"])
-    write_adapter(tmp_path, opened.model, opened.card, "mine", base="base")
+    write_adapter(tmp_path, opened.model, opened.preset, "mine", base="base")
     return tmp_path
 
 
@@ -476,30 +476,30 @@ def test_another_backbone_of_the_same_shape_is_an_error(
 ) -> None:
     other = opened_at(bases["bert, a text"])
     with torch.no_grad():
-        other.model.backbone.table.weight[3, 4] += 1e-3
+        other.model.backbone.embedding_table.weight[3, 4] += 1e-3
     before = {n: w.clone() for n, w in other.model.named_parameters()}
     with pytest.raises(ValueError, match=r"trained on another backbone \(sha256 "):
-        read_adapter(written, other.model, other.card)
+        read_adapter(written, other.model, other.preset)
     assert not other.model.adapters
     assert all(torch.equal(w, before[n]) for n, w in other.model.named_parameters())
 
 
-@pytest.mark.parametrize("method", ["LoRA", "IA3", "Prefix", "Prompt", "Houlsby"])
+@pytest.mark.parametrize("method", ["LoRA", "IA3", "PrefixTuning", "Prompt", "HoulsbyAdapter"])
 def test_a_backbone_of_another_shape_is_an_error_that_names_a_tensor(
     method: str, bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
     opened = with_ours(bases["bert, a text"], (OURS | LACKING)[method])
-    write_adapter(tmp_path / "adapter", opened.model, opened.card, "mine", base="base")
+    write_adapter(tmp_path / "adapter", opened.model, opened.preset, "mine", base="base")
     wide = bert("BertForSequenceClassification", hidden_size=48)
-    other = open_folder(saved(wide, tmp_path / "wide"))
-    if method == "Houlsby":  # its own tensors are compared after the backbone
-        (tmp_path / "adapter" / CONFIG).write_text(
-            (tmp_path / "adapter" / CONFIG)
+    other = load_folder(saved(wide, tmp_path / "wide"))
+    if method == "HoulsbyAdapter":  # its own tensors are compared after the backbone
+        (tmp_path / "adapter" / CONFIG_FILE).write_text(
+            (tmp_path / "adapter" / CONFIG_FILE)
             .read_text()
-            .replace(fingerprint(opened.model), fingerprint(other.model))
+            .replace(backbone_digest(opened.model), backbone_digest(other.model))
         )
     with pytest.raises(ValueError, match=r"adapter: tensor \S+ has shape \[.*\], this model's has"):
-        read_adapter(tmp_path / "adapter", other.model, other.card)
+        read_adapter(tmp_path / "adapter", other.model, other.preset)
     assert not other.model.adapters
 
 
@@ -509,15 +509,15 @@ def test_an_adapter_of_another_family_or_head_is_an_error_that_names_a_tensor(
     for name in ("gpt2, a text", "t5, language"):
         other = opened_at(bases[name])
         with pytest.raises(ValueError, match=r"tensor bert\.encoder\.layer.* has no place"):
-            read_adapter(written, other.model, other.card)
-    without = open_folder(bases["bert, a text"], heads={})
+            read_adapter(written, other.model, other.preset)
+    without = load_folder(bases["bert, a text"], head_specs={})
     with pytest.raises(ValueError, match=r"tensor \S+ has no place in this model"):
-        read_adapter(written, without.model, without.card)
+        read_adapter(written, without.model, without.preset)
 
 
 def change(folder: Path, **keys: Any) -> None:
-    config = json.loads((folder / CONFIG).read_text())
-    (folder / CONFIG).write_text(json.dumps(config | keys))
+    config = json.loads((folder / CONFIG_FILE).read_text())
+    (folder / CONFIG_FILE).write_text(json.dumps(config | keys))
 
 
 def test_unknown_damaged_and_pickled_adapters_are_refused(
@@ -526,33 +526,33 @@ def test_unknown_damaged_and_pickled_adapters_are_refused(
     opened = opened_at(bases["bert, a text"])
     change(written, use_dora=True)
     with pytest.raises(ValueError, match="use_dora = True is not supported, only False"):
-        read_adapter(written, opened.model, opened.card)
+        read_adapter(written, opened.model, opened.preset)
     change(written, use_dora=False, peft_type="LOHA")
     with pytest.raises(ValueError, match="peft_type 'LOHA' is not one of LORA, IA3, PREFIX_TUNING"):
-        read_adapter(written, opened.model, opened.card)
+        read_adapter(written, opened.model, opened.preset)
     change(written, peft_type="LORA")
-    tensors = load_file(written / TENSORS)
+    tensors = load_file(written / WEIGHTS_FILE)
     one = next(n for n in tensors if "lora_A" in n)
-    save_file({n: x for n, x in tensors.items() if n != one}, written / TENSORS)
+    save_file({n: x for n, x in tensors.items() if n != one}, written / WEIGHTS_FILE)
     with pytest.raises(ValueError, match=r"tensor \S+lora_A.weight is missing"):
-        read_adapter(written, opened.model, opened.card)
-    save_file({**tensors, "base_model.model.more": torch.zeros(1)}, written / TENSORS)
+        read_adapter(written, opened.model, opened.preset)
+    save_file({**tensors, "base_model.model.more": torch.zeros(1)}, written / WEIGHTS_FILE)
     with pytest.raises(ValueError, match="tensor more has no place"):
-        read_adapter(written, opened.model, opened.card)
-    (written / TENSORS).rename(written / "adapter_model.bin")
+        read_adapter(written, opened.model, opened.preset)
+    (written / WEIGHTS_FILE).rename(written / "adapter_model.bin")
     with pytest.raises(ValueError, match=r"adapter_model\.bin: a pickled adapter is not read"):
-        read_adapter(written, opened.model, opened.card)
-    (written / "adapter_model.bin").rename(written / TENSORS)
-    (written / RECORD).write_text("{}")
+        read_adapter(written, opened.model, opened.preset)
+    (written / "adapter_model.bin").rename(written / WEIGHTS_FILE)
+    (written / RECORD_FILE).write_text("{}")
     with pytest.raises(ValueError, match="record must be a table"):
-        read_adapter(written, opened.model, opened.card)
-    (written / CONFIG).unlink()
-    with pytest.raises(FileNotFoundError, match=CONFIG):
-        read_adapter(written, opened.model, opened.card)
+        read_adapter(written, opened.model, opened.preset)
+    (written / CONFIG_FILE).unlink()
+    with pytest.raises(FileNotFoundError, match=CONFIG_FILE):
+        read_adapter(written, opened.model, opened.preset)
     assert not opened.model.adapters
 
 
-@pytest.mark.parametrize("method", ["LoRA", "Prompt", "Houlsby"])
+@pytest.mark.parametrize("method", ["LoRA", "Prompt", "HoulsbyAdapter"])
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -566,13 +566,13 @@ def test_tensors_that_are_no_weights_are_refused_by_name(
     method: str, spoil: Any, message: str, bases: Mapping[str, Path], tmp_path: Path
 ) -> None:
     opened = with_ours(bases["bert, a text"], (OURS | LACKING)[method])
-    write_adapter(tmp_path, opened.model, opened.card, "mine", base="base")
-    tensors = load_file(tmp_path / TENSORS)
+    write_adapter(tmp_path, opened.model, opened.preset, "mine", base="base")
+    tensors = load_file(tmp_path / WEIGHTS_FILE)
     for name in (min(tensors), max(tensors)):  # of the adapter, and of the head beside it
-        save_file({**tensors, name: spoil(tensors[name])}, tmp_path / TENSORS)
+        save_file({**tensors, name: spoil(tensors[name])}, tmp_path / WEIGHTS_FILE)
         again = opened_at(bases["bert, a text"])
-        with pytest.raises(ValueError, match=rf"{TENSORS}: tensor {name} holds {message}"):
-            read_adapter(tmp_path, again.model, again.card)
+        with pytest.raises(ValueError, match=rf"{WEIGHTS_FILE}: tensor {name} holds {message}"):
+            read_adapter(tmp_path, again.model, again.preset)
         assert not again.model.adapters
 
 
@@ -596,7 +596,7 @@ def test_tensors_that_are_no_weights_are_refused_by_name(
             r"has tensors, but target_modules names only",
         ),
         ("IA3", {"target_modules": 7}, r"adapter_config\.json: target_modules must be "),
-        ("Prefix", {"num_virtual_tokens": 6}, r"prompt_embeddings has shape \[5, .*has \[6, "),
+        ("PrefixTuning", {"num_virtual_tokens": 6}, r"prompt_embeddings has shape \[5, .*has \[6, "),
         ("Prompt", {"num_virtual_tokens": "5"}, r"num_virtual_tokens must be int, got '5'"),
     ],
 )
@@ -609,19 +609,19 @@ def test_a_configuration_that_contradicts_its_tensors_is_refused_by_its_key(
     tmp_path: Path,
 ) -> None:
     opened = with_ours(bases["bert, a text"], OURS[method])
-    write_adapter(tmp_path, opened.model, opened.card, "mine", base="base")
+    write_adapter(tmp_path, opened.model, opened.preset, "mine", base="base")
     if not recorded:
-        (tmp_path / RECORD).unlink()
+        (tmp_path / RECORD_FILE).unlink()
     again = opened_at(bases["bert, a text"])
     change(tmp_path, **keys)
     with pytest.raises(ValueError, match=message):
-        read_adapter(tmp_path, again.model, again.card)
+        read_adapter(tmp_path, again.model, again.preset)
     assert not again.model.adapters
 
 
 def test_what_cannot_be_written_is_refused(bases: Mapping[str, Path], tmp_path: Path) -> None:
     opened = with_ours(bases["gpt2, language"], OURS["LoRA"])
-    write = partial(write_adapter, tmp_path, opened.model, opened.card, base="base")
+    write = partial(write_adapter, tmp_path, opened.model, opened.preset, base="base")
     with pytest.raises(ValueError, match="no adapter 'other'"):
         write("other")
     with pytest.raises(ValueError, match="no parameter 'nothing'"):
@@ -639,12 +639,12 @@ def test_an_adapter_that_peft_trained_on_is_not_cut_as_we_joined_it(
     """Our record of the folder may be older than its tensors."""
     name = "gpt2, language"
     opened = with_ours(bases[name], OURS["LoRA"])
-    write_adapter(tmp_path, opened.model, opened.card, "mine", base=str(bases[name]))
+    write_adapter(tmp_path, opened.model, opened.preset, "mine", base=str(bases[name]))
     theirs = with_peft(name, bases[name], tmp_path)
     shake((p for n, p in theirs.named_parameters() if "lora_" in n), 9)
     theirs.save_pretrained(tmp_path)
     again = opened_at(bases[name])
-    found = read_adapter(tmp_path, again.model, again.card)
+    found = read_adapter(tmp_path, again.model, again.preset)
     assert isinstance(found, LoRA)
     assert found.rank == 6
     assert equal(said(again.model, name), they_say(theirs, name))
@@ -652,21 +652,21 @@ def test_an_adapter_that_peft_trained_on_is_not_cut_as_we_joined_it(
 
 def test_fingerprints_are_of_the_backbone_alone(bases: Mapping[str, Path]) -> None:
     opened, other = opened_at(bases["bert, a text"]), opened_at(bases["bert, tokens"])
-    before = fingerprint(opened.model)
-    assert before == fingerprint(other.model)
+    before = backbone_digest(opened.model)
+    assert before == backbone_digest(other.model)
     attach(opened.model, OURS["LoRA"])
     shake(opened.model.heads.parameters())
-    assert fingerprint(opened.model) == before
+    assert backbone_digest(opened.model) == before
     name = "backbone.layers.0.attention.q.bias"
     with torch.no_grad():
         opened.model.get_parameter(name)[0] += 1e-3
-    assert fingerprint(opened.model) != before
-    assert fingerprint(opened.model, [name]) == fingerprint(other.model, [name])
+    assert backbone_digest(opened.model) != before
+    assert backbone_digest(opened.model, [name]) == backbone_digest(other.model, [name])
 
 
 def test_tasks_have_the_names_that_peft_gives_them(bases: Mapping[str, Path]) -> None:
     opened = opened_at(bases["bert, a text"])
     assert task_type(opened.model) == "SEQ_CLS"
-    assert task_type(open_folder(bases["bert, a text"], heads={}).model) == "FEATURE_EXTRACTION"
-    masked = replace(opened.card).build({"language": opened.card.heads["label"]})
+    assert task_type(load_folder(bases["bert, a text"], head_specs={}).model) == "FEATURE_EXTRACTION"
+    masked = replace(opened.preset).build({"language": opened.preset.heads["label"]})
     assert task_type(masked) is None

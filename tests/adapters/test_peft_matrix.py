@@ -25,7 +25,7 @@ from peft_cases import (
 )
 
 from unmask.adapters.folder import open_adapter
-from unmask.adapters.peft import CONFIG
+from unmask.adapters.peft import CONFIG_FILE
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
@@ -242,12 +242,12 @@ def test_an_adapter_without_a_task_is_of_the_class_that_it_names(folder: Path) -
     model.save_pretrained(adapter)
     opened = open_adapter(adapter)
     assert difference(we_say(case, opened), they_say(case, again(case, base, adapter, 1))) < 1e-5
-    config = json.loads((adapter / CONFIG).read_text())
+    config = json.loads((adapter / CONFIG_FILE).read_text())
     for task, message in (
         (None, "auto_mapping.base_model_class None is not one of BertForPreTraining"),
         ("SEQ_2_SEQ_LM", "task_type SEQ_2_SEQ_LM: no class of bert"),
         ("RANKING", "task_type 'RANKING' is not one of SEQ_CLS"),
     ):
-        (adapter / CONFIG).write_text(json.dumps(config | {"task_type": task, "auto_mapping": {}}))
+        (adapter / CONFIG_FILE).write_text(json.dumps(config | {"task_type": task, "auto_mapping": {}}))
         with pytest.raises(ValueError, match=message):
             open_adapter(adapter)

@@ -9,58 +9,58 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unmask.adapters.attach import attach, detach, freeze, use
+from unmask.adapters.attach import attach, detach, freeze, use_adapters
 from unmask.adapters.prefix import (
-    Prefix,
-    PrefixModule,
-    Prompt,
-    PromptModule,
-    decoder,
-    reader,
-    room,
+    PrefixTuning,
+    PrefixTuningModule,
+    PromptTuning,
+    PromptTuningModule,
+    decoder_stack,
+    encoder_stack,
+    max_text_length,
 )
-from unmask.batch import IGNORE, Batch, Example, Visibility
-from unmask.generation.decode import Decoding, generate
-from unmask.heads.labels import Labels, TokenLabels
-from unmask.heads.language import Language
+from unmask.batch import IGNORE_INDEX, Batch, Example, Visibility
+from unmask.generation.decode import GenerationConfig, generate
+from unmask.heads.labels import SequenceClassification, TokenClassification
+from unmask.heads.language import LanguageModeling
 from unmask.heads.model import HeadSpec, Model
-from unmask.hiding.collate import pack, pad
-from unmask.model.architecture import PRE, Architecture
-from unmask.model.initialize import Normal
-from unmask.model.positions import Learned
+from unmask.hiding.collate import pack_examples, pad_examples
+from unmask.model.architecture import PRE_NORM, Architecture
+from unmask.model.initialize import NormalInit
+from unmask.model.positions import LearnedPositions
 from unmask.published import bart, transformer
-from unmask.published.t5 import ENCODER, both
-from unmask.tokens.vocabulary import Special
+from unmask.published.t5 import ENCODER, encoder_decoder
+from unmask.tokens.vocabulary import SpecialTokenIds
 
-SPECIAL = Special(size=30, pad=0, start=2, end=None)
+SPECIAL = SpecialTokenIds(vocab_size=30, pad=0, start=2, end=None)
 BERT = Architecture(
     vocab_size=30, d_model=16, n_layers=3, n_heads=2, d_ff=32, n_segments=2,
-    position=Learned(24), norm_embedding=True, initialize=Normal(0.4),
+    position=LearnedPositions(24), embedding_norm=True, initializer=NormalInit(0.4),
 )  # fmt: skip
 GPT = replace(
     BERT,
     n_segments=0,
-    norm_embedding=False,
-    norm_at=PRE,
-    norm_final=True,
+    embedding_norm=False,
+    norm_placement=PRE_NORM,
+    final_norm=True,
     causal=True,
     n_kv_heads=1,
 )
-T5 = both(replace(ENCODER, vocab_size=30, d_model=16, n_layers=2, n_heads=2, d_ff=32, head_width=8))
-BART = transformer.both(
+T5 = encoder_decoder(replace(ENCODER, vocab_size=30, d_model=16, n_layers=2, n_heads=2, d_ff=32, head_dim=8))
+BART = transformer.encoder_decoder(
     replace(
         bart.ENCODER, vocab_size=30, d_model=16, n_layers=2, n_heads=2, d_ff=32,
-        position=Learned(24, bart.OFFSET), initialize=Normal(0.4),
+        position=LearnedPositions(24, bart.OFFSET), initializer=NormalInit(0.4),
     )
 )  # fmt: skip
 FAMILIES = {"bert": BERT, "gpt": GPT, "t5": T5, "bart": BART}
 HEADS: dict[str, HeadSpec] = {
-    "bert": Labels(n_labels=3),
-    "gpt": Language(),
-    "t5": Language(scaled=True),
-    "bart": Language(),
+    "bert": SequenceClassification(n_labels=3),
+    "gpt": LanguageModeling(),
+    "t5": LanguageModeling(scale_hidden=True),
+    "bart": LanguageModeling(),
 }
-SPECS = [Prefix(length=4), Prefix(length=3, hidden=5), Prompt(length=4)]
+SPECS = [PrefixTuning(n_virtual_tokens=4), PrefixTuning(n_virtual_tokens=3, projection_size=5), PromptTuning(n_virtual_tokens=4)]
 
 
 def model(family: str, head: HeadSpec | None = None) -> Model:
@@ -92,7 +92,7 @@ def examples(family: str, lengths: Sequence[int], seed: int = 0) -> list[Example
             made.append(Example(inputs=ids, targets=targets, rank=np.arange(n)))
         else:
             label = int(rng.integers(3))
-            nothing = np.full(n, IGNORE)
+            nothing = np.full(n, IGNORE_INDEX)
             segments = (np.arange(n) > n // 2).astype(np.int64)
             made.append(Example(inputs=ids, targets=nothing, segments=segments, label=label))
     return made
@@ -106,9 +106,9 @@ def close(a: Tensor, b: Tensor) -> bool:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_text_is_read_alike_alone_and_beside_longer_ones(family: str, spec: Any) -> None:
     made, some = with_adapter(family, spec), examples(family, (3, 11, 7))
-    together = made.hidden(pad(some, SPECIAL))
+    together = made.hidden_states(pad_examples(some, SPECIAL))
     for row, one in zip(together, some, strict=True):
-        alone = made.hidden(pad([one], SPECIAL))[0]
+        alone = made.hidden_states(pad_examples([one], SPECIAL))[0]
         assert alone.shape[0] == len(one.inputs)
         assert close(row[: len(alone)], alone)
 
@@ -118,15 +118,15 @@ def test_a_text_is_read_alike_alone_and_beside_longer_ones(family: str, spec: An
 def test_what_stands_before_the_text_changes_what_is_said_and_is_gone_when_detached(
     family: str, spec: Any
 ) -> None:
-    batch = pad(examples(family, (5, 9)), SPECIAL)
-    plain = model(family).hidden(batch)
+    batch = pad_examples(examples(family, (5, 9)), SPECIAL)
+    plain = model(family).hidden_states(batch)
     made = with_adapter(family, spec)
-    assert not close(made.hidden(batch), plain)
-    with use(made, None):
-        assert torch.equal(made.hidden(batch), plain)
-    assert not close(made.hidden(batch), plain)
+    assert not close(made.hidden_states(batch), plain)
+    with use_adapters(made, None):
+        assert torch.equal(made.hidden_states(batch), plain)
+    assert not close(made.hidden_states(batch), plain)
     detach(made, "default")
-    assert torch.equal(made.hidden(batch), plain)
+    assert torch.equal(made.hidden_states(batch), plain)
     assert all(not m._forward_hooks and not m._forward_pre_hooks for m in made.modules())
 
 
@@ -139,7 +139,7 @@ def test_only_what_stands_before_the_text_learns_and_it_does(family: str, spec: 
     learned = [p for p in made.parameters() if p.requires_grad]
     assert {id(p) for p in learned} == {id(p) for p in made.adapters.parameters()}
     optimizer = torch.optim.SGD(learned, 1e-3)
-    batch, losses = pad(examples(family, (5, 9, 6)), SPECIAL), []
+    batch, losses = pad_examples(examples(family, (5, 9, 6)), SPECIAL), []
     for _ in range(5):
         loss = made(batch).loss
         loss.backward()
@@ -152,11 +152,11 @@ def test_only_what_stands_before_the_text_learns_and_it_does(family: str, spec: 
 
 @pytest.mark.parametrize("family", ["bert", "gpt"])
 def test_every_text_of_a_packed_row_sees_the_prefix(family: str) -> None:
-    made = with_adapter(family, Prefix(length=4), TokenLabels())
+    made = with_adapter(family, PrefixTuning(n_virtual_tokens=4), TokenClassification())
     some = [replace(e, label=None) for e in examples(family, (3, 8, 5))]
-    packed = made.hidden(pack(some, SPECIAL, 20))
+    packed = made.hidden_states(pack_examples(some, SPECIAL, 20))
     assert len(packed) == 1
-    alone = torch.cat([made.hidden(pad([e], SPECIAL))[0] for e in some])
+    alone = torch.cat([made.hidden_states(pad_examples([e], SPECIAL))[0] for e in some])
     assert close(packed[0, : len(alone)], alone)
 
 
@@ -166,7 +166,7 @@ def test_every_text_of_a_packed_row_sees_the_prefix(family: str) -> None:
 def test_each_part_of_a_text_is_read_as_if_it_were_alone(
     family: str, spec: Any, layers: str
 ) -> None:
-    made = with_adapter(family, spec, TokenLabels())
+    made = with_adapter(family, spec, TokenClassification())
     texts = [replace(e, label=None) for e in examples(family, (3, 8, 5, 2, 4))]
 
     def joined(a: Example, b: Example | None) -> Example:
@@ -175,27 +175,27 @@ def test_each_part_of_a_text_is_read_as_if_it_were_alone(
         inputs = np.concatenate(ids)
         return Example(
             inputs=inputs,
-            targets=np.full(len(inputs), IGNORE),
+            targets=np.full(len(inputs), IGNORE_INDEX),
             rank=None if family == "bert" else np.arange(len(inputs)),
             segments=np.concatenate([e.segments for e in (a, b) if e and e.segments is not None])
             if family == "bert"
             else None,
-            part=part,
+            part_ids=part,
         )
 
     pairs = [(texts[0], texts[1]), (texts[2], None), (texts[3], texts[4])]
-    batch = replace(pad([joined(*pair) for pair in pairs], SPECIAL), all_layers=layers == "all")
-    together = made.hidden(batch)
+    batch = replace(pad_examples([joined(*pair) for pair in pairs], SPECIAL), all_layers=layers == "all")
+    together = made.hidden_states(batch)
     for row, pair in zip(together, pairs, strict=True):
-        whole = [replace(pad([e], SPECIAL), all_layers=layers == "all") for e in pair if e]
-        alone = torch.cat([made.hidden(one)[0] for one in whole])
+        whole = [replace(pad_examples([e], SPECIAL), all_layers=layers == "all") for e in pair if e]
+        alone = torch.cat([made.hidden_states(one)[0] for one in whole])
         assert close(row[: len(alone)], alone)
 
 
 def test_a_prompt_refuses_rows_with_several_texts() -> None:
-    made = with_adapter("gpt", Prompt(length=4))
+    made = with_adapter("gpt", PromptTuning(n_virtual_tokens=4))
     with pytest.raises(ValueError, match="one text a row"):
-        made.hidden(pack(examples("gpt", (3, 4)), SPECIAL, 20))
+        made.hidden_states(pack_examples(examples("gpt", (3, 4)), SPECIAL, 20))
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
@@ -204,7 +204,7 @@ def test_generated_text_is_what_reading_everything_again_says(family: str, spec:
     made = with_adapter(family, spec)
     prompts = [[7, 8, 9, 5, 11], [20], [6, 6, 13]]
     for said, prompt in zip(
-        generate(made, prompts, SPECIAL, Decoding(new_tokens=8)), prompts, strict=True
+        generate(made, prompts, SPECIAL, GenerationConfig(max_new_tokens=8)), prompts, strict=True
     ):
         assert len(said) == 8
         for n in range(8):
@@ -220,7 +220,7 @@ def test_generated_text_is_what_reading_everything_again_says(family: str, spec:
                     source=torch.tensor([prompt]),
                 )
             with torch.no_grad():
-                scores = made.language.scores(made.hidden(batch)[0, -1])
+                scores = made.language_head.logits(made.hidden_states(batch)[0, -1])
             assert int(scores.argmax()) == said[n]
 
 
@@ -233,17 +233,17 @@ def test_rows_of_a_cache_may_be_chosen_and_repeated_as_a_beam_does(spec: Any) ->
     cache = made.backbone.new_cache()
     with torch.no_grad():
         made.backbone(Batch(inputs=ids, visibility=causal), cache)
-        cache.keep(rows)
+        cache.select_rows(rows)
         step = made.backbone(Batch(inputs=after, visibility=causal), cache)
-        again = made.hidden(Batch(inputs=torch.cat((ids[rows], after), 1), visibility=causal))
+        again = made.hidden_states(Batch(inputs=torch.cat((ids[rows], after), 1), visibility=causal))
     assert close(step[:, 0], again[:, -1])
 
 
 def test_a_cache_that_was_filled_without_the_prefix_is_refused() -> None:
-    made = with_adapter("gpt", Prefix(length=4))
+    made = with_adapter("gpt", PrefixTuning(n_virtual_tokens=4))
     batch = Batch(inputs=torch.tensor([[5, 6]]), visibility=Visibility(causal=True))
     cache = made.backbone.new_cache()
-    with use(made, None):
+    with use_adapters(made, None):
         made.backbone(batch, cache)
     with pytest.raises(ValueError, match="behind 0 learned tokens, now there are 4"):
         made.backbone(batch, cache)
@@ -253,64 +253,64 @@ def test_a_cache_that_was_filled_without_the_prefix_is_refused() -> None:
 @pytest.mark.parametrize("family", ["bert", "gpt"])
 def test_learned_tokens_use_up_positions(family: str, spec: Any) -> None:
     made, room = with_adapter(family, spec), 24 - spec.length
-    made.hidden(pad(examples(family, (room,)), SPECIAL))
+    made.hidden_states(pad_examples(examples(family, (room,)), SPECIAL))
     with pytest.raises(
         ValueError, match=f"a text of {room + 1} tokens need 25 positions.* only 24"
     ):
-        made.hidden(pad(examples(family, (room + 1,)), SPECIAL))
+        made.hidden_states(pad_examples(examples(family, (room + 1,)), SPECIAL))
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_generated_text_ends_where_the_positions_behind_learned_tokens_do(spec: Any) -> None:
     made, room = with_adapter("gpt", spec), 24 - spec.length
     prompts = [[6] * room, [7] * (room - 3), [5]]
-    how = Decoding(new_tokens=room + 5)
+    how = GenerationConfig(max_new_tokens=room + 5)
     assert [len(said) for said in generate(made, prompts, SPECIAL, how)] == [1, 4, room]
     with pytest.raises(ValueError, match=f"has {room + 1} tokens, but the model only {room} pos"):
         generate(made, [[6] * (room + 1)], SPECIAL, how)
-    attach(made, Prompt(length=8), "other")
-    with use(made, None):
+    attach(made, PromptTuning(n_virtual_tokens=8), "other")
+    with use_adapters(made, None):
         assert len(generate(made, [[6] * 24], SPECIAL, how)[0]) == 1
-    with use(made, "other"), pytest.raises(ValueError, match="only 16 positions"):
+    with use_adapters(made, "other"), pytest.raises(ValueError, match="only 16 positions"):
         generate(made, [[6] * 17], SPECIAL, how)
 
 
 def test_learned_tokens_take_places_of_the_stack_before_whose_texts_they_stand() -> None:
-    made = with_adapter("gpt", Prefix(length=5))
-    assert room(made, decoder(made)) == 24 - 5
-    made = with_adapter("gpt", Prompt(length=30))
-    assert room(made, decoder(made)) == 0
-    for spec, places in ((Prefix(length=5), (24, 19)), (Prompt(length=5), (19, 24))):
-        both = replace(FAMILIES["t5"].encoder, position=Learned(24))
+    made = with_adapter("gpt", PrefixTuning(n_virtual_tokens=5))
+    assert max_text_length(made, decoder_stack(made)) == 24 - 5
+    made = with_adapter("gpt", PromptTuning(n_virtual_tokens=30))
+    assert max_text_length(made, decoder_stack(made)) == 0
+    for spec, places in ((PrefixTuning(n_virtual_tokens=5), (24, 19)), (PromptTuning(n_virtual_tokens=5), (19, 24))):
+        both = replace(FAMILIES["t5"].encoder, position=LearnedPositions(24))
         a = replace(FAMILIES["t5"], encoder=both, decoder=replace(both, causal=True, cross=True))
         made = Model(a, {}).initialize(1)
         attach(made, spec)
-        assert (room(made, reader(made)), room(made, decoder(made))) == places
-    assert room(model("t5"), reader(model("t5"))) is None
+        assert (max_text_length(made, encoder_stack(made)), max_text_length(made, decoder_stack(made))) == places
+    assert max_text_length(model("t5"), encoder_stack(model("t5"))) is None
 
 
 def test_the_maps_of_a_prefix_are_two_and_a_tanh() -> None:
     made = model("bert")
-    module = cast(PrefixModule, attach(made, Prefix(length=3, hidden=5)))
+    module = cast(PrefixTuningModule, attach(made, PrefixTuning(n_virtual_tokens=3, projection_size=5)))
     assert module.table is not None
     assert module.into is not None
     assert module.out is not None
-    assert tuple(module.prefix().shape) == (3, 2 * 3 * 16)
+    assert tuple(module.keys_values().shape) == (3, 2 * 3 * 16)
     inner = torch.tanh(module.table @ module.into.weight.T + module.into.bias)
-    assert close(module.prefix(), inner @ module.out.weight.T + module.out.bias)
+    assert close(module.keys_values(), inner @ module.out.weight.T + module.out.bias)
 
 
 def test_a_prefix_of_attention_is_more_keys_and_values() -> None:
     """One layer written out: softmax over the prefix and the text together."""
     a = replace(
-        BERT, n_layers=1, n_heads=1, norm_at=frozenset(), norm_embedding=False, n_segments=0
+        BERT, n_layers=1, n_heads=1, norm_placement=frozenset(), embedding_norm=False, n_segments=0
     )
     made = Model(a, {}).initialize(0).eval()
-    module = cast(PrefixModule, attach(made, Prefix(length=2)))
+    module = cast(PrefixTuningModule, attach(made, PrefixTuning(n_virtual_tokens=2)))
     assert module.vectors is not None
     nn.init.normal_(module.vectors, generator=torch.Generator().manual_seed(0))
     ids = torch.tensor([[5, 6, 7]])
-    x = made.backbone.table(ids)[0] + made.backbone.position.table(torch.arange(2, 5))
+    x = made.backbone.embedding_table(ids)[0] + made.backbone.position.table(torch.arange(2, 5))
     layer = made.backbone.layers[0]
     k, v = module.vectors.view(2, 2, 16).unbind(1)
     k = torch.cat((k, layer.attention.k(x)))
@@ -318,44 +318,44 @@ def test_a_prefix_of_attention_is_more_keys_and_values() -> None:
     share = (layer.attention.q(x) @ k.T / 4).softmax(-1)
     x = x + layer.attention.o(share @ v)
     x = x + layer.feed_forward(x[None])[0]
-    assert close(made.hidden(Batch(inputs=ids))[0], x)
+    assert close(made.hidden_states(Batch(inputs=ids))[0], x)
 
 
 def test_a_head_that_reads_the_first_column_reads_the_first_token_of_the_prompt() -> None:
-    spec, ids = Prompt(length=3), torch.tensor([[5, 6, 7, 8]])
-    first, tokens = (with_adapter("bert", spec, head) for head in (Labels(), TokenLabels()))
-    hidden, plain = first.hidden(Batch(inputs=ids)), tokens.hidden(Batch(inputs=ids))
+    spec, ids = PromptTuning(n_virtual_tokens=3), torch.tensor([[5, 6, 7, 8]])
+    first, tokens = (with_adapter("bert", spec, head) for head in (SequenceClassification(), TokenClassification()))
+    hidden, plain = first.hidden_states(Batch(inputs=ids)), tokens.hidden_states(Batch(inputs=ids))
     assert close(hidden[:, 1:], plain[:, 1:])
     assert not close(hidden[:, 0], plain[:, 0])
 
 
 def test_a_prompt_begins_with_tokens_of_the_vocabulary_or_with_words() -> None:
     made = model("gpt")
-    table = made.backbone.table.weight
-    drawn = cast(PromptModule, attach(made, Prompt(length=6), "drawn", seed=3))
+    table = made.backbone.embedding_table.weight
+    drawn = cast(PromptTuningModule, attach(made, PromptTuning(n_virtual_tokens=6), "drawn", seed=3))
     assert all(bool((table == row).all(1).any()) for row in drawn.vectors)
-    other = cast(PromptModule, attach(made, Prompt(length=6), "other", seed=4))
+    other = cast(PromptTuningModule, attach(made, PromptTuning(n_virtual_tokens=6), "other", seed=4))
     assert not torch.equal(drawn.vectors, other.vectors)
-    said = cast(PromptModule, attach(made, Prompt(length=5, words="three words"), "words"))
-    with use(made, "words"), pytest.raises(ValueError, match="shall begin with the words"):
-        made.hidden(Batch(inputs=torch.tensor([[5]])))
-    said.begin(made, [9, 8, 7])
+    said = cast(PromptTuningModule, attach(made, PromptTuning(n_virtual_tokens=5, init_text="three words"), "words"))
+    with use_adapters(made, "words"), pytest.raises(ValueError, match="shall begin with the words"):
+        made.hidden_states(Batch(inputs=torch.tensor([[5]])))
+    said.initialize_from(made, [9, 8, 7])
     assert torch.equal(said.vectors, table[[9, 8, 7, 9, 8]])
     with pytest.raises(ValueError, match="have no token"):
-        said.begin(made, [])
+        said.initialize_from(made, [])
     before = table.clone()
     with torch.no_grad():
         said.vectors.add_(1)
     assert torch.equal(table, before)
 
 
-@pytest.mark.parametrize("build", [lambda: Prefix(length=0), lambda: Prompt(length=0)])
+@pytest.mark.parametrize("build", [lambda: PrefixTuning(n_virtual_tokens=0), lambda: PromptTuning(n_virtual_tokens=0)])
 def test_there_is_at_least_one_learned_token(build: Any) -> None:
     with pytest.raises(ValueError, match="length must be at least 1, got 0"):
         build()
 
 
 def test_prefixes_of_rows_cannot_be_mixed_in_one_batch() -> None:
-    made = with_adapter("bert", Prefix(length=2))
-    with pytest.raises(ValueError, match="all rows"), use(made, ["default", None]):
+    made = with_adapter("bert", PrefixTuning(n_virtual_tokens=2))
+    with pytest.raises(ValueError, match="all rows"), use_adapters(made, ["default", None]):
         pass

@@ -5,7 +5,7 @@ import torch
 from adapted import FAMILIES, INNER, TWO_STACKS, D, N, model, stir
 from torch.nn import functional as F
 
-from unmask.adapters.attach import attach, linears
+from unmask.adapters.attach import attach, find_linears
 from unmask.adapters.scale import IA3, IA3Module
 from unmask.config import from_dict, to_dict
 
@@ -16,14 +16,14 @@ def test_keys_values_and_inner_activations_are_scaled(family) -> None:
     module = attach(m, IA3())
     assert isinstance(module, IA3Module)
     stir(module)
-    for name, linear in linears(m, ("all",)).items():
+    for name, linear in find_linears(m, ("all",)).items():
         x = torch.randn(2, 5, linear.in_features)
         if name.endswith((".k", ".v")):
-            expected = F.linear(x, linear.weight, linear.bias) * module.parts[name].factors
+            expected = F.linear(x, linear.weight, linear.bias) * module.scalings[name].factors
         elif name.endswith(".down"):
-            expected = F.linear(x * module.parts[name].factors, linear.weight, linear.bias)
+            expected = F.linear(x * module.scalings[name].factors, linear.weight, linear.bias)
         else:
-            assert name not in module.parts
+            assert name not in module.scalings
             expected = F.linear(x, linear.weight, linear.bias)
         torch.testing.assert_close(linear(x), expected)
 
@@ -40,22 +40,22 @@ def test_an_attention_has_two_vectors_and_a_feed_forward_one(family) -> None:
 
 def test_what_is_scaled_can_be_chosen() -> None:
     m = model("bert")
-    module = attach(m, IA3(where=("attention.o",), inputs=()))
+    module = attach(m, IA3(target_modules=("attention.o",), feedforward_modules=()))
     assert isinstance(module, IA3Module)
-    assert set(module.parts) == set(linears(m, ("o",)))
-    module = attach(m, IA3(where=(), inputs=("layers.1.*.up",)), "other")
+    assert set(module.scalings) == set(find_linears(m, ("o",)))
+    module = attach(m, IA3(target_modules=(), feedforward_modules=("layers.1.*.up",)), "other")
     assert isinstance(module, IA3Module)
-    assert list(module.parts) == ["backbone.layers.1.feed_forward.up"]
+    assert list(module.scalings) == ["backbone.layers.1.feed_forward.up"]
 
 
 def test_mistakes_are_refused() -> None:
     with pytest.raises(ValueError, match="name no linear map"):
-        IA3(where=(), inputs=())
+        IA3(target_modules=(), feedforward_modules=())
     with pytest.raises(ValueError, match=r"layers.0.feed_forward.down is in both"):
-        attach(model("bert"), IA3(where=("k", "down")))
+        attach(model("bert"), IA3(target_modules=("k", "down")))
     with pytest.raises(ValueError, match="'gate' matches no linear map"):
-        attach(model("bert"), IA3(inputs=("gate",)))
+        attach(model("bert"), IA3(feedforward_modules=("gate",)))
 
 
 def test_it_is_plain_data_and_back() -> None:
-    assert from_dict(IA3, to_dict(IA3(where=("k",)))) == IA3(where=("k",))
+    assert from_dict(IA3, to_dict(IA3(target_modules=("k",)))) == IA3(target_modules=("k",))

@@ -17,17 +17,17 @@ from torch import Tensor
 import unmask
 from unmask.batch import Batch
 from unmask.checkpoints import bilm
-from unmask.checkpoints.huggingface import open_folder
+from unmask.checkpoints.huggingface import load_folder
 from unmask.heads.model import Model
 from unmask.model.elmo import ElmoArchitecture
-from unmask.model.spelling import Spelling
-from unmask.tokens.spelled import begin_words
+from unmask.model.spelling import CharacterCNN
+from unmask.tokens.spelled import starts_word
 
 h5py = pytest.importorskip("h5py")
 FIXTURE = Path(__file__).parents[3] / "shared" / "data" / "checkpoints" / "bilm-tf-elmo-fixture"
 SMALL = ElmoArchitecture(
-    d_model=8, embed_width=4, n_layers=2, d_ff=12, clip=3.0,
-    spelling=Spelling(width=3, filters=((1, 3), (3, 5)), activation="tanh"),
+    d_model=8, embedding_size=4, n_layers=2, d_ff=12, cell_clip=3.0,
+    character_cnn=CharacterCNN(character_embedding_size=3, filters=((1, 3), (3, 5)), activation="tanh"),
 )  # fmt: skip
 
 
@@ -35,7 +35,7 @@ def written(folder: Path, a: ElmoArchitecture = SMALL) -> Model:
     model = Model(a, {}).initialize(0)
     for p in model.parameters():
         torch.nn.init.normal_(p)
-    bilm.write(folder, a, model.weights())
+    bilm.write_elmo(folder, a, model.own_weights())
     return model
 
 
@@ -49,34 +49,34 @@ def without_dropout(a: ElmoArchitecture) -> ElmoArchitecture:
     [
         {},
         {"clip": None, "n_layers": 1, "residual": False},
-        {"spelling": replace(SMALL.spelling, highways=0, activation="relu")},
+        {"spelling": replace(SMALL.character_cnn, n_highway_layers=0, activation="relu")},
     ],
 )
 def test_what_is_written_comes_back(change: dict, tmp_path: Path) -> None:
     a = replace(SMALL, **change)
     model = written(tmp_path, a)
-    opened = open_folder(tmp_path)
-    assert (opened.missing, opened.extra, opened.model.specs) == ((), (), {})
-    assert without_dropout(opened.card.architecture) == without_dropout(a)
-    for name, x in model.weights().items():
+    opened = load_folder(tmp_path)
+    assert (opened.missing, opened.unexpected, opened.model.head_specs) == ((), (), {})
+    assert without_dropout(opened.preset.architecture) == without_dropout(a)
+    for name, x in model.own_weights().items():
         # 1 is taken from biases of forget gates, and added again
-        torch.testing.assert_close(opened.model.weights()[name], x, rtol=0, atol=2e-7)
+        torch.testing.assert_close(opened.model.own_weights()[name], x, rtol=0, atol=2e-7)
     again = unmask.load(tmp_path).save(tmp_path / "again", format="elmo")
     with (
-        h5py.File(tmp_path / bilm.WEIGHTS) as one,
-        h5py.File(again / bilm.WEIGHTS) as other,
+        h5py.File(tmp_path / bilm.WEIGHTS_FILE) as one,
+        h5py.File(again / bilm.WEIGHTS_FILE) as other,
     ):
         names: list[str] = []
         one.visititems(lambda n, x: names.append(n) if isinstance(x, h5py.Dataset) else None)
         for name in names:
             np.testing.assert_allclose(one[name], other[name], rtol=0, atol=2e-7)
-    assert (tmp_path / bilm.OPTIONS).read_text() == (again / bilm.OPTIONS).read_text()
+    assert (tmp_path / bilm.OPTIONS_FILE).read_text() == (again / bilm.OPTIONS_FILE).read_text()
 
 
 def test_gates_stand_where_the_released_code_has_them(tmp_path: Path) -> None:
     model = written(tmp_path)
     cell = model.backbone.backward_layers[1]
-    with h5py.File(tmp_path / bilm.WEIGHTS) as file:
+    with h5py.File(tmp_path / bilm.WEIGHTS_FILE) as file:
         group = file["RNN_1/RNN/MultiRNNCell/Cell1/LSTMCell"]
         w, b = torch.from_numpy(group["W_0"][()]), torch.from_numpy(group["B"][()])
         assert (w.shape, group["W_P_0"].shape) == ((4 + 4, 4 * 6), (6, 4))
@@ -91,7 +91,7 @@ def test_a_folder_reads_texts_that_are_tokenized(tmp_path: Path) -> None:
     model = unmask.load(tmp_path)
     text = "The U.S. , they 're seventh-seeded ."
     ids = model.tokenizer.encode(text).ids
-    assert int(begin_words(ids).sum()) == len(text.split())
+    assert int(starts_word(ids).sum()) == len(text.split())
     (rows,) = model.embed([text], pooling="none")
     assert rows.shape == (len(ids) + 2, 8)
     model.save(tmp_path / "ours")
@@ -115,20 +115,20 @@ def test_options_that_do_not_fit_are_named(
     part: str, key: str, value: object, said: str, tmp_path: Path
 ) -> None:
     written(tmp_path)
-    options = json.loads((tmp_path / bilm.OPTIONS).read_text())
+    options = json.loads((tmp_path / bilm.OPTIONS_FILE).read_text())
     options[part][key] = value
-    (tmp_path / bilm.OPTIONS).write_text(json.dumps(options))
+    (tmp_path / bilm.OPTIONS_FILE).write_text(json.dumps(options))
     with pytest.raises(ValueError, match=said):
-        open_folder(tmp_path)
+        load_folder(tmp_path)
 
 
 def test_a_damaged_file_and_links_are_refused(tmp_path: Path) -> None:
     written(tmp_path)
-    path = tmp_path / bilm.WEIGHTS
+    path = tmp_path / bilm.WEIGHTS_FILE
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match="truncated or damaged"):
-        open_folder(tmp_path)
+        load_folder(tmp_path)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "other.hdf5").write_bytes(whole)
     changes = {
@@ -143,14 +143,14 @@ def test_a_damaged_file_and_links_are_refused(tmp_path: Path) -> None:
             if value is not None:
                 file["char_embed"] = value
         with pytest.raises(ValueError, match=said):
-            open_folder(tmp_path)
+            load_folder(tmp_path)
 
 
 def test_without_h5py_the_extra_is_named(tmp_path: Path, monkeypatch) -> None:
     written(tmp_path)
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(ModuleNotFoundError, match=r"unmask\[elmo\]"):
-        open_folder(tmp_path)
+        load_folder(tmp_path)
 
 
 def test_other_models_are_not_written_so(tmp_path: Path) -> None:
@@ -181,17 +181,17 @@ def test_layers_equal_those_of_the_released_code() -> None:
     states: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = {}
     for i, k, sentence, expected in theirs():
         ids = model.tokenizer.encode(sentence).ids
-        starts = 1 + np.flatnonzero(begin_words(ids))
+        starts = 1 + np.flatnonzero(starts_word(ids))
         batch = Batch(inputs=torch.tensor([[1, *ids.tolist(), 2]]))
         if i == 0:
             alone = network(batch)[0, starts]
             torch.testing.assert_close(alone, expected, rtol=0, atol=1e-5)
-        x, words = network.laid(batch)
+        x, words = network.lay_out(batch)
         ways: list[Tensor] = []
         for way, stack in enumerate(stacks):
-            y = words.turned(x) if way else x
+            y = words.reverse_texts(x) if way else x
             for j, cell in enumerate(stack):
                 y, states[k, way, j] = cell(y, states.get((k, way, j), cell.begin(y)))
-            ways.append(words.turned(y) if way else y)
-        found = words.together(torch.cat(ways, -1))[0, starts]
+            ways.append(words.reverse_texts(y) if way else y)
+        found = words.to_batch(torch.cat(ways, -1))[0, starts]
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)

@@ -16,14 +16,14 @@ from configured import MAKERS, TOLERANCE, differ, ours, quiet, rewrite, theirs
 from safetensors.torch import load_file, save_file
 
 from unmask.checkpoints import declared
-from unmask.checkpoints.huggingface import open_folder, write_folder
-from unmask.checkpoints.tensors import SAFETENSORS
-from unmask.config import change
-from unmask.heads.language import Language
-from unmask.model.keys import COMMON, Key
+from unmask.checkpoints.huggingface import load_folder, write_folder
+from unmask.checkpoints.tensors import SAFETENSORS_WEIGHTS
+from unmask.config import set_value
+from unmask.heads.language import LanguageModeling
+from unmask.model.keys import COMMON_KEYS, ConfigKey
 from unmask.published.catalogue import MODELS
 
-FIELDS = {c.fields.model_type: c.fields for c in MODELS.values() if c.fields.in_transformers}
+FIELDS = {c.config_mapping.model_type: c.config_mapping for c in MODELS.values() if c.config_mapping.in_transformers}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _refusal(folder: Path) -> str:
     with pytest.raises(ValueError, match=re.escape(str(folder))) as caught:
-        open_folder(folder)
+        load_folder(folder)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -61,30 +61,30 @@ WRONG: dict[str, list[Any]] = {
 """Values that no key of a kind may hold."""
 
 
-def _wrong(key: Key) -> list[Any]:
+def _wrong(key: ConfigKey) -> list[Any]:
     """Return what a key may not hold, whatever is decided of it."""
-    if key.decision in ("fixed", "alias") or key.kind == "anything":
+    if key.use in ("fixed", "alias") or key.value_type == "anything":
         return []
-    if "|" in key.kind:
+    if "|" in key.value_type:
         return ["other", 3]
-    return WRONG[key.kind] + ([] if key.optional else [None])
+    return WRONG[key.value_type] + ([] if key.optional else [None])
 
 
 @pytest.mark.parametrize("family", MAKERS)
 def test_sizes_and_rates_that_cannot_be_are_refused_in_one_line_with_file_and_key(
     family: str, shelf: Path
 ) -> None:
-    table = FIELDS[family].keys.table
+    table = FIELDS[family].config_keys.table
     plain = json.loads((shelf / family / "config.json").read_text())
     tried = 0
     for key in table.values():
         for value in _wrong(key):
             with pytest.raises(ValueError, match=f"^{key.name} must be .*, got .*$") as caught:
-                FIELDS[family].keys.complete({**plain, key.name: value})
+                FIELDS[family].config_keys.complete({**plain, key.name: value})
             assert len(str(caught.value)) < 300
             tried += 1
     assert tried > 100
-    (some,) = [k for k in table.values() if k.kind == "layers"][:1]
+    (some,) = [k for k in table.values() if k.value_type == "layers"][:1]
     path = shelf / family / "config.json"
     try:
         path.write_text(json.dumps({**plain, some.name: "three"}))
@@ -97,7 +97,7 @@ def test_sizes_and_rates_that_cannot_be_are_refused_in_one_line_with_file_and_ke
 def test_heads_that_do_not_divide_the_width_are_refused_by_their_key(
     family: str, shelf: Path, tmp_path: Path
 ) -> None:
-    heads = [k for k in FIELDS[family].keys.table.values() if "head" in k.name and k.divides]
+    heads = [k for k in FIELDS[family].config_keys.table.values() if "head" in k.name and k.divisor_of]
     key = heads[0].name if heads else "num_key_value_heads"
     if family in ("t5", "mt5", "gemma"):  # heads are as wide as is said
         return
@@ -160,7 +160,7 @@ def test_labels_of_a_head_that_no_weights_are_of_are_bounded(
     rewrite(folder, {"architectures": ["BertForSequenceClassification"], "id2label": names})
     assert "would begin at random, of [1500, 32] in heads.label.out.weight" in _refusal(folder)
     rewrite(folder, {"id2label": {str(i): f"a{i}" for i in range(7)}})
-    assert len(open_folder(folder).labels) == 7
+    assert len(load_folder(folder).label_names) == 7
 
 
 def test_more_layers_in_the_file_than_declared_are_named_as_unused(
@@ -169,18 +169,18 @@ def test_more_layers_in_the_file_than_declared_are_named_as_unused(
     folder = tmp_path / "x"
     shutil.copytree(shelf / "bert", folder)
     rewrite(folder, {"num_hidden_layers": 2})
-    opened = open_folder(folder)
-    assert opened.extra
-    assert all("layer.2." in name for name in opened.extra)
+    opened = load_folder(folder)
+    assert opened.unexpected
+    assert all("layer.2." in name for name in opened.unexpected)
 
 
 def test_layers_are_counted_in_an_index_too(shelf: Path, tmp_path: Path) -> None:
-    state = load_file(shelf / "bert" / SAFETENSORS)
+    state = load_file(shelf / "bert" / SAFETENSORS_WEIGHTS)
     shutil.copy(shelf / "bert" / "config.json", tmp_path)
     save_file(state, tmp_path / "part.safetensors", {"format": "pt"})
     index = {"weight_map": dict.fromkeys(state, "part.safetensors")}
-    (tmp_path / f"{SAFETENSORS}.index.json").write_text(json.dumps(index))
-    assert open_folder(tmp_path).missing == ()
+    (tmp_path / f"{SAFETENSORS_WEIGHTS}.index.json").write_text(json.dumps(index))
+    assert load_folder(tmp_path).missing == ()
     rewrite(tmp_path, {"num_hidden_layers": 900})
     assert "num_hidden_layers = 900, but the weights have 3 layers" in _refusal(tmp_path)
 
@@ -192,14 +192,14 @@ def test_sizes_of_cards_have_a_stated_limit(card: str) -> None:
     for key in ("n_layers", "d_ff", "n_heads", "vocab_size", "d_model"):
         began = time.process_time()
         with pytest.raises(ValueError, match=f"{key} must be at most"):
-            change(a, f"{stack}{key}", 10**12)
+            set_value(a, f"{stack}{key}", 10**12)
         assert time.process_time() - began < 1
     with pytest.raises(ValueError, match=r"dropout must be from 0 to below 1, got 1\.5"):
-        change(a, f"{stack}dropout", 1.5)
+        set_value(a, f"{stack}dropout", 1.5)
     if card != "canine-mini":
         for value in (0.0, -1.0, float("nan")):
             with pytest.raises(ValueError, match=r"norm\.eps must be a number above 0"):
-                change(a, f"{stack}norm.eps", value)
+                set_value(a, f"{stack}norm.eps", value)
 
 
 def test_a_run_in_our_words_is_bounded_as_well(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_run_in_our_words_is_bounded_as_well(tmp_path: Path) -> None:
     small = {"vocab_size": 40, "d_model": 32, "n_layers": 2, "n_heads": 2, "d_ff": 48}
     a = card.architecture
     for key, value in small.items():
-        a = change(a, key, value)
+        a = set_value(a, key, value)
     card = MODELS["palm-mini"].__class__(**{**vars(card), "architecture": a})
     write_folder(tmp_path, card.build().initialize(0), card, None)
     path = tmp_path / "config.json"
@@ -241,7 +241,7 @@ def test_a_file_without_a_head_is_read_as_the_reference_does_or_refused(
         made = TIED[family]() if family in ("t5", "mt5") else TIED[family](tie_word_embeddings=True)
         made.save_pretrained(tmp_path)
     rewrite(tmp_path, {"tie_word_embeddings": tied})
-    if tied or FIELDS[family].always_tied({}):
+    if tied or FIELDS[family].ties_embeddings({}):
         assert differ(ours(tmp_path, 9), theirs(made, tmp_path, 9)) < TOLERANCE
     else:
         message = _refusal(tmp_path)
@@ -277,19 +277,19 @@ def test_what_we_write_untied_the_reference_reads(name: str, tmp_path: Path) -> 
     a = card.architecture
     for side in ("encoder.", "decoder.") if name == "bart-mini" else ("",):
         for key, value in small.items():
-            a = change(a, side + key, value)
+            a = set_value(a, side + key, value)
         if name == "llama-mini":
-            a = change(a, "n_kv_heads", 1)
+            a = set_value(a, "n_kv_heads", 1)
     spec = card.heads["language"]
-    assert isinstance(spec, Language)
-    heads = {"language": Language(**{**vars(spec), "tied": False})}
+    assert isinstance(spec, LanguageModeling)
+    heads = {"language": LanguageModeling(**{**vars(spec), "tied": False})}
     card = card.__class__(**{**vars(card), "architecture": a, "heads": heads})
     model = card.build().initialize(0)
     with torch.no_grad():
         for _, parameter in model.named_parameters():
             parameter.normal_(std=0.2, generator=torch.Generator().manual_seed(parameter.numel()))
     write_folder(tmp_path, model, card, None)
-    opened = open_folder(tmp_path)
+    opened = load_folder(tmp_path)
     assert not opened.missing
     kind = json.loads((tmp_path / "config.json").read_text())["architectures"][0]
     with quiet():
@@ -300,9 +300,9 @@ def test_what_we_write_untied_the_reference_reads(name: str, tmp_path: Path) -> 
 
 
 def test_every_kind_of_the_tables_is_tried() -> None:
-    kinds = {k.kind for f in FIELDS.values() for k in f.keys.table.values() if "|" not in k.kind}
+    kinds = {k.value_type for f in FIELDS.values() for k in f.config_keys.table.values() if "|" not in k.value_type}
     assert kinds - {"anything"} == WRONG.keys()
-    assert COMMON.table["model_type"].kind == "word"
+    assert COMMON_KEYS.table["model_type"].value_type == "word"
 
 
 assert reference.V == 99

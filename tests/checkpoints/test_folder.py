@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.folder import (
-    claim,
-    newest,
-    problem,
+    lock_run_folder,
+    newest_checkpoint,
+    find_damage,
     read_tensors,
-    rewind,
-    save,
+    truncate_logs,
+    write_checkpoint,
     write_tensors,
 )
 
@@ -27,7 +27,7 @@ TENSORS = {
 
 
 def saved(folder, *steps, **changes):
-    return [save(folder, step, TENSORS, {"tokens": step * 10} | changes) for step in steps]
+    return [write_checkpoint(folder, step, TENSORS, {"tokens": step * 10} | changes) for step in steps]
 
 
 def names(folder):
@@ -36,7 +36,7 @@ def names(folder):
 
 def test_a_checkpoint_gives_back_what_was_saved(tmp_path):
     saved(tmp_path, 7)
-    found, damaged = newest(tmp_path)
+    found, damaged = newest_checkpoint(tmp_path)
     assert not damaged
     assert found.step == 7
     assert found.progress["tokens"] == 70
@@ -47,15 +47,15 @@ def test_a_checkpoint_gives_back_what_was_saved(tmp_path):
 
 
 def test_no_checkpoint_is_none(tmp_path):
-    assert newest(tmp_path) == (None, [])
+    assert newest_checkpoint(tmp_path) == (None, [])
     (tmp_path / "checkpoints").mkdir()
-    assert newest(tmp_path) == (None, [])
+    assert newest_checkpoint(tmp_path) == (None, [])
 
 
 def test_the_newest_two_are_kept(tmp_path):
     saved(tmp_path, 10, 20, 30, 100_000_000)
     assert names(tmp_path) == ["step-00000030", "step-100000000"]
-    assert newest(tmp_path)[0].step == 100_000_000
+    assert newest_checkpoint(tmp_path)[0].step == 100_000_000
 
 
 def test_files_are_readable_as_the_users_mask_says(tmp_path):
@@ -78,7 +78,7 @@ def test_a_damaged_newest_one_is_named_and_the_one_before_it_used(tmp_path, name
         middle = len(data) // 2
         changed = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
         file.write_bytes({"shorter": data[:-2], "empty": b"", "changed": changed}[how])
-    found, damaged = newest(tmp_path)
+    found, damaged = newest_checkpoint(tmp_path)
     assert found.step == 1
     assert len(damaged) == 1
     assert "step-00000002: damaged, so not used: " in damaged[0]
@@ -101,8 +101,8 @@ def test_a_damaged_newest_one_is_named_and_the_one_before_it_used(tmp_path, name
 def test_a_manifest_that_says_nothing_is_a_damage(tmp_path, manifest):
     (path,) = saved(tmp_path, 1)
     (path / "manifest.json").write_text(manifest)
-    assert "manifest.json" in problem(path)
-    assert newest(tmp_path)[0] is None
+    assert "manifest.json" in find_damage(path)
+    assert newest_checkpoint(tmp_path)[0] is None
 
 
 def test_a_manifest_cannot_name_a_file_outside(tmp_path):
@@ -111,7 +111,7 @@ def test_a_manifest_cannot_name_a_file_outside(tmp_path):
     manifest["files"]["../../secret"] = {"size": 3, "sha256": "0" * 64}
     (tmp_path / "secret").write_text("abc")
     (path / "manifest.json").write_text(json.dumps(manifest))
-    assert problem(path) == "../../secret is missing"
+    assert find_damage(path) == "../../secret is missing"
 
 
 def test_a_checkpoint_of_a_later_format_is_an_error(tmp_path, monkeypatch):
@@ -119,14 +119,14 @@ def test_a_checkpoint_of_a_later_format_is_an_error(tmp_path, monkeypatch):
         m.setattr(checkpoints, "FORMAT", 2)
         saved(tmp_path, 1)
     with pytest.raises(ValueError, match=r"written by a later version of Unmask \(format 2"):
-        newest(tmp_path)
+        newest_checkpoint(tmp_path)
 
 
 def test_a_damaged_checkpoint_is_replaced_when_its_step_comes_again(tmp_path):
     path = saved(tmp_path, 1, 2)[1]
     (path / "model.safetensors").write_bytes(b"")
     saved(tmp_path, 2)
-    assert newest(tmp_path)[0].step == 2
+    assert newest_checkpoint(tmp_path)[0].step == 2
     assert names(tmp_path) == ["step-00000001", "step-00000002"]
 
 
@@ -144,7 +144,7 @@ def test_saving_a_step_again_changes_nothing_unless_the_logs_have_grown(tmp_path
     assert os.stat(path).st_ino == before
     (tmp_path / "log.jsonl").write_text("{}\n")
     saved(tmp_path, 1)
-    assert newest(tmp_path)[0].progress["logs"] == {"log.jsonl": 3}
+    assert newest_checkpoint(tmp_path)[0].progress["logs"] == {"log.jsonl": 3}
     assert names(tmp_path) == ["step-00000001"]
 
 
@@ -159,7 +159,7 @@ def test_what_interrupted_writes_left_is_removed(tmp_path):
     ):
         (home / left).mkdir()
         (home / left / "model.safetensors").write_bytes(b"x")
-    assert newest(tmp_path)[0].step == 1
+    assert newest_checkpoint(tmp_path)[0].step == 1
     assert names(tmp_path) == ["step-00000001"]
 
 
@@ -169,7 +169,7 @@ def test_other_peoples_files_in_the_folder_are_left_alone(tmp_path):
     (home / "notes.txt").write_text("mine")
     (home / "step-7").mkdir()
     saved(tmp_path, 2, 3)
-    assert newest(tmp_path)[0].step == 3
+    assert newest_checkpoint(tmp_path)[0].step == 3
     assert names(tmp_path) == ["notes.txt", "step-00000002", "step-00000003", "step-7"]
 
 
@@ -200,11 +200,11 @@ def test_killed_at_any_call_to_the_system_the_newest_whole_one_is_found(
         for name in ("fsync", "replace", "rename", "mkdir", "unlink", "rmdir", "open"):
             patch.setattr(os, name, counted(getattr(os, name)))
         try:
-            save(folder, steps, TENSORS, {"tokens": steps * 10})
+            write_checkpoint(folder, steps, TENSORS, {"tokens": steps * 10})
             done = True
         except Killed:
             done = False
-    found, damaged = newest(folder)
+    found, damaged = newest_checkpoint(folder)
     assert not damaged
     assert (found.step if found else 0) in ({steps} if done else {steps, steps - 1})
     if found:
@@ -213,7 +213,7 @@ def test_killed_at_any_call_to_the_system_the_newest_whole_one_is_found(
     if (folder / "checkpoints").exists():
         assert all(name.startswith("step-") for name in names(folder))
     saved(folder, steps)
-    assert newest(folder)[0].step == steps
+    assert newest_checkpoint(folder)[0].step == steps
 
 
 @pytest.fixture
@@ -235,17 +235,17 @@ def test_a_full_disk_is_one_clear_line_and_earlier_checkpoints_are_untouched(tmp
     with pytest.raises(
         OSError, match="the checkpoint of step 3 was not written, earlier ones are untouched"
     ) as error:
-        save(tmp_path, 3, large, {})
+        write_checkpoint(tmp_path, 3, large, {})
     assert error.value.errno == errno.EFBIG
     assert "\n" not in str(error.value)
     assert names(tmp_path) == ["step-00000001", "step-00000002"]
-    assert newest(tmp_path)[0].step == 2
+    assert newest_checkpoint(tmp_path)[0].step == 2
 
 
 def test_a_damaged_checkpoint_does_not_take_the_place_of_a_whole_one(tmp_path):
     path = saved(tmp_path, 10, 20)[1]
     (path / "model.safetensors").write_bytes(b"")
-    assert newest(tmp_path)[0].step == 10
+    assert newest_checkpoint(tmp_path)[0].step == 10
     assert names(tmp_path) == ["step-00000010", "step-00000020.damaged"]
     saved(tmp_path, 25)
     assert names(tmp_path) == ["step-00000010", "step-00000025"]
@@ -256,7 +256,7 @@ def test_who_only_looks_changes_nothing(tmp_path):
     (path / "model.safetensors").write_bytes(b"")
     (tmp_path / "checkpoints" / ".step-00000030.fresh.part").mkdir()
     before = names(tmp_path)
-    assert newest(tmp_path, tidy=False)[0].step == 10
+    assert newest_checkpoint(tmp_path, clean_up=False)[0].step == 10
     assert names(tmp_path) == before
 
 
@@ -283,8 +283,8 @@ def test_no_space_at_any_flush_is_the_same_clear_line(tmp_path, monkeypatch, cal
         assert said.errno == errno.ENOSPC
         assert "the checkpoint of step 2 was not written" in str(said)
         assert "No space left on device" in str(said)
-    assert newest(tmp_path)[0].step in (1, 2)
-    assert newest(tmp_path)[1] == []
+    assert newest_checkpoint(tmp_path)[0].step in (1, 2)
+    assert newest_checkpoint(tmp_path)[1] == []
     assert all(name.startswith("step-") for name in names(tmp_path))
 
 
@@ -294,10 +294,10 @@ def test_logs_are_cut_back_to_their_checkpoint(tmp_path):
     saved(tmp_path, 1)
     log.write_text("one\ntwo\nthr")
     timing.write_text("one\n")
-    assert rewind(tmp_path, newest(tmp_path)[0]) == []
+    assert truncate_logs(tmp_path, newest_checkpoint(tmp_path)[0]) == []
     assert log.read_text() == "one\n"
     assert timing.read_text() == ""
-    assert rewind(tmp_path, None) == []
+    assert truncate_logs(tmp_path, None) == []
     assert log.read_text() == ""
 
 
@@ -306,7 +306,7 @@ def test_a_log_that_has_lost_lines_is_named_and_not_padded(tmp_path):
     log.write_text("one\ntwo\n")
     saved(tmp_path, 1)
     log.write_text("one\n")
-    (warning,) = rewind(tmp_path, newest(tmp_path)[0])
+    (warning,) = truncate_logs(tmp_path, newest_checkpoint(tmp_path)[0])
     assert "log.jsonl: 4 bytes of the log are missing" in warning
     assert log.read_text() == "one\n"
 
@@ -367,15 +367,15 @@ def test_no_tensor_file_is_an_error_that_names_it(tmp_path):
 
 
 def test_two_processes_cannot_train_in_one_folder(tmp_path):
-    with claim(tmp_path):
+    with lock_run_folder(tmp_path):
         if os.fork() == 0:
             try:
-                with claim(tmp_path):
+                with lock_run_folder(tmp_path):
                     os._exit(1)
             except ValueError as error:
                 os._exit(0 if "another process is training in this folder" in str(error) else 2)
         assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
-    with claim(tmp_path):
+    with lock_run_folder(tmp_path):
         pass
 
 
@@ -384,7 +384,7 @@ def test_a_claim_does_not_outlive_its_process_in_a_worker(tmp_path):
     ready, told = os.pipe()
     first = os.fork()
     if first == 0:
-        with claim(tmp_path):
+        with lock_run_folder(tmp_path):
             if os.fork() == 0:
                 os.write(told, b"%d" % os.getpid())
                 signal.pause()
@@ -393,7 +393,7 @@ def test_a_claim_does_not_outlive_its_process_in_a_worker(tmp_path):
     os.kill(first, signal.SIGKILL)
     os.waitpid(first, 0)
     try:
-        with claim(tmp_path):
+        with lock_run_folder(tmp_path):
             pass
     finally:
         os.kill(worker, signal.SIGKILL)

@@ -11,8 +11,8 @@ from reference import V, llama, saved
 import unmask
 from unmask.batch import Batch, Visibility
 from unmask.checkpoints import llama2c
-from unmask.checkpoints.huggingface import open_folder
-from unmask.generation.decode import Decoding, generate
+from unmask.checkpoints.huggingface import load_folder
+from unmask.generation.decode import GenerationConfig, generate
 
 STORIES = Path(__file__).parents[3] / "shared" / "data" / "checkpoints" / "stories260K"
 
@@ -61,29 +61,29 @@ def written(model, path: Path, *, tied: bool) -> Path:
 @torch.no_grad()
 def test_a_file_opens_as_the_model_that_was_written(tied: bool, tmp_path: Path) -> None:
     reference = llama(rms_norm_eps=1e-5, tie_word_embeddings=tied)
-    same = open_folder(saved(reference, tmp_path / "theirs"))
+    same = load_folder(saved(reference, tmp_path / "theirs"))
     folder = tmp_path / "bin"
     folder.mkdir()
     written(reference, folder / "model.bin", tied=tied)
-    opened = open_folder(folder)
-    assert (opened.missing, opened.extra) == ((), ())
-    assert opened.card.architecture == same.card.architecture
-    weights = same.model.weights()
-    assert weights.keys() == opened.model.weights().keys()
-    assert all(torch.equal(x, weights[n]) for n, x in opened.model.weights().items())
+    opened = load_folder(folder)
+    assert (opened.missing, opened.unexpected) == ((), ())
+    assert opened.preset.architecture == same.preset.architecture
+    weights = same.model.own_weights()
+    assert weights.keys() == opened.model.own_weights().keys()
+    assert all(torch.equal(x, weights[n]) for n, x in opened.model.own_weights().items())
 
 
 def test_a_file_that_was_cut_off_or_of_another_kind_is_none(tmp_path: Path) -> None:
     path = written(llama(), tmp_path / "model.bin", tied=False)
     whole = path.read_bytes()
-    assert llama2c.find(tmp_path) == path
+    assert llama2c.find_weights(tmp_path) == path
     for damaged in (whole[:-4], whole + b"\0", whole[:20], b"", b"\xff" * 28 + whole[28:]):
         path.write_bytes(damaged)
-        assert llama2c.find(tmp_path) is None
+        assert llama2c.find_weights(tmp_path) is None
         with pytest.raises(ValueError, match=r"model\.bin: no file of llama2\.c"):
-            llama2c.tensors(path)
+            llama2c.read_weights(path)
         with pytest.raises(FileNotFoundError, match=r"config\.json: no such file"):
-            open_folder(tmp_path)
+            load_folder(tmp_path)
     assert np.frombuffer(whole[:4], "<i4")[0] == 32
 
 
@@ -95,11 +95,11 @@ def stories():
 
 
 def test_a_published_model_says_its_published_story(stories) -> None:
-    (said,) = generate(stories.model, [[1]], stories.tokenizer.special, Decoding(new_tokens=256))
+    (said,) = generate(stories.model, [[1]], stories.tokenizer.special, GenerationConfig(max_new_tokens=256))
     story = (STORIES / "greedy_reference.txt").read_text()
     # the published text has one token more than the model has positions
     assert stories.tokenizer.decode(said) == story[:-1]
-    assert stories.generate("", Decoding(new_tokens=256)) == story[:-1]
+    assert stories.generate("", GenerationConfig(max_new_tokens=256)) == story[:-1]
 
 
 @torch.no_grad()

@@ -10,13 +10,13 @@ import torch
 from reference import albert, bert, longformer, modernbert, roberta, saved
 from safetensors.torch import load_file
 
-from unmask.checkpoints.huggingface import open_folder, write_folder
-from unmask.finetuning.begin import begin
-from unmask.heads.labels import Labels
+from unmask.checkpoints.huggingface import load_folder, write_folder
+from unmask.finetuning.begin import load_initial_model
+from unmask.heads.labels import SequenceClassification
 from unmask.heads.pooler import Pooler
 from unmask.published.longformer import from_roberta
-from unmask.tasks.task import Columns, Task
-from unmask.tokens.tokenizer import learn
+from unmask.tasks.task import TaskColumns, Task
+from unmask.tokens.tokenizer import train_tokenizer
 from unmask.tokens.vocabulary import BERT as FRAME
 from unmask.tokens.vocabulary import TokenizerSpec, WordPiece
 
@@ -53,10 +53,10 @@ LABELED = {
 @pytest.mark.parametrize("family", PLAIN)
 def test_a_base_without_heads_comes_back_bit_for_bit(family: str, tmp_path: Path) -> None:
     reference = PLAIN[family]()
-    opened = open_folder(saved(reference, tmp_path / "theirs"))
-    assert (opened.missing, opened.extra) == ((), ())
-    assert opened.card.pooled == opened.model.pooled == Pooler()
-    write_folder(tmp_path / "ours", opened.model, opened.card, opened.tokenizer, opened.labels)
+    opened = load_folder(saved(reference, tmp_path / "theirs"))
+    assert (opened.missing, opened.unexpected) == ((), ())
+    assert opened.preset.unused_pooler == opened.model.unused_pooler == Pooler()
+    write_folder(tmp_path / "ours", opened.model, opened.preset, opened.tokenizer, opened.label_names)
     theirs, ours = (load_file(tmp_path / name / "model.safetensors") for name in ("theirs", "ours"))
     assert theirs.keys() == ours.keys()
     assert all(torch.equal(theirs[name], ours[name]) for name in theirs)
@@ -73,23 +73,23 @@ def test_a_base_without_heads_comes_back_bit_for_bit(family: str, tmp_path: Path
 def test_a_pooler_stays_beside_other_heads(tmp_path: Path) -> None:
     """As in `bert-base-uncased`, whose class is that of masks alone."""
     theirs = saved(bert("BertForPreTraining"), tmp_path / "theirs")
-    opened = open_folder(theirs)
-    masked = open_folder(theirs, {"language": opened.model.specs["language"]})
-    assert masked.card.pooled == Pooler()
-    write_folder(tmp_path / "ours", masked.model, masked.card, None)
+    opened = load_folder(theirs)
+    masked = load_folder(theirs, {"language": opened.model.head_specs["language"]})
+    assert masked.preset.unused_pooler == Pooler()
+    write_folder(tmp_path / "ours", masked.model, masked.preset, None)
     there = load_file(tmp_path / "ours" / "model.safetensors")
     for tail in ("weight", "bias"):
-        pooler = opened.model.weights()[f"heads.next_sentence.dense.{tail}"]
+        pooler = opened.model.own_weights()[f"heads.next_sentence.dense.{tail}"]
         assert torch.equal(there[f"bert.pooler.dense.{tail}"], pooler)
 
 
 def test_a_head_that_reads_the_pooler_holds_it(tmp_path: Path) -> None:
     folder = saved(bert("BertModel"), tmp_path)
-    reading = open_folder(folder, {"label": Labels()})
-    assert reading.card.pooled is None
+    reading = load_folder(folder, {"label": SequenceClassification()})
+    assert reading.preset.unused_pooler is None
     assert reading.model.pooler is None
-    beside = open_folder(folder, {"label": Labels(pool="mean", dense=False)})
-    assert beside.card.pooled == Pooler()
+    beside = load_folder(folder, {"label": SequenceClassification(pooling="mean", dense_layer=False)})
+    assert beside.preset.unused_pooler == Pooler()
 
 
 @pytest.mark.parametrize("family", LABELED)
@@ -98,39 +98,39 @@ def test_fine_tuning_begins_with_what_transformers_begins_with(family: str, tmp_
 
     kind, name = LABELED[family]
     folder = saved(PLAIN[family](), tmp_path / "base")
-    words = learn(TokenizerSpec(WordPiece(30, lowercase=True), FRAME), ["a b c d e f g h"] * 9)
-    columns = Columns(texts=("text",), label="label")
-    task = Task(name="t", does="classify", labels=("a", "b", "c"), columns=columns)
+    words = train_tokenizer(TokenizerSpec(WordPiece(30, lowercase=True), FRAME), ["a b c d e f g h"] * 9)
+    columns = TaskColumns(texts=("text",), label="label")
+    task = Task(task_name="t", task_kind="classify", labels=("a", "b", "c"), columns=columns)
     theirs = getattr(hf, kind).from_pretrained(folder, num_labels=3).state_dict()
-    opened = open_folder(folder)
-    for source in (opened, open_folder(folder, {"label": opened.card.labels})):
-        begun = begin(replace(source, tokenizer=words), task, [])
-        assert begun.card.heads["label"].pool == opened.card.labels.pool
-        dense = {n: x for n, x in begun.tensors.items() if n.startswith("heads.label.dense")}
+    opened = load_folder(folder)
+    for source in (opened, load_folder(folder, {"label": opened.preset.classification_head})):
+        begun = load_initial_model(replace(source, tokenizer=words), task, [])
+        assert begun.preset.heads["label"].pooling == opened.preset.classification_head.pooling
+        dense = {n: x for n, x in begun.pretrained_weights.items() if n.startswith("heads.label.dense")}
         assert len(dense) == (0 if name is None else 2)
         for ours, tensor in dense.items():
             assert torch.equal(tensor, theirs[f"{name}.{ours.rpartition('.')[2]}"])
-        assert (begun.extra == ()) == (name is not None)
-        assert begun.model(0).pooler is None
+        assert (begun.unexpected == ()) == (name is not None)
+        assert begun.build_model(0).pooler is None
 
 
 def test_the_maps_below_the_scores_of_modernbert_are_those_of_its_masks(tmp_path: Path) -> None:
     """Of an opened model, too: transformers calls them alike."""
-    opened = open_folder(saved(modernbert(), tmp_path))
-    words = learn(TokenizerSpec(WordPiece(30, lowercase=True), FRAME), ["a b c d e f g h"] * 9)
+    opened = load_folder(saved(modernbert(), tmp_path))
+    words = train_tokenizer(TokenizerSpec(WordPiece(30, lowercase=True), FRAME), ["a b c d e f g h"] * 9)
     task = Task(
-        name="t", does="classify", labels=("a", "b"), columns=Columns(texts=("t",), label="l")
+        task_name="t", task_kind="classify", labels=("a", "b"), columns=TaskColumns(texts=("t",), label="l")
     )
-    begun = begin(replace(opened, tokenizer=words), task, [])
-    there = opened.model.weights()
+    begun = load_initial_model(replace(opened, tokenizer=words), task, [])
+    there = opened.model.own_weights()
     for part in ("dense", "norm"):
-        mine = begun.tensors[f"heads.label.{part}.weight"]
+        mine = begun.pretrained_weights[f"heads.label.{part}.weight"]
         assert torch.equal(mine, there[f"heads.language.{part}.weight"])
 
 
 def test_a_pooler_is_kept_and_not_learned_when_a_network_grows(tmp_path: Path) -> None:
-    short = open_folder(saved(roberta("Model"), tmp_path))
-    long = open_folder(saved(longformer("Model"), tmp_path / "long"))
-    grown = from_roberta(short.model, long.card.architecture)
+    short = load_folder(saved(roberta("Model"), tmp_path))
+    long = load_folder(saved(longformer("Model"), tmp_path / "long"))
+    grown = from_roberta(short.model, long.preset.architecture)
     assert torch.equal(grown.pooler.dense.weight, short.model.pooler.dense.weight)
     assert not any(p.requires_grad for p in grown.pooler.parameters())

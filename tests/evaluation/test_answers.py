@@ -7,97 +7,97 @@ import pytest
 from small_models import make, tokenizer
 
 from unmask.evaluation.answers import (
-    Choose,
-    Complete,
-    Item,
-    Prompted,
-    Row,
-    Say,
-    Write,
-    after,
-    credit,
-    until,
-    which,
+    MultipleChoiceScoring,
+    PartialScoring,
+    PromptedRow,
+    PromptedModel,
+    TemplateRow,
+    TargetLikelihood,
+    GenerateUntil,
+    with_leading_space,
+    choice_credit,
+    truncate_at,
+    target_index,
 )
-from unmask.evaluation.continuations import likelihoods
-from unmask.generation.decode import Decoding
-from unmask.generation.prompted import write
+from unmask.evaluation.continuations import continuation_likelihoods
+from unmask.generation.decode import GenerationConfig
+from unmask.generation.prompted import generate_texts
 
 PROMPT, ENDS = "The old king saw", ["the gate", "a silver ring once again", "his own shadow"]
 
 
-def row(**values: object) -> Row:
-    return Row(values=values, where="rows.jsonl:3")
+def row(**values: object) -> TemplateRow:
+    return TemplateRow(values=values, location="rows.jsonl:3")
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Prompted]:
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PromptedModel]:
     made = {}
     for family in ("bert", "gpt2", "t5"):
         _, opened = make(family, tmp_path_factory.mktemp(family))
-        made[family] = Prompted(model=opened.model, tokenizer=tokenizer(family))
+        made[family] = PromptedModel(model=opened.model, tokenizer=tokenizer(family))
     return made
 
 
 def test_a_template_is_filled_with_a_row() -> None:
     one = row(text="a {b}", n=3, lines=["x", "y"], none=None)
-    assert one.text("{text}: {n}, {lines} {{n}}") == "a {b}: 3, x y {n}"
-    assert one.raw("{lines}") == ["x", "y"]
-    assert one.raw("{n}") == 3
-    assert one.texts("{lines}") == ["x", "y"]
-    assert one.texts("{text}!") == ["a {b}!"]
+    assert one.render("{text}: {n}, {lines} {{n}}") == "a {b}: 3, x y {n}"
+    assert one.template_value("{lines}") == ["x", "y"]
+    assert one.template_value("{n}") == 3
+    assert one.render_list("{lines}") == ["x", "y"]
+    assert one.render_list("{text}!") == ["a {b}!"]
     with pytest.raises(ValueError, match=r"rows.jsonl:3: no column 'm' \(columns: 'text', 'n'"):
-        one.text("{m}")
+        one.render("{m}")
     with pytest.raises(ValueError, match=r"rows.jsonl:3: 'none' must be text, got NoneType None"):
-        one.text("{none}")
+        one.render("{none}")
 
 
 def test_the_right_option_is_named_by_text_or_number() -> None:
     options = ["no", "yes", "0"]
-    assert which(row(gold=1), "{gold}", options) == 1
-    assert which(row(gold="yes"), "{gold}", options) == 1
-    assert which(row(gold="0"), "{gold}", options) == 2, "a text that is an option is that one"
-    assert which(row(gold=0), "{gold}", options) == 0
-    assert which(row(gold=True), "{gold}", options) == 1
-    assert which(row(), "1", options) == 1
+    assert target_index(row(gold=1), "{gold}", options) == 1
+    assert target_index(row(gold="yes"), "{gold}", options) == 1
+    assert target_index(row(gold="0"), "{gold}", options) == 2, "a text that is an option is that one"
+    assert target_index(row(gold=0), "{gold}", options) == 0
+    assert target_index(row(gold=True), "{gold}", options) == 1
+    assert target_index(row(), "1", options) == 1
     for wrong in (3, "maybe", -1):
         with pytest.raises(ValueError, match="must be one of 'no', 'yes', '0', or its number"):
-            which(row(gold=wrong), "{gold}", options)
+            target_index(row(gold=wrong), "{gold}", options)
 
 
 def test_ties_count_in_part() -> None:
-    assert credit([1.0, 1.0], 0) == credit([1.0, 1.0], 1) == 0.5
-    assert credit([2.0, 2.0, 2.0, 1.0], 1) == pytest.approx(1 / 3)
-    assert (credit([1.0, 2.0], 1), credit([1.0, 2.0], 0)) == (1.0, 0.0)
+    assert choice_credit([1.0, 1.0], 0) == choice_credit([1.0, 1.0], 1) == 0.5
+    assert choice_credit([2.0, 2.0, 2.0, 1.0], 1) == pytest.approx(1 / 3)
+    assert (choice_credit([1.0, 2.0], 1), choice_credit([1.0, 2.0], 0)) == (1.0, 0.0)
 
 
 def test_equal_sentences_are_a_tie_in_a_model_too(models: dict) -> None:
-    same = Item(prompt="", row=row(good="the sea", bad="the sea"))
-    other = Item(prompt="", row=row(good="the sea", bad="the sea saw the quiet house"))
-    said = Choose(choices=("{good}", "{bad}"), right="0").score(models["bert"], [same, other])
-    assert said[0].figures["accuracy"] == 0.5
-    assert said[1].figures["accuracy"] in (0.0, 1.0)
+    same = PromptedRow(prompt="", row=row(good="the sea", bad="the sea"))
+    other = PromptedRow(prompt="", row=row(good="the sea", bad="the sea saw the quiet house"))
+    said = MultipleChoiceScoring(choices=("{good}", "{bad}"), target="0").score(models["bert"], [same, other])
+    assert said[0].metrics["accuracy"] == 0.5
+    assert said[1].metrics["accuracy"] in (0.0, 1.0)
 
 
 def test_a_space_parts_an_answer_from_its_prompt() -> None:
-    assert [after(p, "a") for p in ("", "b", "b ", "b\n")] == ["a", " a", "a", "a"]
+    assert [with_leading_space(p, "a") for p in ("", "b", "b ", "b\n")] == ["a", " a", "a", "a"]
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
 @pytest.mark.parametrize("normalize", ["sum", "token", "byte", "unconditional"])
 def test_the_likeliest_answer_is_chosen(family: str, normalize: Any, models: dict) -> None:
     model = models[family]
-    said = likelihoods(model.model, model.tokenizer, [PROMPT] * 3, [f" {e}" for e in ENDS])
-    alone = likelihoods(model.model, model.tokenizer, ["So:"] * 3, [f" {e}" for e in ENDS])
+    said = continuation_likelihoods(model.model, model.tokenizer, [PROMPT] * 3, [f" {e}" for e in ENDS])
+    alone = continuation_likelihoods(model.model, model.tokenizer, ["So:"] * 3, [f" {e}" for e in ENDS])
     scores = {
-        "sum": [one.total for one in said],
-        "token": [one.total / one.tokens for one in said],
-        "byte": [one.total / len(e) for one, e in zip(said, ENDS, strict=True)],
-        "unconditional": [a.total - b.total for a, b in zip(said, alone, strict=True)],
+        "sum": [one.log_likelihood for one in said],
+        "token": [one.log_likelihood / one.n_tokens for one in said],
+        "byte": [one.log_likelihood / len(e) for one, e in zip(said, ENDS, strict=True)],
+        "unconditional": [a.log_likelihood - b.log_likelihood for a, b in zip(said, alone, strict=True)],
     }[normalize]
-    part = Choose(choices="{options}", right="{gold}", normalize=normalize, neutral="So:")
-    items = [Item(prompt=PROMPT, row=row(options=ENDS, gold=i)) for i in range(3)]
-    got = [one.figures["accuracy"] for one in part.score(model, items)]
+    part = MultipleChoiceScoring(choices="{options}", target="{gold}", normalization=normalize, neutral_context="So:")
+    items = [PromptedRow(prompt=PROMPT, row=row(options=ENDS, gold=i)) for i in range(3)]
+    got = [one.metrics["accuracy"] for one in part.score(model, items)]
     assert got == [float(i == scores.index(max(scores))) for i in range(3)]
 
 
@@ -106,72 +106,72 @@ def test_contexts_are_compared_by_what_follows_them_alone(family: str, models: d
     """Partial scoring: Trinh and Le 2018, section 3.1."""
     model = models[family]
     contexts = ["The old king feared the sea because the old king", "The gate"]
-    said = likelihoods(model.model, model.tokenizer, contexts, [" was quiet."] * 2)
-    best = 0 if said[0].total > said[1].total else 1
-    part = Complete(contexts="{options}", continuation="{end}", right="{gold}")
-    items = [Item(prompt="", row=row(options=contexts, end="was quiet.", gold=g)) for g in (0, 1)]
-    assert [s.figures["accuracy"] for s in part.score(model, items)] == [best == 0, best == 1]
-    assert part.shown("", items[0].row) == f"{contexts[0]} was quiet."
+    said = continuation_likelihoods(model.model, model.tokenizer, contexts, [" was quiet."] * 2)
+    best = 0 if said[0].log_likelihood > said[1].log_likelihood else 1
+    part = PartialScoring(contexts="{options}", continuation="{end}", target="{gold}")
+    items = [PromptedRow(prompt="", row=row(options=contexts, end="was quiet.", gold=g)) for g in (0, 1)]
+    assert [s.metrics["accuracy"] for s in part.score(model, items)] == [best == 0, best == 1]
+    assert part.render_solved("", items[0].row) == f"{contexts[0]} was quiet."
 
 
 def test_a_text_is_said_greedily_and_its_nats_are_kept(models: dict) -> None:
     model = models["gpt2"]
-    greedy = write(model.model, model.tokenizer, [PROMPT], Decoding(new_tokens=1))[0].text
-    items = [Item(prompt=PROMPT, row=row(last=w)) for w in (greedy.strip() or "x", "gatehouse")]
-    said = Say(text="{last}").score(model, items)
-    expected = likelihoods(model.model, model.tokenizer, [PROMPT] * 2, [
-        after(PROMPT, str(i.row.values["last"])) for i in items
+    greedy = generate_texts(model.model, model.tokenizer, [PROMPT], GenerationConfig(max_new_tokens=1))[0].text
+    items = [PromptedRow(prompt=PROMPT, row=row(last=w)) for w in (greedy.strip() or "x", "gatehouse")]
+    said = TargetLikelihood(target="{last}").score(model, items)
+    expected = continuation_likelihoods(model.model, model.tokenizer, [PROMPT] * 2, [
+        with_leading_space(PROMPT, str(i.row.values["last"])) for i in items
     ])  # fmt: skip
-    assert [s.figures["perplexity"] for s in said] == [one.total for one in expected]
-    assert [s.figures["accuracy"] for s in said] == [float(one.greedy) for one in expected]
-    assert said[1].figures["accuracy"] == 0.0
+    assert [s.metrics["perplexity"] for s in said] == [one.log_likelihood for one in expected]
+    assert [s.metrics["accuracy"] for s in said] == [float(one.is_greedy) for one in expected]
+    assert said[1].metrics["accuracy"] == 0.0
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_a_written_answer_is_compared_once_normalized(family: str, models: dict) -> None:
     model = models[family]
-    text = write(model.model, model.tokenizer, [PROMPT], Decoding(new_tokens=6))[0].text
-    said = until(text, ("\n",))
-    part = Write(right="{gold}", new_tokens=6, metric="f1")
-    items = [Item(prompt=PROMPT, row=row(gold=g)) for g in (["zzz", said.upper()], "zzz zzz")]
-    found = [one.figures for one in part.score(model, items)]
+    text = generate_texts(model.model, model.tokenizer, [PROMPT], GenerationConfig(max_new_tokens=6))[0].text
+    said = truncate_at(text, ("\n",))
+    part = GenerateUntil(target="{gold}", max_new_tokens=6, metric="f1")
+    items = [PromptedRow(prompt=PROMPT, row=row(gold=g)) for g in (["zzz", said.upper()], "zzz zzz")]
+    found = [one.metrics for one in part.score(model, items)]
     assert found[0] == {"exact_match": 1.0, "f1": 1.0}
     assert found[1] == {"exact_match": 0.0, "f1": 0.0}
-    assert part.measure == "f1"
+    assert part.primary_metric == "f1"
 
 
 def test_an_answer_ends_before_the_first_end() -> None:
-    assert until("a b\nc. d", ("\n", ".")) == "a b"
-    assert until("a. b\nc", ("\n", ".", "")) == "a"
-    assert until("a", ()) == "a"
+    assert truncate_at("a b\nc. d", ("\n", ".")) == "a b"
+    assert truncate_at("a. b\nc", ("\n", ".", "")) == "a"
+    assert truncate_at("a", ()) == "a"
 
 
 def test_a_prompt_too_long_is_cut_and_counted(models: dict) -> None:
     model = models["gpt2"]
     long = "the old king saw the gate " * 30
-    item = Item(prompt=long.strip(), row=row(gold="x", options=["a", "b"]))
+    item = PromptedRow(prompt=long.strip(), row=row(gold="x", options=["a", "b"]))
     n = len(model.tokenizer.encode(long.strip()))
-    assert Write(right="{gold}", new_tokens=5).score(model, [item])[0].cut == n - 35
-    one = Choose(choices="{options}", right="0").score(model, [item])[0]
+    assert GenerateUntil(target="{gold}", max_new_tokens=5).score(model, [item])[0].n_truncated_tokens == n - 35
+    one = MultipleChoiceScoring(choices="{options}", target="0").score(model, [item])[0]
     longest = max(len(model.tokenizer.encode(end)) for end in (" a", " b"))
-    assert one.cut == n + longest - 41
-    short = Prompted(model=model.model, tokenizer=model.tokenizer, length=20)
-    assert Write(right="{gold}", new_tokens=5).score(short, [item])[0].cut == n - 15
+    assert one.n_truncated_tokens == n + longest - 41
+    short = PromptedModel(model=model.model, tokenizer=model.tokenizer, sequence_length=20)
+    assert GenerateUntil(target="{gold}", max_new_tokens=5).score(short, [item])[0].n_truncated_tokens == n - 15
     with pytest.raises(ValueError, match="40 new tokens leave no room for prompts in 40"):
-        Write(right="{gold}", new_tokens=40).score(model, [item])
+        GenerateUntil(target="{gold}", max_new_tokens=40).score(model, [item])
 
 
 def test_what_has_too_few_options_is_told(models: dict) -> None:
-    item = Item(prompt="", row=row(options=["one"], gold=0))
+    item = PromptedRow(prompt="", row=row(options=["one"], gold=0))
     with pytest.raises(ValueError, match=r"rows.jsonl:3: needs at least 2 choices, got 'one'"):
-        Choose(choices="{options}", right="{gold}").score(models["gpt2"], [item])
+        MultipleChoiceScoring(choices="{options}", target="{gold}").score(models["gpt2"], [item])
     with pytest.raises(ValueError, match="at least 2 contexts"):
-        Complete(contexts="{options}", continuation="a", right="0").score(models["gpt2"], [item])
+        PartialScoring(contexts="{options}", continuation="a", target="0").score(models["gpt2"], [item])
 
 
 def test_shots_show_the_right_answer() -> None:
     one = row(q="How?", options=["so", "thus"], gold=1, said=["thus", "so"])
-    assert Choose(choices="{options}", right="{gold}").shown("Q: How?", one) == "Q: How? thus"
-    assert Say(text="{q}").shown("", one) == "How?"
-    assert Write(right="{said}").shown("A:", one) == "A: thus"
-    assert math.isclose(credit([0.0, -1.0], 0), 1.0)
+    assert MultipleChoiceScoring(choices="{options}", target="{gold}").render_solved("Q: How?", one) == "Q: How? thus"
+    assert TargetLikelihood(target="{q}").render_solved("", one) == "How?"
+    assert GenerateUntil(target="{said}").render_solved("A:", one) == "A: thus"
+    assert math.isclose(choice_credit([0.0, -1.0], 0), 1.0)

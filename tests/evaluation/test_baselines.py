@@ -9,26 +9,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from unmask.batch import IGNORE, Tokens
+from unmask.batch import IGNORE_INDEX, Tokens
 from unmask.evaluation import baselines
-from unmask.evaluation.baselines import Bigrams, bigrams
-from unmask.hiding.choose import Tokenwise
-from unmask.hiding.collate import pack, pad
-from unmask.hiding.conceal import PlaceBefore
-from unmask.hiding.hide import Hide
-from unmask.hiding.in_part import OneWay
-from unmask.hiding.objectives import GPT, MASKED, PREFIX
+from unmask.evaluation.baselines import BigramBaseline, count_bigrams
+from unmask.hiding.choose import TokenMasking
+from unmask.hiding.collate import pack_examples, pad_examples
+from unmask.hiding.conceal import MaskedNextToken
+from unmask.hiding.hide import Objective
+from unmask.hiding.in_part import UnidirectionalLM
+from unmask.hiding.objectives import CAUSAL_LM, MASKED_LM, PREFIX_LM
 from unmask.text.corpus import Document
-from unmask.tokens.shards import write
-from unmask.tokens.vocabulary import Special
+from unmask.tokens.shards import write_shards
+from unmask.tokens.vocabulary import SpecialTokenIds
 
 V = 12
-SPECIAL = Special(
-    size=V, pad=0, start=1, end=2, mask=3, before=(1,), after=(2,), ids=frozenset({0, 1, 2, 3})
+SPECIAL = SpecialTokenIds(
+    vocab_size=V, pad=0, start=1, end=2, mask=3, prefix=(1,), suffix=(2,), all_ids=frozenset({0, 1, 2, 3})
 )
-BACKWARD = OneWay(MASKED, "backward")
-NEXT = Hide(Tokenwise(0.4), PlaceBefore())
-PLAIN = Special(size=V, pad=0, start=1, end=2, mask=3, ids=frozenset({0, 1, 2, 3}))
+BACKWARD = UnidirectionalLM(MASKED_LM, "backward")
+NEXT = Objective(TokenMasking(0.4), MaskedNextToken())
+PLAIN = SpecialTokenIds(vocab_size=V, pad=0, start=1, end=2, mask=3, all_ids=frozenset({0, 1, 2, 3}))
 pieces = st.lists(arrays(np.int64, st.integers(0, 20), elements=st.integers(4, V - 1)), max_size=8)
 
 
@@ -49,18 +49,18 @@ def counted(texts: list[np.ndarray]) -> tuple[int, dict[int, int]]:
 @given(texts=pieces.filter(lambda texts: any(map(len, texts))))
 def test_tables_equal_a_count_by_dictionaries(texts: list[np.ndarray]) -> None:
     top, after = counted(texts)
-    table = Bigrams(texts, V)
-    assert table.top == top
-    assert table.after.tolist() == [after.get(i, top) for i in range(V)]
-    assert table.counts.sum() == sum(map(len, texts))
-    wide = Bigrams(texts, 70_000)  # whose pairs need more than 32 bits
-    assert wide.after[:V].tolist() == table.after.tolist()
+    table = BigramBaseline(texts, V)
+    assert table.most_frequent_token == top
+    assert table.most_frequent_next.tolist() == [after.get(i, top) for i in range(V)]
+    assert table.token_counts.sum() == sum(map(len, texts))
+    wide = BigramBaseline(texts, 70_000)  # whose pairs need more than 32 bits
+    assert wide.most_frequent_next[:V].tolist() == table.most_frequent_next.tolist()
 
 
 @given(
     texts=pieces.filter(lambda texts: any(map(len, texts))),
     held=pieces.filter(lambda texts: any(map(len, texts))),
-    objective=st.sampled_from([MASKED, GPT, PREFIX, BACKWARD, NEXT]),
+    objective=st.sampled_from([MASKED_LM, CAUSAL_LM, PREFIX_LM, BACKWARD, NEXT]),
     special=st.sampled_from([SPECIAL, PLAIN]),
     packed=st.booleans(),
     seed=st.integers(0, 2**32),
@@ -72,24 +72,24 @@ def test_accuracy_equals_a_count_by_dictionaries(
     held = [text for text in held if len(text)]
     rng = np.random.default_rng(seed)
     examples = [objective(Tokens(t, np.ones_like(t)), special, rng) for t in held]
-    packed = packed and (special is SPECIAL or objective not in (MASKED, BACKWARD, NEXT))
-    batch = pack(examples, special, 64) if packed else pad(examples, special)
+    packed = packed and (special is SPECIAL or objective not in (MASKED_LM, BACKWARD, NEXT))
+    batch = pack_examples(examples, special, 64) if packed else pad_examples(examples, special)
     asked = first = second = 0
     for example in examples:
-        for at in np.flatnonzero(example.targets != IGNORE):
-            if objective in (MASKED, BACKWARD):
-                truth = np.where(example.targets != IGNORE, example.targets, example.inputs)
+        for at in np.flatnonzero(example.targets != IGNORE_INDEX):
+            if objective in (MASKED_LM, BACKWARD):
+                truth = np.where(example.targets != IGNORE_INDEX, example.targets, example.inputs)
                 before = int(truth[at - 1]) if at else None
             elif objective is NEXT:
-                asked_for = np.append(IGNORE, example.targets[:-1])  # of the token that stands here
-                truth = np.where(asked_for != IGNORE, asked_for, example.inputs)
+                asked_for = np.append(IGNORE_INDEX, example.targets[:-1])  # of the token that stands here
+                truth = np.where(asked_for != IGNORE_INDEX, asked_for, example.inputs)
                 before = int(truth[at])
             else:
                 before = int(example.inputs[at])
             asked += 1
             first += example.targets[at] == top
             second += example.targets[at] == after.get(before, top)
-    found = Bigrams(texts, V).accuracy([batch, batch])
+    found = BigramBaseline(texts, V).accuracy([batch, batch])
     assert found == {
         "unigram": pytest.approx(first / max(asked, 1)),
         "bigram": pytest.approx(second / max(asked, 1)),
@@ -99,8 +99,8 @@ def test_accuracy_equals_a_count_by_dictionaries(
 def test_nothing_to_count_is_an_error_and_nothing_asked_is_zero() -> None:
     for texts in ([], [np.zeros(0, np.int64)]):
         with pytest.raises(ValueError, match="no text to count"):
-            Bigrams(texts, V)
-    assert Bigrams([np.array([5])], V).accuracy([]) == {"unigram": 0, "bigram": 0}
+            BigramBaseline(texts, V)
+    assert BigramBaseline([np.array([5])], V).accuracy([]) == {"unigram": 0, "bigram": 0}
 
 
 def test_shards_are_counted_within_spans_up_to_a_bound(tmp_path: Path, monkeypatch) -> None:
@@ -108,21 +108,21 @@ def test_shards_are_counted_within_spans_up_to_a_bound(tmp_path: Path, monkeypat
 
     known = tokenizer("bert")
     some = [Document(text, "") for text in texts(60)]
-    shards = write(some, known, tmp_path / "shards", shard_tokens=100)
-    spans = np.delete(shards.documents, [3, 17, 18, 40], axis=0)
+    shards = write_shards(some, known, tmp_path / "shards", shard_tokens=100)
+    spans = np.delete(shards.document_spans, [3, 17, 18, 40], axis=0)
 
     def pieces(most: int) -> list[np.ndarray]:
         ids, left = [], most
         for start, end in spans.tolist():
-            ids.append(shards.text(start, min(end, start + left)).ids)
+            ids.append(shards.read_tokens(start, min(end, start + left)).ids)
             left = max(0, left - (end - start))
         return ids
 
     for most, at_once in ((10**6, 2**21), (10**6, 50), (97, 64), (1, 64)):
         monkeypatch.setattr(baselines, "MOST", most)
         monkeypatch.setattr(baselines, "AT_ONCE", at_once)
-        table, expected = bigrams(shards, spans), pieces(most)
+        table, expected = count_bigrams(shards, spans), pieces(most)
         top, after = counted(expected)
-        assert table.counts.sum() == min(most, sum(map(len, expected)))
-        assert table.top == top
-        assert table.after.tolist() == [after.get(i, top) for i in range(known.size)]
+        assert table.token_counts.sum() == min(most, sum(map(len, expected)))
+        assert table.most_frequent_token == top
+        assert table.most_frequent_next.tolist() == [after.get(i, top) for i in range(known.vocab_size)]

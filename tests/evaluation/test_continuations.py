@@ -8,14 +8,14 @@ import pytest
 import torch
 from small_models import make, texts, tokenizer
 
-from unmask.batch import WORD
-from unmask.checkpoints.huggingface import Opened
+from unmask.batch import WORD_START
+from unmask.checkpoints.huggingface import LoadedModel
 from unmask.evaluation.continuations import (
-    Likelihood,
-    Pair,
-    likelihoods,
+    ContinuationLikelihood,
+    ContextContinuation,
+    continuation_likelihoods,
     token_likelihoods,
-    windows,
+    strided_windows,
 )
 
 CONTEXTS = ["The old king", "", "Her brother saw ", *texts(3, most=6), "A stranger"]
@@ -31,7 +31,7 @@ AFTER = [
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Opened]]:
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, LoadedModel]]:
     return {f: make(f, tmp_path_factory.mktemp(f)) for f in ("bert", "gpt2", "t5")}
 
 
@@ -56,7 +56,7 @@ def nats(logits: torch.Tensor, at: int, token: int) -> tuple[float, bool]:
 @torch.no_grad()
 def told(family: str, reference: Any, context: str, after: str, hide: str) -> tuple[float, bool]:
     first, then = cut(family, context, after)
-    special = tokenizer(family).special
+    special = tokenizer(family).special_ids
     if family == "gpt2":
         row = [*(first or [special.start]), *then]
         logits = reference(input_ids=torch.tensor([row])).logits[0]
@@ -69,16 +69,16 @@ def told(family: str, reference: Any, context: str, after: str, hide: str) -> tu
         each = [nats(logits, i, t) for i, t in enumerate(then)]
     else:
         tokens = tokenizer(family).encode(context.rstrip() + after if first else after)
-        begins = (tokens.marks & WORD > 0).tolist()[-len(then) :]
+        begins = (tokens.boundaries & WORD_START > 0).tolist()[-len(then) :]
         each = []
         for i, token in enumerate(then):
             end = i + 1
             while hide == "word" and end < len(then) and not begins[end]:
                 end += 1
             hidden = [*then[:i], *[special.mask] * (end - i), *then[end:]]
-            row = [*special.before, *first, *hidden, *special.after]
+            row = [*special.prefix, *first, *hidden, *special.suffix]
             logits = reference(input_ids=torch.tensor([row])).prediction_logits[0]
-            each.append(nats(logits, len(special.before) + len(first) + i, token))
+            each.append(nats(logits, len(special.prefix) + len(first) + i, token))
     return sum(n for n, _ in each), all(right for _, right in each)
 
 
@@ -88,46 +88,46 @@ def told(family: str, reference: Any, context: str, after: str, hide: str) -> tu
 def test_likelihoods_equal_the_reference(family: str, hide: Any, models: dict) -> None:
     reference, opened = models[family]
     known = tokenizer(family)
-    found = likelihoods(opened.model, known, CONTEXTS, AFTER, hide=hide)
+    found = continuation_likelihoods(opened.model, known, CONTEXTS, AFTER, pll_masking=hide)
     for context, after, one in zip(CONTEXTS, AFTER, found, strict=True):
         total, greedy = told(family, reference, context, after, hide)
-        assert one.total == pytest.approx(total, rel=1e-5, abs=1e-5)
-        assert one.greedy is greedy
-        assert one.tokens == len(cut(family, context, after)[1])
-        assert one.bytes == len(after.lstrip())
-        assert one.cut == 0
-        assert one.per_token == one.total / one.tokens
-        assert one.per_byte == one.total / one.bytes
+        assert one.log_likelihood == pytest.approx(total, rel=1e-5, abs=1e-5)
+        assert one.is_greedy is greedy
+        assert one.n_tokens == len(cut(family, context, after)[1])
+        assert one.n_bytes == len(after.lstrip())
+        assert one.n_truncated_tokens == 0
+        assert one.per_token == one.log_likelihood / one.n_tokens
+        assert one.per_byte == one.log_likelihood / one.n_bytes
 
 
 def test_hiding_the_rest_of_a_word_differs_where_a_word_has_several_tokens(models: dict) -> None:
     known, model = tokenizer("bert"), models["bert"][1].model
     sentence = "the gatehouse"
     assert len(known.encode(sentence)) > 2
-    by_word = likelihoods(model, known, [""], [sentence], hide="word")[0]
-    by_token = likelihoods(model, known, [""], [sentence], hide="token")[0]
-    assert by_word.total != pytest.approx(by_token.total, abs=1e-3)
+    by_word = continuation_likelihoods(model, known, [""], [sentence], pll_masking="word")[0]
+    by_token = continuation_likelihoods(model, known, [""], [sentence], pll_masking="token")[0]
+    assert by_word.log_likelihood != pytest.approx(by_token.log_likelihood, abs=1e-3)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
 def test_batches_do_not_matter(family: str, models: dict) -> None:
     known, model = tokenizer(family), models[family][1].model
-    together = likelihoods(model, known, CONTEXTS, AFTER)
+    together = continuation_likelihoods(model, known, CONTEXTS, AFTER)
     for context, after, one in zip(CONTEXTS, AFTER, together, strict=True):
-        alone = likelihoods(model, known, [context], [after], batch_tokens=1)[0]
-        assert alone.total == pytest.approx(one.total, rel=1e-5)
-        assert (alone.tokens, alone.greedy) == (one.tokens, one.greedy)
+        alone = continuation_likelihoods(model, known, [context], [after], batch_tokens=1)[0]
+        assert alone.log_likelihood == pytest.approx(one.log_likelihood, rel=1e-5)
+        assert (alone.n_tokens, alone.is_greedy) == (one.n_tokens, one.is_greedy)
 
 
 def test_the_greedy_continuation_is_known_as_such(models: dict) -> None:
-    from unmask.generation.decode import Decoding, generate
+    from unmask.generation.decode import GenerationConfig, generate
 
     known, model = tokenizer("gpt2"), models["gpt2"][1].model
     context = tuple(known.encode("The old king").ids.tolist())
-    said = tuple(generate(model, [context], known.special, Decoding(new_tokens=3))[0])
-    other = (said[0], said[1], (said[2] + 1) % known.size)
-    pairs = [Pair(context=context, continuation=c) for c in (said, other)]
-    assert [one.greedy for one in token_likelihoods(model, known.special, pairs)] == [True, False]
+    said = tuple(generate(model, [context], known.special_ids, GenerationConfig(max_new_tokens=3))[0])
+    other = (said[0], said[1], (said[2] + 1) % known.vocab_size)
+    pairs = [ContextContinuation(context=context, continuation=c) for c in (said, other)]
+    assert [one.is_greedy for one in token_likelihoods(model, known.special_ids, pairs)] == [True, False]
 
 
 @torch.no_grad()
@@ -136,15 +136,15 @@ def test_a_long_context_is_cut_from_the_left_and_counted(models: dict) -> None:
     reference, opened = models["gpt2"]  # 40 positions
     context = "the old king saw the gate " * 12
     first, then = cut("gpt2", context.rstrip(), " at night")
-    one = likelihoods(opened.model, known, [context.rstrip()], [" at night"])[0]
+    one = continuation_likelihoods(opened.model, known, [context.rstrip()], [" at night"])[0]
     row = [*first, *then][-41:]
     logits = reference(input_ids=torch.tensor([row[:-1]])).logits[0]
     expected = sum(nats(logits, 40 - len(then) + i, t)[0] for i, t in enumerate(then))
-    assert one.total == pytest.approx(expected, rel=1e-5)
-    assert one.cut == len(first) + len(then) - 41 > 0
-    bert = likelihoods(models["bert"][1].model, tokenizer("bert"), [context], ["the sea"])[0]
+    assert one.log_likelihood == pytest.approx(expected, rel=1e-5)
+    assert one.n_truncated_tokens == len(first) + len(then) - 41 > 0
+    bert = continuation_likelihoods(models["bert"][1].model, tokenizer("bert"), [context], ["the sea"])[0]
     known = tokenizer("bert")
-    assert bert.cut == len(known.encode(context)) + len(known.encode("the sea")) + 2 - 40
+    assert bert.n_truncated_tokens == len(known.encode(context)) + len(known.encode("the sea")) + 2 - 40
 
 
 @torch.no_grad()
@@ -153,7 +153,7 @@ def test_a_long_text_is_asked_in_windows_each_token_once(stride: int | None, mod
     known = tokenizer("gpt2")
     reference, opened = models["gpt2"]
     ids = known.encode(" ".join(texts(20, most=9))).ids.tolist()
-    row, width, total, at = [known.special.start, *ids], 41, 0.0, 1
+    row, width, total, at = [known.special_ids.start, *ids], 41, 0.0, 1
     assert len(row) > 3 * width
     while at < len(row):
         stop = min(len(row), width if at == 1 else at + (stride or 40))
@@ -161,18 +161,18 @@ def test_a_long_text_is_asked_in_windows_each_token_once(stride: int | None, mod
         logits = reference(input_ids=torch.tensor([row[low : stop - 1]])).logits[0]
         total += sum(nats(logits, t - low - 1, row[t])[0] for t in range(at, stop))
         at = stop
-    pair = Pair(context=(), continuation=tuple(ids))
-    one = token_likelihoods(opened.model, known.special, [pair], stride=stride)[0]
-    assert one.total == pytest.approx(total, rel=1e-5)
-    assert (one.tokens, one.cut) == (len(ids), 0)
+    pair = ContextContinuation(context=(), continuation=tuple(ids))
+    one = token_likelihoods(opened.model, known.special_ids, [pair], stride=stride)[0]
+    assert one.log_likelihood == pytest.approx(total, rel=1e-5)
+    assert (one.n_tokens, one.n_truncated_tokens) == (len(ids), 0)
 
 
 @pytest.mark.parametrize("family", ["bert", "t5"])
 def test_a_long_text_is_asked_of_others_too(family: str, models: dict) -> None:
     text = " ".join(texts(12, most=9))
-    one = likelihoods(models[family][1].model, tokenizer(family), [""], [text])[0]
-    assert one.tokens == len(tokenizer(family).encode(text)) > 40
-    assert np.isfinite(one.total)
+    one = continuation_likelihoods(models[family][1].model, tokenizer(family), [""], [text])[0]
+    assert one.n_tokens == len(tokenizer(family).encode(text)) > 40
+    assert np.isfinite(one.log_likelihood)
 
 
 @pytest.mark.parametrize("begin", [0, 1, 5, 30])
@@ -180,7 +180,7 @@ def test_a_long_text_is_asked_of_others_too(family: str, models: dict) -> None:
 def test_windows_ask_each_place_once_and_are_as_wide_as_can_be(
     begin: int, width: int, stride: int
 ) -> None:
-    found = list(windows(begin, 40, width, stride))
+    found = list(strided_windows(begin, 40, width, stride))
     assert [t for _, a, b in found for t in range(a, b)] == list(range(begin, 40))
     for low, a, b in found:
         assert b - low == min(width, b)
@@ -191,25 +191,25 @@ def test_windows_ask_each_place_once_and_are_as_wide_as_can_be(
 def test_mistakes_are_told(models: dict, tmp_path: Path) -> None:
     known, model = tokenizer("gpt2"), models["gpt2"][1].model
     with pytest.raises(ValueError, match="continuation 2 has no token: ''"):
-        likelihoods(model, known, ["a", "b"], [" c", ""])
+        continuation_likelihoods(model, known, ["a", "b"], [" c", ""])
     with pytest.raises(ValueError, match="stride must be from 1 to 40, got 41"):
-        likelihoods(model, known, ["a"], [" c"], stride=41)
-    unchecked = getattr(likelihoods, "__wrapped__", likelihoods)
+        continuation_likelihoods(model, known, ["a"], [" c"], stride=41)
+    unchecked = getattr(continuation_likelihoods, "__wrapped__", continuation_likelihoods)
     with pytest.raises(ValueError, match="hide must be one of"):
         unchecked(model, known, ["a"], [" c"], hide="all")
     _, headless = make("bert", tmp_path, "BertModel")
     with pytest.raises(ValueError, match="no language-model head"):
-        likelihoods(headless.model, tokenizer("bert"), ["a"], [" c"])
+        continuation_likelihoods(headless.model, tokenizer("bert"), ["a"], [" c"])
 
 
 def test_damaged_weights_are_an_error(tmp_path: Path) -> None:
     _, opened = make("gpt2", tmp_path)
     with torch.no_grad():
-        opened.model.backbone.table.weight[5] = float("nan")
+        opened.model.backbone.embedding_table.weight[5] = float("nan")
     with pytest.raises(FloatingPointError, match="not numbers"):
-        likelihoods(opened.model, tokenizer("gpt2"), ["a"], [" c"])
+        continuation_likelihoods(opened.model, tokenizer("gpt2"), ["a"], [" c"])
 
 
 def test_means_are_of_tokens_and_bytes() -> None:
-    one = Likelihood(total=-6.0, tokens=3, bytes=12, greedy=False)
+    one = ContinuationLikelihood(log_likelihood=-6.0, n_tokens=3, n_bytes=12, is_greedy=False)
     assert (one.per_token, one.per_byte) == (-2.0, -0.5)

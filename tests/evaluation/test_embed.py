@@ -10,11 +10,11 @@ import torch
 from small_models import FAMILIES, make, texts, tokenizer
 
 from unmask.adapters.attach import attach, detach
-from unmask.adapters.prefix import Prefix, Prompt
-from unmask.checkpoints.huggingface import Opened
+from unmask.adapters.prefix import PrefixTuning, PromptTuning
+from unmask.checkpoints.huggingface import LoadedModel
 from unmask.evaluation.embed import embed
-from unmask.generation.reading import framed
-from unmask.heads.labels import Labels
+from unmask.generation.reading import with_special_tokens
+from unmask.heads.labels import SequenceClassification
 from unmask.heads.model import Model
 
 TOLERANCE = 1e-5  # relative to the largest number, float32, in batches of other shapes
@@ -22,13 +22,13 @@ SOME = ["", *texts(14, most=9), "the old king " * 30]
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Opened]]:
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, LoadedModel]]:
     return {family: make(family, tmp_path_factory.mktemp(family)) for family in FAMILIES}
 
 
 def read(family: str) -> list[torch.Tensor]:
     known, most = tokenizer(family), None if family == "t5" else 40
-    return [torch.from_numpy(ids)[None] for ids in framed(known, SOME, most)]
+    return [torch.from_numpy(ids)[None] for ids in with_special_tokens(known, SOME, most)]
 
 
 @torch.no_grad()
@@ -99,10 +99,10 @@ def test_behind_a_prompt_each_token_has_its_own_vector_in_every_layer(
     family: str, models: dict, prompted: Callable[[str, Any], Model]
 ) -> None:
     reference = models[family][0]
-    model = prompted(family, Prompt(length=4))
+    model = prompted(family, PromptTuning(n_virtual_tokens=4))
     prompt = model.adapters["default"].vectors
     some = SOME[:-1]  # the last is longer than what then is left of the positions
-    known = [torch.from_numpy(ids)[None] for ids in framed(tokenizer(family), some, None)]
+    known = [torch.from_numpy(ids)[None] for ids in with_special_tokens(tokenizer(family), some, None)]
     expected = [behind(reference, ids, prompt) for ids in known]
     for layer in range(len(expected[0])):
         vectors = embed(model, tokenizer(family), some, pooling="none", layer=layer)
@@ -119,24 +119,24 @@ def test_a_head_that_reads_the_prompt_does_not_change_the_vectors_of_the_text(
 ) -> None:
     """The heads of labels read the prompt's first column; a text's first vector is its own."""
     _, opened = make("bert", tmp_path)
-    weights = opened.model.weights()
+    weights = opened.model.own_weights()
     found = []
-    for heads in ({}, {"label": Labels(n_labels=3)}):
+    for heads in ({}, {"label": SequenceClassification(n_labels=3)}):
         model = Model(opened.model.architecture, heads).initialize(0)
         model.load_state_dict(weights, strict=False)
-        attach(model, Prompt(length=4), seed=1)
+        attach(model, PromptTuning(n_virtual_tokens=4), seed=1)
         found.append(embed(model, tokenizer("bert"), SOME, pooling="first"))
     np.testing.assert_array_equal(*found)
 
 
-@pytest.mark.parametrize("spec", [Prompt(length=4), Prefix(length=4)], ids=str)
+@pytest.mark.parametrize("spec", [PromptTuning(n_virtual_tokens=4), PrefixTuning(n_virtual_tokens=4)], ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_there_is_a_vector_for_each_token_behind_learned_ones(
     family: str, spec: Any, prompted: Callable[[str, Any], Model]
 ) -> None:
     model = prompted(family, spec)
     most = None if family == "t5" else 40 - 4
-    lengths = [len(ids) for ids in framed(tokenizer(family), SOME, most)]
+    lengths = [len(ids) for ids in with_special_tokens(tokenizer(family), SOME, most)]
     for layer in range(-1, 3):
         vectors = embed(model, tokenizer(family), SOME, pooling="none", layer=layer)
         assert [len(x) for x in vectors] == lengths

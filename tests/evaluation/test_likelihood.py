@@ -12,13 +12,13 @@ import torch
 from small_models import make, tokenizer
 from toy_text import corpus
 
-from unmask.batch import IGNORE, Example, Tokens
-from unmask.checkpoints.huggingface import Opened
+from unmask.batch import IGNORE_INDEX, Example, Tokens
+from unmask.checkpoints.huggingface import LoadedModel
 from unmask.evaluation import likelihood
-from unmask.evaluation.likelihood import Evaluation, evaluate
-from unmask.hiding.in_part import OneWay
-from unmask.hiding.mixture import Mixture
-from unmask.hiding.objectives import BERT, GPT, MASKED, PREFIX, T5
+from unmask.evaluation.likelihood import HeldOutEvaluation, evaluate
+from unmask.hiding.in_part import UnidirectionalLM
+from unmask.hiding.mixture import ObjectiveMixture
+from unmask.hiding.objectives import BERT, CAUSAL_LM, MASKED_LM, PREFIX_LM, T5
 from unmask.published.catalogue import MODELS
 from unmask.text.corpus import Document
 
@@ -28,7 +28,7 @@ DOCUMENTS += [Document("The gate.", ""), Document("Na\u00efve  \u2603!", "")]
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Opened]]:
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, LoadedModel]]:
     return {f: make(f, tmp_path_factory.mktemp(f)) for f in ("bert", "gpt2", "t5")}
 
 
@@ -46,15 +46,15 @@ def test_a_causal_model_is_asked_for_every_token_once(models: dict) -> None:
         ids = known.encode(document.text).ids.tolist()
         for at in range(0, len(ids), length):
             piece = ids[at : at + length]
-            read = torch.tensor([[known.special.start, *piece[:-1]]])
+            read = torch.tensor([[known.special_ids.start, *piece[:-1]]])
             logits = reference(input_ids=read).logits[0]
             total, n = total + nats(logits, piece), n + len(piece)
             right += int((logits.argmax(-1) == torch.tensor(piece)).sum())
-    said = evaluate(opened.model, known, GPT, DOCUMENTS, length=length)
+    said = evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, sequence_length=length)
     text = "".join(document.text for document in DOCUMENTS)
     words = sum(len(document.text.split()) for document in DOCUMENTS)
     assert said.documents == len(DOCUMENTS) == 14
-    assert said.tokens == said.asked["next_token"] == n
+    assert said.tokens == said.n_targets["next_token"] == n
     assert said.words == words
     assert said.bytes == len(text.encode()) == len(text) + 3
     assert said.loss["next_token"] == pytest.approx(total / n, rel=1e-5)
@@ -72,30 +72,30 @@ def test_masked_loss_and_next_sentences_equal_the_reference(models: dict) -> Non
     asked: list[Example] = []
 
     class Recorded:
-        asks, pairs, causal, times = BERT.asks, True, False, None
-        budget, size = BERT.budget, BERT.size
+        asks, pairs, causal, times = BERT.loss_terms, True, False, None
+        budget, size = BERT.max_text_length, BERT.max_example_length
 
         def __call__(self, text: Tokens, special: Any, rng: np.random.Generator) -> Example:
-            assert text.other is not None
+            assert text.other_text is not None
             asked.append(BERT(text, special, rng))
             return asked[-1]
 
-    said = evaluate(opened.model, known, Recorded(), DOCUMENTS, length=24, seed=3)
+    said = evaluate(opened.model, known, Recorded(), DOCUMENTS, sequence_length=24, seed=3)
     masked, pairs, n, right = 0.0, 0.0, 0, 0
     for example in asked:
         out = reference(
             input_ids=torch.tensor(example.inputs)[None],
             token_type_ids=torch.tensor(example.segments)[None],
         )
-        where = example.targets != IGNORE
+        where = example.targets != IGNORE_INDEX
         targets = example.targets[where].tolist()
         logits = out.prediction_logits[0, where]
         masked, n = masked + nats(logits, targets), n + len(targets)
         right += int((logits.argmax(-1) == torch.tensor(targets)).sum())
-        if example.label != IGNORE:
+        if example.label != IGNORE_INDEX:
             pairs += nats(out.seq_relationship_logits, [int(example.label)])
-    labels = [example.label for example in asked if example.label != IGNORE]
-    assert said.asked == {"masked": n, "next_sentence": len(labels)}
+    labels = [example.label for example in asked if example.label != IGNORE_INDEX]
+    assert said.n_targets == {"masked": n, "next_sentence": len(labels)}
     assert said.loss["masked"] == pytest.approx(masked / n, rel=1e-5)
     assert said.accuracy["masked"] == pytest.approx(right / n)
     assert said.loss["next_sentence"] == pytest.approx(pairs / len(labels), rel=1e-5)
@@ -109,41 +109,41 @@ def test_masked_loss_and_next_sentences_equal_the_reference(models: dict) -> Non
 def test_spans_equal_the_reference(models: dict) -> None:
     reference, opened = models["t5"]
     known = tokenizer("t5")
-    said = evaluate(opened.model, known, T5, DOCUMENTS[:3], length=20, seed=1)
+    said = evaluate(opened.model, known, T5, DOCUMENTS[:3], sequence_length=20, seed=1)
     total, n, number = 0.0, 0, 0
     for document in DOCUMENTS[:3]:
         tokens = known.encode(document.text)
-        budget = T5.budget(20, known.special)
+        budget = T5.max_text_length(20, known.special_ids)
         for at in range(0, len(tokens), budget):
             rng = np.random.default_rng([1, number])
-            example = T5(tokens[at : at + budget], known.special, rng)
+            example = T5(tokens[at : at + budget], known.special_ids, rng)
             number += 1
-            if (example.targets == IGNORE).all():
+            if (example.targets == IGNORE_INDEX).all():
                 continue
             logits = reference(
                 input_ids=torch.tensor(example.source)[None],
                 decoder_input_ids=torch.tensor(example.inputs)[None],
             ).logits[0]
             total, n = total + nats(logits, example.targets.tolist()), n + len(example.targets)
-    assert said.asked == {"denoised": n}
+    assert said.n_targets == {"denoised": n}
     assert said.loss["denoised"] == pytest.approx(total / n, rel=1e-5)
     assert said.bits_per_byte is None
 
 
 def test_named_parts_of_a_mixture_are_each_asked_of_all_of_the_text(models: dict) -> None:
     opened, known = models["bert"][1], tokenizer("bert")
-    parts = {"both": BERT, "forward": OneWay(BERT.objective)}
-    mixed = Mixture(tuple((1.0, part) for part in parts.values()), names=tuple(parts))
-    said = evaluate(opened.model, known, mixed, DOCUMENTS, length=24, seed=3)
-    assert set(said.asked) == {"masked_both", "next_sentence_both", "masked_forward"}
+    parts = {"both": BERT, "forward": UnidirectionalLM(BERT.objective)}
+    mixed = ObjectiveMixture(tuple((1.0, part) for part in parts.values()), component_names=tuple(parts))
+    said = evaluate(opened.model, known, mixed, DOCUMENTS, sequence_length=24, seed=3)
+    assert set(said.n_targets) == {"masked_both", "next_sentence_both", "masked_forward"}
     assert set(said.perplexity) == {"masked_both", "masked_forward"}
     for name, part in parts.items():
         # Pieces of a pair have a token less: both parts are asked of pieces that fit both.
         alone = evaluate(
-            opened.model, known, part, DOCUMENTS, length=24 - (name == "forward"), seed=3
+            opened.model, known, part, DOCUMENTS, sequence_length=24 - (name == "forward"), seed=3
         )
-        for term in alone.asked:
-            assert said.asked[f"{term}_{name}"] == alone.asked[term]
+        for term in alone.n_targets:
+            assert said.n_targets[f"{term}_{name}"] == alone.n_targets[term]
             assert said.loss[f"{term}_{name}"] == pytest.approx(alone.loss[term], rel=1e-5)
             assert said.accuracy[f"{term}_{name}"] == alone.accuracy[term]
     assert (said.bits_per_byte, said.word_perplexity) == (None, None)
@@ -151,28 +151,28 @@ def test_named_parts_of_a_mixture_are_each_asked_of_all_of_the_text(models: dict
 
 def test_a_part_that_reads_forward_gives_the_likelihood_of_the_whole_text(models: dict) -> None:
     opened, known = models["gpt2"][1], tokenizer("gpt2")
-    mixed = Mixture(((1.0, GPT), (1.0, PREFIX)), names=("forward", "prefix"))
-    said = evaluate(opened.model, known, mixed, DOCUMENTS, length=24)
-    alone = evaluate(opened.model, known, GPT, DOCUMENTS, length=24)
+    mixed = ObjectiveMixture(((1.0, CAUSAL_LM), (1.0, PREFIX_LM)), component_names=("forward", "prefix"))
+    said = evaluate(opened.model, known, mixed, DOCUMENTS, sequence_length=24)
+    alone = evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, sequence_length=24)
     assert said.bits_per_byte == pytest.approx(alone.bits_per_byte, rel=1e-5)
     assert said.word_perplexity == pytest.approx(alone.word_perplexity, rel=1e-5)
     assert said.loss["next_token_forward"] == pytest.approx(alone.loss["next_token"], rel=1e-5)
 
 
-def same(a: Evaluation, b: Evaluation) -> bool:
+def same(a: HeldOutEvaluation, b: HeldOutEvaluation) -> bool:
     close = all(a.loss[name] == pytest.approx(b.loss[name], rel=1e-5) for name in a.loss)
     rest = {"loss": {}, "perplexity": {}, "word_perplexity": None, "bits_per_byte": None}
     return close and replace(a, **rest) == replace(b, **rest)
 
 
-@pytest.mark.parametrize(("family", "objective"), [("bert", BERT), ("gpt2", GPT), ("t5", T5)])
+@pytest.mark.parametrize(("family", "objective"), [("bert", BERT), ("gpt2", CAUSAL_LM), ("t5", T5)])
 def test_batches_do_not_matter_and_the_seed_does(family: str, objective: Any, models: dict) -> None:
     _, opened = models[family]
 
-    def run(batch_tokens: int = 8192, seed: int = 0) -> Evaluation:
+    def run(batch_tokens: int = 8192, seed: int = 0) -> HeldOutEvaluation:
         known = tokenizer(family)
         return evaluate(
-            opened.model, known, objective, iter(DOCUMENTS), length=60 if family == "t5" else 24,
+            opened.model, known, objective, iter(DOCUMENTS), sequence_length=60 if family == "t5" else 24,
             batch_tokens=batch_tokens, seed=seed,
         )  # fmt: skip
 
@@ -185,9 +185,9 @@ def test_batches_do_not_matter_and_the_seed_does(family: str, objective: Any, mo
 
 def test_windows_do_not_matter_where_one_text_is_asked(models: dict, monkeypatch: Any) -> None:
     _, opened = models["bert"]
-    first = evaluate(opened.model, tokenizer("bert"), MASKED, DOCUMENTS, length=24)
+    first = evaluate(opened.model, tokenizer("bert"), MASKED_LM, DOCUMENTS, sequence_length=24)
     monkeypatch.setattr(likelihood, "WINDOW", 3)
-    assert same(evaluate(opened.model, tokenizer("bert"), MASKED, DOCUMENTS, length=24), first)
+    assert same(evaluate(opened.model, tokenizer("bert"), MASKED_LM, DOCUMENTS, sequence_length=24), first)
 
 
 def test_what_is_not_the_next_sentence_is_of_another_document(models: dict) -> None:
@@ -199,22 +199,22 @@ def test_what_is_not_the_next_sentence_is_of_another_document(models: dict) -> N
     seen = []
 
     class Recorded:
-        asks, pairs, causal, times = BERT.asks, True, False, None
-        budget, size = BERT.budget, BERT.size
+        asks, pairs, causal, times = BERT.loss_terms, True, False, None
+        budget, size = BERT.max_text_length, BERT.max_example_length
 
         def __call__(self, text: Tokens, special: Any, rng: np.random.Generator) -> Example:
-            assert text.other is not None
+            assert text.other_text is not None
             here = {own[i] for i in text.ids.tolist() if i not in shared}
-            there = {own[i] for i in text.other.ids.tolist() if i not in shared}
+            there = {own[i] for i in text.other_text.ids.tolist() if i not in shared}
             seen.append((here, there))
             return BERT(text, special, rng)
 
-    evaluate(opened.model, known, Recorded(), marked, length=24)
+    evaluate(opened.model, known, Recorded(), marked, sequence_length=24)
     assert len(seen) > 10
     assert all(here and there and not here & there for here, there in seen)
     # Of a single document there is no other: nothing but what follows is asked.
-    alone = evaluate(opened.model, known, BERT, marked[:1], length=24)
-    assert alone.asked["masked"] > 0
+    alone = evaluate(opened.model, known, BERT, marked[:1], sequence_length=24)
+    assert alone.n_targets["masked"] > 0
 
 
 @pytest.mark.parametrize(
@@ -229,22 +229,22 @@ def test_a_model_without_a_head_for_it_is_an_error(kind: str, asks: str, tmp_pat
     _, opened = make("bert", tmp_path, kind)
     message = rf"no head for masked or next_sentence, which would be asked \(it has {asks}\)"
     with pytest.raises(ValueError, match=message):
-        evaluate(opened.model, tokenizer("bert"), BERT, DOCUMENTS, length=24)
+        evaluate(opened.model, tokenizer("bert"), BERT, DOCUMENTS, sequence_length=24)
 
 
 def test_a_model_with_one_of_two_heads_is_asked_one(tmp_path: Path) -> None:
     _, opened = make("bert", tmp_path, "BertForMaskedLM")
-    said = evaluate(opened.model, tokenizer("bert"), BERT, DOCUMENTS, length=24)
-    assert set(said.loss) == set(said.accuracy) == set(said.asked) == {"masked"}
+    said = evaluate(opened.model, tokenizer("bert"), BERT, DOCUMENTS, sequence_length=24)
+    assert set(said.loss) == set(said.accuracy) == set(said.n_targets) == {"masked"}
 
 
 def test_a_head_that_answers_two_questions_has_both_evaluated() -> None:
     card, known = MODELS["coco-lm-mini"], tokenizer("bert")
-    a = replace(card.architecture, vocab_size=known.size, d_model=16, n_heads=2, d_ff=16)
+    a = replace(card.architecture, vocab_size=known.vocab_size, d_model=16, n_heads=2, d_ff=16)
     model = replace(card, architecture=a).build().initialize(0)
-    said = evaluate(model, known, card.objective, DOCUMENTS[:3], length=60)
+    said = evaluate(model, known, card.objective, DOCUMENTS[:3], sequence_length=60)
     assert said.loss.keys() == {"masked", "copied", "corrected", "crop"}
-    assert said.asked["copied"] > said.asked["corrected"] == said.asked["masked"]
+    assert said.n_targets["copied"] > said.n_targets["corrected"] == said.n_targets["masked"]
     assert said.perplexity.keys() == {"masked"}
 
 
@@ -255,27 +255,27 @@ def test_nothing_to_ask_is_an_error(models: dict) -> None:
         with pytest.raises(
             ValueError, match=r"nothing to ask: the text has \d documents and 0 tok"
         ):
-            evaluate(opened.model, known, GPT, some, length=24)
+            evaluate(opened.model, known, CAUSAL_LM, some, sequence_length=24)
     with pytest.raises(ValueError, match="a length of 0 leaves no room"):
-        evaluate(opened.model, known, GPT, DOCUMENTS, length=0)
+        evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, sequence_length=0)
 
 
 def test_damaged_weights_are_an_error_and_the_mode_is_restored(tmp_path: Path) -> None:
     _, opened = make("gpt2", tmp_path, resid_pdrop=0.5)
     known = tokenizer("gpt2")
-    expected = evaluate(opened.model, known, GPT, DOCUMENTS, length=24)
+    expected = evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, sequence_length=24)
     opened.model.train()
-    assert evaluate(opened.model, known, GPT, DOCUMENTS, length=24) == expected
+    assert evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, sequence_length=24) == expected
     with torch.no_grad():
-        opened.model.backbone.table.weight[5] = math.nan
+        opened.model.backbone.embedding_table.weight[5] = math.nan
     with pytest.raises(FloatingPointError, match="the loss of 'next_token' is not finite"):
-        evaluate(opened.model, known, GPT, DOCUMENTS, length=24)
+        evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, sequence_length=24)
     assert opened.model.training
 
 
 def test_a_text_without_spaces_has_no_word_perplexity_beyond_floats(models: dict) -> None:
     _, opened = models["gpt2"]
-    said = evaluate(opened.model, tokenizer("gpt2"), GPT, [Document("saw" * 400, "")], length=24)
+    said = evaluate(opened.model, tokenizer("gpt2"), CAUSAL_LM, [Document("saw" * 400, "")], sequence_length=24)
     assert said.words == 1
     assert said.word_perplexity is None
     assert said.bits_per_byte is not None

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from small_models import make, tokenizer
 
-from unmask.evaluation.answers import Choose, Item, Prompted, Said, Say
-from unmask.evaluation.prompts import Asking, PromptTask, evenly, read_task
-from unmask.evaluation.zero_shot import ZERO_SHOT, task
+from unmask.evaluation.answers import MultipleChoiceScoring, PromptedRow, PromptedModel, RowScore, TargetLikelihood
+from unmask.evaluation.prompts import PromptingConfig, PromptTask, evenly_spaced, read_prompt_task
+from unmask.evaluation.zero_shot import ZERO_SHOT, find_task
 
 TASK = """
 description = "Who speaks?"
@@ -25,21 +25,21 @@ kind = "{kind}"
 OPTIONS = 'choices = ["king", "fox"]\nright = "{label}"'
 
 
-class Recorded(Choose):
+class Recorded(MultipleChoiceScoring):
     """A way of answering that keeps what it was given."""
 
-    def score(self, model: Prompted, items: Any) -> list[Said]:
+    def score(self, model: PromptedModel, items: Any) -> list[RowScore]:
         SEEN.extend(items)
-        return [Said({"accuracy": float(len(item.prompt) % 2)}, cut=1) for item in items]
+        return [RowScore({"accuracy": float(len(item.prompt) % 2)}, n_truncated_tokens=1) for item in items]
 
 
-SEEN: list[Item] = []
+SEEN: list[PromptedRow] = []
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Prompted:
+def model(tmp_path_factory: pytest.TempPathFactory) -> PromptedModel:
     _, opened = make("gpt2", tmp_path_factory.mktemp("gpt2"))
-    return Prompted(model=opened.model, tokenizer=tokenizer("gpt2"))
+    return PromptedModel(model=opened.model, tokenizer=tokenizer("gpt2"))
 
 
 @pytest.fixture
@@ -61,20 +61,20 @@ def made(**changes: Any) -> PromptTask:
     )  # fmt: skip
 
 
-def test_a_prompt_is_description_shots_and_query(model: Prompted, folder: Path) -> None:
-    made(description="Who?", separator="\n").score(model, folder, Asking(shots=2, rows=1))
+def test_a_prompt_is_description_shots_and_query(model: PromptedModel, folder: Path) -> None:
+    made(description="Who?", separator="\n").score(model, folder, PromptingConfig(shots=2, rows=1))
     first, *shots, last = SEEN[0].prompt.split("\n")
     assert (first, last) == ("Who?", "0 the sea:")
     rows = [f"{i} the sea: {('king', 'fox')[i % 2]}" for i in range(6)]
     assert len(shots) == len(set(shots)) == 2
     assert set(shots) <= set(rows[1:]), "the item itself is in the training file, too"
-    made(example="{text} = {label}").score(model, folder, Asking(shots=1, rows=1))
+    made(example="{text} = {label}").score(model, folder, PromptingConfig(shots=1, rows=1))
     assert SEEN[0].prompt.split("\n\n")[0] in [f"{i} the sea = {i % 2}" for i in range(1, 6)]
 
 
-def test_shots_differ_by_item_and_by_seed_alone(model: Prompted, folder: Path) -> None:
+def test_shots_differ_by_item_and_by_seed_alone(model: PromptedModel, folder: Path) -> None:
     def prompts(seed: int, **how: Any) -> list[str]:
-        made().score(model, folder, Asking(shots=3, seed=seed, **how))
+        made().score(model, folder, PromptingConfig(shots=3, seed=seed, **how))
         return [item.prompt for item in SEEN]
 
     first = prompts(0)
@@ -84,42 +84,42 @@ def test_shots_differ_by_item_and_by_seed_alone(model: Prompted, folder: Path) -
     assert len({p.rsplit("\n\n", 1)[0] for p in first}) > 1
 
 
-def test_shots_of_the_test_file_are_other_rows(model: Prompted, folder: Path) -> None:
-    made(train=()).score(model, folder, Asking(shots=9))
+def test_shots_of_the_test_file_are_other_rows(model: PromptedModel, folder: Path) -> None:
+    made(train=()).score(model, folder, PromptingConfig(shots=9))
     for i, item in enumerate(SEEN):
         *shots, query = item.prompt.split("\n\n")
         assert query == f"{i} the sea:"
         assert {int(s.split()[0]) for s in shots} == set(range(10)) - {i}
     with pytest.raises(ValueError, match=r"test.jsonl: 10 rows, of which 9 may be examples for"):
-        made(train=()).score(model, folder, Asking(shots=10))
+        made(train=()).score(model, folder, PromptingConfig(shots=10))
     with pytest.raises(ValueError, match=r"train.jsonl: 6 different rows, got shots = 7"):
-        made().score(model, folder, Asking(shots=7))
+        made().score(model, folder, PromptingConfig(shots=7))
 
 
-def test_figures_have_standard_errors_and_groups(model: Prompted, folder: Path) -> None:
+def test_figures_have_standard_errors_and_groups(model: PromptedModel, folder: Path) -> None:
     told: list[tuple[int, int]] = []
     task = made(query="{text} {label}", group="{label}")
-    how = Asking(tell=lambda *done: told.append(done))
+    how = PromptingConfig(on_progress=lambda *done: told.append(done))
     got = task.score(model, folder, how)
     values = [float(len(item.prompt) % 2) for item in SEEN]
-    assert got.items == got.cut == 10
+    assert got.n_examples == got.n_truncated == 10
     assert got.score.value == pytest.approx(np.mean(values))
-    assert got.score.error == pytest.approx(np.std(values, ddof=1) / math.sqrt(10))
+    assert got.score.standard_error == pytest.approx(np.std(values, ddof=1) / math.sqrt(10))
     assert got.groups == {g: np.mean([v for i, v in enumerate(values) if i % 2 == int(g)])
                           for g in "01"}  # fmt: skip
     assert told == [(10, 10)]
 
 
-def test_a_perplexity_is_exp_of_the_mean_over_items(model: Prompted, folder: Path) -> None:
-    part = Say(text="{text}")
-    got = made(answer=part, train=()).score(model, folder, Asking())
-    nats = [one.figures["perplexity"] for one in part.score(model, SEEN or [
-        Item(prompt=f"{i} the sea:", row=row) for i, row in enumerate(rows_of(folder))
+def test_a_perplexity_is_exp_of_the_mean_over_items(model: PromptedModel, folder: Path) -> None:
+    part = TargetLikelihood(target="{text}")
+    got = made(answer=part, train=()).score(model, folder, PromptingConfig())
+    nats = [one.metrics["perplexity"] for one in part.score(model, SEEN or [
+        PromptedRow(prompt=f"{i} the sea:", row=row) for i, row in enumerate(rows_of(folder))
     ])]  # fmt: skip
-    assert got.figures["perplexity"].value == pytest.approx(math.exp(-np.mean(nats)), rel=1e-6)
+    assert got.metrics["perplexity"].value == pytest.approx(math.exp(-np.mean(nats)), rel=1e-6)
     error = np.std(nats, ddof=1) / math.sqrt(10) * math.exp(-np.mean(nats))
-    assert got.figures["perplexity"].error == pytest.approx(error, rel=1e-6)
-    assert got.measure == "accuracy"
+    assert got.metrics["perplexity"].standard_error == pytest.approx(error, rel=1e-6)
+    assert got.primary_metric == "accuracy"
 
 
 def rows_of(folder: Path) -> Any:
@@ -129,20 +129,20 @@ def rows_of(folder: Path) -> Any:
 
 
 def test_rows_are_spread_over_the_file() -> None:
-    assert evenly(10, 3) == [0, 3, 6]
-    assert evenly(3, 10) == evenly(3, None) == [0, 1, 2]
-    assert len(set(evenly(67_000, 670))) == 670
+    assert evenly_spaced(10, 3) == [0, 3, 6]
+    assert evenly_spaced(3, 10) == evenly_spaced(3, None) == [0, 1, 2]
+    assert len(set(evenly_spaced(67_000, 670))) == 670
 
 
-def test_a_task_file_is_read(folder: Path, model: Prompted) -> None:
+def test_a_task_file_is_read(folder: Path, model: PromptedModel) -> None:
     path = folder / "who.toml"
-    path.write_text(TASK.format(kind="Choose", options=OPTIONS))
-    one = read_task(path)
+    path.write_text(TASK.format(kind = "MultipleChoiceScoring", options=OPTIONS))
+    one = read_prompt_task(path)
     assert (one.name, one.description) == ("who", "Who speaks?")
-    assert one.answer == Choose(choices=("king", "fox"), right="{label}")
-    assert task(str(path)) == one
-    got = one.score(model, folder, Asking(shots=2, rows=4))
-    assert (got.shots, got.items) == (2, 4)
+    assert one.answer == MultipleChoiceScoring(choices=("king", "fox"), target="{label}")
+    assert find_task(str(path)) == one
+    got = one.score(model, folder, PromptingConfig(shots=2, rows=4))
+    assert (got.shots, got.n_examples) == (2, 4)
     assert 0 <= got.score.value <= 1
 
 
@@ -150,31 +150,31 @@ def test_a_task_file_is_read(folder: Path, model: Prompted) -> None:
     ("text", "message"),
     [
         (TASK.format(kind="Pick", options=OPTIONS), r"answer.kind must be one of \['Choose', "),
-        (TASK.format(kind="Choose", options="right = '0'"), "answer lacks choices"),
-        (TASK.format(kind="Choose", options=OPTIONS + "\nnormalise = 'sum'"),
+        (TASK.format(kind = "MultipleChoiceScoring", options="right = '0'"), "answer lacks choices"),
+        (TASK.format(kind = "MultipleChoiceScoring", options=OPTIONS + "\nnormalise = 'sum'"),
          "unknown key 'answer.normalise'; did you mean 'normalize'"),
-        (TASK.format(kind="Choose", options=OPTIONS + "\nnormalize = 'mean'"),
+        (TASK.format(kind = "MultipleChoiceScoring", options=OPTIONS + "\nnormalize = 'mean'"),
          r"answer.normalize must be one of \['sum', 'token', .*\], got 'mean'"),
-        ("qery = 'a'\n" + TASK.format(kind="Choose", options=OPTIONS), "unknown key 'qery'"),
+        ("qery = 'a'\n" + TASK.format(kind = "MultipleChoiceScoring", options=OPTIONS), "unknown key 'qery'"),
         ("query = 'a'", "lacks answer, test"),
         ("query = ", "not TOML"),
-        ("test = ''\n[answer]\nkind = 'Say'\ntext = 'a'", "test must name a file"),
+        ("test = ''\n[answer]\nkind = 'TargetLikelihood'\ntext = 'a'", "test must name a file"),
     ],
 )  # fmt: skip
 def test_a_wrong_task_file_is_told(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "wrong.toml"
     path.write_text(text)
     with pytest.raises(ValueError, match=f"wrong.toml: .*{message}"):
-        read_task(path)
+        read_prompt_task(path)
 
 
-def test_missing_files_and_tasks_are_told(tmp_path: Path, model: Prompted) -> None:
+def test_missing_files_and_tasks_are_told(tmp_path: Path, model: PromptedModel) -> None:
     with pytest.raises(FileNotFoundError, match=r"none.toml: no such file"):
-        task(str(tmp_path / "none.toml"))
+        find_task(str(tmp_path / "none.toml"))
     with pytest.raises(ValueError, match=r"unknown task 'blip' \(known: zero-shot, lambada, blimp"):
-        task("blip")
+        find_task("blip")
     with pytest.raises(FileNotFoundError, match=r"the task 'blimp' needs .*blimp.jsonl there"):
-        ZERO_SHOT["blimp"].score(model, tmp_path, Asking())
+        ZERO_SHOT["blimp"].score(model, tmp_path, PromptingConfig())
     for wrong in ({"shots": -1}, {"seed": -1}, {"rows": 0}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be at least"):
-            Asking(**wrong)
+            PromptingConfig(**wrong)

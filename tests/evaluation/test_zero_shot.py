@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from small_models import make, tokenizer
 
-from unmask.evaluation.answers import Prompted
-from unmask.evaluation.prompts import Asking, PromptTask, TaskScore
-from unmask.evaluation.word_perplexity import TextTask
+from unmask.evaluation.answers import PromptedModel
+from unmask.evaluation.prompts import PromptingConfig, PromptTask, TaskScore
+from unmask.evaluation.word_perplexity import WordPerplexityTask
 from unmask.evaluation.zero_shot import ZERO_SHOT
 
 CHOSEN = {"query": "Question: Who saw it?", "choices": ["the king", "a fox"], "gold": 1}
@@ -28,11 +28,11 @@ ROWS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Prompted]:
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PromptedModel]:
     made = {}
     for family in ("bert", "gpt2", "t5"):
         _, opened = make(family, tmp_path_factory.mktemp(family))
-        made[family] = Prompted(model=opened.model, tokenizer=tokenizer(family))
+        made[family] = PromptedModel(model=opened.model, tokenizer=tokenizer(family))
     return made
 
 
@@ -42,7 +42,7 @@ def _other(value: Any) -> Any:
     return f"{value} so" if isinstance(value, str) else value
 
 
-def written(task: PromptTask | TextTask, folder: Path) -> Path:
+def written(task: PromptTask | WordPerplexityTask, folder: Path) -> Path:
     """Write a file of a task's format."""
     for names in (task.test, task.train if isinstance(task, PromptTask) else ()):
         for name in names[:1] if isinstance(names, tuple) else [names]:
@@ -62,18 +62,18 @@ def test_a_task_is_asked_of_every_kind_of_model(
 ) -> None:
     task = ZERO_SHOT[name]
     for shots in (0, 1):
-        got: TaskScore = task.score(models[family], written(task, tmp_path), Asking(shots=shots))
-        assert (got.task, got.items) == (name, 2)
+        got: TaskScore = task.score(models[family], written(task, tmp_path), PromptingConfig(shots=shots))
+        assert (got.task, got.n_examples) == (name, 2)
         assert 0 <= got.score.value <= 1
         assert set(got.groups) == ({"binding", "binding so"} if name == "blimp" else set())
 
 
-@pytest.mark.parametrize("name", [n for n, t in ZERO_SHOT.items() if isinstance(t, TextTask)])
+@pytest.mark.parametrize("name", [n for n, t in ZERO_SHOT.items() if isinstance(t, WordPerplexityTask)])
 def test_a_text_is_asked_of_a_model_that_reads_forward(
     name: str, models: dict, tmp_path: Path
 ) -> None:
-    got = ZERO_SHOT[name].score(models["gpt2"], written(ZERO_SHOT[name], tmp_path), Asking())
-    assert got.items == 6
+    got = ZERO_SHOT[name].score(models["gpt2"], written(ZERO_SHOT[name], tmp_path), PromptingConfig())
+    assert got.n_examples == 6
     assert math.isfinite(got.score.value)
 
 

@@ -11,17 +11,17 @@ import toy_models as toy
 import unmask
 from unmask.config import from_dict
 from unmask.finetuning import by_span
-from unmask.finetuning.by_span import BySpan, Spoken
-from unmask.finetuning.kinds.answer import ANSWER, AnswerOptions
-from unmask.finetuning.kinds.catalogue import ask, heads_for, options
-from unmask.finetuning.predict import read_task, task_of
+from unmask.finetuning.by_span import SpanFormulation, SpanPredictions
+from unmask.finetuning.kinds.answer import ANSWER, QuestionAnsweringOptions
+from unmask.finetuning.kinds.catalogue import formulate, heads_for_task, resolve_options
+from unmask.finetuning.predict import read_task, infer_task
 from unmask.finetuning.score import score_file
-from unmask.finetuning.tuned import Tuned
+from unmask.finetuning.tuned import FinetunedModel
 from unmask.serving.finetune import finetune
 from unmask.tasks.readers import tables
-from unmask.tasks.task import Columns, Item, Task
+from unmask.tasks.task import TaskColumns, TaskExample, Task
 
-COLUMNS = Columns(texts=("question", "context"), label="answers")
+COLUMNS = TaskColumns(texts=("question", "context"), label="answers")
 
 
 def record(question: str, context: str, *answers: str, **more: Any) -> dict[str, Any]:
@@ -48,10 +48,10 @@ def jsonl(path: Path, records: list[dict[str, Any]]) -> Path:
     return path
 
 
-def read(path: Path, *, known: bool = True, **named: Any) -> list[Item]:
-    table = tables.read(path)
-    columns = ANSWER.files.columns(table, named.get("texts", ()), named.get("label"), ())
-    return ANSWER.files.items(table, columns, "strict", known=known, options={})
+def read(path: Path, *, known: bool = True, **named: Any) -> list[TaskExample]:
+    table = tables.read_table(path)
+    columns = ANSWER.reader.find_columns(table, named.get("texts", ()), named.get("label"), ())
+    return ANSWER.reader.read_examples(table, columns, "strict", has_labels=known, options={})
 
 
 def toys(n: int, seed: int = 0, impossible: float = 0.0) -> list[dict[str, Any]]:
@@ -87,13 +87,13 @@ def test_squad_and_the_hub_s_form_say_the_same(tmp_path: Path) -> None:
         for r in records
     ]
     nested, lines = squad(tmp_path / "a.json", records), jsonl(tmp_path / "a.jsonl", flat)
-    said = [(i.texts, i.truth, i.starts) for i in read(nested)]
-    assert said == [(i.texts, i.truth, i.starts) for i in read(lines)]
+    said = [(i.texts, i.label, i.answer_starts) for i in read(nested)]
+    assert said == [(i.texts, i.label, i.answer_starts) for i in read(lines)]
     assert said == [
         (("who?", "Ann met Bob. Bob left."), ("Bob", "Ann"), (8, 0)),
         (("why?", "Nobody knows."), (), ()),
     ]
-    assert [i.truth for i in read(nested, known=False)] == [None, None]
+    assert [i.label for i in read(nested, known=False)] == [None, None]
 
 
 def test_columns_are_found_by_their_names_or_named(tmp_path: Path) -> None:
@@ -142,12 +142,12 @@ def test_an_impossible_question_has_no_answers(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'is_impossible' is true, but there are answers"):
         read(jsonl(tmp_path / "a.jsonl", [some]))
     (found,) = read(jsonl(tmp_path / "a.jsonl", [some | {"answers": None}]))
-    assert found.truth == ()
+    assert found.label == ()
     with pytest.raises(ValueError, match="there is none"):
         read(jsonl(tmp_path / "a.jsonl", [{k: v for k, v in some.items() if k != "answers"} | {
             "is_impossible": False, "answers": None}]))  # fmt: skip
     with pytest.raises(ValueError, match="none of the 1 questions has an answer"):
-        ANSWER.labels([found], "a.jsonl")
+        ANSWER.find_labels([found], "a.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -166,27 +166,27 @@ def test_places_are_characters_of_the_text_as_it_is(
 ) -> None:
     (found,) = read(squad(tmp_path / "a.json", [record("?", context, answer)]))
     assert found.texts[1] == context
-    assert found.starts == (context.index(answer),)
-    task = Task(does="answer", columns=COLUMNS, length=64, metric="answer_f1")
-    asked = ask(task, toy.card(family), toy.tokenizer(family))
-    (question,) = asked.questions([found])
+    assert found.answer_starts == (context.index(answer),)
+    task = Task(task_kind="answer", columns=COLUMNS, max_length=64, metric="answer_f1")
+    asked = formulate(task, toy.card(family), toy.tokenizer(family))
+    (question,) = asked.build_inputs([found])
     places = np.flatnonzero(question.example.label > 0)
     null = len(question.example.label) - 1 if family == "gpt2" else 0
     assert null not in places
     asked_for = question.example.label >= 0
     asked_for[null] = False
     first = int(np.flatnonzero(asked_for)[0])
-    offsets = question.part.offsets[places - first]
+    offsets = question.window.offsets[places - first]
     span = np.array([offsets[0, 0], offsets[-1, 1]])
-    assert by_span._text(found, span).strip() == answer
+    assert by_span._answer_text(found, span).strip() == answer
 
 
 # Options
 
 
 def test_options_are_checked() -> None:
-    assert options("answer", {"stride": 3})["stride"] == 3
-    assert options("answer", {})["no_answer"] is None
+    assert resolve_options("answer", {"stride": 3})["stride"] == 3
+    assert resolve_options("answer", {})["no_answer"] is None
     for given, message in (
         ({"stride": -1}, "options.stride must be at least 0, got -1"),
         ({"longest": 0}, "options.longest must be at least 1, got 0"),
@@ -195,37 +195,37 @@ def test_options_are_checked() -> None:
         ({"no_answer": "yes"}, "no_answer must be bool"),
     ):
         with pytest.raises(ValueError, match=message):
-            from_dict(AnswerOptions, given, "options")
+            from_dict(QuestionAnsweringOptions, given, "options")
 
 
 @pytest.mark.parametrize("none", [False, True])
 def test_whether_there_may_be_no_answer_is_known_from_the_training_file(none: bool) -> None:
-    items = [Item(texts=("q", "a b"), truth=("a",), starts=(0,))]
-    items += [Item(texts=("q", "a b"), truth=())] * none
-    task = Task(does="answer", columns=COLUMNS, options=options("answer", {}))
-    assert ANSWER.settled(task, toy.card("bert"), items).options["no_answer"] is none
+    items = [TaskExample(texts=("q", "a b"), label=("a",), answer_starts=(0,))]
+    items += [TaskExample(texts=("q", "a b"), label=())] * none
+    task = Task(task_kind="answer", columns=COLUMNS, options=resolve_options("answer", {}))
+    assert ANSWER.resolve_task(task, toy.card("bert"), items).options["no_answer"] is none
     for asked in (False, True):
-        task = Task(does="answer", columns=COLUMNS, options={"no_answer": asked})
-        assert ANSWER.settled(task, toy.card("bert"), items) == task
+        task = Task(task_kind="answer", columns=COLUMNS, options={"no_answer": asked})
+        assert ANSWER.resolve_task(task, toy.card("bert"), items) == task
 
 
 def test_an_encoder_decoder_is_told_what_to_do_instead() -> None:
-    task = Task(does="answer", columns=COLUMNS)
+    task = Task(task_kind="answer", columns=COLUMNS)
     with pytest.raises(ValueError, match=r"says its answers in words .* the task `generate`"):
-        heads_for(task, toy.card("t5"))
+        heads_for_task(task, toy.card("t5"))
 
 
 # What is given
 
 
 def test_questions_are_given_as_tables_and_lines() -> None:
-    task = Task(does="answer", columns=COLUMNS)
-    given = ANSWER.files.line(task, "who?\tAnn met\tBob")
+    task = Task(task_kind="answer", columns=COLUMNS)
+    given = ANSWER.reader.parse_line(task, "who?\tAnn met\tBob")
     assert given == {"question": "who?", "context": "Ann met\tBob"}
-    one = ANSWER.files.given(task, given, "text 1")
-    assert ANSWER.files.plain(one) == given
+    one = ANSWER.reader.parse_input(task, given, "text 1")
+    assert ANSWER.reader.format_input(one) == given
     with pytest.raises(ValueError, match="a line must be a question, a tab and the text"):
-        ANSWER.files.line(task, "who?")
+        ANSWER.reader.parse_line(task, "who?")
     for wrong, message in (
         ("who?", "text 1 must be a table with question, context, got str"),
         ({"question": "who?"}, "text 1 must be a table with question, context"),
@@ -233,7 +233,7 @@ def test_questions_are_given_as_tables_and_lines() -> None:
         ({"question": None, "context": ""}, "text 1: 'question' must be text, got NoneType"),
     ):
         with pytest.raises(ValueError, match=message):
-            ANSWER.files.given(task, wrong, "text 1")
+            ANSWER.reader.parse_input(task, wrong, "text 1")
 
 
 # Thresholds
@@ -241,35 +241,35 @@ def test_questions_are_given_as_tables_and_lines() -> None:
 
 def test_the_threshold_is_the_best_on_the_dev_file() -> None:
     task = Task(
-        does="answer", columns=COLUMNS, length=32, metric="exact_match",
+        task_kind="answer", columns=COLUMNS, max_length=32, metric="exact_match",
         options={"no_answer": True, "null_threshold": None},
     )  # fmt: skip
-    asked = ask(task, toy.card("bert"), toy.tokenizer("bert"))
-    assert isinstance(asked, BySpan)
+    asked = formulate(task, toy.card("bert"), toy.tokenizer("bert"))
+    assert isinstance(asked, SpanFormulation)
 
-    def spoken(null: float) -> Spoken:
-        return Spoken(spans=np.array([[0, 3]]), scores=np.array([1.0]), null=null)
+    def spoken(null: float) -> SpanPredictions:
+        return SpanPredictions(spans=np.array([[0, 3]]), span_scores=np.array([1.0]), null_score=null)
 
-    has, none = Item(texts=("?", "one two"), truth=("one",)), Item(texts=("?", "one two"), truth=())
+    has, none = TaskExample(texts=("?", "one two"), label=("one",)), TaskExample(texts=("?", "one two"), label=())
     items, margins = [has, has, none, has, none], [-2.0, 1.0, 2.0, 3.0, 4.0]
     said = [spoken(1.0 + m) for m in margins]
-    better = asked.settled(items, said)
-    assert [asked.truth(i, s) for i, s in zip(items, said, strict=True)] == ["one", *[""] * 4]
-    told = [better.truth(i, s) for i, s in zip(items, said, strict=True)]
+    better = asked.with_tuned_threshold(items, said)
+    assert [asked.prediction(i, s) for i, s in zip(items, said, strict=True)] == ["one", *[""] * 4]
+    told = [better.prediction(i, s) for i, s in zip(items, said, strict=True)]
     assert told == ["one", "one", "", "", ""]
-    truths = [i.truth for i in items]
+    truths = [i.label for i in items]
     found = ANSWER.compute_metrics(task, truths, told)
     assert found["exact_match"] == 0.8
-    assert better.task.options["null_threshold"] == better.null_threshold == 1.0
-    again = ask(better.task, toy.card("bert"), toy.tokenizer("bert"))
+    assert better.task.options["null_threshold"] == better.no_answer_threshold == 1.0
+    again = formulate(better.task, toy.card("bert"), toy.tokenizer("bert"))
     assert again == better
-    assert better.settled(items, [spoken(9.0)] * 5) == better  # settled once
+    assert better.with_tuned_threshold(items, [spoken(9.0)] * 5) == better  # settled once
 
 
 # Learning
 
 
-def learn(tmp_path: Path, family: str, train: Path, **more: Any) -> Tuned:
+def learn(tmp_path: Path, family: str, train: Path, **more: Any) -> FinetunedModel:
     base = tmp_path / "base"
     if not base.exists():
         toy.pretrained(family, base, dropout=0.0, attention_dropout=0.0)
@@ -282,20 +282,20 @@ def learn(tmp_path: Path, family: str, train: Path, **more: Any) -> Tuned:
 def test_twenty_questions_are_learned(family: str, tmp_path: Path) -> None:
     train = squad(tmp_path / "train.json", toys(20, 1))
     tuned = learn(tmp_path, family, train, out=tmp_path / "out")
-    assert tuned.best.dev["exact_match"] > 0.9
-    assert tuned.best.dev["answer_f1"] > 0.9
+    assert tuned.best_run.dev["exact_match"] > 0.9
+    assert tuned.best_run.dev["answer_f1"] > 0.9
     assert tuned.task.metric == "answer_f1"
     assert tuned.task.options["no_answer"] is False
     loaded = unmask.load(tmp_path / "out")
-    assert loaded.labelled
-    assert loaded.labels == ()
-    rows = loaded.rows(train)
+    assert loaded.can_predict
+    assert loaded.label_names == ()
+    rows = loaded.read_inputs(train)
     said = loaded.predict(rows)
     right = [s["answer"] == r["answers"][0]["text"] for s, r in zip(said, toys(20, 1), strict=True)]
     assert np.mean(right) > 0.9
     for row, one in zip(rows, said, strict=True):
         assert row["context"][one["start"] :].startswith(one["answer"])
-    assert loaded.score(train)["exact_match"] == pytest.approx(tuned.best.dev["exact_match"])
+    assert loaded.score(train)["exact_match"] == pytest.approx(tuned.best_run.dev["exact_match"])
     shown = json.loads((tmp_path / "out" / "results.json").read_text())
     assert len(shown["errors"]) == sum(not r for r in right)
     assert "question-answering" in (tmp_path / "out" / "README.md").read_text()
@@ -308,12 +308,12 @@ def test_questions_without_an_answer_are_learned_and_the_threshold_is_kept(tmp_p
     tuned = learn(tmp_path, "bert", train, **known)
     assert tuned.task.options["no_answer"] is True
     assert isinstance(tuned.task.options["null_threshold"], float)
-    assert tuned.best.dev["exact_match"] > 0.9
-    assert tuned.best.dev["no_answer_exact_match"] > 0.8
-    assert tuned.best.dev["has_answer_exact_match"] > 0.8
+    assert tuned.best_run.dev["exact_match"] > 0.9
+    assert tuned.best_run.dev["no_answer_exact_match"] > 0.8
+    assert tuned.best_run.dev["has_answer_exact_match"] > 0.8
     assert read_task(tmp_path / "out") == tuned.task
     loaded = unmask.load(tmp_path / "out")
-    for path, figures in ((train, tuned.best.dev), (test, tuned.best.test)):
+    for path, figures in ((train, tuned.best_run.dev), (test, tuned.best_run.test)):
         assert loaded.score(path) == pytest.approx(dict(figures), abs=1e-5)
     again = learn(tmp_path, "bert", train, **known, resume=True)
     assert again.task == tuned.task
@@ -333,20 +333,20 @@ def test_other_libraries_read_the_model_and_theirs_is_read(family: str, tmp_path
     assert type(theirs).__name__ == f"{NAMES[family]}ForQuestionAnswering"
     assert theirs.config.num_labels == 2
     theirs.save_pretrained(tmp_path / "theirs")
-    tuned.opened.tokenizer.save(tmp_path / "theirs")
+    tuned.loaded_model.tokenizer.save(tmp_path / "theirs")
     opened = unmask.load(tmp_path / "theirs")
     assert opened.task is None
-    assert task_of(opened.opened).does == "answer"
+    assert infer_task(opened.loaded_model).task_kind == "answer"
     given = [{"question": "red ?", "context": "a cat red dog"}]
     assert opened.predict(given)[0]["candidates"] == tuned.predict(given)[0]["candidates"]
-    assert score_file(opened.opened, train) == pytest.approx(dict(tuned.best.dev), abs=1e-5)
+    assert score_file(opened.loaded_model, train) == pytest.approx(dict(tuned.best_run.dev), abs=1e-5)
     # Its head is where further training begins.
     more = finetune(
         tmp_path / "theirs", task="answer", train=train, dev=train, terminal=None, device="cpu",
-        epochs=1.0, rate=1e-9, **whole,
+        epochs=1.0, learning_rate=1e-9, **whole,
     )  # fmt: skip
     assert not any("new, drawn at random" in note for note in more.notes)
-    assert more.best.dev == pytest.approx(dict(tuned.best.dev), abs=1e-3)
+    assert more.best_run.dev == pytest.approx(dict(tuned.best_run.dev), abs=1e-3)
 
 
 def test_long_texts_are_read_in_parts_and_this_is_said(tmp_path: Path) -> None:

@@ -9,19 +9,19 @@ import toy_models as toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.batch import IGNORE
-from unmask.finetuning.ask import check_length, truncate
-from unmask.finetuning.by_head import ByHead
-from unmask.finetuning.by_word import ByWord
-from unmask.finetuning.in_words import InWords, rounded
-from unmask.finetuning.kinds.catalogue import ask, heads_for
-from unmask.hiding.collate import pad
-from unmask.tasks.task import Columns, Item, Task
+from unmask.batch import IGNORE_INDEX
+from unmask.finetuning.ask import resolve_max_length, truncate_longest_first
+from unmask.finetuning.by_head import ClassificationFormulation
+from unmask.finetuning.by_word import TokenClassificationFormulation
+from unmask.finetuning.in_words import WordLabelFormulation, rounded_number_labels
+from unmask.finetuning.kinds.catalogue import formulate, heads_for_task
+from unmask.hiding.collate import pad_examples
+from unmask.tasks.task import TaskColumns, TaskExample, Task
 
-ONE, TWO = Columns(texts=("text",), label="label"), Columns(texts=("a", "b"), label="label")
-CLASSIFY = Task(does="classify", columns=ONE, labels=("no", "yes"), name="classify")
-PAIRS = Task(does="pairs", columns=TWO, labels=("no", "yes"), name="pairs")
-TAG = Task(does="tag", columns=ONE, labels=("B", "O"), length=64, metric="token_accuracy")
+ONE, TWO = TaskColumns(texts=("text",), label="label"), TaskColumns(texts=("a", "b"), label="label")
+CLASSIFY = Task(task_kind="classify", columns=ONE, labels=("no", "yes"), task_name="classify")
+PAIRS = Task(task_kind="pairs", columns=TWO, labels=("no", "yes"), task_name="pairs")
+TAG = Task(task_kind="tag", columns=ONE, labels=("B", "O"), max_length=64, metric="token_accuracy")
 some_text = st.lists(st.sampled_from(toy.WORDS), max_size=12).map(" ".join)
 
 
@@ -38,16 +38,16 @@ def test_one_text_is_framed_and_cut_as_the_reference_library_does(
     family: str, length: int, tmp_path: Path
 ) -> None:
     theirs = reference_tokenizer(family, tmp_path)
-    asked = ask(
-        Task(does="classify", columns=ONE, length=length), toy.card(family), toy.tokenizer(family)
+    asked = formulate(
+        Task(task_kind="classify", columns=ONE, max_length=length), toy.card(family), toy.tokenizer(family)
     )
     for text, _ in [*toy.texts(20, 3), ("", "")]:
-        (question,) = asked.questions([Item(texts=(text,))])
+        (question,) = asked.build_inputs([TaskExample(texts=(text,))])
         expected = theirs(text, truncation=True, max_length=length)["input_ids"]
         if not expected:
-            expected = [asked.special.start]  # a decoder must read something
+            expected = [asked.special_ids.start]  # a decoder must read something
         assert question.example.inputs.tolist() == expected
-        assert question.cut == (len(theirs(text)["input_ids"]) > length)
+        assert question.truncated == (len(theirs(text)["input_ids"]) > length)
 
 
 @pytest.mark.parametrize("length", [8, 9, 13, 40])
@@ -55,8 +55,8 @@ def test_a_pair_is_framed_and_cut_as_the_reference_library_does(
     length: int, tmp_path: Path
 ) -> None:
     theirs = reference_tokenizer("bert", tmp_path)
-    asked = ask(
-        Task(does="pairs", columns=TWO, length=length), toy.card("bert"), toy.tokenizer("bert")
+    asked = formulate(
+        Task(task_kind="pairs", columns=TWO, max_length=length), toy.card("bert"), toy.tokenizer("bert")
     )
     texts = [text for text, _ in toy.texts(24, 4)]
     for a, b in [
@@ -65,7 +65,7 @@ def test_a_pair_is_framed_and_cut_as_the_reference_library_does(
         ("a cat", ""),
         ("", ""),
     ]:
-        (question,) = asked.questions([Item(texts=(a, b))])
+        (question,) = asked.build_inputs([TaskExample(texts=(a, b))])
         # As a list: theirs takes one empty second text for none.
         expected = theirs([a], [b], truncation="longest_first", max_length=length)
         assert question.example.inputs.tolist() == expected["input_ids"][0]
@@ -74,16 +74,16 @@ def test_a_pair_is_framed_and_cut_as_the_reference_library_does(
 
 def test_a_decoder_reads_its_end_between_two_texts() -> None:
     tokenizer = toy.tokenizer("gpt2")
-    asked = ask(PAIRS, toy.card("gpt2"), tokenizer)
-    (question,) = asked.questions([Item(texts=("a cat", "runs"))])
+    asked = formulate(PAIRS, toy.card("gpt2"), tokenizer)
+    (question,) = asked.build_inputs([TaskExample(texts=("a cat", "runs"))])
     a, b = (tokenizer.encode(t).ids.tolist() for t in ("a cat", "runs"))
-    assert question.example.inputs.tolist() == [*a, tokenizer.special.end, *b]
+    assert question.example.inputs.tolist() == [*a, tokenizer.special_ids.end, *b]
     assert question.example.segments.tolist() == [0] * 5 + [1] * 3
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 60))
 def test_the_longer_text_is_cut_first(a: int, b: int, budget: int) -> None:
-    kept = truncate([a, b], budget)
+    kept = truncate_longest_first([a, b], budget)
     assert sum(kept) == min(a + b, budget)
     assert all(0 <= k <= n for k, n in zip(kept, (a, b), strict=True))
     for k, n, other in ((kept[0], a, kept[1]), (kept[1], b, kept[0])):
@@ -92,54 +92,54 @@ def test_the_longer_text_is_cut_first(a: int, b: int, budget: int) -> None:
 
 def test_an_encoder_decoder_reads_its_task_and_says_the_label() -> None:
     tokenizer = toy.tokenizer("t5")
-    asked = ask(PAIRS, toy.card("t5"), tokenizer)
-    (question,) = asked.questions([Item(texts=("a cat", "runs"), truth="yes")])
-    end = tokenizer.special.end
+    asked = formulate(PAIRS, toy.card("t5"), tokenizer)
+    (question,) = asked.build_inputs([TaskExample(texts=("a cat", "runs"), label="yes")])
+    end = tokenizer.special_ids.end
     source, example = question.example.source.tolist(), question.example
     assert tokenizer.decode(source) == "pairs a: a cat b: runs"
     assert source[-1] == end
     assert example.targets.tolist() == [*tokenizer.encode("yes").ids.tolist(), end]
-    assert example.inputs.tolist() == [tokenizer.special.start, *example.targets.tolist()[:-1]]
+    assert example.inputs.tolist() == [tokenizer.special_ids.start, *example.targets.tolist()[:-1]]
 
 
 def test_what_stands_around_a_text_is_never_cut_off() -> None:
     tokenizer = toy.tokenizer("t5")
-    task = Task(does="pairs", columns=TWO, labels=("no", "yes"), name="pairs", length=24)
-    (question,) = ask(task, toy.card("t5"), tokenizer).questions(
-        [Item(texts=("cat " * 50, "runs"))]
+    task = Task(task_kind="pairs", columns=TWO, labels=("no", "yes"), task_name="pairs", max_length=24)
+    (question,) = formulate(task, toy.card("t5"), tokenizer).build_inputs(
+        [TaskExample(texts=("cat " * 50, "runs"))]
     )
     assert len(question.example.source) == 24
     assert tokenizer.decode(question.example.source.tolist()).endswith("b: runs")
-    assert question.cut
+    assert question.truncated
 
 
 @torch.no_grad()
 def test_likelihoods_of_labels_are_those_of_their_words_one_by_one() -> None:
     card, tokenizer = toy.card("t5"), toy.tokenizer("t5")
     labels = ("no", "yes", "very good", "0")
-    task = Task(does="classify", columns=ONE, labels=labels, name="classify")
-    model = card.build(heads_for(task, card)).initialize(1).eval()
+    task = Task(task_kind="classify", columns=ONE, labels=labels, task_name="classify")
+    model = card.build(heads_for_task(task, card)).initialize(1).eval()
     for p in model.parameters():
         torch.nn.init.normal_(p, std=0.3, generator=torch.Generator().manual_seed(1))
-    asked = ask(task, card, tokenizer)
-    assert isinstance(asked, InWords)
-    items = [Item(texts=(text,)) for text, _ in toy.texts(5, 5)]
-    questions = asked.questions(items)
-    scores = asked.scores(model, pad([q.example for q in questions], tokenizer.special), questions)
+    asked = formulate(task, card, tokenizer)
+    assert isinstance(asked, WordLabelFormulation)
+    items = [TaskExample(texts=(text,)) for text, _ in toy.texts(5, 5)]
+    questions = asked.build_inputs(items)
+    scores = asked.compute_scores(model, pad_examples([q.example for q in questions], tokenizer.special_ids), questions)
     for i, item in enumerate(items):
         said = []
         for label in labels:
-            (question,) = asked.questions([Item(texts=item.texts, truth=label)])
-            batch = pad([question.example], tokenizer.special)
+            (question,) = asked.build_inputs([TaskExample(texts=item.texts, label=label)])
+            batch = pad_examples([question.example], tokenizer.special_ids)
             said.append(-float(model(batch).terms["label"].total))
         expected = torch.tensor(said).log_softmax(0).numpy()
         assert np.allclose(scores[i][0], expected, atol=1e-4)  # sums of float32 logarithms
 
 
 def test_labels_that_are_the_same_to_the_tokenizer_are_named() -> None:
-    task = Task(does="classify", columns=ONE, labels=("好", "坏"))
+    task = Task(task_kind="classify", columns=ONE, labels=("好", "坏"))
     with pytest.raises(ValueError, match="labels '好' and '坏' are the same to this tokenizer"):
-        ask(task, toy.card("t5"), toy.tokenizer("t5"))
+        formulate(task, toy.card("t5"), toy.tokenizer("t5"))
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
@@ -152,16 +152,16 @@ def test_labels_that_are_the_same_to_the_tokenizer_are_named() -> None:
 )
 def test_each_word_is_asked_once_and_in_order(family: str, words: list[str]) -> None:
     tokenizer = toy.tokenizer(family)
-    task = Task(does="tag", columns=ONE, labels=tuple(map(str, range(25))), length=12)
-    asked = ask(task, toy.card(family), tokenizer)
+    task = Task(task_kind="tag", columns=ONE, labels=tuple(map(str, range(25))), max_length=12)
+    asked = formulate(task, toy.card(family), tokenizer)
     truth = tuple(str(i) for i in range(len(words)))
-    questions = asked.questions([Item(texts=tuple(words), truth=truth)])
+    questions = asked.build_inputs([TaskExample(texts=tuple(words), label=truth)])
     said = []
     for question in questions:
         example = question.example
         assert len(example.inputs) <= 12
         assert len(example.inputs) == len(example.label)
-        said += [int(x) for x in example.label if x != IGNORE]
+        said += [int(x) for x in example.label if x != IGNORE_INDEX]
     assert said == list(range(len(words)))
 
 
@@ -170,53 +170,53 @@ def test_an_encoder_is_asked_at_the_first_piece_and_a_decoder_at_the_last(
     family: str, first: bool
 ) -> None:
     tokenizer = toy.tokenizer(family)
-    asked = ask(TAG, toy.card(family), tokenizer)
+    asked = formulate(TAG, toy.card(family), tokenizer)
     words = ("the", "housestone", "runs")
-    (question,) = asked.questions([Item(texts=words, truth=("O", "B", "O"))])
+    (question,) = asked.build_inputs([TaskExample(texts=words, label=("O", "B", "O"))])
     ids, label = question.example.inputs.tolist(), question.example.label
     sizes = [len(tokenizer.encode(t).ids) for t in ("the", " housestone", " runs")]
     assert sizes[1] > 1
-    lead = len(tokenizer.special.before)
+    lead = len(tokenizer.special_ids.prefix)
     starts = lead + np.cumsum([0, *sizes[:-1]])
     places = starts if first else starts + np.array(sizes) - 1
-    assert np.flatnonzero(label != IGNORE).tolist() == places.tolist()
-    assert len(ids) == lead + sum(sizes) + len(tokenizer.special.after)
+    assert np.flatnonzero(label != IGNORE_INDEX).tolist() == places.tolist()
+    assert len(ids) == lead + sum(sizes) + len(tokenizer.special_ids.suffix)
 
 
 def test_a_text_learns_without_its_truth_but_is_asked_nothing() -> None:
-    asked = ask(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
-    assert isinstance(asked, ByHead)
-    (question,) = asked.questions([Item(texts=("a cat",))])
+    asked = formulate(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
+    assert isinstance(asked, ClassificationFormulation)
+    (question,) = asked.build_inputs([TaskExample(texts=("a cat",))])
     assert question.example.label is None
 
 
 def test_impossible_tasks_and_lengths_are_named() -> None:
     with pytest.raises(ValueError, match="cannot label each word"):
-        heads_for(TAG, toy.card("t5"))
+        heads_for_task(TAG, toy.card("t5"))
     with pytest.raises(ValueError, match="length must be at most 512"):
-        check_length(toy.card("bert"), 513)
-    assert check_length(toy.card("t5"), 5000) == 5000
+        resolve_max_length(toy.card("bert"), 513)
+    assert resolve_max_length(toy.card("t5"), 5000) == 5000
     for family in toy.FAMILIES:
-        task = Task(does="pairs", columns=TWO, labels=("no", "yes"), name="pairs", length=2)
+        task = Task(task_kind="pairs", columns=TWO, labels=("no", "yes"), task_name="pairs", max_length=2)
         with pytest.raises(ValueError, match="length must be at least"):
-            ask(task, toy.card(family), toy.tokenizer(family)).questions([Item(texts=("a", "b"))])
+            formulate(task, toy.card(family), toy.tokenizer(family)).build_inputs([TaskExample(texts=("a", "b"))])
 
 
 def test_numbers_are_said_as_in_the_paper() -> None:
-    said = rounded([0.0, 5.0, 2.6])
+    said = rounded_number_labels([0.0, 5.0, 2.6])
     assert said == tuple(f"{i / 5:.1f}" for i in range(26))  # section 2.4: increments of 0.2
-    assert rounded([1.0, 5.0])[:3] == ("1.0", "1.2", "1.4")
-    assert rounded([-1.0, 1.0])[0] == "-1.0"
-    assert rounded([0.0, 100.0])[1] == "5"
+    assert rounded_number_labels([1.0, 5.0])[:3] == ("1.0", "1.2", "1.4")
+    assert rounded_number_labels([-1.0, 1.0])[0] == "-1.0"
+    assert rounded_number_labels([0.0, 100.0])[1] == "5"
     with pytest.raises(ValueError, match="nothing to learn"):
-        rounded([3.0, 3.0])
+        rounded_number_labels([3.0, 3.0])
 
 
 @given(
     st.lists(st.floats(-1e9, 1e9).map(lambda x: round(x, 2)), min_size=2, max_size=9, unique=True)
 )
 def test_every_number_has_one_near_it_that_can_be_said(numbers: list[float]) -> None:
-    said = rounded(numbers)
+    said = rounded_number_labels(numbers)
     values = np.array([float(s) for s in said])
     step = (max(numbers) - min(numbers)) / 25
     assert 8 <= len(said) <= 60
@@ -230,10 +230,10 @@ def test_every_number_has_one_near_it_that_can_be_said(numbers: list[float]) -> 
 def test_words_and_text_are_the_same_tokens(texts: list[str]) -> None:
     """A sentence of words is read as the text that the words make."""
     for family in ("bert", "gpt2"):
-        asked = ask(TAG, toy.card(family), toy.tokenizer(family))
-        assert isinstance(asked, ByWord)
+        asked = formulate(TAG, toy.card(family), toy.tokenizer(family))
+        assert isinstance(asked, TokenClassificationFormulation)
         for text in texts:
-            (question,) = asked.questions([Item(texts=tuple(text.split()))])
-            s = asked.special
-            expected = [*s.before, *toy.tokenizer(family).encode(text).ids.tolist(), *s.after]
+            (question,) = asked.build_inputs([TaskExample(texts=tuple(text.split()))])
+            s = asked.special_ids
+            expected = [*s.prefix, *toy.tokenizer(family).encode(text).ids.tolist(), *s.suffix]
             assert question.example.inputs.tolist() == (expected or [s.start])

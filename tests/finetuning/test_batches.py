@@ -8,17 +8,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.batch import IGNORE, Example
-from unmask.finetuning.batches import an_epoch, batches, micro, order, order_by_tokens, too_large
-from unmask.hiding.collate import size
-from unmask.tokens.vocabulary import Special
+from unmask.batch import IGNORE_INDEX, Example
+from unmask.finetuning.batches import count_epoch_steps, make_batch_stream, split_micro_batches, draw_batches, draw_batches_by_tokens, batch_size_warnings
+from unmask.hiding.collate import example_length
+from unmask.tokens.vocabulary import SpecialTokenIds
 
-SPECIAL = Special(size=99, pad=0, start=1, end=2)
+SPECIAL = SpecialTokenIds(vocab_size=99, pad=0, start=1, end=2)
 
 
 def examples(lengths) -> list[Example]:
     return [
-        Example(inputs=np.full(n, 5), targets=np.full(n, IGNORE), label=i % 2)
+        Example(inputs=np.full(n, 5), targets=np.full(n, IGNORE_INDEX), label=i % 2)
         for i, n in enumerate(lengths)
     ]
 
@@ -28,11 +28,11 @@ def examples(lengths) -> list[Example]:
     st.integers(1, 40), st.integers(0, 2**62), st.integers(0, 5),
 )  # fmt: skip
 def test_an_epoch_has_each_item_once(lengths, batch, seed, epoch) -> None:
-    plan = order(np.array(lengths), batch, seed, epoch)
+    plan = draw_batches(np.array(lengths), batch, seed, epoch)
     assert sorted(i for some in plan for i in some) == list(range(len(lengths)))
     assert len(plan) == -(-len(lengths) // batch)
     assert all(len(some) <= batch for some in plan)
-    assert plan == order(np.array(lengths), batch, seed, epoch)
+    assert plan == draw_batches(np.array(lengths), batch, seed, epoch)
 
 
 @given(
@@ -43,15 +43,15 @@ def test_batches_of_so_many_tokens_hold_no_more_and_are_equally_many(
     lengths, tokens, seed, epoch
 ) -> None:
     sizes = np.array(lengths)
-    plan = order_by_tokens(sizes, tokens, seed, epoch)
+    plan = draw_batches_by_tokens(sizes, tokens, seed, epoch)
     assert sorted(i for some in plan for i in some) == list(range(len(lengths)))
     assert all(len(some) * sizes[some].max() <= tokens or len(some) == 1 for some in plan)
-    assert len(plan) == an_epoch(examples(lengths), None, tokens)
+    assert len(plan) == count_epoch_steps(examples(lengths), None, tokens)
 
 
 def test_batches_of_so_many_tokens_differ_between_epochs_and_waste_little() -> None:
     lengths = np.random.default_rng(0).integers(5, 60, 2000)
-    plans = [order_by_tokens(lengths, 800, 0, epoch) for epoch in range(3)]
+    plans = [draw_batches_by_tokens(lengths, 800, 0, epoch) for epoch in range(3)]
     assert len({str(sorted(map(sorted, plan))) for plan in plans}) == 3
     padded = sum(len(some) * lengths[some].max() for some in plans[0])
     assert padded / lengths.sum() < 1.05
@@ -59,17 +59,17 @@ def test_batches_of_so_many_tokens_differ_between_epochs_and_waste_little() -> N
 
 
 def test_examples_that_are_asked_together_have_no_steps_of_so_many_tokens() -> None:
-    some = [replace(e, group=0) for e in examples([3, 4])]
+    some = [replace(e, choice_group=0) for e in examples([3, 4])]
     with pytest.raises(ValueError, match="batch_tokens is for texts that are learned one by one"):
-        an_epoch(some, None, 100)
+        count_epoch_steps(some, None, 100)
 
 
 def test_a_run_of_so_many_tokens_a_step_goes_on_from_any_step() -> None:
     some = examples(np.random.default_rng(0).integers(1, 30, 50))
-    begin = batches(some, SPECIAL, None, 100, 3, tokens=90)
+    begin = make_batch_stream(some, SPECIAL, None, 100, 3, batch_tokens=90)
     whole = begin(None)
     taken = [next(whole) for _ in range(40)]
-    assert an_epoch(some, None, 90) < 40  # into the second epoch
+    assert count_epoch_steps(some, None, 90) < 40  # into the second epoch
     for step in (0, 3, 21):
         micros, place = next(begin(step))
         assert place == step + 1
@@ -80,7 +80,7 @@ def test_a_run_of_so_many_tokens_a_step_goes_on_from_any_step() -> None:
 
 def test_epochs_and_seeds_differ() -> None:
     lengths = np.random.default_rng(0).integers(1, 60, 500)
-    plans = [order(lengths, 8, seed, epoch) for seed in range(3) for epoch in range(3)]
+    plans = [draw_batches(lengths, 8, seed, epoch) for seed in range(3) for epoch in range(3)]
     assert len({str(plan) for plan in plans}) == 9
     assert len({str(sorted(map(sorted, plan))) for plan in plans}) == 9
 
@@ -93,13 +93,13 @@ def test_lengths_together_save_most_padding() -> None:
 
     drawn = np.random.default_rng(1).permutation(4000).reshape(-1, 32).tolist()
     assert padded(drawn) > 1.8
-    assert padded(order(lengths, 32, 0, 0)) < 1.2
+    assert padded(draw_batches(lengths, 32, 0, 0)) < 1.2
 
 
 @pytest.mark.parametrize("step", [0, 1, 7, 20])
 def test_a_run_goes_on_from_any_step_as_if_it_had_not_stopped(step: int) -> None:
     some = examples(np.random.default_rng(0).integers(1, 30, 50))
-    begin = batches(some, SPECIAL, 8, 100, 3)
+    begin = make_batch_stream(some, SPECIAL, 8, 100, 3)
     whole = begin(None)
     steps = [next(whole) for _ in range(24)]
     assert [cursor for _, cursor in steps] == list(range(1, 25))
@@ -119,7 +119,7 @@ def drawn(example: Example, rng: np.random.Generator) -> Example:
 @pytest.mark.parametrize("step", [1, 7, 9, 20])
 def test_what_is_drawn_of_an_example_depends_on_seed_epoch_and_example_alone(step: int) -> None:
     some = examples([9] * 50)  # 7 steps an epoch
-    begin = batches(some, SPECIAL, 8, 30, 3, drawn)
+    begin = make_batch_stream(some, SPECIAL, 8, 30, 3, drawn)
     whole = begin(None)
     steps = [torch.cat([b.inputs for b in next(whole)[0]]) for _ in range(24)]
     again = torch.cat([b.inputs for b in next(begin(step))[0]])
@@ -129,24 +129,24 @@ def test_what_is_drawn_of_an_example_depends_on_seed_epoch_and_example_alone(ste
     one = np.random.default_rng((3, 0, 1)).integers(5, 99, 9)
     assert tuple(one.tolist()) in rows[:50]
     assert tuple(one.tolist()) not in rows[50:]
-    other = next(batches(some, SPECIAL, 8, 30, 4, drawn)(None))[0]
+    other = next(make_batch_stream(some, SPECIAL, 8, 30, 4, drawn)(None))[0]
     assert tuple(other[0].inputs[0].tolist()) not in rows
 
 
 def test_micro_batches_are_small_and_hold_the_whole_batch() -> None:
     some = examples([3, 50, 4, 30, 5])
-    parts = micro(some, SPECIAL, 60)
+    parts = split_micro_batches(some, SPECIAL, 60)
     assert sum(len(part.inputs) for part in parts) == 5
     assert all(part.inputs.numel() <= 60 for part in parts)
-    assert max(size(e) for e in some) == max(part.inputs.shape[1] for part in parts)
+    assert max(example_length(e) for e in some) == max(part.inputs.shape[1] for part in parts)
 
 
 def test_a_step_of_more_than_there_is_is_told() -> None:
     some = examples([3, 5, 9])
-    assert too_large(3, None, some, 3) == too_large(None, 27, some, 3) == []
-    assert too_large(None, None, some, 3) == []
-    (items,) = too_large(10**12, None, some, 3)
+    assert batch_size_warnings(3, None, some, 3) == batch_size_warnings(None, 27, some, 3) == []
+    assert batch_size_warnings(None, None, some, 3) == []
+    (items,) = batch_size_warnings(10**12, None, some, 3)
     assert items.startswith("batch = 1,000,000,000,000: a step holds all")
     assert "3 items" in items
-    (tokens,) = too_large(None, 28, some, 3)
+    (tokens,) = batch_size_warnings(None, 28, some, 3)
     assert "27 tokens" in tokens

@@ -8,59 +8,59 @@ import pytest
 import torch
 import toy_models as toy
 
-from unmask.checkpoints.huggingface import open_folder
-from unmask.finetuning.begin import begin
-from unmask.heads.labels import Labels
-from unmask.tasks.task import Columns, Task
-from unmask.tokens.vocabulary import Words, vocabulary_of
+from unmask.checkpoints.huggingface import load_folder
+from unmask.finetuning.begin import load_initial_model
+from unmask.heads.labels import SequenceClassification
+from unmask.tasks.task import TaskColumns, Task
+from unmask.tokens.vocabulary import WordLevel, parse_vocabulary
 
-COLUMNS = Columns(texts=("text",), label="label")
-TASK = Task(does="classify", columns=COLUMNS, labels=("no", "yes"), name="classify")
-TASK_OF_TEXTS = Task(does="generate", columns=COLUMNS, name="generate")
-NUMBER = Task(does="regress", columns=COLUMNS, name="regress")
-TAGS = Task(does="tag", columns=COLUMNS, labels=("B", "O"), metric="token_accuracy")
+COLUMNS = TaskColumns(texts=("text",), label="label")
+TASK = Task(task_kind="classify", columns=COLUMNS, labels=("no", "yes"), task_name="classify")
+TASK_OF_TEXTS = Task(task_kind="generate", columns=COLUMNS, task_name="generate")
+NUMBER = Task(task_kind="regress", columns=COLUMNS, task_name="regress")
+TAGS = Task(task_kind="tag", columns=COLUMNS, labels=("B", "O"), metric="token_accuracy")
 
 
 @pytest.mark.parametrize("opened", [False, True])
 @pytest.mark.parametrize("family", toy.FAMILIES)
 def test_the_backbone_is_kept_bit_for_bit(family: str, opened: bool, tmp_path: Path) -> None:
     folder = toy.pretrained(family, tmp_path)
-    before = open_folder(folder)
-    begun = begin(before if opened else str(folder), TASK, [])
-    model = begun.model(3)
-    theirs = before.model.weights()
-    for name, tensor in model.weights().items():
+    before = load_folder(folder)
+    begun = load_initial_model(before if opened else str(folder), TASK, [])
+    model = begun.build_model(3)
+    theirs = before.model.own_weights()
+    for name, tensor in model.own_weights().items():
         if name.startswith("backbone."):
             assert torch.equal(tensor, theirs[name]), name
-    heads = {name for name in model.weights() if name.startswith("heads.")}
+    heads = {name for name in model.own_weights() if name.startswith("heads.")}
     known = {"t5": heads, "bert": {n for n in heads if ".dense." in n}}
-    assert set(begun.fresh()) == heads - known.get(family, set())
+    assert set(begun.newly_initialized()) == heads - known.get(family, set())
     if family == "bert":
         pooler = theirs["heads.next_sentence.dense.weight"]
-        assert torch.equal(model.weights()["heads.label.dense.weight"], pooler)
-        assert len(begun.extra) >= 7  # the heads of pretraining
+        assert torch.equal(model.own_weights()["heads.label.dense.weight"], pooler)
+        assert len(begun.unexpected) >= 7  # the heads of pretraining
 
 
 def test_what_is_new_is_drawn_from_the_seed(tmp_path: Path) -> None:
-    begun = begin(str(toy.pretrained("bert", tmp_path)), TASK, [])
+    begun = load_initial_model(str(toy.pretrained("bert", tmp_path)), TASK, [])
     name = "heads.label.out.weight"
-    one, same, other = (begun.model(seed).weights() for seed in (1, 1, 2))
+    one, same, other = (begun.build_model(seed).own_weights() for seed in (1, 1, 2))
     assert torch.equal(one[name], same[name])
     assert not torch.equal(one[name], other[name])
     table = "backbone.tokens.weight"
-    random = begun.model(1, trained=False).weights()
+    random = begun.build_model(1, use_pretrained=False).own_weights()
     assert torch.equal(one[table], other[table])
     assert not torch.equal(one[table], random[table])
 
 
 def test_an_open_model_is_not_changed_by_what_begins_with_it(tmp_path: Path) -> None:
-    opened = open_folder(toy.pretrained("bert", tmp_path))
-    before = {name: x.clone() for name, x in opened.model.weights().items()}
-    model = begin(opened, TASK, []).model(0)
+    opened = load_folder(toy.pretrained("bert", tmp_path))
+    before = {name: x.clone() for name, x in opened.model.own_weights().items()}
+    model = load_initial_model(opened, TASK, []).build_model(0)
     with torch.no_grad():
         for p in model.parameters():
             p.add_(1)
-    assert all(torch.equal(x, before[name]) for name, x in opened.model.weights().items())
+    assert all(torch.equal(x, before[name]) for name, x in opened.model.own_weights().items())
 
 
 def classifier(folder: Path, kind: str, labels: list[str]) -> Path:
@@ -69,7 +69,7 @@ def classifier(folder: Path, kind: str, labels: list[str]) -> Path:
 
     tokenizer = toy.tokenizer("bert")
     config = hf.BertConfig(
-        vocab_size=tokenizer.size, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+        vocab_size=tokenizer.vocab_size, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=64, num_labels=len(labels), id2label=dict(enumerate(labels)),
         label2id={x: i for i, x in enumerate(labels)},
     )  # fmt: skip
@@ -81,8 +81,8 @@ def classifier(folder: Path, kind: str, labels: list[str]) -> Path:
 
 def test_a_head_for_the_same_labels_is_kept_with_their_order(tmp_path: Path) -> None:
     folder = classifier(tmp_path, "BertForSequenceClassification", ["yes", "no"])
-    begun = begin(str(folder), TASK, [])
-    assert begun.fresh() == ()
+    begun = load_initial_model(str(folder), TASK, [])
+    assert begun.newly_initialized() == ()
     assert begun.task.labels == ("yes", "no")
 
 
@@ -98,50 +98,50 @@ def test_a_head_for_the_same_labels_is_kept_with_their_order(tmp_path: Path) -> 
     ],
 )
 def test_a_head_for_something_else_is_drawn_anew(kind: str, labels: list[str], tmp_path) -> None:
-    begun = begin(str(classifier(tmp_path, kind, labels)), TASK, [])
-    assert {"heads.label.out.weight", "heads.label.out.bias"} <= set(begun.fresh())
+    begun = load_initial_model(str(classifier(tmp_path, kind, labels)), TASK, [])
+    assert {"heads.label.out.weight", "heads.label.out.bias"} <= set(begun.newly_initialized())
     assert begun.task.labels == ("no", "yes")
-    assert "heads.label.dense.weight" not in begun.fresh()
-    (head,) = begun.card.heads.values()
-    assert isinstance(head, Labels)
-    assert head.dense == (kind in ("BertForSequenceClassification", "BertModel"))
+    assert "heads.label.dense.weight" not in begun.newly_initialized()
+    (head,) = begun.preset.heads.values()
+    assert isinstance(head, SequenceClassification)
+    assert head.dense_layer == (kind in ("BertForSequenceClassification", "BertModel"))
 
 
 def test_a_head_for_a_number_is_kept_for_a_number(tmp_path: Path) -> None:
     folder = classifier(tmp_path, "BertForSequenceClassification", ["LABEL_0"])
-    assert begin(str(folder), NUMBER, []).fresh() == ()
-    assert begin(str(folder), TASK, []).fresh() != ()
+    assert load_initial_model(str(folder), NUMBER, []).newly_initialized() == ()
+    assert load_initial_model(str(folder), TASK, []).newly_initialized() != ()
 
 
 def test_tags_have_a_head_of_their_own(tmp_path: Path) -> None:
     folder = classifier(tmp_path, "BertForTokenClassification", ["O", "B"])
-    begun = begin(str(folder), TAGS, [])
-    assert begun.fresh() == ()
+    begun = load_initial_model(str(folder), TAGS, [])
+    assert begun.newly_initialized() == ()
     assert begun.task.labels == ("O", "B")
 
 
 def test_a_name_of_the_catalogue_learns_its_vocabulary_and_has_no_weights() -> None:
-    begun = begin("bert-tiny", TASK, [text for text, _ in toy.texts(50)] * 2, dropout=0.25)
-    assert not begun.trained
-    assert begun.card.architecture.vocab_size == begun.tokenizer.size
-    assert begun.card.architecture.dropout == begun.card.architecture.attention_dropout == 0.25
-    assert set(begun.fresh()) == {name for name, _ in begun.model(0).named_parameters()}
+    begun = load_initial_model("bert-tiny", TASK, [text for text, _ in toy.texts(50)] * 2, dropout=0.25)
+    assert not begun.is_pretrained
+    assert begun.preset.architecture.vocab_size == begun.tokenizer.vocab_size
+    assert begun.preset.architecture.dropout == begun.preset.architecture.attention_dropout == 0.25
+    assert set(begun.newly_initialized()) == {name for name, _ in begun.build_model(0).named_parameters()}
 
 
 def test_a_vocabulary_can_be_given_to_a_name_of_the_catalogue(tmp_path: Path) -> None:
     toy.tokenizer("bert").save(tmp_path)
-    begun = begin("bert-tiny", TASK, [], tokenizer=str(tmp_path))
-    assert begun.tokenizer.size == toy.tokenizer("bert").size
+    begun = load_initial_model("bert-tiny", TASK, [], tokenizer=str(tmp_path))
+    assert begun.tokenizer.vocab_size == toy.tokenizer("bert").vocab_size
 
 
 def test_a_name_of_the_catalogue_learns_the_kind_of_vocabulary_that_is_asked_for() -> None:
     texts = ["add x 2", "mul x 3"] * 2
-    begun = begin("transformer-mini", TASK_OF_TEXTS, texts, vocabulary=vocabulary_of("words"))
-    ids = begun.tokenizer.ids_batch(["mul 3 x add"])[0]
+    begun = load_initial_model("transformer-mini", TASK_OF_TEXTS, texts, vocabulary=parse_vocabulary("words"))
+    ids = begun.tokenizer.encode_ids_batch(["mul 3 x add"])[0]
     assert begun.tokenizer.pieces(ids.tolist()) == ["mul", "3", "x", "add"]
     assert begun.tokenizer.decode(ids) == "mul 3 x add"
-    assert begun.card.tokenizer.vocabulary == Words()
-    assert begun.model(0).vocab_size == begun.tokenizer.size == 5 + 3  # words; pad, end, unknown
+    assert begun.preset.tokenizer.vocabulary == WordLevel()
+    assert begun.build_model(0).vocab_size == begun.tokenizer.vocab_size == 5 + 3  # words; pad, end, unknown
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_name_of_the_catalogue_learns_the_kind_of_vocabulary_that_is_asked_for
 )
 def test_a_model_that_is_not_there_is_named(source, error, message) -> None:
     with pytest.raises(error, match=message):
-        begin(source, TASK, [])
+        load_initial_model(source, TASK, [])
 
 
 def test_a_model_that_cannot_do_a_task_is_refused_before_a_vocabulary_is_learned() -> None:
@@ -163,22 +163,22 @@ def test_a_model_that_cannot_do_a_task_is_refused_before_a_vocabulary_is_learned
         yield
 
     with pytest.raises(ValueError, match="t5-mini says its answers in words"):
-        begin("t5-mini", replace(TASK, does="tag"), texts())
+        load_initial_model("t5-mini", replace(TASK, task_kind="tag"), texts())
 
 
 def test_folders_that_do_not_fit_are_named(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(FileNotFoundError, match=r"config\.json: no such file"):
-        begin(str(empty), TASK, [])
+        load_initial_model(str(empty), TASK, [])
     bare = toy.pretrained("bert", tmp_path / "bare")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (bare / name).unlink()
     with pytest.raises(ValueError, match="has no tokenizer"):
-        begin(str(bare), TASK, [])
+        load_initial_model(str(bare), TASK, [])
     with pytest.raises(ValueError, match="cannot label each word"):
-        begin(str(toy.pretrained("t5", tmp_path / "t5")), TAGS, [])
+        load_initial_model(str(toy.pretrained("t5", tmp_path / "t5")), TAGS, [])
     with pytest.raises(ValueError, match="tokenizer is for a model of the catalogue"):
-        begin(str(tmp_path / "t5"), TASK, [], tokenizer=str(bare))
+        load_initial_model(str(tmp_path / "t5"), TASK, [], tokenizer=str(bare))
     with pytest.raises(ValueError, match="vocabulary is for a model of the catalogue"):
-        begin(str(tmp_path / "t5"), TASK, [], vocabulary=Words())
+        load_initial_model(str(tmp_path / "t5"), TASK, [], vocabulary=WordLevel())

@@ -11,47 +11,47 @@ import torch
 import toy_models as toy
 
 from unmask import load
-from unmask.batch import IGNORE
-from unmask.checkpoints.huggingface import open_folder
+from unmask.batch import IGNORE_INDEX
+from unmask.checkpoints.huggingface import load_folder
 from unmask.finetuning import single
-from unmask.finetuning.ask import Drawing
-from unmask.finetuning.by_hidden import ByHidden
-from unmask.finetuning.kinds.catalogue import ask, heads_for, options
-from unmask.finetuning.predict import predict, read_task, say
+from unmask.finetuning.ask import ResamplesExamples
+from unmask.finetuning.by_hidden import MaskedTextFormulation
+from unmask.finetuning.kinds.catalogue import formulate, heads_for_task, resolve_options
+from unmask.finetuning.predict import predict, read_task, predict_scores
 from unmask.finetuning.score import score_file
 from unmask.generation.decode import generate
-from unmask.generation.settings import decoding
-from unmask.heads.language import ByMask, Language
+from unmask.generation.settings import generation_config
+from unmask.heads.language import AppendedMaskGeneration, LanguageModeling
 from unmask.heads.model import Model
-from unmask.hiding.collate import pad
+from unmask.hiding.collate import pad_examples
 from unmask.model.architecture import Architecture
 from unmask.serving.finetune import finetune
 from unmask.serving.pipeline import Pipeline
-from unmask.tasks.task import Columns, Item, Task
+from unmask.tasks.task import TaskColumns, TaskExample, Task
 
-ONE = Columns(texts=("source",), label="target")
+ONE = TaskColumns(texts=("source",), label="target")
 SHORT = {"batch": 16, "terminal": None, "precision": "float32", "device": "cpu"}
 TOKENIZER = toy.tokenizer("unilm")
-SPECIAL = TOKENIZER.special
+SPECIAL = TOKENIZER.special_ids
 START, END, MASK = SPECIAL.start, SPECIAL.end, SPECIAL.mask
 
 
 def task(length: int = 60, **given) -> Task:
     return Task(
-        does="generate", columns=ONE, name="generate", length=length,
-        options=options("generate", given), metric="exact_match",
+        task_kind="generate", columns=ONE, task_name="generate", max_length=length,
+        options=resolve_options("generate", given), metric="exact_match",
     )  # fmt: skip
 
 
-def asked(**more) -> ByHidden:
-    found = ask(task(**more), toy.card("unilm"), TOKENIZER)
-    assert isinstance(found, ByHidden)
+def asked(**more) -> MaskedTextFormulation:
+    found = formulate(task(**more), toy.card("unilm"), TOKENIZER)
+    assert isinstance(found, MaskedTextFormulation)
     return found
 
 
 def answering(seed: int = 0) -> Model:
     card = toy.card("unilm", dropout=0.0, attention_dropout=0.0)
-    model = card.build(heads_for(task(), card)).initialize(seed).eval()
+    model = card.build(heads_for_task(task(), card)).initialize(seed).eval()
     with torch.no_grad():  # so that what is read matters
         for name, weight in model.named_parameters():
             if "attention" in name and weight.dim() == 2:
@@ -63,16 +63,16 @@ def ids(text: str) -> list[int]:
     return TOKENIZER.encode(text).ids.tolist()
 
 
-def of(source: str, *targets: str) -> Item:
-    return Item(texts=(source,), truth=targets or None)
+def of(source: str, *targets: str) -> TaskExample:
+    return TaskExample(texts=(source,), label=targets or None)
 
 
 def test_source_and_target_stand_between_special_tokens() -> None:
-    (question,) = asked(prefix="text: ").questions([of("a cat", "red sun", "no")])
+    (question,) = asked(prefix="text: ").build_inputs([of("a cat", "red sun", "no")])
     source, target = [START, *ids("text: a cat"), END], [*ids("red sun"), END]
     e = question.example
     assert e.inputs.tolist() == [*source, *target]
-    assert e.targets.tolist() == [IGNORE] * len(source) + target
+    assert e.targets.tolist() == [IGNORE_INDEX] * len(source) + target
     assert e.rank is not None
     assert e.segments is not None
     assert e.rank.tolist() == [0] * len(source) + list(range(1, len(target) + 1))
@@ -82,8 +82,8 @@ def test_source_and_target_stand_between_special_tokens() -> None:
 def test_what_is_read_does_not_depend_on_the_target_and_fits() -> None:
     one, long = asked(length=40, longest=8), " ".join(toy.WORDS)
     some = [of(long), of(long, "a"), of(long, long)]
-    unknown, short, cut = (q.example for q in one.questions(some))
-    assert all(q.cut for q in one.questions(some))
+    unknown, short, cut = (q.example for q in one.build_inputs(some))
+    assert all(q.truncated for q in one.build_inputs(some))
     assert len(unknown.inputs) == 32
     for e in (short, cut):
         assert e.rank is not None
@@ -95,11 +95,11 @@ def test_what_is_read_does_not_depend_on_the_target_and_fits() -> None:
 
 def test_hidden_tokens_are_drawn_for_learning_alone() -> None:
     one = asked()
-    assert isinstance(one, Drawing)
-    assert not isinstance(ask(task(), toy.card("t5"), toy.tokenizer("t5")), Drawing)
-    (question,) = one.questions([of("a cat", "1 2 3 4 5")])
-    e = one.drawn(question.example, np.random.default_rng(0))
-    assert int((e.targets != IGNORE).sum()) == 4  # round(0.7 * 5)
+    assert isinstance(one, ResamplesExamples)
+    assert not isinstance(formulate(task(), toy.card("t5"), toy.tokenizer("t5")), ResamplesExamples)
+    (question,) = one.build_inputs([of("a cat", "1 2 3 4 5")])
+    e = one.sample_example(question.example, np.random.default_rng(0))
+    assert int((e.targets != IGNORE_INDEX).sum()) == 4  # round(0.7 * 5)
     assert MASK in e.inputs
     assert MASK not in question.example.inputs
 
@@ -109,27 +109,27 @@ def told(model: Model, source: Sequence[int], target: Sequence[int]) -> float:
     """Ask for each token of a mask, in a text of its own."""
     total = 0.0
     for i, token in enumerate(target):
-        e = asked().hides.shown(source, [*target[:i], MASK or 0])
-        scores = model.language.scores(model.hidden(pad([e], SPECIAL)))[0, -1]
-        total -= scores[: SPECIAL.size].log_softmax(-1)[token].item()
+        e = asked().masked_target.unmasked_example(source, [*target[:i], MASK or 0])
+        scores = model.language_head.logits(model.hidden_states(pad_examples([e], SPECIAL)))[0, -1]
+        total -= scores[: SPECIAL.vocab_size].log_softmax(-1)[token].item()
     return total
 
 
 def test_the_loss_is_that_of_each_token_after_the_true_ones_before_it() -> None:
     one, model = asked(longest=9), answering()
     some = [of("a cat runs", "the sun"), of("", "one two three"), of("red " * 5), of("dog", "")]
-    said = say(one, model, one.questions(some)).scores
+    said = predict_scores(one, model, one.build_inputs(some)).scores
     for item, written in zip(some, said, strict=True):
         source = [START, *ids(item.texts[0]), END]
-        target = [] if item.truth is None else [*ids(str(item.truth[0])), END]  # type: ignore[index]
+        target = [] if item.label is None else [*ids(str(item.label[0])), END]  # type: ignore[index]
         assert one.loss(item, written) == (
             pytest.approx(told(model, source, target), rel=1e-4), len(target),
         )  # fmt: skip
-        (expected,) = generate(model, [source], SPECIAL, decoding(new_tokens=9))
+        (expected,) = generate(model, [source], SPECIAL, generation_config(max_new_tokens=9))
         assert written.ids.tolist() == expected
     assert len({tuple(written.ids.tolist()) for written in said}) > 1
     for item, written in zip(some, said, strict=True):
-        (alone,) = say(one, model, one.questions([item])).scores
+        (alone,) = predict_scores(one, model, one.build_inputs([item])).scores
         assert alone.ids.tolist() == written.ids.tolist()
         assert alone.loss == pytest.approx(written.loss, rel=1e-4)
 
@@ -139,10 +139,10 @@ def test_a_long_source_beside_a_long_target_stays_within_the_positions() -> None
     a = card.architecture
     assert isinstance(a, Architecture)
     card = replace(card, architecture=replace(a, position=replace(a.position, length=30)))
-    model = card.build(heads_for(task(30), card)).initialize(0).eval()
+    model = card.build(heads_for_task(task(30), card)).initialize(0).eval()
     one, long = asked(length=30, longest=8), " ".join(toy.WORDS)
     some = [of(long, "a"), of("a", long), of(long, long)]
-    assert [w.places for w in say(one, model, one.questions(some)).scores] == [2, 8, 8]
+    assert [w.places for w in predict_scores(one, model, one.build_inputs(some)).scores] == [2, 8, 8]
 
 
 def test_what_a_model_lacks_is_said_in_one_line() -> None:
@@ -151,9 +151,9 @@ def test_what_a_model_lacks_is_said_in_one_line() -> None:
     assert isinstance(a, Architecture)
     two = replace(card, architecture=replace(a, n_segments=2))
     with pytest.raises(ValueError, match="has 2 segments, none of them for sources, which have 4"):
-        heads_for(task(), two)
+        heads_for_task(task(), two)
     with pytest.raises(ValueError, match="no token that masks others"):
-        ask(task(), card, toy.tokenizer("t5"))
+        formulate(task(), card, toy.tokenizer("t5"))
     with pytest.raises(ValueError, match="length must be at least 35 for targets of 32 tokens"):
         asked(length=30, longest=32)
 
@@ -178,31 +178,31 @@ def test_numbers_are_learned_in_the_reverse_order(files, tmp_path: Path) -> None
     base = toy.pretrained("unilm", tmp_path / "base", dropout=0.0, attention_dropout=0.0)
     out = tmp_path / "out"
     tuned = finetune(
-        base, task="generate", **files, **SHORT, out=out, epochs=18.0, rate=1e-2,
-        metric="exact_match", options={"longest": 5, "scored": 40}, evaluate_every=90,
+        base, task="generate", **files, **SHORT, out=out, epochs=18.0, learning_rate=1e-2,
+        metric="exact_match", task_options={"longest": 5, "scored": 40}, evaluate_every=90,
     )  # fmt: skip
-    assert tuned.best.dev["exact_match"] == 1
-    assert tuned.best.dev["loss"] < 0.05
+    assert tuned.best_run.dev["exact_match"] == 1
+    assert tuned.best_run.dev["loss"] < 0.05
     assert tuned.predict(["2 6"]) == [{"answer": "6 2"}]
-    again, known = open_folder(out), read_task(out)
-    assert again.model.specs == tuned.opened.model.specs
-    language = again.model.specs["language"]
-    assert isinstance(language, Language)
-    assert language.forward == ByMask(5, source=4)
+    again, known = load_folder(out), read_task(out)
+    assert again.model.head_specs == tuned.loaded_model.model.head_specs
+    language = again.model.head_specs["language"]
+    assert isinstance(language, LanguageModeling)
+    assert language.generation == AppendedMaskGeneration(5, source_segment=4)
     assert json.loads((out / "config.json").read_text())["answers_sources"] is True
     assert "answers_sources" not in json.loads((base / "config.json").read_text())
     assert known == tuned.task
     assert predict(again, ["2 6"], task=known) == [{"answer": "6 2"}]
-    assert score_file(again, files["dev"], task=known) == pytest.approx(tuned.best.dev, abs=1e-5)
+    assert score_file(again, files["dev"], task=known) == pytest.approx(tuned.best_run.dev, abs=1e-5)
     said = (out / "README.md").read_text()
     assert "pipeline_tag: text2text-generation" in said
     assert "transformers fills masks with it and does not write" in said
     pipeline = Pipeline(again, task=known)
     assert pipeline.generate("2 6") == "6 2"
     assert pipeline.generate("2 6", beams=3) == "6 2"
-    assert pipeline.generate("2 6", begin="6") == "6 2"
+    assert pipeline.generate("2 6", output_prefix="6") == "6 2"
     assert "".join(pipeline.stream("2 6")) == "6 2"
-    best = pipeline.choose("2 6", ["2 6", "6 2", "6"])
+    best = pipeline.rank_choices("2 6", ["2 6", "6 2", "6"])
     assert best[0].text == "6 2"
 
 
@@ -219,7 +219,7 @@ def test_a_run_that_was_killed_gives_the_same_bits(at, files, tmp_path, monkeypa
         "options": {"longest": 5, "scored": 4}, "rows": 100,
     }  # fmt: skip
     whole = finetune(base, **more, out=tmp_path / "whole")
-    out, n, save = tmp_path / "killed", 0, single._save
+    out, n, save = tmp_path / "killed", 0, single._save_checkpoint
 
     def save_and_die(*args, **how) -> None:
         nonlocal n
@@ -234,9 +234,9 @@ def test_a_run_that_was_killed_gives_the_same_bits(at, files, tmp_path, monkeypa
             finetune(base, **more, out=out)
     assert list((out / "checkpoints").iterdir())
     again = finetune(base, **more, out=out, resume=True)
-    assert again.scored == whole.scored
-    for name, tensor in whole.opened.model.weights().items():
-        assert torch.equal(tensor, again.opened.model.weights()[name]), name
+    assert again.run_results == whole.run_results
+    for name, tensor in whole.loaded_model.model.own_weights().items():
+        assert torch.equal(tensor, again.loaded_model.model.own_weights()[name]), name
     assert (out / "log.jsonl").read_bytes() == (tmp_path / "whole" / "log.jsonl").read_bytes()
 
 
@@ -245,8 +245,8 @@ def test_it_is_learned_also_where_little_is_tuned(tune: str, files, tmp_path: Pa
     base = toy.pretrained("unilm", tmp_path / "base")
     out = tmp_path / "out"
     tuned = finetune(
-        base, task="generate", **files, **SHORT, out=out, epochs=1.0, rate=1e-3, tune=tune,
-        rows=32, length=40, options={"longest": 5, "scored": 10},
+        base, task="generate", **files, **SHORT, out=out, epochs=1.0, learning_rate=1e-3, tune=tune,
+        rows=32, max_length=40, task_options={"longest": 5, "scored": 10},
     )  # fmt: skip
-    assert tuned.best.dev["loss"] > 0
+    assert tuned.best_run.dev["loss"] > 0
     assert load(out).predict(["1 2"]) == tuned.predict(["1 2"])

@@ -11,63 +11,63 @@ import toy_models as toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.batch import IGNORE
+from unmask.batch import IGNORE_INDEX
 from unmask.finetuning import by_span
-from unmask.finetuning.ask import Question
-from unmask.finetuning.by_span import BySpan, fullest, tokens_of, windows
-from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for
-from unmask.finetuning.predict import say
+from unmask.finetuning.ask import TaskInput
+from unmask.finetuning.by_span import SpanFormulation, max_context_masks, token_span, window_starts
+from unmask.finetuning.kinds.catalogue import TASK_KINDS, formulate, heads_for_task
+from unmask.finetuning.predict import predict_scores
 from unmask.heads.spans import END, START
-from unmask.hiding.collate import pad
+from unmask.hiding.collate import pad_examples
 from unmask.published.catalogue import MODELS
 from unmask.tasks.readers import tables
-from unmask.tasks.task import Columns, Item, Task
-from unmask.tokens.tokenizer import Tokenizer, learn
+from unmask.tasks.task import TaskColumns, TaskExample, Task
+from unmask.tokens.tokenizer import Tokenizer, train_tokenizer
 from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec, WordPiece
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
-COLUMNS = Columns(texts=("question", "context"), label="answers")
+COLUMNS = TaskColumns(texts=("question", "context"), label="answers")
 QUESTION = "?"
 UNWRITTEN = " \r\n\u200b\u00a0\ufe0f"
 ENCODERS_AND_DECODERS = ("bert", "gpt2")
 
 
-def asking(family: str, length: int = 40, **options: object) -> BySpan:
+def asking(family: str, length: int = 40, **options: object) -> SpanFormulation:
     known = {"stride": 4, "no_answer": True, **options}
-    task = Task(does="answer", columns=COLUMNS, length=length, options=known, metric="answer_f1")
-    asked = ask(task, toy.card(family), toy.tokenizer(family))
-    assert isinstance(asked, BySpan)
+    task = Task(task_kind="answer", columns=COLUMNS, max_length=length, options=known, metric="answer_f1")
+    asked = formulate(task, toy.card(family), toy.tokenizer(family))
+    assert isinstance(asked, SpanFormulation)
     return asked
 
 
-def item(context: str, answer: str | None, question: str = QUESTION) -> Item:
+def item(context: str, answer: str | None, question: str = QUESTION) -> TaskExample:
     if answer is None:
-        return Item(texts=(question, context), truth=())
-    return Item(texts=(question, context), truth=(answer,), starts=(context.index(answer),))
+        return TaskExample(texts=(question, context), label=())
+    return TaskExample(texts=(question, context), label=(answer,), answer_starts=(context.index(answer),))
 
 
-def marked(question: Question, bit: int) -> list[int]:
+def marked(question: TaskInput, bit: int) -> list[int]:
     label = question.example.label
-    return np.flatnonzero((label != IGNORE) & (label & bit != 0)).tolist()
+    return np.flatnonzero((label != IGNORE_INDEX) & (label & bit != 0)).tolist()
 
 
-def null_place(asked: BySpan, question: Question) -> int:
-    return len(question.example.inputs) - 1 if asked.around.causal else 0
+def null_place(asked: SpanFormulation, question: TaskInput) -> int:
+    return len(question.example.inputs) - 1 if asked.template.causal else 0
 
 
-def answered(asked: BySpan, question: Question, one: Item) -> str | None:
+def answered(asked: SpanFormulation, question: TaskInput, one: TaskExample) -> str | None:
     """Read the answer that a window asks for off its labels; None: no answer."""
     (start,), (end,) = marked(question, START), marked(question, END)
     if start == null_place(asked, question):
         assert end == start
         return None
     label = question.example.label
-    places = np.flatnonzero(label != IGNORE)
+    places = np.flatnonzero(label != IGNORE_INDEX)
     places = places[places != null_place(asked, question)].tolist()
-    offsets = question.part.offsets
+    offsets = question.window.offsets
     assert len(places) == len(offsets)
     span = np.array([offsets[places.index(start), 0], offsets[places.index(end), 1]])
-    return by_span._text(one, span)
+    return by_span._answer_text(one, span)
 
 
 def reference_tokenizer(family: str, folder: Path):
@@ -86,27 +86,27 @@ def test_windows_are_the_reference_library_s(length: int, stride: int, tmp_path:
             QUESTION, context, truncation="only_second", max_length=length, stride=stride,
             return_overflowing_tokens=True,
         )  # fmt: skip
-        questions = asked.questions([item(context, None)])
+        questions = asked.build_inputs([item(context, None)])
         assert [q.example.inputs.tolist() for q in questions] == expected["input_ids"]
         assert [q.example.segments.tolist() for q in questions] == expected["token_type_ids"]
-        assert all(q.cut == (len(questions) > 1) for q in questions)
+        assert all(q.truncated == (len(questions) > 1) for q in questions)
         assert {answered(asked, q, item(context, None)) for q in questions} == {None}
 
 
 def test_a_decoder_reads_question_end_context_end_and_its_last_token_says_no_answer() -> None:
     asked, tokenizer = asking("gpt2"), toy.tokenizer("gpt2")
-    (question,) = asked.questions([item("a dog runs", None)])
+    (question,) = asked.build_inputs([item("a dog runs", None)])
     a, b = (tokenizer.encode(t).ids.tolist() for t in (QUESTION, "a dog runs"))
-    end = tokenizer.special.end
+    end = tokenizer.special_ids.end
     assert question.example.inputs.tolist() == [*a, end, *b, end]
     assert marked(question, START) == marked(question, END) == [len(a) + len(b) + 1]
-    assert question.example.label[: len(a) + 1].tolist() == [IGNORE] * (len(a) + 1)
+    assert question.example.label[: len(a) + 1].tolist() == [IGNORE_INDEX] * (len(a) + 1)
     assert question.example.rank.tolist() == list(range(len(a) + len(b) + 2))
 
 
 @given(st.integers(0, 300), st.integers(1, 60), st.integers(0, 80))
 def test_windows_cover_a_text_and_overlap_as_asked(n: int, room: int, stride: int) -> None:
-    begins = windows(n, room, stride)
+    begins = window_starts(n, room, stride)
     assert begins[0] == 0
     assert begins[-1] + room >= n
     overlap = min(stride, room // 2)
@@ -118,10 +118,10 @@ def test_windows_cover_a_text_and_overlap_as_asked(n: int, room: int, stride: in
 def test_each_token_counts_in_the_window_where_most_stands_around_it(
     n: int, room: int, stride: int
 ) -> None:
-    begins = windows(n, room, stride)
+    begins = window_starts(n, room, stride)
     counts = [min(room, n - begin) for begin in begins]
     owners = np.zeros(n, int)
-    for begin, count, own in zip(begins, counts, fullest(begins, counts), strict=True):
+    for begin, count, own in zip(begins, counts, max_context_masks(begins, counts), strict=True):
         assert len(own) == count
         owners[begin : begin + count] += own
         for i in np.flatnonzero(own).tolist():
@@ -134,10 +134,10 @@ def test_each_token_counts_in_the_window_where_most_stands_around_it(
 
 def test_a_long_question_has_half_of_the_tokens_and_is_cut() -> None:
     asked = asking("bert", 20)
-    (question,) = asked.questions([item("1 2", "2", "7 " * 50)])
+    (question,) = asked.build_inputs([item("1 2", "2", "7 " * 50)])
     seven, context = (toy.tokenizer("bert").encode(t).ids.tolist() for t in ("7", "1 2"))
-    assert question.cut
-    assert question.example.inputs.tolist()[1:-1] == [*(seven * 8), asked.special.end, *context]
+    assert question.truncated
+    assert question.example.inputs.tolist()[1:-1] == [*(seven * 8), asked.special_ids.end, *context]
     assert answered(asked, question, item("1 2", "2")) == "2"
 
 
@@ -146,7 +146,7 @@ def test_a_window_without_the_whole_answer_asks_for_none(family: str) -> None:
     context = " ".join(["dog"] * 30 + ["red", "green"] + ["cat"] * 30)
     one = item(context, "red green")
     asked = asking(family, 24, stride=6)
-    said = [answered(asked, q, one) for q in asked.questions([one])]
+    said = [answered(asked, q, one) for q in asked.build_inputs([one])]
     assert len(said) > 3
     assert set(said) == {None, "red green"}
 
@@ -172,13 +172,13 @@ def test_any_answer_is_found_again_from_its_tokens(
     answer = " ".join(words[start:end])
     place = len(" ".join(words[:start])) + (start > 0)
     asked = asking(family, 64, stride=24)
-    one = Item(texts=(QUESTION, context), truth=(answer,), starts=(place,))
-    offsets = by_span._offsets(asked.tokenizer, context)
-    tokens = tokens_of(place, place + len(answer), offsets)
+    one = TaskExample(texts=(QUESTION, context), label=(answer,), answer_starts=(place,))
+    offsets = by_span._trimmed_offsets(asked.tokenizer, context)
+    tokens = token_span(place, place + len(answer), offsets)
     if tokens == (-1, -1):  # the tokenizer writes it as nothing
         assert not answer.strip(UNWRITTEN)
         return
-    got = [answered(asked, q, one) for q in asked.questions([one])]
+    got = [answered(asked, q, one) for q in asked.build_inputs([one])]
     whole = {text for text in got if text is not None}
     if tokens[1] - tokens[0] < 10:
         assert len(whole) == 1
@@ -188,12 +188,12 @@ def test_any_answer_is_found_again_from_its_tokens(
         assert text == text.strip()
 
 
-def spoken(asked: BySpan, one: Item, scores: list[np.ndarray]) -> by_span.Spoken:
+def spoken(asked: SpanFormulation, one: TaskExample, scores: list[np.ndarray]) -> by_span.SpanPredictions:
     """Join scores given for the context's tokens of each window, and then for no answer."""
-    questions = asked.questions([one])
-    if not asked.around.causal:
+    questions = asked.build_inputs([one])
+    if not asked.template.causal:
         scores = [np.concatenate([x[-1:], x[:-1]]) for x in scores]
-    return asked.joined(questions, [x.astype(np.float32) for x in scores])
+    return asked.merge_scores(questions, [x.astype(np.float32) for x in scores])
 
 
 def flat(n: int, starts: dict[int, float], ends: dict[int, float], null: float) -> np.ndarray:
@@ -213,10 +213,10 @@ def test_the_best_span_is_said_with_its_place_and_probability(family: str) -> No
     pieces = asked.tokenizer.offsets(context)
     first = next(i for i, (_, e) in enumerate(pieces) if e > 4)
     scores = spoken(asked, one, [flat(len(pieces), {first: 5.0}, {len(pieces) - 1: 4.0}, 3.0)])
-    said = asked.answer(one, scores)
+    said = asked.prediction_record(one, scores)
     assert (said["answer"], said["start"]) == ("cat runs", 4)
-    assert asked.truth(one, scores) == "cat runs"
-    totals = [*scores.scores, 3.0]
+    assert asked.prediction(one, scores) == "cat runs"
+    totals = [*scores.span_scores, 3.0]
     assert totals[0] == 9.0
     assert said["probability"] == pytest.approx(np.exp(9.0) / np.exp(totals).sum())
     shares = [c["probability"] for c in said["candidates"]]
@@ -230,9 +230,9 @@ def test_an_end_before_its_start_and_too_long_a_span_are_not_said() -> None:
     context = "0 1 2 3 4 5"
     one = item(context, "4")
     asked = asking("bert", longest=2)
-    said = asked.truth(one, spoken(asked, one, [flat(6, {4: 9.0}, {1: 9.0, 5: 1.0}, -9.0)]))
+    said = asked.prediction(one, spoken(asked, one, [flat(6, {4: 9.0}, {1: 9.0, 5: 1.0}, -9.0)]))
     assert said == "4 5"
-    said = asked.truth(one, spoken(asked, one, [flat(6, {0: 9.0}, {5: 9.0, 1: 1.0}, -9.0)]))
+    said = asked.prediction(one, spoken(asked, one, [flat(6, {0: 9.0}, {5: 9.0, 1: 1.0}, -9.0)]))
     assert said == "0 1"
 
 
@@ -247,40 +247,40 @@ def test_no_answer_is_said_above_the_threshold_if_there_may_be_none() -> None:
     ):
         asked = asking("bert", **options)
         said = spoken(asked, one, scores)
-        assert by_span.margin(said) == pytest.approx(1.0)
-        assert asked.truth(one, said) == expected
-        answer = asked.answer(one, said)
+        assert by_span.null_score_difference(said) == pytest.approx(1.0)
+        assert asked.prediction(one, said) == expected
+        answer = asked.prediction_record(one, said)
         assert answer["answer"] == expected
         assert answer["start"] == (2 if expected else None)
-    assert "" not in {c["answer"] for c in asked.answer(one, said)["candidates"]}
+    assert "" not in {c["answer"] for c in asked.prediction_record(one, said)["candidates"]}
 
 
 def test_a_start_counts_in_one_window_and_no_answer_in_the_least_likely() -> None:
     one = item(" ".join(["7"] * 12), None)
     asked = asking("bert", 12, stride=4)  # 3 around, 1 of the question: windows of 8 tokens
-    assert [q.part.begin for q in asked.questions([one])] == [0, 4]
+    assert [q.window.start for q in asked.build_inputs([one])] == [0, 4]
     # Token 7 is the last of the first window and in the middle of the second.
     scores = spoken(asked, one, [flat(8, {7: 9.0}, {7: 9.0}, 5.0), flat(8, {}, {}, -1.0)])
-    assert scores.scores.max() < 18.0
+    assert scores.span_scores.max() < 18.0
     scores = spoken(asked, one, [flat(8, {}, {}, 5.0), flat(8, {3: 9.0}, {3: 9.0}, -1.0)])
-    assert scores.scores[0] == 18.0
+    assert scores.span_scores[0] == 18.0
     assert scores.spans[0].tolist() == [14, 15]
-    assert scores.null == -1.0
+    assert scores.null_score == -1.0
 
 
 def test_the_loss_is_the_head_s() -> None:
     asked = asking("bert", 20)
-    model = toy.card("bert").build(heads_for(asked.task, toy.card("bert"))).initialize(1).eval()
+    model = toy.card("bert").build(heads_for_task(asked.task, toy.card("bert"))).initialize(1).eval()
     context = " ".join(toy.WORDS[:40])
     items = [item(context, "tree"), item("the cat", None)]
-    questions = asked.questions(items)
-    said = say(asked, model, questions)
-    term = model(pad([q.example for q in questions], asked.special)).terms["span"]
+    questions = asked.build_inputs(items)
+    said = predict_scores(asked, model, questions)
+    term = model(pad_examples([q.example for q in questions], asked.special_ids)).terms["span"]
     totals = [asked.loss(one, s) for one, s in zip(items, said.scores, strict=True)]
     assert sum(total for total, _ in totals) == pytest.approx(float(term.total.detach()), rel=1e-5)
     assert sum(n for _, n in totals) == term.count == len(questions)
     unknown = [replace(one, truth=None) for one in items]
-    said = say(asked, model, asked.questions(unknown))
+    said = predict_scores(asked, model, asked.build_inputs(unknown))
     totals = [asked.loss(one, s) for one, s in zip(unknown, said.scores, strict=True)]
     assert totals == [(0.0, 0)] * 2
 
@@ -292,12 +292,12 @@ def test_any_context_is_answered_by_a_part_of_it(family: str, context: str) -> N
     card = toy.card(family)
     for options in ({"no_answer": True}, {"no_answer": False}):
         asked = asking(family, **options)
-        model = card.build(heads_for(asked.task, card)).initialize(1).eval()
+        model = card.build(heads_for_task(asked.task, card)).initialize(1).eval()
         for question in ("", QUESTION, "cat " * 60):
-            one = Item(texts=(question, context))
-            (scores,) = say(asked, model, asked.questions([one])).scores
-            said = asked.answer(one, scores)
-            assert said["answer"] == asked.truth(one, scores)
+            one = TaskExample(texts=(question, context))
+            (scores,) = predict_scores(asked, model, asked.build_inputs([one])).scores
+            said = asked.prediction_record(one, scores)
+            assert said["answer"] == asked.prediction(one, scores)
             for c in said["candidates"]:
                 at = c["start"]
                 assert c["answer"] == ("" if at is None else context[at : at + len(c["answer"])])
@@ -310,7 +310,7 @@ def test_any_context_is_answered_by_a_part_of_it(family: str, context: str) -> N
 def test_the_least_length_has_room_for_a_token_of_each_text(family: str) -> None:
     least = {"bert": 5, "gpt2": 4}[family]
     one = item("cat cat", "cat")
-    for question in asking(family, least).questions([one]):
+    for question in asking(family, least).build_inputs([one]):
         assert len(question.example.inputs) <= least
     with pytest.raises(ValueError, match=f"length must be at least {least}, got {least - 1}"):
         asking(family, least - 1)
@@ -321,13 +321,13 @@ SHIFTS = [SHARED / "qa_squadshifts_wiki" / f"{name}.json.xz" for name in ("train
 
 
 @pytest.fixture(scope="module")
-def all_items() -> dict[Path, list[Item]]:
+def all_items() -> dict[Path, list[TaskExample]]:
     kind = TASK_KINDS["answer"]
     found = {}
     for path in (*XQUAD, *SHIFTS):
-        table = tables.read(path)
-        columns = kind.files.columns(table, (), None, ())
-        found[path] = kind.files.items(table, columns, "strict", known=True, options={})
+        table = tables.read_table(path)
+        columns = kind.reader.find_columns(table, (), None, ())
+        found[path] = kind.reader.read_examples(table, columns, "strict", has_labels=True, options={})
     return found
 
 
@@ -335,19 +335,19 @@ def all_items() -> dict[Path, list[Item]]:
 @pytest.mark.parametrize("every", [20, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("vocabulary", [WordPiece(1000), ByteBPE(1000)])
 def test_every_answer_of_real_questions_is_found_again_in_its_windows(
-    vocabulary: WordPiece | ByteBPE, every: int, all_items: dict[Path, list[Item]]
+    vocabulary: WordPiece | ByteBPE, every: int, all_items: dict[Path, list[TaskExample]]
 ) -> None:
     name = "bert-base-uncased" if isinstance(vocabulary, WordPiece) else "gpt2"
     some = [one.texts[1] for items in all_items.values() for one in items[::40]]
-    tokenizer: Tokenizer = learn(TokenizerSpec(vocabulary, MODELS[name].tokenizer.frame), some)
-    task = Task(does="answer", columns=COLUMNS, length=384, metric="answer_f1")
-    asked = ask(task, MODELS[name], tokenizer)
+    tokenizer: Tokenizer = train_tokenizer(TokenizerSpec(vocabulary, MODELS[name].tokenizer.special_tokens), some)
+    task = Task(task_kind="answer", columns=COLUMNS, max_length=384, metric="answer_f1")
+    asked = formulate(task, MODELS[name], tokenizer)
     for items in all_items.values():
         items = items[::every]
         whole: set[int] = set()
-        for question in asked.questions(items):
-            text = answered(asked, question, items[question.item])
+        for question in asked.build_inputs(items):
+            text = answered(asked, question, items[question.item_index])
             if text is not None:
-                assert items[question.item].truth[0].strip() in text
-                whole.add(question.item)
+                assert items[question.item_index].label[0].strip() in text
+                whole.add(question.item_index)
         assert len(whole) == len(items)

@@ -9,34 +9,34 @@ import torch
 import toy_models as toy
 
 import unmask
-from unmask.adapters.attach import attach, detach, use
-from unmask.adapters.bottleneck import AdaMix, Houlsby, Pfeiffer
+from unmask.adapters.attach import attach, detach, use_adapters
+from unmask.adapters.bottleneck import AdaMix, HoulsbyAdapter, PfeifferAdapter
 from unmask.adapters.lora import LoRA
-from unmask.adapters.mix import Mix
-from unmask.adapters.prefix import Prefix, Prompt
+from unmask.adapters.mix import ScalarMix
+from unmask.adapters.prefix import PrefixTuning, PromptTuning
 from unmask.adapters.scale import IA3
 from unmask.batch import Batch, Example, Visibility
-from unmask.checkpoints.huggingface import open_folder, write_folder
+from unmask.checkpoints.huggingface import load_folder, write_folder
 from unmask.evaluation.embed import embed
-from unmask.finetuning.methods import layers
+from unmask.finetuning.methods import parameters_by_layer
 from unmask.finetuning.predict import predict, read_task
 from unmask.generation.fill import fill
-from unmask.heads.labels import Labels
+from unmask.heads.labels import SequenceClassification
 from unmask.heads.model import Model
-from unmask.hiding.collate import pad
-from unmask.model.initialize import Normal
-from unmask.model.positions import Learned
+from unmask.hiding.collate import pad_examples
+from unmask.model.initialize import NormalInit
+from unmask.model.positions import LearnedPositions
 from unmask.published.canine import CANINE_MINI
 from unmask.serving.finetune import finetune
 from unmask.serving.pretrain import pretrain
-from unmask.tokens.tokenizer import Tokenizer, learn
+from unmask.tokens.tokenizer import Tokenizer, train_tokenizer
 
 SMALL = replace(
     CANINE_MINI.architecture, d_model=32, n_layers=2, n_heads=2, d_ff=64, n_buckets=256, block=32,
-    position=Learned(256), dropout=0.0, attention_dropout=0.0, initialize=Normal(0.1),
+    position=LearnedPositions(256), dropout=0.0, attention_dropout=0.0, initialize=NormalInit(0.1),
 )  # fmt: skip
 CARD = replace(CANINE_MINI, architecture=SMALL)
-TOKENIZER: Tokenizer = learn(CARD.tokenizer, [])
+TOKENIZER: Tokenizer = train_tokenizer(CARD.tokenizer, [])
 SHORT = {
     "epochs": 6.0, "batch": 16, "rate": 3e-3, "terminal": None, "precision": "float32",
     "device": "cpu",
@@ -59,11 +59,11 @@ def files(tmp_path: Path, n: int = 240) -> dict[str, Path]:
 def test_a_pretrained_folder_opens_with_its_head_and_in_the_reference_library(base: Path) -> None:
     import transformers as hf
 
-    opened = open_folder(base)
-    assert set(opened.model.specs) == {"characters"}
-    assert (opened.missing, opened.extra) == ((), ())
+    opened = load_folder(base)
+    assert set(opened.model.head_specs) == {"characters"}
+    assert (opened.missing, opened.unexpected) == ((), ())
     model = CARD.build().initialize(7)
-    assert all(torch.equal(p, opened.model.weights()[n]) for n, p in model.weights().items())
+    assert all(torch.equal(p, opened.model.own_weights()[n]) for n, p in model.own_weights().items())
     tokenizer = hf.AutoTokenizer.from_pretrained(base)
     loaded, said = hf.AutoModel.from_pretrained(base, output_loading_info=True)
     assert set(said["missing_keys"]) == {"pooler.dense.weight", "pooler.dense.bias"}
@@ -74,7 +74,7 @@ def test_a_pretrained_folder_opens_with_its_head_and_in_the_reference_library(ba
     assert given["input_ids"][0, 1:-1].tolist() == texts[0].tolist()
     with torch.no_grad():
         document = given["attention_mask"] - 1
-        ours = model.eval().hidden(
+        ours = model.eval().hidden_states(
             Batch(inputs=given["input_ids"], visibility=Visibility(document=document))
         )
     real = given["attention_mask"].bool()
@@ -84,11 +84,11 @@ def test_a_pretrained_folder_opens_with_its_head_and_in_the_reference_library(ba
 def test_it_learns_which_word_decides(base: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     tuned = finetune(base, task="classify", out=out, **files(tmp_path), **SHORT)
-    assert tuned.best.dev["accuracy"] > 0.9
+    assert tuned.best_run.dev["accuracy"] > 0.9
     texts = ["the good cat runs", "a bad moon", "", "good " * 100]
     together = tuned.predict(texts)
     assert [a["label"] for a in together[:2]] == ["yes", "no"]
-    again, task = open_folder(out), read_task(out)
+    again, task = load_folder(out), read_task(out)
     for text, answer in zip(texts, together, strict=True):
         (alone,) = predict(again, [text], task=task)
         assert alone["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-5)
@@ -117,24 +117,24 @@ def test_words_are_tagged(base: Path, tmp_path: Path) -> None:
     (tmp_path / "dev.conll").write_text(sentences(50, 2))
     given = {"train": tmp_path / "train.conll", "dev": tmp_path / "dev.conll"}
     tuned = finetune(base, task="tag", **given, **SHORT)
-    assert tuned.best.dev["entity_f1"] > 0.9
+    assert tuned.best_run.dev["entity_f1"] > 0.9
     (answer,) = tuned.predict([["the", "cat", "red", "house", "the"]])
     assert answer["labels"] == ["O", "B-X", "I-X", "B-Y", "O"]
 
 
 @pytest.mark.parametrize(
-    "method", ["lora:rank=4", "houlsby", "ia3", "bitfit", "frozen", "top:layers=1", "gradual"]
+    "method", ["lora:rank=4", "houlsby", "ia3", "bitfit", "frozen", "top:n_layers=1", "gradual"]
 )
 def test_every_way_of_tuning_but_those_before_a_text_takes_a_step(
     method: str, base: Path, tmp_path: Path
 ) -> None:
     given = files(tmp_path, 32)
     tuned = finetune(base, task="classify", tune=method, **given, **(SHORT | {"epochs": 1.0}))
-    assert tuned.best.dev["loss"] < 1
+    assert tuned.best_run.dev["loss"] < 1
 
 
 def built() -> Model:
-    model = Model(SMALL, {"label": Labels(pool="summary")}).initialize(0).eval()
+    model = Model(SMALL, {"label": SequenceClassification(pooling="summary")}).initialize(0).eval()
     for p in model.parameters():
         if p.dim() == 1:
             torch.nn.init.normal_(p, mean=0.5, std=0.2)
@@ -143,40 +143,40 @@ def built() -> Model:
 
 def batch() -> Batch:
     texts = [TOKENIZER.encode(t).ids for t in ("The old king saw her.", "A fox.", "Who?")]
-    return pad([Example(inputs=ids, targets=ids) for ids in texts], TOKENIZER.special)
+    return pad_examples([Example(inputs=ids, targets=ids) for ids in texts], TOKENIZER.special_ids)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    "spec", [LoRA(rank=2, where=("all",)), LoRA(rank=2), Houlsby(width=4), Pfeiffer(width=4),
-             AdaMix(width=4, experts=2), IA3()],
+    "spec", [LoRA(rank=2, target_modules=("all",)), LoRA(rank=2), HoulsbyAdapter(bottleneck_size=4), PfeifferAdapter(bottleneck_size=4),
+             AdaMix(bottleneck_size=4, n_experts=2), IA3()],
 )  # fmt: skip
 def test_adapters_act_on_the_rows_that_are_chosen_and_leave_no_trace(spec) -> None:
-    model, given = built(), replace(batch(), targets=None, asked=None)
+    model, given = built(), replace(batch(), targets=None, target_positions=None)
     before = model(given, scores=True).scores["label"]
     module = attach(model, spec, "one")
     for p in module.parameters():
         torch.nn.init.normal_(p, std=0.3)
     after = model(given, scores=True).scores["label"]
     assert (after - before).abs().min() > 1e-4
-    with use(model, ["one", None, None]):
+    with use_adapters(model, ["one", None, None]):
         some = model(given, scores=True).scores["label"]
     torch.testing.assert_close(some[0], after[0])
     torch.testing.assert_close(some[1:], before[1:])
-    with pytest.raises(ValueError, match="chosen for 2 rows"), use(model, ["one", None]):
+    with pytest.raises(ValueError, match="chosen for 2 rows"), use_adapters(model, ["one", None]):
         model(given)
     detach(model, "one")
     assert torch.equal(model(given, scores=True).scores["label"], before)
 
 
-@pytest.mark.parametrize("spec", [Prefix(length=2), Prompt(length=2), Mix()])
+@pytest.mark.parametrize("spec", [PrefixTuning(n_virtual_tokens=2), PromptTuning(n_virtual_tokens=2), ScalarMix()])
 def test_adapters_that_it_cannot_have_are_refused(spec) -> None:
     with pytest.raises(ValueError, match=r"blocks; LoRA|cannot be mixed"):
         attach(built(), spec, "one")
 
 
 def test_layers_are_grouped_from_the_bottom_to_the_top() -> None:
-    groups = layers(built())
+    groups = parameters_by_layer(built())
     assert len(groups) == 2 + SMALL.n_layers
     starts = [{n.split(".")[1] for n in group} for group in groups]
     assert starts[0] == {"tokens", "position", "segments", "embed_norm", "first", "down"}
@@ -211,12 +211,12 @@ def test_a_pretrained_run_says_what_it_learned(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(text * 8)
     sizes = {"d_model": 32, "n_layers": 1, "n_heads": 2, "d_ff": 32, "block": 16}
     run = pretrain(
-        "canine-mini", data=tmp_path / "text.txt", out=tmp_path / "run", steps=3, length=32,
+        "canine-mini", data=tmp_path / "text.txt", out=tmp_path / "run", steps=3, sequence_length=32,
         changes=[*(f"architecture.{n}={x}" for n, x in sizes.items()), "batch_tokens=256"],
         quiet=True, device="cpu",
     )  # fmt: skip
-    assert set(run.model.specs) == {"characters"}
-    assert open_folder(tmp_path / "run").missing == ()
+    assert set(run.model.head_specs) == {"characters"}
+    assert load_folder(tmp_path / "run").missing == ()
     said = unmask.load(tmp_path / "run").evaluate(tmp_path / "text.txt")
     assert set(said.loss) == {"characters"}
     with pytest.raises(ValueError, match="packing: canine-mini"):
@@ -230,10 +230,10 @@ def test_several_parts_share_it_whatever_they_read_of_a_text(base: Path, tmp_pat
     folders = {name: tmp_path / name for name in ("summary", "mean")}
     for name, out in folders.items():
         finetune(
-            base, task="classify", tune="lora:rank=2", out=out, options={"pool": name},
+            base, task="classify", tune="lora:rank=2", out=out, task_options={"pool": name},
             seed=len(name), **files(tmp_path, 32), **(SHORT | {"epochs": 1.0, "rate": 1e-2}),
         )  # fmt: skip
-    several = unmask.Several(folders)
+    several = unmask.MultiAdapter(folders)
     texts = [text for text, _ in toy.texts(9, 5, 1, 12)]
     names = [list(folders)[i % 2] for i in range(9)]
     alone = {name: unmask.load(folder) for name, folder in folders.items()}

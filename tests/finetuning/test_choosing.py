@@ -12,27 +12,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unmask
-from unmask.batch import IGNORE, Example
-from unmask.checkpoints.huggingface import Opened, open_folder, write_folder
-from unmask.finetuning.batches import batches, micro, together
-from unmask.finetuning.begin import begin
-from unmask.finetuning.by_choice import ByChoice, fit
-from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for, options
-from unmask.finetuning.predict import predict, task_of
-from unmask.hiding.collate import pad
+from unmask.batch import IGNORE_INDEX, Example
+from unmask.checkpoints.huggingface import LoadedModel, load_folder, write_folder
+from unmask.finetuning.batches import make_batch_stream, split_micro_batches, group_examples
+from unmask.finetuning.begin import load_initial_model
+from unmask.finetuning.by_choice import MultipleChoiceFormulation, truncate_text_and_option
+from unmask.finetuning.kinds.catalogue import TASK_KINDS, formulate, heads_for_task, resolve_options
+from unmask.finetuning.predict import predict, infer_task
+from unmask.hiding.collate import pad_examples
 from unmask.serving.finetune import finetune
-from unmask.tasks.readers.tables import read
-from unmask.tasks.task import Columns, Item, Task
-from unmask.tokens.vocabulary import Special
+from unmask.tasks.readers.tables import read_table
+from unmask.tasks.task import TaskColumns, TaskExample, Task
+from unmask.tokens.vocabulary import SpecialTokenIds
 
 CLOSE = 1e-4
-SPECIAL = Special(size=99, pad=0, start=1, end=2)
-COLUMNS = Columns(texts=("context", "question"), label="label", choices=("choices",))
-TASK = Task(does="choose", columns=COLUMNS, name="choose", length=40)
+SPECIAL = SpecialTokenIds(vocab_size=99, pad=0, start=1, end=2)
+COLUMNS = TaskColumns(texts=("context", "question"), label="label", choices=("choices",))
+TASK = Task(task_kind="choose", columns=COLUMNS, task_name="choose", max_length=40)
 DATA = Path(__file__).parents[2] / "../shared/data/multiple_choice"
 
 
-def some_items(n: int, seed: int = 0, *, known: bool = True) -> list[Item]:
+def some_items(n: int, seed: int = 0, *, known: bool = True) -> list[TaskExample]:
     """Make items whose right option says again the word that is asked for."""
     rng = np.random.default_rng(seed)
     made = []
@@ -43,23 +43,23 @@ def some_items(n: int, seed: int = 0, *, known: bool = True) -> list[Item]:
         options = words[1 : n_options + 1]
         options[right] = words[0]
         made.append(
-            Item(texts=(" ".join(words[:1] * 3), "very"), options=tuple(options),
-                 truth=right if known else None)
+            TaskExample(texts=(" ".join(words[:1] * 3), "very"), choices=tuple(options),
+                 label=right if known else None)
         )  # fmt: skip
     return made
 
 
-def good(item: Item) -> Item:
+def good(item: TaskExample) -> TaskExample:
     """Let the right option be "good", which is learned fast."""
-    options = list(item.options)
-    options[item.truth] = "good"
+    options = list(item.choices)
+    options[item.label] = "good"
     return replace(item, options=tuple(options))
 
 
-def row(item: Item) -> dict:
+def row(item: TaskExample) -> dict:
     return {
-        "context": item.texts[0], "question": item.texts[1], "choices": list(item.options),
-        "label": item.truth,
+        "context": item.texts[0], "question": item.texts[1], "choices": list(item.choices),
+        "label": item.label,
     }  # fmt: skip
 
 
@@ -68,23 +68,23 @@ def write(path: Path, rows: list[dict]) -> Path:
     return path
 
 
-def opened(family: str) -> Opened:
+def opened(family: str) -> LoadedModel:
     """Make a random model that chooses, its weights large enough that options differ."""
     card = toy.card(family)
-    card = replace(card, heads=heads_for(TASK, card))
+    card = replace(card, heads=heads_for_task(TASK, card))
     model = card.build().eval()
     torch.manual_seed(0)
     with torch.no_grad():
         for p in model.parameters():
             p.normal_(std=0.2)
-    return Opened(
-        card=card, model=model, tokenizer=toy.tokenizer(family), labels=(), missing=(), extra=()
+    return LoadedModel(
+        preset=card, model=model, tokenizer=toy.tokenizer(family), label_names=(), missing=(), unexpected=()
     )
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(2, 60))
 def test_an_option_is_cut_only_where_it_is_over_half(n_text: int, n_option: int, room: int) -> None:
-    text, option = fit(n_text, n_option, room)
+    text, option = truncate_text_and_option(n_text, n_option, room)
     assert text + option == min(n_text + n_option, room)
     assert 0 <= text <= n_text
     assert option == n_option or (option >= room // 2 and n_option > room // 2)
@@ -93,23 +93,23 @@ def test_an_option_is_cut_only_where_it_is_over_half(n_text: int, n_option: int,
 def test_each_option_is_read_after_the_end_of_the_text() -> None:
     for family in ("bert", "gpt2"):
         tokenizer, card = toy.tokenizer(family), toy.card(family)
-        asked = ask(replace(TASK, length=12), card, tokenizer)
-        assert isinstance(asked, ByChoice)
-        item = Item(texts=("cat " * 30 + "dog", "sun moon"), options=("a tree", "runs"), truth=1)
-        first, second = asked.questions([item])
+        asked = formulate(replace(TASK, max_length=12), card, tokenizer)
+        assert isinstance(asked, MultipleChoiceFormulation)
+        item = TaskExample(texts=("cat " * 30 + "dog", "sun moon"), choices=("a tree", "runs"), label=1)
+        first, second = asked.build_inputs([item])
         text = tokenizer.encode(" ".join(item.texts)).ids.tolist()
-        s, around = asked.special, asked.around
+        s, around = asked.special_ids, asked.template
         for question, option in ((first, "a tree"), (second, "runs")):
             said = tokenizer.encode(option).ids.tolist()
-            fixed = [*s.before, *around.between, *said, *s.after]
+            fixed = [*s.prefix, *around.separator, *said, *s.suffix]
             kept = text[len(text) - (12 - len(fixed)) :]
-            expected = [*s.before, *kept, *around.between, *said, *s.after]
+            expected = [*s.prefix, *kept, *around.separator, *said, *s.suffix]
             assert question.example.inputs.tolist() == expected
-            assert question.cut
-            assert question.example.group == 0
+            assert question.truncated
+            assert question.example.choice_group == 0
         assert (first.example.label, second.example.label) == (0, 1)
         if family == "bert":
-            n = len(expected) - len(said) - len(s.after)
+            n = len(expected) - len(said) - len(s.suffix)
             assert second.example.segments.tolist() == [0] * n + [1] * (len(expected) - n)
 
 
@@ -119,34 +119,34 @@ def test_what_is_said_of_an_item_depends_on_no_other(family: str) -> None:
     items = some_items(9, 1, known=False)
     items[2] = replace(items[2], texts=("cat " * 200,))
     items[4] = replace(items[4], options=("dog " * 200, "", "a"))
-    given = [TASK_KINDS["choose"].files.plain(item) for item in items]
+    given = [TASK_KINDS["choose"].reader.format_input(item) for item in items]
     alone = [predict(model, [one], task=TASK)[0] for one in given]
     for batch_tokens in (1, 90, 10_000):
         together = predict(model, given, task=TASK, batch_tokens=batch_tokens)
         for item, one, answer in zip(items, alone, together, strict=True):
             assert answer["probabilities"] == pytest.approx(one["probabilities"], abs=CLOSE)
             assert answer["index"] == one["index"]
-            assert answer["choice"] == item.options[answer["index"]]
+            assert answer["choice"] == item.choices[answer["index"]]
             assert sum(answer["probabilities"]) == pytest.approx(1)
-            assert len(answer["probabilities"]) == len(item.options)
+            assert len(answer["probabilities"]) == len(item.choices)
     assert len({str(answer) for answer in alone}) == len(alone)
 
 
 @torch.no_grad()
 def test_an_encoder_decoder_compares_the_likelihoods_of_options() -> None:
-    model, task = opened("t5"), replace(TASK, length=99)
-    asked = ask(task, model.card, toy.tokenizer("t5"))
+    model, task = opened("t5"), replace(TASK, max_length=99)
+    asked = formulate(task, model.preset, toy.tokenizer("t5"))
     (item,) = some_items(1, 3, known=False)
-    (answer,) = predict(model, [TASK_KINDS["choose"].files.plain(item)], task=task)
+    (answer,) = predict(model, [TASK_KINDS["choose"].reader.format_input(item)], task=task)
     said = []
-    for k in range(len(item.options)):
-        (question,) = asked.questions([replace(item, truth=k)])
-        batch = pad([question.example], asked.special)
+    for k in range(len(item.choices)):
+        (question,) = asked.build_inputs([replace(item, truth=k)])
+        batch = pad_examples([question.example], asked.special_ids)
         said.append(-float(model.model(batch).terms["label"].total))
     expected = torch.tensor(said).softmax(0).tolist()
     assert answer["probabilities"] == pytest.approx(expected, abs=CLOSE)
     source = toy.tokenizer("t5").decode(question.example.source.tolist())
-    listed = " ".join(f"choice{i}: {option}" for i, option in enumerate(item.options, 1))
+    listed = " ".join(f"choice{i}: {option}" for i, option in enumerate(item.choices, 1))
     assert source == f"choose {listed} context: {' '.join(item.texts)}"
 
 
@@ -157,8 +157,8 @@ def test_scores_and_loss_are_those_of_the_reference_library(n_options: int, tmp_
     known = toy.tokenizer("bert")
     torch.manual_seed(0)
     config = hf.BertConfig(
-        vocab_size=known.size, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=64, max_position_embeddings=64, pad_token_id=known.special.pad,
+        vocab_size=known.vocab_size, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=64, pad_token_id=known.special_ids.pad,
     )  # fmt: skip
     theirs = hf.BertForMultipleChoice(config).eval()
     with torch.no_grad():
@@ -166,19 +166,19 @@ def test_scores_and_loss_are_those_of_the_reference_library(n_options: int, tmp_
             p.normal_(std=0.2)
     theirs.save_pretrained(tmp_path)
     known.save(tmp_path)
-    mine = open_folder(tmp_path)
-    task = task_of(mine)
-    assert (task.does, mine.missing, mine.extra) == ("choose", (), ())
-    items = [i for i in some_items(60, 5) if len(i.options) == min(n_options, 4)][:6]
+    mine = load_folder(tmp_path)
+    task = infer_task(mine)
+    assert (task.task_kind, mine.missing, mine.unexpected) == ("choose", (), ())
+    items = [i for i in some_items(60, 5) if len(i.choices) == min(n_options, 4)][:6]
     if n_options == 5:
-        items = [replace(item, options=(*item.options, "moon")) for item in items]
-    asked = ask(task, mine.card, known)
-    batch = pad([q.example for q in asked.questions(items)], asked.special)
+        items = [replace(item, options=(*item.choices, "moon")) for item in items]
+    asked = formulate(task, mine.preset, known)
+    batch = pad_examples([q.example for q in asked.build_inputs(items)], asked.special_ids)
     shape = (len(items), n_options, -1)
-    seen = (batch.inputs != known.special.pad).long()
+    seen = (batch.inputs != known.special_ids.pad).long()
     out = theirs(
         input_ids=batch.inputs.reshape(shape), token_type_ids=batch.segments.reshape(shape),
-        attention_mask=seen.reshape(shape), labels=torch.tensor([item.truth for item in items]),
+        attention_mask=seen.reshape(shape), labels=torch.tensor([item.label for item in items]),
     )  # fmt: skip
     with torch.no_grad():
         said = mine.model(batch, scores=True)
@@ -186,11 +186,11 @@ def test_scores_and_loss_are_those_of_the_reference_library(n_options: int, tmp_
     assert said.terms["choice"].loss.item() == pytest.approx(out.loss.item(), rel=1e-5)
     scores = said.scores["choice"].reshape(len(items), n_options)
     assert torch.allclose(scores, out.logits, atol=1e-4)
-    given = [TASK_KINDS["choose"].files.plain(item) for item in items]
+    given = [TASK_KINDS["choose"].reader.format_input(item) for item in items]
     for answer, row in zip(predict(mine, given), out.logits.softmax(-1).tolist(), strict=True):
         assert answer["probabilities"] == pytest.approx(row, abs=CLOSE)
 
-    write_folder(tmp_path / "ours", mine.model, mine.card, known)
+    write_folder(tmp_path / "ours", mine.model, mine.preset, known)
     again = hf.BertForMultipleChoice.from_pretrained(tmp_path / "ours")
     for name, tensor in theirs.state_dict().items():
         assert torch.equal(tensor, again.state_dict()[name])
@@ -203,20 +203,20 @@ def test_scores_and_loss_are_those_of_the_reference_library(n_options: int, tmp_
 )  # fmt: skip
 def test_options_of_an_item_are_never_parted(lengths, tokens, batch) -> None:
     examples = [
-        Example(inputs=np.full(n, 5), targets=np.full(n, IGNORE), group=i, label=int(k == 0))
+        Example(inputs=np.full(n, 5), targets=np.full(n, IGNORE_INDEX), choice_group=i, label=int(k == 0))
         for i, some in enumerate(lengths)
         for k, n in enumerate(some)
     ]
-    assert together(examples) == [
-        [i for i, e in enumerate(examples) if e.group == g] for g in range(len(lengths))
+    assert group_examples(examples) == [
+        [i for i, e in enumerate(examples) if e.choice_group == g] for g in range(len(lengths))
     ]
-    steps = batches(examples, SPECIAL, batch, tokens, 0)(None)
+    steps = make_batch_stream(examples, SPECIAL, batch, tokens, 0)(None)
     seen = 0
     for _ in range(-(-len(lengths) // batch)):
         parts, _ = next(steps)
         in_step = 0
         for part in parts:
-            sizes = np.bincount(part.group.numpy())
+            sizes = np.bincount(part.choice_groups.numpy())
             # each group is whole: it has one right option
             assert int((part.labels == 1).sum()) == len(sizes)
             assert len(sizes) == 1 or part.inputs.numel() <= tokens
@@ -228,13 +228,13 @@ def test_options_of_an_item_are_never_parted(lengths, tokens, batch) -> None:
 
 def test_how_a_batch_is_cut_changes_no_gradient() -> None:
     model = opened("bert").model
-    asked = ask(TASK, toy.card("bert"), toy.tokenizer("bert"))
-    examples = [q.example for q in asked.questions(some_items(7, 2))]
+    asked = formulate(TASK, toy.card("bert"), toy.tokenizer("bert"))
+    examples = [q.example for q in asked.build_inputs(some_items(7, 2))]
 
     def slope(tokens: int) -> torch.Tensor:
         model.zero_grad()
-        parts = micro(examples, asked.special, tokens)
-        n = sum(model.count(part)["choice"] for part in parts)
+        parts = split_micro_batches(examples, asked.special_ids, tokens)
+        n = sum(model.count_targets(part)["choice"] for part in parts)
         assert n == 7
         for part in parts:
             (model(part).terms["choice"].total / n).backward()
@@ -252,19 +252,19 @@ def test_a_model_learns_to_choose_and_is_opened_again(family: str, tmp_path: Pat
     dev = write(tmp_path / "dev.jsonl", [row(good(item)) for item in some_items(20, 1)])
     base = toy.pretrained(family, tmp_path / "base")
     tuned = finetune(
-        base, task="choose", train=train, dev=dev, out=tmp_path / "out", rate=3e-3, batch=8,
+        base, task="choose", train=train, dev=dev, out=tmp_path / "out", learning_rate=3e-3, batch_size=8,
         epochs={"bert": 4.0, "gpt2": 4.0, "t5": 6.0, "bart": 8.0}[family],
         terminal=None, dropout=0.0, precision="float32",
     )  # fmt: skip
-    assert tuned.best.dev["accuracy"] > 0.9  # guessing has 0.36
-    given = [TASK_KINDS["choose"].files.plain(item) for item in some_items(8, 7)]
+    assert tuned.best_run.dev["accuracy"] > 0.9  # guessing has 0.36
+    given = [TASK_KINDS["choose"].reader.format_input(item) for item in some_items(8, 7)]
     here = tuned.predict(given)
     there = unmask.load(tmp_path / "out").predict(given)
     for a, b in zip(here, there, strict=True):
         assert a["choice"] == b["choice"]
         assert a["probabilities"] == pytest.approx(b["probabilities"], abs=1e-5)
     found = unmask.load(tmp_path / "out").score(dev)
-    assert found["accuracy"] == pytest.approx(tuned.best.dev["accuracy"])
+    assert found["accuracy"] == pytest.approx(tuned.best_run.dev["accuracy"])
     wrong = json.loads((tmp_path / "out" / "results.json").read_text())["errors"]
     assert all(one["truth"] in toy.WORDS and one["probability"] > 0 for one in wrong)
 
@@ -275,11 +275,11 @@ def test_of_options_that_tie_the_first_is_answered(family: str) -> None:
     said = predict(made, [{"context": "a cat", "choices": options}], task=TASK)[0]
     shares = said["probabilities"]
     assert shares[0] == pytest.approx(shares[2], rel=1e-5)
-    ask = TASK_KINDS["choose"].ask(TASK, made.card, toy.tokenizer(family))
-    item = Item(texts=("a cat",), options=options)
+    ask = TASK_KINDS["choose"].formulate(TASK, made.preset, toy.tokenizer(family))
+    item = TaskExample(texts=("a cat",), choices=options)
     for scores, first in (([-1, -3, -1, -3, -1], 0), ([-3, -1, -3, -1, -1], 1)):
-        assert ask.truth(item, np.array([scores], np.float64)) == first
-        assert ask.answer(item, np.array([scores], np.float64))["index"] == first
+        assert ask.prediction(item, np.array([scores], np.float64)) == first
+        assert ask.prediction_record(item, np.array([scores], np.float64))["index"] == first
 
 
 @pytest.mark.parametrize(
@@ -296,24 +296,24 @@ def test_of_options_that_tie_the_first_is_answered(family: str) -> None:
 def test_a_bad_line_is_named(line: dict, message: str, tmp_path: Path) -> None:
     good = {"context": "x", "choices": ["a", "b", "c"], "label": 0}
     path = write(tmp_path / "bad.jsonl", [good, {"context": "x", **line}])
-    kind, table = TASK_KINDS["choose"], read(path)
-    columns = kind.files.columns(table, (), None, ())
+    kind, table = TASK_KINDS["choose"], read_table(path)
+    columns = kind.reader.find_columns(table, (), None, ())
     with pytest.raises(ValueError, match=message):
-        kind.files.items(table, columns, "strict", known=True, options={"numbering": "from 0"})
+        kind.reader.read_examples(table, columns, "strict", has_labels=True, options={"numbering": "from 0"})
 
 
 def test_how_answers_are_numbered_can_be_said(tmp_path: Path) -> None:
     rows = [{"context": "x", "choices": ["a", "b", "c"], "label": i} for i in (1, 2)]
-    kind, table = TASK_KINDS["choose"], read(write(tmp_path / "short.jsonl", rows))
-    columns = kind.files.columns(table, (), None, ())
+    kind, table = TASK_KINDS["choose"], read_table(write(tmp_path / "short.jsonl", rows))
+    columns = kind.reader.find_columns(table, (), None, ())
     with pytest.raises(ValueError, match="fit several ways"):
-        kind.files.items(table, columns, "strict", known=True, options={})
-    found = kind.files.items(
-        table, columns, "strict", known=True, options=options("choose", {"numbering": "from 1"})
+        kind.reader.read_examples(table, columns, "strict", has_labels=True, options={})
+    found = kind.reader.read_examples(
+        table, columns, "strict", has_labels=True, options=resolve_options("choose", {"numbering": "from 1"})
     )
-    assert [item.truth for item in found] == [0, 1]
+    assert [item.label for item in found] == [0, 1]
     with pytest.raises(ValueError, match=r"options.numbering"):
-        options("choose", {"numbering": "from 2"})
+        resolve_options("choose", {"numbering": "from 2"})
 
 
 @pytest.mark.parametrize(
@@ -334,15 +334,15 @@ def test_what_cannot_be_chosen_from_is_named(text, message: str) -> None:
 
 def test_lines_and_tables_say_the_same() -> None:
     kind = TASK_KINDS["choose"]
-    item = kind.files.given(TASK, kind.files.line(TASK, "a cat\truns\twalks"), "line 1")
-    assert item == kind.files.given(
+    item = kind.reader.parse_input(TASK, kind.reader.parse_line(TASK, "a cat\truns\twalks"), "line 1")
+    assert item == kind.reader.parse_input(
         TASK, {"context": "a cat", "choices": ["runs", "walks"]}, "line 1"
     )
-    turns = kind.files.given(
+    turns = kind.reader.parse_input(
         TASK, {"context": ["a", "b"], "question": "c", "choices": ("d", "e")}, "text 1"
     )
     assert turns.texts == ("a b", "c")
-    assert kind.files.given(TASK, kind.files.plain(turns), "text 1") == turns
+    assert kind.reader.parse_input(TASK, kind.reader.format_input(turns), "text 1") == turns
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the shared data are not here")
@@ -353,24 +353,24 @@ def test_published_files_are_read_whole() -> None:
     }  # fmt: skip
     kind = TASK_KINDS["choose"]
     for name, (n, n_options) in counts.items():
-        table = read(DATA / name)
-        columns = kind.files.columns(table, (), None, ())
-        found = kind.files.items(table, columns, "strict", known=True, options={})
+        table = read_table(DATA / name)
+        columns = kind.reader.find_columns(table, (), None, ())
+        found = kind.reader.read_examples(table, columns, "strict", has_labels=True, options={})
         assert len(found) == n
-        assert {len(item.options) for item in found} == {n_options}
-        assert {item.truth for item in found} == set(range(n_options))
+        assert {len(item.choices) for item in found} == {n_options}
+        assert {item.label for item in found} == set(range(n_options))
         assert all(any(item.texts) for item in found)
 
 
 def test_a_model_that_chooses_goes_on_with_its_head(tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
-    begun = begin(str(base), TASK, [])
-    assert begun.fresh() == ("heads.choice.out.weight", "heads.choice.out.bias")
-    theirs = open_folder(base).model.weights()["heads.next_sentence.dense.weight"]
-    assert torch.equal(begun.tensors["heads.choice.dense.weight"], theirs)
+    begun = load_initial_model(str(base), TASK, [])
+    assert begun.newly_initialized() == ("heads.choice.out.weight", "heads.choice.out.bias")
+    theirs = load_folder(base).model.own_weights()["heads.next_sentence.dense.weight"]
+    assert torch.equal(begun.pretrained_weights["heads.choice.dense.weight"], theirs)
     model = opened("bert")
-    write_folder(tmp_path / "chooses", model.model, model.card, toy.tokenizer("bert"))
-    again = begin(str(tmp_path / "chooses"), TASK, [])
-    assert again.fresh() == again.extra == ()
-    weights = again.model(1).weights()
-    assert all(torch.equal(x, weights[name]) for name, x in model.model.weights().items())
+    write_folder(tmp_path / "chooses", model.model, model.preset, toy.tokenizer("bert"))
+    again = load_initial_model(str(tmp_path / "chooses"), TASK, [])
+    assert again.newly_initialized() == again.unexpected == ()
+    weights = again.build_model(1).own_weights()
+    assert all(torch.equal(x, weights[name]) for name, x in model.model.own_weights().items())

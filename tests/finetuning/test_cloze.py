@@ -10,38 +10,38 @@ import toy_models as toy
 from small_models import make, tokenizer
 from torch.nn import functional as F
 
-from unmask.batch import IGNORE
-from unmask.checkpoints.huggingface import open_folder
-from unmask.finetuning.by_cloze import ByCloze
-from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for
-from unmask.finetuning.kinds.cloze import cloze
-from unmask.finetuning.kinds.kind import language_spec
-from unmask.finetuning.patterns import Pattern
-from unmask.finetuning.predict import predict, read_task, say
-from unmask.finetuning.tuned import Tuned
-from unmask.hiding.collate import pad
+from unmask.batch import IGNORE_INDEX
+from unmask.checkpoints.huggingface import load_folder
+from unmask.finetuning.by_cloze import ClozeFormulation
+from unmask.finetuning.kinds.catalogue import TASK_KINDS, formulate, heads_for_task
+from unmask.finetuning.kinds.cloze import cloze_task
+from unmask.finetuning.kinds.kind import language_modeling_head
+from unmask.finetuning.patterns import ClozePattern
+from unmask.finetuning.predict import predict, read_task, predict_scores
+from unmask.finetuning.tuned import FinetunedModel
+from unmask.hiding.collate import pad_examples
 from unmask.published.catalogue import MODELS
 from unmask.serving.finetune import finetune
 from unmask.serving.pipeline import Pipeline
-from unmask.tasks.task import Columns, Item, Task
+from unmask.tasks.task import TaskColumns, TaskExample, Task
 
 WORDS = {"no": "2", "yes": "8"}
 LONG = {"no": "2 3", "yes": "8 5"}
 SHORT = {"batch": 16, "terminal": None, "precision": "float32", "device": "cpu"}
 
 
-def asked(family: str, *, length: int = 40, texts=("text",), words=WORDS, **options) -> ByCloze:
+def asked(family: str, *, length: int = 40, texts=("text",), words=WORDS, **options) -> ClozeFormulation:
     task = Task(
-        does="cloze", columns=Columns(texts=texts, label="label"), labels=("no", "yes"),
-        length=length, options={"words": words, **options},
+        task_kind="cloze", columns=TaskColumns(texts=texts, label="label"), labels=("no", "yes"),
+        max_length=length, options={"words": words, **options},
     )  # fmt: skip
-    found = ask(task, toy.card(family), toy.tokenizer(family))
-    assert isinstance(found, ByCloze)
+    found = formulate(task, toy.card(family), toy.tokenizer(family))
+    assert isinstance(found, ClozeFormulation)
     return found
 
 
-def items(*texts: str | tuple[str, ...], truth: str | None = None) -> list[Item]:
-    return [Item(texts=(t,) if isinstance(t, str) else t, truth=truth) for t in texts]
+def items(*texts: str | tuple[str, ...], truth: str | None = None) -> list[TaskExample]:
+    return [TaskExample(texts=(t,) if isinstance(t, str) else t, label=truth) for t in texts]
 
 
 @pytest.mark.parametrize(
@@ -67,36 +67,36 @@ def test_the_pattern_is_read_as_one_text(family, texts, pattern, written, tmp_pa
     spaced = family == "gpt2" and not (pattern or "").endswith("\n[MASK]")
     words = WORDS if spaced or family == "bert" else {"no": "a", "yes": "1"}
     one = asked(family, texts=names, pattern=pattern, words=words)
-    (question,) = one.questions(items(texts, truth="yes"))
+    (question,) = one.build_inputs(items(texts, truth="yes"))
     assert question.example.inputs.tolist() == theirs(written)["input_ids"]
     place = theirs(written)["input_ids"].index(theirs.mask_token_id) if family == "bert" else -1
     expected = theirs((" " if spaced else "") + words["yes"], add_special_tokens=False)["input_ids"]
     assert [question.example.targets[place]] == expected
-    assert int((question.example.targets != IGNORE).sum()) == 1
+    assert int((question.example.targets != IGNORE_INDEX).sum()) == 1
 
 
 @torch.no_grad()
 def test_what_is_named_one_place_before_is_asked_there_for_words_of_any_length() -> None:
     plain = asked("bert", pattern="{text} is [MASK] now", words=LONG)
-    ahead = replace(plain, ahead=True)
-    (one,), (other,) = (ask.questions(items("the cat", truth="yes")) for ask in (plain, ahead))
+    ahead = replace(plain, shifted_targets=True)
+    (one,), (other,) = (ask.build_inputs(items("the cat", truth="yes")) for ask in (plain, ahead))
     assert one.example.inputs.tolist() == other.example.inputs.tolist()
     assert one.example.targets[1:].tolist() == other.example.targets[:-1].tolist()
     card = MODELS["gpt-bert-mini"]
-    special = toy.tokenizer("bert").special
+    special = toy.tokenizer("bert").special_ids
     model = card.with_vocabulary(special).build().initialize(0).eval()
-    batch = pad([other.example], special)
-    (said,) = ahead.scores(model, batch, [other])
-    inputs, at = other.example.inputs, int(np.flatnonzero(other.example.targets != IGNORE)[0])
+    batch = pad_examples([other.example], special)
+    (said,) = ahead.compute_scores(model, batch, [other])
+    inputs, at = other.example.inputs, int(np.flatnonzero(other.example.targets != IGNORE_INDEX)[0])
 
     def logs(ids: np.ndarray) -> torch.Tensor:
-        hidden = model.hidden(replace(batch, inputs=torch.from_numpy(ids)[None]))[0, [at, at + 1]]
-        among = torch.from_numpy(ahead.among)
-        return model.language.scores_among(hidden, among).log_softmax(-1)
+        hidden = model.hidden_states(replace(batch, inputs=torch.from_numpy(ids)[None]))[0, [at, at + 1]]
+        among = torch.from_numpy(ahead.candidate_ids)
+        return model.language_head.candidate_logits(hidden, among).log_softmax(-1)
 
     expected = []
-    for word in ahead.words:
-        which = [ahead.among.tolist().index(token) for token in word]
+    for word in ahead.label_token_ids:
+        which = [ahead.candidate_ids.tolist().index(token) for token in word]
         first = logs(inputs)[[0, 1], which]
         known = int(first.argmax())  # the surer token is read where it stands, one place on
         filled = inputs.copy()
@@ -111,16 +111,16 @@ def test_what_is_named_one_place_before_is_asked_there_for_words_of_any_length()
 def test_texts_are_cut_and_the_pattern_is_not(family: str, length: int) -> None:
     one = asked(family, length=length, texts=("a", "b"), pattern="{a} is {b} so very [MASK]")
     long = " ".join(toy.WORDS)
-    (question,) = one.questions(items((long, long)))
-    (short,) = one.questions(items(("a", "a")))
+    (question,) = one.build_inputs(items((long, long)))
+    (short,) = one.build_inputs(items(("a", "a")))
     inputs, tail = question.example.inputs.tolist(), short.example.inputs.tolist()[-4:]
     assert len(inputs) == length
     assert inputs[-4:] == tail
-    between, joined = one.parts[1], "".join(map(chr, inputs))
+    between, joined = one.pattern_parts[1], "".join(map(chr, inputs))
     assert isinstance(between, tuple)
     assert joined.count("".join(map(chr, between))) == 1
-    assert question.cut
-    assert not short.cut
+    assert question.truncated
+    assert not short.truncated
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_texts_are_cut_and_the_pattern_is_not(family: str, length: int) -> None:
 )
 def test_a_wrong_pattern_is_a_clear_error(pattern: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Pattern.of(pattern, ("text",))
+        ClozePattern.parse(pattern, ("text",))
 
 
 def test_mistakes_are_named() -> None:
@@ -157,13 +157,13 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(ValueError, match="length must be at least 13, since the pattern"):
         asked("bert", length=12, pattern="1 2 3 4 5 6 7 8 {0} [MASK]")
     with pytest.raises(ValueError, match="classify lets it say labels in words"):
-        heads_for(asked("bert").task, toy.card("t5"))
+        heads_for_task(asked("bert").task, toy.card("t5"))
 
 
 def test_a_label_without_a_word_is_its_own() -> None:
     one = asked("bert", words={"no": "2"})
     known = toy.tokenizer("bert")
-    assert [token for word in one.words for token in word] == known.encode("2 yes").ids.tolist()
+    assert [token for word in one.label_token_ids for token in word] == known.encode("2 yes").ids.tolist()
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
@@ -176,20 +176,20 @@ def test_loss_and_gradient_are_those_of_the_label_words_in_the_reference(
     known = tokenizer(family)
     single = [w for w in "abcdefgh" if len(known.encode(f" {w}")) == 1][:3]
     words = dict(zip(("x", "y", "z"), single, strict=True))
-    task = cloze(opened.card, words, pattern="{text} a [MASK]")
-    one = ask(task, opened.card, known)
-    model = opened.card.build(heads_for(task, opened.card))
+    task = cloze_task(opened.preset, words, pattern="{text} a [MASK]")
+    one = formulate(task, opened.preset, known)
+    model = opened.preset.build(heads_for_task(task, opened.preset))
     model.load_state_dict(opened.model.state_dict())
     model.eval()
-    some = [Item(texts=(text,), truth=y) for text, y in (("ab cd", "x"), ("e", "z"), ("", "y"))]
-    questions = one.questions(some)
-    batch = pad([q.example for q in questions], one.special)
+    some = [TaskExample(texts=(text,), label=y) for text, y in (("ab cd", "x"), ("e", "z"), ("", "y"))]
+    questions = one.build_inputs(some)
+    batch = pad_examples([q.example for q in questions], one.special_ids)
     term = model(batch).terms["label"]
     term.loss.backward()
     losses = []
     for question in questions:
         ids = torch.from_numpy(question.example.inputs)[None]
-        (place,) = np.flatnonzero(question.example.targets != IGNORE)
+        (place,) = np.flatnonzero(question.example.targets != IGNORE_INDEX)
         logits = reference(input_ids=ids).logits[0, place][one.among]
         which = one.among.tolist().index(question.example.targets[place])
         losses.append(F.cross_entropy(logits[None], torch.tensor([which])))
@@ -199,35 +199,35 @@ def test_loss_and_gradient_are_those_of_the_label_words_in_the_reference(
     assert term.count == 3
     theirs = {n: p.grad for n, p in reference.named_parameters() if p.grad is not None}
     ours = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
-    found = opened.card.names.to_theirs(ours)
+    found = opened.preset.weight_names.to_external(ours)
     for name, gradient in theirs.items():
         scale = max(float(gradient.abs().max()), 1e-2)
         assert float((found[name] - gradient).abs().max()) <= 1e-5 * scale, name
-    said = say(one, model, questions).scores
+    said = predict_scores(one, model, questions).scores
     mean = sum(one.loss(item, s)[0] for item, s in zip(some, said, strict=True)) / 3
     assert mean == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_a_model_answers_before_it_has_learned_the_task(tmp_path: Path) -> None:
-    opened = open_folder(toy.pretrained("bert", tmp_path))
-    task = cloze(opened.card, {"bad": "2", "good": "8"}, pattern="{text} is [MASK] .")
+    opened = load_folder(toy.pretrained("bert", tmp_path))
+    task = cloze_task(opened.preset, {"bad": "2", "good": "8"}, pattern="{text} is [MASK] .")
     (answer,) = predict(opened, ["the cat"], task=task)
     assert Pipeline(opened).predict("the cat", task=task) == [answer]
     known = toy.tokenizer("bert")
-    ids = known.encode("the cat is [MASK] .", special=True).ids.tolist()
-    from unmask.generation.reading import padded
+    ids = known.encode("the cat is [MASK] .", allow_special=True).ids.tolist()
+    from unmask.generation.reading import pad_texts
 
-    special = known.special
-    framed = np.array([*special.before, *ids, *special.after], np.int64)
+    special = known.special_ids
+    framed = np.array([*special.prefix, *ids, *special.suffix], np.int64)
     with torch.no_grad():
-        hidden = opened.model.hidden(padded([framed], special))[0, framed == special.mask]
-        scores = opened.model.language.scores(hidden)[0]
+        hidden = opened.model.hidden_states(pad_texts([framed], special))[0, framed == special.mask]
+        scores = opened.model.language_head.logits(hidden)[0]
     two, eight = known.encode("2 8").ids.tolist()
     shares = scores[[two, eight]].softmax(-1).tolist()
     assert answer["probabilities"] == pytest.approx({"bad": shares[0], "good": shares[1]}, rel=1e-5)
 
 
-def _learned(family: str, words: dict[str, str], folder: Path) -> Tuned:
+def _learned(family: str, words: dict[str, str], folder: Path) -> FinetunedModel:
     """Learn which of two words in a text decides the word in the blank; keep it in folder/out."""
     base = toy.pretrained(family, folder / "base", dropout=0.0, attention_dropout=0.0)
     files = {
@@ -235,8 +235,8 @@ def _learned(family: str, words: dict[str, str], folder: Path) -> Tuned:
         "dev": toy.write(folder / "dev.tsv", toy.texts(40, 2, 1, 4)),
     }
     return finetune(
-        base, task="cloze", **files, **SHORT, out=folder / "out", epochs=4.0, rate=3e-3,
-        options={"pattern": "{text} is [MASK]", "words": words},
+        base, task="cloze", **files, **SHORT, out=folder / "out", epochs=4.0, learning_rate=3e-3,
+        task_options={"pattern": "{text} is [MASK]", "words": words},
     )  # fmt: skip
 
 
@@ -245,11 +245,11 @@ def test_a_word_in_the_text_decides_the_word_in_the_blank(family: str, tmp_path:
     import transformers as hf
 
     tuned = _learned(family, WORDS, tmp_path)
-    assert tuned.best.dev["accuracy"] > 0.9
+    assert tuned.best_run.dev["accuracy"] > 0.9
     assert not [note for note in tuned.notes if "drawn at random" in note]
     answers = tuned.predict(["the good cat", "a bad moon"])
     assert [a["label"] for a in answers] == ["yes", "no"]
-    again = open_folder(tmp_path / "out")
+    again = load_folder(tmp_path / "out")
     task = read_task(tmp_path / "out")
     assert predict(again, ["the good cat", "a bad moon"], task=task) == answers
     kind = {"bert": "BertForMaskedLM", "gpt2": "GPT2LMHeadModel"}[family]
@@ -262,57 +262,57 @@ def test_a_word_in_the_text_decides_the_word_in_the_blank(family: str, tmp_path:
 
 def test_examples_that_compare_other_words_do_not_fit_one_batch() -> None:
     one, other = asked("bert"), asked("bert", words={"no": "4", "yes": "bad"})
-    (a,), (b,) = one.questions(items("cat")), other.questions(items("cat"))
+    (a,), (b,) = one.build_inputs(items("cat")), other.build_inputs(items("cat"))
     with pytest.raises(ValueError, match="among different tokens"):
-        pad([a.example, b.example], one.special)
+        pad_examples([a.example, b.example], one.special_ids)
     with pytest.raises(ValueError, match="among different tokens"):
-        pad([a.example, replace(a.example, among=None)], one.special)
+        pad_examples([a.example, replace(a.example, candidate_ids=None)], one.special_ids)
 
 
 def test_a_family_pretrained_without_a_head_that_names_tokens_alone_may_have_one_or_none() -> None:
     for name, transform in (("coco-lm-mini", None), ("electra-mini", "gelu")):
-        spec = language_spec(MODELS[name])
-        assert (spec.transform, spec.bias, spec.tied) == (transform, True, True)
+        spec = language_modeling_head(MODELS[name])
+        assert (spec.transform, spec.bias, spec.tie_embeddings) == (transform, True, True)
     with pytest.raises(ValueError, match="models of the family canine name no tokens"):
-        language_spec(MODELS["canine-mini"])
+        language_modeling_head(MODELS["canine-mini"])
 
 
 def test_columns_are_those_of_one_text_or_two(tmp_path: Path) -> None:
-    from unmask.tasks.readers.tables import read
+    from unmask.tasks.readers.tables import read_table
 
     kind = TASK_KINDS["cloze"]
     rows = toy.write(tmp_path / "one.tsv", [("a", "b")])
-    assert kind.files.columns(read(rows), (), None, ()) == Columns(texts=("text",), label="label")
+    assert kind.reader.find_columns(read_table(rows), (), None, ()) == TaskColumns(texts=("text",), label="label")
     pair = toy.write(tmp_path / "two.tsv", [("a", "b", "c")], "sentence1\tsentence2\tlabel")
-    assert kind.files.columns(read(pair), (), None, ()).texts == ("sentence1", "sentence2")
+    assert kind.reader.find_columns(read_table(pair), (), None, ()).texts == ("sentence1", "sentence2")
 
 
 def test_tokens_are_compared_with_those_of_the_words_alone() -> None:
     known = toy.tokenizer("bert")
     for words, said in ((WORDS, "2 8"), ({"no": "2 3", "yes": "8 2"}, "2 3 8")):
-        (question,) = asked("bert", words=words).questions(items("cat", truth="yes"))
-        assert question.example.among.tolist() == known.encode(said).ids.tolist()
+        (question,) = asked("bert", words=words).build_inputs(items("cat", truth="yes"))
+        assert question.example.candidate_ids.tolist() == known.encode(said).ids.tolist()
 
 
 def test_the_number_of_mask_tokens_says_nothing_of_the_label() -> None:
     words = {"no": "2 3", "yes": "8"}
     one = asked("bert", words=words, pattern="{text} is [MASK] .")
     known = toy.tokenizer("bert")
-    inputs = [one.questions(items("the cat", truth=y))[0].example.inputs for y in words]
+    inputs = [one.build_inputs(items("the cat", truth=y))[0].example.inputs for y in words]
     assert all(np.array_equal(other, inputs[0]) for other in inputs)
-    assert int((inputs[0] == known.special.mask).sum()) == 2
+    assert int((inputs[0] == known.special_ids.mask).sum()) == 2
     for label, word in words.items():
-        (question,) = one.questions(items("the cat", truth=label))
+        (question,) = one.build_inputs(items("the cat", truth=label))
         targets = question.example.targets
-        assert targets[targets != IGNORE].tolist() == known.encode(word).ids.tolist()
+        assert targets[targets != IGNORE_INDEX].tolist() == known.encode(word).ids.tolist()
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_long_words_leave_less_room_for_texts(family: str) -> None:
     one = asked(family, words=LONG, length=14)
-    (question,) = one.questions(items(" ".join(toy.WORDS), truth="yes"))
+    (question,) = one.build_inputs(items(" ".join(toy.WORDS), truth="yes"))
     assert len(question.example.inputs) == 14
-    assert question.cut
+    assert question.truncated
 
 
 def by_hand(reference, ids: list[int], at: int, word: list[int], mask, among: list[int]) -> float:
@@ -343,7 +343,7 @@ def test_words_of_several_tokens_are_as_likely_as_by_hand(family: str, tmp_path:
     with torch.no_grad():  # so that the order and the other tokens matter
         for p in reference.parameters():
             p.add_(torch.randn_like(p) * 0.2)
-    ours = opened.card.names.from_theirs(
+    ours = opened.preset.weight_names.from_external(
         dict(reference.state_dict()), {n: p.shape for n, p in opened.model.named_parameters()}
     )
     known = tokenizer(family)
@@ -351,31 +351,31 @@ def test_words_of_several_tokens_are_as_likely_as_by_hand(family: str, tmp_path:
     words = {"x": f"{a} {b} {c}", "y": f"{b} {a}", "z": c, "w": f"{c} {c}"}
     if family == "gpt2":
         words["z"] = f"{b} {b} {a}"
-    task = cloze(opened.card, words, pattern="{text} a [MASK]")
-    one = ask(task, opened.card, known)
-    model = opened.card.build(heads_for(task, opened.card))
+    task = cloze_task(opened.preset, words, pattern="{text} a [MASK]")
+    one = formulate(task, opened.preset, known)
+    model = opened.preset.build(heads_for_task(task, opened.preset))
     model.load_state_dict(ours.tensors, strict=False)
     model.eval()
     texts = ["ab cd", "e", "", "a b c d e f g"]
-    some = [Item(texts=(text,), truth=y) for text, y in zip(texts, words, strict=True)]
-    said = say(one, model, one.questions(some)).scores
+    some = [TaskExample(texts=(text,), label=y) for text, y in zip(texts, words, strict=True)]
+    said = predict_scores(one, model, one.build_inputs(some)).scores
     assert len({int(s[0].argmax()) for s in said} | {int(s[0].argmin()) for s in said}) > 1
     unknown = [replace(item, truth=None) for item in some]
     for i in (0, 3):  # alone, and with nothing to tell the answer by
-        (alone,) = say(one, model, one.questions(unknown[i : i + 1])).scores
+        (alone,) = predict_scores(one, model, one.build_inputs(unknown[i : i + 1])).scores
         assert np.allclose(alone, said[i], atol=1e-4)
-    mask = known.special.mask if family == "bert" else None
+    mask = known.special_ids.mask if family == "bert" else None
     with torch.no_grad():
         for text, scores in zip(texts, said, strict=True):
             read = known.encode(f"{text} a").ids.tolist()
-            s = known.special
-            ids = [*s.before, *read, *s.after]
-            at = len(ids) - len(s.after)
+            s = known.special_ids
+            ids = [*s.prefix, *read, *s.suffix]
+            at = len(ids) - len(s.suffix)
             tokens = [known.encode(f" {word}").ids.tolist() for word in words.values()]
             among = sorted({token for word in tokens for token in word})
             each = torch.tensor([by_hand(reference, ids, at, word, mask, among) for word in tokens])
             assert torch.allclose(each.log_softmax(0), torch.from_numpy(scores[0]), atol=1e-4)
-    batch = pad([q.example for q in one.questions(some)], one.special)
+    batch = pad_examples([q.example for q in one.build_inputs(some)], one.special_ids)
     term = model(batch).terms["label"]
     assert term.count == sum(len(one.words[i]) for i in range(4))
     if family == "gpt2":  # where nothing is hidden, what is learned is what is asked
@@ -383,18 +383,18 @@ def test_words_of_several_tokens_are_as_likely_as_by_hand(family: str, tmp_path:
         assert term.total.item() == pytest.approx(-logs.sum(), rel=1e-4)
 
 
-def _words(one: ByCloze, model, some: list[Item]) -> list[np.ndarray]:
+def _words(one: ClozeFormulation, model, some: list[TaskExample]) -> list[np.ndarray]:
     """Return how likely words are, not compared with each other."""
     with torch.no_grad():
-        return list(one._likelihoods(model, one.questions(some)).numpy()[:, None])
+        return list(one._multi_token_likelihoods(model, one.build_inputs(some)).numpy()[:, None])
 
 
 @pytest.mark.parametrize("words", [LONG, {"no": "2", "yes": "8 5"}])
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_a_word_in_the_text_decides_words_of_several_tokens(family, words, tmp_path: Path) -> None:
     tuned = _learned(family, words, tmp_path)
-    assert tuned.best.dev["accuracy"] > 0.9
+    assert tuned.best_run.dev["accuracy"] > 0.9
     answers = tuned.predict(["the good cat", "a bad moon"])
     assert [a["label"] for a in answers] == ["yes", "no"]
-    again, task = open_folder(tmp_path / "out"), read_task(tmp_path / "out")
+    again, task = load_folder(tmp_path / "out"), read_task(tmp_path / "out")
     assert predict(again, ["the good cat", "a bad moon"], task=task) == answers

@@ -11,21 +11,21 @@ import toy_models as toy
 import unmask
 from unmask.adapters.attach import attach
 from unmask.adapters.lora import LoRA
-from unmask.adapters.prefix import Prefix
-from unmask.checkpoints.huggingface import open_folder, write_folder
-from unmask.finetuning.methods import layers
-from unmask.model.spelling import Spelling
+from unmask.adapters.prefix import PrefixTuning
+from unmask.checkpoints.huggingface import load_folder, write_folder
+from unmask.finetuning.methods import parameters_by_layer
+from unmask.model.spelling import CharacterCNN
 from unmask.published.elmo import ELMO_MINI
 from unmask.serving.finetune import finetune
-from unmask.tokens.tokenizer import learn
-from unmask.tokens.vocabulary import SpelledWords
+from unmask.tokens.tokenizer import train_tokenizer
+from unmask.tokens.vocabulary import WordBytesWithWords
 
 SMALL = replace(
-    ELMO_MINI.architecture, d_model=32, embed_width=16, d_ff=48,
-    spelling=Spelling(width=8, filters=((1, 8), (3, 16)), highways=1),
+    ELMO_MINI.architecture, d_model=32, embedding_size=16, d_ff=48,
+    character_cnn=CharacterCNN(character_embedding_size=8, filters=((1, 8), (3, 16)), n_highway_layers=1),
 )  # fmt: skip
-TOKENIZER = learn(replace(ELMO_MINI.tokenizer, vocabulary=SpelledWords(12)), ["the red cat runs"])
-CARD = replace(ELMO_MINI, architecture=SMALL).with_vocabulary(TOKENIZER.special)
+TOKENIZER = train_tokenizer(replace(ELMO_MINI.tokenizer, vocabulary=WordBytesWithWords(12)), ["the red cat runs"])
+CARD = replace(ELMO_MINI, architecture=SMALL).with_vocabulary(TOKENIZER.special_ids)
 SHORT = {
     "epochs": 6.0, "batch": 16, "terminal": None, "precision": "float32", "device": "cpu",
 }  # fmt: skip
@@ -49,14 +49,14 @@ def tagged(path: Path, n: int, seed: int) -> Path:
 
 
 def test_its_folder_keeps_words_and_the_scores_of_them(base: Path) -> None:
-    opened = open_folder(base)
-    assert (opened.missing, opened.extra) == ((), ())
-    assert opened.model.specs == CARD.heads
-    assert opened.tokenizer.special.subwords.vocabulary[3:] == ("cat", "red", "runs", "the")
+    opened = load_folder(base)
+    assert (opened.missing, opened.unexpected) == ((), ())
+    assert opened.model.head_specs == CARD.heads
+    assert opened.tokenizer.special_ids.output_vocabulary.vocabulary[3:] == ("cat", "red", "runs", "the")
     model = unmask.load(base)
     (base.parent / "text.txt").write_text("the red cat runs")
     said = model.evaluate(base.parent / "text.txt")
-    assert said.asked == {"both_sides": 8}
+    assert said.n_targets == {"both_sides": 8}
     assert said.perplexity["both_sides"] == pytest.approx(7, rel=0.1)  # nothing is learned
     for ask, why in (
         (model.logits, "its heads serve pretraining alone"),
@@ -73,17 +73,17 @@ def test_a_tagger_reads_its_layers_mixed(base: Path, tmp_path: Path) -> None:
         "dev": tagged(tmp_path / "b.conll", 16, 2),
     }
     tuned = finetune(
-        base, task="tag", tune="mix", options={"head": "recurrent", "width": 16, "crf": False},
-        out=tmp_path / "out", rate=3e-2, **files, **(SHORT | {"epochs": 12.0}),
+        base, task="tag", tune="scalar_mix", task_options={"head": "recurrent", "width": 16, "crf": False},
+        out=tmp_path / "out", learning_rate=3e-2, **files, **(SHORT | {"epochs": 12.0}),
     )  # fmt: skip
-    assert tuned.best.dev["token_accuracy"] > 0.9
+    assert tuned.best_run.dev["token_accuracy"] > 0.9
     (note,) = (note for note in tuned.notes if note.startswith("what enters the first layer"))
     assert note.count("0.") >= 3
     said = tuned.predict([["the", "U.S.", "cat"]])
     assert len(said[0]["labels"]) == 3  # one of them is two words to the network
     again = unmask.load(tmp_path / "out")
     assert again.predict([["the", "U.S.", "cat"]]) == said
-    kept, before = again.model.weights(), open_folder(base).model.weights()
+    kept, before = again.model.own_weights(), load_folder(base).model.own_weights()
     assert all(torch.equal(x, kept[n]) for n, x in before.items() if n.startswith("backbone."))
 
 
@@ -94,23 +94,23 @@ def test_texts_are_classified_by_all_of_it(tune: str, base: Path, tmp_path: Path
         "dev": toy.write(tmp_path / "dev.tsv", toy.texts(32, 2, 1, 3)),
     }
     tuned = finetune(
-        base, task="classify", tune=tune, out=tmp_path / "out", rate=3e-3,
+        base, task="classify", tune=tune, out=tmp_path / "out", learning_rate=3e-3,
         **files, **(SHORT | {"epochs": 2.0}),
     )  # fmt: skip
     texts = ["red cat", "a dog runs"]
     assert unmask.load(tmp_path / "out").predict(texts) == tuned.predict(texts)
-    kept, before = tuned.opened.model.weights(), open_folder(base).model.weights()
+    kept, before = tuned.loaded_model.model.own_weights(), load_folder(base).model.own_weights()
     moved = {n.split(".")[1] for n in before if n in kept and not torch.equal(before[n], kept[n])}
     assert moved == {"tokens", "layers", "backward_layers"}
 
 
 def test_layers_of_both_directions_are_grouped_together() -> None:
-    groups = [{".".join(n.split(".")[1:3]) for n in group} for group in layers(CARD.build())]
+    groups = [{".".join(n.split(".")[1:3]) for n in group} for group in parameters_by_layer(CARD.build())]
     assert {name.split(".")[0] for name in groups[0]} == {"tokens"}
     assert groups[1:3] == [{f"layers.{i}", f"backward_layers.{i}"} for i in range(2)]
 
 
-@pytest.mark.parametrize("spec", [Prefix(length=2), LoRA()])
+@pytest.mark.parametrize("spec", [PrefixTuning(n_virtual_tokens=2), LoRA()])
 def test_adapters_of_attention_are_refused(spec) -> None:
     with pytest.raises(ValueError, match=r"no attention|matches no linear map"):
         attach(CARD.build().initialize(0), spec, "one")

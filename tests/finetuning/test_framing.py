@@ -12,23 +12,23 @@ import toy_models as toy
 
 import unmask
 from unmask import cli
-from unmask.batch import IGNORE
-from unmask.checkpoints.huggingface import Opened
+from unmask.batch import IGNORE_INDEX
+from unmask.checkpoints.huggingface import LoadedModel
 from unmask.finetuning import single as tuning_module
-from unmask.finetuning.ask import LABEL, LANGUAGE
-from unmask.finetuning.auxiliary import with_next
-from unmask.finetuning.begin import Beginning, begin
-from unmask.finetuning.framing import TOKENS, has_tokens
-from unmask.finetuning.kinds.catalogue import ask, options
-from unmask.finetuning.kinds.pooled import PoolOptions
-from unmask.finetuning.tuned import Tuned
-from unmask.heads.language import Language
-from unmask.hiding.collate import pad
+from unmask.finetuning.ask import LABEL_HEAD, LANGUAGE_HEAD
+from unmask.finetuning.auxiliary import with_next_token_targets
+from unmask.finetuning.begin import InitialModel, load_initial_model
+from unmask.finetuning.framing import TASK_TOKENS, has_task_tokens
+from unmask.finetuning.kinds.catalogue import formulate, resolve_options
+from unmask.finetuning.kinds.pooled import PoolingOptions
+from unmask.finetuning.tuned import FinetunedModel
+from unmask.heads.language import LanguageModeling
+from unmask.hiding.collate import pad_examples
 from unmask.model.architecture import Architecture
-from unmask.published.card import FineTuning
+from unmask.published.card import FinetuningDefaults
 from unmask.published.catalogue import MODELS
 from unmask.serving.finetune import finetune
-from unmask.tasks.task import Columns, Item, Kind, Task
+from unmask.tasks.task import TaskColumns, TaskExample, TaskKindName, Task
 
 FAST = {
     "epochs": 1.0, "batch": 16, "rate": 1e-2, "terminal": None, "precision": "float32",
@@ -37,13 +37,13 @@ FAST = {
 ONE, TWO = "the good cat", "a red house"
 
 
-def task_of(does: Kind, n_texts: int = 1, **chosen) -> Task:
+def task_of(does: TaskKindName, n_texts: int = 1, **chosen) -> Task:
     labels = () if does in ("regress", "choose") else ("no", "yes")
-    columns = Columns(texts=("a", "b")[:n_texts], label="label")
-    return Task(does=does, columns=columns, labels=labels, length=24, options=options(does, chosen))
+    columns = TaskColumns(texts=("a", "b")[:n_texts], label="label")
+    return Task(task_kind=does, columns=columns, labels=labels, max_length=24, options=resolve_options(does, chosen))
 
 
-def opened(family: str = "gpt", **changes) -> Opened:
+def opened(family: str = "gpt", **changes) -> LoadedModel:
     """Make a random model, its weights large enough that texts differ."""
     card = replace(toy.card(family), **changes)
     model = card.build().eval()
@@ -51,17 +51,17 @@ def opened(family: str = "gpt", **changes) -> Opened:
     with torch.no_grad():
         for p in model.parameters():
             p.normal_(std=0.3)
-    return Opened(
-        card=card, model=model, tokenizer=toy.tokenizer(family), labels=(), missing=(), extra=()
+    return LoadedModel(
+        preset=card, model=model, tokenizer=toy.tokenizer(family), label_names=(), missing=(), unexpected=()
     )
 
 
-def begun_of(does: Kind, n_texts: int = 1, family: str = "gpt", **chosen) -> Beginning:
-    return begin(opened(family), task_of(does, n_texts, **chosen), [])
+def begun_of(does: TaskKindName, n_texts: int = 1, family: str = "gpt", **chosen) -> InitialModel:
+    return load_initial_model(opened(family), task_of(does, n_texts, **chosen), [])
 
 
-def read(begun: Beginning, *items: Item):
-    return [q.example for q in ask(begun.task, begun.card, begun.tokenizer).questions(items)]
+def read(begun: InitialModel, *items: TaskExample):
+    return [q.example for q in formulate(begun.task, begun.preset, begun.tokenizer).build_inputs(items)]
 
 
 def ids(family: str, text: str) -> list[int]:
@@ -74,27 +74,27 @@ def ids(family: str, text: str) -> list[int]:
 def test_only_the_first_gpt_is_tuned_so_by_itself() -> None:
     for name, card in MODELS.items():
         wanted = (
-            ("added", 0.5) if card.family == "gpt" else (FineTuning.frame, FineTuning.auxiliary)
+            ("added", 0.5) if card.family == "gpt" else (FinetuningDefaults.special_tokens, FinetuningDefaults.lm_loss_weight)
         )
-        assert (card.finetuning.frame, card.finetuning.auxiliary) == wanted, name
+        assert (card.finetuning.special_tokens, card.finetuning.lm_loss_weight) == wanted, name
 
 
 @pytest.mark.parametrize("family", ["gpt", "gpt2"])
 def test_what_a_model_reads_in_each_case(family: str) -> None:
     """Section 3.3; the ids follow those of the vocabulary in the released code's order."""
     chosen = {} if family == "gpt" else {"frame": "added"}
-    n, one, two = toy.tokenizer(family).size, ids(family, ONE), ids(family, TWO)
+    n, one, two = toy.tokenizer(family).vocab_size, ids(family, ONE), ids(family, TWO)
     start, delimiter, extract = n, n + 1, n + 2
     for does in ("classify", "regress", "multilabel"):
         begun = begun_of(does, family=family, **chosen)
         truth = 1.0 if does == "regress" else ("yes",) if does == "multilabel" else "yes"
-        (example,) = read(begun, Item(texts=(ONE,), truth=truth))
+        (example,) = read(begun, TaskExample(texts=(ONE,), label=truth))
         assert example.inputs.tolist() == [start, *one, extract]
-    (example,) = read(begun_of("pairs", 2, family, **chosen), Item(texts=(ONE, TWO)))
+    (example,) = read(begun_of("pairs", 2, family, **chosen), TaskExample(texts=(ONE, TWO)))
     entailed = [start, *one, delimiter, *two, extract]
     assert example.inputs.tolist() == entailed
-    assert example.part is None
-    item = Item(texts=(ONE,), options=("sun", TWO), truth=1)
+    assert example.part_ids is None
+    item = TaskExample(texts=(ONE,), choices=("sun", TWO), label=1)
     first, second = read(begun_of("choose", family=family, **chosen), item)
     assert first.inputs.tolist() == [start, *one, delimiter, *ids(family, "sun"), extract]
     assert second.inputs.tolist() == entailed
@@ -107,12 +107,12 @@ def test_what_a_model_reads_in_each_case(family: str) -> None:
     ):
         begun = begun_of(does, 2, family, **chosen, **more)
         assert begun.task.options["pool"] == "both"
-        (example,) = read(begun, Item(texts=(ONE, TWO)))
+        (example,) = read(begun, TaskExample(texts=(ONE, TWO)))
         assert example.inputs.tolist() == entailed + swapped
-        assert np.asarray(example.part).tolist() == [0] * len(entailed) + [1] * len(swapped)
-        batch = pad([example], begun.tokenizer.special)
-        assert batch.place is not None
-        assert batch.place[0].tolist() == [*range(len(entailed)), *range(len(swapped))]
+        assert np.asarray(example.part_ids).tolist() == [0] * len(entailed) + [1] * len(swapped)
+        batch = pad_examples([example], begun.tokenizer.special_ids)
+        assert batch.position_ids is not None
+        assert batch.position_ids[0].tolist() == [*range(len(entailed)), *range(len(swapped))]
 
 
 @pytest.mark.parametrize("family", ["gpt", "gpt2"])
@@ -120,23 +120,23 @@ def test_the_former_way_is_there(family: str) -> None:
     chosen = {"frame": "own"} if family == "gpt" else {}
     begun = begun_of("pairs", 2, family, **chosen)
     assert begun.tokenizer is toy.tokenizer(family)
-    between = [] if family == "gpt" else [begun.tokenizer.special.end]
-    (example,) = read(begun, Item(texts=(ONE, TWO)))
+    between = [] if family == "gpt" else [begun.tokenizer.special_ids.end]
+    (example,) = read(begun, TaskExample(texts=(ONE, TWO)))
     assert example.inputs.tolist() == [*ids(family, ONE), *between, *ids(family, TWO)]
     assert begun_of("regress", 2, family, **chosen).task.options["pool"] is None
     assert begun_of("pairs", 2, family, symmetric=True, **chosen).task.options["pool"] is None
     assert begun_of("regress", 2, "gpt", symmetric=False).task.options["pool"] is None
     for does in ("tag", "cloze") if family == "gpt" else ():
         given = {"pattern": "{text} [MASK]"} if does == "cloze" else {}
-        assert not begin(opened(), task_of(does, **given), []).added
+        assert not load_initial_model(opened(), task_of(does, **given), []).new_token_ids
 
 
 def test_texts_that_are_cut_keep_the_tokens() -> None:
     long = "the cat " * 40
-    n = toy.tokenizer("gpt").size
+    n = toy.tokenizer("gpt").vocab_size
     for does, two in (("classify", 1), ("pairs", 2), ("regress", 2)):
         begun = begun_of(does, two)
-        (example,) = read(begun, Item(texts=(long, f"{long} sun")[:two]))
+        (example,) = read(begun, TaskExample(texts=(long, f"{long} sun")[:two]))
         cuts = np.split(example.inputs, [24]) if does == "regress" else [example.inputs]
         for part in cuts:
             assert len(part) == 24
@@ -149,11 +149,11 @@ def test_every_decoder_can_be_framed(name: str) -> None:
     card = MODELS[name]
     a = card.architecture
     causal = isinstance(a, Architecture) and a.causal
-    frame = TOKENS.around(card.tokenizer.frame)
-    assert TOKENS.around(frame) == frame
+    frame = TASK_TOKENS.surround(card.tokenizer.special_tokens)
+    assert TASK_TOKENS.surround(frame) == frame
     if causal:
-        assert frame.before == (*card.tokenizer.frame.before, "_start_")
-        assert (frame.between, frame.after) == (("_delimiter_",), ("_classify_",))
+        assert frame.prefix == (*card.tokenizer.special_tokens.prefix, "_start_")
+        assert (frame.separator, frame.suffix) == (("_delimiter_",), ("_classify_",))
 
 
 # What it begins with
@@ -161,11 +161,11 @@ def test_every_decoder_can_be_framed(name: str) -> None:
 
 def test_only_the_new_vectors_are_drawn() -> None:
     given = opened()
-    begun = begin(given, task_of("classify"), [])
-    n = given.tokenizer.size
-    assert begun.added == range(n, n + 3)
-    one, same, other = (begun.model(seed).weights() for seed in (1, 1, 2))
-    for name, theirs in given.model.weights().items():
+    begun = load_initial_model(given, task_of("classify"), [])
+    n = given.tokenizer.vocab_size
+    assert begun.new_token_ids == range(n, n + 3)
+    one, same, other = (begun.build_model(seed).own_weights() for seed in (1, 1, 2))
+    for name, theirs in given.model.own_weights().items():
         assert torch.equal(one[name][: len(theirs)], theirs), name
     table = "backbone.tokens.weight"
     assert one[table].shape == (n + 3, 32)
@@ -175,30 +175,30 @@ def test_only_the_new_vectors_are_drawn() -> None:
 
 
 def test_a_vocabulary_that_is_learned_has_the_tokens_too() -> None:
-    begun = begin("gpt-mini", task_of("classify"), [text for text, _ in toy.texts(99)])
-    n = begun.tokenizer.size
-    assert begun.card.architecture.vocab_size == n
-    (example,) = read(begun, Item(texts=("cat",)))
+    begun = load_initial_model("gpt-mini", task_of("classify"), [text for text, _ in toy.texts(99)])
+    n = begun.tokenizer.vocab_size
+    assert begun.preset.architecture.vocab_size == n
+    (example,) = read(begun, TaskExample(texts=("cat",)))
     assert example.inputs[[0, -1]].tolist() == [n - 3, n - 1]
-    assert not begun.trained
+    assert not begun.is_pretrained
 
 
 def test_a_matrix_of_scores_of_its_own_grows_too() -> None:
-    heads = {"language": Language(tied=False, bias=True)}
+    heads = {"language": LanguageModeling(tie_embeddings=False, bias=True)}
     given = opened("gpt2", heads=heads)
-    begun = begin(given, task_of("classify", frame="added"), [], auxiliary=0.5)
-    n, weights = given.tokenizer.size, begun.model(0).weights()
+    begun = load_initial_model(given, task_of("classify", frame="added"), [], lm_loss_weight=0.5)
+    n, weights = given.tokenizer.vocab_size, begun.build_model(0).own_weights()
     for name in ("heads.language.out.weight", "heads.language.bias"):
         assert len(weights[name]) == n + 3
-        assert torch.equal(weights[name][:n], given.model.weights()[name])
+        assert torch.equal(weights[name][:n], given.model.own_weights()[name])
 
 
 def test_rows_that_only_fill_up_a_table_are_drawn_anew() -> None:
     card = toy.card("gpt")
-    n = toy.tokenizer("gpt").size
+    n = toy.tokenizer("gpt").vocab_size
     given = opened(architecture=replace(card.architecture, vocab_size=n + 8))
-    table = begin(given, task_of("classify"), []).model(0).weights()["backbone.tokens.weight"]
-    theirs = given.model.weights()["backbone.tokens.weight"]
+    table = load_initial_model(given, task_of("classify"), []).build_model(0).own_weights()["backbone.tokens.weight"]
+    theirs = given.model.own_weights()["backbone.tokens.weight"]
     assert len(table) == n + 8
     assert torch.equal(table[:n], theirs[:n])
     assert torch.equal(table[n + 3 :], theirs[n + 3 :])
@@ -212,19 +212,19 @@ def test_rows_that_only_fill_up_a_table_are_drawn_anew() -> None:
 @pytest.mark.parametrize("pool", ["both", None])
 def test_the_loss_is_that_of_the_task_and_weight_times_that_of_the_next_token(pool, weight) -> None:
     """Equation 5, each loss a mean over what it asks, in float64 from the hidden states."""
-    begun = begin(opened(), task_of("pairs", 2, pool=pool), [], auxiliary=weight)
-    model = begun.model(0).eval()
+    begun = load_initial_model(opened(), task_of("pairs", 2, pool=pool), [], lm_loss_weight=weight)
+    model = begun.build_model(0).eval()
     rows = [(ONE, TWO, "no"), ("sun", "the very good moon", "yes"), (TWO, "a", "no")]
-    items = [Item(texts=(a, b), truth=label) for a, b, label in rows]
-    examples = [with_next(example) for example in read(begun, *items)]
-    batch = pad(examples, begun.tokenizer.special)
-    hidden = model.hidden(batch).detach().double().numpy()
-    weights = {name: x.double().numpy() for name, x in model.weights().items()}
+    items = [TaskExample(texts=(a, b), label=label) for a, b, label in rows]
+    examples = [with_next_token_targets(example) for example in read(begun, *items)]
+    batch = pad_examples(examples, begun.tokenizer.special_ids)
+    hidden = model.hidden_states(batch).detach().double().numpy()
+    weights = {name: x.double().numpy() for name, x in model.own_weights().items()}
     table, out = weights["backbone.tokens.weight"], weights["heads.label.out.weight"]
     bias = weights.get("heads.label.out.bias", 0.0)
     lost, next_lost, n = 0.0, 0.0, 0
     for row, example in zip(hidden, examples, strict=True):
-        parts = np.zeros(len(example.inputs)) if example.part is None else example.part
+        parts = np.zeros(len(example.inputs)) if example.part_ids is None else example.part_ids
         extract = np.zeros(32)
         for part in np.unique(parts):
             (at,) = np.nonzero(parts == part)
@@ -243,9 +243,9 @@ def test_the_loss_is_that_of_the_task_and_weight_times_that_of_the_next_token(po
 
 
 def test_the_second_order_is_not_asked_of_the_first() -> None:
-    (example,) = read(begun_of("regress", 2), Item(texts=(ONE, TWO)))
-    targets, half = with_next(example).targets, len(example.inputs) // 2
-    assert targets[[half - 1, -1]].tolist() == [IGNORE, IGNORE]
+    (example,) = read(begun_of("regress", 2), TaskExample(texts=(ONE, TWO)))
+    targets, half = with_next_token_targets(example).targets, len(example.inputs) // 2
+    assert targets[[half - 1, -1]].tolist() == [IGNORE_INDEX, IGNORE_INDEX]
     assert targets[half:-1].tolist() == example.inputs[half + 1 :].tolist()
 
 
@@ -253,12 +253,12 @@ def test_the_second_order_is_not_asked_of_the_first() -> None:
 def test_scores_of_a_pair_depend_on_the_order_only_where_one_is_read(family: str) -> None:
     for pool, same in (("both", True), ("last", False)):
         begun = begun_of("pairs", 2, family, frame="added", pool=pool)
-        model = begun.model(0)
+        model = begun.build_model(0)
         torch.manual_seed(1)
-        torch.nn.init.normal_(model.heads[LABEL].out.weight)
-        made = Opened(
-            card=begun.card, model=model.eval(), tokenizer=begun.tokenizer, labels=("no", "yes"),
-            missing=(), extra=(),
+        torch.nn.init.normal_(model.heads[LABEL_HEAD].out.weight)
+        made = LoadedModel(
+            preset=begun.preset, model=model.eval(), tokenizer=begun.tokenizer, label_names=("no", "yes"),
+            missing=(), unexpected=(),
         )  # fmt: skip
         pairs = [(ONE, TWO), ("sun", "the very good moon and a bird"), ("", "cat")]
         said = unmask.finetuning.predict.predict(made, pairs, task=begun.task)
@@ -272,7 +272,7 @@ def test_scores_of_a_pair_depend_on_the_order_only_where_one_is_read(family: str
 # Runs
 
 
-def rows_of(does: Kind, folder: Path, n: int = 48) -> dict[str, object]:
+def rows_of(does: TaskKindName, folder: Path, n: int = 48) -> dict[str, object]:
     """Write files in which one word decides, and name their columns."""
     rng = np.random.default_rng(0)
     train = folder / f"{does}.tsv"
@@ -298,7 +298,7 @@ GIVEN = {
 }
 
 
-def quick(base: Path, given, **more) -> Tuned:
+def quick(base: Path, given, **more) -> FinetunedModel:
     return finetune(base, **(given | FAST | more))
 
 
@@ -311,30 +311,30 @@ def numbers(answer) -> float | list[float]:
 
 
 @pytest.mark.parametrize("does", sorted(GIVEN))
-def test_a_run_is_saved_and_read_again(does: Kind, tmp_path: Path) -> None:
+def test_a_run_is_saved_and_read_again(does: TaskKindName, tmp_path: Path) -> None:
     base, out = toy.pretrained("gpt", tmp_path / "base"), tmp_path / "out"
     tuned = quick(base, rows_of(does, tmp_path), out=out)
-    assert tuned.tuning.auxiliary == 0.5
+    assert tuned.config.lm_loss_weight == 0.5
     assert any("next_token" in line for line in (out / "log.jsonl").read_text().splitlines())
-    assert LANGUAGE not in tuned.opened.model.specs
+    assert LANGUAGE_HEAD not in tuned.loaded_model.model.head_specs
     both = [note for note in tuned.notes if "read in both orders" in note]
     assert bool(both) == (does == "regress")
     assert any("around texts stand" in note for note in tuned.notes)
     said = tuned.predict(GIVEN[does])
     again = unmask.load(out)
     again.save(tmp_path / "copy")
-    n = toy.tokenizer("gpt").size
+    n = toy.tokenizer("gpt").vocab_size
     for one in (again, unmask.load(tmp_path / "copy")):
-        theirs = one.model.weights()
-        assert all(torch.equal(x, theirs[k]) for k, x in tuned.opened.model.weights().items())
+        theirs = one.model.own_weights()
+        assert all(torch.equal(x, theirs[k]) for k, x in tuned.loaded_model.model.own_weights().items())
         for old, new in zip(said, one.predict(GIVEN[does]), strict=True):
             assert numbers(new) == pytest.approx(numbers(old), abs=1e-6)
-        assert has_tokens(one.tokenizer)
-        assert one.tokenizer.size == one.model.vocab_size == n + 3
+        assert has_task_tokens(one.tokenizer)
+        assert one.tokenizer.vocab_size == one.model.vocab_size == n + 3
         assert one.tokenizer.encode("_start_").ids.max() < n, "typed in a text it is text"
-        assert one.tokenizer.pieces(range(n, n + 3)) == list(TOKENS.names)
-    further = begin(str(out), task_of("classify"), [])
-    assert not further.added, "they are known already"
+        assert one.tokenizer.pieces(range(n, n + 3)) == list(TASK_TOKENS.names)
+    further = load_initial_model(str(out), task_of("classify"), [])
+    assert not further.new_token_ids, "they are known already"
 
 
 @pytest.mark.parametrize("family", ["gpt", "gpt2"])
@@ -345,7 +345,7 @@ def test_transformers_asks_the_same(family: str, tmp_path: Path) -> None:
     tuned = quick(base, rows_of("classify", tmp_path), out=out, options={"frame": "added"})
     words = hf.AutoTokenizer.from_pretrained(out)
     theirs = hf.AutoModelForSequenceClassification.from_pretrained(out).eval()
-    n = toy.tokenizer(family).size
+    n = toy.tokenizer(family).vocab_size
     assert words(ONE)["input_ids"] == [n, *ids(family, ONE), n + 2]
     assert words(ONE, TWO)["input_ids"] == [n, *ids(family, ONE), n + 1, *ids(family, TWO), n + 2]
     with torch.no_grad():
@@ -361,7 +361,7 @@ class Killed(Exception):
 def test_a_run_that_was_killed_gives_the_same_bits(tmp_path, monkeypatch) -> None:
     base, given = toy.pretrained("gpt", tmp_path / "base"), rows_of("regress", tmp_path)
     whole = quick(base, given, out=tmp_path / "whole", epochs=2.0)
-    save = tuning_module._save
+    save = tuning_module._save_checkpoint
 
     def save_and_die(*args, **more):
         save(*args, **more)
@@ -372,29 +372,29 @@ def test_a_run_that_was_killed_gives_the_same_bits(tmp_path, monkeypatch) -> Non
         with pytest.raises(Killed):
             quick(base, given, out=tmp_path / "out", epochs=2.0)
     again = unmask.serving.finetune.go_on(tmp_path / "out", device="cpu", terminal=None)
-    for name, tensor in whole.opened.model.weights().items():
+    for name, tensor in whole.loaded_model.model.own_weights().items():
         assert torch.equal(tensor, again.opened.model.weights()[name]), name
-    assert again.tuning.auxiliary == 0.5
-    assert again.tuning.options == {
+    assert again.config.lm_loss_weight == 0.5
+    assert again.config.options == {
         "frame": "added", "pool": "both", "layers": None, "symmetric": None
     }  # fmt: skip
 
 
 def test_what_tunes_no_vectors_of_tokens_adds_none(tmp_path: Path) -> None:
     base, given = toy.pretrained("gpt", tmp_path / "base"), rows_of("classify", tmp_path)
-    for tune, weight in (("lora", 0.5), ("prefix:length=3", 0.5), ("frozen", 0.0)):
+    for tune, weight in (("lora", 0.5), ("prefix:n_virtual_tokens=3", 0.5), ("frozen", 0.0)):
         out = tmp_path / tune.partition(":")[0]
         tuned = quick(base, given, out=out, tune=tune)
         assert any("none are added, unlike in the paper" in note for note in tuned.notes)
-        assert tuned.tuning.auxiliary == weight
-        assert unmask.load(out).tokenizer.size == toy.tokenizer("gpt").size
+        assert tuned.config.lm_loss_weight == weight
+        assert unmask.load(out).tokenizer.vocab_size == toy.tokenizer("gpt").vocab_size
         (said,), (again,) = tuned.predict([ONE]), unmask.load(out).predict([ONE])
         assert numbers(again) == pytest.approx(numbers(said), abs=1e-6)
         with pytest.raises(ValueError, match="leaves their vectors random: tune it in full"):
             quick(base, given, tune=tune, options={"frame": "added"})
 
 
-@pytest.mark.parametrize("tune", ["lora", "houlsby", "prefix:length=3", "prompt:length=3"])
+@pytest.mark.parametrize("tune", ["lora", "houlsby", "prefix:n_virtual_tokens=3", "prompt:n_virtual_tokens=3"])
 def test_small_parts_read_the_tokens_that_a_model_has_learned(tune: str, tmp_path: Path) -> None:
     base = toy.pretrained("gpt", tmp_path / "base")
     quick(base, rows_of("classify", tmp_path), out=tmp_path / "full")
@@ -402,7 +402,7 @@ def test_small_parts_read_the_tokens_that_a_model_has_learned(tune: str, tmp_pat
     tuned = quick(tmp_path / "full", given, out=out, tune=tune, options={"symmetric": True})
     assert tuned.task.options["pool"] == "both"
     again = unmask.load(out)
-    assert has_tokens(again.tokenizer)
+    assert has_task_tokens(again.tokenizer)
     for a, b in GIVEN["pairs"]:
         ((one,), (same,)) = tuned.predict([(a, b)]), again.predict([(a, b)])
         (turned,) = again.predict([(b, a)])
@@ -421,14 +421,14 @@ def test_what_cannot_be_is_said() -> None:
         with pytest.raises(ValueError, match=why):
             begun_of(does, n, **chosen)
     with pytest.raises(ValueError, match="that a decoder reads, and bert-tiny is none"):
-        begin(opened("bert"), task_of("pairs", 2, pool="both"), [])
+        load_initial_model(opened("bert"), task_of("pairs", 2, pool="both"), [])
     with pytest.raises(ValueError, match="'own' for bert-tiny: tokens are added for decoders"):
-        begin(opened("bert"), task_of("classify", frame="added"), [])
+        load_initial_model(opened("bert"), task_of("classify", frame="added"), [])
     with pytest.raises(ValueError, match=r"options\.frame must be 'own' for t5-mini"):
-        begin(opened("t5"), task_of("classify", frame="added"), [])
+        load_initial_model(opened("t5"), task_of("classify", frame="added"), [])
     with pytest.raises(ValueError, match=r"frame must be .*'own', 'added'.*, got 'x'"):
-        options("classify", {"frame": "x"})
-    assert PoolOptions().frame is None
+        resolve_options("classify", {"frame": "x"})
+    assert PoolingOptions().special_tokens is None
 
 
 @pytest.mark.parametrize(

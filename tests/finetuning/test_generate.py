@@ -9,80 +9,80 @@ import pytest
 import torch
 import toy_models as toy
 
-from unmask.batch import IGNORE
-from unmask.checkpoints.huggingface import open_folder
+from unmask.batch import IGNORE_INDEX
+from unmask.checkpoints.huggingface import load_folder
 from unmask.finetuning import job as jobs
-from unmask.finetuning.by_text import ByText, Written
-from unmask.finetuning.job import of_cuts
-from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, choose_metric, heads_for, options
-from unmask.finetuning.plan import Tuning
-from unmask.finetuning.plan import read as plan_read
-from unmask.finetuning.predict import predict, read_task, say
+from unmask.finetuning.by_text import TextToTextFormulation, GeneratedText
+from unmask.finetuning.job import truncation_warnings
+from unmask.finetuning.kinds.catalogue import TASK_KINDS, formulate, resolve_metric, heads_for_task, resolve_options
+from unmask.finetuning.plan import FinetuneConfig
+from unmask.finetuning.plan import read_data as plan_read
+from unmask.finetuning.predict import predict, read_task, predict_scores
 from unmask.finetuning.score import score, score_file
-from unmask.generation.decode import Decoding, generate
-from unmask.hiding.collate import pad
+from unmask.generation.decode import GenerationConfig, generate
+from unmask.hiding.collate import pad_examples
 from unmask.serving.finetune import finetune
 from unmask.serving.pipeline import load
-from unmask.tasks.readers.tables import read
-from unmask.tasks.task import Columns, Item, Task
+from unmask.tasks.readers.tables import read_table
+from unmask.tasks.task import TaskColumns, TaskExample, Task
 
-ONE = Columns(texts=("source",), label="target")
+ONE = TaskColumns(texts=("source",), label="target")
 SHORT = {"batch": 16, "terminal": None, "precision": "float32", "device": "cpu"}
 KIND = TASK_KINDS["generate"]
 
 
-def task(length: int = 60, columns: Columns = ONE, **given) -> Task:
+def task(length: int = 60, columns: TaskColumns = ONE, **given) -> Task:
     return Task(
-        does="generate", columns=columns, name="generate", length=length,
-        options=options("generate", given), metric="exact_match",
+        task_kind="generate", columns=columns, task_name="generate", max_length=length,
+        options=resolve_options("generate", given), metric="exact_match",
     )  # fmt: skip
 
 
-def asked(family: str, **more) -> ByText:
-    found = ask(task(**more), toy.card(family), toy.tokenizer(family))
-    assert isinstance(found, ByText)
+def asked(family: str, **more) -> TextToTextFormulation:
+    found = formulate(task(**more), toy.card(family), toy.tokenizer(family))
+    assert isinstance(found, TextToTextFormulation)
     return found
 
 
 def model_of(family: str, seed: int = 0):
     card = toy.card(family, dropout=0.0, attention_dropout=0.0)
-    return card.build(heads_for(task(), card)).initialize(seed).eval()
+    return card.build(heads_for_task(task(), card)).initialize(seed).eval()
 
 
 def ids(family: str, text: str) -> list[int]:
     return toy.tokenizer(family).encode(text).ids.tolist()
 
 
-def of(source: str | tuple[str, ...], *targets: str) -> Item:
+def of(source: str | tuple[str, ...], *targets: str) -> TaskExample:
     texts = (source,) if isinstance(source, str) else source
-    return Item(texts=texts, truth=targets or None)
+    return TaskExample(texts=texts, label=targets or None)
 
 
 def test_an_encoder_reads_the_prefix_and_the_source_and_the_decoder_says_the_target() -> None:
-    special = toy.tokenizer("t5").special
-    (question,) = asked("t5", prefix="text: ").questions([of("a cat runs", "red sun", "no")])
+    special = toy.tokenizer("t5").special_ids
+    (question,) = asked("t5", prefix="text: ").build_inputs([of("a cat runs", "red sun", "no")])
     example = question.example
     assert example.source.tolist() == [*ids("t5", "text: a cat runs"), special.end]
     said = [*ids("t5", "red sun"), special.end]
     assert example.targets.tolist() == said
     assert example.inputs.tolist() == [special.start, *said[:-1]]
-    assert not question.cut
+    assert not question.truncated
 
 
 def test_bart_reads_what_stands_around_a_text_and_begins_to_say_with_it() -> None:
-    special = toy.tokenizer("bart").special
-    (question,) = asked("bart").questions([of("a cat runs", "red sun")])
+    special = toy.tokenizer("bart").special_ids
+    (question,) = asked("bart").build_inputs([of("a cat runs", "red sun")])
     example = question.example
-    assert example.source.tolist() == [*special.before, *ids("bart", "a cat runs"), special.end]
+    assert example.source.tolist() == [*special.prefix, *ids("bart", "a cat runs"), special.end]
     said = [*ids("bart", "red sun"), special.end]
-    assert example.inputs.tolist() == [special.end, *special.before, *said[:-1]]
-    assert example.targets.tolist() == [IGNORE, *said]
+    assert example.inputs.tolist() == [special.end, *special.prefix, *said[:-1]]
+    assert example.targets.tolist() == [IGNORE_INDEX, *said]
 
 
 def test_languages_of_sources_and_targets_are_told() -> None:
     named = {"source_language": "en_XX", "target_language": "he_IL"}
-    (question,) = asked("mbart", **named).questions([of("a cat runs", "red sun")])
-    special = toy.tokenizer("mbart").special
+    (question,) = asked("mbart", **named).build_inputs([of("a cat runs", "red sun")])
+    special = toy.tokenizer("mbart").special_ids
     english, hebrew = (dict(special.languages)[name] for name in named.values())
     example = question.example
     assert example.source.tolist() == [*ids("mbart", "a cat runs"), special.end, english]
@@ -115,19 +115,19 @@ def test_languages_are_checked(family: str, named: dict, message: str) -> None:
 
 @pytest.mark.parametrize(("between", "parts"), [(None, None), ("\n", "\n"), (" red:", " red:")])
 def test_a_decoder_is_asked_for_the_target_alone(between, parts) -> None:
-    special = toy.tokenizer("gpt2").special
-    (question,) = asked("gpt2", between=between).questions([of("a cat", "the sun")])
+    special = toy.tokenizer("gpt2").special_ids
+    (question,) = asked("gpt2", between=between).build_inputs([of("a cat", "the sun")])
     apart = [special.end] if parts is None else ids("gpt2", parts)
     lead, said = [*ids("gpt2", "a cat"), *apart], [*ids("gpt2", "the sun"), special.end]
     assert question.example.inputs.tolist() == [*lead, *said[:-1]]
-    assert question.example.targets.tolist() == [IGNORE] * (len(lead) - 1) + said
+    assert question.example.targets.tolist() == [IGNORE_INDEX] * (len(lead) - 1) + said
 
 
 def test_several_columns_are_read_with_their_names() -> None:
-    two = Columns(texts=("question", "context"), label="answer")
-    (question,) = asked("t5", columns=two).questions([of(("one two", "three"), "four")])
+    two = TaskColumns(texts=("question", "context"), label="answer")
+    (question,) = asked("t5", columns=two).build_inputs([of(("one two", "three"), "four")])
     expected = ids("t5", "question: one two context: three")
-    assert question.example.source.tolist() == [*expected, toy.tokenizer("t5").special.end]
+    assert question.example.source.tolist() == [*expected, toy.tokenizer("t5").special_ids.end]
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
@@ -135,50 +135,50 @@ def test_what_is_read_does_not_depend_on_the_target(family: str) -> None:
     one = asked(family, length=40, longest=8)
     long = " ".join(toy.WORDS * 3)
     some = [of(long), of(long, "a"), of(long, " ".join(toy.WORDS))]
-    unknown, short, cut = (q.example for q in one.questions(some))
-    assert all(q.cut for q in one.questions(some))
+    unknown, short, cut = (q.example for q in one.build_inputs(some))
+    assert all(q.truncated for q in one.build_inputs(some))
     if family == "t5":
         assert len(unknown.source) == 40
         assert unknown.source.tolist() == short.source.tolist() == cut.source.tolist()
-        assert unknown.source[-1] == one.end
+        assert unknown.source[-1] == one.end_id
     else:
         n = len(unknown.inputs)
         assert n == 32
         assert unknown.inputs.tolist() == short.inputs[:n].tolist() == cut.inputs[:n].tolist()
         assert len(cut.inputs) == 39
-    assert int((cut.targets != IGNORE).sum()) == 8
-    assert cut.targets[-1] != one.end  # it goes on
-    assert short.targets[-1] == one.end
+    assert int((cut.targets != IGNORE_INDEX).sum()) == 8
+    assert cut.targets[-1] != one.end_id  # it goes on
+    assert short.targets[-1] == one.end_id
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_scores_are_the_greedy_text_and_the_loss_of_the_target(family: str) -> None:
     one, model = asked(family, longest=9), model_of(family)
     some = [of("a cat runs", "the sun"), of("", "one two three"), of("red " * 5), of("dog", "")]
-    questions = one.questions(some)
-    said = say(one, model, questions).scores
+    questions = one.build_inputs(some)
+    said = predict_scores(one, model, questions).scores
     for item, question, written in zip(some, questions, said, strict=True):
         example = question.example
-        (unknown,) = one.questions([replace(item, truth=None)])
+        (unknown,) = one.build_inputs([replace(item, truth=None)])
         read = unknown.example.source if family == "t5" else unknown.example.inputs
-        (expected,) = generate(model, [read.tolist()], one.special, Decoding(new_tokens=9))
+        (expected,) = generate(model, [read.tolist()], one.special_ids, GenerationConfig(max_new_tokens=9))
         assert written.ids.tolist() == expected
-        assert one.answer(item, written) == {"answer": toy.tokenizer(family).decode(expected)}
-        term = model(pad([example], one.special)).terms["next_token"]
+        assert one.prediction_record(item, written) == {"answer": toy.tokenizer(family).decode(expected)}
+        term = model(pad_examples([example], one.special_ids)).terms["next_token"]
         total = pytest.approx(term.total.item(), rel=1e-5)
         assert one.loss(item, written) == (total, term.count)
-        n = 0 if item.truth is None else min(len(ids(family, item.truth[0])) + 1, 9)
+        n = 0 if item.label is None else min(len(ids(family, item.label[0])) + 1, 9)
         assert term.count == n
-    assert one.truth(some[0], said[0]) == one.answer(some[0], said[0])["answer"]
+    assert one.prediction(some[0], said[0]) == one.prediction_record(some[0], said[0])["answer"]
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_what_is_said_of_a_text_depends_on_no_other(family: str) -> None:
     one, model = asked(family, longest=6), model_of(family, 3)
     some = [of(text, label) for text, label in toy.texts(12, 5)]
-    together = say(one, model, one.questions(some)).scores
+    together = predict_scores(one, model, one.build_inputs(some)).scores
     for item, written in zip(some, together, strict=True):
-        (alone,) = say(one, model, one.questions([item])).scores
+        (alone,) = predict_scores(one, model, one.build_inputs([item])).scores
         assert alone.ids.tolist() == written.ids.tolist()
         assert alone.loss == pytest.approx(written.loss, rel=1e-4)
 
@@ -191,20 +191,20 @@ def test_all_references_count_and_the_first_is_learned(tmp_path: Path) -> None:
         {"body": "one", "subject": 1, "references": ["one"]},
     ]
     path.write_text("\n".join(map(json.dumps, rows)))
-    table = read(path)
-    columns = KIND.files.columns(table, (), None, ())
-    assert columns == Columns(texts=("body",), label="subject")
-    found = KIND.files.items(table, columns, "strict", known=True, options={})
-    assert [item.truth for item in found] == [
+    table = read_table(path)
+    columns = KIND.reader.find_columns(table, (), None, ())
+    assert columns == TaskColumns(texts=("body",), label="subject")
+    found = KIND.reader.read_examples(table, columns, "strict", has_labels=True, options={})
+    assert [item.label for item in found] == [
         ("cat", "a", "the cat"), ("dog", "the dog"), ("1", "one"),
     ]  # fmt: skip
-    other = KIND.files.items(table, columns, "strict", known=True, options={"references": "none"})
-    assert [item.truth for item in other] == [("cat",), ("dog", "the dog"), ("1",)]
-    truth = [item.truth for item in found if item.truth is not None]
+    other = KIND.reader.read_examples(table, columns, "strict", has_labels=True, options={"references": "none"})
+    assert [item.label for item in other] == [("cat",), ("dog", "the dog"), ("1",)]
+    truth = [item.label for item in found if item.label is not None]
     scores = KIND.compute_metrics(task(), truth, ["the cat", "the dog", "two"])
     assert scores["exact_match"] == pytest.approx(2 / 3)
     assert scores["answer_f1"] == pytest.approx(2 / 3)
-    assert KIND.usual(task(), found) == "cat"
+    assert KIND.majority_baseline(task(), found) == "cat"
 
 
 def test_mistakes_are_said_with_their_place(tmp_path: Path) -> None:
@@ -216,22 +216,22 @@ def test_mistakes_are_said_with_their_place(tmp_path: Path) -> None:
     ):
         path.write_text(json.dumps({"source": "a", "target": value}))
         with pytest.raises(ValueError, match=message):
-            KIND.files.items(read(path), ONE, "strict", known=True, options={})
+            KIND.reader.read_examples(read_table(path), ONE, "strict", has_labels=True, options={})
     with pytest.raises(ValueError, match="bert-tiny reads in both directions"):
-        heads_for(task(), toy.card("bert"))
+        heads_for_task(task(), toy.card("bert"))
     with pytest.raises(ValueError, match="length must be at least 34 for targets of 32 tokens"):
         asked("gpt2", length=30, longest=32)
     with pytest.raises(ValueError, match=r"options.longest must be at least 1, got 0"):
-        options("generate", {"longest": 0})
+        resolve_options("generate", {"longest": 0})
     with pytest.raises(ValueError, match="but the option prefix"):
-        KIND.settled(replace(task(), name="sst2"), toy.card("t5"), [])
+        KIND.resolve_task(replace(task(), task_name="sst2"), toy.card("t5"), [])
 
 
 def read_by(form: dict[str, object] | str, rows: list[tuple[str, ...]], folder: Path, header: str):
     """Read rows as a form says, and ask a model; also the options that the file decided."""
-    asked_for = Tuning(
+    asked_for = FinetuneConfig(
         base="x", task="generate", train=str(toy.write(folder / "rows.tsv", rows, header)),
-        dev=str(toy.write(folder / "dev.tsv", rows, header)), options={"form": form},
+        dev=str(toy.write(folder / "dev.tsv", rows, header)), task_options={"form": form},
     )  # fmt: skip
     return plan_read(asked_for)
 
@@ -239,20 +239,20 @@ def read_by(form: dict[str, object] | str, rows: list[tuple[str, ...]], folder: 
 def test_a_form_puts_columns_in_text_and_targets_in_words(tmp_path: Path) -> None:
     rows = [("a cat", "a dog", "2.57"), ("the sun", "the moon", "5")]
     data = read_by("stsb", rows, tmp_path, "sentence1\tsentence2\tscore")
-    assert data.columns == Columns(texts=("sentence1", "sentence2"), label="score")
-    assert [item.truth for item in data.train] == [("2.6", "2.57"), ("5.0",)]
-    one = replace(task(columns=data.columns), options=options("generate", data.options))
-    (question, _) = ask(one, toy.card("t5"), toy.tokenizer("t5")).questions(data.train)
-    end = toy.tokenizer("t5").special.end
+    assert data.columns == TaskColumns(texts=("sentence1", "sentence2"), label="score")
+    assert [item.label for item in data.train] == [("2.6", "2.57"), ("5.0",)]
+    one = replace(task(columns=data.columns), options=resolve_options("generate", data.task_options))
+    (question, _) = formulate(one, toy.card("t5"), toy.tokenizer("t5")).build_inputs(data.train)
+    end = toy.tokenizer("t5").special_ids.end
     expected = ids("t5", "stsb sentence1: a cat sentence2: a dog")
     assert question.example.source.tolist() == [*expected, end]
     assert question.example.targets.tolist() == [*ids("t5", "2.6"), end]
-    assert choose_metric(one, None) == "pearson"
-    found = KIND.compute_metrics(one, [item.truth for item in data.train], ["2.6", "5"])
+    assert resolve_metric(one, None) == "pearson"
+    found = KIND.compute_metrics(one, [item.label for item in data.train], ["2.6", "5"])
     assert found["pearson"] == pytest.approx(1)
-    asking = ask(one, toy.card("t5"), toy.tokenizer("t5"))
-    said = [Written(ids=np.array(ids("t5", text))) for text in ("2.6", "a cat")]
-    assert [asking.answer(data.train[0], one) for one in said] == [
+    asking = formulate(one, toy.card("t5"), toy.tokenizer("t5"))
+    said = [GeneratedText(token_ids=np.array(ids("t5", text))) for text in ("2.6", "a cat")]
+    assert [asking.prediction_record(data.train[0], one) for one in said] == [
         {"answer": "2.6", "number": 2.6},
         {"answer": "a cat", "number": None},
     ]
@@ -260,7 +260,7 @@ def test_a_form_puts_columns_in_text_and_targets_in_words(tmp_path: Path) -> Non
 
 def test_numbered_labels_are_learned_as_their_words(tmp_path: Path) -> None:
     data = read_by("sst2", [("a cat", "1"), ("the sun", "0")], tmp_path, "sentence\tlabel")
-    assert [item.truth for item in data.train] == [("positive",), ("negative",)]
+    assert [item.label for item in data.train] == [("positive",), ("negative",)]
     with pytest.raises(ValueError, match=r"rows.tsv:2: label '2' .* is none of those"):
         read_by("sst2", [("a cat", "2"), ("the sun", "0")], tmp_path, "sentence\tlabel")
     with pytest.raises(ValueError, match=r"no column 'sentence' \(columns: 'text', 'label'"):
@@ -270,12 +270,12 @@ def test_numbered_labels_are_learned_as_their_words(tmp_path: Path) -> None:
 def test_the_longest_text_is_cut_and_nothing_around_it() -> None:
     form = {"source": "text: {a} label: {b}", "keep": "start"}
     long, short = " ".join(toy.WORDS), "one two"
-    columns = Columns(texts=("a", "b"), label="target")
+    columns = TaskColumns(texts=("a", "b"), label="target")
     one = asked("t5", columns=columns, length=40, form=form)
     for texts in ((long, short), (short, long), (long, long)):
-        (question,) = one.questions([of(texts, "no")])
+        (question,) = one.build_inputs([of(texts, "no")])
         said = toy.tokenizer("t5").decode(question.example.source)
-        assert question.cut
+        assert question.truncated
         assert 36 <= len(question.example.source) <= 40
         assert said.startswith("text: ")
         assert " label: " in said
@@ -289,20 +289,20 @@ def test_of_a_dialog_the_oldest_turns_are_dropped(tmp_path: Path) -> None:
     path = tmp_path / "dialog.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     data = plan_read(
-        Tuning(base="x", task="generate", train=str(path), dev=str(path), text=("turns",))
+        FinetuneConfig(base="x", task="generate", train=str(path), dev=str(path), text=("turns",))
     )
-    assert data.options["form"]["keep"] == "end"
+    assert data.task_options["form"]["keep"] == "end"
     assert data.train[0].texts == ("\n".join(turns),)
-    one = replace(task(length=40, columns=data.columns), options=options("generate", data.options))
-    asked = ask(one, toy.card("t5"), toy.tokenizer("t5"))
-    questions = asked.questions(data.train)
-    assert [question.cut for question in questions] == [True, False]
+    one = replace(task(length=40, columns=data.columns), options=resolve_options("generate", data.task_options))
+    asked = formulate(one, toy.card("t5"), toy.tokenizer("t5"))
+    questions = asked.build_inputs(data.train)
+    assert [question.truncated for question in questions] == [True, False]
     said = toy.tokenizer("t5").decode(questions[0].example.source)
     kept = [turn for turn in turns if turn in said]
     assert kept
     assert kept == turns[-len(kept) :]
     assert said.startswith(kept[0])
-    assert "lose their beginning" in of_cuts(asked, 1, 0, 2, "training")[0]
+    assert "lose their beginning" in truncation_warnings(asked, 1, 0, 2, "training")[0]
 
 
 def test_a_member_of_a_list_is_a_column(tmp_path: Path) -> None:
@@ -311,22 +311,22 @@ def test_a_member_of_a_list_is_a_column(tmp_path: Path) -> None:
     path.write_text(json.dumps({"question": "one?", "context": "the sun", "answers": answers}))
     form = {"source": "{answers[0]} text: {context}", "target": "question"}
     data = plan_read(
-        Tuning(base="x", task="generate", train=str(path), dev=str(path), options={"form": form})
+        FinetuneConfig(base="x", task="generate", train=str(path), dev=str(path), task_options={"form": form})
     )
-    assert data.columns == Columns(texts=("answers[0]", "context"), label="question")
+    assert data.columns == TaskColumns(texts=("answers[0]", "context"), label="question")
     assert data.train[0].texts == ("the sun", "the sun")
-    assert data.train[0].truth == ("one?",)
+    assert data.train[0].label == ("one?",)
     with pytest.raises(ValueError, match="no column 'answer' "):
-        read(path).column("answer[0]")
+        read_table(path).column("answer[0]")
 
 
 def test_adafactor_has_a_rate_of_its_own_that_stays(tmp_path: Path) -> None:
     file, out = translated(tmp_path / "train.tsv", 96, 1), tmp_path / "out"
     tuned = finetune(
         toy.pretrained("t5", tmp_path / "base"), task="generate", train=file, dev=file, **SHORT,
-        optimizer="adafactor", epochs=2.0, out=out, options={"longest": 6, "scored": 4},
+        optimizer="adafactor", epochs=2.0, out=out, task_options={"longest": 6, "scored": 4},
     )  # fmt: skip
-    assert (tuned.tuning.rate, tuned.tuning.schedule) == (1e-3, "constant")
+    assert (tuned.config.learning_rate, tuned.config.schedule) == (1e-3, "constant")
     lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     rates = [line["rate"] for line in lines if "rate" in line]
     assert rates[-1] == 1e-3
@@ -337,8 +337,8 @@ def test_a_metric_whose_library_is_missing_is_refused_at_once(monkeypatch) -> No
 
     monkeypatch.setattr(kind, "_installed", lambda module: False)
     with pytest.raises(ImportError, match="rougeL needs rouge_score"):
-        KIND.settled(replace(task(), metric="rougeL"), toy.card("t5"), [])
-    assert KIND.settled(task(), toy.card("t5"), []) == task()
+        KIND.resolve_task(replace(task(), metric="rougeL"), toy.card("t5"), [])
+    assert KIND.resolve_task(task(), toy.card("t5"), []) == task()
 
 
 SAID = {"cat": "the red sun", "dog": "moon", "house": "a blue tree"}
@@ -361,15 +361,15 @@ def test_texts_are_learned_exactly(family: str, tmp_path: Path) -> None:
     }
     out = tmp_path / "out"
     tuned = finetune(
-        base, task="generate", **files, **SHORT, out=out, epochs=14.0, rate=1e-2,
-        metric="exact_match", options={"longest": 12}, evaluate_every=24,
+        base, task="generate", **files, **SHORT, out=out, epochs=14.0, learning_rate=1e-2,
+        metric="exact_match", task_options={"longest": 12}, evaluate_every=24,
     )  # fmt: skip
-    assert tuned.best.dev["exact_match"] == 1
+    assert tuned.best_run.dev["exact_match"] == 1
     assert tuned.predict(["one cat", "two dog"]) == [{"answer": "the red sun"}, {"answer": "moon"}]
-    again, known = open_folder(out), read_task(out)
+    again, known = load_folder(out), read_task(out)
     assert known == tuned.task
     assert predict(again, ["one cat"], task=known) == [{"answer": "the red sun"}]
-    assert score_file(again, files["dev"], task=known) == pytest.approx(tuned.best.dev, abs=1e-6)
+    assert score_file(again, files["dev"], task=known) == pytest.approx(tuned.best_run.dev, abs=1e-6)
     results = json.loads((out / "results.json").read_text())
     assert results["confusion"] is None
     assert results["errors"] == []
@@ -395,7 +395,7 @@ def test_fewer_are_scored_while_training_than_at_the_end(tmp_path: Path, monkeyp
         toy.pretrained("gpt2", tmp_path / "base"), task="generate",
         train=translated(tmp_path / "train.tsv", 32, 1),
         dev=translated(tmp_path / "dev.tsv", 40, 2),
-        **SHORT, epochs=1.0, rate=1e-3, options={"longest": 4, "scored": 7},
+        **SHORT, epochs=1.0, learning_rate=1e-3, task_options={"longest": 4, "scored": 7},
     )  # fmt: skip
     assert seen == [7, 40]
 
@@ -409,7 +409,7 @@ def test_targets_that_are_cut_are_counted_also_where_no_progress_is_shown(
     dev = toy.write(tmp_path / "dev.tsv", rows[:2], "source\ttarget")
     files = {"train": train, "dev": dev}
     tuned = finetune(
-        base, task="generate", **files, **SHORT, out=out, epochs=1.0, options={"longest": 12}
+        base, task="generate", **files, **SHORT, out=out, epochs=1.0, task_options={"longest": 12}
     )
     for which, n in (("training", 8), ("dev", 2)):
         said = f"1 of {n} {which} targets have more than 12 tokens, and are learned up to there"
@@ -425,12 +425,12 @@ def test_a_folder_says_the_languages_that_were_learned(tmp_path: Path) -> None:
     languages = {"source_language": "de_DE", "target_language": "en_XX"}
     tuned = finetune(
         base, task="generate", train=translated(tmp_path / "train.tsv", 32, 1),
-        dev=translated(tmp_path / "dev.tsv", 4, 2), **SHORT, out=out, epochs=2.0, rate=1e-2,
-        options={"longest": 8, **languages},
+        dev=translated(tmp_path / "dev.tsv", 4, 2), **SHORT, out=out, epochs=2.0, learning_rate=1e-2,
+        task_options={"longest": 8, **languages},
     )  # fmt: skip
     opened, text = load(out), "one cat"
-    said = opened.generate(text, beams=2, new_tokens=8)
-    assert said == opened.told("de_DE", "en_XX").generate(text, beams=2, new_tokens=8)
+    said = opened.generate(text, beams=2, max_new_tokens=8)
+    assert said == opened.with_languages("de_DE", "en_XX").generate(text, beams=2, max_new_tokens=8)
     assert opened.predict([text]) == tuned.predict([text])
     untold = load(base)
     with pytest.raises(ValueError, match="in one: name them"):
@@ -444,8 +444,8 @@ def test_a_folder_says_the_languages_that_were_learned(tmp_path: Path) -> None:
         assert theirs.generation_config.decoder_start_token_id == english
         new = theirs.generate(**ids, num_beams=2, max_new_tokens=8, length_penalty=1.0)
         assert reader.decode(new[0], skip_special_tokens=True) == said
-    french = opened.told("fr_XX", "en_XX").tokenizer.special
-    assert french.after == untold.told("fr_XX", "en_XX").tokenizer.special.after
+    french = opened.with_languages("fr_XX", "en_XX").tokenizer.special_ids
+    assert french.suffix == untold.with_languages("fr_XX", "en_XX").tokenizer.special_ids.suffix
 
 
 def test_held_out_text_is_called_by_its_language(tmp_path: Path) -> None:
@@ -455,7 +455,7 @@ def test_held_out_text_is_called_by_its_language(tmp_path: Path) -> None:
     german, both = f"de_DE={text}", [f"de_DE={text}", f"en_XX={text}"]
     one, other = (model.evaluate(f"{name}={text}") for name in ("de_DE", "en_XX"))
     assert one.loss["denoised"] != other.loss["denoised"]
-    assert model.told("fr_XX", "en_XX").evaluate(german).loss == one.loss
+    assert model.with_languages("fr_XX", "en_XX").evaluate(german).loss == one.loss
     assert model.evaluate(both).documents == 2 * one.documents
     for wrong in (str(text), f"xx_XX={text}"):
         with pytest.raises(ValueError, match="name each source as LANGUAGE=PATH"):
@@ -467,25 +467,25 @@ def test_a_target_that_is_no_number_is_missing(value: str, tmp_path: Path) -> No
     path = tmp_path / "rows.jsonl"
     path.write_text(f'{{"source": "a", "target": "b"}}\n{{"source": "c", "target": {value}}}\n')
     with pytest.raises(ValueError, match=r"rows\.jsonl:2: no label in column 'target', but"):
-        plan_read(Tuning(base="x", task="generate", train=str(path), dev=str(path)))
+        plan_read(FinetuneConfig(base="x", task="generate", train=str(path), dev=str(path)))
 
 
 def test_a_vocabulary_is_learned_from_targets_too() -> None:
     some = [of("a", "b", "c")]
-    assert list(jobs._all_texts(some, tagged=False)) == ["a", "b", "c"]
-    assert list(jobs._all_texts([Item(texts=("a", "b"), truth=("X", "Y"))], tagged=True)) == ["a b"]
+    assert list(jobs._vocabulary_texts(some, tagged=False)) == ["a", "b", "c"]
+    assert list(jobs._vocabulary_texts([TaskExample(texts=("a", "b"), label=("X", "Y"))], tagged=True)) == ["a b"]
 
 
 @pytest.mark.parametrize("family", ["t5", "gpt2", "unilm"])
 def test_targets_are_smoothed_while_they_are_learned_alone(family: str) -> None:
     card = toy.card(family)
-    assert heads_for(task(), card)["language"].smoothing == 0
-    model = card.build(heads_for(task(smoothing=0.1), card)).initialize(0)
+    assert heads_for_task(task(), card)["language"].label_smoothing == 0
+    model = card.build(heads_for_task(task(smoothing=0.1), card)).initialize(0)
     hidden, targets = torch.randn(3, model.backbone.width), torch.tensor([5, 6, 7])
     with torch.no_grad():
-        scores = model.language.scores(hidden).float()
+        scores = model.language_head.logits(hidden).float()
         for learns in (False, True):
-            total, _ = model.language.train(learns).loss(hidden, targets)
+            total, _ = model.language_head.train(learns).loss(hidden, targets)
             smoothing = 0.1 * learns
             torch.testing.assert_close(
                 total,

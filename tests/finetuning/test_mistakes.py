@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import toy_models as toy
 
-from unmask.finetuning.tuned import Tuned
+from unmask.finetuning.tuned import FinetunedModel
 from unmask.serving.finetune import finetune
 
 FAST = {"epochs": 2.0, "batch": 16, "rate": 3e-3, "terminal": None, "precision": "float32"}
@@ -23,7 +23,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
     }
 
 
-def quick(base: Path | str, files: dict[str, Path], **more) -> Tuned:
+def quick(base: Path | str, files: dict[str, Path], **more) -> FinetunedModel:
     return finetune(base, **({"task": "classify", "device": "cpu"} | files | FAST | more))
 
 
@@ -35,7 +35,7 @@ def test_few_rows_are_enough(n: int, tmp_path: Path) -> None:
         "dev": toy.write(tmp_path / "b.tsv", rows[:1]),
     }
     tuned = quick(toy.pretrained("bert", tmp_path / "base"), files, epochs=1.0)
-    assert set(tuned.best.dev) >= {"accuracy", "loss"}
+    assert set(tuned.best_run.dev) >= {"accuracy", "loss"}
 
 
 @pytest.mark.parametrize("family", toy.FAMILIES)
@@ -101,12 +101,12 @@ def test_odd_texts_are_learned_from_without_a_crash(family, tmp_path: Path, capl
         *(
             ("text\tlabel\na\tx\nb\ty\n", "text\tlabel\na\tx\n", more, message)
             for more, message in (
-                ({"tune": "lora:where=nope"}, "'nope' matches no linear map"),
+                ({"tune": "lora:target_modules=nope"}, "'nope' matches no linear map"),
                 ({"tune": "lora:rank=65"}, r"rank must be at most 32, as backbone\..* is, got 65"),
                 ({"tune": "lora:alpha=nan"}, r"tune\.alpha must be a finite number, got nan"),
-                ({"tune": "top:layers=99"}, "top tunes at most 2 layers"),
-                ({"tune": "full:reinitialize=99"}, "reinitialize must be at most 2"),
-                ({"tune": "prompt:length=100000"}, "100000 learned tokens leave no room in base"),
+                ({"tune": "top:n_layers=99"}, "top tunes at most 2 layers"),
+                ({"tune": "full:reinitialize_layers=99"}, "reinitialize must be at most 2"),
+                ({"tune": "prompt:n_virtual_tokens=100000"}, "100000 learned tokens leave no room in base"),
                 ({"tune": "prompt:words="}, "the words '' that a prompt begins with"),
                 ({"weight_decay": math.nan}, "weight_decay must be at least 0, got nan"),
                 ({"weight_decay": math.inf}, "weight_decay must be a finite number, got inf"),
@@ -148,7 +148,7 @@ def test_what_was_decided_is_said_in_a_line_before_the_first_step(files, tmp_pat
     base = toy.pretrained("bert", tmp_path / "base")
     with (tmp_path / "said").open("w") as terminal:
         tuned = quick(base, files, terminal=terminal, **more)
-    n, of = tuned.best.tuned, sum(p.numel() for p in tuned.opened.model.parameters())
+    n, of = tuned.best_run.n_trainable_parameters, sum(p.numel() for p in tuned.loaded_model.model.parameters())
     line = f"rows 60, epochs 20, batch 16, steps 80, rate 0.003, length 32, tuned {n:,} of {of:,} "
     lines = (tmp_path / "said").read_text().splitlines()
     (at,) = (i for i, one in enumerate(lines) if one.startswith(line))
@@ -162,7 +162,7 @@ def test_a_value_of_another_type_is_named() -> None:
 from unmask.finetuning.plan import Tuning
 for wrong in ({"epochs": "1"}, {"seeds": 1.5}, {"labels": (1, 2)}, {"baseline": "yes"}):
     try:
-        Tuning(base="x", task="classify", train="y.tsv", **wrong)
+        FinetuneConfig(base="x", task="classify", train="y.tsv", **wrong)
     except ValueError as error:
         print(error)
 """  # in another process: the types of this one are checked as tests are

@@ -12,30 +12,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask import cli
-from unmask.batch import IGNORE, Example
+from unmask.batch import IGNORE_INDEX, Example
 from unmask.checkpoints.tensors import read_tensors
 from unmask.finetuning import plan, single
-from unmask.finetuning.batches import an_epoch, batches
-from unmask.finetuning.mixture import Mixture, Part, Plain, is_mixture, read_mixture
-from unmask.finetuning.plan import Tuning
+from unmask.finetuning.batches import count_epoch_steps, make_batch_stream
+from unmask.finetuning.mixture import TaskMixture, MixtureTask, MixtureText, is_mixture, read_mixture
+from unmask.finetuning.plan import FinetuneConfig
 from unmask.finetuning.predict import predict, read_task
 from unmask.finetuning.score import score_file
-from unmask.finetuning.task_metrics import compute_metrics, of_mixture, tasks_of
-from unmask.serving.finetune import finetune, go_on
+from unmask.finetuning.task_metrics import compute_metrics, task_of_mixture, tasks_of_mixture
+from unmask.serving.finetune import finetune, resume_finetuning
 from unmask.serving.pipeline import Pipeline
 
-SPECIAL = toy.tokenizer("t5").special
+SPECIAL = toy.tokenizer("t5").special_ids
 FORM = '{source = "text: {text}", labels = ["no", "yes"]}'
 
 
-def mixture(sizes: dict[str, int], **more: Any) -> tuple[Mixture, list[str]]:
-    one = Mixture(name="m", tasks={name: Part(train="x") for name in sizes}, **more)
+def mixture(sizes: dict[str, int], **more: Any) -> tuple[TaskMixture, list[str]]:
+    one = TaskMixture(name="m", tasks={name: MixtureTask(train="x") for name in sizes}, **more)
     return one, [name for name, n in sizes.items() for _ in range(n)]
 
 
 def takes(sizes: dict[str, int], **more: Any) -> tuple[int, ...]:
     one, of = mixture(sizes, **more)
-    return one.sources(of).takes
+    return one.make_source_sampling(of).rows_per_epoch
 
 
 def test_shares_are_those_of_the_paper() -> None:  # section 3.5.2
@@ -51,9 +51,9 @@ def test_shares_are_those_of_the_paper() -> None:  # section 3.5.2
 
 
 def test_a_part_may_have_a_limit_of_its_own() -> None:
-    tasks = {"a": Part(train="x"), "b": Part(train="x", limit=30)}
-    one = Mixture(name="m", tasks=tasks, text={"c": Plain(data=("x",))}, limit=20)
-    assert one.sources(["a"] * 50 + ["b"] * 50 + ["c"] * 50).takes == (20, 30, 20)
+    tasks = {"a": MixtureTask(train="x"), "b": MixtureTask(train="x", size_limit=30)}
+    one = TaskMixture(name="m", tasks=tasks, text={"c": MixtureText(data=("x",))}, size_limit=20)
+    assert one.make_source_sampling(["a"] * 50 + ["b"] * 50 + ["c"] * 50).rows_per_epoch == (20, 30, 20)
 
 
 @settings(deadline=None)
@@ -65,17 +65,17 @@ def test_a_part_may_have_a_limit_of_its_own() -> None:
 )
 def test_an_epoch_reads_each_part_as_often_as_its_share(sizes, limit, sampling, seed) -> None:
     one, of = mixture({f"t{i}": n for i, n in enumerate(sizes)}, limit=limit, sampling=sampling)
-    sources = one.sources(of)
+    sources = one.make_source_sampling(of)
     said = [Example(inputs=np.array([7]), targets=np.array([i])) for i in range(len(of))]
-    steps = an_epoch(said, 4, None, sources)
-    stream = batches(said, SPECIAL, 4, 100, seed, sources=sources)
+    steps = count_epoch_steps(said, 4, None, sources)
+    stream = make_batch_stream(said, SPECIAL, 4, 100, seed, source_sampling=sources)
     counts = np.zeros(len(of), np.int64)
     told = [step for _, step in zip(range(3 * steps), stream(None), strict=False)]
     for parts, _ in told:
         for part in parts:
             np.add.at(counts, part.targets.numpy().ravel(), 1)
-    for number, take in enumerate(sources.takes):
-        own = counts[sources.of == number]
+    for number, take in enumerate(sources.rows_per_epoch):
+        own = counts[sources.source_of_row == number]
         assert own.sum() == 3 * take
         assert own.max() - own.min() <= 1  # none again before all others were read
     parts, cursor = told[-1]
@@ -93,9 +93,9 @@ def test_a_text_that_is_read_twice_in_an_epoch_is_drawn_twice() -> None:
         drawn.append((int(example.targets[0]), int(rng.integers(1 << 40))))
         return example
 
-    sources = one.sources(of)
-    stream = batches(said, SPECIAL, 4, 100, 3, draw, sources=sources)(None)
-    for _ in range(an_epoch(said, 4, None, sources)):
+    sources = one.make_source_sampling(of)
+    stream = make_batch_stream(said, SPECIAL, 4, 100, 3, draw, source_sampling=sources)(None)
+    for _ in range(count_epoch_steps(said, 4, None, sources)):
         next(stream)
     assert len([i for i, _ in drawn if i == 0]) == 8
     assert len({number for _, number in drawn}) == len(drawn)
@@ -122,24 +122,24 @@ def write(folder: Path, **more: str) -> Path:
     return path
 
 
-def read(path: Path, **more: Any) -> plan.Data:
-    return plan.read(Tuning(base="x", **({"task": "generate", "train": str(path)} | more)))
+def read(path: Path, **more: Any) -> plan.FinetuneData:
+    return plan.read_data(FinetuneConfig(base="x", **({"task": "generate", "train": str(path)} | more)))
 
 
 def test_what_is_read(tmp_path: Path) -> None:
     data = read(write(tmp_path))
-    assert [item.part for item in data.train] == ["words"] * 40 + ["stsb"] * 27 + ["plain"] * 20
-    assert {item.truth for item in data.train[:40]} == {("no",), ("yes",)}
-    assert data.train[41].truth == ("0.4", "0.5")
-    assert data.train[67].truth is None
+    assert [item.component for item in data.train] == ["words"] * 40 + ["stsb"] * 27 + ["plain"] * 20
+    assert {item.label for item in data.train[:40]} == {("no",), ("yes",)}
+    assert data.train[41].label == ("0.4", "0.5")
+    assert data.train[67].label is None
     assert len(data.dev) == 21
     assert not data.test
-    assert data.options["tasks"]["stsb"]["target"] == "score"
-    assert data.options["tasks"]["stsb"]["metric"] == "spearman"
-    assert data.options["tasks"]["words"]["metric"] == "accuracy"
-    assert data.options["plain"] == ["plain"]
+    assert data.task_options["tasks"]["stsb"]["target"] == "score"
+    assert data.task_options["tasks"]["stsb"]["metric"] == "spearman"
+    assert data.task_options["tasks"]["words"]["metric"] == "accuracy"
+    assert data.task_options["plain"] == ["plain"]
     fewer = read(tmp_path / "mixture.toml", rows=10)
-    assert [item.part for item in fewer.train] == ["words"] * 10 + ["stsb"] * 10 + ["plain"] * 20
+    assert [item.component for item in fewer.train] == ["words"] * 10 + ["stsb"] * 10 + ["plain"] * 20
 
 
 @pytest.mark.parametrize(
@@ -201,15 +201,15 @@ def test_it_is_known_by_its_ending_and_called_by_its_file(tmp_path: Path) -> Non
 def tune(path: Path, base: Path, **more: Any):
     said = {"out": path.parent / "run", "epochs": 2.0, "rate": 1e-2, "evaluate_every": 5}
     return finetune(
-        base, task="generate", train=path, batch=16, length=60, precision="float32", device="cpu",
-        terminal=None, options={"longest": 6}, **(said | more),
+        base, task="generate", train=path, batch_size=16, max_length=60, precision="float32", device="cpu",
+        terminal=None, task_options={"longest": 6}, **(said | more),
     )  # fmt: skip
 
 
 def test_all_tasks_are_learned_scored_and_answered(tmp_path: Path, capsys) -> None:
     base = toy.pretrained("t5", tmp_path / "base", dropout=0.0, attention_dropout=0.0)
     tuned = tune(write(tmp_path, sampling="0.5"), base, epochs=14.0, evaluate_every=40)
-    dev = tuned.best.dev
+    dev = tuned.best_run.dev
     assert dev["words.no_label"] < 0.2
     assert dev["words.accuracy"] >= 0.6
     assert dev["mean"] == pytest.approx((dev["words.accuracy"] + dev["stsb.spearman"]) / 2)
@@ -221,20 +221,20 @@ def test_all_tasks_are_learned_scored_and_answered(tmp_path: Path, capsys) -> No
     assert any("words.accuracy" in str(line) for line in last)
     task = read_task(out)
     assert task == tuned.task
-    alone = Pipeline(tuned.opened, task).part("words")
+    alone = Pipeline(tuned.loaded_model, task).mixture_task("words")
     (by_name,) = alone.predict(["a good cat"])
     assert by_name["label"] == by_name["answer"]
-    assert predict(tuned.opened, ["text: a good cat"], task=task)[0]["answer"] == by_name["answer"]
-    found = score_file(tuned.opened, tmp_path / "a_dev.tsv", task=alone.task)
+    assert predict(tuned.loaded_model, ["text: a good cat"], task=task)[0]["answer"] == by_name["answer"]
+    found = score_file(tuned.loaded_model, tmp_path / "a_dev.tsv", task=alone.task)
     assert found["accuracy"] == dev["words.accuracy"]
     words = ["evaluate", str(out), "--part", "words", "--data", str(tmp_path / "a_dev.tsv")]
     capsys.readouterr()
     assert cli.run([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] == found["accuracy"]
-    (number,) = Pipeline(tuned.opened, task).part("stsb").predict([("one 3", "two")])
+    (number,) = Pipeline(tuned.loaded_model, task).mixture_task("stsb").predict([("one 3", "two")])
     assert set(number) == {"answer", "number"}
     with pytest.raises(ValueError, match="learned no task 'sst2': it has words, stsb"):
-        Pipeline(tuned.opened, task).part("sst2")
+        Pipeline(tuned.loaded_model, task).mixture_task("sst2")
 
 
 class Killed(Exception):
@@ -244,7 +244,7 @@ class Killed(Exception):
 def test_a_run_that_was_killed_gives_the_same_bits(tmp_path: Path, monkeypatch) -> None:
     base, path = toy.pretrained("t5", tmp_path / "base"), write(tmp_path / "data", sampling="0.5")
     whole = tune(path, base, out=tmp_path / "whole")
-    save = single._save
+    save = single._save_checkpoint
 
     def save_and_die(*args: Any, **options: Any) -> None:
         save(*args, **options)
@@ -257,64 +257,64 @@ def test_a_run_that_was_killed_gives_the_same_bits(tmp_path: Path, monkeypatch) 
     said = path.read_text()
     path.write_text(said.replace("0.5", "1.0"))
     with pytest.raises(ValueError, match="the mixture data have changed"):
-        go_on(tmp_path / "killed", device="cpu", terminal=None)
+        resume_finetuning(tmp_path / "killed", device="cpu", terminal=None)
     path.write_text(said)
-    again = go_on(tmp_path / "killed", device="cpu", terminal=None)
-    assert again.scored == whole.scored
+    again = resume_finetuning(tmp_path / "killed", device="cpu", terminal=None)
+    assert again.run_results == whole.run_results
     one, other = (read_tensors(tmp_path / n / "model.safetensors") for n in ("whole", "killed"))
     assert one.keys() == other.keys()
     assert all(tensor.equal(other[name]) for name, tensor in one.items())
 
 
 def test_plain_text_is_hidden_as_in_pretraining_and_pairs_are_as_they_are(tmp_path: Path) -> None:
-    from unmask.finetuning.kinds.catalogue import ask, options
-    from unmask.tasks.task import Columns, Task
+    from unmask.finetuning.kinds.catalogue import formulate, resolve_options
+    from unmask.tasks.task import TaskColumns, Task
 
     data, card = read(write(tmp_path)), toy.card("t5")
     task = Task(
-        does="generate", columns=Columns(texts=("source",), label="target"), name="generate",
-        length=30, options=options("generate", {**data.options, "longest": 6}),
+        task_kind="generate", columns=TaskColumns(texts=("source",), label="target"), task_name="generate",
+        max_length=30, options=resolve_options("generate", {**data.task_options, "longest": 6}),
     )  # fmt: skip
-    one = ask(task, card, toy.tokenizer("t5"))
-    questions = one.questions(data.train)
+    one = formulate(task, card, toy.tokenizer("t5"))
+    questions = one.build_inputs(data.train)
     rng = np.random.default_rng(0)
     for question in questions:
-        item, drawn = data.train[question.item], one.drawn(question.example, rng)
+        item, drawn = data.train[question.item_index], one.sample_example(question.example, rng)
         assert drawn.source is not None
         assert max(len(drawn.source), len(drawn.inputs)) <= 30
-        if item.part != "plain":
+        if item.component != "plain":
             assert drawn is question.example
             continue
-        assert (question.example.targets == IGNORE).all()
-        other = one.drawn(question.example, rng)
+        assert (question.example.targets == IGNORE_INDEX).all()
+        other = one.sample_example(question.example, rng)
         assert SPECIAL.sentinels[0] in drawn.source
         assert drawn.targets[0] == other.targets[0] == SPECIAL.sentinels[0]
-    assert len({q.item for q in questions}) == len(data.train)
+    assert len({q.item_index for q in questions}) == len(data.train)
     assert len(questions) > len(data.train)  # long texts are several rows
     with pytest.raises(ValueError, match=r"plain text \(plain\) is no part of a mixture of unilm"):
-        ask(replace(task, length=60), toy.card("unilm"), toy.tokenizer("unilm"))
+        formulate(replace(task, max_length=60), toy.card("unilm"), toy.tokenizer("unilm"))
 
 
 def test_figures_of_several_tasks_have_their_names() -> None:
     from unmask.config import to_dict
-    from unmask.tasks.task import Columns, Item, Task
-    from unmask.tasks.text_forms import FORMS, Form
+    from unmask.tasks.task import TaskColumns, TaskExample, Task
+    from unmask.tasks.text_forms import TEXT_TEMPLATES, TextTemplate
 
-    forms = {"sst2": FORMS["sst2"], "mine": Form(source="x {a}", target="b", metric="exact_match")}
+    forms = {"sst2": TEXT_TEMPLATES["sst2"], "mine": TextTemplate(source="x {a}", target="b", metric="exact_match")}
     plain = {name: to_dict(form) for name, form in forms.items()}
-    task = Task(does="generate", columns=Columns(texts=("source",), label="target"),
+    task = Task(task_kind="generate", columns=TaskColumns(texts=("source",), label="target"),
                 metric="mean", options={"tasks": plain})  # fmt: skip
     items = [
-        Item(texts=("x",), truth=("positive",), part="sst2"),
-        Item(texts=("y",), truth=("z", "w"), part="mine"),
-        Item(texts=("y",), truth=("v",), part="mine"),
+        TaskExample(texts=("x",), label=("positive",), component="sst2"),
+        TaskExample(texts=("y",), label=("z", "w"), component="mine"),
+        TaskExample(texts=("y",), label=("v",), component="mine"),
     ]
     found = compute_metrics(task, items, ["positive", "w", "u"])
     assert found["sst2.accuracy"] == 1
     assert found["mine.exact_match"] == 0.5
     assert found["mean"] == 0.75
-    assert list(tasks_of(task)) == ["sst2", "mine"]
-    alone = of_mixture(task, "mine")
+    assert list(tasks_of_mixture(task)) == ["sst2", "mine"]
+    alone = task_of_mixture(task, "mine")
     assert (alone.columns.texts, alone.columns.label, alone.metric) == (("a",), "b", "exact_match")
     with pytest.raises(ValueError, match="one task, without a name"):
-        of_mixture(alone, "mine")
+        task_of_mixture(alone, "mine")

@@ -10,22 +10,22 @@ import torch
 import toy_models as toy
 
 import unmask
-from unmask.checkpoints.huggingface import Opened, open_folder, write_folder
-from unmask.finetuning.ask import check_length
-from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for, options
-from unmask.finetuning.predict import predict, task_of
+from unmask.checkpoints.huggingface import LoadedModel, load_folder, write_folder
+from unmask.finetuning.ask import resolve_max_length
+from unmask.finetuning.kinds.catalogue import TASK_KINDS, formulate, heads_for_task, resolve_options
+from unmask.finetuning.predict import predict, infer_task
 from unmask.finetuning.score import score
-from unmask.heads.labels import AnyOf
-from unmask.hiding.collate import pad
+from unmask.heads.labels import BinaryCrossEntropy
+from unmask.hiding.collate import pad_examples
 from unmask.serving.finetune import finetune
-from unmask.tasks.readers.tables import read
-from unmask.tasks.task import Columns, Item, Task
+from unmask.tasks.readers.tables import read_table
+from unmask.tasks.task import TaskColumns, TaskExample, Task
 
 CLOSE = 1e-4
 LABELS = ("cat", "moon", "sun")
 TASK = Task(
-    does="multilabel", columns=Columns(texts=("text",), label="labels"), labels=LABELS,
-    length=24, metric="micro_f1",
+    task_kind="multilabel", columns=TaskColumns(texts=("text",), label="labels"), labels=LABELS,
+    max_length=24, metric="micro_f1",
 )  # fmt: skip
 KIND = TASK_KINDS["multilabel"]
 OTHERS = [word for word in toy.WORDS if word not in LABELS]
@@ -48,23 +48,23 @@ def jsonl(path: Path, rows: list[tuple[str, object]]) -> Path:
     return path
 
 
-def items(path: Path, **given) -> list[Item]:
-    table = read(path)
-    columns = KIND.files.columns(table, (), None, ())
-    return KIND.files.items(
-        table, columns, "strict", known=True, options=options("multilabel", given)
+def items(path: Path, **given) -> list[TaskExample]:
+    table = read_table(path)
+    columns = KIND.reader.find_columns(table, (), None, ())
+    return KIND.reader.read_examples(
+        table, columns, "strict", has_labels=True, options=resolve_options("multilabel", given)
     )
 
 
 def test_labels_are_a_list_or_parted_by_separators(tmp_path: Path) -> None:
     rows = [("a", ["sun", "moon"]), ("b", []), ("c", None), ("d", "cat"), ("e", [2, 1.0])]
     found = items(jsonl(tmp_path / "a.jsonl", rows))
-    assert [item.truth for item in found] == [("moon", "sun"), (), (), ("cat",), ("1", "2")]
+    assert [item.label for item in found] == [("moon", "sun"), (), (), ("cat",), ("1", "2")]
     tsv = toy.write(
         tmp_path / "a.tsv", [("a", " sun, moon"), ("b", ""), ("c", "cat|sun")], "text\tlabels"
     )
-    assert [item.truth for item in items(tsv)] == [("moon", "sun"), (), ("cat|sun",)]
-    assert [i.truth for i in items(tsv, separator="|")] == [("sun, moon",), (), ("cat", "sun")]
+    assert [item.label for item in items(tsv)] == [("moon", "sun"), (), ("cat|sun",)]
+    assert [i.label for i in items(tsv, separator="|")] == [("sun, moon",), (), ("cat", "sun")]
 
 
 @pytest.mark.parametrize(
@@ -90,25 +90,25 @@ def test_a_bad_line_is_named(value, message: str, tmp_path: Path) -> None:
 def test_unknown_labels_options_and_models_are_named(tmp_path: Path) -> None:
     found = items(jsonl(tmp_path / "a.jsonl", [("x", ["sun", "cow"])]))
     with pytest.raises(ValueError, match=r"a.jsonl:1: label 'cow' in column 'labels' is none of"):
-        KIND.check(found, LABELS, "labels")
+        KIND.check_examples(found, LABELS, "labels")
     with pytest.raises(ValueError, match=r"threshold must be between 0 and 1, got 1\.5"):
-        options("multilabel", {"threshold": 1.5})
+        resolve_options("multilabel", {"threshold": 1.5})
     with pytest.raises(ValueError, match="separator must not be empty"):
-        options("multilabel", {"separator": ""})
+        resolve_options("multilabel", {"separator": ""})
     with pytest.raises(ValueError, match="fine-tune it with the task `generate`"):
-        heads_for(TASK, toy.card("t5"))
+        heads_for_task(TASK, toy.card("t5"))
 
 
-def opened(family: str) -> Opened:
+def opened(family: str) -> LoadedModel:
     card = toy.card(family)
-    card = replace(card, heads=heads_for(TASK, card))
+    card = replace(card, heads=heads_for_task(TASK, card))
     model = card.build().eval()
     torch.manual_seed(0)
     with torch.no_grad():
         for p in model.parameters():
             p.normal_(std=0.2)
-    return Opened(
-        card=card, model=model, tokenizer=toy.tokenizer(family), labels=LABELS, missing=(), extra=()
+    return LoadedModel(
+        preset=card, model=model, tokenizer=toy.tokenizer(family), label_names=LABELS, missing=(), unexpected=()
     )
 
 
@@ -131,7 +131,7 @@ def test_a_threshold_decides_what_is_said() -> None:
     model = opened("bert")
     texts = [text for text, _ in some(9, 3)]
     for threshold in (0.01, 0.3, 0.99):
-        task = replace(TASK, options=options("multilabel", {"threshold": threshold}))
+        task = replace(TASK, options=resolve_options("multilabel", {"threshold": threshold}))
         for answer in predict(model, texts, task=task):
             shares = answer["probabilities"]
             assert answer["labels"] == [label for label in LABELS if shares[label] >= threshold]
@@ -142,8 +142,8 @@ def test_scores_and_loss_are_those_of_the_reference_library(tmp_path: Path) -> N
 
     known = toy.tokenizer("bert")
     config = hf.BertConfig(
-        vocab_size=known.size, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=64, max_position_embeddings=64, pad_token_id=known.special.pad,
+        vocab_size=known.vocab_size, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=64, pad_token_id=known.special_ids.pad,
         problem_type="multi_label_classification", id2label=dict(enumerate(LABELS)),
         label2id={label: i for i, label in enumerate(LABELS)},
     )  # fmt: skip
@@ -154,22 +154,22 @@ def test_scores_and_loss_are_those_of_the_reference_library(tmp_path: Path) -> N
             p.normal_(std=0.2)
     theirs.save_pretrained(tmp_path)
     known.save(tmp_path)
-    mine = open_folder(tmp_path)
-    task = task_of(mine)
-    assert (task.does, task.labels) == ("multilabel", LABELS)
-    found = [Item(texts=(text,), truth=held) for text, held in some(7, 5)]
-    asked = ask(task, mine.card, known)
-    questions = asked.questions(found)
-    batch = pad([q.example for q in questions], asked.special)
+    mine = load_folder(tmp_path)
+    task = infer_task(mine)
+    assert (task.task_kind, task.labels) == ("multilabel", LABELS)
+    found = [TaskExample(texts=(text,), label=held) for text, held in some(7, 5)]
+    asked = formulate(task, mine.preset, known)
+    questions = asked.build_inputs(found)
+    batch = pad_examples([q.example for q in questions], asked.special_ids)
     with torch.no_grad():
         out = theirs(
             input_ids=batch.inputs,
-            attention_mask=(batch.inputs != known.special.pad).long(),
+            attention_mask=(batch.inputs != known.special_ids.pad).long(),
             labels=batch.labels,
         )
         said = mine.model(batch, scores=True)
     term = said.terms["label"]
-    assert term.count == mine.model.count(batch)["label"] == 7 * 3
+    assert term.count == mine.model.count_targets(batch)["label"] == 7 * 3
     assert term.loss.item() == pytest.approx(out.loss.item(), rel=1e-5)
     assert torch.allclose(said.scores["label"], out.logits, atol=1e-4)
     assert int(term.right) == int(((out.logits > 0) == (batch.labels > 0)).sum())
@@ -178,13 +178,13 @@ def test_scores_and_loss_are_those_of_the_reference_library(tmp_path: Path) -> N
     texts = [item.texts[0] for item in found]
     for answer, row in zip(predict(mine, texts), out.logits.sigmoid().tolist(), strict=True):
         assert list(answer["probabilities"].values()) == pytest.approx(row, abs=CLOSE)
-    assert task.length == check_length(mine.card, None)
+    assert task.max_length == resolve_max_length(mine.preset, None)
 
-    write_folder(tmp_path / "ours", mine.model, mine.card, known, LABELS)
+    write_folder(tmp_path / "ours", mine.model, mine.preset, known, LABELS)
     again = hf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "ours")
     assert again.config.problem_type == "multi_label_classification"
     with torch.no_grad():
-        same = again.eval()(batch.inputs, attention_mask=(batch.inputs != known.special.pad).long())
+        same = again.eval()(batch.inputs, attention_mask=(batch.inputs != known.special_ids.pad).long())
     assert torch.equal(same.logits, out.logits)
 
 
@@ -195,12 +195,12 @@ def test_a_model_learns_labels_and_is_opened_again(family: str, tmp_path: Path) 
     dev = jsonl(tmp_path / "dev.jsonl", some(40, 1))
     base = toy.pretrained(family, tmp_path / "base")
     tuned = finetune(
-        base, task="multilabel", train=train, dev=dev, out=tmp_path / "out", rate=2e-3, batch=16,
+        base, task="multilabel", train=train, dev=dev, out=tmp_path / "out", learning_rate=2e-3, batch_size=16,
         epochs=10.0, terminal=None, dropout=0.0, precision="float32",
     )  # fmt: skip
     assert tuned.task.metric == "micro_f1"
-    assert tuned.best.dev["micro_f1"] > 0.85  # all labels of each text: 0.57
-    assert set(tuned.best.dev) == {"micro_f1", "macro_f1", "subset_accuracy", "loss"}
+    assert tuned.best_run.dev["micro_f1"] > 0.85  # all labels of each text: 0.57
+    assert set(tuned.best_run.dev) == {"micro_f1", "macro_f1", "subset_accuracy", "loss"}
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["problem_type"] == "multi_label_classification"
     again = unmask.load(tmp_path / "out")
@@ -208,19 +208,19 @@ def test_a_model_learns_labels_and_is_opened_again(family: str, tmp_path: Path) 
     for a, b in zip(tuned.predict(texts), again.predict(texts), strict=True):
         assert a["labels"] == b["labels"]
         assert a["probabilities"] == pytest.approx(b["probabilities"], abs=1e-5)
-    assert again.score(dev)["micro_f1"] == pytest.approx(tuned.best.dev["micro_f1"])
-    assert task_of(again.opened).does == "multilabel"
+    assert again.score(dev)["micro_f1"] == pytest.approx(tuned.best_run.dev["micro_f1"])
+    assert infer_task(again.loaded_model).task_kind == "multilabel"
 
     # A head that says which labels hold begins anew where one of them is to be said, and not else.
     more = finetune(
-        tmp_path / "out", task="multilabel", train=train, dev=dev, epochs=0.1, rate=1e-6,
+        tmp_path / "out", task="multilabel", train=train, dev=dev, epochs=0.1, learning_rate=1e-6,
         terminal=None, precision="float32",
     )  # fmt: skip
-    assert more.best.dev["micro_f1"] == pytest.approx(tuned.best.dev["micro_f1"], abs=0.02)
+    assert more.best_run.dev["micro_f1"] == pytest.approx(tuned.best_run.dev["micro_f1"], abs=0.02)
     assert not any("new, drawn at random" in note for note in more.notes)
     single = jsonl(tmp_path / "one.jsonl", [(text, held[0]) for text, held in some(40, 2) if held])
     other = finetune(
         tmp_path / "out", task="classify", train=single, epochs=0.1, terminal=None, label="labels"
     )
     assert any("heads.label.out.weight" in note for note in other.notes)
-    assert not isinstance(other.opened.model.specs["label"].loss, AnyOf)
+    assert not isinstance(other.loaded_model.model.head_specs["label"].loss, BinaryCrossEntropy)

@@ -18,7 +18,7 @@ from unmask.published.catalogue import MODELS
 from unmask.serving.finetune import finetune
 from unmask.serving.pipeline import Pipeline
 from unmask.serving.report import write_report
-from unmask.tokens.tokenizer import learn
+from unmask.tokens.tokenizer import train_tokenizer
 
 N = 12
 
@@ -107,9 +107,9 @@ def _masked(folder: Path) -> Path:
 
 def _lstm(folder: Path) -> Path:
     card = MODELS["lstm-mini"]
-    words = learn(replace(card.tokenizer, vocabulary=replace(card.tokenizer.vocabulary, size=300)),
+    words = train_tokenizer(replace(card.tokenizer, vocabulary=replace(card.tokenizer.vocabulary, size=300)),
                   [text for text, _ in toy.texts(200, 9)])  # fmt: skip
-    a = replace(card.architecture, vocab_size=words.size, d_model=32, d_ff=32, n_layers=2)
+    a = replace(card.architecture, vocab_size=words.vocab_size, d_model=32, d_ff=32, n_layers=2)
     card = replace(card, architecture=a)
     write_folder(folder, card.build().initialize(7), card, words)
     return folder
@@ -177,11 +177,11 @@ def tuned_on(run: Path, task: str, files: dict[str, Any]) -> None:
 
 def used(model: Pipeline) -> None:
     """Fill and write with what names tokens."""
-    if not model.model.names_tokens:
+    if not model.model.has_language_head:
         return
-    if model.model.writes:
-        model.generate("the bad", new_tokens=2)
-    elif model.tokenizer is not None and model.tokenizer.special.mask is not None:
+    if model.model.can_generate:
+        model.generate("the bad", max_new_tokens=2)
+    elif model.tokenizer is not None and model.tokenizer.special_ids.mask is not None:
         model.fill("the [MASK] cat")
 
 

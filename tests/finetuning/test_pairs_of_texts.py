@@ -9,21 +9,21 @@ import pytest
 import torch
 import toy_models as toy
 
-from unmask.batch import IGNORE
+from unmask.batch import IGNORE_INDEX
 from unmask.checkpoints import folder as checkpoints
 from unmask.finetuning import single
-from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for, options
-from unmask.finetuning.kinds.generate import GenerateOptions
-from unmask.finetuning.plan import Tuning, paced
-from unmask.finetuning.predict import say
-from unmask.generation.decode import Decoding, generate
-from unmask.generation.settings import Beam
+from unmask.finetuning.kinds.catalogue import TASK_KINDS, formulate, heads_for_task, resolve_options
+from unmask.finetuning.kinds.generate import TextGenerationOptions
+from unmask.finetuning.plan import FinetuneConfig, resolve_evaluation_interval
+from unmask.finetuning.predict import predict_scores
+from unmask.generation.decode import GenerationConfig, generate
+from unmask.generation.settings import BeamSearch
 from unmask.serving.finetune import finetune
-from unmask.tasks.readers.tables import read
-from unmask.tasks.task import Columns, Item, Task
+from unmask.tasks.readers.tables import read_table
+from unmask.tasks.task import TaskColumns, TaskExample, Task
 
 SHORT = {"terminal": None, "precision": "float32", "device": "cpu"}
-ONE = Columns(texts=("source",), label="target")
+ONE = TaskColumns(texts=("source",), label="target")
 
 
 def pairs(folder: Path, n: int, seed: int) -> str:
@@ -36,21 +36,21 @@ def pairs(folder: Path, n: int, seed: int) -> str:
 
 
 def of(family: str, **given):
-    task = Task(does="generate", columns=ONE, length=60, options=options("generate", given))
-    return ask(task, toy.card(family), toy.tokenizer(family))
+    task = Task(task_kind="generate", columns=ONE, max_length=60, options=resolve_options("generate", given))
+    return formulate(task, toy.card(family), toy.tokenizer(family))
 
 
 def test_two_files_are_read_line_for_line(tmp_path: Path) -> None:
     (tmp_path / "a.de").write_text("eins\nzwei\n")
     (tmp_path / "a.en.xz").write_bytes(lzma.compress(b"one\ntwo\n"))
     for name in (f"{tmp_path}/a.de+a.en.xz", f"{tmp_path}/a.de+{tmp_path}/a.en.xz"):
-        table = read(name)
+        table = read_table(name)
         assert table.columns == ("source", "target")
         assert table.column("source") == ["eins", "zwei"]
         assert table.column("target") == ["one", "two"]
-        assert table.where(1) == f"{tmp_path}/a.de:2"
+        assert table.location(1) == f"{tmp_path}/a.de:2"
     (tmp_path / "c++.jsonl").write_text('{"source": "a"}')
-    assert len(read(tmp_path / "c++.jsonl")) == 1
+    assert len(read_table(tmp_path / "c++.jsonl")) == 1
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,13 @@ def test_files_that_do_not_belong_together_are_refused(source, target, said, tmp
     (tmp_path / "x.src").write_text(source)
     (tmp_path / "x.tgt").write_text(target)
     with pytest.raises(ValueError, match=said):
-        read(f"{tmp_path}/x.src+x.tgt")
+        read_table(f"{tmp_path}/x.src+x.tgt")
 
 
 def test_a_second_file_that_is_missing_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.src").write_text("a\n")
     with pytest.raises(FileNotFoundError, match=r"x\.tgt: no such file, which .*x\.src\+x\.tgt"):
-        read(f"{tmp_path}/x.src+x.tgt")
+        read_table(f"{tmp_path}/x.src+x.tgt")
 
 
 @pytest.mark.parametrize(
@@ -100,27 +100,27 @@ def test_what_is_wrong_in_a_file_of_pairs_is_told_with_its_line(
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_targets_that_are_too_long_are_counted(family: str) -> None:
     one = of(family, longest=4)
-    items = [Item(texts=("a",), truth=(t,)) for t in ("a", "a a a a a a a a", "a cat")]
-    found = one.questions(items)
-    assert [q.shortened for q in found][:2] == [False, True]
-    assert int((found[1].example.targets != IGNORE).sum()) == 4
-    assert not any(q.shortened for q in one.questions([Item(texts=("a",))]))
+    items = [TaskExample(texts=("a",), label=(t,)) for t in ("a", "a a a a a a a a", "a cat")]
+    found = one.build_inputs(items)
+    assert [q.target_truncated for q in found][:2] == [False, True]
+    assert int((found[1].example.targets != IGNORE_INDEX).sum()) == 4
+    assert not any(q.target_truncated for q in one.build_inputs([TaskExample(texts=("a",))]))
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_targets_are_written_with_beams(family: str) -> None:
     one = of(family, longest=6, beams=3, length_penalty=0.6)
     model = toy.card(family, dropout=0.0, attention_dropout=0.0)
-    model = model.build(heads_for(one.task, model)).initialize(3).eval()
-    some = [Item(texts=(text,)) for text, _ in toy.texts(6, 5)]
-    questions = one.questions(some)
-    by = Beam(beams=3, length_penalty=0.6)
+    model = model.build(heads_for_task(one.task, model)).initialize(3).eval()
+    some = [TaskExample(texts=(text,)) for text, _ in toy.texts(6, 5)]
+    questions = one.build_inputs(some)
+    by = BeamSearch(beams=3, length_penalty=0.6)
     read_ = [q.example.inputs if family == "gpt2" else q.example.source for q in questions]
-    for ids, said in zip(read_, say(one, model, questions).scores, strict=True):
-        (expected,) = generate(model, [ids.tolist()], one.special, Decoding(by=by, new_tokens=6))
+    for ids, said in zip(read_, predict_scores(one, model, questions).scores, strict=True):
+        (expected,) = generate(model, [ids.tolist()], one.special_ids, GenerationConfig(strategy=by, max_new_tokens=6))
         assert said.ids.tolist() == expected
     with pytest.raises(ValueError, match="beams must be at least 1"):
-        GenerateOptions(beams=0)
+        TextGenerationOptions(beams=0)
 
 
 def test_the_transformer_smooths_its_targets_unless_told_otherwise() -> None:
@@ -128,49 +128,49 @@ def test_the_transformer_smooths_its_targets_unless_told_otherwise() -> None:
 
     card = MODELS["transformer-mini"]
     for given, smoothing in (({}, 0.1), ({"smoothing": 0.0}, 0.0)):
-        task = Task(does="generate", columns=ONE, options=options("generate", given))
-        assert heads_for(task, card)["language"].smoothing == smoothing
+        task = Task(task_kind="generate", columns=ONE, options=resolve_options("generate", given))
+        assert heads_for_task(task, card)["language"].label_smoothing == smoothing
 
 
 def test_a_mean_is_that_of_float64() -> None:
     torch.manual_seed(0)
     states = [{"a": torch.randn(50, 30) * 1e3, "b": torch.randn(7)} for _ in range(5)]
-    found = checkpoints.mean(states, ["a", "b"])
+    found = checkpoints.average_tensors(states, ["a", "b"])
     for name, x in found.items():
         exact = torch.stack([state[name].double() for state in states]).mean(0)
         assert x.dtype == torch.float32
         assert torch.equal(x, exact.float())
     with pytest.raises(ValueError, match="different models: b differs"):
-        checkpoints.mean([states[0], {"a": states[1]["a"]}], ["a", "b"])
+        checkpoints.average_tensors([states[0], {"a": states[1]["a"]}], ["a", "b"])
     with pytest.raises(ValueError, match="no state"):
-        checkpoints.mean([], ["a"])
+        checkpoints.average_tensors([], ["a"])
 
 
 def test_too_few_checkpoints_are_no_mean(tmp_path: Path) -> None:
     for step in (1, 2, 3):
-        checkpoints.save(tmp_path, step, {"model": {"a": torch.ones(2) * step}}, {}, keep=9)
-    assert [one.step for one in checkpoints.last(tmp_path, 2)] == [2, 3]
+        checkpoints.write_checkpoint(tmp_path, step, {"model": {"a": torch.ones(2) * step}}, {}, n_kept=9)
+    assert [one.step for one in checkpoints.last_checkpoints(tmp_path, 2)] == [2, 3]
     with pytest.raises(
         ValueError, match="holds 3 checkpoints, but the mean is to be of the last 5"
     ):
-        checkpoints.last(tmp_path, 5)
+        checkpoints.last_checkpoints(tmp_path, 5)
     with pytest.raises(ValueError, match="holds 0 checkpoints"):
-        checkpoints.last(tmp_path / "none", 2)
+        checkpoints.last_checkpoints(tmp_path / "none", 2)
     (tmp_path / "checkpoints" / "step-00000002" / "model.safetensors").write_bytes(b"x")
     with pytest.raises(ValueError, match="damaged, so there is no mean"):
-        checkpoints.last(tmp_path, 2)
+        checkpoints.last_checkpoints(tmp_path, 2)
 
 
 def test_too_few_evaluations_are_no_mean() -> None:
-    tuning = Tuning(base="b", task="generate", train="t", average=5, epochs=2.0, evaluate_every=3)
-    assert paced(tuning, 8).evaluate_every == 3
+    tuning = FinetuneConfig(base="b", task="generate", train="t", average=5, epochs=2.0, evaluate_every=3)
+    assert resolve_evaluation_interval(tuning, 8).evaluate_every == 3
     with pytest.raises(ValueError, match="one every 3 of 14 steps there are 4"):
-        paced(tuning, 7)
+        resolve_evaluation_interval(tuning, 7)
 
 
 def test_the_last_states_of_a_run_are_averaged(tmp_path: Path, monkeypatch) -> None:
     seen: list[dict[str, torch.Tensor]] = []
-    real = single._tuned_tensors
+    real = single._trainable_tensors
 
     def score(asked, model, *more):
         seen.append({n: p.detach().clone() for n, p in model.named_parameters()})
@@ -179,13 +179,13 @@ def test_the_last_states_of_a_run_are_averaged(tmp_path: Path, monkeypatch) -> N
     monkeypatch.setattr(single, "score", score)
     tuned = finetune(
         toy.pretrained("t5", tmp_path / "base"), task="generate", train=pairs(tmp_path, 24, 1),
-        dev=pairs(tmp_path, 8, 2), out=tmp_path / "run", batch_tokens=60, epochs=2.0, rate=1e-2,
-        evaluate_every=2, average=3, metric="answer_f1", options={"longest": 12}, **SHORT,
+        dev=pairs(tmp_path, 8, 2), out=tmp_path / "run", batch_tokens=60, epochs=2.0, learning_rate=1e-2,
+        evaluate_every=2, average=3, metric="answer_f1", task_options={"longest": 12}, **SHORT,
     )  # fmt: skip
-    assert real is single._tuned_tensors
+    assert real is single._trainable_tensors
     assert len(seen) > 4
     *_, a, b, c, both = seen  # the last evaluation is at the last step
-    kept = tuned.opened.model.weights()
+    kept = tuned.loaded_model.model.own_weights()
     assert any(not torch.equal(a[n], c[n]) for n in kept)
     for name, x in kept.items():
         mean = torch.stack([s[name].double() for s in (a, b, c)]).mean(0).float()
@@ -196,11 +196,11 @@ def test_the_last_states_of_a_run_are_averaged(tmp_path: Path, monkeypatch) -> N
 def test_pairs_are_learned_from_random_weights(tmp_path: Path) -> None:
     tuned = finetune(
         "transformer-mini", task="generate", train=pairs(tmp_path, 80, 1),
-        dev=pairs(tmp_path, 12, 2), epochs=6.0, rate=3e-3, dropout=0.0,
-        batch_tokens=200, options={"longest": 24, "scored": 1}, **SHORT,
+        dev=pairs(tmp_path, 12, 2), epochs=6.0, learning_rate=3e-3, dropout=0.0,
+        batch_tokens=200, task_options={"longest": 24, "scored": 1}, **SHORT,
     )  # fmt: skip
-    assert tuned.best.dev["loss"] < 0.65 * math.log(tuned.opened.model.vocab_size)
-    assert tuned.tuning.batch is None
+    assert tuned.best_run.dev["loss"] < 0.65 * math.log(tuned.loaded_model.model.vocab_size)
+    assert tuned.config.batch_size is None
     assert any(re.match(r"dev BLEU [\d.]+ \(nrefs:1\|case:mixed", note) for note in tuned.notes)
     assert any(note.startswith("dev chrF ") for note in tuned.notes)
 
@@ -217,7 +217,7 @@ def test_pairs_are_learned_from_random_weights(tmp_path: Path) -> None:
 )
 def test_what_does_not_go_together_is_refused(change: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        Tuning(base="b", task="generate", train="t", **change)
+        FinetuneConfig(base="b", task="generate", train="t", **change)
 
 
 def test_a_mean_needs_a_folder_for_its_states() -> None:
@@ -226,7 +226,7 @@ def test_a_mean_needs_a_folder_for_its_states() -> None:
 
 
 def test_generate_says_its_figures_exactly() -> None:
-    task = Task(does="generate", columns=ONE, length=60, options=options("generate", {}))
-    found = TASK_KINDS["generate"].signatures(task, [("a b c d",)], ["a b c d"])
+    task = Task(task_kind="generate", columns=ONE, max_length=60, options=resolve_options("generate", {}))
+    found = TASK_KINDS["generate"].metric_signatures(task, [("a b c d",)], ["a b c d"])
     assert found[0].startswith("BLEU 100.00 (nrefs:1|")
     assert found[1].startswith("chrF 100.00 (nrefs:1|")

@@ -12,72 +12,72 @@ import toy_models as toy
 
 import unmask
 from unmask.batch import Example
-from unmask.checkpoints.huggingface import Opened, open_folder
+from unmask.checkpoints.huggingface import LoadedModel, load_folder
 from unmask.config import from_dict
 from unmask.finetuning import single as tuning_module
-from unmask.finetuning.begin import begin
-from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, heads_for, options
+from unmask.finetuning.begin import load_initial_model
+from unmask.finetuning.kinds.catalogue import TASK_KINDS, formulate, heads_for_task, resolve_options
 from unmask.finetuning.predict import predict
-from unmask.finetuning.tuned import Tuned
-from unmask.heads.labels import Labels, LabelsHead
-from unmask.hiding.collate import pad
+from unmask.finetuning.tuned import FinetunedModel
+from unmask.heads.labels import SequenceClassification, SequenceClassificationHead
+from unmask.hiding.collate import pad_examples
 from unmask.serving.finetune import finetune
-from unmask.tasks.task import Columns, Item, Kind, Task
+from unmask.tasks.task import TaskColumns, TaskExample, TaskKindName, Task
 
-KINDS: tuple[Kind, ...] = ("classify", "pairs", "multilabel", "regress", "choose")
+KINDS: tuple[TaskKindName, ...] = ("classify", "pairs", "multilabel", "regress", "choose")
 FAST = {"epochs": 1.0, "batch": 16, "rate": 1e-2, "terminal": None, "precision": "float32"}
 TEXTS = ["the good cat", "a bad moon and a very red house", "sun"]
 
 
 def task_of(
-    does: Kind = "classify", pool: str | None = None, layers: str | None = None, **more
+    does: TaskKindName = "classify", pool: str | None = None, layers: str | None = None, **more
 ) -> Task:
     labels = () if does in ("regress", "choose") else ("no", "yes")
-    columns = Columns(texts=("a", "b") if does == "pairs" else ("text",), label="label")
+    columns = TaskColumns(texts=("a", "b") if does == "pairs" else ("text",), label="label")
     given = {"pool": pool, "layers": layers}
-    chosen = options(does, {name: one for name, one in given.items() if one is not None})
-    return Task(does=does, columns=columns, labels=labels, length=24, options=chosen, **more)
+    chosen = resolve_options(does, {name: one for name, one in given.items() if one is not None})
+    return Task(task_kind=does, columns=columns, labels=labels, max_length=24, options=chosen, **more)
 
 
-def head_of(does: Kind, family: str, pool: str | None) -> Labels:
-    (head,) = heads_for(task_of(does, pool), toy.card(family)).values()
-    assert isinstance(head, Labels)
+def head_of(does: TaskKindName, family: str, pool: str | None) -> SequenceClassification:
+    (head,) = heads_for_task(task_of(does, pool), toy.card(family)).values()
+    assert isinstance(head, SequenceClassification)
     return head
 
 
-def opened(task: Task, family: str) -> Opened:
+def opened(task: Task, family: str) -> LoadedModel:
     """Make a random model, its weights large enough that texts differ."""
     card = toy.card(family)
-    card = replace(card, heads=heads_for(task, card))
+    card = replace(card, heads=heads_for_task(task, card))
     model = card.build().eval()
     torch.manual_seed(0)
     with torch.no_grad():
         for p in model.parameters():
             p.normal_(std=0.3)
-    return Opened(
-        card=card, model=model, tokenizer=toy.tokenizer(family), labels=task.labels, missing=(),
-        extra=(),
+    return LoadedModel(
+        preset=card, model=model, tokenizer=toy.tokenizer(family), label_names=task.labels, missing=(),
+        unexpected=(),
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("does", KINDS)
 @pytest.mark.parametrize(("family", "own"), [("bert", "first"), ("gpt2", "last")])
-def test_the_option_changes_what_is_read_and_nothing_else(does: Kind, family: str, own) -> None:
+def test_the_option_changes_what_is_read_and_nothing_else(does: TaskKindName, family: str, own) -> None:
     customary = head_of(does, family, None)
-    assert customary.pool == own
+    assert customary.pooling == own
     assert head_of(does, family, own) == customary
     two = {"compare"} if does in ("pairs", "choose") else set()
     for pool in {"last", "mean"} - {own} | two:
         layers = "all" if pool == "compare" else "last"
-        other = replace(customary, pool=pool, layers=layers, dense=False)
+        other = replace(customary, pooling=pool, pooled_layers=layers, dense_layer=False)
         assert head_of(does, family, pool) == other
         for layers in ("last", "all"):
-            (head,) = heads_for(task_of(does, pool, layers), toy.card(family)).values()
-            assert head == replace(other, layers=layers)
+            (head,) = heads_for_task(task_of(does, pool, layers), toy.card(family)).values()
+            assert head == replace(other, pooled_layers=layers)
 
 
 @pytest.mark.parametrize("does", KINDS)
-def test_what_cannot_be_read_is_an_error_that_names_what_can(does: Kind) -> None:
+def test_what_cannot_be_read_is_an_error_that_names_what_can(does: TaskKindName) -> None:
     told = r"pool must be .*'first', 'last', 'ends', 'mean'.*, got 'min'"
     with pytest.raises(ValueError, match=told):
         from_dict(TASK_KINDS[does].options, {"pool": "min"}, "options")
@@ -93,15 +93,15 @@ def test_what_cannot_be_read_is_an_error_that_names_what_can(does: Kind) -> None
         from_dict(TASK_KINDS[does].options, {"layers": "first"}, "options")
     message = "several at once are a text" if does == "multilabel" else "in words: leave it out"
     with pytest.raises(ValueError, match=message):
-        heads_for(task_of(does, "mean"), toy.card("t5"))
+        heads_for_task(task_of(does, "mean"), toy.card("t5"))
     with pytest.raises(ValueError, match=message):
-        heads_for(task_of(does, layers="all"), toy.card("t5"))
+        heads_for_task(task_of(does, layers="all"), toy.card("t5"))
     if does != "multilabel":
-        assert heads_for(task_of(does), toy.card("t5"))
+        assert heads_for_task(task_of(does), toy.card("t5"))
 
 
 def check_reading(
-    does: Kind,
+    does: TaskKindName,
     family: str,
     pool: str,
     layers: str,
@@ -110,34 +110,34 @@ def check_reading(
     """Compare a batch's scores with those of what is read of each row's hidden states alone."""
     task = task_of(does, pool, layers)
     model = opened(task, family)
-    asked = ask(task, model.card, model.tokenizer)
+    asked = formulate(task, model.preset, model.tokenizer)
     options = ("red", "a green sun") if does == "choose" else ()
     items = [
-        Item(texts=(text, "dog") if does == "pairs" else (text,), options=options) for text in TEXTS
+        TaskExample(texts=(text, "dog") if does == "pairs" else (text,), choices=options) for text in TEXTS
     ]
-    items += [Item(texts=(TEXTS[0], ""))] if does == "pairs" else []
-    examples = [q.example for q in asked.questions(items)]
+    items += [TaskExample(texts=(TEXTS[0], ""))] if does == "pairs" else []
+    examples = [q.example for q in asked.build_inputs(items)]
     assert len({len(e.inputs) for e in examples}) > 1, "some row is padded"
     (head,) = model.model.heads.values()
-    assert isinstance(head, LabelsHead)
+    assert isinstance(head, SequenceClassificationHead)
     with torch.no_grad():
-        said = model.model(pad(examples, asked.special), scores=True).scores[head.spec.term]
+        said = model.model(pad_examples(examples, asked.special_ids), scores=True).scores[head.spec.term]
         for row, example in zip(said, examples, strict=True):
-            row_alone = replace(pad([example], asked.special), all_layers=layers == "all")
-            hidden = model.model.hidden(row_alone)[0]
+            row_alone = replace(pad_examples([example], asked.special_ids), all_layers=layers == "all")
+            hidden = model.model.hidden_states(row_alone)[0]
             assert torch.allclose(row, head.out(read(hidden, example)), atol=1e-4)
 
 
 @pytest.mark.parametrize("does", KINDS)
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 @pytest.mark.parametrize("layers", ["last", "all"])
-def test_the_mean_is_over_all_tokens_but_padding(does: Kind, family: str, layers: str) -> None:
+def test_the_mean_is_over_all_tokens_but_padding(does: TaskKindName, family: str, layers: str) -> None:
     check_reading(does, family, "mean", layers, lambda hidden, _: hidden.mean(0))
 
 
 @pytest.mark.parametrize("does", ["classify", "choose"])
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_three_vectors_of_a_text_stand_side_by_side(does: Kind, family: str) -> None:
+def test_three_vectors_of_a_text_stand_side_by_side(does: TaskKindName, family: str) -> None:
     def three(hidden: torch.Tensor, example: Example) -> torch.Tensor:
         return torch.cat((hidden[-1], hidden.amax(0), hidden.mean(0)))
 
@@ -146,18 +146,18 @@ def test_three_vectors_of_a_text_stand_side_by_side(does: Kind, family: str) -> 
 
 @pytest.mark.parametrize("does", KINDS)
 @pytest.mark.parametrize(("family", "pool", "column"), [("bert", "first", 0), ("gpt2", "last", -1)])
-def test_a_token_of_all_layers(does: Kind, family: str, pool: str, column: int) -> None:
+def test_a_token_of_all_layers(does: TaskKindName, family: str, pool: str, column: int) -> None:
     check_reading(does, family, pool, "all", lambda hidden, _: hidden[column])
 
 
 @pytest.mark.parametrize("does", ["pairs", "choose"])
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 @pytest.mark.parametrize("layers", ["last", "all"])
-def test_two_texts_are_compared_by_their_means(does: Kind, family: str, layers: str) -> None:
+def test_two_texts_are_compared_by_their_means(does: TaskKindName, family: str, layers: str) -> None:
     """As [u, v, |u - v|, u * v], each read by itself; of an empty text the mean is 0."""
 
     def compared(hidden: torch.Tensor, example: Example) -> torch.Tensor:
-        second = np.asarray(example.part) == 1
+        second = np.asarray(example.part_ids) == 1
         u = hidden[~second].mean(0)
         v = hidden[second].mean(0) if second.any() else torch.zeros_like(u)
         return torch.cat((u, v, (u - v).abs(), u * v))
@@ -169,15 +169,15 @@ def test_two_texts_are_compared_by_their_means(does: Kind, family: str, layers: 
 def test_compared_texts_are_read_each_by_itself(family: str) -> None:
     task = task_of("pairs", "compare", "last")
     model = opened(task, family)
-    pairs = ask(task, model.card, model.tokenizer)
-    single = ask(task_of("classify"), model.card, model.tokenizer)
+    pairs = formulate(task, model.preset, model.tokenizer)
+    single = formulate(task_of("classify"), model.preset, model.tokenizer)
     short = ("the sun", "a cat")
-    (pair,) = pairs.questions([Item(texts=short)])
-    alone = [q.example for q in single.questions([Item(texts=(t,)) for t in short])]
+    (pair,) = pairs.build_inputs([TaskExample(texts=short)])
+    alone = [q.example for q in single.build_inputs([TaskExample(texts=(t,)) for t in short])]
     assert np.array_equal(pair.example.inputs, np.concatenate([e.inputs for e in alone]))
     with torch.no_grad():
-        together = model.model.hidden(pad([pair.example], pairs.special))[0]
-        each = torch.cat([model.model.hidden(pad([e], pairs.special))[0] for e in alone])
+        together = model.model.hidden_states(pad_examples([pair.example], pairs.special_ids))[0]
+        each = torch.cat([model.model.hidden_states(pad_examples([e], pairs.special_ids))[0] for e in alone])
     torch.testing.assert_close(together, each, rtol=0, atol=1e-4)
 
 
@@ -187,16 +187,16 @@ def test_without_a_trained_pooler_means_are_read(pooler: bool, tmp_path: Path) -
     card = toy.card("bert")
     heads = card.heads if pooler else {"language": card.heads["language"]}
     model = replace(card, heads=heads).build().initialize(0)
-    given = Opened(
-        card=card, model=model, tokenizer=toy.tokenizer("bert"), labels=(), missing=(), extra=()
+    given = LoadedModel(
+        preset=card, model=model, tokenizer=toy.tokenizer("bert"), label_names=(), missing=(), unexpected=()
     )
     for does in ("pairs", "classify"):
-        begun = begin(given, task_of(does), [])
-        (head,) = begun.card.heads.values()
-        assert isinstance(head, Labels)
+        begun = load_initial_model(given, task_of(does), [])
+        (head,) = begun.preset.heads.values()
+        assert isinstance(head, SequenceClassification)
         means = ("compare" if does == "pairs" else "mean", "all")
-        assert (head.pool, head.layers) == (("first", "last") if pooler else means)
-        assert begin(given, task_of(does, "first"), []).card.heads["label"].pool == "first"
+        assert (head.pooling, head.pooled_layers) == (("first", "last") if pooler else means)
+        assert load_initial_model(given, task_of(does, "first"), []).preset.heads["label"].pooling == "first"
     rows = [
         f"{text}\t{other}\t{i % 2}" for i, text in enumerate(TEXTS * 4) for other in ("cat", "sun")
     ]
@@ -211,8 +211,8 @@ def test_without_a_trained_pooler_means_are_read(pooler: bool, tmp_path: Path) -
         with pytest.raises(ValueError, match="this head compares two texts, and one is read"):
             again.logits(["a red sun"])
     assert tuned.task.options["pool"] == (None if pooler else "compare")
-    further = begin(again.opened, replace(again.task, options={}), [])
-    assert further.fresh() == (), "a head that was trained is kept"
+    further = load_initial_model(again.loaded_model, replace(again.task, options={}), [])
+    assert further.newly_initialized() == (), "a head that was trained is kept"
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
     }
 
 
-def quick(base: Path, files: dict[str, Path], **more) -> Tuned:
+def quick(base: Path, files: dict[str, Path], **more) -> FinetunedModel:
     given = {"task": "classify", "device": "cpu", "options": {"pool": "mean"}}
     return finetune(base, **(given | files | FAST | more))
 
@@ -241,22 +241,22 @@ def test_a_run_is_saved_and_opened_with_what_it_reads(
     said = tuned.predict(TEXTS)
     again = unmask.load(tmp_path / "out")
     assert again.predict(TEXTS) == said
-    assert predict(again.opened, TEXTS) == said  # by what the head says of itself
+    assert predict(again.loaded_model, TEXTS) == said  # by what the head says of itself
     again.save(tmp_path / "copy")
     assert unmask.load(tmp_path / "copy").predict(TEXTS) == said
     assert [one.shape for one in again.logits(TEXTS)] == [(2,)] * 3
     readme = (tmp_path / "out" / "README.md").read_text()
     said_of_head = "pool='mean'" + ("" if layers == "last" else ", layers='all'")
-    assert f"its head is Labels({said_of_head}), which transformers does not have" in readme
+    assert f"its head is SequenceClassification({said_of_head}), which transformers does not have" in readme
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert "ForSequenceClassification" not in config["architectures"][0]
     theirs = AutoModel.from_pretrained(tmp_path / "out").eval()
-    asked = ask(tuned.task, tuned.opened.card, tuned.opened.tokenizer)
-    (question,) = asked.questions([Item(texts=("the red cat",))])
-    batch = pad([question.example], asked.special)
+    asked = formulate(tuned.task, tuned.loaded_model.preset, tuned.loaded_model.tokenizer)
+    (question,) = asked.build_inputs([TaskExample(texts=("the red cat",))])
+    batch = pad_examples([question.example], asked.special_ids)
     with torch.no_grad():
         hidden = theirs(batch.inputs).last_hidden_state
-    assert torch.allclose(hidden, again.model.hidden(batch), atol=1e-4)
+    assert torch.allclose(hidden, again.model.hidden_states(batch), atol=1e-4)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
@@ -293,14 +293,14 @@ def test_parts_of_one_model_may_read_different_things(family: str, files, tmp_pa
         "own": ({}, "lora"),
         "mean": ({"pool": "mean"}, "lora"),
         "all": ({"pool": "mean", "layers": "all"}, "lora"),
-        "asked": ({"pool": "mean", "layers": "all"}, "prompt:length=3"),
+        "asked": ({"pool": "mean", "layers": "all"}, "prompt:n_virtual_tokens=3"),
     }
     for name, (read, tune) in runs.items():
         quick(base, files, options=read, tune=tune, out=tmp_path / name)
     config = json.loads((tmp_path / "mean" / "adapter_config.json").read_text())
     assert config["unmask"]["heads"]["label"]["pool"] == "mean"
     assert "no class of transformers has" in (tmp_path / "mean" / "README.md").read_text()
-    several = unmask.Several({name: tmp_path / name for name in runs})
+    several = unmask.MultiAdapter({name: tmp_path / name for name in runs})
     names = [list(runs)[i % 4] for i in range(12)]
     texts = [text for text, _ in toy.texts(12, 5, 1, 20)]
     for text, name, answer in zip(texts, names, several.predict(texts, names), strict=True):
@@ -315,7 +315,7 @@ class Killed(Exception):
 def test_a_run_that_was_killed_gives_the_same_bits(files, tmp_path, monkeypatch) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     whole = quick(base, files, out=tmp_path / "whole", epochs=2.0)
-    save = tuning_module._save
+    save = tuning_module._save_checkpoint
 
     def save_and_die(*args, **more):
         save(*args, **more)
@@ -326,15 +326,15 @@ def test_a_run_that_was_killed_gives_the_same_bits(files, tmp_path, monkeypatch)
         with pytest.raises(Killed):
             quick(base, files, out=tmp_path / "out", epochs=2.0)
     again = quick(base, files, out=tmp_path / "out", epochs=2.0, resume=True)
-    assert again.scored == whole.scored
-    for name, tensor in whole.opened.model.weights().items():
-        assert torch.equal(tensor, again.opened.model.weights()[name]), name
+    assert again.run_results == whole.run_results
+    for name, tensor in whole.loaded_model.model.own_weights().items():
+        assert torch.equal(tensor, again.loaded_model.model.own_weights()[name]), name
     done = quick(base, files, out=tmp_path / "out", epochs=2.0, resume=True)
     assert done.predict(TEXTS) == again.predict(TEXTS)
 
 
 @pytest.mark.parametrize("does", ["classify", "regress"])
-def test_a_head_is_kept_only_where_it_reads_the_same(does: Kind, files, tmp_path: Path) -> None:
+def test_a_head_is_kept_only_where_it_reads_the_same(does: TaskKindName, files, tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     if does == "regress":
         rng = np.random.default_rng(0)
@@ -344,12 +344,12 @@ def test_a_head_is_kept_only_where_it_reads_the_same(does: Kind, files, tmp_path
         }
     for pool in ("first", "mean"):
         quick(base, files, task=does, options={"pool": pool}, out=tmp_path / pool)
-    fresh = begin(str(tmp_path / "mean"), task_of(does, "mean", "all"), []).fresh()
+    fresh = load_initial_model(str(tmp_path / "mean"), task_of(does, "mean", "all"), []).newly_initialized()
     assert "heads.label.out.weight" in fresh
     for was in ("first", "mean"):
         for wanted in ("first", "mean", "last"):
-            fresh = begin(str(tmp_path / was), task_of(does, wanted), []).fresh()
+            fresh = load_initial_model(str(tmp_path / was), task_of(does, wanted), []).newly_initialized()
             assert ("heads.label.out.weight" in fresh) == (was != wanted), (was, wanted)
-    kept = begin(str(tmp_path / "first"), task_of(does, "mean"), []).model(0).weights()
-    old = open_folder(tmp_path / "first").model.weights()
+    kept = load_initial_model(str(tmp_path / "first"), task_of(does, "mean"), []).build_model(0).own_weights()
+    old = load_folder(tmp_path / "first").model.own_weights()
     assert all(torch.equal(x, old[n]) for n, x in kept.items() if n.startswith("backbone."))

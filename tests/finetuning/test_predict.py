@@ -10,37 +10,37 @@ import toy_models as toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.checkpoints.huggingface import Opened, open_folder
-from unmask.finetuning.kinds.catalogue import heads_for
-from unmask.finetuning.predict import predict, read_task, task_of
-from unmask.tasks.task import Columns, Task
+from unmask.checkpoints.huggingface import LoadedModel, load_folder
+from unmask.finetuning.kinds.catalogue import heads_for_task
+from unmask.finetuning.predict import predict, read_task, infer_task
+from unmask.tasks.task import TaskColumns, Task
 
 CLOSE = 1e-4  # float32, in batches of other shapes
-ONE, TWO = Columns(texts=("text",), label="label"), Columns(texts=("a", "b"), label="label")
+ONE, TWO = TaskColumns(texts=("text",), label="label"), TaskColumns(texts=("a", "b"), label="label")
 LABELS = ("no", "perhaps", "yes")
 TASKS = {
-    "classify": Task(does="classify", columns=ONE, labels=LABELS, name="classify", length=24),
-    "pairs": Task(does="pairs", columns=TWO, labels=LABELS, name="pairs", length=24),
-    "regress": Task(does="regress", columns=ONE, name="regress", length=24, metric="pearson"),
-    "tag": Task(does="tag", columns=ONE, labels=LABELS, length=24, metric="token_accuracy"),
+    "classify": Task(task_kind="classify", columns=ONE, labels=LABELS, task_name="classify", max_length=24),
+    "pairs": Task(task_kind="pairs", columns=TWO, labels=LABELS, task_name="pairs", max_length=24),
+    "regress": Task(task_kind="regress", columns=ONE, task_name="regress", max_length=24, metric="pearson"),
+    "tag": Task(task_kind="tag", columns=ONE, labels=LABELS, max_length=24, metric="token_accuracy"),
 }
 CASES = [(f, k) for f in toy.FAMILIES for k in TASKS if (f, k) != ("t5", "tag")]
 
 
-def opened(family: str, kind: str) -> tuple[Opened, Task]:
+def opened(family: str, kind: str) -> tuple[LoadedModel, Task]:
     """Make a random model for a task, its weights large enough that texts differ."""
     card, task = toy.card(family), TASKS[kind]
     if (family, kind) == ("t5", "regress"):
         task = replace(task, labels=("0.0", "0.5", "1.0"))
-    heads = heads_for(task, card)
+    heads = heads_for_task(task, card)
     model = replace(card, heads=heads).build().eval()
     torch.manual_seed(0)
     with torch.no_grad():
         for p in model.parameters():
             p.normal_(std=0.2)
-    return Opened(
-        card=replace(card, heads=heads), model=model, tokenizer=toy.tokenizer(family),
-        labels=task.labels, missing=(), extra=(),
+    return LoadedModel(
+        preset=replace(card, heads=heads), model=model, tokenizer=toy.tokenizer(family),
+        label_names=task.labels, missing=(), unexpected=(),
     ), task  # fmt: skip
 
 
@@ -142,7 +142,7 @@ def test_a_text_of_another_shape_is_named(kind: str, text, message: str) -> None
 
 
 def test_models_that_label_nothing_are_named(tmp_path: Path) -> None:
-    pretrained = open_folder(toy.pretrained("bert", tmp_path))
+    pretrained = load_folder(toy.pretrained("bert", tmp_path))
     with pytest.raises(ValueError, match="has no head that labels texts; fine-tune it first"):
         predict(pretrained, ["a"])
     with pytest.raises(ValueError, match="has no tokenizer"):
@@ -161,27 +161,27 @@ def test_a_classifier_of_the_reference_library_says_the_same_here(
     torch.manual_seed(0)
     if family == "bert":
         config = hf.BertConfig(
-            vocab_size=tokenizer.size, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+            vocab_size=tokenizer.vocab_size, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
             intermediate_size=64, max_position_embeddings=40, num_labels=n, initializer_range=0.3,
         )  # fmt: skip
         theirs = hf.BertForSequenceClassification(config)
     elif family in ("bart", "mbart"):
         name = {"bart": "Bart", "mbart": "MBart"}[family]
         config = getattr(hf, f"{name}Config")(
-            vocab_size=tokenizer.size, d_model=32, encoder_layers=2, decoder_layers=1,
+            vocab_size=tokenizer.vocab_size, d_model=32, encoder_layers=2, decoder_layers=1,
             encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=64,
             decoder_ffn_dim=64, max_position_embeddings=40, num_labels=n, init_std=0.3,
         )  # fmt: skip
         theirs = getattr(hf, f"{name}ForSequenceClassification")(config)
     else:
         config = hf.GPT2Config(
-            vocab_size=tokenizer.size, n_embd=32, n_layer=2, n_head=2, n_positions=40,
-            num_labels=n, pad_token_id=tokenizer.special.pad, initializer_range=0.3,
+            vocab_size=tokenizer.vocab_size, n_embd=32, n_layer=2, n_head=2, n_positions=40,
+            num_labels=n, pad_token_id=tokenizer.special_ids.pad, initializer_range=0.3,
         )  # fmt: skip
         theirs = hf.GPT2ForSequenceClassification(config)
     theirs.eval().save_pretrained(tmp_path)
     tokenizer.save(tmp_path)
-    ours = open_folder(tmp_path)
+    ours = load_folder(tmp_path)
     most = 20 if kind == "classify" else 3  # theirs cuts GPT-2's pairs at their end
     texts = [text for text, _ in toy.texts(16, 2, 1, most)]
     given = list(zip(texts[:8], texts[8:], strict=True)) if kind == "pairs" else texts
@@ -196,7 +196,7 @@ def test_a_classifier_of_the_reference_library_says_the_same_here(
             logits = theirs(**read).logits[0]
         expected = logits if kind == "regress" else logits.softmax(-1)
         assert numbers(answer) == pytest.approx(expected.tolist(), abs=CLOSE)
-    assert task_of(ours).length == 40
+    assert infer_task(ours).max_length == 40
 
 
 def test_a_folder_says_its_task_or_nothing(tmp_path: Path) -> None:

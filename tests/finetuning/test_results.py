@@ -5,15 +5,15 @@ import pytest
 import toy_models as toy
 
 from unmask.finetuning import results
-from unmask.finetuning.by_span import Spoken
-from unmask.finetuning.by_word import Tagged
+from unmask.finetuning.by_span import SpanPredictions
+from unmask.finetuning.by_word import TagPredictions
 from unmask.finetuning.error_analysis import list_errors
-from unmask.finetuning.kinds.catalogue import ask
-from unmask.tasks.task import Columns, Item, Task
+from unmask.finetuning.kinds.catalogue import formulate
+from unmask.tasks.task import TaskColumns, TaskExample, Task
 
-COLUMNS = Columns(texts=("text",), label="label")
-CLASSIFY = Task(does="classify", columns=COLUMNS, labels=("a", "b"))
-ITEMS = [Item(texts=(f"text {i}",), truth=t) for i, t in enumerate("abba")]
+COLUMNS = TaskColumns(texts=("text",), label="label")
+CLASSIFY = Task(task_kind="classify", columns=COLUMNS, labels=("a", "b"))
+ITEMS = [TaskExample(texts=(f"text {i}",), label=t) for i, t in enumerate("abba")]
 
 
 def scores(*shares: float) -> list[np.ndarray]:
@@ -24,13 +24,13 @@ SAID = scores(0.9, 0.8, 0.4, 0.1)  # wrong about the first, surely, and about th
 
 
 def test_confusions_are_counted_by_truth_and_answer() -> None:
-    asked = ask(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
-    table = results.confusion(asked, ITEMS, SAID)
+    asked = formulate(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
+    table = results.confusion_matrix(asked, ITEMS, SAID)
     assert table == {"labels": ["a", "b"], "counts": [[1, 1], [1, 1]]}
 
 
 def test_mistakes_are_listed_surest_first() -> None:
-    asked = ask(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
+    asked = formulate(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
     found = list_errors(asked, ITEMS, SAID)
     assert [wrong["text"] for wrong in found] == ["text 0", "text 2"]
     assert found[0]["truth"] == "a"
@@ -39,28 +39,28 @@ def test_mistakes_are_listed_surest_first() -> None:
 
 
 def test_probabilities_are_compared_with_what_is_right() -> None:
-    found = results.trust(CLASSIFY, ITEMS, SAID)
+    found = results.calibration_report(CLASSIFY, ITEMS, SAID)
     assert found is not None
     # Said "b" at 0.9 (wrong) and 0.8, "a" at 0.6 (wrong) and 0.9: each alone in its bin but 0.9.
     assert found["ece"] == pytest.approx((abs(1.8 - 1) + 0.2 + 0.6) / 4)
     assert found["brier"] == pytest.approx(2 * (0.9**2 + 0.2**2 + 0.6**2 + 0.1**2) / 4)
     assert sum(one["count"] for one in found["bins"]) == 4
     unscaled = [rows + 3.0 for rows in SAID]  # scores that are no logarithms of shares
-    assert results.trust(CLASSIFY, ITEMS, unscaled)["ece"] == pytest.approx(found["ece"])
-    number = Task(does="regress", columns=COLUMNS, metric="pearson")
-    assert results.trust(number, ITEMS, SAID) is None
+    assert results.calibration_report(CLASSIFY, ITEMS, unscaled)["ece"] == pytest.approx(found["ece"])
+    number = Task(task_kind="regress", columns=COLUMNS, metric="pearson")
+    assert results.calibration_report(number, ITEMS, SAID) is None
 
 
 def test_mistakes_have_the_probability_of_the_truth() -> None:
-    asked = ask(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
+    asked = formulate(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
     found = list_errors(asked, ITEMS, SAID)
     assert [wrong["truth_probability"] for wrong in found] == pytest.approx([0.1, 0.4])
 
 
 def test_numbers_are_mistaken_by_how_far_they_are_off() -> None:
-    task = Task(does="regress", columns=COLUMNS, metric="pearson")
-    asked = ask(task, toy.card("bert"), toy.tokenizer("bert"))
-    items = [Item(texts=("x",), truth=1.0), Item(texts=("y",), truth=2.0)]
+    task = Task(task_kind="regress", columns=COLUMNS, metric="pearson")
+    asked = formulate(task, toy.card("bert"), toy.tokenizer("bert"))
+    items = [TaskExample(texts=("x",), label=1.0), TaskExample(texts=("y",), label=2.0)]
     found = list_errors(asked, items, [np.array([[1.5]]), np.array([[12.0]])])
     assert [(w["truth"], w["predicted"]) for w in found] == [
         ("2", "12"), ("1", "1.5"),
@@ -68,29 +68,29 @@ def test_numbers_are_mistaken_by_how_far_they_are_off() -> None:
 
 
 def test_chance_is_the_most_frequent_label_of_training() -> None:
-    train = [Item(texts=("x",), truth=t) for t in "bbba"]
-    assert results.chance(CLASSIFY, train, ITEMS[:3]) == pytest.approx(2 / 3)
-    number = Task(does="regress", columns=COLUMNS, metric="mean_squared_error")
-    items = [Item(texts=("x",), truth=t) for t in (1.0, 3.0)]
-    assert results.chance(number, items, items) == 1.0
-    tag = Task(does="tag", columns=COLUMNS, labels=("B-X", "O"), metric="token_accuracy")
-    items = [Item(texts=("x", "y", "z"), truth=("O", "B-X", "O"))]
-    assert results.chance(tag, items, items) == pytest.approx(2 / 3)
+    train = [TaskExample(texts=("x",), label=t) for t in "bbba"]
+    assert results.majority_baseline(CLASSIFY, train, ITEMS[:3]) == pytest.approx(2 / 3)
+    number = Task(task_kind="regress", columns=COLUMNS, metric="mean_squared_error")
+    items = [TaskExample(texts=("x",), label=t) for t in (1.0, 3.0)]
+    assert results.majority_baseline(number, items, items) == 1.0
+    tag = Task(task_kind="tag", columns=COLUMNS, labels=("B-X", "O"), metric="token_accuracy")
+    items = [TaskExample(texts=("x", "y", "z"), label=("O", "B-X", "O"))]
+    assert results.majority_baseline(tag, items, items) == pytest.approx(2 / 3)
 
 
 TAG = Task(
-    does="tag", columns=COLUMNS, labels=("B-X", "I-X", "O"), metric="entity_f1",
+    task_kind="tag", columns=COLUMNS, labels=("B-X", "I-X", "O"), metric="entity_f1",
     options={"scheme": "BIO"},
 )  # fmt: skip
 SENTENCES = [
-    Item(texts=("cat", "runs", "cat"), truth=("B-X", "O", "B-X")),
-    Item(texts=("dog",), truth=("B-X",)),
+    TaskExample(texts=("cat", "runs", "cat"), label=("B-X", "O", "B-X")),
+    TaskExample(texts=("dog",), label=("B-X",)),
 ]
 
 
-def tagged(*rows: tuple[float, ...]) -> Tagged:
+def tagged(*rows: tuple[float, ...]) -> TagPredictions:
     shares = np.array(rows)
-    return Tagged(np.log(shares), shares.argmax(1))
+    return TagPredictions(np.log(shares), shares.argmax(1))
 
 
 OF_WORDS = [
@@ -100,7 +100,7 @@ OF_WORDS = [
 
 
 def test_words_with_wrong_labels_are_listed_surest_first_and_in_their_place() -> None:
-    asked = ask(TAG, toy.card("bert"), toy.tokenizer("bert"))
+    asked = formulate(TAG, toy.card("bert"), toy.tokenizer("bert"))
     found = list_errors(asked, SENTENCES, OF_WORDS)
     assert [(w["text"], w["truth"], w["predicted"]) for w in found] == [
         ("dog", "B-X", "O"), ("cat runs cat", "O", "B-X"),
@@ -111,9 +111,9 @@ def test_words_with_wrong_labels_are_listed_surest_first_and_in_their_place() ->
 
 
 def test_a_word_of_a_long_sentence_is_shown_among_its_neighbors() -> None:
-    asked = ask(TAG, toy.card("bert"), toy.tokenizer("bert"))
+    asked = formulate(TAG, toy.card("bert"), toy.tokenizer("bert"))
     words = ("tree",) * 200
-    item = Item(texts=words, truth=("O",) * 99 + ("B-X",) + ("O",) * 100)
+    item = TaskExample(texts=words, label=("O",) * 99 + ("B-X",) + ("O",) * 100)
     (wrong,) = list_errors(asked, [item], [tagged(*[(0.1, 0.1, 0.8)] * 200)])
     begin, end = wrong["marked"]
     assert wrong["text"][begin:end] == "tree"
@@ -123,26 +123,26 @@ def test_a_word_of_a_long_sentence_is_shown_among_its_neighbors() -> None:
 
 
 def test_labels_of_words_are_confused_and_trusted_word_by_word() -> None:
-    asked = ask(TAG, toy.card("bert"), toy.tokenizer("bert"))
-    table = results.confusion(asked, SENTENCES, OF_WORDS)
+    asked = formulate(TAG, toy.card("bert"), toy.tokenizer("bert"))
+    table = results.confusion_matrix(asked, SENTENCES, OF_WORDS)
     assert table == {"labels": ["B-X", "I-X", "O"], "counts": [[2, 0, 1], [0, 0, 0], [1, 0, 0]]}
-    found = results.trust(TAG, SENTENCES, OF_WORDS)
+    found = results.calibration_report(TAG, SENTENCES, OF_WORDS)
     assert found is not None
     assert sum(one["count"] for one in found["bins"]) == 4
     assert found["ece"] == pytest.approx((0.2 + 0.7 + 0.4 + 0.9) / 4)
 
 
 def test_sets_of_labels_are_counted_label_by_label() -> None:
-    task = Task(does="multilabel", columns=COLUMNS, labels=("a", "b"), metric="micro_f1")
-    asked = ask(task, toy.card("bert"), toy.tokenizer("bert"))
-    items = [Item(texts=("x",), truth=("a",)), Item(texts=("y",), truth=("a", "b"))]
+    task = Task(task_kind="multilabel", columns=COLUMNS, labels=("a", "b"), metric="micro_f1")
+    asked = formulate(task, toy.card("bert"), toy.tokenizer("bert"))
+    items = [TaskExample(texts=("x",), label=("a",)), TaskExample(texts=("y",), label=("a", "b"))]
     said = [np.log([[3.0, 9.0]]), np.log([[1 / 9, 9.0]])]  # odds of 0.75 and 0.9; 0.1 and 0.9
-    assert results.confusion(asked, items, said) is None
-    assert results.found(asked, items, said) == [
+    assert results.confusion_matrix(asked, items, said) is None
+    assert results.label_counts(asked, items, said) == [
         {"label": "a", "found": 1, "missed": 1, "invented": 0},
         {"label": "b", "found": 1, "missed": 0, "invented": 1},
     ]
-    trusted = results.trust(task, items, said)
+    trusted = results.calibration_report(task, items, said)
     assert trusted is not None
     assert sum(one["count"] for one in trusted["bins"]) == 4
     # That "a" holds of the second, and "b" of the first, is decided wrongly, each at 0.9.
@@ -155,34 +155,34 @@ def test_sets_of_labels_are_counted_label_by_label() -> None:
 
 
 def test_options_are_trusted_and_mistaken_with_their_probabilities() -> None:
-    columns = Columns(texts=("context",), label="label", choices=("choices",))
-    task = Task(does="choose", columns=columns)
-    asked = ask(task, toy.card("bert"), toy.tokenizer("bert"))
+    columns = TaskColumns(texts=("context",), label="label", choices=("choices",))
+    task = Task(task_kind="choose", columns=columns)
+    asked = formulate(task, toy.card("bert"), toy.tokenizer("bert"))
     items = [
-        Item(texts=("x", ""), truth=0, options=("one", "two", "three")),
-        Item(texts=("y", ""), truth=1, options=("one", "two")),
+        TaskExample(texts=("x", ""), label=0, choices=("one", "two", "three")),
+        TaskExample(texts=("y", ""), label=1, choices=("one", "two")),
     ]
     said = [np.log([[0.3, 0.6, 0.1]]), np.log([[0.2, 0.8]])]
     (wrong,) = list_errors(asked, items, said)
     assert (wrong["truth"], wrong["predicted"]) == ("one", "two")
     assert wrong["probability"] == pytest.approx(0.6)
     assert wrong["truth_probability"] == pytest.approx(0.3)
-    found = results.trust(task, items, said)
+    found = results.calibration_report(task, items, said)
     assert found is not None
     assert found["ece"] == pytest.approx((0.6 + 0.2) / 2)
 
 
 def test_what_stood_in_the_text_is_marked_in_a_wrong_answer() -> None:
     task = Task(
-        does="answer", columns=Columns(texts=("question", "context"), label="answers"),
+        task_kind="answer", columns=TaskColumns(texts=("question", "context"), label="answers"),
         metric="answer_f1", options={"no_answer": False},
     )  # fmt: skip
-    asked = ask(task, toy.card("bert"), toy.tokenizer("bert"))
+    asked = formulate(task, toy.card("bert"), toy.tokenizer("bert"))
     context = "the tree. " * 50 + "the cat runs. " + "the dog. " * 50
-    item = Item(texts=("who runs?", context), truth=("the cat",), starts=(500,))
-    spoken = Spoken(
-        spans=np.array([[500, 507 + 5], [0, 8]]), scores=np.array([2.0, 1.0]), null=0.0, loss=1.0,
-        places=1,
+    item = TaskExample(texts=("who runs?", context), label=("the cat",), answer_starts=(500,))
+    spoken = SpanPredictions(
+        spans=np.array([[500, 507 + 5], [0, 8]]), span_scores=np.array([2.0, 1.0]), null_score=0.0, total_loss=1.0,
+        n_windows=1,
     )  # fmt: skip
     (wrong,) = list_errors(asked, [item], [spoken])
     begin, end = wrong["marked"]

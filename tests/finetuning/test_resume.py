@@ -11,11 +11,11 @@ import torch
 import toy_models as toy
 
 from unmask import cli
-from unmask.checkpoints.huggingface import open_folder
+from unmask.checkpoints.huggingface import load_folder
 from unmask.checkpoints.tensors import read_tensors
 from unmask.finetuning import single as tuning_module
-from unmask.finetuning.tuned import Tuned
-from unmask.serving.finetune import finetune, go_on
+from unmask.finetuning.tuned import FinetunedModel
+from unmask.serving.finetune import finetune, resume_finetuning
 
 FAST = {"epochs": 2.0, "batch": 16, "rate": 3e-3, "terminal": None, "precision": "float32"}
 
@@ -28,7 +28,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
     }
 
 
-def quick(base, files: dict[str, Path], **more) -> Tuned:
+def quick(base, files: dict[str, Path], **more) -> FinetunedModel:
     return finetune(base, **({"task": "classify", "device": "cpu"} | files | FAST | more))
 
 
@@ -38,7 +38,7 @@ class Killed(Exception):
 
 def killed(files, base, out: Path, monkeypatch, at: int, **more) -> None:
     """Fine-tune, and die right after the checkpoint numbered `at` was saved."""
-    save, n = tuning_module._save, 0
+    save, n = tuning_module._save_checkpoint, 0
 
     def save_and_die(*args, **options):
         nonlocal n
@@ -64,15 +64,15 @@ def test_a_run_that_was_killed_gives_the_same_bits(at, files, tmp_path, monkeypa
     with (out / "seed-0" / "log.jsonl").open("a") as log:
         log.write('{"step": 999}\n')  # what was logged after the checkpoint
     again = quick(base, files, out=out, resume=True, **more)
-    assert again.scored == whole.scored
-    for name, tensor in whole.opened.model.weights().items():
-        assert torch.equal(tensor, again.opened.model.weights()[name]), name
+    assert again.run_results == whole.run_results
+    for name, tensor in whole.loaded_model.model.own_weights().items():
+        assert torch.equal(tensor, again.loaded_model.model.own_weights()[name]), name
     for name in ("log.jsonl", "seed-0/log.jsonl", "seed-1/log.jsonl", "results.json"):
         assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert not list(out.rglob("checkpoints"))
     done = quick(base, files, out=out, resume=True, **more)
-    assert done.scored == whole.scored
-    assert done.best == whole.best
+    assert done.run_results == whole.run_results
+    assert done.best_run == whole.best_run
     assert done.notes == whole.notes
     assert done.predict(["a good cat"]) == again.predict(["a good cat"])
 
@@ -97,8 +97,8 @@ def test_however_little_is_tuned_a_resumed_run_gives_the_same_bits(
     out = tmp_path / "killed"
     killed(files, base, out, monkeypatch, 1, **more)
     again = quick(base, files, out=out, resume=True, **more)
-    assert again.scored == whole.scored
-    theirs, mine = whole.opened.model.state_dict(), again.opened.model.state_dict()
+    assert again.run_results == whole.run_results
+    theirs, mine = whole.loaded_model.model.state_dict(), again.loaded_model.model.state_dict()
     assert [name for name in theirs if not torch.equal(theirs[name], mine[name])] == []
     assert (out / "log.jsonl").read_bytes() == (tmp_path / "whole" / "log.jsonl").read_bytes()
 
@@ -111,12 +111,12 @@ def test_a_run_goes_on_as_its_record_says(tune, files, tmp_path, monkeypatch) ->
     out = tmp_path / "killed"
     killed(files, base, out, monkeypatch, 2, **more)
     with pytest.raises(ValueError, match=r"this run has base = .*base', not 'bert-tiny'"):
-        go_on(out, "bert-tiny", device="cpu", terminal=None)
-    again = go_on(out, str(base), device="cpu", terminal=None)
-    assert again.scored == whole.scored
-    for name, tensor in whole.opened.model.state_dict().items():
-        assert torch.equal(tensor, again.opened.model.state_dict()[name]), name
-    assert go_on(out, device="cpu", terminal=None).scored == whole.scored  # it is finished
+        resume_finetuning(out, "bert-tiny", device="cpu", terminal=None)
+    again = resume_finetuning(out, str(base), device="cpu", terminal=None)
+    assert again.run_results == whole.run_results
+    for name, tensor in whole.loaded_model.model.state_dict().items():
+        assert torch.equal(tensor, again.loaded_model.model.state_dict()[name]), name
+    assert resume_finetuning(out, device="cpu", terminal=None).run_results == whole.run_results  # it is finished
     facts, theirs = (json.loads((d / "unmask.json").read_text()) for d in (out, tmp_path / "whole"))
     assert facts["recipe"] == theirs["recipe"]
 
@@ -124,12 +124,12 @@ def test_a_run_goes_on_as_its_record_says(tune, files, tmp_path, monkeypatch) ->
 def test_a_run_that_was_given_its_model_open_does_not_begin_with_another(
     files, tmp_path, monkeypatch
 ) -> None:
-    base = open_folder(toy.pretrained("bert", tmp_path / "base"))
+    base = load_folder(toy.pretrained("bert", tmp_path / "base"))
     killed(files, base, tmp_path / "out", monkeypatch, 1)
     with pytest.raises(ValueError, match="was given its model open"):
-        go_on(tmp_path / "out", terminal=None)
+        resume_finetuning(tmp_path / "out", terminal=None)
     with pytest.raises(ValueError, match="none: holds no run to go on with"):
-        go_on(tmp_path / "none", terminal=None)
+        resume_finetuning(tmp_path / "none", terminal=None)
 
 
 def test_the_command_resumes_alone_and_takes_no_other_options(
@@ -147,7 +147,7 @@ def test_the_command_resumes_alone_and_takes_no_other_options(
     assert "name the model" in capsys.readouterr().err
     assert cli.run([*words, "--json", "--quiet"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert said["runs"][0]["dev"] == dict(whole.best.dev)
+    assert said["runs"][0]["dev"] == dict(whole.best_run.dev)
 
 
 def test_a_checkpoint_holds_what_is_tuned_and_not_the_model(files, tmp_path, monkeypatch) -> None:
@@ -178,7 +178,7 @@ def test_a_run_is_not_resumed_on_another_model(at, tune, files, tmp_path, monkey
         quick(base, files, out=out, resume=True, **more)
     shutil.rmtree(base)
     toy.pretrained("bert", base)
-    assert len(quick(base, files, out=out, resume=True, **more).scored) == 2
+    assert len(quick(base, files, out=out, resume=True, **more).run_results) == 2
 
 
 def test_ctrl_c_ends_a_run_that_can_be_resumed(files, tmp_path, monkeypatch) -> None:
@@ -197,7 +197,7 @@ def test_ctrl_c_ends_a_run_that_can_be_resumed(files, tmp_path, monkeypatch) -> 
         with pytest.raises(KeyboardInterrupt):
             quick(base, files, out=tmp_path / "out")
     again = quick(base, files, out=tmp_path / "out", resume=True)
-    assert again.scored == whole.scored
+    assert again.run_results == whole.run_results
     assert (tmp_path / "out" / "log.jsonl").read_bytes() == (
         tmp_path / "whole" / "log.jsonl"
     ).read_bytes()
@@ -211,7 +211,7 @@ def test_a_damaged_checkpoint_is_passed_over(files, tmp_path, monkeypatch) -> No
     newest = sorted((out / "checkpoints").iterdir())[-1]
     path = newest / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
-    assert quick(base, files, out=out, resume=True, epochs=4.0).scored == whole.scored
+    assert quick(base, files, out=out, resume=True, epochs=4.0).run_results == whole.run_results
 
 
 def test_a_run_is_not_resumed_with_other_data_or_options(files, tmp_path, monkeypatch) -> None:

@@ -39,7 +39,7 @@ def test_a_small_part_is_saved_alone_and_opens_with_its_model(word: str, tmp_pat
     assert (tmp_path / "run" / "adapter_model.safetensors").stat().st_size < 100_000
     said = shares(run.predict(TEXTS))
     again = unmask.load(tmp_path / "run")
-    assert again.labels == ("no", "yes")
+    assert again.label_names == ("no", "yes")
     assert shares(again.predict(TEXTS)) == pytest.approx(said, abs=1e-6)
     finished = tuned(word, tmp_path, resume=True)
     assert shares(finished.predict(TEXTS)) == pytest.approx(said, abs=1e-6)
@@ -72,7 +72,7 @@ def test_the_card_of_a_part_shows_how_peft_opens_it(base: str, tmp_path: Path) -
     train = toy.write(tmp_path / "train.tsv", toy.texts(16, 1))
     run = finetune(
         folder, task="classify", train=train, dev=train, tune="lora", out=tmp_path / "run",
-        epochs=1.0, rate=3e-2, terminal=None, options={"pool": "first"},
+        epochs=1.0, learning_rate=3e-2, terminal=None, task_options={"pool": "first"},
     )  # fmt: skip
     card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     assert ("`unmask convert unmask-mini-en BASE`" in card) == (folder == base)
@@ -116,7 +116,7 @@ def test_a_model_is_tuned_on_from_a_small_part(tmp_path: Path) -> None:
     first = tuned("lora", tmp_path)
     train = tmp_path / "train.tsv"
     second = finetune(
-        str(tmp_path / "run"), task="classify", train=train, dev=train, epochs=1.0, rate=1e-30,
+        str(tmp_path / "run"), task="classify", train=train, dev=train, epochs=1.0, learning_rate=1e-30,
         terminal=None,
     )  # fmt: skip
     assert shares(second.predict(TEXTS)) == pytest.approx(shares(first.predict(TEXTS)), abs=1e-5)
@@ -129,10 +129,10 @@ def test_a_part_may_have_other_labels_than_its_model(word: str, tmp_path: Path) 
     train = toy.write(tmp_path / "three.tsv", rows)
     run = finetune(
         str(tmp_path / "run"), task="classify", train=train, dev=train, tune=word,
-        out=tmp_path / "three", epochs=1.0, batch=8, rate=3e-3, terminal=None,
+        out=tmp_path / "three", epochs=1.0, batch_size=8, learning_rate=3e-3, terminal=None,
     )  # fmt: skip
     again = unmask.load(tmp_path / "three")
-    assert again.labels == ("0", "1", "2")
+    assert again.label_names == ("0", "1", "2")
     assert shares(again.predict(TEXTS)) == pytest.approx(shares(run.predict(TEXTS)), abs=1e-6)
 
 
@@ -175,8 +175,8 @@ def test_texts_are_cut_to_the_positions_that_learned_tokens_leave(
     train = toy.write(tmp_path / "train.tsv", rows)
     told = {"task": "classify", "train": train, "dev": train, "epochs": 1.0, "terminal": None}
     run = finetune(str(base), tune=f"{word}:length=7", out=tmp_path / "run", **told)
-    assert run.task.length == min(512, most - 7)
+    assert run.task.max_length == min(512, most - 7)
     assert "have more than" in " ".join(run.notes)
     assert len(unmask.load(tmp_path / "run").predict([rows[0][0]])) == 1
     with pytest.raises(ValueError, match=f"at most {most - 7}, the positions of .* less 7 of"):
-        finetune(str(base), tune=f"{word}:length=7", length=most, **told)
+        finetune(str(base), tune=f"{word}:length=7", max_length=most, **told)

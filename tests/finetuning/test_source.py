@@ -10,17 +10,17 @@ import toy_models as toy
 from test_resume import Killed
 
 import unmask
-from unmask.checkpoints.huggingface import open_folder
+from unmask.checkpoints.huggingface import load_folder
 from unmask.finetuning import single
-from unmask.finetuning.methods import SourceEncoder, begin_method, method_of, thaw
-from unmask.finetuning.tuned import Tuned
-from unmask.generation.prompted import ask
+from unmask.finetuning.methods import SourceEncoder, apply_method, parse_method, unfreeze
+from unmask.finetuning.tuned import FinetunedModel
+from unmask.generation.prompted import encode_prompts
 from unmask.heads.model import Model
 from unmask.serving.finetune import finetune
 
 SAID = {"Katze": "a cat", "Hund": "the dog", "Haus": "a house"}
 NEW = "backbone.encoder.source."
-BORDER = "source:layers=1,vocabulary=300,alone=0.5"
+BORDER = "source_encoder:n_layers=1,vocab_size=300,first_stage_fraction=0.5"
 
 
 def pairs(path: Path, n: int, seed: int, more: str = "") -> Path:
@@ -51,7 +51,7 @@ def translator(bart: Path, files, tmp_path_factory) -> Path:
     return out
 
 
-def quick(base: Path, files: dict[str, Path], **more) -> Tuned:
+def quick(base: Path, files: dict[str, Path], **more) -> FinetunedModel:
     return finetune(
         base,
         **{
@@ -62,9 +62,9 @@ def quick(base: Path, files: dict[str, Path], **more) -> Tuned:
     )  # fmt: skip
 
 
-def moved(base: Path, tuned: Tuned) -> tuple[set[str], set[str]]:
+def moved(base: Path, tuned: FinetunedModel) -> tuple[set[str], set[str]]:
     """Name the weights of the base that are what they were, and those that are not."""
-    before, after = open_folder(base).model.weights(), tuned.opened.model.weights()
+    before, after = load_folder(base).model.own_weights(), tuned.loaded_model.model.own_weights()
     assert {name for name in after if not name.startswith(NEW)} == set(before)
     same = {name for name, x in before.items() if torch.equal(x, after[name])}
     return same, set(before) - same
@@ -76,26 +76,26 @@ def test_the_first_step_moves_what_the_paper_names_and_the_second_all(
 ) -> None:
     base = toy.pretrained(family, tmp_path / "base")
     last = {"average": 0, "evaluate_every": 12}
-    first = quick(base, files, tune="source:layers=1,vocabulary=300,alone=1", **last)
+    first = quick(base, files, tune="source_encoder:n_layers=1,vocab_size=300,first_stage_fraction=1", **last)
     _, changed = moved(base, first)
     first_layer = {f"backbone.encoder.layers.0.attention.{one}.weight" for one in "qkv"}
     assert changed == first_layer | {
         f"backbone.{stack}.position.table.weight" for stack in ("encoder", "decoder")
     }
-    drawn = quick(base, files, tune="source:layers=1,vocabulary=300,alone=1", rate=1e-30, **last)
-    at_first = drawn.opened.model.weights()
-    for name, x in first.opened.model.weights().items():
+    drawn = quick(base, files, tune="source_encoder:n_layers=1,vocab_size=300,first_stage_fraction=1", rate=1e-30, **last)
+    at_first = drawn.loaded_model.model.own_weights()
+    for name, x in first.loaded_model.model.own_weights().items():
         assert not name.startswith(NEW) or not torch.equal(x, at_first[name]), name
     same, _ = moved(base, quick(base, files, **last))
     assert same == set()
 
 
 def test_the_step_alone_says_what_is_learned(translator: Path) -> None:
-    model, method = unmask.load(translator).model, SourceEncoder(alone=0.8)
-    begin_method(method, model, 0)
+    model, method = unmask.load(translator).model, SourceEncoder(first_stage_fraction=0.8)
+    apply_method(method, model, 0)
 
     def learning(step: int, of: int) -> set[str]:
-        thaw(method, model, step, of)
+        unfreeze(method, model, step, of)
         return {name for name, p in model.named_parameters() if p.requires_grad}
 
     everything = {name for name, _ in model.named_parameters()}
@@ -118,14 +118,14 @@ def test_a_folder_has_both_vocabularies_and_reads_with_the_sources(
     assert said["model_type"] == f"unmask-{family}"
     assert said["architecture"]["source"]["n_layers"] == 1
     opened = unmask.load(out)
-    for name, x in tuned.opened.model.weights().items():
-        assert torch.equal(x, opened.model.weights()[name]), name
+    for name, x in tuned.loaded_model.model.own_weights().items():
+        assert torch.equal(x, opened.model.own_weights()[name]), name
     texts = ["eins Katze", "zwei Hund zwei Hund"]
     assert opened.predict(texts) == tuned.predict(texts)
     assert opened.predict(texts[:1]) == opened.predict(texts)[:1], "padding is not read"
-    known, reader = tuned.opened.tokenizer, opened.tokenizer.reader
+    known, reader = tuned.loaded_model.tokenizer, opened.tokenizer.input_tokenizer
     assert known is not None
-    assert reader.pieces(range(reader.size)) == known.reader.pieces(range(reader.size))
+    assert reader.pieces(range(reader.vocab_size)) == known.input_tokenizer.pieces(range(reader.vocab_size))
     assert len(reader.encode("Katze").ids) < len(opened.tokenizer.encode("Katze").ids)
     assert opened.tokenizer.encode("the dog").ids.tolist() == known.encode("the dog").ids.tolist()
     if family == "mbart":
@@ -133,10 +133,10 @@ def test_a_folder_has_both_vocabularies_and_reads_with_the_sources(
         text.write_text("the dog")
         with pytest.raises(ValueError, match="what pretraining asked"):
             opened.evaluate(f"en_XX={text}")
-        opened = opened.told("de_DE", "en_XX")
-    read = ask(opened.model, opened.tokenizer, ["eins Katze"]).read
+        opened = opened.with_languages("de_DE", "en_XX")
+    read = encode_prompts(opened.model, opened.tokenizer, ["eins Katze"]).input_ids
     ids = reader.encode("eins Katze").ids.tolist()
-    assert read == [[*reader.special.before, *ids, *reader.special.after]]
+    assert read == [[*reader.special_ids.prefix, *ids, *reader.special_ids.suffix]]
     if family == "bart":
         again = unmask.load(opened.save(tmp_path / "again", format="unmask"))
         assert again.generate("eins Hund") == opened.generate("eins Hund")
@@ -147,8 +147,8 @@ def test_a_run_that_was_killed_goes_on_over_the_border(
     at: int, bart: Path, translator: Path, files, tmp_path: Path, monkeypatch
 ) -> None:
     """Twelve steps, of which six are the first step's; a checkpoint is saved each two."""
-    whole, killed = unmask.load(translator).model.weights(), tmp_path / "killed"
-    save, n = single._save, 0
+    whole, killed = unmask.load(translator).model.own_weights(), tmp_path / "killed"
+    save, n = single._save_checkpoint, 0
 
     def save_and_die(*args, **options) -> None:
         nonlocal n
@@ -163,7 +163,7 @@ def test_a_run_that_was_killed_goes_on_over_the_border(
             quick(bart, files, out=killed)
     (newest,) = sorted((killed / "checkpoints").iterdir())[-1:]
     assert newest.name == f"step-{2 * at:08}"
-    again = quick(bart, files, out=killed, resume=True).opened.model.weights()
+    again = quick(bart, files, out=killed, resume=True).loaded_model.model.own_weights()
     for name, x in whole.items():
         assert torch.equal(x, again[name]), name
     for name in ("log.jsonl", "results.json", "source/tokenizer.json", "model.safetensors"):
@@ -172,9 +172,9 @@ def test_a_run_that_was_killed_goes_on_over_the_border(
 
 def test_the_vocabulary_is_of_the_training_sources_alone(bart: Path, files, tmp_path: Path) -> None:
     dev = pairs(tmp_path / "other.tsv", 6, 3, more=" Zebra Zebra Zebra Zebra")
-    tokenizer = quick(bart, files | {"dev": dev}, epochs=0.1).opened.tokenizer
+    tokenizer = quick(bart, files | {"dev": dev}, epochs=0.1).loaded_model.tokenizer
     assert tokenizer is not None
-    pieces = set(tokenizer.reader.pieces(range(tokenizer.reader.size)))
+    pieces = set(tokenizer.input_tokenizer.pieces(range(tokenizer.input_tokenizer.vocab_size)))
     assert {" Katze", " Haus"} <= pieces
     assert not pieces & {" Zebra", "Zebra", "Ze", " house", " dog"}
 
@@ -184,9 +184,9 @@ def test_the_vocabulary_is_of_the_training_sources_alone(bart: Path, files, tmp_
     [
         ("gpt2", {}, "source puts a new encoder before that of an encoder-decoder, and base is"),
         ("bart", {"task": "classify"}, "tune = source is for task = generate, got 'classify'"),
-        ("bart", {"tune": "source:layers=0"}, "layers must be at least 1"),
-        ("bart", {"tune": "source:alone=2"}, "alone must be a share of the steps"),
-        ("bart", {"tune": "source:vocabulary=5"}, "vocabulary"),
+        ("bart", {"tune": "source_encoder:n_layers=0"}, "layers must be at least 1"),
+        ("bart", {"tune": "source_encoder:first_stage_fraction=2"}, "alone must be a share of the steps"),
+        ("bart", {"tune": "source_encoder:vocab_size=5"}, "vocabulary"),
     ],
 )
 def test_what_it_cannot_be_is_said(family: str, more, message: str, files, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_model_without_an_encoder_of_sources_cannot_be_tuned_so() -> None:
     card = toy.card("bart")
     model = Model(card.architecture, card.heads)
     with pytest.raises(ValueError, match="this model has none"):
-        begin_method(method_of("source"), model, 0)
+        apply_method(parse_method("source"), model, 0)
 
 
 def test_it_is_tuned_on_in_full_or_by_small_parts_but_never_by_another_encoder(
@@ -241,9 +241,9 @@ def test_what_reads_and_speaks_in_one_vocabulary_is_refused(
         )  # fmt: skip
     with pytest.raises(ValueError, match=refused):
         unmask.pretrain(
-            "bart-mini", data=text, out=tmp_path / "on", begin=out, steps=1, device="cpu",
+            "bart-mini", data=text, out=tmp_path / "on", init_from=out, steps=1, device="cpu",
             quiet=True,
         )  # fmt: skip
     with pytest.raises(ValueError, match="another vocabulary"):
         unmask.load(bart).draft(model)
-    assert model.draft(model).guesses == 4
+    assert model.draft(model).draft_tokens == 4

@@ -10,10 +10,10 @@ import toy_models as toy
 
 from unmask import cli
 from unmask.finetuning import suite as module
-from unmask.finetuning.plan import Tuning
-from unmask.finetuning.suite import Ran, SuiteRun, finetune_suite, markdown, points
-from unmask.finetuning.tune import run
-from unmask.finetuning.tuned import Tuned
+from unmask.finetuning.plan import FinetuneConfig
+from unmask.finetuning.suite import BenchmarkResult, SuiteResult, finetune_suite, suite_markdown, scale_to_100
+from unmask.finetuning.tune import run_finetuning
+from unmask.finetuning.tuned import FinetunedModel
 from unmask.serving.finetune import finetune
 
 TOML = """
@@ -64,7 +64,7 @@ def home(tmp_path_factory) -> Path:
     return home
 
 
-def quick(home: Path, out: Path, tasks: str = "toys.toml", **more) -> SuiteRun:
+def quick(home: Path, out: Path, tasks: str = "toys.toml", **more) -> SuiteResult:
     settings = {"epochs": 1.0, "batch": 8, "precision": "float32", "device": "cpu"}
     settings |= {"terminal": None, "rows": 24}
     tasks = str(home / tasks) if tasks.endswith(".toml") else tasks
@@ -74,13 +74,13 @@ def quick(home: Path, out: Path, tasks: str = "toys.toml", **more) -> SuiteRun:
 def test_each_benchmark_has_its_run_and_all_are_in_one_table(home, tmp_path) -> None:
     out = tmp_path / "run"
     made = quick(home, out, seeds=2)
-    first, second = made.entries
+    first, second = made.benchmarks
     assert (first.name, first.metric, len(first.dev), len(first.test)) == (
         "Good or bad", "accuracy", 2, 2,
     )  # fmt: skip
     assert (second.metric, len(second.dev), second.test) == ("pearson", 2, ())
     mean = 100 * (sum(first.dev) / 2 + sum(second.dev) / 2) / 2
-    assert made.average == pytest.approx(mean)
+    assert made.average_score == pytest.approx(mean)
     facts = json.loads((out / "Good-or-bad/unmask.json").read_text())
     assert facts["task"]["labels"] == ["bad", "good"]
     assert facts["data"]["train"]["rows"] == 24
@@ -96,9 +96,9 @@ def test_each_benchmark_has_its_run_and_all_are_in_one_table(home, tmp_path) -> 
 
 def test_test_files_are_left_alone_where_none_is_asked_for(home, tmp_path) -> None:
     made = quick(home, tmp_path / "run", tested=False)
-    assert all(one.dev and not one.test for one in made.entries)
-    again = module.go_on(tmp_path / "run", terminal=None)
-    assert [one.dev for one in again.entries] == [one.dev for one in made.entries]
+    assert all(one.dev and not one.test for one in made.benchmarks)
+    again = module.resume_suite(tmp_path / "run", terminal=None)
+    assert [one.dev for one in again.benchmarks] == [one.dev for one in made.benchmarks]
 
 
 def test_a_suite_that_was_stopped_goes_on_and_runs_nothing_twice(
@@ -107,11 +107,11 @@ def test_a_suite_that_was_stopped_goes_on_and_runs_nothing_twice(
     out = tmp_path / "run"
     steps: list[str] = []
 
-    def watched(tuning, **more) -> Tuned:
+    def watched(tuning, **more) -> FinetunedModel:
         steps.append(tuning.task)
         if len(steps) == 2:
             raise KeyboardInterrupt
-        return run(tuning, **more)
+        return run_finetuning(tuning, **more)
 
     monkeypatch.setattr(module, "run", watched)
     with pytest.raises(KeyboardInterrupt):
@@ -123,9 +123,9 @@ def test_a_suite_that_was_stopped_goes_on_and_runs_nothing_twice(
     with pytest.raises(ValueError, match="holds a suite already"):
         quick(home, out)
     made = quick(home, out, resume=True)
-    assert all(one.dev for one in made.entries)
+    assert all(one.dev for one in made.benchmarks)
     assert (out / "Good-or-bad/log.jsonl").read_bytes() == log
-    assert made.entries[0].seconds == said["entries"][0]["seconds"]
+    assert made.benchmarks[0].seconds == said["entries"][0]["seconds"]
     with pytest.raises(ValueError, match="is a run of the suite"):
         quick(home, out, "more.toml", resume=True)
 
@@ -134,8 +134,8 @@ def test_a_mistake_in_one_benchmark_is_said_and_the_others_go_on(home, tmp_path)
     with (tmp_path / "said").open("w") as terminal:
         made = quick(home, tmp_path / "run", "more.toml", terminal=terminal)
     error = (tmp_path / "said").read_text()
-    assert [bool(one.error) for one in made.entries] == [False, False, True]
-    assert "broken.tsv: only one label, 'a' in 8 rows" in made.entries[2].error
+    assert [bool(one.error) for one in made.benchmarks] == [False, False, True]
+    assert "broken.tsv: only one label, 'a' in 8 rows" in made.benchmarks[2].error
     assert "Broken is left out: " in error
     assert "Absent is left out: there is no absent.tsv" in error
     assert any("Absent" in note for note in made.notes)
@@ -150,7 +150,7 @@ def test_a_mistake_in_one_benchmark_is_said_and_the_others_go_on(home, tmp_path)
 
 def test_a_suite_of_which_nothing_can_be_run_leaves_no_folder(home, tmp_path) -> None:
     with pytest.raises(ValueError, match=r"no benchmark could be run; .* matches no linear"):
-        quick(home, tmp_path / "run", tune="lora:where=nope")
+        quick(home, tmp_path / "run", tune="lora:target_modules=nope")
     assert not (tmp_path / "run").exists()
 
 
@@ -159,10 +159,10 @@ def test_a_suite_that_was_stopped_goes_on_as_its_record_says(
 ) -> None:
     whole, out = quick(home, tmp_path / "whole", tune="lora:rank=2", rows=20), tmp_path / "run"
 
-    def stopped(tuning, **more) -> Tuned:
+    def stopped(tuning, **more) -> FinetunedModel:
         if tuning.task == "regress":
             raise KeyboardInterrupt
-        return run(tuning, **more)
+        return run_finetuning(tuning, **more)
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "run", stopped)
@@ -170,7 +170,7 @@ def test_a_suite_that_was_stopped_goes_on_as_its_record_says(
             quick(home, out, tune="lora:rank=2", rows=20)
     assert cli.run(["finetune", "--out", str(out), "--resume", "--quiet", "--device", "cpu"]) == 0
     said = json.loads((out / "suite.json").read_text())
-    assert [one["dev"] for one in said["entries"]] == [list(one.dev) for one in whole.entries]
+    assert [one["dev"] for one in said["entries"]] == [list(one.dev) for one in whole.benchmarks]
     assert "tune=lora" in capsys.readouterr().out
 
 
@@ -213,8 +213,8 @@ def test_the_command_prints_a_table_or_plain_data_and_writes_reports(
     assert "holds a suite already" in capsys.readouterr().err
 
 
-def ran(name: str, metric: str, *dev: float, **more) -> Ran:
-    return Ran(name=name, folder=name, task="classify", metric=metric, dev=dev, **more)
+def ran(name: str, metric: str, *dev: float, **more) -> BenchmarkResult:
+    return BenchmarkResult(name=name, folder=name, task="classify", metric=metric, dev=dev, **more)
 
 
 def test_the_average_is_of_means_of_100_of_what_is_better_the_more() -> None:
@@ -222,27 +222,27 @@ def test_the_average_is_of_means_of_100_of_what_is_better_the_more() -> None:
         ran("a", "accuracy", 0.5, 0.7),
         ran("b", "bleu", 30.0),
         ran("c", "mean_squared_error", 2.0),
-        Ran(name="d", folder="d", task="tag", error="no such file"),
+        BenchmarkResult(name="d", folder="d", task="tag", error="no such file"),
     )
-    made = SuiteRun(
-        suite="s", base="m", tune="full", entries=some, notes=("a note",), folder=Path()
+    made = SuiteResult(
+        suite="s", base="m", tune="full", benchmarks=some, notes=("a note",), folder=Path()
     )
-    assert made.average == pytest.approx((60 + 30) / 2)
-    names, rows = made.rows()
+    assert made.average_score == pytest.approx((60 + 30) / 2)
+    names, rows = made.table_rows()
     assert names == ["benchmark", "metric", "dev", "seconds"]
     assert [row[2] for row in rows] == ["60.0 ± 14.1", "30.0", "2.0", "left out", "45.0"]
     assert rows[-1][0] == "average of 2"
-    assert "- a note" in markdown(made)
-    assert points("accuracy", [0.5]) == [50.0]
-    nothing = SuiteRun(suite="s", base="m", tune="full", entries=some[3:], notes=(), folder=Path())
-    assert nothing.average is None
-    assert nothing.rows()[1][-1][:3] == ["average of 0", "", ""]
+    assert "- a note" in suite_markdown(made)
+    assert scale_to_100("accuracy", [0.5]) == [50.0]
+    nothing = SuiteResult(suite="s", base="m", tune="full", benchmarks=some[3:], notes=(), folder=Path())
+    assert nothing.average_score is None
+    assert nothing.table_rows()[1][-1][:3] == ["average of 0", "", ""]
 
 
 def test_a_baseline_has_a_column() -> None:
     some = (ran("a", "accuracy", 0.5, baseline=(0.25,), test=(0.75,)),)
-    made = SuiteRun(suite="s", base="m", tune="full", entries=some, notes=(), folder=Path())
-    names, rows = made.rows()
+    made = SuiteResult(suite="s", base="m", tune="full", benchmarks=some, notes=(), folder=Path())
+    names, rows = made.table_rows()
     assert names == ["benchmark", "metric", "dev", "dev, random initialization", "test", "seconds"]
     assert rows[0] == ["a", "accuracy", "50.0", "25.0", "75.0", "0"]
     assert all(len(row) == len(names) for row in rows)
@@ -254,7 +254,7 @@ def test_a_suite_takes_what_one_run_takes_but_for_what_a_benchmark_says_itself()
     own |= {"options", "metric", "name", "in_domain"}
     assert set(one) - set(all_) == own
     assert set(all_) - set(one) == {"tasks", "data", "tested"}
-    fields = {field.name: field.default for field in dataclasses.fields(Tuning)}
+    fields = {field.name: field.default for field in dataclasses.fields(FinetuneConfig)}
     for name in set(one) & set(all_) - {"out"}:
         assert one[name].default == all_[name].default, name
         if fields.get(name, dataclasses.MISSING) is not dataclasses.MISSING:

@@ -12,26 +12,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unmask
-from unmask.checkpoints.huggingface import Opened, open_folder, write_folder
+from unmask.checkpoints.huggingface import LoadedModel, load_folder, write_folder
 from unmask.checkpoints.tensors import read_tensors
 from unmask.config import from_dict
 from unmask.finetuning import single as tuning_module
-from unmask.finetuning.begin import begin
-from unmask.finetuning.by_word import ByWord, Tagged, repaired
-from unmask.finetuning.kinds.catalogue import ask, heads_for, options
-from unmask.finetuning.kinds.tag import TAG, TagOptions
-from unmask.finetuning.plan import Tuning, read
-from unmask.finetuning.predict import predict, say
-from unmask.finetuning.tuned import Tuned
-from unmask.heads.recurrent import RecurrentTags
-from unmask.hiding.collate import pad
+from unmask.finetuning.begin import load_initial_model
+from unmask.finetuning.by_word import TokenClassificationFormulation, TagPredictions, repaired_tags
+from unmask.finetuning.kinds.catalogue import formulate, heads_for_task, resolve_options
+from unmask.finetuning.kinds.tag import TAG, TaggingOptions
+from unmask.finetuning.plan import FinetuneConfig, read_data
+from unmask.finetuning.predict import predict, predict_scores
+from unmask.finetuning.tuned import FinetunedModel
+from unmask.heads.recurrent import BiLSTMCRF
+from unmask.hiding.collate import pad_examples
 from unmask.serving.finetune import finetune
-from unmask.tasks.metrics.tagging import entities
-from unmask.tasks.tag_schemes import labels_of, may_follow
-from unmask.tasks.task import Columns, Item, Task
+from unmask.tasks.metrics.tagging import extract_entities
+from unmask.tasks.tag_schemes import scheme_labels, is_allowed_transition
+from unmask.tasks.task import TaskColumns, TaskExample, Task
 
-COLUMNS = Columns(texts=("words",), label="tags")
-LABELS = labels_of(("X", "Y"), "BIO")
+COLUMNS = TaskColumns(texts=("words",), label="tags")
+LABELS = scheme_labels(("X", "Y"), "BIO")
 PLAIN = ("the", "cat", "dog", "runs", "tree", "a")
 RECURRENT = {"head": "recurrent", "width": 16}
 FAST = {"epochs": 6.0, "batch": 16, "rate": 1e-2, "terminal": None, "precision": "float32"}
@@ -64,7 +64,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
     }
 
 
-def quick(base: Path | str, files: dict[str, Path], **more) -> Tuned:
+def quick(base: Path | str, files: dict[str, Path], **more) -> FinetunedModel:
     return finetune(
         base, **({"task": "tag", "device": "cpu", "options": RECURRENT} | files | FAST | more)
     )
@@ -85,27 +85,27 @@ def test_a_run_is_saved_and_opened_with_its_head(family, tune, files, tmp_path: 
     tuned = quick(base, files, tune=tune, out=tmp_path / "out", epochs=1.0)
     assert tuned.task.metric == "entity_f1"
     assert tuned.task.options["scheme"] == "BIO"
-    spec = tuned.opened.model.specs["token_label"]
-    assert isinstance(spec, RecurrentTags)
-    assert spec.impossible
+    spec = tuned.loaded_model.model.head_specs["token_label"]
+    assert isinstance(spec, BiLSTMCRF)
+    assert spec.forbidden_transitions
     said = tuned.predict(questions_of())
     again = unmask.load(tmp_path / "out")
     assert again.predict(questions_of()) == said
-    assert again.labels == tuned.task.labels
-    assert predict(again.opened, questions_of()) == said  # by what the head says of itself
-    for name, weight in tuned.opened.model.weights().items():
-        assert torch.equal(again.model.weights()[name], weight), name
-    frozen = open_folder(base).model.weights()
+    assert again.label_names == tuned.task.labels
+    assert predict(again.loaded_model, questions_of()) == said  # by what the head says of itself
+    for name, weight in tuned.loaded_model.model.own_weights().items():
+        assert torch.equal(again.model.own_weights()[name], weight), name
+    frozen = load_folder(base).model.own_weights()
     moved = [
         n
-        for n, w in tuned.opened.model.weights().items()
+        for n, w in tuned.loaded_model.model.own_weights().items()
         if n in frozen and not torch.equal(w, frozen[n])
     ]
     assert bool(moved) == (tune == "full")
     again.save(tmp_path / "copy")
     assert unmask.load(tmp_path / "copy").predict(questions_of()) == said
     readme = (tmp_path / "out" / "README.md").read_text()
-    assert "its head is RecurrentTags, which transformers does not have" in readme
+    assert "its head is BiLSTMCRF, which transformers does not have" in readme
     assert "library_name: unmask" in readme
 
 
@@ -114,14 +114,14 @@ def test_transformers_opens_the_model_below_the_head(family: str, tmp_path: Path
     from transformers import AutoModel
 
     model = opened(family)
-    write_folder(tmp_path, model.model, model.card, model.tokenizer, model.labels)
+    write_folder(tmp_path, model.model, model.preset, model.tokenizer, model.label_names)
     theirs = AutoModel.from_pretrained(tmp_path).eval()
-    asked = ask(task_of(), model.card, model.tokenizer)
-    (question,) = asked.questions([Item(texts=("the", "red", "cat"))])
-    batch = pad([question.example], asked.special)
+    asked = formulate(task_of(), model.preset, model.tokenizer)
+    (question,) = asked.build_inputs([TaskExample(texts=("the", "red", "cat"))])
+    batch = pad_examples([question.example], asked.special_ids)
     with torch.no_grad():
         said = theirs(batch.inputs).last_hidden_state
-        assert torch.allclose(said, model.model.hidden(batch), atol=1e-4)
+        assert torch.allclose(said, model.model.hidden_states(batch), atol=1e-4)
 
 
 @pytest.mark.parametrize("tune", ["mix", "lora"])
@@ -143,7 +143,7 @@ class Killed(Exception):
 def test_a_run_that_was_killed_gives_the_same_bits(files, tmp_path, monkeypatch) -> None:
     base = pretrained("bert", tmp_path / "base")
     whole = quick(base, files, tune="frozen", out=tmp_path / "whole", epochs=2.0)
-    save = tuning_module._save
+    save = tuning_module._save_checkpoint
 
     def save_and_die(*args, **more):
         save(*args, **more)
@@ -154,33 +154,33 @@ def test_a_run_that_was_killed_gives_the_same_bits(files, tmp_path, monkeypatch)
         with pytest.raises(Killed):
             quick(base, files, tune="frozen", out=tmp_path / "out", epochs=2.0)
     again = quick(base, files, tune="frozen", out=tmp_path / "out", epochs=2.0, resume=True)
-    assert again.scored == whole.scored
-    for name, tensor in whole.opened.model.weights().items():
-        assert torch.equal(tensor, again.opened.model.weights()[name]), name
+    assert again.run_results == whole.run_results
+    for name, tensor in whole.loaded_model.model.own_weights().items():
+        assert torch.equal(tensor, again.loaded_model.model.own_weights()[name]), name
     done = quick(base, files, tune="frozen", out=tmp_path / "out", epochs=2.0, resume=True)
     assert done.predict(questions_of()) == again.predict(questions_of())
 
 
 def task_of(length: int = 64, **more) -> Task:
-    chosen = options("tag", RECURRENT | {"scheme": "BIO"} | more)
+    chosen = resolve_options("tag", RECURRENT | {"scheme": "BIO"} | more)
     return Task(
-        does="tag", columns=COLUMNS, labels=LABELS, length=length, metric="entity_f1",
+        task_kind="tag", columns=COLUMNS, labels=LABELS, max_length=length, metric="entity_f1",
         options=chosen,
     )  # fmt: skip
 
 
-def opened(family: str, **more) -> Opened:
+def opened(family: str, **more) -> LoadedModel:
     """Make a random model, its weights large enough that sentences differ."""
     card = toy.card(family)
-    card = replace(card, heads=heads_for(task_of(**more), card))
+    card = replace(card, heads=heads_for_task(task_of(**more), card))
     model = card.build().eval()
     torch.manual_seed(0)
     with torch.no_grad():
         for p in model.parameters():
             p.normal_(std=0.3)
-    return Opened(
-        card=card, model=model, tokenizer=toy.tokenizer(family), labels=LABELS, missing=(),
-        extra=(),
+    return LoadedModel(
+        preset=card, model=model, tokenizer=toy.tokenizer(family), label_names=LABELS, missing=(),
+        unexpected=(),
     )  # fmt: skip
 
 
@@ -202,41 +202,41 @@ def test_what_is_said_of_a_sentence_depends_on_no_other(family: str, crf: bool) 
 
 def test_what_is_said_is_the_path_and_its_own_probabilities() -> None:
     model = opened("bert")
-    asked = ask(task_of(), model.card, model.tokenizer)
-    assert isinstance(asked, ByWord)
-    items = [Item(texts=tuple(words), truth=("O",) * len(words)) for words in questions_of(9)]
-    questions = asked.questions(items)
-    batch = pad([q.example for q in questions], asked.special)
+    asked = formulate(task_of(), model.preset, model.tokenizer)
+    assert isinstance(asked, TokenClassificationFormulation)
+    items = [TaskExample(texts=tuple(words), label=("O",) * len(words)) for words in questions_of(9)]
+    questions = asked.build_inputs(items)
+    batch = pad_examples([q.example for q in questions], asked.special_ids)
     with torch.no_grad():
-        said = asked.scores(model.model, batch, questions)
-        paths = model.model.heads["token_label"].decode(model.model.hidden(batch), batch)
+        said = asked.compute_scores(model.model, batch, questions)
+        paths = model.model.heads["token_label"].decode(model.model.hidden_states(batch), batch)
     differs = 0
     for item, one, path in zip(items, said, paths, strict=True):
-        assert one.best.tolist() == path
+        assert one.best_labels.tolist() == path
         labels = [LABELS[i] for i in path]
-        assert asked.truth(item, one) == tuple(labels)
+        assert asked.prediction(item, one) == tuple(labels)
         assert all(
-            may_follow(a, b, "BIO") for a, b in zip([None, *labels], [*labels, None], strict=True)
+            is_allowed_transition(a, b, "BIO") for a, b in zip([None, *labels], [*labels, None], strict=True)
         )
-        answer = asked.answer(item, one)
-        own = np.exp(one.logs[np.arange(len(path)), path])
+        answer = asked.prediction_record(item, one)
+        own = np.exp(one.log_probabilities[np.arange(len(path)), path])
         assert answer["probabilities"] == pytest.approx(own.tolist(), rel=1e-4)
-        differs += int((one.logs.argmax(-1) != one.best).sum())
+        differs += int((one.log_probabilities.argmax(-1) != one.best_labels).sum())
     assert differs > 0
 
 
 def learned(task: Task) -> float:
     """Train the head alone on a model that stays as it was drawn; return the F1 of entities."""
     card = toy.card("bert", dropout=0.0, attention_dropout=0.0)
-    model = card.build(heads_for(task, card)).initialize(3)
-    asked = ask(task, card, toy.tokenizer("bert"))
+    model = card.build(heads_for_task(task, card)).initialize(3)
+    asked = formulate(task, card, toy.tokenizer("bert"))
     drawn = (sentence(np.random.default_rng(seed)) for seed in range(120))
-    items = [Item(texts=tuple(words), truth=tuple(tags)) for words, tags in drawn]
-    questions = asked.questions(items)
-    batch = pad([q.example for q in questions[:80]], asked.special)
+    items = [TaskExample(texts=tuple(words), label=tuple(tags)) for words, tags in drawn]
+    questions = asked.build_inputs(items)
+    batch = pad_examples([q.example for q in questions[:80]], asked.special_ids)
     head = model.heads["token_label"]
     with torch.no_grad():
-        features = model.hidden(batch)
+        features = model.hidden_states(batch)
     optimizer = torch.optim.Adam(head.parameters(), 2e-2)
     torch.manual_seed(0)
     for _ in range(60):
@@ -244,9 +244,9 @@ def learned(task: Task) -> float:
         optimizer.zero_grad()
         (term.total / term.count).backward()
         optimizer.step()
-    said = say(asked, model, questions[80:]).scores
-    answers = [asked.truth(item, one) for item, one in zip(items[80:], said, strict=True)]
-    return TAG.compute_metrics(task, [item.truth for item in items[80:]], answers)["entity_f1"]
+    said = predict_scores(asked, model, questions[80:]).scores
+    answers = [asked.prediction(item, one) for item, one in zip(items[80:], said, strict=True)]
+    return TAG.compute_metrics(task, [item.label for item in items[80:]], answers)["entity_f1"]
 
 
 def test_it_learns_what_no_word_says_alone() -> None:
@@ -258,24 +258,24 @@ def test_it_learns_what_no_word_says_alone() -> None:
 
 @given(data=st.data(), scheme=st.sampled_from(["BIO", "BIOES", "IOB1"]))
 def test_repaired_labels_are_known_and_mark_the_same_entities(data, scheme) -> None:
-    every = labels_of(("X", "Y"), scheme)
+    every = scheme_labels(("X", "Y"), scheme)
     labels = data.draw(st.lists(st.sampled_from(every), min_size=1, unique=True))
     said = data.draw(st.lists(st.sampled_from(labels), max_size=12))
-    better = repaired(said, scheme, labels)
+    better = repaired_tags(said, scheme, labels)
     assert set(better) <= set(labels)
-    assert entities(better) == entities(said)
+    assert extract_entities(better) == extract_entities(said)
     if set(labels) == set(every):
         edges = zip([None, *better], [*better, None], strict=True)
-        assert all(may_follow(a, b, scheme) for a, b in edges)
-    assert repaired(better, scheme, labels) == better
+        assert all(is_allowed_transition(a, b, scheme) for a, b in edges)
+    assert repaired_tags(better, scheme, labels) == better
 
 
 def test_ill_formed_labels_are_repaired_unless_that_is_unwanted() -> None:
     card, tokenizer = toy.card("bert"), toy.tokenizer("bert")
-    ill = Tagged(np.zeros((3, len(LABELS)), np.float32), np.array([0, LABELS.index("I-X"), 0]))
-    item = Item(texts=("a", "red", "cat"))
+    ill = TagPredictions(np.zeros((3, len(LABELS)), np.float32), np.array([0, LABELS.index("I-X"), 0]))
+    item = TaskExample(texts=("a", "red", "cat"))
     said = {
-        repair: ask(task_of(head="linear", width=200, repair=repair), card, tokenizer).truth(
+        repair: formulate(task_of(head="linear", width=200, repair_tags=repair), card, tokenizer).prediction(
             item, ill
         )
         for repair in (True, False)
@@ -299,41 +299,41 @@ def tagged(path: Path, *tags: str) -> Path:
 )
 def test_the_training_file_says_how_entities_are_marked(tags, scheme, tmp_path: Path) -> None:
     path = tagged(tmp_path / "a.conll", *tags)
-    tuning = Tuning(base="bert-tiny", task="tag", train=str(path), dev=str(path))
-    assert read(tuning).options["scheme"] == scheme
+    tuning = FinetuneConfig(base="bert-tiny", task="tag", train=str(path), dev=str(path))
+    assert read_data(tuning).task_options["scheme"] == scheme
 
 
 def test_tags_that_are_numbers_are_read_by_their_names(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     rows = [{"tokens": ["a", "b"], "ner_tags": [1, 2]}, {"tokens": ["a"], "ner_tags": [0]}]
     path.write_text("\n".join(map(json.dumps, rows)))
-    tuning = Tuning(
+    tuning = FinetuneConfig(
         base="bert-tiny", task="tag", train=str(path), dev=str(path), labels=("O", "B-X", "I-X"),
         label="ner_tags",
     )  # fmt: skip
-    assert read(tuning).options["scheme"] == "BIO"
+    assert read_data(tuning).task_options["scheme"] == "BIO"
 
 
 def test_options_that_do_not_fit_are_named() -> None:
     with pytest.raises(ValueError, match=r"options\.width must be at least 1, got 0"):
-        TagOptions(head="recurrent", width=0)
+        TaggingOptions(head="recurrent", hidden_size=0)
     with pytest.raises(ValueError, match=r"are of options\.head = 'recurrent'"):
-        from_dict(TagOptions, {"crf": False}, "options")
-    items = [Item(texts=("a",), truth=("NOUN",))]
+        from_dict(TaggingOptions, {"crf": False}, "options")
+    items = [TaskExample(texts=("a",), label=("NOUN",))]
     with pytest.raises(ValueError, match=r"options\.scheme = 'BIO' is of labels that mark"):
-        TAG.informed(items, ("NOUN", "VERB"), {"scheme": "BIO"})
+        TAG.infer_options_from_examples(items, ("NOUN", "VERB"), {"scheme": "BIO"})
 
 
 def test_a_head_is_kept_for_the_same_labels_in_its_own_order(tmp_path: Path) -> None:
     model = opened("bert")
-    write_folder(tmp_path, model.model, model.card, model.tokenizer, LABELS)
+    write_folder(tmp_path, model.model, model.preset, model.tokenizer, LABELS)
     task = task_of()
     turned = replace(task, labels=LABELS[::-1])
     for source in (str(tmp_path), model):
-        begun = begin(source, turned, [])
+        begun = load_initial_model(source, turned, [])
         assert begun.task.labels == LABELS
-        assert begun.card.heads == model.card.heads  # what is impossible, too
-        assert not begun.fresh()
+        assert begun.preset.heads == model.preset.heads  # what is impossible, too
+        assert not begun.newly_initialized()
     others = (
         replace(task, labels=("O", "B-X", "I-X", "B-Z", "I-Z")),
         replace(task, labels=("O", "B-X", "I-X")),
@@ -342,24 +342,24 @@ def test_a_head_is_kept_for_the_same_labels_in_its_own_order(tmp_path: Path) -> 
         task_of(head="linear", width=200),
     )
     for other in others:
-        begun = begin(str(tmp_path), other, [])
-        assert any(name.startswith("heads.token_label.") for name in begun.fresh())
+        begun = load_initial_model(str(tmp_path), other, [])
+        assert any(name.startswith("heads.token_label.") for name in begun.newly_initialized())
         assert begun.task.labels == other.labels
 
 
 def test_a_damaged_head_is_named(tmp_path: Path) -> None:
     model = opened("bert")
-    write_folder(tmp_path, model.model, model.card, model.tokenizer, LABELS)
+    write_folder(tmp_path, model.model, model.preset, model.tokenizer, LABELS)
     path = tmp_path / "config.json"
     config = json.loads(path.read_text())
     config["unmask"]["heads"]["token_label"]["width"] = 4
     path.write_text(json.dumps(config))
     with pytest.raises(ValueError, match=r"tensor heads\.token_label\.\S+ has shape"):
-        open_folder(tmp_path)
+        load_folder(tmp_path)
     config["unmask"]["heads"]["token_label"]["kind"] = "Other"
     path.write_text(json.dumps(config))
     with pytest.raises(ValueError, match=r"config\.json: unmask\S* .*Other"):
-        open_folder(tmp_path)
+        load_folder(tmp_path)
 
 
 @settings(deadline=None, max_examples=20)
@@ -369,4 +369,4 @@ def test_any_sentence_has_a_possible_label_for_each_word(words: list[str]) -> No
     (answer,) = predict(model, [words], task=task_of(length=12))
     labels = answer["labels"]
     assert len(labels) == len(words)
-    assert repaired(labels, "BIO", LABELS) == tuple(labels)
+    assert repaired_tags(labels, "BIO", LABELS) == tuple(labels)

@@ -7,10 +7,10 @@ import toy_models as toy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.finetuning.kinds.catalogue import TASK_KINDS, choose_metric
+from unmask.finetuning.kinds.catalogue import TASK_KINDS, resolve_metric
 from unmask.tasks.readers import column_values
-from unmask.tasks.readers.tables import Table, read
-from unmask.tasks.task import Columns, Item, Task, digest, split
+from unmask.tasks.readers.tables import Table, read_table
+from unmask.tasks.task import TaskColumns, TaskExample, Task, examples_sha256, split_dev
 
 
 def table(columns: str, *rows: tuple[object, ...]) -> Table:
@@ -19,16 +19,16 @@ def table(columns: str, *rows: tuple[object, ...]) -> Table:
 
 
 def task_of(kind, labels) -> Task:
-    return Task(does=kind, columns=Columns(texts=("text",), label="label"), labels=labels)
+    return Task(task_kind=kind, columns=TaskColumns(texts=("text",), label="label"), labels=labels)
 
 
-def find_columns(table: Table, kind, texts=(), label=None) -> Columns:
-    return TASK_KINDS[kind].files.columns(table, texts, label, ())
+def find_columns(table: Table, kind, texts=(), label=None) -> TaskColumns:
+    return TASK_KINDS[kind].reader.find_columns(table, texts, label, ())
 
 
-def items(table: Table, kind) -> list[Item]:
-    columns = Columns(texts=("text",), label="label")
-    return TASK_KINDS[kind].files.items(table, columns, "strict", known=True, options={})
+def items(table: Table, kind) -> list[TaskExample]:
+    columns = TaskColumns(texts=("text",), label="label")
+    return TASK_KINDS[kind].reader.read_examples(table, columns, "strict", has_labels=True, options={})
 
 
 @pytest.mark.parametrize(
@@ -47,12 +47,12 @@ def items(table: Table, kind) -> list[Item]:
     ],
 )  # fmt: skip
 def test_columns_are_found_by_their_customary_names(kind, columns, texts, label) -> None:
-    assert find_columns(table(columns), kind) == Columns(texts=texts, label=label)
+    assert find_columns(table(columns), kind) == TaskColumns(texts=texts, label=label)
 
 
 def test_columns_that_are_named_are_taken() -> None:
     found = find_columns(table("a b text label"), "classify", ("a",), "b")
-    assert found == Columns(texts=("a",), label="b")
+    assert found == TaskColumns(texts=("a",), label="b")
 
 
 @pytest.mark.parametrize(
@@ -84,12 +84,12 @@ def test_columns_that_are_not_there_are_named(kind, columns, texts, label, messa
 def test_labels_are_texts_whatever_a_file_writes_them_as() -> None:
     rows = [("a", 1), ("b", 1.0), ("c", "1"), ("d", " 1 "), ("e", True), ("f", 0.5), ("g", False)]
     found = items(table("text label", *rows), "classify")
-    assert [item.truth for item in found] == ["1", "1", "1", "1", "true", "0.5", "false"]
+    assert [item.label for item in found] == ["1", "1", "1", "1", "true", "0.5", "false"]
 
 
 def test_labels_are_in_the_order_of_their_values() -> None:
     def order(*labels):
-        return column_values.labels_of([Item(texts=("a",), truth=x) for x in labels], "some.tsv")
+        return column_values.find_labels([TaskExample(texts=("a",), label=x) for x in labels], "some.tsv")
 
     assert order("10", "9", "-1") == ("-1", "9", "10")
     assert order("b", "a", "10") == ("10", "a", "b")
@@ -128,21 +128,21 @@ def test_an_empty_text_is_a_text_and_an_empty_sentence_none() -> None:
     found = items(table("text label", ("", "x"), (None, "y")), "classify")
     assert [item.texts for item in found] == [("",), ("",)]
     found = items(table("text label", ([], []), (["a"], ["x"])), "tag")
-    assert [item.where for item in found] == ["some.tsv:3"]
+    assert [item.location for item in found] == ["some.tsv:3"]
 
 
 def test_one_label_or_one_number_is_nothing_to_learn() -> None:
-    same = [Item(texts=("a",), truth="x"), Item(texts=("b",), truth="x")]
+    same = [TaskExample(texts=("a",), label="x"), TaskExample(texts=("b",), label="x")]
     with pytest.raises(
         ValueError, match=r"some\.tsv: only one label, 'x' in 2 rows; there is nothing"
     ):
-        column_values.labels_of(same, "some.tsv")
+        column_values.find_labels(same, "some.tsv")
     with pytest.raises(ValueError, match=r"some\.tsv: the number is 1\.0 in all 1 rows"):
-        column_values.check_varies([Item(texts=("a",), truth=1.0)], "some.tsv")
+        column_values.check_numbers_differ([TaskExample(texts=("a",), label=1.0)], "some.tsv")
 
 
 def test_a_label_that_was_never_learned_is_named_with_its_line() -> None:
-    strange = [Item(texts=("a",), truth="maybe", where="dev.tsv:7")]
+    strange = [TaskExample(texts=("a",), label="maybe", location="dev.tsv:7")]
     with pytest.raises(
         ValueError, match=r"dev\.tsv:7: label 'maybe' in column 'y' is none of those"
     ):
@@ -151,23 +151,23 @@ def test_a_label_that_was_never_learned_is_named_with_its_line() -> None:
 
 @given(st.lists(st.sampled_from("abc"), min_size=20, max_size=200), st.integers(0, 9))
 def test_a_split_takes_the_same_share_of_each_label(labels: list[str], seed: int) -> None:
-    found = [Item(texts=(str(i),), truth=x) for i, x in enumerate(labels)]
-    train, dev = split(found, 0.1, seed, where="x.tsv")
+    found = [TaskExample(texts=(str(i),), label=x) for i, x in enumerate(labels)]
+    train, dev = split_dev(found, 0.1, seed, where="x.tsv")
     assert sorted([*train, *dev], key=lambda i: int(i.texts[0])) == found
     for label in set(labels):
         n = labels.count(label)
-        taken = sum(item.truth == label for item in dev)
+        taken = sum(item.label == label for item in dev)
         assert taken == (max(round(0.1 * n), 1) if n > 1 else 0)
-    assert split(found, 0.1, seed, where="x.tsv") == (train, dev)
+    assert split_dev(found, 0.1, seed, where="x.tsv") == (train, dev)
 
 
 def test_why_rows_cannot_be_split_is_told_with_their_file() -> None:
-    one = [Item(texts=("a",), truth=("x", "y"))]
+    one = [TaskExample(texts=("a",), label=("x", "y"))]
     with pytest.raises(ValueError, match=r"x\.tsv: 1 sentences.*: too few to set some aside"):
-        split(one, where="x.tsv", what="sentences, parted by blank lines")
-    own = [Item(texts=("a",), truth=f"label {i}") for i in range(5000)]
+        split_dev(one, where="x.tsv", unit="sentences, parted by blank lines")
+    own = [TaskExample(texts=("a",), label=f"label {i}") for i in range(5000)]
     with pytest.raises(ValueError, match=r"x\.tsv: 5,000 labels in 5,000 rows: too many labels"):
-        split(own, where="x.tsv")
+        split_dev(own, where="x.tsv")
 
 
 @pytest.mark.parametrize(
@@ -181,32 +181,32 @@ def test_why_rows_cannot_be_split_is_told_with_their_file() -> None:
     ],
 )
 def test_each_kind_has_its_customary_metric(kind, labels, metric) -> None:
-    assert choose_metric(task_of(kind, labels), None) == metric
+    assert resolve_metric(task_of(kind, labels), None) == metric
 
 
 def test_a_metric_that_does_not_fit_is_named_with_those_that_do() -> None:
-    assert choose_metric(task_of("classify", ("a", "b")), "matthews") == "matthews"
+    assert resolve_metric(task_of("classify", ("a", "b")), "matthews") == "matthews"
     with pytest.raises(ValueError, match="must be one of pearson, spearman, mean_squared_error"):
-        choose_metric(task_of("regress", ()), "accuracy")
+        resolve_metric(task_of("regress", ()), "accuracy")
     with pytest.raises(ValueError, match="must be one of accuracy, macro_f1, matthews for"):
-        choose_metric(task_of("classify", ("a", "b", "c")), "f1")
+        resolve_metric(task_of("classify", ("a", "b", "c")), "f1")
 
 
 def test_the_best_is_chosen_by_the_metric_and_then_by_the_loss() -> None:
-    columns = Columns(texts=("text",), label="label")
-    task = Task(does="classify", columns=columns, labels=("a", "b"))
-    assert task.better({"accuracy": 0.9, "loss": 2.0}, {"accuracy": 0.8, "loss": 1.0})
-    assert task.better({"accuracy": 0.8, "loss": 0.5}, {"accuracy": 0.8, "loss": 1.0})
-    assert not task.better({"accuracy": 0.8, "loss": 1.0}, {"accuracy": 0.8, "loss": 1.0})
-    errors = Task(does="regress", columns=columns, metric="mean_squared_error")
-    assert errors.better(
+    columns = TaskColumns(texts=("text",), label="label")
+    task = Task(task_kind="classify", columns=columns, labels=("a", "b"))
+    assert task.is_better({"accuracy": 0.9, "loss": 2.0}, {"accuracy": 0.8, "loss": 1.0})
+    assert task.is_better({"accuracy": 0.8, "loss": 0.5}, {"accuracy": 0.8, "loss": 1.0})
+    assert not task.is_better({"accuracy": 0.8, "loss": 1.0}, {"accuracy": 0.8, "loss": 1.0})
+    errors = Task(task_kind="regress", columns=columns, metric="mean_squared_error")
+    assert errors.is_better(
         {"mean_squared_error": 1.0, "loss": 1.0}, {"mean_squared_error": 2.0, "loss": 1.0}
     )
 
 
 def test_a_digest_tells_any_change(tmp_path: Path) -> None:
     rows = toy.texts(5)
-    found = items(read(toy.write(tmp_path / "a.tsv", rows)), "classify")
-    other = [*found[:-1], Item(texts=found[-1].texts, truth="other")]
-    assert digest(found) == digest(list(found))
-    assert digest(found) != digest(other) != digest(found[::-1])
+    found = items(read_table(toy.write(tmp_path / "a.tsv", rows)), "classify")
+    other = [*found[:-1], TaskExample(texts=found[-1].texts, label="other")]
+    assert examples_sha256(found) == examples_sha256(list(found))
+    assert examples_sha256(found) != examples_sha256(other) != examples_sha256(found[::-1])

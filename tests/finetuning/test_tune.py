@@ -13,15 +13,15 @@ from reference import bert, gpt2, saved
 from torch.nn import functional as F
 
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface import open_folder
+from unmask.checkpoints.huggingface import load_folder
 from unmask.config import from_dict
 from unmask.finetuning import single
 from unmask.finetuning import tune as tuning_module
 from unmask.finetuning.predict import predict, read_task
 from unmask.finetuning.score import score_file
-from unmask.finetuning.tuned import Tuned
+from unmask.finetuning.tuned import FinetunedModel
 from unmask.serving.finetune import finetune
-from unmask.serving.record import Comparison, read_record
+from unmask.serving.record import FinetuningResults, read_report_data
 
 SHORT = {
     "epochs": 1.0, "batch": 16, "rate": 3e-3, "terminal": None, "precision": "float32",
@@ -37,7 +37,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
     }
 
 
-def quick(base: Path | str, files: dict[str, Path], **more) -> Tuned:
+def quick(base: Path | str, files: dict[str, Path], **more) -> FinetunedModel:
     return finetune(base, **({"task": "classify"} | files | SHORT | more))
 
 
@@ -49,15 +49,15 @@ def log_of(folder: Path) -> list[dict]:
 def test_each_kind_of_model_learns_which_word_decides(family: str, files, tmp_path: Path) -> None:
     base = toy.pretrained(family, tmp_path / "base", dropout=0.0, attention_dropout=0.0)
     tuned = quick(base, files, out=tmp_path / "out", epochs=6.0)
-    assert tuned.best.dev["accuracy"] > 0.9
+    assert tuned.best_run.dev["accuracy"] > 0.9
     texts = ["the good cat runs", "a bad moon", "", "good " * 600]
     answers = tuned.predict(texts)
     assert [a["label"] for a in answers[:2]] == ["yes", "no"]
-    again, task = open_folder(tmp_path / "out"), read_task(tmp_path / "out")
+    again, task = load_folder(tmp_path / "out"), read_task(tmp_path / "out")
     for said, answer in zip(predict(again, texts, task=task), answers, strict=True):
         assert said["label"] == answer["label"]  # rounding depends on where weights lie in memory
         assert said["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-6)
-    assert score_file(again, files["dev"], task=task) == pytest.approx(tuned.best.dev, abs=1e-6)
+    assert score_file(again, files["dev"], task=task) == pytest.approx(tuned.best_run.dev, abs=1e-6)
 
 
 @pytest.mark.parametrize("family", toy.FAMILIES)
@@ -72,16 +72,16 @@ def test_numbers_are_learned_whatever_their_size(family: str, tmp_path: Path) ->
     base = toy.pretrained(family, tmp_path / "base", dropout=0.0, attention_dropout=0.0)
     epochs = 10.0 if family == "bart" else 4.0
     tuned = quick(base, files, task="regress", out=tmp_path / "out", epochs=epochs)
-    assert tuned.best.dev["pearson"] > 0.7
+    assert tuned.best_run.dev["pearson"] > 0.7
     texts = ["the good cat", "the bad cat"]
     good, bad = tuned.predict(texts)
     assert 1200 < good < 1400
     assert 900 < bad < 1100
-    again = open_folder(tmp_path / "out")
+    again = load_folder(tmp_path / "out")
     assert predict(again, texts, task=read_task(tmp_path / "out")) == pytest.approx([good, bad])
     # Its head is kept, and means the same in the scale in which it is learned.
     more = quick(tmp_path / "out", files, task="regress", epochs=0.01, rate=1e-9)
-    assert more.best.dev["pearson"] == pytest.approx(tuned.best.dev["pearson"], abs=1e-3)
+    assert more.best_run.dev["pearson"] == pytest.approx(tuned.best_run.dev["pearson"], abs=1e-3)
     assert more.predict(texts) == pytest.approx([good, bad], rel=1e-3)
 
 
@@ -101,10 +101,10 @@ def test_words_are_tagged(family: str, tmp_path: Path) -> None:
     epochs = 24.0 if family == "bart" else 4.0
     tuned = quick(base, files, task="tag", epochs=epochs, out=tmp_path / "out")
     assert tuned.task.metric == "entity_f1"
-    assert tuned.best.dev["entity_f1"] > 0.9
+    assert tuned.best_run.dev["entity_f1"] > 0.9
     (answer,) = tuned.predict([["the", "cat", "red", "housecat", "the"]])
     assert answer["labels"] == ["O", "B-X", "I-X", "B-Y", "O"]
-    again = open_folder(tmp_path / "out")
+    again = load_folder(tmp_path / "out")
     assert predict(again, [["cat", "red"]]) == tuned.predict([["cat", "red"]])
 
 
@@ -113,8 +113,8 @@ def test_words_are_tagged(family: str, tmp_path: Path) -> None:
 def test_loss_and_gradients_of_a_step_equal_the_reference(make, n_labels, tmp_path) -> None:
     kind = {bert: "BertForSequenceClassification", gpt2: "GPT2ForSequenceClassification"}[make]
     reference = make(kind, num_labels=n_labels)
-    opened = open_folder(saved(reference, tmp_path))
-    model, names = opened.model, opened.card.names
+    opened = load_folder(saved(reference, tmp_path))
+    model, names = opened.model, opened.preset.weight_names
     t, lengths = 9, torch.tensor([9, 4, 1])
     real = torch.arange(t)[None] < lengths[:, None]
     rng = np.random.default_rng(0)
@@ -123,7 +123,7 @@ def test_loss_and_gradients_of_a_step_equal_the_reference(make, n_labels, tmp_pa
     batch = Batch(
         inputs=ids,
         visibility=Visibility(document=torch.where(real, 0, -1), causal=make is gpt2),
-        last=lengths - 1,
+        last_token_positions=lengths - 1,
         labels=labels,
     )
     ours = model(batch).loss
@@ -136,7 +136,7 @@ def test_loss_and_gradients_of_a_step_equal_the_reference(make, n_labels, tmp_pa
     assert ours.item() == pytest.approx(expected.item(), rel=1e-5)
     theirs = {n: p.grad for n, p in reference.named_parameters() if p.grad is not None}
     named = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
-    found = names.to_theirs(named)
+    found = names.to_external(named)
     assert set(found) == set(theirs)
     for name, gradient in found.items():
         scale = float(theirs[name].abs().max())
@@ -151,12 +151,12 @@ def test_a_step_does_not_depend_on_how_it_is_cut(
     drop_nothing(monkeypatch)
     losses = []
     for tokens in (micro_tokens, 300):
-        tuning = tuning_module.Tuning(
+        tuning = tuning_module.FinetuneConfig(
             base=str(base), task="classify", train=str(files["train"]), dev=str(files["dev"]),
-            epochs=0.3, batch=16, rate=1e-3, log_every=1, micro_tokens=tokens, precision="float32",
+            epochs=0.3, batch_size=16, learning_rate=1e-3, log_every=1, micro_batch_tokens=tokens, precision="float32",
         )  # fmt: skip
         out = tmp_path / f"out{tokens}"
-        tuning_module.run(tuning, out=out, device="cpu", terminal=None)
+        tuning_module.run_finetuning(tuning, output_folder=out, device="cpu", terminal=None)
         losses.append([line["loss"] for line in log_of(out) if "loss" in line])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)  # sums of float32 in another order
 
@@ -165,7 +165,7 @@ def drop_nothing(monkeypatch) -> None:
     """Let the head of labels drop nothing: what is dropped depends on how a step is cut."""
     from unmask.finetuning import begin
 
-    heads_for = begin.heads_for
+    heads_for = begin.heads_for_task
 
     def without(task, card):
         return {name: replace(spec, dropout=0.0) for name, spec in heads_for(task, card).items()}
@@ -202,13 +202,13 @@ def test_a_run_says_all_that_it_depends_on(files, tmp_path: Path) -> None:
     assert facts["recipe"]["length"] == 512
     assert facts["task"]["labels"] == ["no", "yes"]
     assert facts["data"]["train"]["rows"] == 240
-    assert facts["parameters"] == tuned.opened.model.parameter_count()
+    assert facts["parameters"] == tuned.loaded_model.model.parameter_count()
     assert {p.name for p in out.iterdir() if not p.name.startswith(".")} == {
         "README.md", "config.json", "log.jsonl", "model.safetensors", "results.json",
         "timing.jsonl", "tokenizer.json", "tokenizer_config.json", "unmask.json",
         "seed-0", "seed-1", "random-seed-0", "random-seed-1",
     }  # fmt: skip
-    results = from_dict(Comparison, json.loads((out / "results.json").read_text()))
+    results = from_dict(FinetuningResults, json.loads((out / "results.json").read_text()))
     assert [arm.name for arm in results.arms] == ["pretrained", "random initialization"]
     assert (
         [len(arm.dev) for arm in results.arms] == [len(arm.test) for arm in results.arms] == [2, 2]
@@ -216,20 +216,20 @@ def test_a_run_says_all_that_it_depends_on(files, tmp_path: Path) -> None:
     assert results.chance == pytest.approx(max(results.chance, 1 - results.chance), abs=0.2)
     assert results.confusion is not None
     assert sum(map(sum, results.confusion.counts)) == 60
-    record = read_record(out)
-    assert record.evaluation.last("accuracy") == tuned.best.dev["accuracy"]
+    record = read_report_data(out)
+    assert record.evaluation_log.last("accuracy") == tuned.best_run.dev["accuracy"]
     assert record.notes == ()
     assert any("new, drawn at random" in note for note in tuned.notes)
     assert len(tuned.summary()) == 2
-    best = max((s for s in tuned.scored if s.arm == "pretrained"), key=lambda s: s.dev["accuracy"])
-    assert tuned.best.dev["accuracy"] == best.dev["accuracy"]
+    best = max((s for s in tuned.run_results if s.arm == "pretrained"), key=lambda s: s.dev["accuracy"])
+    assert tuned.best_run.dev["accuracy"] == best.dev["accuracy"]
 
 
 def test_the_best_state_is_kept_not_the_last(files, tmp_path, monkeypatch) -> None:
     """The weights that are returned are those of the evaluation that was chosen."""
     base = toy.pretrained("bert", tmp_path / "base")
     seen: list[tuple[int, dict]] = []
-    evaluated = single._evaluated
+    evaluated = single._evaluate
 
     def falling(job, run, log, best):
         state = evaluated(job, run, log, best)
@@ -239,8 +239,8 @@ def test_the_best_state_is_kept_not_the_last(files, tmp_path, monkeypatch) -> No
 
     monkeypatch.setattr(single, "_evaluated", falling)
     tuned = quick(base, files, epochs=3.0)
-    assert tuned.best.step == 30
-    kept, found = dict(seen)[30], tuned.opened.model.weights()
+    assert tuned.best_run.best_step == 30
+    kept, found = dict(seen)[30], tuned.loaded_model.model.own_weights()
     used, table = kept.pop("backbone.tokens.weight"), found.pop("backbone.tokens.weight")
     assert all(torch.equal(x, kept[n]) for n, x in found.items())
     assert (table[:, None] == used[None]).all(-1).any(0).all()  # each row is one of the table
@@ -248,8 +248,8 @@ def test_the_best_state_is_kept_not_the_last(files, tmp_path, monkeypatch) -> No
 
 def test_a_frozen_backbone_does_not_move(files, tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
-    before = open_folder(base).model.weights()
-    after = quick(base, files, tune="frozen").opened.model.weights()
+    before = load_folder(base).model.own_weights()
+    after = quick(base, files, tune="frozen").loaded_model.model.own_weights()
     for name, tensor in after.items():
         if name.startswith("backbone."):
             assert torch.equal(tensor, before[name]), name
@@ -261,46 +261,46 @@ def test_a_frozen_backbone_does_not_move(files, tmp_path: Path) -> None:
 
 
 def test_an_open_model_is_tuned_and_stays_as_it_was(files, tmp_path: Path) -> None:
-    opened = open_folder(toy.pretrained("gpt2", tmp_path / "base"))
-    before = {n: x.clone() for n, x in opened.model.weights().items()}
+    opened = load_folder(toy.pretrained("gpt2", tmp_path / "base"))
+    before = {n: x.clone() for n, x in opened.model.own_weights().items()}
     tuned = finetune(opened, task="classify", **files, **SHORT)
     assert tuned.folder is None
-    assert all(torch.equal(x, before[n]) for n, x in opened.model.weights().items())
+    assert all(torch.equal(x, before[n]) for n, x in opened.model.own_weights().items())
 
 
 def test_a_tuned_model_is_tuned_further_with_its_head(files, tmp_path: Path) -> None:
     first = quick(
         toy.pretrained("bert", tmp_path / "base"), files, out=tmp_path / "out", epochs=5.0
     )
-    assert first.best.dev["accuracy"] > 0.9
+    assert first.best_run.dev["accuracy"] > 0.9
     more = quick(tmp_path / "out", files, epochs=0.01, rate=1e-9)
-    assert more.best.dev["loss"] == pytest.approx(first.best.dev["loss"], rel=1e-3)
+    assert more.best_run.dev["loss"] == pytest.approx(first.best_run.dev["loss"], rel=1e-3)
 
 
 def test_small_data_is_learned_in_more_epochs() -> None:
-    from unmask.finetuning.plan import Tuning, settle, steps
-    from unmask.tasks.task import Columns, Task
+    from unmask.finetuning.plan import FinetuneConfig, resolve_config, count_steps
+    from unmask.tasks.task import TaskColumns, Task
 
-    task = Task(does="classify", columns=Columns(texts=("text",), label="label"))
-    asked = Tuning(base="x", task="classify", train="x")
+    task = Task(task_kind="classify", columns=TaskColumns(texts=("text",), label="label"))
+    asked = FinetuneConfig(base="x", task="classify", train="x")
     epochs = {
-        n: settle(asked, task, n, 110_000_000, words=False).epochs
+        n: resolve_config(asked, task, n, 110_000_000, uses_word_labels=False).epochs
         for n in (100, 635, 2490, 8551, 67_349)
     }
     assert list(epochs.values()) == [20, 20, 13, 4, 3]
-    assert settle(asked, task, 100, 110_000_000, words=False).rate == 5e-5
-    assert steps(settle(replace(asked, epochs=0.001), task, 100, 1, words=False), 7) == 1
+    assert resolve_config(asked, task, 100, 110_000_000, uses_word_labels=False).learning_rate == 5e-5
+    assert count_steps(resolve_config(replace(asked, epochs=0.001), task, 100, 1, uses_word_labels=False), 7) == 1
 
 
 def test_the_folder_can_be_moved(files, tmp_path: Path) -> None:
     tuned = quick(toy.pretrained("bert", tmp_path / "base"), files, out=tmp_path / "out")
     shutil.move(tmp_path / "out", tmp_path / "moved")
-    again = open_folder(tmp_path / "moved")
+    again = load_folder(tmp_path / "moved")
     assert predict(again, ["good"]) == tuned.predict(["good"])
 
 
 def test_a_model_that_is_open_is_tuned_and_the_result_saved(tmp_path: Path) -> None:
-    from unmask.checkpoints.huggingface import open_folder
+    from unmask.checkpoints.huggingface import load_folder
     from unmask.serving.pipeline import Pipeline, load
 
     train = tmp_path / "train.tsv"
@@ -318,7 +318,7 @@ def test_a_model_that_is_open_is_tuned_and_the_result_saved(tmp_path: Path) -> N
         out=tmp_path / "one",
     )
     again = finetune(
-        Pipeline(open_folder(tmp_path / "one")),
+        Pipeline(load_folder(tmp_path / "one")),
         task="classify",
         train=train,
         dev=train,
@@ -331,4 +331,4 @@ def test_a_model_that_is_open_is_tuned_and_the_result_saved(tmp_path: Path) -> N
     assert load(tmp_path / "saved").predict(["the cat"])[0]["label"] == said[0]["label"]
     with pytest.raises(ValueError, match="is there already"):
         again.save(tmp_path / "saved")
-    assert first.opened.labels == ("a", "b")
+    assert first.loaded_model.label_names == ("a", "b")

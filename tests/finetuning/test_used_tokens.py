@@ -7,10 +7,10 @@ import torch
 import toy_models as toy
 
 import unmask
-from unmask.checkpoints.huggingface import open_folder
+from unmask.checkpoints.huggingface import load_folder
 from unmask.finetuning import single
-from unmask.finetuning.tuned import Tuned
-from unmask.finetuning.used_tokens import UsedTokens
+from unmask.finetuning.tuned import FinetunedModel
+from unmask.finetuning.used_tokens import UsedTokenEmbedding
 from unmask.heads.model import Model
 from unmask.serving.finetune import finetune
 
@@ -18,27 +18,27 @@ FEW = [("the good cat", "yes"), ("a bad cat", "no"), ("the bad cat", "no"), ("go
 TABLE = "backbone.tokens.weight"
 
 
-def run(folder: Path, base: Path, tune: str = "full", **more) -> Tuned:
+def run(folder: Path, base: Path, tune: str = "full", **more) -> FinetunedModel:
     train = toy.write(folder / "train.tsv", FEW * 4)
     dev = toy.write(folder / "dev.tsv", [("the good sun", "yes"), ("a bad dog", "no")])
     return finetune(
-        base, task="classify", train=train, dev=dev, tune=tune, epochs=4.0, rate=1e-2, batch=4,
+        base, task="classify", train=train, dev=dev, tune=tune, epochs=4.0, learning_rate=1e-2, batch_size=4,
         seed=1, terminal=None, device="cpu", precision="float32", **({"weight_decay": 0.0} | more),
     )  # fmt: skip
 
 
-def learned(tuned: Tuned) -> dict[str, torch.Tensor]:
-    return tuned.opened.model.weights()
+def learned(tuned: FinetunedModel) -> dict[str, torch.Tensor]:
+    return tuned.loaded_model.model.own_weights()
 
 
 @pytest.fixture
 def tables(monkeypatch: pytest.MonkeyPatch) -> list[type]:
     """The kinds of table that were learned with."""
     seen: list[type] = []
-    start = single.start
+    start = single.set_up_run
 
     def spy(job, model: Model, seed: int):
-        seen.append(type(model.backbone.table))
+        seen.append(type(model.backbone.embedding_table))
         return start(job, model, seed)
 
     monkeypatch.setattr(single, "start", spy)
@@ -46,7 +46,7 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> list[type]:
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-@pytest.mark.parametrize("tune", ["full", "gradual", "full:decay=0.9"])
+@pytest.mark.parametrize("tune", ["full", "gradual", "full:layerwise_lr_decay=0.9"])
 def test_the_same_is_learned_and_other_vectors_stay(
     family: str, tune: str, tables: list[type], tmp_path: Path, monkeypatch
 ) -> None:
@@ -54,34 +54,34 @@ def test_the_same_is_learned_and_other_vectors_stay(
     few = run(tmp_path, base, tune)
     monkeypatch.setattr(single, "keep_used", lambda *given: None)
     whole = run(tmp_path, base, tune)
-    assert tables == [UsedTokens, torch.nn.Embedding]
+    assert tables == [UsedTokenEmbedding, torch.nn.Embedding]
     for name, tensor in learned(whole).items():
         torch.testing.assert_close(learned(few)[name], tensor, rtol=1e-4, atol=1e-5)
-    before, after = open_folder(base).model.weights()[TABLE], learned(few)[TABLE]
+    before, after = load_folder(base).model.own_weights()[TABLE], learned(few)[TABLE]
     moved = (before != after).any(1)
     tokenizer = toy.tokenizer(family)
     read = {int(i) for text, _ in FEW for i in tokenizer.encode(text).ids}
-    assert set(moved.nonzero()[:, 0].tolist()) <= read | set(tokenizer.special.ids)
+    assert set(moved.nonzero()[:, 0].tolist()) <= read | set(tokenizer.special_ids.all_ids)
     assert 0 < int(moved.sum()) < len(moved)
-    assert few.best.tuned == few.opened.model.parameter_count()
+    assert few.best_run.n_trainable_parameters == few.loaded_model.model.parameter_count()
     unseen = "eight rivers run, very blue"
     assert few.predict([unseen])[0]["probability"] == pytest.approx(
         whole.predict([unseen])[0]["probability"], abs=1e-4
     )
 
 
-@pytest.mark.parametrize("tune", ["lora", "frozen", "bitfit", "prompt:length=2"])
+@pytest.mark.parametrize("tune", ["lora", "frozen", "bitfit", "prompt:n_virtual_tokens=2"])
 def test_a_table_that_is_not_learned_is_left_alone(
     tune: str, tables: list[type], tmp_path: Path
 ) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     tuned = run(tmp_path, base, tune)
     assert tables == [torch.nn.Embedding]
-    assert torch.equal(open_folder(base).model.weights()[TABLE], learned(tuned)[TABLE])
+    assert torch.equal(load_folder(base).model.own_weights()[TABLE], learned(tuned)[TABLE])
 
 
 def test_a_model_that_names_tokens_needs_all_of_them(tables: list[type], tmp_path: Path) -> None:
-    run(tmp_path, toy.pretrained("gpt2", tmp_path / "base"), auxiliary=0.5)
+    run(tmp_path, toy.pretrained("gpt2", tmp_path / "base"), lm_loss_weight=0.5)
     run(tmp_path, toy.pretrained("t5", tmp_path / "t5"))
     assert tables == [torch.nn.Embedding] * 2
 
@@ -92,6 +92,6 @@ def test_a_finished_run_opens_with_the_whole_table(tables: list[type], tmp_path:
     done = run(tmp_path, base, out=tmp_path / "out", weight_decay=0.1, resume=True)
     for name, tensor in learned(made).items():
         assert torch.equal(learned(done)[name], tensor), name
-        assert torch.equal(unmask.load(tmp_path / "out").model.weights()[name], tensor), name
-    assert type(done.opened.model.backbone.table) is torch.nn.Embedding
-    assert tables == [UsedTokens]
+        assert torch.equal(unmask.load(tmp_path / "out").model.own_weights()[name], tensor), name
+    assert type(done.loaded_model.model.backbone.embedding_table) is torch.nn.Embedding
+    assert tables == [UsedTokenEmbedding]

@@ -8,41 +8,41 @@ import torch
 import toy_models as toy
 from torch.nn import functional as F
 
-from unmask.finetuning.job import prepare
-from unmask.finetuning.plan import Tuning
-from unmask.finetuning.weights import weights_of
-from unmask.heads.labels import OneOf
-from unmask.hiding.collate import pad
+from unmask.finetuning.job import prepare_job
+from unmask.finetuning.plan import FinetuneConfig
+from unmask.finetuning.weights import resolve_class_weights
+from unmask.heads.labels import CrossEntropy
+from unmask.hiding.collate import pad_examples
 from unmask.serving.finetune import finetune
-from unmask.tasks.task import Item
-from unmask.training.parallel import join
+from unmask.tasks.task import TaskExample
+from unmask.training.parallel import process_group
 
-ITEMS = [Item(texts=("x",), truth=t) for t in ["a"] * 6 + ["b"] * 3 + ["c"]]
+ITEMS = [TaskExample(texts=("x",), label=t) for t in ["a"] * 6 + ["b"] * 3 + ["c"]]
 LABELS = ("a", "b", "c")
 
 
 def test_balanced_weights_are_those_of_scikit_learn() -> None:
-    weights = weights_of("balanced", LABELS, ITEMS)
+    weights = resolve_class_weights("balanced", LABELS, ITEMS)
     # compute_class_weight("balanced", ...): n / (k * n_label)
     assert weights == pytest.approx((10 / 18, 10 / 9, 10 / 3))
     assert 6 * weights[0] + 3 * weights[1] + weights[2] == pytest.approx(10)
 
 
 def test_weights_that_are_given_have_a_mean_of_one() -> None:
-    weights = weights_of({"b": 2.0, "c": 5.0}, LABELS, ITEMS)
+    weights = resolve_class_weights({"b": 2.0, "c": 5.0}, LABELS, ITEMS)
     assert weights[1] / weights[0] == pytest.approx(2)
     assert weights[2] / weights[0] == pytest.approx(5)
     assert 6 * weights[0] + 3 * weights[1] + weights[2] == pytest.approx(10)
-    assert weights_of({}, LABELS, ITEMS) == (1.0, 1.0, 1.0)
+    assert resolve_class_weights({}, LABELS, ITEMS) == (1.0, 1.0, 1.0)
 
 
 def test_each_word_counts_where_words_are_tagged() -> None:
-    items = [Item(texts=("x",) * 4, truth=("a", "a", "b", "a"))]
-    assert weights_of("balanced", ("a", "b"), items) == pytest.approx((4 / 6, 2.0))
+    items = [TaskExample(texts=("x",) * 4, label=("a", "a", "b", "a"))]
+    assert resolve_class_weights("balanced", ("a", "b"), items) == pytest.approx((4 / 6, 2.0))
 
 
 def test_a_label_that_is_not_learned_changes_no_other() -> None:
-    assert weights_of("balanced", (*LABELS, "d"), ITEMS)[:3] == weights_of(
+    assert resolve_class_weights("balanced", (*LABELS, "d"), ITEMS)[:3] == resolve_class_weights(
         "balanced", LABELS, ITEMS
     )
 
@@ -57,7 +57,7 @@ def test_a_label_that_is_not_learned_changes_no_other() -> None:
 )
 def test_weights_that_mean_nothing_are_named(given, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        weights_of(given, LABELS, ITEMS)
+        resolve_class_weights(given, LABELS, ITEMS)
 
 
 def rows(n: int, rare: int) -> list[tuple[str, ...]]:
@@ -69,22 +69,22 @@ def rows(n: int, rare: int) -> list[tuple[str, ...]]:
 def test_the_loss_that_is_learned_is_torchs_over_the_number_of_texts(tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base", dropout=0.0, attention_dropout=0.0)
     train = toy.write(tmp_path / "train.tsv", rows(20, 4))
-    tuning = Tuning(
+    tuning = FinetuneConfig(
         base=str(base), task="classify", train=str(train), dev=str(train), dropout=0.0,
         class_weights="balanced",
     )  # fmt: skip
-    with join("cpu") as world:
-        job = prepare(tuning, None, tmp_path / "out", world, 1, None)
-    spec = job.begun.card.heads["label"]
-    assert spec.loss == OneOf(weights=(20 / (2 * 16), 20 / (2 * 4)))
-    batch = pad(job.examples, job.asked.special)
+    with process_group("cpu") as world:
+        job = prepare_job(tuning, None, tmp_path / "out", world, 1, None)
+    spec = job.initial_model.preset.heads["label"]
+    assert spec.loss == CrossEntropy(label_weights=(20 / (2 * 16), 20 / (2 * 4)))
+    batch = pad_examples(job.train_examples, job.formulation.special_ids)
     heads = {"label": replace(spec, dropout=0.0)}
-    model = replace(job.begun, card=replace(job.begun.card, heads=heads)).model(0)
+    model = replace(job.initial_model, preset=replace(job.initial_model.preset, heads=heads)).build_model(0)
     said = model.eval()(batch, scores=True)
     plain = F.cross_entropy(said.scores["label"], batch.labels)
     assert said.terms["label"].loss.item() == pytest.approx(plain.item(), rel=1e-6)
     learned = model.train()(batch)
-    weights = torch.tensor(spec.loss.weights)
+    weights = torch.tensor(spec.loss.label_weights)
     # Over all data, whose mean weight is 1, torch's weighted mean is the same.
     expected = F.cross_entropy(said.scores["label"], batch.labels, weights)
     assert learned.terms["label"].loss.item() == pytest.approx(expected.item(), rel=1e-5)
@@ -99,7 +99,7 @@ def test_a_rare_label_is_said_where_it_counts_more(tmp_path: Path) -> None:
 
     def chance(weights) -> float:
         tuned = finetune(
-            base, task="classify", train=train, dev=train, epochs=16.0, batch=16, rate=3e-3,
+            base, task="classify", train=train, dev=train, epochs=16.0, batch_size=16, learning_rate=3e-3,
             evaluate_every=1000, terminal=None, class_weights=weights, dropout=0.0,
             precision="float32",
         )  # fmt: skip
@@ -119,7 +119,7 @@ def test_words_are_weighed_and_what_has_no_labels_is_refused(tmp_path: Path) -> 
     tuned = finetune(
         base, task="tag", train=path, dev=path, epochs=1.0, terminal=None, class_weights="balanced"
     )
-    assert tuned.opened.card.heads["token_label"].loss.weights == pytest.approx((1.5, 0.75))
+    assert tuned.loaded_model.preset.heads["token_label"].loss.label_weights == pytest.approx((1.5, 0.75))
     numbers = toy.write(tmp_path / "n.tsv", [("a", "1"), ("b", "2")] * 4, "text\tscore")
     with pytest.raises(ValueError, match="class_weights are of labels of which a head says one"):
         finetune(

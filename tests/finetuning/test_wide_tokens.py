@@ -9,78 +9,78 @@ import torch
 import toy_models as toy
 
 from unmask.adapters.attach import attach
-from unmask.adapters.prefix import Prefix, Prompt
+from unmask.adapters.prefix import PrefixTuning, PromptTuning
 from unmask.batch import Batch
 from unmask.checkpoints.huggingface import write_folder
-from unmask.finetuning.ask import Ask
-from unmask.finetuning.kinds.catalogue import ask, heads_for
-from unmask.hiding.collate import pad
+from unmask.finetuning.ask import TaskFormulation
+from unmask.finetuning.kinds.catalogue import formulate, heads_for_task
+from unmask.hiding.collate import pad_examples
 from unmask.model import attention
-from unmask.tasks.task import Columns, Item, Task
+from unmask.tasks.task import TaskColumns, TaskExample, Task
 
-ONE, TWO = Columns(texts=("text",), label="label"), Columns(texts=("a", "b"), label="label")
+ONE, TWO = TaskColumns(texts=("text",), label="label"), TaskColumns(texts=("a", "b"), label="label")
 LABELS = ("no", "yes")
 TASKS = {
-    "classify": Task(does="classify", columns=ONE, labels=LABELS),
-    "pairs": Task(does="pairs", columns=TWO, labels=LABELS),
-    "compare": Task(does="pairs", columns=TWO, labels=LABELS, options={"pool": "compare"}),
-    "multilabel": Task(does="multilabel", columns=ONE, labels=LABELS),
-    "regress": Task(does="regress", columns=ONE),
+    "classify": Task(task_kind="classify", columns=ONE, labels=LABELS),
+    "pairs": Task(task_kind="pairs", columns=TWO, labels=LABELS),
+    "compare": Task(task_kind="pairs", columns=TWO, labels=LABELS, options={"pool": "compare"}),
+    "multilabel": Task(task_kind="multilabel", columns=ONE, labels=LABELS),
+    "regress": Task(task_kind="regress", columns=ONE),
     "answer": Task(
-        does="answer",
-        columns=Columns(texts=("question", "context"), label="answers"),
-        length=40,
+        task_kind="answer",
+        columns=TaskColumns(texts=("question", "context"), label="answers"),
+        max_length=40,
         options={"stride": 4, "no_answer": True},
         metric="answer_f1",
     ),
-    "choose": Task(does="choose", columns=ONE, labels=()),
-    "tag": Task(does="tag", columns=ONE, labels=("B", "O"), metric="token_accuracy"),
+    "choose": Task(task_kind="choose", columns=ONE, labels=()),
+    "tag": Task(task_kind="tag", columns=ONE, labels=("B", "O"), metric="token_accuracy"),
 }
 
 
-def item(does: str) -> Item:
+def item(does: str) -> TaskExample:
     if does == "choose":
-        return Item(texts=("the cat runs",), options=("red dog", "sun"), truth=0)
+        return TaskExample(texts=("the cat runs",), choices=("red dog", "sun"), label=0)
     if does in ("pairs", "compare", "answer"):
-        return Item(texts=("the cat runs", "a red dog walks . the sun is very blue"))
-    return Item(texts=("the cat runs",))
+        return TaskExample(texts=("the cat runs", "a red dog walks . the sun is very blue"))
+    return TaskExample(texts=("the cat runs",))
 
 
-def asking(name: str, family: str = "longformer") -> Ask:
-    return ask(TASKS[name], toy.card(family), toy.tokenizer(family))
+def asking(name: str, family: str = "longformer") -> TaskFormulation:
+    return formulate(TASKS[name], toy.card(family), toy.tokenizer(family))
 
 
 def model(name: str):
     card = toy.card("longformer", window=(4,))
-    card = replace(card, heads=heads_for(TASKS[name], card))
+    card = replace(card, heads=heads_for_task(TASKS[name], card))
     return card, card.build().initialize(1).eval()
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_who_sees_all_depends_on_what_is_asked(name: str) -> None:
     asked = asking(name)
-    for question in asked.questions([item(name)]):
-        example, special = question.example, asked.special
-        n = [len(x) for x in toy.tokenizer("longformer").ids_batch(list(item(name).texts))]
-        wide = None if example.wide is None else example.wide.tolist()
-        first = len(special.before)
+    for question in asked.build_inputs([item(name)]):
+        example, special = question.example, asked.special_ids
+        n = [len(x) for x in toy.tokenizer("longformer").encode_ids_batch(list(item(name).texts))]
+        wide = None if example.global_positions is None else example.global_positions.tolist()
+        first = len(special.prefix)
         if name == "tag":
             assert wide is None
         elif name == "compare":
-            assert wide == [0, first + n[0] + len(special.after)]
-            assert example.part is not None
-            assert example.part[wide].tolist() == [0, 1]
+            assert wide == [0, first + n[0] + len(special.suffix)]
+            assert example.part_ids is not None
+            assert example.part_ids[wide].tolist() == [0, 1]
         elif name == "answer":
             assert wide == list(range(first + n[0]))
         elif name == "choose":
-            assert wide == [0, *range(first + n[0] + len(special.between), len(example.inputs))]
+            assert wide == [0, *range(first + n[0] + len(special.separator), len(example.inputs))]
         else:
             assert wide == [0]
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_models_without_wide_tokens_are_not_told_of_any(name: str) -> None:
-    assert all(q.example.wide is None for q in asking(name, "bert").questions([item(name)]))
+    assert all(q.example.global_positions is None for q in asking(name, "bert").build_inputs([item(name)]))
 
 
 @pytest.mark.parametrize("banded", [True, False])
@@ -98,15 +98,15 @@ def test_what_is_said_is_what_the_reference_library_says(name, banded, tmp_path:
     asked = asking(name)
     first = item(name)
     second = replace(first, texts=tuple(f"{t} one two three . four" for t in first.texts))
-    questions = asked.questions([first, second])
-    batch = pad([q.example for q in questions], asked.special)
-    real = batch.inputs != asked.special.pad
+    questions = asked.build_inputs([first, second])
+    batch = pad_examples([q.example for q in questions], asked.special_ids)
+    real = batch.inputs != asked.special_ids.pad
     out = theirs(input_ids=batch.inputs, attention_mask=real.long())
     said = ours(replace(batch, labels=None), scores=True).scores
     if name == "classify":
         assert torch.allclose(said["label"], out.logits, atol=1e-5)
         assert not torch.allclose(
-            ours(replace(batch, wide=None), scores=True).scores["label"], out.logits, atol=1e-5
+            ours(replace(batch, global_positions=None), scores=True).scores["label"], out.logits, atol=1e-5
         )
         return
     expected = torch.stack((out.start_logits, out.end_logits), -1)
@@ -114,7 +114,7 @@ def test_what_is_said_is_what_the_reference_library_says(name, banded, tmp_path:
 
 
 @pytest.mark.parametrize("name", TASKS)
-@pytest.mark.parametrize("spec", [Prefix(length=3), Prompt(length=3)], ids=str)
+@pytest.mark.parametrize("spec", [PrefixTuning(n_virtual_tokens=3), PromptTuning(n_virtual_tokens=3)], ids=str)
 def test_learned_tokens_before_a_text_leave_its_wide_tokens_where_they_are(name, spec) -> None:
     """A text is read alike alone and beside a longer one, and the tokens reach what is said."""
     torch.manual_seed(0)
@@ -125,14 +125,14 @@ def test_learned_tokens_before_a_text_leave_its_wide_tokens_where_they_are(name,
     first = item(name)
     second = replace(first, texts=tuple(f"{t} one two three . four" for t in first.texts))
     asked = asking(name)
-    questions = asked.questions([first, second])
-    together = made.hidden(pad([q.example for q in questions], asked.special))
+    questions = asked.build_inputs([first, second])
+    together = made.hidden_states(pad_examples([q.example for q in questions], asked.special_ids))
     for row, question in zip(together, questions, strict=True):
-        alone = made.hidden(pad([question.example], asked.special))[0]
+        alone = made.hidden_states(pad_examples([question.example], asked.special_ids))[0]
         n = len(question.example.inputs)
         assert alone.shape[0] == n
         assert torch.allclose(row[:n], alone, atol=1e-4)
-    column = int(questions[0].example.wide[0]) if questions[0].example.wide is not None else 0
+    column = int(questions[0].example.global_positions[0]) if questions[0].example.global_positions is not None else 0
     (gradient,) = torch.autograd.grad(together[0, column].square().sum(), module.parameters())
     assert gradient.abs().max() > 0
     assert np.isfinite(together.detach().numpy()).all()
@@ -144,13 +144,13 @@ def test_a_prompts_tokens_are_wide_and_the_text_has_its_own_after_them(name: str
     """A prompt of three tokens' vectors is those tokens before the text."""
     _, made = model(name)
     asked, ids = asking(name), [5, 6, 7]
-    batch = pad([q.example for q in asked.questions([item(name)])], asked.special)
-    assert batch.wide is not None
+    batch = pad_examples([q.example for q in asked.build_inputs([item(name)])], asked.special_ids)
+    assert batch.global_positions is not None
     before = Batch(
         inputs=torch.cat((torch.tensor([ids]), batch.inputs), 1),
-        wide=torch.cat((torch.tensor([[0, 1, 2]]), batch.wide + 3), 1),
+        global_positions=torch.cat((torch.tensor([[0, 1, 2]]), batch.global_positions + 3), 1),
     )
-    expected = made.hidden(before)[:, 4:]
-    module = attach(made, Prompt(length=3))
+    expected = made.hidden_states(before)[:, 4:]
+    module = attach(made, PromptTuning(n_virtual_tokens=3))
     module.begin(made, ids)
-    assert torch.allclose(made.hidden(batch)[:, 1:], expected, atol=1e-5)
+    assert torch.allclose(made.hidden_states(batch)[:, 1:], expected, atol=1e-5)

@@ -9,10 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokens.tokenizer_cases import LOSSLESS, SPECS, learned
 
-from unmask.batch import IGNORE
-from unmask.finetuning.ask import Around
-from unmask.finetuning.by_word import ByWord
-from unmask.tasks.task import Columns, Item, Task
+from unmask.batch import IGNORE_INDEX
+from unmask.finetuning.ask import InputTemplate
+from unmask.finetuning.by_word import TokenClassificationFormulation
+from unmask.tasks.task import TaskColumns, TaskExample, Task
 from unmask.tokens.tokenizer import Tokenizer
 
 ODD = (
@@ -30,12 +30,12 @@ WORDS = st.lists(
 LABELS = tuple(map(str, range(len(ODD))))
 
 
-def asked(name: str, length: int, *, causal: bool) -> ByWord:
+def asked(name: str, length: int, *, causal: bool) -> TokenClassificationFormulation:
     tokenizer = learned(name)
     card = toy.card("gpt2" if causal else "bert")
-    task = Task(does="tag", columns=Columns(texts=("a",), label="b"), labels=LABELS, length=length)
-    around = Around.of(tokenizer.special, card.architecture, length)
-    return ByWord(task=task, tokenizer=tokenizer, around=around)
+    task = Task(task_kind="tag", columns=TaskColumns(texts=("a",), label="b"), labels=LABELS, max_length=length)
+    around = InputTemplate.from_architecture(tokenizer.special_ids, card.architecture, length)
+    return TokenClassificationFormulation(task=task, tokenizer=tokenizer, template=around)
 
 
 def writable(tokenizer: Tokenizer, words: Sequence[str]) -> bool:
@@ -57,12 +57,12 @@ def test_labels_of_words_come_back(name: str, causal: bool, words: list[str], le
         return
     ask = asked(name, length, causal=causal)
     truth = LABELS[: len(words)]
-    questions = ask.questions([Item(texts=tuple(words), truth=truth)])
+    questions = ask.build_inputs([TaskExample(texts=tuple(words), label=truth)])
     back: list[str] = []
     for question in questions:
         label = question.example.label
         assert len(question.example.inputs) == len(label) <= length
-        back += [LABELS[i] for i in label[label != IGNORE]]
+        back += [LABELS[i] for i in label[label != IGNORE_INDEX]]
     assert tuple(back) == truth
 
 
@@ -80,14 +80,14 @@ def test_the_tokens_of_a_word_are_its_own(name: str, words: list[str]) -> None:
     pieces = {}
     for causal in (False, True):
         ask = asked(name, 4000, causal=causal)
-        (question,) = ask.questions([Item(texts=tuple(words), truth=LABELS[: len(words)])])
-        places = np.flatnonzero(question.example.label != IGNORE).tolist()
+        (question,) = ask.build_inputs([TaskExample(texts=tuple(words), label=LABELS[: len(words)])])
+        places = np.flatnonzero(question.example.label != IGNORE_INDEX).tolist()
         pieces[causal] = question.example.inputs.tolist(), places
     assert pieces[False][0] == pieces[True][0]
     ids, firsts = pieces[False]
     lasts = pieces[True][1]
     spans = list(zip(firsts, [n + 1 for n in lasts], strict=True))
-    lead, end = len(tokenizer.special.before), len(ids) - len(tokenizer.special.after)
+    lead, end = len(tokenizer.special_ids.prefix), len(ids) - len(tokenizer.special_ids.suffix)
     if words:  # no token is between two words
         assert [lead, *(b for _, b in spans)] == [*(a for a, _ in spans), end]
     # Where a space is a token of its own, it belongs to the word behind it.
@@ -102,4 +102,4 @@ def test_the_tokens_of_a_word_are_its_own(name: str, words: list[str]) -> None:
             assert tokenizer.decode(own) == space + word or (not word and len(own) == 1)
         else:
             alone = [*between, *alone] if i else alone
-            assert own == alone or (not alone and own == [tokenizer.special.unknown])
+            assert own == alone or (not alone and own == [tokenizer.special_ids.unknown])

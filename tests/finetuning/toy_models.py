@@ -10,8 +10,8 @@ from unmask.checkpoints.huggingface import write_folder
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.published.card import Published
 from unmask.published.catalogue import MODELS
-from unmask.tasks.task import Item
-from unmask.tokens.tokenizer import Tokenizer, learn
+from unmask.tasks.task import TaskExample
+from unmask.tokens.tokenizer import Tokenizer, train_tokenizer
 from unmask.tokens.vocabulary import TokenizerSpec
 
 _TEXT = """the a cat dog house tree runs walks red blue green sun moon stone river bird very so
@@ -58,9 +58,9 @@ def tokenizer(family: str) -> Tokenizer:
         "longformer": 300,
     }
     size = sizes[family]
-    spec = TokenizerSpec(replace(spec.vocabulary, size=size), spec.frame)
+    spec = TokenizerSpec(replace(spec.vocabulary, size=size), spec.special_tokens)
     plain = [f"{text} {label}" for text, label in texts(300, 99)]
-    return learn(
+    return train_tokenizer(
         spec, [*plain, "text: label: classify pairs regress sentence1 sentence2", "-.0123456789"]
     )
 
@@ -72,7 +72,7 @@ def card(family: str, **changes: float) -> Published:
 
     def small(a: Architecture) -> Architecture:
         sizes = {"d_model": 32, "n_layers": 2, "n_heads": 2, "d_ff": d_ff, "head_width": None}
-        return replace(a, vocab_size=tokenizer(family).size, **sizes, **changes)
+        return replace(a, vocab_size=tokenizer(family).vocab_size, **sizes, **changes)
 
     a = published.architecture
     if isinstance(a, EncoderDecoderArchitecture):
@@ -95,8 +95,8 @@ def write(path: Path, rows: list[tuple[str, ...]], header: str = "text\tlabel") 
     return path
 
 
-def items(rows: list[tuple[str, str]]) -> list[Item]:
+def items(rows: list[tuple[str, str]]) -> list[TaskExample]:
     """Make items of texts and labels."""
     return [
-        Item(texts=(text,), truth=label, where=f"row {i}") for i, (text, label) in enumerate(rows)
+        TaskExample(texts=(text,), label=label, location=f"row {i}") for i, (text, label) in enumerate(rows)
     ]

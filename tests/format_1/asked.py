@@ -36,11 +36,11 @@ def answers(run: str, *, tags: bool = False) -> dict[str, Any]:
             [[one.text, plain(one.probability)] for one in blank]
             for blank in opened.fill(BLANK).blanks
         ],
-        "generate": lambda: opened.generate("The old", new_tokens=5),
+        "generate": lambda: opened.generate("The old", max_new_tokens=5),
         "predict": lambda: [plain(one) for one in opened.predict(asked)],
         "evaluate": lambda: plain(opened.evaluate(HELD_OUT).loss),
         "neighbors": lambda: [
-            [one.word, plain(one.score)] for one in unmask.open_space(run).neighbors(["king"], 5)[0]
+            [one.word, plain(one.score)] for one in unmask.load_word_vectors(run).neighbors(["king"], 5)[0]
         ],
     }.items():
         try:

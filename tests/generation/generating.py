@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from reference import V, bart, gemma2, gemma3, gpt2, llama, mbart, mt5, neox, saved, t5
 
-from unmask.checkpoints.huggingface import open_folder
+from unmask.checkpoints.huggingface import load_folder
 from unmask.heads.model import Model
-from unmask.tokens.vocabulary import Special
+from unmask.tokens.vocabulary import SpecialTokenIds
 
-SPECIAL = Special(size=V, pad=0, start=0, end=None)
+SPECIAL = SpecialTokenIds(vocab_size=V, pad=0, start=0, end=None)
 MODELS = {
     "gpt2": gpt2,
     "t5": t5,
@@ -41,7 +41,7 @@ def pairs(folder: Path, spread: float = 1.0) -> dict[str, tuple[Any, Model]]:
                     weight.fill_(0.0 if part.endswith("bias") else 1.0)
                 if "final" in part or part in ("transformer.ln_f.weight", "model.norm.weight"):
                     weight.mul_(spread)
-        made[name] = reference, open_folder(saved(reference, folder / name)).model
+        made[name] = reference, load_folder(saved(reference, folder / name)).model
     return made
 
 

@@ -9,8 +9,8 @@ import torch
 from generating import MODELS, SPECIAL, pairs, prompts, theirs
 
 from unmask.batch import Batch, Visibility
-from unmask.generation.decode import candidates, generate
-from unmask.generation.settings import Decoding, decoding
+from unmask.generation.decode import generate_candidates, generate
+from unmask.generation.settings import GenerationConfig, generation_config
 from unmask.heads.model import Model
 from unmask.model.transformer import EncoderDecoder
 
@@ -29,14 +29,14 @@ def check(reference: Any, model: Model, end: int | None, n: int, **how: Any) -> 
     names = {
         "beams": "num_beams",
         "best": "num_return_sequences",
-        "no_repeat": "no_repeat_ngram_size",
+        "no_repeat_ngram_size": "no_repeat_ngram_size",
     }
     expected, scores = theirs(
         reference, texts, end, n, **{names.get(k, k): v for k, v in how.items()}
     )
     special = replace(SPECIAL, end=end)
-    ours = candidates(model, texts, special, decoding(new_tokens=n, **how))
-    assert [list(one.ids) for best in ours for one in best] == expected
+    ours = generate_candidates(model, texts, special, generation_config(max_new_tokens=n, **how))
+    assert [list(one.token_ids) for best in ours for one in best] == expected
     assert [one.score for best in ours for one in best] == pytest.approx(scores, rel=1e-4)
     return expected
 
@@ -60,19 +60,19 @@ def test_what_may_not_be_said_equals_the_reference(family: str, models: dict) ->
     reference, model = models[family]
     end = check(reference, model, None, 10, beams=2)[0][1]
     for how in (
-        {"no_repeat": 1},
-        {"no_repeat": 2},
+        {"no_repeat_ngram_size": 1},
+        {"no_repeat_ngram_size": 2},
         {"repetition_penalty": 1.5, "min_new_tokens": 6},
-        {"no_repeat": 3, "repetition_penalty": 0.8, "min_new_tokens": 3},
+        {"no_repeat_ngram_size": 3, "repetition_penalty": 0.8, "min_new_tokens": 3},
     ):
         # one by one: the reference takes its padding for tokens that were read
         for text in prompts((9, 1)):
-            names = {"no_repeat": "no_repeat_ngram_size"}
+            names = {"no_repeat_ngram_size": "no_repeat_ngram_size"}
             more = {names.get(k, k): v for k, v in how.items()}
             expected, scores = theirs(reference, [text], end, 10, num_beams=3, **more)
             special = replace(SPECIAL, end=end)
-            ((ours,),) = candidates(model, [text], special, decoding(beams=3, new_tokens=10, **how))
-            assert list(ours.ids) == expected[0]
+            ((ours,),) = generate_candidates(model, [text], special, generation_config(beams=3, max_new_tokens=10, **how))
+            assert list(ours.token_ids) == expected[0]
             assert ours.score == pytest.approx(scores[0], rel=1e-4)
 
 
@@ -82,20 +82,20 @@ def test_a_prompt_alone_equals_the_same_one_among_others(family: str, models: di
     _, model = models[family]
     texts = prompts((9, 1, 14, 5, 20, 3))
     special = replace(SPECIAL, end=generate(model, texts, SPECIAL)[2][6])
-    how = decoding(beams=3, best=2, new_tokens=9)
-    together = [[one.ids for one in best] for best in candidates(model, texts, special, how)]
+    how = generation_config(beams=3, n_best=2, max_new_tokens=9)
+    together = [[one.token_ids for one in best] for best in generate_candidates(model, texts, special, how)]
     for text, expected in zip(texts, together, strict=True):
-        (alone,) = candidates(model, [text], special, how)
-        assert [one.ids for one in alone] == expected
+        (alone,) = generate_candidates(model, [text], special, how)
+        assert [one.token_ids for one in alone] == expected
     assert generate(model, texts, special, how) == [list(best[0]) for best in together]
 
 
 @torch.no_grad()
 def test_a_beam_of_all_tokens_finds_the_likeliest_text(models: dict) -> None:
     _, model = models["gpt2"]
-    small, n, prompt = replace(SPECIAL, size=6), 3, [5, 1, 2]
-    how = decoding(beams=6, best=6, new_tokens=n, length_penalty=0.0)
-    wide = candidates(model, [prompt], small, replace(how, new_tokens=2))[0]
+    small, n, prompt = replace(SPECIAL, vocab_size=6), 3, [5, 1, 2]
+    how = generation_config(beams=6, n_best=6, max_new_tokens=n, length_penalty=0.0)
+    wide = generate_candidates(model, [prompt], small, replace(how, max_new_tokens=2))[0]
     totals: dict[tuple[int, ...], float] = {}
     for said in product(range(6), repeat=2):
         ids = torch.tensor([[*prompt, *said]])
@@ -103,33 +103,33 @@ def test_a_beam_of_all_tokens_finds_the_likeliest_text(models: dict) -> None:
         logs = model.language.scores(hidden)[0, :, :6].double().log_softmax(-1)
         totals[said] = sum(logs[2 + i, token].item() for i, token in enumerate(said))
     best = sorted(totals, key=lambda said: -totals[said])[:6]
-    assert [one.ids for one in wide] == best
+    assert [one.token_ids for one in wide] == best
     assert [one.score for one in wide] == pytest.approx([totals[b] for b in best], rel=1e-5)
 
 
 def test_positions_end_the_search(models: dict) -> None:
     _, model = models["gpt2"]  # of 40 positions
-    said = candidates(model, prompts((40, 38)), SPECIAL, decoding(beams=3, best=2))
-    assert [[len(one.ids) for one in best] for best in said] == [[1, 1], [3, 3]]
+    said = generate_candidates(model, prompts((40, 38)), SPECIAL, generation_config(beams=3, n_best=2))
+    assert [[len(one.token_ids) for one in best] for best in said] == [[1, 1], [3, 3]]
 
 
 def test_where_nothing_may_follow_the_search_is_over(models: dict) -> None:
     for _, model in models.values():
-        small = replace(SPECIAL, size=5)
+        small = replace(SPECIAL, vocab_size=5)
         encoder = isinstance(model.backbone, EncoderDecoder)
         prompt = [1, 2]
-        how = decoding(beams=2, no_repeat=1, new_tokens=9)
+        how = generation_config(beams=2, no_repeat_ngram_size=1, max_new_tokens=9)
         left = 4 if encoder else 3  # of five tokens, those that were not read
         (said,) = generate(model, [prompt], small, how)
         assert len(set(said)) == len(said) == left
-        (greedy,) = generate(model, [prompt], small, replace(how, by=Decoding().by))
+        (greedy,) = generate(model, [prompt], small, replace(how, strategy=GenerationConfig().strategy))
         assert len(set(greedy)) == len(greedy) == left
 
 
 def test_beams_that_cannot_be_are_told(models: dict) -> None:
     _, model = models["gpt2"]
     with pytest.raises(ValueError, match="9 beams are more than the 8 tokens there are"):
-        generate(model, [[5]], replace(SPECIAL, size=8), decoding(beams=9))
+        generate(model, [[5]], replace(SPECIAL, vocab_size=8), generation_config(beams=9))
     with pytest.raises(ValueError, match="only beams or samples give several texts"):
-        candidates(model, [[5]], SPECIAL, Decoding())
-    assert generate(model, [], SPECIAL, decoding(beams=2)) == []
+        generate_candidates(model, [[5]], SPECIAL, GenerationConfig())
+    assert generate(model, [], SPECIAL, generation_config(beams=2)) == []

@@ -9,7 +9,7 @@ from generating import MODELS, SPECIAL, pairs, prompts
 
 from unmask.batch import Batch, Visibility
 from unmask.generation import choose as choosing
-from unmask.generation.choose import choose
+from unmask.generation.choose import rank_choices
 from unmask.heads.model import Model
 from unmask.model.transformer import EncoderDecoder
 
@@ -29,7 +29,7 @@ def likelihood(model: Model, prompt: list[int], choice: list[int]) -> float:
     else:
         inputs, source, old = [*prompt, *choice], None, len(prompt)
     batch = Batch(inputs=torch.tensor([inputs]), visibility=Visibility(causal=True), source=source)
-    logs = model.language.scores(model.backbone(batch))[0].double().log_softmax(-1)
+    logs = model.language_head.logits(model.backbone(batch))[0].double().log_softmax(-1)
     return sum(logs[old - 1 + i, token].item() for i, token in enumerate(choice))
 
 
@@ -47,15 +47,15 @@ def test_likelihoods_are_those_of_each_choice_alone(
         expected = [
             [likelihood(model, text, [*c, *([3] if ended else [])]) for c in some] for text in texts
         ]
-        found = choose(model, texts, [some] * 2, special)
+        found = rank_choices(model, texts, [some] * 2, special)
         monkeypatch.setattr(choosing, "AT_ONCE", 2)
-        again = choose(model, texts, [some] * 2, special)
-        wide = choose(model, texts, [some] * 2, special, beams=5)
+        again = rank_choices(model, texts, [some] * 2, special)
+        wide = rank_choices(model, texts, [some] * 2, special, beams=5)
         for row, scores in enumerate(expected):
             order = sorted(range(len(some)), key=lambda i: -scores[i])
             for best in (found[row], again[row], wide[row]):
-                assert [one.choice for one in best] == order
-                assert [one.score for one in best] == pytest.approx(
+                assert [one.choice_index for one in best] == order
+                assert [one.log_probability for one in best] == pytest.approx(
                     [scores[i] for i in order], rel=1e-4
                 )
 
@@ -72,9 +72,9 @@ def test_greedy_choice_takes_the_likeliest_token_that_leads_on(family: str, mode
             scores = {t: likelihood(model, text, [*some[left[0]][:n], t]) for t in heads}
             best = max(scores, key=lambda t: scores[t])
             left, n = [i for i in left if some[i][n] == best], n + 1
-        (found,) = choose(model, [text], [CHOICES], special, beams=1)
-        assert [one.choice for one in found] == left
-        assert found[0].score == pytest.approx(likelihood(model, text, some[left[0]]), rel=1e-4)
+        (found,) = rank_choices(model, [text], [CHOICES], special, beams=1)
+        assert [one.choice_index for one in found] == left
+        assert found[0].log_probability == pytest.approx(likelihood(model, text, some[left[0]]), rel=1e-4)
 
 
 def test_choices_that_cannot_be_are_told(models: dict) -> None:
@@ -82,11 +82,11 @@ def test_choices_that_cannot_be_are_told(models: dict) -> None:
 
     def told(some: list[list[int]], message: str, prompt: int = 3) -> None:
         with pytest.raises(ValueError, match=message):
-            choose(model, prompts((prompt,)), [some], SPECIAL)
+            rank_choices(model, prompts((prompt,)), [some], SPECIAL)
 
     told([], "there is no choice")
     told([[5], []], "choice 2 has no token")
     told([[5], [6], [5]], "choices 1 and 3 are the same tokens")
     told([[5], [5, 6]], "a choice begins with another one, and there is no end token")
     told([[5, 6, 7], [8]], "prompt 1 has 39 tokens and its longest choice 3, but .* 40 pos", 39)
-    assert len(choose(model, prompts((38,)), [[[5, 6, 7], [8]]], SPECIAL)[0]) == 2
+    assert len(rank_choices(model, prompts((38,)), [[[5, 6, 7], [8]]], SPECIAL)[0]) == 2

@@ -10,10 +10,10 @@ import torch
 from generating import MODELS, SPECIAL, pairs, prompts, theirs
 from reference import bert, gpt2, saved
 
-from unmask.checkpoints.huggingface import open_folder
+from unmask.checkpoints.huggingface import load_folder
 from unmask.generation import decode
 from unmask.generation.decode import generate
-from unmask.generation.settings import Decoding, decoding
+from unmask.generation.settings import GenerationConfig, generation_config
 from unmask.heads.model import Model
 
 
@@ -28,7 +28,7 @@ def test_greedy_text_equals_the_reference(family: str, models: dict) -> None:
     texts = prompts()
     expected, _ = theirs(reference, texts, None, 20)
     assert len({tuple(row) for row in expected}) == len(texts)  # they do differ
-    assert generate(model, texts, SPECIAL, Decoding(new_tokens=20)) == expected
+    assert generate(model, texts, SPECIAL, GenerationConfig(max_new_tokens=20)) == expected
 
 
 @pytest.mark.quick("gpt2", "t5", "bart", "gemma3")
@@ -42,7 +42,7 @@ def test_rows_that_end_early_equal_the_reference(family: str, models: dict) -> N
     for end in [free[0][0], *sorted(ends)[:5]]:
         expected, _ = theirs(reference, texts, end, 20)
         special = replace(SPECIAL, end=end)
-        assert generate(model, texts, special, Decoding(new_tokens=20)) == expected
+        assert generate(model, texts, special, GenerationConfig(max_new_tokens=20)) == expected
         ended += len({len(row) for row in expected}) > 1
     assert ended >= 3  # times at which some rows ended and others went on
 
@@ -53,7 +53,7 @@ def test_a_prompt_alone_equals_the_same_one_among_others(family: str, models: di
     _, model = models[family]
     texts = prompts((9, 1, 14, 5, 20, 3))
     special = replace(SPECIAL, end=generate(model, texts, SPECIAL)[2][6])
-    for how in (Decoding(new_tokens=15), decoding(new_tokens=15, temperature=0.8, seed=4)):
+    for how in (GenerationConfig(max_new_tokens=15), generation_config(max_new_tokens=15, temperature=0.8, seed=4)):
         together = generate(model, texts, special, how)
         assert [generate(model, [text], special, how)[0] for text in texts] == together
         assert generate(model, texts[::-1], special, how) == together[::-1]
@@ -62,7 +62,7 @@ def test_a_prompt_alone_equals_the_same_one_among_others(family: str, models: di
 def test_what_is_held_at_once_does_not_matter(models: dict, monkeypatch: Any) -> None:
     _, model = models["gpt2"]
     texts = prompts((9, 1, 14, 5, 20, 3))
-    how = decoding(new_tokens=10, temperature=1.0, top_p=0.9)
+    how = generation_config(max_new_tokens=10, temperature=1.0, top_p=0.9)
     together = generate(model, texts, SPECIAL, how)
     monkeypatch.setattr(decode, "AT_ONCE", 35)
     assert generate(model, texts, SPECIAL, how) == together
@@ -72,7 +72,7 @@ def test_what_is_held_at_once_does_not_matter(models: dict, monkeypatch: Any) ->
 def test_a_text_ends_where_the_positions_do(models: dict) -> None:
     reference, model = models["gpt2"]  # of 40 positions
     texts = prompts((40, 39, 36, 2))
-    said = generate(model, texts, SPECIAL, Decoding(new_tokens=6))
+    said = generate(model, texts, SPECIAL, GenerationConfig(max_new_tokens=6))
     assert [len(row) for row in said] == [1, 2, 5, 6]
     for text, row in zip(texts, said, strict=True):
         read = [*text]
@@ -80,7 +80,7 @@ def test_a_text_ends_where_the_positions_do(models: dict) -> None:
             assert token == int(reference(torch.tensor([read])).logits[0, -1].argmax())
             read.append(token)
     with pytest.raises(ValueError, match=r"^prompt 2 has 41 tokens, but the model only 40 pos"):
-        generate(model, [*prompts((40, 41)), [5]], SPECIAL, Decoding())
+        generate(model, [*prompts((40, 41)), [5]], SPECIAL, GenerationConfig())
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_a_text_that_has_no_room_says_so(
     models: dict, settings: dict, hint: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, model = models["gpt2"]  # of 40 positions
-    generate(model, prompts((35, 2)), SPECIAL, decoding(new_tokens=6, **settings))
+    generate(model, prompts((35, 2)), SPECIAL, generation_config(max_new_tokens=6, **settings))
     assert not caplog.records
-    generate(model, prompts((37, 2)), SPECIAL, decoding(new_tokens=6, **settings))
+    generate(model, prompts((37, 2)), SPECIAL, generation_config(max_new_tokens=6, **settings))
     assert [r.getMessage() for r in caplog.records] == [
         "a text ended after 4 new tokens, at the model's last position, before the 6 that were "
         f"asked for{hint}"
@@ -103,45 +103,45 @@ def test_a_text_that_has_no_room_says_so(
 
 def test_no_and_empty_prompts(models: dict) -> None:
     for _, model in models.values():
-        assert generate(model, [], SPECIAL, Decoding()) == []
-        first, second = generate(model, [[], [SPECIAL.start]], SPECIAL, Decoding(new_tokens=5))
+        assert generate(model, [], SPECIAL, GenerationConfig()) == []
+        first, second = generate(model, [[], [SPECIAL.start]], SPECIAL, GenerationConfig(max_new_tokens=5))
         assert len(first) == 5
         assert first == second
 
 
 def test_ids_beyond_the_vocabulary_are_never_said(models: dict) -> None:
     _, model = models["gpt2"]
-    small = replace(SPECIAL, size=30)
+    small = replace(SPECIAL, vocab_size=30)
     texts = [[i % 30 for i in text] for text in prompts()]
-    for how in (Decoding(), decoding(temperature=5.0)):
+    for how in (GenerationConfig(), generation_config(temperature=5.0)):
         assert max(max(row) for row in generate(model, texts, small, how)) < 30
 
 
 def test_the_model_is_at_rest_meanwhile_and_left_as_it_was(tmp_path: Path) -> None:
-    model = open_folder(saved(gpt2(resid_pdrop=0.5, embd_pdrop=0.5), tmp_path)).model
-    expected = generate(model, prompts(), SPECIAL, Decoding())
+    model = load_folder(saved(gpt2(resid_pdrop=0.5, embd_pdrop=0.5), tmp_path)).model
+    expected = generate(model, prompts(), SPECIAL, GenerationConfig())
     model.train()
-    assert generate(model, prompts(), SPECIAL, Decoding()) == expected
+    assert generate(model, prompts(), SPECIAL, GenerationConfig()) == expected
     assert model.training
     with pytest.raises(ValueError, match="positions"):
-        generate(model, prompts((41,)), SPECIAL, Decoding())
+        generate(model, prompts((41,)), SPECIAL, GenerationConfig())
     assert model.training
 
 
 def test_models_that_do_not_generate_are_refused(tmp_path: Path) -> None:
-    encoder = open_folder(saved(bert(), tmp_path / "bert")).model
+    encoder = load_folder(saved(bert(), tmp_path / "bert")).model
     with pytest.raises(ValueError, match="reads in both directions and does not generate"):
-        generate(encoder, [[5]], SPECIAL, Decoding())
+        generate(encoder, [[5]], SPECIAL, GenerationConfig())
     folder = saved(gpt2("GPT2ForSequenceClassification", num_labels=3), tmp_path / "gpt2")
     with pytest.raises(ValueError, match=r"no language-model head \(heads: label\)"):
-        generate(open_folder(folder).model, [[5]], SPECIAL, Decoding())
+        generate(load_folder(folder).model, [[5]], SPECIAL, GenerationConfig())
 
 
 def test_scores_that_are_no_numbers_are_an_error(tmp_path: Path) -> None:
     for wrong in (np.nan, np.inf):
-        model = open_folder(saved(gpt2(), tmp_path / str(wrong))).model
-        model.backbone.table.weight.data[3] = wrong
-        for how in (Decoding(), decoding(temperature=1.0), decoding(beams=2)):
+        model = load_folder(saved(gpt2(), tmp_path / str(wrong))).model
+        model.backbone.embedding_table.weight.data[3] = wrong
+        for how in (GenerationConfig(), generation_config(temperature=1.0), generation_config(beams=2)):
             with pytest.raises(FloatingPointError, match="not finite"):
                 generate(model, [[5, 3]], SPECIAL, how)
 
@@ -151,14 +151,14 @@ def test_scores_that_are_no_numbers_are_an_error(tmp_path: Path) -> None:
 
 def test_temperature_sharpens_without_overflow(models: dict) -> None:
     _, model = models["gpt2"]
-    greedy = generate(model, prompts(), SPECIAL, Decoding())
+    greedy = generate(model, prompts(), SPECIAL, GenerationConfig())
     for how in (
-        decoding(temperature=1e-6),
-        decoding(temperature=3.0, top_k=1),
-        decoding(temperature=3.0, top_p=1e-9),
+        generation_config(temperature=1e-6),
+        generation_config(temperature=3.0, top_k=1),
+        generation_config(temperature=3.0, top_p=1e-9),
     ):
         assert generate(model, prompts(), SPECIAL, how) == greedy
-    warm = generate(model, prompts(), SPECIAL, decoding(temperature=1.0))
+    warm = generate(model, prompts(), SPECIAL, generation_config(temperature=1.0))
     assert warm != greedy
 
 
@@ -166,7 +166,7 @@ def test_the_same_seed_draws_the_same_and_another_another(models: dict) -> None:
     _, model = models["gpt2"]
 
     def drawn(seed: int, texts: list[list[int]]) -> list[list[int]]:
-        return generate(model, texts, SPECIAL, decoding(temperature=1.5, seed=seed, new_tokens=12))
+        return generate(model, texts, SPECIAL, generation_config(temperature=1.5, seed=seed, max_new_tokens=12))
 
     (text,) = prompts((5,))
     assert drawn(1, [text]) == drawn(1, [text])
@@ -179,5 +179,5 @@ def test_the_same_seed_draws_the_same_and_another_another(models: dict) -> None:
 
 def test_no_two_prompts_share_their_dice() -> None:
     prompts = [[5], [6], [5, 6], [5], [6, 5]]
-    drawn = [d.random() for seed in (0, 1) for d in decode._dice(prompts, seed)]
+    drawn = [d.random() for seed in (0, 1) for d in decode._make_generators(prompts, seed)]
     assert len(set(drawn)) == 2 * len(prompts)

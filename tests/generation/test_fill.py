@@ -8,26 +8,26 @@ import pytest
 import torch
 from small_models import make, texts, tokenizer
 
-from unmask.checkpoints.huggingface import Opened
+from unmask.checkpoints.huggingface import LoadedModel
 from unmask.generation.decode import generate
-from unmask.generation.fill import SPAN, Candidate, _cut, _put, _with, fill
-from unmask.heads.model import kept_with
+from unmask.generation.fill import TOKENS_PER_BLANK, BlankCandidate, _split_at_blanks, _insert_spans, _append_token, fill
+from unmask.heads.model import is_kept_after_pretraining
 from unmask.published.catalogue import MODELS
-from unmask.tokens.tokenizer import Tokenizer, learn
+from unmask.tokens.tokenizer import Tokenizer, train_tokenizer
 from unmask.tokens.vocabulary import (
     BERT,
     BPE,
     ROBERTA,
     XLM,
     ByteBPE,
-    Characters,
+    CharacterLevel,
     TokenizerSpec,
     WordPiece,
 )
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Opened]]:
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, LoadedModel]]:
     made = {family: make(family, tmp_path_factory.mktemp(family)) for family in ("bert", "t5")}
     return made | {"gpt2": make("gpt2", tmp_path_factory.mktemp("gpt2"))}
 
@@ -61,7 +61,7 @@ def test_candidates_equal_a_forward_of_the_reference(kind: str, tmp_path: Path) 
             logits = out.logits if kind == "BertForMaskedLM" else out.prediction_logits
             at = (read["input_ids"][0] == reader.mask_token_id).nonzero()[:, 0]
             said = logits[0, at].softmax(-1)
-            said[:, list(tokenizer("bert").special.ids)] = 0  # no answers
+            said[:, list(tokenizer("bert").special_ids.all_ids)] = 0  # no answers
             best = said.topk(7)
             assert len(one.blanks) == len(at) == text.count("[MASK]")
             for blank, shares, ids in zip(one.blanks, best.values, best.indices, strict=True):
@@ -81,18 +81,18 @@ def test_the_text_is_as_it_was_written_but_for_its_blanks(models: dict) -> None:
 
 
 def test_a_tokenizers_own_mark_is_a_blank_and_so_is_mask_for_every_model(models: dict) -> None:
-    roberta = learn(TokenizerSpec(ByteBPE(300), ROBERTA), texts(50))
-    assert _cut("a <mask> b [MASK]", roberta) == ["a ", " b ", ""]
+    roberta = train_tokenizer(TokenizerSpec(ByteBPE(300), ROBERTA), texts(50))
+    assert _split_at_blanks("a <mask> b [MASK]", roberta) == ["a ", " b ", ""]
     t5 = tokenizer("t5")
-    assert _cut("<extra_id_0> a [MASK] b <extra_id_1>", t5) == ["", " a ", " b ", ""]
-    assert _cut("<extra_id_0> [MASK]", tokenizer("bert")) == ["<extra_id_0> ", ""]
+    assert _split_at_blanks("<extra_id_0> a [MASK] b <extra_id_1>", t5) == ["", " a ", " b ", ""]
+    assert _split_at_blanks("<extra_id_0> [MASK]", tokenizer("bert")) == ["<extra_id_0> ", ""]
 
 
 def with_token(tokenizer: Tokenizer, text: str, token: str) -> str:
     """Put a token, as the vocabulary writes it, behind a text."""
     ids = tokenizer.encode(text).ids
-    number = next(i for i in range(tokenizer.size) if tokenizer.pieces([i]) == [token])
-    return _with(tokenizer, text, ids, number)
+    number = next(i for i in range(tokenizer.vocab_size) if tokenizer.pieces([i]) == [token])
+    return _append_token(tokenizer, text, ids, number)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def with_token(tokenizer: Tokenizer, text: str, token: str) -> str:
     ],
 )
 def test_a_word_piece_joins_as_it_is_read(text: str, token: str, expected: str) -> None:
-    known = learn(
+    known = train_tokenizer(
         TokenizerSpec(WordPiece(60), BERT), ["the king fox s kings foxs , . ( ) the fox king"] * 9
     )
     assert with_token(known, text, token) == expected
@@ -125,20 +125,20 @@ def test_a_word_piece_joins_as_it_is_read(text: str, token: str, expected: str) 
     ],
 )
 def test_a_byte_piece_joins_as_it_is_read(text: str, token: str, expected: str) -> None:
-    known = learn(TokenizerSpec(ByteBPE(300), ROBERTA), ["the king fox s kings ( fox king"] * 9)
+    known = train_tokenizer(TokenizerSpec(ByteBPE(300), ROBERTA), ["the king fox s kings ( fox king"] * 9)
     read = text.rstrip()  # the mask takes the space before it
-    number = next(i for i in range(known.size) if known.pieces([i]) == [token])
-    assert _with(known, text, known.encode(read).ids, number) == expected
+    number = next(i for i in range(known.vocab_size) if known.pieces([i]) == [token])
+    assert _append_token(known, text, known.encode(read).ids, number) == expected
 
 
 def test_a_character_joins_as_it_is_read() -> None:
-    known = learn(TokenizerSpec(Characters(40), BERT), ["the king fox s kings ( fox king"] * 9)
+    known = train_tokenizer(TokenizerSpec(CharacterLevel(40), BERT), ["the king fox s kings ( fox king"] * 9)
     assert with_token(known, "the f", "o") == "the fo"
     assert with_token(known, "the ", "f") == "the f"
 
 
 def test_ids_beyond_the_tokenizer_are_no_candidates(tmp_path: Path) -> None:
-    size, special = tokenizer("bert").size, tokenizer("bert").special.ids
+    size, special = tokenizer("bert").vocab_size, tokenizer("bert").special_ids.all_ids
     _, opened = make("bert", tmp_path, vocab_size=size + 29)
     (one,) = fill(opened.model, tokenizer("bert"), ["the [MASK] king"], top_k=10_000)
     assert len(one.blanks[0]) == size - len(special)
@@ -180,16 +180,16 @@ def test_a_model_without_a_head_for_tokens_is_an_error(tmp_path: Path) -> None:
 
 def test_spans_are_what_the_decoder_says_after_its_sentinels() -> None:
     known = tokenizer("t5")
-    zero, one, two = known.special.sentinels[:3]
+    zero, one, two = known.special_ids.sentinels[:3]
     king, fox, ring = (known.encode(word).ids.tolist() for word in ("king", "fox", "ring"))
     pieces = ["the ", " saw ", "!"]
-    filled = _put(known, pieces, [zero, *king, one, *fox, *ring, two])
+    filled = _insert_spans(known, pieces, [zero, *king, one, *fox, *ring, two])
     assert filled.text == "the king saw fox ring!"
-    assert filled.blanks == ((Candidate("king", None),), (Candidate("fox ring", None),))
+    assert filled.blanks == ((BlankCandidate("king", None),), (BlankCandidate("fox ring", None),))
     # What stands before the first sentinel, or after one that is not in the text, is left out.
-    assert _put(known, pieces, [*ring, one, *fox, two, *king]).text == "the  saw fox!"
-    assert _put(known, pieces, []).text == "the  saw !"
-    assert _put(known, pieces, [zero, *king, zero, *fox]).text == "the king fox saw !"
+    assert _insert_spans(known, pieces, [*ring, one, *fox, two, *king]).text == "the  saw fox!"
+    assert _insert_spans(known, pieces, []).text == "the  saw !"
+    assert _insert_spans(known, pieces, [zero, *king, zero, *fox]).text == "the king fox saw !"
 
 
 def test_the_source_is_what_the_reference_tokenizer_makes(
@@ -242,7 +242,7 @@ def test_as_much_is_said_as_there_are_blanks(models: dict, monkeypatch: Any) -> 
     from unmask.generation import fill as module
 
     known = tokenizer("t5")
-    sentinel, king = known.special.sentinels[0], known.encode("king").ids.tolist()
+    sentinel, king = known.special_ids.sentinels[0], known.encode("king").ids.tolist()
 
     def talk(model: Any, prompts: Any, special: Any, how: Any) -> list[list[int]]:
         return [[sentinel, *king * 500][: how.new_tokens] for _ in prompts]
@@ -251,7 +251,7 @@ def test_as_much_is_said_as_there_are_blanks(models: dict, monkeypatch: Any) -> 
     one, two = fill(models["t5"][1].model, known, ["[MASK]", "[MASK] [MASK]"])
     for filled, blanks in ((one, 1), (two, 2)):
         said = known.encode(filled.blanks[0][0].text).ids
-        assert SPAN * blanks - len(king) <= len(said) + 1 <= SPAN * blanks
+        assert TOKENS_PER_BLANK * blanks - len(king) <= len(said) + 1 <= TOKENS_PER_BLANK * blanks
 
 
 def test_a_model_that_says_whole_texts_goes_on_where_nothing_is_shown(
@@ -261,7 +261,7 @@ def test_a_model_that_says_whole_texts_goes_on_where_nothing_is_shown(
 
     _, opened = make("bart", tmp_path)
     known = tokenizer("bart")
-    special, read = known.special, []
+    special, read = known.special_ids, []
 
     def talk(model: Any, prompts: Any, special: Any, how: Any, *, begun: Any) -> list[list[int]]:
         read.append((prompts, [known.decode(ids) for ids in begun]))
@@ -279,7 +279,7 @@ def test_a_model_that_says_whole_texts_goes_on_where_nothing_is_shown(
     (first, begun), (_, later) = read
     assert begun == ["the", "a", "the"]
     assert later == ["the old king saw a", "a old"]
-    assert all([ids[0], ids[-1]] == [special.before[0], special.end] for ids in first)
+    assert all([ids[0], ids[-1]] == [special.prefix[0], special.end] for ids in first)
     assert [ids.count(special.mask) for ids in first] == [2, 2, 1]
 
 
@@ -290,7 +290,7 @@ def test_a_model_with_sentinels_that_says_whole_texts_fills_blanks_likewise(
 
     known = tokenizer("t5")
     whole, read = known.encode("the old king saw him.").ids.tolist(), []
-    spans = [known.special.sentinels[0], *known.encode("boy").ids.tolist()]
+    spans = [known.special_ids.sentinels[0], *known.encode("boy").ids.tolist()]
 
     def talk(
         model: Any, prompts: Any, special: Any, how: Any, *, begun: Any = None
@@ -305,7 +305,7 @@ def test_a_model_with_sentinels_that_says_whole_texts_fills_blanks_likewise(
     filled = fill(models["t5"][1].model, known, some)
     assert [f.text for f in filled] == ["the old king saw him.", "the boy saw him.", "the ."]
     ((source, begun),) = read
-    assert source.count(known.special.blank) == 1
+    assert source.count(known.special_ids.mask_or_sentinel) == 1
     assert known.decode(begun) == "the"
 
 
@@ -321,13 +321,13 @@ def test_blanks_of_whole_texts_are_filled_whatever_stands_beside_them(tmp_path: 
 
 
 def test_where_pieces_tell_words_ends_what_goes_on_has_its_sign_behind(tmp_path: Path) -> None:
-    known = learn(TokenizerSpec(BPE(size=120), XLM), ["the king saw the gate and the kingdom"] * 4)
-    card = MODELS["flaubert-mini"].with_vocabulary(known.special)
+    known = train_tokenizer(TokenizerSpec(BPE(vocab_size=120), XLM), ["the king saw the gate and the kingdom"] * 4)
+    card = MODELS["flaubert-mini"].with_vocabulary(known.special_ids)
     (one,) = fill(card.build().initialize(0).eval(), known, ["the <special1> king"], top_k=200)
     said = {candidate.text for candidate in one.blanks[0]}
     assert not any("</w>" in text for text in said)
     assert {"d", "d##"} <= said
-    assert said.isdisjoint(known.pieces(known.special.ids)), "special tokens are no answers"
+    assert said.isdisjoint(known.pieces(known.special_ids.all_ids)), "special tokens are no answers"
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_where_pieces_tell_words_ends_what_goes_on_has_its_sign_behind(tmp_path:
     [("electra-mini", "the folder generator"), ("canine-mini", "it reads characters")],
 )
 def test_what_names_no_tokens_says_what_there_is_instead(name: str, instead: str) -> None:
-    heads = {n: spec for n, spec in MODELS[name].heads.items() if kept_with(spec)}
+    heads = {n: spec for n, spec in MODELS[name].heads.items() if is_kept_after_pretraining(spec)}
     with torch.device("meta"):
         model = MODELS[name].build(heads)
     with pytest.raises(ValueError, match=f"no language-model head .*: .*{instead}"):

@@ -7,13 +7,13 @@ import pytest
 import torch
 from generating import SPECIAL, asked, pairs, prompts, theirs
 
-from unmask.evaluation.continuations import Pair, token_likelihoods
-from unmask.generation.decode import candidates, generate
-from unmask.generation.settings import Decoding, decoding
+from unmask.evaluation.continuations import ContextContinuation, token_likelihoods
+from unmask.generation.decode import generate_candidates, generate
+from unmask.generation.settings import GenerationConfig, generation_config
 from unmask.heads.model import Model
 
 LEAD = 7
-BART = replace(SPECIAL, start=0, before=(LEAD,))
+BART = replace(SPECIAL, start=0, prefix=(LEAD,))
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +25,9 @@ def test_greedy_text_equals_that_of_a_token_that_is_forced_first(pair) -> None:
     reference, model = pair
     expected, _ = theirs(reference, prompts(), None, 13, forced_bos_token_id=LEAD)
     assert {row[0] for row in expected} == {LEAD}
-    said = generate(model, prompts(), BART, Decoding(new_tokens=12))
+    said = generate(model, prompts(), BART, GenerationConfig(max_new_tokens=12))
     assert said == [row[1:] for row in expected]
-    free = generate(model, prompts(), replace(BART, before=()), Decoding(new_tokens=12))
+    free = generate(model, prompts(), replace(BART, prefix=()), GenerationConfig(max_new_tokens=12))
     assert free != said
 
 
@@ -35,7 +35,7 @@ def test_greedy_text_equals_that_of_a_token_that_is_forced_first(pair) -> None:
 def test_beams_equal_those_behind_a_token_that_is_forced_first(pair, penalty: float) -> None:
     reference, model = pair
     texts = prompts((9, 5, 5))
-    end = generate(model, texts, BART, Decoding(new_tokens=12))[0][3]
+    end = generate(model, texts, BART, GenerationConfig(max_new_tokens=12))[0][3]
     how = {"length_penalty": penalty, "early_stopping": "never"}
     reference.generation_config.eos_token_id = end
     out = reference.generate(
@@ -45,8 +45,8 @@ def test_beams_equal_those_behind_a_token_that_is_forced_first(pair, penalty: fl
     rows = out.sequences[:, 2:].tolist()
     expected = [row[: row.index(end)] if end in row else row for row in rows]
     special = replace(BART, end=end)
-    found = candidates(model, texts, special, decoding(new_tokens=12, beams=3, **how))
-    assert [list(best[0].ids) for best in found] == expected
+    found = generate_candidates(model, texts, special, generation_config(max_new_tokens=12, beams=3, **how))
+    assert [list(best[0].token_ids) for best in found] == expected
     scores = out.sequences_scores.tolist()
     assert [best[0].score for best in found] == pytest.approx(scores, rel=1e-4)
 
@@ -56,10 +56,10 @@ def test_an_answer_is_as_likely_as_behind_that_token(pair) -> None:
     reference, model = pair
     source, answer = [LEAD, 30, 11, 9], [12, 40, 8]
     (ours,) = token_likelihoods(
-        model, BART, [Pair(context=(30, 11, 9), continuation=tuple(answer))]
+        model, BART, [ContextContinuation(context=(30, 11, 9), continuation=tuple(answer))]
     )
     out = reference(
         input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([[0, LEAD, *answer[:-1]]])
     ).logits[0, 1:]
     expected = out.log_softmax(-1).gather(1, torch.tensor(answer)[:, None]).sum()
-    assert ours.total == pytest.approx(float(expected), rel=1e-4)
+    assert ours.log_likelihood == pytest.approx(float(expected), rel=1e-4)

@@ -8,9 +8,9 @@ import torch
 from generating import SPECIAL, pairs, prompts
 
 from unmask.batch import Batch, Visibility
-from unmask.generation.decode import candidates, generate, spoken, texts
-from unmask.generation.settings import Ranked, Sample, decoding
-from unmask.generation.speculate import Draft
+from unmask.generation.decode import generate_candidates, generate, stream_tokens, initial_states
+from unmask.generation.settings import BestOfN, Sampling, generation_config
+from unmask.generation.speculate import DraftModel
 from unmask.heads.model import Model
 from unmask.model.transformer import EncoderDecoder
 
@@ -33,7 +33,7 @@ def likelihood(model: Model, prompt: list[int], said: list[int]) -> float:
         visibility=Visibility(causal=True),
         source=torch.tensor([prompt]) if encoder else None,
     )
-    logs = model.language.scores(model.backbone(batch)).double().log_softmax(-1)[0]
+    logs = model.language_head.logits(model.backbone(batch)).double().log_softmax(-1)[0]
     rows = logs[len(before) - 1 :]
     return sum(float(row[token]) for row, token in zip(rows, said, strict=True))
 
@@ -42,42 +42,42 @@ def likelihood(model: Model, prompt: list[int], said: list[int]) -> float:
 @pytest.mark.parametrize("ends", [False, True])
 def test_the_likeliest_of_what_is_drawn_is_said(models: dict, name: str, ends: bool) -> None:
     model, asked = models[name].eval(), prompts((5, 1, 7))
-    how = {"temperature": 0.7, "top_k": 40, "new_tokens": 7, "seed": 2}
-    end = generate(model, asked[:1], SPECIAL, decoding(**how))[0][3] if ends else None
+    how = {"temperature": 0.7, "top_k": 40, "max_new_tokens": 7, "seed": 2}
+    end = generate(model, asked[:1], SPECIAL, generation_config(**how))[0][3] if ends else None
     special = replace(SPECIAL, end=end)
-    found = candidates(model, asked, special, decoding(samples=N, best=N, **how))
+    found = generate_candidates(model, asked, special, generation_config(samples=N, n_best=N, **how))
     for prompt, best in zip(asked, found, strict=True):
-        drawn = generate(model, [prompt] * N, special, decoding(**how))
-        assert {one.ids for one in best} == {tuple(ids) for ids in drawn}
+        drawn = generate(model, [prompt] * N, special, generation_config(**how))
+        assert {one.token_ids for one in best} == {tuple(ids) for ids in drawn}
         assert len(best) > 2
         scores = [one.score for one in best]
         assert scores == sorted(scores, reverse=True)
         for one in best:
-            ended = len(one.ids) < 7
-            whole = [*one.ids, *([end] if ended else [])]
+            ended = len(one.token_ids) < 7
+            whole = [*one.token_ids, *([end] if ended else [])]
             # float32 sums of a few numbers against float64
             assert one.score == pytest.approx(likelihood(model, prompt, whole), abs=1e-4)
-    one = generate(model, asked, special, decoding(samples=N, **how))
-    assert one == [list(best[0].ids) for best in found]
+    one = generate(model, asked, special, generation_config(samples=N, **how))
+    assert one == [list(best[0].token_ids) for best in found]
     if ends:
-        assert any(len(said.ids) < 7 for best in found for said in best)
+        assert any(len(said.token_ids) < 7 for best in found for said in best)
 
 
 def test_one_sample_is_what_is_drawn_without_rank(models: dict) -> None:
-    how = {"temperature": 1.0, "new_tokens": 5}
-    ranked = decoding(samples=1, **how)
-    assert ranked.by == Ranked(draw=Sample(temperature=1.0), samples=1)
+    how = {"temperature": 1.0, "max_new_tokens": 5}
+    ranked = generation_config(samples=1, **how)
+    assert ranked.strategy == BestOfN(sampling=Sampling(temperature=1.0), samples=1)
     model, asked = models["gpt2"], prompts((5, 3))
     assert generate(model, asked, SPECIAL, ranked) == generate(
-        model, asked, SPECIAL, decoding(**how)
+        model, asked, SPECIAL, generation_config(**how)
     )
 
 
 def test_samples_that_cannot_be_are_told(models: dict) -> None:
-    model, how = models["gpt2"], decoding(samples=2, temperature=1.0)
+    model, how = models["gpt2"], generation_config(samples=2, temperature=1.0)
     with pytest.raises(ValueError, match="give samples or a draft, not both"):
-        generate(model, [[5]], SPECIAL, how, draft=Draft(model=model))
+        generate(model, [[5]], SPECIAL, how, draft=DraftModel(model=model))
     with pytest.raises(ValueError, match="samples end before a text is known: no stream"):
-        next(spoken(model, texts(model, [[5]], SPECIAL, how), SPECIAL, how))
+        next(stream_tokens(model, initial_states(model, [[5]], SPECIAL, how), SPECIAL, how))
     with pytest.raises(ValueError, match="only beams or samples give several texts"):
-        candidates(model, [[5]], SPECIAL, decoding(temperature=1.0))
+        generate_candidates(model, [[5]], SPECIAL, generation_config(temperature=1.0))

@@ -7,7 +7,7 @@ import torch
 from small_models import FAMILIES, make, texts, tokenizer
 from torch import nn
 
-from unmask.generation.reading import at_rest, framed, groups
+from unmask.generation.reading import evaluation_mode, with_special_tokens, text_batches
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -21,28 +21,28 @@ def test_a_text_is_framed_as_the_reference_tokenizer_does(family: str, tmp_path:
     for most in (None, 12):
         cut = {} if most is None else {"truncation": True, "max_length": most}
         expected = [reference(text, split_special_tokens=True, **cut)["input_ids"] for text in some]
-        assert [ids.tolist() for ids in framed(known, some, most)] == expected
+        assert [ids.tolist() for ids in with_special_tokens(known, some, most)] == expected
 
 
 def test_nothing_is_read_as_the_start_token_and_no_room_is_an_error() -> None:
     for family in FAMILIES:
-        special = tokenizer(family).special
-        (ids,) = framed(tokenizer(family), [""], None)
-        assert ids.tolist() == ([*special.before, *special.after] or [special.start])
+        special = tokenizer(family).special_ids
+        (ids,) = with_special_tokens(tokenizer(family), [""], None)
+        assert ids.tolist() == ([*special.prefix, *special.suffix] or [special.start])
     with pytest.raises(ValueError, match="2 special tokens do not fit the model's 1 positions"):
-        framed(tokenizer("bert"), ["a"], 1)
+        with_special_tokens(tokenizer("bert"), ["a"], 1)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_groups_say_which_texts_and_where_they_end(family: str, tmp_path: Path) -> None:
     _, opened = make(family, tmp_path)
     some = texts(9, most=20)
-    read = framed(tokenizer(family), some, 40 if family != "t5" else None)
+    read = with_special_tokens(tokenizer(family), some, 40 if family != "t5" else None)
     seen = []
-    for group in groups(opened.model, tokenizer(family), some, 60):
+    for group in text_batches(opened.model, tokenizer(family), some, 60):
         batch = group.batch
         table = batch.source if family == "t5" else batch.inputs
-        for row, text, n, last in zip(table, group.texts, group.lengths, batch.last, strict=True):
+        for row, text, n, last in zip(table, group.text_indices, group.lengths, batch.last_token_positions, strict=True):
             assert row[:n].tolist() == read[text].tolist()
             assert int(last) == n - 1
             seen.append(text)
@@ -53,11 +53,11 @@ def test_at_rest_restores_the_mode_whatever_happens() -> None:
     model = nn.Linear(1, 1)
     for training in (True, False):
         model.train(training)
-        with at_rest(model):
+        with evaluation_mode(model):
             assert not model.training
             assert not torch.is_grad_enabled()
         assert model.training is training
-        with pytest.raises(TypeError), at_rest(model):
+        with pytest.raises(TypeError), evaluation_mode(model):
             model(None)
         assert model.training is training
         assert torch.is_grad_enabled()

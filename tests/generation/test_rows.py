@@ -7,20 +7,20 @@ import pytest
 import torch
 from test_leak import build, depends
 
-from unmask.generation.choose import choose
-from unmask.generation.decode import candidates, generate
-from unmask.generation.rows import Prompt, Rows
-from unmask.generation.settings import decoding
-from unmask.heads.language import Language
+from unmask.generation.choose import rank_choices
+from unmask.generation.decode import generate_candidates, generate
+from unmask.generation.rows import Prompt, DecodingBatch
+from unmask.generation.settings import generation_config
+from unmask.heads.language import LanguageModeling
 from unmask.heads.model import Model
-from unmask.hiding.collate import pad
-from unmask.hiding.targets import HiddenTarget
+from unmask.hiding.collate import pad_examples
+from unmask.hiding.targets import MaskedTarget
 from unmask.published.catalogue import MODELS
-from unmask.tokens.vocabulary import Special
+from unmask.tokens.vocabulary import SpecialTokenIds
 
-SPECIAL = Special(
-    size=50, pad=0, unknown=1, start=2, end=3, mask=4, before=(2,), between=(3,), after=(3,),
-    ids=frozenset({0, 1, 2, 3, 4}),
+SPECIAL = SpecialTokenIds(
+    vocab_size=50, pad=0, unknown=1, start=2, end=3, mask=4, prefix=(2,), separator=(3,), suffix=(3,),
+    all_ids=frozenset({0, 1, 2, 3, 4}),
 )  # fmt: skip
 ENDLESS = replace(SPECIAL, end=None)
 FINE_TUNING = MODELS["unilm-mini"].finetuning
@@ -28,9 +28,9 @@ SOURCES = [[2, 9, 7, 30, 11, 3], [2, 3], [2, 21, 13, 3]]
 
 
 def answering(whole: Model) -> Model:
-    language = whole.specs["language"]
-    assert isinstance(language, Language)
-    model = Model(whole.architecture, {"language": replace(language, forward=FINE_TUNING.answers)})
+    language = whole.head_specs["language"]
+    assert isinstance(language, LanguageModeling)
+    model = Model(whole.architecture, {"language": replace(language, generation=FINE_TUNING.generation)})
     return model.initialize(5).eval()
 
 
@@ -47,28 +47,28 @@ def model() -> Model:
 @torch.no_grad()
 def logs(model: Model, source: list[int], said: list[int]) -> torch.Tensor:
     """Read all anew: what may follow, asked of a mask after it."""
-    target = FINE_TUNING.target
+    target = FINE_TUNING.seq2seq_target
     assert target is not None
-    example = target.shown(source, [*said, 4])
-    scores = model.language.scores(model.hidden(pad([example], SPECIAL)))[0, -1]
-    return scores[: SPECIAL.size].log_softmax(-1)
+    example = target.unmasked_example(source, [*said, 4])
+    scores = model.language_head.logits(model.hidden_states(pad_examples([example], SPECIAL)))[0, -1]
+    return scores[: SPECIAL.vocab_size].log_softmax(-1)
 
 
 def test_a_source_sees_itself_and_a_target_all_before_it(model: Model) -> None:
-    example = HiddenTarget(segments=(4, 5)).shown(SOURCES[0], [8, 9, 10, 3])
-    short = HiddenTarget(segments=(4, 5)).shown(SOURCES[1], [8])
+    example = MaskedTarget(segment_ids=(4, 5)).unmasked_example(SOURCES[0], [8, 9, 10, 3])
+    short = MaskedTarget(segment_ids=(4, 5)).unmasked_example(SOURCES[1], [8])
     seen = np.zeros((10, 10), bool)
     seen[:, :6] = True
     for i in range(6, 10):
         seen[i, 6 : i + 1] = True
-    assert torch.equal(depends(model, pad([example], SPECIAL)), torch.from_numpy(seen))
-    batch = pad([example, short], SPECIAL)
+    assert torch.equal(depends(model, pad_examples([example], SPECIAL)), torch.from_numpy(seen))
+    batch = pad_examples([example, short], SPECIAL)
     batch = replace(batch, inputs=batch.inputs.clone())
     assert torch.equal(depends(model, batch)[:10, :10], torch.from_numpy(seen))
 
 
 def test_each_token_is_what_a_mask_is_named_after_all_before_it(model: Model) -> None:
-    said = generate(model, SOURCES, ENDLESS, decoding(new_tokens=7))
+    said = generate(model, SOURCES, ENDLESS, generation_config(max_new_tokens=7))
     assert len({tuple(text) for text in said}) == 3
     for source, text in zip(SOURCES, said, strict=True):
         assert len(text) == 7
@@ -77,61 +77,61 @@ def test_each_token_is_what_a_mask_is_named_after_all_before_it(model: Model) ->
 
 
 def test_an_answer_that_is_begun_goes_on(model: Model) -> None:
-    (whole,) = generate(model, SOURCES[:1], ENDLESS, decoding(new_tokens=7))
-    rest = generate(model, SOURCES[:1], ENDLESS, decoding(new_tokens=4), begun=[whole[:3]])
+    (whole,) = generate(model, SOURCES[:1], ENDLESS, generation_config(max_new_tokens=7))
+    rest = generate(model, SOURCES[:1], ENDLESS, generation_config(max_new_tokens=4), output_prefixes=[whole[:3]])
     assert rest == [whole[3:]]
 
 
 @pytest.mark.parametrize(
-    "how", [{}, {"temperature": 1.0, "seed": 3}, {"repetition_penalty": 1.4, "no_repeat": 2}]
+    "how", [{}, {"temperature": 1.0, "seed": 3}, {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2}]
 )
 def test_a_source_alone_equals_the_same_one_among_others(model: Model, how) -> None:
-    asked = decoding(**how, new_tokens=9)
+    asked = generation_config(**how, max_new_tokens=9)
     alone = [generate(model, [source], SPECIAL, asked)[0] for source in SOURCES]
     assert alone == generate(model, SOURCES, SPECIAL, asked)
 
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_beams_are_scored_as_what_is_read_anew(model: Model, beams: int) -> None:
-    asked = decoding(beams=beams, best=beams, new_tokens=4, length_penalty=0.0)
-    together = candidates(model, SOURCES, SPECIAL, asked)
+    asked = generation_config(beams=beams, n_best=beams, max_new_tokens=4, length_penalty=0.0)
+    together = generate_candidates(model, SOURCES, SPECIAL, asked)
     for source, best in zip(SOURCES, together, strict=True):
-        (alone,) = candidates(model, [source], SPECIAL, asked)
-        assert [one.ids for one in alone] == [one.ids for one in best]
-        assert len({one.ids for one in best}) == beams
+        (alone,) = generate_candidates(model, [source], SPECIAL, asked)
+        assert [one.token_ids for one in alone] == [one.token_ids for one in best]
+        assert len({one.token_ids for one in best}) == beams
         for one in best:
-            ids = [*one.ids, *([3] if len(one.ids) < 4 else [])]
+            ids = [*one.token_ids, *([3] if len(one.token_ids) < 4 else [])]
             steps = [logs(model, source, ids[:i])[token].item() for i, token in enumerate(ids)]
             assert one.score == pytest.approx(sum(steps), rel=1e-4)
     if beams == 1:
-        greedy = generate(model, SOURCES, SPECIAL, decoding(new_tokens=4))
-        assert [list(best[0].ids) for best in together] == greedy
+        greedy = generate(model, SOURCES, SPECIAL, generation_config(max_new_tokens=4))
+        assert [list(best[0].token_ids) for best in together] == greedy
 
 
 def test_choices_are_compared_token_by_token_after_what_is_true(model: Model) -> None:
     choices = [[8, 9, 10], [8], [22, 7]]
-    (found,) = choose(model, SOURCES[:1], [choices], SPECIAL)
-    assert sorted(one.choice for one in found) == [0, 1, 2]
+    (found,) = rank_choices(model, SOURCES[:1], [choices], SPECIAL)
+    assert sorted(one.choice_index for one in found) == [0, 1, 2]
     for one in found:
-        ids = [*choices[one.choice], 3]
+        ids = [*choices[one.choice_index], 3]
         steps = [logs(model, SOURCES[0], ids[:i])[token].item() for i, token in enumerate(ids)]
-        assert one.score == pytest.approx(sum(steps), rel=1e-4)
+        assert one.log_probability == pytest.approx(sum(steps), rel=1e-4)
 
 
 def test_what_was_cut_was_never_said(model: Model) -> None:
-    prompts = [Prompt(read=source, whole=len(source)) for source in SOURCES]
+    prompts = [Prompt(input_ids=source, n_source_tokens=len(source)) for source in SOURCES]
     with torch.no_grad():
-        rows, other = Rows(model, prompts, SPECIAL), Rows(model, prompts, SPECIAL)
-        first = rows.scores()
-        rows.say(torch.tensor([[8, 9]] * 3))
-        rows.scores()
-        rows.say(torch.tensor([[10]] * 3))
-        rows.cut(3)
-        rows.keep(torch.tensor([2, 0]))
-        rows.say(torch.tensor([[20], [21]]))
-        other.keep(torch.tensor([2, 0]))
-        other.say(torch.tensor([[20], [21]]))
-        torch.testing.assert_close(rows.scores(), other.scores())
+        rows, other = DecodingBatch(model, prompts, SPECIAL), DecodingBatch(model, prompts, SPECIAL)
+        first = rows.next_token_logits()
+        rows.append_tokens(torch.tensor([[8, 9]] * 3))
+        rows.next_token_logits()
+        rows.append_tokens(torch.tensor([[10]] * 3))
+        rows.crop(3)
+        rows.select_rows(torch.tensor([2, 0]))
+        rows.append_tokens(torch.tensor([[20], [21]]))
+        other.select_rows(torch.tensor([2, 0]))
+        other.append_tokens(torch.tensor([[20], [21]]))
+        torch.testing.assert_close(rows.next_token_logits(), other.next_token_logits())
         torch.testing.assert_close(
             first[0, 0].log_softmax(-1), logs(model, SOURCES[0], []), rtol=1e-4, atol=1e-5
         )
@@ -140,11 +140,11 @@ def test_what_was_cut_was_never_said(model: Model) -> None:
 def test_a_source_is_read_whole_also_where_a_text_goes_beyond_the_positions() -> None:
     whole = build("unilm")
     a = whole.architecture
-    short = answering(Model(replace(a, position=replace(a.position, length=8)), whole.specs))
-    assert len(generate(short, [[2, 9, 3]], ENDLESS, decoding(new_tokens=50))[0]) == 5
+    short = answering(Model(replace(a, position=replace(a.position, length=8)), whole.head_specs))
+    assert len(generate(short, [[2, 9, 3]], ENDLESS, generation_config(max_new_tokens=50))[0]) == 5
     with pytest.raises(ValueError, match="prompt 1 has 8 tokens, but the model only 7 positions"):
         generate(short, [[2] * 8], SPECIAL)
-    asked = decoding(new_tokens=9, window=True)
+    asked = generation_config(max_new_tokens=9, window=True)
     for n in (3, 6):  # the last: the source, one token and the mask
         assert len(generate(short, [[2] * n], ENDLESS, asked)[0]) == 9
     with pytest.raises(ValueError, match="prompt 1 has 7 tokens, but the model only 6 positions"):

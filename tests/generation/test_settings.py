@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.generation.settings import Beam, Decoding, Greedy, Sample, decoding
-from unmask.generation.texts import NOTHING, pick
+from unmask.generation.settings import BeamSearch, GenerationConfig, Greedy, Sampling, generation_config
+from unmask.generation.texts import NO_TOKEN, select_tokens
 
 scores = st.lists(st.integers(-90, 90).map(lambda i: i / 4), min_size=2, max_size=40, unique=True)
 
@@ -27,7 +27,7 @@ def test_top_k_keeps_what_the_reference_keeps(some: list[float], k: int) -> None
 
     row = torch.tensor([some])
     expected = warped(row, TopKLogitsWarper(k)).softmax(-1)
-    torch.testing.assert_close(Sample(top_k=k).shares(row), expected)
+    torch.testing.assert_close(Sampling(top_k=k).probabilities(row), expected)
 
 
 @given(some=scores, k=st.none() | st.integers(1, 45), p=st.floats(0.01, 0.99))
@@ -37,7 +37,7 @@ def test_top_p_keeps_what_the_reference_keeps(some: list[float], k: int | None, 
     row = torch.tensor([some])
     cut = row if k is None else warped(row, TopKLogitsWarper(k))
     expected = warped(cut, TopPLogitsWarper(p)).isfinite()
-    share = Sample(top_k=k, top_p=p).shares(row)[0]
+    share = Sampling(top_k=k, top_p=p).probabilities(row)[0]
     ordered = cut[0].double().softmax(-1).sort(descending=True).values
     if float((ordered.cumsum(0) - p).abs().min()) > 1e-5:  # not where rounding decides
         assert ((share > 0) == (expected[0] & (cut[0].softmax(-1) > 0))).all()
@@ -57,7 +57,7 @@ def test_min_p_keeps_what_the_reference_keeps(
     expected = warped(row, TemperatureLogitsWarper(temperature), MinPLogitsWarper(p))
     ratio = ((row - row.max()) / temperature).double().exp()
     if float((ratio - p).abs().min()) > 1e-5:  # not where rounding decides
-        share = Sample(temperature=temperature, min_p=p).shares(row)
+        share = Sampling(temperature=temperature, min_p=p).probabilities(row)
         assert torch.equal(share > 0, expected.isfinite() & (expected.softmax(-1) > 0))
 
 
@@ -74,7 +74,7 @@ def test_typical_keeps_what_the_reference_keeps(some: list[float], p: float, k: 
     sums = exact[order].cumsum(0)
     near = far[order].diff()
     if float((sums - p).abs().min()) > 1e-5 and float(near.nan_to_num(1.0).min()) > 1e-5:
-        share = Sample(top_k=k, typical=p).shares(row)
+        share = Sampling(top_k=k, typical_p=p).probabilities(row)
         assert torch.equal(share > 0, expected.isfinite())
 
 
@@ -82,9 +82,9 @@ def test_typical_leaves_out_what_is_too_likely() -> None:
     # Meister et al. 2023, section 4, worked out by hand: -ln p is 0.51, 1.39, 2.30 and 3.00, the
     # entropy 1.03; nearest are the second (0.36), the first (0.52), the third and the last.
     row = torch.tensor([[0.6, 0.25, 0.1, 0.05]]).log()
-    assert (Sample(typical=0.2).shares(row) > 0).tolist() == [[False, True, False, False]]
-    assert (Sample(typical=0.3).shares(row) > 0).tolist() == [[True, True, False, False]]
-    assert (Sample(typical=1.0).shares(row) > 0).all()
+    assert (Sampling(typical_p=0.2).probabilities(row) > 0).tolist() == [[False, True, False, False]]
+    assert (Sampling(typical_p=0.3).probabilities(row) > 0).tolist() == [[True, True, False, False]]
+    assert (Sampling(typical_p=1.0).probabilities(row) > 0).all()
 
 
 @given(some=scores, k=st.integers(2, 30), p=st.floats(0.3, 0.9), low=st.floats(0.01, 0.4))
@@ -97,11 +97,11 @@ def test_filters_act_in_the_order_in_which_they_stand(
     steps = [hf.TemperatureLogitsWarper(2.0), hf.TopKLogitsWarper(k), hf.TopPLogitsWarper(p)]
     steps += [hf.MinPLogitsWarper(low), hf.TypicalLogitsWarper(0.95)]
     expected = warped(row, *steps).softmax(-1)
-    how = Sample(temperature=2.0, top_k=k, top_p=p, min_p=low, typical=0.95)
-    share = how.shares(row)
+    how = Sampling(temperature=2.0, top_k=k, top_p=p, min_p=low, typical_p=0.95)
+    share = how.probabilities(row)
     # each filter with numbers a little to both sides: where they agree, rounding does not decide
     sides = [
-        Sample(temperature=2.0, top_k=k, top_p=p + e, min_p=low + e, typical=0.95 + e).shares(row)
+        Sampling(temperature=2.0, top_k=k, top_p=p + e, min_p=low + e, typical_p=0.95 + e).probabilities(row)
         for e in (-1e-5, 1e-5)
     ]
     if torch.equal(sides[0] > 0, sides[1] > 0):
@@ -110,10 +110,10 @@ def test_filters_act_in_the_order_in_which_they_stand(
 
 def test_tokens_as_likely_as_the_kth_stay_and_all_of_them_with_p_1() -> None:
     row = torch.tensor([[1.0, 3.0, 1.0, 0.0]])
-    assert (Sample(top_k=2).shares(row)[0] > 0).tolist() == [True, True, True, False]
+    assert (Sampling(top_k=2).probabilities(row)[0] > 0).tolist() == [True, True, True, False]
     long = torch.zeros(1, 50_000)
-    assert int((Sample(top_p=1.0).shares(long) > 0).sum()) == 50_000
-    assert int((Sample(top_p=0.5).shares(long) > 0).sum()) == pytest.approx(25_000, abs=1)
+    assert int((Sampling(top_p=1.0).probabilities(long) > 0).sum()) == 50_000
+    assert int((Sampling(top_p=0.5).probabilities(long) > 0).sum()) == pytest.approx(25_000, abs=1)
 
 
 @settings(max_examples=20, deadline=None)
@@ -135,10 +135,10 @@ def test_tokens_are_drawn_as_often_as_they_are_probable(
 ) -> None:
     n = 4000
     row = torch.randn(1, 9, generator=torch.Generator().manual_seed(seed % 2**31))
-    how = Sample(temperature=temperature, top_k=k, top_p=p, min_p=low, typical=typical)
+    how = Sampling(temperature=temperature, top_k=k, top_p=p, min_p=low, typical_p=typical)
     dice = [np.random.default_rng([seed, i]) for i in range(n)]
-    drawn = np.bincount(pick(row.expand(n, -1), how, dice).numpy(), minlength=9)
-    share = how.shares(row)[0].double()
+    drawn = np.bincount(select_tokens(row.expand(n, -1), how, dice).numpy(), minlength=9)
+    share = how.probabilities(row)[0].double()
     expected = (share / share.sum()).numpy() * n
     assert (drawn[expected == 0] == 0).all()
     some = expected > 5
@@ -148,24 +148,24 @@ def test_tokens_are_drawn_as_often_as_they_are_probable(
 
 def test_nothing_is_picked_where_nothing_may_follow() -> None:
     none = torch.tensor([[-torch.inf, -torch.inf], [-torch.inf, 0.0]])
-    for by in (Greedy(), Sample()):
+    for by in (Greedy(), Sampling()):
         dice = [np.random.default_rng(i) for i in range(2)]
-        assert pick(none, by, dice).tolist() == [NOTHING, 1]
+        assert select_tokens(none, by, dice).tolist() == [NO_TOKEN, 1]
 
 
 def test_settings_by_name_make_the_parts() -> None:
-    assert decoding() == decoding(temperature=0) == decoding(temperature=0.0, seed=0) == Decoding()
-    drawn = decoding(temperature=0.5, min_p=0.1, stop="a", new_tokens=3)
-    sample = Sample(temperature=0.5, min_p=0.1)
-    assert drawn == Decoding(by=sample, stop=("a",), new_tokens=3)
-    assert decoding(beams=3, best=2, no_repeat=2) == Decoding(by=Beam(beams=3, best=2), no_repeat=2)
-    assert decoding(stop=["a", "b"]).stop == ("a", "b")
+    assert generation_config() == generation_config(temperature=0) == generation_config(temperature=0.0, seed=0) == GenerationConfig()
+    drawn = generation_config(temperature=0.5, min_p=0.1, stop="a", max_new_tokens=3)
+    sample = Sampling(temperature=0.5, min_p=0.1)
+    assert drawn == GenerationConfig(strategy=sample, stop=("a",), max_new_tokens=3)
+    assert generation_config(beams=3, n_best=2, no_repeat_ngram_size=2) == GenerationConfig(strategy=BeamSearch(beams=3, n_best=2), no_repeat_ngram_size=2)
+    assert generation_config(stop=["a", "b"]).stop == ("a", "b")
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"new_tokens": 0}, "new_tokens must be at least 1, got 0"),
+        ({"max_new_tokens": 0}, "new_tokens must be at least 1, got 0"),
         ({"min_new_tokens": 51}, "min_new_tokens must be from 0 to the 50 new tokens, got 51"),
         ({"min_new_tokens": -1}, "min_new_tokens must be from 0 to the 50 new tokens, got -1"),
         ({"temperature": -0.1}, "temperature must be from 1e-6 to 1e6, got -0.1"),
@@ -175,7 +175,7 @@ def test_settings_by_name_make_the_parts() -> None:
         ({"temperature": 1.0, "top_p": 0.0}, "top_p must be above 0 and at most 1, got 0.0"),
         ({"temperature": 1.0, "top_p": 1.1}, "top_p must be above 0 and at most 1, got 1.1"),
         ({"temperature": 1.0, "min_p": 0.0}, "min_p must be above 0 and at most 1, got 0.0"),
-        ({"temperature": 1.0, "typical": 2.0}, "typical must be above 0 and at most 1, got 2.0"),
+        ({"temperature": 1.0, "typical_p": 2.0}, "typical must be above 0 and at most 1, got 2.0"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"top_k": 5}, "at temperature 0 none is: give a temperature above 0"),
         ({"temperature": 0, "top_p": 0.9}, "top_p: says among which tokens one is drawn"),
@@ -192,11 +192,11 @@ def test_settings_by_name_make_the_parts() -> None:
         ({"samples": 2, "beams": 3, "temperature": 1.0}, "give beams or temperature, not both"),
         ({"beams": 2, "window": True}, "give beams or window, not both"),
         ({"repetition_penalty": 0.0}, "repetition_penalty must be above 0, got 0.0"),
-        ({"no_repeat": 0}, "no_repeat must be at least 1, got 0"),
+        ({"no_repeat_ngram_size": 0}, "no_repeat must be at least 1, got 0"),
         ({"stop": ["a", ""]}, "a stop string is empty"),
         ({"beens": 2}, "no setting 'beens'; there are beams, best,"),
     ],
 )
 def test_a_wrong_setting_is_named(wrong: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        decoding(**wrong)
+        generation_config(**wrong)

@@ -12,10 +12,10 @@ from generating import MODELS, SPECIAL, pairs, prompts
 from reference import gpt2, saved
 
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface import open_folder
+from unmask.checkpoints.huggingface import load_folder
 from unmask.generation.decode import generate
-from unmask.generation.settings import Greedy, Sample, decoding
-from unmask.generation.speculate import Draft, accept, residual
+from unmask.generation.settings import Greedy, Sampling, generation_config
+from unmask.generation.speculate import DraftModel, is_accepted, residual_distribution
 from unmask.heads.model import Model
 
 
@@ -26,7 +26,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Mod
 
 def disturbed(reference: Any, folder: Path, much: float) -> Model:
     """Open a copy whose weights are a little different, so that it guesses well but not always."""
-    model = open_folder(saved(reference, folder)).model
+    model = load_folder(saved(reference, folder)).model
     torch.manual_seed(0)
     with torch.no_grad():
         for weight in model.parameters():
@@ -41,25 +41,25 @@ def test_greedy_text_is_the_same_whatever_the_draft(
 ) -> None:
     reference, model = models[family]
     texts = prompts((9, 1, 5))
-    free = generate(model, texts, SPECIAL, decoding(new_tokens=10))
+    free = generate(model, texts, SPECIAL, generation_config(max_new_tokens=10))
     special, shares = replace(SPECIAL, end=free[2][5]), []
-    plain = decoding(new_tokens=10)
-    kept = decoding(new_tokens=10, repetition_penalty=1.3, no_repeat=2, min_new_tokens=4)
+    plain = generation_config(max_new_tokens=10)
+    kept = generation_config(max_new_tokens=10, repetition_penalty=1.3, no_repeat_ngram_size=2, min_new_tokens=4)
     for much, guesses, how in ((0.0, 3, kept), (0.05, 1, plain), (0.05, 4, kept), (3.0, 2, plain)):
-        draft = Draft(
-            model=disturbed(reference, tmp_path / str(len(shares)), much), guesses=guesses
+        draft = DraftModel(
+            model=disturbed(reference, tmp_path / str(len(shares)), much), draft_tokens=guesses
         )
         expected = generate(model, texts, special, how)
         assert generate(model, texts, special, how, draft=draft) == expected
-        shares.append(draft.share)
+        shares.append(draft.acceptance_rate)
     assert shares[0] == 1.0
     assert min(shares) == shares[3] < 0.2
 
 
 def test_positions_end_a_text_as_without_a_draft(models: dict, tmp_path: Path) -> None:
     reference, model = models["gpt2"]  # of 40 positions
-    draft = Draft(model=disturbed(reference, tmp_path, 0.05))
-    for how in (decoding(new_tokens=6), decoding(new_tokens=24, window=True)):
+    draft = DraftModel(model=disturbed(reference, tmp_path, 0.05))
+    for how in (generation_config(max_new_tokens=6), generation_config(max_new_tokens=24, window=True)):
         texts = prompts((40, 36))
         assert generate(model, texts, SPECIAL, how, draft=draft) == generate(
             model, texts, SPECIAL, how
@@ -74,8 +74,8 @@ def test_an_accepted_or_second_token_has_the_distribution_wanted(seed: int) -> N
     wanted /= wanted.sum()
     n, drawn = 4_000, Counter[int]()
     for token in rng.choice(12, n, p=expected).tolist():
-        if not accept(wanted, expected, token, rng):
-            token = int(rng.choice(12, p=residual(wanted, expected)))
+        if not is_accepted(wanted, expected, token, rng):
+            token = int(rng.choice(12, p=residual_distribution(wanted, expected)))
         drawn[token] += 1
     some = wanted * n > 5
     found = np.array([drawn[i] for i in range(12)])
@@ -86,18 +86,18 @@ def test_an_accepted_or_second_token_has_the_distribution_wanted(seed: int) -> N
 @torch.no_grad()
 def test_texts_are_drawn_as_without_a_draft(models: dict, tmp_path: Path) -> None:
     reference, model = models["gpt2"]
-    small = replace(SPECIAL, size=4)
+    small = replace(SPECIAL, vocab_size=4)
     prompt, n = [3, 1, 2], 150
-    how = decoding(temperature=1.5, top_p=0.95, new_tokens=2)
-    assert isinstance(how.by, Sample)
-    draft = Draft(model=disturbed(reference, tmp_path, 0.5), guesses=2)
+    how = generation_config(temperature=1.5, top_p=0.95, max_new_tokens=2)
+    assert isinstance(how.strategy, Sampling)
+    draft = DraftModel(model=disturbed(reference, tmp_path, 0.5), draft_tokens=2)
     said = Counter(map(tuple, generate(model, [prompt] * n, small, how, draft=draft)))
     expected: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(2):
         for before in list(expected):
             ids = torch.tensor([[*prompt, *before]])
             hidden = model.backbone(Batch(inputs=ids, visibility=Visibility(causal=True)))
-            share = how.by.shares(model.language.scores(hidden[:, -1])[:, :4])[0].double()
+            share = how.strategy.probabilities(model.language.scores(hidden[:, -1])[:, :4])[0].double()
             mass = expected.pop(before)
             for token, p in enumerate((share / share.sum()).tolist()):
                 expected[*before, token] = mass * p
@@ -109,14 +109,14 @@ def test_texts_are_drawn_as_without_a_draft(models: dict, tmp_path: Path) -> Non
         chi += (n - sum(said[text] for text in likely) - rest) ** 2 / rest
     assert len(likely) > 4
     assert chi < len(likely) + 6 * (2 * len(likely)) ** 0.5  # six standard deviations
-    assert 0.2 < draft.share < 0.95
+    assert 0.2 < draft.acceptance_rate < 0.95
     assert not any(expected.get(text, 0) == 0 for text in said)
 
 
 def test_drawn_text_depends_on_seed_and_prompt_alone(models: dict, tmp_path: Path) -> None:
     reference, model = models["t5"]
-    draft = Draft(model=disturbed(reference, tmp_path, 0.1))
-    how, texts = decoding(temperature=1.0, new_tokens=9, seed=3), prompts((4, 9, 2))
+    draft = DraftModel(model=disturbed(reference, tmp_path, 0.1))
+    how, texts = generation_config(temperature=1.0, max_new_tokens=9, seed=3), prompts((4, 9, 2))
     together = generate(model, texts, SPECIAL, how, draft=draft)
     assert [generate(model, [t], SPECIAL, how, draft=draft)[0] for t in texts] == together
     other = generate(model, texts, SPECIAL, replace(how, seed=4), draft=draft)
@@ -128,14 +128,14 @@ def test_drafts_that_cannot_guess_are_told(models: dict, tmp_path: Path) -> None
 
     def told(small: Model, message: str, **how: Any) -> None:
         with pytest.raises(ValueError, match=message):
-            generate(model, [[5]], SPECIAL, decoding(**how), draft=Draft(model=small))
+            generate(model, [[5]], SPECIAL, generation_config(**how), draft=DraftModel(model=small))
 
     told(models["t5"][1], "the draft must be a decoder")
-    fewer = open_folder(saved(gpt2(vocab_size=50), tmp_path / "vocabulary")).model
+    fewer = load_folder(saved(gpt2(vocab_size=50), tmp_path / "vocabulary")).model
     told(fewer, "the draft has 50 tokens and the model 99")
-    short = open_folder(saved(gpt2(n_positions=20), tmp_path / "positions")).model
+    short = load_folder(saved(gpt2(n_positions=20), tmp_path / "positions")).model
     told(short, "the draft has 20 positions and the model 40")
     told(model, "give beams or a draft, not both", beams=2)
     with pytest.raises(ValueError, match="guesses must be at least 1, got 0"):
-        Draft(model=model, guesses=0)
-    assert isinstance(decoding().by, Greedy)
+        DraftModel(model=model, draft_tokens=0)
+    assert isinstance(generation_config().strategy, Greedy)

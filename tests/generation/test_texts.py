@@ -9,7 +9,7 @@ from generating import MODELS, SPECIAL, pairs, prompts, theirs
 
 from unmask.batch import Batch, Visibility
 from unmask.generation.decode import generate
-from unmask.generation.settings import decoding
+from unmask.generation.settings import generation_config
 from unmask.heads.model import Model
 
 
@@ -22,18 +22,18 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Mod
 def test_greedy_text_that_may_not_repeat_equals_the_reference(family: str, models: dict) -> None:
     reference, model = models[family]
     texts = prompts((9, 1, 6))
-    free = generate(model, texts, SPECIAL, decoding(new_tokens=15))
+    free = generate(model, texts, SPECIAL, generation_config(max_new_tokens=15))
     special = replace(SPECIAL, end=free[0][2])
     seen = set()
     for how in (
-        {"no_repeat": 1},
-        {"no_repeat": 2},
+        {"no_repeat_ngram_size": 1},
+        {"no_repeat_ngram_size": 2},
         {"repetition_penalty": 2.0},
         {"repetition_penalty": 0.5},
         {"min_new_tokens": 8},
     ):
-        more = {{"no_repeat": "no_repeat_ngram_size"}.get(k, k): v for k, v in how.items()}
-        ours = generate(model, texts, special, decoding(new_tokens=15, **how))
+        more = {{"no_repeat_ngram_size": "no_repeat_ngram_size"}.get(k, k): v for k, v in how.items()}
+        ours = generate(model, texts, special, generation_config(max_new_tokens=15, **how))
         # one by one: the reference takes its padding for tokens that were read
         expected = [theirs(reference, [t], special.end, 15, **more)[0][0] for t in texts]
         assert ours == expected
@@ -43,8 +43,8 @@ def test_greedy_text_that_may_not_repeat_equals_the_reference(family: str, model
 
 def test_what_may_not_be_said_is_not_drawn_either(models: dict) -> None:
     _, model = models["gpt2"]
-    small = replace(SPECIAL, size=20, end=7)
-    how = decoding(temperature=3.0, no_repeat=1, min_new_tokens=6, new_tokens=12)
+    small = replace(SPECIAL, vocab_size=20, end=7)
+    how = generation_config(temperature=3.0, no_repeat_ngram_size=1, min_new_tokens=6, max_new_tokens=12)
     for text in generate(model, [[5, 6]] * 8, small, how):
         assert len(set(text)) == len(text) >= 6
         assert not {5, 6} & set(text)
@@ -59,7 +59,7 @@ def greedy_by_hand(model: Model, prompt: list[int], n: int, room: int) -> list[i
             read = read[-max(room // 2, room + 1 - (n - len(said))) :]
         ids = torch.tensor([read])
         hidden = model.backbone(Batch(inputs=ids, visibility=Visibility(causal=True)))
-        said.append(int(model.language.scores(hidden[0, -1]).argmax()))
+        said.append(int(model.language_head.logits(hidden[0, -1]).argmax()))
         read.append(said[-1])
     return said
 
@@ -69,7 +69,7 @@ def test_a_window_slides_over_a_text_longer_than_the_positions(models: dict) -> 
     texts = prompts((100, 38, 3, 41))
     for n in (1, 90):
         expected = [greedy_by_hand(model, text, n, 40) for text in texts]
-        how = decoding(new_tokens=n, window=True)
+        how = generation_config(max_new_tokens=n, window=True)
         assert generate(model, texts, SPECIAL, how) == expected
     with pytest.raises(ValueError, match=r"prompt 1 has 100 tokens.*: `window` reads the last"):
         generate(model, texts, SPECIAL)
@@ -78,14 +78,14 @@ def test_a_window_slides_over_a_text_longer_than_the_positions(models: dict) -> 
 def test_a_window_changes_nothing_where_positions_do_not_end(models: dict) -> None:
     for _, model in models.values():
         texts = prompts((5, 9))
-        for how in (decoding(new_tokens=20), decoding(new_tokens=20, temperature=1.0)):
+        for how in (generation_config(max_new_tokens=20), generation_config(max_new_tokens=20, temperature=1.0)):
             wide = replace(how, window=True)
             assert generate(model, texts, SPECIAL, wide) == generate(model, texts, SPECIAL, how)
 
 
 def test_what_is_drawn_in_a_window_does_not_depend_on_others(models: dict) -> None:
     _, model = models["gpt2"]
-    texts, how = prompts((60, 38, 3)), decoding(new_tokens=70, temperature=1.0, window=True)
+    texts, how = prompts((60, 38, 3)), generation_config(max_new_tokens=70, temperature=1.0, window=True)
     together = generate(model, texts, SPECIAL, how)
     assert [generate(model, [text], SPECIAL, how)[0] for text in texts] == together
 
@@ -94,10 +94,10 @@ def test_what_is_drawn_in_a_window_does_not_depend_on_others(models: dict) -> No
 def test_an_answer_that_has_begun_goes_on(family: str, models: dict) -> None:
     _, model = models[family]
     texts = prompts((9, 1, 6))
-    for how in (decoding(new_tokens=9), decoding(new_tokens=9, beams=1, early_stopping=True)):
+    for how in (generation_config(max_new_tokens=9), generation_config(max_new_tokens=9, beams=1, early_stopping=True)):
         whole = generate(model, texts, SPECIAL, how)
         for cut in ((3, 3, 3), (1, 4, 0)):
             begun = [said[:n] for said, n in zip(whole, cut, strict=True)]
             rest = [said[n:] for said, n in zip(whole, cut, strict=True)]
-            found = generate(model, texts, SPECIAL, how, begun=begun)
+            found = generate(model, texts, SPECIAL, how, output_prefixes=begun)
             assert [said[: len(r)] for said, r in zip(found, rest, strict=True)] == rest

@@ -8,16 +8,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from small_models import tokenizer
 
-from unmask.generation.wording import Wording
+from unmask.generation.wording import TextStreamer
 
 
 def spelled(ids: Sequence[int]) -> str:
     return bytes(ids).decode("utf-8", "replace")
 
 
-def pieces(wording: Wording, said: Sequence[int]) -> list[str]:
+def pieces(wording: TextStreamer, said: Sequence[int]) -> list[str]:
     """Let a text grow token by token; return what was settled each time, the whole at the end."""
-    return [*(wording.settled(said[: n + 1]) for n in range(len(said))), wording.text(said)]
+    return [*(wording.stable_text(said[: n + 1]) for n in range(len(said))), wording.final_text(said)]
 
 
 def test_a_stop_string_ends_a_text_wherever_tokens_part_it() -> None:
@@ -30,9 +30,9 @@ def test_a_stop_string_ends_a_text_wherever_tokens_part_it() -> None:
         (("\n\n\n",), spelled(said)),
         ((), spelled(said)),
     ):
-        wording = Wording(spelled, stop)
-        assert wording.text(said) == expected
-        ends = [n for n in range(len(said) + 1) if wording.over(said[:n])]
+        wording = TextStreamer(spelled, stop)
+        assert wording.final_text(said) == expected
+        ends = [n for n in range(len(said) + 1) if wording.is_finished(said[:n])]
         whole = expected == spelled(said)
         assert ends == ([] if whole else list(range(ends[0], len(said) + 1)))
         if not whole:  # it ends with the last token of the stop string, not later
@@ -45,9 +45,9 @@ def test_a_stop_string_ends_a_text_wherever_tokens_part_it() -> None:
     stop=st.lists(st.text(alphabet="ab\né☃", min_size=1, max_size=4), max_size=2),
 )
 def test_pieces_only_grow_and_make_the_text(text: str, stop: list[str]) -> None:
-    wording = Wording(spelled, tuple(stop))
+    wording = TextStreamer(spelled, tuple(stop))
     said = list(text.encode())
-    over = next((n for n in range(len(said) + 1) if wording.over(said[:n])), len(said))
+    over = next((n for n in range(len(said) + 1) if wording.is_finished(said[:n])), len(said))
     grown = pieces(wording, said[:over])
     for before, after in pairwise(grown):
         assert after.startswith(before)
@@ -59,7 +59,7 @@ def test_pieces_only_grow_and_make_the_text(text: str, stop: list[str]) -> None:
 
 
 def test_characters_come_whole_and_at_once() -> None:
-    wording = Wording(spelled)
+    wording = TextStreamer(spelled)
     said = list("é☃".encode())
     assert pieces(wording, said) == ["", "é", "é", "é", "é☃", "é☃"]
     assert pieces(wording, [*b"a", 0xE2, 0x98]) == ["a", "a", "a", "a�"]
@@ -70,9 +70,9 @@ def test_characters_come_whole_and_at_once() -> None:
 @given(data=st.data())
 def test_pieces_of_any_tokens_make_the_text(family: str, data: st.DataObject) -> None:
     known = tokenizer(family)
-    some = st.integers(0, known.size - 1).filter(lambda i: i not in known.special.ids)
+    some = st.integers(0, known.vocab_size - 1).filter(lambda i: i not in known.special_ids.all_ids)
     said = data.draw(st.lists(some, max_size=12))
-    wording = Wording(known.decode)
+    wording = TextStreamer(known.decode)
     shown = ""
     for now in pieces(wording, said):
         if now.startswith(shown):

@@ -8,8 +8,8 @@ import torch
 from reference import V, bert, gpt2, saved
 
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface import open_folder
-from unmask.heads.labels import Labels
+from unmask.checkpoints.huggingface import load_folder
+from unmask.heads.labels import SequenceClassification
 from unmask.heads.model import Model
 
 
@@ -19,21 +19,21 @@ def test_hidden_states_of_all_layers_equal_the_references(family: str, tmp_path:
     kinds = {"bert": (bert, "BertModel"), "gpt2": (gpt2, "GPT2Model")}
     make, kind = kinds[family]
     reference = make(kind)
-    ours = open_folder(saved(reference, tmp_path)).model
+    ours = load_folder(saved(reference, tmp_path)).model
     ids = torch.randint(0, V, (2, 7), generator=torch.Generator().manual_seed(0))
     batch = Batch(inputs=ids, visibility=Visibility(causal=family == "gpt2"))
     *below, last = reference(ids, output_hidden_states=True).hidden_states
     if family == "gpt2":  # there the norm is only of the last one
         below = [reference.ln_f(x) for x in below]
-    said = ours.hidden(replace(batch, all_layers=True))
+    said = ours.hidden_states(replace(batch, all_layers=True))
     torch.testing.assert_close(said, torch.cat((*below, last), -1), rtol=0, atol=1e-4)
-    assert torch.equal(said[..., -ours.stack.d_model :], ours.hidden(batch))
+    assert torch.equal(said[..., -ours.decoder_architecture.d_model :], ours.hidden_states(batch))
 
 
 def test_a_head_beside_one_that_reads_all_layers_reads_the_last(tmp_path: Path) -> None:
-    card = open_folder(saved(bert("BertForMaskedLM"), tmp_path)).card
+    card = load_folder(saved(bert("BertForMaskedLM"), tmp_path)).preset
     language = card.heads["language"]
-    heads = {"language": language, "label": Labels(pool="mean", layers="all", dense=False)}
+    heads = {"language": language, "label": SequenceClassification(pooling="mean", pooled_layers="all", dense_layer=False)}
     both = Model(card.architecture, heads).initialize().eval()
     alone = Model(card.architecture, {"language": language}).initialize().eval()
     ids = torch.randint(0, V, (2, 7), generator=torch.Generator().manual_seed(0))

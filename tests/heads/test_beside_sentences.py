@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.batch import IGNORE, Batch, Visibility
-from unmask.heads.beside import Sentences, SentencesFound, SentencesSaid
-from unmask.heads.labels import Labels, pool
+from unmask.batch import IGNORE_INDEX, Batch, Visibility
+from unmask.heads.beside import SentenceLayout, QuickThoughts, SkipThoughts
+from unmask.heads.labels import SequenceClassification, pool_hidden_states
 from unmask.heads.model import Model
 from unmask.model.recurrent import RecurrentArchitecture
 
@@ -25,23 +25,23 @@ PLACES = [(0, 0, 3), (0, 3, 5), (0, 5, 9), (1, 0, 3), (1, 3, 7), (1, 7, 10), (2,
 FOLLOWED = [(0, 1), (1, 2), (4, 5)]
 V, D = 20, 6
 GRU = RecurrentArchitecture(
-    vocab_size=V, d_model=D, embed_width=4, n_layers=1, d_ff=D, cell="gru", causal=True
+    vocab_size=V, d_model=D, embedding_size=4, n_layers=1, d_ff=D, cell="gru", causal=True
 )
 
 
 def batch() -> Batch:
     torch.manual_seed(0)
     ids = torch.randint(0, V, PARTS.shape)
-    targets = torch.full_like(ids, IGNORE)
+    targets = torch.full_like(ids, IGNORE_INDEX)
     for row, a, b in PLACES[:3] + PLACES[4:6]:
         targets[row, a : b - 1] = ids[row, a + 1 : b]
     return Batch(
-        inputs=ids, targets=targets, parts=PARTS, visibility=Visibility(document=PARTS),
-        last=torch.tensor([8, 9, 4]),
+        inputs=ids, targets=targets, part_ids=PARTS, visibility=Visibility(document=PARTS),
+        last_token_positions=torch.tensor([8, 9, 4]),
     )  # fmt: skip
 
 
-def model(spec: SentencesSaid | SentencesFound, **changes) -> Model:
+def model(spec: SkipThoughts | QuickThoughts, **changes) -> Model:
     made = Model(replace(GRU, **changes), {"beside": spec}).eval()
     torch.manual_seed(1)
     for p in made.parameters():
@@ -51,7 +51,7 @@ def model(spec: SentencesSaid | SentencesFound, **changes) -> Model:
 
 @pytest.mark.parametrize("how", ["last", "mean", "first"])
 def test_the_loss_of_found_sentences_is_written_out(how: str) -> None:
-    head = model(SentencesFound(pool=how)).heads["beside"]
+    head = model(QuickThoughts(pooling=how)).heads["beside"]
     hidden = torch.randn((*PARTS.shape, D), generator=torch.Generator().manual_seed(0))
     own = [hidden[row, a:b].double().numpy() for row, a, b in PLACES]
     at = {"last": -1, "first": 0}
@@ -76,9 +76,9 @@ def test_the_loss_of_found_sentences_is_written_out(how: str) -> None:
 
 @torch.no_grad()
 def test_the_loss_of_said_sentences_is_written_out() -> None:
-    made, given = model(SentencesSaid()), batch()
+    made, given = model(SkipThoughts()), batch()
     head = made.heads["beside"]
-    hidden = made.hidden(given)
+    hidden = made.hidden_states(given)
 
     def lost(decoder, row: int, a: int, b: int, beside: torch.Tensor) -> tuple[float, int]:
         h, total = torch.zeros(D), 0.0
@@ -108,7 +108,7 @@ def test_the_loss_of_said_sentences_is_written_out() -> None:
 
 @torch.no_grad()
 def test_a_word_is_told_from_the_words_before_it_and_the_sentence_beside_it_alone() -> None:
-    made, given = model(SentencesSaid()), batch()
+    made, given = model(SkipThoughts()), batch()
     before = made(given, scores=True).scores
     order = {"following": [(j, i) for i, j in FOLLOWED], "preceding": FOLLOWED}
     for row, column in np.ndindex(*PARTS.shape):
@@ -128,46 +128,46 @@ def test_a_word_is_told_from_the_words_before_it_and_the_sentence_beside_it_alon
             assert moved == wanted
 
 
-@pytest.mark.parametrize("spec", [SentencesSaid(), SentencesFound()], ids=str)
-def test_texts_of_one_sentence_are_asked_nothing(spec: SentencesSaid | SentencesFound) -> None:
+@pytest.mark.parametrize("spec", [SkipThoughts(), QuickThoughts()], ids=str)
+def test_texts_of_one_sentence_are_asked_nothing(spec: SkipThoughts | QuickThoughts) -> None:
     made, given = model(spec), batch()
-    one = replace(given, parts=torch.zeros_like(PARTS), visibility=Visibility())
-    assert set(made.count(one).values()) == {0}
+    one = replace(given, part_ids=torch.zeros_like(PARTS), visibility=Visibility())
+    assert set(made.count_targets(one).values()) == {0}
     loss = made(one).loss
     assert float(loss.detach()) == 0.0
     loss.backward()
     assert all(p.grad is None or not p.grad.any() for p in made.parameters())
-    whole = replace(given, parts=None, visibility=Visibility())
-    assert made.count(whole) == {}
+    whole = replace(given, part_ids=None, visibility=Visibility())
+    assert made.count_targets(whole) == {}
     assert made(whole).terms == {}
 
 
 @pytest.mark.parametrize("pool_by", ["last", "ends", "mean", "first"])
 @torch.no_grad()
 def test_what_stands_for_a_sentence_stands_for_a_text_that_is_read_alone(pool_by: str) -> None:
-    made, given = model(SentencesSaid(pool=pool_by), reads="together", causal=False), batch()
-    sentences = Sentences.of(given)
+    made, given = model(SkipThoughts(pooling=pool_by), reads="together", causal=False), batch()
+    sentences = SentenceLayout.from_batch(given)
     assert sentences is not None
-    found = sentences.vectors(made.hidden(given), pool_by)
+    found = sentences.sentence_embeddings(made.hidden_states(given), pool_by)
     for vector, (row, a, b) in zip(found, PLACES, strict=True):
         alone = Batch(inputs=given.inputs[row, a:b][None])
-        hidden = made.hidden(alone)
-        torch.testing.assert_close(vector, pool(hidden, alone, pool_by)[0])
+        hidden = made.hidden_states(alone)
+        torch.testing.assert_close(vector, pool_hidden_states(hidden, alone, pool_by)[0])
         if pool_by == "ends":
             both = torch.cat((hidden[0, -1, : D // 2], hidden[0, 0, D // 2 :]))
             torch.testing.assert_close(vector, both)
 
 
 @pytest.mark.parametrize(
-    "spec", [SentencesSaid(pool="ends"), SentencesFound(pool="ends"), Labels(pool="ends")], ids=str
+    "spec", [SkipThoughts(pooling="ends"), QuickThoughts(pooling="ends"), SequenceClassification(pooling="ends")], ids=str
 )
 def test_a_network_that_reads_forward_has_one_end(spec) -> None:
     with pytest.raises(ValueError, match="pool 'ends' is of recurrent networks that read in both"):
         model(spec)
     with pytest.raises(ValueError, match="'ends' is of the last layer alone"):
-        model(Labels(pool="ends", layers="all"), reads="together", causal=False)
+        model(SequenceClassification(pooling="ends", pooled_layers="all"), reads="together", causal=False)
 
 
 def test_a_vector_that_cannot_be_halved_is_refused() -> None:
     with pytest.raises(ValueError, match="sentences_found: halves d_model, got 5"):
-        model(SentencesFound(), d_model=5, d_ff=5)
+        model(QuickThoughts(), d_model=5, d_ff=5)

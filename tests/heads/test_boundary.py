@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from unmask.batch import IGNORE, Batch
-from unmask.heads.boundary import Boundary, spans
+from unmask.batch import IGNORE_INDEX, Batch
+from unmask.heads.boundary import SpanBoundaryObjective, span_of_position
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture
 
@@ -14,24 +14,24 @@ A = Architecture(vocab_size=V, d_model=16, n_layers=1, n_heads=2, d_ff=16)
 
 
 def test_runs_of_places_know_their_neighbors() -> None:
-    before, after, place = spans(torch.tensor([2, 3, 4, 7, 11, 12]))
+    before, after, place = span_of_position(torch.tensor([2, 3, 4, 7, 11, 12]))
     assert before.tolist() == [1, 1, 1, 6, 10, 10]
     assert after.tolist() == [5, 5, 5, 8, 13, 13]
     assert place.tolist() == [0, 1, 2, 0, 0, 1]
-    assert [x.tolist() for x in spans(torch.tensor([], dtype=torch.int64))] == [[], [], []]
+    assert [x.tolist() for x in span_of_position(torch.tensor([], dtype=torch.int64))] == [[], [], []]
 
 
 def test_the_loss_is_the_papers() -> None:
-    m = Model(A, {"boundary": Boundary(width=6, longest=3)}).initialize(1).eval()
+    m = Model(A, {"boundary": SpanBoundaryObjective(position_embedding_size=6, max_span_length=3)}).initialize(1).eval()
     torch.manual_seed(0)
     inputs = torch.randint(5, V, (2, 9))
-    targets = torch.full((2, 9), IGNORE)
+    targets = torch.full((2, 9), IGNORE_INDEX)
     targets[0, 2:6] = torch.randint(5, V, (4,))  # four tokens: the last is too far in
     targets[1, 1], targets[1, 7] = 8, 9
-    asked = (targets.flatten() != IGNORE).nonzero()[:, 0]
-    batch = Batch(inputs=inputs, targets=targets, asked=asked)
+    asked = (targets.flatten() != IGNORE_INDEX).nonzero()[:, 0]
+    batch = Batch(inputs=inputs, targets=targets, target_positions=asked)
     term = m(batch).terms["boundary"]
-    head, hidden = m.heads["boundary"], m.hidden(batch).double()
+    head, hidden = m.heads["boundary"], m.hidden_states(batch).double()
     weights = {n: p.detach().double() for n, p in head.named_parameters()}
     table = m.backbone.tokens.weight.detach().double()
 
@@ -50,4 +50,4 @@ def test_the_loss_is_the_papers() -> None:
             n += 1
     assert term.total.item() == pytest.approx(lost, rel=1e-5)
     assert term.count == n == 5
-    assert m.count(batch) == {"boundary": 5}
+    assert m.count_targets(batch) == {"boundary": 5}

@@ -6,46 +6,46 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.batch import IGNORE, Batch, Example
-from unmask.heads.characters import CharactersInTurn, CharactersInTurnHead
+from unmask.batch import IGNORE_INDEX, Batch, Example
+from unmask.heads.characters import AutoregressiveCharacters, AutoregressiveCharactersHead
 from unmask.heads.model import Model
-from unmask.hiding.collate import pad
+from unmask.hiding.collate import pad_examples
 from unmask.hiding.objectives import CANINE_C
-from unmask.model.positions import Learned
+from unmask.model.positions import LearnedPositions
 from unmask.published.bert import BASE as BERT_BASE
 from unmask.published.canine import BASE
 from unmask.tokens import code_points
-from unmask.tokens.tokenizer import learn
+from unmask.tokens.tokenizer import train_tokenizer
 from unmask.tokens.vocabulary import CANINE, CodePoints, TokenizerSpec
 
 SMALL = replace(
-    BASE, d_model=16, n_heads=2, d_ff=32, n_layers=1, n_buckets=64, block=8, position=Learned(64)
+    BASE, d_model=16, n_heads=2, d_ff=32, n_layers=1, n_hash_buckets=64, local_attention_block=8, position=LearnedPositions(64)
 )
 MASK = 0xE003
 
 
-def model(**changes) -> tuple[Model, CharactersInTurnHead]:
-    built = Model(SMALL, {"characters": CharactersInTurn(**changes)}).eval()
+def model(**changes) -> tuple[Model, AutoregressiveCharactersHead]:
+    built = Model(SMALL, {"characters": AutoregressiveCharacters(**changes)}).eval()
     torch.manual_seed(0)
     for p in built.parameters():
         torch.nn.init.normal_(p, std=0.3)
     head = built.heads["characters"]
-    assert isinstance(head, CharactersInTurnHead)
+    assert isinstance(head, AutoregressiveCharactersHead)
     return built, head
 
 
 def texts() -> Batch:
     def one(text: str, asked: list[int], turns: list[int]) -> Example:
         ids = np.array([ord(c) for c in text])
-        targets, turn = np.full(len(ids), IGNORE), np.zeros(len(ids), np.int64)
+        targets, turn = np.full(len(ids), IGNORE_INDEX), np.zeros(len(ids), np.int64)
         targets[asked], turn[asked] = ids[asked], turns
-        return Example(inputs=np.where(targets != IGNORE, MASK, ids), targets=targets, turn=turn)
+        return Example(inputs=np.where(targets != IGNORE_INDEX, MASK, ids), targets=targets, prediction_order=turn)
 
     examples = [one("The old king.", [4, 5, 6, 12], [2, 0, 3, 1]), one("A 👑.", [2], [0])]
-    return pad([*examples, one("None", [], [])], code_points.special(CANINE))
+    return pad_examples([*examples, one("None", [], [])], code_points.special_code_points(CANINE))
 
 
-def by_formula(head: CharactersInTurnHead, y: torch.Tensor, ids: list[int], turns: list[int]):
+def by_formula(head: AutoregressiveCharactersHead, y: torch.Tensor, ids: list[int], turns: list[int]):
     """Scores of one text's places in float64, each from sums over the earlier turns one by one."""
     weights = {n: p.double() for n, p in head.named_parameters()}
 
@@ -83,7 +83,7 @@ def test_scores_and_loss_are_those_of_the_formula() -> None:
     whole, head = model()
     batch = texts()
     prediction = whole(batch, scores=True)
-    hidden = whole.hidden(batch)
+    hidden = whole.hidden_states(batch)
     first = by_formula(head, hidden[0, [4, 5, 6, 12]], [ord(c) for c in "old."], [2, 0, 3, 1])
     second = by_formula(head, hidden[1, [2]], [0x1F451], [0])
     expected = torch.cat((first, second))
@@ -92,7 +92,7 @@ def test_scores_and_loss_are_those_of_the_formula() -> None:
     buckets = torch.tensor([ord(c) % 64 for c in "old."] + [0x1F451 % 64])
     loss = torch.nn.functional.cross_entropy(expected, buckets)
     assert float(prediction.loss) == pytest.approx(float(loss), rel=1e-5)
-    assert whole.count(batch) == {"characters": 5}
+    assert whole.count_targets(batch) == {"characters": 5}
     assert prediction.terms["characters"].count == 5
 
 
@@ -100,11 +100,11 @@ def test_a_place_is_told_earlier_characters_and_neither_its_own_nor_later_ones()
     _, head = model()
     n, turn = 5, torch.tensor([3, 0, 4, 1, 2])
     y, characters = torch.randn(n, 16), torch.arange(n) + 97
-    said = head.told(y, characters, turn, torch.zeros(n, dtype=torch.long), 1)
+    said = head.condition_on_predicted(y, characters, turn, torch.zeros(n, dtype=torch.long), 1)
     for changed in range(n):
         other = characters.clone()
         other[changed] += 20
-        again = head.told(y, other, turn, torch.zeros(n, dtype=torch.long), 1)
+        again = head.condition_on_predicted(y, other, turn, torch.zeros(n, dtype=torch.long), 1)
         moved = (said - again).abs().sum(-1) > 1e-6
         assert torch.equal(moved, turn > turn[changed])
 
@@ -124,13 +124,13 @@ def test_nothing_asked_is_no_loss() -> None:
     whole, _ = model()
     batch = texts()
     nothing = replace(
-        batch, targets=torch.full_like(batch.inputs, IGNORE), asked=torch.zeros(0, dtype=torch.long)
+        batch, targets=torch.full_like(batch.inputs, IGNORE_INDEX), target_positions=torch.zeros(0, dtype=torch.long)
     )
     prediction = whole(nothing)
     assert prediction.terms["characters"].count == 0
     assert prediction.loss.item() == 0
     prediction.loss.backward()
-    assert whole(replace(batch, targets=None, asked=None)).terms == {}
+    assert whole(replace(batch, targets=None, target_positions=None)).terms == {}
 
 
 def test_gradients_reach_the_whole_network_and_the_vectors_of_told_characters() -> None:
@@ -147,22 +147,22 @@ def test_buckets_can_be_fewer() -> None:
 
 def test_it_needs_turns_and_a_network_that_hashes() -> None:
     whole, _ = model()
-    with pytest.raises(ValueError, match="let its objective hide `InTurn`"):
-        whole(replace(texts(), turn=None))
+    with pytest.raises(ValueError, match="let its objective hide `AutoregressiveMasking`"):
+        whole(replace(texts(), prediction_order=None))
     with pytest.raises(ValueError, match="hashes characters"):
-        Model(BERT_BASE, {"characters": CharactersInTurn()})
+        Model(BERT_BASE, {"characters": AutoregressiveCharacters()})
 
 
 def test_what_stands_in_a_few_texts_is_learned() -> None:
-    known = learn(TokenizerSpec(CodePoints(), CANINE), [])
+    known = train_tokenizer(TokenizerSpec(CodePoints(), CANINE), [])
     rows = [known.encode(f"The {who} saw 👑 in the {where}.") for who, where in PLACES]
     architecture = replace(SMALL, d_model=32, dropout=0.0, attention_dropout=0.0)
-    whole = Model(architecture, {"characters": CharactersInTurn()}).initialize(0).train()
+    whole = Model(architecture, {"characters": AutoregressiveCharacters()}).initialize(0).train()
     optimizer = torch.optim.AdamW(whole.parameters(), 3e-3)
     losses = []
     for step in range(150):
         drawn = np.random.default_rng(step)
-        batch = pad([CANINE_C(row, known.special, drawn) for row in rows], known.special)
+        batch = pad_examples([CANINE_C(row, known.special_ids, drawn) for row in rows], known.special_ids)
         loss = whole(batch).loss
         optimizer.zero_grad()
         loss.backward()

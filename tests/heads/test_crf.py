@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.heads.crf import CRF, EDGE
+from unmask.heads.crf import CRF, BOUNDARY
 
 CLOSE = 1e-4  # float32, sums of a few hundred terms near 10
 
@@ -137,7 +137,7 @@ def test_gradients_are_those_of_finite_differences_and_finite_for_large_scores()
     assert all(x.isfinite().all() for x in torch.autograd.grad(large, [scores, *crf.parameters()]))
 
 
-BIO = ((EDGE, 2), (0, 2))
+BIO = ((BOUNDARY, 2), (0, 2))
 """Of O, B, I: an I neither begins a sentence nor follows an O."""
 
 
@@ -151,7 +151,7 @@ def test_decoding_finds_the_best_of_the_possible_sequences(lengths, seed) -> Non
         possible = [
             path
             for path in every(3, n)
-            if not set(pairwise((EDGE, *path, EDGE))) & set(BIO)
+            if not set(pairwise((BOUNDARY, *path, BOUNDARY))) & set(BIO)
         ]  # fmt: skip
         most = max(total(crf, scores[b], path) for path in possible)
         found = tuple(best[b, :n].tolist())
@@ -160,14 +160,14 @@ def test_decoding_finds_the_best_of_the_possible_sequences(lengths, seed) -> Non
 
 
 def test_ends_can_be_impossible_too() -> None:
-    crf = CRF(2, ((1, EDGE),))
+    crf = CRF(2, ((1, BOUNDARY),))
     scores = torch.tensor([[[0.0, 9.0], [0.0, 9.0]]])
     assert crf.decode(scores, torch.tensor([2])).tolist() == [[1, 0]]
     assert crf.decode(scores, torch.tensor([1]))[0, 0] == 0
 
 
 def test_where_every_sequence_is_impossible_the_fewest_rules_are_broken() -> None:
-    crf = CRF(2, ((EDGE, 0), (EDGE, 1), (0, 0), (1, 1)))
+    crf = CRF(2, ((BOUNDARY, 0), (BOUNDARY, 1), (0, 0), (1, 1)))
     scores = torch.tensor([[[5.0, 0.0], [5.0, 0.0]]])
     assert crf.decode(scores, torch.tensor([2])).tolist() in ([[0, 1]], [[1, 0]])
 

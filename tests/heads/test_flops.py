@@ -8,17 +8,17 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from unmask.heads.characters import CharactersInTurn, CharactersInTurnHead
-from unmask.heads.language import Language
-from unmask.heads.model import Costly, Model
-from unmask.heads.subwords import HiddenSubwords
+from unmask.heads.characters import AutoregressiveCharacters, AutoregressiveCharactersHead
+from unmask.heads.language import LanguageModeling
+from unmask.heads.model import HasFlops, Model
+from unmask.heads.subwords import SubwordPrediction
 from unmask.model.architecture import Architecture
 from unmask.model.canine import CanineArchitecture
-from unmask.model.positions import Learned
+from unmask.model.positions import LearnedPositions
 from unmask.published.catalogue import MODELS
 
 A = Architecture(
-    vocab_size=50, d_model=16, embed_width=8, n_layers=1, n_heads=2, d_ff=32, position=Learned(8)
+    vocab_size=50, d_model=16, embedding_size=8, n_layers=1, n_heads=2, d_ff=32, position=LearnedPositions(8)
 )
 HIDDEN = torch.zeros(10, 16)
 
@@ -32,33 +32,33 @@ def counted(what: Callable[[], object]) -> int:
 @pytest.mark.parametrize(
     ("a", "spec"),
     [
-        (A, Language(transform="gelu")),
-        (replace(A, embed_width=None), Language()),
-        (replace(A, embed_width=None), Language(tied=False)),
+        (A, LanguageModeling(transform="gelu")),
+        (replace(A, embedding_size=None), LanguageModeling()),
+        (replace(A, embedding_size=None), LanguageModeling(tie_embeddings=False)),
     ],
     ids=["through a map", "tied", "not tied"],
 )
-def test_scores_of_tokens(a: Architecture, spec: Language) -> None:
+def test_scores_of_tokens(a: Architecture, spec: LanguageModeling) -> None:
     head = spec.build(a, nn.Embedding(50, a.d_embed))
-    assert counted(lambda: head.scores(HIDDEN)) == 10 * head.flops(8, 1.0)
+    assert counted(lambda: head.logits(HIDDEN)) == 10 * head.flops(8, 1.0)
     assert head.flops(8, 0.5) == head.flops(8, 1.0) / 2
 
 
 def test_scores_of_subwords() -> None:
-    head = HiddenSubwords(size=30).build(A, nn.Embedding(50, 8))
+    head = SubwordPrediction(output_vocab_size=30).build(A, nn.Embedding(50, 8))
     assert counted(lambda: head.out(HIDDEN)) == 10 * head.flops(8, 1.0)
 
 
 def test_characters_in_turn() -> None:
     a = MODELS["canine-mini"].architecture
     assert isinstance(a, CanineArchitecture)
-    model = Model(a, {"characters": CharactersInTurn()})
+    model = Model(a, {"characters": AutoregressiveCharacters()})
     head = model.heads["characters"]
-    assert isinstance(head, CharactersInTurnHead)
+    assert isinstance(head, AutoregressiveCharactersHead)
     rows, length, asked = 3, 40, 10  # in each row
     y = torch.zeros(rows * asked, a.d_model)
     turn, row = torch.arange(asked).repeat(rows), torch.arange(rows).repeat_interleave(asked)
-    said = counted(lambda: head.out(head.told(y, torch.full_like(turn, 65), turn, row, rows)))
+    said = counted(lambda: head.out(head.condition_on_predicted(y, torch.full_like(turn, 65), turn, row, rows)))
     assert said == pytest.approx(rows * length * head.flops(length, asked / length))
 
 
@@ -66,7 +66,7 @@ def test_characters_in_turn() -> None:
 def test_a_model_adds_what_its_heads_cost(name: str) -> None:
     with torch.device("meta"):
         model = MODELS[name].build()
-    heads = [head for head in model.heads.values() if isinstance(head, Costly)]
+    heads = [head for head in model.heads.values() if isinstance(head, HasFlops)]
     assert heads
     more = model.flops(64, 0.5) - model.flops(64, 0.0)
     assert more == pytest.approx(3 * sum(head.flops(64, 0.5) for head in heads))

@@ -7,18 +7,18 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from unmask.batch import IGNORE, Batch, Visibility
-from unmask.heads.corrected import Corrected
+from unmask.batch import IGNORE_INDEX, Batch, Visibility
+from unmask.heads.corrected import CorrectiveLM
 from unmask.heads.generator import Generator
 from unmask.heads.model import Model
-from unmask.heads.replaced import Replaced
+from unmask.heads.replaced import ReplacedTokenDetection
 from unmask.model.architecture import Architecture
-from unmask.model.positions import Learned
+from unmask.model.positions import LearnedPositions
 
 V = 40
 A = Architecture(
-    vocab_size=V, d_model=16, n_layers=2, n_heads=4, d_ff=32, n_segments=2, position=Learned(20),
-    norm_embedding=True, dropout=0.0, attention_dropout=0.0,
+    vocab_size=V, d_model=16, n_layers=2, n_heads=4, d_ff=32, n_segments=2, position=LearnedPositions(20),
+    embedding_norm=True, dropout=0.0, attention_dropout=0.0,
 )  # fmt: skip
 SHARINGS = ("all", "tokens", "none", "disentangled")
 
@@ -28,26 +28,26 @@ def batch(b: int = 3, t: int = 12) -> Batch:
     inputs = torch.randint(5, V, (b, t))
     document = torch.where(torch.arange(t)[None] < torch.tensor([t, t - 3, 4])[:, None], 0, -1)
     hidden = (torch.rand(b, t) < 0.4) & (document >= 0)
-    targets = torch.where(hidden, inputs, IGNORE)
+    targets = torch.where(hidden, inputs, IGNORE_INDEX)
     inputs = torch.where(hidden, 4, inputs)
-    asked = (targets.flatten() != IGNORE).nonzero()[:, 0]
+    asked = (targets.flatten() != IGNORE_INDEX).nonzero()[:, 0]
     visibility = Visibility(document=document)
-    return Batch(inputs=inputs, visibility=visibility, targets=targets, asked=asked)
+    return Batch(inputs=inputs, visibility=visibility, targets=targets, target_positions=asked)
 
 
 def model(sharing: str = "all", **heads) -> Model:
-    specs = {"generator": Generator(size=0.5, sharing=sharing), "replaced": Replaced(), **heads}
+    specs = {"generator": Generator(width_factor=0.5, embedding_sharing=sharing), "replaced": ReplacedTokenDetection(), **heads}
     return Model(A, specs).initialize(3).train()
 
 
 def test_only_hidden_places_are_filled_and_the_text_is_remembered() -> None:
     m, b = model(), batch()
     read, guessed = m.heads["generator"].corrupt(b)
-    text = torch.where(b.targets == IGNORE, b.inputs, b.targets)
-    assert torch.equal(read.original, text)
-    assert torch.equal(read.inputs[b.targets == IGNORE], b.inputs[b.targets == IGNORE])
+    text = torch.where(b.targets == IGNORE_INDEX, b.inputs, b.targets)
+    assert torch.equal(read.original_ids, text)
+    assert torch.equal(read.inputs[b.targets == IGNORE_INDEX], b.inputs[b.targets == IGNORE_INDEX])
     assert not torch.equal(read.inputs, b.inputs)
-    assert guessed.terms["masked"].count == len(b.asked)
+    assert guessed.terms["masked"].count == len(b.target_positions)
 
 
 def test_guesses_are_drawn_from_what_the_generator_says() -> None:
@@ -55,14 +55,14 @@ def test_guesses_are_drawn_from_what_the_generator_says() -> None:
     head.language.bias.data[:] = torch.randn(V)
     hidden = torch.randn(1, head.network.a.d_model)
     shares = head.language.scores(hidden).softmax(-1)[0].detach()
-    drawn = head._drawn(hidden.expand(40_000, -1))
+    drawn = head._sample_tokens(hidden.expand(40_000, -1))
     seen = torch.bincount(drawn, minlength=V) / 40_000
     assert float((seen - shares).abs().max()) < 0.01
 
 
 def test_a_right_guess_is_not_a_replacement() -> None:
     m, b = model(), batch()
-    m.heads["generator"]._drawn = lambda hidden: b.targets.flatten()[b.asked]
+    m.heads["generator"]._sample_tokens = lambda hidden: b.targets.flatten()[b.target_positions]
     said = m(b, scores=True)
     scores, real = said.scores["replaced"], b.visibility.document >= 0
     expected = F.softplus(scores.double())[real].sum()  # nothing is replaced
@@ -81,15 +81,15 @@ def test_the_loss_is_the_papers() -> None:
             if b.visibility.document[row, place] < 0:
                 continue
             x = said.scores["replaced"][row, place].item()
-            fake = bool(read.inputs[row, place] != read.original[row, place])
+            fake = bool(read.inputs[row, place] != read.original_ids[row, place])
             p = 1 / (1 + math.exp(-x))
             total -= math.log(p if fake else 1 - p)
             right += (x > 0) == fake
     term = said.terms["replaced"]
     assert term.total.item() == pytest.approx(total, rel=1e-5)
     assert (term.count, int(term.right)) == (12 + 9 + 4, right)
-    assert m.count(b) == {name: t.count for name, t in said.terms.items()}
-    masked = F.cross_entropy(said.scores["masked"].double(), b.targets.flatten()[b.asked])
+    assert m.count_targets(b) == {name: t.count for name, t in said.terms.items()}
+    masked = F.cross_entropy(said.scores["masked"].double(), b.targets.flatten()[b.target_positions])
     torch.testing.assert_close(said.loss.double(), masked + 50 * total / 25)
 
 
@@ -116,58 +116,58 @@ def test_gradients_reach_what_the_networks_share_and_never_pass_through_a_guess(
 
 def test_disentangled_vectors_are_the_generators_plus_a_difference() -> None:
     m, b = model("disentangled"), batch()
-    plain = Model(A, {"replaced": Replaced()})
-    plain.load_state_dict({n: x for n, x in m.kept().items()}, strict=False)
+    plain = Model(A, {"replaced": ReplacedTokenDetection()})
+    plain.load_state_dict({n: x for n, x in m.trained_weights().items()}, strict=False)
     assert not m.backbone.tokens.weight.any()  # it begins with no difference
     m.backbone.tokens.weight.data.normal_()
-    plain.backbone.tokens.weight.data = m.kept()["backbone.tokens.weight"]
-    torch.testing.assert_close(m.hidden(b), plain.hidden(b))
-    whole = m.kept()["backbone.tokens.weight"].clone()
+    plain.backbone.tokens.weight.data = m.trained_weights()["backbone.tokens.weight"]
+    torch.testing.assert_close(m.hidden_states(b), plain.hidden_states(b))
+    whole = m.trained_weights()["backbone.tokens.weight"].clone()
     m.backbone.tokens.weight.data = whole.clone()
-    m.heads["generator"].take_apart()
-    torch.testing.assert_close(m.kept()["backbone.tokens.weight"], whole)
+    m.heads["generator"].to_embedding_difference()
+    torch.testing.assert_close(m.trained_weights()["backbone.tokens.weight"], whole)
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
 def test_a_model_is_kept_without_its_generator(sharing) -> None:
     m = model(sharing)
-    plain = Model(A, {"replaced": Replaced()})
-    assert m.kept().keys() == plain.weights().keys()
+    plain = Model(A, {"replaced": ReplacedTokenDetection()})
+    assert m.trained_weights().keys() == plain.own_weights().keys()
     assert m.parameter_count() == plain.parameter_count()
     assert m.flops(12, 0.15) > plain.flops(12, 0.15)
 
 
 def test_without_hidden_places_nothing_is_guessed() -> None:
-    m, b = model(), replace(batch(), targets=None, asked=None)
+    m, b = model(), replace(batch(), targets=None, target_positions=None)
     assert m(b).terms == {}
-    assert m.count(b) == {}
+    assert m.count_targets(b) == {}
     assert m(b, scores=True).scores["replaced"].shape == b.inputs.shape
 
 
 def test_a_correction_copies_or_names_as_the_paper_says() -> None:
-    specs = {"generator": Generator(size=0.5), "corrected": Corrected()}
+    specs = {"generator": Generator(width_factor=0.5), "corrected": CorrectiveLM()}
     m, b = Model(A, specs).initialize(3).train(), batch()
     torch.manual_seed(1)
     said = m(b, scores=True)
     torch.manual_seed(1)
     read, _ = m.heads["generator"].corrupt(b)
-    copy = m.heads["corrected"].copy(m.hidden(read))[..., 0].double().sigmoid()
+    copy = m.heads["corrected"].copy(m.hidden_states(read))[..., 0].double().sigmoid()
     shares = said.scores["corrected"].double().softmax(-1)
-    there = read.inputs == read.original
+    there = read.inputs == read.original_ids
     lost = 0.0
-    for n, place in enumerate(b.asked.tolist()):
+    for n, place in enumerate(b.target_positions.tolist()):
         row, column = divmod(place, b.inputs.shape[1])
-        c, x = copy[row, column], int(read.original[row, column])
+        c, x = copy[row, column], int(read.original_ids[row, column])
         lost -= torch.log(c * float(there[row, column]) + (1 - c) * shares[n, x]).item()
     assert said.terms["corrected"].total.item() == pytest.approx(lost, rel=1e-5)
     real = b.visibility.document >= 0
     chance = torch.where(there, copy, 1 - copy)[real]
     assert said.terms["copied"].total.item() == pytest.approx(-chance.log().sum().item(), rel=1e-5)
-    assert m.count(b) == {name: t.count for name, t in said.terms.items()}
+    assert m.count_targets(b) == {name: t.count for name, t in said.terms.items()}
 
 
 def test_naming_does_not_move_the_chance_to_copy() -> None:
-    specs = {"generator": Generator(size=0.5), "corrected": Corrected()}
+    specs = {"generator": Generator(width_factor=0.5), "corrected": CorrectiveLM()}
     m, b = Model(A, specs).initialize(3).train(), batch()
     m(b).terms["corrected"].total.backward()
     assert m.heads["corrected"].copy.weight.grad is None

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.batch import IGNORE, Batch, Example
+from unmask.batch import IGNORE_INDEX, Batch, Example
 from unmask.heads.model import Model
-from unmask.heads.subwords import HiddenSubwords, HiddenSubwordsHead
-from unmask.hiding.collate import pad
+from unmask.heads.subwords import SubwordPrediction, SubwordPredictionHead
+from unmask.hiding.collate import pad_examples
 from unmask.hiding.objectives import CANINE_S
-from unmask.model.positions import Learned
+from unmask.model.positions import LearnedPositions
 from unmask.published.canine import BASE, CANINE_S_MINI
 from unmask.tokens import code_points
 from unmask.tokens.tokenizer import (
@@ -19,33 +19,33 @@ from unmask.tokens.tokenizer import (
     CodePoints,
     CodePointsWithSubwords,
     TokenizerSpec,
-    learn,
+    train_tokenizer,
 )
 
 SMALL = replace(
-    BASE, d_model=16, n_heads=2, d_ff=32, n_layers=1, n_buckets=64, block=8, position=Learned(64)
+    BASE, d_model=16, n_heads=2, d_ff=32, n_layers=1, n_hash_buckets=64, local_attention_block=8, position=LearnedPositions(64)
 )
 
 
-def model() -> tuple[Model, HiddenSubwordsHead]:
-    built = Model(SMALL, {"subwords": HiddenSubwords(size=11)}).eval()
+def model() -> tuple[Model, SubwordPredictionHead]:
+    built = Model(SMALL, {"subwords": SubwordPrediction(output_vocab_size=11)}).eval()
     torch.manual_seed(0)
     for p in built.parameters():
         torch.nn.init.normal_(p, std=0.3)
     head = built.heads["subwords"]
-    assert isinstance(head, HiddenSubwordsHead)
+    assert isinstance(head, SubwordPredictionHead)
     return built, head
 
 
 def texts() -> Batch:
     def one(text: str, answers: dict[int, int]) -> Example:
         ids = np.array([ord(c) for c in text])
-        targets = np.full(len(ids), IGNORE)
+        targets = np.full(len(ids), IGNORE_INDEX)
         targets[list(answers)] = [*answers.values()]
         return Example(inputs=ids, targets=targets)
 
     examples = [one("The old king.", {5: 7, 12: 3}), one("A 👑.", {2: 10}), one("None", {})]
-    return pad(examples, code_points.special(CANINE))
+    return pad_examples(examples, code_points.special_code_points(CANINE))
 
 
 @torch.no_grad()
@@ -53,7 +53,7 @@ def test_scores_and_loss_are_those_of_the_formula() -> None:
     whole, head = model()
     batch = texts()
     prediction = whole(batch, scores=True)
-    y = whole.hidden(batch).double()[[0, 0, 1], [5, 12, 2]]
+    y = whole.hidden_states(batch).double()[[0, 0, 1], [5, 12, 2]]
     expected = y @ head.out.weight.double().T + head.out.bias.double()
     said = prediction.scores["subwords"].double()
     assert float((said - expected).abs().max() / expected.abs().max()) < 1e-5
@@ -61,7 +61,7 @@ def test_scores_and_loss_are_those_of_the_formula() -> None:
     loss = -likely[[0, 1, 2], [7, 3, 10]].log().mean()
     assert float(prediction.loss) == pytest.approx(float(loss), rel=1e-5)
     term = prediction.terms["subwords"]
-    assert whole.count(batch) == {"subwords": 3}
+    assert whole.count_targets(batch) == {"subwords": 3}
     assert (term.count, int(term.right)) == (
         3, int((expected.argmax(-1) == torch.tensor([7, 3, 10])).sum()),
     )  # fmt: skip
@@ -71,14 +71,14 @@ def test_nothing_asked_is_no_loss() -> None:
     whole, _ = model()
     batch = texts()
     nothing = replace(
-        batch, targets=torch.full_like(batch.inputs, IGNORE), asked=torch.zeros(0, dtype=torch.long)
+        batch, targets=torch.full_like(batch.inputs, IGNORE_INDEX), target_positions=torch.zeros(0, dtype=torch.long)
     )
     prediction = whole(nothing)
     assert prediction.terms["subwords"].count == 0
     assert prediction.loss.item() == 0
     prediction.loss.backward()
-    assert whole(replace(batch, targets=None, asked=None)).terms == {}
-    assert whole.count(replace(batch, targets=None, asked=None)) == {}
+    assert whole(replace(batch, targets=None, target_positions=None)).terms == {}
+    assert whole.count_targets(replace(batch, targets=None, target_positions=None)) == {}
 
 
 def test_gradients_reach_the_whole_network() -> None:
@@ -90,31 +90,31 @@ def test_gradients_reach_the_whole_network() -> None:
 def test_its_table_is_not_kept_and_has_as_many_rows_as_there_are_subwords() -> None:
     whole, head = model()
     assert whole.parameter_count() == sum(p.numel() for p in whole.backbone.parameters())
-    assert not any(name.startswith("heads.") for name in whole.kept())
+    assert not any(name.startswith("heads.") for name in whole.trained_weights())
     assert head.out.weight.shape == (11, 16)
-    known = learn(TokenizerSpec(CodePointsWithSubwords(20), CANINE), ["abc abd ab"]).special
-    assert known.subwords is not None
+    known = train_tokenizer(TokenizerSpec(CodePointsWithSubwords(20), CANINE), ["abc abd ab"]).special_ids
+    assert known.output_vocabulary is not None
     fitted = CANINE_S_MINI.with_vocabulary(known)
-    assert fitted.heads == {"subwords": HiddenSubwords(size=known.subwords.special.size)}
-    plain = learn(TokenizerSpec(CodePoints(), CANINE), []).special
+    assert fitted.heads == {"subwords": SubwordPrediction(output_vocab_size=known.output_vocabulary.special_ids.vocab_size)}
+    plain = train_tokenizer(TokenizerSpec(CodePoints(), CANINE), []).special_ids
     assert CANINE_S_MINI.with_vocabulary(plain).heads == CANINE_S_MINI.heads
     with pytest.raises(ValueError, match="size must be at least 1, got 0"):
-        HiddenSubwords(size=0)
+        SubwordPrediction(output_vocab_size=0)
 
 
 def test_what_stands_in_a_few_texts_is_learned() -> None:
     places = [("king", "house"), ("fox", "wood"), ("girl", "street"), ("crow", "sky")]
     told = [f"The {who} saw 👑 in the {where}." for who, where in places]
-    known = learn(TokenizerSpec(CodePointsWithSubwords(75), CANINE), told * 4)
+    known = train_tokenizer(TokenizerSpec(CodePointsWithSubwords(75), CANINE), told * 4)
     rows = [known.encode(text) for text in told]
     architecture = replace(SMALL, d_model=32, dropout=0.0, attention_dropout=0.0)
-    heads = CANINE_S_MINI.with_vocabulary(known.special).heads
+    heads = CANINE_S_MINI.with_vocabulary(known.special_ids).heads
     whole = Model(architecture, heads).initialize(0).train()
     optimizer = torch.optim.AdamW(whole.parameters(), 3e-3)
     losses = []
     for step in range(80):
         drawn = np.random.default_rng(step)
-        batch = pad([CANINE_S(row, known.special, drawn) for row in rows], known.special)
+        batch = pad_examples([CANINE_S(row, known.special_ids, drawn) for row in rows], known.special_ids)
         loss = whole(batch).loss
         optimizer.zero_grad()
         loss.backward()

@@ -2,31 +2,31 @@
 
 import torch
 
-from unmask.heads.labels import Labels
-from unmask.heads.language import Language
+from unmask.heads.labels import SequenceClassification
+from unmask.heads.language import LanguageModeling
 from unmask.heads.model import Model
 from unmask.published.bert import BERT_TINY
-from unmask.published.card import resized
+from unmask.published.card import with_vocab_size
 
 
 def architecture():
-    return resized(BERT_TINY.architecture, 50)
+    return with_vocab_size(BERT_TINY.architecture, 50)
 
 
 def test_a_head_begins_alike_whatever_stands_beside_it() -> None:
-    alone = Model(architecture(), {"label": Labels()}).initialize(3)
-    beside = Model(architecture(), {"language": Language(), "label": Labels()}).initialize(3)
-    other = Model(architecture(), {"label": Labels()}).initialize(4)
+    alone = Model(architecture(), {"label": SequenceClassification()}).initialize(3)
+    beside = Model(architecture(), {"language": LanguageModeling(), "label": SequenceClassification()}).initialize(3)
+    other = Model(architecture(), {"label": SequenceClassification()}).initialize(4)
     assert torch.equal(
-        alone.weights()["heads.label.out.weight"], beside.weights()["heads.label.out.weight"]
+        alone.own_weights()["heads.label.out.weight"], beside.own_weights()["heads.label.out.weight"]
     )
     assert not torch.equal(
-        alone.weights()["heads.label.out.weight"], other.weights()["heads.label.out.weight"]
+        alone.own_weights()["heads.label.out.weight"], other.own_weights()["heads.label.out.weight"]
     )
 
 
 def test_modules_of_one_shape_begin_differently() -> None:
-    weights = Model(architecture(), {}).initialize(3).weights()
+    weights = Model(architecture(), {}).initialize(3).own_weights()
     assert not torch.equal(
         weights["backbone.layers.0.attention.q.weight"],
         weights["backbone.layers.1.attention.q.weight"],
@@ -34,14 +34,14 @@ def test_modules_of_one_shape_begin_differently() -> None:
 
 
 def test_what_is_known_is_left_alone_and_the_rest_is_as_without_it() -> None:
-    full = Model(architecture(), {"label": Labels()}).initialize(3).weights()
+    full = Model(architecture(), {"label": SequenceClassification()}).initialize(3).own_weights()
     known = [name for name in full if name.startswith("backbone.")]
-    model = Model(architecture(), {"label": Labels()})
+    model = Model(architecture(), {"label": SequenceClassification()})
     with torch.no_grad():
         for name in known:
-            model.weights()[name].fill_(7.0)
+            model.own_weights()[name].fill_(7.0)
     model.initialize(3, known)
-    for name, tensor in model.weights().items():
+    for name, tensor in model.own_weights().items():
         if name in known:
             assert (tensor == 7.0).all(), name
         else:

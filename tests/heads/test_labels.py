@@ -7,24 +7,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from unmask.batch import IGNORE, Batch, Example
-from unmask.heads.labels import AnyOf, Choice, Labels, OneOf, added, among_rows, pool
-from unmask.hiding.collate import pack, pad
+from unmask.batch import IGNORE_INDEX, Batch, Example
+from unmask.heads.labels import BinaryCrossEntropy, ChoiceCrossEntropy, SequenceClassification, CrossEntropy, sum_parts, group_log_softmax, pool_hidden_states
+from unmask.hiding.collate import pack_examples, pad_examples
 from unmask.model.recurrent import RecurrentArchitecture
-from unmask.tokens.vocabulary import Special
+from unmask.tokens.vocabulary import SpecialTokenIds
 
-SPECIAL = Special(size=99, pad=0, start=1, end=2)
+SPECIAL = SpecialTokenIds(vocab_size=99, pad=0, start=1, end=2)
 
 
 def example(n: int = 3, **more) -> Example:
-    return Example(inputs=np.full(n, 5), targets=np.full(n, IGNORE), **more)
+    return Example(inputs=np.full(n, 5), targets=np.full(n, IGNORE_INDEX), **more)
 
 
 def batch(labels, group=None) -> Batch:
     return Batch(
         inputs=torch.zeros(len(labels), 2, dtype=torch.int64),
         labels=torch.tensor(labels),
-        group=None if group is None else torch.tensor(group),
+        choice_groups=None if group is None else torch.tensor(group),
     )
 
 
@@ -34,7 +34,7 @@ def test_shares_of_options_are_a_softmax_within_each_group(sizes, seed) -> None:
     rng = np.random.default_rng(seed)
     group = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     scores = torch.tensor(rng.normal(0, 30, len(group)), dtype=torch.float32, requires_grad=True)
-    logs, best = among_rows(scores, torch.tensor(group))
+    logs, best = group_log_softmax(scores, torch.tensor(group))
     for g in range(len(sizes)):
         mine = np.flatnonzero(group == g)
         assert torch.allclose(logs[mine], scores[mine].log_softmax(0), atol=1e-4)
@@ -52,26 +52,26 @@ def test_shares_of_options_are_a_softmax_within_each_group(sizes, seed) -> None:
 
 def test_a_choice_counts_groups_whose_answer_is_known() -> None:
     said = torch.tensor([[2.0], [1.0], [0.0], [5.0], [1.0], [1.0]])
-    asked = batch([1, 0, 0, 0, IGNORE, IGNORE], [0, 0, 1, 1, 2, 2])
-    term = Choice().term(said, asked)
-    assert (Choice().count(asked), term.count, int(term.right)) == (1, 1, 1)
+    asked = batch([1, 0, 0, 0, IGNORE_INDEX, IGNORE_INDEX], [0, 0, 1, 1, 2, 2])
+    term = ChoiceCrossEntropy().term(said, asked)
+    assert (ChoiceCrossEntropy().count_targets(asked), term.count, int(term.n_correct)) == (1, 1, 1)
     assert term.total.item() == pytest.approx(np.log1p(np.exp(-1.0)))
     asked = batch([0, 1, 1, 0, 0, 1], [0, 0, 1, 1, 2, 2])
-    term = Choice().term(said, asked)
-    assert (term.count, int(term.right)) == (3, 0)  # of the last two, alike, none is right
+    term = ChoiceCrossEntropy().term(said, asked)
+    assert (term.count, int(term.n_correct)) == (3, 0)  # of the last two, alike, none is right
 
 
 def test_labels_that_may_hold_together_are_learned_as_torch_has_it() -> None:
     torch.manual_seed(0)
     said, truth = torch.randn(4, 3), (torch.rand(4, 3) > 0.5).float()
-    term = AnyOf().term(said, batch(truth.tolist()))
+    term = BinaryCrossEntropy().term(said, batch(truth.tolist()))
     assert term.count == 12
     assert term.loss.item() == pytest.approx(
         F.binary_cross_entropy_with_logits(said, truth).item(), rel=1e-6
     )
-    truth[1] = IGNORE
+    truth[1] = IGNORE_INDEX
     known = torch.tensor([0, 2, 3])
-    term = AnyOf().term(said, batch(truth.tolist()))
+    term = BinaryCrossEntropy().term(said, batch(truth.tolist()))
     assert term.loss.item() == pytest.approx(
         F.binary_cross_entropy_with_logits(said[known], truth[known]).item(), rel=1e-6
     )
@@ -80,35 +80,35 @@ def test_labels_that_may_hold_together_are_learned_as_torch_has_it() -> None:
 def test_weights_count_while_a_head_learns_and_not_after() -> None:
     torch.manual_seed(0)
     weights = (0.5, 1.0, 3.0)
-    said, truth = torch.randn(5, 3), torch.tensor([0, 2, 1, IGNORE, 2])
+    said, truth = torch.randn(5, 3), torch.tensor([0, 2, 1, IGNORE_INDEX, 2])
     asked = batch(truth.tolist())
     plain = F.cross_entropy(said, truth, reduction="sum")
-    learned = OneOf(weights=weights).term(said, asked, learning=True)
+    learned = CrossEntropy(label_weights=weights).term(said, asked, training=True)
     expected = F.cross_entropy(said, truth, torch.tensor(weights), reduction="sum")
     assert learned.total.item() == pytest.approx(expected.item(), rel=1e-6)
     assert learned.count == 4
-    assert OneOf(weights=weights).term(said, asked).total.item() == pytest.approx(plain.item())
-    words = OneOf(weights=weights).term(
-        said[None].expand(2, -1, -1), batch([truth.tolist()] * 2), learning=True
+    assert CrossEntropy(label_weights=weights).term(said, asked).total.item() == pytest.approx(plain.item())
+    words = CrossEntropy(label_weights=weights).term(
+        said[None].expand(2, -1, -1), batch([truth.tolist()] * 2), training=True
     )
     assert words.total.item() == pytest.approx(2 * expected.item(), rel=1e-6)
 
 
 def test_the_last_tokens_of_both_parts_are_added() -> None:
-    made = pad([example(3, part=np.array([0, 0, 1])), example(2, part=np.array([0, 1]))], SPECIAL)
+    made = pad_examples([example(3, part=np.array([0, 0, 1])), example(2, part=np.array([0, 1]))], SPECIAL)
     hidden = torch.arange(6.0).reshape(2, 3, 1)  # of the second row the last is padding
-    assert added(hidden, made).tolist() == [[1 + 2], [3 + 4]]
+    assert sum_parts(hidden, made).tolist() == [[1 + 2], [3 + 4]]
     with pytest.raises(ValueError, match="give pairs to `predict`"):
-        added(hidden, pad([example()], SPECIAL))
+        sum_parts(hidden, pad_examples([example()], SPECIAL))
 
 
 def test_three_vectors_side_by_side_stand_for_a_text() -> None:
     hidden = torch.tensor(
         [[[1.0, -5.0], [4.0, -2.0], [9.0, 9.0]], [[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]]]
     )
-    made = pad([example(2), example(3)], SPECIAL)
-    assert pool(hidden, made, "max").tolist() == [[4.0, -2.0], [2.0, 2.0]]
-    assert pool(hidden, made, "concat").tolist() == [
+    made = pad_examples([example(2), example(3)], SPECIAL)
+    assert pool_hidden_states(hidden, made, "max").tolist() == [[4.0, -2.0], [2.0, 2.0]]
+    assert pool_hidden_states(hidden, made, "concat").tolist() == [
         [4.0, -2.0, 4.0, -2.0, 2.5, -3.5], [2.0, 2.0, 2.0, 2.0, 1.0, 1.0],
     ]  # fmt: skip
 
@@ -116,33 +116,33 @@ def test_three_vectors_side_by_side_stand_for_a_text() -> None:
 def test_a_learned_vector_weighs_hidden_states_and_not_padding() -> None:
     torch.manual_seed(0)
     a = RecurrentArchitecture(vocab_size=9, d_model=4, n_layers=0, d_ff=1)
-    head = Labels(pool="attention", dense=False, dropout=0.0).build(a, torch.nn.Embedding(9, 4))
-    hidden, made = torch.randn(2, 3, 4), pad([example(2), example(3)], SPECIAL)
-    said = head.scores(hidden, made)
+    head = SequenceClassification(pooling="attention", dense_layer=False, dropout=0.0).build(a, torch.nn.Embedding(9, 4))
+    hidden, made = torch.randn(2, 3, 4), pad_examples([example(2), example(3)], SPECIAL)
+    said = head.logits(hidden, made)
     other = hidden.clone()
     other[0, 2] = 99.0
-    torch.testing.assert_close(head.scores(other, made), said)
+    torch.testing.assert_close(head.logits(other, made), said)
     keys = torch.tanh(head.attend.map(hidden[1]))
     weights = (keys @ head.attend.context.weight[0]).softmax(0)
     torch.testing.assert_close(said[1], head.out(weights @ hidden[1]))
 
 
 def test_rows_know_their_group_and_labels_that_may_hold_are_stacked() -> None:
-    made = pad([example(group=7), example(4, group=3), example(group=7), example()], SPECIAL)
-    assert made.group.tolist() == [0, 1, 0, 2]
-    assert pad([example()], SPECIAL).group is None
-    assert made.to("cpu").group.tolist() == [0, 1, 0, 2]
+    made = pad_examples([example(group=7), example(4, group=3), example(group=7), example()], SPECIAL)
+    assert made.choice_groups.tolist() == [0, 1, 0, 2]
+    assert pad_examples([example()], SPECIAL).choice_groups is None
+    assert made.to("cpu").choice_groups.tolist() == [0, 1, 0, 2]
     several = [example(label=np.array([1, 0], np.float32)), example(5)]
-    assert pad(several, SPECIAL).labels.tolist() == [[1, 0], [IGNORE, IGNORE]]
+    assert pad_examples(several, SPECIAL).labels.tolist() == [[1, 0], [IGNORE_INDEX, IGNORE_INDEX]]
 
 
 def test_rows_that_do_not_fit_a_batch_are_named() -> None:
     held = example(label=np.array([1, 0], np.float32))
     with pytest.raises(ValueError, match="must all have one label, or as many that may hold"):
-        pad([held, example(label=1)], SPECIAL)
+        pad_examples([held, example(label=1)], SPECIAL)
     with pytest.raises(ValueError, match="must all have one label, or as many that may hold"):
-        pad([held, example(label=np.array([1], np.float32))], SPECIAL)
+        pad_examples([held, example(label=np.array([1], np.float32))], SPECIAL)
     with pytest.raises(ValueError, match="asked together cannot be packed"):
-        pack([example(group=1), example(group=1)], SPECIAL, 20)
+        pack_examples([example(group=1), example(group=1)], SPECIAL, 20)
     with pytest.raises(ValueError, match="cannot be packed"):
-        pack([held, held], SPECIAL, 20)
+        pack_examples([held, held], SPECIAL, 20)

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from unmask.batch import IGNORE, Batch
+from unmask.batch import IGNORE_INDEX, Batch
 from unmask.heads import language
-from unmask.heads.language import Language, next_loss
+from unmask.heads.language import LanguageModeling, linear_cross_entropy
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture
 
@@ -28,7 +28,7 @@ def test_loss_and_gradients_equal_cross_entropy_however_many_rows_at_once(
     leaves = [x.double().requires_grad_() for x in leaves]
     hidden, weight, bias = leaves if biased else (*leaves[:2], None)
     targets = torch.randint(0, 23, (11,))
-    total, right = next_loss(hidden, weight, bias, targets, cap=cap, smoothing=smoothing)
+    total, right = linear_cross_entropy(hidden, weight, bias, targets, softcap=cap, label_smoothing=smoothing)
     scores = F.linear(hidden, weight, bias)
     scores = scores if cap is None else cap * torch.tanh(scores / cap)
     expected = F.cross_entropy(scores, targets, reduction="sum", label_smoothing=smoothing)
@@ -44,52 +44,52 @@ def test_smoothing_is_of_learning_alone() -> None:
     torch.manual_seed(0)
     hidden, targets = torch.randn(5, 8), torch.randint(0, 23, (5,))
     plain, smooth = (
-        Model(TINY, {"language": Language(smoothing=x)}).initialize(1).language for x in (0.0, 0.3)
+        Model(TINY, {"language": LanguageModeling(label_smoothing=x)}).initialize(1).language_head for x in (0.0, 0.3)
     )
     assert torch.equal(
         plain.eval().loss(hidden, targets)[0], smooth.eval().loss(hidden, targets)[0]
     )
-    expected = F.cross_entropy(smooth.scores(hidden), targets, reduction="sum", label_smoothing=0.3)
+    expected = F.cross_entropy(smooth.logits(hidden), targets, reduction="sum", label_smoothing=0.3)
     assert torch.allclose(smooth.train().loss(hidden, targets)[0], expected)
     with pytest.raises(ValueError, match="smoothing must be at least 0 and below 1, got 1"):
-        Language(smoothing=1.0)
+        LanguageModeling(label_smoothing=1.0)
 
 
 def test_a_very_unlikely_target_has_a_finite_loss() -> None:
-    total, _ = next_loss(torch.ones(1, 1), torch.tensor([[500.0], [0.0]]), None, torch.tensor([1]))
+    total, _ = linear_cross_entropy(torch.ones(1, 1), torch.tensor([[500.0], [0.0]]), None, torch.tensor([1]))
     assert float(total) == pytest.approx(500.0)
 
 
 def test_nothing_asked_is_zero_and_gives_zero_gradients() -> None:
-    model = Model(TINY, {"language": Language(transform="gelu", bias=True)}).initialize()
+    model = Model(TINY, {"language": LanguageModeling(transform="gelu", bias=True)}).initialize()
     batch = Batch(
         inputs=torch.ones(2, 3, dtype=torch.long),
-        targets=torch.full((2, 3), IGNORE),
-        asked=torch.zeros(0, dtype=torch.long),
+        targets=torch.full((2, 3), IGNORE_INDEX),
+        target_positions=torch.zeros(0, dtype=torch.long),
     )
     prediction = model(batch)
-    assert model.count(batch) == {"next_token": 0}
+    assert model.count_targets(batch) == {"next_token": 0}
     assert float(prediction.loss.detach()) == 0
     prediction.loss.backward()
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())
 
 
 def test_asking_at_a_place_without_a_target_is_an_error() -> None:
-    model = Model(TINY, {"language": Language()})
-    batch = Batch(inputs=torch.ones(1, 2, dtype=torch.long), targets=torch.tensor([[3, IGNORE]]))
+    model = Model(TINY, {"language": LanguageModeling()})
+    batch = Batch(inputs=torch.ones(1, 2, dtype=torch.long), targets=torch.tensor([[3, IGNORE_INDEX]]))
     with pytest.raises(ValueError, match="without a target"):
         model(batch)
 
 
 def test_terms_of_micro_batches_add_up_to_the_whole() -> None:
-    model = Model(TINY, {"language": Language()}).initialize(1)
+    model = Model(TINY, {"language": LanguageModeling()}).initialize(1)
     torch.manual_seed(0)
     inputs, targets = torch.randint(0, 23, (2, 5, 6))
-    targets[torch.rand(5, 6) < 0.5] = IGNORE
+    targets[torch.rand(5, 6) < 0.5] = IGNORE_INDEX
 
     def term(rows: slice):
-        asked = (targets[rows].flatten() != IGNORE).nonzero()[:, 0]
-        batch = Batch(inputs=inputs[rows], targets=targets[rows], asked=asked)
+        asked = (targets[rows].flatten() != IGNORE_INDEX).nonzero()[:, 0]
+        batch = Batch(inputs=inputs[rows], targets=targets[rows], target_positions=asked)
         return model(batch).terms["next_token"]
 
     whole = term(slice(0, 5))
@@ -101,22 +101,22 @@ def test_terms_of_micro_batches_add_up_to_the_whole() -> None:
 
 
 def test_scores_are_those_of_the_places_asked() -> None:
-    model = Model(TINY, {"language": Language(bias=True)}).initialize(1)
+    model = Model(TINY, {"language": LanguageModeling(bias=True)}).initialize(1)
     inputs = torch.arange(6)[None]
     asked = torch.tensor([1, 4])
-    targets = torch.where(torch.tensor([0, 1, 0, 0, 1, 0]) == 1, inputs, IGNORE)
-    said = model(Batch(inputs=inputs, targets=targets, asked=asked), scores=True)
-    every = model.language.scores(model.hidden(Batch(inputs=inputs)))
+    targets = torch.where(torch.tensor([0, 1, 0, 0, 1, 0]) == 1, inputs, IGNORE_INDEX)
+    said = model(Batch(inputs=inputs, targets=targets, target_positions=asked), scores=True)
+    every = model.language_head.logits(model.hidden_states(Batch(inputs=inputs)))
     assert torch.allclose(said.scores["next_token"], every[0, asked], atol=1e-6)
 
 
 def test_a_tied_head_adds_no_parameters_and_copies_stay_tied() -> None:
     import copy
 
-    tied = Model(TINY, {"language": Language()})
+    tied = Model(TINY, {"language": LanguageModeling()})
     assert not list(tied.heads["language"].parameters())
     clone = copy.deepcopy(tied)
-    assert clone.language.weight is clone.backbone.table.weight
-    assert clone.language.weight is not tied.language.weight
-    untied = Model(TINY, {"language": Language(tied=False)})
+    assert clone.language_head.weight is clone.backbone.embedding_table.weight
+    assert clone.language_head.weight is not tied.language_head.weight
+    untied = Model(TINY, {"language": LanguageModeling(tie_embeddings=False)})
     assert untied.parameter_count() == tied.parameter_count() + 23 * 8

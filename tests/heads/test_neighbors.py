@@ -9,10 +9,10 @@ import torch
 
 from unmask.batch import Batch, Visibility
 from unmask.heads.model import Model
-from unmask.heads.neighbors import Neighbors, NeighborsHead
+from unmask.heads.neighbors import ContrastiveLoss, ContrastiveHead
 from unmask.heads.prediction import Prediction
-from unmask.published.card import resized
-from unmask.published.catalogue import published
+from unmask.published.card import with_vocab_size
+from unmask.published.catalogue import get_preset
 
 PARTS = torch.tensor(
     [
@@ -24,15 +24,15 @@ PARTS = torch.tensor(
 )
 
 
-def head_of(spec: Neighbors) -> NeighborsHead:
-    architecture = resized(published("bert-tiny").architecture, 50)
+def head_of(spec: ContrastiveLoss) -> ContrastiveHead:
+    architecture = with_vocab_size(get_preset("bert-tiny").architecture, 50)
     return spec.build(architecture, torch.nn.Embedding(50, 128))
 
 
 def asked(hidden: torch.Tensor, temperature: float = 0.05) -> Prediction:
-    head = head_of(Neighbors(temperature=temperature))
-    batch = Batch(inputs=torch.zeros(PARTS.shape, dtype=torch.int64), parts=PARTS)
-    assert head.count(batch) == {"neighbor": 4}
+    head = head_of(ContrastiveLoss(temperature=temperature))
+    batch = Batch(inputs=torch.zeros(PARTS.shape, dtype=torch.int64), part_ids=PARTS)
+    assert head.count_targets(batch) == {"neighbor": 4}
     return head(hidden, batch, scores=True)
 
 
@@ -51,11 +51,11 @@ def test_the_loss_is_written_out() -> None:
         for i in range(4)
     )
     term = said.terms["neighbor"]
-    np.testing.assert_allclose(said.scores["neighbor"].numpy(), s, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(said.logits["neighbor"].numpy(), s, rtol=1e-5, atol=1e-5)
     assert float(term.total) == pytest.approx(lost / 2, rel=1e-5)
     assert term.count == 4
-    assert term.right is not None
-    assert int(term.right) == int((s.argmax(1) == np.arange(4)).sum())
+    assert term.n_correct is not None
+    assert int(term.n_correct) == int((s.argmax(1) == np.arange(4)).sum())
 
 
 def test_parts_that_point_one_way_are_found_and_the_loss_goes_to_zero() -> None:
@@ -64,8 +64,8 @@ def test_parts_that_point_one_way_are_found_and_the_loss_goes_to_zero() -> None:
         for column, part in enumerate(parts.tolist()):
             hidden[row, column, 2 * row + (part >= 2)] = 1.0 + column
     term = asked(hidden).terms["neighbor"]
-    assert term.right is not None
-    assert int(term.right) == 4
+    assert term.n_correct is not None
+    assert int(term.n_correct) == 4
     assert float(term.loss) < 1e-7
 
 
@@ -77,29 +77,29 @@ def test_padding_and_whole_texts_change_nothing() -> None:
 
 
 def test_texts_that_are_whole_are_asked_nothing() -> None:
-    head = head_of(Neighbors())
+    head = head_of(ContrastiveLoss())
     inputs, hidden = torch.zeros((2, 3), dtype=torch.int64), torch.ones((2, 3, 4))
     whole = Batch(inputs=inputs)
-    assert head.count(whole) == {}
+    assert head.count_targets(whole) == {}
     assert head(hidden, whole).terms == {}
-    one_part = replace(whole, parts=torch.zeros((2, 3), dtype=torch.int64))
-    assert head.count(one_part) == {"neighbor": 0}
+    one_part = replace(whole, part_ids=torch.zeros((2, 3), dtype=torch.int64))
+    assert head.count_targets(one_part) == {"neighbor": 0}
     assert float(head(hidden, one_part).loss) == 0.0
 
 
 def test_a_temperature_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match=r"temperature must be above 0, got 0\.0"):
-        Neighbors(temperature=0.0)
+        ContrastiveLoss(temperature=0.0)
 
 
 def test_a_part_is_read_as_if_it_were_alone() -> None:
-    card = published("bert-tiny")
-    model = Model(resized(card.architecture, 50), {"neighbor": Neighbors()}).initialize().eval()
+    card = get_preset("bert-tiny")
+    model = Model(with_vocab_size(card.architecture, 50), {"neighbor": ContrastiveLoss()}).initialize().eval()
     ids = torch.randint(0, 50, (1, 8), generator=torch.Generator().manual_seed(0))
     parts = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1]])
     place = torch.tensor([[0, 1, 2, 0, 1, 2, 3, 4]])
-    both = model.hidden(
-        Batch(inputs=ids, visibility=Visibility(document=parts), parts=parts, place=place)
+    both = model.hidden_states(
+        Batch(inputs=ids, visibility=Visibility(document=parts), part_ids=parts, position_ids=place)
     )
-    first, second = model.hidden(Batch(inputs=ids[:, :3])), model.hidden(Batch(inputs=ids[:, 3:]))
+    first, second = model.hidden_states(Batch(inputs=ids[:, :3])), model.hidden_states(Batch(inputs=ids[:, 3:]))
     torch.testing.assert_close(both, torch.cat((first, second), 1), rtol=0, atol=1e-5)

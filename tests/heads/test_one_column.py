@@ -7,9 +7,9 @@ import pytest
 import torch
 import toy_models as toy
 
-from unmask.batch import IGNORE, Example
-from unmask.heads.labels import Labels
-from unmask.hiding.collate import pad
+from unmask.batch import IGNORE_INDEX, Example
+from unmask.heads.labels import SequenceClassification
+from unmask.hiding.collate import pad_examples
 
 
 def batch(family: str, lengths: tuple[int, ...]):
@@ -17,13 +17,13 @@ def batch(family: str, lengths: tuple[int, ...]):
     examples = [
         Example(
             inputs=rng.integers(5, 40, n),
-            targets=np.full(n, IGNORE),
+            targets=np.full(n, IGNORE_INDEX),
             rank=np.arange(n) if family == "gpt2" else None,
             label=int(n % 2),
         )
         for n in lengths
     ]
-    return pad(examples, toy.tokenizer(family).special)
+    return pad_examples(examples, toy.tokenizer(family).special)
 
 
 @pytest.mark.parametrize("lengths", [(7, 7), (3, 9, 1, 6)])
@@ -32,7 +32,7 @@ def batch(family: str, lengths: tuple[int, ...]):
     [("bert", "first"), ("bert", "last"), ("gpt2", "first"), ("gpt2", "last"), ("bert", "mean")],
 )
 def test_reading_one_column_changes_nothing(family: str, pool, lengths) -> None:
-    card = replace(toy.card(family), heads={"label": Labels(pool=pool)})
+    card = replace(toy.card(family), heads={"label": SequenceClassification(pooling=pool)})
     model = card.build().initialize(3).eval()
     given = batch(family, lengths)
     seen: list[tuple[int, ...]] = []

@@ -8,19 +8,19 @@ import pytest
 import torch
 from torch import nn
 
-from unmask.batch import IGNORE, Batch
+from unmask.batch import IGNORE_INDEX, Batch
 from unmask.config import from_dict, to_dict
-from unmask.heads.crf import EDGE
+from unmask.heads.crf import BOUNDARY
 from unmask.heads.model import Model
-from unmask.heads.recurrent import RecurrentTags
+from unmask.heads.recurrent import BiLSTMCRF
 from unmask.model.architecture import Architecture
 
 TINY = Architecture(
     vocab_size=23, d_model=8, n_layers=1, n_heads=2, d_ff=16, dropout=0.0, attention_dropout=0.0
 )
-SPEC = RecurrentTags(n_labels=3, width=5, dropout=0.0)
+SPEC = BiLSTMCRF(n_labels=3, hidden_size=5, dropout=0.0)
 BOTH = pytest.mark.parametrize("crf", [True, False])
-X = IGNORE
+X = IGNORE_INDEX
 LABELS = torch.tensor([[X, 0, X, 2, 1, X], [X, 1, X, X, X, X], [X] * 6])
 ROWS = torch.arange(18).reshape(3, 6)
 
@@ -41,12 +41,12 @@ def batch_of(labels=LABELS, inputs=ROWS):
 def test_a_sentence_is_its_words_wherever_they_stand_and_whatever_is_between(crf) -> None:
     head, batch = head_of(crf=crf), batch_of()
     hidden = torch.randn(3, 6, 8)
-    said = head.scores(hidden, batch)
-    asked = LABELS != IGNORE
+    said = head.logits(hidden, batch)
+    asked = LABELS != IGNORE_INDEX
     other = torch.where(asked[..., None], hidden, torch.randn(3, 6, 8))
-    assert torch.equal(head.scores(other, batch), said)
+    assert torch.equal(head.logits(other, batch), said)
     words = Batch(inputs=ROWS[:1, :3], labels=LABELS[:1][asked[:1]][None])
-    alone = head.scores(hidden[:1][asked[:1]][None], words)
+    alone = head.logits(hidden[:1][asked[:1]][None], words)
     assert torch.allclose(alone[0], said[0][asked[0]], atol=1e-6)
 
 
@@ -69,11 +69,11 @@ def test_the_loss_is_that_of_sequences_counted_by_words(crf) -> None:
     head, batch, hidden = head_of(crf=crf), batch_of(), torch.randn(3, 6, 8)
     prediction = head(hidden, batch, scores=True)
     term = prediction.terms["token_label"]
-    assert head.count(batch) == {"token_label": 4}
+    assert head.count_targets(batch) == {"token_label": 4}
     assert term.count == 4
-    assert head.count(batch_of(None)) == {}
+    assert head.count_targets(batch_of(None)) == {}
     logs = prediction.scores["token_label"]
-    asked = LABELS != IGNORE
+    asked = LABELS != IGNORE_INDEX
     by_word = -logs[asked].gather(1, LABELS[asked][:, None]).sum()
     if crf:  # what all labels say together is not the sum of what each says
         assert not torch.allclose(term.total, by_word, atol=1e-3)
@@ -89,10 +89,10 @@ def test_the_loss_is_that_of_sequences_counted_by_words(crf) -> None:
 def test_scores_are_probabilities_at_words_and_nothing_elsewhere(crf) -> None:
     prediction = head_of(crf=crf)(torch.randn(3, 6, 8), batch_of(), scores=True)
     said, path = prediction.scores["token_label"], prediction.scores["token_label_path"]
-    asked = LABELS != IGNORE
+    asked = LABELS != IGNORE_INDEX
     assert torch.allclose(said[asked].exp().sum(-1), torch.ones(4))
     assert not said[~asked].any()
-    assert ((path != IGNORE) == asked).all()
+    assert ((path != IGNORE_INDEX) == asked).all()
 
 
 @BOTH
@@ -102,15 +102,15 @@ def test_the_path_is_what_is_decoded_and_counted_as_right(crf) -> None:
     path = prediction.scores["token_label_path"]
     rows = head.decode(hidden, batch)
     assert [len(row) for row in rows] == [3, 1, 0]
-    assert rows == [path[i][LABELS[i] != IGNORE].tolist() for i in range(3)]
-    right = int((path == LABELS)[LABELS != IGNORE].sum())
+    assert rows == [path[i][LABELS[i] != IGNORE_INDEX].tolist() for i in range(3)]
+    right = int((path == LABELS)[LABELS != IGNORE_INDEX].sum())
     assert int(prediction.terms["token_label"].right) == right
-    unknown = batch_of(torch.where(LABELS == IGNORE, IGNORE, 0))
+    unknown = batch_of(torch.where(LABELS == IGNORE_INDEX, IGNORE_INDEX, 0))
     assert head.decode(hidden, unknown) == rows  # labels only mark the places
 
 
 def test_impossible_transitions_are_never_decoded() -> None:
-    head = head_of(impossible=((EDGE, 2), (0, 2), (2, 2)))
+    head = head_of(impossible=((BOUNDARY, 2), (0, 2), (2, 2)))
     labels = torch.zeros(50, 6, dtype=torch.long)
     rows = head.decode(3 * torch.randn(50, 6, 8), batch_of(labels, labels))
     assert all(row[0] != 2 for row in rows)
@@ -121,9 +121,9 @@ def test_impossible_transitions_are_never_decoded() -> None:
 @BOTH
 def test_where_no_word_is_asked_the_loss_is_zero_and_so_are_gradients(crf) -> None:
     model = Model(TINY, {"token_label": replace(SPEC, crf=crf)}).initialize()
-    batch = batch_of(torch.full((3, 6), IGNORE))
+    batch = batch_of(torch.full((3, 6), IGNORE_INDEX))
     prediction = model(batch)
-    assert model.count(batch) == {"token_label": 0}
+    assert model.count_targets(batch) == {"token_label": 0}
     assert float(prediction.loss.detach()) == 0
     prediction.loss.backward()
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())
@@ -141,7 +141,7 @@ def test_without_marks_nothing_is_asked_and_scores_are_an_error() -> None:
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_every_weight_has_a_finite_gradient(crf, layers, dtype) -> None:
-    spec = replace(SPEC, crf=crf, layers=layers, dropout=0.5)
+    spec = replace(SPEC, crf=crf, n_layers=layers, dropout=0.5)
     model = Model(TINY, {"token_label": spec}).initialize(3).to(dtype)
     term = model(batch_of()).terms["token_label"]
     assert term.total.dtype == torch.float32
@@ -153,8 +153,8 @@ def test_every_weight_has_a_finite_gradient(crf, layers, dtype) -> None:
 
 def test_weights_are_drawn_from_the_seed() -> None:
     def weights(seed):
-        model = Model(TINY, {"token_label": replace(SPEC, layers=2)}).initialize(seed)
-        return {name: x for name, x in model.weights().items() if name.startswith("heads.")}
+        model = Model(TINY, {"token_label": replace(SPEC, n_layers=2)}).initialize(seed)
+        return {name: x for name, x in model.own_weights().items() if name.startswith("heads.")}
 
     one, same, other = weights(1), weights(1), weights(2)
     assert all(torch.equal(one[name], same[name]) for name in one)
@@ -170,8 +170,8 @@ def test_weights_are_drawn_from_the_seed() -> None:
 
 
 def test_the_head_is_plain_data() -> None:
-    spec = replace(SPEC, impossible=((EDGE, 2), (0, 2)))
-    assert from_dict(RecurrentTags, to_dict(spec)) == spec
+    spec = replace(SPEC, forbidden_transitions=((BOUNDARY, 2), (0, 2)))
+    assert from_dict(BiLSTMCRF, to_dict(spec)) == spec
 
 
 @pytest.mark.parametrize(("crf", "bits"), [(True, 1), (False, 6)])
@@ -197,8 +197,8 @@ def test_labels_that_hang_together_are_learned_together(crf, bits) -> None:
 def test_words_are_labelled_by_what_stands_before_and_behind_them() -> None:
     """A word's label is how many of its two neighbors are ones: no word knows its own."""
     torch.manual_seed(0)
-    head = replace(SPEC, width=16).build(TINY, nn.Embedding(1, 1))
-    head.draw()
+    head = replace(SPEC, hidden_size=16).build(TINY, nn.Embedding(1, 1))
+    head.initialize_parameters()
     bits = torch.randint(0, 2, (64, 7))
     around = nn.functional.pad(bits, (1, 1))
     labels = around[:, :-2] + around[:, 2:]

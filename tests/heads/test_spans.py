@@ -8,10 +8,10 @@ import pytest
 import torch
 from reference import V, bert, gpt2, saved
 
-from unmask.batch import IGNORE, Batch, Visibility
-from unmask.checkpoints.huggingface import config_of, open_folder, write_folder
+from unmask.batch import IGNORE_INDEX, Batch, Visibility
+from unmask.checkpoints.huggingface import to_external_config, load_folder, write_folder
 from unmask.heads.model import Model
-from unmask.heads.spans import END, START, Spans, SpansHead
+from unmask.heads.spans import END, START, QuestionAnswering, QuestionAnsweringHead
 from unmask.model.architecture import Architecture
 
 KINDS = {"BertForQuestionAnswering": bert, "GPT2ForQuestionAnswering": gpt2}
@@ -19,8 +19,8 @@ KINDS = {"BertForQuestionAnswering": bert, "GPT2ForQuestionAnswering": gpt2}
 
 def opened(kind: str, folder: Path) -> tuple[Any, Model]:
     reference = KINDS[kind](kind)
-    found = open_folder(saved(reference, folder))
-    assert found.missing == found.extra == found.labels == ()
+    found = load_folder(saved(reference, folder))
+    assert found.missing == found.unexpected == found.label_names == ()
     return reference, found.model
 
 
@@ -46,7 +46,7 @@ def test_scores_and_loss_equal_the_reference(kind: str, tmp_path: Path) -> None:
     torch.testing.assert_close(said.terms["span"].loss, out.loss, rtol=1e-5, atol=0)
     both = (out.start_logits.argmax(1) == starts) & (out.end_logits.argmax(1) == ends)
     assert int(said.terms["span"].right) == int(both.sum())
-    assert ours.count(batch) == {"span": 3}
+    assert ours.count_targets(batch) == {"span": 3}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -54,8 +54,8 @@ def test_what_is_written_is_read_by_the_reference(kind: str, tmp_path: Path) -> 
     import transformers
 
     reference, ours = opened(kind, tmp_path / "theirs")
-    card = open_folder(tmp_path / "theirs").card
-    assert config_of(ours, card)["architectures"] == [kind]
+    card = load_folder(tmp_path / "theirs").preset
+    assert to_external_config(ours, card)["architectures"] == [kind]
     write_folder(tmp_path / "ours", ours, card, None)
     again = getattr(transformers, kind).from_pretrained(tmp_path / "ours")
     for name, tensor in reference.state_dict().items():
@@ -63,12 +63,12 @@ def test_what_is_written_is_read_by_the_reference(kind: str, tmp_path: Path) -> 
 
 
 TINY = Architecture(vocab_size=9, d_model=4, n_layers=1, n_heads=2, d_ff=8, dropout=0.0)
-S, E, N, X = START, END, 0, IGNORE
+S, E, N, X = START, END, 0, IGNORE_INDEX
 
 
-def asked(labels: list[list[int]]) -> tuple[SpansHead, torch.Tensor, Batch]:
+def asked(labels: list[list[int]]) -> tuple[QuestionAnsweringHead, torch.Tensor, Batch]:
     torch.manual_seed(0)
-    head = Spans().build(TINY, torch.nn.Embedding(9, 4))
+    head = QuestionAnswering().build(TINY, torch.nn.Embedding(9, 4))
     label = torch.tensor(labels)
     hidden = torch.randn(*label.shape, 4, requires_grad=True)
     return head, hidden, Batch(inputs=torch.zeros_like(label), labels=label)
@@ -85,8 +85,8 @@ def test_only_tokens_that_may_be_marked_are_compared() -> None:
     assert float(said.terms["span"].total.detach()) == pytest.approx(expected, rel=1e-5)
     said.terms["span"].total.backward()
     assert hidden.grad is not None
-    assert bool((hidden.grad[batch.labels == IGNORE] == 0).all())
-    assert bool((hidden.grad[batch.labels != IGNORE] != 0).any(-1).all())
+    assert bool((hidden.grad[batch.labels == IGNORE_INDEX] == 0).all())
+    assert bool((hidden.grad[batch.labels != IGNORE_INDEX] != 0).any(-1).all())
 
 
 def test_a_text_whose_answer_is_not_known_teaches_nothing() -> None:
@@ -94,7 +94,7 @@ def test_a_text_whose_answer_is_not_known_teaches_nothing() -> None:
     head, hidden, batch = asked(some)
     said = head(hidden, batch)
     alone = head(hidden[:1], Batch(inputs=batch.inputs[:1], labels=torch.tensor([known])))
-    assert head.count(batch) == {"span": 1}
+    assert head.count_targets(batch) == {"span": 1}
     assert said.terms["span"].count == 1
     torch.testing.assert_close(said.terms["span"].total, alone.terms["span"].total)
     said.terms["span"].total.backward()

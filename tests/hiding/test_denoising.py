@@ -9,34 +9,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vocabularies import BERT, GPT, T5, long_text, text, texts
 
-from unmask.batch import IGNORE, Example, Tokens
+from unmask.batch import IGNORE_INDEX, Example, Tokens
 from unmask.config import from_dict, to_dict
-from unmask.hiding.choose import Fragment, Spans, Tail, Tokenwise
-from unmask.hiding.collate import pack, pad
-from unmask.hiding.conceal import Dropped, Future, InSource, Sentinels
-from unmask.hiding.denoise import Denoise, InMode
-from unmask.hiding.hide import Hide
-from unmask.hiding.mixture import Mixture
-from unmask.hiding.noise import TokenMasking, TokenPermutation
-from unmask.hiding.objectives import MASS, T5_OBJECTIVES, T5_RATES, T5_SPANS, UL2, Objective
-from unmask.tokens.vocabulary import Special
+from unmask.hiding.choose import FragmentMasking, RandomSpanMasking, SuffixMasking, TokenMasking
+from unmask.hiding.collate import pack_examples, pad_examples
+from unmask.hiding.conceal import DropTokens, CausalLM, MaskedSeq2Seq, ReplaceSpans
+from unmask.hiding.denoise import DenoisingObjective, ModeSwitching
+from unmask.hiding.hide import Objective
+from unmask.hiding.mixture import ObjectiveMixture
+from unmask.hiding.noise import TokenMaskingNoise, TokenPermutation
+from unmask.hiding.objectives import MASS, T5_OBJECTIVES, T5_BY_RATE, T5_BY_SPAN_LENGTH, UL2, ObjectiveSpec
+from unmask.tokens.vocabulary import SpecialTokenIds
 
 SEEDS = st.integers(0, 2**32 - 1)
 SENTENCE = "Thank you for inviting me to your party last week ."
 NAMES = ("<pad>", "</s>", "<unk>", *SENTENCE.split(), "apple", "<Z>", "<Y>", "<X>")
 """By id, as T5 has them: the first sentinel is the last token."""
 IDS = {name: i for i, name in enumerate(NAMES)} | {"<M>": NAMES.index("<X>")}
-WORDS = Special(
-    size=len(NAMES), pad=0, start=0, end=1, unknown=2, after=(1,),
+WORDS = SpecialTokenIds(
+    vocab_size=len(NAMES), pad=0, start=0, end=1, unknown=2, suffix=(1,),
     sentinels=tuple(IDS[x] for x in ("<X>", "<Y>", "<Z>")),
-    ids=frozenset({0, 1, 2, *(IDS[x] for x in ("<X>", "<Y>", "<Z>"))}),
+    all_ids=frozenset({0, 1, 2, *(IDS[x] for x in ("<X>", "<Y>", "<Z>"))}),
 )  # fmt: skip
-MANY = Special(
-    size=200_000, pad=0, start=0, end=1, unknown=2, after=(1,),
+MANY = SpecialTokenIds(
+    vocab_size=200_000, pad=0, start=0, end=1, unknown=2, suffix=(1,),
     sentinels=tuple(range(199_999, 120_000, -1)), modes=(3, 4, 5),
-    ids=frozenset({0, 1, 2, 3, 4, 5, *range(120_001, 200_000)}),
+    all_ids=frozenset({0, 1, 2, 3, 4, 5, *range(120_001, 200_000)}),
 )  # fmt: skip
-MASKED = replace(MANY, mask=6, sentinels=(), ids=frozenset(range(7)))
+MASKED = replace(MANY, mask=6, sentinels=(), all_ids=frozenset(range(7)))
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -53,7 +53,7 @@ def distinct(n: int) -> Tokens:
 
 
 @dataclass(frozen=True)
-class These(Tokenwise):
+class These(TokenMasking):
     """Hides the words of one text that are named."""
 
     words: str = ""
@@ -89,31 +89,31 @@ THREE, SIX = These(words="for inviting last"), These(words="for inviting me your
 TAIL = These(words="me to your party last week .")
 ROWS = {
     "prefix_language_model": (
-        Hide(TAIL, Dropped()), rng(), "Thank you for inviting", "me to your party last week .",
+        Objective(TAIL, DropTokens()), rng(), "Thank you for inviting", "me to your party last week .",
     ),
     "bert_style": (
-        Denoise((TokenMasking(THREE, random=0.1),)), Fixed(dice="last"),
+        DenoisingObjective((TokenMaskingNoise(THREE, random_token_probability=0.1),)), Fixed(dice="last"),
         "Thank you <M> <M> me to your party apple week .", SENTENCE,
     ),
     # The paper's row has a word more, "fun", that its text does not have.
     "deshuffling": (
-        Denoise((TokenPermutation(),)), Fixed(order="party me for your to . last you inviting "
+        DenoisingObjective((TokenPermutation(),)), Fixed(order="party me for your to . last you inviting "
         "week Thank"), "party me for your to . last you inviting week Thank", SENTENCE,
     ),
     "mass_style": (
-        Denoise((TokenMasking(THREE),)), rng(),
+        DenoisingObjective((TokenMaskingNoise(THREE),)), rng(),
         "Thank you <M> <M> me to your party <M> week .", SENTENCE,
     ),
     "replaced_spans": (
-        Hide(THREE, Sentinels()), rng(),
+        Objective(THREE, ReplaceSpans()), rng(),
         "Thank you <X> me to your party <Y> week .", "<X> for inviting <Y> last <Z>",
     ),
     "dropped_tokens": (
-        Hide(THREE, Dropped()), rng(),
+        Objective(THREE, DropTokens()), rng(),
         "Thank you me to your party week .", "for inviting last",
     ),
     "random_spans": (
-        Hide(SIX, Sentinels()), rng(),
+        Objective(SIX, ReplaceSpans()), rng(),
         "Thank you <X> to <Y> week .", "<X> for inviting me <Y> your party last <Z>",
     ),
 }  # fmt: skip
@@ -130,12 +130,12 @@ def test_the_table_of_the_paper_token_for_token(name: str) -> None:
     assert e.rank.tolist() == list(range(len(e.targets)))
 
 
-def without_choice(objective: Objective) -> Objective:
+def without_choice(objective: ObjectiveSpec) -> ObjectiveSpec:
     """Every part but the choice of tokens."""
-    if isinstance(objective, Hide):
-        return replace(objective, choose=Tokenwise())
+    if isinstance(objective, Objective):
+        return replace(objective, select=TokenMasking())
     noises = (
-        replace(n, choose=Tokenwise()) if isinstance(n, TokenMasking) else n
+        replace(n, select=TokenMasking()) if isinstance(n, TokenMaskingNoise) else n
         for n in objective.noises
     )
     return replace(objective, noises=tuple(noises))
@@ -151,17 +151,17 @@ def test_the_rows_are_the_objectives_with_another_choice() -> None:
 
 
 EVERY = [
-    *T5_OBJECTIVES.values(), *T5_RATES.values(), *T5_SPANS.values(), Hide(Fragment(), Sentinels()),
-    Hide(Fragment(0.3), Dropped()), *(part for _, part in UL2.parts), UL2, MASS,
-    Hide(Spans(0.3, 2.0), InSource()),
+    *T5_OBJECTIVES.values(), *T5_BY_RATE.values(), *T5_BY_SPAN_LENGTH.values(), Objective(FragmentMasking(), ReplaceSpans()),
+    Objective(FragmentMasking(0.3), DropTokens()), *(part for _, part in UL2.components), UL2, MASS,
+    Objective(RandomSpanMasking(0.3, 2.0), MaskedSeq2Seq()),
 ]  # fmt: skip
 each = pytest.mark.parametrize("objective", EVERY, ids=str)
 
 
-def special_of(objective: Objective) -> Special:
-    if isinstance(objective, Hide) and isinstance(objective.conceal, InSource):
+def special_of(objective: ObjectiveSpec) -> SpecialTokenIds:
+    if isinstance(objective, Objective) and isinstance(objective.corrupt, MaskedSeq2Seq):
         return replace(BERT, start=3)
-    return replace(T5, modes=(5, 6, 7), ids=T5.ids | {5, 6, 7})
+    return replace(T5, modes=(5, 6, 7), all_ids=T5.all_ids | {5, 6, 7})
 
 
 @each
@@ -182,7 +182,7 @@ def test_the_same_seed_gives_the_same_example_and_the_text_stays(objective, toke
 def test_a_place_reads_nothing_that_it_is_asked_for(objective, tokens, seed):
     e = objective(tokens, special_of(objective), rng(seed))
     assert e.rank.tolist() == list(range(len(e.inputs)))
-    if (e.targets == IGNORE).all():
+    if (e.targets == IGNORE_INDEX).all():
         return
     assert len(e.inputs) == len(e.targets)
     if e.place is None:
@@ -196,7 +196,7 @@ def test_a_place_reads_nothing_that_it_is_asked_for(objective, tokens, seed):
 @pytest.mark.parametrize("length", [16, 64])
 def test_examples_fit_the_length_for_which_texts_are_cut(objective, length):
     special = special_of(objective)
-    budget = objective.budget(length, special)
+    budget = objective.max_text_length(length, special)
     for n in (1, 2, budget // 2, budget - 1, budget):
         bound = int(objective.size(np.array([n]), special)[0])
         assert bound <= length
@@ -213,28 +213,28 @@ def test_special_tokens_of_a_text_are_neither_lost_nor_changed(objective, tokens
     where = rng(seed).integers(0, len(tokens) + 1, 3)
     tokens = Tokens(np.insert(tokens.ids, where, special.end), np.insert(tokens.marks, where, 0))
     e = objective(tokens, special, rng(seed))
-    if isinstance(objective, Hide) and isinstance(objective.conceal, InSource):
-        ends = np.flatnonzero(tokens.ids == special.end) + len(special.before)
+    if isinstance(objective, Objective) and isinstance(objective.corrupt, MaskedSeq2Seq):
+        ends = np.flatnonzero(tokens.ids == special.end) + len(special.prefix)
         assert (e.source[ends] == special.end).all()
-    elif isinstance(objective, Denoise):
+    elif isinstance(objective, DenoisingObjective):
         assert (e.source == special.end).sum() == 4
         assert (e.targets == special.end).sum() == 4
-    elif (e.targets != IGNORE).all():
+    elif (e.targets != IGNORE_INDEX).all():
         assert (e.source == special.end).sum() + (e.targets == special.end).sum() == 5
 
 
 @given(tokens=texts(least=1), seed=SEEDS)
 def test_dropped_and_shown_tokens_are_the_text(tokens, seed):
     hidden = rng(seed).random(len(tokens)) < 0.3
-    e = Dropped()(tokens, hidden, T5, rng(seed))
+    e = DropTokens()(tokens, hidden, T5, rng(seed))
     assert e.source.tolist() == [*tokens.ids[~hidden], 1]
     if hidden.any():
         assert e.targets.tolist() == [*tokens.ids[hidden], 1]
     else:
-        assert e.targets.tolist() == [IGNORE]
+        assert e.targets.tolist() == [IGNORE_INDEX]
 
 
-def rebuilt(e: Example, special: Special) -> list[int]:
+def rebuilt(e: Example, special: SpecialTokenIds) -> list[int]:
     """Put what is said behind each sentinel in its place."""
     spans, marks = dict[int, list[int]](), set(special.sentinels)
     for token in e.targets.tolist():
@@ -248,11 +248,11 @@ def rebuilt(e: Example, special: Special) -> list[int]:
 N = 100_000
 
 
-@pytest.mark.parametrize("rate", T5_RATES)
+@pytest.mark.parametrize("rate", T5_BY_RATE)
 def test_so_many_single_tokens_are_hidden(rate: float) -> None:
-    special = replace(MANY, size=400_000, sentinels=tuple(range(399_999, 300_000, -1)))
-    special = replace(special, ids=frozenset({0, 1, 2, *special.sentinels}))
-    e = T5_RATES[rate](distinct(N), special, rng())
+    special = replace(MANY, vocab_size=400_000, sentinels=tuple(range(399_999, 300_000, -1)))
+    special = replace(special, all_ids=frozenset({0, 1, 2, *special.sentinels}))
+    e = T5_BY_RATE[rate](distinct(N), special, rng())
     said = ~np.isin(e.targets, special.sentinels)
     assert said.sum() - 1 == round(rate * N)
     # A run begins where a hidden token stands behind a shown one.
@@ -260,9 +260,9 @@ def test_so_many_single_tokens_are_hidden(rate: float) -> None:
     assert rebuilt(e, special) == distinct(N).ids.tolist()
 
 
-@pytest.mark.parametrize("mean", T5_SPANS)
+@pytest.mark.parametrize("mean", T5_BY_SPAN_LENGTH)
 def test_so_many_tokens_are_hidden_in_so_many_spans(mean: float) -> None:
-    e = T5_SPANS[mean](distinct(N), MANY, rng())
+    e = T5_BY_SPAN_LENGTH[mean](distinct(N), MANY, rng())
     marks = np.flatnonzero(np.isin(e.targets, MANY.sentinels))
     assert len(marks) == round(0.15 * N / mean)  # a span ends the text: no sentinel closes it
     lengths = np.diff(np.append(marks, len(e.targets) - 1)) - 1
@@ -281,14 +281,14 @@ def test_masks_of_t5_are_its_first_sentinel(random: float) -> None:
     masked, other = source == MANY.sentinels[0], source != tokens.ids
     assert other.sum() in range(14_990, 15_001)  # a random token may be the same
     assert abs(masked.mean() - 0.15 * (1 - random)) < 0.002
-    assert not np.isin(source[~masked], sorted(MANY.ids)).any()
+    assert not np.isin(source[~masked], sorted(MANY.all_ids)).any()
     assert e.targets[:-1].tolist() == tokens.ids.tolist()
 
 
 @given(tokens=texts(), seed=SEEDS)
 def test_a_permutation_moves_tokens_and_what_begins_at_them(tokens, seed):
     moved = TokenPermutation()(tokens, T5, rng(seed))
-    pairs = [sorted(zip(t.ids.tolist(), t.marks.tolist(), strict=True)) for t in (tokens, moved)]
+    pairs = [sorted(zip(t.ids.tolist(), t.boundaries.tolist(), strict=True)) for t in (tokens, moved)]
     assert pairs[0] == pairs[1]
 
 
@@ -301,7 +301,7 @@ def test_all_orders_of_tokens_are_equally_likely() -> None:
 
 @pytest.mark.parametrize(("n", "hidden"), [(2, 1), (3, 1), (8, 2), (10, 2), (100, 25)])
 def test_a_tail_of_a_share_is_hidden(n: int, hidden: int) -> None:
-    e = Hide(Tail(rate=0.25), Dropped())(distinct(n), MANY, rng())
+    e = Objective(SuffixMasking(rate=0.25), DropTokens())(distinct(n), MANY, rng())
     assert e.targets.tolist() == [*distinct(n).ids[n - hidden :], 1]
 
 
@@ -310,14 +310,14 @@ def test_a_tail_of_a_share_is_hidden(n: int, hidden: int) -> None:
 
 @given(n=st.integers(1, 60), rate=st.sampled_from([0.1, 0.5, 1.0]), seed=SEEDS)
 def test_a_fragment_is_one_run(n, rate, seed):
-    hidden = np.flatnonzero(Fragment(rate)(distinct(n), np.ones(n, bool), rng(seed)))
+    hidden = np.flatnonzero(FragmentMasking(rate)(distinct(n), np.ones(n, bool), rng(seed)))
     assert len(hidden) == max(1, round(rate * n))
     assert (np.diff(hidden) == 1).all()
 
 
 def test_a_fragment_begins_anywhere() -> None:
     begins = Counter(
-        int(np.argmax(Fragment()(distinct(8), np.ones(8, bool), rng(s)))) for s in range(1000)
+        int(np.argmax(FragmentMasking()(distinct(8), np.ones(8, bool), rng(s)))) for s in range(1000)
     )
     assert sorted(begins) == [0, 1, 2, 3, 4]
     assert all(150 < n < 250 for n in begins.values())
@@ -329,43 +329,43 @@ def test_a_decoder_says_the_fragment_and_knows_where_it_stands(tokens, seed):
     e = MASS(tokens, special, rng(seed))
     framed = np.array([2, *tokens.ids, 3])
     assert len(e.targets) == max(1, round(0.5 * len(tokens)))
-    assert (np.diff(e.place) == 1).all()
-    assert e.targets.tolist() == framed[e.place].tolist()
-    assert e.inputs.tolist() == framed[e.place - 1].tolist()
+    assert (np.diff(e.position_ids) == 1).all()
+    assert e.targets.tolist() == framed[e.position_ids].tolist()
+    assert e.inputs.tolist() == framed[e.position_ids - 1].tolist()
     whole = e.source.copy()
-    whole[e.place] = e.targets
+    whole[e.position_ids] = e.targets
     assert whole.tolist() == framed.tolist()
 
 
 def test_a_fragment_is_masked_by_80_10_and_10_percent() -> None:
     tokens = distinct(N)
     e = MASS(tokens, MASKED, rng())
-    inside = e.source[e.place]
+    inside = e.source[e.position_ids]
     assert len(inside) == N // 2
     assert abs((inside == MASKED.mask).mean() - 0.8) < 0.01
     assert abs((inside == e.targets).mean() - 0.1) < 0.01
-    assert not np.isin(inside, sorted(MASKED.ids - {MASKED.mask})).any()
+    assert not np.isin(inside, sorted(MASKED.all_ids - {MASKED.mask})).any()
 
 
 def test_the_first_token_is_said_after_the_start_and_nothing_is_asked_of_nothing() -> None:
-    e = Hide(Fragment(1.0), InSource(mask=1.0, random=0.0))(distinct(3), MASKED, rng())
+    e = Objective(FragmentMasking(1.0), MaskedSeq2Seq(mask_probability=1.0, random_token_probability=0.0))(distinct(3), MASKED, rng())
     assert e.inputs.tolist() == [MASKED.start, 7, 8]
     assert e.source.tolist() == [6, 6, 6, 1]
-    e = MASS(text([]), replace(MASKED, after=()), rng())
-    assert (e.source.tolist(), e.targets.tolist()) == ([MASKED.start], [IGNORE])
+    e = MASS(text([]), replace(MASKED, suffix=()), rng())
+    assert (e.source.tolist(), e.targets.tolist()) == ([MASKED.start], [IGNORE_INDEX])
 
 
 def test_places_are_those_of_the_text_in_a_batch_too() -> None:
     short, long = (MASS(distinct(n), MASKED, rng(n)) for n in (6, 10))
-    batch = pad([short, long], MASKED)
+    batch = pad_examples([short, long], MASKED)
     assert batch.visibility.causal
-    assert batch.place[0].tolist() == [*short.place, 0, 0]
-    assert batch.place[1].tolist() == long.place.tolist()
-    both = pack([short, long], MASKED, 20)
-    assert both.place[0, :8].tolist() == [*short.place, *long.place]
-    without = Denoise(())(distinct(4), MASKED, rng())
-    assert pad([short, without], MASKED).place[1].tolist() == [0, 1, 2, 3, 4]
-    assert pad([without], MASKED).place is None
+    assert batch.position_ids[0].tolist() == [*short.position_ids, 0, 0]
+    assert batch.position_ids[1].tolist() == long.position_ids.tolist()
+    both = pack_examples([short, long], MASKED, 20)
+    assert both.position_ids[0, :8].tolist() == [*short.position_ids, *long.position_ids]
+    without = DenoisingObjective(())(distinct(4), MASKED, rng())
+    assert pad_examples([short, without], MASKED).position_ids[1].tolist() == [0, 1, 2, 3, 4]
+    assert pad_examples([without], MASKED).position_ids is None
 
 
 # ---- UL2
@@ -379,14 +379,14 @@ TABLE = {
 
 
 def test_ul2_has_the_seven_denoisers_of_the_table_equally_often() -> None:
-    parts = [part for weight, part in UL2.parts if weight == UL2.parts[0][0]]
+    parts = [part for weight, part in UL2.components if weight == UL2.components[0][0]]
     assert len(parts) == 7
-    spans = [p for p in parts if isinstance(p.objective.choose, Spans)]
-    known = {(p.mode, p.objective.choose.mean, p.objective.choose.rate) for p in spans}
+    spans = [p for p in parts if isinstance(p.objective.select, RandomSpanMasking)]
+    known = {(p.mode, p.objective.select.mean_span_length, p.objective.select.rate) for p in spans}
     assert known == TABLE
     (tail,) = (p for p in parts if p not in spans)
-    assert tail == InMode(Hide(Tail(rate=0.25), Dropped()), "S")
-    few = replace(MANY, size=200, sentinels=tuple(range(199, 100, -1)), ids=frozenset({0, 1, 2}))
+    assert tail == ModeSwitching(Objective(SuffixMasking(rate=0.25), DropTokens()), "S")
+    few = replace(MANY, vocab_size=200, sentinels=tuple(range(199, 100, -1)), all_ids=frozenset({0, 1, 2}))
     firsts = Counter(int(UL2(distinct(40), few, rng(s)).source[0]) for s in range(700))
     assert [abs(firsts[mode] - 700 * n / 7) < 60 for mode, n in ((3, 2), (4, 1), (5, 4))] == [
         True
@@ -395,32 +395,32 @@ def test_ul2_has_the_seven_denoisers_of_the_table_equally_often() -> None:
 
 @pytest.mark.parametrize("number", range(7))
 def test_a_denoiser_is_its_objective_behind_a_mode(number: int) -> None:
-    part = UL2.parts[number][1]
+    part = UL2.components[number][1]
     e, plain = (o(distinct(512), MANY, rng(1)) for o in (part, part.objective))
     assert e.source.tolist() == [{"R": 3, "S": 4, "X": 5}[part.mode], *plain.source]
     assert e.targets.tolist() == plain.targets.tolist()
     said = ~np.isin(e.targets, [*MANY.sentinels, MANY.end])
-    assert said.sum() == round(512 * getattr(part.objective.choose, "rate", 0.25))
+    assert said.sum() == round(512 * getattr(part.objective.select, "rate", 0.25))
 
 
 def test_a_mode_needs_its_token_and_an_encoder() -> None:
     with pytest.raises(ValueError, match="mode X needs a token of its own"):
-        InMode(T5_OBJECTIVES["random_spans"], "X")(text([10, 11]), T5, rng())
+        ModeSwitching(T5_OBJECTIVES["random_spans"], "X")(text([10, 11]), T5, rng())
     with pytest.raises(ValueError, match="objective must be Sentinels, Dropped"):
-        InMode(Hide(Tail(), Future()))
+        ModeSwitching(Objective(SuffixMasking(), CausalLM()))
     with pytest.raises(ValueError, match="rate must be above 0"):
-        Tail(rate=0.0)
+        SuffixMasking(rate=0.0)
     with pytest.raises(ValueError, match="rate must be above 0"):
-        Fragment(1.1)
+        FragmentMasking(1.1)
     with pytest.raises(ValueError, match="mask must be between 0 and 1"):
-        InSource(mask=2.0)
+        MaskedSeq2Seq(mask_probability=2.0)
     with pytest.raises(ValueError, match="needs a mask token"):
         MASS(text([10, 11]), GPT, rng())
 
 
 def test_what_a_decoder_says_can_be_mixed() -> None:
-    mixed = Mixture(tuple((1.0, part) for part in (*T5_OBJECTIVES.values(), MASS, UL2.parts[0][1])))
-    assert mixed.asks == ("denoised",)
+    mixed = ObjectiveMixture(tuple((1.0, part) for part in (*T5_OBJECTIVES.values(), MASS, UL2.components[0][1])))
+    assert mixed.loss_terms == ("denoised",)
     assert mixed.causal
-    with pytest.raises(ValueError, match=r"\(Sentinels, Dropped, InSource, Denoise, InMode\)"):
-        Mixture(((1.0, MASS), (1.0, Hide(Tail(), Future()))))
+    with pytest.raises(ValueError, match=r"\(Sentinels, Dropped, MaskedSeq2Seq, Denoise, ModeSwitching\)"):
+        ObjectiveMixture(((1.0, MASS), (1.0, Objective(SuffixMasking(), CausalLM()))))

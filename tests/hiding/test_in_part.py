@@ -3,9 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vocabularies import BERT, long_text, text, texts
 
-from unmask.batch import IGNORE
+from unmask.batch import IGNORE_INDEX
 from unmask.hiding import objectives
-from unmask.hiding.in_part import OneWay, SourceTarget
+from unmask.hiding.in_part import UnidirectionalLM, Seq2SeqLM
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -16,35 +16,35 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 @given(texts(least=1), SEEDS)
 def test_a_text_read_in_one_direction_is_hidden_as_any_other(tokens, seed):
-    plain = objectives.MASKED(tokens, BERT, rng(seed))
+    plain = objectives.MASKED_LM(tokens, BERT, rng(seed))
     t = len(plain.inputs)
     for direction, rank in (("forward", range(t)), ("backward", range(t - 1, -1, -1))):
-        e = OneWay(objectives.MASKED, direction, segment=3)(tokens, BERT, rng(seed))
+        e = UnidirectionalLM(objectives.MASKED_LM, direction, segment_id=3)(tokens, BERT, rng(seed))
         assert e.inputs.tolist() == plain.inputs.tolist()
         assert e.targets.tolist() == plain.targets.tolist()
         assert e.rank.tolist() == list(rank)
         assert e.segments.tolist() == [3] * t
-        assert not e.ahead
+        assert not e.shifted_targets
 
 
 def test_a_source_is_seen_as_a_whole_and_its_target_read_forward():
     tokens = text(range(10, 22), sentences=[0, 5])
-    e = SourceTarget(objectives.MASKED, (4, 5))(tokens, BERT, rng())
-    whole = np.where(e.targets == IGNORE, e.inputs, e.targets)
+    e = Seq2SeqLM(objectives.MASKED_LM, (4, 5))(tokens, BERT, rng())
+    whole = np.where(e.targets == IGNORE_INDEX, e.inputs, e.targets)
     assert whole.tolist() == [2, *range(10, 15), 3, *range(15, 22), 3]
     assert e.rank.tolist() == [0] * 7 + list(range(1, 9))
     assert e.segments.tolist() == [4] * 7 + [5] * 8
-    alone = SourceTarget(objectives.MASKED, (4, 5))(text([10]), BERT, rng())
+    alone = Seq2SeqLM(objectives.MASKED_LM, (4, 5))(text([10]), BERT, rng())
     assert (alone.rank.tolist(), alone.segments.tolist()) == ([0] * 3, [4] * 3)
 
 
 def test_source_and_target_both_have_hidden_tokens():
     tokens, asked = long_text(200), []
     for seed in range(40):
-        e = SourceTarget(objectives.MASKED)(tokens, BERT, rng(seed))
+        e = Seq2SeqLM(objectives.MASKED_LM)(tokens, BERT, rng(seed))
         asked += [
-            (e.targets != IGNORE)[e.rank == 0].mean(),
-            (e.targets != IGNORE)[e.rank > 0].mean(),
+            (e.targets != IGNORE_INDEX)[e.rank == 0].mean(),
+            (e.targets != IGNORE_INDEX)[e.rank > 0].mean(),
         ]
     assert abs(np.mean(asked[::2]) - 0.15) < 0.03
     assert abs(np.mean(asked[1::2]) - 0.15) < 0.03

@@ -16,25 +16,25 @@ from hypothesis import strategies as st
 from in_memory import Buggy, Damaged, InMemory
 from vocabularies import BERT, GPT, T5
 
-from unmask.batch import IGNORE, Visibility
+from unmask.batch import IGNORE_INDEX, Visibility
 from unmask.config import from_dict, to_dict
 from unmask.hiding import loader as module
 from unmask.hiding import objectives
-from unmask.hiding.choose import Falling, Tokenwise
-from unmask.hiding.hide import Hide
-from unmask.hiding.loader import Cursor, Loader, Plan, another, document_numbers, even_cuts
-from unmask.hiding.mixture import Static
+from unmask.hiding.choose import ScheduledRate, TokenMasking
+from unmask.hiding.hide import Objective
+from unmask.hiding.loader import DataCursor, BatchLoader, BatchPlan, draw_other_row, document_of_rows, balanced_splits
+from unmask.hiding.mixture import StaticMasking
 
 SEEDS = st.integers(0, 2**63)
 SIZES = st.lists(st.integers(1, 60), min_size=1, max_size=200)
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> Plan:
+def plans(draw: st.DrawFn) -> BatchPlan:
     sizes = np.array(draw(SIZES))
     length = draw(st.sampled_from([None, 60, 100]))
-    return Plan(
-        sizes=sizes, batch_tokens=draw(st.integers(1, 400)), length=length, seed=draw(SEEDS)
+    return BatchPlan(
+        lengths=sizes, batch_tokens=draw(st.integers(1, 400)), packed_length=length, seed=draw(SEEDS)
     )
 
 
@@ -45,12 +45,12 @@ def rows_of(n: int, least: int = 1, most: int = 30, seed: int = 0) -> np.ndarray
     return np.stack((cuts[:-1], cuts[1:]), 1)
 
 
-def make(**changes: object) -> Loader:
+def make(**changes: object) -> BatchLoader:
     plain = {
-        "texts": InMemory(3000), "rows": rows_of(3000), "objective": objectives.MASKED,
+        "texts": InMemory(3000), "rows": rows_of(3000), "objective": objectives.MASKED_LM,
         "special": BERT, "length": 32, "batch_tokens": 128, "seed": 3,
     }  # fmt: skip
-    return Loader(**plain | changes)
+    return BatchLoader(**plain | changes)
 
 
 def values(batch: object) -> list:
@@ -64,7 +64,7 @@ def values(batch: object) -> list:
     return out
 
 
-def stream(loader: Loader, steps: int) -> list:
+def stream(loader: BatchLoader, steps: int) -> list:
     return [
         ([values(b) for b in micro], cursor) for micro, cursor in itertools.islice(loader, steps)
     ]
@@ -86,7 +86,7 @@ def texts_in(batches: list) -> list:
 @settings(max_examples=30)
 @given(plans())
 def test_an_epoch_has_every_row_once(plan):
-    steps = itertools.takewhile(lambda s: s.cursor.epoch == 0, plan.steps(Cursor()))
+    steps = itertools.takewhile(lambda s: s.cursor.epoch == 0, plan.steps(DataCursor()))
     rows = [row for step in steps for group in step.groups for row in group]
     assert sorted(rows) == list(range(len(plan.sizes)))
 
@@ -94,7 +94,7 @@ def test_an_epoch_has_every_row_once(plan):
 @settings(max_examples=30)
 @given(plans())
 def test_no_batch_is_larger_than_asked_but_for_a_single_row(plan):
-    for step in itertools.islice(plan.steps(Cursor()), 80):
+    for step in itertools.islice(plan.steps(DataCursor()), 80):
         if plan.length is None:
             assert all(len(group) == 1 for group in step.groups)
             width = max(plan.sizes[group[0]] for group in step.groups)
@@ -107,8 +107,8 @@ def test_no_batch_is_larger_than_asked_but_for_a_single_row(plan):
 @settings(max_examples=30)
 @given(plans(), st.integers(0, 60))
 def test_going_on_from_a_cursor_is_never_having_stopped(plan, n):
-    steps = list(itertools.islice(plan.steps(Cursor()), n + 20))
-    cursor = steps[n - 1].after if n else Cursor()
+    steps = list(itertools.islice(plan.steps(DataCursor()), n + 20))
+    cursor = steps[n - 1].after if n else DataCursor()
     assert list(itertools.islice(plan.steps(cursor), 20)) == steps[n:]
     assert all(a.after == b.cursor for a, b in itertools.pairwise(steps))
 
@@ -116,22 +116,22 @@ def test_going_on_from_a_cursor_is_never_having_stopped(plan, n):
 @pytest.mark.parametrize("length", [None, 64])
 def test_epochs_and_seeds_differ(length):
     sizes = np.random.default_rng(0).integers(5, 60, 300)
-    plan = Plan(sizes=sizes, batch_tokens=256, length=length)
-    first = list(itertools.islice(plan.steps(Cursor()), 20))
-    again = list(itertools.islice(plan.steps(Cursor()), 20))
+    plan = BatchPlan(lengths=sizes, batch_tokens=256, packed_length=length)
+    first = list(itertools.islice(plan.global_batches(DataCursor()), 20))
+    again = list(itertools.islice(plan.global_batches(DataCursor()), 20))
     assert first == again
-    next_epoch = list(itertools.islice(plan.steps(Cursor(1)), 20))
-    other_seed = list(itertools.islice(replace(plan, seed=1).steps(Cursor()), 20))
-    assert [s.groups for s in next_epoch] != [s.groups for s in first]
-    assert [s.groups for s in other_seed] != [s.groups for s in first]
+    next_epoch = list(itertools.islice(plan.global_batches(DataCursor(1)), 20))
+    other_seed = list(itertools.islice(replace(plan, seed=1).global_batches(DataCursor()), 20))
+    assert [s.row_groups for s in next_epoch] != [s.row_groups for s in first]
+    assert [s.row_groups for s in other_seed] != [s.row_groups for s in first]
 
 
 def test_batches_are_of_like_length_and_hardly_padded_and_in_random_order():
     sizes = np.random.default_rng(0).integers(3, 512, 20_000)
-    plan = Plan(sizes=sizes, batch_tokens=8192)
-    steps = list(itertools.takewhile(lambda s: s.cursor.epoch == 0, plan.steps(Cursor())))
-    longest = [max(sizes[g[0]] for g in s.groups) for s in steps]
-    padded = sum(w * len(s.groups) for w, s in zip(longest, steps, strict=True))
+    plan = BatchPlan(lengths=sizes, batch_tokens=8192)
+    steps = list(itertools.takewhile(lambda s: s.cursor.epoch == 0, plan.global_batches(DataCursor())))
+    longest = [max(sizes[g[0]] for g in s.row_groups) for s in steps]
+    padded = sum(w * len(s.row_groups) for w, s in zip(longest, steps, strict=True))
     assert sizes.sum() / padded > 0.97
     assert 0.93 < sizes.sum() / 8192 / len(steps) <= 1
     assert 50 < len(steps) / plan.n_windows < 80
@@ -140,9 +140,9 @@ def test_batches_are_of_like_length_and_hardly_padded_and_in_random_order():
 
 def test_packed_rows_are_nearly_full():
     sizes = np.random.default_rng(0).integers(3, 200, 10_000)
-    plan = Plan(sizes=sizes, batch_tokens=8192, length=512)
-    steps = list(itertools.takewhile(lambda s: s.cursor.epoch == 0, plan.steps(Cursor())))
-    assert sizes.sum() / (512 * sum(len(s.groups) for s in steps)) > 0.97
+    plan = BatchPlan(lengths=sizes, batch_tokens=8192, packed_length=512)
+    steps = list(itertools.takewhile(lambda s: s.cursor.epoch == 0, plan.global_batches(DataCursor())))
+    assert sizes.sum() / (512 * sum(len(s.row_groups) for s in steps)) > 0.97
 
 
 @given(SIZES, st.integers(1, 300))
@@ -156,7 +156,7 @@ def test_as_few_batches_as_can_be_and_none_much_smaller_than_need_be(sizes, limi
             n += 1
         return n
 
-    ends = even_cuts(rows, limit)
+    ends = balanced_splits(rows, limit)
     parts = np.split(rows, ends[:-1])
     assert ends[-1] == len(rows)
     assert all(len(p) == 1 or len(p) * p[0] <= limit for p in parts)
@@ -166,26 +166,26 @@ def test_as_few_batches_as_can_be_and_none_much_smaller_than_need_be(sizes, limi
 
 
 def test_the_last_batch_of_a_window_is_not_left_with_a_row():
-    assert even_cuts(np.full(9, 10), 80) == [5, 9]
-    assert even_cuts(np.array([500, 10, 10]), 100) == [1, 3]
+    assert balanced_splits(np.full(9, 10), 80) == [5, 9]
+    assert balanced_splits(np.array([500, 10, 10]), 100) == [1, 3]
 
 
-@pytest.mark.parametrize("cursor", [Cursor(0, 1, 0), Cursor(0, 0, 999), Cursor(-1), Cursor(0, -1)])
+@pytest.mark.parametrize("cursor", [DataCursor(0, 1, 0), DataCursor(0, 0, 999), DataCursor(-1), DataCursor(0, -1)])
 def test_a_cursor_of_other_data_is_refused(cursor):
-    plan = Plan(sizes=np.full(10, 5), batch_tokens=20)
+    plan = BatchPlan(lengths=np.full(10, 5), batch_tokens=20)
     with pytest.raises(ValueError, match="no batch at Cursor"):
-        next(plan.steps(cursor))
+        next(plan.global_batches(cursor))
 
 
 def test_a_cursor_is_plain_data_and_back():
-    assert from_dict(Cursor, to_dict(Cursor(3, 2, 1))) == Cursor(3, 2, 1)
+    assert from_dict(DataCursor, to_dict(DataCursor(3, 2, 1))) == DataCursor(3, 2, 1)
 
 
 def test_more_tokens_a_row_than_a_batch_make_batches_of_one():
-    plan = Plan(sizes=np.full(300, 512), batch_tokens=1)
-    steps = list(itertools.islice(plan.steps(Cursor()), 300))
-    assert all(len(s.groups) == 1 for s in steps)
-    assert steps[-1].after == Cursor(1)
+    plan = BatchPlan(lengths=np.full(300, 512), batch_tokens=1)
+    steps = list(itertools.islice(plan.global_batches(DataCursor()), 300))
+    assert all(len(s.row_groups) == 1 for s in steps)
+    assert steps[-1].next_cursor == DataCursor(1)
 
 
 # ---- the loader
@@ -195,16 +195,16 @@ def test_more_tokens_a_row_than_a_batch_make_batches_of_one():
     ("objective", "special", "strategy"),
     [
         (objectives.BERT, BERT, "bucket"),
-        (objectives.MASKED, BERT, "pack"),
+        (objectives.MASKED_LM, BERT, "pack"),
         (objectives.T5, T5, "pack"),
-        (objectives.GPT, GPT, "bucket"),
+        (objectives.CAUSAL_LM, GPT, "bucket"),
     ],
 )
 def test_the_same_batches_for_0_1_or_3_workers(objective, special, strategy):
     loader = make(objective=objective, special=special, strategy=strategy, micro_tokens=70)
     expected = stream(loader, 12)
     for workers in (1, 3):
-        assert stream(replace(loader, workers=workers), 12) == expected
+        assert stream(replace(loader, n_workers=workers), 12) == expected
 
 
 @settings(max_examples=10, deadline=None)
@@ -212,8 +212,8 @@ def test_the_same_batches_for_0_1_or_3_workers(objective, special, strategy):
 def test_resuming_at_any_cursor_gives_the_batches_of_never_stopping(n, seed, strategy):
     loader = make(seed=seed, strategy=strategy, rows=rows_of(1500))
     whole = stream(loader, n + 5)
-    cursor = whole[n - 1][1] if n else Cursor()
-    resumed = replace(loader, cursor=from_dict(Cursor, to_dict(cursor)))
+    cursor = whole[n - 1][1] if n else DataCursor()
+    resumed = replace(loader, start_cursor=from_dict(DataCursor, to_dict(cursor)))
     assert stream(resumed, 5) == whole[n:]
 
 
@@ -221,7 +221,7 @@ def test_resuming_at_any_cursor_gives_the_batches_of_never_stopping(n, seed, str
 @pytest.mark.parametrize("strategy", ["bucket", "pack"])
 def test_processes_share_the_same_global_batch(world, strategy):
     alone = make(strategy=strategy)
-    shared = [replace(alone, rank=r, world=world) for r in range(world)]
+    shared = [replace(alone, rank=r, world_size=world) for r in range(world)]
     for one, *others in itertools.islice(zip(alone, *shared, strict=True), 20):
         together = [batch for micro, _ in others for batch in micro]
         assert {cursor for _, cursor in others} == {one[1]}
@@ -243,7 +243,7 @@ def test_a_process_without_a_row_still_takes_its_step():
 @pytest.mark.parametrize("strategy", ["bucket", "pack"])
 def test_micro_batches_are_small_and_hold_the_same_rows(strategy):
     whole = make(strategy=strategy)
-    cut = replace(whole, micro_tokens=40)
+    cut = replace(whole, micro_batch_tokens=40)
     for (one, a), (some, b) in itertools.islice(zip(whole, cut, strict=True), 20):
         assert a == b
         assert all(batch.inputs.numel() <= 40 or len(batch.inputs) == 1 for batch in some)
@@ -258,8 +258,8 @@ def test_an_example_depends_on_its_row_and_epoch_only():
     assert examples() != examples(seed=4)
 
 
-def epoch_of(loader: Loader, epoch: int) -> list:
-    started = replace(loader, cursor=Cursor(epoch), epochs=epoch + 1)
+def epoch_of(loader: BatchLoader, epoch: int) -> list:
+    started = replace(loader, start_cursor=DataCursor(epoch), max_epochs=epoch + 1)
     return texts_in([b for micro, _ in started for b in micro])
 
 
@@ -269,17 +269,17 @@ def test_a_text_is_hidden_anew_in_each_epoch():
 
 
 def test_static_masking_repeats_its_ways_of_hiding():
-    loader = make(objective=Static(objectives.MASKED, 2))
+    loader = make(objective=StaticMasking(objectives.MASKED_LM, 2))
     assert epoch_of(loader, 0) == epoch_of(make(), 0)
     assert epoch_of(loader, 0) == epoch_of(loader, 2) != epoch_of(loader, 1)
     assert epoch_of(loader, 1) == epoch_of(loader, 3)
 
 
-FALLING = Hide(Falling(0.9, Tokenwise(0.1)), objectives.MASKED.conceal)
+FALLING = Objective(ScheduledRate(0.9, TokenMasking(0.1)), objectives.MASKED_LM.corrupt)
 
 
 def share_asked(micro: list) -> float:
-    asked = sum(int((batch.targets != IGNORE).sum()) for batch in micro)
+    asked = sum(int((batch.targets != IGNORE_INDEX).sum()) for batch in micro)
     return asked / sum(batch.inputs.numel() for batch in micro)
 
 
@@ -289,25 +289,25 @@ def test_what_falls_falls_with_the_steps_of_the_training():
     shares = [share_asked(micro) for micro, _ in itertools.islice(loader, 30)]
     line = [max(0.9 - 0.8 * step / 20, 0.1) for step in range(30)]
     assert np.abs(np.array(shares) - line).max() < 0.02
-    for micro, _ in itertools.islice(replace(loader, steps=None), 5):
+    for micro, _ in itertools.islice(replace(loader, total_steps=None), 5):
         assert abs(share_asked(micro) - 0.1) < 0.02
 
 
 def test_what_falls_goes_on_where_it_was_also_in_workers():
     loader = make(objective=FALLING, steps=20)
     whole = stream(loader, 15)
-    cursor = from_dict(Cursor, to_dict(whole[8][1]))
-    assert stream(replace(loader, cursor=cursor), 6) == whole[9:]
-    assert stream(replace(loader, workers=2), 15) == whole
-    assert [cursor.taken for _, cursor in whole] == list(range(1, 16))
+    cursor = from_dict(DataCursor, to_dict(whole[8][1]))
+    assert stream(replace(loader, start_cursor=cursor), 6) == whole[9:]
+    assert stream(replace(loader, n_workers=2), 15) == whole
+    assert [cursor.n_batches for _, cursor in whole] == list(range(1, 16))
 
 
 def test_an_epoch_ends_where_it_should():
     loader = make(epochs=2)
     cursors = [cursor for _, cursor in loader]
-    assert cursors[-1] == Cursor(2)
+    assert cursors[-1] == DataCursor(2)
     assert [c for c in cursors[:-1] if c.epoch >= 2] == []
-    assert list(replace(loader, cursor=Cursor(2))) == []
+    assert list(replace(loader, start_cursor=DataCursor(2))) == []
 
 
 def test_padding_stays_small_and_batches_near_the_size_asked():
@@ -330,7 +330,7 @@ def test_the_other_text_is_of_another_document():
     documents = np.array([0, 0, 0, 1, 2, 2, 2, 2, 3, 3])
     for row in range(10):
         rng = np.random.default_rng(0)
-        drawn = [another(row, rows, documents, rng)[0] for _ in range(600)]
+        drawn = [draw_other_row(row, rows, documents, rng)[0] for _ in range(600)]
         allowed = np.flatnonzero(documents != documents[row])
         counts = np.bincount(drawn, minlength=10)
         assert set(drawn) == set(allowed.tolist())
@@ -340,16 +340,16 @@ def test_the_other_text_is_of_another_document():
 def test_where_there_is_one_document_the_other_text_is_another_row():
     rows = np.stack((np.arange(4), np.arange(1, 5)), 1)
     rng = np.random.default_rng(0)
-    drawn = {another(2, rows, np.zeros(4, np.int64), rng) for _ in range(100)}
+    drawn = {draw_other_row(2, rows, np.zeros(4, np.int64), rng) for _ in range(100)}
     assert drawn == {(0, 1), (1, 2), (3, 4)}
-    assert {another(2, rows, None, rng) for _ in range(100)} == drawn
-    assert another(0, rows[:1], np.zeros(1, np.int64), rng) is None
+    assert {draw_other_row(2, rows, None, rng) for _ in range(100)} == drawn
+    assert draw_other_row(0, rows[:1], np.zeros(1, np.int64), rng) is None
 
 
 def test_rows_are_numbered_by_their_documents():
     documents = np.array([[0, 10], [10, 12], [12, 30]])
     rows = np.array([[0, 8], [8, 10], [10, 12], [12, 20], [20, 28], [28, 30]])
-    assert document_numbers(rows, documents).tolist() == [0, 0, 1, 2, 2, 2]
+    assert document_of_rows(rows, documents).tolist() == [0, 0, 1, 2, 2, 2]
 
 
 def test_pairs_are_made_of_two_documents():
@@ -360,10 +360,10 @@ def test_pairs_are_made_of_two_documents():
         documents=np.array([0, 0, 1]),
     )  # fmt: skip
     labels = [micro[0].labels for micro, _ in itertools.islice(loader, 60)]
-    asked = [label for label in torch.cat(labels).tolist() if label != IGNORE]
+    asked = [label for label in torch.cat(labels).tolist() if label != IGNORE_INDEX]
     assert 0.35 < np.mean(asked) < 0.65
-    lonely = replace(loader, rows=rows[:1], documents=None)
-    assert {int(m[0].labels[0]) for m, _ in itertools.islice(lonely, 20)} <= {0, IGNORE}
+    lonely = replace(loader, row_spans=rows[:1], document_of_row=None)
+    assert {int(m[0].labels[0]) for m, _ in itertools.islice(lonely, 20)} <= {0, IGNORE_INDEX}
 
 
 # ---- processes
@@ -371,7 +371,7 @@ def test_pairs_are_made_of_two_documents():
 
 def test_an_error_in_a_worker_is_the_error_itself():
     here = make(texts=Damaged(3000))
-    for loader in (here, replace(here, workers=2)):
+    for loader in (here, replace(here, n_workers=2)):
         with pytest.raises(ValueError, match="its checksum is not the one") as error:
             list(itertools.islice(loader, 200))
         assert str(error.value) == "00003.tokens: its checksum is not the one recorded"
@@ -432,7 +432,7 @@ def test_workers_do_not_run_the_script_again_and_end_when_it_is_killed():
     assert out == ""
 
 
-def children(loader: Loader, after: int, act) -> list:
+def children(loader: BatchLoader, after: int, act) -> list:
     """Take some steps of a loader with workers, do something to these, and take the others."""
     before = set(multiprocessing.active_children())
     made = itertools.islice(loader, 12)

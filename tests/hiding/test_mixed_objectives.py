@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from vocabularies import BERT, GPT, long_text
 
-from unmask.batch import IGNORE
+from unmask.batch import IGNORE_INDEX
 from unmask.hiding import objectives
-from unmask.hiding.choose import Everything
-from unmask.hiding.conceal import Future
-from unmask.hiding.hide import Hide
-from unmask.hiding.mixture import Mixture, Static
+from unmask.hiding.choose import AllTokens
+from unmask.hiding.conceal import CausalLM
+from unmask.hiding.hide import Objective
+from unmask.hiding.mixture import ObjectiveMixture, StaticMasking
 
-MIXTURE = Mixture(((1.0, objectives.MASKED), (2.0, objectives.GPT), (1.0, objectives.PREFIX)))
-GPT_WITH_MASK = replace(GPT, mask=4, ids=GPT.ids | {4})
+MIXTURE = ObjectiveMixture(((1.0, objectives.MASKED_LM), (2.0, objectives.CAUSAL_LM), (1.0, objectives.PREFIX_LM)))
+GPT_WITH_MASK = replace(GPT, mask=4, all_ids=GPT.all_ids | {4})
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -23,24 +23,24 @@ def test_a_mixture_asks_each_part_as_often_as_its_weight_says():
     tokens = long_text(40)
     kinds = [MIXTURE(tokens, GPT_WITH_MASK, rng(seed)) for seed in range(2000)]
     masked = np.mean([e.rank is None for e in kinds])
-    everything = np.mean([bool((e.targets != IGNORE).all()) for e in kinds])
+    everything = np.mean([bool((e.targets != IGNORE_INDEX).all()) for e in kinds])
     assert abs(masked - 0.25) < 5 * np.sqrt(0.25 * 0.75 / 2000)
     assert abs(everything - 0.5) < 5 * np.sqrt(0.25 / 2000)
 
 
 def test_parts_of_a_mixture_have_all_a_name_of_their_own_or_none():
-    parts = ((1.0, objectives.MASKED), (3.0, objectives.PREFIX))
-    named = Mixture(parts, names=("masked", "prefix"))
-    assert dict(named.named) == {"masked": objectives.MASKED, "prefix": objectives.PREFIX}
-    assert objectives.parts_of(Static(named)) == named.named
-    assert objectives.parts_of(Mixture(parts)) == objectives.parts_of(objectives.BERT) == {}
+    parts = ((1.0, objectives.MASKED_LM), (3.0, objectives.PREFIX_LM))
+    named = ObjectiveMixture(parts, component_names=("masked", "prefix"))
+    assert dict(named.components_by_name) == {"masked": objectives.MASKED_LM, "prefix": objectives.PREFIX_LM}
+    assert objectives.components_of(StaticMasking(named)) == named.components_by_name
+    assert objectives.components_of(ObjectiveMixture(parts)) == objectives.components_of(objectives.BERT) == {}
     for names in (("masked",), ("masked", "masked"), ("a", "b", "c")):
         with pytest.raises(ValueError, match="one for each of the 2 parts, all different"):
-            Mixture(parts, names=names)
+            ObjectiveMixture(parts, component_names=names)
 
 
 def test_unilm_reads_each_way_as_often_as_published():
-    tokens, seen = replace(long_text(60), other=long_text(60, 1)), {"pair": 0, 2: 0, 3: 0, 4: 0}
+    tokens, seen = replace(long_text(60), other_text=long_text(60, 1)), {"pair": 0, 2: 0, 3: 0, 4: 0}
     for seed in range(1200):
         e = objectives.UNILM(tokens, BERT, rng(seed))
         seen["pair" if e.rank is None else int(e.segments[0])] += 1
@@ -50,6 +50,6 @@ def test_unilm_reads_each_way_as_often_as_published():
 
 
 def test_a_mixture_has_room_for_its_longest_part():
-    part = Hide(Everything(), Future())
-    mixture = Mixture(((1.0, objectives.MASKED), (1.0, part)))
-    assert mixture.size(np.array([10, 20]), BERT).tolist() == [12, 22]
+    part = Objective(AllTokens(), CausalLM())
+    mixture = ObjectiveMixture(((1.0, objectives.MASKED_LM), (1.0, part)))
+    assert mixture.max_example_length(np.array([10, 20]), BERT).tolist() == [12, 22]

@@ -10,32 +10,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vocabularies import BERT, GPT, long_text, text, texts
 
-from unmask.batch import IGNORE, SENTENCE, WORD, Tokens
+from unmask.batch import IGNORE_INDEX, SENTENCE_START, WORD_START, Tokens
 from unmask.config import from_dict, to_dict
-from unmask.hiding.choose import Spans, Tail, Tokenwise, Words, sentence_starts
-from unmask.hiding.denoise import Denoise
-from unmask.hiding.mixture import Mixture
+from unmask.hiding.choose import RandomSpanMasking, SuffixMasking, TokenMasking, WholeWordMasking, sentence_starts
+from unmask.hiding.denoise import DenoisingObjective
+from unmask.hiding.mixture import ObjectiveMixture
 from unmask.hiding.noise import (
     DocumentRotation,
     Noise,
     SentencePermutation,
     TextInfilling,
     TokenDeletion,
-    TokenMasking,
+    TokenMaskingNoise,
     TokenPermutation,
 )
 from unmask.hiding.objectives import BART
-from unmask.tokens.vocabulary import Special
+from unmask.tokens.vocabulary import SpecialTokenIds
 
 SEEDS = st.integers(0, 2**32 - 1)
-BIG = Special(
-    size=200_010, pad=1, start=2, end=2, unknown=3, mask=4, before=(0,), between=(2, 2), after=(2,),
-    ids=frozenset(range(5)),
+BIG = SpecialTokenIds(
+    vocab_size=200_010, pad=1, start=2, end=2, unknown=3, mask=4, prefix=(0,), separator=(2, 2), suffix=(2,),
+    all_ids=frozenset(range(5)),
 )  # fmt: skip
 NOISES = [
-    TokenMasking(), TokenMasking(Spans(0.3, 3.0), random=0.5), TokenMasking(Tokenwise(1.0)),
-    TokenDeletion(), TokenDeletion(Words(0.5)), TokenDeletion(Tokenwise(1.0)), TextInfilling(),
-    TextInfilling(of="tokens"), TextInfilling(rate=1.0, mean=1.0, random=0.3),
+    TokenMaskingNoise(), TokenMaskingNoise(RandomSpanMasking(0.3, 3.0), random_token_probability=0.5), TokenMaskingNoise(TokenMasking(1.0)),
+    TokenDeletion(), TokenDeletion(WholeWordMasking(0.5)), TokenDeletion(TokenMasking(1.0)), TextInfilling(),
+    TextInfilling(unit="tokens"), TextInfilling(rate=1.0, mean_span_length=1.0, random_token_probability=0.3),
     SentencePermutation(), SentencePermutation(0.5), DocumentRotation(), DocumentRotation(0.5),
     TokenPermutation(),
 ]  # fmt: skip
@@ -54,7 +54,7 @@ def distinct(n: int, seed: int = 0) -> Tokens:
 def with_special(tokens: Tokens, seed: int) -> Tokens:
     """Put tokens of the frame into a text, as where documents follow each other."""
     where = rng(seed).integers(0, len(tokens) + 1, 3)
-    return Tokens(np.insert(tokens.ids, where, BERT.end), np.insert(tokens.marks, where, 0))
+    return Tokens(np.insert(tokens.ids, where, BERT.end), np.insert(tokens.boundaries, where, 0))
 
 
 def subsequence(part: list[int], whole: list[int]) -> bool:
@@ -71,9 +71,9 @@ def test_a_noise_makes_no_text_longer_and_keeps_special_tokens(noise: Noise, tok
     tokens = with_special(tokens, seed)
     noisy = noise(tokens, BERT, rng(seed))
     assert len(noisy) <= len(tokens)
-    assert len(noisy.ids) == len(noisy.marks)
+    assert len(noisy.ids) == len(noisy.boundaries)
     assert (noisy.ids == BERT.end).sum() == (tokens.ids == BERT.end).sum()
-    assert not np.isin(noisy.ids, sorted(BERT.ids - {BERT.end, BERT.mask})).any()
+    assert not np.isin(noisy.ids, sorted(BERT.all_ids - {BERT.end, BERT.mask})).any()
 
 
 @each
@@ -82,16 +82,16 @@ def test_the_same_seed_makes_the_same_noise_and_the_text_stays(noise: Noise, tok
     before = tokens.ids.copy(), tokens.marks.copy()
     a, b = (noise(tokens, BERT, rng(seed)) for _ in "ab")
     assert np.array_equal(a.ids, b.ids)
-    assert np.array_equal(a.marks, b.marks)
+    assert np.array_equal(a.boundaries, b.boundaries)
     assert np.array_equal(before, (tokens.ids, tokens.marks))
 
 
 @each
 @given(tokens=texts(), seed=SEEDS)
 def test_the_whole_text_is_asked_through_any_noise(noise: Noise, tokens, seed):
-    e = Denoise((noise, noise))(tokens, BIG, rng(seed))
+    e = DenoisingObjective((noise, noise))(tokens, BIG, rng(seed))
     if not len(tokens):
-        assert (e.targets == IGNORE).all()
+        assert (e.targets == IGNORE_INDEX).all()
         return
     assert e.targets.tolist() == [0, *tokens.ids, 2]
     assert e.inputs.tolist() == [2, 0, *tokens.ids]
@@ -99,10 +99,10 @@ def test_the_whole_text_is_asked_through_any_noise(noise: Noise, tokens, seed):
     assert e.source[-1] == 2
 
 
-@pytest.mark.parametrize("noise", [TokenMasking(), TextInfilling()], ids=str)
+@pytest.mark.parametrize("noise", [TokenMaskingNoise(), TextInfilling()], ids=str)
 def test_masks_are_needed_where_a_noise_puts_them(noise):
     with pytest.raises(ValueError, match="needs a mask token"):
-        Denoise((noise,))(text([10, 11]), GPT, rng())
+        DenoisingObjective((noise,))(text([10, 11]), GPT, rng())
 
 
 # ---- masking and deletion
@@ -110,16 +110,16 @@ def test_masks_are_needed_where_a_noise_puts_them(noise):
 
 @given(tokens=texts(least=1), seed=SEEDS)
 def test_masking_leaves_the_others_in_their_places(tokens, seed):
-    noisy = TokenMasking(Tokenwise(0.3))(tokens, BERT, rng(seed))
+    noisy = TokenMaskingNoise(TokenMasking(0.3))(tokens, BERT, rng(seed))
     masked = noisy.ids == BERT.mask
     assert masked.sum() == max(1, round(0.3 * len(tokens)))
     assert (noisy.ids == tokens.ids)[~masked].all()
-    assert np.array_equal(noisy.marks, tokens.marks)
+    assert np.array_equal(noisy.boundaries, tokens.marks)
 
 
 def test_a_share_of_the_masks_is_random_tokens():
     tokens = distinct(10_000)
-    noisy = TokenMasking(Tokenwise(0.5), random=0.2)(tokens, BIG, rng())
+    noisy = TokenMaskingNoise(TokenMasking(0.5), random_token_probability=0.2)(tokens, BIG, rng())
     assert abs((noisy.ids == 4).mean() - 0.4) < 0.01
     assert abs(((noisy.ids != 4) & (noisy.ids != tokens.ids)).mean() - 0.1) < 0.01
 
@@ -127,7 +127,7 @@ def test_a_share_of_the_masks_is_random_tokens():
 @given(seed=SEEDS, n=st.integers(2, 80))
 def test_deletion_keeps_the_order_of_what_it_leaves(seed, n):
     tokens = distinct(n, seed)
-    noisy = TokenDeletion(Tokenwise(0.4))(tokens, BIG, rng(seed))
+    noisy = TokenDeletion(TokenMasking(0.4))(tokens, BIG, rng(seed))
     assert len(noisy) == n - max(1, round(0.4 * n))
     assert (np.diff(noisy.ids) > 0).all()
     assert np.isin(noisy.ids, tokens.ids).all()
@@ -136,14 +136,14 @@ def test_deletion_keeps_the_order_of_what_it_leaves(seed, n):
 def test_what_began_at_a_token_that_is_gone_begins_at_the_next_one():
     tokens = text([10, 11, 12, 13, 14], words=[0, 2, 4], sentences=[0, 2, 4])
 
-    class Some(Tokenwise):
+    class Some(TokenMasking):
         def __call__(self, text, free, rng):
             return np.array([False, False, True, False, True])
 
     noisy = TokenDeletion(Some())(tokens, BIG, rng())
     assert noisy.ids.tolist() == [10, 11, 13]
     assert sentence_starts(noisy).tolist() == [0, 2]
-    assert [bool(m & WORD) for m in noisy.marks] == [True, False, True]
+    assert [bool(m & WORD_START) for m in noisy.boundaries] == [True, False, True]
 
 
 # ---- infilling
@@ -171,7 +171,7 @@ def spans(noisy: Tokens, n: int) -> tuple[list[int], int]:
 
 def test_lengths_of_spans_follow_poisson_and_hide_their_share():
     n = 100_000
-    noisy = TextInfilling(rate=0.3, mean=3.0, of="tokens")(distinct(n), BIG, rng(1))
+    noisy = TextInfilling(rate=0.3, mean_span_length=3.0, unit="tokens")(distinct(n), BIG, rng(1))
     lengths, hidden = spans(noisy, n)
     assert hidden == math.ceil(0.3 * n)
     assert len(lengths) > 7000  # of 10,000, those with no other beside them
@@ -187,7 +187,7 @@ def test_lengths_of_spans_follow_poisson_and_hide_their_share():
 def test_spans_of_words_hide_their_share_of_words_and_whole_ones():
     tokens = distinct(100_000)
     noisy = TextInfilling()(tokens, BIG, rng(1))
-    begins = (tokens.marks & WORD) > 0
+    begins = (tokens.boundaries & WORD_START) > 0
     begins[0] = True
     word = np.cumsum(begins) - 1
     gone = ~np.isin(tokens.ids, noisy.ids)
@@ -198,7 +198,7 @@ def test_spans_of_words_hide_their_share_of_words_and_whole_ones():
 
 @given(seed=SEEDS, n=st.integers(1, 80), rate=st.sampled_from([0.1, 0.3, 0.7, 1.0]))
 def test_infilling_keeps_the_order_of_what_it_shows(seed, n, rate):
-    noisy = TextInfilling(rate, of="tokens")(distinct(n, seed), BIG, rng(seed))
+    noisy = TextInfilling(rate, unit="tokens")(distinct(n, seed), BIG, rng(seed))
     _, hidden = spans(noisy, n)
     assert hidden == math.ceil(rate * n)
     shown = noisy.ids[noisy.ids != BIG.mask]
@@ -208,7 +208,7 @@ def test_infilling_keeps_the_order_of_what_it_shows(seed, n, rate):
 def test_spans_stand_anywhere_and_so_do_masks_of_empty_ones():
     first, last, inserted = 0, 0, 0
     for seed in range(400):
-        noisy = TextInfilling(of="tokens")(distinct(40), BIG, rng(seed))
+        noisy = TextInfilling(unit="tokens")(distinct(40), BIG, rng(seed))
         first += noisy.ids[0] == BIG.mask
         last += noisy.ids[-1] == BIG.mask
         masked = np.flatnonzero(noisy.ids == BIG.mask)
@@ -220,7 +220,7 @@ def test_spans_stand_anywhere_and_so_do_masks_of_empty_ones():
 
 
 def test_a_mask_begins_what_its_span_began():
-    tokens = replace(distinct(30), marks=np.where(np.arange(30) % 10, WORD, WORD | SENTENCE))
+    tokens = replace(distinct(30), boundaries=np.where(np.arange(30) % 10, WORD_START, WORD_START | SENTENCE_START))
     for seed in range(20):
         noisy = TextInfilling(rate=0.2)(tokens, BIG, rng(seed))
         starts = noisy.ids[sentence_starts(noisy)].tolist()
@@ -256,7 +256,7 @@ def test_all_orders_of_sentences_are_equally_likely():
 
 
 def test_a_share_of_the_sentences_changes_places():
-    tokens = replace(distinct(100), marks=np.full(100, WORD | SENTENCE))
+    tokens = replace(distinct(100), boundaries=np.full(100, WORD_START | SENTENCE_START))
     moved = [
         int((SentencePermutation(0.2)(tokens, BIG, rng(s)).ids != tokens.ids).sum())
         for s in range(50)
@@ -291,7 +291,7 @@ def test_noises_follow_each_other(tokens, seed):
     dice, noisy = rng(seed), tokens
     for noise in noises:
         noisy = noise(noisy, BIG, dice)
-    e = Denoise(noises)(tokens, BIG, rng(seed))
+    e = DenoisingObjective(noises)(tokens, BIG, rng(seed))
     assert e.source.tolist() == [0, *noisy.ids, 2]
 
 
@@ -299,7 +299,7 @@ def test_bart_masks_30_percent_of_the_words_of_permuted_sentences():
     tokens = distinct(500)
     e = BART(tokens, BIG, rng())
     shown = e.source[(e.source != BIG.mask)][1:-1]
-    begins = (tokens.marks & WORD) > 0
+    begins = (tokens.boundaries & WORD_START) > 0
     begins[0] = True
     words = tokens.ids[begins]
     assert np.isin(words, shown).sum() == len(words) - math.ceil(0.3 * len(words))
@@ -307,13 +307,13 @@ def test_bart_masks_30_percent_of_the_words_of_permuted_sentences():
 
 
 def test_nothing_is_left_of_a_text_without_a_frame_but_the_start_token():
-    e = Denoise((TokenDeletion(Tokenwise(1.0)),))(text([10, 11]), GPT, rng())
+    e = DenoisingObjective((TokenDeletion(TokenMasking(1.0)),))(text([10, 11]), GPT, rng())
     assert e.source.tolist() == [GPT.start]
     assert e.targets.tolist() == [10, 11]
 
 
 @pytest.mark.parametrize(
-    "objective", [BART, Denoise(tuple(NOISES)), Denoise(()), Mixture(((1.0, BART), (2.0, BART)))]
+    "objective", [BART, DenoisingObjective(tuple(NOISES)), DenoisingObjective(()), ObjectiveMixture(((1.0, BART), (2.0, BART)))]
 )
 def test_a_composition_comes_back_from_plain_data(objective):
     assert from_dict(type(objective), to_dict(objective)) == objective
@@ -323,9 +323,9 @@ def test_a_composition_comes_back_from_plain_data(objective):
     ("make", "message"),
     [
         (lambda: TextInfilling(rate=0.0), "rate must be above 0 and at most 1, got 0.0"),
-        (lambda: TextInfilling(mean=0.5), "mean must be from 1 to a million words, got 0.5"),
-        (lambda: TextInfilling(mean=float("nan")), "mean must be from 1 to a million words"),
-        (lambda: TokenMasking(random=2.0), "random must be between 0 and 1, got 2.0"),
+        (lambda: TextInfilling(mean_span_length=0.5), "mean must be from 1 to a million words, got 0.5"),
+        (lambda: TextInfilling(mean_span_length=float("nan")), "mean must be from 1 to a million words"),
+        (lambda: TokenMaskingNoise(random_token_probability=2.0), "random must be between 0 and 1, got 2.0"),
         (lambda: SentencePermutation(-0.1), "share must be between 0 and 1, got -0.1"),
         (lambda: DocumentRotation(1.1), "share must be between 0 and 1, got 1.1"),
     ],
@@ -336,14 +336,14 @@ def test_what_is_no_noise_is_refused(make, message):
 
 
 def test_a_mixture_has_one_kind_of_network():
-    from unmask.hiding.objectives import GPT as LANGUAGE_MODEL
+    from unmask.hiding.objectives import CAUSAL_LM as LANGUAGE_MODEL
     from unmask.hiding.objectives import T5 as SPAN_CORRUPTION
 
-    Mixture(((1.0, BART), (1.0, SPAN_CORRUPTION)))
+    ObjectiveMixture(((1.0, BART), (1.0, SPAN_CORRUPTION)))
     with pytest.raises(ValueError, match=r"encoder-decoder \(Sentinels, "):
-        Mixture(((1.0, BART), (1.0, LANGUAGE_MODEL)))
+        ObjectiveMixture(((1.0, BART), (1.0, LANGUAGE_MODEL)))
 
 
 def test_a_tail_is_no_noise_of_tokens():
-    with pytest.raises(ValueError, match="Tail"):
-        from_dict(TokenDeletion, {"choose": to_dict(Tail()) | {"kind": "Tail"}})
+    with pytest.raises(ValueError, match="SuffixMasking"):
+        from_dict(TokenDeletion, {"choose": to_dict(SuffixMasking()) | {"kind": "SuffixMasking"}})

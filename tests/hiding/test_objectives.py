@@ -7,27 +7,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vocabularies import BERT, GPT, LLAMA, T5, long_text, text
 
-from unmask.batch import IGNORE
+from unmask.batch import IGNORE_INDEX
 from unmask.config import from_dict, to_dict
 from unmask.hiding import objectives
-from unmask.hiding.beside import Apart, Pair
-from unmask.hiding.choose import Everything, Spans, Tail
-from unmask.hiding.conceal import InPlace, Sentinels
-from unmask.hiding.hide import Hide
-from unmask.hiding.in_part import OneWay, SourceTarget
-from unmask.hiding.mixture import Mixture, Static
-from unmask.hiding.objectives import Objective
-from unmask.hiding.questions import Neighbors, NextSentence
+from unmask.hiding.beside import SplitTextObjective, SentencePairObjective
+from unmask.hiding.choose import AllTokens, RandomSpanMasking, SuffixMasking
+from unmask.hiding.conceal import MaskInPlace, ReplaceSpans
+from unmask.hiding.hide import Objective
+from unmask.hiding.in_part import UnidirectionalLM, Seq2SeqLM
+from unmask.hiding.mixture import ObjectiveMixture, StaticMasking
+from unmask.hiding.objectives import ObjectiveSpec
+from unmask.hiding.questions import NextTextDiscrimination, NextSentencePrediction
 
 SEEDS = st.integers(0, 2**32 - 1)
-HUNDRED = replace(T5, size=1000, sentinels=tuple(range(999, 899, -1)), ids=frozenset({0, 1, 2}))
-MIXTURE = Mixture(((1.0, objectives.MASKED), (2.0, objectives.GPT), (1.0, objectives.PREFIX)))
+HUNDRED = replace(T5, vocab_size=1000, sentinels=tuple(range(999, 899, -1)), all_ids=frozenset({0, 1, 2}))
+MIXTURE = ObjectiveMixture(((1.0, objectives.MASKED_LM), (2.0, objectives.CAUSAL_LM), (1.0, objectives.PREFIX_LM)))
 ALL = [
-    objectives.MASKED, objectives.BERT, objectives.WHOLE_WORD, objectives.GPT, objectives.PREFIX,
-    objectives.T5, MIXTURE, Static(objectives.BERT, 4), Apart(objectives.MASKED), objectives.ALBERT,
+    objectives.MASKED_LM, objectives.BERT, objectives.BERT_WHOLE_WORD, objectives.CAUSAL_LM, objectives.PREFIX_LM,
+    objectives.T5, MIXTURE, StaticMasking(objectives.BERT, 4), SplitTextObjective(objectives.MASKED_LM), objectives.ALBERT,
     objectives.SPANBERT, objectives.ELECTRA, objectives.COCO_LM, objectives.UNILM,
-    OneWay(objectives.MASKED), SourceTarget(objectives.MASKED), objectives.GPT_BERT,
-    objectives.BART, Static(objectives.BART, 2), objectives.SKIP_THOUGHTS,
+    UnidirectionalLM(objectives.MASKED_LM), Seq2SeqLM(objectives.MASKED_LM), objectives.GPT_BERT,
+    objectives.BART, StaticMasking(objectives.BART, 2), objectives.SKIP_THOUGHTS,
     objectives.QUICK_THOUGHTS,
 ]  # fmt: skip
 
@@ -41,7 +41,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 def test_t5_reads_568_tokens_into_512_and_says_114():
     # random_spans_helper(inputs_length=512, noise_density=0.15, mean_noise_span_length=3.0, 1, 1)
-    budget = objectives.T5.budget(512, HUNDRED)
+    budget = objectives.T5.max_text_length(512, HUNDRED)
     assert budget == 568
     e = objectives.T5(long_text(budget), HUNDRED, rng())
     assert len(e.source) == 512
@@ -62,59 +62,59 @@ def test_the_budget_of_spans_is_the_released_codes(rate, mean, length):
         expected += 1
     if rate == 0.5 and lengths(expected)[1] > lengths(expected)[0]:
         expected -= 1  # there a hack for what is said to be no longer than what is read
-    assert Hide(Spans(rate, mean), Sentinels()).budget(length, HUNDRED) == expected
+    assert Objective(RandomSpanMasking(rate, mean), ReplaceSpans()).max_text_length(length, HUNDRED) == expected
 
 
 @pytest.mark.parametrize(
     ("objective", "special", "length", "budget"),
     [
-        (objectives.MASKED, BERT, 512, 510),
+        (objectives.MASKED_LM, BERT, 512, 510),
         (objectives.BERT, BERT, 512, 509),
-        (objectives.WHOLE_WORD, BERT, 128, 125),
+        (objectives.BERT_WHOLE_WORD, BERT, 128, 125),
         (objectives.ALBERT, BERT, 512, 509),
         (objectives.COCO_LM, BERT, 128, 65),
-        (objectives.GPT, GPT, 1024, 1024),
-        (objectives.GPT, LLAMA, 2048, 2048),
-        (objectives.GPT, T5, 512, 511),
-        (objectives.PREFIX, GPT, 512, 512),
+        (objectives.CAUSAL_LM, GPT, 1024, 1024),
+        (objectives.CAUSAL_LM, LLAMA, 2048, 2048),
+        (objectives.CAUSAL_LM, T5, 512, 511),
+        (objectives.PREFIX_LM, GPT, 512, 512),
         (MIXTURE, BERT, 512, 510),
-        (Static(objectives.BERT), BERT, 512, 509),
+        (StaticMasking(objectives.BERT), BERT, 512, 509),
         (objectives.UNILM, BERT, 512, 509),
-        (OneWay(objectives.MASKED), BERT, 512, 510),
+        (UnidirectionalLM(objectives.MASKED_LM), BERT, 512, 510),
         (objectives.GPT_BERT, BERT, 512, 510),
-        (SourceTarget(objectives.MASKED), BERT, 512, 509),
+        (Seq2SeqLM(objectives.MASKED_LM), BERT, 512, 509),
     ],
 )
 def test_a_text_may_be_as_long_as_its_frame_leaves_room(objective, special, length, budget):
-    assert objective.budget(length, special) == budget
+    assert objective.max_text_length(length, special) == budget
     e = objective(long_text(budget), special, rng())
     assert len(e.inputs) <= length
 
 
 def test_a_length_for_special_tokens_only_is_refused():
-    for objective, length in ((objectives.MASKED, 2), (objectives.BERT, 4), (objectives.MASKED, 0)):
+    for objective, length in ((objectives.MASKED_LM, 2), (objectives.BERT, 4), (objectives.MASKED_LM, 0)):
         with pytest.raises(ValueError, match=f"a length of {length} leaves no room for text"):
-            objective.budget(length, BERT)
-    assert objectives.BERT.budget(5, BERT) == 2
+            objective.max_text_length(length, BERT)
+    assert objectives.BERT.max_text_length(5, BERT) == 2
 
 
 # ---- what an objective says of itself
 
 
 def test_objectives_say_what_they_ask():
-    assert objectives.BERT.asks == objectives.WHOLE_WORD.asks == ("masked", "next_sentence")
-    assert objectives.MASKED.asks == ("masked",)
-    assert objectives.GPT.asks == objectives.PREFIX.asks == ("next_token",)
-    assert objectives.T5.asks == ("denoised",)
-    assert MIXTURE.asks == ("masked", "next_token")
-    assert Static(objectives.BERT, 4).asks == ("masked", "next_sentence")
-    assert Apart(objectives.MASKED).asks == ("masked", "neighbor")
+    assert objectives.BERT.loss_terms == objectives.BERT_WHOLE_WORD.loss_terms == ("masked", "next_sentence")
+    assert objectives.MASKED_LM.loss_terms == ("masked",)
+    assert objectives.CAUSAL_LM.loss_terms == objectives.PREFIX_LM.loss_terms == ("next_token",)
+    assert objectives.T5.loss_terms == ("denoised",)
+    assert MIXTURE.loss_terms == ("masked", "next_token")
+    assert StaticMasking(objectives.BERT, 4).loss_terms == ("masked", "next_sentence")
+    assert SplitTextObjective(objectives.MASKED_LM).loss_terms == ("masked", "neighbor")
 
 
 def test_objectives_say_whether_they_are_causal_need_two_texts_and_repeat_themselves():
-    causal = {objectives.GPT, objectives.T5, OneWay(objectives.MASKED), objectives.BART}
-    causal.add(Static(objectives.BART, 2))
-    pairs = {objectives.BERT, objectives.WHOLE_WORD, objectives.UNILM, Static(objectives.BERT, 4)}
+    causal = {objectives.CAUSAL_LM, objectives.T5, UnidirectionalLM(objectives.MASKED_LM), objectives.BART}
+    causal.add(StaticMasking(objectives.BART, 2))
+    pairs = {objectives.BERT, objectives.BERT_WHOLE_WORD, objectives.UNILM, StaticMasking(objectives.BERT, 4)}
     assert [o.causal for o in ALL] == [o in causal for o in ALL]
     assert [o.pairs for o in ALL] == [o in pairs for o in ALL]
     assert [o.times for o in ALL] == [None] * 7 + [4] + [None] * 10 + [2] + [1] * 2
@@ -122,7 +122,7 @@ def test_objectives_say_whether_they_are_causal_need_two_texts_and_repeat_themse
 
 @dataclass(frozen=True)
 class Holder:
-    objective: Objective
+    objective: ObjectiveSpec
 
 
 @pytest.mark.parametrize("objective", ALL)
@@ -142,7 +142,7 @@ def test_objectives_are_plain_data_and_back(objective):
     ],
 )
 def test_a_wrong_objective_is_refused_in_one_line(path, value, message):
-    data = to_dict(Holder(objectives.MASKED))
+    data = to_dict(Holder(objectives.MASKED_LM))
     data["objective"][path[0]][path[1]] = value
     with pytest.raises(ValueError, match=message) as error:
         from_dict(Holder, data)
@@ -150,34 +150,34 @@ def test_a_wrong_objective_is_refused_in_one_line(path, value, message):
 
 
 def test_only_what_is_hidden_in_place_can_be_a_pair():
-    for kind in (Pair, Apart, OneWay, SourceTarget):
-        with pytest.raises(ValueError, match="conceal must be InPlace, got Sentinels"):
+    for kind in (SentencePairObjective, SplitTextObjective, UnidirectionalLM, Seq2SeqLM):
+        with pytest.raises(ValueError, match="conceal must be MaskInPlace, got Sentinels"):
             kind(objectives.T5)
 
 
 def test_mixtures_and_static_masking_need_sensible_numbers():
     for weights in ([], [0.0], [1.0, -1.0], [float("nan")]):
         with pytest.raises(ValueError, match="weights are above 0"):
-            Mixture(tuple((w, objectives.MASKED) for w in weights))
+            ObjectiveMixture(tuple((w, objectives.MASKED_LM) for w in weights))
     with pytest.raises(ValueError, match="for an encoder-decoder"):
-        Mixture(((1.0, objectives.MASKED), (1.0, objectives.T5)))
+        ObjectiveMixture(((1.0, objectives.MASKED_LM), (1.0, objectives.T5)))
     with pytest.raises(ValueError, match="times must be at least 1, got 0"):
-        Static(objectives.MASKED, 0)
+        StaticMasking(objectives.MASKED_LM, 0)
     with pytest.raises(ValueError, match="shortest must be at least 1, got 0"):
-        Neighbors(0)
+        NextTextDiscrimination(0)
     for field in ("random", "short"):
         with pytest.raises(ValueError, match=f"{field} must be between 0 and 1, got 1.5"):
-            NextSentence(**{field: 1.5})
+            NextSentencePrediction(**{field: 1.5})
 
 
 # ---- frames and little text
 
 
 def test_bert_stands_between_cls_and_sep():
-    e = objectives.MASKED(text([20, 21, 22]), BERT, rng())
+    e = objectives.MASKED_LM(text([20, 21, 22]), BERT, rng())
     assert len(e.inputs) == 5
     assert e.inputs[[0, -1]].tolist() == [2, 3]
-    assert e.targets[[0, -1]].tolist() == [IGNORE, IGNORE]
+    assert e.targets[[0, -1]].tolist() == [IGNORE_INDEX, IGNORE_INDEX]
     assert e.rank is None
 
 
@@ -185,20 +185,20 @@ def test_bert_stands_between_cls_and_sep():
 @pytest.mark.parametrize(
     ("objective", "special"),
     [(o, s) for o in ALL for s in (BERT,) if o is not objectives.T5]
-    + [(objectives.T5, T5), (objectives.GPT, GPT), (Hide(Tail(), Sentinels()), T5)],
+    + [(objectives.T5, T5), (objectives.CAUSAL_LM, GPT), (Objective(SuffixMasking(), ReplaceSpans()), T5)],
 )
 @given(seed=SEEDS)
 def test_little_text_gives_an_example_that_asks_little_or_nothing(objective, special, n, seed):
     e = objective(text(range(10, 10 + n)), special, rng(seed))
     assert len(e.inputs) == len(e.targets) >= 1
-    asked = (e.targets != IGNORE).sum()
+    asked = (e.targets != IGNORE_INDEX).sum()
     assert asked <= objective.size(np.array([n]), special)[0]
     if n == 0:
         assert not asked
-        assert e.label in (None, IGNORE)
+        assert e.label in (None, IGNORE_INDEX)
 
 
 def test_the_unknown_is_text_but_is_never_drawn():
-    e = Hide(Everything(), InPlace(mask=0.0, random=1.0))(text([1] * 500), BERT, rng())
+    e = Objective(AllTokens(), MaskInPlace(mask_probability=0.0, random_token_probability=1.0))(text([1] * 500), BERT, rng())
     assert (e.targets[1:-1] == 1).all()
     assert not (e.inputs == 1).any()

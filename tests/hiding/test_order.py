@@ -8,14 +8,14 @@ import pytest
 from in_memory import InMemory
 from vocabularies import BERT
 
-from unmask.batch import IGNORE, WORD
-from unmask.hiding.choose import Contexts, Everything, can_be_hidden
-from unmask.hiding.conceal import Order
-from unmask.hiding.hide import Hide
-from unmask.hiding.show import explain
+from unmask.batch import IGNORE_INDEX, WORD_START
+from unmask.hiding.choose import ContextSpanMasking, AllTokens, maskable_tokens
+from unmask.hiding.conceal import PermutationLM
+from unmask.hiding.hide import Objective
+from unmask.hiding.show import explain_example
 
 TEXTS = InMemory(60_000)
-XLNET = Hide(Contexts(), Order())
+XLNET = Objective(ContextSpanMasking(), PermutationLM())
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -24,24 +24,24 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 @pytest.mark.parametrize("context", [3, 6])
 def test_one_of_so_many_tokens_is_hidden_in_runs_of_whole_words(context: int) -> None:
-    chooser = Contexts(context)
+    chooser = ContextSpanMasking(context)
     for i in range(100):
         text = TEXTS.text(512 * i, 512 * (i + 1))
-        free = can_be_hidden(text.ids, BERT)
+        free = maskable_tokens(text.ids, BERT)
         hidden = chooser(text, free, rng(i))
         assert not hidden[~free].any()
         assert hidden.sum() == round(512 / context)
         begins = hidden & ~np.concatenate(([False], hidden[:-1]))
-        words = (text.marks & WORD) > 0
+        words = (text.boundaries & WORD_START) > 0
         assert words[begins].mean() > 0.5, "most runs begin with a word; the rest is single tokens"
 
 
 def test_lengths_of_runs_follow_their_law() -> None:
     """One word a token, and far more room than is filled: what is hidden are the drawn runs."""
-    text = replace(TEXTS.text(0, 50_000), marks=np.full(50_000, WORD))
+    text = replace(TEXTS.text(0, 50_000), boundaries=np.full(50_000, WORD_START))
     counts = np.zeros(6)
     for seed in range(10):
-        hidden = Contexts(6)(text, np.ones(50_000, bool), rng(seed))
+        hidden = ContextSpanMasking(6)(text, np.ones(50_000, bool), rng(seed))
         edges = np.flatnonzero(np.diff(np.concatenate(([0], hidden, [0]))))
         for n in (edges[1::2] - edges[::2]).tolist():
             counts[min(n, 5)] += n <= 5
@@ -54,8 +54,8 @@ def test_hidden_tokens_come_last_each_once_and_stay_where_they_are() -> None:
     text = TEXTS.text(0, 200)
     first, second = (XLNET(text, BERT, rng(seed)) for seed in (1, 2))
     for example in (first, second):
-        assert example.blind
-        hidden = example.targets != IGNORE
+        assert example.two_stream
+        hidden = example.targets != IGNORE_INDEX
         assert example.inputs[1:-1].tolist() == text.ids.tolist()
         assert (example.targets[hidden] == example.inputs[hidden]).all()
         assert example.rank is not None
@@ -66,7 +66,7 @@ def test_hidden_tokens_come_last_each_once_and_stay_where_they_are() -> None:
 
 
 def test_without_chance_all_is_told_from_left_to_right() -> None:
-    objective = Hide(Everything(), Order(random=False))
+    objective = Objective(AllTokens(), PermutationLM(random_order=False))
     assert objective.causal
     assert not XLNET.causal
     example = objective(TEXTS.text(0, 9), BERT, rng())
@@ -76,7 +76,7 @@ def test_without_chance_all_is_told_from_left_to_right() -> None:
 
 def test_a_text_in_which_nothing_can_be_hidden_is_asked_nothing() -> None:
     example = XLNET(TEXTS.text(0, 0), BERT, rng())
-    assert (example.targets == IGNORE).all()
+    assert (example.targets == IGNORE_INDEX).all()
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_text_in_which_nothing_can_be_hidden_is_asked_nothing() -> None:
 )
 def test_what_cannot_be_is_refused(changes: dict, says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        Contexts(**changes)
+        ContextSpanMasking(**changes)
 
 
 def test_what_is_shown_of_it_says_that_the_answer_is_not_seen() -> None:
@@ -95,8 +95,8 @@ def test_what_is_shown_of_it_says_that_the_answer_is_not_seen() -> None:
             return [f"t{i}" for i in ids]
 
     example = XLNET(TEXTS.text(0, 30), BERT, rng())
-    said = explain(example, Names(), XLNET)
-    roles = {cell.role for cell in said.inputs if cell.asked is not None}
+    said = explain_example(example, Names(), XLNET)
+    roles = {cell.role for cell in said.inputs if cell.target is not None}
     assert roles == {"unseen"}
-    assert all(cell.asked in (None, cell.piece) for cell in said.inputs)
-    assert "before it in an order" in said.sees
+    assert all(cell.target in (None, cell.piece) for cell in said.inputs)
+    assert "before it in an order" in said.visibility

@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vocabularies import BERT, long_text, text, texts
 
-from unmask.batch import IGNORE, SENTENCE
+from unmask.batch import IGNORE_INDEX, SENTENCE_START
 from unmask.hiding import objectives
-from unmask.hiding.beside import Pair
-from unmask.hiding.choose import Tokenwise
-from unmask.hiding.conceal import InPlace
-from unmask.hiding.hide import Hide
-from unmask.hiding.questions import NextSentence, SentenceOrder
+from unmask.hiding.beside import SentencePairObjective
+from unmask.hiding.choose import TokenMasking
+from unmask.hiding.conceal import MaskInPlace
+from unmask.hiding.hide import Objective
+from unmask.hiding.questions import NextSentencePrediction, SentenceOrderPrediction
 
 SEEDS = st.integers(0, 2**32 - 1)
-EVERY_SENTENCE = NextSentence(random=0.5, short=0.0)
+EVERY_SENTENCE = NextSentencePrediction(random_probability=0.5, short_probability=0.0)
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -24,8 +24,8 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 def pair_of(tokens, special, seed, question=EVERY_SENTENCE):
     """Make a pair; give A, B, the label and the segments."""
-    show_all = Hide(Tokenwise(1e-9), InPlace(mask=0.0, random=0.0))
-    e = Pair(show_all, question)(tokens, special, rng(seed))
+    show_all = Objective(TokenMasking(1e-9), MaskInPlace(mask_probability=0.0, random_token_probability=0.0))
+    e = SentencePairObjective(show_all, question)(tokens, special, rng(seed))
     inside = e.inputs[len(special.before) : len(e.inputs) - len(special.after)]
     cut = len(special.before) + int(np.argmax(e.segments)) if e.segments.any() else None
     if cut is None:
@@ -43,7 +43,7 @@ OTHER = text(range(30, 50), sentences=[0, 5, 9, 16])
 
 
 def test_half_of_the_pairs_follow_each_other_and_half_do_not():
-    tokens, labels = replace(THREE, other=OTHER), []
+    tokens, labels = replace(THREE, other_text=OTHER), []
     for seed in range(1000):
         a, b, e = pair_of(tokens, BERT, seed)
         labels.append(e.label)
@@ -66,7 +66,7 @@ def test_segments_are_of_a_and_its_sep_and_of_b_and_its_sep():
 
 
 def test_b_from_elsewhere_begins_with_any_sentence_there():
-    tokens = replace(text(range(10, 50), sentences=[0, 2]), other=OTHER)
+    tokens = replace(text(range(10, 50), sentences=[0, 2]), other_text=OTHER)
     starts = {b[0] for seed in range(300) for a, b, e in [pair_of(tokens, BERT, seed)] if e.label}
     assert starts == {30, 35, 39, 46}
 
@@ -80,8 +80,8 @@ def test_neither_lengths_nor_ends_tell_whether_a_text_follows():
     for seed in range(3000):
         one, other = (rows[i] for i in rng(seed).choice(300, 2, replace=False))
         a, b, label = EVERY_SENTENCE(replace(one, other=other), rng(seed))
-        if label != IGNORE:
-            found[label].append((len(a), len(a) + len(b) == n, b.marks[0] & SENTENCE > 0))
+        if label != IGNORE_INDEX:
+            found[label].append((len(a), len(a) + len(b) == n, b.boundaries[0] & SENTENCE_START > 0))
     followed, elsewhere = (np.array(found[label], float) for label in (0, 1))
     assert abs(len(followed) / (len(followed) + len(elsewhere)) - 0.5) < 0.05
     assert followed[:, 1].all()
@@ -92,15 +92,15 @@ def test_neither_lengths_nor_ends_tell_whether_a_text_follows():
 
 
 def test_of_one_sentence_nothing_is_asked():
-    tokens = replace(text(range(10, 20)), other=OTHER)
+    tokens = replace(text(range(10, 20)), other_text=OTHER)
     for seed in range(50):
         a, b, e = pair_of(tokens, BERT, seed)
-        assert (a, b, e.label) == (list(range(10, 20)), [], IGNORE)
+        assert (a, b, e.label) == (list(range(10, 20)), [], IGNORE_INDEX)
 
 
 def test_sentence_marks_are_what_cuts_a_pair():
     tokens = long_text(200)
-    starts = set(np.flatnonzero(tokens.marks & SENTENCE).tolist())
+    starts = set(np.flatnonzero(tokens.boundaries & SENTENCE_START).tolist())
     for seed in range(30):
         a, _, e = pair_of(tokens, BERT, seed)
         assert e.label == 0
@@ -108,9 +108,9 @@ def test_sentence_marks_are_what_cuts_a_pair():
 
 
 def test_half_of_the_pairs_are_in_their_order_and_half_are_swapped():
-    tokens, question = long_text(60), SentenceOrder(short=0.0)
-    tokens.marks[:] = 0
-    tokens.marks[::10] = SENTENCE
+    tokens, question = long_text(60), SentenceOrderPrediction(short_probability=0.0)
+    tokens.boundaries[:] = 0
+    tokens.boundaries[::10] = SENTENCE_START
     swapped, cuts = 0, set()
     for seed in range(400):
         a, b, label = question(tokens, rng(seed))
@@ -120,17 +120,17 @@ def test_half_of_the_pairs_are_in_their_order_and_half_are_swapped():
         cuts.add(len(first))
     assert 160 < swapped < 240
     assert cuts == {10, 20, 30, 40, 50}
-    assert not Pair(objectives.MASKED, question).pairs  # nothing comes from elsewhere
+    assert not SentencePairObjective(objectives.MASKED_LM, question).needs_second_text  # nothing comes from elsewhere
 
 
 def test_a_pair_of_sentences_is_one_each_from_here_or_from_elsewhere():
     tokens, other = long_text(60), long_text(60, seed=9)
     for one in (tokens, other):
-        one.marks[:] = 0
-        one.marks[::10] = SENTENCE
-    question, followed = NextSentence(single=True), 0
+        one.boundaries[:] = 0
+        one.boundaries[::10] = SENTENCE_START
+    question, followed = NextSentencePrediction(single_sentences=True), 0
     for seed in range(300):
-        a, b, label = question(replace(tokens, other=other), rng(seed))
+        a, b, label = question(replace(tokens, other_text=other), rng(seed))
         assert len(a) <= 10
         assert len(b) <= 10
         if label == 0:
@@ -148,19 +148,19 @@ def test_a_pair_of_sentences_is_one_each_from_here_or_from_elsewhere():
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_a_text_of_one_token_has_no_order(n):
-    assert Pair(objectives.MASKED, SentenceOrder())(long_text(n), BERT, rng()).label == IGNORE
+    assert SentencePairObjective(objectives.MASKED_LM, SentenceOrderPrediction())(long_text(n), BERT, rng()).label == IGNORE_INDEX
 
 
 def test_a_tenth_of_the_rows_is_shorter():
-    tokens = replace(text(range(10, 90), sentences=range(0, 80, 4)), other=OTHER)
+    tokens = replace(text(range(10, 90), sentences=range(0, 80, 4)), other_text=OTHER)
     always = [
-        len(pair_of(tokens, BERT, s, NextSentence(0.0, 1.0))[2].inputs) - 3 for s in range(400)
+        len(pair_of(tokens, BERT, s, NextSentencePrediction(0.0, 1.0))[2].inputs) - 3 for s in range(400)
     ]
     # the first sentences that have a length from 2 to 80 together, of four tokens each; where that
     # is one sentence, the row
     assert min(always) == 8
     assert abs(np.mean(always) - (3 * 80 + 16 * sum(range(2, 21))) / 79) < 6
-    default = [len(pair_of(tokens, BERT, s, NextSentence(0.0))[2].inputs) - 3 for s in range(2000)]
+    default = [len(pair_of(tokens, BERT, s, NextSentencePrediction(0.0))[2].inputs) - 3 for s in range(2000)]
     share = np.mean(np.array(default) < 80)
     assert abs(share - 0.1 * 72 / 79) < 5 * np.sqrt(0.1 / 2000)
 
@@ -169,16 +169,16 @@ def test_without_another_text_b_is_what_follows_and_one_sentence_is_asked_nothin
     labels = {pair_of(THREE, BERT, seed)[2].label for seed in range(20)}
     assert labels == {0}
     a, b, e = pair_of(text(range(10, 20)), BERT, 0)
-    assert (a, b, e.label) == (list(range(10, 20)), [], IGNORE)
+    assert (a, b, e.label) == (list(range(10, 20)), [], IGNORE_INDEX)
     assert not e.segments.any()
     assert e.inputs.tolist() == [2, *range(10, 20), 3]
 
 
 @given(texts(least=1), texts(), SEEDS, st.floats(0, 1), st.floats(0, 1))
 def test_a_pair_is_never_longer_than_its_row(tokens, other, seed, random, short):
-    objective = Pair(objectives.MASKED, NextSentence(random, short))
+    objective = SentencePairObjective(objectives.MASKED_LM, NextSentencePrediction(random, short))
     e = objective(replace(tokens, other=other), BERT, rng(seed))
-    assert len(e.inputs) <= objective.size(np.array([len(tokens)]), BERT)[0]
-    assert e.label in (0, 1, IGNORE)
-    assert (e.label == IGNORE) == (not e.segments.any())
+    assert len(e.inputs) <= objective.max_example_length(np.array([len(tokens)]), BERT)[0]
+    assert e.label in (0, 1, IGNORE_INDEX)
+    assert (e.label == IGNORE_INDEX) == (not e.segments.any())
     assert (e.inputs[1:-1] != 2).all()

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vocabularies import BERT, GPT, T5, text, texts
 
-from unmask.batch import IGNORE, Example
+from unmask.batch import IGNORE_INDEX, Example
 from unmask.hiding import objectives
-from unmask.hiding.beside import Apart
-from unmask.hiding.choose import Tokenwise
-from unmask.hiding.conceal import InPlace, PlaceBefore
-from unmask.hiding.hide import Hide
-from unmask.hiding.in_part import OneWay, SourceTarget
-from unmask.hiding.show import columns, explain, visible
-from unmask.tokens.vocabulary import Special
+from unmask.hiding.beside import SplitTextObjective
+from unmask.hiding.choose import TokenMasking
+from unmask.hiding.conceal import MaskInPlace, MaskedNextToken
+from unmask.hiding.hide import Objective
+from unmask.hiding.in_part import UnidirectionalLM, Seq2SeqLM
+from unmask.hiding.show import display_width, explain_example, visible_piece
+from unmask.tokens.vocabulary import SpecialTokenIds
 
 SPECIAL_PIECES = {0: "[PAD]", 1: "[UNK]", 2: "[CLS]", 3: "[SEP]", 4: "[MASK]"}
 
@@ -27,49 +27,49 @@ SPECIAL_PIECES = {0: "[PAD]", 1: "[UNK]", 2: "[CLS]", 3: "[SEP]", 4: "[MASK]"}
 class Words:
     """A tokenizer that knows the pieces w10, w11, ..."""
 
-    special: Special
+    special: SpecialTokenIds
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         if self.special is BERT:
             return [SPECIAL_PIECES.get(i, f"w{i}") for i in ids]
-        return [f"<{i}>" if i in self.special.ids else f"w{i}" for i in ids]
+        return [f"<{i}>" if i in self.special.all_ids else f"w{i}" for i in ids]
 
 
 def told(objective, special, tokens, seed=0):
     e = objective(tokens, special, np.random.default_rng(seed))
-    return explain(e, Words(special), objective)
+    return explain_example(e, Words(special), objective)
 
 
 def in_place() -> Example:
     return Example(
         inputs=np.array([2, 10, 4, 55, 13, 3]),
-        targets=np.array([IGNORE, IGNORE, 11, 12, 13, IGNORE]),
+        targets=np.array([IGNORE_INDEX, IGNORE_INDEX, 11, 12, 13, IGNORE_INDEX]),
     )
 
 
 def test_each_token_has_the_role_that_it_plays():
-    x = explain(in_place(), Words(BERT), objectives.MASKED)
+    x = explain_example(in_place(), Words(BERT), objectives.MASKED_LM)
     assert [c.role for c in x.inputs] == [
         "special", "shown", "masked", "replaced", "kept", "special",
     ]  # fmt: skip
-    assert [c.asked for c in x.inputs] == [None, None, "w11", "w12", "w13", None]
+    assert [c.target for c in x.inputs] == [None, None, "w11", "w12", "w13", None]
     assert x.source is None
-    assert x.asks == ("masked",)
-    assert x.sees == "every token sees every token"
+    assert x.loss_terms == ("masked",)
+    assert x.visibility == "every token sees every token"
 
 
 def test_sentences_are_shown_apart_with_what_those_beside_them_are_asked():
     tokens = text(range(10, 22), sentences=[0, 4, 9])
     x = told(objectives.SKIP_THOUGHTS, BERT, tokens)
     assert [c.segment for c in x.inputs] == [0] * 6 + [1] * 7 + [2] * 5
-    assert [c.asked for c in x.inputs[:6]] == ["w10", "w11", "w12", "w13", "[SEP]", None]
+    assert [c.target for c in x.inputs[:6]] == ["w10", "w11", "w12", "w13", "[SEP]", None]
     assert {c.role for c in x.inputs} == {"shown", "special"}
     assert x.label == (
         "each sentence is asked for the one before it and the one after it, word by word"
     )
-    assert "C [CLS] w19 w20" in x.plain()
+    assert "C [CLS] w19 w20" in x.to_text()
     x = told(objectives.QUICK_THOUGHTS, BERT, tokens)
-    assert {c.asked for c in x.inputs} == {None}
+    assert {c.target for c in x.inputs} == {None}
     assert x.label.startswith("each sentence is to find those beside it")
     assert told(objectives.QUICK_THOUGHTS, BERT, tokens[:3]).label == (
         "nothing, for there is but one sentence"
@@ -77,8 +77,8 @@ def test_sentences_are_shown_apart_with_what_those_beside_them_are_asked():
 
 
 def test_answers_stand_under_what_asks_for_them():
-    x = explain(in_place(), Words(BERT), objectives.MASKED)
-    assert x.plain(110).splitlines() == [
+    x = explain_example(in_place(), Words(BERT), objectives.MASKED_LM)
+    assert x.to_text(110).splitlines() == [
         "the model reads, and is asked for what stands below",
         "  [CLS] w10 [MASK] w55 w13 [SEP]",
         "            w11    w12 w13",
@@ -91,8 +91,8 @@ def test_answers_stand_under_what_asks_for_them():
 
 
 def test_a_reader_forward_is_asked_for_the_next_token():
-    x = told(objectives.GPT, GPT, text([10, 11, 12]))
-    assert x.plain().splitlines() == [
+    x = told(objectives.CAUSAL_LM, GPT, text([10, 11, 12]))
+    assert x.to_text().splitlines() == [
         "the model reads, and is asked for what stands below",
         "  <99> w10 w11",
         "  w10  w11 w12",
@@ -104,32 +104,32 @@ def test_a_reader_forward_is_asked_for_the_next_token():
 
 
 def test_a_prefix_is_told():
-    x = told(objectives.PREFIX, GPT, text(range(10, 20)), 1)
-    n = 1 + sum(c.asked is None for c in x.inputs)
-    assert x.sees == f"the first {n} tokens see each other, each later one those before it"
+    x = told(objectives.PREFIX_LM, GPT, text(range(10, 20)), 1)
+    n = 1 + sum(c.target is None for c in x.inputs)
+    assert x.visibility == f"the first {n} tokens see each other, each later one those before it"
 
 
 def test_a_text_read_in_part_is_told_and_its_hidden_tokens_stand_in_their_places():
     tokens = text(range(10, 22), sentences=[0, 6])
-    backward = told(OneWay(objectives.MASKED, "backward", 3), BERT, tokens)
-    assert backward.sees == "each token sees those after it"
+    backward = told(UnidirectionalLM(objectives.MASKED_LM, "backward", 3), BERT, tokens)
+    assert backward.visibility == "each token sees those after it"
     assert {cell.segment for cell in backward.inputs} == {0}
-    assert {c.role for c in backward.inputs if c.asked} <= {"masked", "replaced", "kept"}
-    x = told(SourceTarget(objectives.MASKED, (4, 5)), BERT, tokens)
-    assert x.sees == "the first 8 tokens see each other, each later one those before it"
+    assert {c.role for c in backward.inputs if c.target} <= {"masked", "replaced", "kept"}
+    x = told(Seq2SeqLM(objectives.MASKED_LM, (4, 5)), BERT, tokens)
+    assert x.visibility == "the first 8 tokens see each other, each later one those before it"
     assert [cell.segment for cell in x.inputs] == [0] * 8 + [1] * 7
-    lines = x.plain().splitlines()
+    lines = x.to_text().splitlines()
     assert [line[:2] for line in lines if line[:2] in ("A ", "B ")] == ["A ", "B "]
 
 
 def test_what_is_hidden_is_told_where_it_stands_and_asked_for_one_place_before():
-    objective = Hide(Tokenwise(0.3), PlaceBefore(mask=1.0, random=0.0))
+    objective = Objective(TokenMasking(0.3), MaskedNextToken(mask_probability=1.0, random_token_probability=0.0))
     x = told(objective, BERT, text(range(10, 30)))
     masked = [i for i, cell in enumerate(x.inputs) if cell.role == "masked"]
     assert len(masked) == 7
-    assert [i for i, cell in enumerate(x.inputs) if cell.asked] == [i - 1 for i in masked]
-    assert [x.inputs[i - 1].asked for i in masked] == [f"w{9 + i}" for i in masked]
-    assert x.sees.endswith("; what is hidden is asked for in the place before it")
+    assert [i for i, cell in enumerate(x.inputs) if cell.target] == [i - 1 for i in masked]
+    assert [x.inputs[i - 1].target for i in masked] == [f"w{9 + i}" for i in masked]
+    assert x.visibility.endswith("; what is hidden is asked for in the place before it")
 
 
 def test_an_encoder_and_a_decoder_are_told_apart():
@@ -137,70 +137,70 @@ def test_an_encoder_and_a_decoder_are_told_apart():
     assert [c.role for c in x.source].count("sentinel") == 1
     assert x.source[-1].role == "special"
     assert x.inputs[1].role == "sentinel"
-    assert x.inputs[0].asked == x.inputs[1].piece
-    assert x.inputs[-1].asked == "<1>"
-    plain = x.plain()
+    assert x.inputs[0].target == x.inputs[1].piece
+    assert x.inputs[-1].target == "<1>"
+    plain = x.to_text()
     assert plain.startswith("the encoder reads\n  w10")
     assert "\nthe decoder reads, and is asked for what stands below\n  <0> " in plain
-    assert x.sees.startswith("encoder: every token sees every token; decoder: each token sees")
+    assert x.visibility.startswith("encoder: every token sees every token; decoder: each token sees")
 
 
 def test_a_pair_is_shown_in_two_parts_with_its_question():
-    tokens = replace(text(range(10, 22), sentences=[0, 3, 8]), other=text(range(40, 52)))
+    tokens = replace(text(range(10, 22), sentences=[0, 3, 8]), other_text=text(range(40, 52)))
     seen = {}
     for seed in range(20):
         x = told(objectives.BERT, BERT, tokens, seed)
         seen[x.label] = x
-        lines = x.plain().splitlines()
+        lines = x.to_text().splitlines()
         assert [line[:2] for line in lines if line[:2] in ("A ", "B ")] == ["A ", "B "]
     assert set(seen) == {"0: B is what follows A", "1: B comes from elsewhere"}
     said = {told(objectives.ALBERT, BERT, tokens, seed).label for seed in range(20)}
     assert said == {"0: A and B stand in their order", "1: A and B are swapped"}
     alone = told(objectives.BERT, BERT, text([10, 11]))
     assert alone.label == "nothing, for there is but one text"
-    assert "of the whole   nothing, for" in alone.plain()
+    assert "of the whole   nothing, for" in alone.to_text()
 
 
 def test_two_parts_of_a_text_are_shown_as_such():
-    x = told(Apart(objectives.MASKED), BERT, text(range(10, 22), sentences=[0, 6]))
-    lines = x.plain().splitlines()
+    x = told(SplitTextObjective(objectives.MASKED_LM), BERT, text(range(10, 22), sentences=[0, 6]))
+    lines = x.to_text().splitlines()
     assert [line[:2] for line in lines if line[:2] in ("A ", "B ")] == ["A ", "B "]
     assert x.label == "B is what followed A, to be told from those of other texts"
-    assert x.sees == "every token sees every token of its own part"
-    alone = told(Apart(objectives.MASKED), BERT, text([10, 11]))
+    assert x.visibility == "every token sees every token of its own part"
+    alone = told(SplitTextObjective(objectives.MASKED_LM), BERT, text([10, 11]))
     assert alone.label == "nothing, for the text is too short for two parts"
-    assert alone.sees == "every token sees every token"
+    assert alone.visibility == "every token sees every token"
 
 
 def test_a_crop_is_shown_as_a_part_of_its_text():
     x = told(objectives.COCO_LM, BERT, text(range(10, 22)))
     assert x.label == "B is a part of A, to be told from those of other texts"
-    assert x.sees == "every token sees every token of its own part"
+    assert x.visibility == "every token sees every token of its own part"
 
 
 def test_long_texts_are_laid_out_in_rows_that_fit():
     x = told(objectives.BERT, BERT, text(range(10, 80), sentences=range(0, 70, 7)), 3)
     for width in (60, 80, 200):
-        lines = x.plain(width).splitlines()
-        assert max(map(columns, lines)) <= width
+        lines = x.to_text(width).splitlines()
+        assert max(map(display_width, lines)) <= width
         assert sum(line.count("[MASK]") for line in lines) >= 1
-    assert len(x.plain(60).splitlines()) > len(x.plain(200).splitlines())
+    assert len(x.to_text(60).splitlines()) > len(x.to_text(200).splitlines())
 
 
 @settings(max_examples=40)
 @given(texts(), st.integers(0, 1000))
 def test_every_answer_is_shown_once_and_under_its_place(tokens, seed):
     for objective, special in (
-        (objectives.MASKED, BERT),
+        (objectives.MASKED_LM, BERT),
         (objectives.T5, T5),
-        (objectives.GPT, GPT),
+        (objectives.CAUSAL_LM, GPT),
     ):
         e = objective(tokens, special, np.random.default_rng(seed))
-        x = explain(e, Words(special), objective)
-        answers = [c.asked for c in x.inputs if c.asked is not None]
-        assert answers == Words(special).pieces(e.targets[e.targets != IGNORE].tolist())
+        x = explain_example(e, Words(special), objective)
+        answers = [c.target for c in x.inputs if c.target is not None]
+        assert answers == Words(special).pieces(e.targets[e.targets != IGNORE_INDEX].tolist())
         assert [c.piece for c in x.inputs] == Words(special).pieces(e.inputs.tolist())
-        lines = x.plain(60).split("who sees whom")[0].splitlines()
+        lines = x.to_text(60).split("who sees whom")[0].splitlines()
         begin = next(i for i, line in enumerate(lines) if line.startswith(("the model", "the dec")))
         for i, line in enumerate(lines[begin + 1 :], begin + 1):
             if not line.startswith("  "):
@@ -211,7 +211,7 @@ def test_every_answer_is_shown_once_and_under_its_place(tokens, seed):
 
 
 def test_json_says_the_same():
-    x = explain(in_place(), Words(BERT), objectives.MASKED)
+    x = explain_example(in_place(), Words(BERT), objectives.MASKED_LM)
     data = json.loads(x.to_json())
     assert data["inputs"][2] == {
         "piece": "[MASK]",
@@ -219,29 +219,29 @@ def test_json_says_the_same():
         "asked": "w11",
         "segment": None,
     }
-    assert data["sees"] == x.sees
+    assert data["sees"] == x.visibility
     assert "\n" not in x.to_json()
 
 
 def test_color_only_adds_to_what_is_said_without():
     from rich.console import Console
 
-    x = explain(in_place(), Words(BERT), objectives.MASKED)
+    x = explain_example(in_place(), Words(BERT), objectives.MASKED_LM)
     plain, colored = io.StringIO(), io.StringIO()
-    Console(file=plain, width=60, no_color=True).print(x.render(60))
+    Console(file=plain, width=60, no_color=True).print(x.to_rich(60))
     Console(file=colored, width=60, force_terminal=True, color_system="standard").print(
-        x.render(60)
+        x.to_rich(60)
     )
     lines = [line.rstrip() for line in plain.getvalue().splitlines()]
-    assert lines == x.plain(60).splitlines()
+    assert lines == x.to_text(60).splitlines()
     assert "\x1b[1;35m[MASK]" in colored.getvalue()
     stripped = re.sub(r"\x1b\[[0-9;]*m", "", colored.getvalue())
     assert [line.rstrip() for line in stripped.splitlines()] == lines
 
 
 def test_markup_in_a_text_is_text():
-    x = explain(in_place(), Words(BERT), objectives.MASKED)
-    assert "[MASK]" in x.render().plain
+    x = explain_example(in_place(), Words(BERT), objectives.MASKED_LM)
+    assert "[MASK]" in x.to_rich().plain
 
 
 @pytest.mark.parametrize(
@@ -253,26 +253,26 @@ def test_markup_in_a_text_is_text():
     ],
 )  # fmt: skip
 def test_pieces_do_nothing_to_the_terminal(piece, seen):
-    assert visible(piece) == seen
+    assert visible_piece(piece) == seen
 
 
 def test_wide_and_combining_characters_are_counted_as_they_are_shown():
-    assert columns("abc") == 3
-    assert columns("日本") == 4
-    assert columns("e\u0301") == 1
+    assert display_width("abc") == 3
+    assert display_width("日本") == 4
+    assert display_width("e\u0301") == 1
 
 
 def test_a_mask_that_stands_in_the_text_itself_is_not_taken_for_a_question():
-    e = Example(inputs=np.array([2, 4, 3]), targets=np.full(3, IGNORE))
-    x = explain(e, Words(BERT), objectives.MASKED)
+    e = Example(inputs=np.array([2, 4, 3]), targets=np.full(3, IGNORE_INDEX))
+    x = explain_example(e, Words(BERT), objectives.MASKED_LM)
     assert [c.role for c in x.inputs] == ["special"] * 3
-    assert "asked          0 of 3 places" in x.plain()
+    assert "asked          0 of 3 places" in x.to_text()
 
 
 def test_seeds_show_other_ways_of_hiding():
     tokens = text(range(10, 60))
-    objective = Hide(Tokenwise(0.15), InPlace())
-    assert told(objective, BERT, tokens, 1).plain() != told(objective, BERT, tokens, 2).plain()
+    objective = Objective(TokenMasking(0.15), MaskInPlace())
+    assert told(objective, BERT, tokens, 1).to_text() != told(objective, BERT, tokens, 2).to_text()
     assert told(objective, BERT, tokens, 1) == told(objective, BERT, tokens, 1)
 
 
@@ -281,4 +281,4 @@ def test_what_an_encoder_reads_through_noise_shows_its_masks():
     x = told(objectives.BART, bart, text(range(10, 40)))
     assert x.source is not None
     assert {"masked", "shown", "special"} == {cell.role for cell in x.source}
-    assert [cell.asked for cell in x.inputs[1:-1]] == [f"w{i}" for i in range(10, 40)]
+    assert [cell.target for cell in x.inputs[1:-1]] == [f"w{i}" for i in range(10, 40)]

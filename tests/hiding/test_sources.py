@@ -12,9 +12,9 @@ from in_memory import InMemory
 from vocabularies import BERT
 
 from unmask.hiding import objectives
-from unmask.hiding.loader import Cursor, Loader, Plan
-from unmask.hiding.mixture import Static
-from unmask.hiding.sources import Sources, rows_to_take
+from unmask.hiding.loader import DataCursor, BatchLoader, BatchPlan
+from unmask.hiding.mixture import StaticMasking
+from unmask.hiding.sources import SourceSampling, rows_per_source
 
 N = 3000
 
@@ -28,23 +28,23 @@ def rows_of(n: int = N) -> np.ndarray:
 ROWS = rows_of()
 LARGE = len(ROWS) - 12
 OF = np.array([0] * (LARGE // 2) + [1] * 12 + [0] * (LARGE - LARGE // 2))
-SOURCES = Sources(of=OF, takes=(50, 40))
+SOURCES = SourceSampling(source_of_row=OF, rows_per_epoch=(50, 40))
 
 
-def make(**changes: object) -> Loader:
+def make(**changes: object) -> BatchLoader:
     plain = {
-        "texts": InMemory(N), "rows": ROWS, "objective": objectives.MASKED, "special": BERT,
+        "texts": InMemory(N), "rows": ROWS, "objective": objectives.MASKED_LM, "special": BERT,
         "length": 32, "batch_tokens": 128, "seed": 3, "sources": SOURCES,
     }  # fmt: skip
-    return Loader(**plain | changes)
+    return BatchLoader(**plain | changes)
 
 
-def readings(plan: Plan, epochs: int) -> list[list[int]]:
+def readings(plan: BatchPlan, epochs: int) -> list[list[int]]:
     found: list[list[int]] = [[] for _ in range(epochs)]
-    for step in plan.steps(Cursor()):
+    for step in plan.global_batches(DataCursor()):
         if step.cursor.epoch == epochs:
             return found
-        found[step.cursor.epoch] += [i for group in step.groups for i in group]
+        found[step.cursor.epoch] += [i for group in step.row_groups for i in group]
     raise AssertionError
 
 
@@ -62,7 +62,7 @@ def test_no_row_is_read_again_before_all_others_of_its_source() -> None:
     for source in (0, 1):
         own = times[source == OF]
         assert own.max() - own.min() <= 1
-        assert own.sum() == 9 * SOURCES.takes[source]
+        assert own.sum() == 9 * SOURCES.rows_per_epoch[source]
     for row in (0, int(np.flatnonzero(OF == 1)[0])):
         rounds = [i // len(ROWS) for i in sorted(read) if i % len(ROWS) == row]
         assert rounds == list(range(len(rounds)))
@@ -79,16 +79,16 @@ def test_going_on_from_a_cursor_is_never_having_stopped(sources, n, length) -> N
         np.repeat(np.arange(len(sources)), [rows for rows, _ in sources])
     )
     sizes = np.random.default_rng(2).integers(1, 60, len(of))
-    plan = Plan(
-        sizes=sizes, batch_tokens=200, length=length, seed=7,
-        sources=Sources(of=of, takes=tuple(take for _, take in sources)),
+    plan = BatchPlan(
+        lengths=sizes, batch_tokens=200, packed_length=length, seed=7,
+        source_sampling=SourceSampling(source_of_row=of, rows_per_epoch=tuple(take for _, take in sources)),
     )  # fmt: skip
-    steps = list(itertools.islice(plan.steps(Cursor()), n + 15))
-    cursor = steps[n - 1].after if n else Cursor()
-    assert list(itertools.islice(replace(plan).steps(cursor), 15)) == steps[n:]
+    steps = list(itertools.islice(plan.global_batches(DataCursor()), n + 15))
+    cursor = steps[n - 1].after if n else DataCursor()
+    assert list(itertools.islice(replace(plan).global_batches(cursor), 15)) == steps[n:]
 
 
-def values(loader: Loader, steps: int) -> list:
+def values(loader: BatchLoader, steps: int) -> list:
     return [
         ([(b.inputs.tolist(), b.targets.tolist()) for b in micro], cursor)
         for micro, cursor in itertools.islice(loader, steps)
@@ -109,7 +109,7 @@ def test_a_row_that_comes_again_in_an_epoch_is_hidden_anew() -> None:
     row = int(np.flatnonzero(OF == 1)[0])
     of = np.array([0])
     rows = ROWS[row : row + 1]
-    loader = make(rows=rows, sources=Sources(of=of, takes=(20,)), epochs=1)
+    loader = make(rows=rows, sources=SourceSampling(source_of_row=of, rows_per_epoch=(20,)), epochs=1)
     seen = [
         tuple(b.targets[i].tolist())
         for micro, _ in loader
@@ -118,7 +118,7 @@ def test_a_row_that_comes_again_in_an_epoch_is_hidden_anew() -> None:
     ]
     assert len(seen) == 20
     assert len(set(seen)) > 10
-    static = replace(loader, objective=Static(objectives.MASKED, 2))
+    static = replace(loader, objective=StaticMasking(objectives.MASKED_LM, 2))
     hidden = {
         tuple(b.targets[i].tolist())
         for micro, _ in static
@@ -131,17 +131,17 @@ def test_a_row_that_comes_again_in_an_epoch_is_hidden_anew() -> None:
 def test_all_rows_once_is_what_there_is_without_sampling() -> None:
     of, takes = np.zeros(len(ROWS), int), (len(ROWS),)
 
-    def examples(loader: Loader) -> list:
+    def examples(loader: BatchLoader) -> list:
         """What is read and asked in each row, in any order and without padding."""
         found = []
-        for micro, _ in replace(loader, cursor=Cursor(2), epochs=3):
+        for micro, _ in replace(loader, start_cursor=DataCursor(2), max_epochs=3):
             for b in micro:
                 for i in range(len(b.inputs)):
-                    end = b.inputs.shape[1] if b.last is None else int(b.last[i]) + 1
+                    end = b.inputs.shape[1] if b.last_token_positions is None else int(b.last_token_positions[i]) + 1
                     found.append((b.inputs[i, :end].tolist(), b.targets[i, :end].tolist()))
         return sorted(found)
 
-    sampled = make(sources=Sources(of=of, takes=takes))
+    sampled = make(sources=SourceSampling(source_of_row=of, rows_per_epoch=takes))
     assert examples(sampled) == examples(make(sources=None))
 
 
@@ -153,17 +153,17 @@ def test_seeds_and_epochs_differ() -> None:
 
 def test_rows_to_take_have_the_shares_of_the_tokens() -> None:
     tokens, rows, shares = (90_000, 9_000, 1_000), (900, 300, 2), (0.5, 0.3, 0.2)
-    takes = rows_to_take(tokens, rows, shares)
+    takes = rows_per_source(tokens, rows, shares)
     read = [n * t / r for n, t, r in zip(takes, tokens, rows, strict=True)]
     assert sum(read) == pytest.approx(100_000, rel=0.01)
     assert np.array(read) / sum(read) == pytest.approx(shares, abs=0.01)
-    assert rows_to_take((1_000_000, 5), (10, 1), (1.0, 0.0)) == (10, 1)
+    assert rows_per_source((1_000_000, 5), (10, 1), (1.0, 0.0)) == (10, 1)
 
 
 def test_what_cannot_be_right_is_refused() -> None:
     with pytest.raises(ValueError, match="each source must have a row"):
-        Sources(of=np.array([0, 0]), takes=(1, 1))
+        SourceSampling(source_of_row=np.array([0, 0]), rows_per_epoch=(1, 1))
     with pytest.raises(ValueError, match="each source must have a row"):
-        Sources(of=np.array([0, 1]), takes=(1, 0))
+        SourceSampling(source_of_row=np.array([0, 1]), rows_per_epoch=(1, 0))
     with pytest.raises(ValueError, match="sources must be one number for each row"):
-        make(sources=Sources(of=np.array([0, 1]), takes=(1, 1)))
+        make(sources=SourceSampling(source_of_row=np.array([0, 1]), rows_per_epoch=(1, 1)))

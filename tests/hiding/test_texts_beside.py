@@ -4,13 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vocabularies import BERT, text, texts
 
-from unmask.batch import IGNORE, SENTENCE
+from unmask.batch import IGNORE_INDEX, SENTENCE_START
 from unmask.hiding import objectives
-from unmask.hiding.beside import Apart, BesideCrop, Sentences
-from unmask.hiding.choose import Tokenwise
-from unmask.hiding.conceal import InPlace
-from unmask.hiding.hide import Hide
-from unmask.hiding.questions import Neighbors
+from unmask.hiding.beside import SplitTextObjective, CropContrastiveObjective, AdjacentSentences
+from unmask.hiding.choose import TokenMasking
+from unmask.hiding.conceal import MaskInPlace
+from unmask.hiding.hide import Objective
+from unmask.hiding.questions import NextTextDiscrimination
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -21,26 +21,26 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 @given(texts(least=0), SEEDS, st.floats(0.05, 1.0))
 def test_beside_a_hidden_text_stands_a_crop_of_it_as_it_was(tokens, seed, keep):
-    objective = BesideCrop(objectives.MASKED, keep)
+    objective = CropContrastiveObjective(objectives.MASKED_LM, keep)
     e = objective(tokens, BERT, rng(seed))
-    assert len(e.inputs) == objective.size(np.array([len(tokens)]), BERT)[0]
-    crop = e.inputs[e.part == 1]
-    assert (e.targets[e.part == 1] == IGNORE).all()
-    assert (crop[0], crop[-1]) == (BERT.before[0], BERT.after[0])
+    assert len(e.inputs) == objective.max_example_length(np.array([len(tokens)]), BERT)[0]
+    crop = e.inputs[e.part_ids == 1]
+    assert (e.targets[e.part_ids == 1] == IGNORE_INDEX).all()
+    assert (crop[0], crop[-1]) == (BERT.prefix[0], BERT.suffix[0])
     n = len(crop) - 2
     assert n == int(np.ceil(keep * len(tokens)))
     assert any((tokens.ids[i : i + n] == crop[1:-1]).all() for i in range(len(tokens) - n + 1))
-    whole = np.where(e.targets == IGNORE, e.inputs, e.targets)[e.part == 0]
+    whole = np.where(e.targets == IGNORE_INDEX, e.inputs, e.targets)[e.part_ids == 0]
     assert (whole[1:-1] == tokens.ids).all()
 
 
-APART = Apart(Hide(Tokenwise(1e-9), InPlace(mask=0.0, random=0.0)))
+APART = SplitTextObjective(Objective(TokenMasking(1e-9), MaskInPlace(mask_probability=0.0, random_token_probability=0.0)))
 
 
 def parts_of(tokens, seed=0, objective=APART):
     """Cut a text; give what is read of each part."""
     e = objective(tokens, BERT, rng(seed))
-    return e.inputs[e.part == 0].tolist(), e.inputs[e.part == 1].tolist()
+    return e.inputs[e.part_ids == 0].tolist(), e.inputs[e.part_ids == 1].tolist()
 
 
 def test_each_part_has_a_frame_of_its_own_and_nothing_is_lost():
@@ -72,33 +72,33 @@ def test_a_text_too_short_for_two_parts_is_one(n):
 
 @given(texts(), SEEDS, st.integers(1, 9))
 def test_parts_are_never_longer_than_their_row(tokens, seed, shortest):
-    objective = Apart(objectives.MASKED, Neighbors(shortest))
+    objective = SplitTextObjective(objectives.MASKED_LM, NextTextDiscrimination(shortest))
     e = objective(tokens, BERT, rng(seed))
-    assert len(e.part) == len(e.inputs) <= objective.size(np.array([len(tokens)]), BERT)[0]
+    assert len(e.part_ids) == len(e.inputs) <= objective.max_example_length(np.array([len(tokens)]), BERT)[0]
     assert e.segments is None
     assert e.label is None
-    assert (np.diff(e.part) >= 0).all()
-    special = e.inputs[e.targets == IGNORE]
-    assert ((special == 2).sum(), (special == 3).sum()) == (e.part.max() + 1,) * 2
+    assert (np.diff(e.part_ids) >= 0).all()
+    special = e.inputs[e.targets == IGNORE_INDEX]
+    assert ((special == 2).sum(), (special == 3).sum()) == (e.part_ids.max() + 1,) * 2
 
 
 @given(texts(least=1), SEEDS, st.integers(1, 9), st.booleans())
 def test_sentences_are_read_apart_and_each_word_is_asked_for_by_the_one_before(
     tokens, seed, shortest, said
 ):
-    objective = Sentences(said=said, shortest=shortest)
+    objective = AdjacentSentences(reconstruct=said, min_mean_tokens=shortest)
     e = objective(tokens, BERT, rng(seed))
-    n = e.part.max() + 1
-    starts = [0, *(i for i in np.flatnonzero(tokens.marks & SENTENCE) if i), len(tokens)]
+    n = e.part_ids.max() + 1
+    starts = [0, *(i for i in np.flatnonzero(tokens.marks & SENTENCE_START) if i), len(tokens)]
     assert n == min(len(starts) - 1, -(-len(tokens) // shortest))
     for i in range(n):
-        read, asked = e.inputs[e.part == i].tolist(), e.targets[e.part == i].tolist()
+        read, asked = e.inputs[e.part_ids == i].tolist(), e.targets[e.part_ids == i].tolist()
         assert read == [2, *tokens.ids[starts[i] : starts[i + 1]], 3]
-        assert asked == ([*read[1:], IGNORE] if said and n > 1 else [IGNORE] * len(read))
-    assert len(e.inputs) <= objective.size(np.array([len(tokens)]), BERT)[0]
+        assert asked == ([*read[1:], IGNORE_INDEX] if said and n > 1 else [IGNORE_INDEX] * len(read))
+    assert len(e.inputs) <= objective.max_example_length(np.array([len(tokens)]), BERT)[0]
     assert (e.rank, e.label, e.segments) == (None, None, None)
 
 
 def test_sentences_have_a_token_at_least():
     with pytest.raises(ValueError, match="shortest must be at least 1, got 0"):
-        Sentences(shortest=0)
+        AdjacentSentences(min_mean_tokens=0)

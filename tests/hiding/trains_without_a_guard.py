@@ -9,13 +9,13 @@ from in_memory import InMemory
 from vocabularies import BERT
 
 from unmask.hiding import objectives
-from unmask.hiding.loader import Loader
+from unmask.hiding.loader import BatchLoader
 
 torch.ones(600, 600) @ torch.ones(600, 600)  # OpenMP's threads are there before the workers
 rows = np.stack((np.arange(0, 4000, 10), np.arange(10, 4001, 10)), 1)
-loader = Loader(
-    texts=InMemory(4000), rows=rows, objective=objectives.BERT, special=BERT, length=16,
-    batch_tokens=64, workers=2,
+loader = BatchLoader(
+    token_source=InMemory(4000), row_spans=rows, objective=objectives.BERT, special_ids=BERT, max_length=16,
+    batch_tokens=64, n_workers=2,
 )  # fmt: skip
 for i, _ in enumerate(loader):
     if i == 3:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from unmask.batch import Visibility
 from unmask.model import attention
-from unmask.model.attention import Sight, attend
+from unmask.model.attention import AttentionMask, attend
 
 WINDOWS = range(1, 8)
 B, H, E = 2, 3, 4
@@ -69,16 +69,16 @@ def reference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
 
 def in_blocks(
     v: Visibility, t: int, _: int = 0, *, window: int, wide: Tensor | None = None, dilation: int = 1
-) -> Sight:
+) -> AttentionMask:
     """Return a sight that is a band, however short the text is."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention, "BANDED_FROM", -1000)
-        sight = Sight.of(v, t, t, window=window, wide=wide, dilation=dilation)
-    assert sight.band is not None
+        sight = AttentionMask.from_visibility(v, t, t, window=window, global_positions=wide, dilation=dilation)
+    assert sight.block_local_mask is not None
     return sight
 
 
-def check(sight: Sight, v: Visibility, t: int, mask: Tensor) -> None:
+def check(sight: AttentionMask, v: Visibility, t: int, mask: Tensor) -> None:
     """Compare outputs and all gradients with the definition's."""
     x = inputs(t)
     ours, expected = attend(*x, sight, scale=0.3), reference(*x, mask)
@@ -102,8 +102,8 @@ def test_blocks_equal_a_mask_of_all_pairs(path, case, window, monkeypatch) -> No
         v = visibilities(t)[case]
         mask = visible(v, t, window)
         check(in_blocks(v, t, window=window), v, t, mask)
-        dense = Sight.of(v, t, t, window=window)
-        if dense.band is None:
+        dense = AttentionMask.from_visibility(v, t, t, window=window)
+        if dense.block_local_mask is None:
             check(dense, v, t, mask)
 
 
@@ -117,11 +117,11 @@ def test_a_dilated_window_equals_a_mask_of_all_pairs(case: str, dilation: int, w
         v = visibilities(t)[case]
         mask = visible(v, t, window, dilation=dilation)
         check(in_blocks(v, t, window=window, dilation=dilation), v, t, mask)
-        dense = Sight.of(v, t, t, window=window, dilation=dilation)
-        assert dense.band is None
+        dense = AttentionMask.from_visibility(v, t, t, window=window, dilation=dilation)
+        assert dense.block_local_mask is None
         check(dense, v, t, mask)
         at = torch.randint(t, (B,))
-        row = in_blocks(v, t, window=window, dilation=dilation).only(at, t).mask
+        row = in_blocks(v, t, window=window, dilation=dilation).for_columns(at, t).mask
         assert row is not None
         assert torch.equal(row[:, 0, 0], mask[torch.arange(B), 0, at])
 
@@ -133,7 +133,7 @@ def test_a_dilated_window_sees_wide_tokens() -> None:
     x = inputs(t)
     ours, expected = attend(*x, blocks, scale=0.3), reference(*x, mask)
     narrow = [[i for i in range(t) if i not in row] for row in COLUMNS.tolist()]
-    for b, rows in enumerate(narrow):  # what the wide ones ask, `WideAttention` asks again
+    for b, rows in enumerate(narrow):  # what the wide ones ask, `GlobalAttentionProjections` asks again
         assert torch.allclose(ours[b][:, rows], expected[b][:, rows], atol=1e-12)
 
 
@@ -143,7 +143,7 @@ COLUMNS = torch.tensor([[0, 4, 7], [2, -1, -1]])
 @pytest.mark.parametrize("window", [1, 2, 3])
 @pytest.mark.parametrize("case", visibilities(3))
 def test_blocks_with_wide_tokens_equal_a_mask_of_all_pairs(case, window, monkeypatch) -> None:
-    """But for what the wide ones themselves ask: `WideAttention` asks that again."""
+    """But for what the wide ones themselves ask: `GlobalAttentionProjections` asks that again."""
     monkeypatch.setattr(attention, "BANDED_FROM", 1000)
     t = 11
     torch.manual_seed(t)
@@ -152,9 +152,9 @@ def test_blocks_with_wide_tokens_equal_a_mask_of_all_pairs(case, window, monkeyp
     x = inputs(t)
     expected = reference(*x, mask)
     assert torch.allclose(
-        attend(*x, Sight.of(v, t, t, window=window, wide=COLUMNS), scale=0.3), expected
+        attend(*x, AttentionMask.from_visibility(v, t, t, window=window, global_positions=COLUMNS), scale=0.3), expected
     )
-    narrow = ~attention.marked(COLUMNS, t)
+    narrow = ~attention.columns_to_mask(COLUMNS, t)
     ours = attend(*x, in_blocks(v, t, window=window, wide=COLUMNS), scale=0.3)
     assert torch.allclose(
         ours[narrow[:, None].expand(-1, H, -1)], expected[narrow[:, None].expand(-1, H, -1)]
@@ -179,11 +179,11 @@ def test_one_column_sees_what_it_sees_among_all(banded, case, wide, monkeypatch)
     q, k, values = inputs(t)
     mask = visible(v, t, window, None if wide is None else wide.tolist())
     expected = reference(q, k, values, mask)
-    make = in_blocks if banded else Sight.of
+    make = in_blocks if banded else AttentionMask.from_visibility
     sight = make(v, t, t, window=window, wide=wide)
     for at in (torch.tensor([0, 2]), torch.tensor([10, 5])):
         rows = torch.arange(B)
-        one = attend(q[rows, :, at][:, :, None], k, values, sight.only(at, t), scale=0.3)
+        one = attend(q[rows, :, at][:, :, None], k, values, sight.for_columns(at, t), scale=0.3)
         assert torch.allclose(one[:, :, 0], expected[rows, :, at])
 
 
@@ -215,11 +215,11 @@ def test_dropout_drops_shares_within_the_window() -> None:
 
 def test_long_texts_are_cut_into_blocks_and_short_ones_are_not() -> None:
     window = 4
-    n = attention.BANDED_FROM + 3 * window
-    assert Sight.of(Visibility(), n - 1, n - 1, window=window).band is None
-    assert Sight.of(Visibility(), n, n, window=window).band is not None
-    assert Sight.of(Visibility(), 1, n, window=window).band is None, "a cache holds the others"
-    assert Sight.of(Visibility(), n, n).band is None
+    n = attention.BLOCK_LOCAL_MIN_KEYS + 3 * window
+    assert AttentionMask.from_visibility(Visibility(), n - 1, n - 1, window=window).block_local_mask is None
+    assert AttentionMask.from_visibility(Visibility(), n, n, window=window).block_local_mask is not None
+    assert AttentionMask.from_visibility(Visibility(), 1, n, window=window).block_local_mask is None, "a cache holds the others"
+    assert AttentionMask.from_visibility(Visibility(), n, n).block_local_mask is None
 
 
 def test_no_tensor_of_all_pairs_is_made() -> None:

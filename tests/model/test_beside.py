@@ -6,31 +6,31 @@ import torch
 from unmask.batch import Batch
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture
-from unmask.model.beside import look_beside
-from unmask.model.initialize import Normal
-from unmask.model.positions import Learned, Rotary
+from unmask.model.beside import init_previous_token_heads
+from unmask.model.initialize import NormalInit
+from unmask.model.positions import LearnedPositions, Rotary
 from unmask.model.transformer import Block, EncoderDecoder, Transformer
 from unmask.published.bert import BERT_MINI
-from unmask.published.card import resized
+from unmask.published.card import with_vocab_size
 from unmask.published.catalogue import MODELS
 from unmask.published.t5 import T5_MINI
-from unmask.serving.pretrain import card_recipe
+from unmask.serving.pretrain import preset_recipe
 from unmask.training.recipe import Recipe
 
 A = Architecture(
     vocab_size=300, d_model=64, n_layers=3, n_heads=4, d_ff=64, dropout=0.0, attention_dropout=0.0,
-    norm_embedding=True, position=Learned(64, offset=2), initialize=Normal(0.05),
+    embedding_norm=True, position=LearnedPositions(64, offset=2), initializer=NormalInit(0.05),
 )  # fmt: skip
 
 
-NARROW = replace(A, embed_width=32)
+NARROW = replace(A, embedding_size=32)
 
 
 def drawn(a: Architecture) -> Transformer:
     torch.manual_seed(0)
     stack = Transformer(a)
     for name, module in stack.named_modules():
-        a.initialize(name, module, a)
+        a.initializer(name, module, a)
     return stack.eval()
 
 
@@ -41,7 +41,7 @@ def shares(stack: Transformer, layer: int) -> torch.Tensor:
         block = stack.layers[layer]
         assert isinstance(block, Block)
         own = block.attention
-        q, k = own.heads(own.q(x)), own.heads(own.k(x))
+        q, k = own.split_heads(own.q(x)), own.split_heads(own.k(x))
         return (own.scale * q @ k.mT).softmax(-1)[0]
 
 
@@ -50,7 +50,7 @@ def shares(stack: Transformer, layer: int) -> torch.Tensor:
 def test_two_heads_look_at_the_places_beside(a: Architecture, layer: int) -> None:
     stack = drawn(a)
     before = shares(stack, layer)
-    look_beside([stack], 2)
+    init_previous_token_heads([stack], 2)
     share = shares(stack, layer)
     for head, step in ((0, -1), (1, 1)):
         beside = share[head].diagonal(step)
@@ -62,7 +62,7 @@ def test_two_heads_look_at_the_places_beside(a: Architecture, layer: int) -> Non
 
 def test_other_layers_and_heads_stay_as_drawn() -> None:
     stack, other = drawn(A), drawn(A)
-    look_beside([stack], 2)
+    init_previous_token_heads([stack], 2)
     changed = {
         name
         for (name, x), y in zip(stack.named_parameters(), other.parameters(), strict=True)
@@ -82,14 +82,14 @@ def test_other_layers_and_heads_stay_as_drawn() -> None:
     ("a", "layers", "says"),
     [
         (replace(A, position=Rotary()), 1, "learned vectors of places"),
-        (replace(A, embed_width=8), 1, "as wide as a head, 16, got 8"),
+        (replace(A, embedding_size=8), 1, "as wide as a head, 16, got 8"),
         (replace(A, n_heads=1), 1, "two heads"),
-        (replace(A, head_width=5), 1, "an even head width, got 4 and 5"),
+        (replace(A, head_dim=5), 1, "an even head width, got 4 and 5"),
     ],
 )
 def test_a_stack_that_cannot_is_refused(a: Architecture, layers: int, says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        look_beside([Transformer(a)], layers)
+        init_previous_token_heads([Transformer(a)], layers)
 
 
 def seen(attention, x: torch.Tensor, context: torch.Tensor, bias=0.0) -> torch.Tensor:
@@ -100,10 +100,10 @@ def seen(attention, x: torch.Tensor, context: torch.Tensor, bias=0.0) -> torch.T
 
 
 def test_an_encoder_looks_beside_and_its_decoder_for_the_same_token() -> None:
-    backbone = Model(resized(T5_MINI.architecture, 300), {}).initialize(0).backbone
+    backbone = Model(with_vocab_size(T5_MINI.architecture, 300), {}).initialize(0).backbone
     assert isinstance(backbone, EncoderDecoder)
     before = {name: x.clone() for name, x in backbone.named_parameters()}
-    look_beside([backbone], 2)
+    init_previous_token_heads([backbone], 2)
     changed = {n for n, x in backbone.named_parameters() if not torch.equal(x, before[n])}
     assert changed == {
         "encoder.position.table.weight", "decoder.position.table.weight",
@@ -112,7 +112,7 @@ def test_an_encoder_looks_beside_and_its_decoder_for_the_same_token() -> None:
     ids = torch.randperm(300, generator=torch.Generator().manual_seed(0))[:40]
     x = backbone.tokens(ids)[None]
     x = x / x.square().mean(-1, keepdim=True).sqrt()
-    bias = backbone.encoder.position.geometry(x, 40)
+    bias = backbone.encoder.position.position_state(x, 40)
     share = seen(backbone.encoder.layers[0].attention, x, x, bias)
     for head, step in ((0, -1), (1, 1)):
         assert share[head].diagonal(step).mean() > 0.15
@@ -121,7 +121,7 @@ def test_an_encoder_looks_beside_and_its_decoder_for_the_same_token() -> None:
         share = seen(block.cross, x, x)
         assert share[1].diagonal().mean() > 0.8
         assert share[[0, 2, 3]].diagonal(dim1=1, dim2=2).mean() < 0.1
-    bias = backbone.decoder.position.geometry(x, 40)
+    bias = backbone.decoder.position.position_state(x, 40)
     share = seen(backbone.decoder.layers[0].attention, x, x, bias)
     assert share[0].diagonal(-1).mean() > 0.15
 
@@ -130,7 +130,7 @@ def test_stacks_with_biases_in_common_are_raised_once() -> None:
     made = [Model(MODELS[n].architecture, {}).initialize(0) for n in ("t5-shared-mini", "t5-mini")]
     before = [one.backbone.encoder.position.table.weight.clone() for one in made]
     for one, was in zip(made, before, strict=True):
-        look_beside(one.stacks, 2)
+        init_previous_token_heads(one.networks, 2)
         raised = one.backbone.encoder.position.table.weight - was
         assert raised.max().item() == pytest.approx(4.0)
         assert raised.count_nonzero() == 2
@@ -138,20 +138,20 @@ def test_stacks_with_biases_in_common_are_raised_once() -> None:
 
 def test_an_encoder_with_a_decoder_and_vectors_of_places_is_refused() -> None:
     with pytest.raises(ValueError, match="or biases of distances; use 0"):
-        look_beside(Model(MODELS["bart-mini"].architecture, {}).stacks, 2)
+        init_previous_token_heads(Model(MODELS["bart-mini"].architecture, {}).networks, 2)
 
 
 def test_a_negative_number_is_refused() -> None:
     with pytest.raises(ValueError, match="look_beside must be at least 0"):
-        Recipe(model="bert-mini", look_beside=-1)
+        Recipe(model="bert-mini", init_previous_token_heads=-1)
 
 
-@pytest.mark.parametrize("name", [n for n in MODELS if card_recipe(n).look_beside])
+@pytest.mark.parametrize("name", [n for n in MODELS if preset_recipe(n).init_previous_token_heads])
 def test_every_card_that_asks_for_it_can(name: str) -> None:
     card = MODELS[name]
-    small = resized(card.architecture, 8)
-    look_beside(Model(small, card.heads).stacks, card_recipe(name).look_beside)
+    small = with_vocab_size(card.architecture, 8)
+    init_previous_token_heads(Model(small, card.heads).networks, preset_recipe(name).init_previous_token_heads)
 
 
 def test_bert_mini_asks_for_it() -> None:
-    assert card_recipe(BERT_MINI.name).look_beside == 2
+    assert preset_recipe(BERT_MINI.name).init_previous_token_heads == 2

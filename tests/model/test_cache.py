@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from unmask.model import cache as module
 from unmask.model.architecture import Architecture
 from unmask.model.cache import Cache, LayerCache
-from unmask.model.positions import Position, Relative, Rotary
+from unmask.model.positions import PositionScheme, TransformerXLPositions, Rotary
 from unmask.model.transformer import Transformer
 
 STEPS = st.lists(
@@ -31,7 +31,7 @@ STEPS = st.lists(
 @settings(deadline=None, max_examples=300)
 def test_what_tokens_see_is_what_an_endless_list_has_there(steps, span, first, back, spare) -> None:
     cache, known = LayerCache(span, back), torch.zeros(2, 1, 0, 1)
-    cache.first, number, far = first, 0, 0
+    cache.prefix_length, number, far = first, 0, 0
     for what, how in [("read", first + 1), *steps]:
         n = known.shape[2]
         if what == "read":
@@ -46,43 +46,43 @@ def test_what_tokens_see_is_what_an_endless_list_has_there(steps, span, first, b
             assert torch.equal(v, -seen)
             far = max(far, n + how)
         elif what == "keep":
-            cache.keep(torch.tensor(how))
+            cache.select_rows(torch.tensor(how))
             known = known[how]
         elif n - how >= max(far - back, first):
-            cache.cut(n - how)
+            cache.crop(n - how)
             known = known[:, :, : n - how]
         assert cache.length == known.shape[2]
 
 
 def test_a_layer_holds_little_more_than_its_window() -> None:
-    cache = LayerCache(span=100, back=4)
-    cache.first = 6
+    cache = LayerCache(window=100, max_rollback=4)
+    cache.prefix_length = 6
     one = torch.zeros(2, 3, 1, 5)
     cache.extend(one.expand(-1, -1, 900, -1), one.expand(-1, -1, 900, -1))
     for _ in range(300):
         k, _ = cache.extend(one, one)
         assert k.shape[2] == 6 + 100 + 1
-        assert cache.room <= (6 + 100 + 4) * 5 / 4
+        assert cache.capacity <= (6 + 100 + 4) * 5 / 4
     assert cache.length == 1200
 
 
 def test_what_is_forgotten_cannot_be_seen_again() -> None:
-    cache, one = Cache([None, 10], back=2), torch.zeros(1, 1, 60, 1)
+    cache, one = Cache([None, 10], max_rollback=2), torch.zeros(1, 1, 60, 1)
     for layer in cache.layers:
         layer.extend(one, one)
-    cache.cut(58)
+    cache.crop(58)
     with pytest.raises(ValueError, match="1 tokens cannot be taken back: what stood a window"):
-        cache.cut(57)
-    assert cache.layers[0].whole is not None
-    assert cache.layers[1].whole is None
+        cache.crop(57)
+    assert cache.layers[0].all_keys_values is not None
+    assert cache.layers[1].all_keys_values is None
 
 
-@pytest.mark.parametrize("position", [Rotary(), Relative()])
+@pytest.mark.parametrize("position", [Rotary(), TransformerXLPositions()])
 def test_each_layer_forgets_by_its_own_window_unless_scores_depend_on_all_places(
-    position: Position,
+    position: PositionScheme,
 ) -> None:
     a = Architecture(
-        vocab_size=20, d_model=8, n_layers=3, n_heads=2, d_ff=8, position=position, window=(5, None)
+        vocab_size=20, d_model=8, n_layers=3, n_heads=2, d_ff=8, position=position, attention_window=(5, None)
     )
     cache, one = Transformer(a).new_cache(), torch.zeros(1, 2, 70, 4)
     seen = [layer.extend(one, one) and layer.extend(one, one)[0].shape[2] for layer in cache.layers]

@@ -12,18 +12,18 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface import open_folder, write_folder
-from unmask.heads.labels import Labels
+from unmask.checkpoints.huggingface import load_folder, write_folder
+from unmask.heads.labels import SequenceClassification
 from unmask.heads.model import Model
-from unmask.model.canine import Canine, CanineArchitecture, HashEmbedding
-from unmask.model.positions import Learned, Rotary
+from unmask.model.canine import Canine, CanineArchitecture, CharacterHashEmbedding
+from unmask.model.positions import LearnedPositions, Rotary
 from unmask.published.canine import BASE, CANINE_C
 
 TOLERANCE = 1e-5  # relative to the largest number of the reference, float32
 
 
-assert CANINE_C.labels is not None
-LABELS = CANINE_C.labels
+assert CANINE_C.classification_head is not None
+LABELS = CANINE_C.classification_head
 
 
 def theirs(kind: str = "CanineModel", **changes: Any) -> Any:
@@ -47,7 +47,7 @@ def texts(lengths: list[int], t: int, seed: int = 1) -> tuple[Batch, dict[str, T
         inputs=ids,
         visibility=Visibility(document=torch.where(real, 0, -1)),
         segments=segments,
-        last=torch.tensor(lengths) - 1,
+        last_token_positions=torch.tensor(lengths) - 1,
     )
     given = {"input_ids": ids, "attention_mask": real.long(), "token_type_ids": segments}
     return batch, given
@@ -76,31 +76,31 @@ def test_hidden_states_and_the_summary_equal_the_reference(
     shape: str, lengths: list[int], t: int, tmp_path: Path
 ) -> None:
     reference = SHAPES[shape]()
-    opened = open_folder(saved(reference, tmp_path))
+    opened = load_folder(saved(reference, tmp_path))
     assert opened.missing == ()
     model, (batch, given) = opened.model, texts(lengths, t)
     out = reference(**given, output_hidden_states=True)
     real = given["attention_mask"].bool()
-    hidden = model.hidden(batch)
+    hidden = model.hidden_states(batch)
     assert apart(hidden[real], out.last_hidden_state[real]) < TOLERANCE
-    both = model.hidden(replace(batch, summary=True))
+    both = model.hidden_states(replace(batch, summary=True))
     deep = out.hidden_states[2 + reference.config.num_hidden_layers]  # leaves the deep stack
     assert apart(both[:, 0], deep[:, 0]) < TOLERANCE
     assert torch.equal(both[:, 1:], hidden)
     only = torch.tensor(lengths) - 1
-    alone = model.hidden(replace(batch, summary=True, only=only * 0))
+    alone = model.hidden_states(replace(batch, summary=True, selected_column=only * 0))
     assert torch.equal(alone, both[:, :1])
-    one = model.hidden(replace(batch, only=only))
+    one = model.hidden_states(replace(batch, selected_column=only))
     assert apart(one[:, 0], hidden[torch.arange(len(lengths)), only]) < TOLERANCE
 
 
 @torch.no_grad()
 def test_a_text_without_padding_needs_no_mask(tmp_path: Path) -> None:
     reference = theirs()
-    model = open_folder(saved(reference, tmp_path)).model
+    model = load_folder(saved(reference, tmp_path)).model
     batch, given = texts([37, 37], 37)
     out = reference(input_ids=given["input_ids"])
-    mine = model.hidden(Batch(inputs=batch.inputs))
+    mine = model.hidden_states(Batch(inputs=batch.inputs))
     assert apart(mine, out.last_hidden_state) < TOLERANCE
 
 
@@ -114,11 +114,11 @@ LABELLED = {
 @pytest.mark.parametrize("kind", LABELLED)
 @torch.no_grad()
 def test_heads_say_what_the_reference_says(kind: str, tmp_path: Path) -> None:
-    answering = "Question" in kind
+    answering = "TaskInput" in kind
     reference = theirs(kind, **({} if answering else {"num_labels": 3}))
-    opened = open_folder(saved(reference, tmp_path))
+    opened = load_folder(saved(reference, tmp_path))
     assert opened.missing == ()
-    assert opened.extra == ()
+    assert opened.unexpected == ()
     batch, given = texts([37, 20, 5], 37)
     out = reference(**given)
     said = opened.model(batch, scores=True).scores[LABELLED[kind]]
@@ -132,14 +132,14 @@ def test_heads_say_what_the_reference_says(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [*LABELLED, "CanineForMultipleChoice"])
 def test_weights_and_configuration_come_back_bit_for_bit(kind: str, tmp_path: Path) -> None:
     reference = theirs(kind)
-    opened = open_folder(saved(reference, tmp_path / "theirs"))
-    write_folder(tmp_path / "back", opened.model, opened.card, None)
+    opened = load_folder(saved(reference, tmp_path / "theirs"))
+    write_folder(tmp_path / "back", opened.model, opened.preset, None)
     before = load_file(tmp_path / "theirs" / "model.safetensors")
     after = load_file(tmp_path / "back" / "model.safetensors")
-    assert set(before) - set(after) == set(opened.extra)
+    assert set(before) - set(after) == set(opened.unexpected)
     assert all(torch.equal(before[name], after[name]) for name in after)
     loaded, said = type(reference).from_pretrained(tmp_path / "back", output_loading_info=True)
-    assert set(said["missing_keys"]) == set(opened.extra)
+    assert set(said["missing_keys"]) == set(opened.unexpected)
     assert not said["unexpected_keys"]
     config, again = reference.config.to_dict(), loaded.config.to_dict()
     ignored = {"transformers_version", "_name_or_path", "dtype", "architectures"}
@@ -149,10 +149,10 @@ def test_weights_and_configuration_come_back_bit_for_bit(kind: str, tmp_path: Pa
 
 
 def test_as_many_places_as_buckets_can_be_written(tmp_path: Path) -> None:
-    opened = open_folder(saved(theirs(), tmp_path / "theirs"))
-    other = replace(opened.card.architecture, position=Learned(100))
+    opened = load_folder(saved(theirs(), tmp_path / "theirs"))
+    other = replace(opened.preset.architecture, position=LearnedPositions(100))
     with pytest.raises(ValueError, match="as many places as buckets, 512"):
-        opened.card.fields.write(other)
+        opened.preset.config_mapping.from_architecture(other)
 
 
 def test_the_published_size_is_the_references() -> None:
@@ -166,16 +166,16 @@ def test_the_published_size_is_the_references() -> None:
     assert reference.num_parameters() == backbone + pooler == 132_082_944
     bare = sum(p.numel() for n, p in labelled.named_parameters() if ".out." not in n)
     assert bare == 132_082_944
-    assert CANINE_C.fields.read(hf.CanineConfig().to_dict()) == replace(
-        BASE, initialize=CANINE_C.fields.read(hf.CanineConfig().to_dict()).initialize
+    assert CANINE_C.config_mapping.to_architecture(hf.CanineConfig().to_dict()) == replace(
+        BASE, initializer=CANINE_C.config_mapping.to_architecture(hf.CanineConfig().to_dict()).initializer
     )
 
 
 @torch.no_grad()
 def test_options_are_scored_as_in_the_reference(tmp_path: Path) -> None:
     reference = theirs("CanineForMultipleChoice")
-    opened = open_folder(saved(reference, tmp_path))
-    assert (opened.missing, opened.extra) == ((), ())
+    opened = load_folder(saved(reference, tmp_path))
+    assert (opened.missing, opened.unexpected) == ((), ())
     batch, given = texts([37, 20, 5], 37)
     out = reference(**{name: x[None] for name, x in given.items()})
     said = opened.model(batch, scores=True).scores["choice"]
@@ -186,7 +186,7 @@ def test_options_are_scored_as_in_the_reference(tmp_path: Path) -> None:
 def test_hashes_are_those_of_the_reference() -> None:
     reference = theirs().char_embeddings
     ids = torch.tensor([[0, 1, 65, 0xE003, 0x1F451, 0x10FFFF]])
-    table = HashEmbedding(8, 512, 32)
+    table = CharacterHashEmbedding(8, 512, 32)
     for mine, i in zip(table, range(8), strict=True):
         mine.weight.copy_(getattr(reference, f"HashBucketCodepointEmbedder_{i}").weight)
     expected = reference._hash_bucket_tensors(ids, num_hashes=8, num_buckets=512)
@@ -200,7 +200,7 @@ def test_hashes_are_those_of_the_reference() -> None:
 def network(**changes: Any) -> Canine:
     sizes = {
         "d_model": 16, "n_heads": 2, "d_ff": 16, "n_layers": 2, "n_buckets": 64, "block": 8,
-        "position": Learned(64),
+        "position": LearnedPositions(64),
     }  # fmt: skip
     model = Canine(replace(BASE, **(sizes | changes))).eval()
     torch.manual_seed(0)
@@ -214,13 +214,13 @@ def test_with_enough_padding_a_text_does_not_depend_on_the_others() -> None:
     model = network()
     for n in range(1, 36):
         batch, _ = texts([n], n)
-        short = model(model.roomy(batch))[0, :n]
+        short = model(model.pad_for_network(batch))[0, :n]
         longer, _ = texts([n, 37], 37)
         longer.inputs[0, :n], longer.segments[0, :n] = batch.inputs[0], batch.segments[0]
         longer.segments[0, n:] = 0
-        long = model(model.roomy(longer))[0, :n]
+        long = model(model.pad_for_network(longer))[0, :n]
         assert apart(short, long) < TOLERANCE, n
-    assert apart(model(texts([5], 5)[0]), model(model.roomy(texts([5], 5)[0]))[:, :5]) > 1e-3
+    assert apart(model(texts([5], 5)[0]), model(model.pad_for_network(texts([5], 5)[0]))[:, :5]) > 1e-3
 
 
 def reads(model: Canine, batch: Batch) -> dict[str, Tensor]:
@@ -311,7 +311,7 @@ def test_an_architecture_that_is_none_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             replace(BASE, **change)
-    for labels in (Labels(pool="compare"), Labels(layers="all")):
+    for labels in (SequenceClassification(pooling="compare"), SequenceClassification(pooled_layers="all")):
         with pytest.raises(ValueError, match="are not possible"):
             Model(network().a, {"label": labels})
 

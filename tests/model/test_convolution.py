@@ -7,7 +7,7 @@ import torch
 
 from unmask.batch import Batch, Visibility
 from unmask.model.architecture import Architecture
-from unmask.model.convolution import Convolution
+from unmask.model.convolution import NgramInputEncoding
 from unmask.model.transformer import Transformer
 
 B, T, D = 2, 7, 4
@@ -35,7 +35,7 @@ def sees(v: Visibility, b: int, i: int, j: int) -> bool:
 @torch.no_grad()
 def test_each_token_reads_the_neighbors_that_it_sees(case: str, groups: int, width: int) -> None:
     torch.manual_seed(0)
-    module = Convolution(width, "tanh", groups).build(A).double()
+    module = NgramInputEncoding(width, "tanh", groups).build(A).double()
     before, after = torch.randn(2, B, T, D, dtype=torch.float64)
     said = module(before, after, CASES[case])
     weight, share = module.kernel.weight, D // groups
@@ -54,7 +54,7 @@ def test_each_token_reads_the_neighbors_that_it_sees(case: str, groups: int, wid
 
 def test_the_first_layer_alone_has_it_beside() -> None:
     torch.manual_seed(0)
-    stack = Transformer(replace(A, convolution=Convolution(3))).eval()
+    stack = Transformer(replace(A, ngram_input_encoding=NgramInputEncoding(3))).eval()
     seen: dict[str, torch.Tensor] = {}
     for name in ("layers.0", "convolution", "layers.1"):
         stack.get_submodule(name).register_forward_hook(
@@ -67,8 +67,8 @@ def test_the_first_layer_alone_has_it_beside() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="width must be odd and at least 1, got 2"):
-        Convolution(2)
-    stack = Transformer(replace(A, convolution=Convolution(3), causal=True)).eval()
+        NgramInputEncoding(2)
+    stack = Transformer(replace(A, ngram_input_encoding=NgramInputEncoding(3), causal=True)).eval()
     cache, causal = stack.new_cache(), Visibility(causal=True)
     stack(Batch(inputs=torch.tensor([[1, 2]]), visibility=causal), cache)
     with pytest.raises(ValueError, match="reads a text at once"):
@@ -76,5 +76,5 @@ def test_what_cannot_be_is_refused() -> None:
 
 
 def test_its_products_are_counted() -> None:
-    beside = replace(A, convolution=Convolution(5, groups=2))
+    beside = replace(A, ngram_input_encoding=NgramInputEncoding(5, groups=2))
     assert beside.flops(10) - A.flops(10) == 2 * D * D * 5 / 2

@@ -10,7 +10,7 @@ from unmask.batch import Batch, Visibility
 from unmask.model.convolutional import Convolutional, ConvolutionalArchitecture
 
 V, T = 30, 9
-SMALL = ConvolutionalArchitecture(vocab_size=V, d_model=9, n_layers=1, widths=(2, 3, 5))
+SMALL = ConvolutionalArchitecture(vocab_size=V, d_model=9, n_layers=1, filter_widths=(2, 3, 5))
 
 
 def build(a: ConvolutionalArchitecture) -> Convolutional:
@@ -31,7 +31,7 @@ def test_a_filter_is_a_sum_over_its_neighborhood() -> None:
     network, batch = build(SMALL), some()
     x = network.tokens(batch.inputs)
     said = network(batch)
-    for i, width in enumerate(SMALL.widths):
+    for i, width in enumerate(SMALL.filter_widths):
         conv = network.layers[0].filters[i]
         for t in range(T):
             expected = conv.bias.clone().expand(2, -1)
@@ -72,7 +72,7 @@ def test_texts_of_a_row_and_padding_change_nothing() -> None:
 @torch.no_grad()
 def test_layers_side_by_side_are_those_one_by_one() -> None:
     network, batch = build(replace(SMALL, n_layers=2)), some()
-    each = network.each(batch)
+    each = network.layer_outputs(batch)
     assert len(each) == 3
     torch.testing.assert_close(network(replace(batch, all_layers=True)), torch.cat(each, -1))
 

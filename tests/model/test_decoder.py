@@ -9,25 +9,25 @@ import torch
 from torch import Tensor
 
 from unmask.adapters.attach import attach
-from unmask.adapters.prefix import Prefix, Prompt
-from unmask.batch import IGNORE, Batch, Visibility
-from unmask.heads.labels import Labels
-from unmask.heads.language import Language
+from unmask.adapters.prefix import PrefixTuning, PromptTuning
+from unmask.batch import IGNORE_INDEX, Batch, Visibility
+from unmask.heads.labels import SequenceClassification
+from unmask.heads.language import LanguageModeling
 from unmask.heads.model import Model
-from unmask.model.architecture import PRE, Architecture
-from unmask.model.decoder import MaskDecoder
-from unmask.model.initialize import Normal
+from unmask.model.architecture import PRE_NORM, Architecture
+from unmask.model.decoder import EnhancedMaskDecoder
+from unmask.model.initialize import NormalInit
 from unmask.model.parts import LayerNorm
-from unmask.model.positions import Disentangled, Learned
+from unmask.model.positions import DisentangledAttention, LearnedPositions
 from unmask.model.transformer import Block
 
 T, H, D, REACH = 7, 2, 8, 3
 A = Architecture(
-    vocab_size=13, d_model=D, n_layers=3, n_heads=H, d_ff=12, position=Disentangled(REACH, 20),
-    norm=LayerNorm(1e-7), norm_embedding=True, initialize=Normal(0.5),
+    vocab_size=13, d_model=D, n_layers=3, n_heads=H, d_ff=12, position=DisentangledAttention(REACH, 20),
+    norm=LayerNorm(1e-7), embedding_norm=True, initializer=NormalInit(0.5),
 )  # fmt: skip
 HEADS = {
-    "language": Language(term="masked", transform="gelu", bias=True, decoder=MaskDecoder(20)),
+    "language": LanguageModeling(term="masked", transform="gelu", bias=True, query_stream=EnhancedMaskDecoder(20)),
 }
 TEXT = torch.tensor([[3, 1, 4, 1, 5, 9, 2]])
 
@@ -41,7 +41,7 @@ def built(a: Architecture = A, **heads) -> Model:
 
 
 def attended(block: Block, table: Tensor, asking: Tensor, read: Tensor) -> Tensor:
-    """Equation 4 with queries of `asking`, keys and values of `read`; see `Disentangled`."""
+    """Equation 4 with queries of `asking`, keys and values of `read`; see `DisentangledAttention`."""
     attention, e = block.attention, D // H
 
     def heads(x: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ def attended(block: Block, table: Tensor, asking: Tensor, read: Tensor) -> Tenso
 @pytest.mark.parametrize("times", [1, 2, 3])
 @torch.no_grad()
 def test_places_ask_the_last_layer_of_what_the_one_before_says(times: int) -> None:
-    head = replace(HEADS["language"], decoder=MaskDecoder(20, times))
+    head = replace(HEADS["language"], decoder=EnhancedMaskDecoder(20, times))
     model = built(language=head)
     below = model.backbone(Batch(inputs=TEXT, all_layers=True))[0, :, 2 * D : 3 * D]
     last = cast(Block, model.backbone.layers[2])
@@ -70,12 +70,12 @@ def test_places_ask_the_last_layer_of_what_the_one_before_says(times: int) -> No
         y = attended(last, model.backbone.position.table.weight, asking, below)
         y = last.attention_norm.after(asking + y)
         asking = last.feed_forward_norm.after(y + last.feed_forward(y[None])[0])
-    hidden = model.hidden(Batch(inputs=TEXT))[0]
+    hidden = model.hidden_states(Batch(inputs=TEXT))[0]
     torch.testing.assert_close(hidden, asking, rtol=1e-12, atol=1e-12)
-    targets = torch.full_like(TEXT, IGNORE)
+    targets = torch.full_like(TEXT, IGNORE_INDEX)
     targets[0, 2], asked = 8, torch.tensor([2])
-    said = model(Batch(inputs=TEXT, targets=targets, asked=asked), scores=True)
-    expected = model.language.scores(asking[2])
+    said = model(Batch(inputs=TEXT, targets=targets, target_positions=asked), scores=True)
+    expected = model.language_head.logits(asking[2])
     torch.testing.assert_close(said.scores["masked"][0], expected)
     loss = torch.nn.functional.cross_entropy(expected[None], torch.tensor([8]))
     torch.testing.assert_close(said.loss, loss, check_dtype=False)
@@ -83,7 +83,7 @@ def test_places_ask_the_last_layer_of_what_the_one_before_says(times: int) -> No
 
 @torch.no_grad()
 def test_with_norms_before_sublayers_both_what_asks_and_what_answers_are_normed() -> None:
-    model = built(replace(A, norm_at=PRE))
+    model = built(replace(A, norm_placement=PRE_NORM))
     below = model.backbone(Batch(inputs=TEXT, all_layers=True))[0, :, 2 * D : 3 * D]
     last = cast(Block, model.backbone.layers[2])
     asking = below + model.heads["language"].decoder.table.weight[:T]
@@ -91,7 +91,7 @@ def test_with_norms_before_sublayers_both_what_asks_and_what_answers_are_normed(
         into = last.attention_norm.into
         y = asking + attended(last, model.backbone.position.table.weight, into(asking), into(below))
         asking = y + last.feed_forward(last.feed_forward_norm.into(y)[None])[0]
-    torch.testing.assert_close(model.hidden(Batch(inputs=TEXT))[0], asking)
+    torch.testing.assert_close(model.hidden_states(Batch(inputs=TEXT))[0], asking)
 
 
 @torch.no_grad()
@@ -101,25 +101,25 @@ def test_packed_and_padded_texts_are_decoded_as_alone() -> None:
     packed = Batch(
         inputs=torch.cat((TEXT, torch.zeros(1, 2, dtype=torch.long)), 1),
         visibility=Visibility(document=torch.tensor([[0, 0, 0, 1, 1, 1, 1, -1, -1]])),
-        place=torch.tensor([[0, 1, 2, 0, 1, 2, 3, 0, 0]]),
+        position_ids=torch.tensor([[0, 1, 2, 0, 1, 2, 3, 0, 0]]),
     )
-    hidden = model.hidden(packed)
-    torch.testing.assert_close(hidden[:, :3], model.hidden(Batch(inputs=first)))
-    torch.testing.assert_close(hidden[:, 3:7], model.hidden(Batch(inputs=second)))
-    counted = replace(packed, place=torch.arange(9)[None])  # the second text stands elsewhere
-    assert not torch.allclose(model.hidden(counted)[:, 3:7], hidden[:, 3:7])
+    hidden = model.hidden_states(packed)
+    torch.testing.assert_close(hidden[:, :3], model.hidden_states(Batch(inputs=first)))
+    torch.testing.assert_close(hidden[:, 3:7], model.hidden_states(Batch(inputs=second)))
+    counted = replace(packed, position_ids=torch.arange(9)[None])  # the second text stands elsewhere
+    assert not torch.allclose(model.hidden_states(counted)[:, 3:7], hidden[:, 3:7])
 
 
 @torch.no_grad()
 def test_other_heads_read_the_backbone_as_it_is() -> None:
-    model = built(label=Labels())
+    model = built(label=SequenceClassification())
     batch = Batch(inputs=TEXT, labels=torch.tensor([1]), targets=TEXT)
     said, label = model(batch, scores=True), model.heads["label"]
     plain = model.backbone(batch)
     torch.testing.assert_close(said.scores["label"], label.scores(plain, batch).float())
-    expected = model.language.scores(model.hidden(batch)[0])
+    expected = model.language_head.logits(model.hidden_states(batch)[0])
     torch.testing.assert_close(said.scores["masked"], expected)
-    assert not torch.allclose(plain, model.hidden(batch))
+    assert not torch.allclose(plain, model.hidden_states(batch))
 
 
 def test_the_last_layer_and_the_places_learn() -> None:
@@ -132,37 +132,37 @@ def test_the_last_layer_and_the_places_learn() -> None:
 def test_what_a_cache_holds_already_is_asked_again_and_not_read_twice() -> None:
     model, batch = built(), Batch(inputs=TEXT)
     cache = model.backbone.new_cache()
-    said = model.backbone(batch, cache, decoder=model.decoder)
+    said = model.backbone(batch, cache, decoder=model.query_stream)
     assert [layer.length for layer in cache.layers] == [T, T, T]
-    torch.testing.assert_close(said, model.hidden(batch))
+    torch.testing.assert_close(said, model.hidden_states(batch))
 
 
-@pytest.mark.parametrize("adapter", [Prefix(length=2), Prompt(length=2)])
+@pytest.mark.parametrize("adapter", [PrefixTuning(n_virtual_tokens=2), PromptTuning(n_virtual_tokens=2)])
 @torch.no_grad()
 def test_learned_tokens_stand_before_texts_that_are_decoded(adapter) -> None:
     model = built()
-    before = model.hidden(Batch(inputs=TEXT))
+    before = model.hidden_states(Batch(inputs=TEXT))
     attach(model, adapter).double()
-    after = model.hidden(Batch(inputs=TEXT))
+    after = model.hidden_states(Batch(inputs=TEXT))
     assert after.shape == before.shape
     assert not torch.allclose(after, before)
 
 
 def test_only_the_column_asked_is_not_made_where_a_decoder_asks() -> None:
-    assert not built(replace(A, position=Learned(20))).narrows
+    assert not built(replace(A, position=LearnedPositions(20))).supports_last_only
 
 
 def test_a_decoder_costs_a_layer_for_each_further_time() -> None:
     plain = Model(A, {"language": replace(HEADS["language"], decoder=None)})
-    once = built(language=replace(HEADS["language"], decoder=MaskDecoder(20, 1)))
+    once = built(language=replace(HEADS["language"], decoder=EnhancedMaskDecoder(20, 1)))
     assert once.flops(T, 0.1) == plain.flops(T, 0.1)
     assert built().flops(T, 0.0) == pytest.approx(plain.flops(T, 0.0) * 4 / 3)
 
 
 def test_impossible_decoders_are_refused() -> None:
     with pytest.raises(ValueError, match="times must be at least 1, got 0"):
-        MaskDecoder(times=0)
+        EnhancedMaskDecoder(n_passes=0)
     with pytest.raises(ValueError, match="hidden states of width 8, but"):
-        Model(replace(A, embed_width=4), HEADS)
+        Model(replace(A, embedding_size=4), HEADS)
     with pytest.raises(ValueError, match="a text of 21 tokens is longer than the model's 20"):
-        built().hidden(Batch(inputs=torch.zeros(1, 21, dtype=torch.long)))
+        built().hidden_states(Batch(inputs=torch.zeros(1, 21, dtype=torch.long)))

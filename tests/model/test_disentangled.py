@@ -8,9 +8,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from unmask.model.architecture import Architecture
-from unmask.model.attention import Attention, Sight
+from unmask.model.attention import Attention, AttentionMask
 from unmask.model.parts import LayerNorm
-from unmask.model.positions import Disentangled
+from unmask.model.positions import DisentangledAttention
 
 C2P, P2C = "content_to_position", "position_to_content"
 H, D, T = 2, 8, 11
@@ -19,36 +19,36 @@ BASE = Architecture(
     attention_dropout=0.0, dropout=0.0,
 )  # fmt: skip
 SCHEMES = {
-    "both, clipped": Disentangled(4),
-    "both, longer than the text": Disentangled(32),
-    "content to position": Disentangled(4, terms=(C2P,)),
-    "position to content": Disentangled(4, terms=(P2C,)),
-    "shared": Disentangled(4, shared=True),
-    "buckets, shared, norm": Disentangled(9, buckets=4, shared=True, norm=True),
-    "exact buckets": Disentangled(64, buckets=32, shared=True),
+    "both, clipped": DisentangledAttention(4),
+    "both, longer than the text": DisentangledAttention(32),
+    "content to position": DisentangledAttention(4, terms=(C2P,)),
+    "position to content": DisentangledAttention(4, terms=(P2C,)),
+    "shared": DisentangledAttention(4, share_projections=True),
+    "buckets, shared, norm": DisentangledAttention(9, n_buckets=4, share_projections=True, distance_norm=True),
+    "exact buckets": DisentangledAttention(64, n_buckets=32, share_projections=True),
 }
 
 
-def delta(i: int, j: int, scheme: Disentangled) -> int:
+def delta(i: int, j: int, scheme: DisentangledAttention) -> int:
     """Equation 3; with buckets, of the bucket of the distance (released code)."""
-    away, k = i - j, scheme.span
-    if scheme.buckets is not None and abs(away) > (mid := scheme.buckets // 2):
-        share = math.log(abs(away) / mid) / math.log((scheme.reach - 1) / mid)
+    away, k = i - j, scheme.n_buckets_per_side
+    if scheme.n_buckets is not None and abs(away) > (mid := scheme.n_buckets // 2):
+        share = math.log(abs(away) / mid) / math.log((scheme.max_distance - 1) / mid)
         away = int(math.copysign(mid + math.ceil(share * (mid - 1)), away))
     return 0 if away <= -k else 2 * k - 1 if away >= k else away + k
 
 
-def built(scheme: Disentangled) -> tuple[torch.nn.Module, Attention]:
+def built(scheme: DisentangledAttention) -> tuple[torch.nn.Module, Attention]:
     torch.manual_seed(0)
     position = scheme.build(BASE).double()
-    attention = Attention(BASE, position.layer(0)).double()
+    attention = Attention(BASE, position.for_layer(0)).double()
     for p in (*position.parameters(), *attention.parameters()):
         torch.nn.init.normal_(p)
     return position, attention
 
 
-def by_the_paper(scheme: Disentangled, position, attention: Attention, x, keys):
-    """Equation 4 for each pair; position to content at delta(i, j), see `Disentangled`."""
+def by_the_paper(scheme: DisentangledAttention, position, attention: Attention, x, keys):
+    """Equation 4 for each pair; position to content at delta(i, j), see `DisentangledAttention`."""
     e = D // H
     table = position.norm(position.table.weight)
     q, k, v = (f(y).unflatten(-1, (H, e)) for f, y in zip(
@@ -79,28 +79,28 @@ def test_attention_is_equation_4_for_each_pair(name: str, queries: int) -> None:
     position, attention = built(scheme)
     keys = torch.randn(T, D, dtype=torch.float64)
     x = keys[-queries:]
-    said = attention(x[None], keys[None], position.geometry(x[None], T), Sight())
+    said = attention(x[None], keys[None], position.position_state(x[None], T), AttentionMask())
     expected = by_the_paper(scheme, position, attention, x, keys)
     torch.testing.assert_close(said[0], expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("scheme", [Disentangled(512), Disentangled(512, buckets=256)])
-def test_published_distances_have_the_rows_of_equation_3(scheme: Disentangled) -> None:
+@pytest.mark.parametrize("scheme", [DisentangledAttention(512), DisentangledAttention(512, n_buckets=256)])
+def test_published_distances_have_the_rows_of_equation_3(scheme: DisentangledAttention) -> None:
     position = scheme.build(BASE)
     n = 700
-    row = position.geometry(torch.zeros(1, n, D), n).row
-    unused = scheme.span - scheme.rows(n)
+    row = position.position_state(torch.zeros(1, n, D), n).row
+    unused = scheme.n_buckets_per_side - scheme.n_rows_used(n)
     for i, j in ((0, 0), (0, 1), (1, 0), (300, 172), (300, 171), (511, 0), (0, 511), (699, 0)):
         assert int(row[i, j]) + unused == delta(i, j, scheme)
-    assert row.diagonal().unique().tolist() == [scheme.span - unused]
+    assert row.diagonal().unique().tolist() == [scheme.n_buckets_per_side - unused]
 
 
 def test_short_texts_read_the_rows_of_their_distances_only() -> None:
     x = torch.zeros(1, 20, D)
-    assert Disentangled(512).build(BASE).geometry(x, 20).table.shape == (40, D)
-    assert Disentangled(512, buckets=256).build(BASE).geometry(x, 20).table.shape == (40, D)
-    assert Disentangled(16).build(BASE).geometry(x, 20).table.shape == (32, D)
-    assert Disentangled(64, buckets=16).build(BASE).geometry(x, 20).table.shape == (32, D)
+    assert DisentangledAttention(512).build(BASE).position_state(x, 20).table.shape == (40, D)
+    assert DisentangledAttention(512, n_buckets=256).build(BASE).position_state(x, 20).table.shape == (40, D)
+    assert DisentangledAttention(16).build(BASE).position_state(x, 20).table.shape == (32, D)
+    assert DisentangledAttention(64, n_buckets=16).build(BASE).position_state(x, 20).table.shape == (32, D)
 
 
 def test_nothing_is_written_out_for_each_pair_and_width() -> None:
@@ -116,25 +116,25 @@ def test_nothing_is_written_out_for_each_pair_and_width() -> None:
             return out
 
     a = replace(BASE, d_model=64, n_heads=2)
-    scheme = Disentangled(64)
+    scheme = DisentangledAttention(64)
     position = scheme.build(a)
-    attention, x = Attention(a, position.layer(0)), torch.randn(3, 24, 64, requires_grad=True)
+    attention, x = Attention(a, position.for_layer(0)), torch.randn(3, 24, 64, requires_grad=True)
     with Sizes():
-        attention(x, x, position.geometry(x, 24), Sight()).sum().backward()
+        attention(x, x, position.position_state(x, 24), AttentionMask()).sum().backward()
     assert 0 < largest < 3 * 2 * 24 * 24 * 32 / 8  # b h t s e, with room for what is not that
 
 
 def test_absolute_places_are_added_to_tokens_only_if_asked_for() -> None:
     place = torch.arange(5)[None]
-    assert Disentangled(8).build(BASE).embed(place) is None
-    position = Disentangled(8, length=6, absolute=True).build(BASE)
+    assert DisentangledAttention(8).build(BASE).embed(place) is None
+    position = DisentangledAttention(8, max_positions=6, absolute_positions=True).build(BASE)
     assert torch.equal(position.embed(place)[0], position.absolute.table.weight[:5])
     with pytest.raises(ValueError, match="a text of 7 tokens is longer than the model's 6"):
         position.embed(torch.arange(7)[None])
 
 
 def test_terms_cost_what_their_scores_cost() -> None:
-    plain, both = replace(BASE, n_layers=3), replace(BASE, n_layers=3, position=Disentangled(8))
+    plain, both = replace(BASE, n_layers=3), replace(BASE, n_layers=3, position=DisentangledAttention(8))
     # of each layer and term, q or k of width d with 2 * 8 rows, two FLOPs a number
     assert both.flops(20) - plain.flops(20) == 3 * 2 * (2 * D * 16)
     assert both.flops(5) - plain.flops(5) == 3 * 2 * (2 * D * 10)
@@ -142,10 +142,10 @@ def test_terms_cost_what_their_scores_cost() -> None:
 
 def test_impossible_schemes_are_refused() -> None:
     with pytest.raises(ValueError, match="terms must be one or both"):
-        Disentangled(terms=())
+        DisentangledAttention(terms=())
     with pytest.raises(ValueError, match="terms must be one or both"):
-        Disentangled(terms=(C2P, C2P))
+        DisentangledAttention(terms=(C2P, C2P))
     with pytest.raises(ValueError, match="buckets must be at least 4 and fewer than 14"):
-        Disentangled(8, buckets=14)
+        DisentangledAttention(8, n_buckets=14)
     with pytest.raises(ValueError, match="buckets must be at least 4"):
-        Disentangled(8, buckets=2)
+        DisentangledAttention(8, n_buckets=2)

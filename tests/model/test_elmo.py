@@ -9,17 +9,17 @@ from torch import nn
 
 from unmask.batch import Batch, Visibility
 from unmask.config import from_dict, to_dict
-from unmask.model.elmo import Elmo, ElmoArchitecture, Words
-from unmask.model.spelling import Spelling
+from unmask.model.elmo import Elmo, ElmoArchitecture, WordLayout
+from unmask.model.spelling import CharacterCNN
 from unmask.tokens import pipeline
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import ELMO
 
 SMALL = ElmoArchitecture(
-    d_model=12, embed_width=6, n_layers=2, d_ff=16, clip=3.0,
-    spelling=Spelling(width=4, filters=((1, 3), (2, 4), (3, 5)), highways=2, longest=9),
+    d_model=12, embedding_size=6, n_layers=2, d_ff=16, cell_clip=3.0,
+    character_cnn=CharacterCNN(character_embedding_size=4, filters=((1, 3), (2, 4), (3, 5)), n_highway_layers=2, max_characters=9),
 )  # fmt: skip
-TEXT = Tokenizer(pipeline.spelled(ELMO), ELMO)
+TEXT = Tokenizer(pipeline.word_byte_pipeline(ELMO), ELMO)
 
 
 def build(a: ElmoArchitecture = SMALL) -> Elmo:
@@ -61,12 +61,12 @@ def test_a_word_is_what_the_formulas_make_of_all_its_characters() -> None:
     network = build()
     words = [b"a", "été".encode(), b"tremendously"]
     batch = padded("a été tremendously")
-    found = network.each(batch)[0][0, firsts(ids("a été tremendously")[0])][1:-1, :6]
+    found = network.layer_outputs(batch)[0][0, firsts(ids("a été tremendously")[0])][1:-1, :6]
     w = {name.removeprefix("tokens."): p for name, p in network.named_parameters()}
     for word, vector in zip(words, found, strict=True):
         x = w["characters.weight"][spelled(word, 9)]  # [c w]
         parts = []
-        for i, (width, _) in enumerate(SMALL.spelling.filters):
+        for i, (width, _) in enumerate(SMALL.character_cnn.filters):
             windows = x.unfold(0, width, 1)  # [places w width]
             scores = torch.einsum("pcw,ncw->pn", windows, w[f"filters.{i}.weight"])
             parts.append((scores + w[f"filters.{i}.bias"]).amax(0).relu())
@@ -102,7 +102,7 @@ def test_all_bytes_of_a_word_have_its_state_and_texts_know_nothing_of_each_other
 
 @pytest.mark.parametrize("blind", [True, False])
 def test_each_half_knows_one_side_and_in_a_blind_batch_not_the_word_itself(blind: bool) -> None:
-    network, batch = build(), replace(padded("ab cde fg h"), blind=blind)
+    network, batch = build(), replace(padded("ab cde fg h"), two_stream=blind)
     rows: list[torch.Tensor] = []
 
     def keep(module: nn.Module, args: tuple, out: torch.Tensor) -> torch.Tensor:
@@ -124,8 +124,8 @@ def test_each_half_knows_one_side_and_in_a_blind_batch_not_the_word_itself(blind
 @torch.no_grad()
 def test_a_row_that_begins_inside_of_a_word_begins_one() -> None:
     row = torch.from_numpy(TEXT.encode("cats eat").ids[None, 1:])
-    words = Words.of_batch(Batch(inputs=row))
-    assert words.first.tolist() == [0, 3]
+    words = WordLayout.from_batch(Batch(inputs=row))
+    assert words.first_token.tolist() == [0, 3]
     assert words.lengths.tolist() == [3, 3]
     assert build()(Batch(inputs=row)).shape == (1, 6, 12)
 
@@ -157,7 +157,7 @@ def test_an_architecture_says_what_cannot_be() -> None:
         ({"highways": -1}, "at least 0"),
     ):
         with pytest.raises(ValueError, match=said):
-            replace(SMALL.spelling, **change)
+            replace(SMALL.character_cnn, **change)
 
 
 @torch.no_grad()

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from unmask.batch import Batch
-from unmask.model.architecture import PRE, Architecture
-from unmask.model.positions import Learned
+from unmask.model.architecture import PRE_NORM, Architecture
+from unmask.model.positions import LearnedPositions
 from unmask.model.transformer import Transformer
 
 A = Architecture(
-    vocab_size=50, d_model=16, n_layers=4, n_heads=2, d_ff=32, position=Learned(8), norm_at=PRE,
+    vocab_size=50, d_model=16, n_layers=4, n_heads=2, d_ff=32, position=LearnedPositions(8), norm_placement=PRE_NORM,
     dropout=0.0, attention_dropout=0.0, layer_dropout=0.2,
 )  # fmt: skip
 BATCH = Batch(inputs=torch.randint(50, (2, 8), generator=torch.Generator().manual_seed(0)))
@@ -59,7 +59,7 @@ def test_all_are_asked_in_evaluation_and_the_last_where_only_it_can_answer() -> 
     stack = Transformer(replace(A, layer_dropout=0.99))
     assert all(reached(stack.eval()))
     stack.train()
-    one = replace(BATCH, only=torch.tensor([3, 0]))
+    one = replace(BATCH, selected_column=torch.tensor([3, 0]))
     assert stack(one).shape == (2, 1, 16)
 
 

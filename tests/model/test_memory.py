@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from unmask.batch import Batch, Memory, Visibility
-from unmask.model.architecture import PRE, Architecture
-from unmask.model.positions import BucketBias, Learned, Relative, Rotary
+from unmask.batch import Batch, RecurrenceMemory, Visibility
+from unmask.model.architecture import PRE_NORM, Architecture
+from unmask.model.positions import RelativePositionBias, LearnedPositions, TransformerXLPositions, Rotary
 from unmask.model.transformer import Transformer
 
 A = Architecture(
-    vocab_size=50, d_model=16, n_layers=3, n_heads=2, d_ff=16, position=Relative(), causal=True,
+    vocab_size=50, d_model=16, n_layers=3, n_heads=2, d_ff=16, position=TransformerXLPositions(), causal=True,
     dropout=0.0, attention_dropout=0.0,
 )  # fmt: skip
 CAUSAL = Visibility(causal=True)
@@ -26,7 +26,7 @@ def drawn(a: Architecture) -> Transformer:
 
 
 def in_parts(
-    stack: Transformer, ids: torch.Tensor, step: int, memory: Memory | None
+    stack: Transformer, ids: torch.Tensor, step: int, memory: RecurrenceMemory | None
 ) -> torch.Tensor:
     """Hidden states of a text that is read `step` tokens at a time."""
     batches = [Batch(inputs=part, visibility=CAUSAL, memory=memory) for part in ids.split(step, 1)]
@@ -37,10 +37,10 @@ def in_parts(
     "a",
     [
         A,
-        replace(A, norm_at=PRE),
-        replace(A, position=Relative(furthest=3)),
-        replace(A, window=(4,)),
-        replace(A, position=BucketBias(8, 16, causal=True)),
+        replace(A, norm_placement=PRE_NORM),
+        replace(A, position=TransformerXLPositions(clamp_length=3)),
+        replace(A, attention_window=(4,)),
+        replace(A, position=RelativePositionBias(8, 16, causal=True)),
     ],
     ids=["after", "before", "clamped", "window", "buckets"],
 )
@@ -49,21 +49,21 @@ def test_a_text_in_parts_with_all_of_its_past_is_the_text_at_once(a: Architectur
     stack, ids = drawn(a), torch.randint(50, (2, 12))
     whole = stack(Batch(inputs=ids, visibility=CAUSAL))
     for step in (1, 3, 5):
-        assert torch.allclose(in_parts(stack, ids, step, Memory(12)), whole, atol=1e-9)
+        assert torch.allclose(in_parts(stack, ids, step, RecurrenceMemory(12)), whole, atol=1e-9)
     assert not torch.allclose(in_parts(stack, ids, 3, None), whole, atol=1e-3)
-    if not a.window:
-        assert not torch.allclose(in_parts(stack, ids, 3, Memory(2)), whole, atol=1e-6)
+    if not a.attention_window:
+        assert not torch.allclose(in_parts(stack, ids, 3, RecurrenceMemory(2)), whole, atol=1e-6)
 
 
 @torch.no_grad()
 def test_how_far_a_memory_reaches() -> None:
     """With 4 places remembered, 2 read at a time: a token sees 4 to 5 back in each layer."""
     stack, ids = drawn(A), torch.randint(50, (1, 20))
-    whole = in_parts(stack, ids, 2, Memory(4))
+    whole = in_parts(stack, ids, 2, RecurrenceMemory(4))
     for place in range(20):
         other = ids.clone()
         other[0, place] = (other[0, place] + 1) % 50
-        moved = (in_parts(stack, other, 2, Memory(4)) - whole).abs().sum(-1)[0] > 1e-12
+        moved = (in_parts(stack, other, 2, RecurrenceMemory(4)) - whole).abs().sum(-1)[0] > 1e-12
         begin = place // 2 * 2  # of the two that are read together
         furthest = begin + 2 * (1 + 2 * A.n_layers)
         expected = [place <= i < furthest for i in range(20)]
@@ -71,10 +71,10 @@ def test_how_far_a_memory_reaches() -> None:
 
 
 def test_no_gradient_passes_into_a_memory() -> None:
-    stack, memory = drawn(A), Memory(4)
+    stack, memory = drawn(A), RecurrenceMemory(4)
     stack(Batch(inputs=torch.randint(50, (1, 4)), visibility=CAUSAL, memory=memory))
     assert len(memory) == 4
-    assert not any(states.requires_grad for states in memory.states)
+    assert not any(states.requires_grad for states in memory.hidden_states)
     stack(
         Batch(inputs=torch.randint(50, (1, 3)), visibility=CAUSAL, memory=memory)
     ).sum().backward()
@@ -83,23 +83,23 @@ def test_no_gradient_passes_into_a_memory() -> None:
 
 
 def test_a_memory_keeps_the_last_places() -> None:
-    memory = Memory(3)
+    memory = RecurrenceMemory(3)
     for start in (0, 4):
-        memory.exchange(0, torch.arange(start, start + 4.0)[None, :, None])
-    assert memory.states[0].flatten().tolist() == [5, 6, 7]
+        memory.update(0, torch.arange(start, start + 4.0)[None, :, None])
+    assert memory.hidden_states[0].flatten().tolist() == [5, 6, 7]
 
 
-@pytest.mark.parametrize("position", [Learned(20), Rotary()])
+@pytest.mark.parametrize("position", [LearnedPositions(20), Rotary()])
 def test_places_that_are_no_distances_are_refused(position) -> None:
     stack = drawn(replace(A, position=position))
     with pytest.raises(ValueError, match="cannot be counted through a memory"):
-        stack(Batch(inputs=torch.zeros(1, 3, dtype=torch.long), memory=Memory(4)))
+        stack(Batch(inputs=torch.zeros(1, 3, dtype=torch.long), memory=RecurrenceMemory(4)))
 
 
 def test_a_memory_of_other_rows_is_refused() -> None:
-    stack, memory = drawn(A), Memory(4)
+    stack, memory = drawn(A), RecurrenceMemory(4)
     stack(Batch(inputs=torch.randint(50, (2, 4)), visibility=CAUSAL, memory=memory))
     with pytest.raises(ValueError, match="the memory is of 2 rows, but 3 are to go on"):
         stack(Batch(inputs=torch.randint(50, (3, 4)), visibility=CAUSAL, memory=memory))
     with pytest.raises(ValueError, match="at least 1 place, got 0"):
-        Memory(0)
+        RecurrenceMemory(0)

@@ -5,9 +5,9 @@ import torch
 
 from unmask.batch import Batch
 from unmask.model.architecture import Architecture
-from unmask.model.decoder import MaskDecoder
-from unmask.model.initialize import Normal, Small
-from unmask.model.parts import Dropout, LayerNorm, OffsetRMSNorm, PartsNorm, RMSNorm
+from unmask.model.decoder import EnhancedMaskDecoder
+from unmask.model.initialize import NormalInit, SmallInit
+from unmask.model.parts import Dropout, LayerNorm, OffsetRMSNorm, QueryKeyNorm, RMSNorm
 from unmask.model.transformer import Transformer
 
 
@@ -61,7 +61,7 @@ def test_dropout_does_nothing_in_evaluation() -> None:
 def test_a_norm_with_an_offset_begins_as_one_without() -> None:
     torch.manual_seed(0)
     x, norm = torch.randn(3, 8), RMSNorm(offset=1.0).build(8)
-    Normal()("norm", norm, Architecture(vocab_size=9, d_model=8, n_layers=1, n_heads=1, d_ff=8))
+    NormalInit()("norm", norm, Architecture(vocab_size=9, d_model=8, n_layers=1, n_heads=1, d_ff=8))
     assert not norm.weight.any()
     torch.testing.assert_close(norm(x), RMSNorm().build(8)(x))
 
@@ -78,7 +78,7 @@ def test_small_weights_beside_an_offset_count_in_bfloat16() -> None:
 
 def test_parts_are_normed_each_by_itself_and_by_the_same_weights() -> None:
     torch.manual_seed(0)
-    x, norm = torch.randn(2, 5, 12), PartsNorm(RMSNorm(), 4)
+    x, norm = torch.randn(2, 5, 12), QueryKeyNorm(RMSNorm(), 4)
     torch.nn.init.normal_(norm.norm.weight)
     parts = [norm.norm(part) for part in x.split(4, -1)]
     torch.testing.assert_close(norm(x), torch.cat(parts, -1))
@@ -90,7 +90,7 @@ def test_a_norm_without_weights_learns_nothing() -> None:
     assert torch.allclose(
         norm(x), (x - x.mean(-1, True)) / (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
     )
-    Small()("final_norm", norm, SIZES)
+    SmallInit()("final_norm", norm, SIZES)
 
 
 SIZES = Architecture(vocab_size=9, d_model=1000, n_layers=2, n_heads=1, d_ff=8)
@@ -107,7 +107,7 @@ def test_small_matrices_begin_as_wide_as_their_layer_says() -> None:
     }
     for name, share in shares.items():
         module = torch.nn.Linear(400, 400)
-        Small()(name, module, SIZES)
+        SmallInit()(name, module, SIZES)
         weight = module.weight.detach() / (std * share)
         assert float(weight.abs().max()) <= 2.0001
         assert float(weight.std()) == pytest.approx(0.8796, abs=0.01)  # of a normal cut at 2
@@ -115,7 +115,7 @@ def test_small_matrices_begin_as_wide_as_their_layer_says() -> None:
 
 
 def test_norms_inside_stand_before_the_map_that_writes() -> None:
-    a = replace(SIZES, d_model=8, norm_at=frozenset({"into", "inside"}), norm=RMSNorm())
+    a = replace(SIZES, d_model=8, norm_placement=frozenset({"into", "inside"}), norm=RMSNorm())
     block = Transformer(a).layers[0]
     assert (block.attention.inside.weight.shape, block.feed_forward.inside.weight.shape) == (
         (8,),
@@ -128,10 +128,10 @@ def test_norms_inside_stand_before_the_map_that_writes() -> None:
 
 def test_sublayers_side_by_side_cannot_be_mixed() -> None:
     with pytest.raises(ValueError, match="have nothing between to be mixed"):
-        replace(SIZES, mixed=True, parallel="one_norm")
-    stack = Transformer(replace(SIZES, mixed=True))
-    assert not stack.narrows
+        replace(SIZES, depth_weighted_average=True, parallel_sublayers="one_norm")
+    stack = Transformer(replace(SIZES, depth_weighted_average=True))
+    assert not stack.supports_last_only
     with pytest.raises(ValueError, match="no last layer can be asked again"):
         stack(
-            Batch(inputs=torch.zeros(1, 3, dtype=torch.int64)), decoder=MaskDecoder(8).build(SIZES)
+            Batch(inputs=torch.zeros(1, 3, dtype=torch.int64)), decoder=EnhancedMaskDecoder(8).build(SIZES)
         )

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from unmask.model.architecture import Architecture
-from unmask.model.positions import LearnedAndBucketBias
+from unmask.model.positions import LearnedPositionsAndRelativeBias
 from unmask.model.transformer import Transformer
 
 
@@ -25,7 +25,7 @@ def bucket(away: int, buckets: int, reach: int) -> int:
     [(512, 32, 128), (512, 64, 128), (512, 128, 256), (40, 32, 128), (300, 6, 20), (64, 4, 3)],
 )
 def test_distances_are_in_the_buckets_of_the_released_code(length, buckets, reach) -> None:
-    scheme = LearnedAndBucketBias(length, buckets, reach)
+    scheme = LearnedPositionsAndRelativeBias(length, buckets, reach)
     a = Architecture(vocab_size=9, d_model=8, n_layers=1, n_heads=2, d_ff=8, position=scheme)
     away = torch.arange(1 - length, length)
     ours = Transformer(a).position.bucket(away[None])[0]
@@ -35,7 +35,7 @@ def test_distances_are_in_the_buckets_of_the_released_code(length, buckets, reac
 
 
 def test_in_a_row_longer_than_the_table_far_columns_have_the_last_bucket() -> None:
-    scheme = LearnedAndBucketBias(8, 32, 128)
+    scheme = LearnedPositionsAndRelativeBias(8, 32, 128)
     a = Architecture(vocab_size=9, d_model=8, n_layers=1, n_heads=2, d_ff=8, position=scheme)
     position = Transformer(a).position
     row = position.bucket(torch.tensor([[-20, -7, 0, 7, 20]]))[0].tolist()
@@ -53,4 +53,4 @@ def test_in_a_row_longer_than_the_table_far_columns_have_the_last_bucket() -> No
 )
 def test_buckets_that_cannot_be_are_refused(buckets: int, reach: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        LearnedAndBucketBias(64, buckets, reach)
+        LearnedPositionsAndRelativeBias(64, buckets, reach)

@@ -7,21 +7,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from unmask.batch import Batch, Memory, Visibility
-from unmask.model.architecture import PRE, UNBIASED
-from unmask.model.initialize import Uniform
+from unmask.batch import Batch, RecurrenceMemory, Visibility
+from unmask.model.architecture import PRE_NORM, NO_BIASES
+from unmask.model.initialize import UniformInit
 from unmask.model.parts import RMSNorm
 from unmask.model.recurrent import Recurrent, RecurrentArchitecture
 
 V, T = 30, 7
 SMALL = RecurrentArchitecture(vocab_size=V, d_model=8, n_layers=2, d_ff=12, causal=True)
-TOGETHER = replace(SMALL, reads="together", causal=False)
+TOGETHER = replace(SMALL, direction="together", causal=False)
 APART = replace(
-    SMALL, d_model=16, embed_width=8, d_ff=24, reads="apart", projected=True, residual=True,
-    clip=0.3, causal=False,
+    SMALL, d_model=16, embedding_size=8, d_ff=24, direction="apart", projection=True, residual=True,
+    cell_clip=0.3, causal=False,
 )  # fmt: skip
 GRU = replace(SMALL, cell="gru")
-TWICE = replace(GRU, d_model=16, embed_width=12, d_ff=24, reads="twice", causal=False)
+TWICE = replace(GRU, d_model=16, embedding_size=12, d_ff=24, direction="twice", causal=False)
 LENGTHS = (T, 4, 1)
 
 
@@ -34,9 +34,9 @@ def build(a: RecurrentArchitecture) -> Recurrent:
 
 
 def theirs(ours: Recurrent, layers: nn.ModuleList, i: int) -> nn.LSTM:
-    read, cells, said = ours.a.sizes(i)
-    both = ours.a.reads == "together"
-    narrow = said if ours.a.projected else 0
+    read, cells, said = ours.a.layer_sizes(i)
+    both = ours.a.direction == "together"
+    narrow = said if ours.a.projection else 0
     lstm = nn.LSTM(read, cells, batch_first=True, bidirectional=both, proj_size=narrow)
     ways = [("", layers[i])] + ([("_reverse", ours.backward_layers[i])] if both else [])
     with torch.no_grad():
@@ -57,7 +57,7 @@ def some(causal: bool = True, padded: bool = False) -> Batch:
         return Batch(inputs=ids, visibility=Visibility(causal=causal))
     document = torch.tensor([[0] * n + [-1] * (T - n) for n in LENGTHS])
     last = torch.tensor(LENGTHS) - 1
-    return Batch(inputs=ids, visibility=Visibility(document=document, causal=causal), last=last)
+    return Batch(inputs=ids, visibility=Visibility(document=document, causal=causal), last_token_positions=last)
 
 
 @torch.no_grad()
@@ -82,7 +82,7 @@ def test_both_directions_say_what_torch_says_of_padded_texts() -> None:
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")
 def test_two_stacks_that_know_nothing_of_each_other() -> None:
-    free = replace(APART, clip=None, residual=False)
+    free = replace(APART, cell_clip=None, residual=False)
     network, batch = build(free), some(causal=False)
     forth = back = network.tokens(batch.inputs)
     back = back.flip(1)
@@ -110,25 +110,25 @@ def test_cells_and_what_is_projected_are_clipped() -> None:
     network = build(replace(APART, residual=False))
     said = network(some(causal=False))
     assert said.abs().max() == pytest.approx(0.3)
-    assert build(replace(APART, clip=None, residual=False))(some(causal=False)).abs().max() > 0.3
+    assert build(replace(APART, cell_clip=None, residual=False))(some(causal=False)).abs().max() > 0.3
 
 
 @torch.no_grad()
 def test_in_a_blind_batch_each_direction_speaks_one_place_before() -> None:
     network, batch = build(APART), some(causal=False, padded=True)
-    seen, unseen = network(batch), network(replace(batch, blind=True))
+    seen, unseen = network(batch), network(replace(batch, two_stream=True))
     for row, n in enumerate(LENGTHS):
         torch.testing.assert_close(unseen[row, 1:n, :8], seen[row, : n - 1, :8])
         torch.testing.assert_close(unseen[row, : n - 1, 8:], seen[row, 1:n, 8:])
         assert not unseen[row, 0, :8].any()
     with pytest.raises(ValueError, match="read apart"):
-        build(TOGETHER)(replace(some(causal=False), blind=True))
+        build(TOGETHER)(replace(some(causal=False), two_stream=True))
 
 
 @torch.no_grad()
 def test_layers_side_by_side_are_those_one_by_one() -> None:
     network, batch = build(APART), some(causal=False)
-    each = network.each(batch)
+    each = network.layer_outputs(batch)
     assert [y.shape[-1] for y in each] == [16, 16, 16]
     torch.testing.assert_close(network(replace(batch, all_layers=True)), torch.cat(each, -1))
 
@@ -137,12 +137,12 @@ def test_layers_side_by_side_are_those_one_by_one() -> None:
 @pytest.mark.parametrize("kept", [None, 2])
 def test_a_text_in_pieces_with_a_memory_is_the_text_at_once(kept: int | None) -> None:
     network, batch = build(SMALL), some()
-    memory, said, at = Memory(1), [], 0
+    memory, said, at = RecurrenceMemory(1), [], 0
     whole = network(batch)
     for end in (3, 4, T):
         piece = replace(batch, inputs=batch.inputs[:, at:end], memory=memory)
         if kept is not None and end == 3:
-            network(replace(piece, kept=kept))  # what comes after is read, and not remembered
+            network(replace(piece, reuse_len=kept))  # what comes after is read, and not remembered
             piece = replace(piece, inputs=batch.inputs[:, kept:end])
             at = kept
         said.append(network(piece))
@@ -153,16 +153,16 @@ def test_a_text_in_pieces_with_a_memory_is_the_text_at_once(kept: int | None) ->
 
 def test_no_gradient_passes_into_a_memory() -> None:
     network, batch = build(SMALL), some()
-    memory = Memory(1)
+    memory = RecurrenceMemory(1)
     network(replace(batch, memory=memory))
-    assert len(memory.states) == 4
-    assert not any(x.requires_grad for x in memory.states)
+    assert len(memory.hidden_states) == 4
+    assert not any(x.requires_grad for x in memory.hidden_states)
 
 
 def test_only_a_network_that_reads_forward_goes_on() -> None:
     for a in (TOGETHER, APART):
         with pytest.raises(ValueError, match="only a network that reads forward"):
-            build(a)(replace(some(causal=False), memory=Memory(1)))
+            build(a)(replace(some(causal=False), memory=RecurrenceMemory(1)))
 
 
 @torch.no_grad()
@@ -170,18 +170,18 @@ def test_tokens_are_taken_back_as_far_as_they_are_known() -> None:
     network, batch = build(SMALL), some()
     cache = network.new_cache()
     network(replace(batch, inputs=batch.inputs[:, :4]), cache)
-    cache.cut(2)
+    cache.crop(2)
     said = network(replace(batch, inputs=batch.inputs[:, 2:]), cache)
     torch.testing.assert_close(said, network(batch)[:, 2:])
     many = network.new_cache()
     network(replace(batch, inputs=batch.inputs.repeat(1, 3)), many)
     with pytest.raises(ValueError, match="cannot be taken back"):
-        many.cut(2)
+        many.crop(2)
 
 
 def test_the_same_numbers_of_a_text_are_dropped_at_all_of_its_tokens() -> None:
-    network = build(replace(SMALL, n_layers=0, variational=True, input_dropout=0.5, causal=False))
-    network.a = replace(network.a, embed_width=8)
+    network = build(replace(SMALL, n_layers=0, variational_dropout=True, input_dropout=0.5, causal=False))
+    network.a = replace(network.a, embedding_size=8)
     network.train()
     with torch.no_grad():
         network.tokens.weight.fill_(1.0)
@@ -192,9 +192,9 @@ def test_the_same_numbers_of_a_text_are_dropped_at_all_of_its_tokens() -> None:
 
 
 def test_a_token_is_dropped_wherever_it_stands_and_a_map_for_a_whole_text() -> None:
-    network = build(replace(SMALL, token_dropout=0.5)).train()
+    network = build(replace(SMALL, embedding_dropout=0.5)).train()
     ids = torch.tensor([[3, 4, 3, 4, 3, 4]])
-    x = network.vectors(Batch(inputs=ids))
+    x = network.token_embeddings(Batch(inputs=ids))
     assert torch.equal(x[:, 0], x[:, 2])
     assert torch.equal(x[:, 1], x[:, 5])
     drops = build(replace(SMALL, weight_dropout=0.5)).train()
@@ -211,7 +211,7 @@ def test_grus_say_what_torch_says_at_once_and_token_by_token() -> None:
     network, batch = build(GRU), some()
     x = network.tokens(batch.inputs)
     for i, layer in enumerate(network.layers):
-        read, _, said = GRU.sizes(i)
+        read, _, said = GRU.layer_sizes(i)
         gru = nn.GRU(read, said, batch_first=True)
         gru.weight_ih_l0.copy_(layer.reads.weight)
         gru.weight_hh_l0.copy_(layer.recalls.weight)
@@ -219,11 +219,11 @@ def test_grus_say_what_torch_says_at_once_and_token_by_token() -> None:
         gru.bias_hh_l0.zero_()
         x, _ = gru(x)
     torch.testing.assert_close(network(batch), x)
-    memory, found = Memory(1), []
+    memory, found = RecurrenceMemory(1), []
     for ids in batch.inputs.split(3, 1):
         found.append(network(replace(batch, inputs=ids, memory=memory)))
     torch.testing.assert_close(torch.cat(found, 1), x)
-    assert len(memory.states) == 2
+    assert len(memory.hidden_states) == 2
     weights = sum(p.numel() for n, p in network.layers.named_parameters() if "bias" not in n)
     assert GRU.flops(T) == 2 * weights
 
@@ -231,7 +231,7 @@ def test_grus_say_what_torch_says_at_once_and_token_by_token() -> None:
 @torch.no_grad()
 def test_two_stacks_that_read_forward_have_half_of_everything() -> None:
     network, batch = build(TWICE), some(causal=False, padded=True)
-    half = replace(GRU, d_model=8, embed_width=6, d_ff=12)
+    half = replace(GRU, d_model=8, embedding_size=6, d_ff=12)
     for n, layers in enumerate((network.layers, network.backward_layers)):
         alone = build(half)
         alone.tokens.weight.copy_(network.tokens.weight.chunk(2, -1)[n])
@@ -242,10 +242,10 @@ def test_two_stacks_that_read_forward_have_half_of_everything() -> None:
 
 @torch.no_grad()
 def test_maps_of_what_was_said_begin_orthogonal_gate_by_gate() -> None:
-    network = Recurrent(replace(GRU, initialize=Uniform(0.1, orthogonal=True)))
+    network = Recurrent(replace(GRU, initializer=UniformInit(0.1, orthogonal=True)))
     torch.manual_seed(0)
     for name, module in network.named_modules():
-        network.a.initialize(name, module, network.a)
+        network.a.initializer(name, module, network.a)
     for layer in network.layers:
         for gate in layer.recalls.weight.chunk(3):
             torch.testing.assert_close(gate @ gate.T, torch.eye(len(gate)))
@@ -283,13 +283,13 @@ def test_what_cannot_be_is_said(changes: dict, said: str) -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        {"n_heads": 4}, {"norm": RMSNorm()}, {"norm_at": PRE}, {"activation": "relu"},
-        {"bias": UNBIASED}, {"attention_dropout": 0.5}, {"feed_forward_dropout": 0.5},
+        {"n_heads": 4}, {"norm": RMSNorm()}, {"norm_at": PRE_NORM}, {"activation": "relu"},
+        {"bias": NO_BIASES}, {"attention_dropout": 0.5}, {"feed_forward_dropout": 0.5},
     ],
     ids=lambda changed: next(iter(changed)),
 )  # fmt: skip
 def test_what_is_not_read_changes_nothing(changed: dict[str, object]) -> None:
-    assert changed.keys() <= set(SMALL.unread)
+    assert changed.keys() <= set(SMALL.ignored_fields)
     said = list[Tensor]()
     for a in (SMALL, replace(SMALL, **changed)):
         torch.manual_seed(0)

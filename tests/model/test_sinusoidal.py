@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.model.initialize import Glorot
+from unmask.model.initialize import GlorotInit
 from unmask.model.positions import Sinusoidal
 from unmask.published.catalogue import MODELS
 
@@ -24,7 +24,7 @@ def formula(place: int, width: int) -> tuple[list[float], list[float]]:
 def test_numbers_are_those_of_the_formula(places: list[list[int]]) -> None:
     place = torch.tensor(places)
     halves = Sinusoidal(1000).build(SIZES).embed(place)
-    pairs = Sinusoidal(1000, order="pairs").build(SIZES).embed(place)
+    pairs = Sinusoidal(1000, layout="pairs").build(SIZES).embed(place)
     assert halves.shape == pairs.shape == (*place.shape, 12)
     for row, column in np.ndindex(*place.shape):
         sines, cosines = formula(places[row][column], 12)
@@ -50,7 +50,7 @@ def test_an_odd_width_is_refused() -> None:
 def test_weights_begin_as_the_released_code_draws_them() -> None:
     model = MODELS["transformer-mini"].build().initialize(0)
     up = model.backbone.encoder.layers[0].feed_forward.up
-    assert isinstance(model.backbone.encoder.a.initialize, Glorot)
+    assert isinstance(model.backbone.encoder.a.initializer, GlorotInit)
     assert float(up.weight.detach().abs().max()) <= math.sqrt(6 / (256 + 1024))
     assert float(up.weight.detach().var()) == pytest.approx(2 / (256 + 1024), rel=0.02)
     assert not up.bias.detach().any()

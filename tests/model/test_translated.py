@@ -9,10 +9,10 @@ from torch.nn import functional as F
 
 from unmask.batch import Batch, Visibility
 from unmask.heads.model import Model
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, source_of
-from unmask.model.transformer import EncoderDecoder, Transformer, Translated
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, source_encoder_of
+from unmask.model.transformer import EncoderDecoder, Transformer, SourceEncodedTransformer
 from unmask.published.catalogue import MODELS
-from unmask.training.memory import activation_bytes
+from unmask.training.memory import activation_bytes_per_token
 
 FAMILIES = ("bart-mini", "t5-mini")
 ROWS = 11
@@ -29,7 +29,7 @@ def architecture(name: str = "bart-mini") -> EncoderDecoderArchitecture:
     encoder = small(a.encoder)
     return replace(
         a, encoder=encoder, decoder=small(a.decoder),
-        source=replace(encoder, n_layers=3, vocab_size=ROWS),
+        source_encoder=replace(encoder, n_layers=3, vocab_size=ROWS),
     )  # fmt: skip
 
 
@@ -69,8 +69,8 @@ def entering(backbone: EncoderDecoder, some: Batch) -> Tensor:
 @torch.no_grad()
 def test_what_enters_the_first_layer_is_what_the_encoder_of_sources_says(name: str) -> None:
     backbone = network(name)
-    encoder, source = backbone.encoder, source_of(architecture(name))
-    assert isinstance(encoder, Translated)
+    encoder, source = backbone.encoder, source_encoder_of(architecture(name))
+    assert isinstance(encoder, SourceEncodedTransformer)
     assert source is not None
     alone = Transformer(source).double().eval()
     alone.load_state_dict(encoder.source.state_dict())
@@ -107,22 +107,22 @@ def test_a_source_reaches_no_other_text_and_padding_reaches_none(name: str) -> N
 
 def test_an_encoder_of_sources_must_fit() -> None:
     a = architecture()
-    assert a.source is not None
-    for wrong in (replace(a.source, d_model=8), replace(a.source, causal=True)):
+    assert a.source_encoder is not None
+    for wrong in (replace(a.source_encoder, d_model=8), replace(a.source_encoder, causal=True)):
         with pytest.raises(ValueError, match="source: must read in both directions and be 16 wide"):
-            replace(a, source=wrong)
-    assert source_of(replace(a, source=None)) is None
-    assert source_of(a.encoder) is None
+            replace(a, source_encoder=wrong)
+    assert source_encoder_of(replace(a, source_encoder=None)) is None
+    assert source_encoder_of(a.encoder) is None
 
 
 def test_the_third_stack_is_counted_and_drops_as_the_others() -> None:
     a = architecture()
-    assert a.source is not None
-    dropping = source_of(a.dropping(0.25))
+    assert a.source_encoder is not None
+    dropping = source_encoder_of(a.with_dropout(0.25))
     assert dropping is not None
     assert dropping.dropout == 0.25
-    without = EncoderDecoder(replace(a, source=None))
+    without = EncoderDecoder(replace(a, source_encoder=None))
     more = EncoderDecoder(a).flops(9) - without.flops(9)
-    assert more == pytest.approx(Transformer(a.source).flops(9) / 2)
-    kept = [activation_bytes(one, 8, torch.float32) for one in (a, replace(a, source=None))]
-    assert kept[0] - kept[1] == activation_bytes(a.source, 8, torch.float32)
+    assert more == pytest.approx(Transformer(a.source_encoder).flops(9) / 2)
+    kept = [activation_bytes_per_token(one, 8, torch.float32) for one in (a, replace(a, source_encoder=None))]
+    assert kept[0] - kept[1] == activation_bytes_per_token(a.source_encoder, 8, torch.float32)

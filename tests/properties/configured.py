@@ -11,7 +11,7 @@ import reference
 import torch
 
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface import open_folder
+from unmask.checkpoints.huggingface import load_folder
 
 LLAMAS = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3",
           "gemma": "Gemma", "olmo2": "Olmo2"}  # fmt: skip
@@ -133,18 +133,18 @@ def said_by(model: Any, t: int) -> torch.Tensor:
 @torch.no_grad()
 def ours(folder: Path, t: int) -> torch.Tensor:
     """Return what ours says."""
-    model = open_folder(folder).model
+    model = load_folder(folder).model
     ids, more = texts(t), {}
     b = len(ids)
-    if model.stack.cross:
+    if model.decoder_architecture.cross_attention:
         more = {"source": texts(t - 2, seed=2)}
-    seen = Visibility(causal=model.stack.causal)
-    if "label" in model.specs:
+    seen = Visibility(causal=model.decoder_architecture.causal)
+    if "label" in model.head_specs:
         more |= {"last": torch.full((b,), t - 1), "wide": torch.zeros(b, 1, dtype=torch.long)}
         batch = Batch(inputs=ids, visibility=seen, **more)
         return model(batch, scores=True).scores["label"]
     asked = torch.arange(b * t)
-    batch = Batch(inputs=ids, visibility=seen, targets=ids, asked=asked, **more)
+    batch = Batch(inputs=ids, visibility=seen, targets=ids, target_positions=asked, **more)
     (scores,) = model(batch, scores=True).scores.values()
     return scores.unflatten(0, (b, t))
 

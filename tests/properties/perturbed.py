@@ -3,7 +3,7 @@
 import copy
 from typing import Any
 
-from unmask.model.keys import Key
+from unmask.model.keys import ConfigKey
 
 ACTIVATIONS = (
     "hidden_act", "hidden_activation", "activation_function", "activation", "ff_activation", "afn",
@@ -56,19 +56,19 @@ BY_KIND: dict[str, list[Any]] = {
 }  # fmt: skip
 
 
-def values(key: Key) -> list[Any]:
+def values(key: ConfigKey) -> list[Any]:
     """Return what to try for a key."""
     if key.name in OTHER:
         return copy.deepcopy(OTHER[key.name])  # the reference writes into what it is given
-    if key.decision == "fixed":
+    if key.use == "fixed":
         return [_another(x) for x in key.allowed] or [True, False]
-    if key.decision == "alias":
-        return OTHER.get(key.target, [5])
-    if key.kind == "anything":  # ids of tokens and the like
+    if key.use == "alias":
+        return OTHER.get(key.alias_of, [5])
+    if key.value_type == "anything":  # ids of tokens and the like
         return [True, 3] if not key.name.endswith(("_id", "_index")) else [3]
-    if "|" in key.kind:
-        return key.kind.split("|")
-    return BY_KIND[key.kind + "?" * key.optional]
+    if "|" in key.value_type:
+        return key.value_type.split("|")
+    return BY_KIND[key.value_type + "?" * key.optional]
 
 
 def _another(value: Any) -> Any:

@@ -15,10 +15,10 @@ from configured import MAKERS, TOLERANCE, differ, ours, quiet, rewrite, theirs
 from perturbed import values
 from reference import saved
 
-from unmask.model.keys import Key
+from unmask.model.keys import ConfigKey
 from unmask.published.catalogue import MODELS
 
-FIELDS = {c.fields.model_type: c.fields for c in MODELS.values() if c.fields.in_transformers}
+FIELDS = {c.config_mapping.model_type: c.config_mapping for c in MODELS.values() if c.config_mapping.in_transformers}
 T = 11
 
 
@@ -42,9 +42,9 @@ def test_each_key_that_the_reference_declares_or_reads_is_decided(family: str) -
     read = set(re.findall(r"(?<![a-z_])config\.([a-z]\w*)", source))
     read |= set(re.findall(r"[gs]etattr\((?:self\.)?config, \"(\w+)\"", source))
     read = {name for name in read if not hasattr(kind, name)} - _OF_OTHERS
-    table = FIELDS[family].keys.table
+    table = FIELDS[family].config_keys.table
     assert not (declared | read) - table.keys()
-    aliases = {k.name: k.target for k in table.values() if k.decision == "alias"}
+    aliases = {k.name: k.alias_of for k in table.values() if k.use == "alias"}
     said = {name: kind.attribute_map.get(name) for name in aliases}
     assert aliases == said
 
@@ -57,7 +57,7 @@ _OF_OTHERS = {"vision_config", "image_token_id", "mm_tokens_per_image", "n_layer
 def test_absent_keys_have_the_references_values(family: str) -> None:
     kind, _ = _classes(family)
     known = {f.name: f.default for f in dataclasses.fields(kind)}
-    for key in FIELDS[family].keys.table.values():
+    for key in FIELDS[family].config_keys.table.values():
         if key.default and key.name in known:
             assert (key.name, key.default[0]) == (key.name, known[key.name])
 
@@ -73,7 +73,7 @@ def test_a_configuration_of_what_is_required_alone_is_the_references(
     saved(made, tmp_path)
     said = json.loads((tmp_path / "config.json").read_text())
     known = {f.name: f.default for f in dataclasses.fields(type(made.config))}
-    needed = {k.name for k in FIELDS[family].keys.table.values() if k.required}
+    needed = {k.name for k in FIELDS[family].config_keys.table.values() if k.required}
     usual = [k for k in said if k in known and known[k] == said[k] and k not in needed]
     rewrite(tmp_path, {}, tuple(usual))
     assert differ(ours(tmp_path, T), theirs(made, tmp_path, T)) < TOLERANCE
@@ -99,7 +99,7 @@ def _wanted(made: Any, folder: Path) -> Any:
         return error
 
 
-def _outcome(key: Key, made: Any, folder: Path, *, by_hand: bool) -> str:
+def _outcome(key: ConfigKey, made: Any, folder: Path, *, by_hand: bool) -> str:
     """Return what comes of a folder: equal, refused, or what is wrong.
 
     Tables that are not tied may be of a width that ours have no place for.
@@ -112,17 +112,17 @@ def _outcome(key: Key, made: Any, folder: Path, *, by_hand: bool) -> str:
         found = ours(folder, T)
     except ValueError as error:
         message = str(error)
-        named = any(name and name in message for name in (key.name, key.target))
+        named = any(name and name in message for name in (key.name, key.alias_of))
         of_weights = ("has shape", "the weights lack", "the weights have", "be tied to")
         shapes = by_hand or key.name == "tie_word_embeddings"
         shapes = shapes and any(said in message for said in of_weights)
-        if key.decision == "harmless" and not isinstance(wanted, Exception):
+        if key.use == "harmless" and not isinstance(wanted, Exception):
             return f"refused, but harmless: {message}"
         if "\n" in message or not (named or shapes):
             return f"refused badly: {message}"
         return "refused"
     if isinstance(wanted, Exception):
-        return "equal" if key.decision == "harmless" else f"opened, but theirs: {wanted!r}"
+        return "equal" if key.use == "harmless" else f"opened, but theirs: {wanted!r}"
     apart = differ(found, wanted)
     return "equal" if apart < TOLERANCE else f"differs by {apart}"
 
@@ -131,7 +131,7 @@ def _try(family: str, head: str, names: list[str], shelf: Path, folder: Path) ->
     made = _made(family, head, shelf / family / head)
     out: dict[str, str] = {}
     for name in names:
-        key = FIELDS[family].keys.table[name]
+        key = FIELDS[family].config_keys.table[name]
         for value in values(key):
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(shelf / family / head, folder)
@@ -180,4 +180,4 @@ def test_usual_keys_give_the_references_logits_or_are_refused(
 def test_all_keys_give_the_references_logits_or_are_refused(
     family: str, head: str, shelf: Path, tmp_path: Path
 ) -> None:
-    _check(_try(family, head, list(FIELDS[family].keys.table), shelf, tmp_path / "x"))
+    _check(_try(family, head, list(FIELDS[family].config_keys.table), shelf, tmp_path / "x"))

@@ -13,24 +13,24 @@ from torch import Tensor
 
 from unmask.batch import Batch, Visibility
 from unmask.checkpoints.huggingface import (
-    config_of,
-    differs_there,
-    heads_without_class,
-    open_folder,
-    opens_where,
+    to_external_config,
+    transformers_difference,
+    heads_without_transformers_class,
+    load_folder,
+    opening_note,
     write_folder,
 )
-from unmask.heads.labels import Choice, TokenLabels
-from unmask.heads.language import Language
-from unmask.heads.model import HeadSpec, Model, kept_with
-from unmask.heads.recurrent import RecurrentTags
+from unmask.heads.labels import ChoiceCrossEntropy, TokenClassification
+from unmask.heads.language import LanguageModeling
+from unmask.heads.model import HeadSpec, Model, is_kept_after_pretraining
+from unmask.heads.recurrent import BiLSTMCRF
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.canine import CanineArchitecture
-from unmask.model.positions import Learned
+from unmask.model.positions import LearnedPositions
 from unmask.model.transformer import EncoderDecoder
-from unmask.published.card import Published, spans, token_labels
+from unmask.published.card import Published, question_answering_head, token_classification_head
 from unmask.published.catalogue import MODELS
-from unmask.published.unread import UNREAD
+from unmask.published.unread import UNSUPPORTED_CLASSES
 from unmask.serving.folders import model_card
 from unmask.serving.pipeline import Pipeline
 
@@ -44,36 +44,36 @@ def shrunk(a: Any) -> Any:
     """Return the same kind of network, so small that all of the catalogue fits."""
     if isinstance(a, EncoderDecoderArchitecture):
         sides = {name: shrunk(getattr(a, name)) for name in ("encoder", "decoder")}
-        return replace(a, **sides, source=None if a.source is None else shrunk(a.source))
+        return replace(a, **sides, source_encoder=None if a.source_encoder is None else shrunk(a.source_encoder))
     assert isinstance(a, Architecture)
-    patterns = (len(a.window), len(a.kinds), len(getattr(a.position, "parts", ())))
+    patterns = (len(a.attention_window), len(a.layer_types), len(getattr(a.position, "parts", ())))
     small: dict[str, Any] = {
         "vocab_size": a.vocab_size if isinstance(a, CanineArchitecture) else V,
         "d_model": D, "d_ff": 4 * D, "n_heads": 4, "n_layers": max(2, *patterns),
-        "head_width": None if a.head_width is None else 12,
+        "head_width": None if a.head_dim is None else 12,
         "n_kv_heads": min(a.n_kv_heads, 2) if a.n_kv_heads is not None else None,
-        "embed_width": None if a.embed_width is None else 16,
+        "embed_width": None if a.embedding_size is None else 16,
     }  # fmt: skip
     if isinstance(a, CanineArchitecture):
-        small |= {"n_buckets": 512, "position": Learned(512)}
+        small |= {"n_buckets": 512, "position": LearnedPositions(512)}
     return replace(a, **small)
 
 
 def specs_of(card: Published, names: tuple[str, ...]) -> dict[str, HeadSpec]:
     """Return the heads of a class of theirs."""
-    assert card.labels is not None or not {"label", "choice"} & set(names)
+    assert card.classification_head is not None or not {"label", "choice"} & set(names)
     made: dict[str, HeadSpec] = {}
     for name in names:
         if name == "label":
-            made[name] = replace(card.labels, n_labels=3)  # type: ignore[type-var]
+            made[name] = replace(card.classification_head, n_labels=3)  # type: ignore[type-var]
         elif name == "choice":
-            made[name] = replace(card.labels, term=name, n_labels=1, loss=Choice())  # type: ignore[type-var]
+            made[name] = replace(card.classification_head, term=name, n_labels=1, loss=ChoiceCrossEntropy())  # type: ignore[type-var]
         elif name == "token_label":
-            made[name] = replace(token_labels(card), n_labels=3)
+            made[name] = replace(token_classification_head(card), n_labels=3)
         elif name == "spans":
-            made[name] = spans(card)
+            made[name] = question_answering_head(card)
         else:
-            made[name] = {**card.others, **card.heads}[name]
+            made[name] = {**card.extra_heads, **card.heads}[name]
     return made
 
 
@@ -86,7 +86,7 @@ class Case:
 
     @property
     def kind(self) -> str:
-        return self.card.fields.classes[self.names]
+        return self.card.config_mapping.class_names[self.names]
 
     @property
     def head(self) -> str:
@@ -97,13 +97,13 @@ def _cases() -> dict[str, Case]:
     """List all, each network of a family once."""
     found, seen = {}, set[tuple[Any, ...]]()
     for name, card in MODELS.items():
-        if not card.fields.in_transformers:
+        if not card.config_mapping.in_transformers:
             continue
         card = replace(card, architecture=shrunk(card.architecture))
-        for names in card.fields.classes:
-            if not set(names) <= {*card.heads, *card.others, *HEADS}:
+        for names in card.config_mapping.class_names:
+            if not set(names) <= {*card.heads, *card.extra_heads, *HEADS}:
                 continue  # SpanBERT asks for no next sentence
-            key = (card.fields.model_type, repr(card.architecture), names)
+            key = (card.config_mapping.model_type, repr(card.architecture), names)
             said = repr([card.heads.get(n) for n in names])
             if (*key, said) not in seen:
                 seen.add((*key, said))
@@ -142,21 +142,21 @@ def ours(model: Model, ids: Tensor, lengths: list[int], said: Tensor) -> dict[st
     if isinstance(model.backbone, EncoderDecoder):
         batch = Batch(
             inputs=said, visibility=Visibility(causal=True), source=ids,
-            source_visibility=Visibility(document=document), last=last,
+            source_visibility=Visibility(document=document), last_token_positions=last,
         )  # fmt: skip
         t = said.shape[1]
     else:
-        sight = Visibility(document=document, causal=model.stack.causal)
-        whole = {"label", "spans", "choice"} & model.specs.keys()
+        sight = Visibility(document=document, causal=model.decoder_architecture.causal)
+        whole = {"label", "spans", "choice"} & model.head_specs.keys()
         wide = torch.zeros(len(ids), 1, dtype=torch.long) if whole else None
-        batch = Batch(inputs=ids, visibility=sight, last=last, wide=wide)
-        batch = model.roomy(batch)
-    hidden = model.hidden(batch)
+        batch = Batch(inputs=ids, visibility=sight, last_token_positions=last, global_positions=wide)
+        batch = model.pad_for_network(batch)
+    hidden = model.hidden_states(batch)
     found: dict[str, Tensor] = {}
-    for name, spec in model.specs.items():
-        if isinstance(spec, Language):
-            found[name] = model.language.scores(hidden)[:, :t]
-        elif kept_with(spec):
+    for name, spec in model.head_specs.items():
+        if isinstance(spec, LanguageModeling):
+            found[name] = model.language_head.logits(hidden)[:, :t]
+        elif is_kept_after_pretraining(spec):
             (term,) = {getattr(spec, "term", name), name} & set(model(batch, scores=True).scores)
             found[name] = model(batch, scores=True).scores[term]
     return found or {"hidden": hidden[:, :t]}
@@ -219,14 +219,14 @@ def greatest(case: Case, model: Model, reference: Any, t: int, lengths: list[int
     said = asked(case, reference, given, lengths)
     mine = ours(model, given["input_ids"], lengths, said)
     real = given["attention_mask"].bool()
-    if case.card.fields.model_type == "xlnet":  # its export's tokenizer puts padding first
+    if case.card.config_mapping.model_type == "xlnet":  # its export's tokenizer puts padding first
         given = {key: _first(x, lengths) for key, x in given.items()}
     more = {"decoder_input_ids": said} if reference.config.is_encoder_decoder else {}
     other = theirs(reference, list(mine), **given, **more)
     found = 0.0
     for name, x in mine.items():
         y = other[name]
-        if case.card.fields.model_type == "xlnet" and y.dim() > 2:
+        if case.card.config_mapping.model_type == "xlnet" and y.dim() > 2:
             y = torch.stack([_back(row, n) for row, n in zip(y, lengths, strict=True)])
         x, y = x[:, : y.shape[1]], y.reshape(x.shape) if y.numel() == x.numel() else y
         difference = (x - y).abs()
@@ -274,18 +274,18 @@ def test_an_export_scores_alike_in_their_class_or_says_what_differs(
             worst = max([greatest(case, model, reference, t, lengths) for t, lengths in shapes])
     except TypeError:  # theirs does not run
         worst = float("inf")
-    differs = differs_there(card, specs)
+    differs = transformers_difference(card, specs)
     assert (worst < TOLERANCE) == (differs is None), worst
     for other in (tmp_path / "ours", tmp_path / "theirs"):
         if differs is not None and "MaskedLM" in case.kind and other.name == "theirs":
             continue  # that class has dropped what it does not read
         if other.name == "theirs":
             reference.save_pretrained(other)
-        again = open_folder(other)
+        again = load_folder(other)
         assert again.missing == ()
-        assert case.names == () or again.model.specs.keys() == specs.keys()
-        weights = again.model.weights()
-        assert all(torch.equal(x, weights[n]) for n, x in model.kept().items())
+        assert case.names == () or again.model.head_specs.keys() == specs.keys()
+        weights = again.model.own_weights()
+        assert all(torch.equal(x, weights[n]) for n, x in model.trained_weights().items())
 
 
 @pytest.mark.parametrize("head", ["label", "token_label", "none"])
@@ -301,7 +301,7 @@ def test_canine_is_equal_there_where_texts_are_padded_as_the_model_card_says(
     with torch.no_grad():
         for t, lengths in ((128, [9, 116]), (256, [130, 199]), (384, [5, 40])):
             assert greatest(case, model, reference, t, lengths) < TOLERANCE
-    assert "multiple of 128 characters" in (opens_where(case.card, model.specs) or "")
+    assert "multiple of 128 characters" in (opening_note(case.card, model.head_specs) or "")
 
 
 def test_what_differs_is_said_in_the_model_card_and_its_class_not_recommended(
@@ -312,26 +312,26 @@ def test_what_differs_is_said_in_the_model_card_and_its_class_not_recommended(
     words = tokenizer("bert")
     for name in ("deberta-mini", "deberta-v2-mini"):
         card = replace(MODELS[name], architecture=shrunk(MODELS[name].architecture))
-        card = card.with_vocabulary(words.special)
+        card = card.with_vocabulary(words.special_ids)
         pipeline = Pipeline(_opened(card, words))
         said = (pipeline.save(tmp_path / name) / "README.md").read_text()
         assert "no enhanced mask decoder" in said
         assert 'unmask.load("this folder")' in said
         assert "from transformers import" not in said
-    plain = MODELS["bert-tiny"].with_vocabulary(words.special)
+    plain = MODELS["bert-tiny"].with_vocabulary(words.special_ids)
     assert "from transformers import" in model_card(_opened(plain, words), {})
 
 
 def _opened(card: Published, words: Any) -> Any:
-    from unmask.checkpoints.huggingface import Opened
+    from unmask.checkpoints.huggingface import LoadedModel
 
-    return Opened(
-        card=card, model=card.build().initialize(0), tokenizer=words, labels=(), missing=(),
-        extra=(),
+    return LoadedModel(
+        preset=card, model=card.build().initialize(0), tokenizer=words, label_names=(), missing=(),
+        unexpected=(),
     )  # fmt: skip
 
 
-FAMILIES = {card.fields.model_type: card for card in MODELS.values() if card.fields.in_transformers}
+FAMILIES = {card.config_mapping.model_type: card for card in MODELS.values() if card.config_mapping.in_transformers}
 BELOW = {"BartModel", "MBartModel", "MarianModel"}
 """What released folders name whose table is all that the head has."""
 
@@ -357,38 +357,38 @@ def test_each_class_of_a_family_is_written_or_it_is_said_why_not(model_type: str
     written = {
         kind
         for card in MODELS.values()
-        if card.fields.model_type == model_type
-        for kind in (*card.fields.classes.values(), *card.fields.forward.values())
+        if card.config_mapping.model_type == model_type
+        for kind in (*card.config_mapping.class_names.values(), *card.config_mapping.causal_class_names.values())
     }
     there = set(_classes(model_type))
-    assert not there - written - UNREAD.keys() - BELOW
+    assert not there - written - UNSUPPORTED_CLASSES.keys() - BELOW
     assert written <= there
 
 
 def test_what_is_said_not_to_be_read_exists_and_is_refused_by_name(tmp_path: Path) -> None:
     there = {name for model_type in FAMILIES for name in _classes(model_type)}
-    assert UNREAD.keys() <= there
+    assert UNSUPPORTED_CLASSES.keys() <= there
     card = replace(MODELS["bert-tiny"], architecture=shrunk(MODELS["bert-tiny"].architecture))
     write_folder(tmp_path, card.build().initialize(0), card, None)
     path = tmp_path / "config.json"
     theirs = json.loads(path.read_text())
-    for name, why in UNREAD.items():
+    for name, why in UNSUPPORTED_CLASSES.items():
         path.write_text(json.dumps(theirs | {"architectures": [name]}))
         with pytest.raises(ValueError, match=f"config.json: architectures: {name} is not read: "):
-            open_folder(tmp_path)
+            load_folder(tmp_path)
         assert why
 
 
 def test_a_head_that_no_class_has_says_which_class_is_another() -> None:
     card = MODELS["flaubert-mini"]
-    said = opens_where(card, specs_of(card, ("choice",)))
+    said = opening_note(card, specs_of(card, ("choice",)))
     assert said is not None
     assert "FlaubertForMultipleChoice: it scores an option through a map" in said
     modern = MODELS["modernbert-mini"]
-    plain: dict[str, HeadSpec] = {"token_label": TokenLabels(n_labels=3)}
-    assert heads_without_class(modern, plain) == {"token_label": "TokenLabels(map=None)"}
-    crf: dict[str, HeadSpec] = {"token_label": RecurrentTags(n_labels=3)}
-    assert heads_without_class(modern, crf) == {"token_label": "RecurrentTags"}
+    plain: dict[str, HeadSpec] = {"token_label": TokenClassification(n_labels=3)}
+    assert heads_without_transformers_class(modern, plain) == {"token_label": "TokenClassification(map=None)"}
+    crf: dict[str, HeadSpec] = {"token_label": BiLSTMCRF(n_labels=3)}
+    assert heads_without_transformers_class(modern, crf) == {"token_label": "BiLSTMCRF"}
     with torch.device("meta"):
         model = modern.build(plain)
-    assert config_of(model, modern)["architectures"] == ["ModernBertModel"]
+    assert to_external_config(model, modern)["architectures"] == ["ModernBertModel"]

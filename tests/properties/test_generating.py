@@ -7,17 +7,17 @@ import torch
 from test_leak import FAMILIES, build
 
 from unmask.batch import Batch, Visibility
-from unmask.generation.decode import candidates, generate
-from unmask.generation.rows import Prompt, Rows
-from unmask.generation.settings import decoding
-from unmask.generation.speculate import Draft
+from unmask.generation.decode import generate_candidates, generate
+from unmask.generation.rows import Prompt, DecodingBatch
+from unmask.generation.settings import generation_config
+from unmask.generation.speculate import DraftModel
 from unmask.heads.model import Model
 from unmask.model.transformer import EncoderDecoder
-from unmask.tokens.vocabulary import Special
+from unmask.tokens.vocabulary import SpecialTokenIds
 
 MODELS = {family: build(family) for family in FAMILIES}
-GENERATING = [f for f, model in MODELS.items() if model.reads_forward and model.names_tokens]
-SPECIAL = Special(size=50, pad=0, start=1, end=2)
+GENERATING = [f for f, model in MODELS.items() if model.predicts_next_token and model.has_language_head]
+SPECIAL = SpecialTokenIds(vocab_size=50, pad=0, start=1, end=2)
 PROMPTS = [[5, 9, 7, 30, 11, 4], [8], [21, 13, 40]]
 
 
@@ -26,7 +26,7 @@ def test_decoders_and_encoder_decoders_are_among_them() -> None:
 
 
 def forward(model: Model, prompt: int, read: int) -> Visibility:
-    if not model.whole:
+    if not model.bidirectional_prompt:
         return Visibility(causal=True)
     return Visibility(rank=(torch.arange(read) - prompt + 1).clamp(min=0)[None])
 
@@ -35,7 +35,7 @@ def forward(model: Model, prompt: int, read: int) -> Visibility:
 @torch.no_grad()
 def test_greedy_text_with_a_cache_equals_that_without(family: str) -> None:
     model = build(family)
-    said = generate(model, PROMPTS, replace(SPECIAL, end=None), decoding(new_tokens=6))
+    said = generate(model, PROMPTS, replace(SPECIAL, end=None), generation_config(max_new_tokens=6))
     for prompt, text in zip(PROMPTS, said, strict=True):
         encoder = isinstance(model.backbone, EncoderDecoder)
         read = [*([SPECIAL.start] if encoder else prompt), *text]
@@ -44,7 +44,7 @@ def test_greedy_text_with_a_cache_equals_that_without(family: str) -> None:
             visibility=forward(model, len(prompt), len(read)),
             source=torch.tensor([prompt]) if encoder else None,
         )
-        best = model.language.scores(model.backbone(batch))[0].argmax(-1).tolist()
+        best = model.language_head.logits(model.backbone(batch))[0].argmax(-1).tolist()
         assert text == best[-7:-1]
 
 
@@ -53,19 +53,19 @@ def test_greedy_text_with_a_cache_equals_that_without(family: str) -> None:
 @pytest.mark.parametrize(
     "how",
     [
-        {"beams": 3, "best": 2, "new_tokens": 6},
-        {"temperature": 1.0, "min_p": 0.01, "typical": 0.95, "new_tokens": 6, "seed": 1},
-        {"repetition_penalty": 1.3, "no_repeat": 2, "min_new_tokens": 3, "new_tokens": 6},
+        {"beams": 3, "best": 2, "max_new_tokens": 6},
+        {"temperature": 1.0, "min_p": 0.01, "typical_p": 0.95, "max_new_tokens": 6, "seed": 1},
+        {"repetition_penalty": 1.3, "no_repeat_ngram_size": 2, "min_new_tokens": 3, "max_new_tokens": 6},
     ],
     ids=["beams", "drawn", "restrained"],
 )
 def test_a_prompt_alone_equals_the_same_one_among_others(family: str, how: dict) -> None:
-    model, asked = build(family), decoding(**how)
+    model, asked = build(family), generation_config(**how)
 
     def texts(prompts: list[list[int]]) -> list[list[tuple[int, ...]]]:
         if "beams" in how:
-            found = candidates(model, prompts, SPECIAL, asked)
-            return [[one.ids for one in best] for best in found]
+            found = generate_candidates(model, prompts, SPECIAL, asked)
+            return [[one.token_ids for one in best] for best in found]
         return [[tuple(ids)] for ids in generate(model, prompts, SPECIAL, asked)]
 
     assert [texts([prompt])[0] for prompt in PROMPTS] == texts(PROMPTS)
@@ -78,30 +78,30 @@ def test_rows_that_are_cut_and_reordered_read_on_as_if_it_had_always_been_so(fam
     model = build(family)
     encoder = isinstance(model.backbone, EncoderDecoder)
 
-    def rows(texts: list[list[int]]) -> Rows:
+    def rows(texts: list[list[int]]) -> DecodingBatch:
         if not encoder:
-            return Rows(model, [Prompt(read=text) for text in texts], SPECIAL)
-        return Rows(model, [Prompt(read=text, source=text[:1] * 3) for text in texts], SPECIAL)
+            return DecodingBatch(model, [Prompt(input_ids=text) for text in texts], SPECIAL)
+        return DecodingBatch(model, [Prompt(input_ids=text, source_ids=text[:1] * 3) for text in texts], SPECIAL)
 
     some = rows(PROMPTS)
-    some.scores()
-    some.say(torch.tensor([[3, 4], [5, 6], [7, 8]]))
-    some.scores(2)
-    some.say(torch.tensor([[9], [10], [11]]))
-    some.cut(2)  # one that was not read yet, and one that was
-    some.keep(torch.tensor([2, 0, 2]))
-    some.say(torch.tensor([[12], [13], [14]]))
+    some.next_token_logits()
+    some.append_tokens(torch.tensor([[3, 4], [5, 6], [7, 8]]))
+    some.next_token_logits(2)
+    some.append_tokens(torch.tensor([[9], [10], [11]]))
+    some.crop(2)  # one that was not read yet, and one that was
+    some.select_rows(torch.tensor([2, 0, 2]))
+    some.append_tokens(torch.tensor([[12], [13], [14]]))
     expected = rows([[*PROMPTS[2], 7, 12], [*PROMPTS[0], 3, 13], [*PROMPTS[2], 7, 14]])
-    torch.testing.assert_close(some.scores(), expected.scores(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(some.next_token_logits(), expected.next_token_logits(), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("family", GENERATING)
 def test_a_draft_changes_no_greedy_text(family: str) -> None:
     model = build(family)
-    how = decoding(new_tokens=6)
-    draft = Draft(model=build(family), guesses=2)
+    how = generation_config(max_new_tokens=6)
+    draft = DraftModel(model=build(family), draft_tokens=2)
     for weight in list(draft.model.parameters())[1:3]:
         torch.nn.init.normal_(weight.data, std=0.3)
     said = generate(model, PROMPTS, SPECIAL, how, draft=draft)
     assert said == generate(model, PROMPTS, SPECIAL, how)
-    assert draft.guessed > 0
+    assert draft.n_drafted > 0

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from unmask.batch import Batch, Visibility
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
-from unmask.published.card import resized
+from unmask.published.card import with_vocab_size
 from unmask.published.catalogue import MODELS
 
 T, S = 9, 6
@@ -36,9 +36,9 @@ def tiny(a: Architecture, **changes) -> Architecture:
 def build(family: str, **changes):
     """Build a tiny model; changes are of the only stack, the decoder, or both that share layers."""
     card = FAMILIES[family]
-    a = resized(card.architecture, 50)
+    a = with_vocab_size(card.architecture, 50)
     if isinstance(a, EncoderDecoderArchitecture):
-        of_both = changes if a.shared else {}
+        of_both = changes if a.tie_encoder_decoder else {}
         a = replace(a, encoder=tiny(a.encoder, **of_both), decoder=tiny(a.decoder, **changes))
     else:
         a = tiny(a, **changes)

@@ -29,10 +29,10 @@ from reference import (
     saved,
 )
 
-from unmask.batch import IGNORE, Batch, Visibility
-from unmask.checkpoints.huggingface import open_folder, write_folder
-from unmask.heads.labels import Choice
-from unmask.model.attention import Sight
+from unmask.batch import IGNORE_INDEX, Batch, Visibility
+from unmask.checkpoints.huggingface import load_folder, write_folder
+from unmask.heads.labels import ChoiceCrossEntropy
+from unmask.model.attention import AttentionMask
 from unmask.published.catalogue import MODELS
 
 TOLERANCE = 1e-5  # relative to the largest number of the reference, float32
@@ -56,13 +56,13 @@ def documents(lengths: list[int], t: int) -> torch.Tensor:
 @torch.no_grad()
 def test_hidden_states_scores_and_loss_equal_the_reference(shape: str, tmp_path: Path) -> None:
     reference = SHAPES[shape]()
-    ours = open_folder(saved(reference, tmp_path)).model
+    ours = load_folder(saved(reference, tmp_path)).model
     b, t, s, lengths = 3, 17, 12, [17, 9, 1]
     ids, document = texts(1, b, t), documents(lengths, t)
     real = document >= 0
-    targets = torch.where(real & (texts(2, b, t) % 3 == 0), texts(3, b, t), IGNORE)
+    targets = torch.where(real & (texts(2, b, t) % 3 == 0), texts(3, b, t), IGNORE_INDEX)
     targets[0, 0] = 7
-    asked = (targets.flatten() != IGNORE).nonzero()[:, 0]
+    asked = (targets.flatten() != IGNORE_INDEX).nonzero()[:, 0]
     more: dict[str, torch.Tensor] = {}
     theirs: dict[str, torch.Tensor] = {}
     if "pad_token_id" in reference.config.to_dict():  # where RoBERTa's places are counted from
@@ -79,19 +79,19 @@ def test_hidden_states_scores_and_loss_equal_the_reference(shape: str, tmp_path:
         visibility = Visibility(causal=True)
     else:
         theirs = {"input_ids": ids, "attention_mask": real.long()}
-        visibility = Visibility(document=document, causal=ours.stack.causal)
+        visibility = Visibility(document=document, causal=ours.decoder_architecture.causal)
     if (n_segments := getattr(reference.config, "type_vocab_size", 0)) > 1:
         segments = texts(5, b, t) % n_segments
         more["segments"], theirs["token_type_ids"] = segments, segments
-    batch = Batch(inputs=ids, visibility=visibility, targets=targets, asked=asked, **more)
+    batch = Batch(inputs=ids, visibility=visibility, targets=targets, target_positions=asked, **more)
     prediction = ours(batch, scores=True)
-    hidden = ours.hidden(batch)
+    hidden = ours.hidden_states(batch)
 
     out = reference(**theirs, output_hidden_states=True)
     states = out.decoder_hidden_states if reference.config.is_encoder_decoder else out.hidden_states
     logits = out.prediction_logits if hasattr(out, "prediction_logits") else out.logits
     close(hidden, states[-1], real)
-    if "replaced" in ours.specs:  # asked of all tokens: tests/heads/test_replaced.py
+    if "replaced" in ours.head_specs:  # asked of all tokens: tests/heads/test_replaced.py
         close(prediction.scores["replaced"], logits, real)
         return
     (term,) = prediction.terms
@@ -110,7 +110,7 @@ def test_hidden_states_scores_and_loss_equal_the_reference(shape: str, tmp_path:
 @torch.no_grad()
 def test_scores_of_two_texts_equal_the_reference(make, asks, theirs, tmp_path: Path) -> None:
     reference = make()
-    ours = open_folder(saved(reference, tmp_path)).model
+    ours = load_folder(saved(reference, tmp_path)).model
     ids, labels = texts(1, 3, 9), torch.tensor([0, 1, 1])
     out = getattr(reference(input_ids=ids, labels=None), theirs)
     prediction = ours(Batch(inputs=ids, labels=labels), scores=True)
@@ -148,17 +148,17 @@ LABELLED = {
 @torch.no_grad()
 def test_label_scores_of_padded_texts_equal_the_reference(kind: str, tmp_path: Path) -> None:
     reference = LABELLED[kind]()
-    ours = open_folder(saved(reference, tmp_path)).model
+    ours = load_folder(saved(reference, tmp_path)).model
     t, lengths = 9, [9, 4, 1]
     document = documents(lengths, t)
     pad = reference.config.pad_token_id or 0
     ids = torch.where(document >= 0, texts(1, 3, t), pad)
     batch = Batch(
         inputs=ids,
-        visibility=Visibility(document=document, causal=ours.stack.causal),
-        last=torch.tensor(lengths) - 1,
+        visibility=Visibility(document=document, causal=ours.decoder_architecture.causal),
+        last_token_positions=torch.tensor(lengths) - 1,
         labels=torch.tensor([0, 2, 1]),
-        wide=torch.zeros(3, 1, dtype=torch.long),  # only Longformer reads it
+        global_positions=torch.zeros(3, 1, dtype=torch.long),  # only Longformer reads it
     )
     out = reference(input_ids=ids, attention_mask=(document >= 0).long())
     close(ours(batch, scores=True).scores["label"], out.logits)
@@ -171,9 +171,9 @@ def test_label_scores_of_padded_texts_equal_the_reference(kind: str, tmp_path: P
 @torch.no_grad()
 def test_flaubert_marks_tokens_as_the_reference_does(kind: str, heads: str, tmp_path: Path) -> None:
     reference = flaubert(kind, num_labels=2)
-    opened = open_folder(saved(reference, tmp_path))
-    assert (opened.missing, opened.extra) == ((), ())
-    assert list(opened.model.specs) == [heads]
+    opened = load_folder(saved(reference, tmp_path))
+    assert (opened.missing, opened.unexpected) == ((), ())
+    assert list(opened.model.head_specs) == [heads]
     ids = texts(1, 3, 9)
     out = reference(input_ids=ids)
     logits = out.logits if heads == "token_label" else torch.stack(
@@ -186,15 +186,15 @@ def test_flaubert_marks_tokens_as_the_reference_does(kind: str, heads: str, tmp_
 @torch.no_grad()
 def test_flaubert_choosing_is_written_as_a_head_of_ours(tmp_path: Path) -> None:
     card = MODELS["flaubert-mini"]
-    assert card.labels is not None
-    heads = {"choice": replace(card.labels, term="choice", n_labels=1, loss=Choice())}
+    assert card.classification_head is not None
+    heads = {"choice": replace(card.classification_head, term="choice", n_labels=1, loss=ChoiceCrossEntropy())}
     model = card.build(heads).initialize(0)
     write_folder(tmp_path, model, card, None)
     theirs = json.loads((tmp_path / "config.json").read_text())
     assert theirs["architectures"] == ["FlaubertModel"]
-    opened = open_folder(tmp_path)
-    assert opened.model.specs == heads
-    assert all(torch.equal(x, opened.model.weights()[n]) for n, x in model.weights().items())
+    opened = load_folder(tmp_path)
+    assert opened.model.head_specs == heads
+    assert all(torch.equal(x, opened.model.own_weights()[n]) for n, x in model.own_weights().items())
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_flaubert_choosing_is_written_as_a_head_of_ours(tmp_path: Path) -> None:
 )
 def test_flauberts_other_ways_are_refused(change: dict, said: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=said):
-        open_folder(saved(flaubert(**change), tmp_path))
+        load_folder(saved(flaubert(**change), tmp_path))
 
 
 TWO_STACKS = ("t5", "mt5", "byt5", "bart", "mbart", "marian")
@@ -218,16 +218,16 @@ TWO_STACKS = ("t5", "mt5", "byt5", "bart", "mbart", "marian")
 @torch.no_grad()
 def test_packed_texts_equal_the_same_texts_alone(shape: str, tmp_path: Path) -> None:
     reference = SHAPES[shape]()
-    ours = open_folder(saved(reference, tmp_path)).model
+    ours = load_folder(saved(reference, tmp_path)).model
     first, second = texts(1, 1, 7), texts(2, 1, 10)
     packed = Batch(
         inputs=torch.cat((first, second), 1),
         visibility=Visibility(
-            document=torch.tensor([[0] * 7 + [1] * 10]), causal=ours.stack.causal
+            document=torch.tensor([[0] * 7 + [1] * 10]), causal=ours.decoder_architecture.causal
         ),
-        place=torch.cat((torch.arange(7), torch.arange(10)))[None],
+        position_ids=torch.cat((torch.arange(7), torch.arange(10)))[None],
     )
-    hidden = ours.hidden(packed)
+    hidden = ours.hidden_states(packed)
     for ids, part in ((first, hidden[:, :7]), (second, hidden[:, 7:])):
         out = reference(input_ids=ids, output_hidden_states=True)
         close(part, out.hidden_states[-1])
@@ -239,13 +239,13 @@ def test_texts_far_longer_than_the_window_are_cut_into_blocks_and_equal_the_refe
     make, tmp_path: Path
 ) -> None:
     reference = make()
-    ours = open_folder(saved(reference, tmp_path)).model
+    ours = load_folder(saved(reference, tmp_path)).model
     t = 300
     lengths = [t, 41]
     document = documents(lengths, t)
     ids = texts(1, 2, t)
     visibility = Visibility(document=document, causal=True)
-    assert Sight.of(visibility, t, t, window=5).band is not None
-    hidden = ours.hidden(Batch(inputs=ids, visibility=visibility))
+    assert AttentionMask.from_visibility(visibility, t, t, window=5).block_local_mask is not None
+    hidden = ours.hidden_states(Batch(inputs=ids, visibility=visibility))
     out = reference(input_ids=ids, attention_mask=(document >= 0).long(), output_hidden_states=True)
     close(hidden, out.hidden_states[-1], document >= 0)

@@ -8,11 +8,11 @@ from test_leak import FAMILIES, IN_ORDER, build
 from torch import Tensor
 
 from unmask.adapters.attach import attach
-from unmask.adapters.prefix import Prefix, Prompt
+from unmask.adapters.prefix import PrefixTuning, PromptTuning
 from unmask.batch import Batch, Visibility
 from unmask.model import attention, cache
 from unmask.model.architecture import EncoderDecoderArchitecture
-from unmask.model.attention import Sight, attend
+from unmask.model.attention import AttentionMask, attend
 
 
 def reference(q, k, v, visible, bias, scale, cap):
@@ -43,16 +43,16 @@ def test_every_path_equals_the_definition(
     k, v = torch.randn(2, groups, keys, 8), torch.randn(2, groups, keys, 8)
     bias = torch.randn(1, 6, queries, keys) if biased else None
     visible = None
-    sight = Sight()
+    sight = AttentionMask()
     if sees == "causal":
-        sight = Sight(causal=True)
+        sight = AttentionMask(causal=True)
         visible = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
     if sees == "some":
         visible = torch.rand(2, 1, queries, keys) < 0.5
         visible[..., 0] = True
-        sight = Sight(visible)
+        sight = AttentionMask(visible)
     monkeypatch.setattr(attention, "plain_is_faster", lambda *a, **k: path == "plain")
-    ours = attend(q, k, v, sight, bias=bias, scale=0.3, cap=cap)
+    ours = attend(q, k, v, sight, bias=bias, scale=0.3, softcap=cap)
     expected = reference(q, k, v, visible, bias, 0.3, cap)
     assert torch.allclose(ours.double(), expected, atol=1e-6)  # float32 against float64
     (ours_d,) = torch.autograd.grad(ours.square().sum(), q)
@@ -81,7 +81,7 @@ def test_cached_decoding_equals_uncached(family: str) -> None:
         part = Batch(inputs=ids[:, i:j], visibility=Visibility(causal=True), **more)
         return model.backbone(part, cache)
 
-    if model.stack.convolution is not None:  # each token reads the one after it
+    if model.decoder_architecture.ngram_input_encoding is not None:  # each token reads the one after it
         read(0, 4)
         with pytest.raises(ValueError, match="not piece by piece"):
             read(4, 5)
@@ -92,16 +92,16 @@ def test_cached_decoding_equals_uncached(family: str) -> None:
 
 
 @pytest.mark.quick("None", "llama", "t5")
-@pytest.mark.parametrize("adapter", [None, Prefix(length=3), Prompt(length=3)], ids=str)
+@pytest.mark.parametrize("adapter", [None, PrefixTuning(n_virtual_tokens=3), PromptTuning(n_virtual_tokens=3)], ids=str)
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f not in {"bert", *IN_ORDER}])
 @torch.no_grad()
 def test_cached_decoding_equals_uncached_far_beyond_windows(
-    family: str, adapter: Prefix | Prompt | None, monkeypatch
+    family: str, adapter: PrefixTuning | PromptTuning | None, monkeypatch
 ) -> None:
     """Rows of unequal length; some tokens are taken back, and rows chosen and repeated."""
     monkeypatch.setattr(cache, "_spare", lambda most: 3)  # what is forgotten is so, soon
     model = build(family, window=(4, None, 1, 2), dilation=(1, 1, 1, 3))
-    if model.stack.convolution is not None:
+    if model.decoder_architecture.ngram_input_encoding is not None:
         pytest.skip("a model with a convolution reads a text at once")
     if adapter is not None:
         torch.nn.init.normal_(next(attach(model, adapter).parameters()), std=0.3)
@@ -117,30 +117,30 @@ def test_cached_decoding_equals_uncached_far_beyond_windows(
     def batch(ids: Tensor, i: int, j: int, kept: Tensor) -> Batch:
         sees = Visibility(causal=True, document=document[kept, :j])
         source = {name: x[kept] for name, x in more.items()}
-        return Batch(inputs=ids[kept, i:j], place=place[kept, i:j], visibility=sees, **source)
+        return Batch(inputs=ids[kept, i:j], position_ids=place[kept, i:j], visibility=sees, **source)
 
     kept, wrong = torch.tensor([0, 1]), torch.randint(0, 50, (2, t))
-    whole, read = model.backbone(batch(ids, 0, t, kept)), model.backbone.new_cache(back=2)
+    whole, read = model.backbone(batch(ids, 0, t, kept)), model.backbone.new_cache(max_rollback=2)
     starts = [0, 9, *range(10, 30), 37, 38, t]
     for i, j in itertools.pairwise(starts):
         if i > 9 and j < t - 1:
             model.backbone(batch(wrong, i, i + 1, kept), read)
             model.backbone(batch(wrong, i + 1, i + 2, kept), read)
-            read.cut(read.prefix + i)
+            read.crop(read.prefix_length + i)
         found = model.backbone(batch(ids, i, j, kept), read)
         there = document[kept, i:j] == 0
         assert torch.allclose(found[there], whole[kept, i:j][there], atol=1e-5)
         if i == 15:
             kept = rows
-            read.keep(rows)
-    assert read.length == read.prefix + t
+            read.select_rows(rows)
+    assert read.length == read.prefix_length + t
 
 
-@pytest.mark.parametrize("adapter", [None, Prompt(length=3)], ids=str)
+@pytest.mark.parametrize("adapter", [None, PromptTuning(n_virtual_tokens=3)], ids=str)
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f not in IN_ORDER])
 @torch.no_grad()
 def test_windows_in_blocks_equal_those_of_all_pairs(
-    family: str, adapter: Prompt | None, monkeypatch
+    family: str, adapter: PromptTuning | None, monkeypatch
 ) -> None:
     model = build(family, window=(4, None, 1, 2), dilation=(1, 1, 1, 3))
     if adapter is not None:
@@ -149,11 +149,11 @@ def test_windows_in_blocks_equal_those_of_all_pairs(
     more = {}
     if isinstance(model.architecture, EncoderDecoderArchitecture):
         more = {"source": torch.randint(0, 50, (2, 6))}
-    sees = Visibility(causal=model.stack.causal, document=torch.zeros(2, 40).long())
+    sees = Visibility(causal=model.decoder_architecture.causal, document=torch.zeros(2, 40).long())
     batch, found = Batch(inputs=torch.randint(0, 50, (2, 40)), visibility=sees, **more), []
     for least in (-1000, 1000):
         monkeypatch.setattr(attention, "BANDED_FROM", least)
-        found.append(model.hidden(batch))
+        found.append(model.hidden_states(batch))
     assert torch.allclose(*found, atol=1e-5)
 
 
@@ -167,10 +167,10 @@ def test_bfloat16_follows_float32(family: str) -> None:
         more = {"source": torch.randint(0, 50, (2, 6))}
     batch = Batch(
         inputs=torch.randint(0, 50, (2, 9)),
-        visibility=Visibility(causal=model.stack.causal, document=torch.zeros(2, 9).long()),
+        visibility=Visibility(causal=model.decoder_architecture.causal, document=torch.zeros(2, 9).long()),
         **more,
     )
-    exact = model.hidden(batch)
-    rough = model.bfloat16().hidden(batch).float()
+    exact = model.hidden_states(batch)
+    rough = model.bfloat16().hidden_states(batch).float()
     # 8 bits of fraction, four layers
     assert float((rough - exact).abs().max()) < 0.1 * float(exact.abs().max())

@@ -7,44 +7,44 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.batch import IGNORE, Example, Tokens
+from unmask.batch import IGNORE_INDEX, Example, Tokens
 from unmask.hiding import objectives
-from unmask.hiding.beside import Pair
-from unmask.hiding.choose import Spans, Tail, Tokenwise, Words
-from unmask.hiding.conceal import Future, InPlace, PlaceBefore, Sentinels
-from unmask.hiding.denoise import Denoise
-from unmask.hiding.hide import AnyObjective, Hide
-from unmask.hiding.mixture import Mixture, Static
+from unmask.hiding.beside import SentencePairObjective
+from unmask.hiding.choose import RandomSpanMasking, SuffixMasking, TokenMasking, WholeWordMasking
+from unmask.hiding.conceal import CausalLM, MaskInPlace, MaskedNextToken, ReplaceSpans
+from unmask.hiding.denoise import DenoisingObjective
+from unmask.hiding.hide import AnyObjective, Objective
+from unmask.hiding.mixture import ObjectiveMixture, StaticMasking
 from unmask.hiding.noise import (
     DocumentRotation,
     SentencePermutation,
     TextInfilling,
     TokenDeletion,
-    TokenMasking,
+    TokenMaskingNoise,
 )
-from unmask.hiding.questions import NextSentence
-from unmask.tokens.vocabulary import Special
+from unmask.hiding.questions import NextSentencePrediction
+from unmask.tokens.vocabulary import SpecialTokenIds
 
-BERT = Special(
-    size=60, pad=0, unknown=1, start=2, end=3, mask=4, before=(2,), between=(3,), after=(3,),
-    ids=frozenset({0, 1, 2, 3, 4}),
+BERT = SpecialTokenIds(
+    vocab_size=60, pad=0, unknown=1, start=2, end=3, mask=4, prefix=(2,), separator=(3,), suffix=(3,),
+    all_ids=frozenset({0, 1, 2, 3, 4}),
 )  # fmt: skip
-ROBERTA = replace(BERT, between=(3, 3))
+ROBERTA = replace(BERT, separator=(3, 3))
 BART = replace(ROBERTA, start=3)
-T5 = Special(
-    size=60, pad=0, start=0, end=1, unknown=2, between=(1,), after=(1,),
-    sentinels=tuple(range(59, 39, -1)), ids=frozenset({0, 1, 2, *range(40, 60)}),
+T5 = SpecialTokenIds(
+    vocab_size=60, pad=0, start=0, end=1, unknown=2, separator=(1,), suffix=(1,),
+    sentinels=tuple(range(59, 39, -1)), all_ids=frozenset({0, 1, 2, *range(40, 60)}),
 )  # fmt: skip
-GPT2 = Special(size=60, pad=59, start=59, end=59, unknown=59, ids=frozenset({59}))
-LLAMA = Special(
-    size=60, pad=1, start=0, end=1, unknown=2, before=(0,), between=(0,), ids=frozenset({0, 1, 2})
+GPT2 = SpecialTokenIds(vocab_size=60, pad=59, start=59, end=59, unknown=59, all_ids=frozenset({59}))
+LLAMA = SpecialTokenIds(
+    vocab_size=60, pad=1, start=0, end=1, unknown=2, prefix=(0,), separator=(0,), all_ids=frozenset({0, 1, 2})
 )
-GPT_BERT = Special(
-    size=60, pad=3, start=1, end=2, mask=4, unknown=0, before=(1,), between=(1,),
-    ids=frozenset({0, 1, 2, 3, 4}),
+GPT_BERT = SpecialTokenIds(
+    vocab_size=60, pad=3, start=1, end=2, mask=4, unknown=0, prefix=(1,), separator=(1,),
+    all_ids=frozenset({0, 1, 2, 3, 4}),
 )  # fmt: skip
-XLNET = replace(BERT, before=(), between=(3,), after=(3, 2))
-NEXT = Hide(Tokenwise(0.3), PlaceBefore())
+XLNET = replace(BERT, prefix=(), separator=(3,), suffix=(3, 2))
+NEXT = Objective(TokenMasking(0.3), MaskedNextToken())
 WORDS = st.integers(5, 39)
 
 
@@ -52,50 +52,50 @@ WORDS = st.integers(5, 39)
 class Case:
     name: str
     objective: AnyObjective
-    special: Special
+    special: SpecialTokenIds
     rate: float | None
     """The share of tokens that is asked of long texts; None: it depends on the text."""
 
 
 CASES = [
-    Case("BERT without pairs", objectives.MASKED, BERT, 0.15),
+    Case("BERT without pairs", objectives.MASKED_LM, BERT, 0.15),
     Case("BERT", objectives.BERT, BERT, 0.15),
-    Case("BERT of whole words", objectives.WHOLE_WORD, BERT, 0.15),
-    Case("RoBERTa, static", Static(objectives.MASKED, 10), ROBERTA, 0.15),
-    Case("spans in place", Hide(Spans(0.15, 3.8), InPlace()), BERT, 0.15),
-    Case("pairs in RoBERTa's frame", Pair(Hide(Words(0.2), InPlace())), ROBERTA, 0.2),
+    Case("BERT of whole words", objectives.BERT_WHOLE_WORD, BERT, 0.15),
+    Case("RoBERTa, static", StaticMasking(objectives.MASKED_LM, 10), ROBERTA, 0.15),
+    Case("spans in place", Objective(RandomSpanMasking(0.15, 3.8), MaskInPlace()), BERT, 0.15),
+    Case("pairs in RoBERTa's frame", SentencePairObjective(Objective(WholeWordMasking(0.2), MaskInPlace())), ROBERTA, 0.2),
     Case("ALBERT", objectives.ALBERT, BERT, 0.15),
     Case("SpanBERT", objectives.SPANBERT, BERT, 0.15),
     Case("ELECTRA", objectives.ELECTRA, BERT, 0.15),
     Case(
-        "pairs of single sentences", Pair(objectives.MASKED, NextSentence(single=True)), BERT, None
+        "pairs of single sentences", SentencePairObjective(objectives.MASKED_LM, NextSentencePrediction(single_sentences=True)), BERT, None
     ),
     Case("COCO-LM", objectives.COCO_LM, BERT, None),
     Case("DeBERTa", objectives.DEBERTA, BERT, 0.15),
     Case("ModernBERT", objectives.MODERNBERT, BERT, 0.3),
     Case("CANINE-C", objectives.CANINE_C, BERT, 0.15),
-    Case("masked next tokens", dict(objectives.GPT_BERT.named)["masked"], BERT, 0.15),
+    Case("masked next tokens", dict(objectives.GPT_BERT.components_by_name)["masked"], BERT, 0.15),
     Case("masked next tokens in a frame of its own", NEXT, GPT_BERT, 0.3),
     Case("GPT-BERT", objectives.GPT_BERT, GPT_BERT, None),
-    Case("GPT-2", objectives.GPT, GPT2, 1.0),
-    Case("Llama", objectives.GPT, LLAMA, 1.0),
-    Case("GPT with an end of text", objectives.GPT, T5, 1.0),
-    Case("prefix language model", objectives.PREFIX, GPT2, None),
-    Case("spans of a prefix language model", Hide(Spans(0.5, 3.0), Future()), GPT2, 0.5),
+    Case("GPT-2", objectives.CAUSAL_LM, GPT2, 1.0),
+    Case("Llama", objectives.CAUSAL_LM, LLAMA, 1.0),
+    Case("GPT with an end of text", objectives.CAUSAL_LM, T5, 1.0),
+    Case("prefix language model", objectives.PREFIX_LM, GPT2, None),
+    Case("spans of a prefix language model", Objective(RandomSpanMasking(0.5, 3.0), CausalLM()), GPT2, 0.5),
     Case("T5", objectives.T5, T5, None),
-    Case("T5, half of the tokens", Hide(Spans(0.5, 10.0), Sentinels()), T5, None),
-    Case("T5, single tokens", Hide(Tokenwise(0.3), Sentinels()), T5, None),
-    Case("T5, prefix", Hide(Tail(), Sentinels()), T5, None),
+    Case("T5, half of the tokens", Objective(RandomSpanMasking(0.5, 10.0), ReplaceSpans()), T5, None),
+    Case("T5, single tokens", Objective(TokenMasking(0.3), ReplaceSpans()), T5, None),
+    Case("T5, prefix", Objective(SuffixMasking(), ReplaceSpans()), T5, None),
     Case("BART", objectives.BART, BART, 1.0),
     Case("BART, start as in RoBERTa", objectives.BART, ROBERTA, 1.0),
-    Case("masked tokens, restored", Denoise((TokenMasking(),)), BART, 1.0),
-    Case("deleted tokens, restored", Denoise((TokenDeletion(),)), BART, 1.0),
-    Case("infilling, restored", Denoise((TextInfilling(),)), BART, 1.0),
-    Case("sentences, restored", Denoise((SentencePermutation(),)), T5, 1.0),
-    Case("rotation, restored", Denoise((DocumentRotation(), TokenDeletion())), T5, 1.0),
-    Case("a mixture", Mixture(((1.0, objectives.MASKED), (1.0, objectives.PREFIX))), BERT, None),
+    Case("masked tokens, restored", DenoisingObjective((TokenMaskingNoise(),)), BART, 1.0),
+    Case("deleted tokens, restored", DenoisingObjective((TokenDeletion(),)), BART, 1.0),
+    Case("infilling, restored", DenoisingObjective((TextInfilling(),)), BART, 1.0),
+    Case("sentences, restored", DenoisingObjective((SentencePermutation(),)), T5, 1.0),
+    Case("rotation, restored", DenoisingObjective((DocumentRotation(), TokenDeletion())), T5, 1.0),
+    Case("a mixture", ObjectiveMixture(((1.0, objectives.MASKED_LM), (1.0, objectives.PREFIX_LM))), BERT, None),
     Case("UniLM", objectives.UNILM, BERT, 0.15),
-    Case("XLNet, what follows", replace(objectives.XLNET, random=0.0), XLNET, 1 / 6),
+    Case("XLNet, what follows", replace(objectives.XLNET, random_probability=0.0), XLNET, 1 / 6),
 ]
 each = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
@@ -107,7 +107,7 @@ def texts(draw: st.DrawFn) -> Tokens:
         marks = draw(st.lists(st.sampled_from([0, 1, 1, 3]), min_size=len(ids), max_size=len(ids)))
         return Tokens(np.array(ids, np.int64), np.array(marks, np.int64))
 
-    return replace(one(), other=one())
+    return replace(one(), other_text=one())
 
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -119,19 +119,19 @@ def example(case: Case, text: Tokens, seed: int) -> Example:
 
 def shifted(e: Example) -> bool:
     """Each place reads the token before the one that it is asked for."""
-    return e.source is None and e.ahead
+    return e.source is None and e.shifted_targets
 
 
-def reveal(e: Example, special: Special) -> np.ndarray:
+def reveal(e: Example, special: SpecialTokenIds) -> np.ndarray:
     """The framed text: targets where asked, what is read elsewhere, spans back in their holes."""
     if e.source is None:
-        read = np.append(e.inputs[1:], IGNORE) if shifted(e) else e.inputs
-        return np.where(e.targets != IGNORE, e.targets, read)
-    if not np.isin(e.targets, special.sentinels).any() and (e.targets != IGNORE).all():
+        read = np.append(e.inputs[1:], IGNORE_INDEX) if shifted(e) else e.inputs
+        return np.where(e.targets != IGNORE_INDEX, e.targets, read)
+    if not np.isin(e.targets, special.sentinels).any() and (e.targets != IGNORE_INDEX).all():
         return e.targets  # the whole text is said
     spans: dict[int, list[int]] = {}
     now: list[int] = []
-    for token in e.targets[: len(e.targets) - len(special.after)].tolist():
+    for token in e.targets[: len(e.targets) - len(special.suffix)].tolist():
         if token in special.sentinels:
             now = spans.setdefault(token, [])
         else:
@@ -140,8 +140,8 @@ def reveal(e: Example, special: Special) -> np.ndarray:
     return np.array([t for part in whole for t in part])
 
 
-def special_around(special: Special) -> tuple[int, ...]:
-    return (*special.before, *special.after)
+def special_around(special: SpecialTokenIds) -> tuple[int, ...]:
+    return (*special.prefix, *special.suffix)
 
 
 def contains(text: np.ndarray, part: np.ndarray) -> bool:
@@ -155,25 +155,25 @@ def contains(text: np.ndarray, part: np.ndarray) -> bool:
 def test_what_is_hidden_can_be_revealed(case, text, seed):
     e, special = example(case, text, seed), case.special
     whole = reveal(e, special)
-    if e.part is not None:
-        first = whole[e.part == 0]
+    if e.part_ids is not None:
+        first = whole[e.part_ids == 0]
         assert first.tolist() == [*special.before, *text.ids, *special.after]
-        crop = e.inputs[e.part == 1][len(special.before) : -len(special.after)]
+        crop = e.inputs[e.part_ids == 1][len(special.before) : -len(special.after)]
         assert contains(text.ids, crop)
         assert len(crop) == -(-9 * len(text) // 10)
     elif shifted(e) and e.rank is None:
         assert whole[:-1].tolist() == [*text.ids, *special.after]
         assert e.inputs[0] == (special.before or (special.start,))[0]
     elif shifted(e):
-        asked_nothing_at_the_end = e.targets[-1] == IGNORE
+        asked_nothing_at_the_end = e.targets[-1] == IGNORE_INDEX
         n = len(text) if not asked_nothing_at_the_end else len(whole) - 1
         assert (whole[:n] == text.ids[:n]).all()
         assert asked_nothing_at_the_end or whole[n:].tolist() == list(special.after)
-    elif isinstance(case.objective, Denoise):
-        assert whole.tolist() == [*special.lead, *text.ids, *special.after]
+    elif isinstance(case.objective, DenoisingObjective):
+        assert whole.tolist() == [*special.decoder_prefix, *text.ids, *special.after]
     elif e.source is not None:
         assert whole.tolist() == [*text.ids, *special.after]
-    elif (e.segments is None or (e.segments == e.segments[0]).all()) and e.label in (None, IGNORE):
+    elif (e.segments is None or (e.segments == e.segments[0]).all()) and e.label in (None, IGNORE_INDEX):
         assert whole.tolist() == [*special.before, *text.ids, *special.after]
     else:
         second = int(np.argmax(e.segments))
@@ -213,25 +213,25 @@ def test_no_one_sees_the_answer(case, text, seed):
         assert e.rank.tolist() == list(range(len(e.inputs)))
         assert e.inputs[1:].tolist() == e.targets[:-1].tolist()
         assert e.inputs[0] == case.special.start
-        if isinstance(case.objective, Denoise):
+        if isinstance(case.objective, DenoisingObjective):
             assert len(e.source) <= len(special_around(case.special)) + len(text)
             return
         n_hidden = sum(t not in case.special.sentinels for t in e.targets) - len(case.special.after)
         n_runs = sum(t in case.special.sentinels for t in e.source)
-        nothing = bool((e.targets == IGNORE).all())
+        nothing = bool((e.targets == IGNORE_INDEX).all())
         assert len(e.source) == len(text) + len(case.special.after) - (
             0 if nothing else n_hidden - n_runs
         )
     elif shifted(e) and e.rank is None:
         masked = np.flatnonzero(e.inputs == case.special.mask)
-        assert (e.targets[masked - 1] != IGNORE).all()
+        assert (e.targets[masked - 1] != IGNORE_INDEX).all()
     elif shifted(e):
-        for i in np.flatnonzero(e.targets != IGNORE):
+        for i in np.flatnonzero(e.targets != IGNORE_INDEX):
             # input j holds token j - 1, so place i, asked for token i, may not see beyond itself
             assert (e.rank[i + 1 :] > e.rank[i]).all()
     else:
         masked = e.inputs == case.special.mask
-        assert (e.targets[masked] != IGNORE).all()
+        assert (e.targets[masked] != IGNORE_INDEX).all()
 
 
 @each
@@ -242,7 +242,7 @@ def test_special_tokens_are_shown_as_they_are(case, text, seed):
     if e.source is None and not shifted(e):
         frame = set(special.before + special.between + special.after)
         there = np.isin(e.inputs, list(frame))
-        assert (e.targets[there] == IGNORE).all()
+        assert (e.targets[there] == IGNORE_INDEX).all()
         assert not np.isin(e.inputs, [special.pad, special.unknown]).any()
 
 
@@ -262,15 +262,15 @@ def test_long_texts_are_asked_at_the_published_rate(case):
     for seed in range(40):
         marks = np.where(rng.random(500) < 0.1, 3, rng.random(500) < 0.7)
         text = Tokens(rng.integers(5, 40, 500), marks.astype(np.int64))
-        text = replace(text, other=Tokens(rng.integers(5, 40, 500), text.marks))
+        text = replace(text, other_text=Tokens(rng.integers(5, 40, 500), text.boundaries))
         e = example(case, text, seed)
-        asked += int((e.targets != IGNORE).sum())
+        asked += int((e.targets != IGNORE_INDEX).sum())
         read += len(e.targets)
     assert abs(asked / read - case.rate) < 0.01
 
 
 def test_t5_on_a_long_text_hides_85_of_568_tokens_in_28_spans():
-    special = replace(T5, size=200, sentinels=tuple(range(199, 99, -1)), ids=frozenset({0, 1, 2}))
+    special = replace(T5, vocab_size=200, sentinels=tuple(range(199, 99, -1)), all_ids=frozenset({0, 1, 2}))
     text = Tokens(np.random.default_rng(0).integers(5, 40, 568), np.ones(568, np.int64))
     e = objectives.T5(text, special, np.random.default_rng(0))
     sentinels = np.isin(e.targets, special.sentinels)

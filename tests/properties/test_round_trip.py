@@ -15,20 +15,20 @@ from small_models import tokenizer
 
 from unmask.batch import Batch
 from unmask.checkpoints.huggingface import (
-    heads_without_class,
-    open_folder,
-    opens_where,
+    heads_without_transformers_class,
+    load_folder,
+    opening_note,
     write_folder,
 )
-from unmask.heads.labels import Labels
-from unmask.heads.language import Language
-from unmask.heads.model import kept_with
-from unmask.model.names import OWN_NAMES
+from unmask.heads.labels import SequenceClassification
+from unmask.heads.language import LanguageModeling
+from unmask.heads.model import is_kept_after_pretraining
+from unmask.model.names import NATIVE_WEIGHT_NAMES
 from unmask.published.catalogue import MODELS
 
 FAMILIES = sorted({card.family for card in MODELS.values()})
 
-OURS = [n for n, c in MODELS.items() if c.names is OWN_NAMES and n.endswith("-mini")]
+OURS = [n for n, c in MODELS.items() if c.weight_names is NATIVE_WEIGHT_NAMES and n.endswith("-mini")]
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -37,23 +37,23 @@ def test_a_family_that_the_reference_library_lacks_comes_back_from_a_folder_of_o
     name: str, tied: bool, tmp_path: Path
 ) -> None:
     card = MODELS[name]
-    kept = {name: spec for name, spec in card.heads.items() if kept_with(spec)}
+    kept = {name: spec for name, spec in card.heads.items() if is_kept_after_pretraining(spec)}
     heads = {name: _tied(spec, tied) for name, spec in kept.items()}
-    heads |= {"label": Labels(n_labels=3)}
+    heads |= {"label": SequenceClassification(n_labels=3)}
     model = card.build(heads).initialize(0)
     write_folder(tmp_path, model, card, None)
-    opened = open_folder(tmp_path)
-    assert (opened.missing, opened.extra) == ((), ())
-    assert opened.card.architecture == card.architecture
-    assert opened.model.specs == heads
-    weights = opened.model.weights()
-    assert all(torch.equal(x, weights[n]) for n, x in model.weights().items())
+    opened = load_folder(tmp_path)
+    assert (opened.missing, opened.unexpected) == ((), ())
+    assert opened.preset.architecture == card.architecture
+    assert opened.model.head_specs == heads
+    weights = opened.model.own_weights()
+    assert all(torch.equal(x, weights[n]) for n, x in model.own_weights().items())
     said = "transformers has no class of this network: `unmask.load` opens it"
-    assert opens_where(card, heads) == said
+    assert opening_note(card, heads) == said
 
 
 def _tied(spec, tied: bool):
-    return replace(spec, tied=tied) if isinstance(spec, Language) else spec
+    return replace(spec, tie_embeddings=tied) if isinstance(spec, LanguageModeling) else spec
 
 
 _PLACES = {"deberta.embeddings.position_embeddings.weight"}
@@ -66,10 +66,10 @@ UNTRAINED = {"CanineModel": {"pooler.dense.weight", "pooler.dense.bias"}}
 @pytest.mark.parametrize("shape", SHAPES)
 def test_their_weights_and_configuration_come_back_bit_for_bit(shape: str, tmp_path: Path) -> None:
     reference = SHAPES[shape]()
-    opened = open_folder(saved(reference, tmp_path / "theirs"))
+    opened = load_folder(saved(reference, tmp_path / "theirs"))
     assert opened.missing == ()
-    assert opened.extra == ()
-    write_folder(tmp_path / "back", opened.model, opened.card, None)
+    assert opened.unexpected == ()
+    write_folder(tmp_path / "back", opened.model, opened.preset, None)
     before = load_file(tmp_path / "theirs" / "model.safetensors")
     after = load_file(tmp_path / "back" / "model.safetensors")
     assert sorted(before) == sorted(after)
@@ -99,9 +99,9 @@ def test_their_weights_and_configuration_come_back_bit_for_bit(shape: str, tmp_p
 SMALL = [
     name
     for name, card in MODELS.items()
-    if card.parameters < 20_000_000
-    and card.fields.in_transformers
-    and not heads_without_class(card, card.heads)
+    if card.n_parameters < 20_000_000
+    and card.config_mapping.in_transformers
+    and not heads_without_transformers_class(card, card.heads)
 ]
 
 
@@ -116,17 +116,17 @@ def test_a_small_card_opens_in_the_reference_library_with_equal_weights(
     write_folder(tmp_path, model, card, None)
     kind = json.loads((tmp_path / "config.json").read_text())["architectures"][0]
     loaded, said = getattr(hf, kind).from_pretrained(tmp_path, output_loading_info=True)
-    own = tuple(f"heads.{head}." for head in heads_without_class(card, card.heads))
-    kept = model.kept()
+    own = tuple(f"heads.{head}." for head in heads_without_transformers_class(card, card.heads))
+    kept = model.trained_weights()
     untrained = UNTRAINED.get(kind, set())
     assert set(said["missing_keys"]) == untrained
     assert set(said["unexpected_keys"]) == {n for n in kept if n.startswith(own)}
-    again = open_folder(tmp_path)
-    assert again.card.architecture == card.architecture or card.family in ("t5", "transformer")
-    weights = again.model.weights()
+    again = load_folder(tmp_path)
+    assert again.preset.architecture == card.architecture or card.family in ("t5", "transformer")
+    weights = again.model.own_weights()
     assert weights.keys() == kept.keys()
     assert all(torch.equal(x, weights[n]) for n, x in kept.items())
-    alone = open_folder(tmp_path, {}).model.weights()
+    alone = load_folder(tmp_path, {}).model.own_weights()
     pooler = {n: x for n, x in alone.items() if n.startswith("pooler.")}  # that a head held
     assert all(any(torch.equal(x, y) for y in weights.values()) for x in pooler.values())
     assert all(torch.equal(x, weights[n]) for n, x in alone.items() if n not in pooler)
@@ -147,12 +147,12 @@ def test_what_their_tokenizer_gives_their_model_reads_as_ours(name: str, tmp_pat
     import transformers as hf
 
     card, words = MODELS[name], tokenizer("bert")
-    card = card.with_vocabulary(words.special)
+    card = card.with_vocabulary(words.special_ids)
     model = card.build().initialize(0).eval()
     write_folder(tmp_path, model, card, words)
     given = hf.AutoTokenizer.from_pretrained(tmp_path)("the old king", return_tensors="pt")
     theirs = hf.AutoModel.from_pretrained(tmp_path).eval()(**given).last_hidden_state
-    ours = model.hidden(Batch(inputs=given["input_ids"]))
+    ours = model.hidden_states(Batch(inputs=given["input_ids"]))
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
@@ -161,11 +161,11 @@ def test_sharded_weights_open(make, tmp_path: Path) -> None:
     reference = make()
     reference.save_pretrained(tmp_path, max_shard_size="20KB")
     assert (tmp_path / "model.safetensors.index.json").is_file()
-    opened = open_folder(tmp_path)
-    whole = open_folder(saved(reference, tmp_path / "whole"))
+    opened = load_folder(tmp_path)
+    whole = load_folder(saved(reference, tmp_path / "whole"))
     assert opened.missing == ()
-    weights = whole.model.weights()
-    assert all(torch.equal(x, weights[n]) for n, x in opened.model.weights().items())
+    weights = whole.model.own_weights()
+    assert all(torch.equal(x, weights[n]) for n, x in opened.model.own_weights().items())
 
 
 @pytest.mark.parametrize("legacy", [False, True])
@@ -180,10 +180,10 @@ def test_pickled_weights_open_through_the_allow_list(legacy: bool, tmp_path: Pat
         for k, v in reference.state_dict().items()
     }
     torch.save(state, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=not legacy)
-    opened = open_folder(tmp_path)
+    opened = load_folder(tmp_path)
     assert opened.missing == ()
     assert torch.equal(
-        opened.model.weights()["backbone.tokens.weight"],
+        opened.model.own_weights()["backbone.tokens.weight"],
         reference.bert.embeddings.word_embeddings.weight,
     )
 
@@ -206,22 +206,22 @@ def test_a_pickle_that_would_run_code_is_refused_and_runs_nothing(
     path = tmp_path / "pytorch_model.bin"
     torch.save({"x": Attack()}, path, _use_new_zipfile_serialization=not legacy)
     with pytest.raises(ValueError, match=r"pytorch_model\.bin: refused"):
-        open_folder(tmp_path)
+        load_folder(tmp_path)
     assert not Attack.ran
 
 
 def test_a_base_model_without_heads_opens_and_names_what_is_new(tmp_path: Path) -> None:
-    opened = open_folder(saved(bert("BertModel"), tmp_path))
-    assert opened.model.specs == {}
-    assert opened.extra == ()
-    labelled = open_folder(tmp_path, heads={"label": Labels(n_labels=3)})
+    opened = load_folder(saved(bert("BertModel"), tmp_path))
+    assert opened.model.head_specs == {}
+    assert opened.unexpected == ()
+    labelled = load_folder(tmp_path, head_specs={"label": SequenceClassification(n_labels=3)})
     assert set(labelled.missing) == {"heads.label.out.weight", "heads.label.out.bias"}
 
 
 def test_extra_heads_are_named(tmp_path: Path) -> None:
-    opened = open_folder(saved(bert(), tmp_path), heads={"label": Labels(n_labels=2)})
-    assert all(name.startswith("cls.") for name in opened.extra)
-    assert len(opened.extra) == 7
+    opened = load_folder(saved(bert(), tmp_path), head_specs={"label": SequenceClassification(n_labels=2)})
+    assert all(name.startswith("cls.") for name in opened.unexpected)
+    assert len(opened.unexpected) == 7
 
 
 @pytest.mark.parametrize("make", [bert, gpt2, t5])
@@ -230,7 +230,7 @@ def test_a_truncated_file_is_one_clear_error(make, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ValueError, match=r"model\.safetensors: truncated or damaged"):
-        open_folder(tmp_path)
+        load_folder(tmp_path)
 
 
 def test_a_config_of_another_family_is_refused(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_config_of_another_family_is_refused(tmp_path: Path) -> None:
     ):
         (tmp_path / "config.json").write_text(json.dumps(theirs | change))
         with pytest.raises(ValueError, match=message):
-            open_folder(tmp_path)
+            load_folder(tmp_path)
 
 
 def test_an_index_cannot_lead_out_of_its_folder(tmp_path: Path) -> None:
@@ -255,30 +255,30 @@ def test_an_index_cannot_lead_out_of_its_folder(tmp_path: Path) -> None:
     index = {"weight_map": {"x": "../secret.safetensors"}}
     (tmp_path / "model" / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ValueError, match="is not a file of this folder"):
-        open_folder(tmp_path / "model")
+        load_folder(tmp_path / "model")
 
 
 @pytest.mark.parametrize("make", [bart, mbart, marian])
 def test_a_bias_of_scores_is_there_only_where_it_was_learned(make, tmp_path: Path) -> None:
     plain = make()
-    opened = open_folder(saved(plain, tmp_path / "plain"))
-    assert opened.model.language.bias is None
+    opened = load_folder(saved(plain, tmp_path / "plain"))
+    assert opened.model.language_head.bias is None
     plain.final_logits_bias[0, 7] = 0.5
-    biased = open_folder(saved(plain, tmp_path / "biased"))
-    assert biased.model.language.bias is not None
-    assert biased.model.language.bias.nonzero().tolist() == [[7]]
+    biased = load_folder(saved(plain, tmp_path / "biased"))
+    assert biased.model.language_head.bias is not None
+    assert biased.model.language_head.bias.nonzero().tolist() == [[7]]
     one_each = biased.model.parameter_count() - opened.model.parameter_count()
     assert one_each == biased.model.vocab_size
 
-    labelled = open_folder(tmp_path / "biased", heads={"label": Labels(n_labels=2)})
-    assert "final_logits_bias" in labelled.extra
+    labelled = load_folder(tmp_path / "biased", head_specs={"label": SequenceClassification(n_labels=2)})
+    assert "final_logits_bias" in labelled.unexpected
 
 
 def test_a_bart_below_its_head_opens_with_the_head_which_is_its_table(tmp_path: Path) -> None:
     bare = bart("BartModel")
-    opened = open_folder(saved(bare, tmp_path))
-    assert (opened.missing, opened.extra) == ((), ())
-    assert list(opened.model.specs) == ["language"]
+    opened = load_folder(saved(bare, tmp_path))
+    assert (opened.missing, opened.unexpected) == ((), ())
+    assert list(opened.model.head_specs) == ["language"]
 
 
 @pytest.mark.parametrize("change", [{"normalize_before": True}, {"activation_function": "mish"}])
@@ -287,7 +287,7 @@ def test_other_ways_of_bart_are_refused(change: dict, tmp_path: Path) -> None:
     theirs = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(theirs | change))
     with pytest.raises(ValueError, match=next(iter(change.values())).__repr__()):
-        open_folder(tmp_path)
+        load_folder(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["SequenceClassification", "QuestionAnswering"])
@@ -295,16 +295,16 @@ def test_other_ways_of_bart_are_refused(change: dict, tmp_path: Path) -> None:
 def test_the_zeros_of_scores_are_not_of_models_that_label(make, kind: str, tmp_path: Path) -> None:
     name = {bart: "Bart", mbart: "MBart"}[make]
     theirs = make(f"{name}For{kind}")
-    opened = open_folder(saved(theirs, tmp_path / "theirs"))
-    write_folder(tmp_path / "back", opened.model, opened.card, None, opened.labels)
+    opened = load_folder(saved(theirs, tmp_path / "theirs"))
+    write_folder(tmp_path / "back", opened.model, opened.preset, None, opened.label_names)
     loaded, said = type(theirs).from_pretrained(tmp_path / "back", output_loading_info=True)
     assert not any(said.values()), said
     again = loaded.state_dict()
     assert all(torch.equal(x, again[n]) for n, x in theirs.state_dict().items())
-    assert open_folder(tmp_path / "back").extra == ()
+    assert load_folder(tmp_path / "back").unexpected == ()
 
-    card = opened.card
+    card = opened.preset
     for heads in ({}, MODELS["bart-mini"].heads):
         write_folder(tmp_path / "said", card.build(heads).initialize(0), card, None)
         assert not load_file(tmp_path / "said" / "model.safetensors")["final_logits_bias"].any()
-        assert open_folder(tmp_path / "said").extra == ()
+        assert load_folder(tmp_path / "said").unexpected == ()

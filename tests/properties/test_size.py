@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from unmask.published.catalogue import ALIASES, MODELS, published
+from unmask.published.catalogue import ALIASES, MODELS, get_preset
 
 PUBLISHED = {
     # as the reference library counts the bare model, BERT's pooler included
@@ -36,7 +36,7 @@ PUBLISHED = {
 def test_a_card_has_as_many_parameters_as_it_says(name: str) -> None:
     with torch.device("meta"):
         model = MODELS[name].build()
-    assert model.parameter_count() == MODELS[name].parameters
+    assert model.parameter_count() == MODELS[name].n_parameters
     if name in PUBLISHED:
         bare = sum(p.numel() for p in model.backbone.parameters())
         if "next_sentence" in model.heads:
@@ -62,7 +62,7 @@ PRINTED = {
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_a_card_is_as_large_as_its_paper_prints(name: str) -> None:
-    assert MODELS[name].parameters / 1e9 == pytest.approx(PRINTED[name], rel=0.02)
+    assert MODELS[name].n_parameters / 1e9 == pytest.approx(PRINTED[name], rel=0.02)
 
 
 PAPERS = {"small": 0.30, "base": 0.58, "large": 1.23, "xl": 3.74, "xxl": 12.9}
@@ -72,11 +72,11 @@ PAPERS = {"small": 0.30, "base": 0.58, "large": 1.23, "xl": 3.74, "xxl": 12.9}
 @pytest.mark.parametrize("family", ["mt5", "byt5"])
 @pytest.mark.parametrize("size", PAPERS)
 def test_mt5_and_byt5_are_as_large_as_the_paper_says(family: str, size: str) -> None:
-    parameters = MODELS[f"{family}-{size}"].parameters / 1e9
+    parameters = MODELS[f"{family}-{size}"].n_parameters / 1e9
     assert parameters == pytest.approx(PAPERS[size], rel=0.005)
 
 
 def test_aliases_name_cards_and_a_wrong_name_names_the_nearest() -> None:
-    assert all(published(alias) is MODELS[name] for alias, name in ALIASES.items())
+    assert all(get_preset(alias) is MODELS[name] for alias, name in ALIASES.items())
     with pytest.raises(ValueError, match="did you mean 'bert-mini'"):
-        published("bert-mni")
+        get_preset("bert-mni")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from unmask.batch import Batch
-from unmask.checkpoints.huggingface import open_folder
+from unmask.checkpoints.huggingface import load_folder
 
 FOLDER = Path(__file__).parents[3] / "shared" / "data" / "checkpoints" / "rxnmapper-albert"
 REACTION = (
@@ -21,16 +21,16 @@ pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"there is no {FOLDE
 
 @torch.no_grad()
 def test_hidden_tokens_of_a_reaction_are_named() -> None:
-    opened = open_folder(FOLDER)
+    opened = load_folder(FOLDER)
     assert opened.missing == ()
     assert opened.tokenizer is not None
     ids = torch.tensor([[int(x) for x in REACTION.split()]])
     places = range(1, ids.shape[1] - 1)
     hidden = ids.repeat(len(places), 1)
     for row, place in enumerate(places):
-        hidden[row, place] = opened.tokenizer.special.mask
-    states = opened.model.hidden(Batch(inputs=hidden))
-    scores = opened.model.language.scores(states)[torch.arange(len(places)), torch.tensor(places)]
+        hidden[row, place] = opened.tokenizer.special_ids.mask
+    states = opened.model.hidden_states(Batch(inputs=hidden))
+    scores = opened.model.language_head.logits(states)[torch.arange(len(places)), torch.tensor(places)]
     right = scores.argmax(-1) == ids[0, 1:-1]
     assert int(right.sum()) == 53  # 98.1 % of 54
     expected = torch.tensor([-11.621652, -16.191179, -15.104384, -14.502679, -13.687809])

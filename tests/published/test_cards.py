@@ -3,11 +3,11 @@ import dataclasses
 import pytest
 import torch
 
-from unmask.checkpoints.huggingface import heads_without_class
-from unmask.heads.model import asked_by
+from unmask.checkpoints.huggingface import heads_without_transformers_class
+from unmask.heads.model import required_term
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.published.catalogue import MODELS
-from unmask.published.t5 import both
+from unmask.published.t5 import encoder_decoder
 
 UNUSED = {
     "dilation": "Longformer's paper tells small models of characters with it; none was published"
@@ -44,21 +44,21 @@ def test_a_card_names_its_paper_and_its_own_sizes(name: str) -> None:
     assert card.paper.arxiv or card.paper.url
     assert card.paper.authors
     assert 1960 < card.paper.year < 2100
-    assert card.batch_tokens >= card.length
+    assert card.batch_tokens >= card.sequence_length
     for a in stacks(card.architecture):
         length = getattr(a.position, "length", None)
-        assert length is None or card.length <= length
-    terms = {asked_by(head, spec) for head, spec in card.heads.items()}
-    assert set(card.objective.asks) == terms
+        assert length is None or card.sequence_length <= length
+    terms = {required_term(head, spec) for head, spec in card.heads.items()}
+    assert set(card.objective.loss_terms) == terms
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_their_configuration_of_a_card_is_read_as_the_card(name: str) -> None:
     card = MODELS[name]
-    again = card.fields.read(card.fields.write(card.architecture))
+    again = card.config_mapping.to_architecture(card.config_mapping.from_architecture(card.architecture))
     for mine, other in zip(stacks(card.architecture), stacks(again), strict=True):
         free = {
-            "initialize": mine.initialize,
+            "initialize": mine.initializer,
             "position": mine.position,
         }  # not all of it is in their files
         assert dataclasses.replace(other, **free) == mine
@@ -68,20 +68,20 @@ def test_their_configuration_of_a_card_is_read_as_the_card(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_every_tensor_of_a_card_has_a_name_of_theirs(name: str) -> None:
     card = MODELS[name]
-    ours = heads_without_class(card, card.heads)
+    ours = heads_without_transformers_class(card, card.heads)
     with torch.device("meta"):
         model = card.build({n: spec for n, spec in card.heads.items() if n not in ours})
-    kept = model.kept()
-    theirs = card.names.to_theirs(kept)
-    read = card.names.from_theirs(theirs, {n: x.shape for n, x in kept.items()})
+    kept = model.trained_weights()
+    theirs = card.weight_names.to_external(kept)
+    read = card.weight_names.from_external(theirs, {n: x.shape for n, x in kept.items()})
     assert read.missing == ()
-    assert read.extra == ()
+    assert read.unexpected == ()
 
 
 def test_a_decoder_is_its_encoder_but_causal_and_reading_it() -> None:
     encoder = MODELS["t5-small"].architecture.encoder
-    decoder = both(encoder, 2).decoder
+    decoder = encoder_decoder(encoder, 2).decoder
     assert decoder.causal
-    assert decoder.cross
+    assert decoder.cross_attention
     assert decoder.n_layers == 2
     assert decoder.position.causal

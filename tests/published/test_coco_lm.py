@@ -18,16 +18,16 @@ from torch.nn import functional as F
 
 from unmask.adapters.attach import attach
 from unmask.adapters.lora import LoRA
-from unmask.adapters.peft import why_not_peft
-from unmask.batch import IGNORE, Batch, Visibility
+from unmask.adapters.peft import peft_incompatibility
+from unmask.batch import IGNORE_INDEX, Batch, Visibility
 from unmask.checkpoints.generator import add_generator, write_generator
-from unmask.checkpoints.huggingface import Opened, open_folder, opens_where, write_folder
-from unmask.heads.labels import Labels
-from unmask.heads.language import Language
+from unmask.checkpoints.huggingface import LoadedModel, load_folder, opening_note, write_folder
+from unmask.heads.labels import SequenceClassification
+from unmask.heads.language import LanguageModeling
 from unmask.heads.model import Model
-from unmask.model.positions import BucketBias, Learned, LearnedAndBucketBias
+from unmask.model.positions import RelativePositionBias, LearnedPositions, LearnedPositionsAndRelativeBias
 from unmask.published import coco_lm
-from unmask.published.catalogue import MODELS, family
+from unmask.published.catalogue import MODELS, preset_for_config
 from unmask.serving.folders import model_card
 
 V, D, H, N = 60, 16, 4, 3
@@ -180,30 +180,30 @@ SHAPES = {
 def test_hidden_states_of_padded_and_packed_texts_equal_the_reference(shape, tmp_path) -> None:
     config = SHAPES[shape]
     reference = Released(released(config), config)
-    ours = open_folder(folder(tmp_path / "f", released(config), config), {}).model
+    ours = load_folder(folder(tmp_path / "f", released(config), config), {}).model
     some = texts(37, 12, 1)
     expected = [reference.hidden(x) for x in some]
     padded = torch.nn.utils.rnn.pad_sequence(some, batch_first=True, padding_value=1)
     there = torch.arange(37)[None] < torch.tensor([37, 12, 1])[:, None]
     batch = Batch(inputs=padded, visibility=Visibility(document=there.long() - 1))
-    for said, x, wanted in zip(ours.hidden(batch), some, expected, strict=True):
+    for said, x, wanted in zip(ours.hidden_states(batch), some, expected, strict=True):
         close(said[: len(x)], wanted)
     packed = Batch(  # a row longer than there are places
         inputs=torch.cat(some)[None],
         visibility=Visibility(
             document=torch.cat([torch.full((len(x),), i) for i, x in enumerate(some)])[None]
         ),
-        place=torch.cat([torch.arange(len(x)) for x in some])[None],
+        position_ids=torch.cat([torch.arange(len(x)) for x in some])[None],
     )
-    close(ours.hidden(packed)[0], torch.cat(expected))
+    close(ours.hidden_states(packed)[0], torch.cat(expected))
 
 
 @torch.no_grad()
 def test_segments_are_added_where_there_are_some(tmp_path: Path) -> None:
     config = CONFIG | {"type_vocab_size": 2}
-    ours = open_folder(folder(tmp_path / "f", released(config), config), {}).model
+    ours = load_folder(folder(tmp_path / "f", released(config), config), {}).model
     (x,), segments = texts(9), torch.tensor([0] * 5 + [1] * 4)
-    said = ours.hidden(Batch(inputs=x[None], segments=segments[None]))[0]
+    said = ours.hidden_states(Batch(inputs=x[None], segments=segments[None]))[0]
     close(said, Released(released(config), config).hidden(x, segments))
 
 
@@ -214,8 +214,8 @@ def test_scores_of_labels_equal_the_reference(tmp_path: Path) -> None:
         "architectures": ["COCOLMForSequenceClassification"], "model_type": "cocolm",
         "id2label": {"0": "a", "1": "b", "2": "c"},
     }  # fmt: skip
-    opened = open_folder(folder(tmp_path / "f", weights, config))
-    assert (opened.missing, opened.extra, opened.labels) == ((), (), ("a", "b", "c"))
+    opened = load_folder(folder(tmp_path / "f", weights, config))
+    assert (opened.missing, opened.unexpected, opened.label_names) == ((), (), ("a", "b", "c"))
     for x in texts(20, 3):
         said = opened.model(Batch(inputs=x[None]), scores=True).scores["label"][0]
         close(said, Released(weights, config).labels(x))
@@ -224,11 +224,11 @@ def test_scores_of_labels_equal_the_reference(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_published_configuration_is_the_cards(name: str) -> None:
     card, theirs = MODELS[name], PUBLISHED[name]
-    assert family(theirs).family == card.family
-    assert card.fields.read(theirs) == card.architecture
-    assert card.fields.write(card.architecture) == theirs
+    assert preset_for_config(theirs).family == card.family
+    assert card.config_mapping.to_architecture(theirs) == card.architecture
+    assert card.config_mapping.from_architecture(card.architecture) == theirs
     with torch.device("meta"):
-        backbone = card.build({}).kept()
+        backbone = card.build({}).trained_weights()
         there = released(theirs)
     assert sum(x.numel() for x in backbone.values()) == sum(x.numel() for x in there.values())
 
@@ -236,9 +236,9 @@ def test_the_published_configuration_is_the_cards(name: str) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_weights_come_back_bit_for_bit(shape: str, tmp_path: Path) -> None:
     config = SHAPES[shape]
-    opened = open_folder(folder(tmp_path / "f", released(config), config), {})
-    assert (opened.missing, opened.extra) == ((), ())
-    write_folder(tmp_path / "back", opened.model, opened.card, None)
+    opened = load_folder(folder(tmp_path / "f", released(config), config), {})
+    assert (opened.missing, opened.unexpected) == ((), ())
+    write_folder(tmp_path / "back", opened.model, opened.preset, None)
     back = load_file(tmp_path / "back" / "model.safetensors")
     names = {
         n.removeprefix("cocolm."): x for n, x in released(config).items()
@@ -267,11 +267,11 @@ def test_half_precision_in_a_pickled_file_opens_with_the_heads_whose_names_are_k
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     torch.save({n: x.half() for n, x in weights.items()}, tmp_path / "pytorch_model.bin")
-    opened = open_folder(tmp_path)
-    assert list(opened.model.specs) == ["corrected", "crop"]
-    assert opened.extra == ()
+    opened = load_folder(tmp_path)
+    assert list(opened.model.head_specs) == ["corrected", "crop"]
+    assert opened.unexpected == ()
     assert set(opened.missing) == {"heads.corrected.copy.weight", "heads.corrected.copy.bias"}
-    ours = opened.model.weights()
+    ours = opened.model.own_weights()
     for name, theirs in {
         "backbone.tokens.weight": tokens,
         "heads.corrected.language.bias": bias,
@@ -279,9 +279,9 @@ def test_half_precision_in_a_pickled_file_opens_with_the_heads_whose_names_are_k
         "heads.crop.norm.bias": weights["cocolm.scl_head.LayerNorm.bias"],
     }.items():
         assert torch.equal(ours[name], theirs.half().float())
-    scores = open_folder(tmp_path, {"language": Language(term="masked", bias=True)})
+    scores = load_folder(tmp_path, {"language": LanguageModeling(term="masked", bias=True)})
     assert scores.missing == ()
-    assert torch.equal(scores.model.weights()["heads.language.bias"], bias.half().float())
+    assert torch.equal(scores.model.own_weights()["heads.language.bias"], bias.half().float())
 
 
 @pytest.mark.parametrize(
@@ -296,26 +296,26 @@ def test_half_precision_in_a_pickled_file_opens_with_the_heads_whose_names_are_k
 def test_configurations_of_other_formulas_are_refused(change, message, tmp_path: Path) -> None:
     path = folder(tmp_path / "f", released(), CONFIG | change)
     with pytest.raises(ValueError, match=message):
-        open_folder(path)
+        load_folder(path)
 
 
 def test_a_configuration_that_names_no_family_must_have_the_keys_of_one() -> None:
     for bare in ({}, {"rel_pos_bins": 32}, {"hidden_size": 16}):
         with pytest.raises(ValueError, match="model_type 'None' is not one of"):
-            family(bare)
+            preset_for_config(bare)
 
 
 def test_places_that_the_format_cannot_say_are_refused() -> None:
-    for position in (BucketBias(), Learned(40, offset=2)):
+    for position in (RelativePositionBias(), LearnedPositions(40, offset=2)):
         with pytest.raises(ValueError, match="COCO-LM's format has a vector for each place"):
-            coco_lm.FIELDS.write(replace(coco_lm.BASE, position=position))
+            coco_lm.CONFIG_MAPPING.from_architecture(replace(coco_lm.BASE, position=position))
 
 
 def mini(drop: float = 0.0) -> Model:
     card = MODELS["coco-lm-mini"]
     a = replace(
         card.architecture, vocab_size=V, d_model=D, n_heads=H, d_ff=32, n_layers=3,
-        position=LearnedAndBucketBias(40, 16, 24), dropout=drop,
+        position=LearnedPositionsAndRelativeBias(40, 16, 24), dropout=drop,
         attention_dropout=drop,
     )  # fmt: skip
     model = replace(card, architecture=a).build().initialize(3).train()
@@ -338,24 +338,24 @@ def two_texts() -> Batch:
         rows.append(
             {
                 "inputs": torch.cat((torch.where(hidden, 4, x), crop)),
-                "targets": torch.cat((torch.where(hidden, x, IGNORE), torch.full((n,), IGNORE))),
+                "targets": torch.cat((torch.where(hidden, x, IGNORE_INDEX), torch.full((n,), IGNORE_INDEX))),
                 "parts": torch.cat((torch.zeros(len(x)), torch.ones(n))).long(),
                 "place": torch.cat((torch.arange(len(x)), torch.arange(n))),
             }
         )
-    padding = {"inputs": 1, "targets": IGNORE, "parts": -1, "place": 0}
+    padding = {"inputs": 1, "targets": IGNORE_INDEX, "parts": -1, "place": 0}
     made = {
         name: torch.nn.utils.rnn.pad_sequence(
             [row[name] for row in rows], batch_first=True, padding_value=padding[name]
         )
         for name in padding
     }
-    asked = (made["targets"].flatten() != IGNORE).nonzero()[:, 0]
-    return Batch(**made, asked=asked, visibility=Visibility(document=made["parts"]))
+    asked = (made["targets"].flatten() != IGNORE_INDEX).nonzero()[:, 0]
+    return Batch(**made, target_positions=asked, visibility=Visibility(document=made["parts"]))
 
 
 def of_config(model: Model) -> dict[str, Any]:
-    return coco_lm.FIELDS.write(model.architecture)
+    return coco_lm.CONFIG_MAPPING.from_architecture(model.architecture)
 
 
 def generator_of(model: Model) -> dict[str, Tensor]:
@@ -365,7 +365,7 @@ def generator_of(model: Model) -> dict[str, Tensor]:
         for name, x in model.named_parameters(remove_duplicate=False)
         if name.startswith("heads.generator.network.")
     }
-    return coco_lm.NAMES.to_theirs(network)
+    return coco_lm.WEIGHT_NAMES.to_external(network)
 
 
 @pytest.mark.parametrize("drop", [0.0, 0.3])
@@ -381,8 +381,8 @@ def test_the_losses_are_the_papers(drop: float) -> None:
     torch.manual_seed(9)
     said = model(batch)
 
-    config, own = of_config(model), model.weights()
-    main = Released(coco_lm.NAMES.to_theirs(
+    config, own = of_config(model), model.own_weights()
+    main = Released(coco_lm.WEIGHT_NAMES.to_external(
         {n: x for n, x in own.items() if n.startswith("backbone.")}), config)  # fmt: skip
     small = Released(generator_of(model), config | {"num_hidden_layers": 2})
     w = {n: x.double() for n, x in own.items()}
@@ -391,11 +391,11 @@ def test_the_losses_are_the_papers(drop: float) -> None:
     n_hidden = n_read = 0
     summaries: list[Tensor] = []
     assert batch.targets is not None
-    assert batch.parts is not None
+    assert batch.part_ids is not None
     for row in range(2):
-        first, second = batch.parts[row] == 0, batch.parts[row] == 1
+        first, second = batch.part_ids[row] == 0, batch.part_ids[row] == 1
         targets = batch.targets[row][first]
-        where = targets != IGNORE
+        where = targets != IGNORE_INDEX
         text = torch.where(where, targets, batch.inputs[row][first])
         corrupted = read.inputs[row][first]
         assert torch.equal(corrupted[~where], text[~where])
@@ -431,7 +431,7 @@ def test_the_losses_are_the_papers(drop: float) -> None:
     for name, (total, count) in expected.items():
         assert said.terms[name].total.item() == pytest.approx(total, rel=1e-5), name
         assert said.terms[name].count == count
-    assert model.count(batch) == {name: term.count for name, term in said.terms.items()}
+    assert model.count_targets(batch) == {name: term.count for name, term in said.terms.items()}
     whole = {name: term.loss.item() for name, term in said.terms.items()}
     sum_ = whole["masked"] + 50 * whole["copied"] + whole["corrected"] + whole["crop"]
     assert said.loss.item() == pytest.approx(sum_, rel=1e-5)
@@ -441,7 +441,7 @@ def test_guesses_are_drawn_without_the_dropout_that_is_learned_with() -> None:
     model, batch = mini(0.5), two_texts()
     head = model.heads["generator"]
     seen: list[Tensor] = []
-    head._drawn = lambda hidden: seen.append(hidden) or batch.targets.flatten()[batch.asked]
+    head._sample_tokens = lambda hidden: seen.append(hidden) or batch.targets.flatten()[batch.target_positions]
     for seed in (1, 2):
         torch.manual_seed(seed)
         head.corrupt(batch)
@@ -452,8 +452,8 @@ def test_guesses_are_drawn_without_the_dropout_that_is_learned_with() -> None:
     model.eval()
     head.corrupt(batch)
     assert torch.allclose(seen[-1], seen[0], atol=1e-6)
-    once = replace(head.spec, drawn_with_dropout=True)
-    other = once.build(model.architecture, model.backbone.table)
+    once = replace(head.spec, sample_with_dropout=True)
+    other = once.build(model.architecture, model.backbone.embedding_table)
     assert head.flops(40, 0.0) == pytest.approx(4 / 3 * other.flops(40, 0.0))
 
 
@@ -470,17 +470,17 @@ def test_the_two_networks_have_token_vectors_places_and_a_norm_in_common_but_no_
 def test_a_trained_model_comes_back_with_its_heads_and_its_generator(tmp_path: Path) -> None:
     model = mini().eval()
     card = replace(MODELS["coco-lm-mini"], architecture=model.architecture)
-    opened = Opened(card=card, model=model, tokenizer=None, labels=(), missing=(), extra=())
+    opened = LoadedModel(preset=card, model=model, tokenizer=None, label_names=(), missing=(), unexpected=())
     write_folder(tmp_path, model, card, None)
     write_generator(tmp_path, opened)
-    again = open_folder(tmp_path)
-    assert (again.missing, again.extra) == ((), ())
-    assert again.card.architecture == model.architecture
-    assert again.model.specs == {n: s for n, s in model.specs.items() if n != "generator"}
-    assert again.model.weights().keys() == model.kept().keys()
+    again = load_folder(tmp_path)
+    assert (again.missing, again.unexpected) == ((), ())
+    assert again.preset.architecture == model.architecture
+    assert again.model.head_specs == {n: s for n, s in model.head_specs.items() if n != "generator"}
+    assert again.model.own_weights().keys() == model.trained_weights().keys()
     assert again.model.parameter_count() == model.parameter_count()
     add_generator(tmp_path, again.model)
-    ours, theirs = again.model.weights(), model.weights()
+    ours, theirs = again.model.own_weights(), model.own_weights()
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(x, theirs[n]) for n, x in ours.items())
     batch = two_texts()
@@ -496,9 +496,9 @@ def test_a_trained_model_comes_back_with_its_heads_and_its_generator(tmp_path: P
 
 def test_nothing_of_it_is_said_to_open_elsewhere() -> None:
     card = MODELS["coco-lm-mini"]
-    labelled = {"label": Labels(activation="gelu", n_labels=2)}
-    note = opens_where(card, labelled)
+    labelled = {"label": SequenceClassification(activation="gelu", n_labels=2)}
+    note = opening_note(card, labelled)
     assert note == "transformers has no class of this network: `unmask.load` opens it"
     model = mini()
     attach(model, LoRA(rank=2))
-    assert why_not_peft(model, card, "default") == "transformers has no class of this family"
+    assert peft_incompatibility(model, card, "default") == "transformers has no class of this family"

@@ -10,17 +10,17 @@ from safetensors.torch import load_file, save_file
 
 from unmask.adapters.attach import attach
 from unmask.adapters.lora import LoRA
-from unmask.adapters.peft import read_adapter, why_not_peft, write_adapter
+from unmask.adapters.peft import read_adapter, peft_incompatibility, write_adapter
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface import open_folder, write_folder
-from unmask.model.names import Names
+from unmask.checkpoints.huggingface import load_folder, write_folder
+from unmask.model.names import WeightNames
 from unmask.published.catalogue import MODELS
 
 BOTH = pytest.mark.parametrize("make", [deberta, deberta_v2])
 TEXTS = torch.from_numpy(np.random.default_rng(1).integers(5, 99, (2, 9)))
 DOCUMENT = torch.tensor([[0] * 9, [0] * 4 + [-1] * 5])
 READ = {"input_ids": TEXTS, "attention_mask": (DOCUMENT >= 0).long()}
-BATCH = Batch(inputs=TEXTS, visibility=Visibility(document=DOCUMENT), last=torch.tensor([8, 3]))
+BATCH = Batch(inputs=TEXTS, visibility=Visibility(document=DOCUMENT), last_token_positions=torch.tensor([8, 3]))
 CARDS = [name for name, card in MODELS.items() if card.family in ("deberta", "deberta-v2")]
 
 
@@ -45,19 +45,19 @@ def test_a_card_has_the_parameters_that_transformers_counts_and_the_places_of_it
     if "replaced" in card.heads:
         kind, beside = hf.DebertaV2Model, d * d + d + d + 1
     with torch.device("meta"):
-        theirs = kind(config(**card.fields.write(card.architecture)))
-    assert card.parameters == theirs.num_parameters() + beside
+        theirs = kind(config(**card.config_mapping.from_architecture(card.architecture)))
+    assert card.n_parameters == theirs.num_parameters() + beside
 
 
 @BOTH
 @torch.no_grad()
 def test_labels_of_tokens_and_answers_equal_the_reference(make, tmp_path: Path) -> None:
     reference = make("ForTokenClassification", num_labels=3)
-    ours = open_folder(saved(reference, tmp_path / "tags")).model
+    ours = load_folder(saved(reference, tmp_path / "tags")).model
     said = ours(BATCH, scores=True).scores["token_label"]
     close(said[DOCUMENT >= 0], reference(**READ).logits[DOCUMENT >= 0])
     reference = make("ForQuestionAnswering")
-    ours = open_folder(saved(reference, tmp_path / "answers")).model
+    ours = load_folder(saved(reference, tmp_path / "answers")).model
     said, out = ours(BATCH, scores=True).scores["span"], reference(**READ)
     close(said[0], torch.stack((out.start_logits, out.end_logits), -1)[0])
 
@@ -65,7 +65,7 @@ def test_labels_of_tokens_and_answers_equal_the_reference(make, tmp_path: Path) 
 @torch.no_grad()
 def test_options_are_scored_as_by_the_reference(tmp_path: Path) -> None:
     reference = deberta_v2("ForMultipleChoice")
-    ours = open_folder(saved(reference, tmp_path)).model
+    ours = load_folder(saved(reference, tmp_path)).model
     out = reference(**{name: x[None] for name, x in READ.items()}).logits
     close(ours(BATCH, scores=True).scores["choice"][:, 0], out[0])
 
@@ -81,15 +81,15 @@ def test_weights_as_released_are_read_with_their_decoder_and_written_back(
     places = torch.randn(42, 32)
     state["deberta.embeddings.position_embeddings.weight"] = places
     save_file(state, tmp_path / "theirs" / "model.safetensors")
-    opened = open_folder(tmp_path / "theirs")
-    assert (opened.missing, opened.extra) == ((), ())
-    assert torch.equal(opened.model.decoder.table.weight, places)
+    opened = load_folder(tmp_path / "theirs")
+    assert (opened.missing, opened.unexpected) == ((), ())
+    assert torch.equal(opened.model.query_stream.table.weight, places)
     # before the decoder asks, all is as in transformers, whose head reads the last layer
     states = reference(**READ, output_hidden_states=True).hidden_states
     close(opened.model.backbone(BATCH)[0], states[-1][0])
     out = reference(**READ).logits
-    close(opened.model.language.scores(states[-1])[0], out[0])
-    write_folder(tmp_path / "back", opened.model, opened.card, None)
+    close(opened.model.language_head.logits(states[-1])[0], out[0])
+    write_folder(tmp_path / "back", opened.model, opened.preset, None)
     again = load_file(tmp_path / "back" / "model.safetensors")
     assert again.keys() == state.keys()
     assert all(torch.equal(again[name], x) for name, x in state.items())
@@ -105,16 +105,16 @@ def test_without_their_places_weights_as_released_are_read_without_a_decoder(
     make, tmp_path: Path
 ) -> None:
     reference = make(legacy=False)
-    opened = open_folder(saved(reference, tmp_path))
-    assert opened.model.decoder is None
-    assert (opened.missing, opened.extra) == ((), ())
-    said = opened.model.language.scores(opened.model.hidden(BATCH))
+    opened = load_folder(saved(reference, tmp_path))
+    assert opened.model.query_stream is None
+    assert (opened.missing, opened.unexpected) == ((), ())
+    said = opened.model.language_head.logits(opened.model.hidden_states(BATCH))
     close(said[0], reference(**READ).logits[0])
 
 
 def test_a_place_in_the_input_is_none_of_a_decoder(tmp_path: Path) -> None:
-    opened = open_folder(saved(deberta(position_biased_input=True), tmp_path))
-    assert opened.model.decoder is None
+    opened = load_folder(saved(deberta(position_biased_input=True), tmp_path))
+    assert opened.model.query_stream is None
     assert opened.model.backbone.position.absolute is not None
 
 
@@ -134,15 +134,15 @@ def test_a_place_in_the_input_is_none_of_a_decoder(tmp_path: Path) -> None:
 )
 def test_configurations_of_other_formulas_are_refused(make, change, message) -> None:
     card = MODELS["deberta-mini" if make is deberta else "deberta-v3-mini"]
-    theirs = {**card.fields.write(card.architecture), **change}
+    theirs = {**card.config_mapping.from_architecture(card.architecture), **change}
     with pytest.raises(ValueError, match=message):
-        card.fields.read(card.fields.keys.complete(theirs))
+        card.config_mapping.to_architecture(card.config_mapping.config_keys.complete(theirs))
 
 
 def test_released_configurations_write_the_terms_as_one_word() -> None:
     card = MODELS["deberta-base"]
-    theirs = {**card.fields.write(card.architecture), "pos_att_type": "c2p|p2c"}
-    assert card.fields.read(theirs).position == card.architecture.position
+    theirs = {**card.config_mapping.from_architecture(card.architecture), "pos_att_type": "c2p|p2c"}
+    assert card.config_mapping.to_architecture(theirs).position == card.architecture.position
 
 
 @pytest.mark.parametrize("name", ["deberta-mini", "deberta-v3-mini"])
@@ -151,35 +151,35 @@ def test_a_formula_of_the_other_version_cannot_be_written(name: str) -> None:
         name, "deberta-mini"
     )))  # fmt: skip
     with pytest.raises(ValueError, match="Disentangled positions"):
-        card.fields.write(other.architecture)
+        card.config_mapping.from_architecture(other.architecture)
 
 
 def test_maps_joined_head_by_head_are_cut_and_joined_by_the_heads_of_the_architecture() -> None:
-    names = Names("a + b  c  by_head", heads=3)
+    names = WeightNames("a + b  c  by_head", n_heads=3)
     a, b = torch.arange(6)[:, None], 10 + torch.arange(6)[:, None]
-    joined = names.to_theirs({"a.weight": a, "b.weight": b})["c.weight"]
+    joined = names.to_external({"a.weight": a, "b.weight": b})["c.weight"]
     assert joined[:, 0].tolist() == [0, 1, 10, 11, 2, 3, 12, 13, 4, 5, 14, 15]
     wanted = {"a.weight": a.shape, "b.weight": b.shape}
-    read = names.from_theirs({"c.weight": joined}, wanted).tensors
+    read = names.from_external({"c.weight": joined}, wanted).tensors
     assert torch.equal(read["a.weight"], a)
     assert torch.equal(read["b.weight"], b)
-    assert MODELS["deberta-large"].names.heads == 16
+    assert MODELS["deberta-large"].weight_names.n_heads == 16
     with pytest.raises(ValueError, match="of how many heads is unknown"):
-        Names(names.table).to_theirs({"a.weight": a, "b.weight": b})
+        WeightNames(names.table).to_external({"a.weight": a, "b.weight": b})
 
 
 def test_an_adapter_of_maps_joined_head_by_head_is_written_as_ours_and_none_of_pefts_is_read(
     tmp_path: Path,
 ) -> None:
-    opened = open_folder(saved(deberta("ForSequenceClassification"), tmp_path / "model"))
+    opened = load_folder(saved(deberta("ForSequenceClassification"), tmp_path / "model"))
     attach(opened.model, LoRA(rank=2))
-    assert "head by head" in str(why_not_peft(opened.model, opened.card, "default"))
-    write_adapter(tmp_path / "ours", opened.model, opened.card, "default", base="x")
-    again = open_folder(tmp_path / "model")
-    assert read_adapter(tmp_path / "ours", again.model, again.card) == LoRA(rank=2)
+    assert "head by head" in str(peft_incompatibility(opened.model, opened.preset, "default"))
+    write_adapter(tmp_path / "ours", opened.model, opened.preset, "default", base="x")
+    again = load_folder(tmp_path / "model")
+    assert read_adapter(tmp_path / "ours", again.model, again.preset) == LoRA(rank=2)
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "adapter_config.json").write_text('{"peft_type": "LORA"}')
     name = "base_model.model.deberta.encoder.layer.0.attention.self.in_proj.lora_A.weight"
     save_file({name: torch.zeros(2, 32)}, tmp_path / "theirs" / "adapter_model.safetensors")
     with pytest.raises(ValueError, match="head by head"):
-        read_adapter(tmp_path / "theirs", again.model, again.card)
+        read_adapter(tmp_path / "theirs", again.model, again.preset)

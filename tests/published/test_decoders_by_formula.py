@@ -68,7 +68,7 @@ def turned(x: Tensor) -> Tensor:
 def test_palm_by_its_formula() -> None:
     """y = x + MLP(LayerNorm(x)) + Attention(LayerNorm(x)), one head of keys and values."""
     model = small("palm-mini")
-    w = {n: x.double() for n, x in model.weights().items()}
+    w = {n: x.double() for n, x in model.own_weights().items()}
     ids, hidden, scores = said(model)
     x = w["backbone.tokens.weight"][ids]
     for i in range(4):
@@ -96,7 +96,7 @@ def bucket(away: int) -> int:
 def test_lamda_by_its_formula() -> None:
     """T5's norms and biases of distances, GELU gates, but what follows is not seen."""
     model = small("lamda-mini")
-    w = {n: x.double() for n, x in model.weights().items()}
+    w = {n: x.double() for n, x in model.own_weights().items()}
     ids, hidden, scores = said(model)
     away = [[bucket(max(t - s, 0)) for s in range(T)] for t in range(T)]
     bias = w["backbone.position.table.weight"][torch.tensor(away)].permute(2, 0, 1)
@@ -117,7 +117,7 @@ def test_lamda_by_its_formula() -> None:
 @pytest.mark.parametrize("band", [3, 100])
 def test_gpt3_is_gpt2_whose_every_other_layer_sees_a_band(band: int) -> None:
     model = small("gpt3-mini", window=(None, band))
-    w = {n: x.double() for n, x in model.weights().items()}
+    w = {n: x.double() for n, x in model.own_weights().items()}
     ids, hidden, scores = said(model)
 
     def norm(x: Tensor, name: str) -> Tensor:

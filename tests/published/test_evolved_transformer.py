@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 from unmask.batch import Batch, Visibility
 from unmask.model.architecture import Architecture
-from unmask.model.cache import Recent
-from unmask.model.convolution import Convolution
-from unmask.model.evolved import AttendedConvolutions, GatedConvolutions
+from unmask.model.cache import ConvolutionCache
+from unmask.model.convolution import NgramInputEncoding
+from unmask.model.evolved import EvolvedDecoderConvolutions, EvolvedEncoderConvolutions
 from unmask.model.positions import Rotary
 from unmask.model.transformer import Transformer
 from unmask.published import evolved_transformer
@@ -28,7 +28,7 @@ Weights = dict[str, Tensor]
 
 def model():
     encoder = replace(evolved_transformer.ENCODER, vocab_size=V, d_model=D, n_heads=HEADS, d_ff=48)
-    a = evolved_transformer.both(replace(encoder, n_layers=4), 3)
+    a = evolved_transformer.encoder_decoder(replace(encoder, n_layers=4), 3)
     made = replace(MODELS["meena-mini"], architecture=a).build().eval()
     torch.manual_seed(0)
     for p in made.parameters():
@@ -132,7 +132,7 @@ def decoded(w: Weights, ids: list[int], memory: Tensor) -> Tensor:
 @torch.no_grad()
 def test_both_stacks_by_their_formula_beside_padding() -> None:
     made = model()
-    w = {n.removeprefix("backbone."): x for n, x in made.weights().items()}
+    w = {n.removeprefix("backbone."): x for n, x in made.own_weights().items()}
     width = max(map(len, SOURCES))
     rows = [[*ids, *[0] * (width - len(ids))] for ids in SOURCES]
     document = torch.tensor([[0] * len(s) + [-1] * (width - len(s)) for s in SOURCES])
@@ -143,7 +143,7 @@ def test_both_stacks_by_their_formula_beside_padding() -> None:
         source_visibility=Visibility(document=document),
     )
     hidden = made.backbone(batch)
-    scores = made.language.scores(hidden)
+    scores = made.language_head.logits(hidden)
     for row, (source, ids) in enumerate(zip(SOURCES, TARGETS, strict=True)):
         expected = decoded(w, ids, encoded(w, source))
         torch.testing.assert_close(hidden[row], expected, rtol=1e-9, atol=1e-9)
@@ -162,17 +162,17 @@ def test_packed_texts_are_read_as_if_each_stood_alone() -> None:
         Batch(
             inputs=torch.tensor([[*first, *second]]),
             visibility=Visibility(causal=True, document=where),
-            place=place,
+            position_ids=place,
         ),
         memory=(memory := torch.randn(1, 15, D, dtype=torch.float64)),
-        memory_visibility=Visibility(document=there),
+        encoder_visibility=Visibility(document=there),
     )
     texts = (first, slice(15), slice(12)), (second, slice(15, 37), slice(12, 15))
     for ids, columns, keys in texts:
         alone = made.backbone.decoder(
             Batch(inputs=torch.tensor([ids]), visibility=Visibility(causal=True)),
             memory=memory[:, keys],
-            memory_visibility=Visibility(),
+            encoder_visibility=Visibility(),
         )
         torch.testing.assert_close(packed[:, columns], alone, rtol=1e-9, atol=1e-9)
 
@@ -180,23 +180,23 @@ def test_packed_texts_are_read_as_if_each_stood_alone() -> None:
 def test_meena_has_one_block_that_reads_and_thirteen_that_answer() -> None:
     a = MODELS["meena"].architecture
     assert (a.encoder.n_layers, a.decoder.n_layers) == (2, 26)
-    assert [type(a.encoder.kind(i)).__name__ for i in (0, 1)] == ["GatedConvolutions", "NoneType"]
-    assert MODELS["meena"].parameters == pytest.approx(2.6e9, rel=0.005)
+    assert [type(a.encoder.layer_type(i)).__name__ for i in (0, 1)] == ["EvolvedEncoderConvolutions", "NoneType"]
+    assert MODELS["meena"].n_parameters == pytest.approx(2.6e9, rel=0.005)
     with torch.device("meta"):
         decoder = Transformer(a.decoder)
     assert decoder.layers[0].attention.d_head == 80  # 32 heads, more than 16
 
 
 GATED = replace(evolved_transformer.ENCODER, d_model=16, n_heads=2, d_ff=8)
-ATTENDED = replace(GATED, kinds=(AttendedConvolutions(),), causal=True, cross=True)
+ATTENDED = replace(GATED, layer_types=(EvolvedDecoderConvolutions(),), causal=True, cross_attention=True)
 
 
 @pytest.mark.parametrize(
     ("a", "change", "message"),
     [
-        (GATED, {"causal": True}, "GatedConvolutions read what follows"),
+        (GATED, {"causal": True}, "EvolvedEncoderConvolutions read what follows"),
         (GATED, {"mixed": True}, "cannot be with mixed"),
-        (GATED, {"convolution": Convolution(3)}, "cannot be with convolution"),
+        (GATED, {"convolution": NgramInputEncoding(3)}, "cannot be with convolution"),
         (GATED, {"n_kv_heads": 1}, "cannot be with n_kv_heads"),
         (ATTENDED, {"cross": False}, "causal and cross must be true"),
         (ATTENDED, {"d_model": 24}, "d_model 24 wide together: 2 of 12, and 16, are not"),
@@ -213,37 +213,37 @@ def test_what_such_layers_cannot_be_with_is_refused(
 
 def test_widths_of_kernels_are_checked() -> None:
     with pytest.raises(ValueError, match="wide must be odd and at least 1, got 8"):
-        GatedConvolutions(wide=8)
+        EvolvedEncoderConvolutions(wide_kernel_size=8)
     with pytest.raises(ValueError, match="must be at least 1"):
-        AttendedConvolutions(heads=0)
+        EvolvedDecoderConvolutions(n_heads=0)
 
 
 def test_what_is_read_next_to_what_was_read_last() -> None:
     """Whatever the pieces, what comes back is the last columns of all that was read."""
     x = torch.randn(2, 200, 3)
-    recent, at = Recent(4, back=2), 0
+    recent, at = ConvolutionCache(4, max_rollback=2), 0
     for n in (1, 2, 50, 1, 1, 30, 1, 20):
         seen = recent.extend(x[:, at : at + n])
         assert torch.equal(seen, x[:, max(at - 4, 0) : at + n])
         at += n
-        recent.cut(at - min(2, n))
+        recent.crop(at - min(2, n))
         at -= min(2, n)
-    recent.keep(torch.tensor([1, 1, 0]))
+    recent.select_rows(torch.tensor([1, 1, 0]))
     assert torch.equal(recent.extend(x[[1, 1, 0], at : at + 1]), x[[1, 1, 0], at - 4 : at + 1])
     recent.extend(x[[1, 1, 0], :100])
     with pytest.raises(ValueError, match="50 tokens cannot be taken back"):
-        recent.cut(recent.length - 50)
+        recent.crop(recent.length - 50)
 
 
 def test_flops_count_each_product_once() -> None:
     """Two a weight but those of tables, norms and biases, and attention's own."""
-    for a in (GATED, replace(ATTENDED, kinds=(AttendedConvolutions(), None))):
+    for a in (GATED, replace(ATTENDED, layer_types=(EvolvedDecoderConvolutions(), None))):
         stack = Transformer(a)
         weights = sum(
             p.numel() for n, p in stack.named_parameters() if p.dim() > 1 and "tokens" not in n
         )
-        looks = [i for i in range(a.n_layers) if not isinstance(a.kind(i), GatedConvolutions)]
-        each = 4 * 16 * (0.5 if a.causal else 1) * 10 * len(looks) * (1 + a.cross)
+        looks = [i for i in range(a.n_layers) if not isinstance(a.layer_type(i), EvolvedEncoderConvolutions)]
+        each = 4 * 16 * (0.5 if a.causal else 1) * 10 * len(looks) * (1 + a.cross_attention)
         assert stack.flops(10) == 2 * weights + each
 
 
@@ -256,8 +256,8 @@ def test_rate_and_dropout_are_those_of_the_released_code(
 ) -> None:
     """The rate is 2 / sqrt(warm-up * width), and all dropout but attention's is one number."""
     card = MODELS[name]
-    assert card.rate == pytest.approx(2.0 / 8_000**0.5 / width**0.5, rel=1e-12)
-    assert card.training["schedule"]["warmup"] == 8_000
+    assert card.learning_rate == pytest.approx(2.0 / 8_000**0.5 / width**0.5, rel=1e-12)
+    assert card.training_options["schedule"]["warmup"] == 8_000
     for stack in (card.architecture.encoder, card.architecture.decoder):
-        assert (stack.dropout, stack.feed_forward_dropout) == (dropout, dropout)
+        assert (stack.dropout, stack.activation_dropout) == (dropout, dropout)
         assert stack.attention_dropout == 0.1

@@ -12,19 +12,19 @@ from test_leak import build, depends
 from torch import Tensor
 from torch.nn import functional as F
 
-from unmask.batch import IGNORE, Batch, Tokens, Visibility
-from unmask.checkpoints.huggingface import open_folder, write_folder
-from unmask.evaluation.continuations import Pair, token_likelihoods
-from unmask.evaluation.word_perplexity import reads_forward
+from unmask.batch import IGNORE_INDEX, Batch, Tokens, Visibility
+from unmask.checkpoints.huggingface import load_folder, write_folder
+from unmask.evaluation.continuations import ContextContinuation, token_likelihoods
+from unmask.evaluation.word_perplexity import is_causal_model
 from unmask.generation.decode import generate
 from unmask.generation.fill import fill
-from unmask.generation.settings import decoding
+from unmask.generation.settings import generation_config
 from unmask.heads.model import Model
-from unmask.hiding.collate import pad
+from unmask.hiding.collate import pad_examples
 from unmask.model.architecture import Architecture
-from unmask.model.mix import Mix
-from unmask.published.catalogue import MODELS, family
-from unmask.tokens.vocabulary import Special
+from unmask.model.mix import DepthWeightedAverage
+from unmask.published.catalogue import MODELS, preset_for_config
+from unmask.tokens.vocabulary import SpecialTokenIds
 
 V, D, H, E, FF, LAYERS, T = 50, 24, 4, 6, 40, 3, 90
 BUCKETS, LONGEST = 8, 100
@@ -48,7 +48,7 @@ def small(**changes) -> Model:
 
 def theirs(model: Model) -> dict[str, Tensor]:
     """The weights by the released code's names, in float64."""
-    return {n: x.double() for n, x in MODELS["gpt-bert-mini"].names.to_theirs(model.kept()).items()}
+    return {n: x.double() for n, x in MODELS["gpt-bert-mini"].weight_names.to_external(model.trained_weights()).items()}
 
 
 def norm(x: Tensor) -> Tensor:
@@ -120,14 +120,14 @@ def test_hidden_states_and_scores_by_the_released_codes_formulas(causal: bool) -
     ids = torch.randint(0, V, (2, T), generator=torch.Generator().manual_seed(1))
     seen = torch.ones(T, T, dtype=torch.bool)
     expected = by_formula(theirs(model), ids, seen.tril() if causal else seen)
-    hidden = model.hidden(Batch(inputs=ids, visibility=Visibility(causal=causal)))
+    hidden = model.hidden_states(Batch(inputs=ids, visibility=Visibility(causal=causal)))
     close(hidden, norm(expected))
-    close(model.language.scores(hidden), classified(theirs(model), expected))
+    close(model.language_head.logits(hidden), classified(theirs(model), expected))
 
 
 def test_weights_are_laid_out_as_in_the_released_code_and_come_back() -> None:
-    model, names = small(), MODELS["gpt-bert-mini"].names
-    state = names.to_theirs(model.kept())
+    model, names = small(), MODELS["gpt-bert-mini"].weight_names
+    state = names.to_external(model.trained_weights())
     shapes = {
         "embedding.word_embedding.weight": (V, D),
         "embedding.relative_embedding": (2 * BUCKETS - 1, D),
@@ -146,48 +146,48 @@ def test_weights_are_laid_out_as_in_the_released_code_and_come_back() -> None:
     for i in range(2 * LAYERS):
         shapes |= {f"transformer.dwa_modules.alphas.{i}": (i + 2,)}
     assert {n: tuple(x.shape) for n, x in state.items()} == shapes
-    kept = model.kept()
+    kept = model.trained_weights()
     beside = {
         "classifier.nonlinearity.5.weight": state["embedding.word_embedding.weight"],
         "transformer.attention_layers.0.position_indices": torch.zeros(LONGEST, LONGEST).long(),
     }
-    read = names.from_theirs({**state, **beside}, {n: x.shape for n, x in kept.items()})
-    assert (read.missing, read.extra) == ((), ())
+    read = names.from_external({**state, **beside}, {n: x.shape for n, x in kept.items()})
+    assert (read.missing, read.unexpected) == ((), ())
     assert all(torch.equal(read.tensors[n], x) for n, x in kept.items())
 
 
 def test_a_folder_comes_back_and_a_configuration_without_a_name_is_told(tmp_path: Path) -> None:
     card, model = MODELS["gpt-bert-mini"], MODELS["gpt-bert-mini"].build().initialize(0)
     write_folder(tmp_path, model, card, None)
-    opened = open_folder(tmp_path)
-    assert (opened.missing, opened.extra) == ((), ())
-    assert opened.card.architecture == card.architecture
-    assert opened.model.specs == card.heads
+    opened = load_folder(tmp_path)
+    assert (opened.missing, opened.unexpected) == ((), ())
+    assert opened.preset.architecture == card.architecture
+    assert opened.model.head_specs == card.heads
     released = {
         "attention_probs_dropout_prob": 0.1, "hidden_dropout_prob": 0.1, "hidden_size": 384,
         "intermediate_size": 1280, "max_position_embeddings": 512, "position_bucket_size": 32,
         "num_attention_heads": 6, "num_hidden_layers": 12, "vocab_size": 8192,
         "layer_norm_eps": 1.0e-5,
     }  # fmt: skip
-    assert family(released).family == "gpt-bert"
+    assert preset_for_config(released).family == "gpt-bert"
     small_one = MODELS["gpt-bert-small"]
-    assert small_one.fields.read(released) == small_one.architecture
+    assert small_one.config_mapping.to_architecture(released) == small_one.architecture
     with pytest.raises(ValueError, match="has places as GPT-BERT has them"):
-        card.fields.write(MODELS["deberta-mini"].architecture)
+        card.config_mapping.from_architecture(MODELS["deberta-mini"].architecture)
 
 
 def test_sums_begin_as_what_they_are_sums_of_and_their_gradients_are_exact() -> None:
     torch.manual_seed(0)
-    mix = Mix(2)
+    mix = DepthWeightedAverage(2)
     x, y, z = (torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
-    mixed = mix.double().begin(x)
+    mixed = mix.double().start(x)
     assert torch.equal(mixed(y), y)
     assert torch.equal(mixed(z), z)
     for weight in mix.parameters():
         torch.nn.init.normal_(weight)
 
     def ours(x: Tensor, y: Tensor, z: Tensor, *weights: Tensor) -> Tensor:
-        mixed = mix.begin(x)
+        mixed = mix.start(x)
         return mixed(z * mixed(y))
 
     assert torch.autograd.gradcheck(ours, (x, y, z, *mix.parameters()), atol=1e-5)
@@ -196,21 +196,21 @@ def test_sums_begin_as_what_they_are_sums_of_and_their_gradients_are_exact() -> 
     assert torch.allclose(ours(x, y, z), second[0] * x + second[1] * y + second[2] * z * a)
 
 
-SPECIAL = Special(
-    size=50, pad=3, start=1, end=2, mask=4, unknown=0, before=(1,), between=(1,),
-    ids=frozenset({0, 1, 2, 3, 4}),
+SPECIAL = SpecialTokenIds(
+    vocab_size=50, pad=3, start=1, end=2, mask=4, unknown=0, prefix=(1,), separator=(1,),
+    all_ids=frozenset({0, 1, 2, 3, 4}),
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("part", MODELS["gpt-bert-mini"].objective.names)
+@pytest.mark.parametrize("part", MODELS["gpt-bert-mini"].objective.component_names)
 def test_no_place_sees_what_it_is_asked_for(part: str) -> None:
     text = Tokens(np.arange(10, 30), np.ones(20, np.int64))
-    model, objective = build("gpt-bert"), MODELS["gpt-bert-mini"].objective.named[part]
+    model, objective = build("gpt-bert"), MODELS["gpt-bert-mini"].objective.components_by_name[part]
     e = objective(text, SPECIAL, np.random.default_rng(1))
-    seen = depends(model, pad([e], SPECIAL))
+    seen = depends(model, pad_examples([e], SPECIAL))
     expected = torch.ones_like(seen) if part == "masked" else torch.ones_like(seen).tril()
     assert torch.equal(seen, expected)
-    asked = np.flatnonzero(e.targets != IGNORE)
+    asked = np.flatnonzero(e.targets != IGNORE_INDEX)
     assert len(asked)
     known = [1, *text.ids]  # as it would be read, were nothing hidden
     assert e.targets[asked].tolist() == [known[i + 1] for i in asked]
@@ -221,18 +221,18 @@ def test_no_place_sees_what_it_is_asked_for(part: str) -> None:
 @torch.no_grad()
 def test_a_blank_is_filled_by_what_is_said_one_place_before_it() -> None:
     card, words = MODELS["gpt-bert-mini"], tokenizer("bert")
-    model = card.with_vocabulary(words.special).build().initialize(3).eval()
+    model = card.with_vocabulary(words.special_ids).build().initialize(3).eval()
     texts = ["the old [MASK] sleeps", "[MASK] king", "the [MASK] and the [MASK]"]
     filled = fill(model, words, texts, top_k=3)
-    special = words.special
+    special = words.special_ids
     for text, one in zip(texts, filled, strict=True):
-        ids = [*special.before, *words.encode(text, special=True).ids.tolist(), *special.after]
-        scores = model.language.scores(model.hidden(Batch(inputs=torch.tensor([ids]))))[0]
+        ids = [*special.prefix, *words.encode(text, allow_special=True).ids.tolist(), *special.suffix]
+        scores = model.language_head.logits(model.hidden_states(Batch(inputs=torch.tensor([ids]))))[0]
         places = [i for i, token in enumerate(ids) if token == special.mask]
         assert len(places) == len(one.blanks)
         for place, blank in zip(places, one.blanks, strict=True):
-            shares = scores[place - 1, : words.size].softmax(-1)
-            shares[list(special.ids)] = 0  # no answers
+            shares = scores[place - 1, : words.vocab_size].softmax(-1)
+            shares[list(special.all_ids)] = 0  # no answers
             best = shares.topk(3)
             said = [c.probability for c in blank]
             assert said == pytest.approx(best.values.tolist(), rel=1e-4)
@@ -241,21 +241,21 @@ def test_a_blank_is_filled_by_what_is_said_one_place_before_it() -> None:
 @torch.no_grad()
 def test_a_text_is_as_likely_as_its_tokens_read_forward() -> None:
     model = build("gpt-bert")
-    assert reads_forward(model)
+    assert is_causal_model(model)
     assert not model.stack.causal
     for ids in ([9, 7, 30, 11, 4], [8, 21, 13, 40, 22, 31, 5, 17, 29]):
-        pair = Pair(context=tuple(ids[:2]), continuation=tuple(ids[2:]))
+        pair = ContextContinuation(context=tuple(ids[:2]), continuation=tuple(ids[2:]))
         (said,) = token_likelihoods(model, SPECIAL, [pair])
         read = torch.tensor([[1, *ids]])
         batch = Batch(inputs=read, visibility=Visibility(causal=True))
         logs = model.language.scores(model.hidden(batch))[0].log_softmax(-1)
         expected = sum(float(logs[i, ids[i]]) for i in range(2, len(ids)))
-        assert said.total == pytest.approx(expected, rel=1e-4)
+        assert said.log_likelihood == pytest.approx(expected, rel=1e-4)
 
 
 def test_it_says_text_as_a_decoder_and_reads_it_as_an_encoder() -> None:
     model = build("gpt-bert")
-    (said,) = generate(model, [[1, 9, 7]], replace(SPECIAL, end=None), decoding(new_tokens=4))
+    (said,) = generate(model, [[1, 9, 7]], replace(SPECIAL, end=None), generation_config(max_new_tokens=4))
     read = torch.tensor([[1, 9, 7, *said]])
     batch = Batch(inputs=read, visibility=Visibility(causal=True))
     best = model.language.scores(model.hidden(batch))[0].detach().argmax(-1)

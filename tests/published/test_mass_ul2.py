@@ -9,13 +9,13 @@ from test_leak import tiny
 from toy_text import corpus
 
 from unmask.batch import Batch, Visibility
-from unmask.hiding.denoise import InMode
-from unmask.hiding.objectives import T5_OBJECTIVES, T5_RATES, T5_SPANS, parts_of
+from unmask.hiding.denoise import ModeSwitching
+from unmask.hiding.objectives import T5_OBJECTIVES, T5_BY_RATE, T5_BY_SPAN_LENGTH, components_of
 from unmask.model.architecture import EncoderDecoderArchitecture
-from unmask.published.card import resized
+from unmask.published.card import with_vocab_size
 from unmask.published.catalogue import MODELS
-from unmask.serving.pretrain import changed
-from unmask.tokens.tokenizer import Tokenizer, learn
+from unmask.serving.pretrain import apply_recipe
+from unmask.tokens.tokenizer import Tokenizer, train_tokenizer
 from unmask.tokens.vocabulary import UL2, TokenizerSpec, Unigram
 from unmask.training.recipe import Recipe
 
@@ -23,7 +23,7 @@ from unmask.training.recipe import Recipe
 @torch.no_grad()
 def test_the_decoder_of_mass_stands_where_the_batch_says() -> None:
     card = MODELS["mass-mini"]
-    a = resized(card.architecture, 50)
+    a = with_vocab_size(card.architecture, 50)
     assert isinstance(a, EncoderDecoderArchitecture)
     a = replace(a, encoder=tiny(a.encoder), decoder=tiny(a.decoder))
     model = replace(card, architecture=a).build().eval()
@@ -34,36 +34,36 @@ def test_the_decoder_of_mass_stands_where_the_batch_says() -> None:
     here = Batch(
         inputs=ids, visibility=Visibility(causal=True), source=torch.randint(0, 50, (1, 9))
     )
-    there = replace(here, place=torch.arange(3, 7)[None])
-    moved = model.hidden(there)
-    assert not torch.allclose(moved, model.hidden(here))
+    there = replace(here, position_ids=torch.arange(3, 7)[None])
+    moved = model.hidden_states(there)
+    assert not torch.allclose(moved, model.hidden_states(here))
     table = model.backbone.decoder.position.table.weight
     table.copy_(table.roll(-3, 0))
-    assert torch.allclose(moved, model.hidden(here))
+    assert torch.allclose(moved, model.hidden_states(here))
 
 
 def test_ul2_learns_a_token_for_each_mode(tmp_path: Path) -> None:
     spec = TokenizerSpec(Unigram(70), UL2)
-    made = learn(spec, corpus().splitlines())
+    made = train_tokenizer(spec, corpus().splitlines())
     made.save(tmp_path / "tokenizer")
     for tokenizer in (made, Tokenizer.load(tmp_path / "tokenizer")):
-        special = tokenizer.special
+        special = tokenizer.special_ids
         assert tokenizer.pieces(special.modes) == ["[NLU]", "[S2S]", "[NLG]"]
-        assert set(special.modes) < special.ids
-        assert special.size == 170
+        assert set(special.modes) < special.all_ids
+        assert special.vocab_size == 170
         assert not set(tokenizer.encode("[NLU] so it goes [NLG]").ids) & set(special.modes)
 
 
 @pytest.mark.parametrize("model", ["t5-mini", "ul2-mini", "bart-mini", "mass-mini"])
 def test_a_card_can_be_pretrained_by_any_objective_of_a_decoder(model: str) -> None:
-    for objective in (*T5_OBJECTIVES.values(), *T5_RATES.values(), *T5_SPANS.values()):
-        card = changed(MODELS[model], Recipe(model=model, objective=objective))
+    for objective in (*T5_OBJECTIVES.values(), *T5_BY_RATE.values(), *T5_BY_SPAN_LENGTH.values()):
+        card = apply_recipe(MODELS[model], Recipe(model=model, objective=objective))
         assert card.objective == objective
         assert card.heads.keys() == {"language"}
 
 
 def test_each_denoiser_of_ul2_has_its_name() -> None:
-    parts = parts_of(MODELS["ul2-mini"].objective)
-    modes = {name: part.mode for name, part in parts.items() if isinstance(part, InMode)}
+    parts = components_of(MODELS["ul2-mini"].objective)
+    modes = {name: part.mode for name, part in parts.items() if isinstance(part, ModeSwitching)}
     assert list(modes) == ["R_3", "R_8", "S", "X_half_3", "X_half_8", "X_64", "X_half_64"]
     assert all(name.startswith(mode) for name, mode in modes.items())

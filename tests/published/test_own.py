@@ -8,20 +8,20 @@ import pytest
 import torch
 
 from unmask.batch import Batch
-from unmask.checkpoints.huggingface import open_folder, opens_where, write_folder
-from unmask.finetuning.kinds.kind import language_spec
-from unmask.model.architecture import PRE, Architecture, EncoderDecoderArchitecture
+from unmask.checkpoints.huggingface import load_folder, opening_note, write_folder
+from unmask.finetuning.kinds.kind import language_modeling_head
+from unmask.model.architecture import PRE_NORM, Architecture, EncoderDecoderArchitecture
 from unmask.model.parts import RMSNorm
 from unmask.model.positions import Rotary
-from unmask.published.card import Published, resized
-from unmask.published.catalogue import MODELS, family
-from unmask.published.own import in_own_words, unsaid, worded
+from unmask.published.card import Published, with_vocab_size
+from unmask.published.catalogue import MODELS, preset_for_config
+from unmask.published.own import with_native_format, inexpressible_keys, with_expressible_format
 
 CHANGES: dict[str, dict[str, Any]] = {
     "a window": {"window": (4, None)},
     "holes in it": {"window": (4,), "dilation": (2,)},
     "other places": {"position": Rotary()},
-    "norms elsewhere": {"norm_at": PRE, "norm_final": True},
+    "norms elsewhere": {"norm_at": PRE_NORM, "norm_final": True},
     "other norms": {"norm": RMSNorm()},
     "shared layers": {"shared": frozenset({"attention"})},
 }
@@ -29,30 +29,30 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 def small(name: str) -> Published:
     card = MODELS[name]
-    return replace(card, architecture=resized(card.architecture, 60))
+    return replace(card, architecture=with_vocab_size(card.architecture, 60))
 
 
 @pytest.mark.parametrize("name", [n for n in MODELS if n.endswith("-mini")])
 def test_a_card_is_said_in_its_family_s_words(name: str) -> None:
-    assert worded(MODELS[name]) is MODELS[name]
+    assert with_expressible_format(MODELS[name]) is MODELS[name]
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_bert_cannot_say_is_kept(change: str, tmp_path: Path) -> None:
     card = small("bert-tiny")
     assert isinstance(card.architecture, Architecture)
-    card = worded(replace(card, architecture=replace(card.architecture, **CHANGES[change])))
-    assert not card.fields.in_transformers
-    assert opens_where(card, card.heads) is not None
+    card = with_expressible_format(replace(card, architecture=replace(card.architecture, **CHANGES[change])))
+    assert not card.config_mapping.in_transformers
+    assert opening_note(card, card.heads) is not None
     model = card.build().initialize(3).eval()
     write_folder(tmp_path, model, card, None)
-    again = open_folder(tmp_path)
-    assert again.card.architecture == card.architecture
-    assert again.missing == again.extra == ()
+    again = load_folder(tmp_path)
+    assert again.preset.architecture == card.architecture
+    assert again.missing == again.unexpected == ()
     batch = Batch(inputs=torch.randint(60, (2, 20)))
     with torch.no_grad():
         assert torch.equal(again.model.backbone(batch), model.backbone(batch))
-        scores = [m.language.scores(m.backbone(batch)) for m in (again.model, model)]
+        scores = [m.language_head.logits(m.backbone(batch)) for m in (again.model, model)]
     assert torch.equal(*scores)
 
 
@@ -77,9 +77,9 @@ def test_the_keys_that_a_format_cannot_say_are_named(
     else:
         assert isinstance(a, Architecture)
         other = replace(a, **change)
-    ours = worded(replace(card, architecture=other))
-    assert unsaid(ours, card) == keys
-    said = opens_where(ours, ours.heads)
+    ours = with_expressible_format(replace(card, architecture=other))
+    assert inexpressible_keys(ours, card) == keys
+    said = opening_note(ours, ours.heads)
     named = ", ".join(f"architecture.{key}" for key in keys)
     assert said is not None
     assert said.startswith(f"the format of {card.family} cannot say {named}, so it is in our words")
@@ -89,70 +89,70 @@ def test_an_activation_that_the_format_gives_the_head_as_well_is_kept(tmp_path: 
     """One key of BERT's says both: its head would be read back with another activation."""
     card = small("bert-mini")
     assert isinstance(card.architecture, Architecture)
-    card = worded(replace(card, architecture=replace(card.architecture, activation="relu")))
-    assert card.fields.model_type == "unmask-bert"
+    card = with_expressible_format(replace(card, architecture=replace(card.architecture, activation="relu")))
+    assert card.config_mapping.model_type == "unmask-bert"
     model = card.build().initialize(3).eval()
     write_folder(tmp_path, model, card, None)
-    again = open_folder(tmp_path).model
-    assert again.specs["language"] == model.specs["language"]
+    again = load_folder(tmp_path).model
+    assert again.head_specs["language"] == model.head_specs["language"]
     roberta = small("roberta-base")  # its head has gelu whatever the network has
     assert isinstance(roberta.architecture, Architecture)
     a = replace(roberta.architecture, activation="relu")
-    assert worded(replace(roberta, architecture=a)).fields is roberta.fields
+    assert with_expressible_format(replace(roberta, architecture=a)).config_mapping is roberta.config_mapping
 
 
 def test_two_stacks_are_kept_too(tmp_path: Path) -> None:
     card = small("t5-mini")
     a = card.architecture
     assert isinstance(a, EncoderDecoderArchitecture)
-    changed = replace(a, encoder=replace(a.encoder, window=(3,)))
-    card = worded(replace(card, architecture=changed))
+    changed = replace(a, encoder=replace(a.encoder, attention_window=(3,)))
+    card = with_expressible_format(replace(card, architecture=changed))
     model = card.build().initialize(3).eval()
     write_folder(tmp_path, model, card, None)
-    again = open_folder(tmp_path)
-    assert again.card.architecture == changed
-    ours, theirs = model.weights(), again.model.weights()
+    again = load_folder(tmp_path)
+    assert again.preset.architecture == changed
+    ours, theirs = model.own_weights(), again.model.own_weights()
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[n], theirs[n]) for n in ours)
 
 
 @pytest.mark.parametrize("name", [n for n in MODELS if n.endswith("-mini")])
 def test_a_network_in_our_words_stays_of_its_family(name: str) -> None:
-    card = in_own_words(MODELS[name])
-    theirs = card.fields.write(card.architecture) | {"model_type": card.fields.model_type}
-    again = family(theirs)
+    card = with_native_format(MODELS[name])
+    theirs = card.config_mapping.from_architecture(card.architecture) | {"model_type": card.config_mapping.model_type}
+    again = preset_for_config(theirs)
     assert (again.family, again.finetuning) == (card.family, card.finetuning)
-    assert again.fields.read(theirs) == card.architecture
-    with pytest.raises(ValueError, match=f"{card.fields.model_type} has no family 'wrong'"):
-        family(theirs | {"family": "wrong"})
+    assert again.config_mapping.to_architecture(theirs) == card.architecture
+    with pytest.raises(ValueError, match=f"{card.config_mapping.model_type} has no family 'wrong'"):
+        preset_for_config(theirs | {"family": "wrong"})
     del theirs["family"]
-    assert family(theirs).fields.model_type == card.fields.model_type
+    assert preset_for_config(theirs).config_mapping.model_type == card.config_mapping.model_type
 
 
 def test_a_unilm_that_answers_sources_still_does_and_learns_on(tmp_path: Path) -> None:
     card = small("unilm-mini")
     a = card.architecture
     assert isinstance(a, Architecture)
-    card = worded(replace(card, architecture=replace(a, position=Rotary())))
-    answers = card.finetuning.answers
-    heads = {"language": replace(language_spec(card), forward=answers)}
+    card = with_expressible_format(replace(card, architecture=replace(a, position=Rotary())))
+    answers = card.finetuning.generation
+    heads = {"language": replace(language_modeling_head(card), generation=answers)}
     write_folder(tmp_path, card.build(heads).initialize(3), card, None)
-    again = open_folder(tmp_path)
-    assert again.model.specs == heads
-    assert again.model.answers
-    assert again.card.family == "unilm"
-    assert again.card.finetuning.answers == answers
+    again = load_folder(tmp_path)
+    assert again.model.head_specs == heads
+    assert again.model.is_sequence_to_sequence
+    assert again.preset.family == "unilm"
+    assert again.preset.finetuning.generation == answers
 
 
 def test_what_matters_in_training_alone_needs_no_words() -> None:
     card = small("bert-tiny")
     a = card.architecture
     assert isinstance(a, Architecture)
-    free = replace(a, feed_forward_dropout=0.3, initialize=replace(a.initialize, std=0.5))  # type: ignore[call-arg]
-    assert worded(replace(card, architecture=free)).fields is card.fields
+    free = replace(a, activation_dropout=0.3, initializer=replace(a.initializer, std=0.5))  # type: ignore[call-arg]
+    assert with_expressible_format(replace(card, architecture=free)).config_mapping is card.config_mapping
 
 
 def test_an_unknown_family_in_our_words_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "unmask-nothing"}')
     with pytest.raises(ValueError, match="model_type 'nothing' is not one of"):
-        open_folder(tmp_path)
+        load_folder(tmp_path)

@@ -8,32 +8,32 @@ import torch
 from test_leak import build, depends
 
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface import open_folder, write_folder
+from unmask.checkpoints.huggingface import load_folder, write_folder
 from unmask.generation.decode import generate
-from unmask.generation.rows import Prompt, Rows
-from unmask.generation.settings import decoding
+from unmask.generation.rows import Prompt, DecodingBatch
+from unmask.generation.settings import generation_config
 from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.model.transformer import EncoderDecoder
-from unmask.published.card import resized
+from unmask.published.card import with_vocab_size
 from unmask.published.catalogue import MODELS
-from unmask.published.t5_architectures import CARDS
-from unmask.tokens.vocabulary import Special
+from unmask.published.t5_architectures import PRESETS
+from unmask.tokens.vocabulary import SpecialTokenIds
 
-SPECIAL = Special(size=50, pad=0, start=0, end=1, after=(1,))
-SMALL = [card.name for card in CARDS if card.name.endswith("-mini")]
+SPECIAL = SpecialTokenIds(vocab_size=50, pad=0, start=0, end=1, suffix=(1,))
+SMALL = [card.name for card in PRESETS if card.name.endswith("-mini")]
 
 
 def test_sizes_are_as_the_table_says_but_for_what_reads_the_encoder() -> None:
     """Table 2: 2P, P, P, P and P; attention to the encoder is "about 10 %" of the whole."""
-    n = {kind: MODELS[f"t5-{kind}"].parameters for kind in ("base", "half-base", "shared-base")}
-    lm = MODELS["t5-lm-base"].parameters
+    n = {kind: MODELS[f"t5-{kind}"].n_parameters for kind in ("base", "half-base", "shared-base")}
+    lm = MODELS["t5-lm-base"].n_parameters
     table, layers = 32_128 * 768, 12
     cross = layers * (4 * 768 * 768 + 768)
     norm = 768
     assert n["base"] == 2 * (lm - table) + table + cross
     assert n["shared-base"] == lm + cross
     assert n["half-base"] == lm + cross // 2 + norm + 32 * 12  # a norm and distances a side
-    assert MODELS["t5-prefix-lm-base"].parameters == lm
+    assert MODELS["t5-prefix-lm-base"].n_parameters == lm
 
 
 def test_shared_layers_are_one_tensor_with_two_uses() -> None:
@@ -81,7 +81,7 @@ def test_stacks_that_are_not_alike_share_nothing() -> None:
 def test_a_source_is_seen_as_a_whole_by_a_prefix_language_model_alone(whole: bool) -> None:
     card = MODELS["t5-prefix-lm-mini" if whole else "t5-lm-mini"]
     model = build(card.family)
-    rows = Rows(model, [Prompt(read=[5, 6, 7, 8], whole=4), Prompt(read=[5, 6], whole=2)], SPECIAL)
+    rows = DecodingBatch(model, [Prompt(input_ids=[5, 6, 7, 8], n_source_tokens=4), Prompt(input_ids=[5, 6], n_source_tokens=2)], SPECIAL)
     rank = rows._batch.visibility.rank  # pyright: ignore[reportPrivateUsage]
     assert (rank is not None) == model.whole == whole
     n, t = 4, 7
@@ -96,17 +96,17 @@ def test_a_source_is_seen_as_a_whole_by_a_prefix_language_model_alone(whole: boo
 @torch.no_grad()
 def test_it_is_kept_and_says_the_same_after(name: str, tmp_path: Path) -> None:
     card = MODELS[name]
-    card = replace(card, architecture=resized(card.architecture, 50))
+    card = replace(card, architecture=with_vocab_size(card.architecture, 50))
     model = card.build().initialize(3).eval()
     write_folder(tmp_path, model, card, None)
-    again = open_folder(tmp_path)
-    assert again.missing == again.extra == ()
-    assert again.card.architecture == card.architecture
-    assert again.model.specs == model.specs
-    ours, theirs = model.weights(), again.model.weights()
+    again = load_folder(tmp_path)
+    assert again.missing == again.unexpected == ()
+    assert again.preset.architecture == card.architecture
+    assert again.model.head_specs == model.head_specs
+    ours, theirs = model.own_weights(), again.model.own_weights()
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[n], theirs[n]) for n in ours)
-    prompts, how = [[5, 9, 7, 1], [8, 1]], decoding(new_tokens=5)
+    prompts, how = [[5, 9, 7, 1], [8, 1]], generation_config(max_new_tokens=5)
     assert generate(again.model, prompts, SPECIAL, how) == generate(model, prompts, SPECIAL, how)
 
 
@@ -114,9 +114,9 @@ def test_what_section_3_compares_is_trained_for_less_than_what_was_released() ->
     """2**35 tokens (section 3.1.2), and a trillion (section 3.7)."""
     for name in ("t5-shared-base", "t5-half-base", "t5-prefix-lm-base"):
         card = MODELS[name]
-        rows = card.batch_tokens // card.length
-        assert (rows, card.training["steps"]) == (128, 2**19)
+        rows = card.batch_tokens // card.sequence_length
+        assert (rows, card.training_options["steps"]) == (128, 2**19)
     for name in ("t5-small", "t5-11b", "t5-v1_1-base", "ul2"):
         card = MODELS[name]
-        assert card.batch_tokens * card.training["steps"] == pytest.approx(1e12, rel=0.05)
-        assert card.training["optimizer"] == {"kind": "Adafactor"}
+        assert card.batch_tokens * card.training_options["steps"] == pytest.approx(1e12, rel=0.05)
+        assert card.training_options["optimizer"] == {"kind": "Adafactor"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from reference import marian, saved
 
-from unmask.checkpoints.huggingface import open_folder
+from unmask.checkpoints.huggingface import load_folder
 from unmask.model.positions import Sinusoidal
 from unmask.published.catalogue import MODELS
 from unmask.training.schedule import InverseSquareRoot
@@ -21,19 +21,19 @@ BASE = MODELS["transformer-base"]
 )
 def test_the_rate_is_that_of_the_paper(name: str, d_model: int, step: int) -> None:
     card = MODELS[name]
-    schedule = InverseSquareRoot(warmup=card.training["schedule"]["warmup"])
+    schedule = InverseSquareRoot(warmup=card.training_options["schedule"]["warmup"])
     paper = d_model**-0.5 * min(step**-0.5, step * 4000**-1.5)  # section 5.3, equation 3
-    assert card.rate * schedule.rate(step, 100_000) == pytest.approx(paper, rel=1e-12)
+    assert card.learning_rate * schedule.factor(step, 100_000) == pytest.approx(paper, rel=1e-12)
 
 
 def test_marians_layout_has_sines_before_cosines() -> None:
     def paper(a):
-        return replace(a, position=Sinusoidal(order="pairs"))
+        return replace(a, position=Sinusoidal(layout="pairs"))
 
     a = BASE.architecture
     a = replace(a, encoder=paper(a.encoder), decoder=paper(a.decoder))
     with pytest.raises(ValueError, match="sines before cosines"):
-        BASE.fields.write(a)
+        BASE.config_mapping.from_architecture(a)
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_other_networks_of_marian_are_refused(change: dict, said: str, tmp_path:
     theirs = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(theirs | change))
     with pytest.raises(ValueError, match=said):
-        open_folder(tmp_path)
+        load_folder(tmp_path)

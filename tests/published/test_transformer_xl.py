@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from unmask.batch import Batch, Memory, Visibility
-from unmask.checkpoints.huggingface import open_folder, write_folder
-from unmask.heads.labels import Labels
-from unmask.heads.language import Language
+from unmask.batch import Batch, RecurrenceMemory, Visibility
+from unmask.checkpoints.huggingface import load_folder, write_folder
+from unmask.heads.labels import SequenceClassification
+from unmask.heads.language import LanguageModeling
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture
 from unmask.published.catalogue import MODELS
@@ -24,18 +24,18 @@ IDS = torch.tensor(REFERENCE["ids"])
 
 def opened(case: str) -> Model:
     """The network of a case, in float64, with the numbers that the script gives it."""
-    a = TRANSFORMER_XL.fields.read(REFERENCE["cases"][case]["config"])
-    model = Model(a, {"language": Language(term="next_token", bias=True)}).double().eval()
-    theirs = TRANSFORMER_XL.names.to_theirs(model.weights())
+    a = TRANSFORMER_XL.config_mapping.to_architecture(REFERENCE["cases"][case]["config"])
+    model = Model(a, {"language": LanguageModeling(term="next_token", bias=True)}).double().eval()
+    theirs = TRANSFORMER_XL.weight_names.to_external(model.own_weights())
     names = REFERENCE["cases"][case]["names"]
     assert set(theirs) == set(names)
     for k, name in enumerate(names):
         numbers = 0.4 * torch.sin(torch.arange(theirs[name].numel(), dtype=torch.float64) + k)
         theirs[name] = numbers.view_as(theirs[name]) + name.endswith("layer_norm.weight")
-    read = TRANSFORMER_XL.names.from_theirs(
-        theirs, {name: x.shape for name, x in model.weights().items()}
+    read = TRANSFORMER_XL.weight_names.from_external(
+        theirs, {name: x.shape for name, x in model.own_weights().items()}
     )
-    assert (read.missing, read.extra) == ((), ())
+    assert (read.missing, read.unexpected) == ((), ())
     model.load_state_dict(dict(read.tensors))
     return model
 
@@ -43,13 +43,13 @@ def opened(case: str) -> Model:
 @pytest.mark.parametrize("case", REFERENCE["cases"])
 @torch.no_grad()
 def test_hidden_states_and_scores_are_those_of_the_reference(case: str) -> None:
-    model, memory = opened(case), Memory(REFERENCE["cases"][case]["config"]["mem_len"])
+    model, memory = opened(case), RecurrenceMemory(REFERENCE["cases"][case]["config"]["mem_len"])
     parts = [
-        model.hidden(Batch(inputs=ids, visibility=Visibility(causal=True), memory=memory))
+        model.hidden_states(Batch(inputs=ids, visibility=Visibility(causal=True), memory=memory))
         for ids in IDS.split(6, 1)
     ]
     hidden = torch.cat(parts, 1)
-    scores = model.language.scores(hidden).log_softmax(-1).float()
+    scores = model.language_head.logits(hidden).log_softmax(-1).float()
     wanted = REFERENCE["cases"][case]
     assert torch.allclose(hidden[:, :, :4], torch.tensor(wanted["hidden"]).double(), atol=1e-4)
     assert torch.allclose(scores[:, ::3], torch.tensor(wanted["scores"]), atol=1e-4)
@@ -58,17 +58,17 @@ def test_hidden_states_and_scores_are_those_of_the_reference(case: str) -> None:
 @pytest.mark.parametrize("case", REFERENCE["cases"])
 def test_a_configuration_comes_back(case: str) -> None:
     theirs = REFERENCE["cases"][case]["config"]
-    fields = TRANSFORMER_XL.fields
-    a = fields.read(theirs)
-    assert fields.read(fields.write(a)) == a
-    same = {k: v for k, v in fields.write(a).items() if k in theirs and k not in ("mem_len",)}
+    fields = TRANSFORMER_XL.config_mapping
+    a = fields.to_architecture(theirs)
+    assert fields.to_architecture(fields.from_architecture(a)) == a
+    same = {k: v for k, v in fields.from_architecture(a).items() if k in theirs and k not in ("mem_len",)}
     assert same == {k: v for k, v in theirs.items() if k in same}
 
 
 def test_the_published_configuration_has_its_window() -> None:
-    a = TRANSFORMER_XL.fields.read(TRANSFORMER_XL.fields.write(TRANSFORMER_XL.architecture))
+    a = TRANSFORMER_XL.config_mapping.to_architecture(TRANSFORMER_XL.config_mapping.from_architecture(TRANSFORMER_XL.architecture))
     assert a == TRANSFORMER_XL.architecture
-    assert TRANSFORMER_XL.fields.write(a)["mem_len"] == 1600
+    assert TRANSFORMER_XL.config_mapping.from_architecture(a)["mem_len"] == 1600
 
 
 @pytest.mark.parametrize(
@@ -79,18 +79,18 @@ def test_a_saved_model_opens_as_it_was(name: str, tmp_path: Path) -> None:
     card = MODELS[name]
     a = card.architecture
     assert isinstance(a, Architecture)
-    if a.adaptive:
-        a = replace(a, vocab_size=60, adaptive=replace(a.adaptive, cutoffs=(20, 40)))
+    if a.adaptive_input:
+        a = replace(a, vocab_size=60, adaptive_input=replace(a.adaptive_input, cutoffs=(20, 40)))
     sizes = {"d_model": 32, "n_layers": 1, "n_heads": 4, "d_ff": 32}
     small = replace(card, architecture=replace(a, vocab_size=60, **sizes))
     model = small.build().initialize(0).eval()
     write_folder(tmp_path, model, small, None)
-    again = open_folder(tmp_path)
-    assert (again.missing, again.extra) == ((), ())
-    assert again.card.architecture == small.architecture
+    again = load_folder(tmp_path)
+    assert (again.missing, again.unexpected) == ((), ())
+    assert again.preset.architecture == small.architecture
     batch = Batch(inputs=IDS, visibility=Visibility(causal=True), targets=IDS)
     assert torch.equal(again.model(batch).loss, model(batch).loss)
-    alone = open_folder(tmp_path, {"label": Labels(n_labels=3)})  # as fine-tuning opens it
+    alone = load_folder(tmp_path, {"label": SequenceClassification(n_labels=3)})  # as fine-tuning opens it
     theirs = model.backbone.state_dict()
     assert all(torch.equal(x, theirs[n]) for n, x in alone.model.backbone.state_dict().items())
 
@@ -99,9 +99,9 @@ def test_a_saved_model_opens_as_it_was(name: str, tmp_path: Path) -> None:
 @torch.no_grad()
 def test_the_likelihood_of_a_token_is_that_of_its_cluster_and_within_it(case: str) -> None:
     model = opened(case)
-    head = model.language
+    head = model.language_head
     hidden = torch.randn(40, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    logs = head.scores(hidden)
+    logs = head.logits(hidden)
     assert torch.allclose(logs.exp().sum(-1), torch.ones(40), atol=1e-5)
     total, right = head.loss(hidden, torch.arange(40))
     assert float(total) == pytest.approx(-float(logs.diagonal().sum()), rel=1e-5)
@@ -121,4 +121,4 @@ def test_the_likelihood_of_a_token_is_that_of_its_cluster_and_within_it(case: st
         assert best == likely or logs[row, best] < logs[row, likely]
     assert found == 40
     some = torch.tensor([3, 14, 39])
-    assert torch.equal(head.scores_among(hidden, some), logs[:, some])
+    assert torch.equal(head.candidate_logits(hidden, some), logs[:, some])

@@ -13,15 +13,15 @@ from two_spaces import clustered, copied, named
 import unmask
 from unmask import cli
 from unmask.vectors.files import read_vectors, write_vectors
-from unmask.vectors.space import Space
+from unmask.vectors.space import KeyedVectors
 
 N = 300
 
 
 class Home(NamedTuple):
     folder: Path
-    source: Space
-    target: Space
+    source: KeyedVectors
+    target: KeyedVectors
     pairs: list[tuple[str, str]]
 
     def __truediv__(self, name: str) -> Path:
@@ -63,12 +63,12 @@ def test_a_dictionary_maps_and_another_scores(home: Home, tmp_path: Path) -> Non
         out=tmp_path / "out",
     )
     scored = made.scores["csls"]
-    assert scored.p_at_1 > 0.98
-    assert (scored.asked, scored.source_unknown, scored.target_unknown) == (N - 125 + 1, 1, 0)
-    assert scored.seen == 1
+    assert scored.precision_at_1 > 0.98
+    assert (scored.n_evaluated, scored.n_source_unknown, scored.n_target_unknown) == (N - 125 + 1, 1, 0)
+    assert scored.n_seed_words == 1
     facts = json.loads((tmp_path / "out" / "align.json").read_text())
-    assert facts == json.loads(json.dumps(made.facts))
-    assert facts["scores"]["csls"]["p_at_1"] == scored.p_at_1
+    assert facts == json.loads(json.dumps(made.summary))
+    assert facts["scores"]["csls"]["p_at_1"] == scored.precision_at_1
     assert (facts["seeds"], facts["rounds"], facts["self_learning"]) == (100, 3, "none")
     weights = np.load(tmp_path / "out" / "map.npy", allow_pickle=False)
     np.testing.assert_allclose(weights @ weights.T, np.eye(20), atol=1e-9)
@@ -86,57 +86,57 @@ def test_a_dictionary_maps_and_another_scores(home: Home, tmp_path: Path) -> Non
 
 
 def test_the_first_pairs_are_seeds_and_the_others_the_test(home: Home) -> None:
-    made = unmask.align(home.source, home.target, dictionary=home / "all.tsv", seeds=60)
-    assert made.facts["seeds"] == 60
-    assert made.scores["nearest"].asked == N - 60
-    assert made.scores["nearest"].seen == 0
-    assert made.facts["source"]["file"] is None
-    assert made.facts["self_learning"] == "none"
-    assert made.held_out is None
+    made = unmask.align(home.source, home.target, dictionary=home / "all.tsv", seed_pairs=60)
+    assert made.summary["seeds"] == 60
+    assert made.scores["nearest"].n_evaluated == N - 60
+    assert made.scores["nearest"].n_seed_words == 0
+    assert made.summary["source"]["file"] is None
+    assert made.summary["self_learning"] == "none"
+    assert made.held_out_scores is None
 
 
 @pytest.mark.parametrize("way", ["csls", "nearest", "stochastic", None])
 def test_numerals_are_enough_with_self_learning(way, home: Home, monkeypatch) -> None:
     import unmask.serving.align as serving
 
-    monkeypatch.setattr(serving, "STOCHASTIC", replace(serving.STOCHASTIC, patience=2))
+    monkeypatch.setattr(serving, "STOCHASTIC", replace(serving.STOCHASTIC_SELF_LEARNING, patience=2))
     made = unmask.align(
         home / "en.vec", home / "de.vec", numerals=True, test=home / "test.tsv", self_learning=way
     )
-    assert made.facts["self_learning"] == way or "csls"
-    assert made.facts["seeds"] == 25
-    assert made.facts["rounds"] > 2
-    assert made.scores["csls"].p_at_1 > 0.95
+    assert made.summary["self_learning"] == way or "csls"
+    assert made.summary["seeds"] == 25
+    assert made.summary["rounds"] > 2
+    assert made.scores["csls"].precision_at_1 > 0.95
 
 
 def test_without_a_test_nothing_is_claimed(home: Home) -> None:
     made = unmask.align(home.source, home.target, dictionary=home / "all.tsv")
     assert made.scores == {}
-    assert made.rows()[1] == []
-    assert any("not tested" in line for line in made.told())
+    assert made.score_table()[1] == []
+    assert any("not tested" in line for line in made.notes())
 
 
 def test_self_learning_that_nobody_asked_for_is_no_error_in_a_small_space(home: Home) -> None:
-    five = home.source.first(5)
-    assert unmask.align(five, five, identical=True).facts["self_learning"] == "none"
+    five = home.source.most_frequent(5)
+    assert unmask.align(five, five, identical=True).summary["self_learning"] == "none"
 
 
 def test_spaces_without_numbers_do_not_align(home: Home) -> None:
     empty = named(np.zeros((N, 20)))
-    made = unmask.align(empty, empty, moved=3)
-    assert "which words moved says nothing" in made.told()[-1]
+    made = unmask.align(empty, empty, semantic_shift=3)
+    assert "which words moved says nothing" in made.notes()[-1]
 
 
 def test_unrelated_files_are_said_not_to_align(home: Home) -> None:
     other = named(clustered(N, 20, seed=8).vectors, words=home.target.words)
-    made = unmask.align(home.source, other, dictionary=home / "all.tsv", seeds=15)
-    assert made.facts["self_learning"] == "csls"
+    made = unmask.align(home.source, other, dictionary=home / "all.tsv", seed_pairs=15)
+    assert made.summary["self_learning"] == "csls"
     assert not made.scores["csls"].above_chance
-    assert "no more words are found than by chance: the spaces do not align" in made.told()
-    assert any("15 pairs do not settle a map of 20 dimensions" in line for line in made.told())
+    assert "no more words are found than by chance: the spaces do not align" in made.notes()
+    assert any("15 pairs do not settle a map of 20 dimensions" in line for line in made.notes())
 
 
-def two_times(n_moved: int) -> tuple[Space, Space]:
+def two_times(n_moved: int) -> tuple[KeyedVectors, KeyedVectors]:
     """Make a space and, turned, the same later, in which some words stand where others stood."""
     then = clustered(N, 20, seed=5)
     rng = np.random.default_rng(6)
@@ -148,47 +148,47 @@ def two_times(n_moved: int) -> tuple[Space, Space]:
     counts = np.arange(N, 0, -1)
     order = rng.permutation(N)
     words = [then.words[row] for row in order]
-    now = Space(tuple(words), vectors[order].astype(np.float32), counts[order])
-    return Space(then.words, then.vectors, counts), now
+    now = KeyedVectors(tuple(words), vectors[order].astype(np.float32), counts[order])
+    return KeyedVectors(then.words, then.vectors, counts), now
 
 
 def test_the_words_that_moved_most_are_found_with_their_neighbors() -> None:
     then, now = two_times(6)
-    made = unmask.align(then, now, moved=8)
-    assert {one.word for one in made.moved[:6]} == {f"w{i}" for i in range(6)}
-    assert made.moved[5].cosine < 0.9 < made.moved[6].cosine
-    first = next(one for one in made.moved if one.word == "w0")
-    assert first.now[0].word == f"w{N - 1}"
-    assert first.then[0].word != f"w{N - 1}"
-    assert len(first.then) == len(first.now) == 8
-    assert (first.count_then, first.count_now) == (N, N)
-    assert made.held_out is not None
-    assert made.held_out.p_at_1 > 0.95
-    assert "do not align" not in " ".join(made.told())
+    made = unmask.align(then, now, semantic_shift=8)
+    assert {one.word for one in made.semantic_shifts[:6]} == {f"w{i}" for i in range(6)}
+    assert made.semantic_shifts[5].cosine < 0.9 < made.semantic_shifts[6].cosine
+    first = next(one for one in made.semantic_shifts if one.word == "w0")
+    assert first.new_neighbors[0].word == f"w{N - 1}"
+    assert first.old_neighbors[0].word != f"w{N - 1}"
+    assert len(first.old_neighbors) == len(first.new_neighbors) == 8
+    assert (first.old_count, first.new_count) == (N, N)
+    assert made.held_out_scores is not None
+    assert made.held_out_scores.precision_at_1 > 0.95
+    assert "do not align" not in " ".join(made.notes())
 
 
 def test_rare_words_are_not_said_to_move() -> None:
     then, now = two_times(6)
-    counted = [one.word for one in unmask.align(then, now, moved=N, least=N - 3).moved]
+    counted = [one.word for one in unmask.align(then, now, semantic_shift=N, min_count=N - 3).semantic_shifts]
     assert sorted(counted) == ["w0", "w1", "w2", "w3"]
-    first = [one.word for one in unmask.align(then, now, moved=N, frequent=100).moved]
+    first = [one.word for one in unmask.align(then, now, semantic_shift=N, vocabulary_cutoff=100).semantic_shifts]
     assert set(first) == set(then.words[:100]) & set(now.words[:100])
     with pytest.raises(ValueError, match="of the first 2 words of each: the spaces have no word"):
-        unmask.align(then, now, moved=N, frequent=2)
+        unmask.align(then, now, semantic_shift=N, vocabulary_cutoff=2)
 
 
 def test_times_are_aligned_on_given_words(tmp_path: Path) -> None:
     then, now = two_times(6)
     (tmp_path / "anchors.txt").write_text("".join(f"w{i}\n" for i in range(50, 150)) + "nobody\n")
-    made = unmask.align(then, now, anchors=tmp_path / "anchors.txt", moved=6)
-    assert made.facts["seeds"] == 100
-    assert {one.word for one in made.moved} == {f"w{i}" for i in range(6)}
+    made = unmask.align(then, now, anchors=tmp_path / "anchors.txt", semantic_shift=6)
+    assert made.summary["seeds"] == 100
+    assert {one.word for one in made.semantic_shifts} == {f"w{i}" for i in range(6)}
 
 
 def test_what_moved_between_unrelated_spaces_says_nothing() -> None:
     then = clustered(N, 20, seed=5)
-    made = unmask.align(then, named(clustered(N, 20, seed=9).vectors), moved=3)
-    assert "which words moved says nothing" in made.told()[-1]
+    made = unmask.align(then, named(clustered(N, 20, seed=9).vectors), semantic_shift=3)
+    assert "which words moved says nothing" in made.notes()[-1]
 
 
 def test_words_with_white_space_are_written(tmp_path: Path, home: Home) -> None:

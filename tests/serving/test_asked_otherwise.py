@@ -11,10 +11,10 @@ import pytest
 import torch
 from toy_text import corpus
 
-from unmask.published.fit import fit
-from unmask.published.objectives import PRESETS
+from unmask.published.fit import adapt_to_objective
+from unmask.published.objectives import OBJECTIVE_PRESETS
 from unmask.serving import hide as hiding
-from unmask.serving.hide import hidden
+from unmask.serving.hide import hide
 from unmask.serving.pipeline import load
 from unmask.serving.pretrain import pretrain
 
@@ -60,8 +60,8 @@ def test_a_bert_that_reads_forward_is_one_that_generates_in_transformers(
     out = tmp_path / "run"
     run("bert-tiny", "clm", text, out)
     opened = load(out)
-    assert opened.card.objective.asks == ("next_token",)
-    assert isinstance(opened.generate("the old king", new_tokens=5), str)
+    assert opened.preset.objective.loss_terms == ("next_token",)
+    assert isinstance(opened.generate("the old king", max_new_tokens=5), str)
     theirs = transformers.BertLMHeadModel.from_pretrained(out).eval()
     assert theirs.config.is_decoder
     with torch.no_grad():
@@ -71,8 +71,8 @@ def test_a_bert_that_reads_forward_is_one_that_generates_in_transformers(
     (out / "config.json").write_text(json.dumps(config))
     (out / "unmask.json").unlink()
     again = load(out)
-    assert again.model.reads_forward
-    assert again.model.language.spec.term == "next_token"
+    assert again.model.predicts_next_token
+    assert again.model.language_head.spec.term == "next_token"
     assert torch.isfinite(torch.tensor(list(again.evaluate(text).loss.values()))).all()
 
 
@@ -91,8 +91,8 @@ def test_replaced_tokens_of_another_network_and_its_generator_are_kept(
     out = tmp_path / "run"
     made = run("roberta-mini", "rtd:generator_size=0.5", text, out)
     opened = load(out)
-    assert set(opened.model.specs) == {"generator", "replaced"}
-    mine, theirs = made.model.weights(), opened.model.weights()
+    assert set(opened.model.head_specs) == {"generator", "replaced"}
+    mine, theirs = made.model.weights(), opened.model.own_weights()
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
     run("roberta-mini", "rtd:generator_size=0.5", text, out, resume=True)
     with pytest.raises(ValueError, match="a resumed run must be the same"):
@@ -146,7 +146,7 @@ def test_hide_and_pretrain_refuse_alike(
 ) -> None:
     monkeypatch.setattr(hiding, "SAMPLE_CHARACTERS", 50_000)
     with pytest.raises(ValueError, match=objective.split(":")[0].split("+")[0]) as shown:
-        hidden("bert-tiny", "the old king saw the sea", objective=objective)
+        hide("bert-tiny", "the old king saw the sea", objective=objective)
     with pytest.raises(ValueError, match=objective.split(":")[0].split("+")[0]) as refused:
         run("bert-tiny", objective, text, tmp_path / "run")
     assert str(shown.value) == str(refused.value)
@@ -174,7 +174,7 @@ def test_each_pair_is_trained_opened_and_equal_or_has_a_reason(
     found = SCRIPT.tried(CARDS[name], objective, out)
     if found["result"] == "no":
         with pytest.raises(ValueError, match="cannot be asked"):
-            fit(CARDS[name], objective)
+            adapt_to_objective(CARDS[name], objective)
     else:
         assert found["same"]
-        assert objective in PRESETS
+        assert objective in OBJECTIVE_PRESETS

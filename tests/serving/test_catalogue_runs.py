@@ -7,10 +7,10 @@ import pytest
 from toy_text import corpus
 
 from unmask.cli import run
-from unmask.generation.fill import why_not
+from unmask.generation.fill import unsupported_reason
 from unmask.published.catalogue import MODELS
 from unmask.serving.pipeline import load
-from unmask.vectors.learning import Method
+from unmask.vectors.learning import WordVectorMethod
 
 MINI = [name for name in MODELS if name.endswith(("-mini", "-tiny"))]
 QUICK = ("transformer-tiny",)
@@ -39,9 +39,9 @@ def test_a_small_card_passes_all_commands(name: str, tmp_path: Path) -> None:
     labelled = tmp_path / "labelled.tsv"
     labelled.write_text("text\tlabel\n" + "\n".join(rows) + "\n")
     made, tuned = tmp_path / "run", tmp_path / "tuned"
-    words = isinstance(MODELS[name].objective, Method)
+    words = isinstance(MODELS[name].objective, WordVectorMethod)
     length = (
-        [] if words else ["--steps", 2, "--set", f"batch_tokens={max(512, MODELS[name].length)}"]
+        [] if words else ["--steps", 2, "--set", f"batch_tokens={max(512, MODELS[name].sequence_length)}"]
     )
     if name in NARROW:
         length += ["--set", f"architecture.d_model={NARROW[name]}"]
@@ -66,11 +66,11 @@ def _asked(made: Path, held_out: str, folder: Path) -> None:
     """Ask a pretrained model all that it can be asked."""
     pipeline = load(made)
     model, tokenizer = pipeline.model, pipeline.tokenizer
-    backward = tokenizer.frame.backward
-    fills = why_not(model, tokenizer) is None and not backward
-    generates = model.names_tokens and model.writes and not backward
-    if model.stack.cross and not fills:
-        assert "neither a mask nor sentinels" in str(why_not(model, tokenizer))
+    backward = tokenizer.special_tokens.backward
+    fills = unsupported_reason(model, tokenizer) is None and not backward
+    generates = model.has_language_head and model.can_generate and not backward
+    if model.decoder_architecture.cross_attention and not fills:
+        assert "neither a mask nor sentinels" in str(unsupported_reason(model, tokenizer))
     assert end("fill", made, "the old [MASK] saw him") == (0 if fills else 2)
     assert end("generate", made, "--prompt", "the", "--new-tokens", 3) == (0 if generates else 2)
     assert end("evaluate", made, "--data", held_out) == 0

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from unmask.model.architecture import EncoderDecoderArchitecture
-from unmask.published.card import longest
+from unmask.published.card import max_positions
 from unmask.published.catalogue import MODELS
-from unmask.serving.pretrain import card_recipe, changed, suited_to
-from unmask.serving.suited import said_keys
+from unmask.serving.pretrain import preset_recipe, apply_recipe, drop_unsupported
+from unmask.serving.suited import keys_of_changes
 from unmask.training import recipe as recipes
 
 CARDS = (
@@ -16,9 +16,9 @@ CARDS = (
     "xlnet-mini", "gpt-bert-mini", "t5-mini", "bart-mini", "canine-mini", "lstm-mini", "cnn-mini",
 )  # fmt: skip
 SCHEMES = (
-    "Learned", "Sinusoidal", "BucketBias", "LearnedAndBucketBias", "Rotary", "Disentangled",
-    "Relative", "InOrder", "Rotary(theta=500000, length=1024)",
-    "Cycle(parts=[Rotary(theta=10000), Rotary(theta=500000)])",
+    "LearnedPositions", "Sinusoidal", "RelativePositionBias", "LearnedPositionsAndRelativeBias", "Rotary", "DisentangledAttention",
+    "TransformerXLPositions", "NoPositions", "Rotary(theta=500000, length=1024)",
+    "LayerwiseRotary(parts=[Rotary(theta=10000), Rotary(theta=500000)])",
 )  # fmt: skip
 
 
@@ -30,11 +30,11 @@ def test_a_scheme_of_places_works_or_says_why(name: str, scheme: str) -> None:
     two = isinstance(card.architecture, EncoderDecoderArchitecture)
     keys = [f"architecture.{side}.position" for side in ("encoder", "decoder")]
     changes = [f"{key}={scheme}" for key in (keys if two else ["architecture.position"])]
-    recipe = recipes.changed(card_recipe(name), changes)
+    recipe = recipes.apply_changes(preset_recipe(name), changes)
     told = None
     try:
-        recipe, notes = suited_to(recipe, said_keys(changes))
-        made = changed(card, recipe)
+        recipe, notes = drop_unsupported(recipe, keys_of_changes(changes))
+        made = apply_recipe(card, recipe)
         with torch.device("meta"):
             made.build()
         a = made.architecture
@@ -46,6 +46,6 @@ def test_a_scheme_of_places_works_or_says_why(name: str, scheme: str) -> None:
         assert "look_beside" not in told
         assert "memory" not in told
     assert all("is not used" in note for note in notes)
-    longest_now, longest_then = longest(a), longest(card.architecture)
+    longest_now, longest_then = max_positions(a), max_positions(card.architecture)
     if longest_then is not None and longest_now is not None and "length=" not in scheme:
         assert longest_now >= min(longest_then, 512)

@@ -6,7 +6,7 @@ import pytest
 from toy_text import corpus
 
 from unmask.published.catalogue import MODELS
-from unmask.serving.describe import card_facts, card_line, describe, text
+from unmask.serving.describe import preset_to_dict, preset_line, describe, format_description
 from unmask.serving.pretrain import pretrain
 
 
@@ -28,18 +28,18 @@ def test_memory_of_training_counts_what_is_not_kept() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_every_card_has_a_line_and_a_page(name: str) -> None:
     card = MODELS[name]
-    assert card_line(card).startswith(f"{name} ")
-    assert len(card_line(card)) < 80
+    assert preset_line(card).startswith(f"{name} ")
+    assert len(preset_line(card)) < 80
     facts = describe(name)
-    assert facts.keys() > card_facts(card).keys()
-    lines = list(text(facts))
+    assert facts.keys() > preset_to_dict(card).keys()
+    lines = list(format_description(facts))
     assert lines[0] == name
-    assert f"{card.parameters:,}" in "\n".join(lines)
+    assert f"{card.n_parameters:,}" in "\n".join(lines)
     assert not any("\u202f" in line for line in lines)
 
 
 def test_a_page_does_not_tell_what_says_nothing_of_the_network() -> None:
-    pages = {name: list(text(describe(name))) for name in ("lstm-medium", "glove-mini", "t5-mini")}
+    pages = {name: list(format_description(describe(name))) for name in ("lstm-medium", "glove-mini", "t5-mini")}
     fields = {
         name: {line.split()[0] for line in page if line.startswith("  ")}
         for name, page in pages.items()
@@ -66,7 +66,7 @@ def test_a_run_is_described_by_its_own_recipe(tmp_path: Path) -> None:
     assert (facts["length"], facts["batch_tokens"], facts["rate"]) == (32, 256, 0.002)
     assert facts["training"]["steps"] == 2
     assert "rate" not in facts["training"]
-    assert "rate=0.4" in next(line for line in text(facts) if line.startswith("objective"))
+    assert "rate=0.4" in next(line for line in format_description(facts) if line.startswith("objective"))
 
 
 def test_an_unknown_name_is_refused_and_the_nearest_named() -> None:

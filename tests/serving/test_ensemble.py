@@ -15,7 +15,7 @@ def tuned(folder: Path, seed: int, rows: list, task: str = "classify", **more: o
     train = toy.write(folder / f"train-{seed}.tsv", rows)
     unmask.finetune(
         str(base), task=task, train=train, dev=train, out=folder / f"run-{seed}",
-        epochs=1.0, batch=16, rate=1e-2, terminal=None, device="cpu", **more,
+        epochs=1.0, batch_size=16, learning_rate=1e-2, terminal=None, device="cpu", **more,
     )  # fmt: skip
     return folder / f"run-{seed}"
 

@@ -8,15 +8,15 @@ import pytest
 from small_models import make
 
 from unmask import cli
-from unmask.evaluation.prompts import Figure, TaskScore
-from unmask.serving.evaluating import evaluate_tasks, table
+from unmask.evaluation.prompts import MetricValue, TaskScore
+from unmask.serving.evaluating import evaluate_tasks, format_task_scores
 from unmask.serving.pipeline import load
 
 OWN = """
 query = "Who saw {what}?"
 test = "rows.jsonl"
 [answer]
-kind = "Choose"
+kind = "MultipleChoiceScoring"
 choices = ["the king", "a fox"]
 right = "{who}"
 """
@@ -37,33 +37,33 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_all_tasks_of_a_folder_are_scored(home: Path, capsys: pytest.CaptureFixture) -> None:
-    found = evaluate_tasks(home / "gpt2", data=home, shots=(0, 1), length=12, terminal=sys.stderr)
+    found = evaluate_tasks(home / "gpt2", data=home, shots=(0, 1), sequence_length=12, terminal=sys.stderr)
     said = capsys.readouterr().err
     names = [(one.task, one.shots) for one in found]
     assert names == [("blimp", 0), ("blimp", 1), ("penn-treebank", 0)]
     assert "lambada is left out" in said
     assert "penn-treebank: 4 words and 2 ends of lines are counted" in said
-    assert found[1].cut == 4
+    assert found[1].n_truncated == 4
     assert "blimp: of 4 of 4 prompts the beginning was cut to fit 12 tokens" in said
     encoder = evaluate_tasks(load(home / "bert"), data=home, rows=2, terminal=sys.stderr)
-    assert [(one.task, one.items) for one in encoder] == [("blimp", 2)]
+    assert [(one.task, one.n_examples) for one in encoder] == [("blimp", 2)]
     told = "penn-treebank is left out: it is of models that only read forward"
     assert told in capsys.readouterr().err
 
 
 def test_a_task_of_ones_own_needs_no_other_folder(home: Path) -> None:
     (found,) = evaluate_tasks(home / "gpt2", str(home / "own.toml"), shots=2, terminal=None)
-    assert (found.task, found.shots, found.items) == ("own", 2, 6)
+    assert (found.task, found.shots, found.n_examples) == ("own", 2, 6)
     again = evaluate_tasks(home / "gpt2", str(home / "own.toml"), shots=2, terminal=None)
     assert again == [found]
 
 
 def test_scores_are_written_in_lines() -> None:
     one = TaskScore(
-        task="blimp", shots=0, measure="accuracy", items=1200, cut=3, groups={"binding": 0.5},
-        figures={"perplexity": Figure(12.345, 1.5), "accuracy": Figure(0.612, 0.019)},
+        task="blimp", shots=0, primary_metric="accuracy", n_examples=1200, n_truncated=3, groups={"binding": 0.5},
+        metrics={"perplexity": MetricValue(12.345, 1.5), "accuracy": MetricValue(0.612, 0.019)},
     )  # fmt: skip
-    assert [line.split() for line in table([one])] == [
+    assert [line.split() for line in format_task_scores([one])] == [
         ["task", "shots", "measure", "score", "±", "items", "cut"],
         ["blimp", "0", "accuracy", "61.2", "1.9", "1,200", "3"],
         ["perplexity", "12.35", "1.50"],

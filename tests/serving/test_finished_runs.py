@@ -8,7 +8,7 @@ from toy_text import corpus
 
 from unmask.cli import run
 from unmask.published.catalogue import MODELS
-from unmask.vectors.learning import Method
+from unmask.vectors.learning import WordVectorMethod
 
 ONE_STACK = "architecture={d_model=16,d_ff=32,n_layers=1,n_heads=2}"
 STACK = "{d_model=16,d_ff=32,n_layers=1,n_heads=2,head_width=8}"
@@ -42,7 +42,7 @@ def test_a_finished_run_that_is_resumed_stays_as_it_is(name: str, tmp_path: Path
     language = "en_XX=" if name == "mbart-mini" else ""
     given = ["pretrain", name, "--data", f"{language}{text}", "--out", str(out), "--quiet"]
     given += [word for size in [SIZES.get(name)] if size for word in ("--set", size)]
-    if not isinstance(MODELS[name].objective, Method):
+    if not isinstance(MODELS[name].objective, WordVectorMethod):
         given += ["--steps", "2", "--set", f"batch_tokens={1024 if 'longformer' in name else 512}"]
     assert run(given) == 0
     finished = tree(out)

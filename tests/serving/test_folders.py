@@ -7,31 +7,31 @@ from pathlib import Path
 
 import pytest
 
-from unmask.checkpoints.huggingface import Opened, open_folder
-from unmask.config import change, to_dict
-from unmask.heads.labels import AnyOf, Choice, LabelLoss, Labels, OneOf
-from unmask.heads.recurrent import RecurrentTags
-from unmask.published.catalogue import published
+from unmask.checkpoints.huggingface import LoadedModel, load_folder
+from unmask.config import set_value, to_dict
+from unmask.heads.labels import BinaryCrossEntropy, ChoiceCrossEntropy, LabelLoss, SequenceClassification, CrossEntropy
+from unmask.heads.recurrent import BiLSTMCRF
+from unmask.published.catalogue import get_preset
 from unmask.serving.folders import (
-    environment,
-    is_card,
+    environment_record,
+    is_preset_name,
     model_card,
-    read_facts,
+    read_run_file,
     save_model,
-    write_facts,
+    write_run_file,
 )
 
 
-def tiny(name: str, **heads) -> Opened:
-    card = published(name)
+def tiny(name: str, **heads) -> LoadedModel:
+    card = get_preset(name)
     small = {"vocab_size": 50, "d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32}
     architecture = card.architecture
     for stack in ("encoder.", "decoder.") if "encoder" in to_dict(architecture) else ("",):
         for key, value in small.items():
-            architecture = change(architecture, f"{stack}{key}", value)
+            architecture = set_value(architecture, f"{stack}{key}", value)
     card = replace(card, architecture=architecture, heads=heads or card.heads)
     model = card.build().initialize(0).eval()
-    return Opened(card=card, model=model, tokenizer=None, labels=(), missing=(), extra=())
+    return LoadedModel(preset=card, model=model, tokenizer=None, label_names=(), missing=(), unexpected=())
 
 
 @pytest.mark.parametrize("format", ["huggingface", "unmask"])
@@ -39,9 +39,9 @@ def tiny(name: str, **heads) -> Opened:
 def test_a_saved_model_is_the_same_again(name: str, format: str, tmp_path: Path) -> None:
     mine = tiny(name)
     folder = save_model(mine, tmp_path / "deep" / "er", format)
-    theirs = open_folder(folder)
-    assert theirs.missing == theirs.extra == ()
-    a, b = mine.model.weights(), theirs.model.weights()
+    theirs = load_folder(folder)
+    assert theirs.missing == theirs.unexpected == ()
+    a, b = mine.model.own_weights(), theirs.model.own_weights()
     assert a.keys() == b.keys()
     assert all(a[n].equal(b[n]) for n in a)
     assert (folder / "unmask.json").is_file() == (format == "unmask")
@@ -49,7 +49,7 @@ def test_a_saved_model_is_the_same_again(name: str, format: str, tmp_path: Path)
 
 def test_what_made_the_model_is_kept(tmp_path: Path) -> None:
     folder = save_model(tiny("bert-tiny"), tmp_path / "m", "unmask", {"recipe": {"length": 7}})
-    facts = read_facts(folder)
+    facts = read_run_file(folder)
     assert (facts["kind"], facts["card"]) == ("model", "bert-tiny")
     assert facts["recipe"] == {"length": 7}
 
@@ -59,39 +59,39 @@ def test_what_made_the_model_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("n", "loss", "problem"),
     [
-        (3, AnyOf(), "multi_label_classification"),
-        (1, AnyOf(), "multi_label_classification"),
-        (3, OneOf(), "single_label_classification"),
-        (1, OneOf(), "regression"),
-        (1, Choice(), None),
+        (3, BinaryCrossEntropy(), "multi_label_classification"),
+        (1, BinaryCrossEntropy(), "multi_label_classification"),
+        (3, CrossEntropy(), "single_label_classification"),
+        (1, CrossEntropy(), "regression"),
+        (1, ChoiceCrossEntropy(), None),
     ],
 )
 def test_transformers_is_told_what_scores_of_labels_mean(
     n: int, loss: LabelLoss, problem: str | None, name: str, format: str, tmp_path: Path
 ) -> None:
-    head = published(name).labels
+    head = get_preset(name).classification_head
     assert head is not None
     mine = replace(
-        tiny(name, label=replace(head, n_labels=n, loss=loss)), labels=("a", "b", "c")[:n]
+        tiny(name, label=replace(head, n_labels=n, loss=loss)), label_names=("a", "b", "c")[:n]
     )
     folder = save_model(mine, tmp_path / "m", format)
     assert json.loads((folder / "config.json").read_text()).get("problem_type") == problem
-    again = open_folder(folder).card.heads["label"]
-    assert isinstance(again, Labels)
-    assert isinstance(again.loss, AnyOf) == isinstance(loss, AnyOf)
+    again = load_folder(folder).preset.heads["label"]
+    assert isinstance(again, SequenceClassification)
+    assert isinstance(again.loss, BinaryCrossEntropy) == isinstance(loss, BinaryCrossEntropy)
 
 
 def test_the_task_stands_beside_a_model_in_either_format(tmp_path: Path) -> None:
     said = {"task": {"does": "tag"}}
     for format in ("huggingface", "unmask"):
         folder = save_model(tiny("bert-tiny"), tmp_path / format, format, said)
-        assert read_facts(folder)["task"] == said["task"]
+        assert read_run_file(folder)["task"] == said["task"]
 
 
 def test_the_card_says_of_a_head_of_ours_what_opens_it() -> None:
-    opened = replace(tiny("bert-tiny", token_label=RecurrentTags(n_labels=2)), labels=("a", "b"))
+    opened = replace(tiny("bert-tiny", token_label=BiLSTMCRF(n_labels=2)), label_names=("a", "b"))
     said = model_card(opened, {})
-    assert "its head is RecurrentTags, which transformers does not have: that opens the" in said
+    assert "its head is BiLSTMCRF, which transformers does not have: that opens the" in said
     assert "library_name: unmask\n" in said
 
 
@@ -120,12 +120,12 @@ def test_no_folder_of_someone_else_is_written_to(tmp_path: Path) -> None:
 def test_the_model_card_says_how_to_open_it(
     name: str, heads: dict[str, int], kind: str, does: str
 ) -> None:
-    card = published(name)
+    card = get_preset(name)
     specs = {}
     if heads:
-        assert isinstance(card.labels, Labels)
-        specs = {"label": replace(card.labels, n_labels=heads["label"])}
-    opened = replace(tiny(name, **specs), labels=("a", "b", "c") if heads else ())
+        assert isinstance(card.classification_head, SequenceClassification)
+        specs = {"label": replace(card.classification_head, n_labels=heads["label"])}
+    opened = replace(tiny(name, **specs), label_names=("a", "b", "c") if heads else ())
     said = model_card(opened, {"trained on": "3 tokens"})
     assert f"model = {kind}.from_pretrained" in said
     assert f"pipeline_tag: {does}\n" in said
@@ -135,11 +135,11 @@ def test_the_model_card_says_how_to_open_it(
 
 
 def test_what_a_run_is_can_be_read_again(tmp_path: Path) -> None:
-    card = published("bert-tiny")
-    around = environment("cpu", 3)
+    card = get_preset("bert-tiny")
+    around = environment_record("cpu", 3)
     more = {"minutes": 2.5}
-    write_facts(tmp_path, "pretrain", {"steps": 3}, card, 7, around, finished=False, more=more)
-    facts = read_facts(tmp_path)
+    write_run_file(tmp_path, "pretrain", {"steps": 3}, card, 7, around, finished=False, extra_facts=more)
+    facts = read_run_file(tmp_path)
     assert facts["recipe"] == {"steps": 3}
     assert (facts["card"], facts["parameters"], facts["finished"]) == ("bert-tiny", 7, False)
     assert (facts["environment"]["threads"], facts["minutes"]) == (3, 2.5)
@@ -161,15 +161,15 @@ def test_what_is_no_run_is_refused(data: bytes | None, message: str, tmp_path: P
     if data is not None:
         (tmp_path / "unmask.json").write_bytes(data)
     with pytest.raises(ValueError, match=message):
-        read_facts(tmp_path)
+        read_run_file(tmp_path)
 
 
 def test_a_name_is_a_card_unless_it_is_a_place(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert is_card("bert-mini")
-    assert is_card("bert-base")
-    assert is_card("bret-mini")  # and an unknown one
-    assert not is_card("hf:owner/name")
-    assert not is_card("runs/mine")
+    assert is_preset_name("bert-mini")
+    assert is_preset_name("bert-base")
+    assert is_preset_name("bret-mini")  # and an unknown one
+    assert not is_preset_name("hf:owner/name")
+    assert not is_preset_name("runs/mine")
     (tmp_path / "bert-mini").mkdir()
-    assert not is_card("bert-mini")
+    assert not is_preset_name("bert-mini")

@@ -9,7 +9,7 @@ from toy_text import corpus
 from unmask.published.catalogue import MODELS
 from unmask.serving.pipeline import Pipeline
 from unmask.serving.pretrain import pretrain
-from unmask.vectors.learning import Method
+from unmask.vectors.learning import WordVectorMethod
 
 LANGUAGES = {"mbart-mini": "en_XX="}
 TINY = ["architecture={d_model=32,d_ff=64,n_layers=2,n_heads=2}"]
@@ -29,7 +29,7 @@ OBJECTIVES = {
 slow = pytest.mark.slow
 CARDS = [
     name for name, card in MODELS.items()
-    if name.endswith(("-mini", "-tiny")) and not isinstance(card.objective, Method)
+    if name.endswith(("-mini", "-tiny")) and not isinstance(card.objective, WordVectorMethod)
 ]  # fmt: skip
 CASES = [pytest.param(name, None, marks=() if name in QUICK else slow) for name in CARDS]
 CASES += [
@@ -43,11 +43,11 @@ def train(
     name: str, folder: Path, out: str, *changes: str, objective: str | None = None,
     steps: int = 1, begin: str | None = None, **more: str | Path,
 ) -> Pipeline:  # fmt: skip
-    length = min(MODELS[name].length, 96)
+    length = min(MODELS[name].sequence_length, 96)
     common = [f"length={length}", f"batch_tokens={max(512, length)}", "dev=0.05"]
     return pretrain(
         name, data=f"{LANGUAGES.get(name, '')}{folder / 'text.txt'}", out=folder / out,
-        steps=steps, begin=None if begin is None else folder / begin, objective=objective,
+        steps=steps, init_from=None if begin is None else folder / begin, objective=objective,
         changes=[*common, *SMALL.get(name, []), *changes], threads=1, **more,
     )  # fmt: skip
 
@@ -68,7 +68,7 @@ def test_all_that_a_run_learned_goes_on(
     capsys.readouterr()
     second = train(name, folder, "on", "rate=1e-9", begin="first", objective=objective)
     assert "drawn at random" not in capsys.readouterr().err
-    assert second.model.specs == first.model.specs
+    assert second.model.head_specs == first.model.head_specs
     has = second.model.state_dict()
     assert has.keys() == had.keys()
     odd = [n for n, x in had.items() if not torch.allclose(x, has[n], atol=2e-5)]
@@ -81,7 +81,7 @@ def test_what_begins_anew_is_told_in_one_line(
     first = train("canine-s-mini", folder, "first", "vocab_size=300", quiet=True)
     train("canine-s-mini", folder, "other", "vocab_size=100", quiet=True)
     on = train("canine-s-mini", folder, "on", begin="first", tokenizer=folder / "other")
-    assert on.model.specs["subwords"] != first.model.specs["subwords"]
+    assert on.model.head_specs["subwords"] != first.model.head_specs["subwords"]
     told = [line for line in capsys.readouterr().err.splitlines() if "drawn at random" in line]
     assert told == [
         f"new, drawn at random: 'subwords', of other words than {folder / 'first'} knows"

@@ -26,11 +26,11 @@ def requests(kind: str, arguments: list[tuple]) -> list[Any]:
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
     from lm_eval.models.huggingface import HFLM
 
-    from unmask.serving.harness import Harness
+    from unmask.serving.harness import UnmaskLM
 
     folder = tmp_path_factory.mktemp("gpt2")
     make("gpt2", folder)
-    return Harness(str(folder), device="cpu"), HFLM(str(folder), device="cpu", batch_size=2)
+    return UnmaskLM(str(folder), device="cpu"), HFLM(str(folder), device="cpu", batch_size=2)
 
 
 def test_likelihoods_are_those_of_its_own_class(both: tuple[Any, Any]) -> None:

@@ -6,7 +6,7 @@ import pytest
 from toy_text import corpus
 
 from unmask.serving import hide as module
-from unmask.serving.hide import hidden
+from unmask.serving.hide import hide
 from unmask.serving.pretrain import pretrain
 
 TEXT = "What does this model see, and what is it asked? It is asked for the words that are hidden."
@@ -23,8 +23,8 @@ def cache(tmp_path_factory):
 
 
 def asked(model: str, **more) -> list[tuple[int, str]]:
-    cells = hidden(model, TEXT, **more).inputs
-    return [(i, cell.asked) for i, cell in enumerate(cells) if cell.asked is not None]
+    cells = hide(model, TEXT, **more).inputs
+    return [(i, cell.target) for i, cell in enumerate(cells) if cell.target is not None]
 
 
 @pytest.mark.parametrize(
@@ -41,25 +41,25 @@ def test_another_seed_hides_other_places(model: str) -> None:
 
 
 def test_gpt_is_asked_for_every_token_and_t5_reads_with_an_encoder() -> None:
-    gpt, t5 = hidden("gpt2", TEXT), hidden("t5-small", TEXT)
+    gpt, t5 = hide("gpt2", TEXT), hide("t5-small", TEXT)
     assert gpt.source is None
-    assert all(cell.asked is not None for cell in gpt.inputs)
+    assert all(cell.target is not None for cell in gpt.inputs)
     assert t5.source is not None
     assert any(cell.role == "sentinel" for cell in t5.source)
 
 
 def test_another_objective_can_be_hidden_by_and_modes_have_a_tokenizer_of_their_own() -> None:
-    order = ['objective={kind="Denoise",noises=[{kind="TokenPermutation"}]}']
-    moved = hidden("t5-small", TEXT, changes=order)
+    order = ['objective={kind="DenoisingObjective",noises=[{kind="TokenPermutation"}]}']
+    moved = hide("t5-small", TEXT, changes=order)
     assert moved.source is not None
-    assert [c.piece for c in moved.source] != [c.asked for c in moved.inputs]
-    assert sorted(c.piece for c in moved.source) == sorted(str(c.asked) for c in moved.inputs)
+    assert [c.piece for c in moved.source] != [c.target for c in moved.inputs]
+    assert sorted(c.piece for c in moved.source) == sorted(str(c.target) for c in moved.inputs)
     with pytest.raises(ValueError, match=r"objective\.kind must be one of"):
-        hidden("t5-small", TEXT, changes=['objective={kind="Shuffle"}'])
-    first = {hidden("ul2-mini", TEXT, seed=seed).source[0].piece for seed in range(12)}
+        hide("t5-small", TEXT, changes=['objective={kind="Shuffle"}'])
+    first = {hide("ul2-mini", TEXT, seed=seed).source[0].piece for seed in range(12)}
     assert first == {"[NLU]", "[S2S]", "[NLG]"}
-    assert hidden("mass-mini", TEXT).sees.endswith("it is told where in the text it stands")
-    assert "[NLG]" not in str(hidden("t5-mini", TEXT).source)
+    assert hide("mass-mini", TEXT).visibility.endswith("it is told where in the text it stands")
+    assert "[NLG]" not in str(hide("t5-mini", TEXT).source)
 
 
 def test_a_setting_of_the_objective_can_be_changed() -> None:
@@ -70,20 +70,20 @@ def test_a_setting_of_the_objective_can_be_changed() -> None:
     assert asked("bert-mini", changes=["objective.objective.choose.rate=0.9"]) == many
     assert asked("t5-small", changes=["objective.choose.rate=0.9"])
     assert len(asked("canine-s-mini", changes=changes)) > 2 * len(asked("canine-s-mini"))
-    always = [hidden("bert-mini", TEXT, seed=s, changes=["question.random=1.0"]) for s in range(5)]
+    always = [hide("bert-mini", TEXT, seed=s, changes=["question.random=1.0"]) for s in range(5)]
     assert {said.label for said in always} == {"1: B comes from elsewhere"}
 
 
 def test_xlnet_reads_ahead_a_second_text_that_may_be_another() -> None:
     two = [f"A king saw a fox. {i} foxes saw a king." for i in range(4)]
-    said = [hidden("xlnet-mini", " ".join(two), seed=seed) for seed in range(8)]
+    said = [hide("xlnet-mini", " ".join(two), seed=seed) for seed in range(8)]
     seconds = {
         "".join(c.piece for c in e.inputs if c.segment and c.role != "special") for e in said
     }
     assert all([c.piece for c in e.inputs[-2:]] == ["<sep>", "<cls>"] for e in said)
-    assert all("read first, and see none of the others" in e.sees for e in said)
-    whole = hidden("xlnet-mini", " ".join(two), changes=["random=0.0", "kept=0.0"])
-    assert "read first" not in whole.sees
+    assert all("read first, and see none of the others" in e.visibility for e in said)
+    whole = hide("xlnet-mini", " ".join(two), changes=["random=0.0", "kept=0.0"])
+    assert "read first" not in whole.visibility
     text = "".join(c.piece for c in whole.inputs if c.role != "special")
     assert {second in text for second in seconds} == {True, False}
 
@@ -99,16 +99,16 @@ def test_xlnet_reads_ahead_a_second_text_that_may_be_another() -> None:
 )
 def test_a_wrong_setting_is_one_clear_error(change: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        hidden("bert-mini", TEXT, changes=[change])
+        hide("bert-mini", TEXT, changes=[change])
 
 
 def test_text_that_is_none_and_a_seed_below_zero_are_refused() -> None:
     with pytest.raises(ValueError, match="nothing to hide"):
-        hidden("bert-mini", "  ")
+        hide("bert-mini", "  ")
     with pytest.raises(ValueError, match="seed must be at least 0"):
-        hidden("bert-mini", TEXT, seed=-1)
+        hide("bert-mini", TEXT, seed=-1)
     with pytest.raises(ValueError, match="did you mean 'bert-mini'"):
-        hidden("bret-mini", TEXT)
+        hide("bret-mini", TEXT)
 
 
 def test_a_tokenizer_is_learned_once(monkeypatch) -> None:
@@ -132,13 +132,13 @@ def test_a_folder_has_a_tokenizer_and_an_objective_of_its_own(tmp_path: Path) ->
     (tmp_path / "text.txt").write_text(corpus())
     pretrain(
         "bert-tiny", data=tmp_path / "text.txt", out=tmp_path / "run", steps=1, quiet=True,
-        vocab_size=100, length=32, threads=1,
+        vocab_size=100, sequence_length=32, threads=1,
         changes=[
             "batch_tokens=64", "architecture={d_model=32,d_ff=64,n_layers=1,n_heads=2}",
-            "objective={kind='Hide', choose={kind='Words', rate=0.5}, conceal={kind='InPlace'}}",
+            "objective={kind='Objective', select={kind='Words', rate=0.5}, corrupt={kind='MaskInPlace'}}",
         ],
     )  # fmt: skip
-    said = hidden(tmp_path / "run", "the old king saw the gate")
-    assert said.asks == ("masked",)
+    said = hide(tmp_path / "run", "the old king saw the gate")
+    assert said.loss_terms == ("masked",)
     assert said.label is None
-    assert "".join(cell.asked or cell.piece for cell in said.inputs).startswith("[CLS]the")
+    assert "".join(cell.target or cell.piece for cell in said.inputs).startswith("[CLS]the")

@@ -9,20 +9,20 @@ import torch
 import toy_models as toy
 
 import unmask
-from unmask import InDomain, cli
+from unmask import TaskAdaptivePretraining, cli
 from unmask.finetuning import single
-from unmask.finetuning.kinds.catalogue import ask
-from unmask.finetuning.tuned import Tuned
-from unmask.hiding.collate import pad
+from unmask.finetuning.kinds.catalogue import formulate
+from unmask.finetuning.tuned import FinetunedModel
+from unmask.hiding.collate import pad_examples
 from unmask.serving import in_domain as stage
 from unmask.serving import pretrain as pretraining
-from unmask.serving.finetune import finetune, go_on
+from unmask.serving.finetune import finetune, resume_finetuning
 from unmask.serving.pretrain import pretrain
 from unmask.training import loop
-from unmask.training.schedule import SlantedTriangle
+from unmask.training.schedule import SlantedTriangular
 
 FAST = {"epochs": 2.0, "batch": 16, "rate": 3e-3, "precision": "float32"}
-FEW = InDomain(epochs=2.0, changes=("batch_tokens=128", "length=32", "checkpoint_every=2"))
+FEW = TaskAdaptivePretraining(epochs=2.0, changes=("batch_tokens=128", "length=32", "checkpoint_every=2"))
 
 LITTLE = {"epochs": 0.5, "changes": ("batch_tokens=64",)}
 
@@ -35,7 +35,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
     }
 
 
-def quick(base, files: dict[str, Path], **more) -> Tuned:
+def quick(base, files: dict[str, Path], **more) -> FinetunedModel:
     plain = {"task": "classify", "device": "cpu", "terminal": None, "in_domain": FEW}
     return finetune(base, **(plain | files | FAST | more))
 
@@ -75,24 +75,24 @@ def test_three_stages_are_one_call(files, tmp_path) -> None:
     base = lstm(tmp_path)
     more = tmp_path / "more.txt"
     more.write_text("\n\n".join(text for text, _ in toy.texts(50, 9)), encoding="utf-8")
-    said = InDomain(unlabeled=(str(more),), epochs=2.0, changes=("batch_tokens=64",))
-    tuned = quick(base, files, out=tmp_path / "out", in_domain=said, tune="gradual")
+    said = TaskAdaptivePretraining(unlabeled=(str(more),), epochs=2.0, changes=("batch_tokens=64",))
+    tuned = quick(base, files, out=tmp_path / "out", adapt_first=said, tune="gradual")
     assert tuned.predict(["a good cat"])
     run = json.loads((tmp_path / "out/in-domain/unmask.json").read_text())
     assert run["finished"]
     assert run["recipe"]["begin"] == str(base)
     assert run["recipe"]["unit"] == "stream"
     assert run["recipe"]["layer_decay"] == pytest.approx(1 / 2.6)
-    assert run["recipe"]["schedule"] == {**SlantedTriangle().__dict__, "kind": "SlantedTriangle"}
+    assert run["recipe"]["schedule"] == {**SlantedTriangular().__dict__, "kind": "SlantedTriangular"}
     text = (tmp_path / "out/in-domain-text/rows.jsonl").read_text().splitlines()
     assert [json.loads(line)["text"] for line in text] == [t for t, _ in toy.texts(96, 1)]
     own = json.loads((tmp_path / "out/unmask.json").read_text())
     assert own["recipe"]["base"] == str(base)
     assert own["recipe"]["in_domain"]["unlabeled"] == [str(more)]
-    again = go_on(tmp_path / "out", device="cpu", terminal=None)
-    assert again.scored == tuned.scored
-    plain = quick(base, files, in_domain=False, tune="gradual")
-    assert plain.best.dev != tuned.best.dev  # it did begin with other weights
+    again = resume_finetuning(tmp_path / "out", device="cpu", terminal=None)
+    assert again.run_results == tuned.run_results
+    plain = quick(base, files, adapt_first=False, tune="gradual")
+    assert plain.best_run.dev != tuned.best_run.dev  # it did begin with other weights
 
 
 def test_words_of_the_domain_are_learned_and_begin_as_the_mean(files, tmp_path) -> None:
@@ -101,12 +101,12 @@ def test_words_of_the_domain_are_learned_and_begin_as_the_mean(files, tmp_path) 
     rows = [(f"zyx {text} qvxy", label) for text, label in toy.texts(48, 1)]
     rows[0] = (rows[0][0] + " seenonce", rows[0][1])
     files["train"] = toy.write(tmp_path / "new.tsv", rows)
-    tuned = quick(base, files, out=tmp_path / "out", in_domain=InDomain(**LITTLE), epochs=0.5)
+    tuned = quick(base, files, out=tmp_path / "out", adapt_first=TaskAdaptivePretraining(**LITTLE), epochs=0.5)
     grown = unmask.load(tmp_path / "out/in-domain-text/model")
-    size = before.tokenizer.size
-    assert grown.tokenizer.pieces(range(size, grown.tokenizer.size)) == ["qvxy", "zyx"]
-    assert tuned.opened.tokenizer.encode("zyx").ids.tolist()[:1] == [size + 1]
-    was, now = before.model.weights(), grown.model.weights()
+    size = before.tokenizer.vocab_size
+    assert grown.tokenizer.pieces(range(size, grown.tokenizer.vocab_size)) == ["qvxy", "zyx"]
+    assert tuned.loaded_model.tokenizer.encode("zyx").ids.tolist()[:1] == [size + 1]
+    was, now = before.model.own_weights(), grown.model.own_weights()
     assert was.keys() == now.keys()
     words = [name for name in was if was[name].shape != now[name].shape]
     assert "backbone.tokens.weight" in words
@@ -117,11 +117,11 @@ def test_words_of_the_domain_are_learned_and_begin_as_the_mean(files, tmp_path) 
             torch.testing.assert_close(x[size : size + 2], mean)
     run = json.loads((tmp_path / "out/in-domain/unmask.json").read_text())
     assert run["recipe"]["begin"].endswith("in-domain-text/model")
-    learned = unmask.load(tmp_path / "out/in-domain").model.weights()["backbone.tokens.weight"]
+    learned = unmask.load(tmp_path / "out/in-domain").model.own_weights()["backbone.tokens.weight"]
     assert not torch.equal(learned[size], learned[size + 1])
-    for said in (InDomain(least=None, **LITTLE), InDomain(most=size, **LITTLE)):
-        quick(base, files, out=tmp_path / "same", in_domain=said, epochs=0.5)
-        assert unmask.load(tmp_path / "same").tokenizer.size == size
+    for said in (TaskAdaptivePretraining(min_count=None, **LITTLE), TaskAdaptivePretraining(max_vocab_size=size, **LITTLE)):
+        quick(base, files, out=tmp_path / "same", adapt_first=said, epochs=0.5)
+        assert unmask.load(tmp_path / "same").tokenizer.vocab_size == size
         shutil.rmtree(tmp_path / "same")
 
 
@@ -130,14 +130,14 @@ def test_words_that_scores_group_by_frequency_stay_as_they_are(files, tmp_path) 
         tmp_path, "transformer-xl-words-mini", "architecture.n_layers=1",
         "architecture.n_heads=2", "architecture.adaptive.cutoffs=[20]",
     )  # fmt: skip
-    size = unmask.load(base).tokenizer.size
+    size = unmask.load(base).tokenizer.vocab_size
     files["train"] = toy.write(tmp_path / "new.tsv", [(f"zyx {t}", y) for t, y in toy.texts(48, 1)])
     with (tmp_path / "told.txt").open("w") as told:
-        little = InDomain(**LITTLE)
+        little = TaskAdaptivePretraining(**LITTLE)
         tuned = quick(
-            base, files, in_domain=little, epochs=0.5, terminal=told, out=tmp_path / "out"
+            base, files, adapt_first=little, epochs=0.5, terminal=told, out=tmp_path / "out"
         )
-    assert tuned.opened.tokenizer.size == size
+    assert tuned.loaded_model.tokenizer.vocab_size == size
     said = (tmp_path / "told.txt").read_text()
     assert "new to the model, 'zyx' the most frequent; they stay unknown" in said
 
@@ -147,7 +147,7 @@ def test_a_half_that_reads_backward_answers_with_the_other(files, tmp_path) -> N
     for name in ("ulmfit-mini", "ulmfit-mini-backward"):
         (home := tmp_path / name).mkdir()
         base = lstm(home, name)
-        quick(base, files, out=home / "out", in_domain=InDomain(epochs=1.0), tune="gradual")
+        quick(base, files, out=home / "out", adapt_first=TaskAdaptivePretraining(epochs=1.0), tune="gradual")
         runs.append(home / "out")
     forward, backward = (unmask.load(run) for run in runs)
     ids = [one.tokenizer.encode("a good cat").ids.tolist() for one in (forward, backward)]
@@ -164,7 +164,7 @@ def test_a_long_text_is_read_whole_and_learned_from_its_first_token_on(tmp_path)
     rows = [(f"{text} " + "the cat runs " * 300, label) for text, label in toy.texts(16, 1)]
     train = toy.write(tmp_path / "long.tsv", rows)
     tuned = finetune(
-        base, task="classify", train=train, dev=train, length=2000, tune="gradual", terminal=None,
+        base, task="classify", train=train, dev=train, max_length=2000, tune="gradual", terminal=None,
         device="cpu", **FAST | {"epochs": 1.0, "batch": 8},
     )  # fmt: skip
     assert not [note for note in tuned.notes if "cut" in note]
@@ -173,16 +173,16 @@ def test_a_long_text_is_read_whole_and_learned_from_its_first_token_on(tmp_path)
         **FAST | {"epochs": 1.0, "batch": 8},
     )  # fmt: skip
     assert [note for note in cut.notes if "have more than 512 tokens and are cut" in note]
-    asked = ask(tuned.task, tuned.opened.card, tuned.opened.tokenizer)
-    (question,) = asked.questions(toy.items(rows[:1]))
-    batch = pad([question.example], asked.special)
+    asked = formulate(tuned.task, tuned.loaded_model.preset, tuned.loaded_model.tokenizer)
+    (question,) = asked.build_inputs(toy.items(rows[:1]))
+    batch = pad_examples([question.example], asked.special_ids)
     assert batch.inputs.shape[1] > 900
-    model = tuned.opened.model.train().requires_grad_(True)
+    model = tuned.loaded_model.model.train().requires_grad_(True)
     model(batch).terms["label"].total.backward()
     first = int(batch.inputs[0, 0])
     table = dict(model.named_parameters())["backbone.tokens.weight"]
     assert table.grad[first].abs().sum() > 0
-    assert model.specs["label"].pool == "concat"
+    assert model.head_specs["label"].pooling == "concat"
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
@@ -206,10 +206,10 @@ def test_a_run_that_was_killed_in_either_stage_gives_the_same_bits(
         patch.setattr(where, name, dying(getattr(where, name), at))
         with pytest.raises(Killed):
             quick(base, files, out=tmp_path / "out")
-    again = go_on(tmp_path / "out", device="cpu", terminal=None)
-    assert again.scored == whole.scored
-    for key, tensor in whole.opened.model.weights().items():
-        assert torch.equal(tensor, again.opened.model.weights()[key]), key
+    again = resume_finetuning(tmp_path / "out", device="cpu", terminal=None)
+    assert again.run_results == whole.run_results
+    for key, tensor in whole.loaded_model.model.own_weights().items():
+        assert torch.equal(tensor, again.loaded_model.model.own_weights()[key]), key
 
 
 def test_a_small_part_stands_on_the_model_that_has_read_the_domain(files, tmp_path) -> None:
@@ -226,10 +226,10 @@ def test_a_small_part_stands_on_the_model_that_has_read_the_domain(files, tmp_pa
         ({"initialize": "random"}, "in_domain goes on from trained weights"),
         ({"search": 2}, "give one of search and in_domain"),
         (
-            {"in_domain": InDomain(changes=("rtae=1",))},
+            {"in_domain": TaskAdaptivePretraining(changes=("rtae=1",))},
             "--in-domain-set rtae=1: unknown key 'rtae'",
         ),
-        ({"in_domain": InDomain(unlabeled=("none.txt",))}, "none.txt"),
+        ({"in_domain": TaskAdaptivePretraining(unlabeled=("none.txt",))}, "none.txt"),
     ],
 )
 def test_a_mistake_is_told_before_anything_is_written(more, message, files, tmp_path) -> None:
@@ -247,7 +247,7 @@ def test_where_the_text_is_too_little_nothing_is_left(files, tmp_path) -> None:
             base,
             files,
             out=tmp_path / "out",
-            in_domain=InDomain(changes=("length=4000", "batch_tokens=4000")),
+            adapt_first=TaskAdaptivePretraining(changes=("length=4000", "batch_tokens=4000")),
         )
     assert not (tmp_path / "out").exists()
 
@@ -268,8 +268,8 @@ def test_the_command_line_says_it_in_its_words(files, tmp_path, capsys) -> None:
 
 def test_pretraining_alone_is_told_how_long_it_is(files, tmp_path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
-    said = InDomain(changes=("batch_tokens=128", "length=32", "steps=3"))
-    quick(base, files, out=tmp_path / "out", in_domain=said, epochs=1.0)
+    said = TaskAdaptivePretraining(changes=("batch_tokens=128", "length=32", "steps=3"))
+    quick(base, files, out=tmp_path / "out", adapt_first=said, epochs=1.0)
     run = json.loads((tmp_path / "out/in-domain/unmask.json").read_text())
     assert run["recipe"]["steps"] == 3
-    assert pretraining.card_recipe(run["recipe"]["model"]).steps != 3
+    assert pretraining.preset_recipe(run["recipe"]["model"]).steps != 3

@@ -8,9 +8,9 @@ import pytest
 from kills import Job, check
 from toy_text import corpus
 
-from unmask.finetuning.methods import SourceEncoder, method_of
-from unmask.finetuning.tune import Tuning
-from unmask.finetuning.tune import run as tune
+from unmask.finetuning.methods import SourceEncoder, parse_method
+from unmask.finetuning.tune import FinetuneConfig
+from unmask.finetuning.tune import run_finetuning as tune
 from unmask.serving.align import align
 from unmask.serving.pipeline import load
 from unmask.serving.prepare import prepare
@@ -48,11 +48,11 @@ def tuning(base: str, task: str = "classify", **more: object) -> Job:
     def job(home: Path, out: Path, again: bool) -> object:
         rows = home / ("pairs.tsv" if task == "generate" else "rows.tsv")
         more.setdefault("epochs", 1.0)
-        told = Tuning(
+        told = FinetuneConfig(
             base=str(home / base) if (home / base).is_dir() else base, task=task, train=str(rows),
-            dev=str(rows), batch=8, length=16, evaluate_every=1, rate=1e-3, **more,
+            dev=str(rows), batch_size=8, max_length=16, evaluate_every=1, learning_rate=1e-3, **more,
         )  # fmt: skip
-        return tune(told, out=out, resume=again and out.exists(), threads=1, terminal=None)
+        return tune(told, output_folder=out, resume=again and out.exists(), n_threads=1, terminal=None)
 
     return job
 
@@ -86,9 +86,9 @@ JOBS: dict[str, Job] = {
     "lsa": pretraining("lsa-mini", *WORDS),
     "tune": tuning("electra"),
     "tune seeds": tuning("electra", seeds=2, baseline=True),
-    "tune lora": tuning("electra", tune=method_of("lora")),
+    "tune lora": tuning("electra", tune=parse_method("lora")),
     "tune mean": tuning("electra", epochs=2.0, average=2),
-    "tune source": tuning("bart", "generate", tune=SourceEncoder(layers=1, vocabulary=300)),
+    "tune source": tuning("bart", "generate", tune=SourceEncoder(n_layers=1, vocab_size=300)),
     "prepare": preparing,
     "align": aligning,
     "convert": converting,

@@ -16,11 +16,11 @@ from test_kills import SMALL, pretraining, texts
 from toy_text import corpus
 
 from unmask import cli
-from unmask.finetuning.in_domain import InDomain
-from unmask.finetuning.plan import Tuning
+from unmask.finetuning.in_domain import TaskAdaptivePretraining
+from unmask.finetuning.plan import FinetuneConfig
 from unmask.finetuning.suite import finetune_suite
-from unmask.finetuning.tune import run as tune
-from unmask.serving.in_domain import adapt
+from unmask.finetuning.tune import run_finetuning as tune
+from unmask.serving.in_domain import adapt_to_task_text
 from unmask.studies.run import run_study
 
 TASKS = """
@@ -79,34 +79,34 @@ def studying(home: Path, out: Path, again: bool) -> object:
 
 def suiting(home: Path, out: Path, again: bool) -> object:
     return finetune_suite(
-        home / "electra", tasks=str(home / "toys.toml"), out=out, epochs=1.0, batch=8, length=16,
-        rate=1e-3, rows=16, device="cpu", terminal=None, resume=again and out.exists(),
+        home / "electra", tasks=str(home / "toys.toml"), out=out, epochs=1.0, batch_size=8, max_length=16,
+        learning_rate=1e-3, rows=16, device="cpu", terminal=None, resume=again and out.exists(),
     )  # fmt: skip
 
 
 def tuning(base: str, **more: object) -> Job:
     def job(home: Path, out: Path, again: bool) -> object:
         rows = str(home / "rows.tsv")
-        told = Tuning(
-            base=str(home / base), task="classify", train=rows, dev=rows, batch=8, length=16,
+        told = FinetuneConfig(
+            base=str(home / base), task="classify", train=rows, dev=rows, batch_size=8, max_length=16,
             epochs=1.0, evaluate_every=1, **more,
         )  # fmt: skip
-        if told.in_domain is not None:
-            domain = replace(told.in_domain, unlabeled=(str(home / "more.txt"),))
-            told = replace(told, in_domain=domain)
+        if told.adapt_first is not None:
+            domain = replace(told.adapt_first, unlabeled=(str(home / "more.txt"),))
+            told = replace(told, adapt_first=domain)
         return tune(
-            told, out=out, resume=again and out.exists(), threads=1, adapt=adapt, terminal=None
+            told, output_folder=out, resume=again and out.exists(), n_threads=1, adapt=adapt_to_task_text, terminal=None
         )
 
     return job
 
 
-FEW = InDomain(epochs=0.3, changes=("batch_tokens=64", "length=16", "checkpoint_every=2"))
+FEW = TaskAdaptivePretraining(epochs=0.3, changes=("batch_tokens=64", "length=16", "checkpoint_every=2"))
 JOBS: dict[str, Job] = {
     "study": studying,
     "suite": suiting,
-    "in domain": tuning("electra", rate=1e-3, in_domain=FEW),
-    "in domain, new words": tuning("lstm", rate=1e-3, in_domain=FEW),
+    "in domain": tuning("electra", rate=1e-3, adapt_first=FEW),
+    "in domain, new words": tuning("lstm", rate=1e-3, adapt_first=FEW),
     "search": tuning("electra", search=3),
 }
 WITHIN = (

@@ -8,13 +8,13 @@ import toy_models
 from test_exports import shrunk
 from toy_text import corpus
 
-from unmask.checkpoints.huggingface import Opened
-from unmask.heads.labels import AnyOf
+from unmask.checkpoints.huggingface import LoadedModel
+from unmask.heads.labels import BinaryCrossEntropy
 from unmask.heads.model import HeadSpec
-from unmask.published.card import Published, spans, token_labels
+from unmask.published.card import Published, question_answering_head, token_classification_head
 from unmask.published.catalogue import MODELS
 from unmask.serving.pipeline import Pipeline
-from unmask.tokens.tokenizer import Tokenizer, learn
+from unmask.tokens.tokenizer import Tokenizer, train_tokenizer
 from unmask.tokens.vocabulary import TokenizerSpec, WordPiece
 
 TEXTS = ["the old king", "my friend saw the long road once again and again", "a"]
@@ -24,41 +24,41 @@ BASES = ("bert", "gpt2", "bart", "longformer", "unilm", *CARDS)
 
 
 def _base(name: str) -> tuple[Published, Tokenizer]:
-    if name in toy_models.CARDS:
+    if name in toy_models.PRESETS:
         return toy_models.card(name), toy_models.tokenizer(name)
     card = MODELS[name]
     if name == "canine-mini":
-        known = learn(card.tokenizer, [])
+        known = train_tokenizer(card.tokenizer, [])
     else:
         frame = (
-            card.tokenizer.frame if name == "mbart-mini" else MODELS["bert-tiny"].tokenizer.frame
+            card.tokenizer.special_tokens if name == "mbart-mini" else MODELS["bert-tiny"].tokenizer.special_tokens
         )
         vocabulary = (
             replace(card.tokenizer.vocabulary, size=120) if name == "mbart-mini" else WordPiece(100)
         )
-        known = learn(TokenizerSpec(vocabulary, frame), corpus(20).splitlines())
+        known = train_tokenizer(TokenizerSpec(vocabulary, frame), corpus(20).splitlines())
     if not name.startswith(("lstm", "bilstm", "cnn")):
         card = replace(card, architecture=shrunk(card.architecture))
-    return card.with_vocabulary(known.special), known
+    return card.with_vocabulary(known.special_ids), known
 
 
 def _pipeline(name: str, head: str) -> Pipeline:
     card, known = _base(name)
-    assert card.labels is not None
+    assert card.classification_head is not None
     made: dict[str, HeadSpec] = {
-        "label": replace(card.labels, n_labels=3),
-        "several": replace(card.labels, n_labels=3, loss=AnyOf()),
-        "number": replace(card.labels, n_labels=1),
-        "token_label": replace(token_labels(card), n_labels=3),
-        "spans": spans(card),
+        "label": replace(card.classification_head, n_labels=3),
+        "several": replace(card.classification_head, n_labels=3, loss=BinaryCrossEntropy()),
+        "number": replace(card.classification_head, n_labels=1),
+        "token_label": replace(token_classification_head(card), n_labels=3),
+        "spans": question_answering_head(card),
     }
     spec = made[head]
     heads = {head if head in ("token_label", "spans") else "label": spec}
     labels = () if head in ("number", "spans") else ("A", "B", "C")
     model = card.build(heads).initialize(0).eval()
-    opened = Opened(
-        card=replace(card, heads=heads), model=model, tokenizer=known, labels=labels, missing=(),
-        extra=(),
+    opened = LoadedModel(
+        preset=replace(card, heads=heads), model=model, tokenizer=known, label_names=labels, missing=(),
+        unexpected=(),
     )  # fmt: skip
     return Pipeline(opened)
 
@@ -89,9 +89,9 @@ def test_logits_are_those_that_predict_answers_by(name: str) -> None:
 def test_tokens_have_scores_each(name: str, head: str) -> None:
     pipeline = _pipeline(name, head)
     tokenizer = pipeline.tokenizer
-    special = tokenizer.special
+    special = tokenizer.special_ids
     for text, scores in zip(TEXTS, pipeline.logits(TEXTS), strict=True):
-        n = len(tokenizer.encode(text)) + len(special.before) + len(special.after)
+        n = len(tokenizer.encode(text)) + len(special.prefix) + len(special.suffix)
         assert scores.shape == (n, 3 if head == "token_label" else 2)
     if head == "token_label":
         pipeline.predict([text.split() for text in TEXTS])

@@ -13,7 +13,7 @@ from small_models import make, texts
 from unmask.cli import run
 from unmask.serving.ensemble import Ensemble
 from unmask.serving.pipeline import Pipeline, load
-from unmask.tasks.task import Columns, Task
+from unmask.tasks.task import TaskColumns, Task
 
 PAIRS = list(zip(texts(3), texts(3, seed=1), strict=True))
 SINGLE = texts(3, seed=2)
@@ -37,7 +37,7 @@ def folders(tmp_path_factory) -> dict[str, tuple[Any, Path]]:
 def theirs(reference: Any, folder: Path, given: tuple[str, ...]) -> torch.Tensor:
     """Read as BertTokenizer does: [CLS] a [SEP] b [SEP], the second of type 1."""
     tokenizer = load(folder).tokenizer
-    cls, sep = tokenizer.special.before[0], tokenizer.special.after[0]
+    cls, sep = tokenizer.special_ids.prefix[0], tokenizer.special_ids.suffix[0]
     ids, types = [cls], [0]
     for i, text in enumerate(given):
         new = [*tokenizer.encode(text).ids.tolist(), sep]
@@ -121,7 +121,7 @@ def test_each_source_gives_the_other_librarys_numbers(
     plain = list(given) if two else SINGLE
     for one, ours in zip(pipeline.predict(plain), right, strict=True):
         assert numbers(one) == pytest.approx(ours, abs=2e-5)
-    assert pipeline.rows(tmp_path / "b.tsv", text=odd) == plain
+    assert pipeline.read_inputs(tmp_path / "b.tsv", text=odd) == plain
     if kind != "multilabel":
         together = Ensemble([pipeline, pipeline])
         for one, ours in zip(together.predict(plain), right, strict=True):
@@ -135,7 +135,7 @@ def test_an_ensemble_is_of_no_labels_that_hold_together(folders) -> None:
 
 def test_pairs_are_scored_by_named_and_by_customary_columns(folders, tmp_path, capsys) -> None:
     reference, folder = folders["classify"]
-    labels = load(folder).labels
+    labels = load(folder).label_names
     best = [labels[int(theirs(reference, folder, one).argmax())] for one in PAIRS]
     rows = [(*pair, label) for pair, label in zip(PAIRS, best, strict=True)]
     a = write(tmp_path / "a.tsv", ("premise", "hypothesis", "label"), rows)
@@ -173,9 +173,9 @@ def test_what_does_not_go_together_is_told(folders, tmp_path, capsys, caplog) ->
     assert run([*asked, "--input", str(tmp_path / "a.txt"), "--text", "x"]) == 2
     assert "lines of .txt have no columns" in capsys.readouterr().err
     both = write(tmp_path / "a.tsv", ("text", "premise", "hypothesis"), [("a", "b", "c")])
-    assert load(folder).rows(both) == [("b", "c")]
+    assert load(folder).read_inputs(both) == [("b", "c")]
     assert "pairs are read, of 'premise' and 'hypothesis'; --text names other" in caplog.text
-    assert load(folder).rows(both, text="text") == ["a"]
+    assert load(folder).read_inputs(both, text="text") == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -194,24 +194,24 @@ def test_what_does_not_go_together_is_told(folders, tmp_path, capsys, caplog) ->
 def test_columns_can_be_named_for_every_kind_of_task(
     does, own, names, row, plain, folders, tmp_path
 ) -> None:
-    task = Task(does=does, columns=Columns(texts=own, label="label"), length=40)
-    pipeline = Pipeline(load(folders["classify"][1]).opened, task)
+    task = Task(task_kind=does, columns=TaskColumns(texts=own, label="label"), max_length=40)
+    pipeline = Pipeline(load(folders["classify"][1]).loaded_model, task)
     path = write(tmp_path / "a.jsonl", (*names, "other"), [(*row, "z")])
-    assert pipeline.rows(path, text=names) == [plain]
+    assert pipeline.read_inputs(path, text=names) == [plain]
     with pytest.raises(ValueError, match=f"reads {len(own)} columns of text, got 3"):
-        pipeline.rows(path, text=("x", "x", "x"))
+        pipeline.read_inputs(path, text=("x", "x", "x"))
     with pytest.raises(ValueError, match=r"a\.jsonl: no column 'none'"):
-        pipeline.rows(path, text=("none",))
+        pipeline.read_inputs(path, text=("none",))
 
 
 def test_columns_of_words_and_of_options_can_be_named(folders, tmp_path) -> None:
-    opened = load(folders["classify"][1]).opened
-    tag = Task(does="tag", columns=Columns(texts=("words",), label="tags"), length=40)
+    opened = load(folders["classify"][1]).loaded_model
+    tag = Task(task_kind="tag", columns=TaskColumns(texts=("words",), label="tags"), max_length=40)
     (tmp_path / "a.jsonl").write_text('{"x": ["a", "b"]}')
-    assert Pipeline(opened, tag).rows(tmp_path / "a.jsonl", text="x") == [["a", "b"]]
-    columns = Columns(texts=("q",), label="label", choices=("o",))
-    choose = Task(does="choose", columns=columns, length=40)
+    assert Pipeline(opened, tag).read_inputs(tmp_path / "a.jsonl", text="x") == [["a", "b"]]
+    columns = TaskColumns(texts=("q",), label="label", choices=("o",))
+    choose = Task(task_kind="choose", columns=columns, max_length=40)
     (tmp_path / "b.jsonl").write_text('{"x": "a", "y": ["b", "c"]}')
-    found = Pipeline(opened, choose).rows(tmp_path / "b.jsonl", text="x", choices="y")
+    found = Pipeline(opened, choose).read_inputs(tmp_path / "b.jsonl", text="x", choices="y")
     assert [one["choices"] for one in found] == [["b", "c"]]
     assert "a" in found[0].values()

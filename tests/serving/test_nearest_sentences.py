@@ -12,14 +12,14 @@ from toy_text import corpus
 
 import unmask
 from unmask import cli
-from unmask.checkpoints.huggingface import Opened
-from unmask.heads.labels import Labels
+from unmask.checkpoints.huggingface import LoadedModel
+from unmask.heads.labels import SequenceClassification
 from unmask.heads.model import Model
 from unmask.published.card import Published
 from unmask.published.catalogue import MODELS
 from unmask.serving.pipeline import Pipeline
-from unmask.serving.sentences import encoder
-from unmask.tokens.tokenizer import SpelledWords, Tokenizer, learn
+from unmask.serving.sentences import sentence_encoder
+from unmask.tokens.tokenizer import WordBytesWithWords, Tokenizer, train_tokenizer
 from unmask.vectors.files import write_vectors
 
 SMALL = {"d_model": 8, "embed_width": 8, "d_ff": 8}
@@ -28,7 +28,7 @@ SENTENCES = texts(12, seed=3)
 
 def opened(card: Published, model: Model, words: Tokenizer) -> Pipeline:
     return Pipeline(
-        Opened(card=card, model=model, tokenizer=words, labels=(), missing=(), extra=())
+        LoadedModel(preset=card, model=model, tokenizer=words, label_names=(), missing=(), unexpected=())
     )
 
 
@@ -36,22 +36,22 @@ def pipeline(name: str, seed: int = 0, **heads) -> Pipeline:
     """Make a model that has learned nothing, of the words of the toy language."""
     card = MODELS[name]
     card = replace(card, architecture=replace(card.architecture, **SMALL))
-    card = card.with_vocabulary(tokenizer("bert").special)
+    card = card.with_vocabulary(tokenizer("bert").special_ids)
     model = card.build({**card.heads, **heads}).initialize(seed)
     return opened(card, model, tokenizer("bert"))
 
 
 @pytest.fixture(scope="module")
-def space() -> unmask.Space:
+def space() -> unmask.KeyedVectors:
     rng = np.random.default_rng(0)
     words = sorted({w.strip(".").lower() for w in corpus().split()})
     words = (*words, "castle", "ocean", "The", "old king")
-    return unmask.Space(words, rng.normal(size=(len(words), 4)).astype(np.float32))
+    return unmask.KeyedVectors(words, rng.normal(size=(len(words), 4)).astype(np.float32))
 
 
 @pytest.fixture
-def home(tmp_path: Path, space: unmask.Space, monkeypatch: pytest.MonkeyPatch) -> Path:
-    write_vectors(space, tmp_path / "words.vec", white="_")
+def home(tmp_path: Path, space: unmask.KeyedVectors, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_vectors(space, tmp_path / "words.vec", white_space_replacement="_")
     pipeline("skip-thoughts-mini").save(tmp_path / "skip", format="unmask")
     pairs = [(*SENTENCES[i : i + 2], 1 + (7 * i) % 5) for i in range(8)]
     rows = "".join(f"{i}\t{a}\t{b}\t{n}\n" for i, (a, b, n) in enumerate(pairs))
@@ -86,9 +86,9 @@ def test_what_stands_for_a_text_is_what_the_card_says() -> None:
 @pytest.mark.parametrize("kind", ["skip-thoughts-mini", "quick-thoughts-mini", "words"])
 def test_the_nearest_sentences_are_those_with_the_highest_cosines(kind: str, space) -> None:
     model = space if kind == "words" else pipeline(kind)
-    encode = encoder(model)
+    encode = sentence_encoder(model)
     asked, among = [SENTENCES[4], "The sea."], [*SENTENCES, SENTENCES[4], SENTENCES[0]]
-    found = unmask.nearest_sentences(model, asked, among, k=20)
+    found = unmask.nearest_sentences(model, asked, among, top_k=20)
     for sentence, near in zip(asked, found, strict=True):
         others = [s for s in dict.fromkeys(SENTENCES) if s != sentence]
         scores = cosines(encode([sentence]), encode(others))
@@ -104,16 +104,16 @@ def test_the_nearest_sentences_are_those_with_the_highest_cosines(kind: str, spa
 )
 @pytest.mark.parametrize("layer", [0, -1])
 def test_a_word_in_use_is_the_mean_of_its_tokens(name: str, words: str | None, layer: int) -> None:
-    spelled = replace(MODELS[name].tokenizer, vocabulary=SpelledWords(40))
-    cut = learn(spelled, corpus(20).splitlines()) if words is None else tokenizer(words)
-    card = MODELS[name].with_vocabulary(cut.special)
+    spelled = replace(MODELS[name].tokenizer, vocabulary=WordBytesWithWords(40))
+    cut = train_tokenizer(spelled, corpus(20).splitlines()) if words is None else tokenizer(words)
+    card = MODELS[name].with_vocabulary(cut.special_ids)
     model = opened(card, card.build().initialize(0), cut)
     uses = ["The old gate.", "An old king saw the GATE  of the sea, the gate of old."]
     (near,) = unmask.nearest_sentences(
         model, "A gate.", [*uses, "The gates.", "A king."], word="gate", layer=layer
     )
     wanted: dict[str, np.ndarray] = {}
-    before = len(model.tokenizer.special.before)
+    before = len(model.tokenizer.special_ids.prefix)
     for text in ("A gate.", *uses):
         begin = text.lower().index("gate")
         spans = model.tokenizer.offsets(text)
@@ -126,7 +126,7 @@ def test_a_word_in_use_is_the_mean_of_its_tokens(name: str, words: str | None, l
 
 
 def test_a_word_that_is_not_read_is_told(space) -> None:
-    card = MODELS["bert-mini"].with_vocabulary(tokenizer("bert").special)
+    card = MODELS["bert-mini"].with_vocabulary(tokenizer("bert").special_ids)
     model = opened(card, card.build().initialize(0), tokenizer("bert"))
     long = "the sea " * 300 + "gate"  # beyond the positions
     with pytest.raises(ValueError, match="'gate' is a word of none of 2 sentences"):
@@ -144,13 +144,13 @@ def test_a_word_that_is_not_read_is_told(space) -> None:
 @pytest.mark.parametrize("kind", ["quick-thoughts-mini", "words"])
 def test_similarity_correlates_cosines_with_peoples_scores(kind: str, space, home: Path) -> None:
     model = space if kind == "words" else pipeline(kind)
-    encode = encoder(model)
+    encode = sentence_encoder(model)
     said = cosines(encode(SENTENCES[:8]), encode(SENTENCES[1:9]))
     truth = [1 + (7 * i) % 5 for i in range(8)]
-    score = unmask.evaluate_similarity(model, home / "sick.tsv")
-    assert (score.name, score.pairs) == ("sick.tsv", 8)
+    score = unmask.evaluate_sentence_similarity(model, home / "sick.tsv")
+    assert (score.name, score.n_pairs) == ("sick.tsv", 8)
     assert score.pearson == pytest.approx(np.corrcoef(truth, said)[0, 1], abs=1e-6)
-    named = unmask.evaluate_similarity(
+    named = unmask.evaluate_sentence_similarity(
         model, home / "sick.tsv", text=("sentence_B", "sentence_A"), label="id"
     )
     assert named.pearson == pytest.approx(np.corrcoef(range(8), said)[0, 1], abs=1e-6)
@@ -158,11 +158,11 @@ def test_similarity_correlates_cosines_with_peoples_scores(kind: str, space, hom
 
 def test_options_that_mean_nothing_are_refused(space) -> None:
     with pytest.raises(ValueError, match="a text is the mean of its words' vectors; leave out"):
-        encoder(space, pooling="last")
+        sentence_encoder(space, pooling="last")
     with pytest.raises(ValueError, match="limit is of word vectors"):
-        encoder(pipeline("skip-thoughts-mini"), limit=5)
+        sentence_encoder(pipeline("skip-thoughts-mini"), limit=5)
     with pytest.raises(ValueError, match="gives each token a vector"):
-        encoder(space, pooling="none")
+        sentence_encoder(space, pooling="none")
     with pytest.raises(ValueError, match="'!': no word of it has a vector"):
         unmask.nearest_sentences(space, "!", SENTENCES)
     with pytest.raises(ValueError, match="there is no sentence to be found"):
@@ -218,14 +218,14 @@ def test_mistakes_are_told_in_one_line(words: str, said: str, run) -> None:
 
 @pytest.mark.parametrize("name", ["skip-thoughts-mini", "quick-thoughts-mini", "bilstm-mini"])
 def test_new_words_have_the_vectors_of_a_space_by_a_linear_map(name: str, space) -> None:
-    before = pipeline(name, label=Labels(pool="last"))
-    known = before.tokenizer.words()
+    before = pipeline(name, label=SequenceClassification(pooling="last"))
+    known = before.tokenizer.word_vocabulary()
     shared = [word for word in known if word in space]
-    made = unmask.expand(before, space)
-    after, old = made.pipeline, before.model.backbone.table.weight.detach().numpy()
+    made = unmask.expand_vocabulary(before, space)
+    after, old = made.pipeline, before.model.backbone.embedding_table.weight.detach().numpy()
     lower = [w for w in space.words if w == w.lower() and " " not in w and w not in known]
-    assert (made.shared, made.added) == (len(shared), len(lower))
-    new = after.model.backbone.table.weight.detach().numpy()
+    assert (made.n_shared, made.n_added) == (len(shared), len(lower))
+    new = after.model.backbone.embedding_table.weight.detach().numpy()
     assert np.array_equal(new[: len(old)], old)
     a = np.stack([space.vector(w) for w in shared])
     b = np.stack([old[known[w]] for w in shared])
@@ -234,7 +234,7 @@ def test_new_words_have_the_vectors_of_a_space_by_a_linear_map(name: str, space)
     np.testing.assert_allclose(new[len(old) :], wanted, rtol=1e-4, atol=1e-5)
     ids = after.tokenizer.encode("The castle of the ocean").ids
     assert after.tokenizer.pieces(ids)[1] == "castle"
-    assert set(after.model.specs) == {"label"}
+    assert set(after.model.head_specs) == {"label"}
     kept = [w for w in known if w in ("the", "king", "a")]
     same = [" ".join(kept)]
     np.testing.assert_allclose(after.embed(same), before.embed(same), atol=1e-6)
@@ -246,14 +246,14 @@ def test_an_expanded_model_is_a_folder_that_opens(run, home: Path) -> None:
     assert "words are new, by a map from" in told
     again = unmask.load(home / "more")
     assert again.tokenizer.pieces(again.tokenizer.encode("castle").ids) == ["castle"]
-    assert again.model.specs == {}
+    assert again.model.head_specs == {}
     assert again.embed("A castle.").shape == (1, 8)
 
 
 def test_what_has_no_table_of_words_is_not_expanded(space) -> None:
-    gpt = MODELS["gpt2-mini"].with_vocabulary(tokenizer("gpt2").special)
+    gpt = MODELS["gpt2-mini"].with_vocabulary(tokenizer("gpt2").special_ids)
     with pytest.raises(ValueError, match="this one is BPE"):
-        unmask.expand(opened(gpt, gpt.build().initialize(0), tokenizer("gpt2")), space)
-    t5 = MODELS["t5-mini"].with_vocabulary(tokenizer("t5").special)
+        unmask.expand_vocabulary(opened(gpt, gpt.build().initialize(0), tokenizer("gpt2")), space)
+    t5 = MODELS["t5-mini"].with_vocabulary(tokenizer("t5").special_ids)
     with pytest.raises(ValueError, match="words are added to models of one stack"):
-        unmask.expand(opened(t5, t5.build().initialize(0), tokenizer("t5")), space)
+        unmask.expand_vocabulary(opened(t5, t5.build().initialize(0), tokenizer("t5")), space)

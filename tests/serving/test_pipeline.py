@@ -13,11 +13,11 @@ from toy_text import corpus
 
 from unmask.config import to_dict
 from unmask.finetuning.predict import predict
-from unmask.generation.decode import Decoding, generate
-from unmask.hiding.objectives import MASKED
+from unmask.generation.decode import GenerationConfig, generate
+from unmask.hiding.objectives import MASKED_LM
 from unmask.serving.finetune import finetune
-from unmask.serving.pipeline import LENGTH, Pipeline, listed, load
-from unmask.tasks.task import Columns, Kind, Task
+from unmask.serving.pipeline import DEFAULT_SEQUENCE_LENGTH, Pipeline, as_text_list, load
+from unmask.tasks.task import TaskColumns, TaskKindName, Task
 
 SOME = ["The old king saw the gate.", "", *texts(5, most=9), "the old king " * 30]
 LABELS = {0: "told", 1: "spoken", 2: "neither"}
@@ -52,17 +52,17 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def reference_logits(family: str, reference: Any, ids: list[int]) -> torch.Tensor:
     read = torch.tensor([ids])
     if family == "t5":
-        start = torch.tensor([[tokenizer("t5").special.start]])
+        start = torch.tensor([[tokenizer("t5").special_ids.start]])
         return reference(input_ids=read, decoder_input_ids=start).logits[0]
     out = reference(input_ids=read)
     return (out.prediction_logits if family == "bert" else out.logits)[0]
 
 
 def framed(family: str, text: str) -> list[int]:
-    special = tokenizer(family).special
-    room = None if family == "t5" else 40 - len(special.before) - len(special.after)
+    special = tokenizer(family).special_ids
+    room = None if family == "t5" else 40 - len(special.prefix) - len(special.suffix)
     ids = tokenizer(family).encode(text).ids[:room].tolist()
-    return [*special.before, *ids, *special.after] or [special.start]
+    return [*special.prefix, *ids, *special.suffix] or [special.start]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -89,8 +89,8 @@ def test_logits_equal_the_reference(family: str, folders: dict) -> None:
 def test_scores_of_labels_equal_the_reference(family: str, kind: str, tmp_path: Path) -> None:
     reference, _ = make(family, tmp_path, kind, id2label=LABELS, num_labels=3)
     pipeline = load(tmp_path)
-    assert pipeline.labelled
-    assert pipeline.labels == ("told", "spoken", "neither")
+    assert pipeline.can_predict
+    assert pipeline.label_names == ("told", "spoken", "neither")
     some = [text for text in SOME if text]  # GPT-2's empty text is all padding to the reference
     for text, scores in zip(some, pipeline.logits(some), strict=True):
         expected = reference(input_ids=torch.tensor([framed(family, text)])).logits[0]
@@ -108,7 +108,7 @@ def test_one_text_and_several_are_answered_alike(folders: dict) -> None:
     bert, gpt2 = load(folders["bert"][1]), load(folders["gpt2"][1])
     blank = "The old [MASK] saw the gate."
     assert [bert.fill(blank, top_k=3)] == bert.fill([blank], top_k=3)
-    how = Decoding(new_tokens=8)
+    how = GenerationConfig(max_new_tokens=8)
     assert [gpt2.generate("The old", how)] == gpt2.generate(["The old"], how)
     np.testing.assert_array_equal(bert.embed("the king"), bert.embed(["the king"]))
     assert len(bert.logits("the king")) == 1
@@ -116,10 +116,10 @@ def test_one_text_and_several_are_answered_alike(folders: dict) -> None:
 
 def test_generated_text_goes_on_where_the_prompt_ends(folders: dict) -> None:
     pipeline = load(folders["gpt2"][1])
-    known, how = pipeline.tokenizer, Decoding(new_tokens=12)
+    known, how = pipeline.tokenizer, GenerationConfig(max_new_tokens=12)
     for prompt in ("The old king", "The old king ", "", "un\u00e9 \u2603"):
         ids = known.encode(prompt).ids.tolist()
-        (new,) = generate(pipeline.model, [ids], known.special, how)
+        (new,) = generate(pipeline.model, [ids], known.special_ids, how)
         assert prompt + pipeline.generate(prompt, how) == known.decode([*ids, *new])
     with pytest.raises(ValueError, match=r"prompt 1 has \d+ tokens, but the model only 40 pos"):
         pipeline.generate("the old king " * 40)
@@ -133,7 +133,7 @@ def test_an_encoder_decoder_reads_what_its_tokenizer_frames(folders: dict) -> No
     for prompt in ("the king <extra_id_0> saw", ""):
         read = reader(prompt, return_tensors="pt")
         out = reference.generate(**read, max_new_tokens=9, do_sample=False)[0]
-        said = load(folder).generate(prompt, Decoding(new_tokens=9))
+        said = load(folder).generate(prompt, GenerationConfig(max_new_tokens=9))
         assert said == reader.decode(out, skip_special_tokens=True)
 
 
@@ -145,54 +145,54 @@ def test_a_fine_tuned_folder_predicts_reads_rows_and_scores(
     family: str, tuned: dict, tmp_path: Path
 ) -> None:
     pipeline = load(tuned[family])
-    assert pipeline.labelled
+    assert pipeline.can_predict
     assert pipeline.task is not None
-    assert pipeline.task.columns == Columns(texts=("sentence",), label="said")
+    assert pipeline.task.columns == TaskColumns(texts=("sentence",), label="said")
     some = [text for text in SOME if len(text) < 100]
     answers = pipeline.predict(some)
-    assert answers == predict(pipeline.opened, some, task=pipeline.task)
+    assert answers == predict(pipeline.loaded_model, some, task=pipeline.task)
     (alone,) = pipeline.predict(some[0])
     assert alone["probabilities"] == pytest.approx(answers[0]["probabilities"])
     assert {answer["label"] for answer in answers} <= {"a", "b"}
     path = tmp_path / "new.tsv"
     path.write_text("sentence\tsaid\nthe king\ta\nher brother\tb\n")
-    assert pipeline.rows(path) == ["the king", "her brother"]
+    assert pipeline.read_inputs(path) == ["the king", "her brother"]
     scores = pipeline.score(path)
-    said = [answer["label"] for answer in pipeline.predict(pipeline.rows(path))]
+    said = [answer["label"] for answer in pipeline.predict(pipeline.read_inputs(path))]
     right = (said[0] == "a") + (said[1] == "b")
     assert scores["accuracy"] == right / 2
     assert scores["loss"] > 0
     path = tmp_path / "new.jsonl"
     path.write_text('{"text": "the king"}\n{"text": "a gate"}\n')
-    assert pipeline.rows(path) == ["the king", "a gate"]  # a customary column
+    assert pipeline.read_inputs(path) == ["the king", "a gate"]  # a customary column
     with pytest.raises(ValueError, match=r"new\.jsonl.*which column holds the label"):
         pipeline.score(path)
     path.write_text('{"words": "the king"}\n')
     with pytest.raises(ValueError, match=r"new\.jsonl: which column holds the text"):
-        pipeline.rows(path)
+        pipeline.read_inputs(path)
     with pytest.raises(FileNotFoundError, match=r"none\.tsv: no such file"):
-        pipeline.rows(tmp_path / "none.tsv")
+        pipeline.read_inputs(tmp_path / "none.tsv")
 
 
 def test_rows_of_pairs_and_of_sentences_are_what_predict_takes(tmp_path: Path) -> None:
     _, opened = make("bert", tmp_path / "pairs", "BertForSequenceClassification", num_labels=2)
-    labels = opened.labels
+    labels = opened.label_names
     pairs = Task(
-        does="pairs", columns=Columns(texts=("a", "b"), label="c"), labels=labels, length=40
+        task_kind="pairs", columns=TaskColumns(texts=("a", "b"), label="c"), labels=labels, max_length=40
     )
     path = tmp_path / "pairs.csv"
     path.write_text('a,b,c\nthe king,"the gate, the sea",LABEL_0\n')
     pipeline = Pipeline(opened, pairs)
-    assert pipeline.rows(path) == [("the king", "the gate, the sea")]
-    assert len(pipeline.predict(pipeline.rows(path))) == 1
+    assert pipeline.read_inputs(path) == [("the king", "the gate, the sea")]
+    assert len(pipeline.predict(pipeline.read_inputs(path))) == 1
     assert pipeline.score(path)["accuracy"] in (0, 1)
     _, opened = make("bert", tmp_path / "tags", "BertForTokenClassification", num_labels=2)
     path = tmp_path / "tags.conll"
     path.write_text("the X\nking Y\n\nher X\n")
     pipeline = Pipeline(opened)
-    assert pipeline.labelled
-    assert pipeline.rows(path) == [["the", "king"], ["her"]]
-    assert [len(a["labels"]) for a in pipeline.predict(pipeline.rows(path))] == [2, 1]
+    assert pipeline.can_predict
+    assert pipeline.read_inputs(path) == [["the", "king"], ["her"]]
+    assert [len(a["labels"]) for a in pipeline.predict(pipeline.read_inputs(path))] == [2, 1]
     with pytest.raises(ValueError, match=r"tags\.conll:1: label 'X' .* is none of those"):
         pipeline.score(path)
 
@@ -211,27 +211,27 @@ def test_a_line_of_plain_text_is_a_text_whatever_the_task(
     kind: str, folders: dict, tmp_path: Path
 ) -> None:
     texts = ("a", "b") if kind in ("regress", "answer") else ("a",)
-    task = Task(does=cast(Kind, kind), columns=Columns(texts=texts, label="c"), length=40)
-    pipeline = Pipeline(load(folders["bert"][1]).opened, task)
+    task = Task(task_kind=cast(TaskKindName, kind), columns=TaskColumns(texts=texts, label="c"), max_length=40)
+    pipeline = Pipeline(load(folders["bert"][1]).loaded_model, task)
     line, text = LINES[kind]
     for name in ("new.txt", "new.txt.gz"):
         data = f"{line}\r\n \n{line}".encode()
         (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-        assert pipeline.rows(tmp_path / name) == [text, text]
+        assert pipeline.read_inputs(tmp_path / name) == [text, text]
     (tmp_path / "new.txt").write_bytes(b"a\0b\tc\td\n")
     with pytest.raises(ValueError, match=r"new\.txt:1: a NUL character"):
-        pipeline.rows(tmp_path / "new.txt")
+        pipeline.read_inputs(tmp_path / "new.txt")
 
 
 @pytest.mark.parametrize("kind", ["regress", "answer", "choose"])
 def test_a_line_that_lacks_a_tab_is_named(kind: str, folders: dict, tmp_path: Path) -> None:
-    columns = Columns(texts=("a", "b"), label="c")
+    columns = TaskColumns(texts=("a", "b"), label="c")
     pipeline = Pipeline(
-        load(folders["bert"][1]).opened, Task(does=cast(Kind, kind), columns=columns, length=40)
+        load(folders["bert"][1]).loaded_model, Task(task_kind=cast(TaskKindName, kind), columns=columns, max_length=40)
     )
     (tmp_path / "new.txt").write_text(f"{LINES[kind][0]}\nno tab\n")
     with pytest.raises(ValueError, match=r"new\.txt:2"):
-        pipeline.rows(tmp_path / "new.txt")
+        pipeline.read_inputs(tmp_path / "new.txt")
 
 
 def test_pairs_of_texts_are_read_as_such_by_what_was_saved(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_pairs_of_texts_are_read_as_such_by_what_was_saved(tmp_path: Path) -> No
     for place in places:
         again = load(place)
         assert again.task == mine.task
-        assert again.rows(tmp_path / "rows.tsv") == pairs
+        assert again.read_inputs(tmp_path / "rows.tsv") == pairs
         assert again.predict(pairs) == mine.predict(pairs)
 
 
@@ -258,8 +258,8 @@ def test_a_pretrained_model_labels_nothing(folders: dict, tmp_path: Path) -> Non
     path.write_text("text\tlabel\nthe king\ta\n")
     for family in FAMILIES:
         pipeline = load(folders[family][1])
-        assert not pipeline.labelled
-        for use in (pipeline.predict, pipeline.rows, pipeline.score):
+        assert not pipeline.can_predict
+        for use in (pipeline.predict, pipeline.read_inputs, pipeline.score):
             with pytest.raises(ValueError, match="has no head that labels texts; fine-tune it"):
                 use(str(path))
 
@@ -283,7 +283,7 @@ def test_evaluation_asks_what_the_run_asked_and_reads_as_much(
 
     def record(*given: Any, length: int, seed: int, memory: int) -> Any:
         asked.append((given[2], length))
-        return evaluate(*given, length=length, seed=seed, memory=memory)
+        return evaluate(*given, sequence_length=length, seed=seed, memory_length=memory)
 
     monkeypatch.setattr(module, "evaluate", record)
     (tmp_path / "text.txt").write_text(corpus(2))
@@ -292,25 +292,25 @@ def test_evaluation_asks_what_the_run_asked_and_reads_as_much(
     load(folder).evaluate(tmp_path / "text.txt")
     recipes = [
         {"model": "bert-tiny", "objective": None, "length": None, "steps": 3},
-        {"model": "bert-tiny", "objective": to_dict(MASKED), "length": 77},
-        {"model": "bert-tiny", "objective": to_dict(MASKED), "length": 7000},
+        {"model": "bert-tiny", "objective": to_dict(MASKED_LM), "length": 77},
+        {"model": "bert-tiny", "objective": to_dict(MASKED_LM), "length": 7000},
         {"model": "of a later version"},
     ]
     for recipe in recipes:
         facts = {"format": 1, "kind": "pretrain", "recipe": recipe}
         (folder / "unmask.json").write_text(json.dumps(facts))
         load(folder).evaluate(tmp_path / "text.txt")
-    load(folder).evaluate(tmp_path / "text.txt", length=30)
+    load(folder).evaluate(tmp_path / "text.txt", sequence_length=30)
     assert asked == [
-        (opened.card.objective, LENGTH),
-        (opened.card.objective, 128),
-        (MASKED, 77),
-        (MASKED, 1000),
-        (opened.card.objective, LENGTH),
-        (opened.card.objective, 30),
+        (opened.preset.objective, DEFAULT_SEQUENCE_LENGTH),
+        (opened.preset.objective, 128),
+        (MASKED_LM, 77),
+        (MASKED_LM, 1000),
+        (opened.preset.objective, DEFAULT_SEQUENCE_LENGTH),
+        (opened.preset.objective, 30),
     ]
     with pytest.raises(ValueError, match="length must be at most the model's 1000 positions"):
-        load(folder).evaluate(tmp_path / "text.txt", length=1001)
+        load(folder).evaluate(tmp_path / "text.txt", sequence_length=1001)
     with pytest.raises(FileNotFoundError, match=r"none\.txt: no such file"):
         load(folder).evaluate(tmp_path / "none.txt")
     (folder / "unmask.json").write_text(
@@ -325,7 +325,7 @@ def test_held_out_text_is_evaluated(family: str, folders: dict, tmp_path: Path) 
     (tmp_path / "text.txt").write_text(corpus(4))
     said = load(folders[family][1]).evaluate(tmp_path / "text.txt")
     assert said.documents == 4
-    assert set(said.loss) <= set(load(folders[family][1]).card.objective.asks)
+    assert set(said.loss) <= set(load(folders[family][1]).preset.objective.loss_terms)
     assert all(np.isfinite(list(said.loss.values())))
     assert (said.bits_per_byte is not None) is (family == "gpt2")
 
@@ -343,11 +343,11 @@ def test_a_saved_model_opens_with_the_same_weights_and_ids(
     pipeline = load(folders[family][1])
     assert pipeline.save(tmp_path / "new" / "saved", format=format) == tmp_path / "new" / "saved"
     again = load(tmp_path / "new" / "saved")
-    mine, theirs = pipeline.model.weights(), again.model.weights()
+    mine, theirs = pipeline.model.own_weights(), again.model.own_weights()
     assert mine.keys() == theirs.keys()
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
-    assert again.opened.missing == again.opened.extra == ()
-    assert again.model.specs == pipeline.model.specs
+    assert again.loaded_model.missing == again.loaded_model.unexpected == ()
+    assert again.model.head_specs == pipeline.model.head_specs
     reader = AutoTokenizer.from_pretrained(tmp_path / "new" / "saved")
     for text in SOME:
         ids = pipeline.tokenizer.encode(text).ids.tolist()
@@ -362,17 +362,17 @@ def test_a_saved_classifier_predicts_the_same(family: str, tuned: dict, tmp_path
     for format in ("unmask", "huggingface"):
         again = load(pipeline.save(tmp_path / format, format=format))
         assert again.task == pipeline.task
-        assert again.labels == pipeline.labels
+        assert again.label_names == pipeline.label_names
         assert again.predict(SOME) == pipeline.predict(SOME)
 
 
 def test_what_was_asked_in_pretraining_is_saved(tmp_path: Path) -> None:
     make("bert", tmp_path / "run")
-    recipe = {"model": "bert-tiny", "objective": to_dict(MASKED), "length": 17}
+    recipe = {"model": "bert-tiny", "objective": to_dict(MASKED_LM), "length": 17}
     facts = {"format": 1, "kind": "pretrain", "recipe": recipe}
     (tmp_path / "run" / "unmask.json").write_text(json.dumps(facts))
     again = load(load(tmp_path / "run").save(tmp_path / "saved", format="unmask"))
-    assert (again.card.objective, again.card.length) == (MASKED, 17)
+    assert (again.preset.objective, again.preset.sequence_length) == (MASKED_LM, 17)
 
 
 def test_nothing_is_overwritten(folders: dict, tmp_path: Path) -> None:
@@ -472,7 +472,7 @@ def test_likelihoods_are_of_one_or_of_several(family: str, folders: dict) -> Non
     several = pipeline.likelihood(["The old king", "A young fox"], after)
     assert isinstance(several, list)
     one = pipeline.likelihood("The old king", after[0])
-    assert one.total == pytest.approx(several[0].total, rel=1e-5)
+    assert one.log_likelihood == pytest.approx(several[0].log_likelihood, rel=1e-5)
     with pytest.raises(ValueError, match="1 contexts, but 2 continuations"):
         pipeline.likelihood(["a"], after)
 
@@ -480,6 +480,6 @@ def test_likelihoods_are_of_one_or_of_several(family: str, folders: dict) -> Non
 @pytest.mark.parametrize("given", [3, [3], None])
 def test_what_is_no_text_is_told_what_is(given: object) -> None:
     with pytest.raises(TypeError, match="prompt must be a text or several, each a str, got"):
-        listed(given, "prompt")
-    assert listed("a", "prompt") == ["a"]
-    assert listed(iter(["a", "b"]), "prompt") == ["a", "b"]
+        as_text_list(given, "prompt")
+    assert as_text_list("a", "prompt") == ["a"]
+    assert as_text_list(iter(["a", "b"]), "prompt") == ["a", "b"]

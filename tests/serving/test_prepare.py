@@ -12,8 +12,8 @@ from unmask.serving import prepare as module
 from unmask.serving.pipeline import Pipeline
 from unmask.serving.prepare import prepare
 from unmask.serving.pretrain import pretrain
-from unmask.text.corpus import documents
-from unmask.tokens.shards import Shards
+from unmask.text.corpus import read_documents
+from unmask.tokens.shards import TokenShards
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def text(tmp_path: Path) -> Path:
     return path
 
 
-def small(text: Path, out: Path, **more) -> Shards:
+def small(text: Path, out: Path, **more) -> TokenShards:
     more.setdefault("vocab_size", 120)
     return prepare(text, out=out, quiet=True, **more)
 
@@ -31,9 +31,9 @@ def small(text: Path, out: Path, **more) -> Shards:
 def test_the_folder_holds_the_text(text: Path, tmp_path: Path) -> None:
     shards = small(text, tmp_path / "out")
     assert shards.n_documents == 30
-    assert shards.tokenizer.size == 120
-    said = shards.tokenizer.decode(shards.text(0, 9).ids.tolist())
-    first = next(documents(text)).text.lower()
+    assert shards.tokenizer.vocab_size == 120
+    said = shards.tokenizer.decode(shards.read_tokens(0, 9).ids.tolist())
+    first = next(read_documents(text)).text.lower()
     assert said.replace(" ", "")[:20] == first.replace(" ", "")[:20]
 
 
@@ -85,7 +85,7 @@ def test_a_folder_made_from_another_text_is_refused(text: Path, tmp_path: Path) 
 def test_interrupted_it_goes_on_with_its_tokenizer(
     model: str, text: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    write = module.write
+    write = module.write_shards
 
     def stop(documents, tokenizer, out, **more):
         def some():
@@ -100,7 +100,7 @@ def test_interrupted_it_goes_on_with_its_tokenizer(
     with pytest.raises(KeyboardInterrupt, match="interrupted; the same command goes on"):
         small(text, tmp_path / "out", model=model)
     with pytest.raises(FileNotFoundError, match="unfinished"):
-        Shards.open(tmp_path / "out")
+        TokenShards.open(tmp_path / "out")
     monkeypatch.undo()
     monkeypatch.setattr(module, "learn", stop)  # it must not be called
     small(text, tmp_path / "out", model=model)
@@ -201,14 +201,14 @@ def test_prepared_for_an_objective_it_has_its_special_tokens(text: Path, tmp_pat
     with pytest.raises(ValueError, match="no mask token, which this objective needs"):
         _masked(plain, tmp_path / "refused")
     made = small(text, tmp_path / "out", model="llama-mini", vocab_size=300, objective="mlm")
-    assert plain.tokenizer.special.mask is None
-    assert made.tokenizer.special.mask is not None
-    assert _masked(made, tmp_path / "run").model.names_tokens
+    assert plain.tokenizer.special_ids.mask is None
+    assert made.tokenizer.special_ids.mask is not None
+    assert _masked(made, tmp_path / "run").model.has_language_head
     with pytest.raises(ValueError, match="objective = 'mlm', not 'clm'"):
         small(text, tmp_path / "out", model="llama-mini", vocab_size=300, objective="clm")
 
 
-def _masked(shards: Shards, out: Path) -> Pipeline:
+def _masked(shards: TokenShards, out: Path) -> Pipeline:
     return pretrain(
         "llama-mini", data=shards.folder, objective="mlm", out=out, steps=1, quiet=True,
         changes=["architecture.d_model=16", "architecture.n_layers=1", "architecture.n_heads=2",
@@ -245,11 +245,11 @@ def test_several_sources_are_told_apart(languages: list[Path], tmp_path: Path) -
     files = sorted((tmp_path / "en").iterdir()) + sorted((tmp_path / "fr").iterdir())
     again = small(files, tmp_path / "files")
     for found in (shards, again):
-        assert found.sources is not None
-        names, of = found.sources
+        assert found.sources_of_documents is not None
+        names, of = found.sources_of_documents
         assert [Path(name).name for name in names] == ["en", "fr"]
         assert np.bincount(of).tolist() == [60, 6]
-    assert small(languages[0], tmp_path / "one").sources is None
+    assert small(languages[0], tmp_path / "one").sources_of_documents is None
 
 
 def test_the_tokenizer_is_learned_from_the_smoothed_text(
@@ -259,8 +259,8 @@ def test_the_tokenizer_is_learned_from_the_smoothed_text(
     for sampling in (1.0, 0.0):
         shards = small(languages, tmp_path / f"{sampling}", sampling=sampling, vocab_size=100)
         assert shards.n_documents == 66, "all of the text is tokenized"
-        assert shards.sources is not None
-        documents, of = shards.documents, shards.sources[1]
+        assert shards.sources_of_documents is not None
+        documents, of = shards.document_spans, shards.sources_of_documents[1]
         sizes.append(int((documents[:, 1] - documents[:, 0])[of == 1].sum()))
     assert sizes[1] < 0.9 * sizes[0], "pieces of the small language are longer"
 
@@ -294,7 +294,7 @@ def test_characters_that_a_vocabulary_has_no_room_for(tmp_path: Path):
     coverage = float(str(error.value).split("character_coverage to ")[1].split(",")[0])
     more = {"vocab_size": 120, "quiet": True}
     made = prepare(text, out=tmp_path / "b", model="bert-mini", character_coverage=coverage, **more)
-    assert made.tokenizer.size <= 120
+    assert made.tokenizer.vocab_size <= 120
     with pytest.raises(ValueError, match=r"character_coverage = 0.9: is of word pieces"):
         prepare(text, out=tmp_path / "c", model="gpt2-mini", character_coverage=0.9, quiet=True)
     with pytest.raises(ValueError, match=r"vocab_size must be at most 16,777,216, got"):

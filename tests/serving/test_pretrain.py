@@ -12,14 +12,14 @@ from toy_text import corpus
 
 from unmask.batch import Batch
 from unmask.config import to_dict
-from unmask.hiding.loader import Cursor
-from unmask.hiding.objectives import CANINE_S, MASKED
+from unmask.hiding.loader import DataCursor
+from unmask.hiding.objectives import CANINE_S, MASKED_LM
 from unmask.serving.pipeline import Pipeline, load
 from unmask.serving.prepare import prepare
-from unmask.serving.pretrain import card_recipe, pretrain
-from unmask.tokens.shards import Shards
+from unmask.serving.pretrain import preset_recipe, pretrain
+from unmask.tokens.shards import TokenShards
 from unmask.training import parallel
-from unmask.training.data import lay_out, sources_of
+from unmask.training.data import build_training_data, source_of_rows
 from unmask.training.recipe import Recipe
 
 SMALL = {
@@ -89,9 +89,9 @@ def test_a_run_makes_a_folder_that_opens_and_is_used(name: str, text: Path, tmp_
     out = tmp_path / "run"
     made = run(name, text, out)
     opened = load(out)
-    assert opened.opened.missing == ()
-    assert opened.opened.extra == ()
-    mine, theirs = made.model.weights(), opened.model.weights()
+    assert opened.loaded_model.missing == ()
+    assert opened.loaded_model.unexpected == ()
+    mine, theirs = made.model.own_weights(), opened.model.own_weights()
     assert all(np.array_equal(mine[n].numpy(), theirs[n].numpy()) for n in mine)
     for file in (
         "config.json",
@@ -125,25 +125,25 @@ def test_a_run_broken_off_and_resumed_equals_one_that_was_not(
 
     from unmask.training import log
 
-    original = log.Log.__call__
+    original = log.TrainingLog.__call__
 
     def call(self, report):
         original(self, report)
         if report.step in (7, 11):
             raise Killed
 
-    monkeypatch.setattr(log.Log, "__call__", call)
+    monkeypatch.setattr(log.TrainingLog, "__call__", call)
     for i in range(2):
         with pytest.raises(Killed):
             run(name, text, broken, resume=i > 0, workers=workers)
         monkeypatch.setattr(
-            log.Log,
+            log.TrainingLog,
             "__call__",
             lambda self, report, i=i: (
                 call(self, report) if report.step != 7 else original(self, report)
             ),
         )
-    monkeypatch.setattr(log.Log, "__call__", original)
+    monkeypatch.setattr(log.TrainingLog, "__call__", original)
     run(name, text, broken, resume=True, workers=workers)
     assert learned(broken) == learned(tmp_path / "whole")
 
@@ -272,7 +272,7 @@ def test_documents_of_one_sentence_cannot_be_asked_about_two(
     changes = [*COMMON, *SMALL["bert-tiny"]]
     with pytest.raises(ValueError, match=told):
         pretrain(
-            "bert-tiny", data=lines, document="line", out=tmp_path / "run", steps=1, quiet=True,
+            "bert-tiny", data=lines, document_separator="line", out=tmp_path / "run", steps=1, quiet=True,
             objective=objective, changes=changes, threads=1,
         )  # fmt: skip
     assert not (tmp_path / "run").exists()
@@ -283,7 +283,7 @@ def test_documents_of_one_sentence_do_for_others(objective: str, tmp_path: Path)
     lines = tmp_path / "lines.txt"
     lines.write_text(corpus().replace(". ", ".\n").replace("\n\n", "\n"))
     pretrain(
-        "bert-tiny", data=lines, document="line", out=tmp_path / "run", steps=1, quiet=True,
+        "bert-tiny", data=lines, document_separator="line", out=tmp_path / "run", steps=1, quiet=True,
         objective=objective, changes=[*COMMON, *SMALL["bert-tiny"]], threads=1,
     )  # fmt: skip
     assert (tmp_path / "run" / "config.json").is_file()
@@ -292,51 +292,51 @@ def test_documents_of_one_sentence_do_for_others(objective: str, tmp_path: Path)
 def test_training_goes_on_from_given_weights(text: Path, tmp_path: Path) -> None:
     first = run("bert-tiny", text, tmp_path / "first")
     second = pretrain(
-        "bert-tiny", data=text, out=tmp_path / "second", begin=tmp_path / "first", steps=1,
+        "bert-tiny", data=text, out=tmp_path / "second", init_from=tmp_path / "first", steps=1,
         quiet=True, changes=[*COMMON, "rate=1e-9"], threads=1,
     )  # fmt: skip
-    a, b = first.model.weights(), second.model.weights()
+    a, b = first.model.own_weights(), second.model.own_weights()
     assert all(np.allclose(a[n].numpy(), b[n].numpy(), atol=1e-5) for n in a)
-    assert second.model.stack.d_model == 32
+    assert second.model.decoder_architecture.d_model == 32
 
 
 def test_subwords_and_their_scores_are_kept_beside_a_run(text: Path, tmp_path: Path) -> None:
     first = run("canine-s-mini", text, tmp_path / "first", steps=2)
     pieces = (tmp_path / "first" / "subwords.txt").read_text()
-    assert first.model.specs["subwords"].size == len(pieces.splitlines()) < 300
+    assert first.model.head_specs["subwords"].output_vocab_size == len(pieces.splitlines()) < 300
     opened = load(tmp_path / "first")
-    assert (opened.opened.missing, opened.opened.extra) == ((), ())
-    assert opened.model.specs == first.model.specs
-    kept = opened.model.weights()
-    assert all(torch.equal(x, kept[n]) for n, x in first.model.weights().items())
-    assert not any(n.startswith("heads.") for n in opened.model.kept())
-    assert opened.card.objective == CANINE_S
-    assert opened.tokenizer.special.subwords is not None
+    assert (opened.loaded_model.missing, opened.loaded_model.unexpected) == ((), ())
+    assert opened.model.head_specs == first.model.head_specs
+    kept = opened.model.own_weights()
+    assert all(torch.equal(x, kept[n]) for n, x in first.model.own_weights().items())
+    assert not any(n.startswith("heads.") for n in opened.model.trained_weights())
+    assert opened.preset.objective == CANINE_S
+    assert opened.tokenizer.special_ids.output_vocabulary is not None
     _reads_as_the_reference(opened, tmp_path / "first")
     assert opened.evaluate(text).loss["subwords"] > 0
     more = {"data": text, "steps": 1, "quiet": True, "threads": 1}
     changes = [*COMMON, "length=96", "rate=1e-9"]
     second = pretrain(
-        "canine-s-mini", out=tmp_path / "on", begin=tmp_path / "first", changes=changes, **more
+        "canine-s-mini", out=tmp_path / "on", init_from=tmp_path / "first", changes=changes, **more
     )
     assert (tmp_path / "on" / "subwords.txt").read_text() == pieces
-    again = second.model.weights()
+    again = second.model.own_weights()
     assert kept.keys() == again.keys()
     assert all(np.allclose(kept[n].numpy(), again[n].numpy(), atol=1e-5) for n in kept)
-    assert second.model.specs == first.model.specs
+    assert second.model.head_specs == first.model.head_specs
 
 
 @torch.no_grad()
 def _reads_as_the_reference(opened: Pipeline, folder: Path) -> None:
     from transformers import AutoModel, CanineModel
 
-    special = opened.tokenizer.special
+    special = opened.tokenizer.special_ids
     text = opened.tokenizer.encode("The old king saw the gate.").ids
-    ids = torch.tensor([[*special.before, *text, *special.after]])
+    ids = torch.tensor([[*special.prefix, *text, *special.suffix]])
     reference = AutoModel.from_pretrained(folder).eval()
     assert isinstance(reference, CanineModel)
     theirs = reference(ids).last_hidden_state
-    torch.testing.assert_close(opened.model.hidden(Batch(inputs=ids)), theirs, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(opened.model.hidden_states(Batch(inputs=ids)), theirs, rtol=1e-4, atol=1e-5)
 
 
 def test_a_model_that_knows_no_subwords_learns_some(text: Path, tmp_path: Path) -> None:
@@ -347,7 +347,7 @@ def test_a_model_that_knows_no_subwords_learns_some(text: Path, tmp_path: Path) 
     made = pretrain(
         "canine-s-mini", data=text, out=tmp_path / "on", changes=changes, **begin, **more
     )
-    a, b = first.model.weights(), made.model.weights()
+    a, b = first.model.own_weights(), made.model.own_weights()
     below = [n for n in b if n.startswith("backbone.")]
     assert all(np.allclose(a[n].numpy(), b[n].numpy(), atol=1e-5) for n in below)
     n = len((tmp_path / "on" / "subwords.txt").read_text().splitlines())
@@ -358,7 +358,7 @@ def test_a_model_that_knows_no_subwords_learns_some(text: Path, tmp_path: Path) 
         "canine-s-mini", data=tmp_path / "p", out=tmp_path / "from-prepared", changes=changes,
         **begin, **more,
     )  # fmt: skip
-    assert made.model.specs["subwords"].size == ready.tokenizer.special.subwords.special.size
+    assert made.model.head_specs["subwords"].output_vocab_size == ready.tokenizer.special_ids.output_vocabulary.special_ids.vocab_size
     prepare(text, out=tmp_path / "plain", model="canine-mini", quiet=True)
     with pytest.raises(ValueError, match="this tokenizer knows none beside its characters"):
         pretrain(
@@ -372,10 +372,10 @@ def test_released_weights_of_elmo_learn_words_of_their_own(text: Path, tmp_path:
     load(tmp_path / "first").save(tmp_path / "released", format="elmo")
     changes = [*COMMON, "length=96", "rate=1e-9", "vocab_size=20"]
     on = {"data": text, "steps": 1, "quiet": True, "threads": 1, "changes": changes}
-    second = pretrain("elmo-mini", out=tmp_path / "on", begin=tmp_path / "released", **on)
-    assert second.model.specs["both_sides"].size == 20
+    second = pretrain("elmo-mini", out=tmp_path / "on", init_from=tmp_path / "released", **on)
+    assert second.model.head_specs["both_sides"].output_vocab_size == 20
     assert len((tmp_path / "on" / "words.txt").read_text().splitlines()) == 20
-    a, b = first.model.weights(), second.model.weights()
+    a, b = first.model.own_weights(), second.model.own_weights()
     below = [n for n in b if n.startswith("backbone.")]
     assert all(np.allclose(a[n].numpy(), b[n].numpy(), atol=1e-5) for n in below)
 
@@ -388,28 +388,28 @@ def test_a_recipe_may_change_a_head(text: Path, tmp_path: Path) -> None:
     done = pretrain(
         "electra-mini", data=text, out=tmp_path / "run", steps=2, changes=changes, quiet=True
     )
-    generator = done.model.specs["generator"]
-    assert (generator.size, generator.sharing) == (1.0, "none")
-    assert load(tmp_path / "run" / "generator").model.stack.d_model == 32
+    generator = done.model.head_specs["generator"]
+    assert (generator.output_vocab_size, generator.embedding_sharing) == (1.0, "none")
+    assert load(tmp_path / "run" / "generator").model.decoder_architecture.d_model == 32
 
 
 def test_a_longformer_begins_with_a_robertas_weights(text: Path, tmp_path: Path) -> None:
     first = run("roberta-mini", text, tmp_path / "first", steps=2)
     second = pretrain(
-        "longformer-mini", data=text, out=tmp_path / "second", begin=tmp_path / "first", steps=1,
+        "longformer-mini", data=text, out=tmp_path / "second", init_from=tmp_path / "first", steps=1,
         quiet=True, changes=[*COMMON, "rate=1e-9", "architecture.window=[8]"], threads=1,
     )  # fmt: skip
-    a, b = first.model.weights(), second.model.weights()
+    a, b = first.model.own_weights(), second.model.own_weights()
     table = "backbone.position.table.weight"
     assert all(np.allclose(a[n].numpy(), b[n].numpy(), atol=1e-5) for n in a if n != table)
     assert b[table].shape == (1024 + 2, 32)
     assert np.allclose(a[table][2:], b[table][2 + 512 :], atol=1e-5)
     again = load(tmp_path / "second")
-    assert again.model.stack.window == (8,)
-    assert again.model.stack.d_model == 32
+    assert again.model.decoder_architecture.attention_window == (8,)
+    assert again.model.decoder_architecture.d_model == 32
     with pytest.raises(ValueError, match="is a longformer model, the recipe's is roberta"):
         pretrain(
-            "roberta-mini", data=text, out=tmp_path / "third", begin=tmp_path / "second", steps=1,
+            "roberta-mini", data=text, out=tmp_path / "third", init_from=tmp_path / "second", steps=1,
             quiet=True, changes=COMMON,
         )  # fmt: skip
 
@@ -417,7 +417,7 @@ def test_a_longformer_begins_with_a_robertas_weights(text: Path, tmp_path: Path)
 def test_what_no_text_taught_is_copied_when_a_longformer_is_written(
     text: Path, tmp_path: Path
 ) -> None:
-    weights = run("longformer-mini", text, tmp_path / "run", steps=2).model.weights()
+    weights = run("longformer-mini", text, tmp_path / "run", steps=2).model.own_weights()
     for part in ("q.weight", "k.weight", "v.weight", "v.bias"):
         learned = weights[f"backbone.layers.1.attention.{part}"]
         assert np.array_equal(learned, weights[f"backbone.layers.1.attention.wide.{part}"])
@@ -426,10 +426,10 @@ def test_what_no_text_taught_is_copied_when_a_longformer_is_written(
 def test_the_dropout_of_a_recipe_holds_for_given_weights_too(text: Path, tmp_path: Path) -> None:
     run("bert-tiny", text, tmp_path / "first", steps=2)
     made = pretrain(
-        "bert-tiny", data=text, out=tmp_path / "second", begin=tmp_path / "first", steps=1,
+        "bert-tiny", data=text, out=tmp_path / "second", init_from=tmp_path / "first", steps=1,
         quiet=True, changes=[*COMMON, "dropout=0.25"], threads=1,
     )  # fmt: skip
-    assert made.model.stack.dropout == 0.25
+    assert made.model.decoder_architecture.dropout == 0.25
     assert (
         json.loads((tmp_path / "second" / "config.json").read_text())["hidden_dropout_prob"] == 0.25
     )
@@ -440,15 +440,15 @@ def test_weights_that_do_not_fit_are_refused(text: Path, tmp_path: Path) -> None
     run("gpt2-mini", text, tmp_path / "gpt", steps=1)
     told = {"data": text, "out": tmp_path / "new", "quiet": True, "steps": 1}
     with pytest.raises(ValueError, match="is a gpt2 model, the recipe's is bert"):
-        pretrain("bert-tiny", begin=tmp_path / "gpt", changes=COMMON, **told)
+        pretrain("bert-tiny", init_from=tmp_path / "gpt", changes=COMMON, **told)
     changes = [*COMMON, "architecture.d_ff=128"]
     with pytest.raises(ValueError, match=r"recipe.s architecture: d_ff 128 \(it has"):
-        pretrain("bert-tiny", begin=tmp_path / "bert", changes=changes, **told)
+        pretrain("bert-tiny", init_from=tmp_path / "bert", changes=changes, **told)
     prepare(text, out=tmp_path / "p", vocab_size=60, quiet=True)
     told["data"] = tmp_path / "p"
     changes = [c for c in COMMON if not c.startswith("vocab_size")]
     with pytest.raises(ValueError, match="was prepared with another tokenizer"):
-        pretrain("bert-tiny", begin=tmp_path / "bert", changes=changes, **told)
+        pretrain("bert-tiny", init_from=tmp_path / "bert", changes=changes, **told)
     assert not (tmp_path / "new").exists()
 
 
@@ -540,8 +540,8 @@ def test_a_run_whose_past_would_have_been_another_does_not_become_longer(
 
 
 FALLING = (
-    'objective={kind="Hide",choose={kind="Falling",first=0.6,last={kind="Tokenwise",rate=0.1}},'
-    'conceal={kind="InPlace",mask=0.8,random=0.1}}'
+    'objective={kind="Objective",select={kind="ScheduledRate",initial_rate=0.6,final_selection={kind="TokenMasking",rate=0.1}},'
+    'corrupt={kind="MaskInPlace",mask_probability=0.8,random_token_probability=0.1}}'
 )
 
 
@@ -611,16 +611,16 @@ def test_a_run_that_is_stopped_before_its_first_step_goes_on(
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     """Press Ctrl-C after a step."""
-    from unmask.training.log import Log
+    from unmask.training.log import TrainingLog
 
-    log = Log.__call__
+    log = TrainingLog.__call__
 
     def call(self, report):
         log(self, report)
         if report.step == step:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(Log, "__call__", call)
+    monkeypatch.setattr(TrainingLog, "__call__", call)
 
 
 def test_minutes_are_remembered_until_they_are_measured(
@@ -670,7 +670,7 @@ def test_options_and_changes_are_applied_together(text: Path, tmp_path: Path) ->
     """On its own, neither would fit the card's batches of 4,096 tokens or rows of 128."""
     changes = ["batch_tokens=64", "dev=0.1", *SMALL["bert-tiny"]]
     pretrain(
-        "bert-tiny", data=text, out=tmp_path / "run", length=32, vocab_size=100, tokens=129,
+        "bert-tiny", data=text, out=tmp_path / "run", sequence_length=32, vocab_size=100, tokens=129,
         quiet=True, changes=changes, threads=1,
     )  # fmt: skip
     recipe = json.loads((tmp_path / "run" / "unmask.json").read_text())["recipe"]
@@ -685,14 +685,14 @@ def test_a_recipe_is_a_difference_to_the_cards_objective(
     made = pretrain(
         "bert-tiny", data=text, out=tmp_path / "r", steps=1, quiet=True, changes=changes, threads=1
     )
-    assert made.card.objective.objective.choose.rate == 0.4
-    assert made.card.objective.question is not None
-    assert load(tmp_path / "r").card.objective == made.card.objective
+    assert made.preset.objective.objective.select.rate == 0.4
+    assert made.preset.objective.sentence_task is not None
+    assert load(tmp_path / "r").preset.objective == made.preset.objective
 
 
 APART = (
-    'objective={kind="Apart",objective={kind="Hide",choose={kind="Tokenwise",rate=0.2},'
-    'conceal={kind="InPlace",mask=0.8,random=0.1}}}'
+    'objective={kind="SplitTextObjective",objective={kind="Objective",select={kind="TokenMasking",rate=0.2},'
+    'corrupt={kind="MaskInPlace",mask_probability=0.8,random_token_probability=0.1}}}'
 )
 
 
@@ -712,14 +712,14 @@ def test_any_encoder_can_be_asked_which_part_follows_which(
     assert last["neighbor_asked"] > 8
     assert last["neighbor_loss"] < first["neighbor_loss"]
     opened = load(tmp_path / "r")
-    assert opened.card.objective == made.card.objective
+    assert opened.preset.objective == made.preset.objective
     assert set(opened.evaluate(text).loss) == {"masked", "neighbor"}
     assert (tmp_path / "r" / "config.json").read_text().count("BertForMaskedLM") == 1
     on = pretrain(
-        "bert-tiny", data=text, out=tmp_path / "on", steps=1, begin=str(tmp_path / "r"),
+        "bert-tiny", data=text, out=tmp_path / "on", steps=1, init_from=str(tmp_path / "r"),
         quiet=True, changes=changes, threads=1,
     )  # fmt: skip
-    assert set(on.model.specs) == {"language", "neighbor"}
+    assert set(on.model.head_specs) == {"language", "neighbor"}
 
 
 def test_frozen_parameters_stay_bit_for_bit(text: Path, tmp_path: Path, monkeypatch) -> None:
@@ -727,7 +727,7 @@ def test_frozen_parameters_stay_bit_for_bit(text: Path, tmp_path: Path, monkeypa
     changes = [*COMMON, *SMALL["bert-tiny"], 'frozen=["backbone.tokens.*", "*.layers.0.*"]']
     made = pretrain("bert-tiny", out=tmp_path / "r", steps=8, changes=changes, **more)
     once = pretrain("bert-tiny", out=tmp_path / "once", steps=1, changes=changes, **more)
-    first, last = once.model.weights(), made.model.weights()
+    first, last = once.model.own_weights(), made.model.own_weights()
     same = {name for name in last if torch.equal(first[name], last[name])}
     assert same == {n for n in last if n.startswith(("backbone.tokens", "backbone.layers.0."))}
     with monkeypatch.context() as patch:
@@ -803,7 +803,7 @@ def test_a_bad_byte_after_much_text_does_not_lose_what_was_tokenized(
     second = tmp_path / "second.txt"
     second.write_text(corpus(3, seed=1))
     run("bert-tiny", [text, second], tmp_path / "whole")
-    write = preparing.write
+    write = preparing.write_shards
     monkeypatch.setattr(preparing, "write", lambda *a, **k: write(*a, **k, shard_tokens=500))
     monkeypatch.setattr(workers, "CHUNK_BYTES", 1000)
     second.write_bytes(b"\xff")
@@ -888,7 +888,7 @@ def test_a_number_that_is_not_allowed_is_one_clear_error(
         ("heads.language.sise=2", "unknown key 'heads.language.sise'"),
         ("rate=fast", "rate"),
         (
-            "objective={kind='Hide', choose={kind='Contexts'}, conceal={kind='Order'}}",
+            "objective={kind='Objective', select={kind='ContextSpanMasking'}, corrupt={kind='PermutationLM'}}",
             "positions must be in the scores",
         ),
     ],
@@ -938,7 +938,7 @@ def languages(tmp_path: Path) -> list[Path]:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_any_model_reads_rows_of_several_documents(name: str, text: Path, tmp_path: Path) -> None:
-    masked = json.dumps(to_dict(MASKED)).replace('": ', '" = ')
+    masked = json.dumps(to_dict(MASKED_LM)).replace('": ', '" = ')
     changes = [*COMMON, *SMALL[name], "unit=corpus", "packing=pack"]
     changes += [f"objective={masked}"] if name == "bert-tiny" else []
     made = pretrain(name, data=text, out=tmp_path / "run", steps=3, changes=changes, quiet=True)
@@ -949,9 +949,9 @@ def test_any_model_reads_rows_of_several_documents(name: str, text: Path, tmp_pa
 
 def test_robertas_rows_are_of_several_documents_and_berts_of_one() -> None:
     for name in ("roberta-mini", "roberta-large", "xlm-roberta-base", "longformer-base-4096"):
-        assert card_recipe(name).unit == "corpus"
+        assert preset_recipe(name).row_unit == "corpus"
     for name in ("bert-base-cased", "bertweet-base"):
-        assert card_recipe(name).unit == "document"
+        assert preset_recipe(name).row_unit == "document"
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -978,7 +978,7 @@ def test_a_sampled_run_says_what_each_source_has_and_gets(
 ) -> None:
     changes = [*COMMON, *SMALL["bert-tiny"]]
     pretrain(
-        "bert-tiny", data=languages, out=tmp_path / "run", steps=2, changes=changes, sampling=0.5,
+        "bert-tiny", data=languages, out=tmp_path / "run", steps=2, changes=changes, sampling_exponent=0.5,
         threads=1,
     )  # fmt: skip
     (line,) = [x for x in capsys.readouterr().err.split("\n") if x.startswith("sampling = ")]
@@ -996,21 +996,21 @@ def test_an_epoch_of_a_sampled_run_has_the_shares_that_it_says(
     languages: list[Path], tmp_path: Path
 ) -> None:
     prepare(languages, out=tmp_path / "data", model="bert-tiny", vocab_size=300, quiet=True)
-    shards = Shards.open(tmp_path / "data")
+    shards = TokenShards.open(tmp_path / "data")
     recipe = Recipe(
-        model="bert-tiny", data=(str(tmp_path / "data"),), sampling=0.3, dev=0.1, batch_tokens=256
+        model="bert-tiny", data=(str(tmp_path / "data"),), sampling_exponent=0.3, dev_fraction=0.1, batch_tokens=256
     )
-    data = lay_out(shards, recipe, MASKED, 32)
-    n = len(data.train.rows)
-    of = sources_of(shards, data.train)
-    plan = data.loader(data.train, Cursor(), sampled=True).plan
-    sizes = data.train.sizes
+    data = build_training_data(shards, recipe, MASKED_LM, 32)
+    n = len(data.train_rows.row_spans)
+    of = source_of_rows(shards, data.train_rows)
+    plan = data.make_loader(data.train_rows, DataCursor(), sample_sources=True).plan
+    sizes = data.train_rows.row_lengths
     for epoch in range(3):
-        rows = plan.order(epoch) % n
+        rows = plan.row_order(epoch) % n
         got = np.bincount(of[rows], sizes[rows])
-        assert got / got.sum() == pytest.approx([s.gets for s in data.shares], abs=0.02)
+        assert got / got.sum() == pytest.approx([s.sampling_share for s in data.source_shares], abs=0.02)
         assert got.sum() == pytest.approx(sizes.sum(), rel=0.05)
-    dev = sources_of(shards, data.dev)
+    dev = source_of_rows(shards, data.dev_rows)
     assert set(dev.tolist()) == {0, 1}, "both are evaluated"
 
 
@@ -1021,7 +1021,7 @@ def test_sampling_of_what_is_no_several_sources_is_one_clear_error(
         run("bert-tiny", text, tmp_path / "run", sampling=0.3)
     prepare(text, out=tmp_path / "data", model="bert-tiny", vocab_size=120, quiet=True)
     with pytest.raises(ValueError, match="does not say of several sources which document"):
-        pretrain("bert-tiny", data=tmp_path / "data", out=tmp_path / "run", steps=2, sampling=0.3)
+        pretrain("bert-tiny", data=tmp_path / "data", out=tmp_path / "run", steps=2, sampling_exponent=0.3)
     with pytest.raises(ValueError, match="sampling must be from 0 to 1, got -1"):
         run("bert-tiny", languages, tmp_path / "run", sampling=-1)
     assert not (tmp_path / "run").exists()

@@ -11,21 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
-from unmask.serving.markup import VOID, Html, escape, tag
-from unmask.serving.record import Bin, Calibration, Found, Trial, read_record
+from unmask.serving.markup import VOID_ELEMENTS, Html, escape_html, tag
+from unmask.serving.record import ReliabilityBin, CalibrationSummary, LabelCounts, SearchTrialRecord, read_report_data
 from unmask.serving.report import (
-    Arm,
-    Comparison,
-    Confusion,
+    ArmScores,
+    FinetuningResults,
+    ConfusionMatrix,
     Fill,
     Generate,
-    Mistake,
+    ErrorExample,
     save_baselines,
     save_results,
     save_samples,
     write_report,
 )
-from unmask.serving.tasks import KINDS
+from unmask.serving.tasks import WORDING_OF_KIND
 
 HOSTILE = "<script>alert('x')</script>\"'&</td><!--"
 
@@ -54,7 +54,7 @@ class Page(HTMLParser):
         self.links += [found["href"]] if name == "a" else []
         self.loads += [found[k] for k in ("src", "srcset", "action", "poster") if k in found]
         self.loads += [found["href"]] if name != "a" and "href" in found else []
-        if name not in VOID:
+        if name not in VOID_ELEMENTS:
             self.open.append(name)
 
     def handle_endtag(self, name):
@@ -109,24 +109,24 @@ FACTS = {
     "recipe": {
         "kind": "Recipe",
         "objective": {
-            "kind": "Hide",
-            "choose": {"kind": "Words", "rate": 0.15},
-            "conceal": {"kind": "InPlace", "mask": 0.8, "random": 0.1},
+            "kind": "Objective",
+            "select": {"kind": "WholeWordMasking", "rate": 0.15},
+            "corrupt": {"kind": "MaskInPlace", "mask_probability": 0.8, "random_token_probability": 0.1},
         },
         "data": ["novels.txt"],
         "steps": 400,
-        "rate": 0.0005,
+        "learning_rate": 0.0005,
     },
     "defaults": {
         "kind": "Recipe",
         "objective": {
-            "kind": "Hide",
-            "choose": {"kind": "Words", "rate": 0.15},
-            "conceal": {"kind": "InPlace", "mask": 0.8, "random": 0.1},
+            "kind": "Objective",
+            "select": {"kind": "WholeWordMasking", "rate": 0.15},
+            "corrupt": {"kind": "MaskInPlace", "mask_probability": 0.8, "random_token_probability": 0.1},
         },
         "data": ["novels.txt"],
         "steps": 1_000_000,
-        "rate": 0.0005,
+        "learning_rate": 0.0005,
     },
     "environment": {"machine": "a laptop", "cores": 2, "device": "cpu"},
     "versions": {"unmask": "0.1.0", "torch": "2.13.0"},
@@ -141,16 +141,16 @@ SAMPLES = (
     ),
     Generate(prompt="It was a", before=" of of", after=" dark night", settings="greedy"),
 )
-RESULTS = Comparison(
+RESULTS = FinetuningResults(
     task="spam",
     metric="accuracy",
     arms=(
-        Arm("pretrained", (0.981, 0.979), (0.98, 0.97)),
-        Arm("random initialization", (0.93, 0.94), (0.92, 0.93)),
+        ArmScores("pretrained", (0.981, 0.979), (0.98, 0.97)),
+        ArmScores("random initialization", (0.93, 0.94), (0.92, 0.93)),
     ),
     chance=0.866,
-    confusion=Confusion(("ham", "spam"), ((958, 8), (16, 133))),
-    errors=(Mistake(text="call me later", truth="ham", predicted="spam", probability=0.71),),
+    confusion=ConfusionMatrix(("ham", "spam"), ((958, 8), (16, 133))),
+    errors=(ErrorExample(text="call me later", truth="ham", predicted="spam", probability=0.71),),
 )
 
 
@@ -172,10 +172,10 @@ def headings(page):
 def test_a_whole_run_has_every_section_and_its_figures(tmp_path):
     page = Page(write_report(whole_run(tmp_path)))
     assert headings(page) == [
-        "Curves", "Samples", "Errors", "Confusions", "Scores", "Recipe", "Cost", "Environment",
+        "Curves", "Samples", "Errors", "Confusions", "DictionaryInductionScores", "Recipe", "Cost", "Environment",
     ]  # fmt: skip
     assert "bert-mini, pretrained" in page.words
-    assert "Hide(Words(rate=0.15), InPlace(mask=0.8, random=0.1))" in page.words
+    assert "Objective(Words(rate=0.15), MaskInPlace(mask=0.8, random=0.1))" in page.words
     masked = "Masked accuracy on held-out text is 25.0 %; a bigram baseline reaches 21.3 %."
     assert masked in page.words
     assert "97.5 ± 0.7 %" in page.words
@@ -218,12 +218,12 @@ def test_text_stays_text(tmp_path):
     )
     save_results(
         tmp_path,
-        Comparison(
+        FinetuningResults(
             task=HOSTILE,
             metric=HOSTILE,
-            arms=(Arm(HOSTILE, (0.5, 0.6)), Arm(HOSTILE, (0.1, 0.2))),
-            confusion=Confusion((HOSTILE, "b"), ((1, 2), (3, 4))),
-            errors=(Mistake(text=HOSTILE, truth=HOSTILE, predicted=HOSTILE),),
+            arms=(ArmScores(HOSTILE, (0.5, 0.6)), ArmScores(HOSTILE, (0.1, 0.2))),
+            confusion=ConfusionMatrix((HOSTILE, "b"), ((1, 2), (3, 4))),
+            errors=(ErrorExample(text=HOSTILE, truth=HOSTILE, predicted=HOSTILE),),
         ),
     )
     save_baselines(tmp_path, {"masked_accuracy": {HOSTILE: 0.1}})
@@ -253,7 +253,7 @@ def test_any_text_comes_back_from_an_element_and_an_attribute(text):
     shown = re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]", "\ufffd", text)
     assert found[0] == ("p", {"title": shown})
     assert "".join(found[1:]) == shown
-    assert "<" not in escape(text)
+    assert "<" not in escape_html(text)
 
 
 def test_markup_is_not_escaped_twice():
@@ -284,7 +284,7 @@ def test_a_missing_file_leaves_its_section_out(tmp_path, missing, section):
 
 
 def test_results_alone_make_a_report(tmp_path):
-    save_results(tmp_path, Comparison(task="spam", metric="mcc", arms=(Arm("tuned", (0.5,)),)))
+    save_results(tmp_path, FinetuningResults(task="spam", metric="mcc", arms=(ArmScores("tuned", (0.5,)),)))
     page = Page(write_report(tmp_path))
     assert headings(page) == []
     assert page.words.count("0.500") == 1
@@ -311,9 +311,9 @@ def test_the_half_written_last_line_of_a_live_log_is_no_fault(tmp_path):
     lines(tmp_path / "log.jsonl", [training(s) for s in range(1, 6)])
     with (tmp_path / "log.jsonl").open("ab") as file:
         file.write(b'{"step": 6, "loss": 2.1, "text": "\xc3')
-    record = read_record(tmp_path)
+    record = read_report_data(tmp_path)
     assert record.notes == ()
-    assert record.training.steps.tolist() == [1, 2, 3, 4, 5]
+    assert record.training_log.steps.tolist() == [1, 2, 3, 4, 5]
     Page(write_report(tmp_path))
 
 
@@ -333,9 +333,9 @@ def test_numbers_that_are_missing_or_not_finite_leave_gaps(tmp_path):
     rows.append({"step": None, "loss": 1.0})
     rows.append({"loss": 1.0})
     lines(tmp_path / "log.jsonl", [*rows, {"step": 60, "evaluation": {"masked_loss": math.nan}}])
-    record = read_record(tmp_path)
-    assert len(record.training.steps) == 59
-    assert record.training.columns["loss"][20:24].tolist() == pytest.approx(
+    record = read_report_data(tmp_path)
+    assert len(record.training_log.steps) == 59
+    assert record.training_log.columns["loss"][20:24].tolist() == pytest.approx(
         [math.nan] * 4, nan_ok=True
     )
     page = Page(write_report(tmp_path))
@@ -384,9 +384,9 @@ def test_a_very_long_run_stays_a_small_page(tmp_path):
 def test_long_texts_and_lists_are_cut_and_said_to_be(tmp_path):
     (tmp_path / "unmask.json").write_text(json.dumps({"recipe": {"data": ["f.txt"] * 500}}))
     save_samples(tmp_path, [Generate(prompt="a", after="word " * 10**5)] * 30)
-    errors = (Mistake(text="word " * 10**4, truth="a", predicted="b"),) * 500
-    arms = (Arm("a", (0.5,) * 50),)
-    results = Comparison(task="t", metric="f1", arms=arms, errors=errors, wrong=500)
+    errors = (ErrorExample(text="word " * 10**4, truth="a", predicted="b"),) * 500
+    arms = (ArmScores("a", (0.5,) * 50),)
+    results = FinetuningResults(task="t", metric="f1", arms=arms, errors=errors, wrong=500)
     save_results(tmp_path, results)
     path = write_report(tmp_path)
     assert path.stat().st_size < 300_000
@@ -402,11 +402,11 @@ def test_a_resumed_run_counts_all_its_time_and_the_last_line_of_a_step(tmp_path)
     lines(tmp_path / "log.jsonl", [training(s) for s in (1, 2, 3)] + [training(3, loss=1.5)])
     times = [(1, 10.0), (2, 20.0), (3, 30.0), (3, 12.0), (4, 25.0)]
     lines(tmp_path / "timing.jsonl", [clock(*t) for t in times])
-    record = read_record(tmp_path)
-    assert record.seconds == 55.0
-    assert record.resumed == (3,)
-    assert record.timing.steps.tolist() == [1, 2, 3, 4]
-    assert record.training.columns["loss"][-1] == 1.5
+    record = read_report_data(tmp_path)
+    assert record.total_seconds == 55.0
+    assert record.resumed_steps == (3,)
+    assert record.timing_log.steps.tolist() == [1, 2, 3, 4]
+    assert record.training_log.columns["loss"][-1] == 1.5
     page = Page(write_report(tmp_path))
     assert "Resumed once (dotted), first logged again at step 3." in page.words
     assert any(a.get("class") == "event" for a in page.attributes)
@@ -441,7 +441,7 @@ def test_a_run_that_goes_on_says_so(tmp_path):
 
 def test_what_is_written_is_read_back(tmp_path):
     whole_run(tmp_path)
-    record = read_record(tmp_path)
+    record = read_report_data(tmp_path)
     assert record.samples == SAMPLES
     assert record.results == RESULTS
     assert record.baselines["masked_accuracy"]["bigram"] == 0.213
@@ -458,7 +458,7 @@ def test_samples_written_by_hand_are_read(tmp_path):
         {"kind": "generate", "prompt": "a", "before": "b", "after": "c"},
     ]
     (tmp_path / "samples.json").write_text(json.dumps(rows))
-    assert read_record(tmp_path).samples == (
+    assert read_report_data(tmp_path).samples == (
         Fill(text="The [MASK].", before=((("cat", 0.1),),), after=((("dog", 1.0),),)),
         Generate(prompt="a", before="b", after="c"),
     )
@@ -484,21 +484,21 @@ def test_a_wrong_file_is_named(tmp_path, name, text, message):
             write_report(tmp_path)
         assert "\n" not in str(raised.value)
         return
-    (note,) = read_record(tmp_path).notes  # only the report shows it: it goes without
+    (note,) = read_report_data(tmp_path).notes  # only the report shows it: it goes without
     assert re.search(message, note)
     assert note in Page(write_report(tmp_path)).words
 
 
 def test_a_confusion_matrix_is_square():
     with pytest.raises(ValueError, match="2 rows of 2 numbers"):
-        Confusion(("a", "b"), ((1, 2),))
+        ConfusionMatrix(("a", "b"), ((1, 2),))
 
 
 def test_many_labels_give_their_commonest_confusions(tmp_path):
     labels = tuple(f"label-{i}" for i in range(20))
     counts = tuple(tuple(99 if i == j else (i == 3) * j for j in range(20)) for i in range(20))
-    results = Comparison(
-        task="t", metric="f1", arms=(Arm("a", (0.5,)),), confusion=Confusion(labels, counts)
+    results = FinetuningResults(
+        task="t", metric="f1", arms=(ArmScores("a", (0.5,)),), confusion=ConfusionMatrix(labels, counts)
     )
     save_results(tmp_path, results)
     words = Page(write_report(tmp_path)).words
@@ -509,9 +509,9 @@ def test_many_labels_give_their_commonest_confusions(tmp_path):
 def test_many_labels_have_a_matrix_in_colors_whose_numbers_are_under_the_pointer(tmp_path):
     labels = tuple(f"label-{i}" for i in range(50))
     counts = tuple(tuple(9 * (i == j) + (i == 3) * (j == 5) for j in range(50)) for i in range(50))
-    confusion = Confusion(labels, counts)
-    arms = (Arm("a", (0.5,)),)
-    save_results(tmp_path, Comparison(task="t", metric="f1", arms=arms, confusion=confusion))
+    confusion = ConfusionMatrix(labels, counts)
+    arms = (ArmScores("a", (0.5,)),)
+    save_results(tmp_path, FinetuningResults(task="t", metric="f1", arms=arms, confusion=confusion))
     page = Page(write_report(tmp_path))
     titles = [a["title"] for a in page.attributes if "title" in a]
     assert "label-3 → label-3: 9" in titles
@@ -523,13 +523,13 @@ def test_many_labels_have_a_matrix_in_colors_whose_numbers_are_under_the_pointer
 
 def test_calibration_is_drawn_and_can_be_read(tmp_path):
     bins = (
-        Bin(low=0.0, high=0.5, confidence=0.0, accuracy=0.0, count=0),
-        Bin(low=0.5, high=0.75, confidence=0.6, accuracy=0.5, count=20),
-        Bin(low=0.75, high=1.0, confidence=0.9, accuracy=0.95, count=60),
+        ReliabilityBin(low=0.0, high=0.5, confidence=0.0, accuracy=0.0, count=0),
+        ReliabilityBin(low=0.5, high=0.75, confidence=0.6, accuracy=0.5, count=20),
+        ReliabilityBin(low=0.75, high=1.0, confidence=0.9, accuracy=0.95, count=60),
     )
-    found = Calibration(ece=0.0625, brier=0.2, bins=bins)
-    arms = (Arm("a", (0.8,)),)
-    save_results(tmp_path, Comparison(task="t", metric="f1", arms=arms, calibration=found))
+    found = CalibrationSummary(ece=0.0625, brier=0.2, bins=bins)
+    arms = (ArmScores("a", (0.8,)),)
+    save_results(tmp_path, FinetuningResults(task="t", metric="f1", arms=arms, calibration=found))
     page = Page(write_report(tmp_path))
     assert "Of 80 rows, on the dev file." in page.words
     assert page.words.count("Expected calibration error 6.2 %") == 1
@@ -538,8 +538,8 @@ def test_calibration_is_drawn_and_can_be_read(tmp_path):
     labels = [" ".join((a.get("aria-label") or "").split()) for a in page.attributes]
     assert spoken in labels
     assert "height:95.00%" in page.source
-    empty = Calibration(ece=0.0, brier=0.0, bins=bins[:1])
-    save_results(tmp_path, Comparison(task="t", metric="f1", arms=arms, calibration=empty))
+    empty = CalibrationSummary(ece=0.0, brier=0.0, bins=bins[:1])
+    save_results(tmp_path, FinetuningResults(task="t", metric="f1", arms=arms, calibration=empty))
     assert "calibration" not in Page(write_report(tmp_path)).ids
 
 
@@ -547,11 +547,11 @@ def test_calibration_is_drawn_and_can_be_read(tmp_path):
 def test_trials_are_listed_and_the_best_is_marked(metric, best, tmp_path):
     scores = (0.5, None, 0.75)
     trials = tuple(
-        Trial(number=n, rate=1e-3 / n, batch=8 * n, score=score, seconds=70.0)
+        SearchTrialRecord(number=n, rate=1e-3 / n, batch=8 * n, score=score, seconds=70.0)
         for n, score in enumerate(scores, 1)
     )
-    arms = (Arm("a", (0.8,)),)
-    save_results(tmp_path, Comparison(task="t", metric=metric, arms=arms, search=trials))
+    arms = (ArmScores("a", (0.8,)),)
+    save_results(tmp_path, FinetuningResults(task="t", metric=metric, arms=arms, search=trials))
     words = Page(write_report(tmp_path)).words
     assert "Search trial rate batch" in words
     assert "5.00e-04 16 diverged 1 min 10 s" in words
@@ -561,21 +561,21 @@ def test_trials_are_listed_and_the_best_is_marked(metric, best, tmp_path):
 
 def test_what_was_tuned_is_said(tmp_path):
     facts = FACTS | {"kind": "finetune", "best": {"tuned": 1_234_567}}
-    facts["recipe"] = {"kind": "Tuning", "tune": {"kind": "LoRA", "rank": 4}}
+    facts["recipe"] = {"kind": "FinetuneConfig", "tune": {"kind": "LoRA", "rank": 4}}
     (tmp_path / "unmask.json").write_text(json.dumps(facts))
     assert "Tuned 1.23 million numbers, by LoRA(rank=4)" in Page(write_report(tmp_path)).words
 
 
 def test_mistakes_have_the_probability_of_what_was_said_and_of_the_truth(tmp_path):
-    wrong = Mistake(text="x", truth="a", predicted="b", probability=0.75, truth_probability=0.125)
-    arms = (Arm("a", (0.8,)),)
-    save_results(tmp_path, Comparison(task="t", metric="f1", arms=arms, errors=(wrong,)))
+    wrong = ErrorExample(text="x", truth="a", predicted="b", probability=0.75, truth_probability=0.125)
+    arms = (ArmScores("a", (0.8,)),)
+    save_results(tmp_path, FinetuningResults(task="t", metric="f1", arms=arms, errors=(wrong,)))
     assert "x a b 75.0 % 12.5 %" in Page(write_report(tmp_path)).words
 
 
 def test_seeds_without_a_number_are_left_out_of_the_mean(tmp_path):
-    arms = (Arm("one", (0.5, None, 0.7)), Arm("other", (0.1, 0.9, math.nan)))
-    save_results(tmp_path, Comparison(task="t", metric="accuracy", arms=arms))
+    arms = (ArmScores("one", (0.5, None, 0.7)), ArmScores("other", (0.1, 0.9, math.nan)))
+    save_results(tmp_path, FinetuningResults(task="t", metric="accuracy", arms=arms))
     words = Page(write_report(tmp_path)).words
     assert "60.0 ± 14.1 %" in words
     assert "50.0 ± 56.6 %" in words
@@ -588,7 +588,7 @@ def test_lone_surrogates_survive(tmp_path):
     (tmp_path / "samples.json").write_text('[{"kind": "generate", "prompt": "a\\ud800b"}]')
     Page(write_report(tmp_path))
     save_samples(tmp_path, [Generate(prompt="a\ud800b")])
-    assert read_record(tmp_path).samples[0].prompt == "a?b"
+    assert read_report_data(tmp_path).samples[0].prompt == "a?b"
 
 
 def test_figures_and_tables_can_be_read_without_seeing_them(tmp_path):
@@ -640,8 +640,8 @@ def test_the_report_is_the_same_for_the_same_folder(tmp_path):
 
 def tuned(folder, does="classify", *, steps=8, log=(), best=None, **results):
     """Write a small run of fine-tuning."""
-    recipe = {"kind": "Tuning", "task": does, "name": does, "train": "d/a.tsv", "seed": 7}
-    recipe |= {"dev": None, "class_weights": None, "tune": {"kind": "Full", "decay": 1.0}}
+    recipe = {"kind": "FinetuneConfig", "task": does, "task_name": does, "train": "d/a.tsv", "seed": 7}
+    recipe |= {"dev": None, "class_weights": None, "tune": {"kind": "FullFinetuning", "layerwise_lr_decay": 1.0}}
     facts = {"kind": "finetune", "card": "bert-mini", "recipe": recipe, "parameters": 1000}
     facts["data"] = {"train": {"rows": 90}, "dev": {"rows": 10}, "test": {"rows": 0}}
     facts["best"] = {"seed": 8, "tuned": 900, "dev": best or {"accuracy": 0.5, "loss": 0.7}}
@@ -655,8 +655,8 @@ def tuned(folder, does="classify", *, steps=8, log=(), best=None, **results):
         folder / "log.jsonl",
         [*(log or rows), *({"step": s, "evaluation": held_out} for s in range(1, steps + 1, 2))],
     )
-    given = {"task": "t", "metric": "accuracy", "arms": (Arm("pretrained", (0.5,)),)}
-    save_results(folder, Comparison(**(given | results)))
+    given = {"task": "t", "metric": "accuracy", "arms": (ArmScores("pretrained", (0.5,)),)}
+    save_results(folder, FinetuningResults(**(given | results)))
     return facts
 
 
@@ -665,15 +665,15 @@ def changed(folder, facts, **recipe):
     return Page(write_report(folder))
 
 
-BINS = (Bin(low=0.5, high=1.0, confidence=0.9, accuracy=0.5, count=20),)
+BINS = (ReliabilityBin(low=0.5, high=1.0, confidence=0.9, accuracy=0.5, count=20),)
 
 
 def test_a_report_of_fine_tuning_begins_with_its_figure_and_its_errors(tmp_path):
     tuned(
         tmp_path,
-        confusion=Confusion(("a", "b"), ((2, 3), (2, 3))),
-        calibration=Calibration(ece=0.4, brier=0.5, bins=BINS),
-        errors=(Mistake(text="x", truth="a", predicted="b", probability=0.75),),
+        confusion=ConfusionMatrix(("a", "b"), ((2, 3), (2, 3))),
+        calibration=CalibrationSummary(ece=0.4, brier=0.5, bins=BINS),
+        errors=(ErrorExample(text="x", truth="a", predicted="b", probability=0.75),),
         wrong=5,
     )
     page = Page(write_report(tmp_path))
@@ -688,7 +688,7 @@ def test_one_seed_has_no_dots_no_mean_and_its_figure_once(tmp_path):
     page = Page(write_report(tmp_path))
     classes = [a.get("class") for a in page.attributes]
     assert "track" not in classes
-    assert "Scores" not in headings(page)
+    assert "DictionaryInductionScores" not in headings(page)
     assert "mean" not in page.words
     # In the opening; the rest are the curves' last values and the table below them.
     opening = page.words.split("Fine-tuning report")[1].split("Curves")[0]
@@ -696,7 +696,7 @@ def test_one_seed_has_no_dots_no_mean_and_its_figure_once(tmp_path):
 
 
 def test_several_starts_on_dev_and_test_are_a_table_without_means(tmp_path):
-    arms = (Arm("pretrained", (0.5,), (0.6,)), Arm("random", (0.25,), (0.3,)))
+    arms = (ArmScores("pretrained", (0.5,), (0.6,)), ArmScores("random", (0.25,), (0.3,)))
     tuned(tmp_path, arms=arms)
     page = Page(write_report(tmp_path))
     assert "dev test pretrained 50.0 % 60.0 % random 25.0 % 30.0 %" in page.words
@@ -704,7 +704,7 @@ def test_several_starts_on_dev_and_test_are_a_table_without_means(tmp_path):
 
 
 def test_seeds_are_numbered_as_in_the_terminal(tmp_path):
-    tuned(tmp_path, arms=(Arm("pretrained", (0.5, 0.75)),))
+    tuned(tmp_path, arms=(ArmScores("pretrained", (0.5, 0.75)),))
     words = Page(write_report(tmp_path)).words
     assert "seed pretrained, dev 7 50.0 % 8 75.0 % mean" in words
     assert "The best run, seed 8, dev" in words
@@ -715,7 +715,7 @@ def test_no_axis_of_shares_goes_beyond_all(tmp_path, value):
     found = {"accuracy": value, "macro_f1": value, "loss": 0.1}
     log = [{"step": s, "loss": 1.0, "parts": {"label": 1.0}} for s in range(1, 9)]
     log += [{"step": s, "evaluation": found} for s in range(1, 9)]
-    tuned(tmp_path, log=log, arms=(Arm("pretrained", (value, value)),))
+    tuned(tmp_path, log=log, arms=(ArmScores("pretrained", (value, value)),))
     page = Page(write_report(tmp_path))
     assert "F1" in page.words
     ticks = [float(t.split()[0]) for t in page.text_of["span"] if t.endswith("\u202f%")]
@@ -740,20 +740,20 @@ def test_a_task_is_spoken_of_in_its_own_words(tmp_path, does, title, usual):
     assert page.words.count("most frequent") == 1 - (does == "regress")
     assert "Tuned everything" in page.words
     assert "90 rows of a.tsv; dev: 10 set aside" in page.words
-    assert "Full(" not in page.words.split("Errors")[0].split("Recipe All")[0]
+    assert "FullFinetuning(" not in page.words.split("Errors")[0].split("Recipe All")[0]
     assert "bert-mini, fine-tuned on RTE" in changed(tmp_path, facts, name="RTE").words
 
 
 def test_every_kind_of_task_has_its_words():
-    assert set(KINDS) == set(TASK_KINDS)
+    assert set(WORDING_OF_KIND) == set(TASK_KINDS)
 
 
 def test_usual_settings_of_a_method_are_not_said(tmp_path):
     facts = tuned(tmp_path)
     method = {"kind": "LoRA", "rank": 4, "alpha": 16.0, "dropout": 0.0}
     assert "900 numbers, by LoRA(rank=4)" in changed(tmp_path, facts, tune=method).words
-    method = {"kind": "Full", "decay": 0.9, "reinitialize": 0}
-    assert "900 numbers, by Full(decay=0.9)" in changed(tmp_path, facts, tune=method).words
+    method = {"kind": "FullFinetuning", "layerwise_lr_decay": 0.9, "reinitialize_layers": 0}
+    assert "900 numbers, by FullFinetuning(decay=0.9)" in changed(tmp_path, facts, tune=method).words
     assert "900 numbers, by BitFit Data" in changed(tmp_path, facts, tune={"kind": "BitFit"}).words
 
 
@@ -777,8 +777,8 @@ def test_losses_share_a_plot_only_where_they_are_measured_alike(tmp_path):
 def test_the_loss_of_a_regression_is_a_squared_error_and_has_no_perplexity(tmp_path):
     log = [{"step": s, "loss": 1.0, "parts": {"label": 1.0}, "accuracy": {}} for s in range(1, 9)]
     best = {"pearson": 0.5, "mean_squared_error": 2.5, "loss": 2.5}
-    arms = (Arm("pretrained", (0.5,)),)
-    errors = (Mistake(text="x", truth="1", predicted="2"),) * 9
+    arms = (ArmScores("pretrained", (0.5,)),)
+    errors = (ErrorExample(text="x", truth="1", predicted="2"),) * 9
     results = {"metric": "pearson", "arms": arms, "errors": errors, "wrong": 9}
     tuned(tmp_path, "regress", log=log, best=best, **results)
     page = Page(write_report(tmp_path))
@@ -790,7 +790,7 @@ def test_the_loss_of_a_regression_is_a_squared_error_and_has_no_perplexity(tmp_p
 
 
 def test_what_a_mistake_is_about_is_marked(tmp_path):
-    wrong = Mistake(text="the <b> ran", truth="B", predicted="O", probability=0.9, marked=(4, 7))
+    wrong = ErrorExample(text="the <b> ran", truth="B", predicted="O", probability=0.9, marked=(4, 7))
     tuned(tmp_path, "tag", errors=(wrong,), wrong=1)
     page = Page(write_report(tmp_path))
     assert page.text_of["mark"] == ["<b>"]
@@ -798,7 +798,7 @@ def test_what_a_mistake_is_about_is_marked(tmp_path):
 
 
 def test_labels_of_which_several_hold_are_counted_one_by_one(tmp_path):
-    found = (Found(label="a", found=5, missed=1, invented=3),)
+    found = (LabelCounts(label="a", found=5, missed=1, invented=3),)
     tuned(tmp_path, "multilabel", found=found)
     words = Page(write_report(tmp_path)).words
     assert "label texts it holds of found missed said wrongly a 6 5 1 3" in words

@@ -17,17 +17,17 @@ def parts(folder: Path, words: dict[str, str], family: str = "bert") -> dict[str
     for name, word in words.items():
         unmask.finetune(
             str(base), task="classify", train=train, dev=train, tune=word, out=folder / name,
-            epochs=2.0, batch=16, rate=1e-2, seed=len(name), terminal=None,
+            epochs=2.0, batch_size=16, learning_rate=1e-2, seed=len(name), terminal=None,
         )  # fmt: skip
     return {name: folder / name for name in words}
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_each_text_is_answered_as_its_part_answers_it_alone(family: str, tmp_path: Path) -> None:
-    words = {"low": "lora", "after": "pfeiffer", "scaled": "ia3", "asked": "prompt:length=3"}
+    words = {"low": "lora", "after": "pfeiffer", "scaled": "ia3", "asked": "prompt:n_virtual_tokens=3"}
     folders = parts(tmp_path, words, family)
-    several = unmask.Several(folders)
-    assert several.names == tuple(words)
+    several = unmask.MultiAdapter(folders)
+    assert several.adapter_names == tuple(words)
     texts = [text for text, _ in toy.texts(24, 5, 1, 30)]
     names = [list(words)[i % 4] for i in range(24)]
     expected = {name: unmask.load(folder) for name, folder in folders.items()}
@@ -41,17 +41,17 @@ def test_each_text_is_answered_as_its_part_answers_it_alone(family: str, tmp_pat
 def test_a_part_that_changes_the_model_cannot_share_it(tmp_path: Path) -> None:
     folders = parts(tmp_path, {"low": "lora", "biases": "bitfit"})
     with pytest.raises(ValueError, match="changes the model's own weights"):
-        unmask.Several(folders)
+        unmask.MultiAdapter(folders)
 
 
 def test_mistakes_are_named(tmp_path: Path) -> None:
     folders = parts(tmp_path, {"low": "lora"})
-    several = unmask.Several(folders)
+    several = unmask.MultiAdapter(folders)
     with pytest.raises(ValueError, match=r"no part 'high' \(there are low\)"):
         several.predict(["a"], ["high"])
     with pytest.raises(ValueError, match="1 texts, but 2 names"):
         several.predict(["a"], ["low", "low"])
     with pytest.raises(ValueError, match="no parts to open"):
-        unmask.Several({})
+        unmask.MultiAdapter({})
     with pytest.raises(ValueError, match="it has no adapter"):
-        unmask.Several({"x": tmp_path / "base"})
+        unmask.MultiAdapter({"x": tmp_path / "base"})

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from unmask.config import from_dict, read_written, to_dict, written
+from unmask.config import from_dict, parse_expression, to_dict, to_expression
 from unmask.published.catalogue import MODELS
-from unmask.serving.describe import card_facts, settings
-from unmask.serving.pretrain import card_recipe
-from unmask.training.recipe import Recipe, changed, parse
+from unmask.serving.describe import preset_to_dict, recipe_settings
+from unmask.serving.pretrain import preset_recipe
+from unmask.training.recipe import Recipe, apply_changes, parse_change
 
 VALUES = (
     None, True, False, 0, -3, 128_256, 0.15, 1e-5, 500_000.0, float("inf"), "silu", "both ways",
     "none", "true", "lambda", "a-b", "ü", [], [None, 64, [1, "x"]], {"kind": "Muon"},
-    {"kind": "Rotary", "theta": 1e4, "scaling": {"kind": "Slower", "factor": 2.0}},
-    {"kind": "Hide", "choose": {"kind": "Words", "rate": 0.15}, "list": [{"a": 1}]}, {"a": {}},
+    {"kind": "Rotary", "theta": 1e4, "scaling": {"kind": "LinearScaling", "factor": 2.0}},
+    {"kind": "Objective", "select": {"kind": "WholeWordMasking", "rate": 0.15}, "list": [{"a": 1}]}, {"a": {}},
 )  # fmt: skip
 
 
@@ -30,8 +30,8 @@ def lists(value: Any) -> Any:
 
 @pytest.mark.parametrize("value", VALUES, ids=str)
 def test_plain_data_are_read_as_they_are_written(value: Any) -> None:
-    assert read_written(written(value)) == value
-    assert parse(f"key={written(value)}") == {"key": value}
+    assert parse_expression(to_expression(value)) == value
+    assert parse_change(f"key={to_expression(value)}") == {"key": value}
 
 
 @pytest.mark.parametrize(
@@ -39,15 +39,15 @@ def test_plain_data_are_read_as_they_are_written(value: Any) -> None:
 )
 def test_what_is_no_value_is_none_and_nothing_is_called(text: str) -> None:
     with pytest.raises(ValueError, match="must be a value such as"):
-        read_written(text)
+        parse_expression(text)
 
 
 def test_all_that_is_shown_of_all_cards_parses_back() -> None:
     n = 0
     for card in MODELS.values():
-        facts = lists(card_facts(card))
-        for key, value in settings(facts):
-            read = parse(f"{key}={value}")
+        facts = lists(preset_to_dict(card))
+        for key, value in recipe_settings(facts):
+            read = parse_change(f"{key}={value}")
             wanted: Any = facts if key.split(".")[0] in facts else facts["training"]
             for part in key.split("."):
                 read, wanted = read[part], wanted[part]
@@ -58,7 +58,7 @@ def test_all_that_is_shown_of_all_cards_parses_back() -> None:
 
 @pytest.mark.parametrize("name", ["bert-mini", "llama-mini", "t5-mini", "lstm-mini", "unilm-mini"])
 def test_a_recipe_takes_what_is_shown(name: str) -> None:
-    recipe = card_recipe(name)
-    said = [f"{key}={value}" for key, value in settings(card_facts(MODELS[name]))]
-    again = changed(recipe, said)
+    recipe = preset_recipe(name)
+    said = [f"{key}={value}" for key, value in recipe_settings(preset_to_dict(MODELS[name]))]
+    again = apply_changes(recipe, said)
     assert from_dict(Recipe, {**to_dict(again), "architecture": {}, "heads": {}}) == recipe

@@ -10,8 +10,8 @@ import pytest
 
 import unmask
 from unmask import cli
-from unmask.serving.spaces import is_vectors
-from unmask.vectors.files import read_vectors, recognize, write_vectors
+from unmask.serving.spaces import is_word_vectors
+from unmask.vectors.files import read_vectors, detect_format, write_vectors
 
 WORDS = ("man", "woman", "king", "queen", "apple", "pear", "new york")
 ROWS = [(1, 0, 0, 0), (0, 1, 0, 0), (1, 0, 1, 0), (0, 1, 1, 0), (-1, -1, 0, 2), (-1, -1, 0, 3)]
@@ -19,13 +19,13 @@ ROWS += [(0, 0, -1, 1)]
 
 
 @pytest.fixture
-def space() -> unmask.Space:
-    return unmask.Space(WORDS, np.array(ROWS, dtype=np.float32))
+def space() -> unmask.KeyedVectors:
+    return unmask.KeyedVectors(WORDS, np.array(ROWS, dtype=np.float32))
 
 
 @pytest.fixture
 def home(tmp_path, space):
-    write_vectors(space, tmp_path / "royal.vec", white="_")
+    write_vectors(space, tmp_path / "royal.vec", white_space_replacement="_")
     (tmp_path / "pairs.tsv").write_text("king\tqueen\t9\nApple\tpear\t8\nking\tpear\t1\nx\ty\t1\n")
     (tmp_path / "questions.txt").write_text(": gram1\nman king woman queen\n: s\nman woman x y\n")
     (tmp_path / "list.txt").write_text("king\nqueen\n\nnobody\napple\n")
@@ -46,16 +46,16 @@ def run(capsys, home, monkeypatch):
 
 
 def test_a_file_is_word_vectors_and_a_folder_or_a_card_is_not(home) -> None:
-    assert is_vectors(home / "royal.vec")
-    assert is_vectors("nowhere/vectors.bin.gz")
-    assert not is_vectors(home)
-    assert not is_vectors("bert-mini")
-    assert not is_vectors("hf:owner/name.bin")
+    assert is_word_vectors(home / "royal.vec")
+    assert is_word_vectors("nowhere/vectors.bin.gz")
+    assert not is_word_vectors(home)
+    assert not is_word_vectors("bert-mini")
+    assert not is_word_vectors("hf:owner/name.bin")
     with pytest.raises(ValueError, match=r"not a model: it has no config\.json"):
-        unmask.open_space(home)
+        unmask.load_word_vectors(home)
     with pytest.raises(FileNotFoundError, match="no such file"):
-        unmask.open_space(home / "none.vec")
-    assert unmask.open_space(home / "royal.vec", limit=2).words == ("man", "woman")
+        unmask.load_word_vectors(home / "none.vec")
+    assert unmask.load_word_vectors(home / "royal.vec", limit=2).words == ("man", "woman")
 
 
 def test_neighbors_are_shown(run) -> None:
@@ -97,7 +97,7 @@ def test_vectors_are_scored_on_pairs_and_analogies(run) -> None:
 def test_vectors_are_converted(name, to, form, run, home, space) -> None:
     status, out, _ = run(f"convert royal.vec {name} {to}")
     assert (status, out) == (0, f"{name}: 7 words, 4 numbers each\n")
-    assert recognize(home / name) == form
+    assert detect_format(home / name) == form
     assert np.array_equal(read_vectors(home / name).vectors, space.vectors)
     assert json.loads(run(f"convert {name} b.vec --limit 2 --json")[1])["words"] == 2
 
@@ -120,10 +120,10 @@ def test_words_are_drawn(method, run, home) -> None:
 
 
 def test_a_model_of_the_package_is_named_as_everywhere(home) -> None:
-    space = unmask.open_space("unmask-mini-en", limit=2000)
+    space = unmask.load_word_vectors("unmask-mini-en", limit=2000)
     model = unmask.load("unmask-mini-en")
-    known = model.tokenizer.words()
-    table = model.model.backbone.table.weight.detach().float().numpy()
+    known = model.tokenizer.word_vocabulary()
+    table = model.model.backbone.embedding_table.weight.detach().float().numpy()
     np.testing.assert_array_equal(space.vector("king"), table[known["king"]])
 
 
@@ -195,13 +195,13 @@ sys.exit("torch" in sys.modules)
 
 
 def test_labels_hide_no_other_where_there_is_room(space) -> None:
-    from unmask.serving.word_map import _labels, _scaled
+    from unmask.serving.word_map import _place_labels, _scale_to_page
 
     rng = np.random.default_rng(0)
     words = [f"word{i}" for i in range(60)]
-    places = _scaled(rng.standard_normal((60, 2)), 900.0, 700.0)
+    places = _scale_to_page(rng.standard_normal((60, 2)), 900.0, 700.0)
     boxes = [
-        (one.left, one.top, one.left + one.width) for one in _labels(words, places, 900.0, 700.0)
+        (one.left, one.top, one.left + one.width) for one in _place_labels(words, places, 900.0, 700.0)
     ]
     for i, (left, top, right) in enumerate(boxes):
         assert left >= 0
@@ -212,7 +212,7 @@ def test_labels_hide_no_other_where_there_is_room(space) -> None:
 
 
 def test_points_that_are_all_the_same_are_drawn(tmp_path) -> None:
-    space = unmask.Space(("a", "<b>", "c", "zero"), np.array([[1], [1], [1], [0]], np.float32))
+    space = unmask.KeyedVectors(("a", "<b>", "c", "zero"), np.array([[1], [1], [1], [0]], np.float32))
     for method in ("pca", "tsne"):
-        unmask.picture(space, ("a", "<b>", "c"), out=tmp_path / "x.svg", method=method)
+        unmask.draw_word_map(space, ("a", "<b>", "c"), out=tmp_path / "x.svg", method=method)
         assert "&lt;b&gt;" in (tmp_path / "x.svg").read_text()

@@ -15,9 +15,9 @@ pytest.importorskip("numba")
 
 import unmask
 from unmask import cli
-from unmask.serving.hide import hidden
-from unmask.serving.spaces import open_space
-from unmask.training.log import Log
+from unmask.serving.hide import hide
+from unmask.serving.spaces import load_word_vectors
+from unmask.training.log import TrainingLog
 
 MINIS = {
     "word2vec-skipgram-mini": "objective.epochs=6",
@@ -58,16 +58,16 @@ def test_a_run_opens_as_a_space_and_as_a_model(name: str, text: Path, tmp_path: 
         assert (out / file).stat().st_size > 0
     assert (out / "counts").exists() == (name in COUNTED)
     report = (out / "report.html").read_text()
-    space = open_space(out)
+    space = load_word_vectors(out)
     shown = json.loads((out / "samples.json").read_text())
     for one in shown:
         assert one["neighbors"] == [list(near) for near in space.neighbors([one["word"]], 5)[0]]
         assert f"<mark>{one['word']}</mark>" in report
     assert not re.search("Perplexity|nats</|Kaplan|AdamW|layer_decay", report)
-    space = unmask.open_space(out)
+    space = unmask.load_word_vectors(out)
     assert {"king", "followed", "silver"} <= set(space.words)
     assert not {".", "<unk>", "<eos>"} & set(space.words)
-    assert space.width == 12
+    assert space.vector_size == 12
     assert np.isfinite(space.vectors).all()
     opened = unmask.load(out)
     for model in (made, opened):
@@ -86,10 +86,10 @@ def test_a_run_of_fasttext_knows_words_that_it_has_not_seen(
     name, out = "fasttext-mini", tmp_path / "run"
     change = {
         "d_model=12": "objective.ngrams.buckets=500",
-        "objective=Cbow": 'objective={kind="Cbow",ngrams={buckets=500}}',
+        "objective=Cbow": 'objective={kind="CBOW",character_ngrams={buckets=500}}',
     }.get(changes, changes)
     learn(name, text, out, change)
-    space = unmask.open_space(out)
+    space = unmask.load_word_vectors(out)
     theirs = gensim.load_facebook_vectors(str(out / "fasttext.bin"))
     assert "kingly" not in space.words
     for word in (*space.words, "kingly", "größer"):
@@ -100,11 +100,11 @@ def test_a_run_of_fasttext_knows_words_that_it_has_not_seen(
     assert near == [word for word, _ in theirs.most_similar("kingly", topn=5)]
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("king\tgate\t1\nkingly\tking\t5\nsilver\tgate\t2\n")
-    (score,) = unmask.evaluate_space(out, pairs, terminal=None)
-    assert (score.pairs, score.known) == (3, 2)
+    (score,) = unmask.evaluate_word_vectors(out, pairs, terminal=None)
+    assert (score.n_pairs, score.n_known) == (3, 2)
     with pytest.raises(ValueError, match="'' is not among the"):
         space.vector("")
-    unmask.convert_space(out, tmp_path / "model.bin", form="fasttext")
+    unmask.convert_word_vectors(out, tmp_path / "model.bin", format_name="fasttext")
     assert (tmp_path / "model.bin").read_bytes() == (out / "fasttext.bin").read_bytes()
     if "objective" not in changes:
         model = gensim.load_facebook_model(str(out / "fasttext.bin"))
@@ -126,7 +126,7 @@ def test_phrases_become_words_of_a_run(name: str, tmp_path: Path) -> None:
     )
     changes = "objective.phrases={thresholds=[3.0,3.0]}"
     made = learn(name, text, out, changes)
-    space = unmask.open_space(out)
+    space = unmask.load_word_vectors(out)
     assert {"new_york", "new_york_times", "new_delhi", "green_tea", "old"} <= set(space.words)
     assert not {"new", "york", "delhi", "."} & set(space.words)
     assert space.neighbors(["new_york"], k=3)
@@ -137,8 +137,8 @@ def test_phrases_become_words_of_a_run(name: str, tmp_path: Path) -> None:
     shutil.rmtree(out)
     learn(name, text, out, changes)
     assert learned(out)[0] == weights[0]
-    unmask.convert_space(out, tmp_path / "made.vec")
-    assert "new_york" in unmask.open_space(tmp_path / "made.vec")
+    unmask.convert_word_vectors(out, tmp_path / "made.vec")
+    assert "new_york" in unmask.load_word_vectors(tmp_path / "made.vec")
 
 
 @pytest.mark.parametrize("name", ["word2vec-skipgram-mini", "fasttext-mini", "glove-mini"])
@@ -146,20 +146,20 @@ def test_a_run_that_is_stopped_and_goes_on_is_the_same(
     name: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learn(name, text, tmp_path / "whole")
-    broken, log = tmp_path / "broken", Log.__call__
+    broken, log = tmp_path / "broken", TrainingLog.__call__
 
     def call(self, report):
         log(self, report)
         if report.step == 3:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(Log, "__call__", call)
+    monkeypatch.setattr(TrainingLog, "__call__", call)
     with pytest.raises(KeyboardInterrupt, match="go on with --resume"):
         learn(name, text, broken)
-    monkeypatch.setattr(Log, "__call__", log)
+    monkeypatch.setattr(TrainingLog, "__call__", log)
     assert not (broken / "config.json").exists()
     with pytest.raises(ValueError, match="this run has not ended; go on with it by --resume"):
-        unmask.open_space(broken)
+        unmask.load_word_vectors(broken)
     learn(name, text, broken, resume=True)
     assert learned(broken) == learned(tmp_path / "whole")
     unmask.pretrain(out=broken, resume=True, quiet=True, threads=1)  # it is finished: nothing moves
@@ -169,7 +169,7 @@ def test_a_run_that_is_stopped_and_goes_on_is_the_same(
 def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, log = "word2vec-skipgram-mini", Log.__call__
+    name, log = "word2vec-skipgram-mini", TrainingLog.__call__
     learn(name, text, tmp_path / "whole", checkpoint_every=2)
 
     class KilledError(Exception):
@@ -180,10 +180,10 @@ def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(
         if report.step == 5:
             raise KilledError
 
-    monkeypatch.setattr(Log, "__call__", call)
+    monkeypatch.setattr(TrainingLog, "__call__", call)
     with pytest.raises(KilledError):
         learn(name, text, tmp_path / "killed", checkpoint_every=2)
-    monkeypatch.setattr(Log, "__call__", log)
+    monkeypatch.setattr(TrainingLog, "__call__", log)
     assert (tmp_path / "killed" / "checkpoints" / "step-00000004").is_dir()
     learn(name, text, tmp_path / "killed", checkpoint_every=2, resume=True)
     assert learned(tmp_path / "killed") == learned(tmp_path / "whole")
@@ -209,7 +209,7 @@ def test_a_classifier_begins_with_the_vectors(text: Path, tmp_path: Path) -> Non
     table = tmp_path / "rows.tsv"
     table.write_text("text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in rows))
     tuned = unmask.finetune(
-        tmp_path / "run", task="classify", train=table, dev=table, epochs=20.0, rate=0.1,
+        tmp_path / "run", task="classify", train=table, dev=table, epochs=20.0, learning_rate=0.1,
         out=tmp_path / "tuned", terminal=None,
     )  # fmt: skip
     assert [p["label"] for p in tuned.predict([t for t, _ in rows[:2]])] == ["a", "b"]
@@ -227,8 +227,8 @@ def test_a_classifier_begins_with_the_vectors(text: Path, tmp_path: Path) -> Non
         ({"changes": ["clip=2.0"]}, "clip: word vectors have no clip, got 2"),
         ({"changes": ["architecture.dropout=0.5"]}, "have d_model alone, their width"),
         ({"changes": ["unit=corpus"]}, "unit: windows lie within one of"),
-        ({"changes": ['objective={kind="Hide",choose={kind="Tokenwise",rate=0.1},'
-                      'conceal={kind="InPlace"}}']}, "are learned by one of Cbow, Glove, Lsa"),
+        ({"changes": ['objective={kind="Objective",select={kind="TokenMasking",rate=0.1},'
+                      'corrupt={kind="MaskInPlace"}}']}, "are learned by one of Cbow, Glove, Lsa"),
         ({"begin": "somewhere"}, "begin: word vectors have no begin"),
         ({"vocab_size": 2}, "too small"),
         ({"changes": ["objective.window=0"]}, "window must be at least 1, got 0"),
@@ -275,11 +275,11 @@ def test_the_command_line_takes_a_run_for_its_vectors(
         == 3
     )
     said("convert", str(out), str(tmp_path / "v.vec"))
-    assert unmask.open_space(tmp_path / "v.vec").words == unmask.open_space(out).words
+    assert unmask.load_word_vectors(tmp_path / "v.vec").words == unmask.load_word_vectors(out).words
     said("convert", str(out), str(tmp_path / "copy"), "--to", "unmask")
     assert (tmp_path / "copy" / "model.safetensors").is_file()
     assert len(said("neighbors", str(out), "king", "-k", "3").splitlines()) == 3
-    assert "Svd" in said("show", str(out))
+    assert "SVD" in said("show", str(out))
     shutil.rmtree(tmp_path / "copy")
     (tmp_path / "copy").mkdir()
     assert cli.run(["neighbors", str(tmp_path / "copy"), "king"]) == 2
@@ -291,8 +291,8 @@ def test_the_word_that_is_drawn_and_its_neighbors_are_shown(seed: int) -> None:
     line = 'The man saw the house. "The house saw the man," he said.'
     words = [["the", "man", "saw", "the", "house"], ["the", "house", "saw", "the", "man", "he",
              "said"]]  # fmt: skip
-    out = hidden("word2vec-skipgram-mini", line, seed=seed, changes=["shrink=false", "window=2"])
-    read, asked = {c.piece for c in out.inputs}, [c.asked for c in out.inputs]
+    out = hide("word2vec-skipgram-mini", line, seed=seed, changes=["shrink=false", "window=2"])
+    read, asked = {c.piece for c in out.inputs}, [c.target for c in out.inputs]
     (word,) = read
     around = [
         sentence[max(i - 2, 0) : i] + sentence[i + 1 : i + 3]
@@ -301,7 +301,7 @@ def test_the_word_that_is_drawn_and_its_neighbors_are_shown(seed: int) -> None:
         if one == word
     ]
     assert asked in around
-    inward = hidden("word2vec-cbow-mini", line, seed=seed, changes=["shrink=false", "window=2"])
+    inward = hide("word2vec-cbow-mini", line, seed=seed, changes=["shrink=false", "window=2"])
     assert [c.piece for c in inward.inputs] == asked
-    assert {c.asked for c in inward.inputs} == {word}
-    assert "mean of the neighbors' vectors" in inward.sees
+    assert {c.target for c in inward.inputs} == {word}
+    assert "mean of the neighbors' vectors" in inward.visibility

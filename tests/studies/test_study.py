@@ -16,19 +16,19 @@ from toy_text import corpus
 
 from unmask import cli
 from unmask.config import to_dict
-from unmask.finetuning.suite import Ran
-from unmask.hiding.choose import Tokenwise
-from unmask.hiding.conceal import InPlace
-from unmask.hiding.hide import Hide
-from unmask.hiding.objectives import T5_OBJECTIVES, T5_RATES, T5_SPANS
+from unmask.finetuning.suite import BenchmarkResult
+from unmask.hiding.choose import TokenMasking
+from unmask.hiding.conceal import MaskInPlace
+from unmask.hiding.hide import Objective
+from unmask.hiding.objectives import T5_OBJECTIVES, T5_BY_RATE, T5_BY_SPAN_LENGTH
 from unmask.serving import pretrain as pretraining
 from unmask.studies import run as running
 from unmask.studies.catalogue import STUDIES, find_study
-from unmask.studies.run import _check, run_study
-from unmask.studies.show import draw, markdown
-from unmask.studies.studied import Outcome, Studied
-from unmask.studies.study import Cell, Study, read_study
-from unmask.tokens.vocabulary import Special
+from unmask.studies.run import _check_cell, run_study
+from unmask.studies.show import draw_svg, format_markdown
+from unmask.studies.studied import CellResult, StudyResult
+from unmask.studies.study import StudyCell, Study, read_study
+from unmask.tokens.vocabulary import SpecialTokenIds
 
 TASKS = """
 name = "toys"
@@ -62,7 +62,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def going(home: Path, **more: object) -> Studied:
+def going(home: Path, **more: object) -> StudyResult:
     plain = {"data": home / "text.txt", "out": home / "out", "threads": 1, "terminal": None}
     return run_study(home / "rates.toml", **plain | more)
 
@@ -73,36 +73,36 @@ def steps_taken(folder: Path) -> int:
 
 def test_a_study_is_run_cell_by_cell_and_goes_on(home: Path, monkeypatch) -> None:
     made = going(home, cells=["much"])
-    (undone, done) = made.outcomes
+    (undone, done) = made.cell_results
     assert (undone.name, undone.loss, undone.scores) == ("little", None, ())
     assert done.loss is not None
-    assert len(done.of("Good or bad")) == len(done.averages()) == 2
+    assert len(done.scores_of("Good or bad")) == len(done.averages()) == 2
     before = (home / "out/pretrained/much/model.safetensors").read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(pretraining, "_steps", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             going(home, resume=True)
     whole = going(home, resume=True)
-    assert whole.outcomes[1].averages() == done.averages()
+    assert whole.cell_results[1].averages() == done.averages()
     assert (home / "out/pretrained/much/model.safetensors").read_bytes() == before
-    assert all(len(one.averages()) == 2 for one in whole.outcomes)
+    assert all(len(one.averages()) == 2 for one in whole.cell_results)
     facts = json.loads((home / "out/pretrained/much/unmask.json").read_text())
     assert facts["recipe"]["objective"]["objective"]["choose"]["rate"] == 0.5
     assert facts["recipe"]["steps"] == 3
     made = [one.name for one in (home / "out/text").iterdir() if one.is_dir()]
     assert made == ["bert-tiny"]
     page = (home / "out/README.md").read_text()
-    for one in whole.outcomes:
+    for one in whole.cell_results:
         assert f"| {one.name} | {one.parameters:,} | {one.loss:.3f} |" in page
-    assert (home / "out/plot.svg").read_text() == draw(whole)
+    assert (home / "out/plot.svg").read_text() == draw_svg(whole)
     again = going(home, resume=True)
-    assert [one.averages() for one in again.outcomes] == [o.averages() for o in whole.outcomes]
+    assert [one.averages() for one in again.cell_results] == [o.averages() for o in whole.cell_results]
 
 
 def test_a_cell_may_read_nothing_and_be_tuned_from_random_weights(home: Path) -> None:
     path = home / "rates.toml"
     path.write_text(STUDY.replace('{name = "little",', '{name = "none", reads = 0.0,'))
-    none, much = going(home).outcomes
+    none, much = going(home).cell_results
     assert (none.loss, none.tokens, none.parameters) == (None, 0, much.parameters)
     assert len(none.averages()) == 2
     tuned = json.loads((home / "out/tuned/none/Good-or-bad/unmask.json").read_text())
@@ -128,7 +128,7 @@ cells = [
 
 def test_a_cell_may_be_word_vectors(home: Path) -> None:
     (home / "rates.toml").write_text(VECTORS)
-    drawn, words = going(home).outcomes
+    drawn, words = going(home).cell_results
     assert len(drawn.averages()) == len(words.averages()) == 1
     facts = json.loads((home / "out/pretrained/words/unmask.json").read_text())
     assert facts["recipe"]["objective"]["epochs"] == 2
@@ -136,7 +136,7 @@ def test_a_cell_may_be_word_vectors(home: Path) -> None:
     assert "But for words, too: word vectors, learned of the whole text" in page
     assert "But for drawn: random weights" in page
     with pytest.raises(ValueError, match=r"reads of glove-mini must be 0 or 1, got 0\.5"):
-        Cell(name="half", model="glove-mini", reads=0.5)
+        StudyCell(name="half", model="glove-mini", token_factor=0.5)
 
 
 def _interrupt(job: object) -> bool:
@@ -280,8 +280,8 @@ def test_a_mistake_is_told_before_anything_is_run(
     assert not (home / "out").exists()
 
 
-NAN = """objective = {kind = "Hide", conceal = {kind = "InPlace"},
-              choose = {kind = "Tokenwise", rate = nan}}"""
+NAN = """objective = {kind = "Objective", corrupt = {kind = "MaskInPlace"},
+              select = {kind = "TokenMasking", rate = nan}}"""
 
 
 @pytest.mark.parametrize(
@@ -339,16 +339,16 @@ def test_two_processes_share_the_cells(home: Path) -> None:
         assert another.stdout is not None
         assert another.stdout.readline() == "held\n"
         made = going(home)
-        assert [bool(one.scores) for one in made.outcomes] == [False, True]
+        assert [bool(one.scores) for one in made.cell_results] == [False, True]
         another.communicate()
     made = going(home, resume=True)
-    assert [bool(one.scores) for one in made.outcomes] == [True, True]
+    assert [bool(one.scores) for one in made.cell_results] == [True, True]
 
 
 def test_what_is_done_is_not_even_opened_again(home: Path) -> None:
     made = going(home)
-    assert all(one.done(made.benchmarks) for one in made.outcomes)
-    assert {one.parameters for one in made.outcomes} == {made.outcomes[0].parameters} != {0}
+    assert all(one.is_done(made.benchmarks) for one in made.cell_results)
+    assert {one.parameters for one in made.cell_results} == {made.cell_results[0].parameters} != {0}
     shutil.rmtree(home / "out/pretrained")
     shutil.rmtree(home / "out/tuned")
     assert going(home, resume=True) == made
@@ -372,7 +372,7 @@ def test_a_cell_that_fails_is_told_and_the_others_are_run(
     assert "- little was left out: what the model says is" in (home / "out/README.md").read_text()
     monkeypatch.undo()
     whole = going(home, resume=True)
-    assert all(one.done(whole.benchmarks) for one in whole.outcomes)
+    assert all(one.is_done(whole.benchmarks) for one in whole.cell_results)
 
 
 class ReachedError(Exception):
@@ -387,7 +387,7 @@ def test_text_that_cannot_be_read_leaves_no_folder(home: Path) -> None:
         assert not (home / "out").exists()
 
 
-SPECIAL = Special(size=8292, pad=0, start=0, end=1, after=(1,), sentinels=tuple(range(8192, 8292)))
+SPECIAL = SpecialTokenIds(vocab_size=8292, pad=0, start=0, end=1, suffix=(1,), sentinels=tuple(range(8192, 8292)))
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -396,26 +396,26 @@ def test_every_cell_of_a_published_study_can_be_built(name: str) -> None:
     assert study.name == name
     assert study.paper
     for cell in study.cells:
-        card, recipe = _check(study, cell)
+        card, recipe = _check_cell(study, cell)
         with torch.device("meta"):
             assert 1e6 < card.build().parameter_count() < 1e7
         if name == "elmo-tags":  # bytes and words are not counted alike
             continue
-        assert recipe.length is not None
+        assert recipe.sequence_length is not None
         # As many steps of as many rows, whatever a row holds.
-        assert recipe.batch_tokens == 16 * recipe.length
-        share = cell.reads if cell.text else bool(cell.reads)
+        assert recipe.batch_tokens == 16 * recipe.sequence_length
+        share = cell.token_factor if cell.text else bool(cell.token_factor)
         steps = share * study.tokens / (16 * 128) or 1
-        assert math.ceil(study.tokens_of(cell) / recipe.batch_tokens) == math.ceil(steps)
+        assert math.ceil(study.token_budget(cell) / recipe.batch_tokens) == math.ceil(steps)
 
 
 def test_the_studies_of_t5_ask_what_its_tables_do() -> None:
     for name, table in {
-        "t5-objectives": T5_OBJECTIVES, "t5-rates": T5_RATES, "t5-spans": T5_SPANS,
+        "t5-objectives": T5_OBJECTIVES, "t5-rates": T5_BY_RATE, "t5-spans": T5_BY_SPAN_LENGTH,
     }.items():  # fmt: skip
         none, *cells = STUDIES[name].cells
-        assert (none.name, none.reads) == ("no-pretraining", 0)
-        found = [_check(STUDIES[name], cell)[0].objective for cell in cells]
+        assert (none.name, none.token_factor) == ("no-pretraining", 0)
+        found = [_check_cell(STUDIES[name], cell)[0].objective for cell in cells]
         assert found == list(table.values())
         for key, cell in zip(table, cells, strict=True):
             assert cell.name.endswith(key if isinstance(key, str) else f"-{key:g}")
@@ -426,9 +426,9 @@ def test_architectures_are_of_the_sizes_of_t5_s_table_and_read_as_much_text() ->
     text: dict[str, set[int]] = {"denoising": set(), "language": set()}
     layers: dict[str, tuple[int, ...]] = {}
     for cell in study.cells:
-        card, recipe = _check(study, cell)
+        card, recipe = _check_cell(study, cell)
         kind, asked = cell.name.split("+")
-        text[asked].add(card.objective.budget(recipe.length or 0, SPECIAL))
+        text[asked].add(card.objective.max_text_length(recipe.sequence_length or 0, SPECIAL))
         stacks = vars(card.architecture)
         sides = [stacks[side] for side in ("encoder", "decoder") if side in stacks]
         layers[kind] = tuple(a.n_layers for a in sides or [card.architecture])
@@ -442,52 +442,52 @@ def test_architectures_are_of_the_sizes_of_t5_s_table_and_read_as_much_text() ->
 
 def test_a_cell_s_objective_is_written_in_a_file_as_in_a_recipe(home: Path) -> None:
     own = 'changes = ["objective.choose.rate=0.5"]'
-    told = 'objective = {kind="Hide",choose={kind="Tokenwise",rate=0.5},conceal={kind="InPlace"}}'
+    told = 'objective = {kind="Objective",select={kind="TokenMasking",rate=0.5},corrupt={kind="MaskInPlace"}}'
     (home / "rates.toml").write_text(STUDY.replace(own, told), encoding="utf-8")
     study = read_study(home / "rates.toml")
-    assert _check(study, study.cells[1])[0].objective == Hide(Tokenwise(0.5), InPlace())
-    told = told.replace("Tokenwise", "Tokenwide")
+    assert _check_cell(study, study.cells[1])[0].objective == Objective(TokenMasking(0.5), MaskInPlace())
+    told = told.replace("TokenMasking", "Tokenwide")
     (home / "rates.toml").write_text(STUDY.replace(own, told), encoding="utf-8")
     with pytest.raises(ValueError, match=r"rates.toml: cells\[1\].objective.choose.kind must be"):
         read_study(home / "rates.toml")
 
 
-def some(scores: dict[str, tuple[float, ...]]) -> Studied:
-    cells = tuple(Cell(name=name, model="bert-tiny") for name in scores)
-    study = Study(name="s", asks="?", cells=cells, tasks="glue", tokens=1, seeds=2)
+def some(scores: dict[str, tuple[float, ...]]) -> StudyResult:
+    cells = tuple(StudyCell(name=name, model="bert-tiny") for name in scores)
+    study = Study(name="s", question="?", cells=cells, tasks="glue", tokens=1, seeds=2)
     outcomes = tuple(
-        Outcome(name=name, parameters=5, loss=1.0, scores=_ran(own)) for name, own in scores.items()
+        CellResult(name=name, parameters=5, loss=1.0, scores=_ran(own)) for name, own in scores.items()
     )
-    return Studied(study=study, benchmarks=("A", "B"), outcomes=outcomes)
+    return StudyResult(study=study, benchmarks=("A", "B"), cell_results=outcomes)
 
 
-def _ran(own: tuple[float, ...]) -> tuple[Ran, ...]:
+def _ran(own: tuple[float, ...]) -> tuple[BenchmarkResult, ...]:
     return tuple(
-        Ran(name=name, folder=name, task="classify", metric="accuracy", dev=(s, s + 0.1))
+        BenchmarkResult(name=name, folder=name, task="classify", metric="accuracy", dev=(s, s + 0.1))
         for name, s in zip("AB", own, strict=False)
     )
 
 
 def test_the_average_is_of_each_seed() -> None:
     made = some({"x": (0.2, 0.6), "y": ()})
-    assert made.outcomes[0].averages() == pytest.approx([40, 50])
-    assert made.rows()[1][0] == ["x", "5", "1.000", "25.0 ± 7.1", "65.0 ± 7.1", "45.0 ± 7.1"]
-    assert made.rows()[1][1][3:] == ["", "", ""]
-    assert "| x | 5 | 1.000 | 25.0 ± 7.1 |" in markdown(made)
+    assert made.cell_results[0].averages() == pytest.approx([40, 50])
+    assert made.to_table()[1][0] == ["x", "5", "1.000", "25.0 ± 7.1", "65.0 ± 7.1", "45.0 ± 7.1"]
+    assert made.to_table()[1][1][3:] == ["", "", ""]
+    assert "| x | 5 | 1.000 | 25.0 ± 7.1 |" in format_markdown(made)
 
 
 def test_a_task_that_was_left_out_of_a_cell_is_told() -> None:
     made = some({"x": (0.2, 0.6)})
-    lacking = Ran(name="B", folder="B", task="classify", error="b.tsv:3: a row has 1 field")
-    one = made.outcomes[0]
-    made = made.put(replace(one, scores=(one.scores[0], lacking)))
-    assert "- B was left out of x: b.tsv:3: a row has 1 field\n" in markdown(made)
-    assert not made.outcomes[0].done(made.benchmarks)
+    lacking = BenchmarkResult(name="B", folder="B", task="classify", error="b.tsv:3: a row has 1 field")
+    one = made.cell_results[0]
+    made = made.with_result(replace(one, scores=(one.scores[0], lacking)))
+    assert "- B was left out of x: b.tsv:3: a row has 1 field\n" in format_markdown(made)
+    assert not made.cell_results[0].is_done(made.benchmarks)
 
 
 def test_the_picture_has_a_dot_for_each_score_in_its_place() -> None:
     made = some({"x": (0.2, 0.6), "y": (0.4, 0.9)})
-    root = ElementTree.fromstring(draw(made))
+    root = ElementTree.fromstring(draw_svg(made))
     dots = [e for e in root.iter() if e.tag.endswith("circle")]
     assert len(dots) == 2 * 3 * 2  # cells, columns, seeds
     places = np.array([[float(d.get("cx", "")), float(d.get("cy", ""))] for d in dots])
@@ -512,7 +512,7 @@ cells = [
     {name = "no-pretraining", model = "ulmfit-mini", reads = 0.0},
     {name = "no-domain", model = "ulmfit-mini", tune = "gradual"},
     {name = "all-stages", model = "ulmfit-mini", begins = "no-domain", text = ["domain.txt"], \
-     reads = 0.5, changes = ["schedule=SlantedTriangle", "layer_decay=0.5"], tune = "gradual"},
+     reads = 0.5, changes = ["schedule=SlantedTriangular", "layer_decay=0.5"], tune = "gradual"},
     {name = "plain", model = "ulmfit-mini", begins = "all-stages", reads = 0.0},
 ]
 """
@@ -531,7 +531,7 @@ def stages(home: Path) -> Path:
     return home
 
 
-def staged(home: Path, **more: object) -> Studied:
+def staged(home: Path, **more: object) -> StudyResult:
     plain = {
         "data": home / "text.txt", "out": home / "out", "tasks_data": home, "threads": 1,
         "terminal": None,
@@ -554,8 +554,8 @@ def test_a_cell_may_begin_with_the_weights_of_another(stages: Path, monkeypatch)
     made = staged(stages, resume=True)
     assert (out / "pretrained/all-stages/model.safetensors").read_bytes() == before
     assert made.benchmarks == ("Good or bad", "Few")
-    none, general, whole, plain = made.outcomes
-    assert all(len(one.averages()) == 1 for one in made.outcomes)
+    none, general, whole, plain = made.cell_results
+    assert all(len(one.averages()) == 1 for one in made.cell_results)
     assert (none.loss, plain.loss, general.tokens) == (None, None, 512)
     assert whole.tokens == 256
     recipe = facts(out / "pretrained/all-stages")["recipe"]
@@ -564,7 +564,7 @@ def test_a_cell_may_begin_with_the_weights_of_another(stages: Path, monkeypatch)
     assert recipe["data"] == [str(out / "text/of-all-stages")]
     told = {name: facts(out / "tuned" / name / "Few")["recipe"] for name in ("all-stages", "plain")}
     assert [one["rows"] for one in told.values()] == [4, 4]
-    assert [one["tune"]["kind"] for one in told.values()] == ["Gradual", "Full"]
+    assert [one["tune"]["kind"] for one in told.values()] == ["GradualUnfreezing", "FullFinetuning"]
     assert {one["base"] for one in told.values()} == {str(out / "pretrained/all-stages")}
     page = (out / "README.md").read_text()
     assert (
@@ -601,4 +601,4 @@ def test_a_study_that_was_begun_before_cells_had_more_to_say_goes_on(home: Path)
         for key in ("begins", "text", "tune"):
             del cell[key]
     path.write_text(json.dumps(told))
-    assert going(home, resume=True).outcomes == made.outcomes
+    assert going(home, resume=True).cell_results == made.cell_results

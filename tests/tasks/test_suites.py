@@ -12,15 +12,15 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 
 from unmask.config import from_dict, to_dict
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
-from unmask.tasks.benchmark import Benchmark, Entry, Files, Suite, fetch, fetched
-from unmask.tasks.bundled_suites import FOLDER, SUITES, find_suite
+from unmask.tasks.benchmark import Benchmark, LocatedBenchmark, BenchmarkFiles, Suite, fetch_split, fetch_files
+from unmask.tasks.bundled_suites import SUITES_FOLDER, SUITES, find_suite
 from unmask.tasks.metrics.metric import METRICS
 from unmask.tasks.readers import column_values
-from unmask.tasks.readers.choices import numbering_of, read_choices
-from unmask.tasks.readers.squad import answers_of
-from unmask.tasks.readers.tables import Table, read
-from unmask.tasks.task import Columns
-from unmask.tasks.text_forms import plain_form
+from unmask.tasks.readers.choices import infer_label_format, read_choice_examples
+from unmask.tasks.readers.squad import parse_answers
+from unmask.tasks.readers.tables import Table, read_table
+from unmask.tasks.task import TaskColumns
+from unmask.tasks.text_forms import parse_template
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
@@ -83,7 +83,7 @@ def glue(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def by_name(entries: list[Entry]) -> dict[str, Entry]:
+def by_name(entries: list[LocatedBenchmark]) -> dict[str, LocatedBenchmark]:
     return {entry.name: entry for entry in entries}
 
 
@@ -91,13 +91,13 @@ def test_files_are_found_in_the_original_layout_and_in_ours(glue: Path) -> None:
     found = by_name(find_suite("glue", glue)[0])
     assert list(found) == ["CoLA", "SST-2", "MRPC", "STS-B"]
     cola, mrpc = found["CoLA"], found["MRPC"]
-    assert cola.columns == ("source", "label", "original_mark", "sentence")
-    assert read(cola.train, header=cola.columns).column("sentence") == ["They sang.", "They sings."]
+    assert cola.column_names == ("source", "label", "original_mark", "sentence")
+    assert read_table(cola.train, header=cola.column_names).column("sentence") == ["They sang.", "They sings."]
     assert (mrpc.text, mrpc.label) == (("#1 String", "#2 String"), "Quality")
     assert (mrpc.dev, mrpc.test) == (str(glue / "MRPC/dev.tsv"), None)
     assert found["SST-2"].train == str(glue / "SST-2/train.tsv.xz")
     put(glue, "CoLA/train.tsv", "source\tlabel\toriginal_mark\tsentence\na\t1\t\tThey sang.\n")
-    assert by_name(find_suite("glue", glue)[0])["CoLA"].columns == ()
+    assert by_name(find_suite("glue", glue)[0])["CoLA"].column_names == ()
 
 
 def test_a_folder_of_the_suite_within_the_given_one_is_found_too(glue: Path) -> None:
@@ -116,7 +116,7 @@ def test_what_is_missing_is_said(glue: Path) -> None:
         "'sentence2', 'gold')" in notes  # fmt: skip
     test = glue / "STS-B/test.tsv"
     assert f"STS-B has no test file: {test} has no column 'score'" in " ".join(notes)
-    untested, notes = find_suite("glue", glue, tested=False)
+    untested, notes = find_suite("glue", glue, include_test=False)
     assert {entry.test for entry in untested} == {None}
     assert "SST-2 has no dev file: there is no SST-2/dev.tsv" in notes
     assert "test file" not in " ".join(notes)
@@ -221,13 +221,13 @@ def test_an_abstract_that_is_a_list_of_sentences_keeps_its_beginning(tmp_path: P
         line = {"source": ["We ask.", "We answer."], "target": ["An answer.", "It is known."]}
         put(tmp_path, f"SciTLDR-A/{split}.jsonl", json.dumps(line) + "\n")
     (entry,), _ = find_suite("summaries", tmp_path)
-    table = read(entry.train, header=entry.columns)
-    columns = Columns(texts=entry.text, label=entry.label)
-    files = TASK_KINDS[entry.task].files
+    table = read_table(entry.train, header=entry.column_names)
+    columns = TaskColumns(texts=entry.text, label=entry.label)
+    files = TASK_KINDS[entry.task].reader
     asked = files.decided(table, columns, "strict", entry.options)
-    assert plain_form(asked["form"], "form").keep == "start"
+    assert parse_template(asked["form"], "form").truncation_keeps == "start"
     dialog = files.decided(table, columns, "strict", {})
-    assert plain_form(dialog["form"], "form").keep == "end"
+    assert parse_template(dialog["form"], "form").truncation_keeps == "end"
 
 
 def test_without_a_folder_the_hub_is_named_and_nothing_fetched(monkeypatch) -> None:
@@ -271,29 +271,29 @@ def hub(tmp_path: Path, monkeypatch) -> list[tuple[str, str]]:
 
 
 def test_an_entry_of_the_hub_is_fetched_and_read_with_the_names_of_its_labels(hub) -> None:
-    entry = fetched(by_name(find_suite("glue")[0])["SST-2"])
+    entry = fetch_files(by_name(find_suite("glue")[0])["SST-2"])
     assert hub == [
         ("nyu-mll/glue", "sst2/train/*.parquet"), ("nyu-mll/glue", "sst2/validation/*.parquet"),
     ]  # fmt: skip
     assert entry.test is None
     for path in (entry.train, entry.dev):
         assert path is not None
-        assert read(path).column("label") == ["good", "bad"]
-    assert fetched(entry) == entry
+        assert read_table(path).column("label") == ["good", "bad"]
+    assert fetch_files(entry) == entry
 
 
 def test_what_the_hub_does_not_have_is_one_line(hub, monkeypatch) -> None:
     with pytest.raises(FileNotFoundError, match=r"hf:a/b::train: the Hub has no default/train/\*"):
-        fetch("hf:a/b::train")
+        fetch_split("hf:a/b::train")
     with pytest.raises(ValueError, match="hf:a/b:two:train: is 2 files"):
-        fetch("hf:a/b:two:train")
+        fetch_split("hf:a/b:two:train")
 
     def offline(*_: object, **__: object) -> None:
         raise LocalEntryNotFoundError("no\nnetwork")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
     with pytest.raises(FileNotFoundError, match=r"hf:a/b:c:train: cannot be fetched .*: no$"):
-        fetch("hf:a/b:c:train")
+        fetch_split("hf:a/b:c:train")
 
 
 def test_suites_say_what_can_be_done() -> None:
@@ -311,18 +311,18 @@ def test_suites_say_what_can_be_done() -> None:
 def test_a_benchmark_without_files_is_refused() -> None:
     with pytest.raises(ValueError, match="benchmark 'a' names no files"):
         Benchmark(name="a", task="tag", files=())
-    one = Benchmark(name="a", task="tag", files=(Files(train="a.conllu"),))
+    one = Benchmark(name="a", task="tag", files=(BenchmarkFiles(train="a.conllu"),))
     with pytest.raises(ValueError, match="two benchmarks 'a'"):
         Suite(name="s", benchmarks=(one, replace(one, task="classify")))
 
 
-def labels_read(entry: Entry, table: Table) -> set[str]:
+def labels_read(entry: LocatedBenchmark, table: Table) -> set[str]:
     """Read all texts and answers of a file; return the labels."""
     assert entry.label is not None
     if entry.task == "choose":
-        columns = Columns(texts=entry.text, label=entry.label, choices=entry.choices)
-        assert numbering_of(table, columns) == "from 0"
-        read_choices(table, columns)
+        columns = TaskColumns(texts=entry.text, label=entry.label, choices=entry.choices)
+        assert infer_label_format(table, columns) == "from 0"
+        read_choice_examples(table, columns)
         return set()
     truths = list(enumerate(table.column(entry.label)))
     if entry.task == "tag":
@@ -331,16 +331,16 @@ def labels_read(entry: Entry, table: Table) -> set[str]:
             tag
             for i, truth in truths
             for words in (
-                column_values.words(sentences[i], entry.text[0], table.where(i), "strict"),
+                column_values.parse_words(sentences[i], entry.text[0], table.location(i), "strict"),
             )
-            for tag in column_values.tags(truth, entry.label, table.where(i), len(words))
+            for tag in column_values.parse_tags(truth, entry.label, table.location(i), len(words))
         }
-    assert all(any(row) for row in column_values.texts(table, entry.text, "strict"))
+    assert all(any(row) for row in column_values.read_texts(table, entry.text, "strict"))
     if entry.task == "answer":
         _, context = entry.text
         for (i, truth), text in zip(truths, table.column(context), strict=True):
             assert isinstance(text, str)
-            found = answers_of(truth, table.where(i))
+            found = parse_answers(truth, table.location(i))
             assert found
             assert all(text[start : start + len(one)] == one for one, start in found)
         return set()
@@ -352,10 +352,10 @@ def labels_read(entry: Entry, table: Table) -> set[str]:
         return set()
     if entry.task == "regress":
         assert all(
-            0 <= column_values.number(t, entry.label, table.where(i)) <= 5 for i, t in truths
+            0 <= column_values.parse_number(t, entry.label, table.location(i)) <= 5 for i, t in truths
         )
         return set()
-    return {column_values.label(truth, entry.label, table.where(i)) for i, truth in truths}
+    return {column_values.parse_label(truth, entry.label, table.location(i)) for i, truth in truths}
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
@@ -375,7 +375,7 @@ def check(suite: str, name: str) -> None:
         assert (path is None) == (n is None)
         if path is None:
             continue
-        table = read(path, header=entry.columns, tagged=entry.task == "tag")
+        table = read_table(path, header=entry.column_names, word_per_line=entry.task == "tag")
         assert len(table) == n
         labels = labels_read(entry, table)
         known = known or labels
@@ -407,7 +407,7 @@ def test_columns_and_labels_are_as_all_files_have_them(suite: str, name: str) ->
 
 
 def test_every_bundled_suite_is_a_file_that_can_be_read() -> None:
-    files = sorted(FOLDER.glob("*.toml"))
+    files = sorted(SUITES_FOLDER.glob("*.toml"))
     assert [path.stem for path in files] == list(SUITES)
     assert len(SUITES) == len(files) >= 14
     assert all(suite.name == name for name, suite in SUITES.items())

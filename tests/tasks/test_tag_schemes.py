@@ -10,17 +10,17 @@ from seqeval.metrics import f1_score, precision_score, recall_score
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import BILOU, IOB2, IOBES
 
-from unmask.heads.crf import EDGE
-from unmask.tasks.metrics.tagging import entities, entity_scores
+from unmask.heads.crf import BOUNDARY
+from unmask.tasks.metrics.tagging import extract_entities, entity_scores
 from unmask.tasks.tag_schemes import (
-    impossible,
-    labels_of,
-    may_follow,
-    repair,
-    scheme_of,
-    to_tags,
-    types_of,
-    unread,
+    forbidden_transitions,
+    scheme_labels,
+    is_allowed_transition,
+    repair_tags,
+    infer_scheme,
+    entities_to_tags,
+    entity_types,
+    unrecognized_entity_label,
 )
 
 SCHEMES = ("BIO", "BIOES", "IOB1", "BILOU", "BMES", "BMEWO")
@@ -34,7 +34,7 @@ anything = st.lists(any_tag, max_size=12) | st.lists(io_tag, max_size=12)
 @given(anything)
 def test_entities_are_those_of_seqeval_even_where_tags_break_their_scheme(tags) -> None:
     theirs = [(start, end + 1, kind) for kind, start, end in get_entities(tags)]
-    assert entities(tags) == theirs
+    assert extract_entities(tags) == theirs
 
 
 @given(st.lists(st.lists(st.tuples(any_tag, any_tag), max_size=8), min_size=1, max_size=4))
@@ -50,33 +50,33 @@ def test_scores_are_those_of_seqeval(rows) -> None:
 
 @given(anything, schemes)
 def test_repaired_tags_have_the_same_entities_and_need_no_repair(tags, scheme) -> None:
-    repaired = repair(tags, scheme)
-    assert entities(repaired) == entities(tags)
-    assert repair(repaired, scheme) == repaired
-    assert set(repaired) <= set(labels_of(types_of(tags), scheme))
+    repaired = repair_tags(tags, scheme)
+    assert extract_entities(repaired) == extract_entities(tags)
+    assert repair_tags(repaired, scheme) == repaired
+    assert set(repaired) <= set(scheme_labels(entity_types(tags), scheme))
 
 
 @given(anything, schemes)
 def test_repaired_tags_obey_their_scheme(tags, scheme) -> None:
-    repaired = [None, *repair(tags, scheme), None]
-    assert all(may_follow(a, b, scheme) for a, b in pairwise(repaired))
+    repaired = [None, *repair_tags(tags, scheme), None]
+    assert all(is_allowed_transition(a, b, scheme) for a, b in pairwise(repaired))
 
 
 @given(anything, schemes)
 def test_what_obeys_its_scheme_is_left_as_it_is(tags, scheme) -> None:
-    kept = set(labels_of(types_of(tags), scheme))
+    kept = set(scheme_labels(entity_types(tags), scheme))
     ends = [None, *tags, None]
-    obeys = all(may_follow(a, b, scheme) for a, b in pairwise(ends))
-    assert (obeys and set(tags) <= kept) == (repair(tags, scheme) == tags)
+    obeys = all(is_allowed_transition(a, b, scheme) for a, b in pairwise(ends))
+    assert (obeys and set(tags) <= kept) == (repair_tags(tags, scheme) == tags)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_what_obeys_its_scheme_is_exactly_what_can_be_written(scheme) -> None:
-    labels = labels_of(("X", "Y"), scheme)
+    labels = scheme_labels(("X", "Y"), scheme)
     for tags in product(labels, repeat=4):
         ends = [None, *tags, None]
-        obeys = all(may_follow(a, b, scheme) for a, b in pairwise(ends))
-        assert obeys == (repair(tags, scheme) == list(tags)), tags
+        obeys = all(is_allowed_transition(a, b, scheme) for a, b in pairwise(ends))
+        assert obeys == (repair_tags(tags, scheme) == list(tags)), tags
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_what_obeys_its_scheme_is_exactly_what_can_be_written(scheme) -> None:
     ],
 )
 def test_repair_by_hand(scheme, tags, repaired) -> None:
-    assert repair(tags.split(), scheme) == repaired.split()
+    assert repair_tags(tags.split(), scheme) == repaired.split()
 
 
 parts = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.sampled_from(TYPES)))
@@ -107,27 +107,27 @@ def test_entities_written_as_tags_are_read_back(parts, rest, scheme) -> None:
     for gap, n, kind in parts:
         found.append((end + gap, end + gap + n, kind))
         end += gap + n
-    tags = to_tags(found, end + rest, scheme)
-    assert entities(tags) == found
-    assert to_tags(reversed(found), end + rest, scheme) == tags
+    tags = entities_to_tags(found, end + rest, scheme)
+    assert extract_entities(tags) == found
+    assert entities_to_tags(reversed(found), end + rest, scheme) == tags
 
 
 @given(anything, schemes, schemes)
 def test_translated_there_and_back_tags_are_the_same(tags, one, other) -> None:
-    first = repair(tags, one)
-    assert repair(repair(first, other), one) == first
+    first = repair_tags(tags, one)
+    assert repair_tags(repair_tags(first, other), one) == first
 
 
 @pytest.mark.parametrize("found", [[(0, 2, "X"), (1, 3, "Y")], [(1, 1, "X")], [(2, 4, "X")]])
 def test_entities_that_cannot_be_written_are_an_error(found) -> None:
     with pytest.raises(ValueError, match="a sentence of 3 and not overlap"):
-        to_tags(found, 3, "BIO")
+        entities_to_tags(found, 3, "BIO")
 
 
 @pytest.mark.parametrize("tag", ["NOUN", "B-", "X", "X-PER", ""])
 def test_what_is_no_tag_is_an_error(tag) -> None:
     with pytest.raises(ValueError, match=f"a type, got '{tag}'"):
-        repair(["O", tag], "BIO")
+        repair_tags(["O", tag], "BIO")
 
 
 @pytest.mark.parametrize(
@@ -157,28 +157,28 @@ def test_what_is_no_tag_is_an_error(tag) -> None:
     ],
 )
 def test_scheme_of_labels(labels, scheme) -> None:
-    assert scheme_of(labels.split()) == scheme
+    assert infer_scheme(labels.split()) == scheme
 
 
 def test_sentences_tell_the_two_schemes_with_b_and_i_apart() -> None:
     labels = ("O", "B-X", "I-X", "I-Y")
-    assert scheme_of(labels, [["I-X", "B-X", "O"], ["I-Y"]]) == "IOB1"
-    assert scheme_of(labels, [["I-X", "B-X", "O"], ["B-X"]]) == "BIO"  # one I too many
-    assert scheme_of(labels, [["B-X", "I-X"]]) == "BIO"
+    assert infer_scheme(labels, [["I-X", "B-X", "O"], ["I-Y"]]) == "IOB1"
+    assert infer_scheme(labels, [["I-X", "B-X", "O"], ["B-X"]]) == "BIO"  # one I too many
+    assert infer_scheme(labels, [["B-X", "I-X"]]) == "BIO"
 
 
 @given(anything)
 def test_sentences_in_iob1_are_known_by_it_if_an_entity_begins_with_i(tags) -> None:
-    assume(entities(tags))
-    written = repair(tags, "IOB1")
-    assert scheme_of(written, [written]) == "IOB1"
+    assume(extract_entities(tags))
+    written = repair_tags(tags, "IOB1")
+    assert infer_scheme(written, [written]) == "IOB1"
 
 
 @pytest.mark.parametrize(("name", "theirs"), [("BILOU", BILOU), ("BIOES", IOBES), ("BIO", IOB2)])
 @given(rows=st.lists(st.tuples(anything, anything), min_size=1, max_size=4))
 def test_scores_of_each_scheme_are_those_that_seqeval_gives_it(name, theirs, rows) -> None:
     """Its strict mode, which alone knows BILOU, reads only what obeys the scheme."""
-    kept = [[repair(tags[: min(map(len, row))], name) for tags in row] for row in rows]
+    kept = [[repair_tags(tags[: min(map(len, row))], name) for tags in row] for row in rows]
     truth, said = ([row[i] for row in kept] for i in (0, 1))
     found = sum(tag != "O" for tags in truth for tag in tags)
     assume(found and any(tag != "O" for tags in said for tag in tags))
@@ -193,7 +193,7 @@ def test_scores_of_each_scheme_are_those_that_seqeval_gives_it(name, theirs, row
 @given(st.lists(st.sampled_from(["O", *"BIES"]), max_size=12))
 def test_tags_without_types_are_read_as_seqeval_reads_them(tags) -> None:
     theirs = [(start, end + 1) for _, start, end in get_entities(tags)]
-    assert [(start, end) for start, end, _ in entities(tags)] == theirs
+    assert [(start, end) for start, end, _ in extract_entities(tags)] == theirs
 
 
 @pytest.mark.parametrize(
@@ -211,17 +211,17 @@ def test_tags_without_types_are_read_as_seqeval_reads_them(tags) -> None:
     ],
 )
 def test_labels_that_only_look_like_entities_are_told(labels, odd) -> None:
-    assert unread(labels.split()) == odd
+    assert unrecognized_entity_label(labels.split()) == odd
 
 
 def test_impossible_pairs_of_bio() -> None:
-    assert set(impossible(("O", "B-X", "I-X", "I-Y"), "BIO")) == {
-        (EDGE, 2), (EDGE, 3), (0, 2), (0, 3), (1, 3), (2, 3), (3, 2),
+    assert set(forbidden_transitions(("O", "B-X", "I-X", "I-Y"), "BIO")) == {
+        (BOUNDARY, 2), (BOUNDARY, 3), (0, 2), (0, 3), (1, 3), (2, 3), (3, 2),
     }  # fmt: skip
 
 
 def test_impossible_pairs_of_bioes_mind_both_ends() -> None:
     labels = ("O", "B-X", "E-X", "S-X")
-    assert set(impossible(labels, "BIOES")) == {
-        (EDGE, 2), (0, 2), (2, 2), (3, 2), (1, 0), (1, 1), (1, 3), (1, EDGE),
+    assert set(forbidden_transitions(labels, "BIOES")) == {
+        (BOUNDARY, 2), (0, 2), (2, 2), (3, 2), (1, 0), (1, 1), (1, 3), (1, BOUNDARY),
     }  # fmt: skip

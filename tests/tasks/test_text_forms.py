@@ -9,34 +9,34 @@ from hypothesis import strategies as st
 
 from unmask.config import from_dict, to_dict
 from unmask.tasks.metrics.regression import pearson, spearman
-from unmask.tasks.text_forms import FORMS, Form, form_of, rounded
+from unmask.tasks.text_forms import TEXT_TEMPLATES, TextTemplate, resolve_template, round_to_step
 
-STSB, SST2, MNLI = FORMS["stsb"], FORMS["sst2"], FORMS["mnli"]
+STSB, SST2, MNLI = TEXT_TEMPLATES["stsb"], TEXT_TEMPLATES["sst2"], TEXT_TEMPLATES["mnli"]
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", TEXT_TEMPLATES)
 def test_each_published_form_names_columns_and_a_metric_that_fits(name: str) -> None:
-    form = FORMS[name]
+    form = TEXT_TEMPLATES[name]
     assert form.columns
     texts = [f"text {i}" for i, _ in enumerate(form.columns)]
-    written = form.rendered(texts)
+    written = form.render(texts)
     assert all(text in written for text in texts)
     assert not {"{", "}"} & set(written)
-    assert form.metric is None or form.metric in form.metrics
-    assert from_dict(Form, to_dict(form)) == form
+    assert form.metric is None or form.metric in form.metric_names
+    assert from_dict(TextTemplate, to_dict(form)) == form
 
 
 def test_the_paper_s_examples() -> None:  # appendix D
-    assert STSB.rendered(["A.", "B."]) == "stsb sentence1: A. sentence2: B."
-    assert SST2.rendered(["it confirms fincher"]) == "sst2 sentence: it confirms fincher"
-    assert MNLI.rendered(["H.", "P."]) == "mnli hypothesis: H. premise: P."
-    assert rounded(2.57, 0.2) == "2.6"  # section 2.4
+    assert STSB.render(["A.", "B."]) == "stsb sentence1: A. sentence2: B."
+    assert SST2.render(["it confirms fincher"]) == "sst2 sentence: it confirms fincher"
+    assert MNLI.render(["H.", "P."]) == "mnli hypothesis: H. premise: P."
+    assert round_to_step(2.57, 0.2) == "2.6"  # section 2.4
 
 
 def test_a_column_that_stands_twice_is_one() -> None:
-    form = Form(source="{a} and {b}, {a}")
+    form = TextTemplate(source="{a} and {b}, {a}")
     assert form.columns == ("a", "b")
-    assert form.rendered(["{b}", "y"]) == "{b} and y, {b}"
+    assert form.render(["{b}", "y"]) == "{b} and y, {b}"
 
 
 @pytest.mark.parametrize(
@@ -48,34 +48,34 @@ def test_a_column_that_stands_twice_is_one() -> None:
     ],
 )  # fmt: skip
 def test_numbers_are_rounded_to_a_step(number: float, step: float, text: str) -> None:
-    assert rounded(number, step) == text
+    assert round_to_step(number, step) == text
 
 
 @given(st.floats(0, 5), st.sampled_from([0.1, 0.2, 0.25, 1.0]))
 def test_what_a_number_is_rounded_to_is_near_and_stays_so(number: float, step: float) -> None:
-    text = rounded(number, step)
+    text = round_to_step(number, step)
     assert abs(float(text) - number) <= step / 2 + 1e-9
-    assert rounded(float(text), step) == text
+    assert round_to_step(float(text), step) == text
 
 
 def test_a_number_is_learned_rounded_and_known_as_it_is() -> None:
-    assert STSB.target_of("2.57", "score", "x:1") == ("2.6", "2.57")
-    assert STSB.target_of(5, "score", "x:1") == ("5.0",)
+    assert STSB.format_target("2.57", "score", "x:1") == ("2.6", "2.57")
+    assert STSB.format_target(5, "score", "x:1") == ("5.0",)
     with pytest.raises(ValueError, match="x:1: 'score' must be from 0 to 5, got 7"):
-        STSB.target_of("7", "score", "x:1")
+        STSB.format_target("7", "score", "x:1")
     with pytest.raises(ValueError, match="x:1: 'score' must be a number"):
-        STSB.target_of("good", "score", "x:1")
+        STSB.format_target("good", "score", "x:1")
 
 
 def test_what_is_no_number_or_label_is_wrong() -> None:
-    assert [STSB.read(s) for s in ("2.6", " 5 ", "5.2", "nan", "a cat", "")] == [
+    assert [STSB.parse_prediction(s) for s in ("2.6", " 5 ", "5.2", "nan", "a cat", "")] == [
         2.6, 5.0, None, None, None, None,
     ]  # fmt: skip
-    assert [SST2.read(s) for s in ("positive", " negative", "Positive", "")] == [
+    assert [SST2.parse_prediction(s) for s in ("positive", " negative", "Positive", "")] == [
         "positive", "negative", None, None,
     ]  # fmt: skip
-    free = Form(step=0.5)
-    assert [free.read(s) for s in ("-7", "inf", "1e99")] == [-7.0, None, None]
+    free = TextTemplate(number_step=0.5)
+    assert [free.parse_prediction(s) for s in ("-7", "inf", "1e99")] == [-7.0, None, None]
 
 
 def test_correlations_take_what_is_no_number_as_minus_one() -> None:
@@ -89,7 +89,7 @@ def test_correlations_take_what_is_no_number_as_minus_one() -> None:
 
 
 def test_of_two_labels_what_is_neither_counts_as_the_other() -> None:
-    mrpc = FORMS["mrpc"]
+    mrpc = TEXT_TEMPLATES["mrpc"]
     no, yes = mrpc.labels
     found = mrpc.compute_metrics([(yes,), (no,), (yes,), (no,)], [yes, "a cat", "", no])
     assert found["accuracy"] == 0.5
@@ -105,8 +105,8 @@ def test_of_three_labels_what_is_none_is_wrong() -> None:
 
 
 @pytest.mark.parametrize("form", [SST2, STSB])
-def test_nothing_has_figures_too(form: Form) -> None:
-    assert set(form.compute_metrics([], [])) >= set(form.metrics) - {"macro_f1"}
+def test_nothing_has_figures_too(form: TextTemplate) -> None:
+    assert set(form.compute_metrics([], [])) >= set(form.metric_names) - {"macro_f1"}
 
 
 @pytest.mark.parametrize(
@@ -126,17 +126,17 @@ def test_nothing_has_figures_too(form: Form) -> None:
 )
 def test_a_form_that_cannot_be_is_refused(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Form(**wrong)  # pyright: ignore[reportArgumentType]
+        TextTemplate(**wrong)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_form_by_a_name_that_there_is_not() -> None:
-    assert form_of("stsb", "here") is STSB
+    assert resolve_template("stsb", "here") is STSB
     with pytest.raises(ValueError, match=r"here must be one of cola, .*, or a table, got 'sts'"):
-        form_of("sts", "here")
+        resolve_template("sts", "here")
 
 
 def test_customary_columns_depend_on_what_is_said() -> None:
-    def first(form: Form) -> Sequence[str]:
-        return form.customary[:1]
+    def first(form: TextTemplate) -> Sequence[str]:
+        return form.label_column_names[:1]
 
-    assert [first(form) for form in (SST2, STSB, Form())] == [("label",), ("score",), ()]
+    assert [first(form) for form in (SST2, STSB, TextTemplate())] == [("label",), ("score",), ()]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from storing import COMPRESSIONS, compressed
 
 from unmask.text import compressed as module
-from unmask.text.compressed import PIECE, pieces, require
+from unmask.text.compressed import CHUNK_BYTES, read_decompressed, require_module
 
 REAL = COMPRESSIONS[1:]
 
@@ -31,34 +31,34 @@ def test_bytes_come_back(
 ):
     data = data * times
     path = write(tmp_path_factory.getbasetemp(), ending, compressed(data, ending))
-    assert b"".join(pieces(path)) == data
+    assert b"".join(read_decompressed(path)) == data
 
 
 @pytest.mark.parametrize("ending", REAL)
 def test_streams_one_after_the_other_are_joined(ending: str, tmp_path: Path):
     streams = [b"one " * 1000, b"", b"two"]
     data = b"".join(compressed(stream, ending) for stream in streams)
-    assert b"".join(pieces(write(tmp_path, ending, data))) == b"".join(streams)
+    assert b"".join(read_decompressed(write(tmp_path, ending, data))) == b"".join(streams)
 
 
 @pytest.mark.parametrize("ending", [".gz", ".xz"])
 def test_zeros_after_and_between_streams_are_padding(ending: str, tmp_path: Path):
     one = compressed(b"one", ending)
     data = one + bytes(2048) + one + bytes(4096)
-    assert b"".join(pieces(write(tmp_path, ending, data))) == b"oneone"
+    assert b"".join(read_decompressed(write(tmp_path, ending, data))) == b"oneone"
 
 
 def test_skippable_frames_are_skipped(tmp_path: Path):
     skippable = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"12345"
     frame = compressed(b"text", ".zst")
     data = skippable + frame + skippable
-    assert b"".join(pieces(write(tmp_path, ".zst", data))) == b"text"
+    assert b"".join(read_decompressed(write(tmp_path, ".zst", data))) == b"text"
 
 
 @pytest.mark.parametrize("ending", REAL)
 def test_ending_is_recognized_in_capitals(ending: str, tmp_path: Path):
     path = write(tmp_path, ending.upper(), compressed(b"text", ending))
-    assert b"".join(pieces(path)) == b"text"
+    assert b"".join(read_decompressed(path)) == b"text"
 
 
 @pytest.mark.parametrize("ending", REAL)
@@ -70,7 +70,7 @@ def test_truncated_data_is_refused_wherever_it_ends(
     data = compressed(bytes(range(256)) * 20, ending)
     path = write(tmp_path_factory.getbasetemp(), ending, data[: int(share * len(data))])
     with pytest.raises(ValueError, match=rf"x\.txt\{ending}: .* ends too early, after \d+ bytes"):
-        list(pieces(path))
+        list(read_decompressed(path))
 
 
 @pytest.mark.parametrize("ending", REAL)
@@ -78,21 +78,21 @@ def test_damaged_data_is_refused(ending: str, tmp_path: Path):
     data = bytearray(compressed(bytes(range(256)) * 50, ending))
     data[len(data) // 2 : len(data) // 2 + 8] = b"\xff" * 8
     with pytest.raises(ValueError, match=r"x\.txt\.\w+: (damaged|the)"):
-        list(pieces(write(tmp_path, ending, bytes(data))))
+        list(read_decompressed(write(tmp_path, ending, bytes(data))))
 
 
 @pytest.mark.parametrize("ending", REAL)
 @pytest.mark.parametrize("data", [b"plain text, not compressed", bytes(32)])
 def test_what_is_not_compressed_is_refused(ending: str, data: bytes, tmp_path: Path):
     with pytest.raises(ValueError, match=f"damaged, or not {ending} at all"):
-        list(pieces(write(tmp_path, ending, data)))
+        list(read_decompressed(write(tmp_path, ending, data)))
 
 
 @pytest.mark.parametrize("ending", REAL)
 def test_text_after_the_last_stream_is_refused(ending: str, tmp_path: Path):
     data = compressed(b"text", ending) + b"and more that is not compressed"
     with pytest.raises(ValueError, match="damaged"):
-        list(pieces(write(tmp_path, ending, data)))
+        list(read_decompressed(write(tmp_path, ending, data)))
 
 
 def opened(path: Path, ending: str):
@@ -110,12 +110,12 @@ def test_a_bomb_is_read_in_little_memory(ending: str, tmp_path: Path):
             writer.write(b"a" * 2**20)
     tracemalloc.start()
     seen = longest = 0
-    for piece in pieces(path):
+    for piece in read_decompressed(path):
         seen, longest = seen + len(piece), max(longest, len(piece))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert seen == size
-    assert longest <= 2 * PIECE
+    assert longest <= 2 * CHUNK_BYTES
     assert peak < 50 * 2**20
 
 
@@ -123,9 +123,9 @@ def test_what_expands_as_no_text_does_is_refused(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(module, "_BOMB_SIZE", 2**20)
     bomb = write(tmp_path, ".xz", lzma.compress(b"a" * 2**22))
     with pytest.raises(ValueError, match=r"expands more than 250 times.*decompress it first"):
-        list(pieces(bomb))
+        list(read_decompressed(bomb))
     text = " ".join(str(i) for i in range(300_000)).encode()
-    assert b"".join(pieces(write(tmp_path, ".xz", lzma.compress(text, preset=0)))) == text
+    assert b"".join(read_decompressed(write(tmp_path, ".xz", lzma.compress(text, preset=0)))) == text
 
 
 def test_an_xz_file_cannot_ask_for_gigabytes(tmp_path: Path):
@@ -138,28 +138,28 @@ def test_an_xz_file_cannot_ask_for_gigabytes(tmp_path: Path):
     checksum = zlib.crc32(data[start : start + length - 4])
     data[start + length - 4 : start + length] = checksum.to_bytes(4, "little")
     with pytest.raises(ValueError, match=r"x\.txt\.xz: .*[Mm]emory"):
-        list(pieces(write(tmp_path, ".xz", bytes(data))))
+        list(read_decompressed(write(tmp_path, ".xz", bytes(data))))
 
 
 def test_a_zst_file_cannot_ask_for_gigabytes(tmp_path: Path):
     # Magic number, a descriptor without sizes, a window of 2**31 bytes, one empty last block.
     data = b"\x28\xb5\x2f\xfd" + b"\x00" + bytes([(31 - 10) << 3]) + b"\x01\x00\x00"
     with pytest.raises(ValueError, match=r"x\.txt\.zst: .*memory"):
-        list(pieces(write(tmp_path, ".zst", data)))
+        list(read_decompressed(write(tmp_path, ".zst", data)))
 
 
 def test_pieces_are_of_moderate_size(tmp_path: Path):
     text = " ".join(str(i) for i in range(200_000)).encode()
     for ending in COMPRESSIONS:
-        sizes = [len(p) for p in pieces(write(tmp_path, ending, compressed(text, ending)))]
+        sizes = [len(p) for p in read_decompressed(write(tmp_path, ending, compressed(text, ending)))]
         assert len(sizes) > 3
-        assert max(sizes) <= 2 * PIECE
+        assert max(sizes) <= 2 * CHUNK_BYTES
 
 
 def test_a_missing_module_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = write(tmp_path, ".zst", compressed(b"text", ".zst"))
     monkeypatch.setitem(sys.modules, "zstandard", None)
     with pytest.raises(ImportError, match=r"zstandard: pip install 'unmask\[data\]'"):
-        list(pieces(path))
+        list(read_decompressed(path))
     with pytest.raises(ImportError, match="reading lots needs nowhere_to_be_found"):
-        require("nowhere_to_be_found", "reading lots")
+        require_module("nowhere_to_be_found", "reading lots")

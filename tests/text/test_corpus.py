@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from storing import COMPRESSIONS, FORMATS, write
 
-from unmask.text.corpus import Document, documents
+from unmask.text.corpus import Document, read_documents
 
 NAMES = [f"x{inner}{outer}" for inner in FORMATS for outer in COMPRESSIONS]
 
 
 def texts(sources: str | Path | Sequence[str | Path], **how: Any) -> list[str]:
-    return [document.text for document in documents(sources, **how)]
+    return [document.text for document in read_documents(sources, **how)]
 
 
 def plain(path: Path, text: str) -> Path:
@@ -32,7 +32,7 @@ def plain(path: Path, text: str) -> Path:
 def fails(sources: Any, *parts: str, kind: type[Exception] = ValueError, **how: Any) -> None:
     """Expect one clear line, at the latest when the documents are read."""
     with pytest.raises(kind) as caught:
-        list(documents(sources, **how))
+        list(read_documents(sources, **how))
     message = str(caught.value)
     assert "\n" not in message
     for part in parts:
@@ -79,7 +79,7 @@ def test_long_documents_come_in_parts_that_lose_nothing(
 
 def test_long_documents_are_cut_between_paragraphs_else_at_white_space(tmp_path: Path):
     path = plain(tmp_path / "x.txt", "aaa\nbbb\nccc ddd eee fff ggg\nh\ni\n\nj")
-    assert list(documents(path, longest=11)) == [
+    assert list(read_documents(path, max_characters=11)) == [
         Document("aaa\nbbb", f"{path}:1"),
         Document("ccc ddd eee", f"{path}:3"),
         Document("fff ggg\nh\ni", f"{path}:3"),
@@ -95,7 +95,7 @@ TEXT = "\n \nTitle\n  First. \n\u3000\n\n\nSecond.\r\nThird.\n\t\nFourth."
 
 def test_blank_lines_separate_documents(tmp_path: Path):
     path = plain(tmp_path / "x.txt", TEXT)
-    assert list(documents([path])) == [
+    assert list(read_documents([path])) == [
         Document("Title\n  First. ", f"{path}:3"),
         Document("Second.\nThird.", f"{path}:8"),
         Document("Fourth.", f"{path}:11"),
@@ -107,7 +107,7 @@ def test_a_document_may_be_a_line_or_a_file(tmp_path: Path):
     lines = ["Title", "  First. ", "Second.", "Third.", "Fourth."]
     assert texts(path, document="line") == lines
     assert texts(path, document="file") == ["\n".join(lines)]
-    where = [document.where for document in documents(path, document="line")]
+    where = [document.location for document in read_documents(path, document_separator="line")]
     assert where == [f"{path}:{line}" for line in (3, 4, 8, 9, 11)]
 
 
@@ -118,7 +118,7 @@ def test_a_long_blank_line_separates_and_takes_no_memory(tmp_path: Path):
 
 def test_records_are_documents_without_their_blank_lines(tmp_path: Path):
     path = write(tmp_path / "x.jsonl", ["\n\na\r\n \n\nb\rc\n", "\n", "d"])
-    assert list(documents(path)) == [Document("a\nb\nc", f"{path}:1"), Document("d", f"{path}:3")]
+    assert list(read_documents(path)) == [Document("a\nb\nc", f"{path}:1"), Document("d", f"{path}:3")]
     assert texts(path, document="line") == ["a\nb\nc", "d"]
 
 
@@ -146,7 +146,7 @@ def tree(tmp_path: Path) -> Path:
 
 def test_folders_are_read_whole_and_sorted(tree: Path):
     assert texts(tree) == ["a/b.jsonl", "a/z.TXT", "b.txt", "c.d/e.txt.gz"]
-    assert [d.where for d in documents(str(tree))][:1] == [f"{tree}/a/b.jsonl:1"]
+    assert [d.location for d in read_documents(str(tree))][:1] == [f"{tree}/a/b.jsonl:1"]
 
 
 def test_patterns_are_sorted_and_find_each_file_once(tree: Path):
@@ -190,9 +190,9 @@ def test_links_are_followed_but_no_circle(tree: Path):
 
 def test_what_is_missing_is_said_before_anything_is_read(tree: Path):
     with pytest.raises(FileNotFoundError, match=r"nothing\.txt: no such file or folder"):
-        documents([tree, "nothing.txt"])
+        read_documents([tree, "nothing.txt"])
     with pytest.raises(FileNotFoundError, match=r"\*\.log: no file matches this pattern"):
-        documents([tree, f"{tree}/*.log"])
+        read_documents([tree, f"{tree}/*.log"])
 
 
 def test_unknown_endings_are_refused_with_the_known_ones(tmp_path: Path):
@@ -245,7 +245,7 @@ def test_missing_extras_are_said_before_anything_is_read(
     source = name if name.startswith("hf:") else write(tree / name, ["a"])
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=rf"needs {module}: pip install 'unmask\[data\]'"):
-        documents([tree / "b.txt", source])
+        read_documents([tree / "b.txt", source])
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may read everything")
@@ -267,7 +267,7 @@ def test_a_line_of_any_length_is_read_in_bounded_memory(unit: bytes, tmp_path: P
             file.write(unit * (2**20 // len(unit)))
     tracemalloc.start()
     seen = n = 0
-    for document in documents(path, longest=longest):
+    for document in read_documents(path, max_characters=longest):
         assert len(document.text) <= longest
         seen, n = seen + len(document.text.encode()), n + 1
     _, peak = tracemalloc.get_traced_memory()
@@ -313,7 +313,7 @@ def test_endless_zeros_are_refused_at_once(tmp_path: Path):
 
 
 def test_files_are_closed_when_reading_stops_early(tree: Path):
-    reader = documents(tree)
+    reader = read_documents(tree)
     assert len(list(itertools.islice(reader, 2))) == 2
     del reader  # an open file would be a warning here, and warnings are errors
 

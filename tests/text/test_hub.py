@@ -4,7 +4,7 @@ from pathlib import Path
 import datasets
 import pytest
 
-from unmask.text.hub import parts, stream
+from unmask.text.hub import split_hub_name, stream_records
 
 
 @pytest.fixture
@@ -31,18 +31,18 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }.items(),
 )
 def test_config_and_split_are_behind_colons(name: str, expected: tuple[str, str | None, str]):
-    assert parts(name) == expected
+    assert split_hub_name(name) == expected
 
 
 @pytest.mark.parametrize("name", ["", ":en", "a/b:c:d:e", "a/b::train[:10]"])
 def test_other_names_are_refused(name: str):
     with pytest.raises(ValueError, match=r"must be hf:owner/name, hf:owner/name:config"):
-        parts(name)
+        split_hub_name(name)
 
 
 def test_rows_are_streamed(here: Path):
-    assert list(stream("owner/name", "text")) == [(1, "a\n\nb"), (3, "c")]
-    assert list(stream("owner/name::test", "text")) == [(1, "t")]
+    assert list(stream_records("owner/name", "text")) == [(1, "a\n\nb"), (3, "c")]
+    assert list(stream_records("owner/name::test", "text")) == [(1, "t")]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_rows_are_streamed(here: Path):
 )
 def test_mistakes_are_one_line(here: Path, name: str, column: str, message: str):
     with pytest.raises(ValueError, match="hf:") as caught:
-        list(stream(name, column))
+        list(stream_records(name, column))
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
@@ -67,7 +67,7 @@ def test_no_network_is_one_line(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     with pytest.raises(ConnectionError) as caught:
-        list(stream("owner/name", "text"))
+        list(stream_records("owner/name", "text"))
     assert str(caught.value) == "hf:owner/name: cannot be reached: no route to host"
 
 
@@ -84,7 +84,7 @@ def test_a_network_that_fails_on_the_way_is_one_line(here: Path, monkeypatch: py
             raise kind("connection reset")
 
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: Rows())
-    rows = stream("owner/name", "text")
+    rows = stream_records("owner/name", "text")
     assert next(rows) == (1, "a")
     with pytest.raises(ConnectionError, match="hf:owner/name: cannot be reached: connection reset"):
         next(rows)
@@ -96,7 +96,7 @@ def test_an_unknown_data_set_is_not_found(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     with pytest.raises(FileNotFoundError, match="hf:x: Dataset 'x' doesn't exist on the Hub"):
-        list(stream("x", "text"))
+        list(stream_records("x", "text"))
 
 
 def test_a_data_set_with_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -105,7 +105,7 @@ def test_a_data_set_with_code_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     (folder / "name.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="hf:owner/name: "):
-        list(stream("owner/name", "text"))
+        list(stream_records("owner/name", "text"))
     assert not (tmp_path / "ran").exists()
 
 
@@ -114,4 +114,4 @@ def test_a_missing_module_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(
         ImportError, match=r"reading hf: needs datasets: pip install 'unmask\[data\]'"
     ):
-        list(stream("owner/name", "text"))
+        list(stream_records("owner/name", "text"))

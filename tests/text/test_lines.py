@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.text import compressed
-from unmask.text.lines import EncodingErrors, cut, decoded, lines, paragraphs
+from unmask.text.lines import EncodingErrors, split_long_text, read_decoded, read_lines, iter_paragraphs
 
 
 def write(folder: Path, data: bytes | str) -> Path:
@@ -16,7 +16,7 @@ def write(folder: Path, data: bytes | str) -> Path:
 
 
 def read(path: Path, longest: int = 1000, errors: EncodingErrors = "strict") -> list[str]:
-    return [text for _, text, _ in lines(path, longest, errors)]
+    return [text for _, text, _ in read_lines(path, longest, errors)]
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ def test_lines_do_not_depend_on_how_the_bytes_come(
     text: str, piece: int, longest: int, tmp_path_factory: pytest.TempPathFactory
 ):
     path = write(tmp_path_factory.getbasetemp(), text)
-    whole = list(lines(path, longest))
+    whole = list(read_lines(path, longest))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compressed, "PIECE", piece)
-        assert list(lines(path, longest)) == whole
+        assert list(read_lines(path, longest)) == whole
 
 
 @settings(deadline=None)
@@ -66,7 +66,7 @@ def test_nothing_but_line_ends_and_white_space_at_cuts_is_lost(
 ):
     path = write(tmp_path_factory.getbasetemp(), text)
     found: dict[int, list[str]] = {}
-    for number, part, goes_on in lines(path, longest):
+    for number, part, goes_on in read_lines(path, longest):
         assert len(part) <= longest
         assert part or not goes_on
         found.setdefault(number, []).append(part)
@@ -80,7 +80,7 @@ def test_nothing_but_line_ends_and_white_space_at_cuts_is_lost(
 @settings(deadline=None)
 @given(text=st.text(st.sampled_from("ab \u3000\u0301\u200d😀")), longest=st.integers(1, 8))
 def test_cuts_drop_at_most_one_white_space_each(text: str, longest: int):
-    parts = list(cut(text, longest))
+    parts = list(split_long_text(text, longest))
     assert all(len(part) <= longest for part in parts)
     assert all(parts[:-1])
     pattern = r"\s?".join(map(re.escape, parts))
@@ -88,25 +88,25 @@ def test_cuts_drop_at_most_one_white_space_each(text: str, longest: int):
 
 
 def test_cuts_are_made_at_white_space_where_there_is_any():
-    assert list(cut("the quick brown fox", 11)) == ["the quick", "brown fox"]
-    assert list(cut("the quick\u3000brown fox", 11)) == ["the quick", "brown fox"]
-    assert list(cut("undividable", 4)) == ["undi", "vida", "ble"]
+    assert list(split_long_text("the quick brown fox", 11)) == ["the quick", "brown fox"]
+    assert list(split_long_text("the quick\u3000brown fox", 11)) == ["the quick", "brown fox"]
+    assert list(split_long_text("undividable", 4)) == ["undi", "vida", "ble"]
 
 
 def test_cuts_do_not_part_what_belongs_together():
-    assert list(cut("ee\u0301e", 2)) == ["e", "e\u0301", "e"]
-    assert list(cut("a👩\u200d🔬b", 3)) == ["a", "👩\u200d🔬", "b"]
+    assert list(split_long_text("ee\u0301e", 2)) == ["e", "e\u0301", "e"]
+    assert list(split_long_text("a👩\u200d🔬b", 3)) == ["a", "👩\u200d🔬", "b"]
 
 
 def test_cuts_are_made_even_in_a_heap_of_marks():
-    parts = list(cut("e" + "\u0301" * 500, 100))
+    parts = list(split_long_text("e" + "\u0301" * 500, 100))
     assert [len(part) for part in parts] == [100, 100, 100, 100, 100, 1]
 
 
 @settings(deadline=None)
 @given(st.text(st.sampled_from("ab \n\r")))
 def test_paragraphs_are_the_lines_with_characters(text: str):
-    assert list(paragraphs(text)) == [
+    assert list(iter_paragraphs(text)) == [
         line for line in re.split("\r{0,2}\n|\r", text) if line
     ]  # fmt: skip
 
@@ -131,19 +131,19 @@ def test_invalid_utf8_is_located(
     monkeypatch.setattr(compressed, "PIECE", piece)
     path = write(tmp_path, data)
     with pytest.raises(ValueError, match=r"invalid UTF-8") as caught:
-        list(decoded(path))
+        list(read_decoded(path))
     message = str(caught.value)
     assert message.startswith(f"{path}:{where}: invalid UTF-8 at byte offset {offset} ({found[:2]}")
     assert "--encoding-errors replace" in message
     assert "\n" not in message
-    assert "\ufffd" in "".join(decoded(path, "replace"))
+    assert "\ufffd" in "".join(read_decoded(path, "replace"))
 
 
 def test_the_usual_other_encodings_are_recognized(tmp_path: Path):
     with pytest.raises(ValueError, match="looks like UTF-16"):
-        list(decoded(write(tmp_path, "Grüße".encode("utf-16"))))
+        list(read_decoded(write(tmp_path, "Grüße".encode("utf-16"))))
     with pytest.raises(ValueError, match=r"looks like gzip: name it \.gz"):
-        list(decoded(write(tmp_path, b"\x1f\x8b\x08\x00abc")))
+        list(read_decoded(write(tmp_path, b"\x1f\x8b\x08\x00abc")))
 
 
 @pytest.mark.parametrize("piece", [1, 2, 2**18])
@@ -151,5 +151,5 @@ def test_a_nul_is_located(piece: int, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(compressed, "PIECE", piece)
     path = write(tmp_path, "one\r\ntwo\rthr\0ee")
     with pytest.raises(ValueError, match=r"x\.txt:3: a NUL character.*--encoding-errors replace"):
-        list(decoded(path))
+        list(read_decoded(path))
     assert read(path, errors="replace") == ["one", "two", "thr\ufffdee"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.text.corpus import Document
-from unmask.text.mix import repeated, smoothed, source_names
+from unmask.text.mix import repeat_documents, smoothed_shares, source_names
 
 
 def touch(folder: Path, *names: str) -> list[str]:
@@ -42,15 +42,15 @@ def test_folders_patterns_and_hubs_are_a_source_each(tmp_path: Path):
 
 def test_shares_are_those_of_lample_and_conneau():
     """q = p ** a / sum of p ** a, worked out by hand for 81 and 16 tokens in 97 and a = 1/4."""
-    assert smoothed([81, 16], 0.25) == pytest.approx([3 / 5, 2 / 5])
-    assert smoothed([99, 1], 1.0) == pytest.approx([0.99, 0.01])
-    assert smoothed([99, 1], 0.0) == pytest.approx([0.5, 0.5])
-    assert smoothed([99, 0, 1], 0.0) == pytest.approx([0.5, 0.0, 0.5])
+    assert smoothed_shares([81, 16], 0.25) == pytest.approx([3 / 5, 2 / 5])
+    assert smoothed_shares([99, 1], 1.0) == pytest.approx([0.99, 0.01])
+    assert smoothed_shares([99, 1], 0.0) == pytest.approx([0.5, 0.5])
+    assert smoothed_shares([99, 0, 1], 0.0) == pytest.approx([0.5, 0.0, 0.5])
 
 
 @given(st.lists(st.integers(1, 10**12), min_size=2, max_size=8), st.floats(0, 1))
 def test_small_sources_gain_large_ones_lose_and_their_order_stays(sizes, exponent):
-    shares = smoothed(sizes, exponent)
+    shares = smoothed_shares(sizes, exponent)
     was = [size / sum(sizes) for size in sizes]
     assert sum(shares) == pytest.approx(1)
     assert shares[sizes.index(max(sizes))] <= max(was) + 1e-9
@@ -63,7 +63,7 @@ def test_small_sources_gain_large_ones_lose_and_their_order_stays(sizes, exponen
 @pytest.mark.parametrize(("sizes", "exponent"), [([1, 2], -0.1), ([1, 2], 1.1), ([0, 0], 0.5)])
 def test_what_has_no_shares_is_refused(sizes, exponent):
     with pytest.raises(ValueError, match=r"sampling must be from 0 to 1|no source has any text"):
-        smoothed(sizes, exponent)
+        smoothed_shares(sizes, exponent)
 
 
 def test_documents_are_repeated_and_left_out_by_what_their_source_is_due():
@@ -75,23 +75,23 @@ def test_documents_are_repeated_and_left_out_by_what_their_source_is_due():
         for i, n in enumerate(sizes)
     ]
     times = {"en": 0.3, "fr": 4.6}
-    given = list(repeated(documents, times))
-    assert given == list(repeated(documents, times))
+    given = list(repeat_documents(documents, times))
+    assert given == list(repeat_documents(documents, times))
     for name, factor in times.items():
         size = sum(len(d.text) for d in given if d.source == name)
         assert size == pytest.approx(factor * sum(lengths[name]), rel=0.06)
-        counts = Counter(d.where for d in given if d.source == name)
+        counts = Counter(d.location for d in given if d.source == name)
         assert set(counts.values()) == ({1} if name == "en" else {4, 5})
-    assert len({d.where for d in given if d.source == "fr"}) == 400
+    assert len({d.location for d in given if d.source == "fr"}) == 400
 
 
 def test_headings_that_stand_before_every_text_do_not_push_the_texts_out():
     """What is left out is drawn: every second document would be all headings."""
     documents = [Document("x" * (1 + 99 * (i % 2)), f"a:{i}", "en") for i in range(2000)]
-    headings = sum(len(d.text) == 1 for d in repeated(documents, {"en": 0.5}))
+    headings = sum(len(d.text) == 1 for d in repeat_documents(documents, {"en": 0.5}))
     assert 400 < headings < 600
 
 
 def test_the_first_document_of_a_source_is_given_however_small_its_number():
     document = Document("some words", "a:1", "en")
-    assert list(repeated([document], {"en": 0.01})) == [document]
+    assert list(repeat_documents([document], {"en": 0.01})) == [document]

@@ -12,7 +12,7 @@ from pyarrow import parquet as arrow
 from storing import compressed, stored
 
 from unmask.text import records
-from unmask.text.records import csv, jsonl, parquet, tsv
+from unmask.text.records import read_csv, read_jsonl, read_parquet, read_tsv
 
 
 def write(folder: Path, name: str, data: bytes | str) -> Path:
@@ -47,17 +47,17 @@ def test_jsonl_gives_the_line_of_each_text(tmp_path: Path):
         "{}",
     ]
     path = write(tmp_path, "x.jsonl", "\r\n".join(lines[:-1]))
-    assert list(jsonl(path, "text")) == [(1, "a\nb"), (3, "c")]
+    assert list(read_jsonl(path, "text")) == [(1, "a\nb"), (3, "c")]
     fails(
-        jsonl(write(tmp_path, "x.jsonl", "\n".join(lines)), "text"), "x.jsonl:7: no column 'text'"
+        read_jsonl(write(tmp_path, "x.jsonl", "\n".join(lines)), "text"), "x.jsonl:7: no column 'text'"
     )
 
 
 def test_jsonl_has_other_columns(tmp_path: Path):
     path = write(tmp_path, "x.jsonl", '{"text": 1, "body": "b"}')
-    assert list(jsonl(path, "body")) == [(1, "b")]
-    fails(jsonl(path, "title"), "x.jsonl:1: no column 'title', only 'text', 'body'", "--text")
-    fails(jsonl(path, "text"), "x.jsonl:1: 'text' must be text, got int 1")
+    assert list(read_jsonl(path, "body")) == [(1, "b")]
+    fails(read_jsonl(path, "title"), "x.jsonl:1: no column 'title', only 'text', 'body'", "--text")
+    fails(read_jsonl(path, "text"), "x.jsonl:1: 'text' must be text, got int 1")
 
 
 @pytest.mark.parametrize(
@@ -81,21 +81,21 @@ def test_jsonl_names_the_line_of_a_mistake(line: str, said: str, tmp_path: Path)
     path = write(tmp_path, "x.jsonl", f'{{"text": "fine"}}\n{line}\n')
     if "more" in said:
         with pytest.raises(ValueError, match=said):
-            list(jsonl(path, "text"))
+            list(read_jsonl(path, "text"))
     else:
-        fails(jsonl(path, "text"), f"{path}:2: ", said)
+        fails(read_jsonl(path, "text"), f"{path}:2: ", said)
 
 
 def test_lone_surrogates_are_refused_or_replaced(tmp_path: Path):
     path = write(tmp_path, "x.jsonl", '{"text": "\\ud83d\\ude00"}\n{"text": "a\\ud800b\\udc00"}')
-    fails(jsonl(path, "text"), "x.jsonl:2: a lone surrogate (\\ud800)", "--encoding-errors replace")
-    assert list(jsonl(path, "text", "replace")) == [(1, "😀"), (2, "a\ufffdb\ufffd")]
+    fails(read_jsonl(path, "text"), "x.jsonl:2: a lone surrogate (\\ud800)", "--encoding-errors replace")
+    assert list(read_jsonl(path, "text", "replace")) == [(1, "😀"), (2, "a\ufffdb\ufffd")]
 
 
 def test_escaped_nuls_are_refused_or_replaced(tmp_path: Path):
     path = write(tmp_path, "x.jsonl", '{"text": "a\\nb\\u0000c"}')
-    fails(jsonl(path, "text"), "x.jsonl:1: a NUL character", "--encoding-errors replace")
-    assert list(jsonl(path, "text", "replace")) == [(1, "a\nb\ufffdc")]
+    fails(read_jsonl(path, "text"), "x.jsonl:1: a NUL character", "--encoding-errors replace")
+    assert list(read_jsonl(path, "text", "replace")) == [(1, "a\nb\ufffdc")]
 
 
 # CSV and TSV
@@ -113,20 +113,20 @@ def test_csv_reads_what_the_standard_library_writes(
     writer = standard.writer(file)
     writer.writerows([("id", "text"), *rows])
     path = write(tmp_path_factory.getbasetemp(), "x.csv", file.getvalue())
-    assert [text for _, text in csv(path, "text")] == [text for _, text in rows if text]
+    assert [text for _, text in read_csv(path, "text")] == [text for _, text in rows if text]
     # A row of one empty and one blank field may look blank, but never with the comma between them.
-    assert [text for _, text in csv(path, "id")] == [text for text, _ in rows if text]
+    assert [text for _, text in read_csv(path, "id")] == [text for text, _ in rows if text]
 
 
 def test_csv_gives_the_line_at_which_a_row_begins(tmp_path: Path):
     path = write(tmp_path, "x.csv", '\ufeffid,text\r\n\r\n1,a\r\n2,"b\r\n\r\n""c"", d"\r\n3,e')
-    assert list(csv(path, "text")) == [(3, "a"), (4, 'b\n\n"c", d'), (7, "e")]
+    assert list(read_csv(path, "text")) == [(3, "a"), (4, 'b\n\n"c", d'), (7, "e")]
 
 
 def test_csv_fields_may_be_long(tmp_path: Path):
     text = "a, " * 200_000  # the standard library refuses fields of more than 131072 characters
     path = write(tmp_path, "x.csv", f'text\n"{text}"\n')
-    assert list(csv(path, "text")) == [(2, text)]
+    assert list(read_csv(path, "text")) == [(2, text)]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_csv_fields_may_be_long(tmp_path: Path):
     ],
 )
 def test_csv_names_the_line_of_a_mistake(data: str, parts: tuple[str, ...], tmp_path: Path):
-    fails(csv(write(tmp_path, "x.csv", data), "text"), "x.csv" + parts[0])
+    fails(read_csv(write(tmp_path, "x.csv", data), "text"), "x.csv" + parts[0])
 
 
 def test_a_quote_that_never_ends_does_not_fill_the_memory(
@@ -150,10 +150,10 @@ def test_a_quote_that_never_ends_does_not_fill_the_memory(
 ):
     monkeypatch.setattr(records, "LONGEST", 1000)
     path = write(tmp_path, "x.csv", 'id,text\n1,"' + "\n" * 10_000 + '"')
-    fails(csv(path, "text"), "x.csv:2: a quote opens a field that never ends")
+    fails(read_csv(path, "text"), "x.csv:2: a quote opens a field that never ends")
 
 
-@pytest.mark.parametrize("reader", [jsonl, csv, tsv])
+@pytest.mark.parametrize("reader", [read_jsonl, read_csv, read_tsv])
 def test_a_record_has_a_limit(
     reader: Callable[..., Iterator[object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -168,27 +168,27 @@ def test_a_bomb_of_values_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(records, "_FIELDS", 100)
     text = "[{,}]\\" * 500
     path = write(tmp_path, "x.jsonl", json.dumps({"text": text, "n": [1] * 90}))
-    assert list(jsonl(path, "text")) == [(1, text)]
+    assert list(read_jsonl(path, "text")) == [(1, text)]
     path = write(tmp_path, "x.jsonl", json.dumps({"text": text, "n": [{}] * 101}))
-    fails(jsonl(path, "text"), "x.jsonl:1: a JSON object of more than 100 values")
+    fails(read_jsonl(path, "text"), "x.jsonl:1: a JSON object of more than 100 values")
     path = write(tmp_path, "x.csv", "id,text\n" + "," * 10_000)
-    fails(csv(path, "text"), "x.csv:2: 101 fields where the header has 2")
+    fails(read_csv(path, "text"), "x.csv:2: 101 fields where the header has 2")
     path = write(tmp_path, "x.tsv", "id\ttext\n" + "a\t" * 10_000)
-    fails(tsv(path, "text"), "x.tsv:2: 101 fields where the header has 2")
+    fails(read_tsv(path, "text"), "x.tsv:2: 101 fields where the header has 2")
 
 
 def test_an_empty_table_has_no_records(tmp_path: Path):
     for data in ("", "\n\n", "text\n"):
-        assert list(csv(write(tmp_path, "x.csv", data), "text")) == []
-        assert list(tsv(write(tmp_path, "x.tsv", data), "text")) == []
+        assert list(read_csv(write(tmp_path, "x.csv", data), "text")) == []
+        assert list(read_tsv(write(tmp_path, "x.tsv", data), "text")) == []
 
 
 def test_tsv_takes_quotes_for_characters(tmp_path: Path):
     path = write(tmp_path, "x.tsv", 'id\ttext\r\n1\t"a\r\n\r\n2\t b" "" \r\n3\t\r\n')
-    assert list(tsv(path, "text")) == [(2, '"a'), (4, ' b" "" ')]
+    assert list(read_tsv(path, "text")) == [(2, '"a'), (4, ' b" "" ')]
     path = write(tmp_path, "x.tsv", "id\ttext\n1\ta\tb\n")
-    fails(tsv(path, "text"), "x.tsv:2: 3 fields where the header has 2")
-    fails(tsv(path, "body"), "x.tsv:1: no column 'body', only 'id', 'text'")
+    fails(read_tsv(path, "text"), "x.tsv:2: 3 fields where the header has 2")
+    fails(read_tsv(path, "body"), "x.tsv:1: no column 'body', only 'id', 'text'")
 
 
 # Parquet
@@ -211,32 +211,32 @@ def parquet_of(folder: Path, array: pyarrow.Array, name: str = "text") -> Path:
 def test_parquet_reads_every_kind_of_text(kind: pyarrow.DataType, tmp_path: Path):
     texts = ["a", None, "", "é😀\n\nb", *(f"row {i % 7}" for i in range(100))]
     path = parquet_of(tmp_path, pyarrow.array(texts).cast(kind))
-    assert list(parquet(path, "text")) == [(i, t) for i, t in enumerate(texts, 1) if t]
+    assert list(read_parquet(path, "text")) == [(i, t) for i, t in enumerate(texts, 1) if t]
 
 
 def test_parquet_of_nulls_has_no_text(tmp_path: Path):
-    assert list(parquet(parquet_of(tmp_path, pyarrow.nulls(5)), "text")) == []
+    assert list(read_parquet(parquet_of(tmp_path, pyarrow.nulls(5)), "text")) == []
 
 
 def test_parquet_columns_may_have_dots(tmp_path: Path):
     path = parquet_of(tmp_path, pyarrow.array(["a"]), "body.text")
-    assert list(parquet(path, "body.text")) == [(1, "a")]
+    assert list(read_parquet(path, "body.text")) == [(1, "a")]
 
 
 def test_parquet_mistakes_are_one_line(tmp_path: Path):
     path = parquet_of(tmp_path, pyarrow.array([1, 2]), "n")
-    fails(parquet(path, "text"), "x.parquet: no column 'text', only 'n'")
-    fails(parquet(path, "n"), "x.parquet: column 'n' must be text, got int64")
+    fails(read_parquet(path, "text"), "x.parquet: no column 'text', only 'n'")
+    fails(read_parquet(path, "n"), "x.parquet: column 'n' must be text, got int64")
     path = parquet_of(tmp_path, pyarrow.array([["a"]]))
-    fails(parquet(path, "text"), "x.parquet: column 'text' must be text, got list<")
-    fails(parquet(tmp_path / "y.parquet", "text"), "y.parquet", kind=FileNotFoundError)
+    fails(read_parquet(path, "text"), "x.parquet: column 'text' must be text, got list<")
+    fails(read_parquet(tmp_path / "y.parquet", "text"), "y.parquet", kind=FileNotFoundError)
 
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"text that is not Parquet"])
 @pytest.mark.parametrize("ending", ["", ".gz"])
 def test_what_is_not_parquet_is_refused(data: bytes, ending: str, tmp_path: Path):
     path = write(tmp_path, f"x.parquet{ending}", compressed(data, ending))
-    fails(parquet(path, "text"), f"x.parquet{ending}: damaged, or not Parquet")
+    fails(read_parquet(path, "text"), f"x.parquet{ending}: damaged, or not Parquet")
 
 
 @settings(deadline=None)
@@ -244,23 +244,23 @@ def test_what_is_not_parquet_is_refused(data: bytes, ending: str, tmp_path: Path
 def test_truncated_parquet_is_refused(share: float, tmp_path_factory: pytest.TempPathFactory):
     data = stored(["one", "two"] * 50, ".parquet")
     path = write(tmp_path_factory.getbasetemp(), "x.parquet", data[: int(share * len(data))])
-    fails(parquet(path, "text"), "x.parquet: damaged, or not Parquet")
+    fails(read_parquet(path, "text"), "x.parquet: damaged, or not Parquet")
 
 
 def test_parquet_with_damaged_pages_is_refused(tmp_path: Path):
     data = bytearray(stored([f"text {i}" for i in range(1000)], ".parquet"))
     data[4 : len(data) // 2] = bytes(len(data) // 2 - 4)
-    fails(parquet(write(tmp_path, "x.parquet", bytes(data)), "text"), "x.parquet: damaged")
+    fails(read_parquet(write(tmp_path, "x.parquet", bytes(data)), "text"), "x.parquet: damaged")
 
 
 def test_parquet_is_checked_for_what_is_no_text(tmp_path: Path):
     array = pyarrow.array([b"a", b"b\xffc", b"d\0", b"e\xed\xa0\x80"], pyarrow.binary())
     strings = pyarrow.Array.from_buffers(pyarrow.string(), len(array), array.buffers())
     path = parquet_of(tmp_path, strings)
-    fails(parquet(path, "text"), "x.parquet:2: invalid UTF-8 at byte offset 1 of 'text'")
-    replaced = [text for _, text in parquet(path, "text", "replace")]
+    fails(read_parquet(path, "text"), "x.parquet:2: invalid UTF-8 at byte offset 1 of 'text'")
+    replaced = [text for _, text in read_parquet(path, "text", "replace")]
     assert replaced == ["a", "b\ufffdc", "d\ufffd", "e\ufffd\ufffd\ufffd"]
-    fails(parquet(parquet_of(tmp_path, strings[2:]), "text"), "x.parquet:1: a NUL character")
+    fails(read_parquet(parquet_of(tmp_path, strings[2:]), "text"), "x.parquet:1: a NUL character")
 
 
 @pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd"])
@@ -282,9 +282,9 @@ def test_a_long_value_that_parquet_stores_once_is_decoded_a_few_times_together(
         return read(self, size, **more)
 
     monkeypatch.setattr(arrow.ParquetFile, "iter_batches", note)
-    assert [len(text) for _, text in parquet(path, "text")] == [2**23] * n + [5]
+    assert [len(text) for _, text in read_parquet(path, "text")] == [2**23] * n + [5]
     arrow.write_table(pyarrow.table({"text": ["short", "texts"] * 9}), path)
-    assert len(list(parquet(path, "text"))) == 18
+    assert len(list(read_parquet(path, "text"))) == 18
     assert rows == [7, 32]
 
 

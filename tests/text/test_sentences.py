@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.text.sentences import sentences
+from unmask.text.sentences import sentence_spans
 
 
 def split(paragraph: str) -> list[str]:
-    return [paragraph[start:end] for start, end in sentences(paragraph)]
+    return [paragraph[start:end] for start, end in sentence_spans(paragraph)]
 
 
 CASES = {
@@ -73,7 +73,7 @@ def test_stops_that_need_no_space_are_found(expected: list[str]):
 
 @pytest.mark.parametrize("text", ["", " ", "\t\u3000\n"])
 def test_white_space_has_no_sentences(text: str):
-    assert sentences(text) == []
+    assert sentence_spans(text) == []
 
 
 def test_stops_without_words_are_no_sentence_of_their_own():
@@ -82,7 +82,7 @@ def test_stops_without_words_are_no_sentence_of_their_own():
 
 
 def test_white_space_around_the_paragraph_is_left_out():
-    assert sentences("  A cat. \u00a0 A dog.\t") == [(2, 8), (11, 17)]
+    assert sentence_spans("  A cat. \u00a0 A dog.\t") == [(2, 8), (11, 17)]
 
 
 PIECES = st.sampled_from(
@@ -95,7 +95,7 @@ PIECES = st.sampled_from(
                  st.lists(PIECES, max_size=30).map("".join)))  # fmt: skip
 def test_spans_cover_all_but_white_space_in_order(text: str):
     at = 0
-    for start, end in sentences(text):
+    for start, end in sentence_spans(text):
         assert start < end
         assert not text[at:start].strip()
         assert not text[start].isspace()
@@ -107,8 +107,8 @@ def test_spans_cover_all_but_white_space_in_order(text: str):
 @settings(deadline=None)
 @given(st.lists(PIECES, max_size=30).map("".join))
 def test_splitting_does_not_depend_on_what_is_around(text: str):
-    inside = [(start + 3, end + 3) for start, end in sentences(text)]
-    assert sentences(f" \t {text}  ") == inside
+    inside = [(start + 3, end + 3) for start, end in sentence_spans(text)]
+    assert sentence_spans(f" \t {text}  ") == inside
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_splitting_does_not_depend_on_what_is_around(text: str):
 def test_time_grows_with_length_only(unit: str):
     # 40 times as long would take 1600 times as long were any rule quadratic: minutes, not a moment.
     text = unit * (200_000 // len(unit))
-    assert sentences(text)[-1][1] == len(text.rstrip())
+    assert sentence_spans(text)[-1][1] == len(text.rstrip())
 
 
 TREEBANK = Path(__file__).parents[3] / "shared/data/ud_english_ewt/en_ewt-ud-dev.conllu.xz"
@@ -139,7 +139,7 @@ def test_boundaries_agree_with_the_treebank():
             at += len(sentence)
             ends.add(at)
             at += 1
-        got = {end for _, end in sentences(text)[:-1]}
+        got = {end for _, end in sentence_spans(text)[:-1]}
         right, wrong = right + len(got & ends), wrong + len(got - ends)
         stopped = {end for end in ends if text[end - 1] in ".!?" and not text[end + 1].islower()}
         stops, found = stops + len(stopped), found + len(stopped & got)

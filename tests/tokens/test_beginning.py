@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from tokenizer_cases import EVERY, learned
 
-from unmask.finetuning.ask import columns_encoded, truncate
-from unmask.tasks.task import Item
+from unmask.finetuning.ask import encode_texts, truncate_longest_first
+from unmask.tasks.task import TaskExample
 from unmask.tokens import beginning, tokenizer
 from unmask.tokens.tokenizer import Tokenizer
 
@@ -66,7 +66,7 @@ def test_the_first_tokens_are_those_of_the_whole(name: str, kind: str) -> None:
     known = learned(name)
     text = _text(kind)
     for special in (False, True):
-        whole = known.ids_batch([text], special=special)[0]
+        whole = known.encode_ids_batch([text], allow_special=special)[0]
         for n in (1, 40, 500):
             (first,) = known.first_batch([text], n, special=special)
             assert len(first) >= min(n, len(whole))
@@ -82,13 +82,13 @@ def test_of_a_long_text_little_is_read(
         pytest.skip("what is unknown is one token, however long")
     known = learned(name)
     some, read = _text(kind, 20_000), [0]
-    one = Tokenizer.ids_batch
+    one = Tokenizer.encode_ids_batch
 
     def counted(
         self: Tokenizer, texts: Sequence[str], *, special: bool = False
     ) -> list[np.ndarray]:
         read[0] += sum(map(len, texts))
-        return one(self, texts, special=special)
+        return one(self, texts, allow_special=special)
 
     monkeypatch.setattr(Tokenizer, "ids_batch", counted)
     counts: list[int] = []
@@ -106,12 +106,12 @@ def test_pairs_are_cut_as_if_both_were_read_whole(name: str, room: int) -> None:
     known = learned(name)
     long, longer = _text("words", 5000), _text("words", 5100, 1)
     some = ["a", "the old king " * 4, "a fox, " * 60, long, longer, _text("Chinese", 900)]
-    pairs = [Item(texts=(a, b)) for a in some for b in some]
-    found = columns_encoded(known, pairs, room)
+    pairs = [TaskExample(texts=(a, b)) for a in some for b in some]
+    found = encode_texts(known, pairs, room)
     for item, texts in zip(pairs, found, strict=True):
-        whole = known.ids_batch(item.texts)
-        kept = truncate([len(ids) for ids in texts], room)
-        assert kept == truncate([len(ids) for ids in whole], room)
+        whole = known.encode_ids_batch(item.texts)
+        kept = truncate_longest_first([len(ids) for ids in texts], room)
+        assert kept == truncate_longest_first([len(ids) for ids in whole], room)
         assert [ids[:n].tolist() for ids, n in zip(texts, kept, strict=True)] == [
             ids[:n].tolist() for ids, n in zip(whole, kept, strict=True)
         ]

@@ -13,9 +13,9 @@ from tokenizer_cases import story
 from unmask.published.card import Published
 from unmask.published.catalogue import MODELS
 from unmask.tokens import pipeline
-from unmask.tokens.learn import byte_chunks, count_words
-from unmask.tokens.tokenizer import Tokenizer, learn
-from unmask.tokens.vocabulary import ByteCut
+from unmask.tokens.learn import chunker_for, count_words
+from unmask.tokens.tokenizer import Tokenizer, train_tokenizer
+from unmask.tokens.vocabulary import PreTokenization
 
 ODD = [
     "in 2024 there were 1234567 of 3.14 and 12 345",
@@ -34,7 +34,7 @@ def cards() -> dict[str, Published]:
     kinds: dict[object, Published] = {}
     for card in MODELS.values():
         spec = card.tokenizer
-        kinds.setdefault((card.fields.model_type, sized(card).vocabulary, spec.frame), card)
+        kinds.setdefault((card.config_mapping.model_type, sized(card).vocabulary, spec.special_tokens), card)
     return {card.name: card for card in kinds.values()}
 
 
@@ -60,12 +60,12 @@ NAMED = [
 
 @functools.cache
 def learned(name: str) -> Tokenizer:
-    return learn(sized(CARDS[name]), [f"{story()}\n" + "\n".join(ODD * 3)])
+    return train_tokenizer(sized(CARDS[name]), [f"{story()}\n" + "\n".join(ODD * 3)])
 
 
 def saved(name: str, folder: Path) -> Tokenizer:
-    learned(name).save(folder, length=64)
-    kind = CARDS[name].fields.model_type
+    learned(name).save(folder, max_length=64)
+    kind = CARDS[name].config_mapping.model_type
     (folder / "config.json").write_text(json.dumps({"model_type": kind}))
     return learned(name)
 
@@ -79,13 +79,13 @@ def test_transformers_reads_what_we_read(name: str, tmp_path: Path):
     # ByT5's sentinels, and names of CANINE's special tokens in a text, are ours alone.
     typed = [] if CARDS[name].family in ("canine", "byt5") else [LIKE_SPECIAL]
     for text in [*ODD, *typed]:
-        ids = ours.encode(text, special=True).ids.tolist()
+        ids = ours.encode(text, allow_special=True).ids.tolist()
         said = theirs(text, add_special_tokens=False).input_ids
-        if ours.frame.backward:  # texts from their end, which transformers does not know
+        if ours.special_tokens.backward:  # texts from their end, which transformers does not know
             assert sorted(ids) == sorted(said)
             continue
         assert ids == said, text
-        assert theirs.decode(ids) == ours.decode(ids, skip_special=False), text
+        assert theirs.decode(ids) == ours.decode(ids, skip_special_tokens=False), text
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_the_familys_own_class_reads_the_same(name: str, cls: str, tmp_path: Pat
 
 @pytest.mark.parametrize("cut", ["gpt2", "llama3", "qwen2"])
 @pytest.mark.parametrize("text", ["a.\n\nb 12345 6", "x \n\n  \n y.\n z", "it'S 7\r\n  z!\n"])
-def test_words_are_counted_as_the_whole_text_is_cut(cut: ByteCut, text: str):
+def test_words_are_counted_as_the_whole_text_is_cut(cut: PreTokenization, text: str):
     """A text is cut into chunks before its words are counted; that changes none of them."""
-    shell = pipeline.byte_bpe({c: i for i, c in enumerate(pipeline.byte_characters())}, [], cut=cut)
+    shell = pipeline.byte_bpe_pipeline({c: i for i, c in enumerate(pipeline.byte_characters())}, [], pre_tokenization=cut)
     assert shell.pre_tokenizer is not None
     whole = Counter(word for word, _ in shell.pre_tokenizer.pre_tokenize_str(text))
     assert counted(cut, text, shell) == whole
@@ -122,5 +122,5 @@ def test_words_are_counted_as_the_whole_text_is_cut(cut: ByteCut, text: str):
     assert longest <= {"gpt2": 5, "llama3": 3, "qwen2": 1}[cut]
 
 
-def counted(cut: ByteCut, text: str, shell: tokenizers.Tokenizer) -> Counter[str]:
-    return Counter(count_words([text], shell, (), chunks=byte_chunks(cut)))
+def counted(cut: PreTokenization, text: str, shell: tokenizers.Tokenizer) -> Counter[str]:
+    return Counter(count_words([text], shell, (), chunks=chunker_for(cut)))

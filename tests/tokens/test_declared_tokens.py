@@ -141,9 +141,9 @@ def folder(name: str, path: Path) -> Folder:
     kind, model_type, cls = LAYOUTS[name]
     ours = learned(kind)
     ours.save(path)
-    made = Folder(path, ours.size, ours.frame.mask or str(ours.frame.end), 0)
-    mask_id = ours.special.end if ours.special.mask is None else ours.special.mask
-    made = Folder(path, ours.size, made.mask, int(mask_id or 0))
+    made = Folder(path, ours.vocab_size, ours.special_tokens.mask or str(ours.special_tokens.end), 0)
+    mask_id = ours.special_ids.end if ours.special_ids.mask is None else ours.special_ids.mask
+    made = Folder(path, ours.vocab_size, made.mask, int(mask_id or 0))
     made.edit("config.json", model_type=model_type)
     config = json.loads((path / "tokenizer_config.json").read_text("utf-8"))
     del config["unmask"]
@@ -215,20 +215,20 @@ def test_ids_are_those_of_transformers_or_the_folder_is_refused(
             Tokenizer.load(made.path)
         return
     ours = Tokenizer.load(made.path)
-    special = ours.special
+    special = ours.special_ids
     for text in texts(made.mask):
-        ids = ours.encode(text, special=not theirs.split_special_tokens).ids.tolist()
+        ids = ours.encode(text, allow_special=not theirs.split_special_tokens).ids.tolist()
         assert ids == theirs(text, add_special_tokens=False).input_ids, text
         assert theirs.decode(ids, clean_up_tokenization_spaces=False) == ours.decode(
-            ids, skip_special=False
+            ids, skip_special_tokens=False
         )
         if text:
-            assert [*special.before, *ids, *special.after] == theirs(text).input_ids
+            assert [*special.prefix, *ids, *special.suffix] == theirs(text).input_ids
     # What is written is read as the same again.
     ours.save(tmp_path / "b")
     again = Tokenizer.load(tmp_path / "b")
     for text in texts(made.mask):
-        assert (again.encode(text, special=True).ids == ours.encode(text, special=True).ids).all()
+        assert (again.encode(text, allow_special=True).ids == ours.encode(text, allow_special=True).ids).all()
     shutil.rmtree(made.path)
 
 

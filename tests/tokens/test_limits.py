@@ -136,12 +136,12 @@ def test_the_bound_holds_for_what_the_library_does():
     """Of strings and regular expressions, on the texts that they make longest."""
     for rules in ([("a", "aa")] * 5, [("a", "bc"), ("b", "aa"), ("c", "bb")], [("ab", "abab")] * 3):
         part = replaces(*rules)
-        bound = limits._growth("x", part["normalizers"])
+        bound = limits._max_growth("x", part["normalizers"])
         done = normalizers.Sequence([normalizers.Replace(a, b) for a, b in rules])
         for text in ("a" * 50, "ab" * 50, "abc" * 30):
             assert len(done.normalize_str(text)) <= bound * len(text)
     for rule in (".", "", r"\s*", "(?=a)", "a|b"):
-        bound = limits._growth("x", [regex(rule, "xyz")])
+        bound = limits._max_growth("x", [regex(rule, "xyz")])
         done = normalizers.Replace(Regex(rule), "xyz")
         for text in ("a b", "aaaa", "b b b "):
             assert len(done.normalize_str(text)) <= bound * len(text) + 3
@@ -153,7 +153,7 @@ def test_a_panic_of_the_library_is_one_line():
 
     PanicException.__module__ = "pyo3_runtime"
     said = pytest.raises(ValueError, match=r"^x/tokenizer.json: called `unwrap` on None$")
-    with said, limits.library("x/tokenizer.json"):
+    with said, limits.tokenizers_errors_as_value_error("x/tokenizer.json"):
         raise PanicException("called `unwrap`\non None")
 
 
@@ -168,14 +168,14 @@ def test_what_a_panic_prints_is_not_shown(tmp_path: Path, capfd: pytest.CaptureF
 
 
 def test_what_others_print_meanwhile_is_kept(capfd: pytest.CaptureFixture[str]):
-    with limits.library("x", reading=True):
+    with limits.tokenizers_errors_as_value_error("x", hide_output=True):
         os.write(2, b"something else")
     assert capfd.readouterr().err == "something else"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_what_ends_the_process_is_not_swallowed(error: type[BaseException]):
-    with pytest.raises(error), limits.library("x"):
+    with pytest.raises(error), limits.tokenizers_errors_as_value_error("x"):
         raise error
 
 
@@ -185,9 +185,9 @@ def test_a_failure_while_reading_a_text_names_the_file(tmp_path: Path):
     tokenizer = learned("wordpiece")
     tokenizer.save(tmp_path)
     ours = Ours.load(tmp_path)
-    ours._plain = backend  # its model knows no [UNK], which the library finds only here
+    ours._text_pipeline = backend  # its model knows no [UNK], which the library finds only here
     calls: tuple[Callable[[str], object], ...] = (
-        ours.encode, ours.offsets, lambda text: ours.ids_batch([text]),
+        ours.encode, ours.offsets, lambda text: ours.encode_ids_batch([text]),
     )  # fmt: skip
     for call in calls:
         with pytest.raises(ValueError, match=re.escape(f"{tmp_path} fails on a text: ")):

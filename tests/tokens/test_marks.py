@@ -16,20 +16,20 @@ from hypothesis import strategies as st
 from tokenizer_cases import EVERY, story
 from tokenizers import Regex, models, normalizers, pre_tokenizers, processors
 
-from unmask.batch import IGNORE, WORD
-from unmask.finetuning.ask import Around
-from unmask.finetuning.by_word import ByWord
-from unmask.hiding.choose import NGrams, Words, WordSpans, can_be_hidden
-from unmask.tasks.task import Columns, Item, Task
-from unmask.tokens.marks import at_white_space, word_characters
+from unmask.batch import IGNORE_INDEX, WORD_START
+from unmask.finetuning.ask import InputTemplate
+from unmask.finetuning.by_word import TokenClassificationFormulation
+from unmask.hiding.choose import NGramMasking, WholeWordMasking, SpanMasking, maskable_tokens
+from unmask.tasks.task import TaskColumns, TaskExample, Task
+from unmask.tokens.marks import word_starts_at_white_space, word_start_characters
 from unmask.tokens.tokenizer import (
     ELMO,
     GPT2,
     ByteBPE,
-    SpelledWords,
+    WordBytesWithWords,
     Tokenizer,
     TokenizerSpec,
-    learn,
+    train_tokenizer,
 )
 from unmask.tokens.vocabulary import ALBERT, DEBERTA, Unigram
 
@@ -52,7 +52,7 @@ TEXTS = {
     for name, text in SCRIPTS.items()
 }
 KINDS = EVERY | {
-    "spelled": TokenizerSpec(SpelledWords(60), ELMO),
+    "spelled": TokenizerSpec(WordBytesWithWords(60), ELMO),
     "albert": TokenizerSpec(Unigram(500), ALBERT),
     "deberta": TokenizerSpec(ByteBPE(500), DEBERTA),
 }
@@ -76,7 +76,7 @@ def learned(name: str) -> Tokenizer:
     vocabulary = spec.vocabulary
     if name not in ("words", "signs", "bytes", "code points", "spelled"):
         vocabulary = replace(vocabulary, size=700 if name != "pieces" else 900)
-    return learn(replace(spec, vocabulary=vocabulary), [story(), letters(), SIGNS * 9])
+    return train_tokenizer(replace(spec, vocabulary=vocabulary), [story(), letters(), SIGNS * 9])
 
 
 BERTS = ("wordpiece", "cased", "bpe")
@@ -122,7 +122,7 @@ def cut(name: str, text: str, hidden: np.ndarray) -> tuple[int, int]:
     return part, whole
 
 
-CHOOSERS = {"words": Words(0.5), "n-grams": NGrams(0.5), "spans": WordSpans(0.5)}
+CHOOSERS = {"words": WholeWordMasking(0.5), "n-grams": NGramMasking(0.5), "spans": SpanMasking(0.5)}
 
 
 @pytest.mark.parametrize("script", TEXTS)
@@ -132,7 +132,7 @@ def test_a_touched_word_is_hidden_wholly(name: str, script: str):
     if name == "spelled" and script == "emoji":
         text = text.replace("ok", "good")  # a sign is a word there: see the test below
     tokens = tokenizer.encode(text)
-    free = can_be_hidden(tokens.ids, tokenizer.special)
+    free = maskable_tokens(tokens.ids, tokenizer.special_ids)
     wholly = 0
     for chooser in CHOOSERS.values():
         for seed in range(4):
@@ -181,7 +181,7 @@ def test_what_a_published_pipeline_cuts_first_does_not_cut_words(name: str):
     tokenizer = Tokenizer(backend, GPT2)
     for script in TEXTS.values():
         text = f"{script}  {script}\n\n{script}"
-        marks, spans = tokenizer.encode(text).marks, tokenizer.offsets(text)
+        marks, spans = tokenizer.encode(text).boundaries, tokenizer.offsets(text)
         shown = [(a, b, m) for (a, b), m in zip(spans, marks, strict=True) if text[a:b].strip()]
         assert len(shown) > 3 * len(script.split())
         for found in re.finditer(r"\S+", text):
@@ -192,7 +192,7 @@ def test_what_a_published_pipeline_cuts_first_does_not_cut_words(name: str):
 @settings(max_examples=200, deadline=None)
 @given(st.text(alphabet=" \n\t\xa0\u3000\u2028ab\u0301中", max_size=30), st.data())
 def test_words_of_characters_and_tokens_by_definition(text: str, data: st.DataObject):
-    begins = word_characters(text)
+    begins = word_start_characters(text)
     assert np.flatnonzero(begins).tolist() == [m.start() for m in re.finditer(r" ?\S+|\s", text)]
     if not text:
         return
@@ -203,7 +203,7 @@ def test_words_of_characters_and_tokens_by_definition(text: str, data: st.DataOb
     for a, b in zip(starts, ends, strict=True):
         expected.append(bool(word[a] > reached))
         reached = word[b - 1]
-    assert at_white_space(text, starts, ends).tolist() == expected
+    assert word_starts_at_white_space(text, starts, ends).tolist() == expected
 
 
 @pytest.mark.parametrize("name", ["albert", "deberta"])
@@ -221,16 +221,16 @@ def test_a_published_family_says_by_its_name_that_signs_begin_words(tmp_path: Pa
     config = json.loads(path.read_text())
     del config["unmask"]
     path.write_text(json.dumps(config | {"tokenizer_class": "AlbertTokenizerFast"}))
-    assert Tokenizer.load(tmp_path).frame.signs
+    assert Tokenizer.load(tmp_path).special_tokens.punctuation_starts_words
     path.write_text(json.dumps(config | {"tokenizer_class": "BertTokenizer"}))
-    assert not Tokenizer.load(tmp_path).frame.signs
+    assert not Tokenizer.load(tmp_path).special_tokens.punctuation_starts_words
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "deberta-v2"}))
-    assert Tokenizer.load(tmp_path).frame.signs
+    assert Tokenizer.load(tmp_path).special_tokens.punctuation_starts_words
 
 
 def _begins(name: str, text: str) -> list[int]:
     tokens, spans = learned(name).encode(text), learned(name).offsets(text)
-    return [a for (a, _), mark in zip(spans, tokens.marks, strict=True) if mark & WORD]
+    return [a for (a, _), mark in zip(spans, tokens.boundaries, strict=True) if mark & WORD_START]
 
 
 def test_an_emoji_is_one_sign_with_what_is_joined_to_it():
@@ -240,21 +240,21 @@ def test_an_emoji_is_one_sign_with_what_is_joined_to_it():
         assert found == ["o", "👨", "!", "👍", "❤", "م", "d"]
 
 
-TASK = Task(does="tag", columns=Columns(texts=("words",), label="labels"), labels=("O",))
+TASK = Task(task_kind="tag", columns=TaskColumns(texts=("words",), label="labels"), labels=("O",))
 
 
 def test_each_word_of_a_sentence_is_labeled_at_its_own_tokens():
     """A tagger asks at the first token of each word, which is one of that word or its space."""
     for name in KINDS:
         tokenizer = learned(name)
-        around = Around(
-            special=tokenizer.special, before=(), between=(), after=(), causal=False, length=999
+        around = InputTemplate(
+            special_ids=tokenizer.special_ids, prefix=(), separator=(), suffix=(), causal=False, max_length=999
         )
-        question = ByWord(task=TASK, tokenizer=tokenizer, around=around)
+        question = TokenClassificationFormulation(task=TASK, tokenizer=tokenizer, template=around)
         for text in TEXTS.values():
-            item = Item(texts=(*text.split(),))
-            (asked,) = question.questions([item])
-            first = np.flatnonzero(np.asarray(asked.example.label) != IGNORE)
+            item = TaskExample(texts=(*text.split(),))
+            (asked,) = question.build_inputs([item])
+            first = np.flatnonzero(np.asarray(asked.example.label) != IGNORE_INDEX)
             spans, start = tokenizer.offsets(text), 0
             assert len(spans) == len(asked.example.inputs)
             for word, i in zip(item.texts, first.tolist(), strict=True):

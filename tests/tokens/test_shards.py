@@ -26,20 +26,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from unmask import files
-from unmask.batch import PARAGRAPH, SENTENCE, Tokens
+from unmask.batch import PARAGRAPH_START, SENTENCE_START, Tokens
 from unmask.text.corpus import Document
 from unmask.tokens import rows, shards, workers
-from unmask.tokens.shards import Shards, write
+from unmask.tokens.shards import TokenShards, write_shards
 from unmask.tokens.tokenizer import (
     GPT2,
     T5,
     ByteBPE,
-    Bytes,
+    ByteLevel,
     Tokenizer,
     TokenizerSpec,
-    learn,
+    train_tokenizer,
 )
-from unmask.tokens.workers import encoded, id_type
+from unmask.tokens.workers import encode_documents, id_type
 
 UNITS = ("document", "paragraph", "sentence")
 TEXTS = st.lists(st.text(alphabet="ab. \né𝄞", max_size=40), min_size=1, max_size=12)
@@ -57,7 +57,7 @@ def _without_flushing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @functools.cache
 def tokenizer() -> Tokenizer:
-    return learn(TokenizerSpec(Bytes(), T5), ["text"])
+    return train_tokenizer(TokenizerSpec(ByteLevel(), T5), ["text"])
 
 
 def documents(texts: Sequence[str]) -> Iterator[Document]:
@@ -79,8 +79,8 @@ def fresh(folder: Path) -> Path:
     return folder / f"{len(list(folder.iterdir()))}"
 
 
-def made(texts: Sequence[str], out: Path, *, shard_tokens: int = 50, n_workers: int = 1) -> Shards:
-    return write(documents(texts), tokenizer(), out, workers=n_workers, shard_tokens=shard_tokens)
+def made(texts: Sequence[str], out: Path, *, shard_tokens: int = 50, n_workers: int = 1) -> TokenShards:
+    return write_shards(documents(texts), tokenizer(), out, n_workers=n_workers, shard_tokens=shard_tokens)
 
 
 def places(spans: np.ndarray) -> np.ndarray:
@@ -104,17 +104,17 @@ def test_what_is_read_is_what_the_tokenizer_gave(
         return
     found = made(texts, out, shard_tokens=shard_tokens)
     assert (found.n_documents, found.n_skipped) == (len(expected), len(texts) - len(expected))
-    assert found.n_tokens == sum(map(len, expected)) == found.documents[-1, 1]
+    assert found.n_tokens == sum(map(len, expected)) == found.document_spans[-1, 1]
     kept = [text for text in texts if len(tokenizer().encode(text))]
     assert found.n_bytes == sum(len(text.encode()) for text in kept)
-    for (start, end), tokens in zip(found.documents, expected, strict=True):
-        text = found.text(start, end)
+    for (start, end), tokens in zip(found.document_spans, expected, strict=True):
+        text = found.read_tokens(start, end)
         np.testing.assert_array_equal(text.ids, tokens.ids)
-        np.testing.assert_array_equal(text.marks, tokens.marks)
-        assert (text.ids.dtype, text.marks.dtype) == (np.int64, np.uint8)
-    everything = found.text(0, found.n_tokens)  # across the borders of shards
+        np.testing.assert_array_equal(text.boundaries, tokens.boundaries)
+        assert (text.ids.dtype, text.boundaries.dtype) == (np.int64, np.uint8)
+    everything = found.read_tokens(0, found.n_tokens)  # across the borders of shards
     np.testing.assert_array_equal(everything.ids, np.concatenate([t.ids for t in expected]))
-    np.testing.assert_array_equal(everything.marks, np.concatenate([t.marks for t in expected]))
+    np.testing.assert_array_equal(everything.boundaries, np.concatenate([t.boundaries for t in expected]))
 
 
 @a_few
@@ -140,21 +140,21 @@ def test_a_shard_is_closed_by_the_document_that_fills_it(
 def test_places_that_are_not_there_are_an_error(tmp_path: Path, start: int, end: int) -> None:
     found = made(story(3), tmp_path / "out")
     with pytest.raises(ValueError, match=rf"tokens {start} to {end} do not lie within 0 to"):
-        found.text(start, end)
+        found.read_tokens(start, end)
 
 
 def test_no_text_at_all_can_be_read(tmp_path: Path) -> None:
     found = made(story(3), tmp_path / "out")
     for place in (0, 3, found.n_tokens):
-        assert len(found.text(place, place)) == 0
+        assert len(found.read_tokens(place, place)) == 0
 
 
 def test_changing_a_text_does_not_change_the_shards(tmp_path: Path) -> None:
     found = made(story(3), tmp_path / "out")
     before = contents(tmp_path)
-    found.text(0, 5).ids[:] = 0
+    found.read_tokens(0, 5).ids[:] = 0
     assert contents(tmp_path) == before
-    assert found.text(0, 5).ids.any()
+    assert found.read_tokens(0, 5).ids.any()
 
 
 def test_the_saved_tokenizer_is_the_one_given(tmp_path: Path) -> None:
@@ -176,19 +176,19 @@ def test_large_ids_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
     found = made(["a", "b"], tmp_path / "out")
     assert found.manifest.dtype == "uint32"
-    np.testing.assert_array_equal(found.text(0, 6).ids, [big, 0, 2**16] * 2)
+    np.testing.assert_array_equal(found.read_tokens(0, 6).ids, [big, 0, 2**16] * 2)
 
 
 def test_an_id_that_the_tokenizer_does_not_have_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def encode(_: Tokenizer, texts: Sequence[str]) -> list[Tokens]:
-        size = tokenizer().size
+        size = tokenizer().vocab_size
         return [Tokens(np.array([1, size if t == "b" else 1]), np.zeros(2, int)) for t in texts]
 
     monkeypatch.setattr(Tokenizer, "encode_batch", encode)
     with pytest.raises(
-        ValueError, match=rf"some.txt:1: the tokenizer gave the id {tokenizer().size}"
+        ValueError, match=rf"some.txt:1: the tokenizer gave the id {tokenizer().vocab_size}"
     ):
         made(["a", "b", "c"], tmp_path / "out")
 
@@ -213,15 +213,15 @@ def test_rows_have_every_token_once_in_order_and_cross_no_document(
     if not any(len(tokenizer().encode(text)) for text in texts):
         return
     found = made(texts, fresh(tmp_path), shard_tokens=shard_tokens)
-    pieces = found.rows(length, unit)
+    pieces = found.row_spans(length, unit)
     sizes = pieces[:, 1] - pieces[:, 0]
     assert sizes.min() >= 1
     assert sizes.max() <= length
     np.testing.assert_array_equal(places(pieces), np.arange(found.n_tokens))
     # A row starts where a unit does, or where the row before it was full.
-    bit = {"document": 0, "paragraph": PARAGRAPH, "sentence": SENTENCE}[unit]
-    begins = (found.text(0, found.n_tokens).marks & bit) != 0
-    begins[found.documents[:, 0]] = True
+    bit = {"document": 0, "paragraph": PARAGRAPH_START, "sentence": SENTENCE_START}[unit]
+    begins = (found.read_tokens(0, found.n_tokens).boundaries & bit) != 0
+    begins[found.document_spans[:, 0]] = True
     starts = np.zeros(found.n_tokens, bool)
     starts[pieces[:, 0]] = True
     assert starts[begins].all()
@@ -247,12 +247,12 @@ def test_rows_within_spans_have_the_tokens_of_the_spans(
     found = made(texts, fresh(tmp_path))
     at = sorted(round(edge * found.n_tokens) for edge in edges[: len(edges) // 2 * 2])
     spans = np.array(at, np.int64).reshape(-1, 2)
-    pieces = found.rows(length, unit, spans)
+    pieces = found.row_spans(length, unit, spans)
     np.testing.assert_array_equal(places(pieces), places(spans))
     sizes = pieces[:, 1] - pieces[:, 0]
     assert ((sizes >= 1) & (sizes <= length)).all()
-    document = np.searchsorted(found.documents[:, 0], pieces, "right")
-    last = np.searchsorted(found.documents[:, 0], pieces[:, 1] - 1, "right")
+    document = np.searchsorted(found.document_spans[:, 0], pieces, "right")
+    last = np.searchsorted(found.document_spans[:, 0], pieces[:, 1] - 1, "right")
     np.testing.assert_array_equal(document[:, 0], last)
 
 
@@ -268,7 +268,7 @@ def test_rows_of_sentences_have_as_many_full_ones_of_a_document_as_fit(
     if not any(len(tokenizer().encode(text)) for text in texts):
         return
     found = made(texts, fresh(tmp_path), shard_tokens=shard_tokens)
-    pieces, each = found.rows(length, "sentences"), found.rows(length, "sentence")
+    pieces, each = found.row_spans(length, "sentences"), found.row_spans(length, "sentence")
     np.testing.assert_array_equal(places(pieces), np.arange(found.n_tokens))
     assert set(pieces[:, 0]) <= set(each[:, 0])
     assert set(pieces[:, 1]) <= set(each[:, 1])
@@ -276,19 +276,19 @@ def test_rows_of_sentences_have_as_many_full_ones_of_a_document_as_fit(
         assert end - start <= length
         assert end == after
         following = int(each[each[:, 0] == after, 1][0])
-        assert following - start > length or after in found.documents[:, 0]
-    own = np.searchsorted(found.documents[:, 0], pieces[:, 0], "right") - 1
-    assert (pieces[:, 1] <= found.documents[own, 1]).all()
+        assert following - start > length or after in found.document_spans[:, 0]
+    own = np.searchsorted(found.document_spans[:, 0], pieces[:, 0], "right") - 1
+    assert (pieces[:, 1] <= found.document_spans[own, 1]).all()
 
 
 def test_rows_of_all_documents_are_rows_of_everything(tmp_path: Path) -> None:
     found = made(story(30), tmp_path / "out")
     for unit in UNITS:
-        np.testing.assert_array_equal(found.rows(7, unit, found.documents), found.rows(7, unit))
+        np.testing.assert_array_equal(found.row_spans(7, unit, found.document_spans), found.row_spans(7, unit))
 
 
 def test_a_long_unit_is_cut_into_consecutive_rows() -> None:
-    cut = rows.cut(np.array([0, 7, 9]), np.array([7, 9, 12]), 3)
+    cut = rows.split_spans(np.array([0, 7, 9]), np.array([7, 9, 12]), 3)
     assert cut.tolist() == [[0, 3], [3, 6], [6, 7], [7, 9], [9, 12]]
 
 
@@ -311,7 +311,7 @@ def test_rows_that_cannot_be_are_an_error(
 ) -> None:
     found = made(story(3), tmp_path / "out")
     with pytest.raises(ValueError, match=says):
-        found.rows(length, unit, None if within is None else np.array(within))
+        found.row_spans(length, unit, None if within is None else np.array(within))
 
 
 # Holding out
@@ -325,8 +325,8 @@ def test_rows_that_cannot_be_are_an_error(
 def test_whole_documents_are_held_out(sizes: list[int], share: float, seed: int) -> None:
     ends = np.cumsum(sizes)
     spans = np.stack([ends - sizes, ends], 1)
-    train, dev = rows.held_out(spans, share, seed)
-    again = rows.held_out(spans, share, seed)
+    train, dev = rows.split_held_out(spans, share, seed)
+    again = rows.split_held_out(spans, share, seed)
     np.testing.assert_array_equal(train, again[0])
     np.testing.assert_array_equal(dev, again[1])
     assert len(train)
@@ -342,7 +342,7 @@ def test_whole_documents_are_held_out(sizes: list[int], share: float, seed: int)
 def test_about_the_share_is_held_out_and_the_seed_matters() -> None:
     ends = np.arange(1, 1001) * 10
     spans = np.stack([ends - 10, ends], 1)
-    first, second = rows.held_out(spans, 0.1, 0)[1], rows.held_out(spans, 0.1, 1)[1]
+    first, second = rows.split_held_out(spans, 0.1, 0)[1], rows.split_held_out(spans, 0.1, 1)[1]
     assert len(first) == len(second) == 100
     assert first.tolist() != second.tolist()
 
@@ -350,7 +350,7 @@ def test_about_the_share_is_held_out_and_the_seed_matters() -> None:
 def test_of_two_documents_each_side_has_one(tmp_path: Path) -> None:
     found = made(["aaaaaaaaaaaaaaaaaaaa", "b"], tmp_path / "out")
     for share in (0.001, 0.5, 0.99):
-        train, dev = found.held_out(share)
+        train, dev = found.split_held_out(share)
         assert (train.tolist(), dev.tolist()) in (
             ([[0, 20]], [[20, 21]]),
             ([[20, 21]], [[0, 20]]),
@@ -362,40 +362,40 @@ def test_of_a_single_document_the_end_is_held_out_from_a_sentence_on(
     tmp_path: Path, share: float
 ) -> None:
     found = made(["One is here. Two is here. Three is here. Four is here."], tmp_path / "out")
-    train, dev = found.held_out(share)
+    train, dev = found.split_held_out(share)
     cut = int(dev[0, 0])
     assert train.tolist() == [[0, cut]]
     assert dev.tolist() == [[cut, found.n_tokens]]
-    assert found.text(cut, cut + 1).marks[0] & SENTENCE
+    assert found.read_tokens(cut, cut + 1).boundaries[0] & SENTENCE_START
     assert 0 < cut < found.n_tokens
 
 
 def test_a_single_word_is_cut_anywhere(tmp_path: Path) -> None:
     found = made(["abcdefghij"], tmp_path / "out")
-    assert found.held_out(0.2)[1].tolist() == [[8, 10]]
-    assert found.held_out(0.001)[1].tolist() == [[9, 10]]
-    assert found.held_out(0.999)[1].tolist() == [[1, 10]]
+    assert found.split_held_out(0.2)[1].tolist() == [[8, 10]]
+    assert found.split_held_out(0.001)[1].tolist() == [[9, 10]]
+    assert found.split_held_out(0.999)[1].tolist() == [[1, 10]]
 
 
 def test_nothing_is_held_out_of_a_single_token(tmp_path: Path) -> None:
     found = made(["a"], tmp_path / "out")
     with pytest.raises(ValueError, match="single token: nothing can be held out"):
-        found.held_out(0.1)
+        found.split_held_out(0.1)
 
 
 def test_a_share_of_zero_holds_out_nothing(tmp_path: Path) -> None:
     found = made(story(9), tmp_path / "out")
-    train, dev = found.held_out(0.0)
-    assert train.tolist() == found.documents.tolist()
+    train, dev = found.split_held_out(0.0)
+    assert train.tolist() == found.document_spans.tolist()
     assert dev.shape == (0, 2)
-    assert found.rows(5, "sentence", dev).shape == (0, 2)
+    assert found.row_spans(5, "sentence", dev).shape == (0, 2)
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
 def test_a_share_that_cannot_be_is_an_error(tmp_path: Path, share: float) -> None:
     found = made(story(9), tmp_path / "out")
     with pytest.raises(ValueError, match="at least 0 and below 1, got"):
-        found.held_out(share)
+        found.split_held_out(share)
 
 
 # Several processes
@@ -427,7 +427,7 @@ def test_documents_are_read_as_they_are_needed(
             n_read += 1
             yield "", b"text"
 
-    for n_given, _ in enumerate(encoded(texts(), tmp_path, tokenizer().size, n_workers), 1):
+    for n_given, _ in enumerate(encode_documents(texts(), tmp_path, tokenizer().vocab_size, n_workers), 1):
         assert n_read - n_given < 2 * n_workers * 10
     assert n_read == n_given == 300
 
@@ -467,7 +467,7 @@ def test_a_worker_that_dies_is_an_error(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_worker_that_is_killed_is_replaced(tmp_path: Path, monkeypatch, caplog) -> None:
-    first = workers._START.replace(
+    first = workers._WORKER_SCRIPT.replace(
         "from unmask.tokens.workers import work\n",
         f"import os\ntry:\n    os.mkdir({str(tmp_path / 'died')!r})\n"
         "except FileExistsError:\n    pass\nelse:\n    os.kill(os.getpid(), 9)\n"
@@ -486,7 +486,7 @@ def test_a_mistake_in_the_documents_does_not_wait_for_the_workers(
     monkeypatch.setattr(workers, "CHUNK_BYTES", 1)
     monkeypatch.setattr(workers, "_START", "import time; time.sleep(60)")
     started: list[subprocess.Popen[bytes]] = []
-    start = workers._start
+    start = workers._start_worker
     monkeypatch.setattr(
         workers, "_start", lambda folder: started.append(start(folder)) or started[-1]
     )
@@ -497,8 +497,8 @@ def test_a_mistake_in_the_documents_does_not_wait_for_the_workers(
     assert [process.returncode for process in started] == [-signal.SIGKILL]
 
 
-def read_text(found: Shards) -> list[int]:
-    return found.text(3, 40).ids.tolist()
+def read_text(found: TokenShards) -> list[int]:
+    return found.read_tokens(3, 40).ids.tolist()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -529,8 +529,8 @@ def test_many_shards_do_not_use_up_the_file_descriptors(
     found = made(story(60), tmp_path / "out", shard_tokens=1)
     assert len(found.manifest.shards) == 48
     n_before = len(os.listdir("/proc/self/fd"))
-    found.text(0, found.n_tokens)
-    found.rows(5, "sentence")
+    found.read_tokens(0, found.n_tokens)
+    found.row_spans(5, "sentence")
     assert len(os.listdir("/proc/self/fd")) <= n_before + 6
 
 
@@ -545,18 +545,18 @@ def of_two(texts: Sequence[str], border: int) -> Iterator[Document]:
 @pytest.mark.parametrize("n_workers", [1, 2])
 def test_each_document_says_of_which_source_it_is(tmp_path: Path, n_workers: int) -> None:
     texts = story(30)
-    found = write(
-        of_two(texts, 21), tokenizer(), tmp_path / "out", workers=n_workers, shard_tokens=90
+    found = write_shards(
+        of_two(texts, 21), tokenizer(), tmp_path / "out", n_workers=n_workers, shard_tokens=90
     )
     assert len(found.manifest.shards) > 3
-    names, of = Shards.open(tmp_path / "out").sources or ((), np.empty(0))
+    names, of = TokenShards.open(tmp_path / "out").sources_of_documents or ((), np.empty(0))
     assert names == ("en", "fr")
     kept = [i for i, text in enumerate(texts) if text]
     assert of.tolist() == [int(i >= 21) for i in kept]
     alone = made(texts, tmp_path / "alone", shard_tokens=90)
-    assert alone.sources is None
+    assert alone.sources_of_documents is None
     np.testing.assert_array_equal(
-        found.text(0, found.n_tokens).ids, alone.text(0, alone.n_tokens).ids
+        found.read_tokens(0, found.n_tokens).ids, alone.read_tokens(0, alone.n_tokens).ids
     )
 
 
@@ -567,33 +567,33 @@ def test_sources_are_told_of_what_was_interrupted_too(tmp_path: Path) -> None:
         yield from itertools.islice(of_two(texts, 11), 24)
         raise KeyboardInterrupt
 
-    whole = write(of_two(texts, 11), tokenizer(), tmp_path / "whole", shard_tokens=90)
+    whole = write_shards(of_two(texts, 11), tokenizer(), tmp_path / "whole", shard_tokens=90)
     with pytest.raises(KeyboardInterrupt):
-        write(stopped(), tokenizer(), tmp_path / "out", shard_tokens=90)
-    found = write(of_two(texts, 11), tokenizer(), tmp_path / "out", shard_tokens=90)
+        write_shards(stopped(), tokenizer(), tmp_path / "out", shard_tokens=90)
+    found = write_shards(of_two(texts, 11), tokenizer(), tmp_path / "out", shard_tokens=90)
     assert found.manifest == whole.manifest
 
 
 def test_a_folder_from_before_sources_were_told_opens(tmp_path: Path) -> None:
-    write(of_two(story(9), 4), tokenizer(), tmp_path, shard_tokens=90)
+    write_shards(of_two(story(9), 4), tokenizer(), tmp_path, shard_tokens=90)
     path = tmp_path / "shards.json"
     said = json.loads(path.read_text())
     for shard in said["shards"]:
         del shard["parts"]
     path.write_text(json.dumps(said))
-    opened = Shards.open(tmp_path, verify=True)
-    assert opened.sources is None
+    opened = TokenShards.open(tmp_path, verify_contents=True)
+    assert opened.sources_of_documents is None
     assert opened.n_documents == 7
 
 
 def test_parts_that_are_not_all_of_a_shard_are_refused(tmp_path: Path) -> None:
-    write(of_two(story(9), 4), tokenizer(), tmp_path)
+    write_shards(of_two(story(9), 4), tokenizer(), tmp_path)
     path = tmp_path / "shards.json"
     said = json.loads(path.read_text())
     said["shards"][0]["parts"].pop()
     path.write_text(json.dumps(said))
     with pytest.raises(ValueError, match="the parts of shard 0 are not all of it"):
-        Shards.open(tmp_path)
+        TokenShards.open(tmp_path)
 
 
 def test_of_each_source_a_share_is_held_out_but_nothing_of_a_single_document(
@@ -604,18 +604,18 @@ def test_of_each_source_a_share_is_held_out_but_nothing_of_a_single_document(
         replace(d, source="large" if i < 40 else "small" if i < 50 else "single")
         for i, d in enumerate(documents(texts))
     )
-    found = write(named, tokenizer(), tmp_path)
-    train, dev = found.held_out(0.2, seed=3, of_each=True)
-    assert found.sources is not None
-    of = found.sources[1][np.searchsorted(found.documents[:, 0], dev[:, 0])]
+    found = write_shards(named, tokenizer(), tmp_path)
+    train, dev = found.split_held_out(0.2, seed=3, by_source=True)
+    assert found.sources_of_documents is not None
+    of = found.sources_of_documents[1][np.searchsorted(found.document_spans[:, 0], dev[:, 0])]
     counts = np.bincount(of, dev[:, 1] - dev[:, 0], minlength=3)
-    sizes = np.bincount(found.sources[1], found.documents[:, 1] - found.documents[:, 0])
+    sizes = np.bincount(found.sources_of_documents[1], found.document_spans[:, 1] - found.document_spans[:, 0])
     assert counts[2] == 0
     assert (np.abs(counts[:2] / sizes[:2] - 0.2) < 0.1).all()
     np.testing.assert_array_equal(
-        np.sort(np.concatenate((train, dev))[:, 0]), found.documents[:, 0]
+        np.sort(np.concatenate((train, dev))[:, 0]), found.document_spans[:, 0]
     )
-    assert len(found.held_out(0.0, of_each=True)[1]) == 0
+    assert len(found.split_held_out(0.0, by_source=True)[1]) == 0
 
 
 # Again, and interrupted
@@ -634,9 +634,9 @@ def test_what_is_finished_is_not_made_again(
 
 
 def test_documents_made_from_the_same_are_not_even_read(tmp_path: Path) -> None:
-    def ask(texts: Sequence[str] | None, made_from: str) -> Shards:
+    def ask(texts: Sequence[str] | None, made_from: str) -> TokenShards:
         given = iter(()) if texts is None else documents(texts)
-        return write(given, tokenizer(), tmp_path / "out", made_from=made_from)
+        return write_shards(given, tokenizer(), tmp_path / "out", made_from=made_from)
 
     ask(story(9), "a.txt 100 bytes")
     ask(None, "a.txt 100 bytes")
@@ -671,9 +671,9 @@ def test_what_was_made_from_something_else_is_refused(
                 made(other, out)
     with pytest.raises(ValueError, match="in shards of 50 tokens, not 51"):
         made(texts, out, shard_tokens=51)
-    fewer = learn(TokenizerSpec(Bytes(), replace(T5, n_sentinels=7)), ["text"])
+    fewer = train_tokenizer(TokenizerSpec(ByteLevel(), replace(T5, n_sentinels=7)), ["text"])
     with pytest.raises(ValueError, match="with another tokenizer"):
-        write(documents(texts), fewer, out, shard_tokens=50)
+        write_shards(documents(texts), fewer, out, shard_tokens=50)
     assert contents(out) == before
 
 
@@ -750,10 +750,10 @@ def test_stopped_at_any_step_it_says_that_it_is_unfinished_and_goes_on(
             assert re.fullmatch(r".* No space left on device: '/.*'", str(caught.value))
             assert not [name for name in contents(out) if name.endswith(".part")]
         if (out / "shards.json").exists():
-            assert Shards.open(out, verify=True).n_tokens > 0
+            assert TokenShards.open(out, verify_contents=True).n_tokens > 0
         else:
             with pytest.raises(FileNotFoundError, match=r"unfinished|no prepared tokens"):
-                Shards.open(out)
+                TokenShards.open(out)
         made(texts, out)
         assert contents(out) == whole, f"step {step} of {steps[0]}"
 
@@ -861,8 +861,8 @@ def test_killed_at_any_instant_it_goes_on_and_gives_the_same_bytes(tmp_path: Pat
             process.send_signal(signal.SIGKILL)
         n_killed += process.returncode == -signal.SIGKILL
         if process.returncode and (tmp_path / "out").exists():
-            assert not (tmp_path / "out" / "shards.json").exists() or Shards.open(
-                tmp_path / "out", verify=True
+            assert not (tmp_path / "out" / "shards.json").exists() or TokenShards.open(
+                tmp_path / "out", verify_contents=True
             )
     with begin("out", 2) as process:
         pass
@@ -877,7 +877,7 @@ def test_killed_at_any_instant_it_goes_on_and_gives_the_same_bytes(tmp_path: Pat
 
 def test_checksums_of_what_was_written_agree(tmp_path: Path) -> None:
     made(story(40), tmp_path / "out")
-    Shards.open(tmp_path / "out", verify=True)
+    TokenShards.open(tmp_path / "out", verify_contents=True)
 
 
 @pytest.mark.parametrize("kind", ["tokens", "marks", "documents"])
@@ -889,7 +889,7 @@ def test_a_truncated_file_is_named(tmp_path: Path, kind: str) -> None:
     with pytest.raises(
         ValueError, match=rf"00001\.{kind} is truncated .* has {size - 1} bytes, expected {size}"
     ):
-        Shards.open(tmp_path / "out")
+        TokenShards.open(tmp_path / "out")
 
 
 @pytest.mark.parametrize("kind", ["tokens", "marks", "documents"])
@@ -899,9 +899,9 @@ def test_a_changed_byte_is_found_and_the_file_is_named(tmp_path: Path, kind: str
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 4
     path.write_bytes(data)
-    Shards.open(tmp_path / "out")
+    TokenShards.open(tmp_path / "out")
     with pytest.raises(ValueError, match=rf"00001\.{kind} is damaged: its SHA-256 is .*, expected"):
-        Shards.open(tmp_path / "out", verify=True)
+        TokenShards.open(tmp_path / "out", verify_contents=True)
 
 
 def test_offsets_of_documents_that_make_no_sense_are_an_error(tmp_path: Path) -> None:
@@ -911,14 +911,14 @@ def test_offsets_of_documents_that_make_no_sense_are_an_error(tmp_path: Path) ->
     offsets[1] = offsets[-1] + 5
     offsets.tofile(path)
     with pytest.raises(ValueError, match=r"00000\.documents is damaged"):
-        Shards.open(tmp_path / "out").rows(5)
+        TokenShards.open(tmp_path / "out").row_spans(5)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     made(story(40), tmp_path / "out")
     (tmp_path / "out" / "00001.marks").unlink()
     with pytest.raises(FileNotFoundError, match=r"00001\.marks is missing"):
-        Shards.open(tmp_path / "out")
+        TokenShards.open(tmp_path / "out")
 
 
 def test_another_tokenizer_in_the_folder_is_an_error(tmp_path: Path) -> None:
@@ -926,7 +926,7 @@ def test_another_tokenizer_in_the_folder_is_an_error(tmp_path: Path) -> None:
     with (tmp_path / "out" / "tokenizer" / "tokenizer.json").open("a") as file:
         file.write("\n")
     with pytest.raises(ValueError, match="is not the tokenizer that made the tokens"):
-        Shards.open(tmp_path / "out", verify=True)
+        TokenShards.open(tmp_path / "out", verify_contents=True)
     with pytest.raises(ValueError, match="is not the tokenizer that made the tokens"):
         _ = found.tokenizer
 
@@ -936,7 +936,7 @@ def test_a_folder_without_shards_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(
             FileNotFoundError, match=re.escape(f"{folder} holds no prepared tokens")
         ):
-            Shards.open(folder)
+            TokenShards.open(folder)
 
 
 @pytest.mark.parametrize(
@@ -958,7 +958,7 @@ def test_a_manifest_that_cannot_be_is_an_error(
     path = tmp_path / "shards.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
     with pytest.raises(ValueError, match=says) as caught:
-        Shards.open(tmp_path)
+        TokenShards.open(tmp_path)
     assert "shards.json" in str(caught.value)
 
 
@@ -968,7 +968,7 @@ def test_counts_of_a_shard_that_cannot_be_are_an_error(tmp_path: Path) -> None:
     manifest["shards"][1]["n_read"] = manifest["shards"][0]["n_read"]
     (tmp_path / "shards.json").write_text(json.dumps(manifest))
     with pytest.raises(ValueError, match="the sizes and counts of shard 1 disagree"):
-        Shards.open(tmp_path)
+        TokenShards.open(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "\udcff"])
@@ -976,22 +976,22 @@ def test_a_manifest_that_is_none_is_an_error(tmp_path: Path, text: str) -> None:
     made(story(3), tmp_path)
     (tmp_path / "shards.json").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(ValueError, match=r"shards\.json"):
-        Shards.open(tmp_path)
+        TokenShards.open(tmp_path)
 
 
 def test_a_copied_folder_opens(tmp_path: Path) -> None:
     found = made(story(3), tmp_path / "out")
     shutil.copytree(found.folder, tmp_path / "copy")
-    copied = Shards.open(tmp_path / "copy", verify=True)
-    assert copied.text(0, 9).ids.tolist() == found.text(0, 9).ids.tolist()
+    copied = TokenShards.open(tmp_path / "copy", verify_contents=True)
+    assert copied.read_tokens(0, 9).ids.tolist() == found.read_tokens(0, 9).ids.tolist()
 
 
 def test_a_document_ends_with_the_end_token_where_no_frame_puts_it(tmp_path: Path) -> None:
     texts = ["one text", "", "another\none"]
-    gpt2 = learn(TokenizerSpec(ByteBPE(300), GPT2), texts)
-    written = write(documents(texts), gpt2, tmp_path / "gpt2")
-    pieces = [written.text(int(a), int(b)).ids.tolist() for a, b in written.documents]
-    assert [p[-1] for p in pieces] == [gpt2.special.end] * 2
+    gpt2 = train_tokenizer(TokenizerSpec(ByteBPE(300), GPT2), texts)
+    written = write_shards(documents(texts), gpt2, tmp_path / "gpt2")
+    pieces = [written.read_tokens(int(a), int(b)).ids.tolist() for a, b in written.document_spans]
+    assert [p[-1] for p in pieces] == [gpt2.special_ids.end] * 2
     assert [gpt2.decode(p) for p in pieces] == ["one text", "another\none"]
-    t5 = write(documents(texts), tokenizer(), tmp_path / "t5")
-    assert t5.tokenizer.special.end not in t5.text(0, t5.n_tokens).ids
+    t5 = write_shards(documents(texts), tokenizer(), tmp_path / "t5")
+    assert t5.tokenizer.special_ids.end not in t5.read_tokens(0, t5.n_tokens).ids

@@ -9,28 +9,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.tokens import pipeline
-from unmask.tokens.spelled import INSIDE, N_SPECIAL, SIZE, KnownWords, begin_words, read, save
-from unmask.tokens.tokenizer import SpelledTokenizer, Tokenizer, learn
-from unmask.tokens.vocabulary import ELMO, SpelledWords, TokenizerSpec
+from unmask.tokens.spelled import FIRST_CONTINUATION_ID, N_SPECIAL_IDS, VOCAB_SIZE, WordVocabulary, starts_word, read_word_vocabulary, save_word_vocabulary
+from unmask.tokens.tokenizer import WordByteTokenizer, Tokenizer, train_tokenizer
+from unmask.tokens.vocabulary import ELMO, WordBytesWithWords, TokenizerSpec
 
-LEARNED = learn(
-    TokenizerSpec(SpelledWords(11), ELMO), ["the cat, the dog; the cat's étés", "the été"]
+LEARNED = train_tokenizer(
+    TokenizerSpec(WordBytesWithWords(11), ELMO), ["the cat, the dog; the cat's étés", "the été"]
 )
-KNOWN = LEARNED.special.subwords
-BARE = Tokenizer(pipeline.spelled(ELMO, punctuation=False), ELMO)
+KNOWN = LEARNED.special_ids.output_vocabulary
+BARE = Tokenizer(pipeline.word_byte_pipeline(ELMO, split_punctuation=False), ELMO)
 
 
 def words(tokenizer: Tokenizer, text: str) -> list[str]:
     ids = tokenizer.encode(text).ids
-    starts = np.flatnonzero(begin_words(ids))
+    starts = np.flatnonzero(starts_word(ids))
     return [tokenizer.decode(part) for part in np.split(ids, starts[1:])] if len(ids) else []
 
 
 def test_ids_are_bytes_behind_the_special_tokens() -> None:
     ids = LEARNED.encode("a é").ids
-    assert ids.tolist() == [N_SPECIAL + 97, N_SPECIAL + 0xC3, INSIDE + 0xA9]
-    assert (LEARNED.size, BARE.size) == (SIZE, SIZE)
-    assert LEARNED.pieces([*ids, 1, INSIDE + 98]) == ["a", "\\xc3", "##\\xa9", "<S>", "##b"]
+    assert ids.tolist() == [N_SPECIAL_IDS + 97, N_SPECIAL_IDS + 0xC3, FIRST_CONTINUATION_ID + 0xA9]
+    assert (LEARNED.vocab_size, BARE.vocab_size) == (VOCAB_SIZE, VOCAB_SIZE)
+    assert LEARNED.pieces([*ids, 1, FIRST_CONTINUATION_ID + 98]) == ["a", "\\xc3", "##\\xa9", "<S>", "##b"]
 
 
 SEPARATORS = "\x1c\x1d\x1e\x1f"
@@ -62,29 +62,29 @@ def test_words_of_the_loss_are_found_where_they_begin() -> None:
     words = ("the", ",", ";", "cat", "cat's", "dog", "été", "étés")
     assert KNOWN.vocabulary == ("<S>", "</S>", "<UNK>", *words)
     text = LEARNED.encode("the étés' cats")
-    cut = KNOWN.cut(text.ids)
-    assert KNOWN.pieces(cut.subwords.ids.tolist()) == ["the", "étés", "<UNK>", "<UNK>"]
+    cut = KNOWN.tokenize(text.ids)
+    assert KNOWN.pieces(cut.tokens.ids.tolist()) == ["the", "étés", "<UNK>", "<UNK>"]
     assert cut.starts.tolist() == [0, 3, 9, 10]
-    torn = np.array([INSIDE + 116, *LEARNED.encode("the").ids, 2, INSIDE + 97])
-    cut = KNOWN.cut(torn)  # what continues a word from before, and follows an end, is in none
-    assert (KNOWN.pieces(cut.subwords.ids.tolist()), cut.starts.tolist()) == (["the"], [1])
+    torn = np.array([FIRST_CONTINUATION_ID + 116, *LEARNED.encode("the").ids, 2, FIRST_CONTINUATION_ID + 97])
+    cut = KNOWN.tokenize(torn)  # what continues a word from before, and follows an end, is in none
+    assert (KNOWN.pieces(cut.tokens.ids.tolist()), cut.starts.tolist()) == (["the"], [1])
     assert (
-        KNOWN.pieces(KNOWN.cut(BARE.encode("<UNK> <S>").ids).subwords.ids.tolist()) == ["<UNK>"] * 2
+        KNOWN.pieces(KNOWN.tokenize(BARE.encode("<UNK> <S>").ids).tokens.ids.tolist()) == ["<UNK>"] * 2
     )
 
 
 def test_a_folder_and_a_copy_have_the_words(tmp_path: Path) -> None:
     LEARNED.save(tmp_path)
     for again in (Tokenizer.load(tmp_path), pickle.loads(pickle.dumps(LEARNED))):
-        assert isinstance(again, SpelledTokenizer)
-        assert again.special.subwords.vocabulary == KNOWN.vocabulary
+        assert isinstance(again, WordByteTokenizer)
+        assert again.special_ids.output_vocabulary.vocabulary == KNOWN.vocabulary
         assert again.encode("the étés").ids.tolist() == LEARNED.encode("the étés").ids.tolist()
     BARE.save(tmp_path / "bare")
     bare = Tokenizer.load(tmp_path / "bare")
-    assert bare.special.subwords is None
+    assert bare.special_ids.output_vocabulary is None
     assert words(bare, "a,b c") == ["a,b", "c"]
-    save(KNOWN, tmp_path / "bare")
-    assert read(tmp_path / "bare").vocabulary == KNOWN.vocabulary
+    save_word_vocabulary(KNOWN, tmp_path / "bare")
+    assert read_word_vocabulary(tmp_path / "bare").vocabulary == KNOWN.vocabulary
 
 
 def test_a_damaged_list_is_a_clear_error(tmp_path: Path) -> None:
@@ -96,9 +96,9 @@ def test_a_damaged_list_is_a_clear_error(tmp_path: Path) -> None:
     ):
         path.write_bytes(text)
         with pytest.raises(ValueError, match=said):
-            read(tmp_path)
+            read_word_vocabulary(tmp_path)
     with pytest.raises(ValueError, match="no text"):
-        learn(TokenizerSpec(SpelledWords(9), ELMO), [" "])
+        train_tokenizer(TokenizerSpec(WordBytesWithWords(9), ELMO), [" "])
     with pytest.raises(ValueError, match="too small"):
-        learn(TokenizerSpec(SpelledWords(3), ELMO), ["a"])
-    assert KnownWords(("<S>", "</S>", "<UNK>")).special.size == 3
+        train_tokenizer(TokenizerSpec(WordBytesWithWords(3), ELMO), ["a"])
+    assert WordVocabulary(("<S>", "</S>", "<UNK>")).special_ids.vocab_size == 3

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from tokenizer_cases import TEXTS, story
 
-from unmask.batch import WORD
+from unmask.batch import WORD_START
 from unmask.text.corpus import Document
-from unmask.tokens.shards import write
-from unmask.tokens.subwords import FILE, WordPieces
+from unmask.tokens.shards import write_shards
+from unmask.tokens.subwords import SUBWORDS_FILE, WordPieceVocabulary
 from unmask.tokens.tokenizer import (
     BERT,
     CANINE,
@@ -21,15 +21,15 @@ from unmask.tokens.tokenizer import (
     Tokenizer,
     TokenizerSpec,
     WordPiece,
-    learn,
+    train_tokenizer,
 )
-from unmask.tokens.vocabulary import Subwords
+from unmask.tokens.vocabulary import SubwordVocabulary
 
-TOKENIZER = learn(TokenizerSpec(CodePointsWithSubwords(120), CANINE), [story()])
-REFERENCE = learn(TokenizerSpec(WordPiece(120, lowercase=False), BERT), [story()])
-PLAIN = learn(TokenizerSpec(CodePoints(), CANINE), [])
-KNOWN = TOKENIZER.special.subwords
-assert isinstance(KNOWN, WordPieces)
+TOKENIZER = train_tokenizer(TokenizerSpec(CodePointsWithSubwords(120), CANINE), [story()])
+REFERENCE = train_tokenizer(TokenizerSpec(WordPiece(120, lowercase=False), BERT), [story()])
+PLAIN = train_tokenizer(TokenizerSpec(CodePoints(), CANINE), [])
+KNOWN = TOKENIZER.special_ids.output_vocabulary
+assert isinstance(KNOWN, WordPieceVocabulary)
 
 
 def characters(text: str) -> np.ndarray:
@@ -37,18 +37,18 @@ def characters(text: str) -> np.ndarray:
 
 
 def found(text: str) -> list[tuple[str, int]]:
-    cut = KNOWN.cut(characters(text))
-    return list(zip(KNOWN.pieces(cut.subwords.ids.tolist()), cut.starts.tolist(), strict=True))
+    cut = KNOWN.tokenize(characters(text))
+    return list(zip(KNOWN.pieces(cut.tokens.ids.tolist()), cut.starts.tolist(), strict=True))
 
 
 def test_subwords_are_those_of_the_reference_kind_of_tokenizer() -> None:
     text = story()[:3000]
-    cut, expected = KNOWN.cut(characters(text)), REFERENCE.encode(text)
-    assert cut.subwords.ids.tolist() == expected.ids.tolist()
-    assert KNOWN.vocabulary == tuple(REFERENCE.pieces(range(REFERENCE.size)))
+    cut, expected = KNOWN.tokenize(characters(text)), REFERENCE.encode(text)
+    assert cut.tokens.ids.tolist() == expected.ids.tolist()
+    assert KNOWN.vocabulary == tuple(REFERENCE.pieces(range(REFERENCE.vocab_size)))
     assert cut.starts.tolist() == [start for start, _ in REFERENCE.offsets(text)]
-    words = (np.array(expected.marks) & WORD) != 0
-    assert ((cut.subwords.marks == WORD) == words).all()
+    words = (np.array(expected.boundaries) & WORD_START) != 0
+    assert ((cut.tokens.boundaries == WORD_START) == words).all()
     assert 0.1 < words.mean() < 0.9
 
 
@@ -56,15 +56,15 @@ def test_subwords_are_those_of_the_reference_kind_of_tokenizer() -> None:
 @given(text=TEXTS)
 def test_a_subword_stands_in_the_text_as_it_is_spelled_and_meets_no_other(text: str) -> None:
     ids = characters(text)
-    cut = KNOWN.cut(ids)
+    cut = KNOWN.tokenize(ids)
     end = 0
-    for subword, start in zip(cut.subwords.ids.tolist(), cut.starts.tolist(), strict=True):
+    for subword, start in zip(cut.tokens.ids.tolist(), cut.starts.tolist(), strict=True):
         spelled = KNOWN.spell(subword)
         assert len(spelled)
         assert ids[start : start + len(spelled)].tolist() == spelled.tolist()
         assert start >= end
         end = start + len(spelled)
-        assert subword not in KNOWN.special.ids
+        assert subword not in KNOWN.special_ids.all_ids
 
 
 def test_unknown_words_special_names_and_what_cleaning_takes_are_in_no_subword() -> None:
@@ -75,10 +75,10 @@ def test_unknown_words_special_names_and_what_cleaning_takes_are_in_no_subword()
 
 
 def test_what_is_as_long_has_as_many_characters_and_is_not_special() -> None:
-    lengths = {i: len(KNOWN.spell(i)) for i in range(KNOWN.special.size)}
-    for i in sorted(set(lengths) - KNOWN.special.ids):
-        others = [j for j, n in lengths.items() if n == lengths[i] and j not in KNOWN.special.ids]
-        assert KNOWN.as_long(i).tolist() == others
+    lengths = {i: len(KNOWN.spell(i)) for i in range(KNOWN.special_ids.vocab_size)}
+    for i in sorted(set(lengths) - KNOWN.special_ids.all_ids):
+        others = [j for j, n in lengths.items() if n == lengths[i] and j not in KNOWN.special_ids.all_ids]
+        assert KNOWN.same_length(i).tolist() == others
         assert i in others
 
 
@@ -86,10 +86,10 @@ def test_the_characters_are_read_as_without_subwords() -> None:
     text = story()[:500]
     ours, plain = TOKENIZER.encode(text), PLAIN.encode(text)
     assert (ours.ids == plain.ids).all()
-    assert (ours.marks == plain.marks).all()
-    assert TOKENIZER.special == PLAIN.special
-    assert isinstance(KNOWN, Subwords)
-    assert PLAIN.special.subwords is None
+    assert (ours.boundaries == plain.boundaries).all()
+    assert TOKENIZER.special_ids == PLAIN.special_ids
+    assert isinstance(KNOWN, SubwordVocabulary)
+    assert PLAIN.special_ids.output_vocabulary is None
 
 
 def test_a_folder_keeps_them_and_opens_in_the_reference_library(tmp_path: Path) -> None:
@@ -98,23 +98,23 @@ def test_a_folder_keeps_them_and_opens_in_the_reference_library(tmp_path: Path) 
     TOKENIZER.save(tmp_path)
     opened = Tokenizer.load(tmp_path)
     assert isinstance(opened, CodePointTokenizer)
-    again = opened.special.subwords
-    assert isinstance(again, WordPieces)
+    again = opened.special_ids.output_vocabulary
+    assert isinstance(again, WordPieceVocabulary)
     assert again.vocabulary == KNOWN.vocabulary
     assert isinstance(AutoTokenizer.from_pretrained(tmp_path), CanineTokenizer)
     travelled = pickle.loads(pickle.dumps(TOKENIZER)).special.subwords
     ids = characters(story()[:200])
-    assert travelled.cut(ids).starts.tolist() == KNOWN.cut(ids).starts.tolist()
+    assert travelled.cut(ids).starts.tolist() == KNOWN.tokenize(ids).starts.tolist()
 
 
 def test_a_published_vocabulary_can_be_put_beside_them(tmp_path: Path) -> None:
     PLAIN.save(tmp_path)
     pieces = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "fox", "##es"]
-    (tmp_path / FILE).write_bytes("\r\n".join(pieces).encode())
-    known = Tokenizer.load(tmp_path).special.subwords
+    (tmp_path / SUBWORDS_FILE).write_bytes("\r\n".join(pieces).encode())
+    known = Tokenizer.load(tmp_path).special_ids.output_vocabulary
     assert known is not None
-    assert known.special.mask == 5
-    assert known.pieces(known.cut(characters("a foxes fox")).subwords.ids.tolist()) == [
+    assert known.special_ids.mask == 5
+    assert known.pieces(known.tokenize(characters("a foxes fox")).tokens.ids.tolist()) == [
         "fox", "##es", "fox",
     ]  # fmt: skip
 
@@ -129,22 +129,22 @@ def test_a_published_vocabulary_can_be_put_beside_them(tmp_path: Path) -> None:
 )
 def test_a_damaged_file_is_one_clear_error(content: bytes, message: str, tmp_path: Path) -> None:
     PLAIN.save(tmp_path)
-    (tmp_path / FILE).write_bytes(content)
+    (tmp_path / SUBWORDS_FILE).write_bytes(content)
     with pytest.raises(ValueError, match=message):
         Tokenizer.load(tmp_path)
 
 
 def test_too_small_a_size_is_refused() -> None:
     with pytest.raises(ValueError, match="a vocabulary of 9 is too small"):
-        learn(TokenizerSpec(CodePointsWithSubwords(9), CANINE), [story()])
+        train_tokenizer(TokenizerSpec(CodePointsWithSubwords(9), CANINE), [story()])
 
 
 def test_shards_hold_the_same_characters_and_another_tokenizer(tmp_path: Path) -> None:
     documents = [Document(line, "here") for line in story().split("\n")[:3]]
-    ours = write(documents, TOKENIZER, tmp_path / "ours")
-    plain = write(documents, PLAIN, tmp_path / "plain")
+    ours = write_shards(documents, TOKENIZER, tmp_path / "ours")
+    plain = write_shards(documents, PLAIN, tmp_path / "plain")
     for kind in ("tokens", "marks"):
         a, b = (tmp_path / name / f"00000.{kind}" for name in ("ours", "plain"))
         assert a.read_bytes() == b.read_bytes()
-    assert ours.manifest.tokenizer != plain.manifest.tokenizer
-    assert ours.tokenizer.special.subwords is not None
+    assert ours.manifest.tokenizer_sha256 != plain.manifest.tokenizer_sha256
+    assert ours.tokenizer.special_ids.output_vocabulary is not None

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tokenizer_cases import SHARED, learned, refusal, story
 from tokenizers import decoders, models, pre_tokenizers, processors
 
-from unmask.tokens.tokenizer import BERT, GPT2, ROBERTA, T5, Frame, Tokenizer
+from unmask.tokens.tokenizer import BERT, GPT2, ROBERTA, T5, SpecialTokens, Tokenizer
 
 PUBLISHED = SHARED / "tokenizers"
 SAID = "Hello world! Tokenization isn't trivial: 3.14"
@@ -45,7 +45,7 @@ def roberta(folder: Path) -> Path:
     return folder
 
 
-GPT1 = Frame(pad="<unk>", start="<unk>", unknown="<unk>")
+GPT1 = SpecialTokens(pad="<unk>", start="<unk>", unknown="<unk>")
 
 
 @needs_published
@@ -61,27 +61,27 @@ GPT1 = Frame(pad="<unk>", start="<unk>", unknown="<unk>")
     ],
 )
 def test_published_vocabularies_give_the_published_ids(
-    name: str, frame: Frame, size: int, tmp_path: Path
+    name: str, frame: SpecialTokens, size: int, tmp_path: Path
 ):
     folder = roberta(tmp_path) if name == "roberta-base" else PUBLISHED / name
     tokenizer = Tokenizer.load(folder)
-    special = tokenizer.special
-    ids = [*special.before, *tokenizer.encode(SAID).ids.tolist(), *special.after]
+    special = tokenizer.special_ids
+    ids = [*special.prefix, *tokenizer.encode(SAID).ids.tolist(), *special.suffix]
     assert ids == reference(name)
-    assert tokenizer.frame == frame
-    assert tokenizer.size == size
+    assert tokenizer.special_tokens == frame
+    assert tokenizer.vocab_size == size
 
 
 @needs_published
 def test_published_roles_have_the_published_ids(tmp_path: Path):
-    bert = Tokenizer.load(PUBLISHED / "bert-base-uncased").special
+    bert = Tokenizer.load(PUBLISHED / "bert-base-uncased").special_ids
     assert (bert.pad, bert.unknown, bert.start, bert.end, bert.mask) == (0, 100, 101, 102, 103)
-    robert = Tokenizer.load(roberta(tmp_path)).special
+    robert = Tokenizer.load(roberta(tmp_path)).special_ids
     assert (robert.pad, robert.start, robert.end, robert.mask) == (1, 0, 2, 50264)
-    t5 = Tokenizer.load(PUBLISHED / "t5-base").special
+    t5 = Tokenizer.load(PUBLISHED / "t5-base").special_ids
     assert (t5.pad, t5.start, t5.end, t5.unknown) == (0, 0, 1, 2)
     assert t5.sentinels == tuple(range(32099, 31999, -1))
-    assert Tokenizer.load(PUBLISHED / "gpt2").special.end == 50256
+    assert Tokenizer.load(PUBLISHED / "gpt2").special_ids.end == 50256
 
 
 @needs_published
@@ -149,8 +149,8 @@ def test_a_llama_folder_begins_texts_and_pads_with_what_ends_them(tmp_path: Path
         tokenizer_config={"bos_token": bos, "eos_token": eos, "tokenizer_class": "PreTrained"},
     )
     tokenizer = Tokenizer.load(folder)
-    assert tokenizer.frame == Frame(pad=eos, start=bos, end=eos, before=(bos,), between=(bos,))
-    assert tokenizer.special.ids == {258, 259, 260}
+    assert tokenizer.special_tokens == SpecialTokens(pad=eos, start=bos, end=eos, prefix=(bos,), separator=(bos,))
+    assert tokenizer.special_ids.all_ids == {258, 259, 260}
     assert tokenizer.encode("the <|reserved_0|>").ids.max() < 258
 
 
@@ -160,8 +160,8 @@ def test_what_stands_around_texts_is_what_tokenizer_json_says(tmp_path: Path):
     backend = byte_level("<s>", "</s>", template=template)
     says = {"bos_token": {"content": "<s>"}, "eos_token": "</s>", "add_bos_token": False}
     write(tmp_path, backend, tokenizer_config=says | {"add_eos_token": True})
-    frame = Tokenizer.load(tmp_path).frame
-    assert (frame.before, frame.between, frame.after) == (("<s>",), ("<s>",), ())
+    frame = Tokenizer.load(tmp_path).special_tokens
+    assert (frame.prefix, frame.separator, frame.suffix) == (("<s>",), ("<s>",), ())
 
 
 def test_an_encoder_decoder_starts_with_what_its_config_says(tmp_path: Path):
@@ -169,23 +169,23 @@ def test_an_encoder_decoder_starts_with_what_its_config_says(tmp_path: Path):
     backend = byte_level("<s>", "</s>", "<pad>", "<mask>", "<unk>", template=template)
     write(tmp_path, backend, config={"model_type": "bart", "decoder_start_token_id": 259})
     tokenizer = Tokenizer.load(tmp_path)
-    assert tokenizer.special.start == tokenizer.special.end == 259
-    assert tokenizer.frame.between == ("</s>", "</s>")
-    assert (tokenizer.frame.mask, tokenizer.frame.pad) == ("<mask>", "<pad>")
+    assert tokenizer.special_ids.start == tokenizer.special_ids.end == 259
+    assert tokenizer.special_tokens.separator == ("</s>", "</s>")
+    assert (tokenizer.special_tokens.mask, tokenizer.special_tokens.pad) == ("<mask>", "<pad>")
 
 
 def test_a_decoder_without_a_token_to_start_takes_the_one_that_ends(tmp_path: Path):
     roles = {"eos_token": "<|endoftext|>", "pad_token": "<pad>", "bos_token": None}
     write(tmp_path, byte_level("<|endoftext|>", "<pad>"), special_tokens_map=roles)
-    frame = Tokenizer.load(tmp_path).frame
+    frame = Tokenizer.load(tmp_path).special_tokens
     assert (frame.start, frame.end, frame.pad) == ("<|endoftext|>", "<|endoftext|>", "<pad>")
 
 
 def test_xlnet_ends_texts_with_two_tokens(tmp_path: Path):
     template = ("$A <sep> <cls>", "$A <sep> $B <sep> <cls>")
     write(tmp_path, byte_level("<s>", "</s>", "<sep>", "<cls>", "<pad>", template=template))
-    frame = Tokenizer.load(tmp_path).frame
-    assert (frame.before, frame.between, frame.after) == ((), ("<sep>",), ("<sep>", "<cls>"))
+    frame = Tokenizer.load(tmp_path).special_tokens
+    assert (frame.prefix, frame.separator, frame.suffix) == ((), ("<sep>",), ("<sep>", "<cls>"))
 
 
 def test_a_declared_token_is_special_even_if_the_file_does_not_say_so(tmp_path: Path):
@@ -193,9 +193,9 @@ def test_a_declared_token_is_special_even_if_the_file_does_not_say_so(tmp_path: 
     backend.add_tokens(["<fill>"])
     write(tmp_path, backend, tokenizer_config={"mask_token": "<fill>", "eos_token": "<s>"})
     tokenizer = Tokenizer.load(tmp_path)
-    assert tokenizer.special.mask == 259
+    assert tokenizer.special_ids.mask == 259
     assert 259 not in tokenizer.encode("a <fill> b").ids
-    assert 259 in tokenizer.encode("a <fill> b", special=True).ids
+    assert 259 in tokenizer.encode("a <fill> b", allow_special=True).ids
 
 
 def test_without_any_special_token_nothing_can_be_told(tmp_path: Path):
@@ -256,8 +256,8 @@ def test_added_tokens_keep_their_ids(tmp_path: Path):
     )
     tokenizer = Tokenizer.load(tmp_path)
     assert tokenizer.encode("the <one> <two>").ids.tolist() == [6, 10, 2, 2, 2]
-    assert 11 in tokenizer.special.ids
-    assert 10 not in tokenizer.special.ids
+    assert 11 in tokenizer.special_ids.all_ids
+    assert 10 not in tokenizer.special_ids.all_ids
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     (tmp_path / "added_tokens.json").write_text('{"<one>": 77}')
     with pytest.raises(ValueError, match="'<one>' should have the id 77, but would have 10"):
@@ -280,7 +280,7 @@ BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
 def test_gpt2s_two_files(tmp_path: Path):
     folder = merged(tmp_path, [*BYTES, "th", "the", "<|endoftext|>"], ["t h", "th e"])
     tokenizer = Tokenizer.load(folder)
-    assert tokenizer.frame == GPT2
+    assert tokenizer.special_tokens == GPT2
     assert tokenizer.pieces(tokenizer.encode("the bath").ids) == ["the", " ", "b", "a", "th"]
     merged(tmp_path, [*BYTES, "Ġt", "<|endoftext|>"], ["Ġ t"], add_prefix_space=True)
     tokenizer = Tokenizer.load(folder)
@@ -290,12 +290,12 @@ def test_gpt2s_two_files(tmp_path: Path):
 def test_robertas_two_files(tmp_path: Path):
     vocab = ["<s>", "<pad>", "</s>", "<unk>", *BYTES, "<mask>"]
     tokenizer = Tokenizer.load(merged(tmp_path, vocab, [], tokenizer_class="RobertaTokenizer"))
-    assert tokenizer.frame == ROBERTA
-    typed = tokenizer.encode("a <mask>.", special=True)
+    assert tokenizer.special_tokens == ROBERTA
+    typed = tokenizer.encode("a <mask>.", allow_special=True)
     assert tokenizer.pieces(typed.ids) == ["a", " ", "<mask>", "."]  # as in transformers 5
     says = {"content": "<mask>", "lstrip": True, "normalized": False}
     (tmp_path / "special_tokens_map.json").write_text(json.dumps({"mask_token": says}))
-    typed = Tokenizer.load(tmp_path).encode("a <mask>.", special=True)
+    typed = Tokenizer.load(tmp_path).encode("a <mask>.", allow_special=True)
     assert tokenizer.pieces(typed.ids) == ["a", "<mask>", "."]
 
 
@@ -304,7 +304,7 @@ def test_the_original_gpts_two_files(tmp_path: Path):
     tokenizer = Tokenizer.load(merged(tmp_path, vocab, ["a b", "ab c</w>"]))
     assert tokenizer.pieces(tokenizer.encode("ABC ab d").ids) == ["abc</w>", "a", "b</w>", "<unk>"]
     assert tokenizer.decode(tokenizer.encode("abc ab").ids) == "abc ab"
-    assert tokenizer.frame == GPT1
+    assert tokenizer.special_tokens == GPT1
 
 
 # --- other layouts, and what is wrong -------------------------------------------------------------
@@ -467,7 +467,7 @@ def test_any_change_is_a_tokenizer_or_a_clear_error(
         assert str(tmp_path) in said or said.startswith("the vocabulary")
         return
     tokenizer = Tokenizer.load(tmp_path)
-    assert (tokenizer.encode("The old king é [MASK]\nx").ids < tokenizer.size).all()
+    assert (tokenizer.encode("The old king é [MASK]\nx").ids < tokenizer.vocab_size).all()
 
 
 def test_words_cut_by_moses_are_not_read_as_the_original_gpts(tmp_path: Path):

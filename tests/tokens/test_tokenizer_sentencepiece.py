@@ -16,8 +16,8 @@ from tokenizer_cases import SHARED, refusal, story
 from tokenizers import normalizers
 
 from unmask.tokens import families, pipeline
-from unmask.tokens.sentencepiece import CONTROL, Model, Piece, parse
-from unmask.tokens.tokenizer import BERT, ROBERTA, T5, Frame, Tokenizer
+from unmask.tokens.sentencepiece import CONTROL, SentencePieceModel, SentencePieceEntry, parse_sentencepiece
+from unmask.tokens.tokenizer import BERT, ROBERTA, T5, SpecialTokens, Tokenizer
 
 KINDS: dict[str, dict[str, Any]] = {
     "unigram": {},
@@ -77,20 +77,20 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 @pytest.mark.parametrize("name", KINDS)
 def test_pieces_scores_and_roles_are_read(name: str, train: Callable[..., Path]):
     path = train(name)
-    model, theirs = parse(path.read_bytes()), reference.SentencePieceProcessor(model_file=str(path))
+    model, theirs = parse_sentencepiece(path.read_bytes()), reference.SentencePieceProcessor(model_file=str(path))
     assert len(model.pieces) == theirs.get_piece_size()
     for i, piece in enumerate(model.pieces):
         assert (piece.text, piece.score) == (theirs.id_to_piece(i), theirs.get_score(i))
-        assert (piece.type == CONTROL) == theirs.is_control(i)
-    assert (model.unknown, model.begin, model.end) == (0, 1, 2)
-    assert model.pad is None
+        assert (piece.piece_type == CONTROL) == theirs.is_control(i)
+    assert (model.unk_id, model.bos_id, model.eos_id) == (0, 1, 2)
+    assert model.pad_id is None
     assert model.byte_fallback == bool(KINDS[name].get("byte_fallback"))
 
 
 def tokenizer_of(path: Path) -> Tokenizer:
-    frame = Frame(pad="</s>", start="<s>", end="</s>", unknown="<unk>")
+    frame = SpecialTokens(pad="</s>", start="<s>", end="</s>", unknown="<unk>")
     return Tokenizer(
-        pipeline.finish(pipeline.sentence_piece(parse(path.read_bytes())), frame), frame
+        pipeline.add_special_tokens(pipeline.sentencepiece_pipeline(parse_sentencepiece(path.read_bytes())), frame), frame
     )
 
 
@@ -136,7 +136,7 @@ def test_ids_are_the_reference_librarys(name: str, text: str, train: Callable[..
 def test_words_begin_at_spaces(name: str, train: Callable[..., Path]):
     ours, _ = both(train(name))
     text = "the old king saw"
-    marks = ours.encode(text).marks.tolist()
+    marks = ours.encode(text).boundaries.tolist()
     assert {a for (a, _), m in zip(ours.offsets(text), marks, strict=True) if m} == {0, 3, 7, 12}
 
 
@@ -158,31 +158,31 @@ def place(path: Path, folder: Path, name: str, **config: Any) -> Path:
     ("family", "frame"),
     [
         ("T5", T5),
-        ("Albert", Frame(
+        ("Albert", SpecialTokens(
             pad="<pad>", start="[CLS]", end="[SEP]", mask="[MASK]", unknown="<unk>",
-            before=("[CLS]",), between=("[SEP]",), after=("[SEP]",),
+            prefix=("[CLS]",), separator=("[SEP]",), suffix=("[SEP]",),
         )),
         ("DebertaV2", BERT),
-        ("Llama", Frame(
-            pad="</s>", start="<s>", end="</s>", unknown="<unk>", before=("<s>",), between=("<s>",)
+        ("Llama", SpecialTokens(
+            pad="</s>", start="<s>", end="</s>", unknown="<unk>", prefix=("<s>",), separator=("<s>",)
         )),
-        ("XLNet", Frame(
+        ("XLNet", SpecialTokens(
             pad="<pad>", start="<s>", end="</s>", mask="<mask>", unknown="<unk>",
-            between=("<sep>",), after=("<sep>", "<cls>"),
+            separator=("<sep>",), suffix=("<sep>", "<cls>"),
         )),
     ],
 )  # fmt: skip
 def test_a_family_is_known_by_its_special_tokens(
-    family: str, frame: Frame, train: Callable[..., Path], tmp_path: Path
+    family: str, frame: SpecialTokens, train: Callable[..., Path], tmp_path: Path
 ):
     folder = place(train(family), tmp_path, "spiece.model")
     tokenizer = Tokenizer.load(folder)
-    assert tokenizer.frame == frame
-    assert Tokenizer.load(folder).special.ids == tokenizer.special.ids
+    assert tokenizer.special_tokens == frame
+    assert Tokenizer.load(folder).special_ids.all_ids == tokenizer.special_ids.all_ids
     place(train(family), tmp_path, "spiece.model", tokenizer_class=f"{family}TokenizerFast")
-    assert Tokenizer.load(folder).special == tokenizer.special
+    assert Tokenizer.load(folder).special_ids == tokenizer.special_ids
     tokenizer.save(tmp_path / "saved")
-    assert Tokenizer.load(tmp_path / "saved").special == tokenizer.special
+    assert Tokenizer.load(tmp_path / "saved").special_ids == tokenizer.special_ids
 
 
 @pytest.mark.parametrize("family", ["T5", "Albert", "XLNet", "Llama", "XLMRoberta"])
@@ -202,21 +202,21 @@ def test_a_family_does_what_transformers_does(
         getattr(transformers, f"{family}Tokenizer").from_pretrained(folder),
     )
     for text in ("The Old  king", "``quoted'' féx Ünï", "ﬁx\n12 ½ 中", ""):
-        framed = [*ours.special.before, *ours.encode(text).ids.tolist(), *ours.special.after]
+        framed = [*ours.special_ids.prefix, *ours.encode(text).ids.tolist(), *ours.special_ids.suffix]
         assert framed == theirs(text).input_ids, text
-    assert ours.special.pad == theirs.pad_token_id or family == "Llama"
-    assert ours.special.mask == theirs.mask_token_id
-    assert ours.size == len(theirs)
+    assert ours.special_ids.pad == theirs.pad_token_id or family == "Llama"
+    assert ours.special_ids.mask == theirs.mask_token_id
+    assert ours.vocab_size == len(theirs)
 
 
 def test_config_says_how_texts_begin_and_end_and_how_many_sentinels(
     train: Callable[..., Path], tmp_path: Path
 ):
     folder = place(train("T5"), tmp_path, "spiece.model", extra_ids=7)
-    assert Tokenizer.load(folder).frame.n_sentinels == 7
+    assert Tokenizer.load(folder).special_tokens.n_sentinels == 7
     place(train("Llama"), tmp_path, "spiece.model", add_bos_token=False, add_eos_token=True)
-    frame = Tokenizer.load(folder).frame
-    assert (frame.before, frame.between, frame.after) == ((), ("</s>",), ("</s>",))
+    frame = Tokenizer.load(folder).special_tokens
+    assert (frame.prefix, frame.separator, frame.suffix) == ((), ("</s>",), ("</s>",))
 
 
 def test_sentinels_of_mt5_are_in_its_file(train: Callable[..., Path], tmp_path: Path):
@@ -226,15 +226,15 @@ def test_sentinels_of_mt5_are_in_its_file(train: Callable[..., Path], tmp_path: 
     )
     tokenizer = Tokenizer.load(folder)
     theirs = reference.SentencePieceProcessor(model_file=str(folder / "spiece.model"))
-    assert tokenizer.frame == replace(T5, n_sentinels=3)
-    assert tokenizer.special.sentinels == tuple(
+    assert tokenizer.special_tokens == replace(T5, n_sentinels=3)
+    assert tokenizer.special_ids.sentinels == tuple(
         theirs.piece_to_id(f"▁<extra_id_{i}>") for i in range(3)
     )
-    assert tokenizer.size == theirs.get_piece_size()
+    assert tokenizer.vocab_size == theirs.get_piece_size()
     for text in ("the old king 中 ", "<extra", "féx"):
         assert tokenizer.encode(text).ids.tolist() == theirs.encode(text)
     tokenizer.save(tmp_path / "saved")
-    assert Tokenizer.load(tmp_path / "saved").special == tokenizer.special
+    assert Tokenizer.load(tmp_path / "saved").special_ids == tokenizer.special_ids
 
 
 def test_letters_are_lowered_and_accents_taken_as_config_says(
@@ -246,7 +246,7 @@ def test_letters_are_lowered_and_accents_taken_as_config_says(
     )
     place(train("Albert"), tmp_path, "spiece.model", do_lower_case=False, keep_accents=True)
     tokenizer = Tokenizer.load(folder)
-    assert tokenizer.special.unknown in tokenizer.encode("Q").ids
+    assert tokenizer.special_ids.unknown in tokenizer.encode("Q").ids
     place(train("DebertaV2"), tmp_path, "spiece.model", split_by_punct=True)
     with pytest.raises(ValueError, match=r"spiece.model cannot be read .* split_by_punct"):
         Tokenizer.load(folder)
@@ -276,7 +276,7 @@ def test_model_type_of_config_tells_the_family(train: Callable[..., Path], tmp_p
     with pytest.raises(ValueError, match=r"special tokens \(</s>, <s>\) do not tell its family"):
         Tokenizer.load(folder)
     (folder / "config.json").write_text('{"model_type": "xlm-roberta"}')
-    assert Tokenizer.load(folder).frame == ROBERTA
+    assert Tokenizer.load(folder).special_tokens == ROBERTA
     place(train("T5"), tmp_path, "sentencepiece.bpe.model", tokenizer_class="PegasusTokenizer")
     with pytest.raises(ValueError, match=r"what a PegasusTokenizer does besides is not known"):
         Tokenizer.load(folder)
@@ -294,7 +294,7 @@ def test_ids_of_another_file_are_refused_but_where_the_family_is_known(
     folder = place(train("XLMRoberta"), tmp_path, "sentencepiece.bpe.model")
     (folder / "dict.txt").write_text(", 100\nthe 90\n")
     (folder / "config.json").write_text('{"model_type": "xlm-roberta"}')
-    assert Tokenizer.load(folder).frame == ROBERTA
+    assert Tokenizer.load(folder).special_tokens == ROBERTA
 
 
 def test_a_file_without_the_familys_tokens_is_refused(train: Callable[..., Path], tmp_path: Path):
@@ -311,7 +311,7 @@ def test_pieces_of_the_user_are_never_cut(train: Callable[..., Path], tmp_path: 
     ours, theirs = both(tmp_path / "m.model")
     for text in ("the qqxyz king", "kingqqxyzking", "a  qqxyz"):
         assert ours.encode(text).ids.tolist() == theirs.encode(text)
-    assert theirs.piece_to_id("qqxyz") not in ours.special.ids
+    assert theirs.piece_to_id("qqxyz") not in ours.special_ids.all_ids
 
 
 @pytest.mark.parametrize("name", ["unigram", "llama"])
@@ -320,7 +320,7 @@ def test_every_truncation_is_an_error(name: str, train: Callable[..., Path], tmp
     # The last field (normalization rules) may end early only by losing it, or within it.
     for length in [*range(0, 60), *range(60, len(data), len(data) // 60), len(data) - 1]:
         with pytest.raises(ValueError, match="it "):
-            parse(data[:length])
+            parse_sentencepiece(data[:length])
     (tmp_path / "spiece.model").write_bytes(data[: len(data) // 2])
     with pytest.raises(
         ValueError, match=r"spiece.model cannot be read as a SentencePiece model: it"
@@ -331,7 +331,7 @@ def test_every_truncation_is_an_error(name: str, train: Callable[..., Path], tmp
 @settings(max_examples=300, deadline=None)
 @given(data=st.binary(max_size=60))
 def test_any_bytes_are_a_model_or_a_clear_error(data: bytes):
-    assert refusal(lambda: parse(data)) != ""
+    assert refusal(lambda: parse_sentencepiece(data)) != ""
 
 
 @settings(max_examples=100, deadline=None)
@@ -339,7 +339,7 @@ def test_any_bytes_are_a_model_or_a_clear_error(data: bytes):
 def test_a_changed_byte_is_a_model_or_a_clear_error(at: int, byte: int, train: Callable[..., Path]):
     data = bytearray(train("llama").read_bytes())
     data[at % len(data)] = byte
-    assert refusal(lambda: pipeline.sentence_piece(parse(bytes(data)))) != ""
+    assert refusal(lambda: pipeline.sentencepiece_pipeline(parse_sentencepiece(bytes(data)))) != ""
 
 
 def field(number: int, payload: bytes) -> bytes:
@@ -350,36 +350,36 @@ def test_what_cannot_be_done_is_refused():
     piece, unknown = field(1, field(1, b"a")), field(1, field(1, b"?") + b"\x18\x02")
     empty = field(3, b"")
     with pytest.raises(ValueError, match="0 pieces are of the type UNKNOWN"):
-        parse(piece + empty)
+        parse_sentencepiece(piece + empty)
     with pytest.raises(ValueError, match="ends before normalizer_spec"):
-        parse(unknown + piece)
+        parse_sentencepiece(unknown + piece)
     with pytest.raises(ValueError, match="holds no pieces"):
-        parse(b"")
+        parse_sentencepiece(b"")
     with pytest.raises(ValueError, match="model_type is 9"):
-        parse(unknown + field(2, b"\x18\x09") + empty)
+        parse_sentencepiece(unknown + field(2, b"\x18\x09") + empty)
     with pytest.raises(ValueError, match="pieces are whole words"):
-        pipeline.sentence_piece(parse(unknown + field(2, b"\x18\x03") + empty))
+        pipeline.sentencepiece_pipeline(parse_sentencepiece(unknown + field(2, b"\x18\x03") + empty))
     with pytest.raises(ValueError, match="writes spaces otherwise"):
-        pipeline.sentence_piece(parse(unknown + field(2, b"\xc0\x01\x01") + empty))
+        pipeline.sentencepiece_pipeline(parse_sentencepiece(unknown + field(2, b"\xc0\x01\x01") + empty))
     with pytest.raises(ValueError, match="normalization rules cannot be read"):
-        pipeline.sentence_piece(parse(unknown + field(3, field(2, b"xxxxxxxx"))))
+        pipeline.sentencepiece_pipeline(parse_sentencepiece(unknown + field(3, field(2, b"xxxxxxxx"))))
     with pytest.raises(ValueError, match="longer than ten bytes"):
-        parse(b"\xff" * 11)
+        parse_sentencepiece(b"\xff" * 11)
 
 
 def test_families_are_plain_data():
-    assert all(isinstance(family.frame, Frame) for family in families.FAMILIES)
-    model = Model(
+    assert all(isinstance(family.special_tokens, SpecialTokens) for family in families.FAMILIES)
+    model = SentencePieceModel(
         pieces=(
-            Piece("<unk>", 0.0, 2), Piece("<s>", 0.0, 3), Piece("</s>", 0.0, 3),
-            Piece("a", -1.0, 1),
+            SentencePieceEntry("<unk>", 0.0, 2), SentencePieceEntry("<s>", 0.0, 3), SentencePieceEntry("</s>", 0.0, 3),
+            SentencePieceEntry("a", -1.0, 1),
         ),
         algorithm="unigram", charsmap=b"", add_dummy_prefix=True, remove_extra_whitespaces=True,
         escape_whitespaces=True, whitespace_as_suffix=False, byte_fallback=False,
-        unknown=0, begin=1, end=2, pad=None,
+        unk_id=0, bos_id=1, eos_id=2, pad_id=None,
     )  # fmt: skip
     family = families.family_of(model, "XLMRoberta", "None")
-    numbered = families.renumbered(family, model)
+    numbered = families.renumber_pieces(family, model)
     assert [p.text for p in numbered.pieces] == ["<s>", "<pad>", "</s>", "<unk>", "a"]
-    assert families.renumbered(families.family_of(model, "T5", ""), model) is model
-    assert isinstance(families.rules(family, {"do_lower_case": True})[0], normalizers.Lowercase)
+    assert families.renumber_pieces(families.family_of(model, "T5", ""), model) is model
+    assert isinstance(families.normalizer_rules(family, {"do_lower_case": True})[0], normalizers.Lowercase)

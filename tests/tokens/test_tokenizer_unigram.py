@@ -9,7 +9,7 @@ from tokenizer_cases import story
 from tokenizers import Tokenizer, models
 
 from unmask.tokens import unigram
-from unmask.tokens.unigram import learn
+from unmask.tokens.unigram import learn_unigram
 
 WORDS = st.dictionaries(
     st.text(st.sampled_from("▁abé1."), min_size=1, max_size=7), st.integers(1, 20), min_size=1
@@ -36,10 +36,10 @@ def cuts(word: str, score: dict[str, float]) -> list[tuple[str, ...]]:
 
 def laid_out(words: dict[str, int]):
     """Return the lattice of words over all their frequent substrings, and these, spelled."""
-    corpus = unigram._corpus(words)
+    corpus = unigram._build_corpus(words)
     letters = np.unique(corpus.text)
     corpus = unigram._Corpus(np.searchsorted(letters, corpus.text), corpus.lengths, corpus.counts)
-    trie, pieces = unigram._seeds(corpus, unigram._kinds(letters), 1000)
+    trie, pieces = unigram._seed_pieces(corpus, unigram._character_classes(letters), 1000)
     spelled = [
         "".join(chr(letters[c]) for c in pieces.text[a : a + n])
         for a, n in zip(pieces.start, pieces.length, strict=True)
@@ -59,7 +59,7 @@ def test_expected_counts_are_those_of_all_cuts(words: dict[str, int], seed: int)
         for cut, weight in ways.items():
             for piece in cut:
                 expected[piece] += count * weight / sum(ways.values())
-    found = unigram._expect(unigram._edges(corpus, trie), probability)
+    found = unigram._expectation(unigram._build_lattice(corpus, trie), probability)
     np.testing.assert_allclose(found, [expected[p] for p in spelled], rtol=1e-9, atol=1e-12)
 
 
@@ -70,7 +70,7 @@ def test_best_cuts_are_the_best_of_all_cuts(words: dict[str, int], seed: int):
     probability = np.random.default_rng(seed).uniform(0.01, 1, len(spelled))
     score = dict(zip(spelled, np.log(probability), strict=True))
     found: list[list[str]] = [[] for _ in words]
-    for word, piece in unigram._best_cuts(unigram._edges(corpus, trie), probability):
+    for word, piece in unigram._viterbi_segmentations(unigram._build_lattice(corpus, trie), probability):
         for w, p in zip(word.tolist(), piece.tolist(), strict=True):
             found[w].insert(0, spelled[p])
     order = sorted(words, key=lambda word: (-words[word], word))
@@ -83,7 +83,7 @@ def test_best_cuts_are_the_best_of_all_cuts(words: dict[str, int], seed: int):
 @settings(max_examples=60, deadline=None)
 @given(words=WORDS, size=st.integers(6, 30))
 def test_pieces_are_frequent_substrings_that_mix_nothing(words: dict[str, int], size: int):
-    pieces = learn(words, size)
+    pieces = learn_unigram(words, size)
     spelled = [piece for piece, _ in pieces]
     assert len(set(spelled)) == len(spelled) <= size
     assert {c for word in words for c in word} <= set(spelled)
@@ -92,15 +92,15 @@ def test_pieces_are_frequent_substrings_that_mix_nothing(words: dict[str, int], 
         bare = piece.replace("▁", "")
         assert bare.isalpha() or bare.isdecimal() or not any(c.isalnum() for c in bare)
     assert [s for _, s in pieces] == sorted((s for _, s in pieces), reverse=True)
-    assert learn(dict(reversed(words.items())), size) == pieces, "the order of counting is nothing"
+    assert learn_unigram(dict(reversed(words.items())), size) == pieces, "the order of counting is nothing"
 
 
 def test_letters_are_pieces_even_if_there_is_no_room():
-    assert {piece for piece, _ in learn({"▁abc": 9, "▁abd": 3}, 2)} == set("▁abcd")
+    assert {piece for piece, _ in learn_unigram({"▁abc": 9, "▁abd": 3}, 2)} == set("▁abcd")
 
 
 def test_frequent_words_are_pieces():
-    pieces = [piece for piece, _ in learn(counted(story()), 60)]
+    pieces = [piece for piece, _ in learn_unigram(counted(story()), 60)]
     assert {"▁the", "▁king", "▁old", "▁silver"} <= set(pieces)
     assert len(pieces) == 60
 
@@ -128,7 +128,7 @@ def test_pieces_are_no_worse_than_sentencepieces_own(tmp_path):
     theirs = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "m.model"))
     n = theirs.get_piece_size()
     reference = [(theirs.id_to_piece(i), theirs.get_score(i)) for i in range(3, n)]
-    ours = learn(counted(words), len(reference))
+    ours = learn_unigram(counted(words), len(reference))
     assert bits(ours, words) < 1.05 * bits(reference, words)
 
 
@@ -140,15 +140,15 @@ def test_digamma_is_scipys():
 
 
 def test_long_words_are_cut_and_only_the_most_frequent_read(monkeypatch: pytest.MonkeyPatch):
-    pieces = dict(learn({"▁" + "ab" * 500: 3}, 10))
-    assert max(map(len, pieces)) <= unigram.LONGEST_PIECE
+    pieces = dict(learn_unigram({"▁" + "ab" * 500: 3}, 10))
+    assert max(map(len, pieces)) <= unigram.MAX_PIECE_CHARACTERS
     monkeypatch.setattr(unigram, "N_CHARACTERS", 8)
-    pieces = dict(learn({"▁ab": 9, "▁abab": 5, "▁zz": 2}, 10))
+    pieces = dict(learn_unigram({"▁ab": 9, "▁abab": 5, "▁zz": 2}, 10))
     assert "z" not in pieces
 
 
 def test_a_word_too_improbable_for_a_number_teaches_nothing():
     corpus, trie, _, spelled = laid_out({"ab" * 16: 2, "a": 1})
     tiny = np.full(len(spelled), 1e-200)
-    expected = unigram._expect(unigram._edges(corpus, trie), tiny)
+    expected = unigram._expectation(unigram._build_lattice(corpus, trie), tiny)
     assert np.isfinite(expected).all()

@@ -15,18 +15,18 @@ from unmask.tokens.tokenizer import (
     LLAMA,
     ROBERTA,
     T5,
-    WORDS,
+    WORD_LEVEL,
     ByteBPE,
-    Bytes,
-    Characters,
+    ByteLevel,
+    CharacterLevel,
     CodePoints,
     SentencePieceBPE,
     Tokenizer,
     TokenizerSpec,
     Unigram,
     WordPiece,
-    Words,
-    learn,
+    WordLevel,
+    train_tokenizer,
 )
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -37,14 +37,14 @@ SPECS = {
     "cased": TokenizerSpec(WordPiece(400, lowercase=False), BERT),
     "bytebpe": TokenizerSpec(ByteBPE(500), GPT2),
     "roberta": TokenizerSpec(ByteBPE(500), ROBERTA),
-    "bpe": TokenizerSpec(BPE(size=400), BERT),
-    "apart": TokenizerSpec(BPE(size=400, end_of_word="_", apart=True), BERT),
+    "bpe": TokenizerSpec(BPE(vocab_size=400), BERT),
+    "apart": TokenizerSpec(BPE(vocab_size=400, end_of_word="_", separate_end_of_word=True), BERT),
     "pieces": TokenizerSpec(SentencePieceBPE(500), LLAMA),
     "unigram": TokenizerSpec(Unigram(300), T5),
-    "bytes": TokenizerSpec(Bytes(), T5),
-    "characters": TokenizerSpec(Characters(60), T5),
-    "words": TokenizerSpec(Words(50), WORDS),
-    "signs": TokenizerSpec(Words(50, least=2, lowercase=True, punctuation=True), WORDS),
+    "bytes": TokenizerSpec(ByteLevel(), T5),
+    "characters": TokenizerSpec(CharacterLevel(60), T5),
+    "words": TokenizerSpec(WordLevel(50), WORD_LEVEL),
+    "signs": TokenizerSpec(WordLevel(50, min_count=2, lowercase=True, split_punctuation=True), WORD_LEVEL),
 }
 EVERY = SPECS | {"code points": TokenizerSpec(CodePoints(), CANINE)}
 """With the kind of which nothing is learned, and which is no pipeline."""
@@ -92,4 +92,4 @@ def story(n: int = 300, seed: int = 0) -> str:
 @functools.cache
 def learned(name: str) -> Tokenizer:
     """Learn one of `EVERY` from the story."""
-    return learn(EVERY[name], [story()])
+    return train_tokenizer(EVERY[name], [story()])

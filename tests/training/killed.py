@@ -22,13 +22,13 @@ import toy
 from unmask.batch import Batch
 from unmask.checkpoints import folder as checkpoints
 from unmask.training import loop
-from unmask.training.log import Log
+from unmask.training.log import TrainingLog
 from unmask.training.recipe import Muon, Recipe
 
 STEPS, EVERY = 40, 3
 
 
-def begin(model: str, precision: str) -> tuple[loop.Run, list[Batch]]:
+def begin(model: str, precision: str) -> tuple[loop.TrainingRun, list[Batch]]:
     """Begin a run of the toy, or of a small model of the catalogue, and what it is evaluated on."""
     changes = {
         "steps": STEPS, "precision": precision, "optimizer": Muon(), "rate": 1e-2, "log_every": 4
@@ -48,20 +48,20 @@ def live(folder: Path, precision: str, model: str) -> None:
         real(descriptor)
 
     os.fsync = slowly
-    with checkpoints.claim(folder):
+    with checkpoints.lock_run_folder(folder):
         run, held_out = begin(model, precision)
-        checkpoint, damaged = checkpoints.newest(folder)
+        checkpoint, damaged = checkpoints.newest_checkpoint(folder)
         assert not damaged
         if checkpoint is not None:
-            loop.restore(run, checkpoint)
-        checkpoints.rewind(folder, checkpoint)
-        with Log(folder) as log:
+            loop.restore_run(run, checkpoint)
+        checkpoints.truncate_logs(folder, checkpoint)
+        with TrainingLog(folder) as log:
             for report in loop.train(run):
                 log(report)
                 if report.step % 10 == 0:
-                    log.evaluation(report.step, loop.evaluate_on(run.model, held_out))
+                    log.log_evaluation(report.step, loop.evaluate_batches(run.model, held_out))
                 if report.step % EVERY == 0 or report.step == STEPS:
-                    loop.save(run, folder)
+                    loop.save_checkpoint(run, folder)
 
 
 def life(folder: Path, precision: str, model: str, enough: Callable[[], bool]) -> int:

@@ -4,39 +4,39 @@ from dataclasses import replace
 
 import pytest
 
-from unmask.heads.labels import Labels
-from unmask.heads.language import Language
+from unmask.heads.labels import SequenceClassification
+from unmask.heads.language import LanguageModeling
 from unmask.heads.model import Model
 from unmask.published.catalogue import MODELS
-from unmask.training.layers import falling, layers, layers_that_speak, spread
+from unmask.training.layers import layerwise_lr_decay, parameters_by_layer, parameters_by_layer_with_tied_output, default_layerwise_lr_decay
 from unmask.training.recipe import Recipe
 
 TABLE = "backbone.tokens.weight"
 
 
-def lstm(**heads: Language | Labels) -> Model:
+def lstm(**heads: LanguageModeling | SequenceClassification) -> Model:
     card = MODELS["ulmfit-mini"]
     a = replace(card.architecture, d_model=8, d_ff=16, vocab_size=32)
     return replace(card, architecture=a).build(heads)
 
 
 def test_a_table_that_scores_are_tied_to_learns_with_the_head() -> None:
-    spoken = layers_that_speak(lstm(language=Language(bias=True)))
+    spoken = parameters_by_layer_with_tied_output(lstm(language=LanguageModeling(bias=True)))
     assert [group[0].rpartition(".layers.")[2][:1] for group in spoken[:-1]] == ["0", "1", "2"]
     assert set(spoken[-1]) == {"heads.language.bias", TABLE}
-    own = layers_that_speak(lstm(language=Language(tied=False)))
+    own = parameters_by_layer_with_tied_output(lstm(language=LanguageModeling(tie_embeddings=False)))
     assert own[0] == [TABLE]
-    labelled = lstm(label=Labels(pool="concat"))
-    assert layers_that_speak(labelled) == layers(labelled)
-    assert layers(labelled)[0] == [TABLE]
-    assert len(layers(labelled)) == 5
+    labelled = lstm(label=SequenceClassification(pooling="concat"))
+    assert parameters_by_layer_with_tied_output(labelled) == parameters_by_layer(labelled)
+    assert parameters_by_layer(labelled)[0] == [TABLE]
+    assert len(parameters_by_layer(labelled)) == 5
 
 
 def test_four_groups_have_the_paper_s_rates_and_more_the_same_in_all() -> None:
-    assert spread(4) == pytest.approx(1 / 2.6)
-    assert spread(12) ** 12 == pytest.approx(spread(4) ** 4)
-    groups = layers_that_speak(lstm(language=Language(bias=True)))
-    factors = falling(groups, spread(len(groups)))
+    assert default_layerwise_lr_decay(4) == pytest.approx(1 / 2.6)
+    assert default_layerwise_lr_decay(12) ** 12 == pytest.approx(default_layerwise_lr_decay(4) ** 4)
+    groups = parameters_by_layer_with_tied_output(lstm(language=LanguageModeling(bias=True)))
+    factors = layerwise_lr_decay(groups, default_layerwise_lr_decay(len(groups)))
     assert factors[TABLE] == factors["heads.language.bias"] == 1
     assert factors[groups[0][0]] == pytest.approx(2.6**-3)
 
@@ -44,4 +44,4 @@ def test_four_groups_have_the_paper_s_rates_and_more_the_same_in_all() -> None:
 @pytest.mark.parametrize("decay", [0.0, 1.5, -1.0])
 def test_a_decay_that_is_none_is_refused(decay: float) -> None:
     with pytest.raises(ValueError, match="layer_decay must be above 0 and at most 1"):
-        Recipe(model="ulmfit-mini", layer_decay=decay)
+        Recipe(model="ulmfit-mini", layerwise_lr_decay=decay)

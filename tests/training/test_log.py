@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.training import log as logs
-from unmask.training.log import Log, Report, Speed, Sums, duration, evaluated, line
+from unmask.training.log import TrainingLog, StepReport, Throughput, LossSums, format_duration, format_evaluation, format_report
 
 
 def report(step=1, steps=100, loss=5.0, since=None, **changes):
-    sums = Sums(
+    sums = LossSums(
         {"masked": loss * 4, "next_sentence": 1.4}, {"masked": 4, "next_sentence": 2}, {"masked": 1}
     )
     fields = dict(
         step=step, steps=steps, tokens=step * 10, new_tokens=10, sums=sums, since=since, rate=0.1,
         gradient_norm=1.5, seconds=0.5, skipped=0,
     )  # fmt: skip
-    return Report(**(fields | changes))
+    return StepReport(**(fields | changes))
 
 
 class Terminal(io.StringIO):
@@ -33,24 +33,24 @@ def read(path):
 
 
 def test_sums_add_up_and_means_follow():
-    a = Sums({"masked": 6.0}, {"masked": 3}, {"masked": 1})
-    b = Sums({"masked": 2.0, "pairs": 1.0}, {"masked": 1, "pairs": 2}, {"masked": 1, "pairs": 2})
+    a = LossSums({"masked": 6.0}, {"masked": 3}, {"masked": 1})
+    b = LossSums({"masked": 2.0, "pairs": 1.0}, {"masked": 1, "pairs": 2}, {"masked": 1, "pairs": 2})
     both = a + b
-    assert both.parts == {"masked": 2.0, "pairs": 0.5}
+    assert both.mean_losses == {"masked": 2.0, "pairs": 0.5}
     assert both.loss == 2.5
     assert both.accuracy == {"masked": 0.5, "pairs": 1.0}
-    assert a + Sums() == a == Sums() + a
+    assert a + LossSums() == a == LossSums() + a
 
 
 def test_where_nothing_is_asked_the_loss_is_zero_and_there_is_no_accuracy():
-    sums = Sums({"masked": 0.0}, {"masked": 0}, {"masked": 0})
+    sums = LossSums({"masked": 0.0}, {"masked": 0}, {"masked": 0})
     assert sums.loss == 0
     assert sums.accuracy == {}
-    assert Sums().loss == 0
+    assert LossSums().loss == 0
 
 
 def test_a_logged_step_is_one_line_without_anything_of_this_machine(tmp_path):
-    with Log(tmp_path) as log:
+    with TrainingLog(tmp_path) as log:
         log(report(1))
         log(report(2, since=report().sums))
     assert read(tmp_path / "log.jsonl") == [
@@ -68,7 +68,7 @@ def test_a_logged_step_is_one_line_without_anything_of_this_machine(tmp_path):
 
 
 def test_timings_have_their_own_file(tmp_path):
-    with Log(tmp_path, flops=1000.0, peak=40_000.0, memory=lambda: 7) as log:
+    with TrainingLog(tmp_path, flops_per_token=1000.0, peak_flops=40_000.0, memory_usage=lambda: 7) as log:
         log(report(1))
         log(report(2, since=report().sums, seconds=1.5))
     (said,) = read(tmp_path / "timing.jsonl")
@@ -78,22 +78,22 @@ def test_timings_have_their_own_file(tmp_path):
 
 def test_the_log_goes_on_where_it_ends(tmp_path):
     for step in (1, 2):
-        with Log(tmp_path) as log:
+        with TrainingLog(tmp_path) as log:
             log(report(step, since=report().sums))
     assert [said["step"] for said in read(tmp_path / "log.jsonl")] == [1, 2]
 
 
 def test_each_line_is_in_the_file_at_once(tmp_path):
-    log = Log(tmp_path)
+    log = TrainingLog(tmp_path)
     log(report(1, since=report().sums))
-    log.evaluation(1, {"masked_loss": 2.0})
+    log.log_evaluation(1, {"masked_loss": 2.0})
     assert read(tmp_path / "log.jsonl")[1] == {"step": 1, "evaluation": {"masked_loss": 2.0}}
     log.close()
 
 
 def test_numbers_that_are_none_are_null(tmp_path):
-    with Log(tmp_path) as log:
-        log(report(1, since=Sums(), gradient_norm=math.nan, skipped=1, skipped_now=True))
+    with TrainingLog(tmp_path) as log:
+        log(report(1, since=LossSums(), gradient_norm=math.nan, skipped=1, was_skipped=True))
     (said,) = read(tmp_path / "log.jsonl")
     assert said["gradient_norm"] is None
     assert said["loss"] is None
@@ -102,13 +102,13 @@ def test_numbers_that_are_none_are_null(tmp_path):
 
 def test_a_full_disk_names_the_file():
     with open("/dev/full", "ab", buffering=0) as full, pytest.raises(OSError, match="/dev/full"):
-        logs.append(full, {"step": 1})
+        logs.append_json_line(full, {"step": 1})
 
 
 def test_a_terminal_sees_one_line_that_is_overwritten(tmp_path, monkeypatch):
     monkeypatch.setattr(logs, "_REDRAW", 0.0)
     terminal = Terminal()
-    with Log(tmp_path, terminal=terminal) as log:
+    with TrainingLog(tmp_path, terminal=terminal) as log:
         for step in range(1, 4):
             log(report(step, steps=3))
     text = terminal.getvalue()
@@ -122,10 +122,10 @@ def test_a_terminal_sees_one_line_that_is_overwritten(tmp_path, monkeypatch):
 def test_a_shorter_line_leaves_nothing_of_a_longer_one(tmp_path, monkeypatch):
     monkeypatch.setattr(logs, "_REDRAW", 0.0)
     terminal = Terminal()
-    with Log(tmp_path, terminal=terminal) as log:
+    with TrainingLog(tmp_path, terminal=terminal) as log:
         log(report(1, seconds=4000.0))
         log(report(2))
-        log.say("note")
+        log.print_above("note")
     screen = ""
     for part in terminal.getvalue().split("\n")[0].split("\r"):
         screen = part + screen[len(part) :]
@@ -134,7 +134,7 @@ def test_a_shorter_line_leaves_nothing_of_a_longer_one(tmp_path, monkeypatch):
 
 def test_elsewhere_there_is_a_line_now_and_then_and_the_last_one(tmp_path):
     stream = io.StringIO()
-    with Log(tmp_path, terminal=stream) as log:
+    with TrainingLog(tmp_path, terminal=stream) as log:
         for step in range(1, 51):
             log(report(step, steps=50))
     lines = stream.getvalue().splitlines()
@@ -144,9 +144,9 @@ def test_elsewhere_there_is_a_line_now_and_then_and_the_last_one(tmp_path):
 
 def test_skipped_steps_are_said_where_they_can_be_seen(tmp_path):
     stream = io.StringIO()
-    with Log(tmp_path, terminal=stream) as log:
-        log(report(7, loss=math.nan, skipped=1, skipped_now=True, gradient_norm=math.nan))
-        log(report(8, skipped=2, skipped_now=True, gradient_norm=math.inf))
+    with TrainingLog(tmp_path, terminal=stream) as log:
+        log(report(7, loss=math.nan, skipped=1, was_skipped=True, gradient_norm=math.nan))
+        log(report(8, skipped=2, was_skipped=True, gradient_norm=math.inf))
     assert "step 7: the loss is not finite, so the step was skipped (1 so far)" in stream.getvalue()
     assert "step 8: the gradient is not finite" in stream.getvalue()
 
@@ -161,7 +161,7 @@ def test_skipped_steps_are_said_where_they_can_be_seen(tmp_path):
 )
 def test_the_live_line_fits_and_has_no_line_break(step, loss, seconds, tokens, share, skipped):
     said = report(step, 10**7, loss=loss, new_tokens=tokens, seconds=seconds, skipped=skipped)
-    text = line(said, Speed().then(said), share)
+    text = format_report(said, Throughput().updated(said), share)
     assert len(text) <= 100
     assert "\n" not in text
     assert text.startswith(f"{step:>8}/10000000  loss")
@@ -169,20 +169,20 @@ def test_the_live_line_fits_and_has_no_line_break(step, loss, seconds, tokens, s
 
 def test_the_live_line_says_what_one_wants_to_know():
     said = report(50)
-    assert line(said, Speed().then(said), 0.54) == (
+    assert format_report(said, Throughput().updated(said), 0.54) == (
         " 50/100  loss  5.700 = 5.000 + 0.700   25.0% right       20 tokens/s"
         "   54% of peak     0:25 left"
     )
-    one = report(50, sums=Sums({"masked": 10.0}, {"masked": 2}, {"masked": 1}), skipped=3)
-    assert line(one, Speed().then(one), 0.54) == (
+    one = report(50, sums=LossSums({"masked": 10.0}, {"masked": 2}, {"masked": 1}), skipped=3)
+    assert format_report(one, Throughput().updated(one), 0.54) == (
         " 50/100  loss  5.000   50.0% right       20 tokens/s   54% of peak     0:25 left"
         "  3 skipped"
     )
 
 
 def test_parts_are_named_where_there_is_room():
-    sums = Sums({"a": 1.0, "b": 2.0}, {"a": 1, "b": 1}, {"a": 1})
-    assert "loss  3.000 = a 1.000 + b 2.000  " in line(report(sums=sums), Speed(), 0.5)
+    sums = LossSums({"a": 1.0, "b": 2.0}, {"a": 1, "b": 1}, {"a": 1})
+    assert "loss  3.000 = a 1.000 + b 2.000  " in format_report(report(sums=sums), Throughput(), 0.5)
 
 
 @pytest.mark.parametrize(
@@ -197,14 +197,14 @@ def test_parts_are_named_where_there_is_room():
 )
 def test_a_narrow_terminal_sees_first_where_the_run_is_and_when_it_ends(width, text):
     said = report(50)
-    assert line(said, Speed().then(said), 0.54, width) == text
+    assert format_report(said, Throughput().updated(said), 0.54, width) == text
 
 
 def test_an_evaluation_is_said_by_terms_and_other_numbers_by_name():
     found = {"loss": 2.5, "masked_loss": 2.0, "masked_accuracy": 0.25, "masked_asked": 8}
     found |= {"next_sentence_loss": 0.5, "next_sentence_asked": 2}
-    assert evaluated(found) == "masked loss 2.000, 25.0% right; next sentence loss 0.500"
-    assert evaluated({"accuracy": 0.5, "macro_f1": 1 / 3, "loss": 2.0}) == (
+    assert format_evaluation(found) == "masked loss 2.000, 25.0% right; next sentence loss 0.500"
+    assert format_evaluation({"accuracy": 0.5, "macro_f1": 1 / 3, "loss": 2.0}) == (
         "accuracy 0.5; macro f1 0.3333; loss 2"
     )
 
@@ -212,7 +212,7 @@ def test_an_evaluation_is_said_by_terms_and_other_numbers_by_name():
 def test_numbers_stay_in_their_columns():
     said = [report(step, loss=loss) for step, loss in ((1, 9.87), (99, 0.12))]
     a, b = (
-        line(r, Speed(float(tokens), 1.0, 1.0), 0.5)
+        format_report(r, Throughput(float(tokens), 1.0, 1.0), 0.5)
         for r, tokens in zip(said, (950, 123_456), strict=True)
     )
     for mark in ("loss", "=", "right", "tokens/s", "of peak", "left"):
@@ -220,18 +220,18 @@ def test_numbers_stay_in_their_columns():
 
 
 def test_a_language_model_shows_its_perplexity():
-    sums = Sums({"next_token": 4.0}, {"next_token": 2}, {"next_token": 1})
-    assert "perplexity   7.389" in line(report(sums=sums), Speed(), None)
+    sums = LossSums({"next_token": 4.0}, {"next_token": 2}, {"next_token": 1})
+    assert "perplexity   7.389" in format_report(report(sums=sums), Throughput(), None)
 
 
 def test_a_step_that_asks_nothing_says_so():
-    counts = Sums(counts={"characters": 0}, totals={"characters": 0.0}, rights={"characters": 0})
-    said = logs._quality(report(sums=counts, since=counts))
+    counts = LossSums(n_targets={"characters": 0}, total_loss={"characters": 0.0}, n_correct={"characters": 0})
+    said = logs._format_quality(report(sums=counts, since=counts))
     assert said == "nothing asked"
 
 
 def test_a_regression_shows_its_squared_error_and_no_perplexity():
-    said = line(report(sums=Sums({"label": 2.5}, {"label": 2}, {})), Speed(), None)
+    said = format_report(report(sums=LossSums({"label": 2.5}, {"label": 2}, {})), Throughput(), None)
     assert "squared error   1.25" in said
     assert "perplexity" not in said
 
@@ -241,7 +241,7 @@ def test_a_regression_shows_its_squared_error_and_no_perplexity():
     [(0, "0:00"), (7.4, "0:07"), (754, "12:34"), (12_300, "3:25:00"), (math.inf, "?")],
 )
 def test_durations(seconds, text):
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_without_tensorboard_the_error_names_the_extra(tmp_path, monkeypatch):
@@ -254,7 +254,7 @@ def test_without_tensorboard_the_error_names_the_extra(tmp_path, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=re.escape("pip install 'unmask[tensorboard]'")):
-        Log(tmp_path, tensorboard=True)
+        TrainingLog(tmp_path, tensorboard=True)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -262,16 +262,16 @@ def test_tensorboard_gets_every_number(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    with Log(tmp_path, tensorboard=True) as log:
+    with TrainingLog(tmp_path, tensorboard=True) as log:
         log(report(3, since=report().sums))
-        log.evaluation(3, {"masked_loss": 2.0})
+        log.log_evaluation(3, {"masked_loss": 2.0})
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     tags = set(events.Tags()["scalars"])
     assert tags >= {"loss", "parts/masked", "accuracy/masked", "rate", "evaluation/masked_loss"}
     assert events.Scalars("evaluation/masked_loss")[0].value == 2.0
     assert events.Scalars("loss")[0].step == 3
-    with Log(tmp_path, tensorboard=True, step=1) as log:
+    with TrainingLog(tmp_path, tensorboard=True, last_step=1) as log:
         log(report(2, since=report().sums))
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
@@ -295,20 +295,20 @@ class Full(io.FileIO):
 @pytest.mark.parametrize("closed", [False, True])
 def test_a_line_waits_for_room_on_the_disk_and_no_half_of_it_is_left(tmp_path, caplog, closed):
     path = tmp_path / "log.jsonl"
-    lines = logs.Lines(path)
-    lines.add({"step": 1})
+    lines = logs.JsonLinesFile(path)
+    lines.append({"step": 1})
     whole = path.read_bytes()
     lines._file.close()
     lines._file = disk = Full(path, "ab")
     disk.room = 5
     for step in (2, 3):
-        lines.add({"step": step})
+        lines.append({"step": step})
         assert path.read_bytes() == whole
     assert caplog.text.count("cannot be written now, the run goes on: No space left") == 1
     assert str(path) in caplog.text
     disk.room = None
     if not closed:
-        lines.add({"step": 4})
+        lines.append({"step": 4})
         assert [one["step"] for one in read(path)] == [1, 2, 3, 4]
     lines.close()
     assert [one["step"] for one in read(path)] == [1, 2, 3] + [4] * (not closed)
@@ -316,10 +316,10 @@ def test_a_line_waits_for_room_on_the_disk_and_no_half_of_it_is_left(tmp_path, c
 
 def test_a_disk_that_stays_full_ends_no_run(tmp_path):
     path = tmp_path / "log.jsonl"
-    lines = logs.Lines(path)
+    lines = logs.JsonLinesFile(path)
     lines._file.close()
     lines._file = Full(path, "ab")
     lines._file.room = 3
-    lines.add({"step": 1})
+    lines.append({"step": 1})
     lines.close()
     assert path.read_bytes() == b""

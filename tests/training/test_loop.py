@@ -14,26 +14,26 @@ import toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.batch import IGNORE, Batch, Visibility
+from unmask.batch import IGNORE_INDEX, Batch, Visibility
 from unmask.checkpoints import folder as checkpoints
 from unmask.heads.prediction import Prediction, Term
 from unmask.training import loop
-from unmask.training.log import Log, Sums
+from unmask.training.log import TrainingLog, LossSums
 from unmask.training.parallel import World
-from unmask.training.recipe import AdamW, Lamb, Muon, Recipe
+from unmask.training.recipe import AdamW, LAMB, Muon, Recipe
 from unmask.training.schedule import Constant
-from unmask.training.stopping import interruptible, stop_status
+from unmask.training.stopping import interrupt_on_signal, stop_exit_status
 
 HERE = Path(__file__).parent
 KINDS = [
     (precision, optimizer)
     for precision in ("float32", "bfloat16")
-    for optimizer in (AdamW(), Lamb(), Muon())
+    for optimizer in (AdamW(), LAMB(), Muon())
 ]
 
 
 def state(run):
-    return {n: t.clone() for n, t in {**loop.model_tensors(run), **run.optimizer.tensors()}.items()}
+    return {n: t.clone() for n, t in {**loop.trained_tensors(run), **run.optimizer.tensors()}.items()}
 
 
 def assert_equal(a, b):
@@ -47,11 +47,11 @@ def trained(run, folder=None, until=None, save_at=()):
             if report.step == until:
                 break
         return run
-    with Log(folder) as log:
+    with TrainingLog(folder) as log:
         for report in loop.train(run):
             log(report)
             if report.step in save_at:
-                loop.save(run, folder)
+                loop.save_checkpoint(run, folder)
             if report.step == until:
                 break
     return run
@@ -156,7 +156,7 @@ def test_how_a_step_is_cut_does_not_change_it(precision):
         )
         model = toy.model()
         model.backbone.dropout = 0.0
-        run = loop.start(recipe, model, toy.batches(cut))
+        run = loop.start_run(recipe, model, toy.batches(cut))
         return run, list(loop.train(run))
 
     whole, reports = one((0, 8))
@@ -167,7 +167,7 @@ def test_how_a_step_is_cut_does_not_change_it(precision):
         for a, b in zip(reports, others, strict=True):
             assert a.loss == pytest.approx(b.loss, rel=rough["rtol"])
             assert a.gradient_norm == pytest.approx(b.gradient_norm, rel=rough["rtol"])
-            assert (a.tokens, a.sums.counts) == (b.tokens, b.sums.counts)
+            assert (a.n_tokens, a.sums.n_targets) == (b.n_tokens, b.sums.n_targets)
         for name, t in whole.weights.masters.items():
             torch.testing.assert_close(run.weights.masters[name], t, **rough)
 
@@ -199,11 +199,11 @@ def test_the_loss_of_a_step_is_the_models_own():
     model = toy.model()
     model.backbone.dropout = 0.0
     expected = model(toy.rows(0)).loss.item()
-    (report,) = loop.train(loop.start(recipe, model, toy.batches()))
+    (report,) = loop.train(loop.start_run(recipe, model, toy.batches()))
     assert report.loss == pytest.approx(expected, rel=1e-6)
-    assert set(report.parts) == {"masked", "label"}
+    assert set(report.mean_losses) == {"masked", "label"}
     assert report.accuracy.keys() == {"masked", "label"}
-    assert report.new_tokens == report.tokens == 8 * toy.T
+    assert report.step_tokens == report.n_tokens == 8 * toy.T
 
 
 def test_a_run_learns_what_does_not_change():
@@ -211,14 +211,14 @@ def test_a_run_learns_what_does_not_change():
         while True:
             yield [toy.part(toy.rows(0), 0, 4)], None
 
-    recipe = Recipe(model="toy", steps=300, rate=0.03, precision="float32", schedule=Constant())
+    recipe = Recipe(model="toy", steps=300, learning_rate=0.03, precision="float32", schedule=Constant())
     model = toy.model()
     model.backbone.dropout = 0.0
-    reports = list(loop.train(loop.start(recipe, model, same)))
+    reports = list(loop.train(loop.start_run(recipe, model, same)))
     assert reports[0].loss > 3
     # What is hidden looks the same everywhere, so the best is the frequency of each answer.
     answers = toy.rows(0).targets[:4]
-    answers = answers[answers != IGNORE]
+    answers = answers[answers != IGNORE_INDEX]
     share = answers.unique(return_counts=True)[1] / len(answers)
     entropy = -(share * share.log()).sum().item()
     assert reports[-1].loss < entropy + 0.75
@@ -263,38 +263,38 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(tmp_path, how, precisi
         same = all(torch.equal(before[n], after[n]) for n in before if n != "seen")
         assert same == (report.step in (4, 5))
         before = after
-    assert [r.skipped_now for r in reports] == [False] * 3 + [True] * 2 + [False] * 4
-    assert reports[-1].skipped == run.progress.skipped == 2
+    assert [r.was_skipped for r in reports] == [False] * 3 + [True] * 2 + [False] * 4
+    assert reports[-1].n_skipped == run.progress.n_skipped == 2
     assert not math.isfinite(reports[3].loss) or not math.isfinite(reports[3].gradient_norm)
-    assert all(math.isfinite(r.loss) for r in reports if not r.skipped_now)
-    since = [r.since for r in reports if r.since is not None]
+    assert all(math.isfinite(r.loss) for r in reports if not r.was_skipped)
+    since = [r.sums_since_log for r in reports if r.sums_since_log is not None]
     assert all(s.finite for s in since)
     assert since[1].counts == reports[5].sums.counts  # of steps 4, 5 and 6, only the last counts
 
 
 def test_too_many_skipped_steps_in_a_row_end_the_run_and_say_where(tmp_path):
     how = HOW["the loss is no number"]
-    run = spoiled(toy.run(steps=20, max_skipped=3, precision="float32"), {2, 3, 5, 6, 7}, how)
+    run = spoiled(toy.run(steps=20, max_skipped_steps=3, precision="float32"), {2, 3, 5, 6, 7}, how)
     said = r"step 7: .* not finite in 3 steps in a row \(loss nan"
     with pytest.raises(FloatingPointError, match=said):
         trained(run, tmp_path, save_at=[6])
     assert run.progress.step == 7
-    again = spoiled(toy.go_on(tmp_path, steps=20, max_skipped=3, precision="float32"), {7}, how)
+    again = spoiled(toy.go_on(tmp_path, steps=20, max_skipped_steps=3, precision="float32"), {7}, how)
     with pytest.raises(FloatingPointError, match="step 7"):
         trained(again)
 
 
 def test_a_step_that_asks_nothing_has_a_loss_of_zero():
     def nothing(cursor):
-        yield [replace(toy.rows(0), targets=torch.full((8, toy.T), IGNORE), labels=None)], 1
+        yield [replace(toy.rows(0), targets=torch.full((8, toy.T), IGNORE_INDEX), labels=None)], 1
         yield [], 2
         yield [toy.rows(0)], 3
 
     run = toy.run(steps=3, precision="float32")
     run.batches = nothing
     a, b, c = loop.train(run)
-    assert (a.loss, a.gradient_norm, a.accuracy, a.skipped) == (0, 0, {}, 0)
-    assert (b.loss, b.gradient_norm, b.tokens, b.skipped) == (0, 0, a.tokens, 0)
+    assert (a.loss, a.gradient_norm, a.accuracy, a.n_skipped) == (0, 0, {}, 0)
+    assert (b.loss, b.gradient_norm, b.n_tokens, b.n_skipped) == (0, 0, a.n_tokens, 0)
     assert c.loss > 1
     assert all(torch.isfinite(t).all() for t in state(run).values())
 
@@ -321,7 +321,7 @@ def test_a_run_that_was_left_goes_on():
 
 def test_dropout_depends_on_the_seed_alone():
     def losses(**changes):
-        run = loop.start(
+        run = loop.start_run(
             Recipe(model="toy", steps=3, precision="float32", **changes), toy.model(), toy.batches()
         )
         torch.manual_seed(hash(str(changes)) % 1000)
@@ -332,9 +332,9 @@ def test_dropout_depends_on_the_seed_alone():
 
 
 def test_seeds_are_the_same_on_every_machine_and_unlike_their_neighbors():
-    assert loop.seed_of(0, 1, 0, 0) == 10414705469639538944
+    assert loop.derive_seed(0, 1, 0, 0) == 10414705469639538944
     seeds = {
-        loop.seed_of(seed, step, i, rank)
+        loop.derive_seed(seed, step, i, rank)
         for seed in range(5)
         for step in range(5)
         for i in range(5)
@@ -354,7 +354,7 @@ def test_the_model_computes_in_the_precision_of_the_recipe():
 def test_a_finished_model_is_float32_and_does_not_drop():
     run = trained(toy.run(precision="bfloat16", steps=2))
     masters = {n: t.clone() for n, t in run.weights.masters.items()}
-    model = loop.finish(run)
+    model = loop.finish_run(run)
     assert not model.training
     assert all(torch.equal(p, masters[n]) for n, p in model.named_parameters())
 
@@ -371,8 +371,8 @@ def test_tokens_are_counted_without_padding():
 def test_evaluation_sums_over_batches_and_leaves_the_model_as_it_was():
     model = toy.model().train()
     generator = torch.get_rng_state()
-    whole = loop.evaluate_on(model, [toy.rows(1, 12)])
-    cut = loop.evaluate_on(
+    whole = loop.evaluate_batches(model, [toy.rows(1, 12)])
+    cut = loop.evaluate_batches(
         model, [toy.part(toy.rows(1, 12), a, b) for a, b in ((0, 1), (1, 7), (7, 12))]
     )
     assert whole.keys() == cut.keys() == {
@@ -390,23 +390,23 @@ def test_evaluation_sums_over_batches_and_leaves_the_model_as_it_was():
 def test_an_evaluation_that_fails_leaves_the_model_in_its_mode():
     model = toy.model().train()
     with pytest.raises(AssertionError):
-        loop.evaluate_on(model, [Batch(inputs=torch.zeros(1, 1, dtype=torch.int64))])
+        loop.evaluate_batches(model, [Batch(inputs=torch.zeros(1, 1, dtype=torch.int64))])
     assert model.training
 
 
 def test_an_evaluation_of_nothing_is_zero():
-    nothing = replace(toy.rows(0), targets=torch.full((8, toy.T), IGNORE), labels=None)
-    assert loop.evaluate_on(toy.model(), [nothing]) == {
+    nothing = replace(toy.rows(0), targets=torch.full((8, toy.T), IGNORE_INDEX), labels=None)
+    assert loop.evaluate_batches(toy.model(), [nothing]) == {
         "loss": 0,
         "masked_loss": 0,
         "masked_asked": 0,
     }
-    assert loop.evaluate_on(toy.model(), []) == {"loss": 0}
+    assert loop.evaluate_batches(toy.model(), []) == {"loss": 0}
 
 
 def test_what_is_asked_of_a_part_is_told_under_its_name() -> None:
     model, rows = toy.model(), [toy.rows(1, 12)]
-    whole, part = loop.evaluate_on(model, rows), loop.evaluate_on(model, rows, part="forward")
+    whole, part = loop.evaluate_batches(model, rows), loop.evaluate_batches(model, rows, component="forward")
     assert set(part) == {f"{name}_forward_{what}" for name in _terms(whole) for what in WHAT}
     for name in _terms(whole):
         for what in WHAT:
@@ -421,12 +421,12 @@ def _terms(result: dict[str, float]) -> list[str]:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("optimizer", [AdamW(), Lamb(), Muon()])
+@pytest.mark.parametrize("optimizer", [AdamW(), LAMB(), Muon()])
 def test_measuring_leaves_no_trace(precision, optimizer):
     changes = dict(precision=precision, optimizer=optimizer, steps=6)
     plain, measured = toy.run(**changes), toy.run(**changes)
     before = state(measured)
-    assert loop.measure(measured, minutes=0.5, trial=4) >= 1
+    assert loop.estimate_steps(measured, minutes=0.5, max_trial_steps=4) >= 1
     assert_equal(before, state(measured))
     assert measured.progress == plain.progress
     assert measured.recipe == plain.recipe
@@ -434,7 +434,7 @@ def test_measuring_leaves_no_trace(precision, optimizer):
 
 
 def test_measuring_goes_beyond_a_short_recipe():
-    assert loop.measure(toy.run(steps=1, precision="float32"), minutes=0.1) > 1
+    assert loop.estimate_steps(toy.run(steps=1, precision="float32"), minutes=0.1) > 1
 
 
 @pytest.mark.parametrize(
@@ -442,7 +442,7 @@ def test_measuring_goes_beyond_a_short_recipe():
     [
         ({"seed": 1}, "seed was 0, the recipe says 1"),
         ({"precision": "bfloat16"}, "precision was 'float32', the recipe says 'bfloat16'"),
-        ({"optimizer": Lamb()}, "optimizer was 'AdamW', the recipe says 'Lamb'"),
+        ({"optimizer": LAMB()}, "optimizer was 'AdamW', the recipe says 'Lamb'"),
     ],
 )
 def test_a_checkpoint_of_another_recipe_is_an_error(tmp_path, changes, says):
@@ -453,7 +453,7 @@ def test_a_checkpoint_of_another_recipe_is_an_error(tmp_path, changes, says):
 
 def test_a_checkpoint_of_another_model_is_an_error(tmp_path):
     trained(toy.run(steps=1, precision="float32"), tmp_path, save_at=[1])
-    checkpoint, _ = checkpoints.newest(tmp_path)
+    checkpoint, _ = checkpoints.newest_checkpoint(tmp_path)
     recipe = Recipe(model="toy", precision="float32")
     for spoil, says in (
         (lambda m: setattr(m.backbone, "up", None), r"another model: .* backbone\.up"),
@@ -465,7 +465,7 @@ def test_a_checkpoint_of_another_model_is_an_error(tmp_path):
         model = toy.model()
         spoil(model)
         with pytest.raises(ValueError, match=says):
-            loop.restore(loop.start(recipe, model, toy.batches()), checkpoint)
+            loop.restore_run(loop.start_run(recipe, model, toy.batches()), checkpoint)
 
 
 @pytest.mark.parametrize(("precision", "optimizer"), KINDS)
@@ -476,18 +476,18 @@ def test_what_is_not_trained_is_not_saved_and_must_be_the_same(tmp_path, precisi
         with torch.no_grad():
             model.backbone.up.bias.add_(shift)
         recipe = Recipe(model="toy", steps=8, log_every=3, precision=precision, optimizer=optimizer)
-        return loop.start(recipe, model, toy.batches())
+        return loop.start_run(recipe, model, toy.batches())
 
     whole = trained(begun())
     trained(begun(), tmp_path, until=4, save_at=[4])
-    checkpoint, _ = checkpoints.newest(tmp_path)
+    checkpoint, _ = checkpoints.newest_checkpoint(tmp_path)
     held = checkpoint.tensors("model")
     assert set(held) == {"heads.masked.bias", "heads.label.weight", "heads.label.bias", "seen"}
     again = begun()
-    loop.restore(again, checkpoint)
+    loop.restore_run(again, checkpoint)
     assert_equal(state(trained(again)), state(whole))
     with pytest.raises(ValueError, match="that are not trained have changed since this run began"):
-        loop.restore(begun(1e-3), checkpoint)
+        loop.restore_run(begun(1e-3), checkpoint)
 
 
 def test_the_numbers_of_a_model_beside_its_parameters_are_kept(tmp_path):
@@ -509,7 +509,7 @@ def test_a_step_that_was_broken_off_is_not_saved(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         trained(run)
     with pytest.raises(RuntimeError, match="step 3 was broken off"):
-        loop.save(run, tmp_path)
+        loop.save_checkpoint(run, tmp_path)
     assert not (tmp_path / "checkpoints").exists()
     run.optimizer.step = step
 
@@ -519,8 +519,8 @@ def test_progress_survives_json(tmp_path):
     run = toy.go_on(tmp_path, steps=9, log_every=4, precision="float32")
     assert run.progress.step == 7
     assert run.progress.cursor == {"row": 56}
-    assert isinstance(run.progress.since, Sums)
-    assert run.progress.since.counts["label"] == 8 + 1 + 8  # of steps 5 to 7
+    assert isinstance(run.progress.sums_since_log, LossSums)
+    assert run.progress.sums_since_log.n_targets["label"] == 8 + 1 + 8  # of steps 5 to 7
 
 
 def test_the_first_ctrl_c_asks_and_the_second_breaks_off():
@@ -528,9 +528,9 @@ def test_the_first_ctrl_c_asks_and_the_second_breaks_off():
     seen = []
 
     def asked_twice():
-        with loop.stopping() as stop:
+        with loop.stop_after_step() as stop:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-                seen.append(stop.agreed(World()))
+                seen.append(stop.is_requested_anywhere(World()))
                 os.kill(os.getpid(), number)
 
     with pytest.raises(KeyboardInterrupt):
@@ -541,15 +541,15 @@ def test_the_first_ctrl_c_asks_and_the_second_breaks_off():
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_each_signal_asks_and_none_that_is_ignored_does(number):
-    with loop.stopping() as stop:
+    with loop.stop_after_step() as stop:
         os.kill(os.getpid(), number)
-        assert stop.asked
-    assert stop_status() == 128 + number
+        assert stop.is_requested
+    assert stop_exit_status() == 128 + number
     before = signal.signal(number, signal.SIG_IGN)  # as under nohup
     try:
-        with loop.stopping() as stop, interruptible():
+        with loop.stop_after_step() as stop, interrupt_on_signal():
             os.kill(os.getpid(), number)
-        assert not stop.asked
+        assert not stop.is_requested
         assert signal.getsignal(number) is signal.SIG_IGN
     finally:
         signal.signal(number, before)
@@ -558,7 +558,7 @@ def test_each_signal_asks_and_none_that_is_ignored_does(number):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_outside_of_steps_each_signal_interrupts_once(number):
     def asked_twice():
-        with interruptible():
+        with interrupt_on_signal():
             try:
                 os.kill(os.getpid(), number)
             finally:
@@ -575,7 +575,7 @@ def test_a_signal_that_the_program_handles_itself_is_left_to_it():
     heard = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
     try:
-        with interruptible():
+        with interrupt_on_signal():
             os.kill(os.getpid(), signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -585,12 +585,12 @@ def test_a_signal_that_the_program_handles_itself_is_left_to_it():
 def test_a_run_that_is_asked_to_stop_finishes_its_step_and_can_go_on(tmp_path):
     straight = trained(toy.run(steps=6))
     run = toy.run(steps=6)
-    with loop.stopping() as stop:
+    with loop.stop_after_step() as stop:
         for report in loop.train(run):
             if report.step == 2:
                 os.kill(os.getpid(), signal.SIGINT)
-            if stop.agreed(run.world):
-                loop.save(run, tmp_path)
+            if stop.is_requested_anywhere(run.world):
+                loop.save_checkpoint(run, tmp_path)
                 break
     assert run.progress.step == 2
     assert_equal(state(straight), state(trained(toy.go_on(tmp_path, steps=6))))
@@ -600,8 +600,8 @@ def test_in_another_thread_signals_are_left_alone():
     seen = []
 
     def other():
-        with loop.stopping() as stop:
-            seen.append((stop.asked, signal.getsignal(signal.SIGINT)))
+        with loop.stop_after_step() as stop:
+            seen.append((stop.is_requested, signal.getsignal(signal.SIGINT)))
 
     thread = threading.Thread(target=other)
     thread.start()

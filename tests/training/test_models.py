@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.batch import PARAGRAPH, SENTENCE, WORD, Tokens
+from unmask.batch import PARAGRAPH_START, SENTENCE_START, WORD_START, Tokens
 from unmask.checkpoints import folder as checkpoints
-from unmask.hiding.loader import Loader
+from unmask.hiding.loader import BatchLoader
 from unmask.model.architecture import Architecture
 from unmask.published.catalogue import MODELS
-from unmask.tokens.vocabulary import Special
+from unmask.tokens.vocabulary import SpecialTokenIds
 from unmask.training import loop, optimize
-from unmask.training.log import Log
+from unmask.training.log import TrainingLog
 from unmask.training.recipe import AdamW, Muon, Recipe
 
 V = 70
@@ -23,37 +23,37 @@ STOPPED = (
     "skip-thoughts-mini", "quick-thoughts-mini",
 )  # fmt: skip
 SPECIALS = {
-    "bert-mini": Special(
-        size=V, pad=0, start=1, end=2, mask=3, unknown=4, before=(1,), between=(2,), after=(2,),
-        ids=frozenset(range(5)),
+    "bert-mini": SpecialTokenIds(
+        vocab_size=V, pad=0, start=1, end=2, mask=3, unknown=4, prefix=(1,), separator=(2,), suffix=(2,),
+        all_ids=frozenset(range(5)),
     ),
-    "canine-mini": Special(
-        size=V, pad=0, start=1, end=2, mask=3, before=(1,), between=(2,), after=(2,),
-        ids=frozenset(range(4)),
+    "canine-mini": SpecialTokenIds(
+        vocab_size=V, pad=0, start=1, end=2, mask=3, prefix=(1,), separator=(2,), suffix=(2,),
+        all_ids=frozenset(range(4)),
     ),
-    "coco-lm-mini": Special(
-        size=V, pad=1, start=0, end=2, mask=4, unknown=3, before=(0,), between=(2, 2), after=(2,),
-        ids=frozenset(range(5)),
+    "coco-lm-mini": SpecialTokenIds(
+        vocab_size=V, pad=1, start=0, end=2, mask=4, unknown=3, prefix=(0,), separator=(2, 2), suffix=(2,),
+        all_ids=frozenset(range(5)),
     ),
-    "gpt2-mini": Special(size=V, pad=0, start=0, end=0, ids=frozenset({0})),
-    "gemma-2-mini": Special(size=V, pad=0, start=0, end=0, ids=frozenset({0})),
-    "t5-mini": Special(
-        size=V, pad=0, start=0, end=1, unknown=2, between=(1,), after=(1,),
-        sentinels=tuple(range(V - 1, V - 21, -1)), ids=frozenset([0, 1, 2, *range(V - 20, V)]),
+    "gpt2-mini": SpecialTokenIds(vocab_size=V, pad=0, start=0, end=0, all_ids=frozenset({0})),
+    "gemma-2-mini": SpecialTokenIds(vocab_size=V, pad=0, start=0, end=0, all_ids=frozenset({0})),
+    "t5-mini": SpecialTokenIds(
+        vocab_size=V, pad=0, start=0, end=1, unknown=2, separator=(1,), suffix=(1,),
+        sentinels=tuple(range(V - 1, V - 21, -1)), all_ids=frozenset([0, 1, 2, *range(V - 20, V)]),
     ),
-    "meena-mini": Special(
-        size=V, pad=0, start=0, end=1, unknown=2, between=(1,), after=(1,), ids=frozenset(range(3)),
+    "meena-mini": SpecialTokenIds(
+        vocab_size=V, pad=0, start=0, end=1, unknown=2, separator=(1,), suffix=(1,), all_ids=frozenset(range(3)),
     ),
-    "bart-mini": Special(
-        size=V, pad=1, start=2, end=2, mask=4, unknown=3, before=(0,), between=(2, 2), after=(2,),
-        ids=frozenset(range(5)),
+    "bart-mini": SpecialTokenIds(
+        vocab_size=V, pad=1, start=2, end=2, mask=4, unknown=3, prefix=(0,), separator=(2, 2), suffix=(2,),
+        all_ids=frozenset(range(5)),
     ),
 }  # fmt: skip
 SPECIALS["awd-lstm"] = SPECIALS["gpt2-mini"]
 for _name in ("mass-mini", "skip-thoughts-mini", "quick-thoughts-mini"):
     SPECIALS[_name] = SPECIALS["bert-mini"]
 SPECIALS["ul2-mini"] = replace(
-    SPECIALS["t5-mini"], modes=(3, 4, 48), ids=SPECIALS["t5-mini"].ids | {3, 4, 48}
+    SPECIALS["t5-mini"], modes=(3, 4, 48), ids=SPECIALS["t5-mini"].all_ids | {3, 4, 48}
 )
 
 
@@ -63,9 +63,9 @@ class Text:
     def text(self, start: int, end: int) -> Tokens:
         at = np.arange(start, end)
         marks = (
-            np.where(at % 2, 0, WORD)
-            | np.where(at % 6, 0, SENTENCE)
-            | np.where(at % 30, 0, PARAGRAPH)
+            np.where(at % 2, 0, WORD_START)
+            | np.where(at % 6, 0, SENTENCE_START)
+            | np.where(at % 30, 0, PARAGRAPH_START)
         )
         return Tokens(5 + (at * at % 91 + at % 7) % 43, marks.astype(np.uint8))
 
@@ -93,17 +93,17 @@ def run(name, micro_tokens=100, **changes):
         a = replace(a, encoder=small(a.encoder), decoder=small(a.decoder))
     model = replace(card, architecture=a).build().initialize(0)
     cuts = np.cumsum(np.random.default_rng(0).integers(5, 25, 300))
-    loader = Loader(
-        texts=Text(), rows=np.stack((cuts[:-1], cuts[1:]), 1),
-        objective=card.objective, special=SPECIALS[name],
-        length=60, batch_tokens=256, micro_tokens=micro_tokens, seed=5,
+    loader = BatchLoader(
+        token_source=Text(), row_spans=np.stack((cuts[:-1], cuts[1:]), 1),
+        objective=card.objective, special_ids=SPECIALS[name],
+        max_length=60, batch_tokens=256, micro_batch_tokens=micro_tokens, seed=5,
     )  # fmt: skip
-    recipe = Recipe(model=name, steps=6, rate=1e-2, log_every=4, seed=5)
-    return loop.start(replace(recipe, **changes), model, loop.reading(loader))
+    recipe = Recipe(model=name, steps=6, learning_rate=1e-2, log_every=4, seed=5)
+    return loop.start_run(replace(recipe, **changes), model, loop.batches_from_loader(loader))
 
 
 def state(run):
-    return {**loop.model_tensors(run), **run.optimizer.tensors()}
+    return {**loop.trained_tensors(run), **run.optimizer.tensors()}
 
 
 @pytest.mark.quick(
@@ -122,19 +122,19 @@ def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, name, precision, optimi
     b.mkdir()
     straight = run(name, **changes)
     assert any(getattr(module, "rate", 0) for module in straight.model.modules())  # dropout is on
-    with Log(a) as log:
+    with TrainingLog(a) as log:
         for report in loop.train(straight):
             log(report)
     again = run(name, **changes)
     for stop in (1, 3, 6):
-        with Log(b) as log:
+        with TrainingLog(b) as log:
             for report in loop.train(again):
                 log(report)
                 if report.step == stop:
                     break
-        loop.save(again, b)
+        loop.save_checkpoint(again, b)
         again = run(name, **changes)
-        loop.restore(again, checkpoints.newest(b)[0])
+        loop.restore_run(again, checkpoints.newest_checkpoint(b)[0])
     assert straight.progress == again.progress
     mine, theirs = state(straight), state(again)
     assert mine.keys() == theirs.keys()
@@ -150,7 +150,7 @@ def test_micro_batches_do_not_change_a_step(name):
         for module in one.model.modules():
             if hasattr(module, "rate"):
                 module.rate = 0.0
-        found.append((next(loop.train(one)), one.weights.gradient.clone()))
+        found.append((next(loop.train(one)), one.weights.flat_gradient.clone()))
     (a, ours), (b, theirs) = found
     assert a.sums.counts == b.sums.counts
     assert a.tokens == b.tokens
@@ -168,7 +168,7 @@ def test_a_run_learns():
 @pytest.mark.parametrize("name", FAMILIES)
 def test_muon_moves_the_matrices_of_the_body_and_no_table(name):
     model = run(name).model
-    chosen = optimize.hidden_matrices(model)
+    chosen = optimize.hidden_matrix_names(model)
     assert all(n.startswith("backbone.") and ".layers." in n for n in chosen)
     assert any("attention.q" in n for n in chosen)
     assert any("feed_forward" in n for n in chosen)
@@ -180,18 +180,18 @@ def test_muon_moves_the_matrices_of_the_body_and_no_table(name):
 def test_weight_decay_is_for_matrices_and_tables(name):
     model = run(name).model
     for n, p in model.named_parameters():
-        assert optimize.decayed(n, p) == (p.ndim == 2), n
+        assert optimize.uses_weight_decay(n, p) == (p.ndim == 2), n
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_evaluation_gives_the_same_numbers_each_time(name):
     one = run(name, precision="bfloat16")
     micro, _ = next(one.batches(None))
-    first = loop.evaluate_on(one.model, micro)
-    assert first == loop.evaluate_on(one.model, micro)
+    first = loop.evaluate_batches(one.model, micro)
+    assert first == loop.evaluate_batches(one.model, micro)
     assert first["loss"] > 1
     next(loop.train(one))
-    assert first != loop.evaluate_on(one.model, micro)
+    assert first != loop.evaluate_batches(one.model, micro)
 
 
 def test_a_loader_goes_on_from_plain_data():

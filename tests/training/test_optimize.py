@@ -7,7 +7,7 @@ import toy
 from torch import nn
 
 from unmask.training import loop, optimize, recipe
-from unmask.training.optimize import Weights, decayed, hidden_matrices, orthogonal
+from unmask.training.optimize import MasterWeights, uses_weight_decay, hidden_matrix_names, orthogonalize
 
 
 def backward(model, step, scale=1.0):
@@ -18,24 +18,24 @@ def backward(model, step, scale=1.0):
 def steps_of(config, n, dtype=torch.float32, rate=0.01):
     """Train a toy for n steps; return the masters after each step and the gradients of each."""
     model = toy.model().eval()
-    weights = Weights(model, dtype)
-    optimizer = optimize.build(config, model, weights)
+    weights = MasterWeights(model, dtype)
+    optimizer = optimize.build_optimizer(config, model, weights)
     begin = {name: t.clone() for name, t in weights.masters.items()}
     after, gradients = [], []
     for step in range(n):
-        weights.begin()
+        weights.begin_step()
         backward(model, step)
-        weights.settle(weights.reached)
+        weights.finish_backward(weights.has_gradient)
         gradients.append({name: g.clone() for name, g in weights.gradients.items()})
         optimizer.step(rate)
-        weights.refresh()
+        weights.copy_to_model()
         after.append({name: t.clone() for name, t in weights.masters.items()})
     return begin, after, gradients
 
 
 def test_biases_norms_and_vectors_are_not_decayed_matrices_and_tables_are():
-    weights = Weights(toy.model())
-    assert {name for name, t in weights.masters.items() if not decayed(name, t)} == {
+    weights = MasterWeights(toy.model())
+    assert {name for name, t in weights.masters.items() if not uses_weight_decay(name, t)} == {
         "backbone.up.bias",
         "backbone.norm.weight",
         "backbone.norm.bias",
@@ -43,11 +43,11 @@ def test_biases_norms_and_vectors_are_not_decayed_matrices_and_tables_are():
         "heads.masked.bias",
         "heads.label.bias",
     }
-    assert not decayed("attention.bias", torch.zeros(3, 3))
+    assert not uses_weight_decay("attention.bias", torch.zeros(3, 3))
 
 
 def test_hidden_matrices_are_those_of_linear_maps_outside_heads_and_tables():
-    assert hidden_matrices(toy.model()) == {
+    assert hidden_matrix_names(toy.model()) == {
         "backbone.up.weight",
         "backbone.down.weight",
         "backbone.unused.weight",
@@ -55,7 +55,7 @@ def test_hidden_matrices_are_those_of_linear_maps_outside_heads_and_tables():
 
 
 def test_parameters_that_share_a_tensor_are_one():
-    weights = Weights(toy.model())
+    weights = MasterWeights(toy.model())
     assert "backbone.tokens.weight" in weights.masters
     assert "heads.masked.table.weight" not in weights.masters
 
@@ -67,8 +67,8 @@ def test_adamw_is_torchs_own():
     named = dict(model.named_parameters())
     reference = torch.optim.AdamW(
         [
-            {"params": [p for n, p in named.items() if decayed(n, p)], "weight_decay": 0.3},
-            {"params": [p for n, p in named.items() if not decayed(n, p)], "weight_decay": 0.0},
+            {"params": [p for n, p in named.items() if uses_weight_decay(n, p)], "weight_decay": 0.3},
+            {"params": [p for n, p in named.items() if not uses_weight_decay(n, p)], "weight_decay": 0.0},
         ],
         lr=0.01, betas=(0.8, 0.9), eps=1e-5, foreach=False, fused=False,
     )  # fmt: skip
@@ -82,13 +82,13 @@ def test_adamw_is_torchs_own():
 
 
 OPTIMIZERS = [
-    recipe.AdamW(), recipe.Lamb(), recipe.Muon(), recipe.Adafactor(),
-    recipe.Sgd(momentum=0.9, patience=1),
+    recipe.AdamW(), recipe.LAMB(), recipe.Muon(), recipe.Adafactor(),
+    recipe.SGD(momentum=0.9, averaging_patience=1),
 ]  # fmt: skip
 
 
 def test_lamb_is_algorithm_2_of_its_paper():
-    config = recipe.Lamb(betas=(0.8, 0.9), eps=1e-4, weight_decay=0.3)
+    config = recipe.LAMB(betas=(0.8, 0.9), eps=1e-4, weight_decay=0.3)
     begin, after, gradients = steps_of(config, 4, rate=0.02)
     for name, x in begin.items():
         if "unused" in name:
@@ -109,11 +109,11 @@ def test_lamb_is_algorithm_2_of_its_paper():
 def test_lamb_moves_a_matrix_of_zeros_by_the_plain_update():
     model = nn.Linear(3, 2)
     nn.init.zeros_(model.weight)
-    weights = Weights(model)
-    optimizer = optimize.build(recipe.Lamb(weight_decay=0.0), model, weights)
-    weights.begin()
+    weights = MasterWeights(model)
+    optimizer = optimize.build_optimizer(recipe.LAMB(weight_decay=0.0), model, weights)
+    weights.begin_step()
     model(torch.ones(1, 3)).sum().backward()
-    weights.settle(weights.reached)
+    weights.finish_backward(weights.has_gradient)
     optimizer.step(0.1)
     torch.testing.assert_close(model.weight.detach(), torch.full((2, 3), -0.1), rtol=1e-4, atol=0)
 
@@ -143,13 +143,13 @@ def test_adafactor_is_algorithm_4_of_its_paper():
 
 def test_adafactor_remembers_the_sides_of_a_matrix_alone():
     model = toy.model().eval()
-    weights = Weights(model)
-    optimizer = optimize.build(recipe.Adafactor(), model, weights)
-    weights.begin()
+    weights = MasterWeights(model)
+    optimizer = optimize.build_optimizer(recipe.Adafactor(), model, weights)
+    weights.begin_step()
     backward(model, 0)
-    weights.settle(weights.reached)
+    weights.finish_backward(weights.has_gradient)
     optimizer.step(0.01)
-    numbers = sum(t.numel() for t in optimizer.tensors().values())
+    numbers = sum(t.numel() for t in optimizer.state_tensors().values())
     moved = [m for m in weights.masters.values() if m.grad is not None]
     assert numbers == sum((sum(m.shape) if m.ndim > 1 else m.numel()) + 1 for m in moved)
     assert all(bool(m.isfinite().all()) for m in moved)  # rows of a table that were never read
@@ -158,7 +158,7 @@ def test_adafactor_remembers_the_sides_of_a_matrix_alone():
 def test_muon_is_orthogonalized_nesterov_momentum_at_the_size_of_adamw():
     config = recipe.Muon(momentum=0.9, weight_decay=0.5)
     begin, after, gradients = steps_of(config, 3, rate=0.02)
-    others, _, _ = steps_of(config.others, 3, rate=0.02)[1], None, None
+    others, _, _ = steps_of(config.other_parameters, 3, rate=0.02)[1], None, None
     a, b, c = 3.4445, -4.7750, 2.0315
     for name, x in begin.items():
         if "unused" in name:
@@ -184,13 +184,13 @@ def test_muon_is_orthogonalized_nesterov_momentum_at_the_size_of_adamw():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_orthogonal_brings_singular_values_near_one(shape, dtype):
     torch.manual_seed(0)
-    values = torch.linalg.svdvals(orthogonal(torch.randn(shape) * 1e3, dtype))
+    values = torch.linalg.svdvals(orthogonalize(torch.randn(shape) * 1e3, dtype))
     assert values.min() > 0.5
     assert values.max() < 1.3
 
 
 def test_orthogonal_of_zeros_is_zero():
-    assert not orthogonal(torch.zeros(3, 4)).any()
+    assert not orthogonalize(torch.zeros(3, 4)).any()
 
 
 @pytest.mark.parametrize("config", OPTIMIZERS)
@@ -206,37 +206,37 @@ def test_an_optimizer_remembers_exactly(config, dtype):
         for step in steps:
             weights.begin()
             backward(model, step)
-            weights.settle(weights.reached)
+            weights.settle(weights.has_gradient)
             optimizer.step(0.01)
-            weights.refresh()
+            weights.copy_to_model()
 
     model = toy.model().eval()
-    weights = Weights(model, dtype)
-    optimizer = optimize.build(config, model, weights)
+    weights = MasterWeights(model, dtype)
+    optimizer = optimize.build_optimizer(config, model, weights)
     trained(optimizer, model, weights, range(3))
-    kept = {name: t.clone() for name, t in optimizer.tensors().items()}
+    kept = {name: t.clone() for name, t in optimizer.state_tensors().items()}
     masters = {name: t.clone() for name, t in weights.masters.items()}
     trained(optimizer, model, weights, range(3, 6))
 
     other = toy.model(1).eval()
-    theirs = Weights(other, dtype)
+    theirs = MasterWeights(other, dtype)
     for name, t in masters.items():
         theirs.masters[name].copy_(t)
-    theirs.refresh()
-    again = optimize.build(config, other, theirs)
-    again.load(kept)
-    assert all(torch.equal(kept[n], t) for n, t in again.tensors().items())
+    theirs.copy_to_model()
+    again = optimize.build_optimizer(config, other, theirs)
+    again.load_state(kept)
+    assert all(torch.equal(kept[n], t) for n, t in again.state_tensors().items())
     trained(again, other, theirs, range(3, 6))
     assert all(torch.equal(t, theirs.masters[n]) for n, t in weights.masters.items())
-    mine = optimizer.tensors()
-    assert mine.keys() == again.tensors().keys()
-    assert all(torch.equal(mine[n], t) for n, t in again.tensors().items())
+    mine = optimizer.state_tensors()
+    assert mine.keys() == again.state_tensors().keys()
+    assert all(torch.equal(mine[n], t) for n, t in again.state_tensors().items())
 
 
 @pytest.mark.parametrize("config", OPTIMIZERS)
 def test_the_memory_of_another_model_or_optimizer_is_an_error(config):
     model = toy.model()
-    optimizer = optimize.build(config, model, Weights(model))
+    optimizer = optimize.build_optimizer(config, model, MasterWeights(model))
     for wrong in (
         {"backbone.tokens.weight.nothing": torch.zeros(toy.V, toy.D)},
         {"nobody.weight.mean": torch.zeros(2)},
@@ -244,15 +244,15 @@ def test_the_memory_of_another_model_or_optimizer_is_an_error(config):
         {"backbone.up.weight.mean": torch.zeros(3), "backbone.up.weight.momentum": torch.zeros(3)},
     ):
         with pytest.raises(ValueError, match="memory does not fit this model"):
-            optimizer.load(wrong)
+            optimizer.load_state(wrong)
 
 
 def test_gradients_of_micro_batches_add_up_in_float32():
     model, plain = toy.model().eval(), toy.model().eval().to(torch.bfloat16)
-    weights = Weights(model, torch.bfloat16)
+    weights = MasterWeights(model, torch.bfloat16)
     assert all(p.dtype == torch.bfloat16 for p in model.parameters())
     exact = {name: torch.zeros_like(g) for name, g in weights.gradients.items()}
-    weights.begin()
+    weights.begin_step()
     for step in range(50):
         backward(model, step)
         assert all(p.grad is None for p in model.parameters())
@@ -260,7 +260,7 @@ def test_gradients_of_micro_batches_add_up_in_float32():
         backward(plain, step)
         for name, p in plain.named_parameters():
             exact[name] += 0 if p.grad is None else p.grad.float()
-    weights.settle(weights.reached)
+    weights.finish_backward(weights.has_gradient)
     for name, g in weights.gradients.items():
         assert g.dtype == torch.float32
         assert torch.equal(g, exact[name])
@@ -269,64 +269,64 @@ def test_gradients_of_micro_batches_add_up_in_float32():
 def test_in_bfloat16_small_steps_are_not_lost():
     model = nn.Linear(1, 1, bias=False)
     nn.init.ones_(model.weight)
-    weights = Weights(model, torch.bfloat16)
-    optimizer = optimize.build(recipe.AdamW(weight_decay=0.0), model, weights)
+    weights = MasterWeights(model, torch.bfloat16)
+    optimizer = optimize.build_optimizer(recipe.AdamW(weight_decay=0.0), model, weights)
     for _ in range(100):  # each too small to move a 1 in bfloat16
-        weights.begin()
+        weights.begin_step()
         model(torch.ones(1, 1, dtype=torch.bfloat16)).sum().backward()
-        weights.settle(weights.reached)
+        weights.finish_backward(weights.has_gradient)
         optimizer.step(1e-4)
-        weights.refresh()
+        weights.copy_to_model()
     assert weights.masters["weight"].item() == pytest.approx(0.99, abs=1e-4)
     assert model.weight.item() == pytest.approx(0.99, abs=0.004)
 
 
 def test_norm_and_clip():
     model = nn.Linear(2, 2)
-    weights = Weights(model)
-    weights.begin()
+    weights = MasterWeights(model)
+    weights.begin_step()
     model(torch.tensor([[3.0, 4.0]])).sum().backward()
-    weights.settle(weights.reached)
-    norm = float(weights.norm())
+    weights.finish_backward(weights.has_gradient)
+    norm = float(weights.gradient_norm())
     assert norm == pytest.approx(math.sqrt(2 * (9 + 16 + 1)))
-    weights.clip(norm, 100.0)
-    assert float(weights.norm()) == pytest.approx(norm)
-    weights.clip(norm, 0.0)
-    assert float(weights.norm()) == pytest.approx(norm)
-    weights.clip(norm, 1.0)
-    assert float(weights.norm()) == pytest.approx(1)
+    weights.clip_gradients(norm, 100.0)
+    assert float(weights.gradient_norm()) == pytest.approx(norm)
+    weights.clip_gradients(norm, 0.0)
+    assert float(weights.gradient_norm()) == pytest.approx(norm)
+    weights.clip_gradients(norm, 1.0)
+    assert float(weights.gradient_norm()) == pytest.approx(1)
 
 
 def test_a_gradient_does_not_outlive_its_step():
     model, fresh = toy.model().eval(), toy.model().eval()
-    weights, others = Weights(model), Weights(fresh)
+    weights, others = MasterWeights(model), MasterWeights(fresh)
     unlabeled = replace(toy.rows(1), labels=None)
     for w, m, batches in (
         (weights, model, [toy.rows(0), unlabeled]),
         (others, fresh, [unlabeled]),
     ):
         for batch in batches:
-            w.begin()
+            w.begin_step()
             m(batch).loss.backward()
-            w.settle(w.reached)
+            w.finish_backward(w.has_gradient)
     assert weights.masters["heads.label.weight"].grad is None
-    assert torch.equal(weights.norm(), others.norm())
-    assert torch.equal(weights.gradient, others.gradient)
+    assert torch.equal(weights.gradient_norm(), others.gradient_norm())
+    assert torch.equal(weights.flat_gradient, others.flat_gradient)
 
 
 def test_factors_of_the_rate_hold_for_their_parameters():
     model = toy.model().eval()
-    weights = Weights(model)
+    weights = MasterWeights(model)
     before = {name: t.clone() for name, t in weights.masters.items()}
-    optimizer = optimize.build(
+    optimizer = optimize.build_optimizer(
         recipe.AdamW(weight_decay=0.0),
         model,
         weights,
-        rates={"backbone.up.weight": 0.0, "backbone.up.bias": 0.5},
+        learning_rate_factors={"backbone.up.weight": 0.0, "backbone.up.bias": 0.5},
     )
-    weights.begin()
+    weights.begin_step()
     backward(model, 0)
-    weights.settle(weights.reached)
+    weights.finish_backward(weights.has_gradient)
     optimizer.step(0.01)
     assert torch.equal(weights.masters["backbone.up.weight"], before["backbone.up.weight"])
     moved = (weights.masters["backbone.up.bias"] - before["backbone.up.bias"]).abs().max()
@@ -337,22 +337,22 @@ def test_frozen_parameters_have_no_gradient_and_keep_their_float32_numbers():
     model = toy.model().eval()
     model.backbone.requires_grad_(False)
     before = model.backbone.up.weight.detach().clone()
-    weights = Weights(model, torch.bfloat16)
+    weights = MasterWeights(model, torch.bfloat16)
     assert not any(name.startswith("backbone") for name in weights.gradients)
-    optimizer = optimize.build(recipe.AdamW(), model, weights)
-    weights.begin()
+    optimizer = optimize.build_optimizer(recipe.AdamW(), model, weights)
+    weights.begin_step()
     backward(model, 0)
-    weights.settle(weights.reached)
+    weights.finish_backward(weights.has_gradient)
     optimizer.step(0.01)
-    weights.refresh()
-    weights.release()
+    weights.copy_to_model()
+    weights.restore_model()
     assert torch.equal(model.backbone.up.weight.detach(), before)
 
 
 def test_release_leaves_a_float32_model_that_trains_by_itself():
     model = toy.model().eval()
-    weights = Weights(model, torch.bfloat16)
-    weights.release()
+    weights = MasterWeights(model, torch.bfloat16)
+    weights.restore_model()
     assert all(p.dtype == torch.float32 and p.grad is None for p in model.parameters())
     backward(model, 0)
     assert model.backbone.up.weight.grad is not None
@@ -362,16 +362,16 @@ def test_release_leaves_a_float32_model_that_trains_by_itself():
 def test_a_model_with_nothing_to_train_can_be_stepped():
     model = toy.model()
     model.requires_grad_(False)
-    weights = Weights(model)
-    optimizer = optimize.build(recipe.AdamW(), model, weights)
-    weights.begin()
-    weights.settle(weights.reached)
+    weights = MasterWeights(model)
+    optimizer = optimize.build_optimizer(recipe.AdamW(), model, weights)
+    weights.begin_step()
+    weights.finish_backward(weights.has_gradient)
     optimizer.step(0.1)
-    assert float(weights.norm()) == 0
+    assert float(weights.gradient_norm()) == 0
 
 
 def test_gradient_descent_is_torchs():
-    config = recipe.Sgd(momentum=0.9, weight_decay=0.0)
+    config = recipe.SGD(momentum=0.9, weight_decay=0.0)
     begin, after, gradients = steps_of(config, 3)
     name = "backbone.up.weight"
     x = torch.nn.Parameter(begin[name].clone())
@@ -384,29 +384,29 @@ def test_gradient_descent_is_torchs():
 
 def test_once_evaluations_get_no_better_the_mean_of_the_weights_is_kept():
     model = toy.model().eval()
-    weights = Weights(model)
-    optimizer = optimize.build(recipe.Sgd(patience=2), model, weights)
+    weights = MasterWeights(model)
+    optimizer = optimize.build_optimizer(recipe.SGD(averaging_patience=2), model, weights)
     name, seen = "backbone.up.weight", []
     for step, loss in enumerate([3.0, 2.0, 2.5, 2.4, 2.1, 2.2]):
-        weights.begin()
+        weights.begin_step()
         backward(model, step)
-        weights.settle(weights.reached)
+        weights.finish_backward(weights.has_gradient)
         optimizer.step(0.1)
-        if optimizer.means:
+        if optimizer.averaged_weights:
             seen.append(weights.masters[name].clone())
-            torch.testing.assert_close(optimizer.means[name], torch.stack(seen).mean(0))
-        optimizer.hear(loss)
+            torch.testing.assert_close(optimizer.averaged_weights[name], torch.stack(seen).mean(0))
+        optimizer.update_dev_loss(loss)
     assert len(seen) == 1  # 2.1 was above 2.0, the best of all but the last two before it
 
 
 def test_the_mean_stands_in_for_the_weights_and_leaves_them_as_they_were():
-    run = toy.run(optimizer=recipe.Sgd(patience=1), steps=6)
+    run = toy.run(optimizer=recipe.SGD(averaging_patience=1), steps=6)
     for report in loop.train(run):
-        loop.hear(run, float(report.step))
+        loop.report_dev_loss(run, float(report.step))
     name = "backbone.up.weight"
-    now, mean = run.weights.masters[name].clone(), run.optimizer.means[name].clone()
+    now, mean = run.weights.masters[name].clone(), run.optimizer.averaged_weights[name].clone()
     assert not torch.equal(now, mean)
-    with loop.averaged(run):
+    with loop.averaged_weights(run):
         assert torch.equal(run.model.get_parameter(name), mean.bfloat16())
     assert torch.equal(run.weights.masters[name], now)
-    assert torch.equal(loop.finish(run).get_parameter(name), mean)
+    assert torch.equal(loop.finish_run(run).get_parameter(name), mean)

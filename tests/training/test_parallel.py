@@ -9,7 +9,7 @@ import pytest
 import torch
 import toy
 
-from unmask.checkpoints.folder import newest
+from unmask.checkpoints.folder import newest_checkpoint
 from unmask.checkpoints.tensors import read_tensors
 from unmask.training import loop, parallel
 from unmask.training.parallel import World
@@ -43,17 +43,17 @@ def two(tmp_path_factory):
 @pytest.fixture(scope="module")
 def one():
     recipe = Recipe(
-        model="toy", steps=6, precision="float32", rate=1e-2, log_every=2, optimizer=AdamW(eps=1e-3)
+        model="toy", steps=6, precision="float32", learning_rate=1e-2, log_every=2, optimizer=AdamW(eps=1e-3)
     )
     model = toy.model()
     model.backbone.dropout = 0.0
-    run = loop.start(recipe, model, toy.batches())
+    run = loop.start_run(recipe, model, toy.batches())
     return run, list(loop.train(run))
 
 
 def test_two_processes_take_the_steps_of_one_up_to_rounding(one, two):
     run, reports = one
-    tensors = loop.model_tensors(run)
+    tensors = loop.trained_tensors(run)
     for rank in "01":
         said = json.loads((two / rank / "said.json").read_text())
         assert [t for _, _, t in said["losses"]] == [report.tokens for report in reports]
@@ -88,38 +88,38 @@ def test_processes_agree_on_how_many_steps_fit(two):
 
 
 def test_only_the_first_process_saves_and_one_process_can_go_on(two):
-    checkpoint, damaged = newest(two)
+    checkpoint, damaged = newest_checkpoint(two)
     assert not damaged
     run = toy.run(steps=8, precision="float32", rate=1e-2, optimizer=AdamW(eps=1e-3))
-    loop.restore(run, checkpoint)
+    loop.restore_run(run, checkpoint)
     assert [report.step for report in loop.train(run)] == [7, 8]
 
 
 def test_one_process_tells_itself():
     world = World()
-    assert world.tell([1, None]) == [[1, None]]
-    assert world.total({"a": 2}) == {"a": 2}
-    assert world.first("x") == "x"
+    assert world.all_gather_object([1, None]) == [[1, None]]
+    assert world.sum_by_name({"a": 2}) == {"a": 2}
+    assert world.broadcast_object("x") == "x"
 
 
 def test_no_such_device_is_an_error():
     for name in ("cuda:99", "toaster"):
         with pytest.raises(ValueError, match=f"device '{name}' cannot be used here") as error:
-            parallel.pick_device(name)
+            parallel.resolve_device(name)
         assert "\n" not in str(error.value)
 
 
 def test_without_cuda_it_is_said_in_words_of_ours(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match="PyTorch finds no CUDA; auto takes what there is"):
-        parallel.pick_device("cuda")
+        parallel.resolve_device("cuda")
 
 
 def test_precision_is_what_is_asked_or_what_the_machine_multiplies():
-    assert parallel.pick_precision("float32") == "float32"
-    assert parallel.pick_precision("bfloat16") == "bfloat16"
-    native = parallel.native_bfloat16(torch.device("cpu"))
-    assert parallel.pick_precision("auto") == ("bfloat16" if native else "float32")
+    assert parallel.resolve_precision("float32") == "float32"
+    assert parallel.resolve_precision("bfloat16") == "bfloat16"
+    native = parallel.has_native_bfloat16(torch.device("cpu"))
+    assert parallel.resolve_precision("auto") == ("bfloat16" if native else "float32")
     flags = Path("/proc/cpuinfo")
     if flags.exists() and "avx512_bf16" in flags.read_text():
         assert native
@@ -128,8 +128,8 @@ def test_precision_is_what_is_asked_or_what_the_machine_multiplies():
 def test_threads_are_never_more_than_the_cores():
     before = torch.get_num_threads()
     try:
-        assert parallel.use_threads(1) == 1 == torch.get_num_threads()
-        assert 1 <= parallel.use_threads() <= (os.cpu_count() or 1)
+        assert parallel.set_threads(1) == 1 == torch.get_num_threads()
+        assert 1 <= parallel.set_threads() <= (os.cpu_count() or 1)
     finally:
         torch.set_num_threads(before)
 
@@ -145,14 +145,14 @@ def faults(megabytes):
 
 
 def test_reused_memory_is_not_fetched_anew_and_can_be_given_back():
-    if not parallel.reuse_memory(False):
+    if not parallel.keep_freed_memory(False):
         pytest.skip("no glibc")
     before = faults(100)
     try:
-        assert parallel.reuse_memory()
+        assert parallel.keep_freed_memory()
         during = min(faults(100) for _ in range(4))  # the first rounds fetch what is then kept
     finally:
-        assert parallel.reuse_memory(False)
+        assert parallel.keep_freed_memory(False)
     after = faults(100)
     assert during * 20 < before
     assert after * 4 > before  # some of it may lie where others freed theirs
@@ -160,13 +160,13 @@ def test_reused_memory_is_not_fetched_anew_and_can_be_given_back():
 
 def test_without_glibc_nothing_is_changed(monkeypatch):
     monkeypatch.setattr(parallel.platform, "libc_ver", lambda: ("", ""))
-    assert parallel.reuse_memory() is False
+    assert parallel.keep_freed_memory() is False
 
 
 def test_the_matmul_peak_is_a_number_of_this_century():
-    peak = parallel.matmul_peak(torch.float32, seconds=0.02, sizes=(128, 256))
+    peak = parallel.matmul_peak_flops(torch.float32, seconds=0.02, sizes=(128, 256))
     assert 1e8 < peak < 1e16
 
 
 def test_memory_in_use_is_more_than_a_tensor():
-    assert parallel.memory_bytes(torch.device("cpu")) > 10 << 20
+    assert parallel.peak_memory_bytes(torch.device("cpu")) > 10 << 20

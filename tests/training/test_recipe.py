@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from unmask.config import from_dict, to_dict
 from unmask.hiding.objectives import BERT, T5
-from unmask.training.recipe import AdamW, Lamb, Muon, Recipe, merge, parse, read
+from unmask.training.recipe import AdamW, LAMB, Muon, Recipe, merge, parse_change, read_recipe
 from unmask.training.schedule import WSD, Cosine, Linear
 
 
 def card(name):
     if name != "bert-mini":
         raise ValueError(f"unknown model {name!r}")
-    return Recipe(model=name, length=128, objective=BERT)
+    return Recipe(model=name, sequence_length=128, objective=BERT)
 
 
 def written(tmp_path, text):
@@ -38,20 +38,20 @@ def test_a_file_is_a_difference_to_its_card(tmp_path):
         d_model = 64
         """,
     )
-    recipe = read(path, base=card)
-    assert recipe.length == 128
+    recipe = read_recipe(path, base=card)
+    assert recipe.sequence_length == 128
     assert recipe.data == ("a.txt", "b/*.jsonl.gz")
     assert recipe.optimizer == AdamW(weight_decay=0.1)
     assert recipe.schedule == WSD(decay=50)
     assert recipe.objective == replace(
-        BERT, objective=replace(BERT.objective, choose=replace(BERT.objective.choose, rate=0.3))
+        BERT, objective=replace(BERT.objective, select=replace(BERT.objective.select, rate=0.3))
     )
     assert recipe.architecture == {"d_model": 64}
 
 
 def test_changes_are_differences_to_the_file(tmp_path):
     path = written(tmp_path, 'model = "bert-mini"\nsteps = 500\n')
-    recipe = read(
+    recipe = read_recipe(
         path,
         base=card,
         changes=[
@@ -67,20 +67,20 @@ def test_changes_are_differences_to_the_file(tmp_path):
             "compile=true",
         ],
     )
-    assert (recipe.rate, recipe.steps, recipe.micro_tokens, recipe.compile) == (
+    assert (recipe.learning_rate, recipe.steps, recipe.micro_batch_tokens, recipe.compile) == (
         3e-4,
         20,
         None,
         True,
     )
-    assert recipe.schedule == Cosine(floor=0.5)
-    assert recipe.optimizer == Lamb()
+    assert recipe.schedule == Cosine(final_fraction=0.5)
+    assert recipe.optimizer == LAMB()
     assert recipe.architecture == {"n_layers": 2}
     assert recipe.tokenizer == "runs/other"
 
 
 def test_a_name_alone_is_the_cards_own_recipe():
-    assert read("bert-mini", base=card) == card("bert-mini")
+    assert read_recipe("bert-mini", base=card) == card("bert-mini")
 
 
 def test_a_recipe_is_plain_data():
@@ -122,7 +122,7 @@ def test_a_recipe_is_plain_data():
 )  # fmt: skip
 def test_a_mistake_is_one_line_that_names_file_and_key(tmp_path, text, says):
     with pytest.raises(ValueError, match=says) as error:
-        read(written(tmp_path, text), base=card)
+        read_recipe(written(tmp_path, text), base=card)
     assert "\n" not in str(error.value)
 
 
@@ -130,32 +130,32 @@ def test_a_file_that_is_no_utf8_is_an_error(tmp_path):
     path = tmp_path / "my.toml"
     path.write_bytes(b'model = "\xff"')
     with pytest.raises(ValueError, match=r"my.toml: not UTF-8 .* at byte 9"):
-        read(path, base=card)
+        read_recipe(path, base=card)
 
 
 def test_no_such_file_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none\.toml"):
-        read(tmp_path / "none.toml", base=card)
+        read_recipe(tmp_path / "none.toml", base=card)
 
 
 @pytest.mark.parametrize("change", ["steps", "=5", "a..b=5", ".a=5"])
 def test_a_change_without_key_or_value_is_an_error(change):
     with pytest.raises(ValueError, match=r"--set .*: must be key=value"):
-        read("bert-mini", base=card, changes=[change])
+        read_recipe("bert-mini", base=card, changes=[change])
 
 
 def test_a_wrong_change_names_itself():
     with pytest.raises(ValueError, match=r"--set steps=many: steps must be int, got 'many'"):
-        read("bert-mini", base=card, changes=["steps=many"])
+        read_recipe("bert-mini", base=card, changes=["steps=many"])
 
 
 @given(st.text())
 def test_any_value_of_a_change_is_read_as_something(text):
-    assert list(parse(f"a.b={text}")["a"]) == ["b"]
+    assert list(parse_change(f"a.b={text}")["a"]) == ["b"]
 
 
 def test_a_value_cannot_set_another_key():
-    assert parse("a=1\nb = 2") == {"a": "1\nb = 2"}
+    assert parse_change("a=1\nb = 2") == {"a": "1\nb = 2"}
 
 
 def test_a_table_of_another_kind_replaces_the_old_one():
@@ -166,8 +166,8 @@ def test_a_table_of_another_kind_replaces_the_old_one():
 
 
 def test_the_rate_of_a_step_is_the_peak_times_the_schedule():
-    recipe = Recipe(model="x", rate=0.5, steps=6, schedule=Linear(2))
-    assert [recipe.rate_at(step) for step in (1, 2, 3)] == [0.25, 0.5, 0.4]
+    recipe = Recipe(model="x", learning_rate=0.5, steps=6, schedule=Linear(2))
+    assert [recipe.learning_rate_at(step) for step in (1, 2, 3)] == [0.25, 0.5, 0.4]
 
 
 def test_recipes_are_read_without_torch():

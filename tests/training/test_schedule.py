@@ -12,8 +12,8 @@ from unmask.training.schedule import (
     Cosine,
     InverseSquareRoot,
     Linear,
-    count,
-    steps_for,
+    resolve_steps,
+    steps_within,
 )
 
 warmups = st.one_of(st.integers(0, 40), st.floats(0, 0.9))
@@ -32,7 +32,7 @@ def test_every_step_of_every_schedule_is_taken_at_a_rate_above_zero_and_up_to_th
 ):
     rates = [schedule.rate(step, steps) for step in range(1, steps + 1)]
     assert all(0 <= rate <= 1 + 1e-12 for rate in rates)
-    if not (isinstance(schedule, Cosine) and schedule.floor == 0):
+    if not (isinstance(schedule, Cosine) and schedule.final_fraction == 0):
         assert all(rate > 0 for rate in rates)
 
 
@@ -46,43 +46,43 @@ def test_rates_rise_and_then_only_fall(schedule, steps):
 
 @given(schedules)
 def test_a_schedule_is_plain_data(schedule):
-    taken = count(schedule.warmup, 100) + count(getattr(schedule, "decay", 0), 100)
+    taken = resolve_steps(schedule.warmup, 100) + resolve_steps(getattr(schedule, "decay", 0), 100)
     assume(taken <= 100)
     recipe = Recipe(model="x", steps=100, schedule=schedule)
     assert from_dict(Recipe, to_dict(recipe)) == recipe
 
 
 def test_linear_goes_up_to_the_peak_and_down_to_zero_one_step_after_the_last():
-    rates = [Linear(warmup=2).rate(step, 6) for step in range(1, 8)]
+    rates = [Linear(warmup=2).factor(step, 6) for step in range(1, 8)]
     assert rates == pytest.approx([0.5, 1, 0.8, 0.6, 0.4, 0.2, 0])
 
 
 def test_a_share_of_the_steps_is_the_same_as_their_number():
     for step in range(1, 101):
-        assert Linear(0.1).rate(step, 100) == Linear(10).rate(step, 100)
-    assert count(0.06, 10) == 1
-    assert count(0.0, 10) == 0
+        assert Linear(0.1).factor(step, 100) == Linear(10).factor(step, 100)
+    assert resolve_steps(0.06, 10) == 1
+    assert resolve_steps(0.0, 10) == 0
 
 
 def test_cosine_is_halfway_down_in_the_middle_and_ends_at_its_floor():
-    cosine = Cosine(warmup=0, floor=0.2)
-    assert cosine.rate(50, 99) == pytest.approx(0.6)
-    assert cosine.rate(99, 99) == pytest.approx(0.2, abs=1e-3)
+    cosine = Cosine(warmup=0, final_fraction=0.2)
+    assert cosine.factor(50, 99) == pytest.approx(0.6)
+    assert cosine.factor(99, 99) == pytest.approx(0.2, abs=1e-3)
 
 
 def test_inverse_square_root_halves_when_the_steps_are_four_times_as_many():
     schedule = InverseSquareRoot(warmup=100)
-    assert schedule.rate(100, 10_000) == 1
-    assert schedule.rate(400, 10_000) == pytest.approx(0.5)
+    assert schedule.factor(100, 10_000) == 1
+    assert schedule.factor(400, 10_000) == pytest.approx(0.5)
 
 
 def test_wsd_is_flat_until_its_decay():
-    schedule = WSD(warmup=10, decay=20, shape="linear")
-    assert [schedule.rate(step, 100) for step in (10, 40, 80)] == [1, 1, 1]
-    assert schedule.rate(81, 100) == pytest.approx(20 / 21)
-    assert schedule.rate(100, 100) == pytest.approx(1 / 21)
-    root = WSD(warmup=10, decay=20, shape="sqrt")
-    assert root.rate(90, 100) == pytest.approx(1 - math.sqrt(10 / 21))
+    schedule = WSD(warmup=10, decay=20, decay_shape="linear")
+    assert [schedule.factor(step, 100) for step in (10, 40, 80)] == [1, 1, 1]
+    assert schedule.factor(81, 100) == pytest.approx(20 / 21)
+    assert schedule.factor(100, 100) == pytest.approx(1 / 21)
+    root = WSD(warmup=10, decay=20, decay_shape="sqrt")
+    assert root.factor(90, 100) == pytest.approx(1 - math.sqrt(10 / 21))
 
 
 @pytest.mark.parametrize("share", [-1, -0.1, 1.0, 1.5, float("nan")])
@@ -94,31 +94,31 @@ def test_a_warmup_that_is_neither_steps_nor_a_share_is_an_error(share):
 
 
 def test_steps_for_leaves_out_the_first_measurements_and_rounds_down_to_two_digits():
-    assert steps_for(1, [9.0, 9.0, 0.5, 0.5]) == 120
-    assert steps_for(1, [9.0, 9.0, 0.09]) == 660
-    assert steps_for(1, [9.0, 0.09]) == 660
-    assert steps_for(1, [0.7]) == 85
-    assert steps_for(1, [9.0, 9.0, 1.0], spent=57.5) == 2
+    assert steps_within(1, [9.0, 9.0, 0.5, 0.5]) == 120
+    assert steps_within(1, [9.0, 9.0, 0.09]) == 660
+    assert steps_within(1, [9.0, 0.09]) == 660
+    assert steps_within(1, [0.7]) == 85
+    assert steps_within(1, [9.0, 9.0, 1.0], spent_seconds=57.5) == 2
 
 
 def test_steps_for_gives_at_least_one_step():
-    assert steps_for(1, [1000.0]) == 1
-    assert steps_for(1, [1.0], spent=1000) == 1
+    assert steps_within(1, [1000.0]) == 1
+    assert steps_within(1, [1.0], spent_seconds=1000) == 1
 
 
 @pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf")])
 def test_minutes_that_are_none_are_an_error(minutes):
     with pytest.raises(ValueError, match="minutes must be above 0"):
-        steps_for(minutes, [1.0])
+        steps_within(minutes, [1.0])
 
 
 def test_nothing_measured_is_an_error():
     with pytest.raises(ValueError, match="no step was measured"):
-        steps_for(1, [])
+        steps_within(1, [])
 
 
 def test_t5s_rate_is_one_over_the_root_of_the_step_or_of_10_000():
-    schedule = InverseSquareRoot(10_000, flat=True)
+    schedule = InverseSquareRoot(10_000, constant_warmup=True)
     for step in (1, 9_999, 10_000, 40_000, 2**19):
-        rate = 1e-2 * schedule.rate(step, 2**19)
+        rate = 1e-2 * schedule.factor(step, 2**19)
         assert rate == pytest.approx(1 / math.sqrt(max(step, 10_000)))

@@ -9,60 +9,60 @@ import pytest
 import torch
 from toy_text import corpus
 
-from unmask.batch import IGNORE, Memory, Tokens
+from unmask.batch import IGNORE_INDEX, RecurrenceMemory, Tokens
 from unmask.checkpoints import folder as checkpoints
 from unmask.hiding import objectives
-from unmask.hiding.loader import another
+from unmask.hiding.loader import draw_other_row
 from unmask.model.architecture import Architecture
 from unmask.published.catalogue import MODELS
 from unmask.serving.prepare import prepare
-from unmask.serving.pretrain import network
-from unmask.tokens.shards import Shards
+from unmask.serving.pretrain import build_network
+from unmask.tokens.shards import TokenShards
 from unmask.training import loop
-from unmask.training.data import Data, lay_out
+from unmask.training.data import TrainingData, build_training_data
 from unmask.training.recipe import Recipe
 
 RECIPE = Recipe(
-    model="transformer-xl-mini", unit="stream", memory=24, dev=0.2, batch_tokens=64, steps=6,
-    precision="float32", rate=1e-2, log_every=4,
+    model="transformer-xl-mini", row_unit="stream", memory_length=24, dev_fraction=0.2, batch_tokens=64, steps=6,
+    precision="float32", learning_rate=1e-2, log_every=4,
 )  # fmt: skip
 LENGTH = 16
 
 
 @pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
+def shards(tmp_path_factory: pytest.TempPathFactory) -> TokenShards:
     folder = tmp_path_factory.mktemp("text")
     (folder / "text.txt").write_text(corpus(40, seed=3))
     prepare(
         [folder / "text.txt"], out=folder / "data", model=RECIPE.model, vocab_size=300, quiet=True
     )
-    return Shards.open(folder / "data")
+    return TokenShards.open(folder / "data")
 
 
-def laid_out(shards: Shards, recipe: Recipe = RECIPE) -> Data:
-    return lay_out(shards, recipe, MODELS[RECIPE.model].objective, LENGTH)
+def laid_out(shards: TokenShards, recipe: Recipe = RECIPE) -> TrainingData:
+    return build_training_data(shards, recipe, MODELS[RECIPE.model].objective, LENGTH)
 
 
-def begun(shards: Shards, recipe: Recipe = RECIPE) -> loop.Run:
+def begun(shards: TokenShards, recipe: Recipe = RECIPE) -> loop.TrainingRun:
     card = MODELS[recipe.model]
     a = card.architecture
     assert isinstance(a, Architecture)
     a = replace(a, d_model=16, n_layers=2, n_heads=2, d_ff=32, dropout=0.1, final_dropout=0.1)
-    model = network(replace(card, architecture=a), recipe, shards.tokenizer)
+    model = build_network(replace(card, architecture=a), recipe, shards.tokenizer)
     data = laid_out(shards, recipe)
-    return loop.start(recipe, model, data.batches)
+    return loop.start_run(recipe, model, data.batches)
 
 
-def test_rows_may_end_elsewhere_in_every_epoch_and_still_go_on(shards: Shards) -> None:
-    data, plain = laid_out(shards, replace(RECIPE, jitter=0.2)), laid_out(shards)
-    n_steps = len(data.train.rows) // 4
-    whole = data.train.texts.text(0, int(data.train.rows[-1, 1])).ids
+def test_rows_may_end_elsewhere_in_every_epoch_and_still_go_on(shards: TokenShards) -> None:
+    data, plain = laid_out(shards, replace(RECIPE, sequence_length_jitter=0.2)), laid_out(shards)
+    n_steps = len(data.train_rows.row_spans) // 4
+    whole = data.train_rows.token_source.read_tokens(0, int(data.train_rows.row_spans[-1, 1])).ids
     steps = [micro[0] for micro, _ in itertools.islice(data.batches(None), 2 * n_steps)]
     lengths = []
     for epoch in (steps[:n_steps], steps[n_steps:]):
         asked = torch.cat([batch.targets for batch in epoch], 1).flatten()
         assert (asked.numpy() == whole[: len(asked)]).all(), "each token is asked once"
-        assert [batch.goes_on for batch in epoch] == [False] + [True] * (n_steps - 1)
+        assert [batch.continues for batch in epoch] == [False] + [True] * (n_steps - 1)
         lengths.append([batch.inputs.shape[1] for batch in epoch])
     assert lengths[0] != lengths[1]
     assert min(map(min, lengths)) < LENGTH < max(map(max, lengths))
@@ -72,17 +72,17 @@ def test_rows_may_end_elsewhere_in_every_epoch_and_still_go_on(shards: Shards) -
         assert torch.equal(ours.inputs, theirs.inputs), "what is held out is read as it is"
 
 
-def test_rows_go_on_where_those_of_the_step_before_ended(shards: Shards) -> None:
+def test_rows_go_on_where_those_of_the_step_before_ended(shards: TokenShards) -> None:
     data = laid_out(shards)
-    whole = data.train.texts.text(0, int(data.train.rows[-1, 1])).ids
-    n_steps = len(data.train.rows) // 4
+    whole = data.train_rows.token_source.read_tokens(0, int(data.train_rows.row_spans[-1, 1])).ids
+    n_steps = len(data.train_rows.row_spans) // 4
     reads, asks = [], []
     for i, ((batch,), _) in enumerate(itertools.islice(data.batches(None), n_steps + 1)):
         assert batch.targets is not None
         assert batch.inputs.shape == (4, LENGTH)
         assert batch.visibility.causal
         assert batch.visibility.document is None
-        assert batch.goes_on == (i not in (0, n_steps))
+        assert batch.continues == (i not in (0, n_steps))
         reads.append(batch.inputs.numpy())
         asks.append(batch.targets.numpy())
     assert (reads[0] == reads[-1]).all(), "the second epoch is as the first"
@@ -90,46 +90,46 @@ def test_rows_go_on_where_those_of_the_step_before_ended(shards: Shards) -> None
     assert (read[:, 1:] == asked[:, :-1]).all()
     assert (asked.flatten() == whole[: asked.size]).all()
     assert (read[1:, 0] == asked[:-1, -1]).all(), "a stream reads the token before it, too"
-    assert read[0, 0] == shards.tokenizer.special.start
-    assert not (asked == IGNORE).any()
+    assert read[0, 0] == shards.tokenizer.special_ids.start
+    assert not (asked == IGNORE_INDEX).any()
 
 
-XLNET = replace(RECIPE, model="xlnet-mini", both_ways=True, batch_tokens=4 * 32)
+XLNET = replace(RECIPE, model="xlnet-mini", bidirectional_data=True, batch_tokens=4 * 32)
 
 
 @pytest.fixture(scope="module")
-def ahead(tmp_path_factory: pytest.TempPathFactory) -> Data:
+def ahead(tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
     """XLNet's rows, of 32 tokens."""
     folder = tmp_path_factory.mktemp("xlnet")
     (folder / "text.txt").write_text(corpus(60, seed=4))
     prepare(
         [folder / "text.txt"], out=folder / "data", model="xlnet-mini", vocab_size=120, quiet=True
     )
-    return lay_out(Shards.open(folder / "data"), XLNET, objectives.XLNET, 32)
+    return build_training_data(TokenShards.open(folder / "data"), XLNET, objectives.XLNET, 32)
 
 
-def rows_in_turn(data: Data, step: int) -> list[Tokens]:
+def rows_in_turn(data: TrainingData, step: int) -> list[Tokens]:
     """The texts of the rows of a step, every other from its end."""
-    n = len(data.train.rows) // 4
+    n = len(data.train_rows.row_spans) // 4
     numbers = [row * n + (n - 1 - step if row % 2 else step) for row in range(4)]
-    found = [data.train.texts.text(*data.train.rows[i].tolist()) for i in numbers]
-    return [text.turned() if row % 2 else text for row, text in enumerate(found)]
+    found = [data.train_rows.token_source.read_tokens(*data.train_rows.row_spans[i].tolist()) for i in numbers]
+    return [text.reversed() if row % 2 else text for row, text in enumerate(found)]
 
 
-def test_a_row_is_what_is_kept_and_two_texts_ahead_of_it(ahead: Data) -> None:
+def test_a_row_is_what_is_kept_and_two_texts_ahead_of_it(ahead: TrainingData) -> None:
     """The kept parts of a stream are its text; of the second texts, half stand there too."""
-    special = ahead.shards.tokenizer.special
-    sep, cls = special.after
-    n_steps = len(ahead.train.rows) // 4
-    everything = ahead.train.texts.text(0, ahead.train.texts.n_places).ids.tolist()
+    special = ahead.shards.tokenizer.special_ids
+    sep, cls = special.suffix
+    n_steps = len(ahead.train_rows.row_spans) // 4
+    everything = ahead.train_rows.token_source.read_tokens(0, ahead.train_rows.token_source.n_tokens).ids.tolist()
     kept: list[list[int]] = [[], [], [], []]
     follows = total = 0
     for step, ((batch,), _) in enumerate(itertools.islice(ahead.batches(None), n_steps)):
         assert batch.inputs.shape == (4, 32)
-        assert batch.kept == 16
-        assert batch.backward is not None
-        assert batch.backward.tolist() == [False, True, False, True]
-        assert batch.goes_on == (step > 0)
+        assert batch.reuse_len == 16
+        assert batch.reversed_rows is not None
+        assert batch.reversed_rows.tolist() == [False, True, False, True]
+        assert batch.continues == (step > 0)
         assert batch.visibility.document is None
         assert batch.visibility.rank is not None
         assert batch.segments is not None
@@ -157,30 +157,30 @@ def test_a_row_is_what_is_kept_and_two_texts_ahead_of_it(ahead: Data) -> None:
     assert total == 4 * n_steps > 150
     assert 0.38 < follows / total < 0.62
     for row in range(4):
-        first, last = (ahead.train.rows[row * n_steps + i] for i in (0, n_steps - 1))
-        stream = ahead.train.texts.text(int(first[0]), int(last[1]))
-        stream = stream.turned() if row % 2 else stream
+        first, last = (ahead.train_rows.row_spans[row * n_steps + i] for i in (0, n_steps - 1))
+        stream = ahead.train_rows.token_source.read_tokens(int(first[0]), int(last[1]))
+        stream = stream.reversed() if row % 2 else stream
         assert kept[row] == stream.ids[: len(kept[row])].tolist()
 
 
-def test_a_second_text_from_elsewhere_is_of_another_document(ahead: Data) -> None:
-    rows, numbers = ahead.train.rows, ahead.train.documents
+def test_a_second_text_from_elsewhere_is_of_another_document(ahead: TrainingData) -> None:
+    rows, numbers = ahead.train_rows.row_spans, ahead.train_rows.document_of_row
     for row in range(len(rows)):
-        drawn = another(row, rows, numbers, np.random.default_rng(row))
+        drawn = draw_other_row(row, rows, numbers, np.random.default_rng(row))
         assert drawn is not None
         start, end = drawn
         assert end <= rows[row, 0] or start >= rows[row, 1]
         assert numbers[rows[:, 0].searchsorted(start)] != numbers[row]
 
 
-def test_rows_ahead_are_the_same_for_any_workers_and_after_resuming(ahead: Data) -> None:
-    def said(data: Data, n: int, cursor: object = None) -> list[object]:
+def test_rows_ahead_are_the_same_for_any_workers_and_after_resuming(ahead: TrainingData) -> None:
+    def said(data: TrainingData, n: int, cursor: object = None) -> list[object]:
         return [
-            (b.inputs.tolist(), b.targets.tolist(), b.segments.tolist(), b.kept, after)
+            (b.inputs.tolist(), b.targets.tolist(), b.segments.tolist(), b.reuse_len, after)
             for (b,), after in itertools.islice(data.batches(cursor), n)
         ]
 
-    n_steps = len(ahead.train.rows) // 4
+    n_steps = len(ahead.train_rows.row_spans) // 4
     whole = said(ahead, n_steps + 4)
     assert said(replace(ahead, workers=1), 5) == whole[:5]
     assert said(ahead, 6, whole[n_steps - 3][-1]) == whole[n_steps - 2 :], "into the next epoch"
@@ -188,23 +188,23 @@ def test_rows_ahead_are_the_same_for_any_workers_and_after_resuming(ahead: Data)
 
 
 @torch.no_grad()
-def test_a_memory_holds_nothing_of_what_the_next_row_is_asked(ahead: Data) -> None:
+def test_a_memory_holds_nothing_of_what_the_next_row_is_asked(ahead: TrainingData) -> None:
     """Whatever stood behind the kept part, the memory is the same; and not, whatever it was."""
     card = MODELS["xlnet-mini"]
     a = card.architecture
     assert isinstance(a, Architecture)
     a = replace(a, d_model=16, n_layers=3, n_heads=2, d_ff=32)
-    model = network(replace(card, architecture=a), XLNET, ahead.shards.tokenizer).eval()
+    model = build_network(replace(card, architecture=a), XLNET, ahead.shards.tokenizer).eval()
     ((first,), _), ((second,), _) = itertools.islice(ahead.batches(None), 2)
 
     def remembered(column: int | None) -> list[torch.Tensor]:
-        memory, inputs = Memory(24), first.inputs.clone()
+        memory, inputs = RecurrenceMemory(24), first.inputs.clone()
         if column is not None:
             inputs[:, column] = (inputs[:, column] + 1) % 100
         for ids, batch in ((inputs, first), (second.inputs, second)):
-            model.hidden(replace(batch, inputs=ids, memory=memory))
+            model.hidden_states(replace(batch, inputs=ids, memory=memory))
         assert len(memory) == 24
-        return memory.states
+        return memory.hidden_states
 
     before = remembered(None)
     for column in range(32):
@@ -212,10 +212,10 @@ def test_a_memory_holds_nothing_of_what_the_next_row_is_asked(ahead: Data) -> No
         assert all(same) == (column >= 16)
 
 
-def test_the_same_for_any_workers_and_after_resuming(shards: Shards) -> None:
-    def said(data: Data, n: int, cursor: object = None) -> list[object]:
+def test_the_same_for_any_workers_and_after_resuming(shards: TokenShards) -> None:
+    def said(data: TrainingData, n: int, cursor: object = None) -> list[object]:
         return [
-            ([(b.inputs.tolist(), b.goes_on) for b in micro], after)
+            ([(b.inputs.tolist(), b.continues) for b in micro], after)
             for micro, after in itertools.islice(data.batches(cursor), n)
         ]
 
@@ -230,12 +230,12 @@ STATES = {"transformer-xl-mini": 2, "lstm-mini": 4, "awd-lstm": 4}
 
 
 @pytest.mark.parametrize("model", STATES)
-def test_what_is_remembered_is_what_stood_before(shards: Shards, model: str) -> None:
+def test_what_is_remembered_is_what_stood_before(shards: TokenShards, model: str) -> None:
     """Without learning and dropout, a row says what it says behind all of its past."""
-    run = begun(shards, replace(RECIPE, model=model, memory=10_000))
+    run = begun(shards, replace(RECIPE, model=model, memory_length=10_000))
     model = run.model.eval()
     micro = [batch for (batch,), _ in itertools.islice(run.batches(None), 4)]
-    parts = [model(run.memories.behind(0, b), scores=True).scores for b in micro]
+    parts = [model(run.memories.attach(0, b), scores=True).scores for b in micro]
     names = ("inputs", "targets", "ahead")
     joined = {name: torch.cat([getattr(b, name) for b in micro], 1) for name in names}
     whole = replace(micro[0], **joined)
@@ -245,9 +245,9 @@ def test_what_is_remembered_is_what_stood_before(shards: Shards, model: str) -> 
 
 
 @pytest.mark.parametrize("model", STATES)
-def test_a_resumed_run_remembers(shards: Shards, tmp_path: Path, model: str) -> None:
+def test_a_resumed_run_remembers(shards: TokenShards, tmp_path: Path, model: str) -> None:
     for precision in ("float32", "bfloat16"):
-        recipe = replace(RECIPE, model=model, precision=precision, micro_tokens=32)
+        recipe = replace(RECIPE, model=model, precision=precision, micro_batch_tokens=32)
         straight = begun(shards, recipe)
         assert len(list(loop.train(straight))) == 6
         folder = tmp_path / precision
@@ -256,52 +256,52 @@ def test_a_resumed_run_remembers(shards: Shards, tmp_path: Path, model: str) -> 
         for report in loop.train(broken):
             if report.step == 3:
                 break
-        loop.save(broken, folder)
+        loop.save_checkpoint(broken, folder)
         again = begun(shards, recipe)
-        found = checkpoints.newest(folder)[0]
+        found = checkpoints.newest_checkpoint(folder)[0]
         assert found is not None
-        loop.restore(again, found)
+        loop.restore_run(again, found)
         assert set(again.memories.tensors()) == {
             f"{i}.{j}" for i in (0, 1) for j in range(STATES[model])
         }
         list(loop.train(again))
-        ours, theirs = loop.model_tensors(straight), loop.model_tensors(again)
+        ours, theirs = loop.trained_tensors(straight), loop.trained_tensors(again)
         assert [n for n in ours if not torch.equal(ours[n], theirs[n])] == []
         forgetful = begun(shards, recipe)
-        loop.restore(forgetful, found)
-        forgetful.memories.forget()
+        loop.restore_run(forgetful, found)
+        forgetful.memories.reset()
         list(loop.train(forgetful))
-        theirs = loop.model_tensors(forgetful)
+        theirs = loop.trained_tensors(forgetful)
         assert [n for n in ours if not torch.equal(ours[n], theirs[n])]
 
 
-def test_a_trial_of_some_steps_leaves_nothing_behind(shards: Shards) -> None:
+def test_a_trial_of_some_steps_leaves_nothing_behind(shards: TokenShards) -> None:
     run, straight = begun(shards), begun(shards)
-    loop.measure(run, 0.001, trial=2)
+    loop.estimate_steps(run, 0.001, max_trial_steps=2)
     list(loop.train(run))
     list(loop.train(straight))
-    ours, theirs = loop.model_tensors(run), loop.model_tensors(straight)
+    ours, theirs = loop.trained_tensors(run), loop.trained_tensors(straight)
     assert [n for n in ours if not torch.equal(ours[n], theirs[n])] == []
 
 
-def test_a_step_without_a_finite_gradient_is_forgotten(shards: Shards) -> None:
+def test_a_step_without_a_finite_gradient_is_forgotten(shards: TokenShards) -> None:
     run = begun(shards)
     steps = loop.train(run)
     next(steps)
     for states in run.memories.tensors().values():
         states.fill_(float("nan"))
-    assert next(steps).skipped_now
+    assert next(steps).was_skipped
     assert run.memories.tensors() == {}
-    assert not next(steps).skipped_now
+    assert not next(steps).was_skipped
 
 
-def test_held_out_text_is_read_with_a_memory_too(shards: Shards) -> None:
+def test_held_out_text_is_read_with_a_memory_too(shards: TokenShards) -> None:
     run = begun(shards)
     batches = laid_out(shards).dev_batches()
-    assert [b.goes_on for b in batches] == [False] + [True] * (len(batches) - 1)
-    with_memory = loop.evaluate_on(run.model, batches, memory=24)
-    assert with_memory == loop.evaluate_on(run.model, batches, memory=24)
-    assert with_memory["loss"] != loop.evaluate_on(run.model, batches)["loss"]
+    assert [b.continues for b in batches] == [False] + [True] * (len(batches) - 1)
+    with_memory = loop.evaluate_batches(run.model, batches, memory_length=24)
+    assert with_memory == loop.evaluate_batches(run.model, batches, memory_length=24)
+    assert with_memory["loss"] != loop.evaluate_batches(run.model, batches)["loss"]
 
 
 @pytest.mark.parametrize(
@@ -320,21 +320,21 @@ def test_a_recipe_that_cannot_be_is_refused(changes: dict, says: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "objective", "says"),
     [
-        ({"packing": "pack"}, objectives.GPT, "cannot be packed"),
-        ({"sampling": 0.5}, objectives.GPT, "keeps the order of the text"),
+        ({"packing": "pack"}, objectives.CAUSAL_LM, "cannot be packed"),
+        ({"sampling": 0.5}, objectives.CAUSAL_LM, "keeps the order of the text"),
         ({}, objectives.BERT, "next_sentence is asked about one"),
-        ({"both_ways": True}, objectives.GPT, "told forward"),
+        ({"both_ways": True}, objectives.CAUSAL_LM, "told forward"),
     ],
 )
 def test_what_cannot_be_asked_of_streams_is_refused(
-    changes: dict, objective: objectives.Objective, says: str, shards: Shards
+    changes: dict, objective: objectives.ObjectiveSpec, says: str, shards: TokenShards
 ) -> None:
     with pytest.raises(ValueError, match=says):
-        lay_out(shards, replace(RECIPE, **changes), objective, LENGTH)
+        build_training_data(shards, replace(RECIPE, **changes), objective, LENGTH)
 
 
-def test_a_model_that_cannot_recall_says_so(shards: Shards) -> None:
+def test_a_model_that_cannot_recall_says_so(shards: TokenShards) -> None:
     with pytest.raises(ValueError, match="Learned places cannot be counted through a memory"):
         begun(shards, replace(RECIPE, model="gpt2-mini"))
     with pytest.raises(ValueError, match="only a model of one stack"):
-        MODELS["t5-mini"].build().check_recalls()
+        MODELS["t5-mini"].build().check_supports_memory()

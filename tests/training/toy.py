@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unmask.batch import IGNORE, Batch
+from unmask.batch import IGNORE_INDEX, Batch
 from unmask.heads.prediction import Prediction, Term
 from unmask.training import loop
 from unmask.training.recipe import Recipe
@@ -56,7 +56,7 @@ class Toy(nn.Module):
 
     def count(self, batch: Batch) -> dict[str, int]:
         assert batch.targets is not None
-        counts = {"masked": int((batch.targets != IGNORE).sum())}
+        counts = {"masked": int((batch.targets != IGNORE_INDEX).sum())}
         return counts if batch.labels is None else counts | {"label": len(batch.labels)}
 
     def forward(self, batch: Batch) -> Prediction:
@@ -64,7 +64,7 @@ class Toy(nn.Module):
         if self.training:
             self.seen += 1
         hidden = self.backbone(batch.inputs)
-        asked = batch.targets != IGNORE
+        asked = batch.targets != IGNORE_INDEX
         scores = self.heads["masked"](hidden[asked]).float()
         answers = batch.targets[asked]
         total = F.cross_entropy(scores, answers, reduction="sum")
@@ -90,7 +90,7 @@ def rows(step: int, n: int = 8) -> Batch:
     hidden = rng.random((n, T)) < 0.3
     return Batch(
         inputs=torch.from_numpy(np.where(hidden, 1, ids)),
-        targets=torch.from_numpy(np.where(hidden, ids, IGNORE)),
+        targets=torch.from_numpy(np.where(hidden, ids, IGNORE_INDEX)),
         labels=torch.from_numpy(rng.integers(0, 2, n)),
     )
 
@@ -105,7 +105,7 @@ def part(batch: Batch, start: int, end: int | None, step: int | None = None) -> 
     )
 
 
-def batches(cut: tuple[int, ...] = (0, 3, 8), rank: int = 0, size: int = 1) -> loop.Batches:
+def batches(cut: tuple[int, ...] = (0, 3, 8), rank: int = 0, size: int = 1) -> loop.BatchStream:
     """Steps of eight texts, cut at `cut`; every `size`-th text is for this process."""
 
     def since(cursor: Any) -> Iterator[tuple[list[Batch], Any]]:
@@ -123,11 +123,11 @@ def batches(cut: tuple[int, ...] = (0, 3, 8), rank: int = 0, size: int = 1) -> l
     return since
 
 
-def run(recipe: Recipe | None = None, **changes: Any) -> loop.Run:
-    return loop.start(recipe or Recipe(model="toy", **changes), model(), batches())
+def run(recipe: Recipe | None = None, **changes: Any) -> loop.TrainingRun:
+    return loop.start_run(recipe or Recipe(model="toy", **changes), model(), batches())
 
 
-def go_on(folder: Path, **changes: Any) -> loop.Run:
+def go_on(folder: Path, **changes: Any) -> loop.TrainingRun:
     """What a new process does."""
     from unmask.checkpoints import folder as checkpoints
 
@@ -135,8 +135,8 @@ def go_on(folder: Path, **changes: Any) -> loop.Run:
     with torch.no_grad():
         for p in new.model.parameters():
             p.fill_(3.0)  # whatever is not restored would show
-    checkpoint, _ = checkpoints.newest(folder)
-    checkpoints.rewind(folder, checkpoint)
+    checkpoint, _ = checkpoints.newest_checkpoint(folder)
+    checkpoints.truncate_logs(folder, checkpoint)
     assert checkpoint is not None
-    loop.restore(new, checkpoint)
+    loop.restore_run(new, checkpoint)
     return new

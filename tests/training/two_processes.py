@@ -10,8 +10,8 @@ import toy
 
 from unmask.checkpoints.tensors import write_tensors
 from unmask.training import loop
-from unmask.training.log import Log
-from unmask.training.parallel import join
+from unmask.training.log import TrainingLog
+from unmask.training.parallel import process_group
 from unmask.training.recipe import AdamW, Recipe
 
 
@@ -20,31 +20,31 @@ def main(rank: str, port: str, out: str) -> None:
     os.environ |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     recipe = Recipe(
-        model="toy", steps=6, precision="float32", rate=1e-2, log_every=2, optimizer=AdamW(eps=1e-3)
+        model="toy", steps=6, precision="float32", learning_rate=1e-2, log_every=2, optimizer=AdamW(eps=1e-3)
     )
-    with join("cpu") as world:
+    with process_group("cpu") as world:
         model = toy.model()
         model.backbone.dropout = 0.0
-        run = loop.start(recipe, model, toy.batches((0, 3, 8), world.rank, world.size), world=world)
+        run = loop.start_run(recipe, model, toy.batches((0, 3, 8), world.rank, world.size), world=world)
         folder = Path(out)
         losses = []
-        steps = loop.measure(run, 0.01)
-        with Log(folder / rank) as log:
+        steps = loop.estimate_steps(run, 0.01)
+        with TrainingLog(folder / rank) as log:
             for report in loop.train(run):
                 log(report)
-                losses.append((report.loss, report.gradient_norm, report.tokens))
-        stop = loop.Stop()
-        stop.asked = rank == "1"
-        agreed = stop.agreed(world)
-        told = world.tell({"rank": world.rank})
-        gathered = world.gather({f"of {rank}": torch.full((1 + world.rank, 2), world.rank + 0.5)})
-        first = world.first(f"from {rank}")
-        loop.save(run, folder)
-        world.first(None)
-        checkpoint, damaged = loop.newest(folder, world)
+                losses.append((report.loss, report.gradient_norm, report.n_tokens))
+        stop = loop.StopRequest()
+        stop.is_requested = rank == "1"
+        agreed = stop.is_requested_anywhere(world)
+        told = world.all_gather_object({"rank": world.rank})
+        gathered = world.all_gather_tensors({f"of {rank}": torch.full((1 + world.rank, 2), world.rank + 0.5)})
+        first = world.broadcast_object(f"from {rank}")
+        loop.save_checkpoint(run, folder)
+        world.broadcast_object(None)
+        checkpoint, damaged = loop.find_newest_checkpoint(folder, world)
         assert checkpoint is not None
         assert not damaged
-        loop.restore(run, checkpoint)
+        loop.restore_run(run, checkpoint)
         said = {
             "steps": steps,
             "newest": checkpoint.step,
@@ -55,7 +55,7 @@ def main(rank: str, port: str, out: str) -> None:
             "first": first,
         }
         (folder / rank / "said.json").write_text(json.dumps(said))
-        write_tensors(folder / rank / "state.safetensors", loop.model_tensors(run))
+        write_tensors(folder / rank / "state.safetensors", loop.trained_tensors(run))
 
 
 if __name__ == "__main__":

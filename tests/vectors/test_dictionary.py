@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from two_spaces import gaussian, named
 
-from unmask.vectors.dictionary import identical, known, numerals, read_dictionary, score
-from unmask.vectors.retrieval import CSLS, Nearest
+from unmask.vectors.dictionary import identical_pairs, known_pairs, numeral_pairs, read_dictionary, score_dictionary
+from unmask.vectors.retrieval import CSLS, CosineRetrieval
 
 
 def written(path: Path, text: str) -> Path:
@@ -67,23 +67,23 @@ TARGET = named(np.eye(6)[:, :5], words=["42", "der", "1984", "a", "12a", "٣"])
 
 
 def test_numerals_and_identical_words_are_found() -> None:
-    assert numerals(SOURCE, TARGET).tolist() == [[1, 2], [4, 0]]
-    assert identical(SOURCE, TARGET).tolist() == [[1, 2], [2, 3], [3, 5], [4, 0]]
-    assert identical(SOURCE, TARGET, ["42", "a", "no", "a"]).tolist() == [[4, 0], [2, 3]]
+    assert numeral_pairs(SOURCE, TARGET).tolist() == [[1, 2], [4, 0]]
+    assert identical_pairs(SOURCE, TARGET).tolist() == [[1, 2], [2, 3], [3, 5], [4, 0]]
+    assert identical_pairs(SOURCE, TARGET, ["42", "a", "no", "a"]).tolist() == [[4, 0], [2, 3]]
 
 
 def test_nothing_in_common_is_told() -> None:
     other = named(np.eye(2), words=["x", "y"])
     with pytest.raises(ValueError, match="no numeral"):
-        numerals(SOURCE, other)
+        numeral_pairs(SOURCE, other)
     with pytest.raises(ValueError, match="no word in common: the first are 'the', '1984', 'a' and"):
-        identical(SOURCE, other)
+        identical_pairs(SOURCE, other)
     with pytest.raises(ValueError, match="of those that were given, the spaces have no word"):
-        identical(SOURCE, TARGET, ["b"])
+        identical_pairs(SOURCE, TARGET, ["b"])
 
 
 def test_known_pairs_are_kept_in_their_order() -> None:
-    kept, rows = known((("a", "a"), ("b", "a"), ("a", "der"), ("the", "die")), SOURCE, TARGET)
+    kept, rows = known_pairs((("a", "a"), ("b", "a"), ("a", "der"), ("the", "die")), SOURCE, TARGET)
     assert kept == (("a", "a"), ("a", "der"))
     assert rows.tolist() == [[2, 3], [2, 1]]
 
@@ -99,7 +99,7 @@ def test_known_pairs_are_kept_in_their_order() -> None:
 )
 def test_a_dictionary_of_unknown_words_is_told(pairs, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        known(pairs, SOURCE, TARGET)
+        known_pairs(pairs, SOURCE, TARGET)
 
 
 def test_scores_count_several_right_targets_and_unknown_words_apart() -> None:
@@ -109,7 +109,7 @@ def test_scores_count_several_right_targets_and_unknown_words_apart() -> None:
         @ np.eye(4),
         words=["A", "B", "B2", "C", "D"],
     )
-    found = score(
+    found = score_dictionary(
         source,
         target,
         (
@@ -119,29 +119,29 @@ def test_scores_count_several_right_targets_and_unknown_words_apart() -> None:
             ("x", "A"), ("y", "nobody"),  # unknown
             ("d", "B"),  # last or so
         ),
-        Nearest(),
+        CosineRetrieval(),
         seeds=np.array([[0, 0], [2, 2]]),
     )  # fmt: skip
-    assert (found.asked, found.source_unknown, found.target_unknown) == (3, 2, 1)
+    assert (found.n_evaluated, found.n_source_unknown, found.n_target_unknown) == (3, 2, 1)
     assert found.coverage == 0.5
-    assert found.seen == 1
-    assert found.p_at_1 == pytest.approx(1 / 3)
-    assert found.p_at_5 == 1
+    assert found.n_seed_words == 1
+    assert found.precision_at_1 == pytest.approx(1 / 3)
+    assert found.precision_at_5 == 1
     assert found.mean_reciprocal_rank == pytest.approx((1 + 1 / 2 + 1 / 3) / 3)
 
 
 def test_of_a_space_mapped_to_itself_all_are_found_and_not_by_chance() -> None:
     space = gaussian(300, 20, seed=1)
-    found = score(space, space, tuple((w, w) for w in space.words))
-    assert (found.p_at_1, found.p_at_5, found.mean_reciprocal_rank) == (1, 1, 1)
-    assert found.chance == pytest.approx(1 / 300)
+    found = score_dictionary(space, space, tuple((w, w) for w in space.words))
+    assert (found.precision_at_1, found.precision_at_5, found.mean_reciprocal_rank) == (1, 1, 1)
+    assert found.chance_precision == pytest.approx(1 / 300)
     assert found.above_chance
 
 
 def test_a_pair_or_two_are_never_enough_to_claim_that_spaces_align() -> None:
     space = gaussian(300, 20, seed=1)
     same = tuple((word, word) for word in space.words)
-    above = {n: score(space, space, same[:n]).above_chance for n in (1, 2, 3, 9)}
+    above = {n: score_dictionary(space, space, same[:n]).above_chance for n in (1, 2, 3, 9)}
     assert above == {1: False, 2: False, 3: False, 9: True}
 
 
@@ -149,8 +149,8 @@ def test_one_answer_for_all_is_right_no_more_often_than_by_chance() -> None:
     source = named(np.ones((200, 3)))
     target = named(np.vstack([np.ones(3), np.random.default_rng(1).normal(size=(199, 3))]))
     words = tuple((w, source.words[0 if i % 2 else i]) for i, w in enumerate(source.words))
-    found = score(source, target, words, Nearest())
-    assert found.p_at_1 == pytest.approx(found.chance) == pytest.approx(101 / 200)
+    found = score_dictionary(source, target, words, CosineRetrieval())
+    assert found.precision_at_1 == pytest.approx(found.chance_precision) == pytest.approx(101 / 200)
     assert not found.above_chance
 
 
@@ -158,15 +158,15 @@ def test_the_probability_of_as_many_by_chance_is_the_binomials() -> None:
     rng = np.random.default_rng(3)
     source = gaussian(40, 6, seed=4)
     target = named(source.vectors + 0.7 * rng.normal(size=(40, 6)))
-    found = score(source, target, tuple((w, w) for w in source.words))
-    hits, p = round(found.p_at_1 * 40), found.chance
+    found = score_dictionary(source, target, tuple((w, w) for w in source.words))
+    hits, p = round(found.precision_at_1 * 40), found.chance_precision
     assert 3 < hits < 37
     tail = sum(comb(40, k) * p**k * (1 - p) ** (40 - k) for k in range(hits, 41))
-    assert found.by_chance == pytest.approx(tail, rel=1e-9)
+    assert found.chance_p_value == pytest.approx(tail, rel=1e-9)
 
 
 def test_scoring_nothing_or_too_few_is_told() -> None:
     with pytest.raises(ValueError, match="dictionary is empty"):
-        score(SOURCE, TARGET, ())
+        score_dictionary(SOURCE, TARGET, ())
     with pytest.raises(ValueError, match="k = 10 neighbors"):
-        score(SOURCE, named(np.eye(6)[:, :5], words=list("a12345")), (("a", "a"),), CSLS())
+        score_dictionary(SOURCE, named(np.eye(6)[:, :5], words=list("a12345")), (("a", "a"),), CSLS())

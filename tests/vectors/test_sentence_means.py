@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from unmask.vectors.sentences import mean_vectors
-from unmask.vectors.space import Space
+from unmask.vectors.sentences import mean_word_vectors
+from unmask.vectors.space import KeyedVectors
 
-SPACE = Space(
+SPACE = KeyedVectors(
     ("the", "cat", "don't", "well", "known", "don"),
     np.array([[1, 0], [0, 1], [4, 4], [2, 0], [0, 2], [9, 9]], np.float32),
 )
@@ -25,13 +25,13 @@ SPACE = Space(
     ],
 )
 def test_a_text_is_the_mean_of_its_known_words(text: str, mean: tuple[float, float]) -> None:
-    found = mean_vectors(SPACE, ["cat", text])
+    found = mean_word_vectors(SPACE, ["cat", text])
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, [(0, 1), mean], rtol=1e-6)
 
 
 def test_words_are_looked_up_in_lower_case_where_the_space_has_no_other() -> None:
-    cased = Space(("The", "cat"), SPACE.vectors[:2])
-    assert mean_vectors(cased, ["The Cat"]).tolist() == [[1, 0]]
-    assert mean_vectors(cased, ["THE CAT"], case="lower").tolist() == [[0, 1]]
-    assert mean_vectors(SPACE, ["The Cat"], case="keep").tolist() == [[0, 0]]
+    cased = KeyedVectors(("The", "cat"), SPACE.vectors[:2])
+    assert mean_word_vectors(cased, ["The Cat"]).tolist() == [[1, 0]]
+    assert mean_word_vectors(cased, ["THE CAT"], case="lower").tolist() == [[0, 1]]
+    assert mean_word_vectors(SPACE, ["The Cat"], case="keep").tolist() == [[0, 0]]

@@ -7,21 +7,21 @@ import pytest
 
 from unmask.vectors import similarity
 from unmask.vectors.similarity import (
-    Pairs,
-    Questions,
+    WordSimilarityTest,
+    AnalogyTest,
     is_lower_case,
-    read_test,
-    score_pairs,
-    score_questions,
+    read_word_vector_test,
+    evaluate_word_similarity,
+    evaluate_analogies,
 )
-from unmask.vectors.space import EPSILON, Space
+from unmask.vectors.space import COS_MUL_EPSILON, KeyedVectors
 
 PAIRS = "w0\tw1\t5\nw2\tw3\t5\nw4\tw5\t1.5\nw6\tnone\t9\nw7\tw8\t-2\nw9\tw10\t3\n"
 
 
-def made(n: int = 400, d: int = 12) -> Space:
+def made(n: int = 400, d: int = 12) -> KeyedVectors:
     vectors = np.random.default_rng(0).standard_normal((n, d)).astype(np.float32)
-    return Space(tuple(f"w{i}" for i in range(n)), vectors)
+    return KeyedVectors(tuple(f"w{i}" for i in range(n)), vectors)
 
 
 def analogies(n: int = 120) -> str:
@@ -33,8 +33,8 @@ def analogies(n: int = 120) -> str:
             lines.append(f": {'gram1-x' if i == 60 else f's{i}'}")
         a, b, c, d = rng.integers(0, 400, 4)
         if i % 3:
-            rows = space.unit[b] - space.unit[a] + space.unit[c]
-            order = [j for j in np.argsort(-space.unit @ rows) if j not in (a, b, c)]
+            rows = space.unit_vectors[b] - space.unit_vectors[a] + space.unit_vectors[c]
+            order = [j for j in np.argsort(-space.unit_vectors @ rows) if j not in (a, b, c)]
             d = order[i % 2]
         lines.append(f"w{a} w{b} w{c} {'none' if i % 17 == 0 else f'w{d}'}")
     return "\n".join(lines) + "\n"
@@ -53,13 +53,13 @@ def file(tmp_path):
 
 
 def test_pairs_are_read_with_tabs_spaces_commas_and_headers(file) -> None:
-    expected = Pairs(name="ws", pairs=(("tiger", "big cat"), ("a", "b")), scores=(7.5, -1.0))
-    assert read_test(file("ws.tsv", "# made\ntiger\tbig cat\t7.5\n\na\tb\t-1\n")) == expected
-    assert read_test(file("ws.tsv", "w1\tw2\tscore\ntiger\tbig cat\t7.5\na\tb\t-1\n")) == expected
+    expected = WordSimilarityTest(name="ws", pairs=(("tiger", "big cat"), ("a", "b")), scores=(7.5, -1.0))
+    assert read_word_vector_test(file("ws.tsv", "# made\ntiger\tbig cat\t7.5\n\na\tb\t-1\n")) == expected
+    assert read_word_vector_test(file("ws.tsv", "w1\tw2\tscore\ntiger\tbig cat\t7.5\na\tb\t-1\n")) == expected
     assert (
-        read_test(file("ws.csv", "W 1,W 2,Human (mean)\ntiger,big cat,7.5\na,b,-1\n")) == expected
+        read_word_vector_test(file("ws.csv", "W 1,W 2,Human (mean)\ntiger,big cat,7.5\na,b,-1\n")) == expected
     )
-    assert read_test(file("ws.txt", "tiger cat 7.5\n# b 1\n")) == Pairs(
+    assert read_word_vector_test(file("ws.txt", "tiger cat 7.5\n# b 1\n")) == WordSimilarityTest(
         name="ws", pairs=(("tiger", "cat"), ("#", "b")), scores=(7.5, 1.0)
     )
 
@@ -67,8 +67,8 @@ def test_pairs_are_read_with_tabs_spaces_commas_and_headers(file) -> None:
 def test_analogies_are_read_in_sections_packed_or_not(file, tmp_path) -> None:
     text = ": capitals\nAthens Greece Oslo Norway\n:gram1\nbig\tbigger\tsmall\tsmaller\n"
     (tmp_path / "q.txt.xz").write_bytes(lzma.compress(text.encode()))
-    found = read_test(tmp_path / "q.txt.xz")
-    assert found == Questions(
+    found = read_word_vector_test(tmp_path / "q.txt.xz")
+    assert found == AnalogyTest(
         name="q",
         sections=(
             ("capitals", (("Athens", "Greece", "Oslo", "Norway"),)),
@@ -94,12 +94,12 @@ def test_analogies_are_read_in_sections_packed_or_not(file, tmp_path) -> None:
 )
 def test_files_that_are_neither_are_told_with_their_line(text, said, file) -> None:
     with pytest.raises(ValueError, match=said):
-        read_test(file("x.txt", text))
+        read_word_vector_test(file("x.txt", text))
 
 
 def test_a_missing_file_is_told(tmp_path) -> None:
     with pytest.raises(FileNotFoundError, match="no such file"):
-        read_test(tmp_path / "none.txt")
+        read_word_vector_test(tmp_path / "none.txt")
 
 
 # Pairs
@@ -110,18 +110,18 @@ def test_correlations_are_gensims(file) -> None:
     path = file("pairs.tsv", PAIRS)
     space = made()
     _, theirs, _ = space.to_gensim().evaluate_word_pairs(str(path), case_insensitive=False)
-    found = score_pairs(space, read_test(path))
-    assert (found.pairs, found.known) == (6, 5)
+    found = evaluate_word_similarity(space, read_word_vector_test(path))
+    assert (found.n_pairs, found.n_known) == (6, 5)
     assert found.spearman == pytest.approx(theirs.statistic, abs=1e-12)
     _, theirs, _ = space.to_gensim().evaluate_word_pairs(
         str(path), case_insensitive=False, dummy4unknown=True
     )
-    all_of_them = score_pairs(space, read_test(path), unknown=0.0).spearman_all
+    all_of_them = evaluate_word_similarity(space, read_word_vector_test(path), unknown_cosine=0.0).spearman_all
     assert all_of_them == pytest.approx(theirs.statistic, abs=1e-12)
 
 
 def test_unknown_pairs_have_the_mean_cosine() -> None:
-    test = Pairs(
+    test = WordSimilarityTest(
         name="t",
         pairs=(("w0", "w1"), ("w0", "w2"), ("w0", "no"), ("w0", "w3")),
         scores=(1.0, 2.0, 3.0, 4.0),
@@ -130,7 +130,7 @@ def test_unknown_pairs_have_the_mean_cosine() -> None:
     known = [space.cosine("w0", w) for w in ("w1", "w2", "w3")]
     cosines = [known[0], known[1], sum(known) / 3, known[2]]
     ranks = np.argsort(np.argsort(cosines))
-    assert score_pairs(space, test).spearman_all == pytest.approx(
+    assert evaluate_word_similarity(space, test).spearman_all == pytest.approx(
         np.corrcoef(ranks, range(4))[0, 1]
     )
 
@@ -139,22 +139,22 @@ def test_unknown_pairs_have_the_mean_cosine() -> None:
     "pairs", [(("w0", "w1"),), (("no", "w1"), ("w1", "no")), (("w0", "w1"), ("w0", "w1"))]
 )
 def test_a_correlation_that_is_not_defined_is_none(pairs) -> None:
-    found = score_pairs(
-        made(), Pairs(name="t", pairs=pairs, scores=tuple(map(float, range(len(pairs)))))
+    found = evaluate_word_similarity(
+        made(), WordSimilarityTest(name="t", pairs=pairs, scores=tuple(map(float, range(len(pairs)))))
     )
     assert found.spearman is None
 
 
 def test_words_are_put_in_lower_case_where_the_space_has_no_other() -> None:
-    test = Pairs(name="t", pairs=(("W0", "w1"), ("W2", "W3"), ("w4", "w5")), scores=(1.0, 3.0, 2.0))
+    test = WordSimilarityTest(name="t", pairs=(("W0", "w1"), ("W2", "W3"), ("w4", "w5")), scores=(1.0, 3.0, 2.0))
     space = made()
     assert is_lower_case(space)
-    assert (score_pairs(space, test).known, score_pairs(space, test).lowered) == (3, True)
-    assert score_pairs(space, test, case="keep").known == 1
-    mixed = Space((*space.words[:-1], "W0"), space.vectors)
+    assert (evaluate_word_similarity(space, test).n_known, evaluate_word_similarity(space, test).lowercased) == (3, True)
+    assert evaluate_word_similarity(space, test, case="keep").n_known == 1
+    mixed = KeyedVectors((*space.words[:-1], "W0"), space.vectors)
     assert not is_lower_case(mixed)
-    assert score_pairs(mixed, test).known == 2
-    assert is_lower_case(Space((*space.words[:-1], "<UNK>"), space.vectors))
+    assert evaluate_word_similarity(mixed, test).n_known == 2
+    assert is_lower_case(KeyedVectors((*space.words[:-1], "<UNK>"), space.vectors))
 
 
 # Analogies
@@ -165,14 +165,14 @@ def test_answers_are_those_of_the_formulas(monkeypatch) -> None:
     monkeypatch.setattr(similarity, "_TOGETHER", 7)
     space = made()
     rows = np.random.default_rng(2).integers(0, 400, (30, 3))
-    cos = space.unit.astype(np.float64) @ space.unit.T.astype(np.float64)
+    cos = space.unit_vectors.astype(np.float64) @ space.unit_vectors.T.astype(np.float64)
     moved = (cos + 1) / 2
-    add, multiply = similarity._answers(space, rows)
+    add, multiply = similarity._answer_rows(space, rows)
     for (a, b, c), one, other in zip(rows, add, multiply, strict=True):
         scores = cos[b] - cos[a] + cos[c]
         scores[[a, b, c]] = -np.inf
         assert one == scores.argmax()
-        scores = moved[b] * moved[c] / (moved[a] + EPSILON)
+        scores = moved[b] * moved[c] / (moved[a] + COS_MUL_EPSILON)
         scores[[a, b, c]] = -np.inf
         assert other == scores.argmax()
 
@@ -182,39 +182,39 @@ def test_accuracies_are_gensims(file) -> None:
     path = file("q.txt", analogies())
     space = made()
     score, sections = space.to_gensim().evaluate_word_analogies(str(path), case_insensitive=False)
-    found = score_questions(space, read_test(path))
-    assert found.total.add == pytest.approx(score)
+    found = evaluate_analogies(space, read_word_vector_test(path))
+    assert found.total.accuracy_add == pytest.approx(score)
     assert 0.2 < score < 0.8
     for ours, theirs in zip(found.sections, sections, strict=False):
         assert ours.name == theirs["section"]
-        assert ours.right_add == len(theirs["correct"])
-        assert ours.known - ours.right_add == len(theirs["incorrect"])
+        assert ours.n_correct_add == len(theirs["correct"])
+        assert ours.n_known - ours.n_correct_add == len(theirs["incorrect"])
     with_unknown, _ = space.to_gensim().evaluate_word_analogies(
         str(path), case_insensitive=False, dummy4unknown=True
     )
-    assert found.total.right_add / found.total.questions == pytest.approx(with_unknown)
+    assert found.total.n_correct_add / found.total.n_questions == pytest.approx(with_unknown)
     few, _ = space.to_gensim().evaluate_word_analogies(
         str(path), case_insensitive=False, restrict_vocab=200
     )
-    limited = score_questions(space, read_test(path), among=200)
-    assert (limited.total.add, limited.among) == (pytest.approx(few), 200)
+    limited = evaluate_analogies(space, read_word_vector_test(path), restrict_vocab=200)
+    assert (limited.total.accuracy_add, limited.restrict_vocab) == (pytest.approx(few), 200)
 
 
 def test_sections_that_begin_with_gram_are_syntactic(file) -> None:
-    found = score_questions(made(), read_test(file("q.txt", analogies())))
+    found = evaluate_analogies(made(), read_word_vector_test(file("q.txt", analogies())))
     assert [one.name for one in found.sections] == ["s0", "gram1-x", "s110"]
-    assert found.syntactic.questions == found.sections[1].questions == 50
-    assert found.semantic.questions == 70
-    assert found.total.known == found.semantic.known + found.syntactic.known == 112
-    assert found.total.right_multiply == sum(one.right_multiply for one in found.sections)
+    assert found.syntactic.n_questions == found.sections[1].n_questions == 50
+    assert found.semantic.n_questions == 70
+    assert found.total.n_known == found.semantic.n_known + found.syntactic.n_known == 112
+    assert found.total.n_correct_multiply == sum(one.n_correct_multiply for one in found.sections)
 
 
 def test_questions_none_of_which_is_known_have_no_accuracy(file) -> None:
-    found = score_questions(made(), read_test(file("q.txt", ": s\na b c d\n")))
-    assert (found.total.known, found.total.add, found.syntactic.multiply) == (0, None, None)
+    found = evaluate_analogies(made(), read_word_vector_test(file("q.txt", ": s\na b c d\n")))
+    assert (found.total.n_known, found.total.accuracy_add, found.syntactic.accuracy_multiply) == (0, None, None)
 
 
 def test_an_answer_is_never_a_word_of_its_question() -> None:
-    space = Space(("a", "b", "c", "d"), np.eye(4, dtype=np.float32))
-    test = Questions(name="t", sections=(("s", (("a", "b", "c", "b"), ("a", "a", "a", "a"))),))
-    assert score_questions(space, test).total.right_add == 0
+    space = KeyedVectors(("a", "b", "c", "d"), np.eye(4, dtype=np.float32))
+    test = AnalogyTest(name="t", sections=(("s", (("a", "b", "c", "b"), ("a", "a", "a", "a"))),))
+    assert evaluate_analogies(space, test).total.n_correct_add == 0

@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from unmask.vectors import space as module
-from unmask.vectors.space import Space
+from unmask.vectors.space import KeyedVectors
 
 
-def made(n: int = 60, d: int = 8, seed: int = 0) -> Space:
+def made(n: int = 60, d: int = 8, seed: int = 0) -> KeyedVectors:
     vectors = np.random.default_rng(seed).standard_normal((n, d)).astype(np.float32)
-    return Space(tuple(f"w{i}" for i in range(n)), vectors)
+    return KeyedVectors(tuple(f"w{i}" for i in range(n)), vectors)
 
 
 def rows(*rows: tuple[float, ...]) -> np.ndarray:
     return np.array(rows, dtype=np.float32)
 
 
-ROYAL = Space(
+ROYAL = KeyedVectors(
     ("man", "woman", "king", "queen", "apple", "nothing"),
     rows((1, 0, 0), (0, 1, 0), (1, 0, 1), (0, 1, 1), (-1, -1, -0.5), (0, 0, 0)),
 )
@@ -53,13 +53,13 @@ def test_shapes_that_do_not_fit_are_refused(words, vectors, counts, said) -> Non
 )
 def test_words_and_numbers_that_make_no_space_are_refused(words, vectors, said) -> None:
     with pytest.raises(ValueError, match=said):
-        Space(words, vectors)
+        KeyedVectors(words, vectors)
 
 
 def test_other_numbers_become_float32() -> None:
-    space = Space(("a",), np.array([[0.1, 0.2]]))
+    space = KeyedVectors(("a",), np.array([[0.1, 0.2]]))
     assert space.vectors.dtype == np.float32
-    assert space.unit.dtype == np.float32
+    assert space.unit_vectors.dtype == np.float32
 
 
 def test_a_large_space_is_shown_in_few_words() -> None:
@@ -67,9 +67,9 @@ def test_a_large_space_is_shown_in_few_words() -> None:
 
 
 def test_lengths_and_unit_rows_are_right_for_huge_tiny_and_zero_rows() -> None:
-    space = Space(("a", "b", "c"), rows((3e38, 3e38), (3e-30, 4e-30), (0, 0)))
-    np.testing.assert_allclose(space.lengths, [3e38 * 2**0.5, 5e-30, 0], rtol=1e-6)
-    np.testing.assert_allclose(space.unit, [[0.5**0.5] * 2, [0.6, 0.8], [0, 0]], rtol=1e-6)
+    space = KeyedVectors(("a", "b", "c"), rows((3e38, 3e38), (3e-30, 4e-30), (0, 0)))
+    np.testing.assert_allclose(space.norms, [3e38 * 2**0.5, 5e-30, 0], rtol=1e-6)
+    np.testing.assert_allclose(space.unit_vectors, [[0.5**0.5] * 2, [0.6, 0.8], [0, 0]], rtol=1e-6)
     assert space.cosine("a", "c") == 0
     assert space.cosine("a", "a") == pytest.approx(1)
 
@@ -81,13 +81,13 @@ def test_lengths_and_unit_rows_are_right_for_huge_tiny_and_zero_rows() -> None:
 )
 def test_neighbors_are_those_of_a_full_sort(vectors: np.ndarray, k: int, block: int) -> None:
     """Small whole numbers: many ties, which go to the lower row, whatever the blocks."""
-    space = Space(tuple(f"w{i}" for i in range(30)), vectors)
+    space = KeyedVectors(tuple(f"w{i}" for i in range(30)), vectors)
     wide = vectors.astype(np.float64)
     length = np.linalg.norm(wide, axis=1)
     unit = wide / np.where(length > 0, length, 1)[:, None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK", block)
-        found = space.neighbors(["w0", "w7"], k, without=["w3"])
+        found = space.neighbors(["w0", "w7"], k, exclude=["w3"])
     for query, got in zip((0, 7), found, strict=True):
         cosines = (unit * unit[query]).sum(1)
         expected = [
@@ -104,7 +104,7 @@ def test_neighbors_are_those_of_a_full_sort(vectors: np.ndarray, k: int, block: 
 
 def test_equal_rows_are_found_in_their_order_in_any_block() -> None:
     row = np.random.default_rng(0).standard_normal(300).astype(np.float32)
-    space = Space(tuple(map(str, range(20_000))), np.tile(row, (20_000, 1)))
+    space = KeyedVectors(tuple(map(str, range(20_000))), np.tile(row, (20_000, 1)))
     (found,) = space.neighbors(row[None] * 3, 12)
     assert [word for word, _ in found] == [str(i) for i in range(12)]
 
@@ -116,13 +116,13 @@ def test_neighbors_of_words_and_of_vectors_are_the_same_but_for_the_word_itself(
     assert of_vector[0].word == "w5"
     assert [word for word, _ in of_vector[1:]] == [word for word, _ in of_word]
     assert [s for _, s in of_vector[1:]] == pytest.approx([s for _, s in of_word])
-    assert space.unit is space.unit
+    assert space.unit_vectors is space.unit_vectors
     assert space.neighbors(["w5"], 4) == [of_word]  # with `unit` at hand
 
 
 def test_there_may_be_fewer_neighbors_than_were_asked_for() -> None:
     assert len(ROYAL.neighbors(["man"], 100)[0]) == 5
-    assert ROYAL.neighbors(["man"], 3, without=["woman", "king", "queen", "apple", "nothing"]) == [
+    assert ROYAL.neighbors(["man"], 3, exclude=["woman", "king", "queen", "apple", "nothing"]) == [
         []
     ]
     assert ROYAL.neighbors([]) == []
@@ -137,7 +137,7 @@ def test_what_is_to_the_woman_as_the_king_is_to_the_man(by) -> None:
 
 def test_3cosmul_is_the_papers_formula() -> None:
     space = made(300, 5)
-    cos = (space.unit.astype(np.float64) @ space.unit.T.astype(np.float64) + 1) / 2
+    cos = (space.unit_vectors.astype(np.float64) @ space.unit_vectors.T.astype(np.float64) + 1) / 2
     score = cos[2] * cos[3] / (cos[1] + 0.001)
     score[[1, 2, 3]] = -1
     found = space.analogy("w1", "w2", "w3", 20, "multiply")
@@ -147,15 +147,15 @@ def test_3cosmul_is_the_papers_formula() -> None:
 
 
 def test_a_word_that_is_not_there_is_told_with_those_that_are() -> None:
-    space = Space(("paris", "PARIS", "Rome"), rows((1,), (2,), (3,)))
+    space = KeyedVectors(("paris", "PARIS", "Rome"), rows((1,), (2,), (3,)))
     with pytest.raises(
         ValueError, match="'Paris' is not among the 3 words; 'paris' and 'PARIS' are"
     ):
         space.neighbors(["Paris"])
     with pytest.raises(ValueError, match="'rome' is not among the 3 words; 'Rome' is"):
-        space.combine(["Rome"], ["rome"])
+        space.most_similar(["Rome"], ["rome"])
     with pytest.raises(ValueError, match=r"'x' is not among the 3 words$"):
-        space.neighbors(["Rome"], without=["x"])
+        space.neighbors(["Rome"], exclude=["x"])
 
 
 def test_questions_that_make_no_sense_are_refused() -> None:
@@ -166,30 +166,30 @@ def test_questions_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="not finite"):
         ROYAL.neighbors(np.array([[1.0, np.nan, 0]]))
     with pytest.raises(ValueError, match="at least one word must be added"):
-        ROYAL.combine([], ["man"])
+        ROYAL.most_similar([], ["man"])
     with pytest.raises(ValueError, match="cancel each other"):
-        ROYAL.combine(["man"], ["man"])
+        ROYAL.most_similar(["man"], ["man"])
     with pytest.raises(ValueError, match="at least one word"):
-        ROYAL.first(0)
+        ROYAL.most_frequent(0)
 
 
 def test_the_first_words_are_a_space() -> None:
-    space = Space(("a", "b", "c"), rows((1,), (2,), (3,)), np.array([9, 5, 1]))
-    assert space.first(2).words == ("a", "b")
-    assert space.first(2).counts.tolist() == [9, 5]
-    assert space.first(9) is space
+    space = KeyedVectors(("a", "b", "c"), rows((1,), (2,), (3,)), np.array([9, 5, 1]))
+    assert space.most_frequent(2).words == ("a", "b")
+    assert space.most_frequent(2).counts.tolist() == [9, 5]
+    assert space.most_frequent(9) is space
 
 
 def test_gensim_takes_a_space_and_gives_it_back() -> None:
     models = pytest.importorskip("gensim.models")
-    space = Space(("a", "b c", "ü"), made(3, 4).vectors, np.array([7, 2, 1]))
+    space = KeyedVectors(("a", "b c", "ü"), made(3, 4).vectors, np.array([7, 2, 1]))
     theirs = space.to_gensim()
     assert isinstance(theirs, models.KeyedVectors)
     assert np.array_equal(theirs["ü"], space.vector("ü"))
     assert theirs.get_vecattr("b c", "count") == 2
     theirs.add_vectors(["new"], np.ones((1, 4), np.float32))  # it grows, and ours does not
     assert (len(theirs), len(space)) == (4, 3)
-    back = Space.from_gensim(space.to_gensim())
+    back = KeyedVectors.from_gensim(space.to_gensim())
     assert back.words == space.words
     assert np.array_equal(back.vectors, space.vectors)
     assert back.counts.tolist() == [7, 2, 1]
@@ -205,7 +205,7 @@ def test_neighbors_and_analogies_are_gensims() -> None:
             space.analogy("w1", "w2", "w3", 15),
             theirs.most_similar(positive=["w2", "w3"], negative=["w1"], topn=15),
         ),
-        (space.combine(["w2", "w9"]), theirs.most_similar(positive=["w2", "w9"])),
+        (space.most_similar(["w2", "w9"]), theirs.most_similar(positive=["w2", "w9"])),
     ):
         assert [word for word, _ in ours] == [word for word, _ in other]
         np.testing.assert_allclose([s for _, s in ours], [s for _, s in other], atol=1e-6)

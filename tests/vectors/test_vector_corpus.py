@@ -8,161 +8,161 @@ pytest.importorskip("numba")
 from toy_text import corpus as toy_text
 
 from unmask.text.corpus import Document
-from unmask.tokens.shards import Shards, write
-from unmask.tokens.tokenizer import WORDS, TokenizerSpec, Words, learn
+from unmask.tokens.shards import TokenShards, write_shards
+from unmask.tokens.tokenizer import WORD_LEVEL, TokenizerSpec, WordLevel, train_tokenizer
 from unmask.vectors import arrays, phrases, word2vec
 from unmask.vectors.corpus import (
-    LONGEST,
-    as_bits,
+    MAX_DOCUMENT_WORDS,
+    keep_thresholds,
     count_ids,
-    gather,
-    kept_shares,
-    lexicon,
-    lexicon_of,
-    of_ids,
-    of_shards,
+    subsample_chunk,
+    subsampling_keep_probabilities,
+    build_lexicon,
+    lexicon_from_tokenizer,
+    corpus_from_ids,
+    corpus_from_shards,
 )
 
 KEY = np.uint64(12345)
 
 
 @pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
+def shards(tmp_path_factory: pytest.TempPathFactory) -> TokenShards:
     texts = toy_text(12).strip().split("\n\n")
-    tokenizer = learn(TokenizerSpec(Words(40), WORDS), texts)
+    tokenizer = train_tokenizer(TokenizerSpec(WordLevel(40), WORD_LEVEL), texts)
     out = tmp_path_factory.mktemp("shards") / "words"
     documents = (Document(text, f"toy:{i}") for i, text in enumerate(texts))
-    return write(documents, tokenizer, out, shard_tokens=150)
+    return write_shards(documents, tokenizer, out, shard_tokens=150)
 
 
 @pytest.mark.parametrize("unit", ["document", "paragraph", "sentence"])
 @pytest.mark.parametrize("held_out", [False, True])
-def test_sentences_are_the_units_of_the_shards(shards: Shards, unit: str, held_out: bool) -> None:
-    within = shards.held_out(0.3)[0] if held_out else None
-    corpus = of_shards(shards, unit, within)  # type: ignore[arg-type]
-    assert len(corpus.sizes) > 2
+def test_sentences_are_the_units_of_the_shards(shards: TokenShards, unit: str, held_out: bool) -> None:
+    within = shards.split_held_out(0.3)[0] if held_out else None
+    corpus = corpus_from_shards(shards, unit, within)  # type: ignore[arg-type]
+    assert len(corpus.part_sizes) > 2
     found = [
-        (part.place + int(a), part.place + int(b), part.ids[a:b].tolist())
-        for part in map(corpus.read, range(len(corpus.sizes)))
+        (part.offset + int(a), part.offset + int(b), part.ids[a:b].tolist())
+        for part in map(corpus.read_part, range(len(corpus.part_sizes)))
         for a, b in part.sentences
     ]
-    rows = shards.rows(LONGEST, unit, within)  # type: ignore[arg-type]
+    rows = shards.row_spans(MAX_DOCUMENT_WORDS, unit, within)  # type: ignore[arg-type]
     assert [f[:2] for f in found] == [tuple(row) for row in rows.tolist()]
     for start, end, ids in found:
-        assert ids == shards.text(start, end).ids.tolist()
+        assert ids == shards.read_tokens(start, end).ids.tolist()
 
 
-def test_ids_are_not_copied(shards: Shards) -> None:
-    part = of_shards(shards).read(0)
-    assert np.shares_memory(part.ids, shards.mapped(0)[0])
+def test_ids_are_not_copied(shards: TokenShards) -> None:
+    part = corpus_from_shards(shards).read_part(0)
+    assert np.shares_memory(part.ids, shards.mapped_arrays(0)[0])
     assert part.ids.dtype == np.uint16
     assert not part.ids.flags.writeable
 
 
 @pytest.mark.parametrize("n_tokens", [1, 20, 100, 10**6])
-def test_chunks_have_every_sentence_once_and_begin_anywhere(shards: Shards, n_tokens: int) -> None:
-    corpus = of_shards(shards)
-    chunks = list(corpus.chunks(n_tokens))
-    all_spans = [(c.part.place, *span) for c in chunks for span in c.sentences.tolist()]
-    assert len(set(all_spans)) == len(all_spans) == len(shards.rows(LONGEST, "sentence"))
+def test_chunks_have_every_sentence_once_and_begin_anywhere(shards: TokenShards, n_tokens: int) -> None:
+    corpus = corpus_from_shards(shards)
+    chunks = list(corpus.iter_chunks(n_tokens))
+    all_spans = [(c.part.offset, *span) for c in chunks for span in c.sentences.tolist()]
+    assert len(set(all_spans)) == len(all_spans) == len(shards.row_spans(MAX_DOCUMENT_WORDS, "sentence"))
     assert [c.end for c in chunks[:-1]] <= [c.start for c in chunks[1:]]
     for place in (chunks[len(chunks) // 2].end, 0, corpus.n_tokens):
         rest = [
-            (c.part.place, *span)
-            for c in corpus.chunks(n_tokens, place)
+            (c.part.offset, *span)
+            for c in corpus.iter_chunks(n_tokens, place)
             for span in c.sentences.tolist()
         ]
         assert rest == [s for s in all_spans if s[0] + s[1] >= place]
 
 
 def test_long_sentences_are_cut() -> None:
-    corpus = of_ids(np.zeros(2 * LONGEST + 5, np.uint16))
-    assert np.diff(corpus.read(0).sentences).ravel().tolist() == [LONGEST, LONGEST, 5]
+    corpus = corpus_from_ids(np.zeros(2 * MAX_DOCUMENT_WORDS + 5, np.uint16))
+    assert np.diff(corpus.read_part(0).sentences).ravel().tolist() == [MAX_DOCUMENT_WORDS, MAX_DOCUMENT_WORDS, 5]
 
 
-def test_words_are_counted_and_special_ones_left_out(shards: Shards) -> None:
-    corpus = of_shards(shards)
+def test_words_are_counted_and_special_ones_left_out(shards: TokenShards) -> None:
+    corpus = corpus_from_shards(shards)
     counts = count_ids(corpus)
-    ids = shards.text(0, shards.n_tokens).ids
-    np.testing.assert_array_equal(counts, np.bincount(ids, minlength=shards.tokenizer.size))
-    special = shards.tokenizer.special
+    ids = shards.read_tokens(0, shards.n_tokens).ids
+    np.testing.assert_array_equal(counts, np.bincount(ids, minlength=shards.tokenizer.vocab_size))
+    special = shards.tokenizer.special_ids
     assert special.unknown is not None
     assert counts[special.unknown] > 0
-    found = lexicon_of(shards.tokenizer, counts, least=6)
+    found = lexicon_from_tokenizer(shards.tokenizer, counts, min_count=6)
     assert not {"<unk>", "<eos>"} & set(found.words)
     assert (np.diff(found.counts) <= 0).all()
     assert found.counts[-1] >= 6
-    assert (found.row_of[list(special.ids)] == -1).all()
+    assert (found.row_of[list(special.all_ids)] == -1).all()
     for word in ("the", found.words[-1]):
         id_ = shards.tokenizer.encode(word).ids[0]
         assert found.words[found.row_of[id_]] == word
         assert found.counts[found.row_of[id_]] == counts[id_]
-    assert len(lexicon_of(shards.tokenizer, counts, least=6, most=3)) == 3
+    assert len(lexicon_from_tokenizer(shards.tokenizer, counts, min_count=6, max_words=3)) == 3
     with pytest.raises(ValueError, match="no word is seen 1000000 times or more"):
-        lexicon_of(shards.tokenizer, counts, least=10**6)
+        lexicon_from_tokenizer(shards.tokenizer, counts, min_count=10**6)
 
 
 def test_shares_of_words_kept_are_those_of_the_released_code() -> None:
     counts = np.array([5000, 400, 30, 0])
-    kept = kept_shares(counts, 1e-3)
+    kept = subsampling_keep_probabilities(counts, 1e-3)
     f = counts[:2] / counts.sum()
     np.testing.assert_allclose(kept[:2], np.sqrt(1e-3 / f) + 1e-3 / f)
     assert kept[2:].tolist() == [pytest.approx(min(np.sqrt(0.181) + 0.181, 1)), 1]
-    assert kept_shares(counts, None).tolist() == [1, 1, 1, 1]
-    assert as_bits(np.array([0.0, 0.5, 1.0])).tolist() == [0, 2**31 - 1, 2**32 - 1]
+    assert subsampling_keep_probabilities(counts, None).tolist() == [1, 1, 1, 1]
+    assert keep_thresholds(np.array([0.0, 0.5, 1.0])).tolist() == [0, 2**31 - 1, 2**32 - 1]
     with pytest.raises(ValueError, match="must be above 0"):
-        kept_shares(counts, 0.0)
+        subsampling_keep_probabilities(counts, 0.0)
 
 
 def test_words_are_gathered_by_place_alone() -> None:
     ids = np.random.default_rng(0).integers(0, 4, 20_000).astype(np.uint32)
     spans = np.stack((np.arange(0, 20_000, 50), np.arange(50, 20_001, 50)), 1)
-    corpus = of_ids(ids, spans)
+    corpus = corpus_from_ids(ids, spans)
     row_of = np.array([-1, 0, 1, 2], np.int32)
-    keep = as_bits(np.array([1.0, 0.25, 0.7]))
-    (chunk,) = corpus.chunks(10**6)
-    whole = gather(chunk, row_of, keep, KEY)
+    keep = keep_thresholds(np.array([1.0, 0.25, 0.7]))
+    (chunk,) = corpus.iter_chunks(10**6)
+    whole = subsample_chunk(chunk, row_of, keep, KEY)
     seen = np.bincount(whole.rows[: whole.n_words]) / np.bincount(ids)[1:]
     np.testing.assert_allclose(seen, [1, 0.25, 0.7], atol=0.02)
     assert whole.n_sentences == 400
-    np.testing.assert_array_equal(whole.places[:400], spans[:, 0])
-    pieces = [gather(c, row_of, keep, KEY) for c in corpus.chunks(1000)]
+    np.testing.assert_array_equal(whole.offsets[:400], spans[:, 0])
+    pieces = [subsample_chunk(c, row_of, keep, KEY) for c in corpus.iter_chunks(1000)]
     rows = np.concatenate([p.rows[: p.n_words] for p in pieces])
     np.testing.assert_array_equal(rows, whole.rows[: whole.n_words])
-    other = gather(chunk, row_of, keep, np.uint64(9))
+    other = subsample_chunk(chunk, row_of, keep, np.uint64(9))
     assert not np.array_equal(other.rows[: other.n_words], rows)
 
 
 def test_a_word_without_a_row_is_passed_over_or_ends_the_sentence() -> None:
     ids = np.array([0, 1, 2, 0, 0, 1, 2, 2, 0], np.uint16)
-    corpus = of_ids(ids, np.array([[0, 6], [6, 8], [8, 9]]))
-    (chunk,) = corpus.chunks(100)
-    row_of, keep = np.array([-1, 0, 1], np.int32), as_bits(np.ones(2))
+    corpus = corpus_from_ids(ids, np.array([[0, 6], [6, 8], [8, 9]]))
+    (chunk,) = corpus.iter_chunks(100)
+    row_of, keep = np.array([-1, 0, 1], np.int32), keep_thresholds(np.ones(2))
     for gaps, bounds, places in ((False, [0, 3, 5], [0, 6]), (True, [0, 2, 3, 5], [0, 3, 6])):
-        found = gather(chunk, row_of, keep, KEY, gaps=gaps)
+        found = subsample_chunk(chunk, row_of, keep, KEY, gaps=gaps)
         assert found.rows[: found.n_words].tolist() == [0, 1, 0, 1, 1]
         assert found.bounds[: found.n_sentences + 1].tolist() == bounds
-        assert found.places[: found.n_sentences].tolist()[-1] == places[-1]
+        assert found.offsets[: found.n_sentences].tolist()[-1] == places[-1]
 
 
 def test_ids_that_are_no_ids_are_told() -> None:
     with pytest.raises(ValueError, match="must be uint16 or uint32, got uint8"):
-        of_ids(np.zeros(3, np.uint8))
+        corpus_from_ids(np.zeros(3, np.uint8))
     with pytest.raises(ValueError, match="must lie in order within the 3 ids"):
-        of_ids(np.zeros(3, np.uint16), np.array([[0, 2], [1, 3]]))
+        corpus_from_ids(np.zeros(3, np.uint16), np.array([[0, 2], [1, 3]]))
     with pytest.raises(ValueError, match="2 words for 3 ids"):
-        lexicon(["a", "b"], np.array([1, 2, 3]))
+        build_lexicon(["a", "b"], np.array([1, 2, 3]))
 
 
-def test_vectors_are_learned_from_shards(shards: Shards) -> None:
-    corpus = of_shards(shards, within=shards.held_out(0.2)[0])
-    known = lexicon_of(shards.tokenizer, count_ids(corpus), least=3)
-    spec = word2vec.Skipgram(epochs=2)
-    state = word2vec.start(spec, known, d_model=8)
-    reports = list(word2vec.train(spec, corpus, known, state, rate=0.025, chunk=50))
+def test_vectors_are_learned_from_shards(shards: TokenShards) -> None:
+    corpus = corpus_from_shards(shards, within=shards.split_held_out(0.2)[0])
+    known = lexicon_from_tokenizer(shards.tokenizer, count_ids(corpus), min_count=3)
+    spec = word2vec.SkipGram(epochs=2)
+    state = word2vec.initialize_word2vec(spec, known, d_model=8)
+    reports = list(word2vec.train_word2vec(spec, corpus, known, state, learning_rate=0.025, chunk=50))
     assert state.place == 2 * corpus.n_tokens
     assert sum(r.n_words for r in reports) > 0
-    assert np.isfinite(word2vec.vectors(spec, known, state)).all()
+    assert np.isfinite(word2vec.word_vectors(spec, known, state)).all()
 
 
 # Phrases -------------------------------------------------------------------------------------
@@ -183,12 +183,12 @@ def papers(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 def test_phrases_of_three_words_are_joined_in_two_passes(tmp_path: Path) -> None:
     ids, spans = papers()
-    corpus = of_ids(ids, spans)
-    joining = phrases.Joining(thresholds=(2.0, 2.0))
-    joined, words = phrases.join(corpus, NAMES, [0], joining, tmp_path)
+    corpus = corpus_from_ids(ids, spans)
+    joining = phrases.PhraseDetection(thresholds=(2.0, 2.0))
+    joined, words = phrases.detect_phrases(corpus, NAMES, [0], joining, tmp_path)
     assert words == [*NAMES, "new_york", "york_times", "new_york_times"]
     # by plain replacing of strings, sentence by sentence
-    part = joined.read(0)
+    part = joined.read_part(0)
     found = [" ".join(words[i] for i in part.ids[a:b]) for a, b in part.sentences]
     expected = [
         " ".join(NAMES[i] for i in ids[a:b])
@@ -197,20 +197,20 @@ def test_phrases_of_three_words_are_joined_in_two_passes(tmp_path: Path) -> None
         for a, b in spans
     ]
     assert found == expected
-    again, same = phrases.join(corpus, NAMES, [0], joining, tmp_path)  # is only opened
+    again, same = phrases.detect_phrases(corpus, NAMES, [0], joining, tmp_path)  # is only opened
     assert same == words
-    np.testing.assert_array_equal(again.read(0).ids, part.ids)
+    np.testing.assert_array_equal(again.read_part(0).ids, part.ids)
     with pytest.raises(ValueError, match="joined otherwise"):
-        phrases.join(corpus, NAMES, [0], phrases.Joining(thresholds=(5.0,)), tmp_path)
+        phrases.detect_phrases(corpus, NAMES, [0], phrases.PhraseDetection(thresholds=(5.0,)), tmp_path)
 
 
 def test_scores_of_pairs_follow_the_formula(tmp_path: Path) -> None:
     ids, spans = papers(1)
-    corpus = of_ids(ids, spans)
-    known = lexicon(NAMES, count_ids(corpus), [0])
-    pairs = phrases.count(corpus, known, phrases._NEIGHBORS, tmp_path / "counts")
-    score = phrases.scores(pairs, known, 5.0)
-    for row, column, found in zip(pairs.rows, pairs.columns, score, strict=True):
+    corpus = corpus_from_ids(ids, spans)
+    known = build_lexicon(NAMES, count_ids(corpus), [0])
+    pairs = phrases.count_cooccurrences(corpus, known, phrases._BIGRAM_WINDOW, tmp_path / "counts")
+    score = phrases.phrase_scores(pairs, known, 5.0)
+    for row, column, found in zip(pairs.row_indices, pairs.columns, score, strict=True):
         a, b = NAMES.index(known.words[column]), NAMES.index(known.words[row])
         together = sum(int(((ids[s : e - 1] == a) & (ids[s + 1 : e] == b)).sum()) for s, e in spans)
         single = (ids == a).sum() * (ids == b).sum()
@@ -219,18 +219,18 @@ def test_scores_of_pairs_follow_the_formula(tmp_path: Path) -> None:
 
 def test_phrases_that_make_no_sense_are_told() -> None:
     with pytest.raises(ValueError, match="a threshold for each pass"):
-        phrases.Joining(thresholds=())
+        phrases.PhraseDetection(thresholds=())
     with pytest.raises(ValueError, match="thresholds must be above 0"):
-        phrases.Joining(thresholds=(1.0, 0.0))
+        phrases.PhraseDetection(thresholds=(1.0, 0.0))
     with pytest.raises(ValueError, match="discount must be at least 0"):
-        phrases.Joining(discount=-1.0)
+        phrases.PhraseDetection(discount=-1.0)
     for joint in ("", " ", "a\tb"):
         with pytest.raises(ValueError, match="joint must be a text without white space"):
-            phrases.Joining(joint=joint)
+            phrases.PhraseDetection(delimiter=joint)
 
 
 def test_arrays_grow_on_disk(tmp_path: Path) -> None:
-    with arrays.growing(tmp_path / "a.npy", np.int32, 2) as append:
+    with arrays.npy_appender(tmp_path / "a.npy", np.int32, 2) as append:
         for n in (0, 3, 1000):
             append(np.arange(2 * n).reshape(n, 2))
     found = np.load(tmp_path / "a.npy", mmap_mode="r")
@@ -242,6 +242,6 @@ def test_arrays_grow_on_disk(tmp_path: Path) -> None:
 
 
 def fail(path: Path) -> None:
-    with arrays.growing(path, float) as append:
+    with arrays.npy_appender(path, float) as append:
         append(np.zeros(3))
         raise ValueError("a mistake")

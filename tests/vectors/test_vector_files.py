@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.vectors import files
-from unmask.vectors.align import prepared
-from unmask.vectors.files import FORMATS, read_vectors, recognize, write_vectors
-from unmask.vectors.lines import shortest
-from unmask.vectors.space import Space
+from unmask.vectors.align import prepare_vectors
+from unmask.vectors.files import FORMATS, read_vectors, detect_format, write_vectors
+from unmask.vectors.lines import shortest_decimals
+from unmask.vectors.space import KeyedVectors
 
 TABLES = [form for form in FORMATS if form != "fasttext"]
 
@@ -24,9 +24,9 @@ ENDING = {"word2vec-text": ".vec", "word2vec-binary": ".bin", "glove": ".txt"}
 ODD = ("the", "ü", "日本", "'", "1", "\u00a0", "a\u2028b", "\ufeffx", "", "</s>", "x" * 300)
 
 
-def made(words: tuple[str, ...] = ODD, d: int = 3, seed: int = 0) -> Space:
+def made(words: tuple[str, ...] = ODD, d: int = 3, seed: int = 0) -> KeyedVectors:
     vectors = np.random.default_rng(seed).standard_normal((len(words), d)).astype(np.float32)
-    return Space(words, vectors)
+    return KeyedVectors(words, vectors)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def file(tmp_path):
 def test_a_space_comes_back_from_every_format(form, packing, tmp_path) -> None:
     path = tmp_path / f"vectors{ENDING[form]}{packing}"
     write_vectors(made(), path)
-    assert recognize(path) == form
+    assert detect_format(path) == form
     back = read_vectors(path)
     assert back.words == ODD
     assert back.vectors.tobytes() == made().vectors.tobytes()
@@ -57,14 +57,14 @@ def test_a_space_comes_back_from_every_format(form, packing, tmp_path) -> None:
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1))
 def test_any_number_of_float32_is_said_in_at_most_nine_digits(numbers: list[float]) -> None:
     rows = np.array([numbers], dtype=np.float32)
-    said = [b"%.9g" % x for x in shortest(rows)[0].tolist()]
+    said = [b"%.9g" % x for x in shortest_decimals(rows)[0].tolist()]
     assert np.array_equal(np.array([float(s) for s in said], np.float32), rows[0])
 
 
 def test_numbers_are_written_as_they_came_from_a_file() -> None:
     said = "0.418 -1.5 1e-05 123456 0.012345678 0 3.4028235e+38 1e-45"
     rows = np.array([said.split()], dtype=np.float32)
-    assert " ".join(f"{x:.9g}" for x in shortest(rows)[0].tolist()) == said.replace(
+    assert " ".join(f"{x:.9g}" for x in shortest_decimals(rows)[0].tolist()) == said.replace(
         "1e-45", "1.4013e-45"
     )
 
@@ -75,7 +75,7 @@ def test_formats_are_told_apart_by_what_is_in_them(form, d, tmp_path) -> None:
     for seed in range(5):
         path = tmp_path / f"{form}{seed}.data"
         write_vectors(made(("one", "two", "three"), d, seed), path, form)
-        assert recognize(path) == form
+        assert detect_format(path) == form
 
 
 def test_the_first_words_are_read_from_a_file_that_is_cut(file) -> None:
@@ -213,7 +213,7 @@ def test_a_binary_with_a_word_of_two_is_refused_with_its_number(file, word, widt
         )
         path = file("w.bin", b"6 %d\n" % width + data)
         with pytest.raises(ValueError, match=r"w\.bin: ") as raised:
-            read_vectors(path, form="word2vec-binary")
+            read_vectors(path, format_name="word2vec-binary")
         assert "\n" not in str(raised.value)
         said = re.search(r"word ([0-9]+)", str(raised.value))
         if said is not None:  # the last word's rest is more than the header says
@@ -226,7 +226,7 @@ def test_words_that_are_not_utf8_behind_rows_with_a_space_are_read(file) -> None
     first = b" " + rows[0][1:]
     for after in (b"\xe9clair", b"caf\xe9", b"b"):
         data = b"2 1\na " + first + b"\n" + after + b" " + rows[1]
-        assert len(read_vectors(file("u.bin", data), form="word2vec-binary")) == 2
+        assert len(read_vectors(file("u.bin", data), format_name="word2vec-binary")) == 2
 
 
 def test_a_binary_that_is_packed_and_cut_is_told(file) -> None:
@@ -296,12 +296,12 @@ def test_white_space_in_a_word_is_written_as_said_or_not_at_all(tmp_path) -> Non
     with pytest.raises(ValueError, match="'New York' and 1 more"):
         write_vectors(space, path)
     assert not path.exists()
-    write_vectors(space, path, white="_")
+    write_vectors(space, path, white_space_replacement="_")
     assert read_vectors(path).words == ("New_York", "a_b", "c")
     with pytest.raises(ValueError, match="two words become 'a_b'"):
-        write_vectors(made(("a b", "a_b")), path, white="_")
+        write_vectors(made(("a b", "a_b")), path, white_space_replacement="_")
     with pytest.raises(ValueError, match="must hold none"):
-        write_vectors(space, path, white=" ")
+        write_vectors(space, path, white_space_replacement=" ")
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_white_space_in_a_word_is_written_as_said_or_not_at_all(tmp_path) -> Non
     ],
 )
 def test_what_would_not_be_read_back_is_not_written(word, d, form, said, tmp_path) -> None:
-    space = Space((word, "b"), np.arange(1, 2 * d + 1, dtype=np.float32).reshape(2, d))
+    space = KeyedVectors((word, "b"), np.arange(1, 2 * d + 1, dtype=np.float32).reshape(2, d))
     with pytest.raises(ValueError, match=said):
         write_vectors(space, tmp_path / "v", form)
     assert not (tmp_path / "v").exists()
@@ -414,7 +414,7 @@ def facebook(tmp_path_factory):
 
 def test_a_fasttext_model_gives_the_vectors_of_that_library(facebook) -> None:
     path, vectors = facebook
-    assert recognize(path) == "fasttext"
+    assert detect_format(path) == "fasttext"
     space = read_vectors(path)
     assert sorted(space.words) == sorted(vectors.index_to_key)
     for word in space.words:
@@ -438,11 +438,11 @@ def test_a_packed_fasttext_model_is_the_same(facebook, tmp_path) -> None:
 
 def test_ngrams_are_hashed_as_facebooks_program_hashes_them() -> None:
     hashing = pytest.importorskip("gensim.models.fasttext")
-    from unmask.vectors.facebook import _hashes
+    from unmask.vectors.facebook import _ngram_hashes
 
     words = ["käse", "日本語", "a", "", "😀x"]
     found: dict[int, list[int]] = {i: [] for i in range(len(words))}
-    for owners, hashes in _hashes([w.encode() for w in words], 1, 5):
+    for owners, hashes in _ngram_hashes([w.encode() for w in words], 1, 5):
         for owner, value in zip(owners.tolist(), hashes.tolist(), strict=True):
             found[owner].append(value % 1009)
     for i, word in enumerate(words):
@@ -501,15 +501,15 @@ def test_words_that_were_not_seen_are_composed_as_that_library_does_it(facebook,
         np.testing.assert_allclose(space.vector(word), vectors[word], atol=1e-6)
     for word in ("käsebrot", "chees"):
         (found,) = space.neighbors([word], k=2)
-        cosines = [vectors.similarity(word, one.word) for one in found]
+        cosines = [vectors.mean_cosine(word, one.word) for one in found]
         assert [one.score for one in found] == pytest.approx(cosines, abs=1e-5)
-        assert space.cosine(word, "the") == pytest.approx(vectors.similarity(word, "the"), abs=1e-5)
-    assert not prepared(space).has_vector("käsebrot")  # which would be of the space before
-    assert space.first(1).has_vector("käsebrot")
+        assert space.cosine(word, "the") == pytest.approx(vectors.mean_cosine(word, "the"), abs=1e-5)
+    assert not prepare_vectors(space).has_vector("käsebrot")  # which would be of the space before
+    assert space.most_frequent(1).has_vector("käsebrot")
     again = tmp_path / "again.bin"
     write_vectors(read_vectors(path), again, "fasttext")
     assert again.read_bytes() == path.read_bytes()
     with pytest.raises(ValueError, match="is written whole, with its 6 words, got 2"):
         write_vectors(space, tmp_path / "few.bin", "fasttext")
     with pytest.raises(ValueError, match="these vectors have none"):
-        write_vectors(Space(("a",), np.ones((1, 2), np.float32)), tmp_path / "n.bin", "fasttext")
+        write_vectors(KeyedVectors(("a",), np.ones((1, 2), np.float32)), tmp_path / "n.bin", "fasttext")

@@ -12,7 +12,7 @@ import itertools
 
 from unmask.vectors import kernels
 from unmask.vectors import word2vec as w2v
-from unmask.vectors.corpus import Corpus, Lexicon, as_bits, count_ids, kept_shares, lexicon, of_ids
+from unmask.vectors.corpus import Corpus, Lexicon, keep_thresholds, count_ids, subsampling_keep_probabilities, build_lexicon, corpus_from_ids
 
 NAMES = ["<unk>", *(f"w{i}" for i in range(1, 40))]
 MASK = 2**64 - 1
@@ -23,11 +23,11 @@ def corpus() -> Corpus:
     random = np.random.default_rng(5)
     ids = random.zipf(1.4, 400) % 40
     ends = np.array([0, 7, 8, 31, 60, 150, 151, 260, 399, 400])
-    return of_ids(ids.astype(np.uint16), np.stack((ends[:-1], ends[1:]), 1))
+    return corpus_from_ids(ids.astype(np.uint16), np.stack((ends[:-1], ends[1:]), 1))
 
 
 def words() -> Lexicon:
-    return lexicon(
+    return build_lexicon(
         NAMES, np.append(count_ids(corpus()), np.zeros(40 - corpus().n_ids, int)), [0], 2
     )
 
@@ -35,15 +35,15 @@ def words() -> Lexicon:
 D, RATE, SEED = 19, 0.1, 3
 
 
-def started(spec: w2v.Spec, seed: int = SEED) -> w2v.State:
-    return w2v.start(spec, words(), D, seed)
+def started(spec: w2v.Word2VecMethod, seed: int = SEED) -> w2v.Word2VecState:
+    return w2v.initialize_word2vec(spec, words(), D, seed)
 
 
-def train(spec: w2v.Spec, state: w2v.State, seed: int = SEED, **options: int):
-    return w2v.train(spec, corpus(), words(), state, rate=RATE, seed=seed, **options)
+def train(spec: w2v.Word2VecMethod, state: w2v.Word2VecState, seed: int = SEED, **options: int):
+    return w2v.train_word2vec(spec, corpus(), words(), state, learning_rate=RATE, seed=seed, **options)
 
 
-def learned(spec: w2v.Spec, seed: int = SEED, **options: int) -> tuple[w2v.State, list[w2v.Report]]:
+def learned(spec: w2v.Word2VecMethod, seed: int = SEED, **options: int) -> tuple[w2v.Word2VecState, list[w2v.Word2VecReport]]:
     state = started(spec, seed)
     return state, list(train(spec, state, seed, **options))
 
@@ -60,12 +60,12 @@ def mixed(z: int) -> int:
 class Plain:
     """The updates of one epoch after another, pair by pair and question by question."""
 
-    def __init__(self, spec: w2v.Spec) -> None:
+    def __init__(self, spec: w2v.Word2VecMethod) -> None:
         self.spec, self.lexicon = spec, words()
         state = started(spec)
         self.inputs, self.outputs = state.inputs.copy(), state.outputs.copy()
-        self.keep = as_bits(kept_shares(self.lexicon.counts, spec.subsample))
-        self.tables = w2v._tables(spec, self.lexicon)
+        self.keep = keep_thresholds(subsampling_keep_probabilities(self.lexicon.counts, spec.subsample))
+        self.tables = w2v._lookup_tables(spec, self.lexicon)
         self.state = 0
 
     def draw(self) -> int:
@@ -73,16 +73,16 @@ class Plain:
         return mixed(self.state)
 
     def rows(self, word: int) -> list[int]:
-        offsets, rows, _ = self.tables.parts
+        offsets, rows, _ = self.tables.row_parts
         return rows[offsets[word] : offsets[word + 1]].tolist()
 
     def questions(self, word: int) -> list[tuple[int, float]]:
-        if isinstance(self.spec.output, w2v.Hierarchical):
+        if isinstance(self.spec.output_layer, w2v.HierarchicalSoftmax):
             offsets, nodes, codes = self.tables.tree
             path = range(offsets[word], offsets[word + 1])
             return [(int(nodes[i]), 1.0 - codes[i]) for i in path]
-        asked, entries = [(word, 1.0)], self.tables.chances.tolist()
-        for _ in range(self.spec.output.count):
+        asked, entries = [(word, 1.0)], self.tables.alias_entries.tolist()
+        for _ in range(self.spec.output_layer.n_negatives):
             random = self.draw()
             row = (random >> 32) * len(entries) >> 32
             if random & 0xFFFFFFFF >= entries[row] >> 32:
@@ -104,9 +104,9 @@ class Plain:
 
     def run(self) -> None:
         spec, n_tokens = self.spec, corpus().n_tokens
-        part = corpus().read(0)
+        part = corpus().read_part(0)
         for epoch in range(spec.epochs):
-            out, drawn = (int(w2v._key(SEED, epoch, purpose)) for purpose in range(2))
+            out, drawn = (int(w2v._random_key(SEED, epoch, purpose)) for purpose in range(2))
             for begin, end in part.sentences.tolist():
                 kept = []
                 for place in range(begin, end):
@@ -116,12 +116,12 @@ class Plain:
                         kept.append(row)
                 self.state = mixed(drawn ^ mixed(begin))
                 done = (epoch * n_tokens + begin) / (spec.epochs * n_tokens)
-                self.sentence(kept, RATE + (spec.last_rate - RATE) * done)
+                self.sentence(kept, RATE + (spec.min_learning_rate - RATE) * done)
 
     def sentence(self, kept: list[int], rate: float) -> None:
         for center, word in enumerate(kept):
             reach = self.spec.window
-            if self.spec.shrink:
+            if self.spec.dynamic_window:
                 reach -= (self.draw() >> 32) * self.spec.window >> 32
             near = [
                 kept[i]
@@ -130,36 +130,36 @@ class Plain:
             ]
             if not near:
                 continue
-            if isinstance(self.spec, w2v.Skipgram):
+            if isinstance(self.spec, w2v.SkipGram):
                 for other in near:
                     hidden = self.inputs[self.rows(word)].mean(0)
                     error = self.step(hidden, self.questions(other), rate)
                     np.add.at(self.inputs, self.rows(word), error)
             else:
                 rows = [row for other in near for row in self.rows(other)]
-                hidden = self.inputs[rows].sum(0) / np.float32(len(rows) if self.spec.mean else 1)
+                hidden = self.inputs[rows].sum(0) / np.float32(len(rows) if self.spec.average_context else 1)
                 error = self.step(hidden, self.questions(word), rate)
-                part = len(rows) if self.spec.mean and self.spec.divided else 1
+                part = len(rows) if self.spec.average_context and self.spec.divide_gradient else 1
                 np.add.at(self.inputs, rows, error / np.float32(part))
 
 
-SMALL = w2v.Skipgram(window=3, subsample=0.05, epochs=2)
-SMALL_CBOW = w2v.Cbow(window=3, subsample=0.05, epochs=2)
+SMALL = w2v.SkipGram(window=3, subsample=0.05, epochs=2)
+SMALL_CBOW = w2v.CBOW(window=3, subsample=0.05, epochs=2)
 SPECS = {
     "skip-gram": SMALL,
-    "whole windows": replace(SMALL, shrink=False, subsample=None, output=w2v.Negatives(4, 0.5)),
-    "tree": replace(SMALL, output=w2v.Hierarchical()),
-    "n-grams": replace(SMALL, ngrams=w2v.Ngrams(2, 3, 7)),
+    "whole windows": replace(SMALL, dynamic_window=False, subsample=None, output_layer=w2v.NegativeSampling(4, 0.5)),
+    "tree": replace(SMALL, output_layer=w2v.HierarchicalSoftmax()),
+    "n-grams": replace(SMALL, character_ngrams=w2v.CharacterNgrams(2, 3, 7)),
     "cbow": SMALL_CBOW,
-    "cbow, sum": replace(SMALL_CBOW, mean=False),
-    "cbow, divided": replace(SMALL_CBOW, divided=True, output=w2v.Hierarchical()),
-    "cbow, n-grams": replace(SMALL_CBOW, ngrams=w2v.Ngrams(2, 3, 7)),
+    "cbow, sum": replace(SMALL_CBOW, average_context=False),
+    "cbow, divided": replace(SMALL_CBOW, divide_gradient=True, output_layer=w2v.HierarchicalSoftmax()),
+    "cbow, n-grams": replace(SMALL_CBOW, character_ngrams=w2v.CharacterNgrams(2, 3, 7)),
 }
 
 
 @pytest.mark.quick("skip-gram", "n-grams", "cbow, sum", "cbow, divided")
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-def test_the_loops_move_vectors_as_plain_python_does(spec: w2v.Spec) -> None:
+def test_the_loops_move_vectors_as_plain_python_does(spec: w2v.Word2VecMethod) -> None:
     plain = Plain(spec)
     plain.run()
     state, _ = learned(spec)
@@ -171,11 +171,11 @@ def test_the_loops_move_vectors_as_plain_python_does(spec: w2v.Spec) -> None:
 
 @pytest.mark.quick("skip-gram", "cbow, divided")
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-def test_training_that_stops_and_goes_on_gives_the_same_numbers(spec: w2v.Spec) -> None:
+def test_training_that_stops_and_goes_on_gives_the_same_numbers(spec: w2v.Word2VecMethod) -> None:
     whole, _ = learned(spec)
     state = started(spec)
     for report in train(spec, state, chunk=40):
-        if report.place > 500:
+        if report.position > 500:
             break
     assert 500 < state.place < 800
     for _ in train(spec, state, chunk=70):
@@ -196,16 +196,16 @@ def test_a_seed_gives_the_same_numbers_and_another_others() -> None:
 def test_the_rate_falls_in_a_line_and_every_word_is_reported() -> None:
     spec = replace(SMALL, subsample=None)
     _, reports = learned(spec, chunk=50)
-    assert [r.place for r in reports] == sorted({r.place for r in reports})
+    assert [r.position for r in reports] == sorted({r.position for r in reports})
     for r in reports:
-        assert r.rate == pytest.approx(RATE + (1e-4 - RATE) * r.place / 800)
+        assert r.rate == pytest.approx(RATE + (1e-4 - RATE) * r.position / 800)
     assert sum(r.n_words for r in reports) == 2 * words().n_words
 
 
 def test_several_threads_learn_too() -> None:
     whole, _ = learned(SMALL)
     state, reports = learned(SMALL, threads=2, chunk=40)
-    assert reports[-1].place == 800
+    assert reports[-1].position == 800
     assert np.abs(state.inputs - whole.inputs).max() < 1.5  # they differ, but not by much
     assert np.isfinite(state.inputs).all()
 
@@ -224,8 +224,8 @@ def test_the_step_is_the_gradient_of_the_loss() -> None:
     by_hand = np.log1p(np.exp(-signs * (outputs.astype(float) @ hidden))).sum()
     assert loss(hidden, outputs) == pytest.approx(by_hand, rel=1e-5)
     error, moved = np.empty(d, np.float32), outputs.copy()
-    table, gains = w2v.probabilities(), np.empty(n, np.float32)
-    assert kernels._ask(hidden, error, moved, asked, answers, n, np.float32(1), table, gains)
+    table, gains = w2v.sigmoid_table(), np.empty(n, np.float32)
+    assert kernels._update(hidden, error, moved, asked, answers, n, np.float32(1), table, gains)
     step = np.float32(1e-2)
     for k in range(d):
         bump = np.zeros(d, np.float32)
@@ -240,18 +240,18 @@ def test_the_step_is_the_gradient_of_the_loss() -> None:
 
 
 def test_the_table_of_probabilities_is_the_logistic_function() -> None:
-    table = w2v.probabilities()
+    table = w2v.sigmoid_table()
     scores = np.linspace(-5.999, 5.999, 997, dtype=np.float32)
-    found = [kernels._probability(score, table) for score in scores]
+    found = [kernels._sigmoid(score, table) for score in scores]
     np.testing.assert_allclose(found, 1 / (1 + np.exp(-scores)), atol=0.0016)
     for score in (np.nextafter(np.float32(6), np.float32(0)), np.float32(6), np.float32(1e9)):
-        assert kernels._probability(score, table) >= 0.997
-    assert kernels._probability(np.float32(-1e9), table) == 0
+        assert kernels._sigmoid(score, table) >= 0.997
+    assert kernels._sigmoid(np.float32(-1e9), table) == 0
 
 
 def test_huffman_codes_are_the_shortest_and_no_one_begins_another() -> None:
     counts = np.sort(np.random.default_rng(1).integers(1, 500, 50))[::-1].copy()
-    offsets, nodes, codes = kernels.huffman(counts)
+    offsets, nodes, codes = kernels.huffman_paths(counts)
     paths = [tuple(codes[a:b][::-1]) for a, b in itertools.pairwise(offsets)]
     assert sum(len(p) * c for p, c in zip(paths, counts, strict=True)) == cost(counts.tolist())
     assert sum(2.0 ** -len(p) for p in paths) == 1
@@ -275,7 +275,7 @@ def test_negatives_are_drawn_by_their_weights() -> None:
     weights = np.array([5.0, 1.0, 0.5, 3.0, 0.0])
     entries = kernels.alias_table(weights)
     random = np.random.default_rng(0).integers(0, 2**64, 40_000, np.uint64)
-    seen = np.bincount([kernels.drawn_row(r, entries) for r in random], minlength=5)
+    seen = np.bincount([kernels.sample_row(r, entries) for r in random], minlength=5)
     np.testing.assert_allclose(seen / 40_000, weights / weights.sum(), atol=0.01)
     # exactly: what the table gives to each row
     given = np.zeros(5)
@@ -295,18 +295,18 @@ def test_hashes_are_fnv_1a(text: str, value: int) -> None:
 
 
 def test_ngrams_are_those_of_fasttext() -> None:
-    spec = w2v.Ngrams(3, 6, 2_000_000)
+    spec = w2v.CharacterNgrams(3, 6, 2_000_000)
     gensim = pytest.importorskip("gensim.models.fasttext")
     for word in ("where", "a", "größe", "日本語", "nanana", "\U0001f600x"):
         expected = [i + 100 for i in gensim.ft_ngram_hashes(word, 3, 6, 2_000_000)]
-        offsets, rows = w2v.ngrams_of([word], spec, 100)
+        offsets, rows = w2v.ngram_rows([word], spec, 100)
         assert sorted(rows.tolist()) == sorted(expected)
         assert offsets.tolist() == [0, len(expected)]
 
 
 def test_ngrams_of_where_are_those_of_the_paper() -> None:
     # Bojanowski et al. 2017, section 3.2: <wh, whe, her, ere, re>
-    _, rows = w2v.ngrams_of(["where"], w2v.Ngrams(3, 3, 2**31), 0)
+    _, rows = w2v.ngram_rows(["where"], w2v.CharacterNgrams(3, 3, 2**31), 0)
     letters = [np.frombuffer(g.encode(), np.uint8) for g in ("<wh", "whe", "her", "ere", "re>")]
     assert rows.tolist() == [kernels._hash_of(g, 0, 3) % 2**31 for g in letters]
     # signs: bytes above 127 are below 0 in the released code
@@ -318,19 +318,19 @@ def test_ngrams_of_where_are_those_of_the_paper() -> None:
 
 
 def test_marks_alone_are_no_ngrams() -> None:
-    _, rows = w2v.ngrams_of(["ab"], w2v.Ngrams(1, 1, 2**31), 0)
+    _, rows = w2v.ngram_rows(["ab"], w2v.CharacterNgrams(1, 1, 2**31), 0)
     letters = [np.frombuffer(g.encode(), np.uint8) for g in "ab"]
     assert rows.tolist() == [kernels._hash_of(g, 0, 1) % 2**31 for g in letters]
 
 
 def test_a_word_has_the_mean_of_its_rows() -> None:
-    spec = replace(SMALL, ngrams=w2v.Ngrams(3, 4, 50))
+    spec = replace(SMALL, character_ngrams=w2v.CharacterNgrams(3, 4, 50))
     state, _ = learned(spec)
     lexicon = words()
-    found = w2v.vectors(spec, lexicon, state)
+    found = w2v.word_vectors(spec, lexicon, state)
     assert found.shape == (len(lexicon), 19)
     for i in (0, len(lexicon) - 1):
-        _, rows = w2v.ngrams_of([lexicon.words[i]], spec.ngrams, len(lexicon))
+        _, rows = w2v.ngram_rows([lexicon.words[i]], spec.character_ngrams, len(lexicon))
         mean = state.inputs[[i, *rows]].mean(0)
         np.testing.assert_allclose(mean, found[i], rtol=1e-5, atol=1e-6)
 
@@ -338,24 +338,24 @@ def test_a_word_has_the_mean_of_its_rows() -> None:
 @pytest.mark.parametrize(
     ("spec", "rate"),
     [
-        (w2v.Skipgram(epochs=20, subsample=None), 0.05),
-        (w2v.Skipgram(epochs=20, subsample=None, output=w2v.Hierarchical()), 0.05),
-        (w2v.Cbow(epochs=20, subsample=None), 0.1),
-        (w2v.Skipgram(epochs=20, subsample=None, ngrams=w2v.Ngrams(3, 4, 50)), 0.025),
+        (w2v.SkipGram(epochs=20, subsample=None), 0.05),
+        (w2v.SkipGram(epochs=20, subsample=None, output_layer=w2v.HierarchicalSoftmax()), 0.05),
+        (w2v.CBOW(epochs=20, subsample=None), 0.1),
+        (w2v.SkipGram(epochs=20, subsample=None, character_ngrams=w2v.CharacterNgrams(3, 4, 50)), 0.025),
     ],
 )
-def test_words_of_one_topic_come_together(spec: w2v.Spec, rate: float) -> None:
+def test_words_of_one_topic_come_together(spec: w2v.Word2VecMethod, rate: float) -> None:
     random = np.random.default_rng(0)
     n = 10
     topics = random.integers(0, 2, 300)
     ids = (random.integers(0, n, (300, 12)) + n * topics[:, None]).ravel().astype(np.uint16)
     ends = np.arange(0, 3601, 12)
-    made = of_ids(ids, np.stack((ends[:-1], ends[1:]), 1))
-    known = lexicon([f"{chr(97 + i)}{i}x" for i in range(2 * n)], count_ids(made))
-    state = w2v.start(spec, known, 16)
-    reports = list(w2v.train(spec, made, known, state, rate=rate))
+    made = corpus_from_ids(ids, np.stack((ends[:-1], ends[1:]), 1))
+    known = build_lexicon([f"{chr(97 + i)}{i}x" for i in range(2 * n)], count_ids(made))
+    state = w2v.initialize_word2vec(spec, known, 16)
+    reports = list(w2v.train_word2vec(spec, made, known, state, learning_rate=rate))
     assert reports[-1].loss < reports[0].loss - 0.05
-    found = w2v.vectors(spec, known, state)
+    found = w2v.word_vectors(spec, known, state)
     unit = found / np.linalg.norm(found, axis=1, keepdims=True)
     topic = np.flatnonzero(known.row_of >= 0)[np.argsort(known.row_of)] >= n
     same = topic[:, None] == topic
@@ -377,13 +377,13 @@ def test_a_rate_that_is_too_high_is_told() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: w2v.Skipgram(window=0), "window must be at least 1, got 0"),
-        (lambda: w2v.Cbow(epochs=0), "epochs must be at least 1, got 0"),
-        (lambda: w2v.Cbow(last_rate=-0.1), r"last_rate must be at least 0, got -0\.1"),
-        (lambda: w2v.Skipgram(subsample=0.0), "subsample must be above 0, got 0.0"),
-        (lambda: w2v.Negatives(0), "count must be at least 1, got 0"),
-        (lambda: w2v.Ngrams(3, 2), "most characters of an n-gram must be at least 3, got 2"),
-        (lambda: w2v.Ngrams(buckets=0), "buckets must be at least 1, got 0"),
+        (lambda: w2v.SkipGram(window=0), "window must be at least 1, got 0"),
+        (lambda: w2v.CBOW(epochs=0), "epochs must be at least 1, got 0"),
+        (lambda: w2v.CBOW(min_learning_rate=-0.1), r"last_rate must be at least 0, got -0\.1"),
+        (lambda: w2v.SkipGram(subsample=0.0), "subsample must be above 0, got 0.0"),
+        (lambda: w2v.NegativeSampling(0), "count must be at least 1, got 0"),
+        (lambda: w2v.CharacterNgrams(3, 2), "most characters of an n-gram must be at least 3, got 2"),
+        (lambda: w2v.CharacterNgrams(n_buckets=0), "buckets must be at least 1, got 0"),
     ],
 )
 def test_a_spec_that_makes_no_sense_is_told(make: object, said: str) -> None:
@@ -394,11 +394,11 @@ def test_a_spec_that_makes_no_sense_is_told(make: object, said: str) -> None:
 def test_what_does_not_fit_a_training_is_told() -> None:
     state = started(SMALL)
     with pytest.raises(ValueError, match="must be of shapes"):
-        list(train(replace(SMALL, output=w2v.Hierarchical()), state))
+        list(train(replace(SMALL, output_layer=w2v.HierarchicalSoftmax()), state))
     for rate in (0.0, math.inf, 1e-5):
         with pytest.raises(ValueError, match="rate must be above 0, and at least last_rate"):
-            list(w2v.train(SMALL, corpus(), words(), state, rate=rate))
+            list(w2v.train_word2vec(SMALL, corpus(), words(), state, learning_rate=rate))
     with pytest.raises(ValueError, match="two words or more"):
-        w2v.start(SMALL, lexicon(["a"], np.array([9])))
+        w2v.initialize_word2vec(SMALL, build_lexicon(["a"], np.array([9])))
     with pytest.raises(ValueError, match="d_model must be at least 1, got 0"):
-        w2v.start(SMALL, words(), 0)
+        w2v.initialize_word2vec(SMALL, words(), 0)

@@ -4,19 +4,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unmask.vectors.space import Space
+from unmask.vectors.space import KeyedVectors
 
 
-def named(vectors: np.ndarray, before: str = "w", words: Sequence[str] = ()) -> Space:
+def named(vectors: np.ndarray, before: str = "w", words: Sequence[str] = ()) -> KeyedVectors:
     words = words or [f"{before}{row}" for row in range(len(vectors))]
-    return Space(tuple(words), vectors.astype(np.float32))
+    return KeyedVectors(tuple(words), vectors.astype(np.float32))
 
 
-def gaussian(n: int, d: int, seed: int) -> Space:
+def gaussian(n: int, d: int, seed: int) -> KeyedVectors:
     return named(np.random.default_rng(seed).normal(size=(n, d)))
 
 
-def clustered(n: int, d: int, seed: int, n_numerals: int = 0) -> Space:
+def clustered(n: int, d: int, seed: int, n_numerals: int = 0) -> KeyedVectors:
     """Make words in clusters, in a space of unequal axes: as those of a language, it has a shape.
 
     Numerals are a cluster by themselves, and differ in ten directions alone.
@@ -33,8 +33,8 @@ def clustered(n: int, d: int, seed: int, n_numerals: int = 0) -> Space:
 
 
 def copied(
-    space: Space, noise: float, permuted: bool = True, seed: int = 99
-) -> tuple[Space, Space, np.ndarray]:
+    space: KeyedVectors, noise: float, permuted: bool = True, seed: int = 99
+) -> tuple[KeyedVectors, KeyedVectors, np.ndarray]:
     """Turn a space, permute its words and add noise; give both and the rows of all pairs."""
     rng = np.random.default_rng(seed)
     turn, _ = np.linalg.qr(rng.normal(size=(space.vectors.shape[1],) * 2))

@@ -15,8 +15,8 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from unmask.heads.model import Model, Stack
-from unmask.model.recurrent import Gru, Lstm
+from unmask.heads.model import Model, SingleStack
+from unmask.model.recurrent import GRULayer, LSTMLayer
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Attachment:
     """The rows of the batch on which it acts; None: all."""
     hooks: list[RemovableHandle] = field(default_factory=list[RemovableHandle])
     """There are some while it acts."""
-    kept: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+    unmerged_weights: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
     """While it is merged: the weights without it, by name."""
 
 
@@ -41,10 +41,10 @@ class AdapterModule(Protocol):
 
     attachment: Attachment
     """Made by the module when it is built."""
-    mixes: bool
+    supports_row_selection: bool
     """It can act on some rows of a batch only, which `attachment.rows` says."""
 
-    def hook(self, model: Model) -> list[RemovableHandle]:
+    def register_hooks(self, model: Model) -> list[RemovableHandle]:
         """Begin to act on a model, until these are removed.
 
         Hooks are bound methods or partials of them, so that a copy of the model has its own.
@@ -56,7 +56,7 @@ class AdapterModule(Protocol):
 class Mergeable(Protocol):
     """An adapter that a change of the model's weights can replace."""
 
-    def merged(self, model: Model) -> dict[str, Tensor]:
+    def merged_weights(self, model: Model) -> dict[str, Tensor]:
         """Return the weights with the adapter in them, by the names of the model's parameters."""
         ...
 
@@ -88,10 +88,10 @@ def attach(model: Model, spec: AdapterSpec, name: str = "default", seed: int = 0
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = spec.build(model)
-    weight = model.backbone.table.weight
+    weight = model.backbone.embedding_table.weight
     module.to(weight.device, weight.dtype).train(model.training)
     model.adapters[name] = module
-    _only(model)
+    _activate_single(model)
     return module
 
 
@@ -101,14 +101,14 @@ def detach(model: Model, name: str) -> None:
     Raises:
         ValueError: there is none of this name.
     """
-    if find(model, name).attachment.kept:
+    if find_adapter(model, name).attachment.unmerged_weights:
         unmerge(model, name)
     _activate(model, {})
     del model.adapters[name]
-    _only(model)
+    _activate_single(model)
 
 
-def find(model: Model, name: str) -> AdapterModule:
+def find_adapter(model: Model, name: str) -> AdapterModule:
     """Return the adapter of this name.
 
     Raises:
@@ -121,7 +121,7 @@ def find(model: Model, name: str) -> AdapterModule:
 
 
 @contextmanager
-def use(model: Model, which: str | Sequence[str | None] | None) -> Generator[None, None, None]:
+def use_adapters(model: Model, adapter_names: str | Sequence[str | None] | None) -> Generator[None, None, None]:
     """Choose, for a while, which adapter acts: one, none, or one or none for each row of a batch.
 
     Rows are those of the batches that the model is given, in their order. `generate` arranges its
@@ -134,12 +134,12 @@ def use(model: Model, which: str | Sequence[str | None] | None) -> Generator[Non
     _check_unmerged(model, "choose")
     before = {n: a.attachment.rows for n, a in _adapters(model).items() if a.attachment.hooks}
     checks: list[RemovableHandle] = []
-    if which is None or isinstance(which, str):
-        chosen: dict[str, Tensor | None] = {} if which is None else {which: None}
+    if adapter_names is None or isinstance(adapter_names, str):
+        chosen: dict[str, Tensor | None] = {} if adapter_names is None else {adapter_names: None}
     else:
-        chosen = _by_row(which, model.device)
-        check = _Rows(len(which))
-        stacks = [m for m in model.backbone.modules() if isinstance(m, Stack)]
+        chosen = _rows_by_name(adapter_names, model.device)
+        check = _CheckRows(len(adapter_names))
+        stacks = [m for m in model.backbone.modules() if isinstance(m, SingleStack)]
         checks = [s.register_forward_pre_hook(check, with_kwargs=True) for s in stacks]
     try:
         _activate(model, chosen)
@@ -156,7 +156,7 @@ def merge(model: Model, name: str) -> None:
     Raises:
         ValueError: an adapter is merged already, or this one cannot be.
     """
-    adapter = find(model, name)
+    adapter = find_adapter(model, name)
     _check_unmerged(model, f"merge {name!r}")
     if not isinstance(adapter, Mergeable):
         kind = type(cast(Any, adapter).spec).__name__.lower()
@@ -165,9 +165,9 @@ def merge(model: Model, name: str) -> None:
             "that holds one can be copied as it is"
         )
     with torch.no_grad():
-        for key, weight in adapter.merged(model).items():
+        for key, weight in adapter.merged_weights(model).items():
             old = model.get_parameter(key)
-            adapter.attachment.kept[key] = old.detach().clone()
+            adapter.attachment.unmerged_weights[key] = old.detach().clone()
             old.copy_(weight)
     _activate(model, {})
 
@@ -178,14 +178,14 @@ def unmerge(model: Model, name: str) -> None:
     Raises:
         ValueError: it is not merged.
     """
-    attachment = find(model, name).attachment
-    if not attachment.kept:
+    attachment = find_adapter(model, name).attachment
+    if not attachment.unmerged_weights:
         raise ValueError(f"adapter {name!r} is not merged")
     with torch.no_grad():
-        for key, weight in attachment.kept.items():
+        for key, weight in attachment.unmerged_weights.items():
             model.get_parameter(key).copy_(weight)
-    attachment.kept = {}
-    _only(model)
+    attachment.unmerged_weights = {}
+    _activate_single(model)
 
 
 def freeze(model: Model) -> None:
@@ -199,7 +199,7 @@ def freeze(model: Model) -> None:
     model.backbone.requires_grad_(False)
 
 
-def linears(model: Model, where: Sequence[str]) -> dict[str, nn.Linear]:
+def find_linears(model: Model, target_modules: Sequence[str]) -> dict[str, nn.Linear]:
     """Find the backbone's linear maps by patterns, by their names in the model.
 
     A pattern stands for the end of a name, whole words between dots, where `*` and the like fill
@@ -210,7 +210,7 @@ def linears(model: Model, where: Sequence[str]) -> dict[str, nn.Linear]:
     Raises:
         ValueError: a pattern matches none, or there are none.
     """
-    inside = tuple(f"{n}." for n, m in model.named_modules() if isinstance(m, Lstm | Gru))
+    inside = tuple(f"{n}." for n, m in model.named_modules() if isinstance(m, LSTMLayer | GRULayer))
     there = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
     there = {
         n: m for n, m in there.items() if n.startswith("backbone.") and not n.startswith(inside)
@@ -218,7 +218,7 @@ def linears(model: Model, where: Sequence[str]) -> dict[str, nn.Linear]:
     if not there:
         raise ValueError("an adapter of linear maps finds none: those of an LSTM are one kernel")
     found: set[str] = set()
-    for pattern in where:
+    for pattern in target_modules:
         mine = {name for name in there if _matches(name, pattern)}
         if not mine:
             known = sorted({".".join(name.split(".")[-2:]) for name in there})
@@ -235,58 +235,58 @@ def _matches(name: str, pattern: str) -> bool:
     return len(end) == len(asked) and all(map(fnmatchcase, end, asked))
 
 
-def put(tree: nn.Module, name: str, part: nn.Module) -> None:
-    """Make `part` a module of `tree` under a dotted name."""
+def add_submodule(tree: nn.Module, name: str, module: nn.Module) -> None:
+    """Make `module` a module of `tree` under a dotted name."""
     *path, last = name.split(".")
     for step in path:
         if step not in dict(tree.named_children()):
             tree.add_module(step, nn.Module())
         tree = tree.get_submodule(step)
-    tree.add_module(last, part)
+    tree.add_module(last, module)
 
 
-def on_rows(
-    rows: Int[Tensor, "n"] | None, change: Callable[..., Tensor], out: Tensor, *others: Tensor
+def apply_to_rows(
+    rows: Int[Tensor, "n"] | None, function: Callable[..., Tensor], output: Tensor, *others: Tensor
 ) -> Tensor:
     """Return change(out, *others), in these rows only."""
     if rows is None:
-        return change(out, *others)
-    return out.index_copy(0, rows, change(out[rows], *(x[rows] for x in others)))
+        return function(output, *others)
+    return output.index_copy(0, rows, function(output[rows], *(x[rows] for x in others)))
 
 
 def _adapters(model: Model) -> dict[str, AdapterModule]:
     return {name: cast(AdapterModule, module) for name, module in model.adapters.items()}
 
 
-def _only(model: Model) -> None:
+def _activate_single(model: Model) -> None:
     """Let the only adapter act, if there is one."""
     _activate(model, dict.fromkeys(model.adapters) if len(model.adapters) == 1 else {})
 
 
-def _activate(model: Model, chosen: Mapping[str, Tensor | None]) -> None:
+def _activate(model: Model, rows_by_name: Mapping[str, Tensor | None]) -> None:
     """Let these adapters act on these rows, and no others."""
-    for name, rows in chosen.items():
-        if rows is not None and not find(model, name).mixes:
+    for name, rows in rows_by_name.items():
+        if rows is not None and not find_adapter(model, name).supports_row_selection:
             raise ValueError(f"adapter {name!r} acts on all rows of a batch or on none")
     for adapter in _adapters(model).values():
         for handle in adapter.attachment.hooks:
             handle.remove()
         adapter.attachment.hooks, adapter.attachment.rows = [], None
-    for name, rows in chosen.items():
-        adapter = find(model, name)
+    for name, rows in rows_by_name.items():
+        adapter = find_adapter(model, name)
         adapter.attachment.rows = rows
-        adapter.attachment.hooks = adapter.hook(model)
+        adapter.attachment.hooks = adapter.register_hooks(model)
 
 
-def _by_row(which: Sequence[str | None], device: torch.device) -> dict[str, Tensor | None]:
-    names = dict.fromkeys(name for name in which if name is not None)
-    if len(set(which)) == 1:
+def _rows_by_name(adapter_names: Sequence[str | None], device: torch.device) -> dict[str, Tensor | None]:
+    names = dict.fromkeys(name for name in adapter_names if name is not None)
+    if len(set(adapter_names)) == 1:
         return dict.fromkeys(names)
-    rows = {name: [i for i, other in enumerate(which) if other == name] for name in names}
+    rows = {name: [i for i, other in enumerate(adapter_names) if other == name] for name in names}
     return {name: torch.tensor(found, device=device) for name, found in rows.items()}
 
 
-class _Rows:
+class _CheckRows:
     """Refuse a batch that has not as many rows as adapters were chosen for."""
 
     def __init__(self, n: int) -> None:
@@ -302,5 +302,5 @@ class _Rows:
 
 def _check_unmerged(model: Model, what: str) -> None:
     for name, adapter in _adapters(model).items():
-        if adapter.attachment.kept:
+        if adapter.attachment.unmerged_weights:
             raise ValueError(f"adapter {name!r} is merged into the weights: unmerge it to {what}")

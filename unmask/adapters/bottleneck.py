@@ -10,62 +10,62 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
-from unmask.adapters.attach import Attachment, on_rows, put
+from unmask.adapters.attach import Attachment, apply_to_rows, add_submodule
 from unmask.heads.model import Model
 from unmask.model.parts import ACTIVATIONS, Activation, OffsetRMSNorm
 from unmask.model.transformer import Block
 
-REDUCTION = 16
+REDUCTION_FACTOR = 16
 """The model's width over the bottleneck's, where nothing is said: AdapterHub's reduction factor
 (Pfeiffer et al. 2020, arXiv:2007.07779)."""
-NARROWEST = 8
+MIN_WIDTH = 8
 """The bottleneck of models so narrow that the reduction would leave less: the least width that
 Houlsby et al. 2019 tried on GLUE (section 3.2)."""
-STD = 0.01
+INIT_STD = 0.01
 """Of the weights in the beginning (Houlsby et al. 2019, section 3.6)."""
 
 Sublayer = Literal["attention", "cross", "feed_forward"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Houlsby:
+class HoulsbyAdapter:
     """A bottleneck after each sublayer, before its result is added to the stream; own norms.
 
     Houlsby et al. 2019, arXiv:1902.00751, section 2.1.
     """
 
-    width: int | None = None
+    bottleneck_size: int | None = None
     """None: a sixteenth of the model's, 8 at least."""
     activation: Activation = "gelu"
     """Of the released code."""
-    norms: bool = True
+    train_norms: bool = True
     """Learn copies of the model's norms, which stand in their place (section 2.1)."""
 
     def __post_init__(self) -> None:
-        _check_width(self.width)
+        _check_width(self.bottleneck_size)
 
-    def build(self, model: Model) -> "HoulsbyModule":
+    def build(self, model: Model) -> "HoulsbyAdapterModule":
         """Build the bottlenecks of a model."""
-        return HoulsbyModule(self, model)
+        return HoulsbyAdapterModule(self, model)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pfeiffer:
+class PfeifferAdapter:
     """One bottleneck a layer, which reads the layer's result and adds to its feed-forward.
 
     Pfeiffer et al. 2021, arXiv:2005.00247, appendix A; released code, `PfeifferConfig`.
     """
 
-    width: int | None = None
+    bottleneck_size: int | None = None
     """None: a sixteenth of the model's, 8 at least."""
     activation: Activation = "relu"
 
     def __post_init__(self) -> None:
-        _check_width(self.width)
+        _check_width(self.bottleneck_size)
 
-    def build(self, model: Model) -> "PfeifferModule":
+    def build(self, model: Model) -> "PfeifferAdapterModule":
         """Build the bottlenecks of a model."""
-        return PfeifferModule(self, model)
+        return PfeifferAdapterModule(self, model)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,21 +76,21 @@ class AdaMix:
     et al. 2022, arXiv:2205.12410, section 3.
     """
 
-    width: int | None = None
+    bottleneck_size: int | None = None
     """None: a sixteenth of the model's, 8 at least (48 for BERT-base, as in the released runs)."""
     activation: Activation = "gelu"
-    experts: int = 4
-    consistency: float = 1.0
+    n_experts: int = 4
+    consistency_weight: float = 1.0
     """Weight of the loss that two readings differ by."""
-    shared: Literal["up", "down"] | None = "up"
+    shared_projection: Literal["up", "down"] | None = "up"
     """The map that all experts have in common (section 3.4); the released runs share `up`."""
 
     def __post_init__(self) -> None:
-        _check_width(self.width)
-        if self.experts < 1:
-            raise ValueError(f"experts must be at least 1, got {self.experts}")
-        if self.consistency < 0:
-            raise ValueError(f"consistency must be at least 0, got {self.consistency}")
+        _check_width(self.bottleneck_size)
+        if self.n_experts < 1:
+            raise ValueError(f"n_experts must be at least 1, got {self.n_experts}")
+        if self.consistency_weight < 0:
+            raise ValueError(f"consistency_weight must be at least 0, got {self.consistency_weight}")
 
     def build(self, model: Model) -> "AdaMixModule":
         """Build the experts of a model."""
@@ -102,7 +102,7 @@ def _check_width(width: int | None) -> None:
         raise ValueError(f"width must be at least 1, got {width}")
 
 
-class Experts(nn.Module):
+class MixtureOfProjections(nn.Module):
     """Linear maps: one at random in training, their mean otherwise. Often there is only one.
 
     Draws from torch's default generator, which training seeds before each micro-batch.
@@ -125,7 +125,7 @@ class Experts(nn.Module):
         return torch.stack([expert.get_parameter(name) for expert in self.each]).mean(0)
 
 
-class Bottleneck(nn.Module):
+class BottleneckLayer(nn.Module):
     """What a bottleneck adds to what passes it.
 
     Deviates: `up` is zero at first, so that nothing is changed; Houlsby et al. 2019 begin with both
@@ -133,16 +133,16 @@ class Bottleneck(nn.Module):
     """
 
     def __init__(
-        self, d_model: int, width: int | None, activation: Activation, *, downs: int, ups: int
+        self, d_model: int, bottleneck_size: int | None, activation: Activation, *, n_down_experts: int, n_up_experts: int
     ) -> None:
         super().__init__()
-        if width is None:
-            width = max(NARROWEST, d_model // REDUCTION)
-        self.down, self.up = Experts(downs, d_model, width), Experts(ups, width, d_model)
+        if bottleneck_size is None:
+            bottleneck_size = max(MIN_WIDTH, d_model // REDUCTION_FACTOR)
+        self.down, self.up = MixtureOfProjections(n_down_experts, d_model, bottleneck_size), MixtureOfProjections(n_up_experts, bottleneck_size, d_model)
         self.activation = ACTIVATIONS[activation]
         for name, weight in self.named_parameters():
             if name.startswith("down.") and weight.dim() == 2:
-                nn.init.trunc_normal_(weight, std=STD, a=-2 * STD, b=2 * STD)
+                nn.init.trunc_normal_(weight, std=INIT_STD, a=-2 * INIT_STD, b=2 * INIT_STD)
             else:
                 nn.init.zeros_(weight)
 
@@ -151,15 +151,15 @@ class Bottleneck(nn.Module):
         return self.up(self.activation(self.down(x)))
 
 
-def _bottlenecks(tree: nn.Module) -> dict[str, Bottleneck]:
-    return {name: m for name, m in tree.named_modules() if isinstance(m, Bottleneck)}
+def _bottlenecks(tree: nn.Module) -> dict[str, BottleneckLayer]:
+    return {name: m for name, m in tree.named_modules() if isinstance(m, BottleneckLayer)}
 
 
-def _put(
+def _add_bottlenecks(
     tree: nn.Module,
     model: Model,
     after: tuple[Sublayer, ...],
-    spec: Houlsby | Pfeiffer | AdaMix,
+    spec: HoulsbyAdapter | PfeifferAdapter | AdaMix,
     *,
     downs: int = 1,
     ups: int = 1,
@@ -170,25 +170,25 @@ def _put(
             for sublayer in after:
                 if sublayer != "cross" or block.cross is not None:
                     width = block.feed_forward.down.out_features
-                    part = Bottleneck(width, spec.width, spec.activation, downs=downs, ups=ups)
-                    put(tree, f"{name}.{sublayer}", part)
+                    part = BottleneckLayer(width, spec.bottleneck_size, spec.activation, n_down_experts=downs, n_up_experts=ups)
+                    add_submodule(tree, f"{name}.{sublayer}", part)
 
 
-class HoulsbyModule(nn.Module):
+class HoulsbyAdapterModule(nn.Module):
     """Bottlenecks and norms, under the names of the sublayers and norms."""
 
-    def __init__(self, spec: Houlsby, model: Model) -> None:
+    def __init__(self, spec: HoulsbyAdapter, model: Model) -> None:
         super().__init__()
         self.spec = spec
         self.attachment = Attachment()
-        self.mixes = True
-        _put(self, model, ("attention", "cross", "feed_forward"), spec)
-        if spec.norms:
+        self.supports_row_selection = True
+        _add_bottlenecks(self, model, ("attention", "cross", "feed_forward"), spec)
+        if spec.train_norms:
             for name, norm in model.named_modules():
                 if name.startswith("backbone.") and isinstance(norm, nn.LayerNorm | nn.RMSNorm):
-                    put(self, name, _copy(norm))
+                    add_submodule(self, name, _copy_norm(norm))
 
-    def hook(self, model: Model) -> list[RemovableHandle]:
+    def register_hooks(self, model: Model) -> list[RemovableHandle]:
         """Stand behind the sublayers' dropout, as in the released code, and in the norms' place."""
         hooks = [
             model.get_submodule(f"{name}_norm.dropout").register_forward_hook(
@@ -203,17 +203,17 @@ class HoulsbyModule(nn.Module):
         return hooks
 
     def _add(
-        self, part: Bottleneck, dropout: nn.Module, args: tuple[Tensor, ...], out: Tensor
+        self, part: BottleneckLayer, dropout: nn.Module, args: tuple[Tensor, ...], out: Tensor
     ) -> Tensor:
-        return on_rows(self.attachment.rows, lambda y: y + part(y), out)
+        return apply_to_rows(self.attachment.rows, lambda y: y + part(y), out)
 
     def _norm(
         self, own: nn.Module, norm: nn.Module, args: tuple[Tensor, ...], out: Tensor
     ) -> Tensor:
-        return on_rows(self.attachment.rows, lambda _, x: own(x), out, args[0])
+        return apply_to_rows(self.attachment.rows, lambda _, x: own(x), out, args[0])
 
 
-def _copy(norm: nn.LayerNorm | nn.RMSNorm) -> nn.Module:
+def _copy_norm(norm: nn.LayerNorm | nn.RMSNorm) -> nn.Module:
     if isinstance(norm, nn.LayerNorm):
         bias = "bias" in dict(norm.named_parameters())
         new = nn.LayerNorm(list(norm.normalized_shape), norm.eps, bias=bias)
@@ -225,30 +225,30 @@ def _copy(norm: nn.LayerNorm | nn.RMSNorm) -> nn.Module:
     return new
 
 
-class PfeifferModule(nn.Module):
+class PfeifferAdapterModule(nn.Module):
     """Bottlenecks, under the names of the feed-forwards."""
 
-    def __init__(self, spec: Pfeiffer, model: Model) -> None:
+    def __init__(self, spec: PfeifferAdapter, model: Model) -> None:
         super().__init__()
         self.spec = spec
         self.attachment = Attachment()
-        self.mixes = True
-        _put(self, model, ("feed_forward",), spec)
+        self.supports_row_selection = True
+        _add_bottlenecks(self, model, ("feed_forward",), spec)
 
-    def hook(self, model: Model) -> list[RemovableHandle]:
+    def register_hooks(self, model: Model) -> list[RemovableHandle]:
         """Read what leaves the layer, and add to what enters its last norm, where it has one."""
         return [
             model.get_submodule(f"{name}_norm.after").register_forward_hook(
-                partial(self._again, part)
+                partial(self._add_bottleneck, part)
             )
             for name, part in _bottlenecks(self).items()
         ]
 
-    def _again(
-        self, part: Bottleneck, norm: nn.Module, args: tuple[Tensor, ...], out: Tensor
+    def _add_bottleneck(
+        self, part: BottleneckLayer, norm: nn.Module, args: tuple[Tensor, ...], out: Tensor
     ) -> Tensor:
         # forward, not a call: the norm's hooks are being run
-        return on_rows(self.attachment.rows, lambda y, x: norm.forward(x + part(y)), out, args[0])
+        return apply_to_rows(self.attachment.rows, lambda y, x: norm.forward(x + part(y)), out, args[0])
 
 
 class AdaMixModule(nn.Module):
@@ -258,12 +258,12 @@ class AdaMixModule(nn.Module):
         super().__init__()
         self.spec = spec
         self.attachment = Attachment()
-        self.mixes = True
-        downs = 1 if spec.shared == "down" else spec.experts
-        ups = 1 if spec.shared == "up" else spec.experts
-        _put(self, model, ("feed_forward",), spec, downs=downs, ups=ups)
+        self.supports_row_selection = True
+        downs = 1 if spec.shared_projection == "down" else spec.n_experts
+        ups = 1 if spec.shared_projection == "up" else spec.n_experts
+        _add_bottlenecks(self, model, ("feed_forward",), spec, downs=downs, ups=ups)
 
-    def hook(self, model: Model) -> list[RemovableHandle]:
+    def register_hooks(self, model: Model) -> list[RemovableHandle]:
         """Stand behind the feed-forwards, before dropout, as in the released code."""
         return [
             model.get_submodule(f"{name}.down").register_forward_hook(partial(self._add, part))
@@ -271,6 +271,6 @@ class AdaMixModule(nn.Module):
         ]
 
     def _add(
-        self, part: Bottleneck, linear: nn.Module, args: tuple[Tensor, ...], out: Tensor
+        self, part: BottleneckLayer, linear: nn.Module, args: tuple[Tensor, ...], out: Tensor
     ) -> Tensor:
-        return on_rows(self.attachment.rows, lambda y: y + part(y), out)
+        return apply_to_rows(self.attachment.rows, lambda y: y + part(y), out)

@@ -7,26 +7,26 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from unmask.batch import IGNORE, Batch
+from unmask.batch import IGNORE_INDEX, Batch
 from unmask.heads.labels import (
-    RIGHT,
-    AnyOf,
-    Choice,
+    CORRECT,
+    BinaryCrossEntropy,
+    ChoiceCrossEntropy,
     LabelLoss,
-    LabelsHead,
-    TokenLabelsHead,
-    among_rows,
+    SequenceClassificationHead,
+    TokenClassificationHead,
+    group_log_softmax,
 )
 from unmask.heads.model import Model
 from unmask.heads.prediction import Prediction, Term
 
-OfLabels = LabelsHead | TokenLabelsHead
-SUFFIX = "_consistency"
+ClassificationHead = SequenceClassificationHead | TokenClassificationHead
+CONSISTENCY_SUFFIX = "_consistency"
 """After the name of a term: the loss that its two readings differ by."""
 
 
 @dataclass(frozen=True)
-class Consistent:
+class ConsistencyTraining:
     """Reads each batch of training twice; `loop.start(forward=…)` takes it in place of the model.
 
     The loss of each head is the mean of the two readings'; heads of labels have a second term, how
@@ -41,37 +41,37 @@ class Consistent:
     weight: float = 1.0
     """Of the second term; `AdaMix.consistency`."""
 
-    def count(self, batch: Batch) -> dict[str, int]:
+    def count_targets(self, batch: Batch) -> dict[str, int]:
         """Count the places that each term asks of this batch."""
-        counts = self.model.count(batch)
-        again = {f"{name}{SUFFIX}": counts[name] for name in self._compared(counts)}
+        counts = self.model.count_targets(batch)
+        again = {f"{name}{CONSISTENCY_SUFFIX}": counts[name] for name in self._compared_terms(counts)}
         return counts | again
 
     def __call__(self, batch: Batch) -> Prediction:
         """Read a batch, and again if that is compared."""
-        if not (compared := self._compared(self.model.count(batch))):
+        if not (compared := self._compared_terms(self.model.count_targets(batch))):
             return self.model(batch)
-        labels = [name for name, head in self.model.heads.items() if isinstance(head, OfLabels)]
+        labels = [name for name, head in self.model.heads.items() if isinstance(head, ClassificationHead)]
         first, second = (self.model(batch, scores=labels) for _ in range(2))
         terms = {
             name: replace(term, total=(term.total + second.terms[name].total) / 2)
             for name, term in first.terms.items()
         }
         for name, loss in compared.items():
-            apart = difference(loss, first.scores[name], second.scores[name], batch)
-            terms[f"{name}{SUFFIX}"] = Term(apart, terms[name].count, weight=self.weight)
+            apart = consistency_loss(loss, first.scores[name], second.scores[name], batch)
+            terms[f"{name}{CONSISTENCY_SUFFIX}"] = Term(apart, terms[name].count, weight=self.weight)
         return Prediction(terms=terms)
 
-    def _compared(self, counts: dict[str, int]) -> dict[str, LabelLoss]:
+    def _compared_terms(self, counts: dict[str, int]) -> dict[str, LabelLoss]:
         """Say what the terms are about whose scores are compared."""
         if not self.model.training:
             return {}
         heads = self.model.heads.values()
-        specs = [head.spec for head in heads if isinstance(head, OfLabels)]
+        specs = [head.spec for head in heads if isinstance(head, ClassificationHead)]
         return {spec.term: spec.loss for spec in specs if spec.term in counts}
 
 
-def difference(
+def consistency_loss(
     loss: LabelLoss, a: Float[Tensor, "*b labels"], b: Float[Tensor, "*b labels"], batch: Batch
 ) -> Float[Tensor, ""]:
     """Sum over the places asked how far two scores of labels differ.
@@ -82,12 +82,12 @@ def difference(
     """
     labels = batch.labels
     assert labels is not None
-    if isinstance(loss, Choice):
-        assert batch.group is not None
-        known = torch.zeros_like(labels).scatter_add(0, batch.group, (labels == RIGHT).long())
-        p, q = (among_rows(said[:, 0], batch.group)[0] for said in (a, b))
-        return ((p.exp() - q.exp()) * (p - q) * known[batch.group]).sum() / 2
-    if isinstance(loss, AnyOf):
+    if isinstance(loss, ChoiceCrossEntropy):
+        assert batch.choice_groups is not None
+        known = torch.zeros_like(labels).scatter_add(0, batch.choice_groups, (labels == CORRECT).long())
+        p, q = (group_log_softmax(said[:, 0], batch.choice_groups)[0] for said in (a, b))
+        return ((p.exp() - q.exp()) * (p - q) * known[batch.choice_groups]).sum() / 2
+    if isinstance(loss, BinaryCrossEntropy):
         # log p - log(1 - p) is the score itself
         apart = (a.sigmoid() - b.sigmoid()) * (a - b) / 2
     elif a.shape[-1] == 1:
@@ -95,4 +95,4 @@ def difference(
     else:
         p, q = F.log_softmax(a, -1), F.log_softmax(b, -1)
         apart = ((p.exp() - q.exp()) * (p - q)).sum(-1) / 2
-    return (apart * (labels != IGNORE)).sum()
+    return (apart * (labels != IGNORE_INDEX)).sum()

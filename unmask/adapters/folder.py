@@ -13,36 +13,36 @@ from torch import Tensor
 
 from unmask.adapters.attach import detach, merge, unmerge
 from unmask.adapters.peft import (
-    CONFIG,
-    beside,
+    CONFIG_FILE,
+    module_tensors,
     read_adapter,
-    read_weights,
-    record_of,
-    settings_of,
+    read_adapter_tensors,
+    native_record,
+    peft_config_of,
 )
 from unmask.checkpoints.huggingface import (
-    HUB,
-    Opened,
-    configuration,
-    described,
-    heads_named,
-    labels_named,
-    locate,
-    open_folder,
-    reading_forward,
+    HUB_PREFIX,
+    LoadedModel,
+    read_config,
+    read_preset,
+    head_specs_by_name,
+    has_label_names,
+    resolve_model_folder,
+    load_folder,
+    as_causal_head,
 )
-from unmask.checkpoints.tensors import read_json, read_model_tensors
-from unmask.checkpoints.written import check_written
+from unmask.checkpoints.tensors import read_json_file, read_model_tensors
+from unmask.checkpoints.written import check_recorded_files
 from unmask.config import from_dict
-from unmask.heads.language import Language
+from unmask.heads.language import LanguageModeling
 from unmask.heads.model import HeadSpec, Model
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.published.card import Published
-from unmask.text.records import listed
+from unmask.text.records import format_names
 
-NAME = "default"
+ADAPTER_NAME = "default"
 """What the adapter of a folder is called in the model."""
-_TASKS: Mapping[str, tuple[str, ...]] = {
+_HEADS_OF_TASK: Mapping[str, tuple[str, ...]] = {
     "SEQ_CLS": ("label",), "TOKEN_CLS": ("token_label",), "QUESTION_ANS": ("spans",),
     "CAUSAL_LM": ("language",), "SEQ_2_SEQ_LM": ("language",), "FEATURE_EXTRACTION": (),
 }  # fmt: skip
@@ -50,7 +50,7 @@ _TASKS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class _Trained:
+class _TrainedHeads:
     """The heads with which an adapter was trained."""
 
     heads: Mapping[str, HeadSpec]
@@ -58,17 +58,17 @@ class _Trained:
 
 def is_adapter(folder: Path) -> bool:
     """Say whether a folder holds an adapter, and no model."""
-    return (folder / CONFIG).is_file() and not (folder / "config.json").is_file()
+    return (folder / CONFIG_FILE).is_file() and not (folder / "config.json").is_file()
 
 
-def open_any(folder: Path, heads: Mapping[str, HeadSpec] | None = None, seed: int = 0) -> Opened:
+def open_model_or_adapter(folder: Path, heads: Mapping[str, HeadSpec] | None = None, seed: int = 0) -> LoadedModel:
     """Open a model, or an adapter with its model; see `open_folder` and `open_adapter`."""
     return (
-        open_adapter(folder, seed=seed) if is_adapter(folder) else open_folder(folder, heads, seed)
+        open_adapter(folder, seed=seed) if is_adapter(folder) else load_folder(folder, heads, seed)
     )
 
 
-def open_adapter(folder: Path, *, base: str | None = None, seed: int = 0) -> Opened:
+def open_adapter(folder: Path, *, base: str | None = None, seed: int = 0) -> LoadedModel:
     """Open an adapter, ours or PEFT's, with the model that it belongs to.
 
     Args:
@@ -80,69 +80,69 @@ def open_adapter(folder: Path, *, base: str | None = None, seed: int = 0) -> Ope
         FileNotFoundError: the model is not where it is said to be.
         ValueError: a file is damaged, or the adapter belongs to another model.
     """
-    check_written(folder)
-    config = read_json(folder / CONFIG)
+    check_recorded_files(folder)
+    config = read_json_file(folder / CONFIG_FILE)
     said = base or config.get("base_model_name_or_path")
     if not isinstance(said, str):
-        raise ValueError(f"{folder / CONFIG}: base_model_name_or_path must be text, got {said!r}")
-    home = _home(said, folder, None if base else config.get("revision"))
-    record = record_of(folder, config)
-    settings_of(folder, config)  # what is not read is said before anything is opened
-    over = beside(read_weights(folder, config))
-    heads = _heads(folder, config, record, over, home)
-    opened = open_folder(home, heads, seed, over=over)
+        raise ValueError(f"{folder / CONFIG_FILE}: base_model_name_or_path must be text, got {said!r}")
+    home = _base_model_folder(said, folder, None if base else config.get("revision"))
+    record = native_record(folder, config)
+    peft_config_of(folder, config)  # what is not read is said before anything is opened
+    over = module_tensors(read_adapter_tensors(folder, config))
+    heads = _trained_heads(folder, config, record, over, home)
+    opened = load_folder(home, heads, seed, replacement_tensors=over)
     if opened.missing:
         raise ValueError(
             f"{folder}: neither this adapter nor its model in {home} has "
-            f"{listed(opened.missing[:3])}: it was trained with random numbers that were not saved"
+            f"{format_names(opened.missing[:3])}: it was trained with random numbers that were not saved"
         )
-    _check_scores(folder, home, opened)
-    read_adapter(folder, opened.model, opened.card, NAME)
+    _check_output_matrix(folder, home, opened)
+    read_adapter(folder, opened.model, opened.preset, ADAPTER_NAME)
     labels = tuple(str(label) for label in record.get("labels", ()))
     # What is over, the model had for other heads.
-    return replace(opened, labels=labels or _named(opened), extra=())
+    return replace(opened, label_names=labels or _base_label_names(opened), unexpected=())
 
 
-def _check_scores(folder: Path, home: Path, opened: Opened) -> None:
+def _check_output_matrix(folder: Path, home: Path, loaded_model: LoadedModel) -> None:
     """Refuse scores of tokens that would be those of the table, where they have a matrix.
 
     Raises:
         ValueError: so it is; PEFT draws the matrix anew each time.
     """
-    tied = any(isinstance(s, Language) and s.tied for s in opened.model.specs.values())
-    if tied and configuration(home).get("tie_word_embeddings") is False:
+    tied = any(isinstance(s, LanguageModeling) and s.tie_embeddings for s in loaded_model.model.head_specs.values())
+    if tied and read_config(home).get("tie_word_embeddings") is False:
         raise ValueError(
             f"{folder}: {home / 'config.json'} says tie_word_embeddings = false, but neither this "
             "adapter nor its model has a matrix for the scores of tokens"
         )
 
 
-def _named(opened: Opened) -> tuple[str, ...]:
+def _base_label_names(loaded_model: LoadedModel) -> tuple[str, ...]:
     """Return the labels' names that the model below has, if they are of as many."""
-    spec = next((s for s in opened.model.specs.values() if labels_named(s)), None)
-    n = getattr(spec, "n_labels", len(opened.labels))
-    return opened.labels if n == len(opened.labels) else tuple(f"LABEL_{i}" for i in range(n))
+    spec = next((s for s in loaded_model.model.head_specs.values() if has_label_names(s)), None)
+    n = getattr(spec, "n_labels", len(loaded_model.label_names))
+    return loaded_model.label_names if n == len(loaded_model.label_names) else tuple(f"LABEL_{i}" for i in range(n))
 
 
-def _home(said: str, folder: Path, revision: object) -> Path:
+def _base_model_folder(base_name: str, folder: Path, revision: object) -> Path:
     """Find the model: as it was named, on the Hub too, or beside the adapter."""
     at = f"@{revision}" if isinstance(revision, str) and revision else ""
-    beside = folder / said
-    if beside.is_dir() and not Path(said).is_dir():
+    beside = folder / base_name
+    if beside.is_dir() and not Path(base_name).is_dir():
         return beside
     try:
-        return locate(said)
+        return resolve_model_folder(base_name)
     except FileNotFoundError:
-        hub = "/" in said and not said.startswith((HUB, "/", "."))
+        hub = "/" in base_name and not base_name.startswith((HUB_PREFIX, "/", "."))
         if not hub:
             raise FileNotFoundError(
-                f"{folder}: its model is not at {said}: put it there, or name where it is in "
+                f"{folder}: its model is not at {base_name}: put it there, or name where it is in "
                 "adapter_config.json (base_model_name_or_path)"
             ) from None
-    return locate(f"{HUB}{said}{at}")
+    return resolve_model_folder(f"{HUB_PREFIX}{base_name}{at}")
 
 
-def _heads(
+def _trained_heads(
     folder: Path,
     config: Mapping[str, Any],
     record: Mapping[str, Any],
@@ -150,56 +150,56 @@ def _heads(
     home: Path,
 ) -> dict[str, HeadSpec]:
     """Return the heads with which an adapter was trained."""
-    path = folder / CONFIG
+    path = folder / CONFIG_FILE
     if "heads" in record:
         said = {"heads": record["heads"]}
-        return dict(from_dict(_Trained, said, f"{path}").heads)
-    card, theirs = described(home)
-    names = _names(path, config, card)
-    _check_read(home, theirs, names, card)
+        return dict(from_dict(_TrainedHeads, said, f"{path}").heads)
+    card, theirs = read_preset(home)
+    names = _head_names(path, config, card)
+    _check_base_class(home, theirs, names, card)
     head = next((name for name in names if name in ("label", "token_label")), None)
-    n = 2 if head is None else _count(folder, home, head, card, over)
-    made = heads_named(names, card, theirs, n)
+    n = 2 if head is None else _count_labels(folder, home, head, card, over)
+    made = head_specs_by_name(names, card, theirs, n)
     one = card.architecture
-    forward = bool(card.fields.forward) and isinstance(one, Architecture) and one.causal
-    return {name: reading_forward(s) for name, s in made.items()} if forward else made
+    forward = bool(card.config_mapping.causal_class_names) and isinstance(one, Architecture) and one.causal
+    return {name: as_causal_head(s) for name, s in made.items()} if forward else made
 
 
-def _names(path: Path, config: Mapping[str, Any], card: Published) -> tuple[str, ...]:
+def _head_names(path: Path, config: Mapping[str, Any], preset: Published) -> tuple[str, ...]:
     """Return the names of the heads of the class for which an adapter was trained."""
-    task, classes = config.get("task_type"), card.fields.classes
+    task, classes = config.get("task_type"), preset.config_mapping.class_names
     if task is None:
         mapping = config.get("auto_mapping")
         kind = mapping.get("base_model_class") if isinstance(mapping, Mapping) else None
-        found = card.fields.heads_of(str(kind))
+        found = preset.config_mapping.heads_of_class(str(kind))
         if found is None:
             raise ValueError(
                 f"{path}: auto_mapping.base_model_class {kind!r} is not one of "
                 f"{', '.join(classes.values())}, and there is no task_type"
             )
         return found
-    if task not in _TASKS:
-        raise ValueError(f"{path}: task_type {task!r} is not one of {', '.join(_TASKS)}")
-    both = isinstance(card.architecture, EncoderDecoderArchitecture)
-    if (names := _TASKS[task]) not in classes or (names == ("language",) and both != ("2" in task)):
+    if task not in _HEADS_OF_TASK:
+        raise ValueError(f"{path}: task_type {task!r} is not one of {', '.join(_HEADS_OF_TASK)}")
+    both = isinstance(preset.architecture, EncoderDecoderArchitecture)
+    if (names := _HEADS_OF_TASK[task]) not in classes or (names == ("language",) and both != ("2" in task)):
         raise ValueError(
-            f"{path}: task_type {task}: no class of {card.family} for it is read here, only "
+            f"{path}: task_type {task}: no class of {preset.family} for it is read here, only "
             f"{', '.join(classes.values())}"
         )
     return names
 
 
-def _check_read(
-    home: Path, theirs: Mapping[str, Any], names: tuple[str, ...], card: Published
+def _check_base_class(
+    home: Path, theirs: Mapping[str, Any], names: tuple[str, ...], preset: Published
 ) -> None:
     """Refuse a base that transformers' class for questions does not read, as it names others.
 
     Raises:
         ValueError: it is one: the network below the adapter was then drawn, and not saved.
     """
-    if names != ("spans",) or not card.names.alias:
+    if names != ("spans",) or not preset.weight_names.alias:
         return
-    kinds = [card.fields.classes[one] for one in (names, ())]
+    kinds = [preset.config_mapping.class_names[one] for one in (names, ())]
     found = theirs.get("architectures")
     kind = found[0] if isinstance(found, list) and found else None
     if kind not in kinds:
@@ -209,12 +209,12 @@ def _check_read(
         )
 
 
-def _count(folder: Path, home: Path, head: str, card: Published, over: Mapping[str, Tensor]) -> int:
+def _count_labels(folder: Path, home: Path, head: str, preset: Published, over: Mapping[str, Tensor]) -> int:
     """Count the labels that a head scores: PEFT saves its last map, and not how many they are."""
     name = f"heads.{head}.out.weight"
-    scores = card.names.theirs_of(name, over)
+    scores = preset.weight_names.external_tensor(name, over)
     if scores is None:  # it was not trained, and is that of the model below
-        scores = card.names.theirs_of(name, read_model_tensors(home))
+        scores = preset.weight_names.external_tensor(name, read_model_tensors(home))
     if scores is None:
         raise ValueError(
             f"{folder}: neither this adapter nor its model in {home} has scores of labels: it was "
@@ -223,7 +223,7 @@ def _count(folder: Path, home: Path, head: str, card: Published, over: Mapping[s
     return len(scores)
 
 
-def fold(model: Model) -> None:
+def merge_permanently(model: Model) -> None:
     """Put a model's only adapter into its weights for good.
 
     Raises:
@@ -231,18 +231,18 @@ def fold(model: Model) -> None:
     """
     for name in list(model.adapters):
         merge(model, name)
-        _forget(model, name)
+        _detach_merged(model, name)
 
 
-def _forget(model: Model, name: str) -> None:
+def _detach_merged(model: Model, name: str) -> None:
     """Detach an adapter whose work stays in the weights."""
-    kept = {n: x.clone() for n, x in model.weights().items()}
+    kept = {n: x.clone() for n, x in model.own_weights().items()}
     detach(model, name)
     model.load_state_dict(kept, strict=False)
 
 
 @contextmanager
-def folded(model: Model) -> Generator[None, None, None]:
+def merged(model: Model) -> Generator[None, None, None]:
     """Put a model's only adapter into its weights for a while, to write them.
 
     Raises:

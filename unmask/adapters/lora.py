@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
-from unmask.adapters.attach import Attachment, linears, on_rows, put
+from unmask.adapters.attach import Attachment, find_linears, apply_to_rows, add_submodule
 from unmask.heads.model import Model
 from unmask.model.parts import Dropout
 
@@ -26,7 +26,7 @@ class LoRA:
     """Beside the rank, a factor of what is learned: 16 and 8 are what PEFT's examples use."""
     dropout: float = 0.0
     """Of x, in training (released code)."""
-    where: tuple[str, ...] = ("attention.q", "attention.v")
+    target_modules: tuple[str, ...] = ("attention.q", "attention.v")
     """Patterns of the linear maps; see `attach.linears`. Queries and values of self-attention were
     the best two matrices to adapt (section 7.1)."""
 
@@ -37,15 +37,15 @@ class LoRA:
             raise ValueError(f"alpha must be above 0, got {self.alpha}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}")
-        if not self.where:
-            raise ValueError("where must name linear maps, got none")
+        if not self.target_modules:
+            raise ValueError("target_modules must name linear maps, got none")
 
     def build(self, model: Model) -> "LoRAModule":
         """Build the matrices of a model."""
         return LoRAModule(self, model)
 
 
-class LowRank(nn.Module):
+class LoRALayer(nn.Module):
     """The two matrices beside one linear map."""
 
     def __init__(self, spec: LoRA, linear: nn.Linear) -> None:
@@ -66,43 +66,43 @@ class LowRank(nn.Module):
         total = torch.addmm(y.flatten(0, -2), inner.flatten(0, -2), self.up.T)
         return total.view(y.shape)
 
-    def weight(self) -> Float[Tensor, "f d"]:
+    def delta_weight(self) -> Float[Tensor, "f d"]:
         """Return what is added to the map's matrix, instead."""
         return self.up @ self.down * self.scale
 
 
 class LoRAModule(nn.Module):
-    """A LowRank for each linear map, under the map's own name."""
+    """A LoRALayer for each linear map, under the map's own name."""
 
     def __init__(self, spec: LoRA, model: Model) -> None:
         super().__init__()
         self.spec = spec
         self.attachment = Attachment()
-        self.mixes = True
-        for name, linear in linears(model, spec.where).items():
-            put(self, name, LowRank(spec, linear))
+        self.supports_row_selection = True
+        for name, linear in find_linears(model, spec.target_modules).items():
+            add_submodule(self, name, LoRALayer(spec, linear))
 
     @property
-    def parts(self) -> dict[str, LowRank]:
+    def layers(self) -> dict[str, LoRALayer]:
         """What stands beside each linear map, by the map's name."""
-        return {name: m for name, m in self.named_modules() if isinstance(m, LowRank)}
+        return {name: m for name, m in self.named_modules() if isinstance(m, LoRALayer)}
 
-    def hook(self, model: Model) -> list[RemovableHandle]:
+    def register_hooks(self, model: Model) -> list[RemovableHandle]:
         """Add to what the linear maps return."""
         return [
-            model.get_submodule(name).register_forward_hook(partial(self._add, part))
-            for name, part in self.parts.items()
+            model.get_submodule(name).register_forward_hook(partial(self._add_update, part))
+            for name, part in self.layers.items()
         ]
 
-    def _add(
-        self, part: LowRank, linear: nn.Module, args: tuple[Tensor, ...], out: Tensor
+    def _add_update(
+        self, part: LoRALayer, linear: nn.Module, args: tuple[Tensor, ...], out: Tensor
     ) -> Tensor:
-        return on_rows(self.attachment.rows, part, out, args[0])
+        return apply_to_rows(self.attachment.rows, part, out, args[0])
 
-    def merged(self, model: Model) -> dict[str, Tensor]:
+    def merged_weights(self, model: Model) -> dict[str, Tensor]:
         """Return W + alpha/rank · B A for each linear map."""
-        weights = {name: f"{name}.weight" for name in self.parts}
+        weights = {name: f"{name}.weight" for name in self.layers}
         return {
-            key: model.get_parameter(key) + self.parts[name].weight()
+            key: model.get_parameter(key) + self.layers[name].delta_weight()
             for name, key in weights.items()
         }

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from unmask.adapters.attach import Attachment, on_rows
+from unmask.adapters.attach import Attachment, apply_to_rows
 from unmask.batch import Batch
 from unmask.heads.model import Model
 from unmask.model.canine import Canine
@@ -18,7 +18,7 @@ from unmask.model.transformer import EncoderDecoder, Transformer
 
 
 @dataclass(frozen=True)
-class Mix:
+class ScalarMix:
     """gamma · Σ softmax(w)_j h_j over what enters the first layer and what each layer returns.
 
     Peters et al. 2018, arXiv:1802.05365, section 3.2, equation 1; without the norm of each layer
@@ -30,15 +30,15 @@ class Mix:
     model without this.
     """
 
-    def build(self, model: Model) -> "MixModule":
+    def build(self, model: Model) -> "ScalarMixModule":
         """Build the weights of a model's layers."""
-        return MixModule(self, model)
+        return ScalarMixModule(self, model)
 
 
-class MixModule(nn.Module):
+class ScalarMixModule(nn.Module):
     """A weight for each layer, and one for all."""
 
-    def __init__(self, spec: Mix, model: Model) -> None:
+    def __init__(self, spec: ScalarMix, model: Model) -> None:
         super().__init__()
         if isinstance(model.backbone, Canine | Convolutional):
             raise ValueError(
@@ -46,19 +46,19 @@ class MixModule(nn.Module):
                 "they cannot be mixed"
             )
         if isinstance(model.architecture, RecurrentArchitecture):
-            widths = model.architecture.widths
+            widths = model.architecture.output_widths
             if set(widths) != {model.architecture.d_model}:
                 raise ValueError(f"layers of different widths cannot be mixed, got {widths}")
         self.spec = spec
         self.attachment = Attachment()
-        self.mixes = True
-        self.weights = nn.Parameter(torch.zeros(model.stack.n_layers + 1))
+        self.supports_row_selection = True
+        self.weights = nn.Parameter(torch.zeros(model.decoder_architecture.n_layers + 1))
         """w of the paper; that of what enters the first layer comes first."""
         self.gamma = nn.Parameter(torch.ones(()))
-        self._seen: list[Tensor] = []
-        self._asked_all = False
+        self._layer_outputs: list[Tensor] = []
+        self._all_layers_requested = False
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Say what was learned."""
         shares = ", ".join(f"{share:.2f}" for share in self.weights.float().softmax(0).tolist())
         return (
@@ -66,53 +66,53 @@ class MixModule(nn.Module):
             f"are multiplied by {self.gamma.item():.2f}"
         )
 
-    def hook(self, model: Model) -> list[RemovableHandle]:
+    def register_hooks(self, model: Model) -> list[RemovableHandle]:
         """Watch the layers, and mix where the last one would be used."""
         backbone = model.backbone
         if isinstance(backbone, Recurrent):
             return [
-                backbone.register_forward_pre_hook(self._ask_for_all),
-                backbone.register_forward_hook(self._mix_all),
+                backbone.register_forward_pre_hook(self._request_all_layers),
+                backbone.register_forward_hook(self._replace_last_of_all),
             ]
         stack = backbone.decoder if isinstance(backbone, EncoderDecoder) else backbone
         assert isinstance(stack, Transformer)
         return [
-            stack.layers[0].register_forward_pre_hook(self._begin),
-            *(layer.register_forward_hook(self._after) for layer in stack.layers),
-            stack.final_norm.register_forward_hook(self._mix),
+            stack.layers[0].register_forward_pre_hook(self._record_input),
+            *(layer.register_forward_hook(self._record_output) for layer in stack.layers),
+            stack.final_norm.register_forward_hook(self._replace_last),
         ]
 
-    def _begin(self, layer: nn.Module, args: tuple[Any, ...]) -> None:
-        self._seen = [args[0]]
+    def _record_input(self, layer: nn.Module, args: tuple[Any, ...]) -> None:
+        self._layer_outputs = [args[0]]
 
-    def _after(self, layer: nn.Module, args: tuple[Any, ...], out: Tensor) -> None:
-        self._seen.append(out)
+    def _record_output(self, layer: nn.Module, args: tuple[Any, ...], out: Tensor) -> None:
+        self._layer_outputs.append(out)
 
-    def _mix(self, norm: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> Tensor:
-        seen, self._seen = self._seen, []
+    def _replace_last(self, norm: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> Tensor:
+        seen, self._layer_outputs = self._layer_outputs, []
         # forward, not a call: the norm's hooks are being run
-        return on_rows(
+        return apply_to_rows(
             self.attachment.rows,
-            lambda _, *layers: self.mixed([norm.forward(x) for x in layers]),
+            lambda _, *layers: self.weighted_sum([norm.forward(x) for x in layers]),
             out,
             *seen,
         )
 
-    def _ask_for_all(self, network: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _request_all_layers(self, network: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         batch: Batch = args[0]
-        self._asked_all = batch.all_layers
+        self._all_layers_requested = batch.all_layers
         return (replace(batch, all_layers=True), *args[1:])
 
-    def _mix_all(self, network: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
+    def _replace_last_of_all(self, network: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
         *rest, last = out.chunk(len(self.weights), -1)
 
         def change(last: Tensor, *rest: Tensor) -> Tensor:
-            return self.mixed([*rest, last])
+            return self.weighted_sum([*rest, last])
 
-        mixed = on_rows(self.attachment.rows, change, last, *rest)
-        return torch.cat((*rest, mixed), -1) if self._asked_all else mixed
+        mixed = apply_to_rows(self.attachment.rows, change, last, *rest)
+        return torch.cat((*rest, mixed), -1) if self._all_layers_requested else mixed
 
-    def mixed(self, layers: list[Float[Tensor, "b t d"]]) -> Float[Tensor, "b t d"]:
+    def weighted_sum(self, layers: list[Float[Tensor, "b t d"]]) -> Float[Tensor, "b t d"]:
         """Add up layers."""
         shares = (self.gamma.float() * self.weights.float().softmax(0)).to(layers[0].dtype)
         total = layers[0] * shares[0]

@@ -16,61 +16,61 @@ from torch.utils.hooks import RemovableHandle
 
 from unmask.adapters.attach import Attachment
 from unmask.batch import Batch, Visibility
-from unmask.heads.labels import LabelsHead
-from unmask.heads.model import Model, Stack
+from unmask.heads.labels import SequenceClassificationHead
+from unmask.heads.model import Model, SingleStack
 from unmask.model.architecture import Architecture
-from unmask.model.attention import Attention, in_heads
+from unmask.model.attention import Attention, split_heads
 from unmask.model.cache import Cache
 from unmask.model.canine import Canine
 from unmask.model.convolutional import Convolutional
 from unmask.model.recurrent import Recurrent
-from unmask.model.transformer import EncoderDecoder, Transformer, Translated
-from unmask.published.card import longest
+from unmask.model.transformer import EncoderDecoder, Transformer, SourceEncodedTransformer
+from unmask.published.card import max_positions
 
-STD = 0.02
+INIT_STD = 0.02
 """Of the numbers that vectors begin with where nothing better is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prefix:
+class PrefixTuning:
     """Keys and values of learned tokens before the text, in every self-attention of the stack.
 
     Li and Liang 2021, arXiv:2101.00190, section 4.2. Of an encoder-decoder in the decoder.
     """
 
-    length: int = 20
+    n_virtual_tokens: int = 20
     """Tokens of the prefix; they use up as many of the model's positions."""
-    hidden: int | None = None
+    projection_size: int | None = None
     """Learn the prefix through two linear maps with a tanh between them, of this inner width
     (section 4.3); what is kept in the end is the prefix alone."""
 
     def __post_init__(self) -> None:
-        _check(length=self.length, hidden=self.hidden)
+        _check(length=self.n_virtual_tokens, hidden=self.projection_size)
 
-    def build(self, model: Model) -> "PrefixModule":
+    def build(self, model: Model) -> "PrefixTuningModule":
         """Build the prefix of a model."""
-        return PrefixModule(self, model)
+        return PrefixTuningModule(self, model)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prompt:
+class PromptTuning:
     """Learned token vectors before the text: Lester et al. 2021, arXiv:2104.08691, section 2.
 
     Of an encoder-decoder before the encoder's text.
     """
 
-    length: int = 20
+    n_virtual_tokens: int = 20
     """Tokens of the prompt; they use up as many of the model's positions."""
-    words: str | None = None
+    init_text: str | None = None
     """A text whose tokens' vectors the prompt begins with, repeated to its length (section 3.2);
     None: vectors of tokens drawn from the vocabulary."""
 
     def __post_init__(self) -> None:
-        _check(length=self.length)
+        _check(length=self.n_virtual_tokens)
 
-    def build(self, model: Model) -> "PromptModule":
+    def build(self, model: Model) -> "PromptTuningModule":
         """Build the prompt of a model."""
-        return PromptModule(self, model)
+        return PromptTuningModule(self, model)
 
 
 def _check(**sizes: int | None) -> None:
@@ -79,95 +79,95 @@ def _check(**sizes: int | None) -> None:
             raise ValueError(f"{name} must be at least 1, got {size}")
 
 
-class PrefixModule(nn.Module):
+class PrefixTuningModule(nn.Module):
     """The keys and values of all layers, as one matrix."""
 
-    mixes = False
+    supports_row_selection = False
 
-    def __init__(self, spec: Prefix, model: Model) -> None:
+    def __init__(self, spec: PrefixTuning, model: Model) -> None:
         super().__init__()
-        _attending(decoder(model))
+        _require_attention(decoder_stack(model))
         self.spec, self.attachment = spec, Attachment()
-        self.a = model.stack
-        width = 2 * self.a.n_layers * self.a.groups * self.a.d_head
+        self.a = model.decoder_architecture
+        width = 2 * self.a.n_layers * self.a.n_key_value_heads * self.a.d_head
         self.vectors = self.table = self.into = self.out = None
-        if spec.hidden is None:
-            self.vectors = nn.Parameter(torch.empty(spec.length, width))
+        if spec.projection_size is None:
+            self.vectors = nn.Parameter(torch.empty(spec.n_virtual_tokens, width))
         else:
-            self.table = nn.Parameter(torch.empty(spec.length, self.a.d_model))
-            self.into = nn.Linear(self.a.d_model, spec.hidden)
-            self.out = nn.Linear(spec.hidden, width)
+            self.table = nn.Parameter(torch.empty(spec.n_virtual_tokens, self.a.d_model))
+            self.into = nn.Linear(self.a.d_model, spec.projection_size)
+            self.out = nn.Linear(spec.projection_size, width)
         self.initialize()
 
     def initialize(self) -> None:
         """Fill all weights from torch's default generator; the paper does not say how."""
         for weight in self.parameters():
-            nn.init.normal_(weight, std=STD) if weight.dim() == 2 else nn.init.zeros_(weight)
+            nn.init.normal_(weight, std=INIT_STD) if weight.dim() == 2 else nn.init.zeros_(weight)
 
-    def prefix(self) -> Float[Tensor, "p lke"]:
+    def keys_values(self) -> Float[Tensor, "p lke"]:
         """Return what stands before the text: layer by layer a key and a value for each token."""
         if self.table is None or self.into is None or self.out is None:
             assert self.vectors is not None
             return self.vectors
         return self.out(torch.tanh(self.into(self.table)))
 
-    def hook(self, model: Model) -> list[RemovableHandle]:
+    def register_hooks(self, model: Model) -> list[RemovableHandle]:
         """Stand before every text that the model's only stack, or its decoder, reads."""
-        stack = _attending(decoder(model))
-        return [stack.register_forward_pre_hook(self._before, with_kwargs=True)]
+        stack = _require_attention(decoder_stack(model))
+        return [stack.register_forward_pre_hook(self._prepend, with_kwargs=True)]
 
-    def _before(
+    def _prepend(
         self, stack: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[()], dict[str, Any]] | None:
         assert isinstance(stack, Transformer)
-        given = _named(args, kwargs)
+        given = _named_arguments(args, kwargs)
         batch: Batch = given["batch"]
         cache: Cache = stack.new_cache() if given.get("cache") is None else given["cache"]
         if not cache.length:
-            cache.begin_with(self.spec.length)
-            self._fill(stack, cache, len(batch.inputs))
-        _check_cache(cache, self.spec.length)
-        _check_length(self.a, batch, cache.length, self.spec.length)
-        if batch.place is not None:
-            batch = replace(batch, place=batch.place + self.spec.length)
+            cache.set_prefix_length(self.spec.n_virtual_tokens)
+            self._fill_cache(stack, cache, len(batch.inputs))
+        _check_cache(cache, self.spec.n_virtual_tokens)
+        _check_positions_left(self.a, batch, cache.length, self.spec.n_virtual_tokens)
+        if batch.position_ids is not None:
+            batch = replace(batch, position_ids=batch.position_ids + self.spec.n_virtual_tokens)
         return (), given | {"batch": batch, "cache": cache}
 
-    def _fill(self, stack: Transformer, cache: Cache, rows: int) -> None:
-        both = self.prefix().unflatten(-1, (self.a.n_layers, 2, -1)).permute(1, 2, 0, 3)
+    def _fill_cache(self, stack: Transformer, cache: Cache, rows: int) -> None:
+        both = self.keys_values().unflatten(-1, (self.a.n_layers, 2, -1)).permute(1, 2, 0, 3)
         for layer, block, each in zip(cache.layers, stack.layers, both, strict=True):
             attention = block.get_submodule("attention")
             assert isinstance(attention, Attention)
-            k, v = in_heads(each, attention.d_head)
+            k, v = split_heads(each, attention.d_head)
             layer.extend(k.expand(rows, -1, -1, -1), v.expand(rows, -1, -1, -1))
 
 
-class PromptModule(nn.Module):
+class PromptTuningModule(nn.Module):
     """The vectors of the prompt's tokens.
 
     Where a head reads a text's first column, that is the prompt's first token: BERT's pooler sees
     what stands first. Of a text in two parts, each has the prompt before it.
     """
 
-    mixes = False
+    supports_row_selection = False
 
-    def __init__(self, spec: Prompt, model: Model) -> None:
+    def __init__(self, spec: PromptTuning, model: Model) -> None:
         super().__init__()
         self.spec, self.attachment = spec, Attachment()
-        self.a = _attending(reader(model)).a
-        self.vectors = nn.Parameter(torch.empty(spec.length, self.a.d_embed))
+        self.a = _require_attention(encoder_stack(model)).a
+        self.vectors = nn.Parameter(torch.empty(spec.n_virtual_tokens, self.a.d_embed))
         self._first = any(
-            isinstance(head, LabelsHead) and head.spec.pool == "first"
+            isinstance(head, SequenceClassificationHead) and head.spec.pooling == "first"
             for head in model.heads.values()
         )
         self._awaited = False
-        self._apart: _Apart | None = None
-        if spec.words is None:
-            self.begin(model, torch.randint(model.vocab_size, (spec.length,)).tolist())
+        self._two_part_layout: _TwoPartLayout | None = None
+        if spec.init_text is None:
+            self.initialize_from(model, torch.randint(model.vocab_size, (spec.n_virtual_tokens,)).tolist())
         else:  # no vector is one, until `begin`
             nn.init.constant_(self.vectors, torch.nan)
 
     @torch.no_grad()
-    def begin(self, model: Model, ids: Sequence[int]) -> None:
+    def initialize_from(self, model: Model, ids: Sequence[int]) -> None:
         """Begin with the vectors of these tokens, repeated to the prompt's length.
 
         A prompt that is to begin with `words` needs this before its first use: their tokens are
@@ -178,87 +178,87 @@ class PromptModule(nn.Module):
         """
         if not ids:
             raise ValueError(
-                f"the words {self.spec.words!r} that a prompt begins with have no token"
+                f"the words {self.spec.init_text!r} that a prompt begins with have no token"
             )
-        rows = torch.tensor([ids[i % len(ids)] for i in range(self.spec.length)])
-        table = model.backbone.table.weight
+        rows = torch.tensor([ids[i % len(ids)] for i in range(self.spec.n_virtual_tokens)])
+        table = model.backbone.embedding_table.weight
         self.vectors.copy_(table[rows.to(table.device)])
 
-    def hook(self, model: Model) -> list[RemovableHandle]:
+    def register_hooks(self, model: Model) -> list[RemovableHandle]:
         """Stand before every text that the model's only stack, or its encoder, reads."""
-        stack = _attending(reader(model))
-        if isinstance(stack, Translated):
+        stack = _require_attention(encoder_stack(model))
+        if isinstance(stack, SourceEncodedTransformer):
             raise ValueError(
                 "a prompt stands before texts of the model's own vocabulary, and this model's "
                 "sources have another, with an encoder of its own"
             )
         hooks = [
-            stack.register_forward_pre_hook(self._before, with_kwargs=True),
-            stack.tokens.register_forward_hook(self._vectors),
+            stack.register_forward_pre_hook(self._prepend, with_kwargs=True),
+            stack.tokens.register_forward_hook(self._insert_embeddings),
         ]
         if isinstance(model.backbone, EncoderDecoder):
             other = model.backbone.decoder
-            return [*hooks, other.register_forward_pre_hook(self._remember, with_kwargs=True)]
-        return [*hooks, stack.register_forward_hook(self._after, with_kwargs=True)]
+            return [*hooks, other.register_forward_pre_hook(self._extend_source_visibility, with_kwargs=True)]
+        return [*hooks, stack.register_forward_hook(self._drop_prompt_columns, with_kwargs=True)]
 
-    def _before(
+    def _prepend(
         self, stack: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[()], dict[str, Any]]:
-        if self.spec.words is not None and bool(self.vectors.isnan().any()):
+        if self.spec.init_text is not None and bool(self.vectors.isnan().any()):
             raise ValueError(
-                f"the prompt shall begin with the words {self.spec.words!r}: give it their tokens "
+                f"the prompt shall begin with the words {self.spec.init_text!r}: give it their tokens "
                 "(`begin`)"
             )
-        given = _named(args, kwargs)
+        given = _named_arguments(args, kwargs)
         batch: Batch = given["batch"]
         cache: Cache | None = given.get("cache")
         past = 0 if cache is None else cache.length
-        _check_length(self.a, batch, past or self.spec.length, self.spec.length)
+        _check_positions_left(self.a, batch, past or self.spec.n_virtual_tokens, self.spec.n_virtual_tokens)
         if past:
             assert cache is not None
-            _check_cache(cache, self.spec.length)
-            if batch.place is not None:
-                batch = replace(batch, place=batch.place + self.spec.length)
+            _check_cache(cache, self.spec.n_virtual_tokens)
+            if batch.position_ids is not None:
+                batch = replace(batch, position_ids=batch.position_ids + self.spec.n_virtual_tokens)
         else:
             if cache is not None:
-                cache.begin_with(self.spec.length)
-            batch = self._wider(batch)
+                cache.set_prefix_length(self.spec.n_virtual_tokens)
+            batch = self._add_prompt_columns(batch)
             self._awaited = True
         return (), given | {"batch": batch}
 
-    def _wider(self, batch: Batch) -> Batch:
+    def _add_prompt_columns(self, batch: Batch) -> Batch:
         """Return the batch with columns for the prompt before each row."""
-        n = self.spec.length
-        self._apart = None if batch.parts is None else _Apart.of(batch.parts, n)
-        if self._apart is not None:
-            return self._apart.wider(batch)
-        place = batch.place
+        n = self.spec.n_virtual_tokens
+        self._two_part_layout = None if batch.part_ids is None else _TwoPartLayout.from_parts(batch.part_ids, n)
+        if self._two_part_layout is not None:
+            return self._two_part_layout.add_prompt_columns(batch)
+        place = batch.position_ids
         if place is not None:
             before = torch.arange(n, device=place.device).expand(len(batch.inputs), -1)
             place = torch.cat((before, place + n), 1)
         return Batch(
             inputs=F.pad(batch.inputs, (n, 0)),
-            visibility=_wider(batch.visibility, n),
-            place=place,
+            visibility=_extend_visibility(batch.visibility, n),
+            position_ids=place,
             segments=None if batch.segments is None else F.pad(batch.segments, (n, 0)),
-            wide=None if batch.wide is None else _first_too(batch.wide, batch.wide + n, n),
-            before=torch.arange(n, device=batch.inputs.device).expand(len(batch.inputs), -1),
+            global_positions=None if batch.global_positions is None else _with_prompt_columns(batch.global_positions, batch.global_positions + n, n),
+            virtual_token_positions=torch.arange(n, device=batch.inputs.device).expand(len(batch.inputs), -1),
             all_layers=batch.all_layers,
         )
 
-    def _vectors(
+    def _insert_embeddings(
         self, table: nn.Module, args: tuple[Tensor, ...], out: Float[Tensor, "b t d"]
     ) -> Tensor | None:
-        """Put the prompt's vectors where `_before` made room for them."""
+        """Put the prompt's vectors where `_prepend` made room for them."""
         if not self._awaited:
             return None
         self._awaited = False
-        n = self.spec.length
+        n = self.spec.n_virtual_tokens
         vectors = self.vectors.to(out.dtype).expand(len(out), -1, -1)
         out = torch.cat((vectors, out[:, n:]), 1)
-        return out if self._apart is None else _put(out, self._apart.second, vectors)
+        return out if self._two_part_layout is None else _scatter_columns(out, self._two_part_layout.second_part_columns, vectors)
 
-    def _after(
+    def _drop_prompt_columns(
         self,
         stack: nn.Module,
         args: tuple[Any, ...],
@@ -267,38 +267,38 @@ class PromptModule(nn.Module):
     ) -> Tensor | None:
         """Return the columns of the text, the first of them the prompt's where heads read it."""
         cache: Cache | None = kwargs.get("cache")
-        n = self.spec.length
+        n = self.spec.n_virtual_tokens
         if cache is not None and cache.length > out.shape[1]:  # what followed the text
             return None
-        if self._apart is not None:
-            return out.gather(1, self._apart.text[..., None].expand(-1, -1, out.shape[-1]))
+        if self._two_part_layout is not None:
+            return out.gather(1, self._two_part_layout.text_columns[..., None].expand(-1, -1, out.shape[-1]))
         if self._first:
             return torch.cat((out[:, :1], out[:, n + 1 :]), 1)
         return out[:, n:]
 
-    def _remember(
+    def _extend_source_visibility(
         self, stack: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[()], dict[str, Any]]:
         """Tell the decoder that what the encoder read is longer."""
-        given = _named(args, kwargs)
+        given = _named_arguments(args, kwargs)
         seen: Visibility | None = given.get("memory_visibility")
-        wider = None if seen is None else _wider(seen, self.spec.length)
+        wider = None if seen is None else _extend_visibility(seen, self.spec.n_virtual_tokens)
         return (), given | {"memory_visibility": wider}
 
 
 @dataclass(frozen=True)
-class _Apart:
+class _TwoPartLayout:
     """Rows of texts in two parts, with room for a prompt before each part."""
 
-    length: int
+    n_virtual_tokens: int
     """Tokens of the prompt."""
-    text: Int[Tensor, "b t"]
+    text_columns: Int[Tensor, "b t"]
     """The column of each token of the text."""
-    second: Int[Tensor, "b n"]
+    second_part_columns: Int[Tensor, "b n"]
     """The columns of the prompt before the second part."""
 
     @staticmethod
-    def of(parts: Int[Tensor, "b t"], n: int) -> "_Apart":
+    def from_parts(parts: Int[Tensor, "b t"], n: int) -> "_TwoPartLayout":
         """Make room for `n` tokens; padding stays behind all.
 
         Raises:
@@ -309,36 +309,36 @@ class _Apart:
         column = torch.arange(parts.shape[1], device=parts.device)
         first = (parts == 0).sum(1, keepdim=True)
         before = torch.arange(n, device=parts.device)
-        return _Apart(n, column + n * (1 + (parts != 0).long()), n + first + before)
+        return _TwoPartLayout(n, column + n * (1 + (parts != 0).long()), n + first + before)
 
-    def wider(self, batch: Batch) -> Batch:
+    def add_prompt_columns(self, batch: Batch) -> Batch:
         """Return the batch with columns for the prompts."""
-        assert batch.parts is not None
-        assert batch.place is not None
-        n, before = self.length, torch.arange(self.length, device=self.text.device)
-        rows, width = self.text.shape
+        assert batch.part_ids is not None
+        assert batch.position_ids is not None
+        n, before = self.n_virtual_tokens, torch.arange(self.n_virtual_tokens, device=self.text_columns.device)
+        rows, width = self.text_columns.shape
         empty = batch.inputs.new_zeros((rows, width + 2 * n))
-        document = _put(empty + 1, self.text, batch.parts)
+        document = _scatter_columns(empty + 1, self.text_columns, batch.part_ids)
         document[:, :n] = 0
-        place = _put(empty, self.text, batch.place + n)
+        place = _scatter_columns(empty, self.text_columns, batch.position_ids + n)
         place[:, :n] = before
         return Batch(
-            inputs=_put(empty, self.text, batch.inputs),
+            inputs=_scatter_columns(empty, self.text_columns, batch.inputs),
             visibility=replace(batch.visibility, document=document),
-            place=_put(place, self.second, before.expand(rows, -1)),
-            segments=None if batch.segments is None else _put(empty, self.text, batch.segments),
-            wide=None if batch.wide is None else self._wide(batch.wide),
-            before=torch.cat((before.expand(rows, -1), self.second), 1),
+            position_ids=_scatter_columns(place, self.second_part_columns, before.expand(rows, -1)),
+            segments=None if batch.segments is None else _scatter_columns(empty, self.text_columns, batch.segments),
+            global_positions=None if batch.global_positions is None else self._global_positions(batch.global_positions),
+            virtual_token_positions=torch.cat((before.expand(rows, -1), self.second_part_columns), 1),
             all_layers=batch.all_layers,
         )
 
-    def _wide(self, columns: Int[Tensor, "b g"]) -> Int[Tensor, "b _"]:
+    def _global_positions(self, columns: Int[Tensor, "b g"]) -> Int[Tensor, "b _"]:
         """Return where wide tokens stand now; those of both prompts are wide, too."""
-        moved = self.text.gather(1, columns.clamp(min=0))
-        return torch.cat((_first_too(columns, moved, self.length), self.second), 1)
+        moved = self.text_columns.gather(1, columns.clamp(min=0))
+        return torch.cat((_with_prompt_columns(columns, moved, self.n_virtual_tokens), self.second_part_columns), 1)
 
 
-def _first_too(
+def _with_prompt_columns(
     columns: Int[Tensor, "b g"], moved: Int[Tensor, "b g"], n: int
 ) -> Int[Tensor, "b _"]:
     """Let the first `n` columns be wide, and those that tokens have moved to; -1 stays -1.
@@ -349,7 +349,7 @@ def _first_too(
     return torch.cat((before, moved.masked_fill(columns < 0, -1)), 1)
 
 
-def _put(
+def _scatter_columns(
     into: Shaped[Tensor, "b w ..."], columns: Int[Tensor, "b n"], what: Shaped[Tensor, "b n ..."]
 ) -> Shaped[Tensor, "b w ..."]:
     """Put something into columns of each row."""
@@ -357,45 +357,45 @@ def _put(
     return into.scatter(1, index, what)
 
 
-def places_before(spec: object) -> int:
+def n_virtual_tokens_of(spec: object) -> int:
     """Return how many places before a text an adapter's learned tokens take."""
-    return spec.length if isinstance(spec, Prefix | Prompt) else 0
+    return spec.n_virtual_tokens if isinstance(spec, PrefixTuning | PromptTuning) else 0
 
 
-def taken(model: Model, stack: Stack) -> int:
+def n_positions_taken(model: Model, stack: SingleStack) -> int:
     """Return how many places learned tokens take before the texts of a model's stack.
 
     Those of adapters that act.
     """
-    here = {PrefixModule: decoder(model), PromptModule: reader(model)}
+    here = {PrefixTuningModule: decoder_stack(model), PromptTuningModule: encoder_stack(model)}
     return sum(
-        places_before(module.spec)
+        n_virtual_tokens_of(module.spec)
         for module in model.adapters.values()
-        if isinstance(module, PrefixModule | PromptModule)
+        if isinstance(module, PrefixTuningModule | PromptTuningModule)
         and module.attachment.hooks
         and here[type(module)] is stack
     )
 
 
-def room(model: Model, stack: Stack) -> int | None:
+def max_text_length(model: Model, stack: SingleStack) -> int | None:
     """Return how many tokens a text of a model's stack may have; None: its places do not end."""
-    most = longest(stack.a)
-    return None if most is None else max(most - taken(model, stack), 0)
+    most = max_positions(stack.a)
+    return None if most is None else max(most - n_positions_taken(model, stack), 0)
 
 
-def decoder(model: Model) -> Stack:
+def decoder_stack(model: Model) -> SingleStack:
     """Return the only stack, or the decoder of an encoder-decoder."""
     backbone = model.backbone
     return backbone.decoder if isinstance(backbone, EncoderDecoder) else backbone
 
 
-def reader(model: Model) -> Stack:
+def encoder_stack(model: Model) -> SingleStack:
     """Return the stack that reads texts: the only one, or the encoder of an encoder-decoder."""
     backbone = model.backbone
     return backbone.encoder if isinstance(backbone, EncoderDecoder) else backbone
 
 
-def _attending(stack: Stack) -> Transformer:
+def _require_attention(stack: SingleStack) -> Transformer:
     """Return a stack whose attention reads what stands before a text.
 
     Raises:
@@ -413,13 +413,13 @@ def _attending(stack: Stack) -> Transformer:
     return stack
 
 
-def _named(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _named_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Name the arguments of a stack's forward."""
     names = ("batch", "cache", "memory", "memory_visibility")
     return dict(zip(names, args, strict=False)) | dict(kwargs)
 
 
-def _wider(visibility: Visibility, n: int) -> Visibility:
+def _extend_visibility(visibility: Visibility, n: int) -> Visibility:
     """Let all see `n` columns more, which stand first.
 
     Raises:
@@ -437,20 +437,20 @@ def _wider(visibility: Visibility, n: int) -> Visibility:
 
 
 def _check_cache(cache: Cache, length: int) -> None:
-    if cache.prefix != length:
+    if cache.prefix_length != length:
         raise ValueError(
-            f"this cache was filled behind {cache.prefix} learned tokens, now there are {length}"
+            f"this cache was filled behind {cache.prefix_length} learned tokens, now there are {length}"
         )
 
 
-def _check_length(a: Architecture, batch: Batch, past: int, length: int) -> None:
+def _check_positions_left(a: Architecture, batch: Batch, past: int, length: int) -> None:
     """Refuse a text that, with what stands before it, has no places left."""
-    most = longest(a)
+    most = max_positions(a)
     if most is None:
         return
     end = past + batch.inputs.shape[1]
-    if batch.place is not None:
-        end = int(batch.place.max()) + 1 + length
+    if batch.position_ids is not None:
+        end = int(batch.position_ids.max()) + 1 + length
     if end > most:
         raise ValueError(
             f"{length} learned tokens and a text of {end - length} tokens need {end} positions, "

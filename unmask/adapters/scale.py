@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from unmask.adapters.attach import Attachment, linears, on_rows, put
+from unmask.adapters.attach import Attachment, find_linears, apply_to_rows, add_submodule
 from unmask.heads.model import Model
 
 
@@ -19,14 +19,14 @@ class IA3:
     Liu et al. 2022, arXiv:2205.05638, section 3.3.
     """
 
-    where: tuple[str, ...] = ("k", "v")
+    target_modules: tuple[str, ...] = ("k", "v")
     """Patterns of the linear maps whose outputs are scaled; see `attach.linears`. Keys and values
     of every attention."""
-    inputs: tuple[str, ...] = ("feed_forward.down",)
+    feedforward_modules: tuple[str, ...] = ("feed_forward.down",)
     """Patterns of those whose inputs are: the inner activations of the feed-forward."""
 
     def __post_init__(self) -> None:
-        if not self.where and not self.inputs:
+        if not self.target_modules and not self.feedforward_modules:
             raise ValueError("where and inputs name no linear map; one of them must")
 
     def build(self, model: Model) -> "IA3Module":
@@ -38,13 +38,13 @@ class IA3:
         return IA3Module(self, model)
 
 
-class Factors(nn.Module):
+class IA3Scaling(nn.Module):
     """The factors of one vector: ones at first, so that nothing is changed."""
 
-    def __init__(self, width: int, *, of_input: bool) -> None:
+    def __init__(self, width: int, *, scales_input: bool) -> None:
         super().__init__()
         self.factors = nn.Parameter(torch.ones(width))
-        self.of_input = of_input
+        self.scales_input = scales_input
 
     def forward(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
         """Scale."""
@@ -58,47 +58,47 @@ class IA3Module(nn.Module):
         super().__init__()
         self.spec = spec
         self.attachment = Attachment()
-        self.mixes = True
-        outputs, inputs = linears(model, spec.where), linears(model, spec.inputs)
+        self.supports_row_selection = True
+        outputs, inputs = find_linears(model, spec.target_modules), find_linears(model, spec.feedforward_modules)
         if both := sorted(outputs.keys() & inputs.keys()):
             raise ValueError(f"{both[0]} is in both `where` and `inputs`; scale one side of it")
         for name, linear in outputs.items():
-            put(self, name, Factors(linear.out_features, of_input=False))
+            add_submodule(self, name, IA3Scaling(linear.out_features, scales_input=False))
         for name, linear in inputs.items():
-            put(self, name, Factors(linear.in_features, of_input=True))
+            add_submodule(self, name, IA3Scaling(linear.in_features, scales_input=True))
 
     @property
-    def parts(self) -> dict[str, Factors]:
+    def scalings(self) -> dict[str, IA3Scaling]:
         """The factors, by the names of the linear maps."""
-        return {name: m for name, m in self.named_modules() if isinstance(m, Factors)}
+        return {name: m for name, m in self.named_modules() if isinstance(m, IA3Scaling)}
 
-    def hook(self, model: Model) -> list[RemovableHandle]:
+    def register_hooks(self, model: Model) -> list[RemovableHandle]:
         """Scale what the linear maps read or return."""
         hooks: list[RemovableHandle] = []
-        for name, part in self.parts.items():
+        for name, part in self.scalings.items():
             linear = model.get_submodule(name)
-            if part.of_input:
-                hooks.append(linear.register_forward_pre_hook(partial(self._before, part)))
+            if part.scales_input:
+                hooks.append(linear.register_forward_pre_hook(partial(self._scale_input, part)))
             else:
-                hooks.append(linear.register_forward_hook(partial(self._after, part)))
+                hooks.append(linear.register_forward_hook(partial(self._scale_output, part)))
         return hooks
 
-    def _before(self, part: Factors, linear: nn.Module, args: tuple[Tensor, ...]) -> Tensor:
-        return on_rows(self.attachment.rows, part, args[0])
+    def _scale_input(self, part: IA3Scaling, linear: nn.Module, args: tuple[Tensor, ...]) -> Tensor:
+        return apply_to_rows(self.attachment.rows, part, args[0])
 
-    def _after(
-        self, part: Factors, linear: nn.Module, args: tuple[Tensor, ...], out: Tensor
+    def _scale_output(
+        self, part: IA3Scaling, linear: nn.Module, args: tuple[Tensor, ...], out: Tensor
     ) -> Tensor:
-        return on_rows(self.attachment.rows, part, out)
+        return apply_to_rows(self.attachment.rows, part, out)
 
-    def merged(self, model: Model) -> dict[str, Tensor]:
+    def merged_weights(self, model: Model) -> dict[str, Tensor]:
         """Return weights, and biases of scaled outputs, times their factors."""
         found: dict[str, Tensor] = {}
-        for name, part in self.parts.items():
+        for name, part in self.scalings.items():
             linear = model.get_submodule(name)
             assert isinstance(linear, nn.Linear)
             by = part.factors
-            found[f"{name}.weight"] = linear.weight * (by if part.of_input else by[:, None])
-            if "bias" in dict(linear.named_parameters()) and not part.of_input:
+            found[f"{name}.weight"] = linear.weight * (by if part.scales_input else by[:, None])
+            if "bias" in dict(linear.named_parameters()) and not part.scales_input:
                 found[f"{name}.bias"] = linear.bias * by
         return found

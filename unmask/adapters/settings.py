@@ -11,22 +11,22 @@ from reprlib import Repr
 from typing import Any, Literal, TypeVar
 
 from unmask.config import from_dict
-from unmask.text.records import listed
+from unmask.text.records import format_names
 
-T = TypeVar("T")
+ValueT = TypeVar("ValueT")
 
-INITIAL = ("gaussian", "eva", "orthogonal", "mica")
+SUPPORTED_INITIALIZATIONS = ("gaussian", "eva", "orthogonal", "mica")
 """Beside true and false: initializations of `init_lora_weights` that leave the base as it is. The
 others (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA) take from its weights what the two matrices begin
 with."""
 
-_EVERYWHERE = frozenset({"peft_version", "inference_mode"})
-_BELOW = frozenset(
+_HARMLESS_FOR_ALL = frozenset({"peft_version", "inference_mode"})
+_BASE_MODEL_KEYS = frozenset(
     {"task_type", "peft_type", "auto_mapping", "base_model_name_or_path", "revision"}
 )
 """Read by `folder.py`: which model is below, and which heads it has."""
-HARMLESS: Mapping[str, frozenset[str]] = {
-    "LORA": _EVERYWHERE
+HARMLESS_KEYS: Mapping[str, frozenset[str]] = {
+    "LORA": _HARMLESS_FOR_ALL
     | {
         "fan_in_fan_out",  # PEFT corrects it by the kind of layer
         "megatron_core",  # only read beside megatron_config
@@ -35,17 +35,17 @@ HARMLESS: Mapping[str, frozenset[str]] = {
         "runtime_config",
         "ensure_weight_tying",  # of embeddings, which are refused where they are tied
     },
-    "IA3": _EVERYWHERE | {"fan_in_fan_out", "feedforward_modules", "init_ia3_weights"},
+    "IA3": _HARMLESS_FOR_ALL | {"fan_in_fan_out", "feedforward_modules", "init_ia3_weights"},
     # The vectors are written as they come out of the maps through which they were learned.
-    "PREFIX_TUNING": _EVERYWHERE | {"encoder_hidden_size", "prefix_projection", "init_weights"},
-    "PROMPT_TUNING": _EVERYWHERE
+    "PREFIX_TUNING": _HARMLESS_FOR_ALL | {"encoder_hidden_size", "prefix_projection", "init_weights"},
+    "PROMPT_TUNING": _HARMLESS_FOR_ALL
     | {
         "prompt_tuning_init", "prompt_tuning_init_text", "tokenizer_name_or_path",
         "tokenizer_kwargs",
     },
 }  # fmt: skip
 """Keys that change no number of a trained adapter."""
-FIXED: Mapping[str, Mapping[str, Any]] = {
+FIXED_KEYS: Mapping[str, Mapping[str, Any]] = {
     "LORA": {
         "use_dora": False, "use_qalora": False, "use_bdlora": None, "lora_bias": False,
         "megatron_config": None, "trainable_token_indices": None, "target_parameters": None,
@@ -58,12 +58,12 @@ FIXED: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 """Keys that change numbers in a way which is not here, and the only value that is read."""
 
-_short = Repr()
-_short.maxother = _short.maxstring = _short.maxdict = _short.maxlist = 60
+_repr = Repr()
+_repr.maxother = _repr.maxstring = _repr.maxdict = _repr.maxlist = 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class PeftConfig:
     """What adapter_config.json says of an adapter's tensors: PEFT's names, and its defaults."""
 
     peft_type: str
@@ -99,77 +99,77 @@ class Settings:
             if not math.isfinite(x):
                 raise ValueError(f"{name} must be a finite number, got {x}")
         given = self.init_lora_weights
-        if isinstance(given, str) and given.lower() not in INITIAL:
+        if isinstance(given, str) and given.lower() not in SUPPORTED_INITIALIZATIONS:
             raise ValueError(
-                f"init_lora_weights must be true, false or one of {', '.join(INITIAL)}, which "
+                f"init_lora_weights must be true, false or one of {', '.join(SUPPORTED_INITIALIZATIONS)}, which "
                 f"leave the model below as it is, got {given!r}: save it again with PEFT, "
                 "converted (path_initial_model_for_weight_conversion)"
             )
 
-    def check_chosen(self, module: str) -> None:
+    def check_targeted(self, module: str) -> None:
         """Refuse a module that has tensors, but is not adapted by PEFT.
 
         Raises:
             ValueError: it is one.
         """
-        if self.target_modules and self.chooses(module) is False:
+        if self.target_modules and self.targets(module) is False:
             given = {
                 "exclude_modules": self.exclude_modules,
                 "layers_to_transform": self.layers_to_transform,
             }
-            also = "".join(f", {key} {_short.repr(x)}" for key, x in given.items() if x != ())
-            named = listed(_listed(self.target_modules))
+            also = "".join(f", {key} {_repr.repr(x)}" for key, x in given.items() if x != ())
+            named = format_names(_as_tuple(self.target_modules))
             raise ValueError(f"{module} has tensors, but target_modules names only {named}{also}")
 
-    def chooses(self, module: str) -> bool | None:
+    def targets(self, module: str) -> bool | None:
         """Say whether PEFT adapts a linear map of this name; None: a pattern says it.
 
         A pattern, which is text, is not tried: one can be written that takes forever.
         """
         if isinstance(self.exclude_modules, str) or isinstance(self.target_modules, str):
             return None
-        if _ends(module, self.exclude_modules) or self._saved(module):
+        if _ends_with(module, self.exclude_modules) or self._is_saved_module(module):
             return False
         if module in self.target_modules:  # as a whole: then layers do not count
             return True
-        if not _ends(module, self.target_modules):
+        if not _ends_with(module, self.target_modules):
             return False
         wanted = self.layers_to_transform
         if wanted == ():
             return True
-        layer = self._layer(module)
+        layer = self._layer_index(module)
         return layer in (wanted if isinstance(wanted, tuple) else (wanted,))
 
-    def _saved(self, module: str) -> bool:
+    def _is_saved_module(self, module: str) -> bool:
         """Say whether a module is trained as a whole, or is inside of one that is."""
         return any(f".{one}." in f".{module}." for one in self.modules_to_save)
 
-    def _layer(self, module: str) -> int | None:
+    def _layer_index(self, module: str) -> int | None:
         """Return the number of a module's layer, as PEFT finds it."""
         parts = module.split(".")
         numbers = [i for i, part in enumerate(parts[:-1]) if part.isdecimal()]
         if not self.layers_pattern:  # the first one that has two words before it
             return next((int(parts[i]) for i in numbers if i > 1), None)
-        for before in _listed(self.layers_pattern):
+        for before in _as_tuple(self.layers_pattern):
             for i in numbers:
-                if _ends(".".join(parts[:i]), (before,)):
+                if _ends_with(".".join(parts[:i]), (before,)):
                     return int(parts[i])
         return None
 
     def rank(self, module: str) -> int:
         """Return the rank of a module."""
-        return _by_pattern(self.rank_pattern, module, self.r)
+        return _value_for_pattern(self.rank_pattern, module, self.r)
 
-    def factor(self, module: str) -> float:
+    def scaling(self, module: str) -> float:
         """Return what B A is multiplied with, as PEFT computes it."""
-        rank, alpha = self.rank(module), _by_pattern(self.alpha_pattern, module, self.lora_alpha)
+        rank, alpha = self.rank(module), _value_for_pattern(self.alpha_pattern, module, self.lora_alpha)
         return alpha / rank**0.5 if self.use_rslora else alpha / rank
 
 
-USED = frozenset(f.name for f in fields(Settings)) | _BELOW
+USED_KEYS = frozenset(f.name for f in fields(PeftConfig)) | _BASE_MODEL_KEYS
 
 
-def read_settings(config: Mapping[str, Any]) -> Settings:
+def read_peft_config(config: Mapping[str, Any]) -> PeftConfig:
     """Read what PEFT's configuration says of the tensors; what it says of training is left out.
 
     Raises:
@@ -177,35 +177,35 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
     """
     kind = str(config["peft_type"])
     for key, value in config.items():
-        if key in USED or key in HARMLESS[kind] or _empty(value):
+        if key in USED_KEYS or key in HARMLESS_KEYS[kind] or _is_empty(value):
             continue
-        if key not in FIXED[kind]:
+        if key not in FIXED_KEYS[kind]:
             raise ValueError(
-                f"{key} = {_short.repr(value)} is not known of {kind}: it may change what PEFT "
+                f"{key} = {_repr.repr(value)} is not known of {kind}: it may change what PEFT "
                 "computes, so it is only read where it is empty, null or false"
             )
-        if value != (only := FIXED[kind][key]):
-            raise ValueError(f"{key} = {_short.repr(value)} is not supported, only {only!r}")
-    known = {f.name for f in fields(Settings)}
+        if value != (only := FIXED_KEYS[kind][key]):
+            raise ValueError(f"{key} = {_repr.repr(value)} is not supported, only {only!r}")
+    known = {f.name for f in fields(PeftConfig)}
     said = {key: x for key, x in config.items() if key in known and x is not None}
     if config.get("task_type") == "SEQ_2_SEQ_LM":
         said = {"num_transformer_submodules": 2} | said  # as PEFT fills it in
-    return from_dict(Settings, said)
+    return from_dict(PeftConfig, said)
 
 
-def _empty(value: Any) -> bool:
+def _is_empty(value: Any) -> bool:
     return value is None or value is False or value in ("", [], {})
 
 
-def _ends(module: str, ends: tuple[str, ...]) -> bool:
+def _ends_with(module: str, ends: tuple[str, ...]) -> bool:
     return any(module == end or module.endswith(f".{end}") for end in ends)
 
 
-def _listed(one: str | tuple[str, ...]) -> tuple[str, ...]:
+def _as_tuple(one: str | tuple[str, ...]) -> tuple[str, ...]:
     return (one,) if isinstance(one, str) else one
 
 
-def _by_pattern(patterns: Mapping[str, T], module: str, default: T) -> T:
+def _value_for_pattern(patterns: Mapping[str, ValueT], module: str, default: ValueT) -> ValueT:
     """Return the value of the first pattern that fits a module's name or its end."""
     for pattern, value in patterns.items():
         try:

@@ -4,6 +4,6 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
-_HERE = Path(str(files("unmask.box")))
-BOX: Mapping[str, Path] = {name: _HERE / name for name in ("unmask-mini-en",)}
+_FOLDER = Path(str(files("unmask.box")))
+BUNDLED_MODELS: Mapping[str, Path] = {name: _FOLDER / name for name in ("unmask-mini-en",)}
 """Folders in the Hugging Face layout, by name. The README.md in each is the model's card."""

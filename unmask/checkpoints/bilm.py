@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.checkpoints.tensors import read_json
+from unmask.checkpoints.tensors import read_json_file
 from unmask.config import to_dict
-from unmask.files import reading
+from unmask.files import parser_errors_as_value_error
 from unmask.model.elmo import ElmoArchitecture
 from unmask.model.parts import ACTIVATIONS
-from unmask.model.spelling import N_CHARACTERS, Spelling
+from unmask.model.spelling import N_CHARACTERS, CharacterCNN
 from unmask.tokens import pipeline
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import ELMO
@@ -27,17 +27,17 @@ from unmask.tokens.vocabulary import ELMO
 if TYPE_CHECKING:
     import h5py
 
-OPTIONS, WEIGHTS = "options.json", "lm_weights.hdf5"
+OPTIONS_FILE, WEIGHTS_FILE = "options.json", "lm_weights.hdf5"
 MODEL_TYPE = "elmo"
 _ACTIVATIONS = ("relu", "tanh")
 
 
-def find(folder: Path) -> Path | None:
+def find_weights(folder: Path) -> Path | None:
     """Return the one .hdf5 file of a folder that has an options.json of ELMo, if there is one.
 
     Of several, it is the one whose name ends in "weights.hdf5".
     """
-    if not (folder / OPTIONS).is_file():
+    if not (folder / OPTIONS_FILE).is_file():
         return None
     found = sorted(folder.glob("*.hdf5"))
     if len(found) > 1:
@@ -45,15 +45,15 @@ def find(folder: Path) -> Path | None:
     return found[0] if len(found) == 1 else None
 
 
-def configuration(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
     """Say in our words what options.json says beside the weights, which have no head.
 
     Raises:
         ValueError: it is damaged, or says something that ELMo has not.
     """
-    options = path.parent / OPTIONS
+    options = path.parent / OPTIONS_FILE
     try:
-        a = _architecture(read_json(options))
+        a = _parse_architecture(read_json_file(options))
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         why = " ".join(str(error).split())
         raise ValueError(f"{options}: lacks {why}, or it is no number") from None
@@ -66,47 +66,47 @@ def configuration(path: Path) -> dict[str, Any]:
     }
 
 
-def tensors(path: Path, architecture: ElmoArchitecture) -> dict[str, Tensor]:
+def read_weights(path: Path, architecture: ElmoArchitecture) -> dict[str, Tensor]:
     """Read the weights, by our names.
 
     Raises:
         ModuleNotFoundError: h5py is not installed.
         ValueError: the file is damaged, or lacks what its options say.
     """
-    with reading(f"{path}: truncated or damaged", *_RAISED):
+    with parser_errors_as_value_error(f"{path}: truncated or damaged", *_H5PY_ERRORS):
         file = _h5py().File(path, "r")
     with file:
         return {
             ours: torch.from_numpy(x)
-            for names, theirs, kind in _table(architecture)
-            for ours, x in zip(names, _ours(_array(file, theirs, path, kind), kind), strict=True)
+            for names, theirs, kind in _name_table(architecture)
+            for ours, x in zip(names, _to_internal(_read_array(file, theirs, path, kind), kind), strict=True)
         }
 
 
-def tokenizer() -> Tokenizer:
+def elmo_tokenizer() -> Tokenizer:
     """Return what reads texts for released weights: words are what white space parts.
 
     So their texts were; punctuation stands apart in them.
     """
-    return Tokenizer(pipeline.spelled(ELMO, punctuation=False), ELMO)
+    return Tokenizer(pipeline.word_byte_pipeline(ELMO, split_punctuation=False), ELMO)
 
 
-def write(folder: Path, architecture: ElmoArchitecture, weights: Mapping[str, Tensor]) -> None:
+def write_elmo(folder: Path, architecture: ElmoArchitecture, weights: Mapping[str, Tensor]) -> None:
     """Write options.json and the weights into a folder; the caller makes it whole.
 
     Raises:
         ModuleNotFoundError: h5py is not installed.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    said = json.dumps(_options(architecture), indent=2)
-    (folder / OPTIONS).write_text(said + "\n", encoding="utf-8")
-    with _h5py().File(folder / WEIGHTS, "w") as file:
-        for names, theirs, kind in _table(architecture):
+    said = json.dumps(_format_options(architecture), indent=2)
+    (folder / OPTIONS_FILE).write_text(said + "\n", encoding="utf-8")
+    with _h5py().File(folder / WEIGHTS_FILE, "w") as file:
+        for names, theirs, kind in _name_table(architecture):
             own = [weights[name].detach().float().cpu().numpy() for name in names]
-            file[theirs] = _theirs(own, kind)
+            file[theirs] = _to_external(own, kind)
 
 
-def _architecture(options: Mapping[str, Any]) -> ElmoArchitecture:
+def _parse_architecture(options: Mapping[str, Any]) -> ElmoArchitecture:
     lstm, cnn = options["lstm"], options["char_cnn"]
     clip, activation = lstm.get("cell_clip"), cnn["activation"]
     if lstm.get("proj_clip") != clip:
@@ -122,33 +122,33 @@ def _architecture(options: Mapping[str, Any]) -> ElmoArchitecture:
         raise ValueError(f"projection_dim must be below dim {cells}, got {said}")
     return ElmoArchitecture(
         d_model=2 * said,
-        embed_width=said,
+        embedding_size=said,
         d_ff=2 * cells,
         n_layers=lstm["n_layers"],
-        clip=None if clip is None else float(clip),
+        cell_clip=None if clip is None else float(clip),
         residual=bool(lstm.get("use_skip_connections", False)),
-        spelling=Spelling(
-            width=cnn["embedding"]["dim"],
+        character_cnn=CharacterCNN(
+            character_embedding_size=cnn["embedding"]["dim"],
             filters=tuple((int(width), int(n)) for width, n in cnn["filters"]),
-            highways=cnn.get("n_highway") or 0,
+            n_highway_layers=cnn.get("n_highway") or 0,
             activation=activation,
-            longest=cnn["max_characters_per_token"],
+            max_characters=cnn["max_characters_per_token"],
         ),
         dropout=0.1, input_dropout=0.1, final_dropout=0.1,
     )  # fmt: skip
 
 
-def _options(a: ElmoArchitecture) -> dict[str, Any]:
+def _format_options(a: ElmoArchitecture) -> dict[str, Any]:
     """Say their options.
 
     Raises:
         ValueError: their layout has no words for this.
     """
-    s = a.spelling
-    if s.activation not in _ACTIVATIONS or not a.projected or a.d_model >= a.d_ff:
+    s = a.character_cnn
+    if s.activation not in _ACTIVATIONS or not a.projection or a.d_model >= a.d_ff:
         raise ValueError(
             "bilm-tf's layout is of LSTMs that are projected to fewer numbers, and filters with "
-            f"{' or '.join(_ACTIVATIONS)}: got projected = {a.projected}, d_model = {a.d_model}, "
+            f"{' or '.join(_ACTIVATIONS)}: got projected = {a.projection}, d_model = {a.d_model}, "
             f"d_ff = {a.d_ff}, activation {s.activation!r} of {sorted(ACTIVATIONS)}"
         )
     return {
@@ -156,35 +156,35 @@ def _options(a: ElmoArchitecture) -> dict[str, Any]:
             "dim": a.d_ff // 2,
             "projection_dim": a.d_model // 2,
             "n_layers": a.n_layers,
-            "cell_clip": a.clip,
-            "proj_clip": a.clip,
+            "cell_clip": a.cell_clip,
+            "proj_clip": a.cell_clip,
             "use_skip_connections": a.residual,
         },
         "char_cnn": {
-            "embedding": {"dim": s.width},
+            "embedding": {"dim": s.character_embedding_size},
             "filters": [list(one) for one in s.filters],
-            "n_highway": s.highways,
+            "n_highway": s.n_highway_layers,
             "activation": s.activation,
             "n_characters": N_CHARACTERS + 1,
-            "max_characters_per_token": s.longest,
+            "max_characters_per_token": s.max_characters,
         },
     }
 
 
-_RAISED = (OSError, RuntimeError, KeyError, TypeError)
+_H5PY_ERRORS = (OSError, RuntimeError, KeyError, TypeError)
 """What h5py raises of a file that is damaged, besides what all parsers do."""
 
-Kind = Literal["same", "transposed", "filters", "gates", "gate_biases"]
+WeightLayout = Literal["same", "transposed", "filters", "gates", "gate_biases"]
 
 
-def _table(a: ElmoArchitecture) -> Iterator[tuple[tuple[str, ...], str, Kind]]:
+def _name_table(a: ElmoArchitecture) -> Iterator[tuple[tuple[str, ...], str, WeightLayout]]:
     """Give ours and theirs, and how the one is made of the other."""
     own = "backbone.tokens"
     yield (f"{own}.characters.weight",), "char_embed", "same"
-    for i in range(len(a.spelling.filters)):
+    for i in range(len(a.character_cnn.filters)):
         yield (f"{own}.filters.{i}.weight",), f"CNN/W_cnn_{i}", "filters"
         yield (f"{own}.filters.{i}.bias",), f"CNN/b_cnn_{i}", "same"
-    for i in range(a.spelling.highways):
+    for i in range(a.character_cnn.n_highway_layers):
         for ours, theirs in (("carries", "carry"), ("transforms", "transform")):
             name = f"{own}.highways.{i}.{ours}"
             yield (f"{name}.weight",), f"CNN_high_{i}/W_{theirs}", "transposed"
@@ -200,60 +200,60 @@ def _table(a: ElmoArchitecture) -> Iterator[tuple[tuple[str, ...], str, Kind]]:
             yield (f"{name}.projects.weight",), f"{cell}/W_P_0", "transposed"
 
 
-def _ours(x: np.ndarray, kind: Kind) -> list[np.ndarray]:
+def _to_internal(x: np.ndarray, layout: WeightLayout) -> list[np.ndarray]:
     """Make ours of theirs.
 
     Their gates are input, new, forget, output; 1 is added to the forget gate when it is used. What
     a cell reads and what it recalls stand in one matrix, and are as wide as each other.
     """
-    if kind == "filters":
+    if layout == "filters":
         return [np.ascontiguousarray(x[0].transpose(2, 1, 0))]
-    if kind == "transposed":
+    if layout == "transposed":
         return [np.ascontiguousarray(x.T)]
-    if kind == "gate_biases":
+    if layout == "gate_biases":
         i, new, keep, out = np.split(x, 4)
         return [np.concatenate((i, keep + np.float32(1), new, out))]
-    if kind == "gates":
+    if layout == "gates":
         i, new, keep, out = np.split(x.T, 4)
         both = np.concatenate((i, keep, new, out))
         return [np.ascontiguousarray(half) for half in np.split(both, 2, 1)]
     return [x]
 
 
-def _theirs(own: list[np.ndarray], kind: Kind) -> np.ndarray:
+def _to_external(arrays: list[np.ndarray], layout: WeightLayout) -> np.ndarray:
     """Make theirs of ours."""
-    x = np.concatenate(own, -1)
-    if kind == "filters":
+    x = np.concatenate(arrays, -1)
+    if layout == "filters":
         return x.transpose(2, 1, 0)[None]
-    if kind == "transposed":
+    if layout == "transposed":
         return x.T
-    if kind == "gate_biases":
+    if layout == "gate_biases":
         i, keep, new, out = np.split(x, 4)
         return np.concatenate((i, new, keep - np.float32(1), out))
-    if kind == "gates":
+    if layout == "gates":
         i, keep, new, out = np.split(x, 4)
         return np.concatenate((i, new, keep, out)).T
     return x
 
 
-_SMALL, _PACKED = 2**20, 32
+_SMALL_ARRAY_BYTES, _MAX_COMPRESSION = 2**20, 32
 """Bytes of an array that may be more than the file holds of it, and how many times more a larger
 one may be: weights are numbers that hardly shrink."""
 
-_AXES: Mapping[Kind, int] = {"transposed": 2, "filters": 4, "gates": 2, "gate_biases": 1}
+_N_AXES: Mapping[WeightLayout, int] = {"transposed": 2, "filters": 4, "gates": 2, "gate_biases": 1}
 
 
-def _array(file: "h5py.File", name: str, path: Path, kind: Kind) -> np.ndarray:
+def _read_array(file: "h5py.File", name: str, path: Path, layout: WeightLayout) -> np.ndarray:
     """Read an array of numbers that is in this file.
 
     Raises:
         ValueError: there is none of this name, or it is something else.
     """
-    with reading(path, *_RAISED):
-        return _array_of(file, name, path, kind)
+    with parser_errors_as_value_error(path, *_H5PY_ERRORS):
+        return _find_array(file, name, path, layout)
 
 
-def _array_of(file: "h5py.File", name: str, path: Path, kind: Kind) -> np.ndarray:
+def _find_array(file: "h5py.File", name: str, path: Path, layout: WeightLayout) -> np.ndarray:
     where: Any = file
     for part in name.split("/"):
         if not isinstance(where, _h5py().Group) or part not in where:
@@ -265,11 +265,11 @@ def _array_of(file: "h5py.File", name: str, path: Path, kind: Kind) -> np.ndarra
         raise ValueError(f"{path}: {name} is no array of floating-point numbers")
     if where.external or where.is_virtual:
         raise ValueError(f"{path}: {name} lies in another file, which is not read")
-    odd = kind in ("gates", "gate_biases") and where.shape[-1:] and where.shape[-1] % 4
-    if len(where.shape) != _AXES.get(kind, len(where.shape)) or odd:
+    odd = layout in ("gates", "gate_biases") and where.shape[-1:] and where.shape[-1] % 4
+    if len(where.shape) != _N_AXES.get(layout, len(where.shape)) or odd:
         raise ValueError(f"{path}: {name} has shape {list(where.shape)}, which cannot be")
     held, size = int(where.id.get_storage_size()), where.size * where.dtype.itemsize
-    if size > max(_SMALL, _PACKED * held):
+    if size > max(_SMALL_ARRAY_BYTES, _MAX_COMPRESSION * held):
         raise ValueError(
             f"{path}: {name} has shape {list(where.shape)}, of {size:,} bytes, but the file holds "
             f"{held:,} of them"

@@ -20,16 +20,16 @@ from typing import Any
 from torch import Tensor
 
 from unmask.checkpoints.tensors import read_tensors, write_tensors
-from unmask.files import read_json, read_object, sha256, sweep, whole
+from unmask.files import read_json, read_json_object, sha256, remove_partial_files, atomic_path
 
-FORMAT = 1
-LOGS = ("log.jsonl", "timing.jsonl")
+FORMAT_VERSION = 1
+LOG_FILES = ("log.jsonl", "timing.jsonl")
 """Files of the run folder that grow; a resumed run cuts them back to where its checkpoint was."""
 
-_NAME = re.compile(r"step-(\d{8,})")
-_LEFT = re.compile(r"\.step-\d+(\.damaged)?\.(fresh|removed)\.part")
-_MANIFEST, _PROGRESS = "manifest.json", "progress.json"
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_CHECKPOINT_NAME = re.compile(r"step-(\d{8,})")
+_PARTIAL_NAME = re.compile(r"\.step-\d+(\.damaged)?\.(fresh|removed)\.part")
+_MANIFEST_FILE, _PROGRESS_FILE = "manifest.json", "progress.json"
+_DISK_FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,15 @@ class Checkpoint:
         return read_tensors(self.path / f"{name}.safetensors")
 
 
-def save(
+def write_checkpoint(
     folder: Path,
     step: int,
     tensors: Mapping[str, Mapping[str, Tensor]],
     progress: Mapping[str, Any],
     *,
-    keep: int = 2,
+    n_kept: int = 2,
 ) -> Path:
-    """Write the checkpoint of a run at `step`, and remove all but the newest `keep`.
+    """Write the checkpoint of a run at `step`, and remove all but the newest `n_kept`.
 
     The run's logs are flushed to the disk first, and how long they are is written with the
     checkpoint: `rewind` cuts them back to it. Checkpoints of later steps, which only a run that
@@ -64,7 +64,7 @@ def save(
         step: the last step that was taken.
         tensors: by file name without `.safetensors`.
         progress: what else the run must know, as plain data.
-        keep: how many checkpoints stay.
+        n_kept: how many checkpoints stay.
 
     Raises:
         OSError: it cannot be written, for instance because the disk is full. Checkpoints that were
@@ -77,27 +77,27 @@ def save(
             home.mkdir()
             _flush(folder)
         logs = _flush_logs(folder)
-        if path.exists() and problem(path) is None and read_progress(path)["logs"] == logs:
+        if path.exists() and find_damage(path) is None and read_progress(path)["logs"] == logs:
             return path
-        _write(fresh, tensors, {"format": FORMAT, "step": step, "logs": logs, **progress})
+        _write_folder(fresh, tensors, {"format": FORMAT_VERSION, "step": step, "logs": logs, **progress})
         if path.exists():  # damaged, or written before the logs' last lines
             _remove(path)
         fresh.rename(path)
         _flush(home)
     except OSError as error:
         shutil.rmtree(fresh, ignore_errors=True)
-        if error.errno not in _NO_SPACE:
+        if error.errno not in _DISK_FULL_ERRORS:
             raise
         why = f"the checkpoint of step {step} was not written, earlier ones are untouched"
         why = f"{why}: {os.strerror(error.errno)}"
         raise OSError(error.errno, why, str(home)) from error
-    _prune(home, step, keep)
+    _remove_old(home, step, n_kept)
     return path
 
 
-def _prune(home: Path, step: int, keep: int) -> None:
-    found = _all(home)
-    kept = [path for s, path in found if s <= step][:keep]
+def _remove_old(home: Path, step: int, n_kept: int) -> None:
+    found = _list_checkpoints(home)
+    kept = [path for s, path in found if s <= step][:n_kept]
     for _, old in found:
         if old not in kept:
             _remove(old)
@@ -105,53 +105,53 @@ def _prune(home: Path, step: int, keep: int) -> None:
         _remove(damaged)
 
 
-def newest(folder: Path, *, tidy: bool = True) -> tuple[Checkpoint | None, list[str]]:
+def newest_checkpoint(folder: Path, *, clean_up: bool = True) -> tuple[Checkpoint | None, list[str]]:
     """Find the newest whole checkpoint of a run; say which newer ones are damaged, a line each.
 
     Args:
         folder: of the run.
-        tidy: remove what interrupted writes left, and rename damaged checkpoints to
+        clean_up: remove what interrupted writes left, and rename damaged checkpoints to
             `step-….damaged`, which `save` removes when it has written another. Only for the one
             process that goes on with the run; whoever merely looks at it says False.
     """
     home = folder / "checkpoints"
     if not home.is_dir():
         return None, []
-    if tidy:
-        _tidy(home)
+    if clean_up:
+        _remove_leftovers(home)
     damaged: list[str] = []
-    for step, path in _all(home):
-        reason = problem(path)
+    for step, path in _list_checkpoints(home):
+        reason = find_damage(path)
         if reason is None:
             return Checkpoint(path, step, read_progress(path)), damaged
         damaged.append(f"{path}: damaged, so not used: {reason}")
-        if tidy:
+        if clean_up:
             aside = path.with_name(f"{path.name}.damaged")
             shutil.rmtree(aside, ignore_errors=True)
             path.rename(aside)
     return None, damaged
 
 
-def last(folder: Path, n: int) -> list[Checkpoint]:
+def last_checkpoints(folder: Path, n: int) -> list[Checkpoint]:
     """Return the last `n` checkpoints of a run, the oldest first.
 
     Raises:
         ValueError: there are fewer, or one of them is damaged.
     """
     home = folder / "checkpoints"
-    found = _all(home)[:n] if home.is_dir() else []
+    found = _list_checkpoints(home)[:n] if home.is_dir() else []
     if len(found) < n:
         raise ValueError(
             f"{home}: holds {len(found)} checkpoints, but the mean is to be of the last {n}; a "
             "recipe keeps more by keep"
         )
     for _, path in found:
-        if (reason := problem(path)) is not None:
+        if (reason := find_damage(path)) is not None:
             raise ValueError(f"{path}: damaged, so there is no mean with it: {reason}")
     return [Checkpoint(path, step, read_progress(path)) for step, path in reversed(found)]
 
 
-def mean(states: Iterable[Mapping[str, Tensor]], names: Iterable[str]) -> dict[str, Tensor]:
+def average_tensors(states: Iterable[Mapping[str, Tensor]], names: Iterable[str]) -> dict[str, Tensor]:
     """Average the tensors of these names over some states, summed in float64; float32.
 
     Raises:
@@ -172,25 +172,25 @@ def mean(states: Iterable[Mapping[str, Tensor]], names: Iterable[str]) -> dict[s
     return {name: (x / n).float() for name, x in total.items()}
 
 
-def _tidy(home: Path) -> None:
-    sweep(home)
+def _remove_leftovers(home: Path) -> None:
+    remove_partial_files(home)
     for left in home.iterdir():
-        if _LEFT.fullmatch(left.name):
+        if _PARTIAL_NAME.fullmatch(left.name):
             shutil.rmtree(left)
 
 
-def problem(path: Path) -> str | None:
+def find_damage(path: Path) -> str | None:
     """Check a checkpoint against its manifest, byte by byte; return what is wrong, if anything."""
     try:
-        manifest = read_json(path / _MANIFEST)
+        manifest = read_json(path / _MANIFEST_FILE)
         files: dict[str, dict[str, Any]] = manifest["files"]
         expected = {str(name): (int(f["size"]), str(f["sha256"])) for name, f in files.items()}
     except FileNotFoundError:
-        return f"there is no {_MANIFEST}"
+        return f"there is no {_MANIFEST_FILE}"
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-        return f"{_MANIFEST} cannot be read"
-    if _PROGRESS not in expected:
-        return f"{_MANIFEST} does not name {_PROGRESS}"
+        return f"{_MANIFEST_FILE} cannot be read"
+    if _PROGRESS_FILE not in expected:
+        return f"{_MANIFEST_FILE} does not name {_PROGRESS_FILE}"
     for name, (size, digest) in expected.items():
         file = path / Path(name).name
         if not file.is_file():
@@ -208,21 +208,21 @@ def read_progress(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: a later version of Unmask wrote it.
     """
-    progress = read_object(path / _PROGRESS)
+    progress = read_json_object(path / _PROGRESS_FILE)
     made = progress.get("format")
-    if not isinstance(made, int) or made > FORMAT:
+    if not isinstance(made, int) or made > FORMAT_VERSION:
         raise ValueError(
             f"{path} was written by a later version of Unmask "
-            f"(format {made}; this one reads up to {FORMAT})"
+            f"(format {made}; this one reads up to {FORMAT_VERSION})"
         )
     return progress
 
 
-def rewind(folder: Path, checkpoint: Checkpoint | None) -> list[str]:
+def truncate_logs(folder: Path, checkpoint: Checkpoint | None) -> list[str]:
     """Cut the run's logs back to a checkpoint, or to nothing; say what they lack, if anything."""
     lengths: Mapping[str, int] = {} if checkpoint is None else checkpoint.progress["logs"]
     missing: list[str] = []
-    for name in LOGS:
+    for name in LOG_FILES:
         path, length = folder / name, lengths.get(name, 0)
         there = path.stat().st_size if path.exists() else 0
         if there > length:
@@ -235,7 +235,7 @@ def rewind(folder: Path, checkpoint: Checkpoint | None) -> list[str]:
 
 
 @contextmanager
-def claim(folder: Path, *, wait: bool = False) -> Generator[None, None, None]:
+def lock_run_folder(folder: Path, *, wait: bool = False) -> Generator[None, None, None]:
     """Keep other processes from training in the same run folder, for as long as this process lives.
 
     Args:
@@ -263,38 +263,38 @@ def claim(folder: Path, *, wait: bool = False) -> Generator[None, None, None]:
         yield
 
 
-def _all(home: Path) -> list[tuple[int, Path]]:
+def _list_checkpoints(home: Path) -> list[tuple[int, Path]]:
     """List the checkpoints, whole or not, newest first."""
     found = [
-        (int(m[1]), p) for p in home.iterdir() if (m := _NAME.fullmatch(p.name)) and p.is_dir()
+        (int(m[1]), p) for p in home.iterdir() if (m := _CHECKPOINT_NAME.fullmatch(p.name)) and p.is_dir()
     ]
     return sorted(found, reverse=True)
 
 
-def _write(
+def _write_folder(
     path: Path, tensors: Mapping[str, Mapping[str, Tensor]], progress: Mapping[str, Any]
 ) -> None:
     """Write a checkpoint to a hidden folder, whole and flushed; replace one that was left there."""
     if path.exists():
         shutil.rmtree(path)
-    with whole(path) as beside:
+    with atomic_path(path) as beside:
         beside.mkdir()
         for name, some in tensors.items():
             write_tensors(beside / f"{name}.safetensors", some)
-        (beside / _PROGRESS).write_text(json.dumps(progress, indent=1) + "\n")
-        (beside / _MANIFEST).write_text(json.dumps(_manifest(beside), indent=1) + "\n")
+        (beside / _PROGRESS_FILE).write_text(json.dumps(progress, indent=1) + "\n")
+        (beside / _MANIFEST_FILE).write_text(json.dumps(_build_manifest(beside), indent=1) + "\n")
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _build_manifest(folder: Path) -> dict[str, Any]:
     files = {
         p.name: {"size": p.stat().st_size, "sha256": sha256(p)} for p in sorted(folder.iterdir())
     }
-    return {"format": FORMAT, "files": files}
+    return {"format": FORMAT_VERSION, "files": files}
 
 
 def _flush_logs(folder: Path) -> dict[str, int]:
     lengths: dict[str, int] = {}
-    for name in LOGS:
+    for name in LOG_FILES:
         if (folder / name).exists():
             with (folder / name).open("rb") as file:
                 os.fsync(file.fileno())

@@ -8,45 +8,45 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from unmask.checkpoints.huggingface import Opened, open_folder, write_folder
-from unmask.checkpoints.tensors import read_json
+from unmask.checkpoints.huggingface import LoadedModel, load_folder, write_folder
+from unmask.checkpoints.tensors import read_json_file
 from unmask.config import from_dict, to_dict
-from unmask.files import utf8
+from unmask.files import encode_utf8
 from unmask.heads.generator import Generator, GeneratorHead
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture
-from unmask.published.own import worded
+from unmask.published.own import with_expressible_format
 
-FOLDER = "generator"
+GENERATOR_FOLDER = "generator"
 """Within the folder of a model."""
-SPEC = "unmask_generator"
+GENERATOR_KEY = "unmask_generator"
 """Where its config.json says how it stood beside the model."""
-_OURS = {"backbone.": "network.", "heads.language.": "language."}
+_HEAD_PREFIXES = {"backbone.": "network.", "heads.language.": "language."}
 """Names of its weights by itself -> in the head."""
 
 
-def write_generator(folder: Path, opened: Opened) -> None:
+def write_generator(folder: Path, loaded_model: LoadedModel) -> None:
     """Write the generator of a model, if it has one, into the model's folder."""
-    found = [h for h in opened.model.heads.values() if isinstance(h, GeneratorHead)]
-    if not found or not isinstance(opened.model.architecture, Architecture):
+    found = [h for h in loaded_model.model.heads.values() if isinstance(h, GeneratorHead)]
+    if not found or not isinstance(loaded_model.model.architecture, Architecture):
         return
     (head,) = found
-    card = worded(
+    card = with_expressible_format(
         replace(
-            opened.card,
-            architecture=head.spec.architecture(opened.model.architecture),
-            heads={"language": head.spec.language},
+            loaded_model.preset,
+            architecture=head.spec.generator_architecture(loaded_model.model.architecture),
+            heads={"language": head.spec.language_head},
         )
     )
     alone = card.build()
     named = dict(head.named_parameters(remove_duplicate=False))
-    for ours, here in _OURS.items():
+    for ours, here in _HEAD_PREFIXES.items():
         weights = {ours + n.removeprefix(here): x for n, x in named.items() if n.startswith(here)}
         alone.load_state_dict(weights, strict=False)
-    write_folder(folder / FOLDER, alone, card, opened.tokenizer)
-    path = folder / FOLDER / "config.json"
-    said = read_json(path) | {SPEC: to_dict(head.spec)}
-    path.write_bytes(utf8(json.dumps(said, indent=2, ensure_ascii=False) + "\n"))
+    write_folder(folder / GENERATOR_FOLDER, alone, card, loaded_model.tokenizer)
+    path = folder / GENERATOR_FOLDER / "config.json"
+    said = read_json_file(path) | {GENERATOR_KEY: to_dict(head.spec)}
+    path.write_bytes(encode_utf8(json.dumps(said, indent=2, ensure_ascii=False) + "\n"))
 
 
 def add_generator(folder: Path, model: Model) -> None:
@@ -55,13 +55,13 @@ def add_generator(folder: Path, model: Model) -> None:
     Raises:
         ValueError: its files are damaged, or do not fit the model.
     """
-    if (folder / FOLDER / "config.json").is_file():
-        said = read_json(folder / FOLDER / "config.json").get(SPEC)
-        model.add(FOLDER, from_dict(Generator, said, f"{folder / FOLDER / 'config.json'}: {SPEC}"))
-        fill_generator(folder, model)
+    if (folder / GENERATOR_FOLDER / "config.json").is_file():
+        said = read_json_file(folder / GENERATOR_FOLDER / "config.json").get(GENERATOR_KEY)
+        model.add_head(GENERATOR_FOLDER, from_dict(Generator, said, f"{folder / GENERATOR_FOLDER / 'config.json'}: {GENERATOR_KEY}"))
+        load_generator_weights(folder, model)
 
 
-def fill_generator(folder: Path, model: Model) -> frozenset[str]:
+def load_generator_weights(folder: Path, model: Model) -> frozenset[str]:
     """Give a model's generator the weights that stand in its folder, if they do; name them.
 
     What is learned is the difference of two tables for some: it is taken here.
@@ -73,26 +73,26 @@ def fill_generator(folder: Path, model: Model) -> frozenset[str]:
     for beside, head in model.heads.items():
         if not isinstance(head, GeneratorHead):
             continue
-        if (folder / FOLDER / "config.json").is_file():
+        if (folder / GENERATOR_FOLDER / "config.json").is_file():
             for name in _fill(folder, head):
                 filled.add(f"heads.{beside}.{name}")
-        head.take_apart()
+        head.to_embedding_difference()
     return frozenset(filled)
 
 
 def _fill(folder: Path, head: GeneratorHead) -> Iterator[str]:
     """Copy the weights of a generator's folder into a head; give their names within it."""
-    found = open_folder(folder / FOLDER, {"language": head.spec.language}).model.weights()
+    found = load_folder(folder / GENERATOR_FOLDER, {"language": head.spec.language_head}).model.own_weights()
     wanted = dict(head.named_parameters(remove_duplicate=False))
-    for ours, here in _OURS.items():
+    for ours, here in _HEAD_PREFIXES.items():
         for name, x in found.items():
             if name.startswith(ours):
-                _copy(wanted, here + name.removeprefix(ours), x, folder)
+                _copy_tensor(wanted, here + name.removeprefix(ours), x, folder)
                 yield here + name.removeprefix(ours)
 
 
-def _copy(wanted: Mapping[str, nn.Parameter], name: str, tensor: Tensor, folder: Path) -> None:
-    if name not in wanted or wanted[name].shape != tensor.shape:
-        raise ValueError(f"{folder / FOLDER}: its tensor {name} does not fit the model beside it")
+def _copy_tensor(parameters: Mapping[str, nn.Parameter], name: str, tensor: Tensor, folder: Path) -> None:
+    if name not in parameters or parameters[name].shape != tensor.shape:
+        raise ValueError(f"{folder / GENERATOR_FOLDER}: its tensor {name} does not fit the model beside it")
     with torch.no_grad():
-        wanted[name].copy_(tensor)
+        parameters[name].copy_(tensor)

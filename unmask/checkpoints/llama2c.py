@@ -14,32 +14,32 @@ import torch
 from torch import Tensor
 
 _HEADER = struct.Struct("<7i")
-_MOST = 2**20
+_MAX_SIZE = 2**20
 """No size is larger: what says so is another kind of file."""
 
 
-def find(folder: Path) -> Path | None:
+def find_weights(folder: Path) -> Path | None:
     """Return the one .bin file of a folder that is of llama2.c, if there is one."""
-    found = [path for path in sorted(folder.glob("*.bin")) if configuration(path)]
+    found = [path for path in sorted(folder.glob("*.bin")) if read_config(path)]
     return found[0] if len(found) == 1 else None
 
 
-def tensors(path: Path) -> dict[str, Tensor]:
+def read_weights(path: Path) -> dict[str, Tensor]:
     """Read its tensors, with the names that transformers gives them.
 
     Raises:
         ValueError: it is no such file.
     """
-    if not (theirs := configuration(path)):
+    if not (theirs := read_config(path)):
         raise ValueError(f"{path}: no file of llama2.c, or one that was cut off")
     numbers = torch.from_numpy(np.fromfile(path, "<f4", offset=_HEADER.size).astype(np.float32))
     state: dict[str, Tensor] = {}
     at, n = 0, theirs["num_hidden_layers"]
-    for name, shape, heads in _tensors(theirs):
+    for name, shape, heads in _tensor_layout(theirs):
         size = int(np.prod(shape))
         block, at = numbers[at : at + size].view(shape), at + size
         if heads:
-            block = _in_halves(block, heads)
+            block = _pairs_to_halves(block, heads)
         if "*" in name:
             state |= {name.replace("*", str(i)): block[i].clone() for i in range(n)}
         elif name:
@@ -47,7 +47,7 @@ def tensors(path: Path) -> dict[str, Tensor]:
     return state
 
 
-def configuration(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
     """Read its sizes, as transformers says them; nothing, if the file is not as long as they say.
 
     Epsilon is what llama2.c has in its code.
@@ -58,7 +58,7 @@ def configuration(path: Path) -> dict[str, Any]:
         return {}
     width, d_ff, layers, heads, groups, rows, length = _HEADER.unpack(header)
     sizes = (width, d_ff, layers, heads, groups, abs(rows), length)
-    if not all(0 < size <= _MOST for size in sizes) or width % heads or heads % groups:
+    if not all(0 < size <= _MAX_SIZE for size in sizes) or width % heads or heads % groups:
         return {}
     theirs = {
         "model_type": "llama",
@@ -73,17 +73,17 @@ def configuration(path: Path) -> dict[str, Any]:
         "rms_norm_eps": 1e-5,
         "tie_word_embeddings": rows > 0,
     }
-    numbers = sum(int(np.prod(shape)) for _, shape, _ in _tensors(theirs))
+    numbers = sum(int(np.prod(shape)) for _, shape, _ in _tensor_layout(theirs))
     return theirs if path.stat().st_size == _HEADER.size + 4 * numbers else {}
 
 
-def _tensors(theirs: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...], int]]:
+def _tensor_layout(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...], int]]:
     """Give name, shape and, where rows are pairs of a head that turns, heads, in the file's order.
 
     What has no name is not read.
     """
-    d, f, v = (theirs[f"{x}_size"] for x in ("hidden", "intermediate", "vocab"))
-    n, h, g = (theirs[f"num_{x}"] for x in ("hidden_layers", "attention_heads", "key_value_heads"))
+    d, f, v = (config[f"{x}_size"] for x in ("hidden", "intermediate", "vocab"))
+    n, h, g = (config[f"num_{x}"] for x in ("hidden_layers", "attention_heads", "key_value_heads"))
     e, layer = d // h, "model.layers.*."
     yield "model.embed_tokens.weight", (v, d), 0
     yield layer + "input_layernorm.weight", (n, d), 0
@@ -96,11 +96,11 @@ def _tensors(theirs: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...], int
     yield layer + "mlp.down_proj.weight", (n, d, f), 0
     yield layer + "mlp.up_proj.weight", (n, f, d), 0
     yield "model.norm.weight", (d,), 0
-    yield "", (2, theirs["max_position_embeddings"], e // 2), 0  # angles, which are computed
-    if not theirs["tie_word_embeddings"]:
+    yield "", (2, config["max_position_embeddings"], e // 2), 0  # angles, which are computed
+    if not config["tie_word_embeddings"]:
         yield "lm_head.weight", (v, d), 0
 
 
-def _in_halves(x: Tensor, heads: int) -> Tensor:
+def _pairs_to_halves(x: Tensor, heads: int) -> Tensor:
     """Let pairs be the two halves of a head, where they were neighbors."""
     return x.unflatten(1, (heads, -1, 2)).transpose(2, 3).reshape(x.shape)

@@ -4,31 +4,31 @@ from pathlib import Path
 
 import torch
 
-from unmask.checkpoints.huggingface import Opened
-from unmask.checkpoints.tensors import as_weight, read_tensors, write_tensors
+from unmask.checkpoints.huggingface import LoadedModel
+from unmask.checkpoints.tensors import to_float32_weight, read_tensors, write_tensors
 from unmask.heads.model import Model
-from unmask.heads.subwords import HiddenSubwords, HiddenSubwordsHead
+from unmask.heads.subwords import SubwordPrediction, SubwordPredictionHead
 
-FILE = "subwords.safetensors"
+SUBWORD_HEAD_FILE = "subwords.safetensors"
 """Within the folder of a model, beside the subwords themselves. The published models have none: the
 scores are of the loss alone (Clark et al. 2022, section 3.2.2), and `evaluate` asks for it."""
-NAME = "subwords"
+SUBWORD_HEAD = "subwords"
 
 
-def write_subwords(folder: Path, opened: Opened) -> None:
+def write_subword_head(folder: Path, loaded_model: LoadedModel) -> None:
     """Write the scores of subwords of a model, if it has them, into the model's folder."""
-    for head in opened.model.heads.values():
-        if isinstance(head, HiddenSubwordsHead):
-            write_tensors(folder / FILE, dict(head.named_parameters()))
+    for head in loaded_model.model.heads.values():
+        if isinstance(head, SubwordPredictionHead):
+            write_tensors(folder / SUBWORD_HEAD_FILE, dict(head.named_parameters()))
 
 
-def add_subwords(folder: Path, model: Model) -> None:
+def add_subword_head(folder: Path, model: Model) -> None:
     """Put the scores that stand in a model's folder, if they do, beside the model.
 
     Raises:
         ValueError: the file is damaged, or does not fit the model.
     """
-    if NAME not in model.specs:
+    if SUBWORD_HEAD not in model.head_specs:
         _put(folder, model)
 
 
@@ -38,24 +38,24 @@ def fill_subwords(folder: Path, model: Model) -> frozenset[str]:
     Raises:
         ValueError: the file is damaged, or does not fit the model.
     """
-    if not isinstance(model.specs.get(NAME), HiddenSubwords) or not _put(folder, model):
+    if not isinstance(model.head_specs.get(SUBWORD_HEAD), SubwordPrediction) or not _put(folder, model):
         return frozenset()
-    return frozenset(f"heads.{NAME}.{name}" for name, _ in model.heads[NAME].named_parameters())
+    return frozenset(f"heads.{SUBWORD_HEAD}.{name}" for name, _ in model.heads[SUBWORD_HEAD].named_parameters())
 
 
 def _put(folder: Path, model: Model) -> bool:
-    if not (folder / FILE).is_file():
+    if not (folder / SUBWORD_HEAD_FILE).is_file():
         return False
-    found = read_tensors(folder / FILE)
+    found = read_tensors(folder / SUBWORD_HEAD_FILE)
     rows = len(found["out.bias"]) if "out.bias" in found else 0
-    shapes = {"out.weight": (rows, model.stack.d_model), "out.bias": (rows,)}
+    shapes = {"out.weight": (rows, model.decoder_architecture.d_model), "out.bias": (rows,)}
     if rows < 1 or {name: tuple(x.shape) for name, x in found.items()} != shapes:
         raise ValueError(
-            f"{folder / FILE}: must hold out.weight [n {model.stack.d_model}] and out.bias [n], "
+            f"{folder / SUBWORD_HEAD_FILE}: must hold out.weight [n {model.decoder_architecture.d_model}] and out.bias [n], "
             f"got { {name: list(x.shape) for name, x in found.items()} }"
         )
-    model.add(NAME, HiddenSubwords(size=rows))
+    model.add_head(SUBWORD_HEAD, SubwordPrediction(output_vocab_size=rows))
     with torch.no_grad():
-        for name, parameter in model.heads[NAME].named_parameters():
-            parameter.copy_(as_weight(name, found[name]))
+        for name, parameter in model.heads[SUBWORD_HEAD].named_parameters():
+            parameter.copy_(to_float32_weight(name, found[name]))
     return True

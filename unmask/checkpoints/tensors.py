@@ -22,17 +22,17 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from unmask.files import checksum, read_object
+from unmask.files import checksum, read_json_object
 
-SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
-FORMAT = {"format": "pt"}
+SAFETENSORS_WEIGHTS, PICKLED_WEIGHTS = "model.safetensors", "pytorch_model.bin"
+METADATA = {"format": "pt"}
 """What other libraries look for in a file's header."""
-CHECKSUM = "unmask_checksum"
+CHECKSUM_KEY = "unmask_checksum"
 """The key of a file's header under which we say what its tensors are; see `digits_of`."""
 
 
 # What a reader of pickled data raises where the data are none is up to those data.
-_DAMAGE = (
+_UNPICKLING_ERRORS = (
     pickle.UnpicklingError,
     ArithmeticError,
     AssertionError,
@@ -49,7 +49,7 @@ _DAMAGE = (
 )
 
 
-def digest_of(tensors: Mapping[str, Tensor]) -> str:
+def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:
     """Return a sha256 over names, shapes and float32 numbers: the same iff all of them are."""
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
@@ -58,7 +58,7 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def digits_of(tensors: Mapping[str, Tensor]) -> str:
+def tensors_checksum(tensors: Mapping[str, Tensor]) -> str:
     """Return a checksum over names, types, shapes and bytes of tensors: it finds damage, fast."""
     found = 0
     for name, tensor in sorted(tensors.items()):
@@ -68,7 +68,7 @@ def digits_of(tensors: Mapping[str, Tensor]) -> str:
     return f"{found:08x}"
 
 
-def as_weight(name: str, tensor: Tensor) -> Tensor:
+def to_float32_weight(name: str, tensor: Tensor) -> Tensor:
     """Return a tensor of a file in float32.
 
     Raises:
@@ -93,10 +93,10 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     if path.suffix == ".safetensors":
-        with _opened(path) as file:
+        with _open_safetensors(path) as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            said = (file.metadata() or {}).get(CHECKSUM)
-        if said is not None and (found := digits_of(tensors)) != said:
+            said = (file.metadata() or {}).get(CHECKSUM_KEY)
+        if said is not None and (found := tensors_checksum(tensors)) != said:
             raise ValueError(
                 f"{path}: truncated or damaged: its tensors have changed since they were written "
                 f"(checksum {found}, expected {said})"
@@ -110,7 +110,7 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # whatever it makes of a damaged file
             state = torch.load(path, map_location="cpu", weights_only=True)
-    except _DAMAGE as error:
+    except _UNPICKLING_ERRORS as error:
         why = f"{type(error).__name__}: {str(error).splitlines()[0]}" if str(error) else ""
         if isinstance(error, pickle.UnpicklingError):  # its advice is to read on without checks
             why = "only a file of nothing but tensors is read"
@@ -132,10 +132,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     # The library's own file is for its owner alone, whatever the user's mask says.
     mode = path.stat().st_mode
     written = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
-    digits = digits_of(written)
+    digits = tensors_checksum(written)
     try:
-        save_file(written, path, FORMAT | {CHECKSUM: digits})
-        _put_in_order(path, digits)
+        save_file(written, path, METADATA | {CHECKSUM_KEY: digits})
+        _order_metadata(path, digits)
         path.chmod(mode)
     except SafetensorError as error:
         # The library says the system's error number only in its text.
@@ -144,11 +144,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         raise OSError(number, os.strerror(number), str(path)) from error
 
 
-def _put_in_order(path: Path, digits: str) -> None:
+def _order_metadata(path: Path, checksum_value: str) -> None:
     """Let a file's header say what is said of it in one order: the library's differs by process."""
     wanted, other = (
         json.dumps(said, separators=(",", ":")).encode()
-        for said in (FORMAT | {CHECKSUM: digits}, {CHECKSUM: digits} | FORMAT)
+        for said in (METADATA | {CHECKSUM_KEY: checksum_value}, {CHECKSUM_KEY: checksum_value} | METADATA)
     )
     with path.open("r+b") as file:
         head = file.read(int.from_bytes(file.read(8), "little"))
@@ -166,14 +166,14 @@ def read_model_tensors(folder: Path) -> dict[str, Tensor]:
         FileNotFoundError: the folder has no weights, or an index names a file that is not there.
         ValueError: a file is damaged, or an index leads out of the folder.
     """
-    for name in (SAFETENSORS, PICKLED):
+    for name in (SAFETENSORS_WEIGHTS, PICKLED_WEIGHTS):
         if (folder / name).is_file():
             return read_tensors(folder / name)
         index = folder / f"{name}.index.json"
         if index.is_file():
-            return _read_shards(folder, index)
+            return _read_weight_shards(folder, index)
     raise FileNotFoundError(
-        f"{folder}: no weights (looked for {SAFETENSORS}, {PICKLED} and their .index.json)"
+        f"{folder}: no weights (looked for {SAFETENSORS_WEIGHTS}, {PICKLED_WEIGHTS} and their .index.json)"
     )
 
 
@@ -185,21 +185,21 @@ def tensor_names(folder: Path) -> list[str]:
     Raises:
         ValueError: a file is damaged.
     """
-    if (folder / SAFETENSORS).is_file():
-        with _opened(folder / SAFETENSORS) as file:
+    if (folder / SAFETENSORS_WEIGHTS).is_file():
+        with _open_safetensors(folder / SAFETENSORS_WEIGHTS) as file:
             return list(file.keys())
-    if (folder / PICKLED).is_file():
+    if (folder / PICKLED_WEIGHTS).is_file():
         return []
-    for name in (SAFETENSORS, PICKLED):
+    for name in (SAFETENSORS_WEIGHTS, PICKLED_WEIGHTS):
         index = folder / f"{name}.index.json"
         if index.is_file():
-            table = read_json(index).get("weight_map")
+            table = read_json_file(index).get("weight_map")
             return list(map(str, table)) if isinstance(table, dict) else []
     return []
 
 
 @contextmanager
-def _named(path: Path) -> Generator[str, None, None]:
+def _utf8_path(path: Path) -> Generator[str, None, None]:
     """Give a name of a file that is UTF-8: on Linux any may be not, and the library needs one."""
     try:
         str(path).encode()
@@ -214,18 +214,18 @@ def _named(path: Path) -> Generator[str, None, None]:
 
 
 @contextmanager
-def _opened(path: Path) -> Generator[Any, None, None]:
+def _open_safetensors(path: Path) -> Generator[Any, None, None]:
     """Open a file of safetensors."""
     try:
-        with _named(path) as name, safe_open(name, framework="pt") as file:
+        with _utf8_path(path) as name, safe_open(name, framework="pt") as file:
             yield file
     except SafetensorError as error:
         size = path.stat().st_size
         raise ValueError(f"{path}: truncated or damaged ({size:,} bytes): {error}") from None
 
 
-def _read_shards(folder: Path, index: Path) -> dict[str, Tensor]:
-    table = read_json(index).get("weight_map")
+def _read_weight_shards(folder: Path, index: Path) -> dict[str, Tensor]:
+    table = read_json_file(index).get("weight_map")
     if not isinstance(table, dict):
         raise ValueError(f"{index}: lacks the table 'weight_map'")
     state: dict[str, Tensor] = {}
@@ -243,11 +243,11 @@ def _read_shards(folder: Path, index: Path) -> dict[str, Tensor]:
     return state
 
 
-def read_json(path: Path) -> dict[str, object]:
+def read_json_file(path: Path) -> dict[str, object]:
     """Read a JSON object.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it is not JSON, or not an object.
     """
-    return read_object(path)
+    return read_json_object(path)

@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
-NAMES = {
+BUNDLED_FILES = {
     "novels": "novels.txt.xz",
     "train": "spoken/train.tsv",
     "dev": "spoken/dev.tsv",
@@ -15,14 +15,14 @@ NAMES = {
 }
 
 
-def bundled(name: Literal["novels", "train", "dev", "test"]) -> str:
+def bundled_path(name: Literal["novels", "train", "dev", "test"]) -> str:
     """Return the path of a bundled file.
 
     The novels to pretrain on, or a split of the labelled sentences.
     """
-    return str(Path(str(files("unmask.demo"))) / NAMES[name])
+    return str(Path(str(files("unmask.demo"))) / BUNDLED_FILES[name])
 
 
-def recipe_file() -> str:
+def demo_recipe_path() -> str:
     """Return the path of the demo's recipe."""
     return str(Path(str(files("unmask.demo"))) / "recipe.toml")

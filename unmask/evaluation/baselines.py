@@ -5,29 +5,29 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from jaxtyping import Int, Integer
 
-from unmask.batch import IGNORE, Batch
-from unmask.tokens.shards import Shards
+from unmask.batch import IGNORE_INDEX, Batch
+from unmask.tokens.shards import TokenShards
 
-MOST = 20_000_000
+MAX_COUNTED_TOKENS = 20_000_000
 """Training tokens that are counted, at most. Their pairs take 8 bytes each (vocabularies of up to
 65,536: 4), and all there are of different ones, for a short time, 40: under a gigabyte."""
-AT_ONCE = 2**21
+TOKENS_PER_CHUNK = 2**21
 """Tokens that are read and counted at the same time; of a longer text, the pair at the border is
 not."""
 
 
-class Bigrams:
+class BigramBaseline:
     """For each token the one that follows it most often in the training text.
 
     Of equally frequent ones, that of the lowest id.
     """
 
-    counts: Int[np.ndarray, "v"]
+    token_counts: Int[np.ndarray, "v"]
     """How often each token occurs."""
-    top: int
+    most_frequent_token: int
     """The most frequent token."""
-    after: Int[np.ndarray, "v"]
-    """What follows each token most often; `top` where nothing ever did."""
+    most_frequent_next: Int[np.ndarray, "v"]
+    """What follows each token most often; `most_frequent_token` where nothing ever did."""
 
     def __init__(self, pieces: Iterable[Int[np.ndarray, "_"]], vocab_size: int) -> None:
         """Count pieces of text; pairs do not cross their borders.
@@ -35,20 +35,20 @@ class Bigrams:
         Raises:
             ValueError: there is not one token.
         """
-        self.counts = np.zeros(vocab_size, np.int64)
+        self.token_counts = np.zeros(vocab_size, np.int64)
         narrow = np.dtype(np.uint32 if vocab_size**2 <= 2**32 else np.int64)
         pairs = [np.zeros(0, narrow)]
-        for ids, followed in _joined(pieces):
-            self.counts += np.bincount(ids, minlength=vocab_size)
+        for ids, followed in _join_pieces(pieces):
+            self.token_counts += np.bincount(ids, minlength=vocab_size)
             pairs.append((ids[followed] * vocab_size + ids[followed + 1]).astype(narrow))
-        if not self.counts.any():
+        if not self.token_counts.any():
             raise ValueError("there is no text to count")
-        self.top = int(self.counts.argmax())
-        self.after = np.full(vocab_size, self.top, np.int64)
-        first, second, times = _counted(np.concatenate(pairs), vocab_size)
+        self.most_frequent_token = int(self.token_counts.argmax())
+        self.most_frequent_next = np.full(vocab_size, self.most_frequent_token, np.int64)
+        first, second, times = _count_pairs(np.concatenate(pairs), vocab_size)
         # Ascending: of what is written to one place, the last stays.
         order = np.lexsort((vocab_size - second, times))
-        self.after[first[order]] = second[order]
+        self.most_frequent_next[first[order]] = second[order]
 
     def accuracy(self, batches: Iterable[Batch]) -> dict[str, float]:
         """Say how often two tables name the token that is asked for.
@@ -62,16 +62,16 @@ class Bigrams:
             if batch.targets is None:
                 continue
             targets = batch.targets.numpy()
-            where = targets != IGNORE
-            wanted, before = targets[where], _before(batch)[where]
-            guess = np.where(before >= 0, self.after[before], self.top)
+            where = targets != IGNORE_INDEX
+            wanted, before = targets[where], _previous_tokens(batch)[where]
+            guess = np.where(before >= 0, self.most_frequent_next[before], self.most_frequent_token)
             asked += len(wanted)
-            unigram += int((wanted == self.top).sum())
+            unigram += int((wanted == self.most_frequent_token).sum())
             bigram += int((wanted == guess).sum())
         return {"unigram": unigram / max(asked, 1), "bigram": bigram / max(asked, 1)}
 
 
-def _joined(
+def _join_pieces(
     pieces: Iterable[Int[np.ndarray, "_"]],
 ) -> Iterator[tuple[Int[np.ndarray, "t"], Int[np.ndarray, "_"]]]:
     """Join pieces, short ones many at a time; give the ids, and which are followed by another."""
@@ -80,21 +80,21 @@ def _joined(
     for piece in pieces:
         held.append(piece)
         n += len(piece)
-        if n >= AT_ONCE:
-            yield _join(held)
+        if n >= TOKENS_PER_CHUNK:
+            yield _concatenate(held)
             held, n = [], 0
     if n:
-        yield _join(held)
+        yield _concatenate(held)
 
 
-def _join(held: list[np.ndarray]) -> tuple[Int[np.ndarray, "t"], Int[np.ndarray, "_"]]:
-    ids = np.concatenate(held).astype(np.int64, copy=False)
+def _concatenate(pieces: list[np.ndarray]) -> tuple[Int[np.ndarray, "t"], Int[np.ndarray, "_"]]:
+    ids = np.concatenate(pieces).astype(np.int64, copy=False)
     followed = np.ones(len(ids), np.bool_)
-    followed[np.cumsum([len(piece) for piece in held]) - 1] = False
+    followed[np.cumsum([len(piece) for piece in pieces]) - 1] = False
     return ids, np.flatnonzero(followed)
 
 
-def _counted(
+def _count_pairs(
     pairs: Integer[np.ndarray, "_"], vocab_size: int
 ) -> tuple[Integer[np.ndarray, "n"], Integer[np.ndarray, "n"], Int[np.ndarray, "n"]]:
     """Return each pair's first and second token and how often it occurs; `pairs` is sorted."""
@@ -105,34 +105,34 @@ def _counted(
     return first, second, times
 
 
-def _before(batch: Batch) -> Int[np.ndarray, "b t"]:
+def _previous_tokens(batch: Batch) -> Int[np.ndarray, "b t"]:
     """Return the true token before each place; -1 where there is none."""
     assert batch.targets is not None
     truth, targets = batch.inputs.numpy().copy(), batch.targets.numpy()
-    late = np.zeros_like(targets) if batch.ahead is None else batch.ahead.numpy().astype(np.int64)
-    row, place = np.nonzero(targets != IGNORE)
+    late = np.zeros_like(targets) if batch.shifted_targets is None else batch.shifted_targets.numpy().astype(np.int64)
+    row, place = np.nonzero(targets != IGNORE_INDEX)
     at = place + late[row, place]  # where the answer is read
     there = at < truth.shape[1]
-    if batch.place is not None:  # what follows the last of a text is of another
-        there &= batch.place.numpy()[row, at.clip(max=truth.shape[1] - 1)] > 0
+    if batch.position_ids is not None:  # what follows the last of a text is of another
+        there &= batch.position_ids.numpy()[row, at.clip(max=truth.shape[1] - 1)] > 0
     truth[row[there], at[there]] = targets[row[there], place[there]]
     at = np.arange(truth.shape[1]) + late - 1
     return np.where(at < 0, -1, np.take_along_axis(truth, at.clip(min=0), 1))
 
 
-def bigrams(shards: Shards, spans: Int[np.ndarray, "n 2"]) -> Bigrams:
+def count_bigrams(shards: TokenShards, spans: Int[np.ndarray, "n 2"]) -> BigramBaseline:
     """Count the bigrams of the training spans; of a larger text, of its first tokens."""
-    return Bigrams(_pieces(shards, spans), shards.tokenizer.size)
+    return BigramBaseline(_read_pieces(shards, spans), shards.tokenizer.vocab_size)
 
 
-def _pieces(shards: Shards, spans: Int[np.ndarray, "n 2"]) -> Iterator[Int[np.ndarray, "_"]]:
+def _read_pieces(shards: TokenShards, spans: Int[np.ndarray, "n 2"]) -> Iterator[Int[np.ndarray, "_"]]:
     """Give the ids of each span, reading ahead: documents may be many and short."""
-    base, ids, left = 0, np.zeros(0, np.int64), MOST
+    base, ids, left = 0, np.zeros(0, np.int64), MAX_COUNTED_TOKENS
     for start, end in spans.tolist():
         end = min(end, start + left)
-        for at in range(start, end, AT_ONCE):
-            stop = min(end, at + AT_ONCE)
+        for at in range(start, end, TOKENS_PER_CHUNK):
+            stop = min(end, at + TOKENS_PER_CHUNK)
             if at < base or stop > base + len(ids):
-                base, ids = at, shards.text(at, min(at + AT_ONCE, shards.n_tokens)).ids
+                base, ids = at, shards.read_tokens(at, min(at + TOKENS_PER_CHUNK, shards.n_tokens)).ids
             yield ids[at - base : stop - base]
         left -= end - start

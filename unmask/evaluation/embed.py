@@ -7,18 +7,18 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unmask.adapters.prefix import reader
+from unmask.adapters.prefix import encoder_stack
 from unmask.batch import Batch
-from unmask.generation.reading import at_rest, check_vectors, groups
-from unmask.heads.labels import check_ends, pool
-from unmask.heads.model import Model, Stack
+from unmask.generation.reading import evaluation_mode, check_vectors, text_batches
+from unmask.heads.labels import check_bidirectional, pool_hidden_states
+from unmask.heads.model import Model, SingleStack
 from unmask.model.canine import Canine
 from unmask.model.convolutional import Convolutional
 from unmask.model.recurrent import Recurrent
 from unmask.model.transformer import EncoderDecoder
 from unmask.tokens.tokenizer import Tokenizer
 
-Pooling = Literal["mean", "first", "last", "ends", "none"]
+EmbeddingPooling = Literal["mean", "first", "last", "ends", "none"]
 
 
 def embed(
@@ -26,7 +26,7 @@ def embed(
     tokenizer: Tokenizer,
     texts: Sequence[str],
     *,
-    pooling: Pooling = "mean",
+    pooling: EmbeddingPooling = "mean",
     layer: int = -1,
     batch_tokens: int = 8192,
 ) -> "Float[np.ndarray, 'n d'] | list[Float[np.ndarray, '_ d']]":
@@ -52,35 +52,35 @@ def embed(
         ValueError: there is no such layer or pooling, or none of this network.
         FloatingPointError: a number is not finite.
     """
-    if pooling not in get_args(Pooling):
-        raise ValueError(f"pooling must be one of {list(get_args(Pooling))}, got {pooling!r}")
+    if pooling not in get_args(EmbeddingPooling):
+        raise ValueError(f"pooling must be one of {list(get_args(EmbeddingPooling))}, got {pooling!r}")
     if pooling == "ends":
-        check_ends(reader(model).a)
-    layer = _layer(layer, len(_blocks(reader(model))))
+        check_bidirectional(encoder_stack(model).a)
+    layer = _layer_index(layer, len(_transformer_blocks(encoder_stack(model))))
     found: dict[int, Float[np.ndarray, "..."]] = {}
-    with at_rest(model):
-        for group in groups(model, tokenizer, texts, batch_tokens):
+    with evaluation_mode(model):
+        for group in text_batches(model, tokenizer, texts, batch_tokens):
             hidden = hidden_states(model, group.batch, layer).float()
             check_vectors(hidden)
             if pooling == "none":
                 rows = hidden.cpu().numpy()
                 vectors = [row[:n].copy() for row, n in zip(rows, group.lengths, strict=True)]
             else:
-                vectors = list(pool(hidden, group.batch, pooling).cpu().numpy())
-            found.update(zip(group.texts, vectors, strict=True))
+                vectors = list(pool_hidden_states(hidden, group.batch, pooling).cpu().numpy())
+            found.update(zip(group.text_indices, vectors, strict=True))
     in_order = [found[i] for i in range(len(texts))]
     if pooling == "none":
         return in_order
-    return np.stack(in_order) if in_order else np.zeros((0, reader(model).width), np.float32)
+    return np.stack(in_order) if in_order else np.zeros((0, encoder_stack(model).width), np.float32)
 
 
-def _layer(layer: int, n: int) -> int:
-    if not -n - 1 <= layer <= n:
-        raise ValueError(f"layer must be from {-n - 1} to {n}, got {layer}")
-    return layer % (n + 1)
+def _layer_index(layer: int, n_layers: int) -> int:
+    if not -n_layers - 1 <= layer <= n_layers:
+        raise ValueError(f"layer must be from {-n_layers - 1} to {n_layers}, got {layer}")
+    return layer % (n_layers + 1)
 
 
-def _blocks(stack: Stack) -> Sequence[nn.Module]:
+def _transformer_blocks(stack: SingleStack) -> Sequence[nn.Module]:
     """List the blocks that read and write the vectors of all tokens."""
     if isinstance(stack, Canine):
         return (stack.first, stack.last)
@@ -92,19 +92,19 @@ def hidden_states(model: Model, batch: Batch, layer: int) -> Float[Tensor, "b t 
 
     By recording it: no forward has an extra return value for this. A learned prompt stands before
     the text and is left out; what is returned is of the text's own tokens, where heads may read
-    the prompt's first (see `unmask.adapters.prefix.PromptModule`).
+    the prompt's first (see `unmask.adapters.prefix.PromptTuningModule`).
     """
-    stack, backbone = reader(model), model.backbone
+    stack, backbone = encoder_stack(model), model.backbone
     if isinstance(stack, Recurrent | Convolutional):
         # What is said at last may be of all layers: see `unmask.adapters.mix`.
-        return stack(batch) if layer == len(stack.layers) else stack.each(batch)[layer]
+        return stack(batch) if layer == len(stack.layers) else stack.layer_outputs(batch)[layer]
     seen: list[Tensor] = []
 
     def keep(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         seen.append(inputs[0])
 
     # What leaves the last block passes the final norm on its way to the final dropout.
-    blocks = _blocks(stack)
+    blocks = _transformer_blocks(stack)
     watched = stack.final_dropout if layer == len(blocks) else blocks[layer]
     hook = watched.register_forward_pre_hook(keep)
     ids = batch.inputs

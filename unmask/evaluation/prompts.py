@@ -10,17 +10,17 @@ from pathlib import Path
 
 import numpy as np
 
-from unmask.config import read_named
-from unmask.evaluation.answers import AnyAnswer, Item, Prompted, Row, Said
-from unmask.tasks.benchmark import there
+from unmask.config import read_dataclass
+from unmask.evaluation.answers import AnswerMethodSpec, PromptedRow, PromptedModel, TemplateRow, RowScore
+from unmask.tasks.benchmark import find_file
 from unmask.tasks.readers import tables
 
-TOGETHER = 128
+EXAMPLES_PER_BATCH = 128
 """Items that are asked together."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asking:
+class PromptingConfig:
     """How much is asked, and with what before it."""
 
     shots: int = 0
@@ -31,7 +31,7 @@ class Asking:
     """Ask so many, evenly spaced in the file. None: all."""
     stride: int | None = None
     """Of perplexity: tokens that a window asks. None: as many as fit."""
-    tell: Callable[[int, int], None] | None = None
+    on_progress: Callable[[int, int], None] | None = None
     """Is told how many items are done, and of how many."""
 
     def __post_init__(self) -> None:
@@ -43,11 +43,11 @@ class Asking:
 
 
 @dataclass(frozen=True)
-class Figure:
+class MetricValue:
     """A figure, and its standard error where that is known."""
 
     value: float
-    error: float | None = None
+    standard_error: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,21 +56,21 @@ class TaskScore:
 
     task: str
     shots: int
-    measure: str
+    primary_metric: str
     """The customary one of the figures."""
-    figures: Mapping[str, Figure]
+    metrics: Mapping[str, MetricValue]
     """Shares are from 0 to 1."""
-    items: int
-    cut: int = 0
+    n_examples: int
+    n_truncated: int = 0
     """Items of whose prompt the beginning did not fit the model."""
     groups: Mapping[str, float] = field(default_factory=dict[str, float])
     """The customary figure by group, where the task has groups."""
     notes: tuple[str, ...] = ()
 
     @property
-    def score(self) -> Figure:
+    def score(self) -> MetricValue:
         """The customary figure."""
-        return self.figures[self.measure]
+        return self.metrics[self.primary_metric]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class PromptTask:
     name: str
     test: str | tuple[str, ...]
     """The file, by its path within the folder of data; of several, the first that is there."""
-    answer: AnyAnswer
+    answer: AnswerMethodSpec
     train: str | tuple[str, ...] = ()
     """The file that examples are drawn from. None named: the test file, but for the item itself."""
     description: str = ""
@@ -102,128 +102,128 @@ class PromptTask:
         if not self.test:
             raise ValueError("test must name a file")
 
-    def score(self, model: Prompted, folder: Path, how: Asking) -> TaskScore:
+    def score(self, model: PromptedModel, folder: Path, prompting_config: PromptingConfig) -> TaskScore:
         """Ask a model.
 
         Raises:
             FileNotFoundError: the files are not in the folder.
             ValueError: a file lacks a column, or has fewer rows than there are to be examples.
         """
-        all_rows = read_rows(find(folder, self.test, self.name))
-        spread = evenly(len(all_rows), how.rows)
-        shots = self._shots(all_rows, folder, how)
-        said: list[Said] = []
-        for at in range(0, len(spread), TOGETHER):
+        all_rows = read_rows(find_task_file(folder, self.test, self.name))
+        spread = evenly_spaced(len(all_rows), prompting_config.rows)
+        shots = self._make_shot_drawer(all_rows, folder, prompting_config)
+        said: list[RowScore] = []
+        for at in range(0, len(spread), EXAMPLES_PER_BATCH):
             some = [
-                self._item(all_rows[i], shots(i, all_rows[i])) for i in spread[at : at + TOGETHER]
+                self._prompted_row(all_rows[i], shots(i, all_rows[i])) for i in spread[at : at + EXAMPLES_PER_BATCH]
             ]
             said += self.answer.score(model, some)
-            if how.tell is not None:
-                how.tell(len(said), len(spread))
-        return self._summed([all_rows[i] for i in spread], said, how)
+            if prompting_config.on_progress is not None:
+                prompting_config.on_progress(len(said), len(spread))
+        return self._aggregate([all_rows[i] for i in spread], said, prompting_config)
 
-    def shown(self, row: Row) -> str:
+    def render_solved(self, row: TemplateRow) -> str:
         """Write a row with its right answer."""
         if self.example is not None:
-            return row.text(self.example)
-        return self.answer.shown(row.text(self.query), row)
+            return row.render(self.example)
+        return self.answer.render_solved(row.render(self.query), row)
 
-    def _item(self, row: Row, shots: Sequence[str]) -> Item:
+    def _prompted_row(self, row: TemplateRow, shots: Sequence[str]) -> PromptedRow:
         before = [part for part in (self.description, *shots) if part]
-        return Item(prompt=self.separator.join([*before, row.text(self.query)]), row=row)
+        return PromptedRow(prompt=self.separator.join([*before, row.render(self.query)]), row=row)
 
-    def _shots(
-        self, rows: Sequence[Row], folder: Path, how: Asking
-    ) -> Callable[[int, Row], list[str]]:
+    def _make_shot_drawer(
+        self, rows: Sequence[TemplateRow], folder: Path, prompting_config: PromptingConfig
+    ) -> Callable[[int, TemplateRow], list[str]]:
         """Return what draws the examples of an item, with a generator of its own."""
-        if not how.shots:
+        if not prompting_config.shots:
             return lambda i, row: []
-        path = find(folder, self.train or self.test, self.name)
-        given = [self.shown(row) for row in (read_rows(path) if self.train else rows)]
+        path = find_task_file(folder, self.train or self.test, self.name)
+        given = [self.render_solved(row) for row in (read_rows(path) if self.train else rows)]
         different = len(set(given))
 
-        def draw(i: int, row: Row) -> list[str]:
-            own = self.shown(row)
-            if how.shots > len(given) - given.count(own):
+        def draw(i: int, row: TemplateRow) -> list[str]:
+            own = self.render_solved(row)
+            if prompting_config.shots > len(given) - given.count(own):
                 raise ValueError(
                     f"{path}: {len(given)} rows, of which {len(given) - given.count(own)} may be "
-                    f"examples for {row.where}; got shots = {how.shots}"
+                    f"examples for {row.location}; got shots = {prompting_config.shots}"
                 )
-            order = np.random.default_rng([how.seed, i]).permutation(len(given))
-            return [given[k] for k in order if given[k] != own][: how.shots]
+            order = np.random.default_rng([prompting_config.seed, i]).permutation(len(given))
+            return [given[k] for k in order if given[k] != own][: prompting_config.shots]
 
-        if how.shots > different:
-            raise ValueError(f"{path}: {different} different rows, got shots = {how.shots}")
+        if prompting_config.shots > different:
+            raise ValueError(f"{path}: {different} different rows, got shots = {prompting_config.shots}")
         return draw
 
-    def _summed(self, rows: Sequence[Row], said: Sequence[Said], how: Asking) -> TaskScore:
-        measure = self.answer.measure
+    def _aggregate(self, rows: Sequence[TemplateRow], row_scores: Sequence[RowScore], prompting_config: PromptingConfig) -> TaskScore:
+        measure = self.answer.primary_metric
         groups: dict[str, list[float]] = {}
-        for row, one in zip(rows, said, strict=True) if self.group else ():
-            groups.setdefault(row.text(self.group), []).append(one.figures[measure])
+        for row, one in zip(rows, row_scores, strict=True) if self.group else ():
+            groups.setdefault(row.render(self.group), []).append(one.metrics[measure])
         return TaskScore(
             task=self.name,
-            shots=how.shots,
-            measure=measure,
-            figures={
-                name: _figure(name, np.array([one.figures[name] for one in said], np.float64))
-                for name in said[0].figures
+            shots=prompting_config.shots,
+            primary_metric=measure,
+            metrics={
+                name: _mean_metric(name, np.array([one.metrics[name] for one in row_scores], np.float64))
+                for name in row_scores[0].metrics
             },
-            items=len(said),
-            cut=sum(one.cut > 0 for one in said),
+            n_examples=len(row_scores),
+            n_truncated=sum(one.n_truncated_tokens > 0 for one in row_scores),
             groups={name: float(np.mean(values)) for name, values in groups.items()},
         )
 
 
-def _figure(name: str, values: "np.ndarray") -> Figure:
+def _mean_metric(name: str, values: "np.ndarray") -> MetricValue:
     """Average over items; a perplexity is exp of a mean, and its error follows from that one's."""
     mean = float(values.mean())
     error = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
     if name != "perplexity":
-        return Figure(mean, error)
+        return MetricValue(mean, error)
     value = float(np.exp(np.float64(-mean)))
-    return Figure(value, None if error is None else value * error)
+    return MetricValue(value, None if error is None else value * error)
 
 
-def evenly(n: int, most: int | None) -> list[int]:
+def evenly_spaced(n: int, max_rows: int | None) -> list[int]:
     """Choose some of `n` rows, evenly spaced: also files sorted by kind give some of each."""
-    if most is None or most >= n:
+    if max_rows is None or max_rows >= n:
         return list(range(n))
-    return [i * n // most for i in range(most)]
+    return [i * n // max_rows for i in range(max_rows)]
 
 
-def read_rows(path: Path) -> list[Row]:
+def read_rows(path: Path) -> list[TemplateRow]:
     """Read the rows of a file, in any of the formats of labelled files.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it is damaged or empty.
     """
-    table = tables.read(path)
+    table = tables.read_table(path)
     return [
-        Row(values=dict(zip(table.columns, fields, strict=True)), where=table.where(i))
+        TemplateRow(values=dict(zip(table.columns, fields, strict=True)), location=table.location(i))
         for i, (_, fields) in enumerate(table.rows)
     ]
 
 
-def find(folder: Path, names: str | Sequence[str], task: str) -> Path:
+def find_task_file(folder: Path, names: str | Sequence[str], task_name: str) -> Path:
     """Find a file of a task, by the first of its names that is there, as it is or compressed.
 
     Raises:
         FileNotFoundError: none is.
     """
     several = [names] if isinstance(names, str) else names
-    found = next(filter(None, (there(folder, name) for name in several)), None)
+    found = next(filter(None, (find_file(folder, name) for name in several)), None)
     if found is None:
-        raise FileNotFoundError(f"{folder}: the task {task!r} needs {' or '.join(several)} there")
+        raise FileNotFoundError(f"{folder}: the task {task_name!r} needs {' or '.join(several)} there")
     return found
 
 
-def read_task(path: Path) -> PromptTask:
+def read_prompt_task(path: Path) -> PromptTask:
     """Read a task from a TOML file; its name is the file's if it does not say one.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it is not TOML, or a key or value is not what it should be.
     """
-    return read_named(PromptTask, path)
+    return read_dataclass(PromptTask, path)

@@ -8,27 +8,27 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from unmask.adapters.prefix import decoder, room
-from unmask.batch import Memory
-from unmask.evaluation.answers import Prompted
-from unmask.evaluation.continuations import Pair, at_most, token_likelihoods
-from unmask.evaluation.likelihood import going_on
-from unmask.evaluation.prompts import Asking, Figure, TaskScore, find
-from unmask.generation.reading import at_rest
-from unmask.heads.language import LanguageHead
+from unmask.adapters.prefix import decoder_stack, max_text_length
+from unmask.batch import RecurrenceMemory
+from unmask.evaluation.answers import PromptedModel
+from unmask.evaluation.continuations import ContextContinuation, limit_length, token_likelihoods
+from unmask.evaluation.likelihood import batch_with_memory
+from unmask.evaluation.prompts import PromptingConfig, MetricValue, TaskScore, find_task_file
+from unmask.generation.reading import evaluation_mode
+from unmask.heads.language import LanguageModelingHead
 from unmask.heads.model import Model
 from unmask.model.transformer import EncoderDecoder
-from unmask.text.lines import lines
+from unmask.text.lines import read_lines
 from unmask.tokens.tokenizer import Tokenizer
 
-LONGEST = 2**22
+MAX_LINE_CHARACTERS = 2**22
 """Characters that a line may have."""
-WINDOWS = 64
+WINDOWS_PER_REPORT = 64
 """Windows that are read before it is told how far it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextTask:
+class WordPerplexityTask:
     """A file that is read as one stream, lines in their order.
 
     `word_perplexity` is exp of all nats by all words, which stand between white space, plus one
@@ -46,35 +46,35 @@ class TextTask:
     """The file, by its path within the folder of data; of several, the first that is there."""
     paper: str = ""
 
-    def score(self, model: Prompted, folder: Path, how: Asking) -> TaskScore:
+    def score(self, model: PromptedModel, folder: Path, prompting_config: PromptingConfig) -> TaskScore:
         """Ask a model that reads forward for the whole file; `how.rows` is of its first lines.
 
         Raises:
             FileNotFoundError: the file is not in the folder.
             ValueError: the model does not read forward, or the file has no words.
         """
-        if not reads_forward(model.model):
+        if not is_causal_model(model.model):
             raise ValueError(f"{self.name}: is of models that only read forward")
-        if how.shots:
-            raise ValueError(f"{self.name}: has no shots, got {how.shots}")
-        path = find(folder, self.test, self.name)
-        text = [line for _, line, _ in lines(path, LONGEST)][: how.rows]
+        if prompting_config.shots:
+            raise ValueError(f"{self.name}: has no shots, got {prompting_config.shots}")
+        path = find_task_file(folder, self.test, self.name)
+        text = [line for _, line, _ in read_lines(path, MAX_LINE_CHARACTERS)][: prompting_config.rows]
         words = sum(len(line.split()) for line in text)
         if not words:
             raise ValueError(f"{path}: has no words")
-        ids = _stream(model.tokenizer, text)
-        nats = _remembered(model, ids, how) if model.memory else _nats(model, ids, how)
+        ids = _encode_stream(model.tokenizer, text)
+        nats = _nats_with_memory(model, ids, prompting_config) if model.memory_length else _nats_in_windows(model, ids, prompting_config)
         n_bytes = sum(len(line.encode()) + 1 for line in text)
         return TaskScore(
             task=self.name,
             shots=0,
-            measure="word_perplexity",
-            figures={
-                "word_perplexity": _exp(nats / (words + len(text))),
-                "token_perplexity": _exp(nats / len(ids)),
-                "bits_per_byte": Figure(nats / math.log(2) / n_bytes),
+            primary_metric="word_perplexity",
+            metrics={
+                "word_perplexity": _perplexity_of(nats / (words + len(text))),
+                "token_perplexity": _perplexity_of(nats / len(ids)),
+                "bits_per_byte": MetricValue(nats / math.log(2) / n_bytes),
             },
-            items=words + len(text),
+            n_examples=words + len(text),
             notes=(
                 f"{self.name}: {words:,} words and {len(text):,} ends of lines are counted; "
                 f"{len(ids):,} tokens were asked",
@@ -82,89 +82,89 @@ class TextTask:
         )
 
 
-def reads_forward(model: Model) -> bool:
+def is_causal_model(model: Model) -> bool:
     """Say whether a model reads and says one text, from left to right."""
-    return model.reads_forward and not isinstance(model.backbone, EncoderDecoder)
+    return model.predicts_next_token and not isinstance(model.backbone, EncoderDecoder)
 
 
-def _exp(nats: float) -> Figure:
-    return Figure(float(np.exp(np.float64(min(nats, 700.0)))))
+def _perplexity_of(nats: float) -> MetricValue:
+    return MetricValue(float(np.exp(np.float64(min(nats, 700.0)))))
 
 
-def _stream(tokenizer: Tokenizer, text: Sequence[str]) -> Int[np.ndarray, "t"]:
+def _encode_stream(tokenizer: Tokenizer, text: Sequence[str]) -> Int[np.ndarray, "t"]:
     """Write lines in tokens, with their ends.
 
     Raises:
         ValueError: there is no token for an end.
     """
-    if "\n" in tokenizer.decode(tokenizer.ids_batch(["a\na"])[0]):
-        return tokenizer.ids_batch(["".join(f"{line}\n" for line in text)])[0]
-    end = tokenizer.special.end
+    if "\n" in tokenizer.decode(tokenizer.encode_ids_batch(["a\na"])[0]):
+        return tokenizer.encode_ids_batch(["".join(f"{line}\n" for line in text)])[0]
+    end = tokenizer.special_ids.end
     if end is None:
         raise ValueError("this tokenizer has no token for the end of a line, or of a text")
-    return np.concatenate([np.append(ids, end) for ids in tokenizer.ids_batch(text)])
+    return np.concatenate([np.append(ids, end) for ids in tokenizer.encode_ids_batch(text)])
 
 
-def _at_once(model: Prompted) -> int:
+def _window_length(model: PromptedModel) -> int:
     """Return how many tokens are read together.
 
     Raises:
         ValueError: as many as one likes.
     """
-    most = at_most(room(model.model, decoder(model.model)), model.length)
+    most = limit_length(max_text_length(model.model, decoder_stack(model.model)), model.sequence_length)
     if most is None:
         raise ValueError("this model's positions do not end: say by length how much is read")
     return most
 
 
-def _remembered(model: Prompted, ids: Int[np.ndarray, "t"], how: Asking) -> float:
+def _nats_with_memory(model: PromptedModel, ids: Int[np.ndarray, "t"], prompting_config: PromptingConfig) -> float:
     """Ask for all tokens in pieces, each of which goes on where the one before ended.
 
     Raises:
         ValueError: windows are asked for as well, or the model can remember nothing.
     """
-    if how.stride is not None:
+    if prompting_config.stride is not None:
         raise ValueError(
-            f"stride is of windows, and this model remembers {model.memory} places before each "
+            f"stride is of windows, and this model remembers {model.memory_length} places before each "
             "piece; leave out stride, or say memory 0"
         )
     try:
-        model.model.check_recalls()
+        model.model.check_supports_memory()
     except ValueError as error:
         raise ValueError(f"memory: {error}; leave it out, or 0") from None
-    most = _at_once(model)
-    naming = [h for h in model.model.heads.values() if isinstance(h, LanguageHead)]
+    most = _window_length(model)
+    naming = [h for h in model.model.heads.values() if isinstance(h, LanguageModelingHead)]
     if not naming:
         raise ValueError("this model has no head that names tokens")
-    memory, total, before = Memory(model.memory), 0.0, model.tokenizer.special.start
-    with at_rest(model.model):
+    memory, total, before = RecurrenceMemory(model.memory_length), 0.0, model.tokenizer.special_ids.start
+    with evaluation_mode(model.model):
         for at in range(0, len(ids), most):
             piece = ids[at : at + most].astype(np.int64)
-            batch = going_on(before, piece, piece, memory).to(model.model.device)
+            batch = batch_with_memory(before, piece, piece, memory).to(model.model.device)
             term = model.model(batch).terms[naming[0].spec.term]
             total, before = total + float(term.total), int(piece[-1])
-            if how.tell is not None and at // most % WINDOWS == 0:
-                how.tell(min(at + most, len(ids)), len(ids))
+            if prompting_config.on_progress is not None and at // most % WINDOWS_PER_REPORT == 0:
+                prompting_config.on_progress(min(at + most, len(ids)), len(ids))
     return total
 
 
-def _nats(model: Prompted, ids: Int[np.ndarray, "t"], how: Asking) -> float:
+def _nats_in_windows(model: PromptedModel, ids: Int[np.ndarray, "t"], prompting_config: PromptingConfig) -> float:
     """Ask for all tokens, some windows at a time; return how unlikely they are together."""
-    special = model.tokenizer.special
-    most = _at_once(model)
-    stride = most if how.stride is None else how.stride
+    special = model.tokenizer.special_ids
+    most = _window_length(model)
+    stride = most if prompting_config.stride is None else prompting_config.stride
     total, at = 0.0, 0
     while at < len(ids):
         # Cut where windows are cut, so that the parts have the windows of the whole.
-        stop = at + WINDOWS * stride if at else most + WINDOWS * stride
-        pair = Pair(
+        stop = at + WINDOWS_PER_REPORT * stride if at else most + WINDOWS_PER_REPORT * stride
+        pair = ContextContinuation(
             context=tuple(ids[max(0, at - most) : at].tolist()),
             continuation=tuple(ids[at:stop].tolist()),
         )
         one = token_likelihoods(
-            model.model, special, [pair], length=model.length, stride=how.stride
+            model.model, special, [pair], sequence_length=model.sequence_length, stride=prompting_config.stride
         )[0]
-        total, at = total - one.total, min(stop, len(ids))
-        if how.tell is not None:
-            how.tell(at, len(ids))
+        total, at = total - one.log_likelihood, min(stop, len(ids))
+        if prompting_config.on_progress is not None:
+            prompting_config.on_progress(at, len(ids))
     return total

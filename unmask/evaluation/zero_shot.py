@@ -7,90 +7,90 @@ out; prompts are those of Brown et al. 2020, arXiv:2005.14165, appendix G, unles
 from collections.abc import Mapping
 from pathlib import Path
 
-from unmask.evaluation.answers import Choose, Complete, Normalize, Say
-from unmask.evaluation.prompts import PromptTask, read_task
-from unmask.evaluation.word_perplexity import TextTask
+from unmask.evaluation.answers import MultipleChoiceScoring, PartialScoring, ChoiceNormalization, TargetLikelihood
+from unmask.evaluation.prompts import PromptTask, read_prompt_task
+from unmask.evaluation.word_perplexity import WordPerplexityTask
 
-AnyTask = PromptTask | TextTask
+ZeroShotTask = PromptTask | WordPerplexityTask
 
-ALL = "zero-shot"
+ALL_TASKS = "zero-shot"
 """Names all that are in a folder."""
 
 
-def _choose(name: str, query: str, paper: str, normalize: Normalize = "token") -> PromptTask:
+def _multiple_choice_task(name: str, query: str, paper: str, normalization: ChoiceNormalization = "token") -> PromptTask:
     file = f"{name.replace('-', '_')}.jsonl"
     return PromptTask(
         name=name,
         test=(f"multiple_choice/{file}", file),
         query=query,
-        answer=Choose(choices="{choices}", right="{gold}", normalize=normalize),
+        answer=MultipleChoiceScoring(choices="{choices}", target="{gold}", normalization=normalization),
         paper=paper,
     )
 
 
-def _completed(name: str, file: str, paper: str) -> PromptTask:
+def _partial_scoring_task(name: str, file: str, paper: str) -> PromptTask:
     return PromptTask(
         name=name,
         test=(f"zero_shot/{file}", file),
-        answer=Complete(
-            contexts="{context_options}", continuation="{continuation}", right="{gold}"
+        answer=PartialScoring(
+            contexts="{context_options}", continuation="{continuation}", target="{gold}"
         ),
         paper=paper,
     )
 
 
-_TASKS: tuple[AnyTask, ...] = (
+_TASKS: tuple[ZeroShotTask, ...] = (
     PromptTask(
         name="lambada",
         test=("zero_shot/lambada/test.jsonl", "lambada/test.jsonl", "lambada.jsonl"),
         query="{context}",
-        answer=Say(text="{continuation}"),
+        answer=TargetLikelihood(target="{continuation}"),
         paper="Paperno et al. 2016, arXiv:1606.06031",
     ),
     PromptTask(
         name="blimp",
         test=("zero_shot/blimp.jsonl", "blimp.jsonl"),
         # The sentence itself, without a prompt: each pair differs in little and is equally long.
-        answer=Choose(choices=("{good}", "{bad}"), right="0"),
+        answer=MultipleChoiceScoring(choices=("{good}", "{bad}"), target="0"),
         group="{term}",
         paper="Warstadt et al. 2020, arXiv:1912.00582",
     ),
-    _completed("winograd", "winograd_wsc273.jsonl", "Levesque et al. 2012; Trinh and Le 2018"),
-    _completed("winogrande", "winogrande_dev.jsonl", "Sakaguchi et al. 2019, arXiv:1907.10641"),
+    _partial_scoring_task("winograd", "winograd_wsc273.jsonl", "Levesque et al. 2012; Trinh and Le 2018"),
+    _partial_scoring_task("winogrande", "winogrande_dev.jsonl", "Sakaguchi et al. 2019, arXiv:1907.10641"),
     PromptTask(
         name="story-cloze",
         test=("multiple_choice/roc_story_cloze/test.jsonl", "roc_story_cloze/test.jsonl"),
         train=("multiple_choice/roc_story_cloze/dev.jsonl", "roc_story_cloze/dev.jsonl"),
         query="{context}",
-        answer=Choose(choices="{choices}", right="{answer}", normalize="token"),
+        answer=MultipleChoiceScoring(choices="{choices}", target="{answer}", normalization="token"),
         paper="Mostafazadeh et al. 2016, arXiv:1604.01696",
     ),
-    _choose("copa", "{query}", "Roemmele et al. 2011; Wang et al. 2019, arXiv:1905.00537"),
-    _choose("arc-easy", "{query}\nAnswer:", "Clark et al. 2018, arXiv:1803.05457", "unconditional"),
-    _choose(
+    _multiple_choice_task("copa", "{query}", "Roemmele et al. 2011; Wang et al. 2019, arXiv:1905.00537"),
+    _multiple_choice_task("arc-easy", "{query}\nAnswer:", "Clark et al. 2018, arXiv:1803.05457", "unconditional"),
+    _multiple_choice_task(
         "arc-challenge", "{query}\nAnswer:", "Clark et al. 2018, arXiv:1803.05457", "unconditional"
     ),
-    _choose("piqa", "{query}Answer:", "Bisk et al. 2019, arXiv:1911.11641"),
-    _choose("openbookqa", "{query}", "Mihaylov et al. 2018, arXiv:1809.02789", "unconditional"),
-    _choose("siqa", "{query}", "Sap et al. 2019, arXiv:1904.09728"),
-    _choose("commonsense-qa", "{query}", "Talmor et al. 2019, arXiv:1811.00937"),
-    _choose("boolq", "{query}\nAnswer:", "Clark et al. 2019, arXiv:1905.10044"),
-    _choose("hellaswag", "{query}", "Zellers et al. 2019, arXiv:1905.07830"),
-    TextTask(
+    _multiple_choice_task("piqa", "{query}Answer:", "Bisk et al. 2019, arXiv:1911.11641"),
+    _multiple_choice_task("openbookqa", "{query}", "Mihaylov et al. 2018, arXiv:1809.02789", "unconditional"),
+    _multiple_choice_task("siqa", "{query}", "Sap et al. 2019, arXiv:1904.09728"),
+    _multiple_choice_task("commonsense-qa", "{query}", "Talmor et al. 2019, arXiv:1811.00937"),
+    _multiple_choice_task("boolq", "{query}\nAnswer:", "Clark et al. 2019, arXiv:1905.10044"),
+    _multiple_choice_task("hellaswag", "{query}", "Zellers et al. 2019, arXiv:1905.07830"),
+    WordPerplexityTask(
         name="wikitext-2",
         test=("wikitext-2/test.txt", "wiki.test.tokens"),
         paper="Merity et al. 2016, arXiv:1609.07843",
     ),
-    TextTask(
+    WordPerplexityTask(
         name="penn-treebank",
         test=("penn-treebank-lm/ptb.test.txt", "ptb.test.txt"),
         paper="Mikolov et al. 2010",
     ),
 )
-ZERO_SHOT: Mapping[str, AnyTask] = {task.name: task for task in _TASKS}
+ZERO_SHOT: Mapping[str, ZeroShotTask] = {task.name: task for task in _TASKS}
 
 
-def task(name: str) -> AnyTask:
+def find_task(name: str) -> ZeroShotTask:
     """Return the task of a name, or of a TOML file.
 
     Raises:
@@ -100,6 +100,6 @@ def task(name: str) -> AnyTask:
     if name in ZERO_SHOT:
         return ZERO_SHOT[name]
     if name.endswith(".toml"):
-        return read_task(Path(name))
-    known = ", ".join([ALL, *ZERO_SHOT])
+        return read_prompt_task(Path(name))
+    known = ", ".join([ALL_TASKS, *ZERO_SHOT])
     raise ValueError(f"unknown task {name!r} (known: {known}, and files that end in .toml)")

@@ -1,6 +1,6 @@
 """How a model is asked a task: what it reads, which head answers, and what its scores mean.
 
-`Ask` is what every way of asking offers. An encoder or decoder is asked through a head on one token
+`TaskFormulation` is what every way of asking offers. An encoder or decoder is asked through a head on one token
 (`by_head`) or on each word (`by_word`), or for a word in a blank (`by_cloze`). An encoder-decoder
 says the answer in words (`in_words`) as T5 does, or is asked through heads as well, on the states
 of its decoder, which reads the text once more (BART; `Around.twice`). What writes is asked for text
@@ -14,59 +14,59 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Int
 
-from unmask.batch import IGNORE, Batch, Example
+from unmask.batch import IGNORE_INDEX, Batch, Example
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.names import AnyArchitecture
-from unmask.published.card import Published, longest
-from unmask.tasks.task import Item, Task, Truth
+from unmask.published.card import Published, max_positions
+from unmask.tasks.task import TaskExample, Task, Label
 from unmask.tokens.beginning import LONG
 from unmask.tokens.tokenizer import Tokenizer
-from unmask.tokens.vocabulary import Special
+from unmask.tokens.vocabulary import SpecialTokenIds
 
-LABEL, TOKEN_LABEL, LANGUAGE = "label", "token_label", "language"
-SPANS, CHOICE = "spans", "choice"
+LABEL_HEAD, TOKEN_LABEL_HEAD, LANGUAGE_HEAD = "label", "token_label", "language"
+SPAN_HEAD, CHOICE_HEAD = "spans", "choice"
 """Names of heads, as cards and checkpoints have them."""
 
-DEFAULT_LENGTH = 512
+DEFAULT_MAX_LENGTH = 512
 
-Answer = dict[str, Any] | float
+PredictionRecord = dict[str, Any] | float
 """What is said of an item, as plain data: of a text {"label", "probability", "probabilities"}, of a
 sentence {"labels", "probabilities"}, of what was written {"answer"}, or a number."""
-Scores = Any
+ItemScores = Any
 """What a model says of an item before it is read as an answer: of most tasks an array of the
 log-probabilities of the labels at each place asked [n labels]."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class TextWindow:
     """Which part of a text a question holds, of one that is read in parts."""
 
-    begin: int
+    start: int
     """Its first token."""
     offsets: Int[np.ndarray, "_ 2"]
     """Where each of its tokens stands in the text, in characters."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class TaskInput:
     """What a model reads for an item, or for a part of it."""
 
-    item: int
+    item_index: int
     """Which one."""
     example: Example
-    cut: bool = False
+    truncated: bool = False
     """Some of the text did not fit."""
-    shortened: bool = False
+    target_truncated: bool = False
     """Some of what is to be said did not."""
-    part: Part | None = None
+    window: TextWindow | None = None
     """None where it does not matter."""
-    words: tuple[tuple[int, ...], ...] = ()
+    option_ids: tuple[tuple[int, ...], ...] = ()
     """Answers that are compared, as tokens, where each item has its own."""
 
 
 @runtime_checkable
-class Ask(Protocol):
+class TaskFormulation(Protocol):
     """A task put to a kind of model."""
 
     @property
@@ -75,138 +75,138 @@ class Ask(Protocol):
         ...
 
     @property
-    def special(self) -> Special:
+    def special_ids(self) -> SpecialTokenIds:
         """The vocabulary's special tokens."""
         ...
 
-    def questions(self, items: Sequence[Item]) -> list[Question]:
+    def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
         """Write what the model reads, a question an item or more, with the truth if it is known."""
         ...
 
-    def scores(self, model: Model, batch: Batch, questions: Sequence[Question]) -> Sequence[Any]:
+    def compute_scores(self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]) -> Sequence[Any]:
         """Return what the model says of each question, most often an array."""
         ...
 
-    def joined(self, questions: Sequence[Question], parts: Sequence[Any]) -> Scores:
+    def merge_scores(self, task_inputs: Sequence[TaskInput], input_scores: Sequence[Any]) -> ItemScores:
         """Put together what was said of all questions about one item, in their order."""
         ...
 
-    def truth(self, item: Item, scores: Scores) -> Truth:
+    def prediction(self, item: TaskExample, scores: ItemScores) -> Label:
         """Return the answer that scores mean."""
         ...
 
-    def answer(self, item: Item, scores: Scores) -> Answer:
+    def prediction_record(self, item: TaskExample, scores: ItemScores) -> PredictionRecord:
         """Return the answer that scores mean as plain data, with its probabilities."""
         ...
 
-    def loss(self, item: Item, scores: Scores) -> tuple[float, int]:
+    def loss(self, item: TaskExample, scores: ItemScores) -> tuple[float, int]:
         """Return the loss of an item whose truth is known, summed over places, and their number."""
         ...
 
 
 @runtime_checkable
-class Settling(Protocol):
-    """An `Ask` of which something is settled when its model is finished."""
+class ThresholdTuning(Protocol):
+    """An `TaskFormulation` of which something is settled when its model is finished."""
 
-    def settled(self, items: Sequence[Item], scores: Sequence[Scores]) -> Ask:
+    def with_tuned_threshold(self, items: Sequence[TaskExample], scores: Sequence[ItemScores]) -> TaskFormulation:
         """Settle it by what the model says of the dev file."""
         ...
 
 
 @runtime_checkable
-class Costly(Protocol):
-    """An `Ask` whose answers take long: while training, only some of the dev file is scored."""
+class LimitsDevEvaluation(Protocol):
+    """An `TaskFormulation` whose answers take long: while training, only some of the dev file is scored."""
 
     @property
-    def scored(self) -> int:
+    def max_dev_items(self) -> int:
         """So many items, at most."""
         ...
 
 
 @runtime_checkable
-class Drawing(Protocol):
-    """An `Ask` whose examples are drawn anew in every epoch."""
+class ResamplesExamples(Protocol):
+    """An `TaskFormulation` whose examples are drawn anew in every epoch."""
 
-    def drawn(self, example: Example, rng: np.random.Generator) -> Example:
+    def sample_example(self, example: Example, rng: np.random.Generator) -> Example:
         """Return what is learned of an example this time; it has as many tokens."""
         ...
 
 
-def in_words(card: Published) -> bool:
+def uses_word_labels(preset: Published) -> bool:
     """Say whether this model says its answers in words, for want of a head of labels."""
-    return has_encoder(card) and card.labels is None
+    return is_encoder_decoder(preset) and preset.classification_head is None
 
 
-def has_encoder(card: Published) -> bool:
+def is_encoder_decoder(preset: Published) -> bool:
     """Say whether an encoder reads what a decoder answers."""
-    return isinstance(card.architecture, EncoderDecoderArchitecture)
+    return isinstance(preset.architecture, EncoderDecoderArchitecture)
 
 
-def asked_stack(architecture: AnyArchitecture) -> Architecture:
+def answering_stack(architecture: AnyArchitecture) -> Architecture:
     """Return the stack whose states answer: of two, the decoder."""
     if isinstance(architecture, EncoderDecoderArchitecture):
         return architecture.decoder
     return architecture
 
 
-def check_length(card: Published, length: int | None, before: int = 0) -> int:
+def resolve_max_length(preset: Published, max_length: int | None, n_virtual_tokens: int = 0) -> int:
     """Return how many tokens a model reads at most: what is asked for, or 512 if it can.
 
     Args:
-        card: says how many positions the model has.
-        length: what is asked for.
-        before: positions that learned tokens take before each text.
+        preset: says how many positions the model has.
+        max_length: what is asked for.
+        n_virtual_tokens: positions that learned tokens take before each text.
 
     Raises:
         ValueError: the model has not so many positions.
     """
-    most = longest(card.architecture)
+    most = max_positions(preset.architecture)
     if most is None:
-        return DEFAULT_LENGTH if length is None else length
-    left = most - before
+        return DEFAULT_MAX_LENGTH if max_length is None else max_length
+    left = most - n_virtual_tokens
     if left < 1:
         raise ValueError(
-            f"{before} learned tokens leave no room in {card.name}, which reads {most}"
+            f"{n_virtual_tokens} learned tokens leave no room in {preset.name}, which reads {most}"
         )
-    if length is None:
-        return min(DEFAULT_LENGTH, left)
-    if length > left:
-        less = f" less {before} of learned tokens" if before else ""
+    if max_length is None:
+        return min(DEFAULT_MAX_LENGTH, left)
+    if max_length > left:
+        less = f" less {n_virtual_tokens} of learned tokens" if n_virtual_tokens else ""
         raise ValueError(
-            f"length must be at most {left}, the positions of {card.name}{less}, got {length}"
+            f"length must be at most {left}, the positions of {preset.name}{less}, got {max_length}"
         )
-    return length
+    return max_length
 
 
 @dataclass(frozen=True, kw_only=True)
-class Around:
+class InputTemplate:
     """The special tokens around texts, and how much text fits between them."""
 
-    special: Special
-    before: tuple[int, ...]
-    between: tuple[int, ...]
-    after: tuple[int, ...]
+    special_ids: SpecialTokenIds
+    prefix: tuple[int, ...]
+    separator: tuple[int, ...]
+    suffix: tuple[int, ...]
     causal: bool
     """What is read at a token is what stands before it, and no more."""
-    length: int
-    apart: bool = False
+    max_length: int
+    encode_separately: bool = False
     """Two texts are read each by itself."""
-    both: bool = False
+    both_orders: bool = False
     """Two texts are read in both orders, each order by itself, by a decoder (Radford et al. 2018,
     section 3.3, similarity)."""
-    twice: bool = False
+    repeat_in_decoder: bool = False
     """Both stacks of an encoder-decoder read the text, the decoder each token one place later, as
     when it says the text: the state at a place has read the whole source, and in the decoder what
     stands before it (Lewis et al. 2020, arXiv:1910.13461, section 3.1 and 3.2)."""
-    wide: bool = False
+    global_first_token: bool = False
     """The first token of what is read by itself sees all of it and is seen by all (Beltagy et al.
     2020, section 3.1: a text is classified by it)."""
 
     @staticmethod
-    def of(
-        special: Special, architecture: AnyArchitecture, length: int, *, apart: bool = False,
-        both: bool = False, wide: bool = False,
-    ) -> "Around":  # fmt: skip
+    def from_architecture(
+        special_ids: SpecialTokenIds, architecture: AnyArchitecture, max_length: int, *, encode_separately: bool = False,
+        both_orders: bool = False, global_first_token: bool = False,
+    ) -> "InputTemplate":  # fmt: skip
         """Put around texts what the model's tokenizer does: other libraries then ask the same.
 
         A decoder without a token between two texts (GPT-2) has its end-of-text token there, as the
@@ -216,68 +216,68 @@ class Around:
         Raises:
             ValueError: the length leaves no room for text.
         """
-        a, twice = asked_stack(architecture), isinstance(architecture, EncoderDecoderArchitecture)
-        between = special.between
-        if not between and special.end is not None:
-            between = (special.end,)
-        if apart:
-            between = (*special.after, *special.before)
-        least = len(special.before) + len(between) + len(special.after) + 2
-        if length < least:
-            raise ValueError(f"length must be at least {least}, got {length}")
-        return Around(
-            special=special, before=special.before, between=between, after=special.after,
-            causal=a.causal and not twice, length=length, apart=apart, both=both, twice=twice,
-            wide=wide and a.global_attention,
+        a, twice = answering_stack(architecture), isinstance(architecture, EncoderDecoderArchitecture)
+        between = special_ids.separator
+        if not between and special_ids.end is not None:
+            between = (special_ids.end,)
+        if encode_separately:
+            between = (*special_ids.suffix, *special_ids.prefix)
+        least = len(special_ids.prefix) + len(between) + len(special_ids.suffix) + 2
+        if max_length < least:
+            raise ValueError(f"max_length must be at least {least}, got {max_length}")
+        return InputTemplate(
+            special_ids=special_ids, prefix=special_ids.prefix, separator=between, suffix=special_ids.suffix,
+            causal=a.causal and not twice, max_length=max_length, encode_separately=encode_separately, both_orders=both_orders, repeat_in_decoder=twice,
+            global_first_token=global_first_token and a.global_attention,
         )  # fmt: skip
 
-    def frame(self, texts: Sequence[Int[np.ndarray, "_"]]) -> tuple[Example, bool]:
+    def build_example(self, texts: Sequence[Int[np.ndarray, "_"]]) -> tuple[Example, bool]:
         """Put special tokens around one or two texts, cut to fit; say whether they were."""
-        if not self.both or len(texts) < 2:
-            return self._once(texts)
-        (one, cut), (other, _) = self._once(texts), self._once(texts[::-1])
+        if not self.both_orders or len(texts) < 2:
+            return self._build_in_order(texts)
+        (one, cut), (other, _) = self._build_in_order(texts), self._build_in_order(texts[::-1])
         ids = np.concatenate((one.inputs, other.inputs))
         example = Example(
             inputs=ids,
-            targets=np.full(len(ids), IGNORE, np.int64),
+            targets=np.full(len(ids), IGNORE_INDEX, np.int64),
             rank=np.arange(len(ids)),
-            part=np.repeat([0, 1], [len(one.inputs), len(other.inputs)]),
+            part_ids=np.repeat([0, 1], [len(one.inputs), len(other.inputs)]),
         )
         return example, cut
 
-    def room(self, n_texts: int) -> int:
+    def max_text_tokens(self, n_texts: int) -> int:
         """Return how many tokens one or two texts may have."""
-        fixed = len(self.before) + len(self.after) + len(self.between) * (n_texts - 1)
-        return self.length - fixed
+        fixed = len(self.prefix) + len(self.suffix) + len(self.separator) * (n_texts - 1)
+        return self.max_length - fixed
 
-    def _once(self, texts: Sequence[Int[np.ndarray, "_"]]) -> tuple[Example, bool]:
+    def _build_in_order(self, texts: Sequence[Int[np.ndarray, "_"]]) -> tuple[Example, bool]:
         """Frame texts in the order in which they are given."""
-        kept = truncate([len(t) for t in texts], self.room(len(texts)))
-        first = [*self.before, *texts[0][: kept[0]].tolist()]
+        kept = truncate_longest_first([len(t) for t in texts], self.max_text_tokens(len(texts)))
+        first = [*self.prefix, *texts[0][: kept[0]].tolist()]
         second: list[int] = []
         if len(texts) == 2:
-            begins = len(self.between) - (len(self.before) if self.apart else 0)
-            first += self.between[:begins]
-            second = [*self.between[begins:], *texts[1][: kept[1]].tolist()]
-        ids = np.array([*first, *second, *self.after] or [self.special.start], np.int64)
+            begins = len(self.separator) - (len(self.prefix) if self.encode_separately else 0)
+            first += self.separator[:begins]
+            second = [*self.separator[begins:], *texts[1][: kept[1]].tolist()]
+        ids = np.array([*first, *second, *self.suffix] or [self.special_ids.start], np.int64)
         which = None
         if len(texts) == 2:
             which = np.repeat([0, 1], [len(first), len(ids) - len(first)])
         example = Example(
             inputs=ids,
-            targets=np.full(len(ids), IGNORE, np.int64),
+            targets=np.full(len(ids), IGNORE_INDEX, np.int64),
             rank=np.arange(len(ids)) if self.causal else None,
-            segments=None if self.apart else which,
-            part=which if self.apart else None,
-            wide=np.array([0, len(first)] if second and self.apart else [0]) if self.wide else None,
+            segments=None if self.encode_separately else which,
+            part_ids=which if self.encode_separately else None,
+            global_positions=np.array([0, len(first)] if second and self.encode_separately else [0]) if self.global_first_token else None,
         )
-        if self.twice:
-            said = np.append(self.special.start, ids[:-1])
+        if self.repeat_in_decoder:
+            said = np.append(self.special_ids.start, ids[:-1])
             example = replace(example, inputs=said, source=ids, rank=np.arange(len(ids)))
         return example, kept != [len(t) for t in texts]
 
 
-def truncate(lengths: Sequence[int], budget: int) -> list[int]:
+def truncate_longest_first(lengths: Sequence[int], budget: int) -> list[int]:
     """Say how much of each of one or two texts to keep: the longer one is cut until both fit.
 
     Where both are cut, the longer one (of equals the second) has the odd token, as in the
@@ -292,23 +292,23 @@ def truncate(lengths: Sequence[int], budget: int) -> list[int]:
     return kept
 
 
-def columns_encoded(
-    tokenizer: Tokenizer, items: Sequence[Item], room: int
+def encode_texts(
+    tokenizer: Tokenizer, items: Sequence[TaskExample], max_tokens: int
 ) -> list[tuple[Int[np.ndarray, "_"], ...]]:
     """Encode the one or two texts of each item; all have as many.
 
-    Of a long text there are so many tokens that `truncate` to `room` says of them what it says of
+    Of a long text there are so many tokens that `truncate` to `max_tokens` says of them what it says of
     all: more than have room, and of two such texts as many as tell which one is longer, where that
     one has an odd token.
     """
     columns = list(zip(*(item.texts for item in items), strict=True))
-    known = (tokenizer.first_batch(column, room + 1) for column in columns)
+    known = (tokenizer.first_batch(column, max_tokens + 1) for column in columns)
     found = list(zip(*known, strict=True))
-    if room % 2 == 0:
+    if max_tokens % 2 == 0:
         return found
     for i, item in enumerate(items):
-        n = room + 1
-        while _are_long(item.texts) and all(len(ids) >= n for ids in found[i]):
+        n = max_tokens + 1
+        while _is_long_pair(item.texts) and all(len(ids) >= n for ids in found[i]):
             n *= 8
             before, found[i] = found[i], tuple(tokenizer.first_batch(item.texts, n))
             if [len(ids) for ids in before] == [len(ids) for ids in found[i]]:
@@ -316,37 +316,37 @@ def columns_encoded(
     return found
 
 
-def _are_long(texts: Sequence[str]) -> bool:
+def _is_long_pair(texts: Sequence[str]) -> bool:
     return len(texts) == 2 and max(map(len, texts)) > LONG
 
 
-def n_texts(items: Sequence[Item]) -> int:
+def count_texts(items: Sequence[TaskExample]) -> int:
     """Return how many texts each of some items has."""
     return len(items[0].texts) if items else 1
 
 
-def places(task: Task, truth: Truth) -> list[int]:
+def label_indices(task: Task, label_value: Label) -> list[int]:
     """Say which of the labels a truth is, or each word's; of numbers said in words, the nearest."""
-    if isinstance(truth, float):
-        return [int(np.abs(np.array([float(label) for label in task.labels]) - truth).argmin())]
-    return [task.labels.index(t) for t in (truth if isinstance(truth, tuple) else (truth,))]
+    if isinstance(label_value, float):
+        return [int(np.abs(np.array([float(label) for label in task.labels]) - label_value).argmin())]
+    return [task.labels.index(t) for t in (label_value if isinstance(label_value, tuple) else (label_value,))]
 
 
-def label_loss(task: Task, truth: Truth, scores: Float[np.ndarray, "n labels"]) -> float:
+def label_cross_entropy(task: Task, label: Label, scores: Float[np.ndarray, "n labels"]) -> float:
     """Sum the cross-entropy of labels, in nats."""
-    at = np.arange(len(scores)), places(task, truth)
+    at = np.arange(len(scores)), label_indices(task, label)
     return -float(scores[at].sum(dtype=np.float64))
 
 
-def label_answer(task: Task, said: Truth, scores: Float[np.ndarray, "n labels"]) -> dict[str, Any]:
+def label_prediction_record(task: Task, prediction: Label, scores: Float[np.ndarray, "n labels"]) -> dict[str, Any]:
     """Return a label, or one for each word, with its probabilities."""
     shares = np.exp(scores.astype(np.float64))
     shares /= shares.sum(-1, keepdims=True)
-    own = shares[np.arange(len(shares)), places(task, said)].tolist()
-    if isinstance(said, tuple):
-        return {"labels": list(said), "probabilities": own}
+    own = shares[np.arange(len(shares)), label_indices(task, prediction)].tolist()
+    if isinstance(prediction, tuple):
+        return {"labels": list(prediction), "probabilities": own}
     return {
-        "label": said,
+        "label": prediction,
         "probability": own[0],
         "probabilities": dict(zip(task.labels, shares[0].tolist(), strict=True)),
     }

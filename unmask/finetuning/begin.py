@@ -8,94 +8,94 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from unmask.adapters.folder import fold, is_adapter, open_adapter
-from unmask.box import BOX
+from unmask.adapters.folder import merge_permanently, is_adapter, open_adapter
+from unmask.box import BUNDLED_MODELS
 from unmask.checkpoints.huggingface import (
-    HUB,
-    OWN,
-    Opened,
-    check_fit,
-    described,
-    locate,
-    open_folder,
+    HUB_PREFIX,
+    NATIVE_HEADS_KEY,
+    LoadedModel,
+    check_tokenizer_size,
+    read_preset,
+    resolve_model_folder,
+    load_folder,
 )
-from unmask.finetuning.ask import CHOICE, LABEL, LANGUAGE, SPANS, TOKEN_LABEL
-from unmask.finetuning.auxiliary import with_language
-from unmask.finetuning.framing import OF_TOKENS, framed, grown, with_tokens
-from unmask.finetuning.kinds.catalogue import heads_for
-from unmask.finetuning.kinds.pooled import without_pooler
-from unmask.heads.labels import Labels, TokenLabels
+from unmask.finetuning.ask import CHOICE_HEAD, LABEL_HEAD, LANGUAGE_HEAD, SPAN_HEAD, TOKEN_LABEL_HEAD
+from unmask.finetuning.auxiliary import with_language_head
+from unmask.finetuning.framing import PER_TOKEN_PARAMETERS, resolve_input_options, with_embeddings_for, add_task_tokens
+from unmask.finetuning.kinds.catalogue import heads_for_task
+from unmask.finetuning.kinds.pooled import without_trained_pooler
+from unmask.heads.labels import SequenceClassification, TokenClassification
 from unmask.heads.model import HeadSpec, Model
-from unmask.heads.recurrent import RecurrentTags
-from unmask.heads.spans import Spans
+from unmask.heads.recurrent import BiLSTMCRF
+from unmask.heads.spans import QuestionAnswering
 from unmask.published.card import Published
-from unmask.published.catalogue import ALIASES, MODELS, nearest, published
+from unmask.published.catalogue import ALIASES, MODELS, did_you_mean, get_preset
 from unmask.tasks.task import Task
-from unmask.tokens.tokenizer import Tokenizer, learn
-from unmask.tokens.vocabulary import Vocabulary
+from unmask.tokens.tokenizer import Tokenizer, train_tokenizer
+from unmask.tokens.vocabulary import VocabularySpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beginning:
+class InitialModel:
     """Where a run begins, whatever its seed."""
 
-    card: Published
+    preset: Published
     """With the heads of the task."""
     tokenizer: Tokenizer
-    tensors: Mapping[str, Tensor]
+    pretrained_weights: Mapping[str, Tensor]
     """The weights that there are, by our names; what is not among them is drawn from a seed."""
     task: Task
     """With its labels in the order that the model knows, if it knows just these."""
-    extra: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
     """Tensors of the folder that the model has no place for."""
-    added: range = range(0)
+    new_token_ids: range = range(0)
     """Tokens that the tokenizer of the weights did not know: their vectors are drawn."""
 
     @property
-    def trained(self) -> bool:
+    def is_pretrained(self) -> bool:
         """Whether there are weights to begin with."""
-        return bool(self.tensors)
+        return bool(self.pretrained_weights)
 
-    def fresh(self) -> tuple[str, ...]:
+    def newly_initialized(self) -> tuple[str, ...]:
         """Name the weights that are drawn."""
         with torch.device("meta"):
-            model = self.card.build()
-        return tuple(name for name, _ in model.named_parameters() if name not in self.tensors)
+            model = self.preset.build()
+        return tuple(name for name, _ in model.named_parameters() if name not in self.pretrained_weights)
 
-    def model(self, seed: int, *, trained: bool = True) -> Model:
-        """Build the model, drawing from `seed` what is not there, or all if not `trained`."""
-        tables = OF_TOKENS if self.added else ()
-        whole = [name for name in self.tensors if name not in tables]
-        model = self.card.build().initialize(seed, known=whole if trained else ())
-        if trained:
-            weights = model.weights()
+    def build_model(self, seed: int, *, use_pretrained: bool = True) -> Model:
+        """Build the model, drawing from `seed` what is not there, or all if not `use_pretrained`."""
+        tables = PER_TOKEN_PARAMETERS if self.new_token_ids else ()
+        whole = [name for name in self.pretrained_weights if name not in tables]
+        model = self.preset.build().initialize(seed, loaded=whole if use_pretrained else ())
+        if use_pretrained:
+            weights = model.own_weights()
             with torch.no_grad():
-                for name, tensor in self.tensors.items():
+                for name, tensor in self.pretrained_weights.items():
                     if name in tables:
-                        _fill(weights[name], tensor, self.added)
+                        _copy_known_rows(weights[name], tensor, self.new_token_ids)
                     else:
                         weights[name].copy_(tensor)
         return model
 
 
-def _fill(table: Tensor, known: Tensor, drawn: range) -> None:
+def _copy_known_rows(embedding_table: Tensor, known_rows: Tensor, new_token_ids: range) -> None:
     """Copy what is known of a table, which may have more rows, but for rows that are drawn."""
-    kept = table[drawn.start : drawn.stop].clone()
-    table[: len(known)].copy_(known)
-    table[drawn.start : drawn.stop] = kept
+    kept = embedding_table[new_token_ids.start : new_token_ids.stop].clone()
+    embedding_table[: len(known_rows)].copy_(known_rows)
+    embedding_table[new_token_ids.start : new_token_ids.stop] = kept
 
 
-def begin(
-    source: str | Opened,
+def load_initial_model(
+    source: str | LoadedModel,
     task: Task,
     texts: Iterable[str],
     *,
     tokenizer: str | None = None,
-    vocabulary: Vocabulary | None = None,
+    vocabulary: VocabularySpec | None = None,
     dropout: float | None = None,
-    auxiliary: float | None = None,
-    learned: bool = True,
-) -> Beginning:
+    lm_loss_weight: float | None = None,
+    trains_embeddings: bool = True,
+) -> InitialModel:
     """Find what a run begins with.
 
     Args:
@@ -106,165 +106,165 @@ def begin(
         tokenizer: a folder with a tokenizer, for a name of the catalogue.
         vocabulary: what such a model learns in place of its card's kind.
         dropout: in place of the card's.
-        auxiliary: weight of a language model's loss beside the task's. None: the card's.
-        learned: vectors of tokens are learned, so that new ones may be added.
+        lm_loss_weight: weight of a language model's loss beside the task's. None: the card's.
+        trains_embeddings: vectors of tokens are learned, so that new ones may be added.
 
     Raises:
         FileNotFoundError: there is no such folder or model.
         ValueError: the model cannot do this task, has no tokenizer, or its folder is damaged.
     """
-    if isinstance(source, Opened):
-        found = _converted(source, task, auxiliary, learned)
-    elif Path(source).is_dir() or source.startswith(HUB) or source in BOX:
-        found = _opened(locate(source), task, auxiliary, learned)
+    if isinstance(source, LoadedModel):
+        found = _from_loaded_model(source, task, lm_loss_weight, trains_embeddings)
+    elif Path(source).is_dir() or source.startswith(HUB_PREFIX) or source in BUNDLED_MODELS:
+        found = _from_folder(resolve_model_folder(source), task, lm_loss_weight, trains_embeddings)
     elif source in MODELS or source in ALIASES:
-        card = _dropping(published(source), dropout)
+        card = _with_dropout(get_preset(source), dropout)
         if vocabulary is not None:
             card = replace(card, tokenizer=replace(card.tokenizer, vocabulary=vocabulary))
-        return _from_card(card, task, texts, tokenizer, auxiliary, learned)
+        return _from_preset(card, task, texts, tokenizer, lm_loss_weight, trains_embeddings)
     else:
         raise FileNotFoundError(
-            f"{source}: no such folder, and no model of the catalogue{nearest(source)}"
+            f"{source}: no such folder, and no model of the catalogue{did_you_mean(source)}"
         )
     if tokenizer is not None or vocabulary is not None:
         what = "tokenizer" if vocabulary is None else "vocabulary"
-        raise ValueError(f"{what} is for a model of the catalogue; {found.card.name} has its own")
-    return replace(found, card=_dropping(found.card, dropout))
+        raise ValueError(f"{what} is for a model of the catalogue; {found.preset.name} has its own")
+    return replace(found, preset=_with_dropout(found.preset, dropout))
 
 
-def _heads(task: Task, card: Published, auxiliary: float | None) -> dict[str, HeadSpec]:
-    return with_language(heads_for(task, card), card, auxiliary)
+def _head_specs(task: Task, preset: Published, lm_loss_weight: float | None) -> dict[str, HeadSpec]:
+    return with_language_head(heads_for_task(task, preset), preset, lm_loss_weight)
 
 
-def _from_card(
-    card: Published,
+def _from_preset(
+    preset: Published,
     task: Task,
     texts: Iterable[str],
     tokenizer: str | None,
-    auxiliary: float | None,
-    learned: bool,
-) -> Beginning:
-    task = without_pooler(task) if card.pooler else task
-    _heads(task, card, auxiliary)  # what it cannot do is said before a vocabulary is learned
-    folder = None if tokenizer is None else locate(tokenizer)
-    known = learn(card.tokenizer, texts) if folder is None else Tokenizer.load(folder)
-    task = framed(task, card, known, learned=learned)
-    known, heads = with_tokens(task, known), _heads(task, card, auxiliary)
-    card = replace(card.with_vocabulary(known.special), heads=heads)
-    return Beginning(card=card, tokenizer=known, tensors={}, task=task)
+    lm_loss_weight: float | None,
+    trains_embeddings: bool,
+) -> InitialModel:
+    task = without_trained_pooler(task) if preset.pooler_head else task
+    _head_specs(task, preset, lm_loss_weight)  # what it cannot do is said before a vocabulary is learned
+    folder = None if tokenizer is None else resolve_model_folder(tokenizer)
+    known = train_tokenizer(preset.tokenizer, texts) if folder is None else Tokenizer.load(folder)
+    task = resolve_input_options(task, preset, known, trains_embeddings=trains_embeddings)
+    known, heads = add_task_tokens(task, known), _head_specs(task, preset, lm_loss_weight)
+    preset = replace(preset.with_vocabulary(known.special_ids), heads=heads)
+    return InitialModel(preset=preset, tokenizer=known, pretrained_weights={}, task=task)
 
 
-def _opened(folder: Path, task: Task, auxiliary: float | None, learned: bool) -> Beginning:
+def _from_folder(folder: Path, task: Task, lm_loss_weight: float | None, trains_embeddings: bool) -> InitialModel:
     """Open a folder with the task's head; if it has such a head already, with that, to compare."""
     if is_adapter(folder):
         opened = open_adapter(folder)
-        fold(opened.model)
-        return _converted(opened, task, auxiliary, learned)
-    card, theirs = described(folder)
+        merge_permanently(opened.model)
+        return _from_loaded_model(opened, task, lm_loss_weight, trains_embeddings)
+    card, theirs = read_preset(folder)
     card = replace(card, name=folder.name)
     kinds = cast("Sequence[str]", theirs.get("architectures")) or ("",)
-    every = (*card.fields.classes.items(), *card.fields.forward.items())
+    every = (*card.config_mapping.class_names.items(), *card.config_mapping.causal_class_names.items())
     there = next((k for k, kind in every if kind in kinds), ())
-    if OWN in theirs or {LABEL, TOKEN_LABEL, SPANS, CHOICE} & set(there):
-        return _converted(open_folder(folder), task, auxiliary, learned)
-    heads = _heads(task, card, auxiliary)
-    return _converted(open_folder(folder, heads), task, auxiliary, learned)
+    if NATIVE_HEADS_KEY in theirs or {LABEL_HEAD, TOKEN_LABEL_HEAD, SPAN_HEAD, CHOICE_HEAD} & set(there):
+        return _from_loaded_model(load_folder(folder), task, lm_loss_weight, trains_embeddings)
+    heads = _head_specs(task, card, lm_loss_weight)
+    return _from_loaded_model(load_folder(folder, heads), task, lm_loss_weight, trains_embeddings)
 
 
-def _converted(opened: Opened, task: Task, auxiliary: float | None, learned: bool) -> Beginning:
+def _from_loaded_model(loaded_model: LoadedModel, task: Task, lm_loss_weight: float | None, trains_embeddings: bool) -> InitialModel:
     """Keep what the task can use: the backbone, and the head or the part of it that fits."""
-    if opened.tokenizer is None:
-        raise ValueError(f"{opened.card.name} has no tokenizer, which reading text needs")
-    check_fit(opened.tokenizer, opened.model.vocab_size, opened.card.name)
-    there = {n: x for n, x in opened.model.kept().items() if n not in opened.missing}
-    if opened.card.pooler and not _shared(opened.card, there, LABEL, ("dense",)):
-        task = without_pooler(task)
-    task = framed(task, opened.card, opened.tokenizer, learned=learned)
-    tokenizer = with_tokens(task, opened.tokenizer)
-    wanted = _heads(task, opened.card, auxiliary)
+    if loaded_model.tokenizer is None:
+        raise ValueError(f"{loaded_model.preset.name} has no tokenizer, which reading text needs")
+    check_tokenizer_size(loaded_model.tokenizer, loaded_model.model.vocab_size, loaded_model.preset.name)
+    there = {n: x for n, x in loaded_model.model.trained_weights().items() if n not in loaded_model.missing}
+    if loaded_model.preset.pooler_head and not _shared_layers(loaded_model.preset, there, LABEL_HEAD, ("dense",)):
+        task = without_trained_pooler(task)
+    task = resolve_input_options(task, loaded_model.preset, loaded_model.tokenizer, trains_embeddings=trains_embeddings)
+    tokenizer = add_task_tokens(task, loaded_model.tokenizer)
+    wanted = _head_specs(task, loaded_model.preset, lm_loss_weight)
     head = next(iter(wanted))  # the task's own; a language model's beside it comes after
     kept = {n: x for n, x in there.items() if n.startswith("backbone.")}
     own = {n: x for n, x in there.items() if n.startswith(f"heads.{head}.")}
-    if LANGUAGE in wanted:
-        kept |= {n: x for n, x in there.items() if n.startswith(f"heads.{LANGUAGE}.")}
-    if head == LANGUAGE or _same_labels(opened, head, wanted[head], task):
+    if LANGUAGE_HEAD in wanted:
+        kept |= {n: x for n, x in there.items() if n.startswith(f"heads.{LANGUAGE_HEAD}.")}
+    if head == LANGUAGE_HEAD or _has_same_labels(loaded_model, head, wanted[head], task):
         kept |= own
-        if head != LANGUAGE and task.labels:
-            task = replace(task, labels=opened.labels)
-            wanted = _heads(task, opened.card, auxiliary)
-    elif isinstance(spec := wanted[head], Labels) and spec.dense:
+        if head != LANGUAGE_HEAD and task.labels:
+            task = replace(task, labels=loaded_model.label_names)
+            wanted = _head_specs(task, loaded_model.preset, lm_loss_weight)
+    elif isinstance(spec := wanted[head], SequenceClassification) and spec.dense_layer:
         below = ("dense", "norm") if spec.norm else ("dense",)
-        kept |= _shared(opened.card, there, head, below)
+        kept |= _shared_layers(loaded_model.preset, there, head, below)
     used = {id(x) for x in kept.values()}
     extra = [n for n, x in there.items() if n not in kept and id(x) not in used]
-    return Beginning(
-        card=replace(grown(opened.card, tokenizer), heads=wanted, pooled=None),
+    return InitialModel(
+        preset=replace(with_embeddings_for(loaded_model.preset, tokenizer), heads=wanted, unused_pooler=None),
         tokenizer=tokenizer,
-        tensors=kept,
+        pretrained_weights=kept,
         task=task,
-        extra=(*opened.extra, *extra),
-        added=range(opened.tokenizer.size, tokenizer.size),
+        unexpected=(*loaded_model.unexpected, *extra),
+        new_token_ids=range(loaded_model.tokenizer.vocab_size, tokenizer.vocab_size),
     )
 
 
-def _same_labels(opened: Opened, head: str, wanted: HeadSpec, task: Task) -> bool:
+def _has_same_labels(loaded_model: LoadedModel, head_name: str, wanted_spec: HeadSpec, task: Task) -> bool:
     """Say whether a head was trained for just these labels, a number, or answers in a text."""
-    spec = opened.model.specs.get(head)
-    if f"heads.{head}.out.weight" in opened.missing or type(spec) is not type(wanted):
+    spec = loaded_model.model.head_specs.get(head_name)
+    if f"heads.{head_name}.out.weight" in loaded_model.missing or type(spec) is not type(wanted_spec):
         return False
-    if not isinstance(spec, Labels | TokenLabels | RecurrentTags):
-        return isinstance(spec, Spans)
-    if not _same_reading(spec, wanted):
+    if not isinstance(spec, SequenceClassification | TokenClassification | BiLSTMCRF):
+        return isinstance(spec, QuestionAnswering)
+    if not _has_same_pooling(spec, wanted_spec):
         return False
     if not task.labels:
         return spec.n_labels == 1
-    if not _same_network(spec, wanted):
+    if not _has_same_structure(spec, wanted_spec):
         return False
-    return spec.n_labels == len(opened.labels) and sorted(opened.labels) == sorted(task.labels)
+    return spec.n_labels == len(loaded_model.label_names) and sorted(loaded_model.label_names) == sorted(task.labels)
 
 
-def _same_reading(a: HeadSpec, b: HeadSpec) -> bool:
+def _has_same_pooling(first: HeadSpec, second: HeadSpec) -> bool:
     """Say whether heads of labels read the same of a text."""
-    if isinstance(a, Labels) and isinstance(b, Labels):
-        return (a.pool, a.layers, a.dense) == (b.pool, b.layers, b.dense)
+    if isinstance(first, SequenceClassification) and isinstance(second, SequenceClassification):
+        return (first.pooling, first.pooled_layers, first.dense_layer) == (second.pooling, second.pooled_layers, second.dense_layer)
     return True
 
 
-def _same_network(a: HeadSpec, b: HeadSpec) -> bool:
+def _has_same_structure(first: HeadSpec, second: HeadSpec) -> bool:
     """Compare heads of one kind but for what depends on the labels and their order."""
-    if isinstance(a, Labels) and isinstance(b, Labels):
-        return isinstance(b.loss, type(a.loss))
-    if isinstance(a, RecurrentTags) and isinstance(b, RecurrentTags):
-        return replace(a, n_labels=b.n_labels, impossible=b.impossible) == b
+    if isinstance(first, SequenceClassification) and isinstance(second, SequenceClassification):
+        return isinstance(second.loss, type(first.loss))
+    if isinstance(first, BiLSTMCRF) and isinstance(second, BiLSTMCRF):
+        return replace(first, n_labels=second.n_labels, forbidden_transitions=second.forbidden_transitions) == second
     return True
 
 
-def _shared(
-    card: Published, weights: Mapping[str, Tensor], head: str, parts: Sequence[str]
+def _shared_layers(
+    preset: Published, weights: Mapping[str, Tensor], head_name: str, layer_names: Sequence[str]
 ) -> dict[str, Tensor]:
     """Find the maps below a head's scores among the weights of other heads, or of none.
 
     Those that transformers calls alike, since it begins a head with them; of a network that it has
     not, the map of another head of labels.
     """
-    names, found = card.names, dict[str, Tensor]()
+    names, found = preset.weight_names, dict[str, Tensor]()
     heads = {n: x for n, x in weights.items() if not n.startswith("backbone.")}
-    by_theirs = {name: x for n, x in heads.items() for name in names.names_of(n)}
-    others = [LABEL, CHOICE, *([card.pooler] if card.pooler else ())]
-    for part in parts:
+    by_theirs = {name: x for n, x in heads.items() for name in names.external_names(n)}
+    others = [LABEL_HEAD, CHOICE_HEAD, *([preset.pooler_head] if preset.pooler_head else ())]
+    for part in layer_names:
         for tail in ("weight", "bias"):
-            ours = f"heads.{head}.{part}.{tail}"
+            ours = f"heads.{head_name}.{part}.{tail}"
             alike = [f"heads.{name}.{part}.{tail}" for name in others]
-            if there := [by_theirs[n] for n in names.names_of(ours) if n in by_theirs]:
+            if there := [by_theirs[n] for n in names.external_names(ours) if n in by_theirs]:
                 found[ours] = there[0]
             elif (
-                not card.fields.in_transformers
+                not preset.config_mapping.in_transformers
                 and (mine := next((weights[n] for n in alike if n in weights), None)) is not None
             ):
                 found[ours] = mine
     return found
 
 
-def _dropping(card: Published, rate: float | None) -> Published:
+def _with_dropout(preset: Published, dropout: float | None) -> Published:
     """Return the card with another dropout, if one is given."""
-    return card if rate is None else replace(card, architecture=card.architecture.dropping(rate))
+    return preset if dropout is None else replace(preset, architecture=preset.architecture.with_dropout(dropout))

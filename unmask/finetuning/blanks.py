@@ -11,8 +11,8 @@ from unmask.batch import Batch
 from unmask.heads.model import Model
 
 
-def in_order(
-    model: Model, batch: Batch, words: Sequence[Sequence[int]]
+def score_most_confident_first(
+    model: Model, batch: Batch, word_ids: Sequence[Sequence[int]]
 ) -> Float[Tensor, "b words"]:
     """Compute the log-likelihood of words in mask tokens, the token that is surest first.
 
@@ -23,53 +23,53 @@ def in_order(
         model: an encoder with a head that names tokens.
         batch: asks at the mask tokens, of which each row has as many as each word has tokens; each
             token is likely among those of the batch.
-        words: as tokens.
+        word_ids: as tokens.
     """
-    first = _logs(model, batch)
-    each = torch.tensor(words, device=first.device)[:, None].expand(-1, len(first), -1)
-    return torch.stack([_filled(model, batch, word, first) for word in each], -1)
+    first = _candidate_log_probabilities(model, batch)
+    each = torch.tensor(word_ids, device=first.device)[:, None].expand(-1, len(first), -1)
+    return torch.stack([_score_remaining(model, batch, word, first) for word in each], -1)
 
 
-def _filled(
-    model: Model, batch: Batch, words: Int[Tensor, "b k"], logs: Float[Tensor, "b k among"]
+def _score_remaining(
+    model: Model, batch: Batch, word_ids: Int[Tensor, "b k"], log_probabilities: Float[Tensor, "b k among"]
 ) -> Float[Tensor, "b"]:
-    surest, at = _of(words, batch, logs).max(1)
-    b, k = words.shape
+    surest, at = _select_words(word_ids, batch, log_probabilities).max(1)
+    b, k = word_ids.shape
     if k == 1:
         return surest
     now = torch.arange(k, device=at.device) == at[:, None]  # [b k]
-    asked = _asked(batch).reshape(b, k)
-    there = asked[now] + model.ahead  # where the token stands that is asked
-    inputs = batch.inputs.flatten().index_put((there,), words[now])
-    batch = replace(batch, inputs=inputs.reshape(batch.inputs.shape), asked=asked[~now])
-    left = words[~now].reshape(b, k - 1)
-    return surest + _filled(model, batch, left, _logs(model, batch))
+    asked = _target_positions(batch).reshape(b, k)
+    there = asked[now] + model.shifted_targets  # where the token stands that is asked
+    inputs = batch.inputs.flatten().index_put((there,), word_ids[now])
+    batch = replace(batch, inputs=inputs.reshape(batch.inputs.shape), target_positions=asked[~now])
+    left = word_ids[~now].reshape(b, k - 1)
+    return surest + _score_remaining(model, batch, left, _candidate_log_probabilities(model, batch))
 
 
-def in_turn(model: Model, batch: Batch) -> Float[Tensor, "b"]:
+def score_left_to_right(model: Model, batch: Batch) -> Float[Tensor, "b"]:
     """Compute the log-likelihood of the targets of each row, by a model that reads forward."""
     assert batch.targets is not None
-    logs = _logs(model, batch)
-    words = batch.targets.flatten()[_asked(batch)].reshape(logs.shape[:2])
-    return _of(words, batch, logs).sum(1)
+    logs = _candidate_log_probabilities(model, batch)
+    words = batch.targets.flatten()[_target_positions(batch)].reshape(logs.shape[:2])
+    return _select_words(words, batch, logs).sum(1)
 
 
-def _logs(model: Model, batch: Batch) -> Float[Tensor, "b k among"]:
+def _candidate_log_probabilities(model: Model, batch: Batch) -> Float[Tensor, "b k among"]:
     """Compute the log-probabilities of tokens at the places asked, as many in each row."""
-    assert batch.among is not None
-    hidden = model.hidden(batch).flatten(0, 1)[_asked(batch)]
-    logs = model.language.scores_among(hidden, batch.among).float().log_softmax(-1)
+    assert batch.candidate_ids is not None
+    hidden = model.hidden_states(batch).flatten(0, 1)[_target_positions(batch)]
+    logs = model.language_head.candidate_logits(hidden, batch.candidate_ids).float().log_softmax(-1)
     return logs.reshape(len(batch.inputs), -1, logs.shape[-1])
 
 
-def _of(
-    words: Int[Tensor, "b k"], batch: Batch, logs: Float[Tensor, "b k among"]
+def _select_words(
+    word_ids: Int[Tensor, "b k"], batch: Batch, log_probabilities: Float[Tensor, "b k among"]
 ) -> Float[Tensor, "b k"]:
-    which = (words[..., None] == batch.among).int().argmax(-1)
-    return logs.gather(-1, which[..., None])[..., 0]
+    which = (word_ids[..., None] == batch.candidate_ids).int().argmax(-1)
+    return log_probabilities.gather(-1, which[..., None])[..., 0]
 
 
-def _asked(batch: Batch) -> Int[Tensor, "n"]:
-    if batch.asked is not None:
-        return batch.asked
+def _target_positions(batch: Batch) -> Int[Tensor, "n"]:
+    if batch.target_positions is not None:
+        return batch.target_positions
     return torch.arange(batch.inputs.numel(), device=batch.inputs.device)

@@ -9,40 +9,40 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from unmask.batch import IGNORE, Batch, Example
+from unmask.batch import IGNORE_INDEX, Batch, Example
 from unmask.finetuning.ask import (
-    Answer,
-    Around,
-    Question,
-    columns_encoded,
-    label_answer,
-    label_loss,
-    places,
-    truncate,
+    PredictionRecord,
+    InputTemplate,
+    TaskInput,
+    encode_texts,
+    label_prediction_record,
+    label_cross_entropy,
+    label_indices,
+    truncate_longest_first,
 )
-from unmask.finetuning.blanks import in_order, in_turn
-from unmask.finetuning.patterns import Pattern
+from unmask.finetuning.blanks import score_most_confident_first, score_left_to_right
+from unmask.finetuning.patterns import ClozePattern
 from unmask.heads.model import Model
-from unmask.hiding.collate import pad
-from unmask.tasks.task import Item, Task, Truth
+from unmask.hiding.collate import pad_examples
+from unmask.tasks.task import TaskExample, Task, Label
 from unmask.tokens.tokenizer import Tokenizer
-from unmask.tokens.vocabulary import Special
+from unmask.tokens.vocabulary import SpecialTokenIds
 
 
-def word_tokens(
-    tokenizer: Tokenizer, words: Mapping[str, str], *, spaced: bool, causal: bool
+def encode_label_words(
+    tokenizer: Tokenizer, label_words: Mapping[str, str], *, with_leading_space: bool, causal: bool
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the tokens of each label's word; if `spaced`, of the word after a space.
+    """Return the tokens of each label's word; if `with_leading_space`, of the word after a space.
 
     Raises:
         ValueError: a word is not in the vocabulary, two labels have the same, or to a model that is
             `causal` one is the beginning of another.
     """
-    read = [f" {word}" if spaced else word for word in words.values()]
+    read = [f" {word}" if with_leading_space else word for word in label_words.values()]
     seen: dict[tuple[int, ...], str] = {}
-    for label, word, ids in zip(words, words.values(), tokenizer.ids_batch(read), strict=True):
+    for label, word, ids in zip(label_words, label_words.values(), tokenizer.encode_ids_batch(read), strict=True):
         tokens = tuple(ids.tolist())
-        if not tokens or not tokenizer.special.ids.isdisjoint(tokens):
+        if not tokens or not tokenizer.special_ids.all_ids.isdisjoint(tokens):
             pieces = " + ".join(piece.strip() for piece in tokenizer.pieces(tokens))
             raise ValueError(
                 f"the word {word!r} of label {label!r} must be in the vocabulary, got "
@@ -55,14 +55,14 @@ def word_tokens(
         if long[: len(short)] == short:  # never less likely
             raise ValueError(
                 f"the word of label {seen[long]!r} goes on from that of {seen[short]!r}, "
-                f"{words[seen[short]]!r}, which a model that reads forward says before it; choose "
+                f"{label_words[seen[short]]!r}, which a model that reads forward says before it; choose "
                 "others by the option words"
             )
     return tuple(seen)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ByCloze:
+class ClozeFormulation:
     """Labels as words in a blank: Schick and Schütze 2021, arXiv:2001.07676, section 3.1.
 
     The model reads a text within a pattern with one blank; the head with which it was pretrained
@@ -81,28 +81,28 @@ class ByCloze:
 
     task: Task
     tokenizer: Tokenizer
-    around: Around
-    pattern: Pattern
-    parts: tuple[tuple[int, ...] | int, ...]
+    template: InputTemplate
+    pattern: ClozePattern
+    pattern_parts: tuple[tuple[int, ...] | int, ...]
     """The pattern's, in tokens."""
-    words: tuple[tuple[int, ...], ...]
+    label_token_ids: tuple[tuple[int, ...], ...]
     """The tokens of each label's word."""
-    ahead: bool = False
+    shifted_targets: bool = False
     """An encoder names what is hidden one place before it."""
-    blind: bool = False
+    two_stream: bool = False
     """A second stream names what is hidden, whose place nobody sees (XLNet)."""
 
     @staticmethod
-    def of(
+    def from_pattern(
         task: Task,
         tokenizer: Tokenizer,
-        around: Around,
-        pattern: Pattern,
-        words: Mapping[str, str],
+        template: InputTemplate,
+        pattern: ClozePattern,
+        label_words: Mapping[str, str],
         *,
-        ahead: bool = False,
-        blind: bool = False,
-    ) -> "ByCloze":
+        shifted_targets: bool = False,
+        two_stream: bool = False,
+    ) -> "ClozeFormulation":
         """Write a pattern and the words of the labels in tokens.
 
         Raises:
@@ -110,160 +110,160 @@ class ByCloze:
                 length leaves no room for text.
         """
         written = [part.rstrip(" ") if isinstance(part, str) else "" for part in pattern.parts]
-        tokens = [tuple(ids.tolist()) for ids in tokenizer.ids_batch(written)]
-        asked = ByCloze(
+        tokens = [tuple(ids.tolist()) for ids in tokenizer.encode_ids_batch(written)]
+        asked = ClozeFormulation(
             task=task,
             tokenizer=tokenizer,
-            around=around,
+            template=template,
             pattern=pattern,
-            parts=tuple(
+            pattern_parts=tuple(
                 part if isinstance(part, int) else ids
                 for part, ids in zip(pattern.parts, tokens, strict=True)
             ),
-            words=word_tokens(
-                tokenizer, words, spaced=pattern.spaced(pattern.blank), causal=around.causal
+            label_token_ids=encode_label_words(
+                tokenizer, label_words, with_leading_space=pattern.has_space_before(pattern.blank_index), causal=template.causal
             ),
-            ahead=ahead,
-            blind=blind,
+            shifted_targets=shifted_targets,
+            two_stream=two_stream,
         )
-        if asked.room < 2:
+        if asked.max_text_tokens < 2:
             raise ValueError(
-                f"length must be at least {task.length - asked.room + 2}, since the pattern is "
-                f"read too, got {task.length}"
+                f"length must be at least {task.max_length - asked.max_text_tokens + 2}, since the pattern is "
+                f"read too, got {task.max_length}"
             )
         return asked
 
     @property
-    def special(self) -> Special:
+    def special_ids(self) -> SpecialTokenIds:
         """The vocabulary's special tokens."""
-        return self.around.special
+        return self.template.special_ids
 
     @property
-    def room(self) -> int:
+    def max_text_tokens(self) -> int:
         """Tokens of texts."""
         nothing = np.zeros(0, np.int64)
-        longest = max(self.words, key=len)
-        framed = self._asking(*self._around_blank([nothing, nothing]), longest, len(longest))
-        return self.around.length - len(framed.inputs)
+        longest = max(self.label_token_ids, key=len)
+        framed = self._cloze_example(*self._split_at_blank([nothing, nothing]), longest, len(longest))
+        return self.template.max_length - len(framed.inputs)
 
     @property
-    def blanks(self) -> int:
+    def n_masks(self) -> int:
         """Tokens of the longest word."""
-        return max(map(len, self.words))
+        return max(map(len, self.label_token_ids))
 
     @property
-    def among(self) -> Int[np.ndarray, "k"]:
+    def candidate_ids(self) -> Int[np.ndarray, "k"]:
         """The tokens of all words, each once."""
-        return np.array(list(dict.fromkeys(chain(*self.words))), np.int64)
+        return np.array(list(dict.fromkeys(chain(*self.label_token_ids))), np.int64)
 
-    def questions(self, items: Sequence[Item]) -> list[Question]:
+    def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
         """Write each item's texts into the pattern."""
-        spaced, room = [replace(item, texts=self._spaced(item.texts)) for item in items], self.room
-        found: list[Question] = []
+        spaced, room = [replace(item, texts=self._with_pattern_spaces(item.texts)) for item in items], self.max_text_tokens
+        found: list[TaskInput] = []
         for i, (item, texts) in enumerate(
-            zip(items, columns_encoded(self.tokenizer, spaced, room), strict=True)
+            zip(items, encode_texts(self.tokenizer, spaced, room), strict=True)
         ):
-            kept = truncate([len(t) for t in texts], room)
+            kept = truncate_longest_first([len(t) for t in texts], room)
             cut = [text[:n] for text, n in zip(texts, kept, strict=True)]
             # A label that is not known is the first: it marks the place that is asked.
-            label = 0 if item.truth is None else places(self.task, item.truth)[0]
-            example = self._asking(*self._around_blank(cut), self.words[label], self.blanks)
-            found.append(Question(item=i, example=example, cut=kept != [len(t) for t in texts]))
+            label = 0 if item.label is None else label_indices(self.task, item.label)[0]
+            example = self._cloze_example(*self._split_at_blank(cut), self.label_token_ids[label], self.n_masks)
+            found.append(TaskInput(item_index=i, example=example, truncated=kept != [len(t) for t in texts]))
         return found
 
-    def _spaced(self, texts: Sequence[str]) -> tuple[str, ...]:
+    def _with_pattern_spaces(self, texts: Sequence[str]) -> tuple[str, ...]:
         """Put the spaces of the pattern to the texts after them; the blank has its own."""
-        at = {part: i for i, part in enumerate(self.parts) if isinstance(part, int)}
-        spaced = {i for i, p in at.items() if p != self.pattern.blank and self.pattern.spaced(p)}
+        at = {part: i for i, part in enumerate(self.pattern_parts) if isinstance(part, int)}
+        spaced = {i for i, p in at.items() if p != self.pattern.blank_index and self.pattern.has_space_before(p)}
         return tuple(f" {text}" if i in spaced else text for i, text in enumerate(texts))
 
-    def _around_blank(
+    def _split_at_blank(
         self, texts: Sequence[Int[np.ndarray, "_"]]
     ) -> tuple[Sequence[int], Sequence[int]]:
         """Write what is read before the blank, and after it."""
-        around, blank = self.around, self.pattern.blank
-        written = [texts[p].tolist() if isinstance(p, int) else p for p in self.parts]
-        before = [*around.before, *chain(*written[:blank])]
+        around, blank = self.template, self.pattern.blank_index
+        written = [texts[p].tolist() if isinstance(p, int) else p for p in self.pattern_parts]
+        before = [*around.prefix, *chain(*written[:blank])]
         if around.causal:  # the blank is what comes after the last
-            return before or [self.special.start], []
-        return before, [*chain(*written[blank:]), *around.after]
+            return before or [self.special_ids.start], []
+        return before, [*chain(*written[blank:]), *around.suffix]
 
-    def _asking(
-        self, before: Sequence[int], after: Sequence[int], word: Sequence[int], blanks: int
+    def _cloze_example(
+        self, prefix_ids: Sequence[int], suffix_ids: Sequence[int], word_ids: Sequence[int], n_masks: int
     ) -> Example:
         """Ask for a word; an encoder has so many mask tokens for it."""
-        if self.around.causal:
-            ids = [*before, *word[:-1]]
-            at = len(before) - 1
+        if self.template.causal:
+            ids = [*prefix_ids, *word_ids[:-1]]
+            at = len(prefix_ids) - 1
         else:
-            assert self.special.mask is not None
-            before = before or [self.special.start] * self.ahead
-            ids = [*before, *[self.special.mask] * blanks, *after]
-            at = len(before) - self.ahead
-        targets = np.full(len(ids), IGNORE, np.int64)
-        targets[at : at + len(word)] = word
-        rank = np.arange(len(ids)) if self.around.causal else None
-        if self.blind:
-            rank = (np.array(ids) == self.special.mask).astype(np.int64)
+            assert self.special_ids.mask is not None
+            prefix_ids = prefix_ids or [self.special_ids.start] * self.shifted_targets
+            ids = [*prefix_ids, *[self.special_ids.mask] * n_masks, *suffix_ids]
+            at = len(prefix_ids) - self.shifted_targets
+        targets = np.full(len(ids), IGNORE_INDEX, np.int64)
+        targets[at : at + len(word_ids)] = word_ids
+        rank = np.arange(len(ids)) if self.template.causal else None
+        if self.two_stream:
+            rank = (np.array(ids) == self.special_ids.mask).astype(np.int64)
         return Example(
             inputs=np.array(ids, np.int64),
             targets=targets,
             rank=rank,
-            among=self.among,
-            blind=self.blind,
+            candidate_ids=self.candidate_ids,
+            two_stream=self.two_stream,
         )
 
-    def scores(
-        self, model: Model, batch: Batch, questions: Sequence[Question]
+    def compute_scores(
+        self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> list[Float[np.ndarray, "1 labels"]]:
         """Score the words of all labels at the blank of each text."""
-        if self.blanks > 1:
-            said = self._likelihoods(model, questions)
+        if self.n_masks > 1:
+            said = self._multi_token_likelihoods(model, task_inputs)
         else:
-            assert batch.among is not None
-            hidden = model.hidden(batch).flatten(0, 1)
-            asked = hidden if batch.asked is None else hidden[batch.asked]
-            said = model.language.scores_among(asked, batch.among).float()
+            assert batch.candidate_ids is not None
+            hidden = model.hidden_states(batch).flatten(0, 1)
+            asked = hidden if batch.target_positions is None else hidden[batch.target_positions]
+            said = model.language_head.candidate_logits(asked, batch.candidate_ids).float()
         return list(said.log_softmax(-1).cpu().numpy()[:, None])
 
-    def _likelihoods(
-        self, model: Model, questions: Sequence[Question]
+    def _multi_token_likelihoods(
+        self, model: Model, task_inputs: Sequence[TaskInput]
     ) -> Float[Tensor, "b labels"]:
         """Ask for words of several tokens: a decoder for each, an encoder for all of a length."""
-        if self.around.causal:
-            batches = (self._batch(model, questions, word) for word in self.words)
-            return torch.stack([in_turn(model, batch) for batch in batches], -1)
+        if self.template.causal:
+            batches = (self._batch_for_word(model, task_inputs, word) for word in self.label_token_ids)
+            return torch.stack([score_left_to_right(model, batch) for batch in batches], -1)
         said: dict[Sequence[int], Tensor] = {}
-        for _, some in groupby(sorted(self.words, key=len), len):
+        for _, some in groupby(sorted(self.label_token_ids, key=len), len):
             words = list(some)
-            found = in_order(model, self._batch(model, questions, words[0]), words)
+            found = score_most_confident_first(model, self._batch_for_word(model, task_inputs, words[0]), words)
             said |= zip(words, found.unbind(-1), strict=True)
-        return torch.stack([said[word] for word in self.words], -1)
+        return torch.stack([said[word] for word in self.label_token_ids], -1)
 
-    def _batch(self, model: Model, questions: Sequence[Question], word: Sequence[int]) -> Batch:
+    def _batch_for_word(self, model: Model, task_inputs: Sequence[TaskInput], word_ids: Sequence[int]) -> Batch:
         """Ask the same questions for a word, of an encoder in as many blanks as it has tokens."""
         asked: list[Example] = []
-        for inputs, targets in ((q.example.inputs, q.example.targets) for q in questions):
-            at = int(np.flatnonzero(targets != IGNORE)[0]) + self.ahead
-            before, after = inputs[:at], inputs[at + self.blanks :]
-            if self.around.causal:
+        for inputs, targets in ((q.example.inputs, q.example.targets) for q in task_inputs):
+            at = int(np.flatnonzero(targets != IGNORE_INDEX)[0]) + self.shifted_targets
+            before, after = inputs[:at], inputs[at + self.n_masks :]
+            if self.template.causal:
                 before, after = inputs[: at + 1], inputs[:0]
-            asked.append(self._asking(before.tolist(), after.tolist(), word, len(word)))
-        return pad(asked, self.special).to(model.device)
+            asked.append(self._cloze_example(before.tolist(), after.tolist(), word_ids, len(word_ids)))
+        return pad_examples(asked, self.special_ids).to(model.device)
 
-    def joined(self, questions: Sequence[Question], parts: Sequence[np.ndarray]) -> np.ndarray:
+    def merge_scores(self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]) -> np.ndarray:
         """Put the parts of an item together."""
-        return np.concatenate(parts)
+        return np.concatenate(input_scores)
 
-    def truth(self, item: Item, scores: Float[np.ndarray, "1 labels"]) -> Truth:
+    def prediction(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> Label:
         """Return the label whose word fits best."""
         return self.task.labels[int(scores[0].argmax())]
 
-    def answer(self, item: Item, scores: Float[np.ndarray, "1 labels"]) -> Answer:
+    def prediction_record(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> PredictionRecord:
         """Return {"label", "probability", "probabilities"}."""
-        return label_answer(self.task, self.truth(item, scores), scores)
+        return label_prediction_record(self.task, self.prediction(item, scores), scores)
 
-    def loss(self, item: Item, scores: Float[np.ndarray, "1 labels"]) -> tuple[float, int]:
+    def loss(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> tuple[float, int]:
         """Return the cross-entropy of the label among all, in nats."""
-        assert item.truth is not None
-        return label_loss(self.task, item.truth, scores), 1
+        assert item.label is not None
+        return label_cross_entropy(self.task, item.label, scores), 1

@@ -8,24 +8,24 @@ from jaxtyping import Float
 
 from unmask.batch import Batch
 from unmask.finetuning.ask import (
-    LABEL,
-    Answer,
-    Around,
-    Question,
-    columns_encoded,
-    label_answer,
-    label_loss,
-    n_texts,
-    places,
+    LABEL_HEAD,
+    PredictionRecord,
+    InputTemplate,
+    TaskInput,
+    encode_texts,
+    label_prediction_record,
+    label_cross_entropy,
+    count_texts,
+    label_indices,
 )
 from unmask.heads.model import Model
-from unmask.tasks.task import Item, Task, Truth
+from unmask.tasks.task import TaskExample, Task, Label
 from unmask.tokens.tokenizer import Tokenizer
-from unmask.tokens.vocabulary import Special
+from unmask.tokens.vocabulary import SpecialTokenIds
 
 
 @dataclass(frozen=True, kw_only=True)
-class ByHead:
+class ClassificationFormulation:
     """Labels of whole texts, by a head on one token.
 
     The first: Devlin et al. 2019, section 4.1; the last: Radford et al. 2018, section 3.2.
@@ -33,62 +33,62 @@ class ByHead:
 
     task: Task
     tokenizer: Tokenizer
-    around: Around
-    shift: float = 0.0
+    template: InputTemplate
+    target_shift: float = 0.0
     """A number that is asked for is (truth - shift) / scale."""
-    scale: float = 1.0
+    target_scale: float = 1.0
 
     @property
-    def special(self) -> Special:
+    def special_ids(self) -> SpecialTokenIds:
         """The vocabulary's special tokens."""
-        return self.around.special
+        return self.template.special_ids
 
-    def questions(self, items: Sequence[Item]) -> list[Question]:
+    def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
         """Frame each item's texts."""
-        room = self.around.room(n_texts(items))
-        encoded = columns_encoded(self.tokenizer, items, room)
-        found: list[Question] = []
+        room = self.template.max_text_tokens(count_texts(items))
+        encoded = encode_texts(self.tokenizer, items, room)
+        found: list[TaskInput] = []
         for i, (item, texts) in enumerate(zip(items, encoded, strict=True)):
-            example, cut = self.around.frame(texts)
-            example = replace(example, label=self._label(item.truth))
-            found.append(Question(item=i, example=example, cut=cut))
+            example, cut = self.template.build_example(texts)
+            example = replace(example, label=self._target_value(item.label))
+            found.append(TaskInput(item_index=i, example=example, truncated=cut))
         return found
 
-    def _label(self, truth: Truth | None) -> int | float | None:
-        if truth is None:
+    def _target_value(self, label: Label | None) -> int | float | None:
+        if label is None:
             return None
-        if isinstance(truth, float):
-            return (truth - self.shift) / self.scale
-        return places(self.task, truth)[0]
+        if isinstance(label, float):
+            return (label - self.target_shift) / self.target_scale
+        return label_indices(self.task, label)[0]
 
-    def scores(
-        self, model: Model, batch: Batch, questions: Sequence[Question]
+    def compute_scores(
+        self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> list[Float[np.ndarray, "_ labels"]]:
         """Run the head."""
-        said = model(replace(batch, labels=None), scores=True).scores[LABEL].float()
-        if self.task.does == "regress":
-            numbers = said.double() * self.scale + self.shift
+        said = model(replace(batch, labels=None), scores=True).scores[LABEL_HEAD].float()
+        if self.task.task_kind == "regress":
+            numbers = said.double() * self.target_scale + self.target_shift
             return list(numbers.cpu().numpy()[:, None])
         return list(said.log_softmax(-1).cpu().numpy()[:, None])
 
-    def joined(self, questions: Sequence[Question], parts: Sequence[np.ndarray]) -> np.ndarray:
+    def merge_scores(self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]) -> np.ndarray:
         """Put the parts of an item together."""
-        return np.concatenate(parts)
+        return np.concatenate(input_scores)
 
-    def truth(self, item: Item, scores: Float[np.ndarray, "1 labels"]) -> Truth:
+    def prediction(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> Label:
         """Return the likeliest label, or the number."""
-        if self.task.does == "regress":
+        if self.task.task_kind == "regress":
             return float(scores[0, 0])
         return self.task.labels[int(scores[0].argmax())]
 
-    def answer(self, item: Item, scores: Float[np.ndarray, "1 labels"]) -> Answer:
+    def prediction_record(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> PredictionRecord:
         """Return {"label", "probability", "probabilities"}, or the number."""
-        said = self.truth(item, scores)
-        return said if isinstance(said, float) else label_answer(self.task, said, scores)
+        said = self.prediction(item, scores)
+        return said if isinstance(said, float) else label_prediction_record(self.task, said, scores)
 
-    def loss(self, item: Item, scores: Float[np.ndarray, "1 labels"]) -> tuple[float, int]:
+    def loss(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> tuple[float, int]:
         """Return the cross-entropy in nats, or the squared error of the number."""
-        assert item.truth is not None
-        if isinstance(item.truth, float):
-            return (item.truth - float(scores[0, 0])) ** 2, 1
-        return label_loss(self.task, item.truth, scores), 1
+        assert item.label is not None
+        if isinstance(item.label, float):
+            return (item.label - float(scores[0, 0])) ** 2, 1
+        return label_cross_entropy(self.task, item.label, scores), 1

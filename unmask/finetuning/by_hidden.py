@@ -7,16 +7,16 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
-from unmask.batch import IGNORE, Batch, Example
-from unmask.finetuning.ask import Question
-from unmask.finetuning.by_text import ByText
-from unmask.generation.rows import Prompt, Rows
+from unmask.batch import IGNORE_INDEX, Batch, Example
+from unmask.finetuning.ask import TaskInput
+from unmask.finetuning.by_text import TextToTextFormulation
+from unmask.generation.rows import Prompt, DecodingBatch
 from unmask.heads.model import Model
-from unmask.hiding.targets import HiddenTarget
+from unmask.hiding.targets import MaskedTarget
 
 
 @dataclass(frozen=True, kw_only=True)
-class ByHidden(ByText):
+class MaskedTextFormulation(TextToTextFormulation):
     """A source that is seen as a whole, and a target that is learned by its hidden tokens (UniLM).
 
     Dong et al. 2019, arXiv:1905.03197, section 2.5. Which tokens are hidden is drawn anew in every
@@ -26,35 +26,35 @@ class ByHidden(ByText):
     tokens before are hidden, too.
     """
 
-    hides: HiddenTarget
+    masked_target: MaskedTarget
 
-    def drawn(self, example: Example, rng: np.random.Generator) -> Example:
+    def sample_example(self, example: Example, rng: np.random.Generator) -> Example:
         """Hide some tokens of the target."""
-        return self.hides.hidden(example, self.special, rng)
+        return self.masked_target.mask_target(example, self.special_ids, rng)
 
-    def _example(self, read: Sequence[int], said: Sequence[int] | None) -> Example:
-        return self.hides.shown(read, said or ())
+    def _build_example(self, prompt_ids: Sequence[int], target_ids: Sequence[int] | None) -> Example:
+        return self.masked_target.unmasked_example(prompt_ids, target_ids or ())
 
-    def _read(self, example: Example) -> Int[np.ndarray, "_"]:
+    def _prompt_ids(self, example: Example) -> Int[np.ndarray, "_"]:
         return example.inputs[example.rank == 0]
 
-    def _losses(
-        self, model: Model, batch: Batch, questions: Sequence[Question]
+    def _target_losses(
+        self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> list[tuple[float, int]]:
         """Compute the cross-entropy of each target's tokens, told from those before, and count."""
-        targets = [q.example.targets[q.example.targets != IGNORE] for q in questions]
+        targets = [q.example.targets[q.example.targets != IGNORE_INDEX] for q in task_inputs]
         lengths = [len(target) for target in targets]
         totals = np.zeros(len(targets))
-        read = [self._read(q.example).tolist() for q in questions]
-        rows = Rows(model, [Prompt(read=ids, whole=len(ids)) for ids in read], self.special)
+        read = [self._prompt_ids(q.example).tolist() for q in task_inputs]
+        rows = DecodingBatch(model, [Prompt(input_ids=ids, n_source_tokens=len(ids)) for ids in read], self.special_ids)
         here = list(range(len(targets)))
         for i in range(max(lengths)):
             on = [k for k, row in enumerate(here) if lengths[row] > i]
             if len(on) < len(here):  # what is over has no place left, perhaps
-                rows.keep(torch.tensor(on, device=model.device))
+                rows.select_rows(torch.tensor(on, device=model.device))
                 here = [here[k] for k in on]
             said = torch.tensor([[targets[row][i]] for row in here], device=model.device)
-            logs = rows.scores()[:, 0].log_softmax(-1)
+            logs = rows.next_token_logits()[:, 0].log_softmax(-1)
             totals[here] -= logs.gather(1, said)[:, 0].double().cpu().numpy()
-            rows.say(said)
+            rows.append_tokens(said)
         return list(zip(totals.tolist(), lengths, strict=True))

@@ -4,107 +4,107 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from unmask.finetuning.ask import Ask, Scores
+from unmask.finetuning.ask import TaskFormulation, ItemScores
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
-from unmask.tasks.task import Item, Truth
+from unmask.tasks.task import TaskExample, Label
 
-_MOST_CHARACTERS = 1000
-_AROUND = 120  # characters on either side of what a mistake is about
+_MAX_CHARACTERS = 1000
+_CONTEXT_CHARACTERS = 120  # characters on either side of what a mistake is about
 
 
 def list_errors(
-    asked: Ask, items: Sequence[Item], scores: Sequence[Scores]
+    formulation: TaskFormulation, items: Sequence[TaskExample], scores: Sequence[ItemScores]
 ) -> list[dict[str, Any]]:
     """List all wrong answers as a report shows them, or the words with wrong labels.
 
     The answers that the model was surest of come first, the numbers that are farthest off, or the
     targets that it found least likely.
     """
-    tagged = TASK_KINDS[asked.task.does].files.tagged
+    tagged = TASK_KINDS[formulation.task.task_kind].reader.word_per_line
     found: list[tuple[float, dict[str, Any]]] = []
     for item, rows in zip(items, scores, strict=True):
         if tagged:
-            found += _words(asked, item, rows)
-        elif not _right(item.truth, said := asked.truth(item, rows)):
-            found.append(_mistake(asked, item, rows, said))
+            found += _word_errors(formulation, item, rows)
+        elif not _is_correct(item.label, said := formulation.prediction(item, rows)):
+            found.append(_describe_error(formulation, item, rows, said))
     found.sort(key=lambda pair: -pair[0])
     return [wrong for _, wrong in found]
 
 
-def _right(truth: Truth | None, said: Truth) -> bool:
+def _is_correct(label: Label | None, prediction: Label) -> bool:
     """Say whether an answer is the right one, or one of several; none is right where none is."""
-    return said == truth or (isinstance(truth, tuple) and said in (truth or ("",)))
+    return prediction == label or (isinstance(label, tuple) and prediction in (label or ("",)))
 
 
-def _mistake(asked: Ask, item: Item, rows: Scores, said: Truth) -> tuple[float, dict[str, Any]]:
+def _describe_error(formulation: TaskFormulation, item: TaskExample, item_scores: ItemScores, prediction: Label) -> tuple[float, dict[str, Any]]:
     """Describe a wrong answer, and say how bad it is."""
-    truth = item.truth
-    text, marked = _text(item)
+    truth = item.label
+    text, marked = _source_excerpt(item)
     wrong: dict[str, Any] = {"text": text, "marked": marked}
-    if isinstance(said, float) and isinstance(truth, float):
-        return abs(said - truth), wrong | {"truth": f"{truth:.4g}", "predicted": f"{said:.4g}"}
-    wrong |= {"truth": _shown(truth, item), "predicted": _shown(said, item)}
-    given = cast("Mapping[str, Any]", asked.answer(item, rows))
+    if isinstance(prediction, float) and isinstance(truth, float):
+        return abs(prediction - truth), wrong | {"truth": f"{truth:.4g}", "predicted": f"{prediction:.4g}"}
+    wrong |= {"truth": _format_answer(truth, item), "predicted": _format_answer(prediction, item)}
+    given = cast("Mapping[str, Any]", formulation.prediction_record(item, item_scores))
     shares: Any = given.get("probabilities")
-    if isinstance(said, tuple):  # labels, each by itself
-        sure, of_truth = _of_labels(shares, said), _of_labels(shares, cast("tuple[str]", truth))
+    if isinstance(prediction, tuple):  # labels, each by itself
+        sure, of_truth = _joint_probability(shares, prediction), _joint_probability(shares, cast("tuple[str]", truth))
     else:
-        sure, of_truth = given.get("probability"), _of_one(shares, truth)
+        sure, of_truth = given.get("probability"), _probability_of(shares, truth)
     if sure is None:
-        total, places = asked.loss(item, rows)
+        total, places = formulation.loss(item, item_scores)
         return total / max(places, 1), wrong
     return sure, wrong | {"probability": sure, "truth_probability": of_truth}
 
 
-def _of_one(shares: Any, truth: Truth | None) -> float | None:
+def _probability_of(probabilities: Any, label: Label | None) -> float | None:
     """Return the probability of one of some labels, or of some options."""
-    if isinstance(shares, Mapping):
-        return cast("Mapping[Any, float]", shares)[truth]
-    return None if shares is None else shares[cast("int", truth)]
+    if isinstance(probabilities, Mapping):
+        return cast("Mapping[Any, float]", probabilities)[label]
+    return None if probabilities is None else probabilities[cast("int", label)]
 
 
-def _of_labels(shares: Mapping[str, float], held: Sequence[str]) -> float:
+def _joint_probability(probabilities: Mapping[str, float], predicted_labels: Sequence[str]) -> float:
     """Return the probability that just these labels hold, each being independent of the others."""
-    return math.prod(p if label in held else 1 - p for label, p in shares.items())
+    return math.prod(p if label in predicted_labels else 1 - p for label, p in probabilities.items())
 
 
-def _words(asked: Ask, item: Item, rows: Scores) -> Iterator[tuple[float, dict[str, Any]]]:
+def _word_errors(formulation: TaskFormulation, item: TaskExample, item_scores: ItemScores) -> Iterator[tuple[float, dict[str, Any]]]:
     """Describe the words of a sentence that have a wrong label, each in its place."""
-    given = cast("Mapping[str, Any]", asked.answer(item, rows))
+    given = cast("Mapping[str, Any]", formulation.prediction_record(item, item_scores))
     sentence, begin = " ".join(item.texts), 0
     for word, truth, said, sure in zip(
-        item.texts, cast("tuple[str, ...]", item.truth), given["labels"], given["probabilities"],
+        item.texts, cast("tuple[str, ...]", item.label), given["labels"], given["probabilities"],
         strict=True,
     ):  # fmt: skip
         if said != truth:
-            text, marked = _around(sentence, begin, begin + len(word))
+            text, marked = _excerpt(sentence, begin, begin + len(word))
             wrong = {"text": text, "marked": marked, "truth": truth, "predicted": said}
             yield sure, wrong | {"probability": sure}
         begin += len(word) + 1
 
 
-def _text(item: Item) -> tuple[str, list[int] | None]:
+def _source_excerpt(item: TaskExample) -> tuple[str, list[int] | None]:
     """Write what was read, and where in it the right answer stands, if it stands there."""
-    if not item.starts:
-        return " | ".join(item.texts)[:_MOST_CHARACTERS], None
+    if not item.answer_starts:
+        return " | ".join(item.texts)[:_MAX_CHARACTERS], None
     *before, context = item.texts
-    answer = cast("tuple[str, ...]", item.truth)[0]
-    text, marked = _around(context, item.starts[0], item.starts[0] + len(answer))
-    lead = "".join(f"{one} | " for one in before)[:_MOST_CHARACTERS]
+    answer = cast("tuple[str, ...]", item.label)[0]
+    text, marked = _excerpt(context, item.answer_starts[0], item.answer_starts[0] + len(answer))
+    lead = "".join(f"{one} | " for one in before)[:_MAX_CHARACTERS]
     return lead + text, [len(lead) + at for at in marked]
 
 
-def _around(text: str, begin: int, end: int) -> tuple[str, list[int]]:
+def _excerpt(text: str, begin: int, end: int) -> tuple[str, list[int]]:
     """Cut out what stands around a part of a text, and say where that part now stands."""
-    first, last = max(begin - _AROUND, 0), min(end + _AROUND, len(text))
+    first, last = max(begin - _CONTEXT_CHARACTERS, 0), min(end + _CONTEXT_CHARACTERS, len(text))
     lead = "…" if first else ""
     moved = len(lead) - first
     tail = "…" if last < len(text) else ""
     return lead + text[first:last] + tail, [begin + moved, end + moved]
 
 
-def _shown(truth: Truth | None, item: Item) -> str:
+def _format_answer(label: Label | None, item: TaskExample) -> str:
     """Write an answer: of several texts each once, of a choice the option."""
-    if isinstance(truth, int) and item.options:
-        return item.options[truth]
-    return " | ".join(dict.fromkeys(truth)) if isinstance(truth, tuple) else str(truth)
+    if isinstance(label, int) and item.choices:
+        return item.choices[label]
+    return " | ".join(dict.fromkeys(label)) if isinstance(label, tuple) else str(label)

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-MOST_EPOCHS = 1e6
+MAX_EPOCHS = 1e6
 """Of any run: so many passes over two rows take days."""
-FOLDER = "in-domain"
+ADAPTATION_FOLDER = "in-domain"
 """Of that run, within the folder of the run of fine-tuning."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class InDomain:
+class TaskAdaptivePretraining:
     """A model is asked what pretraining asked of it, on the text of the task without its labels.
 
     The second of ULMFiT's three stages (Howard and Ruder 2018, arXiv:1801.06146, section 3.2): each
@@ -23,11 +23,11 @@ class InDomain:
     text in the column in which the rows have it."""
     epochs: float = 10.0
     """Passes over all of it. (Not measured; the papers have other numbers for each task.)"""
-    least: int | None = 2
+    min_count: int | None = 2
     """So often a word stands there that a model whose tokens are words learns it, too; its vector
     begins as the mean of all (the released scripts; their notebook: 3). None: the model's words
     stay."""
-    most: int = 60_000
+    max_vocab_size: int = 60_000
     """Words that it may have in the end (the released notebook; the scripts: 30,000); the most
     frequent are added."""
     changes: tuple[str, ...] = ()
@@ -35,11 +35,11 @@ class InDomain:
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
-        if not 0 < self.epochs <= MOST_EPOCHS:
+        if not 0 < self.epochs <= MAX_EPOCHS:
             raise ValueError(
-                f"in_domain.epochs must be above 0 and at most {MOST_EPOCHS:,.0f}, got "
+                f"in_domain.epochs must be above 0 and at most {MAX_EPOCHS:,.0f}, got "
                 f"{self.epochs}"
             )
-        for name, value in (("least", self.least), ("most", self.most)):
+        for name, value in (("min_count", self.min_count), ("max_vocab_size", self.max_vocab_size)):
             if value is not None and value < 1:
                 raise ValueError(f"in_domain.{name} must be at least 1, got {value}")

@@ -12,475 +12,475 @@ from typing import Any
 import numpy as np
 import torch
 
-from unmask.adapters.prefix import places_before
+from unmask.adapters.prefix import n_virtual_tokens_of
 from unmask.batch import Example
-from unmask.channels import Stream, tell
-from unmask.checkpoints.huggingface import Opened
+from unmask.channels import OutputStream, print_line
+from unmask.checkpoints.huggingface import LoadedModel
 from unmask.config import to_dict
-from unmask.files import read_json, write_whole
+from unmask.files import read_json, write_atomically
 from unmask.finetuning import plan, results
-from unmask.finetuning.ask import LABEL, Ask, Costly, Question, check_length, in_words
-from unmask.finetuning.auxiliary import weight_of, with_next
-from unmask.finetuning.batches import an_epoch, too_large
-from unmask.finetuning.begin import Beginning, begin
-from unmask.finetuning.by_text import ByText
-from unmask.finetuning.framing import TOKENS
-from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask, choose_metric, options
-from unmask.finetuning.kinds.pooled import reads_two
+from unmask.finetuning.ask import LABEL_HEAD, TaskFormulation, LimitsDevEvaluation, TaskInput, resolve_max_length, uses_word_labels
+from unmask.finetuning.auxiliary import lm_loss_weight_of, with_next_token_targets
+from unmask.finetuning.batches import count_epoch_steps, batch_size_warnings
+from unmask.finetuning.begin import InitialModel, load_initial_model
+from unmask.finetuning.by_text import TextToTextFormulation
+from unmask.finetuning.framing import TASK_TOKENS
+from unmask.finetuning.kinds.catalogue import TASK_KINDS, formulate, resolve_metric, resolve_options
+from unmask.finetuning.kinds.pooled import reads_two_texts
 from unmask.finetuning.methods import (
-    Frozen,
+    FrozenFeatures,
     SourceEncoder,
-    begin_method,
-    is_small,
-    tunes_tokens,
-    word_of,
+    apply_method,
+    is_parameter_efficient,
+    trains_embeddings,
+    method_name,
 )
-from unmask.finetuning.mixture import Mixture
-from unmask.finetuning.numbers import into_scale, scaled
-from unmask.finetuning.plan import PRETRAINED, RANDOM, Data, Tuning
-from unmask.finetuning.predict import FACTS
-from unmask.finetuning.source import drawn, with_source
-from unmask.finetuning.weights import weighted
+from unmask.finetuning.mixture import TaskMixture
+from unmask.finetuning.numbers import normalize_head, with_target_scale
+from unmask.finetuning.plan import PRETRAINED, RANDOM_INITIALIZATION, FinetuneData, FinetuneConfig
+from unmask.finetuning.predict import RUN_FILE
+from unmask.finetuning.source import newly_initialized_names, add_source_encoder
+from unmask.finetuning.weights import with_class_weights
 from unmask.heads.model import Model
-from unmask.hiding.sources import Sources
-from unmask.tasks.task import Item, Task, digest
-from unmask.tasks.text_forms import plain_form
-from unmask.text.records import listed
+from unmask.hiding.sources import SourceSampling
+from unmask.tasks.task import TaskExample, Task, examples_sha256
+from unmask.tasks.text_forms import parse_template
+from unmask.text.records import format_names
 from unmask.training import loop, parallel
-from unmask.training.memory import tokens_at_once
+from unmask.training.memory import max_micro_batch_tokens
 from unmask.training.parallel import World
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class FinetuneJob:
     """All that the runs of a job share."""
 
-    tuning: Tuning
-    data: Data
-    begun: Beginning
-    asked: Ask
+    config: FinetuneConfig
+    data: FinetuneData
+    initial_model: InitialModel
+    formulation: TaskFormulation
     """With numbers in the scale in which they are learned."""
-    examples: Sequence[Example]
+    train_examples: Sequence[Example]
     """Of the training file."""
-    sources: Sources | None = None
+    source_sampling: SourceSampling | None = None
     """Of a mixture: which part each example is of, and how many of each an epoch reads."""
-    dev: Sequence[Question]
-    test: Sequence[Question]
+    dev_inputs: Sequence[TaskInput]
+    test_inputs: Sequence[TaskInput]
     folder: Path
-    kept: bool = True
+    keeps_folder: bool = True
     """The folder stays."""
-    peak: float = 0.0
+    peak_flops: float = 0.0
     """FLOP/s of this machine's matrix product. 0: not measured."""
-    n_tuned: int = 0
+    n_trainable_parameters: int = 0
     """Parameters that are tuned."""
     n_parameters: int = 0
     """Of the model, with what is added to it."""
     world: World
-    facts: Mapping[str, Any]
+    run_record: Mapping[str, Any]
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
-    terminal: Stream | None
+    terminal: OutputStream | None
 
     @property
     def task(self) -> Task:
         """What is learned."""
-        return self.asked.task
+        return self.formulation.task
 
     @property
-    def steps(self) -> int:
+    def total_steps(self) -> int:
         """How many steps a run has."""
-        t = self.tuning
-        return plan.steps(t, an_epoch(self.examples, t.batch, t.batch_tokens, self.sources))
+        t = self.config
+        return plan.count_steps(t, count_epoch_steps(self.train_examples, t.batch_size, t.batch_tokens, self.source_sampling))
 
     @property
     def runs(self) -> list[tuple[str, int]]:
         """Arm and seed of each run, the arm under study first."""
-        t = self.tuning
-        arms = [RANDOM]
-        if self.begun.trained and t.initialize == "pretrained":
-            arms = [PRETRAINED, RANDOM] if t.baseline else [PRETRAINED]
+        t = self.config
+        arms = [RANDOM_INITIALIZATION]
+        if self.initial_model.is_pretrained and t.initialize == "pretrained":
+            arms = [PRETRAINED, RANDOM_INITIALIZATION] if t.baseline else [PRETRAINED]
         return [(arm, s) for arm in arms for s in range(t.seed, t.seed + t.seeds)]
 
     @property
-    def watched(self) -> tuple[Sequence[Item], Sequence[Question]]:
+    def dev_subset(self) -> tuple[Sequence[TaskExample], Sequence[TaskInput]]:
         """The dev items that are scored while training, evenly spaced, and their questions.
 
         Of a mixture's tasks each has as many, or all that it has.
         """
         items = self.data.dev
-        if not isinstance(self.asked, Costly) or len(items) <= self.asked.scored:
-            return items, self.dev
+        if not isinstance(self.formulation, LimitsDevEvaluation) or len(items) <= self.formulation.max_dev_items:
+            return items, self.dev_inputs
         parts: dict[str, list[int]] = {}
         for i, item in enumerate(items):
-            parts.setdefault(item.part, []).append(i)
-        most = max(self.asked.scored // len(parts), 1)
+            parts.setdefault(item.component, []).append(i)
+        most = max(self.formulation.max_dev_items // len(parts), 1)
         chosen = {
             part[i * len(part) // min(most, len(part))]
             for part in parts.values()
             for i in range(min(most, len(part)))
         }
-        return [items[i] for i in sorted(chosen)], [q for q in self.dev if q.item in chosen]
+        return [items[i] for i in sorted(chosen)], [q for q in self.dev_inputs if q.item_index in chosen]
 
     @property
-    def decided(self) -> str:
+    def summary(self) -> str:
         """What is learned from, and how: a line, in the words of the options."""
-        t = self.tuning
+        t = self.config
         return (
-            f"rows {len(self.data.train):,}, epochs {t.epochs:g}, batch {plan.batch_of(t)}, "
-            f"steps {self.steps:,}, rate {t.rate:.3g}, length {t.length}, "
-            f"tuned {self.n_tuned:,} of {self.n_parameters:,} parameters"
+            f"rows {len(self.data.train):,}, epochs {t.epochs:g}, batch {plan.describe_batch_size(t)}, "
+            f"steps {self.total_steps:,}, rate {t.learning_rate:.3g}, length {t.max_length}, "
+            f"tuned {self.n_trainable_parameters:,} of {self.n_parameters:,} parameters"
         )
 
-    def model(self, arm: str, seed: int) -> Model:
+    def build_model(self, arm: str, seed: int) -> Model:
         """Build the model of one run, ready for its first step.
 
         Raises:
             ValueError: it has not what the method tunes.
         """
-        trained = arm != RANDOM
-        model = self.begun.model(seed, trained=trained)
-        if trained and f"heads.{LABEL}.out.weight" in self.begun.tensors:
-            into_scale(model, self.asked)
-        begin_method(self.tuning.tune, model, seed, self.begun.tokenizer)
+        trained = arm != RANDOM_INITIALIZATION
+        model = self.initial_model.build_model(seed, use_pretrained=trained)
+        if trained and f"heads.{LABEL_HEAD}.out.weight" in self.initial_model.pretrained_weights:
+            normalize_head(model, self.formulation)
+        apply_method(self.config.tune, model, seed, self.initial_model.tokenizer)
         return model
 
-    def place(self, arm: str, seed: int) -> Path:
+    def run_folder(self, arm: str, seed: int) -> Path:
         """Return the folder of one run: the job's own if there is but one."""
         if len(self.runs) == 1:
             return self.folder
-        return self.folder / f"{'random-' if arm == RANDOM else ''}seed-{seed}"
+        return self.folder / f"{'random-' if arm == RANDOM_INITIALIZATION else ''}seed-{seed}"
 
-    def say(self, text: str) -> None:
+    def print_progress(self, text: str) -> None:
         """Show a line of progress."""
         if self.terminal is not None:
-            tell(text, self.terminal)
+            print_line(text, self.terminal)
 
     def warn(self, text: str) -> None:
         """Tell of what may be a mistake, also where no progress is shown."""
         _log.warning("%s", text)
 
 
-def prepare(
-    tuning: Tuning,
-    opened: Opened | None,
+def prepare_job(
+    config: FinetuneConfig,
+    loaded_model: LoadedModel | None,
     folder: Path,
     world: World,
-    threads: int,
-    terminal: Stream | None,
-) -> Job:
+    n_threads: int,
+    terminal: OutputStream | None,
+) -> FinetuneJob:
     """Read the data, begin the model, and decide what was left open. Nothing is written.
 
     Raises:
         FileNotFoundError: a file or model is missing.
         ValueError: a file, a column or an option is not what it should be.
     """
-    data = plan.read(tuning)
-    begun = _begun(tuning, opened, data)
-    tuning = replace(tuning, auxiliary=weight_of(begun.card.heads))
-    task = _settled(begun, tuning, data)
-    if tuning.class_weights is not None:
-        card = weighted(begun.card, tuning.class_weights, task, data.train)
-        begun = replace(begun, card=card)
-    asked = scaled(ask(task, begun.card, begun.tokenizer), begun.card, data.train)
+    data = plan.read_data(config)
+    begun = _load_initial_model(config, loaded_model, data)
+    config = replace(config, lm_loss_weight=lm_loss_weight_of(begun.preset.heads))
+    task = _complete_task(begun, config, data)
+    if config.class_weights is not None:
+        card = with_class_weights(begun.preset, config.class_weights, task, data.train)
+        begun = replace(begun, preset=card)
+    asked = with_target_scale(formulate(task, begun.preset, begun.tokenizer), begun.preset, data.train)
     with torch.device("meta"):
-        model = begun.card.build()
-    if isinstance(tuning.tune, Frozen) and not any(True for _ in model.heads.parameters()):
+        model = begun.preset.build()
+    if isinstance(config.tune, FrozenFeatures) and not any(True for _ in model.heads.parameters()):
         raise ValueError(
-            f"{begun.card.name} has no head of its own to learn: frozen, it learns nothing"
+            f"{begun.preset.name} has no head of its own to learn: frozen, it learns nothing"
         )
-    if is_small(tuning.tune) and not begun.trained:
+    if is_parameter_efficient(config.tune) and not begun.is_pretrained:
         raise ValueError(
-            f"{word_of(tuning.tune)} adds to a model that was trained, and {tuning.base} has no "
+            f"{method_name(config.tune)} adds to a model that was trained, and {config.base} has no "
             "weights; pretrain it first, or tune it in full"
         )
-    parameters, words = model.parameter_count(), in_words(begun.card)
-    of_weights = _of_weights(begun, tuning)
-    questions = asked.questions(data.train)
+    parameters, words = model.parameter_count(), uses_word_labels(begun.preset)
+    of_weights = _weight_notes(begun, config)
+    questions = asked.build_inputs(data.train)
     sources = None
     if data.mixture is not None:
-        sources = data.mixture.sources([data.train[q.item].part for q in questions])
-    n_train = len(data.train) if sources is None else sum(sources.takes)
-    asked_batch = tuning.batch
-    tuning = plan.settle(tuning, task, n_train, parameters, words=words)
-    tuning = _sized(tuning, begun, folder, world.device)
-    examples = [with_next(q.example) if tuning.auxiliary else q.example for q in questions]
-    tuning = plan.paced(tuning, an_epoch(examples, tuning.batch, tuning.batch_tokens, sources))
-    n_cut = len({q.item for q in questions if q.cut})
-    n_short = sum(q.shortened for q in questions)
+        sources = data.mixture.make_source_sampling([data.train[q.item_index].component for q in questions])
+    n_train = len(data.train) if sources is None else sum(sources.rows_per_epoch)
+    asked_batch = config.batch_size
+    config = plan.resolve_config(config, task, n_train, parameters, uses_word_labels=words)
+    config = _resolve_micro_batch_tokens(config, begun, folder, world.device)
+    examples = [with_next_token_targets(q.example) if config.lm_loss_weight else q.example for q in questions]
+    config = plan.resolve_evaluation_interval(config, count_epoch_steps(examples, config.batch_size, config.batch_tokens, sources))
+    n_cut = len({q.item_index for q in questions if q.truncated})
+    n_short = sum(q.target_truncated for q in questions)
     facts = {
         "format": 1,
         "kind": "finetune",
-        "card": begun.card.name,
-        "opened": opened is not None,
+        "card": begun.preset.name,
+        "opened": loaded_model is not None,
         "parameters": parameters,
-        "recipe": to_dict(tuning),
+        "recipe": to_dict(config),
         "task": to_dict(task),
         "data": {
-            name: {"rows": len(some), "sha256": digest(some)}
+            name: {"rows": len(some), "sha256": examples_sha256(some)}
             for name, some in (("train", data.train), ("dev", data.dev), ("test", data.test))
         }
         | ({} if data.mixture is None else {"mixture": to_dict(data.mixture)}),
-        "versions": loop.versions(),
-        "environment": _environment(world.device, threads),
+        "versions": loop.library_versions(),
+        "environment": _environment(world.device, n_threads),
     }
-    job = Job(
-        tuning=tuning,
+    job = FinetuneJob(
+        config=config,
         data=data,
-        begun=begun,
-        asked=asked,
-        examples=examples,
-        sources=sources,
-        dev=asked.questions(data.dev),
-        test=asked.questions(data.test) if data.test else [],
+        initial_model=begun,
+        formulation=asked,
+        train_examples=examples,
+        source_sampling=sources,
+        dev_inputs=asked.build_inputs(data.dev),
+        test_inputs=asked.build_inputs(data.test) if data.test else [],
         folder=folder,
         world=world,
-        facts=facts,
+        run_record=facts,
         notes=(
             *data.notes,
-            *_of_parts(data.mixture, sources),
+            *_mixture_notes(data.mixture, sources),
             *of_weights,
-            *read_in_parts(task, n_cut, len(data.train), "training"),
+            *split_text_notes(task, n_cut, len(data.train), "training"),
         ),
         warnings=(
             *data.warnings,
-            *of_cuts(asked, n_cut, n_short, len(data.train), "training"),
-            *too_large(asked_batch, tuning.batch_tokens, examples, n_train),
+            *truncation_warnings(asked, n_cut, n_short, len(data.train), "training"),
+            *batch_size_warnings(asked_batch, config.batch_tokens, examples, n_train),
         ),
         terminal=terminal,
     )
-    model = job.model(*job.runs[0])  # now, not in the first run: what it cannot be is said here
+    model = job.build_model(*job.runs[0])  # now, not in the first run: what it cannot be is said here
     each = [(p.numel(), p.requires_grad) for p in model.parameters()]
     return replace(
         job,
-        n_tuned=sum(n for n, tuned in each if tuned),
+        n_trainable_parameters=sum(n for n, tuned in each if tuned),
         n_parameters=sum(n for n, _ in each),
     )
 
 
-def _begun(tuning: Tuning, opened: Opened | None, data: Data) -> Beginning:
+def _load_initial_model(config: FinetuneConfig, loaded_model: LoadedModel | None, data: FinetuneData) -> InitialModel:
     """Begin the model that is named, or that is open, for the task."""
-    named = tuning.task if tuning.name is None else tuning.name
+    named = config.task if config.task_name is None else config.task_name
     task = Task(
-        does=tuning.task, columns=data.columns, labels=data.labels, name=named,
-        options=options(tuning.task, data.options),
+        task_kind=config.task, columns=data.columns, labels=data.labels, task_name=named,
+        options=resolve_options(config.task, data.task_options),
     )  # fmt: skip
-    begun = begin(
-        opened or tuning.base,
+    begun = load_initial_model(
+        loaded_model or config.base,
         task,
-        _all_texts(data.train, tagged=TASK_KINDS[task.does].files.tagged),
-        tokenizer=tuning.tokenizer,
-        vocabulary=tuning.vocabulary,
-        dropout=tuning.dropout,
-        auxiliary=_auxiliary(tuning),
-        learned=tunes_tokens(tuning.tune),
+        _vocabulary_texts(data.train, tagged=TASK_KINDS[task.task_kind].reader.word_per_line),
+        tokenizer=config.tokenizer,
+        vocabulary=config.vocabulary,
+        dropout=config.dropout,
+        lm_loss_weight=_requested_lm_loss_weight(config),
+        trains_embeddings=trains_embeddings(config.tune),
     )
-    if isinstance(tuning.tune, SourceEncoder):
-        begun = with_source(begun, tuning.tune, data.train)
+    if isinstance(config.tune, SourceEncoder):
+        begun = add_source_encoder(begun, config.tune, data.train)
     return begun
 
 
-def begun_from(job: Job, folder: Path) -> Job:
+def restart_from(job: FinetuneJob, folder: Path) -> FinetuneJob:
     """Return a job that begins with the weights of a folder, of the same network as its own.
 
     What the folder does not have, a pooler for instance, stays as it is. Where it knows more words,
     what is asked is made anew of these.
     """
-    tuning, known = replace(job.tuning, base=str(folder)), job.begun.tensors
-    found = _begun(tuning, None, job.data)
-    if found.tokenizer.size != job.begun.tokenizer.size:
-        threads = job.facts["environment"]["threads"]
-        made = prepare(tuning, None, job.folder, job.world, threads, None)
-        facts = {**job.facts, "parameters": made.facts["parameters"]}
-        job = replace(made, facts=facts, kept=job.kept, peak=job.peak, terminal=job.terminal)
-    tensors = {name: found.tensors.get(name, x) for name, x in known.items()}
-    return replace(job, tuning=tuning, begun=replace(job.begun, tensors=tensors))
+    tuning, known = replace(job.config, base=str(folder)), job.initial_model.pretrained_weights
+    found = _load_initial_model(tuning, None, job.data)
+    if found.tokenizer.vocab_size != job.initial_model.tokenizer.vocab_size:
+        threads = job.run_record["environment"]["threads"]
+        made = prepare_job(tuning, None, job.folder, job.world, threads, None)
+        facts = {**job.run_record, "parameters": made.run_record["parameters"]}
+        job = replace(made, facts=facts, kept=job.keeps_folder, peak_flops=job.peak_flops, terminal=job.terminal)
+    tensors = {name: found.pretrained_weights.get(name, x) for name, x in known.items()}
+    return replace(job, tuning=tuning, begun=replace(job.initial_model, pretrained_weights=tensors))
 
 
-def _auxiliary(tuning: Tuning) -> float | None:
+def _requested_lm_loss_weight(config: FinetuneConfig) -> float | None:
     """Return the weight that is asked for; of a head alone, from which none is learned, none."""
-    if tuning.auxiliary is None and isinstance(tuning.tune, Frozen):
+    if config.lm_loss_weight is None and isinstance(config.tune, FrozenFeatures):
         return 0.0
-    return tuning.auxiliary
+    return config.lm_loss_weight
 
 
-def _sized(tuning: Tuning, begun: Beginning, folder: Path, device: torch.device) -> Tuning:
+def _resolve_micro_batch_tokens(config: FinetuneConfig, initial_model: InitialModel, folder: Path, device: torch.device) -> FinetuneConfig:
     """Decide how many tokens go through the model at once, or take it from the run in the folder.
 
     That was decided by the memory of then, and rounding depends on it.
     """
-    if tuning.micro_tokens is not None:
-        return tuning
-    assert tuning.length is not None
-    dtype = parallel.dtype_of(parallel.pick_precision(tuning.precision, device))
-    most = tokens_at_once(begun.card.architecture, tuning.length, dtype, device)
-    return replace(tuning, micro_tokens=_earlier(folder) or most)
+    if config.micro_batch_tokens is not None:
+        return config
+    assert config.max_length is not None
+    dtype = parallel.weight_dtype(parallel.resolve_precision(config.precision, device))
+    most = max_micro_batch_tokens(initial_model.preset.architecture, config.max_length, dtype, device)
+    return replace(config, micro_batch_tokens=_recorded_micro_batch_tokens(folder) or most)
 
 
-def _earlier(folder: Path) -> int | None:
+def _recorded_micro_batch_tokens(folder: Path) -> int | None:
     """Read how many tokens went through the model at once in the run that the folder holds."""
     try:
-        facts = read_json(folder / FACTS)
+        facts = read_json(folder / RUN_FILE)
         known = facts["recipe"]["micro_tokens"]
     except (OSError, ValueError, KeyError, TypeError):  # no run: is_finished says what is wrong
         return None
     return known if isinstance(known, int) else None
 
 
-def _all_texts(items: Sequence[Item], *, tagged: bool) -> Iterator[str]:
+def _vocabulary_texts(items: Sequence[TaskExample], *, tagged: bool) -> Iterator[str]:
     """Yield what a vocabulary is learned from: texts, and answers, which some models say."""
     for item in items:
         if tagged:
             yield " ".join(item.texts)
             continue
         yield from item.texts
-        yield from item.options
-        if item.truth is not None:
-            yield from item.truth if isinstance(item.truth, tuple) else (str(item.truth),)
+        yield from item.choices
+        if item.label is not None:
+            yield from item.label if isinstance(item.label, tuple) else (str(item.label),)
 
 
-def _settled(begun: Beginning, tuning: Tuning, data: Data) -> Task:
+def _complete_task(initial_model: InitialModel, config: FinetuneConfig, data: FinetuneData) -> Task:
     """Complete the task by what depends on the model."""
-    task = begun.task
+    task = initial_model.task
     task = replace(
         task,
-        length=check_length(begun.card, tuning.length, places_before(tuning.tune)),
-        metric=choose_metric(task, tuning.metric),
+        max_length=resolve_max_length(initial_model.preset, config.max_length, n_virtual_tokens_of(config.tune)),
+        metric=resolve_metric(task, config.metric),
     )
-    return TASK_KINDS[task.does].settled(task, begun.card, data.train)
+    return TASK_KINDS[task.task_kind].resolve_task(task, initial_model.preset, data.train)
 
 
-def _of_weights(begun: Beginning, tuning: Tuning) -> list[str]:
+def _weight_notes(initial_model: InitialModel, config: FinetuneConfig) -> list[str]:
     """Say which weights are new, and which are not used."""
     notes: list[str] = []
-    if not begun.trained and tuning.tokenizer is None:
+    if not initial_model.is_pretrained and config.tokenizer is None:
         notes.append(
-            f"a vocabulary of {begun.tokenizer.size:,} tokens, special ones included, was learned "
+            f"a vocabulary of {initial_model.tokenizer.vocab_size:,} tokens, special ones included, was learned "
             "from the training texts"
         )
-    if begun.card.pooler and begun.task.options.get("pool") != tuning.options.get("pool"):
-        means = "the two texts' means are compared" if reads_two(begun.task) else "the mean is read"
+    if initial_model.preset.pooler_head and initial_model.task.options.get("pool") != config.task_options.get("pool"):
+        means = "the two texts' means are compared" if reads_two_texts(initial_model.task) else "the mean is read"
         notes.append(
             f"no pooler was trained: {means}, of all layers (--option pool=first for "
-            f"{begun.card.name}'s own head, which transformers has a class for)"
+            f"{initial_model.preset.name}'s own head, which transformers has a class for)"
         )
-    notes += _of_frame(begun, tuning)
-    if tuning.initialize == "random" or not begun.trained:
+    notes += _template_notes(initial_model, config)
+    if config.initialize == "random" or not initial_model.is_pretrained:
         return [*notes, "all weights are drawn at random"]
-    fresh = drawn(begun)
-    if begun.added:
-        fresh = (*fresh, *(f"the vector of {name}" for name in begun.tokenizer.pieces(begun.added)))
+    fresh = newly_initialized_names(initial_model)
+    if initial_model.new_token_ids:
+        fresh = (*fresh, *(f"the vector of {name}" for name in initial_model.tokenizer.pieces(initial_model.new_token_ids)))
     if fresh:
-        notes.append(f"new, drawn at random: {listed(fresh)}")
-    if begun.extra:
-        names = listed(begun.extra[:3]) + (", ..." if len(begun.extra) > 3 else "")
-        notes.append(f"not used of the model: {len(begun.extra)} tensors ({names})")
+        notes.append(f"new, drawn at random: {format_names(fresh)}")
+    if initial_model.unexpected:
+        names = format_names(initial_model.unexpected[:3]) + (", ..." if len(initial_model.unexpected) > 3 else "")
+        notes.append(f"not used of the model: {len(initial_model.unexpected)} tensors ({names})")
     return notes
 
 
-def _of_frame(begun: Beginning, tuning: Tuning) -> list[str]:
+def _template_notes(initial_model: InitialModel, config: FinetuneConfig) -> list[str]:
     """Say what a paper's own way of fine-tuning put around texts, or why it did not."""
-    said, asked = begun.task.options, tuning.options
+    said, asked = initial_model.task.options, config.task_options
     notes: list[str] = []
     if said.get("frame") != asked.get("frame"):
         notes.append(
-            f"around texts stand {listed(TOKENS.names)}, as in the model's paper (--option "
+            f"around texts stand {format_names(TASK_TOKENS.names)}, as in the model's paper (--option "
             "frame=own for what its tokenizer puts there)"
         )
     if said.get("pool") == "both" != asked.get("pool"):
         notes.append("two texts are read in both orders (--option symmetric=false for one)")
-    wanted = "frame" in said and said["frame"] is None and begun.card.finetuning.frame == "added"
-    if wanted and not tunes_tokens(tuning.tune):
+    wanted = "frame" in said and said["frame"] is None and initial_model.preset.finetuning.special_tokens == "added"
+    if wanted and not trains_embeddings(config.tune):
         notes.append(
-            f"{word_of(tuning.tune)} tunes no vectors of tokens: none are added, unlike in the "
+            f"{method_name(config.tune)} tunes no vectors of tokens: none are added, unlike in the "
             "paper"
         )
     return notes
 
 
-def _of_parts(mixture: Mixture | None, sources: Sources | None) -> list[str]:
+def _mixture_notes(mixture: TaskMixture | None, source_sampling: SourceSampling | None) -> list[str]:
     """Say of each part of a mixture how much there is, and how much of it an epoch reads."""
-    if mixture is None or sources is None:
+    if mixture is None or source_sampling is None:
         return []
-    sizes, total = np.bincount(sources.of).tolist(), sum(sources.takes)
+    sizes, total = np.bincount(source_sampling.source_of_row).tolist(), sum(source_sampling.rows_per_epoch)
     return [
         f"{name}: {take:,} of {size:,} examples an epoch, {take / total:.1%} of what is learned"
-        for name, size, take in zip(mixture.parts, sizes, sources.takes, strict=True)
+        for name, size, take in zip(mixture.component_names, sizes, source_sampling.rows_per_epoch, strict=True)
     ]
 
 
-def read_in_parts(task: Task, n_cut: int, n: int, which: str) -> list[str]:
+def split_text_notes(task: Task, n_truncated: int, n_items: int, split_name: str) -> list[str]:
     """Say how many texts are longer than a row, if any, where a row more costs nothing of them."""
-    if not n_cut or not TASK_KINDS[task.does].in_parts:
+    if not n_truncated or not TASK_KINDS[task.task_kind].splits_long_texts:
         return []
-    return [f"{_longer(n_cut, n, which, task)} are read in parts"]
+    return [f"{_too_long_texts(n_truncated, n_items, split_name, task)} are read in parts"]
 
 
-def _longer(n_cut: int, n: int, which: str, task: Task) -> str:
-    return f"{n_cut:,} of {n:,} {which} texts have more than {task.length} tokens and"
+def _too_long_texts(n_truncated: int, n_items: int, split_name: str, task: Task) -> str:
+    return f"{n_truncated:,} of {n_items:,} {split_name} texts have more than {task.max_length} tokens and"
 
 
-def of_cuts(asked: Ask, n_cut: int, n_short: int, n: int, which: str) -> list[str]:
+def truncation_warnings(formulation: TaskFormulation, n_truncated: int, n_truncated_targets: int, n_items: int, split_name: str) -> list[str]:
     """Say of how many texts, and of how many targets, a part is lost, if of any.
 
     Args:
-        asked: what is asked, of which task.
-        n_cut: texts that are longer than what is read.
-        n_short: targets that are longer than what is learned and written.
-        n: all of both.
-        which: of which file.
+        formulation: what is asked, of which task.
+        n_truncated: texts that are longer than what is read.
+        n_truncated_targets: targets that are longer than what is learned and written.
+        n_items: all of both.
+        split_name: of which file.
     """
     found: list[str] = []
-    task = asked.task
-    if n_cut and not TASK_KINDS[task.does].in_parts:
+    task = formulation.task
+    if n_truncated and not TASK_KINDS[task.task_kind].splits_long_texts:
         form = task.options.get("form")
-        oldest = form and plain_form(form, "options.form").keep == "end"
+        oldest = form and parse_template(form, "options.form").truncation_keeps == "end"
         how = "lose their beginning, of lines the oldest" if oldest else "are cut"
-        found.append(f"{_longer(n_cut, n, which, task)} {how}")
-    if n_short and isinstance(asked, ByText):
+        found.append(f"{_too_long_texts(n_truncated, n_items, split_name, task)} {how}")
+    if n_truncated_targets and isinstance(formulation, TextToTextFormulation):
         found.append(
-            f"{n_short:,} of {n:,} {which} targets have more than {asked.longest} tokens, and are "
-            f"learned up to there (--option longest={2 * asked.longest} for more)"
+            f"{n_truncated_targets:,} of {n_items:,} {split_name} targets have more than {formulation.max_target_length} tokens, and are "
+            f"learned up to there (--option longest={2 * formulation.max_target_length} for more)"
         )
     return found
 
 
-def _environment(device: torch.device, threads: int) -> dict[str, Any]:
+def _environment(device: torch.device, n_threads: int) -> dict[str, Any]:
     return {
         "machine": platform.machine(),
         "system": platform.system(),
         "cores": os.cpu_count(),
-        "threads": threads,
+        "threads": n_threads,
         "device": device.type if device.type == "cpu" else torch.cuda.get_device_name(device),
     }
 
 
-def is_finished(job: Job) -> bool:
+def is_finished(job: FinetuneJob) -> bool:
     """Compare with the run in the folder and say whether it is finished; if there is none, begin.
 
     Raises:
         ValueError: it is another run.
     """
-    path = job.folder / FACTS
+    path = job.folder / RUN_FILE
     if not path.is_file():
-        write_whole(path, results.as_json(dict(job.facts) | {"finished": False}))
+        write_atomically(path, results.to_json(dict(job.run_record) | {"finished": False}))
         return False
-    old = recorded(job.folder)
-    check_same(job.folder, old["recipe"], job.tuning)
-    for name, value in job.facts["data"].items():
+    old = read_run_record(job.folder)
+    check_same_config(job.folder, old["recipe"], job.config)
+    for name, value in job.run_record["data"].items():
         if old["data"].get(name) != value:
             raise ValueError(f"{job.folder}: the {name} data have changed since this run began")
     return bool(old.get("finished"))
 
 
-def recorded(folder: Path) -> dict[str, Any]:
+def read_run_record(folder: Path) -> dict[str, Any]:
     """Return what the run in a folder says of itself.
 
     Raises:
         ValueError: there is none, or it is no run of fine-tuning.
     """
-    path = folder / FACTS
+    path = folder / RUN_FILE
     if not path.is_file():
         raise ValueError(f"{folder}: holds no run to go on with")
     try:
@@ -493,15 +493,15 @@ def recorded(folder: Path) -> dict[str, Any]:
     raise ValueError(f"{folder}: is a run of {kind}, not of fine-tuning")
 
 
-def check_same(folder: Path, recipe: Mapping[str, Any], tuning: Tuning) -> None:
+def check_same_config(folder: Path, recorded_config: Mapping[str, Any], config: FinetuneConfig) -> None:
     """Check that what is asked for is what the record of a folder says.
 
     Raises:
         ValueError: it is not, with the first difference.
     """
-    for key, value in json.loads(json.dumps(to_dict(tuning))).items():
-        if recipe.get(key) != value:
+    for key, value in json.loads(json.dumps(to_dict(config))).items():
+        if recorded_config.get(key) != value:
             raise ValueError(
-                f"{folder}: this run has {key} = {recipe.get(key)!r}, not {value!r}; "
+                f"{folder}: this run has {key} = {recorded_config.get(key)!r}, not {value!r}; "
                 "a resumed run must be the same"
             )

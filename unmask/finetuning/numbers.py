@@ -11,63 +11,63 @@ import numpy as np
 import torch
 from torch import nn
 
-from unmask.finetuning.ask import LABEL, Ask
-from unmask.finetuning.by_head import ByHead
-from unmask.heads.labels import Labels, LabelsHead
+from unmask.finetuning.ask import LABEL_HEAD, TaskFormulation
+from unmask.finetuning.by_head import ClassificationFormulation
+from unmask.heads.labels import SequenceClassification, SequenceClassificationHead
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture
 from unmask.model.parts import LayerNorm
 from unmask.model.transformer import Transformer
 from unmask.published.card import Published
-from unmask.tasks.task import Item
+from unmask.tasks.task import TaskExample
 
 
-def scaled(asked: Ask, card: Published, train: Sequence[Item]) -> Ask:
+def with_target_scale(formulation: TaskFormulation, preset: Published, train: Sequence[TaskExample]) -> TaskFormulation:
     """Let numbers be asked in the scale of the training file; of other tasks nothing changes."""
-    if not isinstance(asked, ByHead) or asked.task.does != "regress":
-        return asked
-    numbers = np.array([item.truth for item in train], np.float64)
-    shift = float(numbers.mean()) if _can_shift(card) else 0.0
+    if not isinstance(formulation, ClassificationFormulation) or formulation.task.task_kind != "regress":
+        return formulation
+    numbers = np.array([item.label for item in train], np.float64)
+    shift = float(numbers.mean()) if _can_absorb_shift(preset) else 0.0
     scale = float(np.sqrt(np.mean((numbers - shift) ** 2)))
-    return replace(asked, shift=shift, scale=scale or 1.0)
+    return replace(formulation, target_shift=shift, target_scale=scale or 1.0)
 
 
-def plain(asked: Ask) -> Ask:
+def without_target_scale(formulation: TaskFormulation) -> TaskFormulation:
     """Return the task as a finished model is asked, whose head says numbers as they are."""
-    return replace(asked, shift=0.0, scale=1.0) if isinstance(asked, ByHead) else asked
+    return replace(formulation, target_shift=0.0, target_scale=1.0) if isinstance(formulation, ClassificationFormulation) else formulation
 
 
-def into_scale(model: Model, asked: Ask) -> None:
+def normalize_head(model: Model, formulation: TaskFormulation) -> None:
     """Let a head that says numbers as they are say them in the scale in which they are learned."""
-    if isinstance(asked, ByHead) and asked.task.does == "regress":
-        _change(model, -asked.shift, 1.0)
-        _change(model, 0.0, 1 / asked.scale)
+    if isinstance(formulation, ClassificationFormulation) and formulation.task.task_kind == "regress":
+        _rescale_head(model, -formulation.target_shift, 1.0)
+        _rescale_head(model, 0.0, 1 / formulation.target_scale)
 
 
-def out_of_scale(model: Model, asked: Ask) -> None:
+def denormalize_head(model: Model, formulation: TaskFormulation) -> None:
     """Undo `into_scale`."""
-    if isinstance(asked, ByHead) and asked.task.does == "regress":
-        _change(model, asked.shift, asked.scale)
+    if isinstance(formulation, ClassificationFormulation) and formulation.task.task_kind == "regress":
+        _rescale_head(model, formulation.target_shift, formulation.target_scale)
 
 
-def _can_shift(card: Published) -> bool:
+def _can_absorb_shift(preset: Published) -> bool:
     """Say whether the head has a bias, or else the norm before it has one that can do its work."""
-    spec, a = card.heads[LABEL], card.architecture
-    if not isinstance(spec, Labels) or not isinstance(a, Architecture):
+    spec, a = preset.heads[LABEL_HEAD], preset.architecture
+    if not isinstance(spec, SequenceClassification) or not isinstance(a, Architecture):
         return False
-    normed = a.norm_final and isinstance(a.norm, LayerNorm) and a.norm.bias
-    linear = not spec.dense and spec.pool not in ("compare", "both") and spec.layers == "last"
+    normed = a.final_norm and isinstance(a.norm, LayerNorm) and a.norm.bias
+    linear = not spec.dense_layer and spec.pooling not in ("compare", "both") and spec.pooled_layers == "last"
     return spec.bias or (normed and linear)
 
 
-def _change(model: Model, shift: float, scale: float) -> None:
+def _rescale_head(model: Model, shift: float, scale: float) -> None:
     """Let the head say its number times `scale` plus `shift`.
 
     A head without a bias (GPT-2's, in the reference library) has the shift in the bias b of the
     norm before it: w (x + b + w shift / |w|²) = w (x + b) + shift.
     """
-    head = model.heads[LABEL]
-    assert isinstance(head, LabelsHead)
+    head = model.heads[LABEL_HEAD]
+    assert isinstance(head, SequenceClassificationHead)
     with torch.no_grad():
         w = head.out.weight.mul_(scale)
         if head.spec.bias:

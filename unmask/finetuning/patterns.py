@@ -4,24 +4,24 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from unmask.text.records import listed
+from unmask.text.records import format_names
 
-BLANK = "[MASK]"
+BLANK_MARKER = "[MASK]"
 """What marks the blank in a pattern, for every model."""
-_PLACE = re.compile(r"(\{[^{}]*\}|\[MASK\])")
+_PLACEHOLDER = re.compile(r"(\{[^{}]*\}|\[MASK\])")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pattern:
+class ClozePattern:
     """What is read: texts, with words around them and a blank among these."""
 
     parts: tuple[str | int, ...]
     """Words as they are written, and which text stands where. The blank is not among them."""
-    blank: int
+    blank_index: int
     """Before which of the parts the blank is; their number: at the end."""
 
     @staticmethod
-    def of(text: str, columns: Sequence[str]) -> "Pattern":
+    def parse(pattern: str, columns: Sequence[str]) -> "ClozePattern":
         """Read "{text} It was [MASK]."; a text is named by its column or by its number, from 0.
 
         Raises:
@@ -29,32 +29,32 @@ class Pattern:
         """
         parts: list[str | int] = []
         blanks: list[int] = []
-        for part in _PLACE.split(text):
-            if part == BLANK:
+        for part in _PLACEHOLDER.split(pattern):
+            if part == BLANK_MARKER:
                 blanks.append(len(parts))
-            elif _PLACE.fullmatch(part):
-                parts.append(_which(part, text, columns))
+            elif _PLACEHOLDER.fullmatch(part):
+                parts.append(_text_index(part, pattern, columns))
             elif part:
                 parts.append(part)
         if len(blanks) != 1:
-            raise ValueError(f"pattern must have one blank, {BLANK}, got {text!r}")
+            raise ValueError(f"pattern must have one blank, {BLANK_MARKER}, got {pattern!r}")
         if sorted(p for p in parts if isinstance(p, int)) != list(range(len(columns))):
             named = " and ".join(f"{{{name}}}" for name in columns)
-            raise ValueError(f"pattern must have {named} once, got {text!r}")
-        return Pattern(parts=tuple(parts), blank=blanks[0])
+            raise ValueError(f"pattern must have {named} once, got {pattern!r}")
+        return ClozePattern(parts=tuple(parts), blank_index=blanks[0])
 
-    def spaced(self, i: int) -> bool:
+    def has_space_before(self, part_index: int) -> bool:
         """Say whether a space is before a part, or before the blank if that is there."""
-        before = self.parts[i - 1] if i else ""
+        before = self.parts[part_index - 1] if part_index else ""
         return isinstance(before, str) and before.endswith(" ")
 
 
-def _which(part: str, text: str, columns: Sequence[str]) -> int:
-    name = part[1:-1].strip()
+def _text_index(placeholder: str, pattern: str, columns: Sequence[str]) -> int:
+    name = placeholder[1:-1].strip()
     if name in columns:
         return columns.index(name)
     if name.isdecimal() and int(name) < len(columns):
         return int(name)
     raise ValueError(
-        f"pattern: {part} is no column of text; there are {listed(columns)}, got {text!r}"
+        f"pattern: {placeholder} is no column of text; there are {format_names(columns)}, got {pattern!r}"
     )

@@ -8,112 +8,112 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float, Int
 
-from unmask.finetuning.ask import Ask, Scores, places
+from unmask.finetuning.ask import TaskFormulation, ItemScores, label_indices
 from unmask.finetuning.error_analysis import list_errors
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
-from unmask.finetuning.predict import Said
+from unmask.finetuning.predict import PredictedScores
 from unmask.finetuning.task_metrics import compute_metrics, majority_predictions
-from unmask.tasks.metrics.calibration import brier, calibration
-from unmask.tasks.task import Item, Task, Truth
+from unmask.tasks.metrics.calibration import brier_score, calibration_score
+from unmask.tasks.task import TaskExample, Task, Label
 
-MISTAKES = 25
+MAX_SHOWN_ERRORS = 25
 """Wrong answers that are shown."""
-_MOST_LABELS = 50
+_MAX_LABELS = 50
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scored:
+class RunResult:
     """One run: how good its best state is."""
 
     arm: str
     """How it began."""
     seed: int
-    step: int
+    best_step: int
     """After which it was best on the dev file."""
     dev: Mapping[str, float]
     test: Mapping[str, float]
     """Empty where there is no test file."""
-    tuned: int = 0
+    n_trainable_parameters: int = 0
     """Numbers that were tuned."""
 
 
-def comparison(
-    scored: Sequence[Scored],
-    asked: Ask,
-    data: str,
-    train: Sequence[Item],
-    dev: Sequence[Item],
-    said: Said,
+def build_report(
+    run_results: Sequence[RunResult],
+    formulation: TaskFormulation,
+    train_name: str,
+    train: Sequence[TaskExample],
+    dev: Sequence[TaskExample],
+    predicted: PredictedScores,
 ) -> dict[str, Any]:
     """Return what `results.json` holds: all scores, and the confusions and mistakes of the best.
 
     Args:
-        scored: every run, the arm under study first.
-        asked: the task, as the model is asked.
-        data: what the training file is called.
+        run_results: every run, the arm under study first.
+        formulation: the task, as the model is asked.
+        train_name: what the training file is called.
         train: from which the most frequent answer is known.
         dev: on which the scores were reached.
-        said: what the best model says of it.
+        predicted: what the best model says of it.
     """
-    task = asked.task
-    wrong = list_errors(asked, dev, said.scores)
+    task = formulation.task
+    wrong = list_errors(formulation, dev, predicted.scores)
     arms = [
         {
             "name": arm,
-            "dev": [s.dev[task.metric] for s in scored if s.arm == arm],
-            "test": [s.test[task.metric] for s in scored if s.arm == arm and s.test],
+            "dev": [s.dev[task.metric] for s in run_results if s.arm == arm],
+            "test": [s.test[task.metric] for s in run_results if s.arm == arm and s.test],
         }
-        for arm in dict.fromkeys(s.arm for s in scored)
+        for arm in dict.fromkeys(s.arm for s in run_results)
     ]
     return {
-        "task": f"{task.does} {data}",
+        "task": f"{task.task_kind} {train_name}",
         "metric": task.metric,
         "arms": arms,
-        "chance": chance(task, train, dev),
-        "confusion": confusion(asked, dev, said.scores),
-        "found": found(asked, dev, said.scores),
-        "calibration": trust(task, dev, said.scores),
-        "errors": wrong[:MISTAKES],
+        "chance": majority_baseline(task, train, dev),
+        "confusion": confusion_matrix(formulation, dev, predicted.scores),
+        "found": label_counts(formulation, dev, predicted.scores),
+        "calibration": calibration_report(task, dev, predicted.scores),
+        "errors": wrong[:MAX_SHOWN_ERRORS],
         "wrong": len(wrong),
     }
 
 
-def chance(task: Task, train: Sequence[Item], dev: Sequence[Item]) -> float:
+def majority_baseline(task: Task, train: Sequence[TaskExample], dev: Sequence[TaskExample]) -> float:
     """Compute the score of always giving the answer that is most frequent in training."""
     said: list[Any] = majority_predictions(task, train, dev)
-    if TASK_KINDS[task.does].files.tagged:
+    if TASK_KINDS[task.task_kind].reader.word_per_line:
         said = [
-            (tag,) * len(cast("tuple[str, ...]", item.truth))
+            (tag,) * len(cast("tuple[str, ...]", item.label))
             for tag, item in zip(said, dev, strict=True)
         ]
     return compute_metrics(task, dev, said)[task.metric]
 
 
-def confusion(asked: Ask, items: Sequence[Item], scores: Sequence[Scores]) -> dict[str, Any] | None:
+def confusion_matrix(formulation: TaskFormulation, items: Sequence[TaskExample], scores: Sequence[ItemScores]) -> dict[str, Any] | None:
     """Count how often each true label (row) was given each label (column), of texts or of words.
 
     None if there are too many labels, or answers are not one of them.
     """
-    kind, labels = TASK_KINDS[asked.task.does], asked.task.labels
-    if not (kind.one_label or kind.files.tagged) or len(labels) > _MOST_LABELS:
+    kind, labels = TASK_KINDS[formulation.task.task_kind], formulation.task.labels
+    if not (kind.is_single_label or kind.reader.word_per_line) or len(labels) > _MAX_LABELS:
         return None
     counts = np.zeros((len(labels), len(labels)), np.int64)
     for item, rows in zip(items, scores, strict=True):
-        truth, said = item.truth, asked.truth(item, rows)
+        truth, said = item.label, formulation.prediction(item, rows)
         assert truth is not None
-        np.add.at(counts, (places(asked.task, truth), places(asked.task, said)), 1)
+        np.add.at(counts, (label_indices(formulation.task, truth), label_indices(formulation.task, said)), 1)
     return {"labels": list(labels), "counts": counts.tolist()}
 
 
-def found(asked: Ask, items: Sequence[Item], scores: Sequence[Scores]) -> list[dict[str, Any]]:
+def label_counts(formulation: TaskFormulation, items: Sequence[TaskExample], scores: Sequence[ItemScores]) -> list[dict[str, Any]]:
     """Count how often each label was found, missed, and said of a text where it does not hold.
 
     Only of tasks where several labels may hold of a text; others have a confusion matrix.
     """
-    if not _several(asked.task, items):
+    if not _is_multi_label(formulation.task, items):
         return []
     pairs = [
-        (set(cast("tuple[str, ...]", item.truth)), set(cast("tuple[str]", asked.truth(item, rows))))
+        (set(cast("tuple[str, ...]", item.label)), set(cast("tuple[str]", formulation.prediction(item, rows))))
         for item, rows in zip(items, scores, strict=True)
     ]
     return [
@@ -123,59 +123,59 @@ def found(asked: Ask, items: Sequence[Item], scores: Sequence[Scores]) -> list[d
             "missed": sum(label in truth - said for truth, said in pairs),
             "invented": sum(label in said - truth for truth, said in pairs),
         }
-        for label in asked.task.labels
+        for label in formulation.task.labels
     ]
 
 
-def _several(task: Task, items: Sequence[Item]) -> bool:
+def _is_multi_label(task: Task, items: Sequence[TaskExample]) -> bool:
     """Say whether several of the labels may hold of a text."""
-    sets = any(isinstance(item.truth, tuple) for item in items)
-    return bool(task.labels) and sets and not TASK_KINDS[task.does].files.tagged
+    sets = any(isinstance(item.label, tuple) for item in items)
+    return bool(task.labels) and sets and not TASK_KINDS[task.task_kind].reader.word_per_line
 
 
-def trust(task: Task, items: Sequence[Item], scores: Sequence[Scores]) -> dict[str, Any] | None:
+def calibration_report(task: Task, items: Sequence[TaskExample], scores: Sequence[ItemScores]) -> dict[str, Any] | None:
     """Compute how far probabilities can be trusted: of tasks whose answers are among some."""
-    decided = _decided(task, items, scores) if items else None
+    decided = _decisions(task, items, scores) if items else None
     if decided is None:
         return None
     truth, logs = decided
     shares = np.exp(logs - logs.max(1, keepdims=True))
     shares /= shares.sum(1, keepdims=True)
-    found = calibration(truth, shares)
+    found = calibration_score(truth, shares)
     return {
-        "ece": found.error,
-        "brier": brier(truth, shares),
+        "ece": found.expected_calibration_error,
+        "brier": brier_score(truth, shares),
         "bins": [vars(one) for one in found.bins],
     }
 
 
-def _decided(
-    task: Task, items: Sequence[Item], scores: Sequence[Scores]
+def _decisions(
+    task: Task, items: Sequence[TaskExample], scores: Sequence[ItemScores]
 ) -> tuple[Int[np.ndarray, "n"], Float[np.ndarray, "n answers"]] | None:
     """List what was decided among some answers: the right one, and log-probabilities but for a sum.
 
     Of a text that is its label, of a sentence each word's, of options the right one; where several
     labels may hold, whether each does.
     """
-    kind = TASK_KINDS[task.does]
-    if kind.files.tagged:
-        words = [label for item in items for label in places(task, cast("Truth", item.truth))]
-        return np.array(words), np.concatenate([rows.logs for rows in scores], dtype=np.float64)
-    if _several(task, items):
-        held = [label in cast("tuple[str]", item.truth) for item in items for label in task.labels]
+    kind = TASK_KINDS[task.task_kind]
+    if kind.reader.word_per_line:
+        words = [label for item in items for label in label_indices(task, cast("Label", item.label))]
+        return np.array(words), np.concatenate([rows.log_probabilities for rows in scores], dtype=np.float64)
+    if _is_multi_label(task, items):
+        held = [label in cast("tuple[str]", item.label) for item in items for label in task.labels]
         odds = np.concatenate([rows[0] for rows in scores]).astype(np.float64)
         return np.array(held, np.int64), np.stack([np.zeros_like(odds), odds], 1)
-    if kind.one_label:
-        labels = [places(task, cast("Truth", item.truth))[0] for item in items]
+    if kind.is_single_label:
+        labels = [label_indices(task, cast("Label", item.label))[0] for item in items]
         return np.array(labels), np.array([rows[0] for rows in scores], np.float64)
-    if items[0].options:
-        logs = np.full((len(items), max(len(item.options) for item in items)), -np.inf)
+    if items[0].choices:
+        logs = np.full((len(items), max(len(item.choices) for item in items)), -np.inf)
         for row, rows in zip(logs, scores, strict=True):
             row[: rows.shape[1]] = rows[0]
-        return np.array([cast("int", item.truth) for item in items]), logs
+        return np.array([cast("int", item.label) for item in items]), logs
     return None
 
 
-def as_json(data: Any) -> str:
+def to_json(data: Any) -> str:
     """Write plain data as JSON."""
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -4,48 +4,48 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from unmask.checkpoints.huggingface import Opened
-from unmask.finetuning.ask import Ask, Question, Settling
-from unmask.finetuning.kinds.catalogue import TASK_KINDS, ask
-from unmask.finetuning.predict import BATCH_TOKENS, counted, loss, named, say, task_of
+from unmask.checkpoints.huggingface import LoadedModel
+from unmask.finetuning.ask import TaskFormulation, TaskInput, ThresholdTuning
+from unmask.finetuning.kinds.catalogue import TASK_KINDS, formulate
+from unmask.finetuning.predict import DEFAULT_BATCH_TOKENS, infer_text_columns, mean_loss, select_columns, predict_scores, infer_task
 from unmask.finetuning.task_metrics import compute_metrics
 from unmask.heads.model import Model
 from unmask.tasks.readers import tables
-from unmask.tasks.task import Item, Task
+from unmask.tasks.task import TaskExample, Task
 from unmask.text.lines import EncodingErrors
 
 
 def score(
-    asked: Ask,
+    formulation: TaskFormulation,
     model: Model,
-    items: Sequence[Item],
-    questions: Sequence[Question],
-    batch_tokens: int = BATCH_TOKENS,
+    items: Sequence[TaskExample],
+    task_inputs: Sequence[TaskInput],
+    batch_tokens: int = DEFAULT_BATCH_TOKENS,
 ) -> dict[str, float]:
     """Compute all figures of a model's answers about items, and its loss.
 
     Raises:
         FloatingPointError: the model says numbers that are none.
     """
-    said = say(asked, model, questions, batch_tokens)
-    how_far = loss(asked, items, said.scores)
+    said = predict_scores(formulation, model, task_inputs, batch_tokens)
+    how_far = mean_loss(formulation, items, said.scores)
     if not math.isfinite(how_far):
         raise FloatingPointError(
             "what the model says is not finite: it has diverged; a lower rate may help"
         )
-    answers = [asked.truth(item, s) for item, s in zip(items, said.scores, strict=True)]
-    return compute_metrics(asked.task, items, answers) | {"loss": how_far}
+    answers = [formulation.prediction(item, s) for item, s in zip(items, said.scores, strict=True)]
+    return compute_metrics(formulation.task, items, answers) | {"loss": how_far}
 
 
-def settled(asked: Ask, model: Model, items: Sequence[Item], questions: Sequence[Question]) -> Ask:
+def tune_threshold(formulation: TaskFormulation, model: Model, items: Sequence[TaskExample], task_inputs: Sequence[TaskInput]) -> TaskFormulation:
     """Settle what a finished model's answers to the dev file decide; of most tasks nothing."""
-    if not isinstance(asked, Settling):
-        return asked
-    return asked.settled(items, say(asked, model, questions).scores)
+    if not isinstance(formulation, ThresholdTuning):
+        return formulation
+    return formulation.with_tuned_threshold(items, predict_scores(formulation, model, task_inputs).scores)
 
 
 def score_file(
-    opened: Opened,
+    loaded_model: LoadedModel,
     path: str | Path,
     *,
     task: Task | None = None,
@@ -54,12 +54,12 @@ def score_file(
     choices: Sequence[str] = (),
     columns: Sequence[str] = (),
     encoding_errors: EncodingErrors = "strict",
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: int = DEFAULT_BATCH_TOKENS,
 ) -> dict[str, float]:
     """Score a fine-tuned model on a labelled file.
 
     Args:
-        opened: a model with a head of labels, or an encoder-decoder that was fine-tuned.
+        loaded_model: a model with a head of labels, or an encoder-decoder that was fine-tuned.
         path: of the file.
         task: what `read_task` found in the model's folder. None: what its head says.
         text: columns of text. None named: those of the task, or customary ones.
@@ -73,9 +73,9 @@ def score_file(
         FileNotFoundError: there is no such file.
         ValueError: the file or a label in it is not what the model takes, with file and line.
     """
-    if opened.tokenizer is None:
-        raise ValueError(f"{opened.card.name} has no tokenizer, which reading text needs")
-    task = task_of(opened) if task is None else task
+    if loaded_model.tokenizer is None:
+        raise ValueError(f"{loaded_model.preset.name} has no tokenizer, which reading text needs")
+    task = infer_task(loaded_model) if task is None else task
     items = read_items(
         task,
         path,
@@ -85,8 +85,8 @@ def score_file(
         columns=columns,
         encoding_errors=encoding_errors,
     )
-    asked = ask(counted(task, items), opened.card, opened.tokenizer)
-    return score(asked, opened.model, items, asked.questions(items), batch_tokens)
+    asked = formulate(infer_text_columns(task, items), loaded_model.preset, loaded_model.tokenizer)
+    return score(asked, loaded_model.model, items, asked.build_inputs(items), batch_tokens)
 
 
 def read_items(
@@ -98,24 +98,24 @@ def read_items(
     choices: Sequence[str] = (),
     columns: Sequence[str] = (),
     encoding_errors: EncodingErrors = "strict",
-) -> list[Item]:
+) -> list[TaskExample]:
     """Read a labelled file for a task; the arguments are those of `score_file`.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: the file or a label in it is not what the task takes, with file and line.
     """
-    tagged = TASK_KINDS[task.does].files.tagged
-    table = tables.read(path, header=tuple(columns), tagged=tagged, errors=encoding_errors)
-    task = named(task, table, text, choices)
-    kind, own = TASK_KINDS[task.does], task.columns
-    files = kind.files
-    texts = own.texts if text or all(map(table.has, own.texts)) else ()
+    tagged = TASK_KINDS[task.task_kind].reader.word_per_line
+    table = tables.read_table(path, header=tuple(columns), word_per_line=tagged, encoding_errors=encoding_errors)
+    task = select_columns(task, table, text, choices)
+    kind, own = TASK_KINDS[task.task_kind], task.columns
+    files = kind.reader
+    texts = own.texts if text or all(map(table.has_column, own.texts)) else ()
     if label is None and own.label in table.columns:
         label = own.label
-    found = files.columns(table, texts, label, own.choices)
-    items = files.items(table, found, encoding_errors, known=True, options=task.options)
-    kind.check(items, task.labels, found.label)
+    found = files.find_columns(table, texts, label, own.choices)
+    items = files.read_examples(table, found, encoding_errors, has_labels=True, options=task.options)
+    kind.check_examples(items, task.labels, found.label)
     if not items:
         raise ValueError(f"{path}: no sentence has a word")
     return items

@@ -17,38 +17,38 @@ from typing import Any
 import numpy as np
 
 from unmask.config import from_dict, to_dict
-from unmask.files import parsed, read_bytes, write_whole
-from unmask.finetuning.batches import an_epoch
-from unmask.finetuning.job import Job
-from unmask.finetuning.plan import Tuning, paced
+from unmask.files import parse_json, read_bytes, write_atomically
+from unmask.finetuning.batches import count_epoch_steps
+from unmask.finetuning.job import FinetuneJob
+from unmask.finetuning.plan import FinetuneConfig, resolve_evaluation_interval
 from unmask.tasks.metrics.metric import METRICS
 
-TRIALS = "search.jsonl"
-FACTOR = 10.0
+TRIALS_FILE = "search.jsonl"
+LEARNING_RATE_FACTOR = 10.0
 """Rates are tried from the customary one divided by this to the customary one times this."""
-BATCHES = (8, 16, 32, 64)
-_AT_RANDOM = 4
+BATCH_SIZES = (8, 16, 32, 64)
+_N_RANDOM_TRIALS = 4
 """So many trials are drawn before there is something to learn from."""
-_DECIDED = frozenset({"rate", "batch", "evaluate_every", "micro_tokens", "search"})
+_IGNORED_KEYS = frozenset({"rate", "batch", "evaluate_every", "micro_tokens", "search"})
 """What of a recipe the trials do not depend on, or decide."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class SearchTrial:
     """A rate and a batch size, and how good the model was on the dev file: a line of the file."""
 
-    number: int
+    index: int
     """From 1. The first trial is what is customary."""
-    rate: float
-    batch: int
+    learning_rate: float
+    batch_size: int
     score: float | None
     """None where the model diverged."""
     seconds: float
-    run: str
+    run_digest: str
     """A hash of all else that the trial depends on."""
 
 
-def check(asked: Tuning) -> None:
+def check_search(requested_config: FinetuneConfig) -> None:
     """Check that there is something to search, and with what.
 
     Raises:
@@ -57,13 +57,13 @@ def check(asked: Tuning) -> None:
     """
     if importlib.util.find_spec("optuna") is None:
         raise ImportError("search needs optuna: pip install 'unmask[search]'")
-    if asked.batch_tokens is not None:
+    if requested_config.batch_tokens is not None:
         raise ValueError("search tries rates and batches of so many texts; leave out batch_tokens")
-    if asked.rate is not None and asked.batch is not None:
+    if requested_config.learning_rate is not None and requested_config.batch_size is not None:
         raise ValueError("search tries rates and batch sizes, but both are given")
 
 
-def searched(job: Job, asked: Tuning, attempt: Callable[[Job], float | None]) -> Job:
+def run_search(job: FinetuneJob, requested_config: FinetuneConfig, run_trial: Callable[[FinetuneJob], float | None]) -> FinetuneJob:
     """Try what is open of rate and batch size, and return the job with the best; of ties the first.
 
     What a folder holds of trials is not tried again. Each draw depends on the seed, its number and
@@ -71,94 +71,94 @@ def searched(job: Job, asked: Tuning, attempt: Callable[[Job], float | None]) ->
 
     Args:
         job: with the customary rate and batch size.
-        asked: as it was before these were decided.
-        attempt: makes a run, and returns the best score on the dev file, or None if it diverged.
+        requested_config: as it was before these were decided.
+        run_trial: makes a run, and returns the best score on the dev file, or None if it diverged.
 
     Raises:
         ValueError: the folder holds trials of another run.
         FloatingPointError: no trial gave a number.
     """
-    found = trials(job.folder)
+    found = read_trials(job.folder)
     run = _digest(job)
-    if any(one.run != run for one in found):
-        raise ValueError(f"{job.folder / TRIALS}: holds trials of another run")
+    if any(one.run_digest != run for one in found):
+        raise ValueError(f"{job.folder / TRIALS_FILE}: holds trials of another run")
     metric = job.task.metric
-    for number in range(len(found) + 1, asked.search + 1):
-        rate, batch = _draw(job, asked, found, number)
+    for number in range(len(found) + 1, requested_config.search + 1):
+        rate, batch = _suggest(job, requested_config, found, number)
         start = time.perf_counter()
-        score = attempt(_with(job, asked, rate, batch))
+        score = run_trial(_with_trial(job, requested_config, rate, batch))
         seconds = round(time.perf_counter() - start, 3)
         found.append(
-            Trial(number=number, rate=rate, batch=batch, score=score, seconds=seconds, run=run)
+            SearchTrial(index=number, learning_rate=rate, batch_size=batch, score=score, seconds=seconds, run_digest=run)
         )
-        _write(job.folder, found)
+        _write_trials(job.folder, found)
         said = "diverged" if score is None else f"{metric} {score:.4f}"
-        job.say(
-            f"trial {number} of {asked.search}: rate {rate:.3g}, batch {batch}: {said} "
+        job.print_progress(
+            f"trial {number} of {requested_config.search}: rate {rate:.3g}, batch {batch}: {said} "
             f"({seconds:.0f} s)"
         )
-    chosen = best(found, metric)
-    job.say(f"of {len(found)} trials the best is rate {chosen.rate:.3g}, batch {chosen.batch}")
-    return _with(job, asked, chosen.rate, chosen.batch)
+    chosen = best_trial(found, metric)
+    job.print_progress(f"of {len(found)} trials the best is rate {chosen.learning_rate:.3g}, batch {chosen.batch_size}")
+    return _with_trial(job, requested_config, chosen.learning_rate, chosen.batch_size)
 
 
-def best(found: Sequence[Trial], metric: str) -> Trial:
+def best_trial(completed: Sequence[SearchTrial], metric: str) -> SearchTrial:
     """Return the best trial, of ties the first.
 
     Raises:
         FloatingPointError: no trial gave a number.
     """
-    scored = [(one.score, one) for one in found if one.score is not None]
+    scored = [(one.score, one) for one in completed if one.score is not None]
     if not scored:
-        raise FloatingPointError(f"all {len(found)} trials diverged; name a lower rate")
+        raise FloatingPointError(f"all {len(completed)} trials diverged; name a lower rate")
     sign = 1 if METRICS[metric].higher_is_better else -1
     return max(scored, key=lambda pair: sign * pair[0])[1]
 
 
-def trials(folder: Path) -> list[Trial]:
+def read_trials(folder: Path) -> list[SearchTrial]:
     """Read the trials that a folder holds.
 
     Raises:
         ValueError: a line is none.
     """
-    path = folder / TRIALS
+    path = folder / TRIALS_FILE
     if not path.is_file():
         return []
-    found: list[Trial] = []
+    found: list[SearchTrial] = []
     for n, line in enumerate(read_bytes(path).splitlines(), 1):
         try:
-            found.append(from_dict(Trial, parsed(line)))
+            found.append(from_dict(SearchTrial, parse_json(line)))
         except ValueError as error:
             raise ValueError(f"{path}:{n}: not a trial ({error})") from None
     return found
 
 
-def plain(trial: Trial) -> dict[str, Any]:
+def trial_record(trial: SearchTrial) -> dict[str, Any]:
     """Return what a report shows of a trial."""
     return {k: v for k, v in to_dict(trial).items() if k not in ("kind", "run")}
 
 
-def _write(folder: Path, found: Sequence[Trial]) -> None:
-    lines = [json.dumps({k: v for k, v in to_dict(one).items() if k != "kind"}) for one in found]
-    write_whole(folder / TRIALS, "".join(f"{line}\n" for line in lines))
+def _write_trials(folder: Path, completed: Sequence[SearchTrial]) -> None:
+    lines = [json.dumps({k: v for k, v in to_dict(one).items() if k != "kind"}) for one in completed]
+    write_atomically(folder / TRIALS_FILE, "".join(f"{line}\n" for line in lines))
 
 
-def _with(job: Job, asked: Tuning, rate: float, batch: int) -> Job:
+def _with_trial(job: FinetuneJob, requested_config: FinetuneConfig, learning_rate: float, batch_size: int) -> FinetuneJob:
     """Return the job with another rate and batch size, for the same number of epochs."""
-    tuning = replace(job.tuning, rate=rate, batch=batch, evaluate_every=asked.evaluate_every)
-    tuning = paced(tuning, an_epoch(job.examples, batch, None, job.sources))
-    return replace(job, tuning=tuning, facts=dict(job.facts) | {"recipe": to_dict(tuning)})
+    tuning = replace(job.config, learning_rate=learning_rate, batch_size=batch_size, evaluate_every=requested_config.evaluate_every)
+    tuning = resolve_evaluation_interval(tuning, count_epoch_steps(job.train_examples, batch_size, None, job.source_sampling))
+    return replace(job, tuning=tuning, facts=dict(job.run_record) | {"recipe": to_dict(tuning)})
 
 
-def _digest(job: Job) -> str:
-    recipe = {k: v for k, v in job.facts["recipe"].items() if k not in _DECIDED}
-    said = json.dumps([recipe, job.facts["data"]], sort_keys=True)
+def _digest(job: FinetuneJob) -> str:
+    recipe = {k: v for k, v in job.run_record["recipe"].items() if k not in _IGNORED_KEYS}
+    said = json.dumps([recipe, job.run_record["data"]], sort_keys=True)
     return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
-def _draw(job: Job, asked: Tuning, found: Sequence[Trial], number: int) -> tuple[float, int]:
+def _suggest(job: FinetuneJob, requested_config: FinetuneConfig, completed: Sequence[SearchTrial], number: int) -> tuple[float, int]:
     """Draw a rate and a batch size, knowing the trials so far; the first are the customary ones."""
-    rate, batch = job.tuning.rate, job.tuning.batch
+    rate, batch = job.config.learning_rate, job.config.batch_size
     assert rate is not None
     assert batch is not None
     if number == 1:
@@ -173,19 +173,19 @@ def _draw(job: Job, asked: Tuning, found: Sequence[Trial], number: int) -> tuple
     from optuna.trial import TrialState, create_trial
 
     space: dict[str, BaseDistribution] = {}
-    if asked.rate is None:
-        space["rate"] = FloatDistribution(rate / FACTOR, rate * FACTOR, log=True)
-    if asked.batch is None:
-        space["batch"] = CategoricalDistribution(sorted({*BATCHES, batch}))
-    seed = int(np.random.SeedSequence((job.tuning.seed, number)).generate_state(1)[0])
+    if requested_config.learning_rate is None:
+        space["rate"] = FloatDistribution(rate / LEARNING_RATE_FACTOR, rate * LEARNING_RATE_FACTOR, log=True)
+    if requested_config.batch_size is None:
+        space["batch"] = CategoricalDistribution(sorted({*BATCH_SIZES, batch}))
+    seed = int(np.random.SeedSequence((job.config.seed, number)).generate_state(1)[0])
     level = logging.get_verbosity()
     logging.set_verbosity(logging.WARNING)
     try:
         study = create_study(
             direction="maximize" if METRICS[job.task.metric].higher_is_better else "minimize",
-            sampler=TPESampler(seed=seed, n_startup_trials=_AT_RANDOM),
+            sampler=TPESampler(seed=seed, n_startup_trials=_N_RANDOM_TRIALS),
         )
-        for one in found:
+        for one in completed:
             params = {name: getattr(one, name) for name in space}
             state = TrialState.FAIL if one.score is None else TrialState.COMPLETE
             study.add_trial(

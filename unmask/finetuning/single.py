@@ -13,241 +13,241 @@ from torch import Tensor
 
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.folder import Checkpoint
-from unmask.finetuning.ask import Drawing
-from unmask.finetuning.auxiliary import without_language
-from unmask.finetuning.batches import batches
-from unmask.finetuning.job import Job
-from unmask.finetuning.methods import rates, reading, schedule, thaw
-from unmask.finetuning.numbers import out_of_scale
-from unmask.finetuning.plan import Tuning
+from unmask.finetuning.ask import ResamplesExamples
+from unmask.finetuning.auxiliary import remove_language_head
+from unmask.finetuning.batches import make_batch_stream
+from unmask.finetuning.job import FinetuneJob
+from unmask.finetuning.methods import learning_rate_factors, training_forward, make_schedule, unfreeze
+from unmask.finetuning.numbers import denormalize_head
+from unmask.finetuning.plan import FinetuneConfig
 from unmask.finetuning.score import score
-from unmask.finetuning.used_tokens import keep_used, restore
+from unmask.finetuning.used_tokens import shrink_embeddings, restore_embeddings
 from unmask.heads.model import Model
-from unmask.hiding.collate import size
+from unmask.hiding.collate import example_length
 from unmask.training import loop, parallel
-from unmask.training.log import Log
-from unmask.training.loop import Run
+from unmask.training.log import TrainingLog
+from unmask.training.loop import TrainingRun
 from unmask.training.recipe import Adafactor, AdamW, Recipe
 
-_CHECKPOINTS = 5
+_MIN_CHECKPOINTS = 5
 """So many checkpoints, at least, are written over a run."""
-_KEPT = 2
+_N_KEPT_CHECKPOINTS = 2
 """So many are kept, or as many as a mean is of."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class State:
+class BestState:
     """The best state of a run so far."""
 
     step: int
     scores: Mapping[str, float]
     tensors: Mapping[str, Tensor]
     """Of what is tuned."""
-    worse: int = 0
+    n_worse_evaluations: int = 0
     """Evaluations since then."""
 
 
-def train_one(job: Job, arm: str, seed: int) -> tuple[Model, State]:
+def train_run(job: FinetuneJob, arm: str, seed: int) -> tuple[Model, BestState]:
     """Make one run, or go on with it; return its model, in its best state and in float32."""
-    folder = job.place(arm, seed)
+    folder = job.run_folder(arm, seed)
     folder.mkdir(exist_ok=True)
-    model = job.model(arm, seed)
-    read = (*job.examples, *(q.example for q in job.watched[1]))
-    keep_used(model, read, job.asked.special.pad)
-    checkpoint, damaged = checkpoints.newest(folder)
-    for line in (*damaged, *checkpoints.rewind(folder, checkpoint)):
+    model = job.build_model(arm, seed)
+    read = (*job.train_examples, *(q.example for q in job.dev_subset[1]))
+    shrink_embeddings(model, read, job.formulation.special_ids.pad)
+    checkpoint, damaged = checkpoints.newest_checkpoint(folder)
+    for line in (*damaged, *checkpoints.truncate_logs(folder, checkpoint)):
         job.warn(line)
     if checkpoint is not None and checkpoint.progress["done"]:
         frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
-        loop.check_frozen(checkpoint, frozen)
+        loop.check_frozen_weights(checkpoint, frozen)
         model.to(job.world.device)
-        state = _best_of(checkpoint)
+        state = _read_best_state(checkpoint)
     else:
         state = _train(job, model, seed, folder, checkpoint)
     assert state is not None
     model.load_state_dict(dict(state.tensors), strict=False)
-    restore(model)
+    restore_embeddings(model)
     model.eval()
-    out_of_scale(model, job.asked)
-    if job.tuning.auxiliary:
-        without_language(model)
+    denormalize_head(model, job.formulation)
+    if job.config.lm_loss_weight:
+        remove_language_head(model)
     return model, state
 
 
-def _train(job: Job, model: Model, seed: int, folder: Path, checkpoint: Checkpoint | None) -> State:
-    run = start(job, model, seed)
+def _train(job: FinetuneJob, model: Model, seed: int, folder: Path, checkpoint: Checkpoint | None) -> BestState:
+    run = set_up_run(job, model, seed)
     best = None
     if checkpoint is not None:
-        loop.restore(run, checkpoint)
-        best = _best_of(checkpoint)
-        job.say(f"going on after step {run.progress.step:,}")
-    best = _steps(job, run, folder, best)
-    loop.finish(run)
+        loop.restore_run(run, checkpoint)
+        best = _read_best_state(checkpoint)
+        job.print_progress(f"going on after step {run.progress.step:,}")
+    best = _train_steps(job, run, folder, best)
+    loop.finish_run(run)
     return best
 
 
-def start(job: Job, model: Model, seed: int) -> Run:
+def set_up_run(job: FinetuneJob, model: Model, seed: int) -> TrainingRun:
     """Lay out the steps of a run."""
-    t = job.tuning
-    assert t.rate is not None
+    t = job.config
+    assert t.learning_rate is not None
     assert t.evaluate_every is not None
-    assert t.micro_tokens is not None
-    n, paper = job.steps, job.begun.card.finetuning
-    least = 0 if t.average else n // _CHECKPOINTS
+    assert t.micro_batch_tokens is not None
+    n, paper = job.total_steps, job.initial_model.preset.finetuning
+    least = 0 if t.average else n // _MIN_CHECKPOINTS
     every = -(-max(t.evaluate_every, least) // t.evaluate_every) * t.evaluate_every
     recipe = Recipe(
-        model=job.begun.card.name,
+        model=job.initial_model.preset.name,
         steps=n,
         optimizer=(
             Adafactor(weight_decay=t.weight_decay)
             if t.optimizer == "adafactor"
             else AdamW(betas=paper.betas, weight_decay=t.weight_decay)
         ),
-        rate=t.rate,
-        schedule=schedule(t.tune, t.warmup, t.schedule or paper.schedule),
-        clip=t.clip,
+        learning_rate=t.learning_rate,
+        schedule=make_schedule(t.tune, t.warmup, t.schedule or paper.schedule),
+        max_grad_norm=t.max_grad_norm,
         precision=t.precision,
         seed=seed,
         log_every=t.log_every,
         evaluate_every=t.evaluate_every,
         checkpoint_every=every,
-        keep=max(_KEPT, t.average),
+        keep_checkpoints=max(_N_KEPT_CHECKPOINTS, t.average),
     )
-    draw = job.asked.drawn if isinstance(job.asked, Drawing) else None
-    data = batches(
-        job.examples, job.asked.special, t.batch, t.micro_tokens, seed, draw, tokens=t.batch_tokens,
-        sources=job.sources,
+    draw = job.formulation.sample_example if isinstance(job.formulation, ResamplesExamples) else None
+    data = make_batch_stream(
+        job.train_examples, job.formulation.special_ids, t.batch_size, t.micro_batch_tokens, seed, draw, batch_tokens=t.batch_tokens,
+        source_sampling=job.source_sampling,
     )  # fmt: skip
-    return loop.start(
-        recipe, model, data, world=job.world, rates=rates(t.tune, model),
-        forward=reading(t.tune, model),
+    return loop.start_run(
+        recipe, model, data, world=job.world, learning_rate_factors=learning_rate_factors(t.tune, model),
+        forward=training_forward(t.tune, model),
     )  # fmt: skip
 
 
-def _steps(job: Job, run: Run, folder: Path, best: State | None) -> State:
+def _train_steps(job: FinetuneJob, run: TrainingRun, folder: Path, best: BestState | None) -> BestState:
     """Take the steps that are left, evaluate, save; return the best state."""
-    recipe, tuning = run.recipe, job.tuning
-    if _tired(tuning, best):
+    recipe, tuning = run.recipe, job.config
+    if _should_stop_early(tuning, best):
         assert best is not None
         return best
     with (
-        Log(
+        TrainingLog(
             folder,
-            flops=_flops(job),
-            peak=job.peak,
-            memory=lambda: parallel.memory_bytes(job.world.device),
+            flops_per_token=_flops_per_token(job),
+            peak_flops=job.peak_flops,
+            memory_usage=lambda: parallel.peak_memory_bytes(job.world.device),
             terminal=job.terminal,
         ) as log,
-        loop.stopping() as stop,
+        loop.stop_after_step() as stop,
     ):
-        thaw(tuning.tune, _model(run), run.progress.step + 1, recipe.steps)
+        unfreeze(tuning.tune, _require_model(run), run.progress.step + 1, recipe.steps)
         for report in loop.train(run):
             log(report)
             last = report.step == recipe.steps
             if last or report.step % recipe.evaluate_every == 0:
-                best = _evaluated(job, run, log, best)
-                last = last or _tired(tuning, best)
+                best = _evaluate(job, run, log, best)
+                last = last or _should_stop_early(tuning, best)
             if last:
                 break
-            if job.kept and (stop.asked or report.step % recipe.checkpoint_every == 0):
-                _save(run, folder, best)
-            if stop.asked:
-                kept = "; go on with it by resuming" if job.kept else ""
-                log.say(f"stopped after step {report.step:,}{kept}")
+            if job.keeps_folder and (stop.is_requested or report.step % recipe.checkpoint_every == 0):
+                _save_checkpoint(run, folder, best)
+            if stop.is_requested:
+                kept = "; go on with it by resuming" if job.keeps_folder else ""
+                log.print_above(f"stopped after step {report.step:,}{kept}")
                 raise KeyboardInterrupt
-            thaw(tuning.tune, _model(run), report.step + 1, recipe.steps)
+            unfreeze(tuning.tune, _require_model(run), report.step + 1, recipe.steps)
         step = run.progress.step
         if best is not None and step < recipe.steps:
-            log.say(f"ended early, after step {step:,}: none better since step {best.step:,}")
+            log.print_above(f"ended early, after step {step:,}: none better since step {best.step:,}")
         elif best is not None and tuning.average:
-            best = _with_mean(job, run, log, best, folder)
+            best = _average_checkpoints(job, run, log, best, folder)
     assert best is not None
-    if job.kept:
-        _save(run, folder, best, done=True)
+    if job.keeps_folder:
+        _save_checkpoint(run, folder, best, done=True)
     return best
 
 
-def _with_mean(job: Job, run: Run, log: Log, best: State, folder: Path) -> State:
+def _average_checkpoints(job: FinetuneJob, run: TrainingRun, log: TrainingLog, best: BestState, folder: Path) -> BestState:
     """Score the mean of the last evaluated states; return it, or the best if that is better.
 
     The last of them is the run's own, the others are in its checkpoints.
     """
-    before = checkpoints.last(folder, job.tuning.average - 1)
-    states = [*(one.tensors("model") for one in before), _tuned_tensors(run)]
-    found = checkpoints.mean(states, run.weights.trained)
+    before = checkpoints.last_checkpoints(folder, job.config.average - 1)
+    states = [*(one.tensors("model") for one in before), _trainable_tensors(run)]
+    found = checkpoints.average_tensors(states, run.weights.trained_names)
     with torch.no_grad():
-        for name, master in _tuned_tensors(run).items():
+        for name, master in _trainable_tensors(run).items():
             master.copy_(found[name])
-    run.weights.refresh()
-    scores = score(job.asked, _model(run), *job.watched)
-    metric, better = job.task.metric, job.task.better(scores, best.scores)
-    log.say(
+    run.weights.copy_to_model()
+    scores = score(job.formulation, _require_model(run), *job.dev_subset)
+    metric, better = job.task.metric, job.task.is_better(scores, best.scores)
+    log.print_above(
         f"mean of the last {len(states)} evaluated states: {metric} {scores[metric]:.4f}, "
         f"{'better than' if better else 'not better than'} the best, {best.scores[metric]:.4f}"
     )
     if not better:
         return best
-    tensors = {name: x.detach().cpu().clone() for name, x in _tuned_tensors(run).items()}
-    return State(step=run.progress.step, scores=scores, tensors=tensors)
+    tensors = {name: x.detach().cpu().clone() for name, x in _trainable_tensors(run).items()}
+    return BestState(step=run.progress.step, scores=scores, tensors=tensors)
 
 
-def _tired(tuning: Tuning, best: State | None) -> bool:
+def _should_stop_early(config: FinetuneConfig, best: BestState | None) -> bool:
     """Say whether a run has not become better for too long."""
-    return best is not None and tuning.patience is not None and best.worse >= tuning.patience
+    return best is not None and config.patience is not None and best.n_worse_evaluations >= config.patience
 
 
-def _model(run: Run) -> Model:
+def _require_model(run: TrainingRun) -> Model:
     assert isinstance(run.model, Model)
     return run.model
 
 
-def _flops(job: Job) -> float:
+def _flops_per_token(job: FinetuneJob) -> float:
     """Count a training step's FLOPs a token, in texts of the mean length."""
     with torch.device("meta"):
-        model = job.begun.card.build()
-    length = round(float(np.mean([size(e) for e in job.examples])))
-    asked = float(np.mean([np.mean(e.targets >= 0) for e in job.examples]))
+        model = job.initial_model.preset.build()
+    length = round(float(np.mean([example_length(e) for e in job.train_examples])))
+    asked = float(np.mean([np.mean(e.targets >= 0) for e in job.train_examples]))
     return model.flops(max(length, 1), asked)
 
 
-def _evaluated(job: Job, run: Run, log: Log, best: State | None) -> State:
+def _evaluate(job: FinetuneJob, run: TrainingRun, log: TrainingLog, best: BestState | None) -> BestState:
     """Score the model on the dev file, and keep it if it is the best so far."""
     step = run.progress.step
-    scores = score(job.asked, _model(run), *job.watched)
-    log.evaluation(step, scores)
-    if best is not None and not job.task.better(scores, best.scores):
-        return replace(best, worse=best.worse + 1)
-    tensors = {name: x.detach().cpu().clone() for name, x in _tuned_tensors(run).items()}
-    return State(step=step, scores=scores, tensors=tensors)
+    scores = score(job.formulation, _require_model(run), *job.dev_subset)
+    log.log_evaluation(step, scores)
+    if best is not None and not job.task.is_better(scores, best.scores):
+        return replace(best, n_worse_evaluations=best.n_worse_evaluations + 1)
+    tensors = {name: x.detach().cpu().clone() for name, x in _trainable_tensors(run).items()}
+    return BestState(step=step, scores=scores, tensors=tensors)
 
 
-def _tuned_tensors(run: Run) -> dict[str, Tensor]:
+def _trainable_tensors(run: TrainingRun) -> dict[str, Tensor]:
     """Return what is tuned, in float32."""
-    return {name: run.weights.masters[name] for name in run.weights.trained}
+    return {name: run.weights.masters[name] for name in run.weights.trained_names}
 
 
-def _save(run: Run, folder: Path, best: State | None, *, done: bool = False) -> None:
+def _save_checkpoint(run: TrainingRun, folder: Path, best: BestState | None, *, done: bool = False) -> None:
     """Write a checkpoint: the loop's and the best state so far; of a run that is done only that."""
-    progress = loop.progress_of(run) | {
+    progress = loop.progress_record(run) | {
         "done": done,
         "best": None
         if best is None
         else {
             "step": best.step,
             "scores": dict(best.scores),
-            "worse": best.worse,
+            "worse": best.n_worse_evaluations,
         },
     }
     tensors = {"best": {} if best is None else best.tensors}
     if not done:
-        tensors |= {"model": loop.model_tensors(run), "optimizer": run.optimizer.tensors()}
-    keep = 1 if done else run.recipe.keep
-    checkpoints.save(folder, run.progress.step, tensors, progress, keep=keep)
+        tensors |= {"model": loop.trained_tensors(run), "optimizer": run.optimizer.state_tensors()}
+    keep = 1 if done else run.recipe.keep_checkpoints
+    checkpoints.write_checkpoint(folder, run.progress.step, tensors, progress, n_kept=keep)
 
 
-def _best_of(checkpoint: Checkpoint) -> State | None:
+def _read_best_state(checkpoint: Checkpoint) -> BestState | None:
     said = checkpoint.progress["best"]
     if said is None:
         return None
     tensors = checkpoint.tensors("best")
-    return State(step=said["step"], scores=said["scores"], tensors=tensors, worse=said["worse"])
+    return BestState(step=said["step"], scores=said["scores"], tensors=tensors, n_worse_evaluations=said["worse"])

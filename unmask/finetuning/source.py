@@ -7,62 +7,62 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from unmask.finetuning.begin import Beginning
+from unmask.finetuning.begin import InitialModel
 from unmask.finetuning.methods import SourceEncoder
 from unmask.model.architecture import EncoderDecoderArchitecture
-from unmask.published.own import worded
-from unmask.tasks.task import Item
-from unmask.tokens.tokenizer import Tokenizer, learn
+from unmask.published.own import with_expressible_format
+from unmask.tasks.task import TaskExample
+from unmask.tokens.tokenizer import Tokenizer, train_tokenizer
 from unmask.tokens.vocabulary import TokenizerSpec
 
-_NEW = "backbone.encoder.source."
+_SOURCE_ENCODER_PREFIX = "backbone.encoder.source."
 
 
-def with_source(begun: Beginning, method: SourceEncoder, items: Sequence[Item]) -> Beginning:
+def add_source_encoder(initial_model: InitialModel, method: SourceEncoder, items: Sequence[TaskExample]) -> InitialModel:
     """Put a new encoder before that of a model, with a tokenizer learned from the sources.
 
     Args:
-        begun: the model, with weights.
+        initial_model: the model, with weights.
         method: how large the encoder and its vocabulary are.
         items: whose texts are sources.
 
     Raises:
         ValueError: the model is no encoder-decoder, was not trained, or reads sources so already.
     """
-    card, a = begun.card, begun.card.architecture
+    card, a = initial_model.preset, initial_model.preset.architecture
     if not isinstance(a, EncoderDecoderArchitecture):
         raise ValueError(
             f"source puts a new encoder before that of an encoder-decoder, and {card.name} is none"
         )
-    if a.source is not None:
+    if a.source_encoder is not None:
         raise ValueError(f"{card.name} has an encoder of sources already: tune it in full")
-    if not begun.trained:
+    if not initial_model.is_pretrained:
         raise ValueError(
             f"source puts a new encoder before a model that was trained, and {card.name} has no "
             "weights; pretrain it first"
         )
-    reader = _learned(begun, method.vocabulary, items)
-    new = replace(a.encoder, n_layers=method.layers, vocab_size=reader.size)
+    reader = _train_source_tokenizer(initial_model, method.vocab_size, items)
+    new = replace(a.encoder, n_layers=method.n_layers, vocab_size=reader.vocab_size)
     return replace(
-        begun,
-        card=worded(replace(card, architecture=replace(a, source=new))),
-        tokenizer=begun.tokenizer.reading(reader),
+        initial_model,
+        preset=with_expressible_format(replace(card, architecture=replace(a, source_encoder=new))),
+        tokenizer=initial_model.tokenizer.with_source_tokenizer(reader),
     )
 
 
-def _learned(begun: Beginning, size: int, items: Sequence[Item]) -> Tokenizer:
+def _train_source_tokenizer(initial_model: InitialModel, vocab_size: int, items: Sequence[TaskExample]) -> Tokenizer:
     """Learn a vocabulary of the model's kind; which language a source is in, it need not say."""
-    vocabulary = begun.card.tokenizer.vocabulary
+    vocabulary = initial_model.preset.tokenizer.vocabulary
     if hasattr(vocabulary, "size"):
-        vocabulary = replace(cast("Any", vocabulary), size=size)
-    frame = replace(begun.tokenizer.frame, languages=())
-    return learn(TokenizerSpec(vocabulary, frame), (text for item in items for text in item.texts))
+        vocabulary = replace(cast("Any", vocabulary), size=vocab_size)
+    frame = replace(initial_model.tokenizer.special_tokens, languages=())
+    return train_tokenizer(TokenizerSpec(vocabulary, frame), (text for item in items for text in item.texts))
 
 
-def drawn(begun: Beginning) -> tuple[str, ...]:
+def newly_initialized_names(initial_model: InitialModel) -> tuple[str, ...]:
     """Name the weights that are drawn, those of a new encoder of sources together."""
-    fresh = begun.fresh()
-    new = sum(name.startswith(_NEW) for name in fresh)
-    reader = begun.tokenizer.reader
-    said = (f"the encoder of sources ({new} tensors, {reader.size:,} tokens)",) if new else ()
-    return (*said, *(name for name in fresh if not name.startswith(_NEW)))
+    fresh = initial_model.newly_initialized()
+    new = sum(name.startswith(_SOURCE_ENCODER_PREFIX) for name in fresh)
+    reader = initial_model.tokenizer.input_tokenizer
+    said = (f"the encoder of sources ({new} tensors, {reader.vocab_size:,} tokens)",) if new else ()
+    return (*said, *(name for name in fresh if not name.startswith(_SOURCE_ENCODER_PREFIX)))

@@ -6,20 +6,20 @@ from typing import Any, cast
 
 from unmask.config import from_dict
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
-from unmask.tasks.metrics.metric import MEAN
-from unmask.tasks.task import Columns, Item, Task, Truth
-from unmask.tasks.text_forms import Form
+from unmask.tasks.metrics.metric import MEAN_METRIC
+from unmask.tasks.task import TaskColumns, TaskExample, Task, Label
+from unmask.tasks.text_forms import TextTemplate
 
-_OF_100 = ("bleu", "chrf")
+_PERCENT_METRICS = ("bleu", "chrf")
 
 
-def tasks_of(task: Task) -> dict[str, Task]:
+def tasks_of_mixture(task: Task) -> dict[str, Task]:
     """Return the tasks of a mixture by their names; of any other task itself, without a name."""
     forms = cast("Mapping[str, Any]", task.options.get("tasks") or {})
-    return {name: of_mixture(task, name) for name in forms} or {"": task}
+    return {name: task_of_mixture(task, name) for name in forms} or {"": task}
 
 
-def of_mixture(task: Task, name: str) -> Task:
+def task_of_mixture(task: Task, name: str) -> Task:
     """Return one task of a mixture, as if it were the only one.
 
     Raises:
@@ -29,14 +29,14 @@ def of_mixture(task: Task, name: str) -> Task:
     if name not in forms:
         known = f"it has {', '.join(forms)}" if forms else "it has learned one task, without a name"
         raise ValueError(f"the model has learned no task {name!r}: {known}")
-    form = from_dict(Form, forms[name], f"options.tasks.{name}")
+    form = from_dict(TextTemplate, forms[name], f"options.tasks.{name}")
     alone = dict(task.options) | {"tasks": {}, "form": forms[name]}
-    columns = Columns(texts=form.columns or task.columns.texts, label=form.target or "")
-    return replace(task, columns=columns, options=alone, metric=form.metric or form.metrics[0])
+    columns = TaskColumns(texts=form.columns or task.columns.texts, label=form.target or "")
+    return replace(task, columns=columns, options=alone, metric=form.metric or form.metric_names[0])
 
 
 def compute_metrics(
-    task: Task, items: Sequence[Item], predictions: Sequence[Truth]
+    task: Task, items: Sequence[TaskExample], predictions: Sequence[Label]
 ) -> dict[str, float]:
     """Compute all metrics of predictions for items whose labels are known.
 
@@ -46,12 +46,12 @@ def compute_metrics(
     Raises:
         FloatingPointError: a predicted number is not finite.
     """
-    kind, found, own = TASK_KINDS[task.does], dict[str, float](), list[float]()
-    for name, one in tasks_of(task).items():
+    kind, found, own = TASK_KINDS[task.task_kind], dict[str, float](), list[float]()
+    for name, one in tasks_of_mixture(task).items():
         some = [
-            (item.truth, answer)
+            (item.label, answer)
             for item, answer in zip(items, predictions, strict=True)
-            if item.truth is not None and item.part == name
+            if item.label is not None and item.component == name
         ]
         metrics = kind.compute_metrics(
             one, [truth for truth, _ in some], [answer for _, answer in some]
@@ -59,15 +59,15 @@ def compute_metrics(
         if not name:
             return metrics
         found |= {f"{name}.{metric}": value for metric, value in metrics.items()}
-        own.append(metrics[one.metric] / (100 if one.metric in _OF_100 else 1))
-    return found | {MEAN: sum(own) / len(own)}
+        own.append(metrics[one.metric] / (100 if one.metric in _PERCENT_METRICS else 1))
+    return found | {MEAN_METRIC: sum(own) / len(own)}
 
 
-def majority_predictions(task: Task, train: Sequence[Item], dev: Sequence[Item]) -> list[Truth]:
+def majority_predictions(task: Task, train: Sequence[TaskExample], dev: Sequence[TaskExample]) -> list[Label]:
     """Give every item the answer that is most frequent in training, of its task."""
-    kind = TASK_KINDS[task.does]
+    kind = TASK_KINDS[task.task_kind]
     by_task = {
-        name: kind.usual(one, [item for item in train if item.part == name])
-        for name, one in tasks_of(task).items()
+        name: kind.majority_baseline(one, [item for item in train if item.component == name])
+        for name, one in tasks_of_mixture(task).items()
     }
-    return [by_task[item.part] for item in dev]
+    return [by_task[item.component] for item in dev]

@@ -7,36 +7,36 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unmask.checkpoints.huggingface import Opened
+from unmask.checkpoints.huggingface import LoadedModel
 from unmask.config import to_dict
-from unmask.files import whole
-from unmask.finetuning.ask import Answer
-from unmask.finetuning.export import write_model, write_record
-from unmask.finetuning.plan import Tuning
-from unmask.finetuning.predict import BATCH_TOKENS, predict
-from unmask.finetuning.results import Scored
+from unmask.files import atomic_path
+from unmask.finetuning.ask import PredictionRecord
+from unmask.finetuning.export import write_model, write_model_record
+from unmask.finetuning.plan import FinetuneConfig
+from unmask.finetuning.predict import DEFAULT_BATCH_TOKENS, predict
+from unmask.finetuning.results import RunResult
 from unmask.tasks.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tuned:
+class FinetunedModel:
     """A fine-tuned model, and how good it is."""
 
-    opened: Opened = field(repr=False)
+    loaded_model: LoadedModel = field(repr=False)
     task: Task
-    tuning: Tuning = field(repr=False)
+    config: FinetuneConfig = field(repr=False)
     """As it was asked for, and what was decided where nothing was."""
-    scored: tuple[Scored, ...]
+    run_results: tuple[RunResult, ...]
     """Every run."""
-    best: Scored
+    best_run: RunResult
     """The run whose model this is: the best on the dev file of those under study."""
     notes: tuple[str, ...]
     """What a user should be told."""
     folder: Path | None = None
 
-    def predict(self, texts: Sequence[Any], *, batch_tokens: int = BATCH_TOKENS) -> list[Answer]:
+    def predict(self, texts: Sequence[Any], *, batch_tokens: int = DEFAULT_BATCH_TOKENS) -> list[PredictionRecord]:
         """Label texts, pairs of texts or the words of sentences; see `predict.predict`."""
-        return predict(self.opened, texts, task=self.task, batch_tokens=batch_tokens)
+        return predict(self.loaded_model, texts, task=self.task, batch_tokens=batch_tokens)
 
     def save(self, folder: str | Path, *, format: Literal["huggingface"] = "huggingface") -> Path:
         """Write the model into a new folder, which transformers opens, whole or not at all.
@@ -52,26 +52,26 @@ class Tuned:
         if path.exists() and not (path.is_dir() and not any(path.iterdir())):
             raise ValueError(f"{path}: is there already; name a new folder")
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole(path) as beside:
-            write_model(beside, self.opened, self.task, self.summary())
-            write_record(beside, self.opened, {"task": to_dict(self.task)})
+        with atomic_path(path) as beside:
+            write_model(beside, self.loaded_model, self.task, self.summary())
+            write_model_record(beside, self.loaded_model, {"task": to_dict(self.task)})
         return path
 
     def summary(self) -> list[str]:
         """Say for each arm how good it is: the mean over seeds, and their standard deviation."""
         return [
-            _summary(arm, [s for s in self.scored if s.arm == arm], self.task.metric)
-            for arm in dict.fromkeys(s.arm for s in self.scored)
+            _summarize_arm(arm, [s for s in self.run_results if s.arm == arm], self.task.metric)
+            for arm in dict.fromkeys(s.arm for s in self.run_results)
         ]
 
 
-def _summary(arm: str, scored: Sequence[Scored], metric: str) -> str:
+def _summarize_arm(arm: str, run_results: Sequence[RunResult], metric: str) -> str:
     def over(values: Sequence[float]) -> str:
         spread = f" ± {np.std(values, ddof=1):.4f}" if len(values) > 1 else ""
         return f"{np.mean(values):.4f}{spread}"
 
-    parts = [f"dev {over([s.dev[metric] for s in scored])}"]
-    if all(s.test for s in scored):
-        parts.append(f"test {over([s.test[metric] for s in scored])}")
-    seeds = f" ({len(scored)} seeds)" if len(scored) > 1 else ""
+    parts = [f"dev {over([s.dev[metric] for s in run_results])}"]
+    if all(s.test for s in run_results):
+        parts.append(f"test {over([s.test[metric] for s in run_results])}")
+    seeds = f" ({len(run_results)} seeds)" if len(run_results) > 1 else ""
     return f"{arm}: {metric} {', '.join(parts)}{seeds}"

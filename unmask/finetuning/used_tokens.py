@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.batch import Example
-from unmask.heads.language import LanguageHead
+from unmask.heads.language import LanguageModelingHead
 from unmask.heads.model import Model
 from unmask.model.canine import Canine
 from unmask.model.convolutional import Convolutional
@@ -22,24 +22,24 @@ from unmask.model.recurrent import Recurrent
 from unmask.model.transformer import Transformer
 
 
-class UsedTokens(nn.Embedding):
+class UsedTokenEmbedding(nn.Embedding):
     """Some rows of a table, found by the ids of the whole one."""
 
-    places: Int[Tensor, "v"]
+    row_of_token: Int[Tensor, "v"]
 
-    def __init__(self, table: nn.Embedding, ids: Int[Tensor, "n"]) -> None:
-        super().__init__(len(ids), table.embedding_dim, _weight=table.weight.detach()[ids])
-        places = torch.full((table.num_embeddings,), len(ids), device=ids.device)  # no row's
-        places[ids] = torch.arange(len(ids), device=ids.device)
-        self.register_buffer("places", places, persistent=False)
-        self.ids, self.whole = ids, (table,)  # in a tuple: none of its parameters is a part of this
+    def __init__(self, embedding_table: nn.Embedding, token_ids: Int[Tensor, "n"]) -> None:
+        super().__init__(len(token_ids), embedding_table.embedding_dim, _weight=embedding_table.weight.detach()[token_ids])
+        places = torch.full((embedding_table.num_embeddings,), len(token_ids), device=token_ids.device)  # no row's
+        places[token_ids] = torch.arange(len(token_ids), device=token_ids.device)
+        self.register_buffer("row_of_token", places, persistent=False)
+        self.token_ids, self.full_table = token_ids, (embedding_table,)  # in a tuple: none of its parameters is a part of this
 
     def forward(self, input: Int[Tensor, "..."]) -> Float[Tensor, "... d"]:
         """Look up vectors."""
-        return F.embedding(self.places[input], self.weight)
+        return F.embedding(self.row_of_token[input], self.weight)
 
 
-def keep_used(model: Model, examples: Iterable[Example], padding: int) -> None:
+def shrink_embeddings(model: Model, examples: Iterable[Example], padding_id: int) -> None:
     """Give a model a table of the tokens in the examples, where the whole table would be learned.
 
     Rows of other tokens are as they were when `restore` has put the table together: elsewhere
@@ -47,25 +47,25 @@ def keep_used(model: Model, examples: Iterable[Example], padding: int) -> None:
     all of them, or one with adapters.
     """
     stack = model.backbone
-    named = any(isinstance(head, LanguageHead) for head in model.heads.values())
+    named = any(isinstance(head, LanguageModelingHead) for head in model.heads.values())
     if named or model.adapters or not isinstance(stack, Transformer | Recurrent | Convolutional):
         return
     if not isinstance(stack.tokens, nn.Embedding) or not stack.tokens.weight.requires_grad:
         return
-    ids = torch.from_numpy(np.unique(np.concatenate([*(e.inputs for e in examples), [padding]])))
+    ids = torch.from_numpy(np.unique(np.concatenate([*(e.inputs for e in examples), [padding_id]])))
     if len(ids) < stack.tokens.num_embeddings:
-        stack.tokens = UsedTokens(stack.tokens, ids.to(stack.tokens.weight.device))
+        stack.tokens = UsedTokenEmbedding(stack.tokens, ids.to(stack.tokens.weight.device))
 
 
-def restore(model: Model) -> None:
+def restore_embeddings(model: Model) -> None:
     """Give a model its whole table back, with what was learned."""
     backbone = model.backbone
-    used = backbone.table
-    if not isinstance(used, UsedTokens) or isinstance(backbone, Canine):
+    used = backbone.embedding_table
+    if not isinstance(used, UsedTokenEmbedding) or isinstance(backbone, Canine):
         return
-    (table,) = used.whole
+    (table,) = used.full_table
     table = table.to(used.weight.device)
     with torch.no_grad():
-        table.weight[used.ids.to(table.weight.device)] = used.weight.to(table.weight.dtype)
+        table.weight[used.token_ids.to(table.weight.device)] = used.weight.to(table.weight.dtype)
     table.weight.requires_grad_(used.weight.requires_grad)
     backbone.tokens = table

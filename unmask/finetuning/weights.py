@@ -6,20 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from unmask.heads.labels import Labels, OneOf, TokenLabels
+from unmask.heads.labels import SequenceClassification, CrossEntropy, TokenClassification
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
 from unmask.tasks.readers import column_values
-from unmask.tasks.task import Item, Task
-from unmask.text.records import listed
+from unmask.tasks.task import TaskExample, Task
+from unmask.text.records import format_names
 
 ClassWeights = Literal["balanced"] | Mapping[str, float]
 """Each label's weight, 1 where none is given; or "balanced": n / (k n_label) of n places that have
 one of k labels, n_label of them this one (the formula of scikit-learn)."""
 
 
-def weights_of(
-    given: ClassWeights, labels: Sequence[str], items: Sequence[Item]
+def resolve_class_weights(
+    class_weights: ClassWeights, labels: Sequence[str], items: Sequence[TaskExample]
 ) -> tuple[float, ...]:
     """Return the weight of each label, with a mean of 1 over all places that are learned.
 
@@ -30,39 +30,39 @@ def weights_of(
     Raises:
         ValueError: a label is unknown, or a weight is no positive number.
     """
-    counts = Counter(label for item in items for label in column_values.labels_in(item))
+    counts = Counter(label for item in items for label in column_values.example_labels(item))
     n = counts.total()
-    if isinstance(given, str):
-        if given != "balanced":
-            raise ValueError(f"class_weights must be 'balanced' or a table, got {given!r}")
+    if isinstance(class_weights, str):
+        if class_weights != "balanced":
+            raise ValueError(f"class_weights must be 'balanced' or a table, got {class_weights!r}")
         # A label that does not occur is not learned, and has no part in the mean.
         return tuple(n / (len(counts) * (counts[label] or n)) for label in labels)
-    for label, weight in given.items():
+    for label, weight in class_weights.items():
         if label not in labels:
-            raise ValueError(f"class_weights: no label {label!r} (labels: {listed(labels)})")
+            raise ValueError(f"class_weights: no label {label!r} (labels: {format_names(labels)})")
         if not 0 < weight < math.inf:
             raise ValueError(f"class_weights: {label!r} must have a weight above 0, got {weight}")
-    total = sum(given.get(label, 1.0) * n_label for label, n_label in counts.items())
-    return tuple(given.get(label, 1.0) * n / total for label in labels)
+    total = sum(class_weights.get(label, 1.0) * n_label for label, n_label in counts.items())
+    return tuple(class_weights.get(label, 1.0) * n / total for label in labels)
 
 
-def weighted(card: Published, given: ClassWeights, task: Task, items: Sequence[Item]) -> Published:
+def with_class_weights(preset: Published, class_weights: ClassWeights, task: Task, items: Sequence[TaskExample]) -> Published:
     """Return the card with weights in its head of labels.
 
     Raises:
         ValueError: it has no head that says one of some labels.
     """
-    weights = weights_of(given, task.labels, items)
-    heads: dict[str, HeadSpec] = {name: _with(spec, weights) for name, spec in card.heads.items()}
-    if heads == dict(card.heads):
+    weights = resolve_class_weights(class_weights, task.labels, items)
+    heads: dict[str, HeadSpec] = {name: _with_label_weights(spec, weights) for name, spec in preset.heads.items()}
+    if heads == dict(preset.heads):
         raise ValueError(
             "class_weights are of labels of which a head says one (classify, pairs, tag but for "
-            f"its recurrent head), not of {task.does} with {card.name}"
+            f"its recurrent head), not of {task.task_kind} with {preset.name}"
         )
-    return replace(card, heads=heads)
+    return replace(preset, heads=heads)
 
 
-def _with(spec: HeadSpec, weights: tuple[float, ...]) -> HeadSpec:
-    if not isinstance(spec, Labels | TokenLabels) or not isinstance(spec.loss, OneOf):
+def _with_label_weights(spec: HeadSpec, weights: tuple[float, ...]) -> HeadSpec:
+    if not isinstance(spec, SequenceClassification | TokenClassification) or not isinstance(spec.loss, CrossEntropy):
         return spec
-    return replace(spec, loss=OneOf(weights=weights)) if len(weights) == spec.n_labels else spec
+    return replace(spec, loss=CrossEntropy(label_weights=weights)) if len(weights) == spec.n_labels else spec

@@ -5,99 +5,99 @@ from dataclasses import dataclass, field
 
 import torch
 
-from unmask.generation.rows import Rows
-from unmask.generation.settings import Beam, Decoding
-from unmask.generation.texts import Text, restrained
+from unmask.generation.rows import DecodingBatch
+from unmask.generation.settings import BeamSearch, GenerationConfig
+from unmask.generation.texts import GenerationState, process_logits
 from unmask.heads.model import Model
-from unmask.tokens.vocabulary import Special
+from unmask.tokens.vocabulary import SpecialTokenIds
 
 
 @dataclass(frozen=True)
-class Said:
+class ScoredSequence:
     """A text, and how likely it is."""
 
-    ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
     """Without the end token."""
     score: float
-    """See `Beam` and `Ranked`."""
+    """See `BeamSearch` and `BestOfN`."""
 
 
 @dataclass(frozen=True)
-class _Followed:
+class _Hypothesis:
     """A text that may go on."""
 
-    said: tuple[int, ...]
-    total: float
+    token_ids: tuple[int, ...]
+    log_probability: float
     """Its log-probability."""
 
 
 @dataclass(kw_only=True)
-class _Search:
+class _BeamSearchState:
     """What is known of one prompt."""
 
-    text: Text
-    by: Beam
-    followed: list[_Followed] = field(default_factory=lambda: [_Followed((), 0.0)])
+    generation_state: GenerationState
+    strategy: BeamSearch
+    hypotheses: list[_Hypothesis] = field(default_factory=lambda: [_Hypothesis((), 0.0)])
     """The best first."""
-    ended: list[Said] = field(default_factory=list[Said])
+    finished_sequences: list[ScoredSequence] = field(default_factory=list[ScoredSequence])
     """The best first, at most as many as beams."""
-    over: bool = False
+    is_finished: bool = False
 
-    def score(self, total: float, length: int) -> float:
-        return total / (length + self.text.led) ** self.by.length_penalty
+    def length_penalized_score(self, log_probability: float, length: int) -> float:
+        return log_probability / (length + self.generation_state.n_forced_tokens) ** self.strategy.length_penalty
 
-    def step(self, found: Sequence[tuple[float, int, int]], end: int | None) -> list[int]:
+    def step(self, continuations: Sequence[tuple[float, int, int]], end_id: int | None) -> list[int]:
         """Take the best continuations: log-probability, which text, token; the best first.
 
         Returns which texts the ones followed now go on from.
         """
-        before, on, origins = self.followed, list[_Followed](), list[int]()
-        length = len(before[0].said) + 1
-        for rank, (total, origin, token) in enumerate(found[: 2 * self.by.beams]):
-            said = (*before[origin].said, *(() if token == end else (token,)))
-            if token == end or length == self.text.most or self.text.ends(said):
-                if rank < self.by.beams:
-                    self.ended.append(Said(said, self.score(total, length)))
-            elif len(on) < self.by.beams:
-                on.append(_Followed(said, total))
+        before, on, origins = self.hypotheses, list[_Hypothesis](), list[int]()
+        length = len(before[0].token_ids) + 1
+        for rank, (total, origin, token) in enumerate(continuations[: 2 * self.strategy.beams]):
+            said = (*before[origin].token_ids, *(() if token == end_id else (token,)))
+            if token == end_id or length == self.generation_state.max_new_tokens or self.generation_state.is_stopped_by_constraint(said):
+                if rank < self.strategy.beams:
+                    self.finished_sequences.append(ScoredSequence(said, self.length_penalized_score(total, length)))
+            elif len(on) < self.strategy.beams:
+                on.append(_Hypothesis(said, total))
                 origins.append(origin)
-        if not found:  # nothing may follow
-            self.ended += [Said(f.said, self.score(f.total, max(length - 1, 1))) for f in before]
-        self.ended = sorted(self.ended, key=lambda one: -one.score)[: self.by.beams]
-        self.followed, self.over = on, not on or self._settled(on[0], length)
-        return [] if self.over else origins
+        if not continuations:  # nothing may follow
+            self.finished_sequences += [ScoredSequence(f.token_ids, self.length_penalized_score(f.log_probability, max(length - 1, 1))) for f in before]
+        self.finished_sequences = sorted(self.finished_sequences, key=lambda one: -one.score)[: self.strategy.beams]
+        self.hypotheses, self.is_finished = on, not on or self._cannot_improve(on[0], length)
+        return [] if self.is_finished else origins
 
-    def _settled(self, best: _Followed, length: int) -> bool:
+    def _cannot_improve(self, best: _Hypothesis, length: int) -> bool:
         """Say whether no text that goes on could be among the best."""
-        if len(self.ended) < self.by.beams:
+        if len(self.finished_sequences) < self.strategy.beams:
             return False
-        if self.by.early_stopping is True:
+        if self.strategy.early_stopping is True:
             return True
-        never = self.by.early_stopping == "never" and self.by.length_penalty > 0
-        return self.score(best.total, self.text.most if never else length) <= self.ended[-1].score
+        never = self.strategy.early_stopping == "never" and self.strategy.length_penalty > 0
+        return self.length_penalized_score(best.log_probability, self.generation_state.max_new_tokens if never else length) <= self.finished_sequences[-1].score
 
 
-def search(
+def beam_search(
     model: Model,
-    texts: Sequence[Text],
-    how: Decoding,
-    by: Beam,
-    special: Special,
-) -> list[list[Said]]:
+    states: Sequence[GenerationState],
+    generation_config: GenerationConfig,
+    strategy: BeamSearch,
+    special_ids: SpecialTokenIds,
+) -> list[list[ScoredSequence]]:
     """Search for the best texts after each prompt, all at once."""
-    searches = [_Search(text=text, by=by) for text in texts]
-    going, rows = list(searches), Rows(model, [text.prompt() for text in texts], special)
+    searches = [_BeamSearchState(generation_state=text, strategy=strategy) for text in states]
+    going, rows = list(searches), DecodingBatch(model, [text.current_prompt() for text in states], special_ids)
     while True:
-        logs = rows.scores()[:, 0].log_softmax(-1)
-        followed = [(one.text, f.said) for one in going for f in one.followed]
-        logs = restrained(logs, followed, how, special)
-        totals = [f.total for one in going for f in one.followed]
+        logs = rows.next_token_logits()[:, 0].log_softmax(-1)
+        followed = [(one.generation_state, f.token_ids) for one in going for f in one.hypotheses]
+        logs = process_logits(logs, followed, generation_config, special_ids)
+        totals = [f.log_probability for one in going for f in one.hypotheses]
         logs = logs + torch.tensor(totals, device=logs.device)[:, None]
-        best = logs.topk(min(2 * by.beams, special.size))
+        best = logs.topk(min(2 * strategy.beams, special_ids.vocab_size))
         values, tokens = best.values.tolist(), best.indices.tolist()
         kept, said, first = list[int](), list[int](), 0
         for one in going:
-            n = len(one.followed)
+            n = len(one.hypotheses)
             found = [
                 (total, i, token)
                 for i in range(n)
@@ -105,13 +105,13 @@ def search(
                 if total > -torch.inf
             ]
             found.sort(key=lambda x: -x[0])
-            kept += [first + origin for origin in one.step(found, special.end)]
-            said += [f.said[-1] for f in one.followed if not one.over]
+            kept += [first + origin for origin in one.step(found, special_ids.end)]
+            said += [f.token_ids[-1] for f in one.hypotheses if not one.is_finished]
             first += n
-        going = [one for one in going if not one.over]
+        going = [one for one in going if not one.is_finished]
         if not going:
             break
         if kept != list(range(first)):
-            rows.keep(torch.tensor(kept, dtype=torch.long, device=logs.device))
-        rows.say(torch.tensor(said, dtype=torch.long, device=logs.device)[:, None])
-    return [one.ended[: by.best] for one in searches]
+            rows.select_rows(torch.tensor(kept, dtype=torch.long, device=logs.device))
+        rows.append_tokens(torch.tensor(said, dtype=torch.long, device=logs.device)[:, None])
+    return [one.finished_sequences[: strategy.n_best] for one in searches]

@@ -10,35 +10,35 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from unmask.adapters.prefix import decoder, reader, room
-from unmask.generation.beam import Said, search
-from unmask.generation.reading import at_rest
-from unmask.generation.rows import Rows
-from unmask.generation.settings import Beam, Decoding, Greedy, Ranked, Sample
-from unmask.generation.speculate import Draft, speculate
-from unmask.generation.texts import NOTHING, Guide, Text, pick, restrained
+from unmask.adapters.prefix import decoder_stack, encoder_stack, max_text_length
+from unmask.generation.beam import ScoredSequence, beam_search
+from unmask.generation.reading import evaluation_mode
+from unmask.generation.rows import DecodingBatch
+from unmask.generation.settings import BeamSearch, GenerationConfig, Greedy, BestOfN, Sampling
+from unmask.generation.speculate import DraftModel, speculative_decode
+from unmask.generation.texts import NO_TOKEN, GenerationConstraint, GenerationState, select_tokens, process_logits
 from unmask.heads.model import Model
-from unmask.hiding.collate import by_size
+from unmask.hiding.collate import group_by_length
 from unmask.model.transformer import EncoderDecoder
-from unmask.tokens.vocabulary import Special
+from unmask.tokens.vocabulary import SpecialTokenIds
 
-T = TypeVar("T")
+ItemT = TypeVar("ItemT")
 
 _log = logging.getLogger(__name__)
 
-AT_ONCE = 8192
+MAX_CACHED_TOKENS = 8192
 """Tokens, read and new ones, whose keys and values are held at the same time."""
 
 
 def generate(
     model: Model,
     prompts: Sequence[Sequence[int]],
-    special: Special,
-    how: Decoding = Decoding(),
+    special_ids: SpecialTokenIds,
+    generation_config: GenerationConfig = GenerationConfig(),
     *,
-    begun: Sequence[Sequence[int]] | None = None,
-    guides: Sequence[Guide] | None = None,
-    draft: Draft | None = None,
+    output_prefixes: Sequence[Sequence[int]] | None = None,
+    constraints: Sequence[GenerationConstraint] | None = None,
+    draft: DraftModel | None = None,
 ) -> list[list[int]]:
     """Continue each prompt (a decoder) or answer it (`Model.answers`); return the new tokens.
 
@@ -53,37 +53,37 @@ def generate(
     Args:
         model: a decoder or an encoder-decoder.
         prompts: their tokens, special ones included.
-        special: of the vocabulary.
-        how: `stop` is the business of guides, since it is text.
-        begun: for each prompt the tokens with which its answer begins. They are not returned, and
+        special_ids: of the vocabulary.
+        generation_config: `stop` is the business of guides, since it is text.
+        output_prefixes: for each prompt the tokens with which its answer begins. They are not returned, and
             do not count as new.
-        guides: for each prompt what ends or restrains its text.
+        constraints: for each prompt what ends or restrains its text.
         draft: a smaller model that guesses what will be said (`unmask.generation.speculate`).
 
     Raises:
         ValueError: the model does not generate, or a prompt is longer than its positions.
     """
-    if isinstance(how.by, Beam | Ranked):
-        found = candidates(model, prompts, special, how, begun=begun, guides=guides, draft=draft)
-        return [list(best[0].ids) for best in found]
+    if isinstance(generation_config.strategy, BeamSearch | BestOfN):
+        found = generate_candidates(model, prompts, special_ids, generation_config, output_prefixes=output_prefixes, constraints=constraints, draft=draft)
+        return [list(best[0].token_ids) for best in found]
     said: list[list[int]] = [[] for _ in prompts]
-    with at_rest(model):
-        some = texts(model, prompts, special, how, begun=begun, guides=guides)
-        for i, token in spoken(model, some, special, how, draft=draft):
+    with evaluation_mode(model):
+        some = initial_states(model, prompts, special_ids, generation_config, output_prefixes=output_prefixes, constraints=constraints)
+        for i, token in stream_tokens(model, some, special_ids, generation_config, draft=draft):
             said[i].append(token)
     return said
 
 
-def candidates(
+def generate_candidates(
     model: Model,
     prompts: Sequence[Sequence[int]],
-    special: Special,
-    how: Decoding,
+    special_ids: SpecialTokenIds,
+    generation_config: GenerationConfig,
     *,
-    begun: Sequence[Sequence[int]] | None = None,
-    guides: Sequence[Guide] | None = None,
-    draft: Draft | None = None,
-) -> list[list[Said]]:
+    output_prefixes: Sequence[Sequence[int]] | None = None,
+    constraints: Sequence[GenerationConstraint] | None = None,
+    draft: DraftModel | None = None,
+) -> list[list[ScoredSequence]]:
     """Search for the best texts after each prompt, or draw some, as many as shall be returned.
 
     Args and errors are those of `generate`.
@@ -92,225 +92,225 @@ def candidates(
         ValueError: there are neither beams nor samples, more beams than tokens, or a draft, which
             is not for them.
     """
-    if not isinstance(how.by, Beam | Ranked):
+    if not isinstance(generation_config.strategy, BeamSearch | BestOfN):
         raise ValueError("only beams or samples give several texts of a prompt: give one of them")
     if draft is not None:
         raise ValueError(
-            f"a draft guesses one token after another: give {several(how.by)} or a draft, not both"
+            f"a draft guesses one token after another: give {candidates_noun(generation_config.strategy)} or a draft, not both"
         )
-    if isinstance(how.by, Ranked):
-        return _ranked(model, prompts, special, how, how.by, begun, guides)
-    if how.by.beams > special.size:
-        raise ValueError(f"{how.by.beams} beams are more than the {special.size} tokens there are")
-    asked = texts(model, prompts, special, how, begun=begun, guides=guides)
-    found: list[list[Said]] = [[] for _ in asked]
-    sizes = [len(text.read) + text.most for text in asked]
-    with at_rest(model):
-        for group in by_size(sizes, AT_ONCE, counts=[how.by.beams] * len(sizes)):
-            best = search(model, [asked[i] for i in group], how, how.by, special)
+    if isinstance(generation_config.strategy, BestOfN):
+        return _best_of_n(model, prompts, special_ids, generation_config, generation_config.strategy, output_prefixes, constraints)
+    if generation_config.strategy.beams > special_ids.vocab_size:
+        raise ValueError(f"{generation_config.strategy.beams} beams are more than the {special_ids.vocab_size} tokens there are")
+    asked = initial_states(model, prompts, special_ids, generation_config, output_prefixes=output_prefixes, constraints=constraints)
+    found: list[list[ScoredSequence]] = [[] for _ in asked]
+    sizes = [len(text.prompt_ids) + text.max_new_tokens for text in asked]
+    with evaluation_mode(model):
+        for group in group_by_length(sizes, MAX_CACHED_TOKENS, row_counts=[generation_config.strategy.beams] * len(sizes)):
+            best = beam_search(model, [asked[i] for i in group], generation_config, generation_config.strategy, special_ids)
             for i, one in zip(group, best, strict=True):
                 found[i] = one
-    _warn([len(best[0].ids) for best in found], asked, how)
+    _warn_of_truncation([len(best[0].token_ids) for best in found], asked, generation_config)
     return found
 
 
-def several(by: Beam | Ranked) -> str:
+def candidates_noun(strategy: BeamSearch | BestOfN) -> str:
     """Name what one text is chosen of."""
-    return "beams" if isinstance(by, Beam) else "samples"
+    return "beams" if isinstance(strategy, BeamSearch) else "samples"
 
 
-def _ranked(
+def _best_of_n(
     model: Model,
     prompts: Sequence[Sequence[int]],
-    special: Special,
-    how: Decoding,
-    by: Ranked,
-    begun: Sequence[Sequence[int]] | None,
-    guides: Sequence[Guide] | None,
-) -> list[list[Said]]:
+    special_ids: SpecialTokenIds,
+    generation_config: GenerationConfig,
+    strategy: BestOfN,
+    output_prefixes: Sequence[Sequence[int]] | None,
+    constraints: Sequence[GenerationConstraint] | None,
+) -> list[list[ScoredSequence]]:
     """Draw several texts of each prompt, and rank those that differ by their log-probability."""
-    n = by.samples
-    asked = texts(
+    n = strategy.samples
+    asked = initial_states(
         model,
-        _each(prompts, n),
-        special,
-        how,
-        begun=None if begun is None else _each(begun, n),
-        guides=None if guides is None else _each(guides, n),
+        _repeat_each(prompts, n),
+        special_ids,
+        generation_config,
+        output_prefixes=None if output_prefixes is None else _repeat_each(output_prefixes, n),
+        constraints=None if constraints is None else _repeat_each(constraints, n),
     )
-    with at_rest(model):
-        for _ in _spoken(model, asked, special, how, by.draw, counted=True):
+    with evaluation_mode(model):
+        for _ in _stream_tokens(model, asked, special_ids, generation_config, strategy.sampling, track_log_probability=True):
             pass
-    found: list[list[Said]] = []
+    found: list[list[ScoredSequence]] = []
     for i in range(0, len(asked), n):
-        some = {tuple(text.said): Said(tuple(text.said), text.total) for text in asked[i : i + n]}
-        found.append(sorted(some.values(), key=lambda one: -one.score)[: by.best])
+        some = {tuple(text.generated_ids): ScoredSequence(tuple(text.generated_ids), text.log_probability) for text in asked[i : i + n]}
+        found.append(sorted(some.values(), key=lambda one: -one.score)[: strategy.n_best])
     return found
 
 
-def _each(some: Sequence[T], n: int) -> list[T]:
-    return [one for one in some for _ in range(n)]
+def _repeat_each(items: Sequence[ItemT], repetitions: int) -> list[ItemT]:
+    return [one for one in items for _ in range(repetitions)]
 
 
-def spoken(
+def stream_tokens(
     model: Model,
-    asked: Sequence[Text],
-    special: Special,
-    how: Decoding,
+    states: Sequence[GenerationState],
+    special_ids: SpecialTokenIds,
+    generation_config: GenerationConfig,
     *,
-    draft: Draft | None = None,
+    draft: DraftModel | None = None,
 ) -> Iterator[tuple[int, int]]:
     """Say each text, by a model that is at rest; give which one it is, and the token, at once.
 
     Raises:
-        ValueError: `how` is to choose one of several texts, which is known when they have ended.
+        ValueError: `generation_config` is to choose one of several texts, which is known when they have ended.
     """
-    if isinstance(how.by, Beam | Ranked):
-        raise ValueError(f"{several(how.by)} end before a text is known: no stream")
+    if isinstance(generation_config.strategy, BeamSearch | BestOfN):
+        raise ValueError(f"{candidates_noun(generation_config.strategy)} end before a text is known: no stream")
     if draft is not None:
-        draft.check(model)
-    yield from _spoken(model, asked, special, how, how.by, draft=draft)
+        draft.check_compatible(model)
+    yield from _stream_tokens(model, states, special_ids, generation_config, generation_config.strategy, draft=draft)
 
 
-def _spoken(
+def _stream_tokens(
     model: Model,
-    asked: Sequence[Text],
-    special: Special,
-    how: Decoding,
-    by: Greedy | Sample,
+    states: Sequence[GenerationState],
+    special_ids: SpecialTokenIds,
+    generation_config: GenerationConfig,
+    strategy: Greedy | Sampling,
     *,
-    draft: Draft | None = None,
-    counted: bool = False,
+    draft: DraftModel | None = None,
+    track_log_probability: bool = False,
 ) -> Iterator[tuple[int, int]]:
-    """Say each text, as `spoken` does, also one of several; `counted`: with how likely it is."""
-    waiting = list(range(len(asked)))
+    """Say each text, as `spoken` does, also one of several; `track_log_probability`: with how likely it is."""
+    waiting = list(range(len(states)))
     while waiting:
-        prompts = {i: asked[i].prompt() for i in waiting}
+        prompts = {i: states[i].current_prompt() for i in waiting}
         if draft is not None:
             for i in waiting:
-                for token in speculate(model, draft, asked[i], prompts[i], special, how, by):
+                for token in speculative_decode(model, draft, states[i], prompts[i], special_ids, generation_config, strategy):
                     yield i, token
         else:
-            sizes = [len(prompts[i].read) + asked[i].most - len(asked[i].said) for i in waiting]
-            for group in by_size(sizes, AT_ONCE):
-                rows = {waiting[g]: asked[waiting[g]] for g in group}
-                read = Rows(model, [prompts[i] for i in rows], special)
-                yield from _say(read, rows, special, how, by, counted)
-        waiting = [i for i in waiting if not asked[i].over]
-    _warn([len(text.said) for text in asked], asked, how)
+            sizes = [len(prompts[i].input_ids) + states[i].max_new_tokens - len(states[i].generated_ids) for i in waiting]
+            for group in group_by_length(sizes, MAX_CACHED_TOKENS):
+                rows = {waiting[g]: states[waiting[g]] for g in group}
+                read = DecodingBatch(model, [prompts[i] for i in rows], special_ids)
+                yield from _decode_batch(read, rows, special_ids, generation_config, strategy, track_log_probability)
+        waiting = [i for i in waiting if not states[i].is_finished]
+    _warn_of_truncation([len(text.generated_ids) for text in states], states, generation_config)
 
 
-def _say(
-    rows: Rows,
-    asked: Mapping[int, Text],
-    special: Special,
-    how: Decoding,
-    by: Greedy | Sample,
-    counted: bool,
+def _decode_batch(
+    decoding_batch: DecodingBatch,
+    states: Mapping[int, GenerationState],
+    special_ids: SpecialTokenIds,
+    generation_config: GenerationConfig,
+    strategy: Greedy | Sampling,
+    track_log_probability: bool,
 ) -> Iterator[tuple[int, int]]:
     """Read what stands before, then token by token what is said; texts that halt are dropped."""
-    going = list(asked.items())
+    going = list(states.items())
     while True:
-        here = [(text, text.said) for _, text in going]
-        scores = restrained(rows.scores()[:, 0], here, how, special)
-        picked = pick(scores, by, [text.dice for _, text in going])
-        if counted:
-            _count([text for _, text in going], scores, picked)
+        here = [(text, text.generated_ids) for _, text in going]
+        scores = process_logits(decoding_batch.next_token_logits()[:, 0], here, generation_config, special_ids)
+        picked = select_tokens(scores, strategy, [text.generator for _, text in going])
+        if track_log_probability:
+            _add_log_probabilities([text for _, text in going], scores, picked)
         for (i, text), token in zip(going, picked.tolist(), strict=True):
-            if text.take(token, special.end):
+            if text.append_token(token, special_ids.end):
                 yield i, token
-        on = [row for row, (_, text) in enumerate(going) if not text.halts]
+        on = [row for row, (_, text) in enumerate(going) if not text.is_paused]
         if not on:
             return
         if len(on) < len(going):
             kept = torch.tensor(on, device=picked.device)
-            rows.keep(kept)
+            decoding_batch.select_rows(kept)
             picked, going = picked[kept], [going[row] for row in on]
-        rows.say(picked[:, None])
+        decoding_batch.append_tokens(picked[:, None])
 
 
-def _count(said: Sequence[Text], scores: Float[Tensor, "b v"], picked: Int[Tensor, "b"]) -> None:
+def _add_log_probabilities(states: Sequence[GenerationState], logits: Float[Tensor, "b v"], token_ids: Int[Tensor, "b"]) -> None:
     """Add to each text how likely the model holds what was picked, if anything was."""
-    logs = scores.log_softmax(-1).gather(-1, picked.clamp(min=0)[:, None])[:, 0].tolist()
-    for text, token, log in zip(said, picked.tolist(), logs, strict=True):
-        text.total += 0.0 if token == NOTHING else log
+    logs = logits.log_softmax(-1).gather(-1, token_ids.clamp(min=0)[:, None])[:, 0].tolist()
+    for text, token, log in zip(states, token_ids.tolist(), logs, strict=True):
+        text.log_probability += 0.0 if token == NO_TOKEN else log
 
 
-def texts(
+def initial_states(
     model: Model,
     prompts: Sequence[Sequence[int]],
-    special: Special,
-    how: Decoding,
+    special_ids: SpecialTokenIds,
+    generation_config: GenerationConfig,
     *,
-    begun: Sequence[Sequence[int]] | None = None,
-    guides: Sequence[Guide] | None = None,
-) -> list[Text]:
+    output_prefixes: Sequence[Sequence[int]] | None = None,
+    constraints: Sequence[GenerationConstraint] | None = None,
+) -> list[GenerationState]:
     """Make of each prompt a text of which nothing was said; args and errors as in `generate`."""
-    if not model.writes:
+    if not model.can_generate:
         raise ValueError("this model reads in both directions and does not generate; use `fill`")
     encoder = isinstance(model.backbone, EncoderDecoder)
-    given = [list(prompt) or [special.start] for prompt in prompts]
-    said = [list(ids) for ids in begun] if begun is not None else [[] for _ in given]
+    given = [list(prompt) or [special_ids.start] for prompt in prompts]
+    said = [list(ids) for ids in output_prefixes] if output_prefixes is not None else [[] for _ in given]
     if encoder:
-        _check_lengths(given, room(model, reader(model)), "")
-    answer = (special.start, *special.lead)
+        _check_lengths(given, max_text_length(model, encoder_stack(model)), "")
+    answer = (special_ids.start, *special_ids.decoder_prefix)
     before = [list(answer)] * len(given) if encoder else given
     read = [[*ids, *more] for ids, more in zip(before, said, strict=True)]
-    length = room(model, decoder(model))
-    if length is not None and model.by_mask is not None:
+    length = max_text_length(model, decoder_stack(model))
+    if length is not None and model.appended_mask_generation is not None:
         length -= 1  # where the mask stands
-    sources = model.answers and not encoder
-    if not how.window:
+    sources = model.is_sequence_to_sequence and not encoder
+    if not generation_config.window:
         _check_lengths(read, length, ": `window` reads the last of it" if not sources else "")
     elif sources and length is not None:
         _check_lengths(given, length - 1, "")  # what is said has to be read beside it
-    dice = _dice([[*ids, *more] for ids, more in zip(given, said, strict=True)], how.seed)
-    head = answer if encoder else special.before
+    dice = _make_generators([[*ids, *more] for ids, more in zip(given, said, strict=True)], generation_config.seed)
+    head = answer if encoder else special_ids.prefix
     wholes = [len(ids) * sources for ids in given]
     return [
-        Text(
-            read=ids,
-            source=source if encoder else None,
-            whole=whole,
-            led=len(special.lead) if encoder else 0,
-            most=how.new_tokens
-            if length is None or how.window
-            else min(how.new_tokens, length + 1 - len(ids)),
-            room=length,
-            head=whole or (len(head) if tuple(ids[: len(head)]) == head else 0),
-            dice=one,
-            guide=guide,
+        GenerationState(
+            prompt_ids=ids,
+            source_ids=source if encoder else None,
+            n_source_tokens=whole,
+            n_forced_tokens=len(special_ids.decoder_prefix) if encoder else 0,
+            max_new_tokens=generation_config.max_new_tokens
+            if length is None or generation_config.window
+            else min(generation_config.max_new_tokens, length + 1 - len(ids)),
+            max_length=length,
+            n_prefix_tokens=whole or (len(head) if tuple(ids[: len(head)]) == head else 0),
+            generator=one,
+            constraint=guide,
         )
         for source, ids, whole, one, guide in zip(
-            given, read, wholes, dice, guides or [None] * len(given), strict=True
+            given, read, wholes, dice, constraints or [None] * len(given), strict=True
         )
     ]
 
 
-def _warn(said: Sequence[int], asked: Sequence[Text], how: Decoding) -> None:
+def _warn_of_truncation(lengths: Sequence[int], states: Sequence[GenerationState], generation_config: GenerationConfig) -> None:
     """Tell of texts that have as many tokens as there was room for, and were to have more."""
-    full = [text for n, text in zip(said, asked, strict=True) if n == text.most < how.new_tokens]
+    full = [text for n, text in zip(lengths, states, strict=True) if n == text.max_new_tokens < generation_config.max_new_tokens]
     if full:
         _log.warning(
             "%s ended after %d new tokens, at the model's last position, before the %d that were "
             "asked for%s",
             "a text" if len(full) == 1 else f"{len(full):,} texts",
-            min(text.most for text in full),
-            how.new_tokens,
-            "" if isinstance(how.by, Beam) else "; `window` reads the last of it, and goes on",
+            min(text.max_new_tokens for text in full),
+            generation_config.max_new_tokens,
+            "" if isinstance(generation_config.strategy, BeamSearch) else "; `window` reads the last of it, and goes on",
         )
 
 
-def _check_lengths(prompts: Sequence[Sequence[int]], most: int | None, hint: str) -> None:
+def _check_lengths(prompts: Sequence[Sequence[int]], max_length: int | None, hint: str) -> None:
     for i, prompt in enumerate(prompts, 1):
-        if most is not None and len(prompt) > most:
+        if max_length is not None and len(prompt) > max_length:
             raise ValueError(
-                f"prompt {i} has {len(prompt)} tokens, but the model only {most} positions for it"
+                f"prompt {i} has {len(prompt)} tokens, but the model only {max_length} positions for it"
                 f"{hint}"
             )
 
 
-def _dice(prompts: Sequence[Sequence[int]], seed: int) -> list[np.random.Generator]:
+def _make_generators(prompts: Sequence[Sequence[int]], seed: int) -> list[np.random.Generator]:
     """Give each prompt a generator of its own, whatever stands beside it."""
     seen: Counter[tuple[int, ...]] = Counter()
     found: list[np.random.Generator] = []

@@ -13,14 +13,14 @@ from torch import Tensor
 class Greedy:
     """Always the likeliest token."""
 
-    def shares(self, scores: Float[Tensor, "b v"]) -> Float[Tensor, "b v"]:
+    def probabilities(self, logits: Float[Tensor, "b v"]) -> Float[Tensor, "b v"]:
         """Return the probability with which each token is said: 1 of the likeliest."""
-        best = scores.argmax(-1, keepdim=True)
-        return torch.zeros_like(scores).scatter_(-1, best, 1.0)
+        best = logits.argmax(-1, keepdim=True)
+        return torch.zeros_like(logits).scatter_(-1, best, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample:
+class Sampling:
     """A token drawn by its probability, among those that all filters leave.
 
     They act in the order in which they stand here, each on what those before it left.
@@ -37,7 +37,7 @@ class Sample:
     min_p: float | None = None
     """Those at least this times as probable as the likeliest (Nguyen et al. 2024, arXiv:2407.01082,
     section 3)."""
-    typical: float | None = None
+    typical_p: float | None = None
     """The fewest that have this probability together, of those whose information is nearest to the
     mean of all (Meister et al. 2023, arXiv:2202.00666, section 4), and those as near as the last of
     them."""
@@ -48,75 +48,75 @@ class Sample:
             raise ValueError(f"temperature must be from 1e-6 to 1e6, got {self.temperature}")
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"top_k must be at least 1, got {self.top_k}")
-        for name in ("top_p", "min_p", "typical"):
+        for name in ("top_p", "min_p", "typical_p"):
             share = vars(self)[name]
             if share is not None and not 0 < share <= 1:
                 raise ValueError(f"{name} must be above 0 and at most 1, got {share}")
 
-    def shares(self, scores: Float[Tensor, "b v"]) -> Float[Tensor, "b v"]:
+    def probabilities(self, logits: Float[Tensor, "b v"]) -> Float[Tensor, "b v"]:
         """Return the probability of each token, 0 of those that a filter takes away.
 
         They are not normalized again: what is left may have less than 1 together.
         """
-        scores = (scores - scores.amax(-1, keepdim=True)) / self.temperature  # 0 at most
-        if self.top_k is not None and self.top_k < scores.shape[-1]:
-            least = scores.topk(self.top_k).values[:, -1:]
-            scores = scores.masked_fill(scores < least, -torch.inf)
-        share = scores.softmax(-1)
+        logits = (logits - logits.amax(-1, keepdim=True)) / self.temperature  # 0 at most
+        if self.top_k is not None and self.top_k < logits.shape[-1]:
+            least = logits.topk(self.top_k).values[:, -1:]
+            logits = logits.masked_fill(logits < least, -torch.inf)
+        share = logits.softmax(-1)
         if self.top_p is not None and self.top_p < 1:
-            share = _nucleus(share, self.top_p)
+            share = _top_p_filter(share, self.top_p)
         if self.min_p is not None:
             least = self.min_p * share.amax(-1, keepdim=True)
             share = share.masked_fill(share < least, 0)
-        if self.typical is not None and self.typical < 1:
-            share = _typical(share, self.typical)
+        if self.typical_p is not None and self.typical_p < 1:
+            share = _typical_filter(share, self.typical_p)
         return share
 
 
-def _nucleus(share: Float[Tensor, "b v"], most: float) -> Float[Tensor, "b v"]:
+def _top_p_filter(probabilities: Float[Tensor, "b v"], top_p: float) -> Float[Tensor, "b v"]:
     """Keep the likeliest tokens, up to the one with which they reach this probability."""
-    ordered, order = share.sort(descending=True, stable=True)
+    ordered, order = probabilities.sort(descending=True, stable=True)
     before = ordered.double().cumsum(-1) - ordered
-    gone = torch.zeros_like(order, dtype=torch.bool).scatter(-1, order, before >= most)
-    return share.masked_fill(gone, 0)
+    gone = torch.zeros_like(order, dtype=torch.bool).scatter(-1, order, before >= top_p)
+    return probabilities.masked_fill(gone, 0)
 
 
-def _typical(share: Float[Tensor, "b v"], most: float) -> Float[Tensor, "b v"]:
+def _typical_filter(probabilities: Float[Tensor, "b v"], typical_p: float) -> Float[Tensor, "b v"]:
     """Keep the tokens whose information is nearest to the entropy, until they reach this share."""
-    exact = share.double() / share.double().sum(-1, keepdim=True)
+    exact = probabilities.double() / probabilities.double().sum(-1, keepdim=True)
     information = -exact.log()
     entropy = torch.special.entr(exact).sum(-1, keepdim=True)
     ordered, order = (information - entropy).abs().sort(stable=True)
-    reached = exact.gather(-1, order).cumsum(-1) < most
-    last = reached.sum(-1, keepdim=True).clamp(max=share.shape[-1] - 1)
+    reached = exact.gather(-1, order).cumsum(-1) < typical_p
+    last = reached.sum(-1, keepdim=True).clamp(max=probabilities.shape[-1] - 1)
     far = (information - entropy).abs() > ordered.gather(-1, last)
-    return share.masked_fill(far, 0)
+    return probabilities.masked_fill(far, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ranked:
+class BestOfN:
     """The likeliest of several texts that are drawn, each on its own.
 
     Adiwardana et al. 2020, arXiv:2001.09977, "sample-and-rank". A text's score is the sum of its
     tokens' log-probabilities, the end token's too, without temperature and filters.
     """
 
-    draw: Sample = Sample()
+    sampling: Sampling = Sampling()
     """How each is drawn."""
     samples: int = 20
-    best: int = 1
+    n_best: int = 1
     """How many texts are wanted, the likeliest first; fewer, where fewer differ."""
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""
         if self.samples < 1:
             raise ValueError(f"samples must be at least 1, got {self.samples}")
-        if not 1 <= self.best <= self.samples:
-            raise ValueError(f"best must be from 1 to the {self.samples} samples, got {self.best}")
+        if not 1 <= self.n_best <= self.samples:
+            raise ValueError(f"n_best must be from 1 to the {self.samples} samples, got {self.n_best}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beam:
+class BeamSearch:
     """The best of several texts that are followed side by side.
 
     A text's score is the sum of its tokens' log-probabilities, the end token's too, divided by the
@@ -126,7 +126,7 @@ class Beam:
     """
 
     beams: int = 4
-    best: int = 1
+    n_best: int = 1
     """How many texts are wanted, the best first."""
     length_penalty: float = 1.0
     """0: none, so that short texts are favored; 1: the mean; above: long texts are favored."""
@@ -139,25 +139,25 @@ class Beam:
         """Refuse numbers out of range."""
         if self.beams < 1:
             raise ValueError(f"beams must be at least 1, got {self.beams}")
-        if not 1 <= self.best <= self.beams:
-            raise ValueError(f"best must be from 1 to the {self.beams} beams, got {self.best}")
+        if not 1 <= self.n_best <= self.beams:
+            raise ValueError(f"n_best must be from 1 to the {self.beams} beams, got {self.n_best}")
         if not math.isfinite(self.length_penalty):
             raise ValueError(f"length_penalty must be a number, got {self.length_penalty}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decoding:
+class GenerationConfig:
     """How a text is said, how long it becomes, and which tokens it may not have."""
 
-    by: Greedy | Sample | Ranked | Beam = Greedy()
-    new_tokens: int = 50
+    strategy: Greedy | Sampling | BestOfN | BeamSearch = Greedy()
+    max_new_tokens: int = 50
     """At most so many; fewer where the model ends its text, or its positions end."""
     min_new_tokens: int = 0
     """The model may not end its text before; a stop string may."""
     repetition_penalty: float = 1.0
     """What a token's score is divided by (multiplied, if it is negative) once it was read or said:
     Keskar et al. 2019, arXiv:1909.05858, section 4.1. Beams: its log-probability is multiplied."""
-    no_repeat: int | None = None
+    no_repeat_ngram_size: int | None = None
     """No n tokens, n this number, that were read or said one after another are said again. An
     encoder's text does not count."""
     stop: tuple[str, ...] = ()
@@ -172,29 +172,29 @@ class Decoding:
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range, and what does not go together."""
-        if self.new_tokens < 1:
-            raise ValueError(f"new_tokens must be at least 1, got {self.new_tokens}")
-        if not 0 <= self.min_new_tokens <= self.new_tokens:
+        if self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
+        if not 0 <= self.min_new_tokens <= self.max_new_tokens:
             raise ValueError(
-                f"min_new_tokens must be from 0 to the {self.new_tokens} new tokens, got "
+                f"min_new_tokens must be from 0 to the {self.max_new_tokens} new tokens, got "
                 f"{self.min_new_tokens}"
             )
         if not 0 < self.repetition_penalty < math.inf:
             raise ValueError(f"repetition_penalty must be above 0, got {self.repetition_penalty}")
-        if self.no_repeat is not None and self.no_repeat < 1:
-            raise ValueError(f"no_repeat must be at least 1, got {self.no_repeat}")
+        if self.no_repeat_ngram_size is not None and self.no_repeat_ngram_size < 1:
+            raise ValueError(f"no_repeat_ngram_size must be at least 1, got {self.no_repeat_ngram_size}")
         if "" in self.stop:
             raise ValueError("a stop string is empty: every text would end before it begins")
-        if self.window and isinstance(self.by, Beam):
+        if self.window and isinstance(self.strategy, BeamSearch):
             raise ValueError("beams cannot slide a window: give beams or window, not both")
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
 
 
-_OF = {part: frozenset(f.name for f in fields(part)) for part in (Sample, Ranked, Beam, Decoding)}
+_FIELD_NAMES = {part: frozenset(f.name for f in fields(part)) for part in (Sampling, BestOfN, BeamSearch, GenerationConfig)}
 
 
-def decoding(**settings: Any) -> Decoding:
+def generation_config(**settings: Any) -> GenerationConfig:
     """Make a Decoding of the fields of Decoding, Sample, Ranked and Beam, by name.
 
     `temperature` above 0 draws, with `samples` several texts of which the likeliest is said,
@@ -203,14 +203,14 @@ def decoding(**settings: Any) -> Decoding:
     Raises:
         ValueError: there is no such setting, or two do not go together.
     """
-    known = frozenset[str]().union(*_OF.values()) - {"by", "draw"}
+    known = frozenset[str]().union(*_FIELD_NAMES.values()) - {"strategy", "sampling"}
     if strange := sorted(settings.keys() - known):
         raise ValueError(f"no setting {strange[0]!r}; there are {', '.join(sorted(known))}")
-    drawn = {name: settings[name] for name in _OF[Sample] & settings.keys()}
-    ranked = {name: settings[name] for name in _OF[Ranked] & settings.keys()}
+    drawn = {name: settings[name] for name in _FIELD_NAMES[Sampling] & settings.keys()}
+    ranked = {name: settings[name] for name in _FIELD_NAMES[BestOfN] & settings.keys()}
     ranked = ranked if "samples" in ranked else {}
-    searched = {name: settings[name] for name in (_OF[Beam] & settings.keys()) - ranked.keys()}
-    rest = {name: settings[name] for name in _OF[Decoding] & settings.keys()}
+    searched = {name: settings[name] for name in (_FIELD_NAMES[BeamSearch] & settings.keys()) - ranked.keys()}
+    rest = {name: settings[name] for name in _FIELD_NAMES[GenerationConfig] & settings.keys()}
     if "stop" in rest:
         rest["stop"] = (rest["stop"],) if isinstance(rest["stop"], str) else tuple(rest["stop"])
     if drawn.get("temperature", 0) == 0:
@@ -223,12 +223,12 @@ def decoding(**settings: Any) -> Decoding:
     if ranked and not drawn:
         raise ValueError("samples are drawn: give a temperature above 0")
     if searched and "beams" not in searched:
-        also = ", or samples of what is drawn" if searched.keys() == {"best"} else ""
+        also = ", or samples of what is drawn" if searched.keys() == {"n_best"} else ""
         raise ValueError(
             f"{', '.join(sorted(searched))}: for a search with beams: give beams{also}"
         )
     if drawn and searched:
         raise ValueError("beams search and temperature draws: give beams or temperature, not both")
-    by = Sample(**drawn) if drawn else Beam(**searched) if searched else Greedy()
-    by = Ranked(draw=by, **ranked) if isinstance(by, Sample) and ranked else by
-    return Decoding(by=by, **rest)
+    by = Sampling(**drawn) if drawn else BeamSearch(**searched) if searched else Greedy()
+    by = BestOfN(sampling=by, **ranked) if isinstance(by, Sampling) and ranked else by
+    return GenerationConfig(strategy=by, **rest)

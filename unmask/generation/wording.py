@@ -3,46 +3,46 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-UNKNOWN = "�"
+REPLACEMENT_CHARACTER = "�"
 """What bytes that are no whole character become; those to come may make one of them."""
 
 
 @dataclass(frozen=True)
-class Wording:
+class TextStreamer:
     """The text of a prompt's new tokens; as a guide, it ends the text at a stop string."""
 
     decode: Callable[[Sequence[int]], str]
     """Turns all that was said so far into text."""
     stop: tuple[str, ...] = ()
 
-    def over(self, said: Sequence[int]) -> bool:
+    def is_finished(self, generated_ids: Sequence[int]) -> bool:
         """Say whether a stop string was said, in however many tokens."""
-        return bool(self.stop) and self._end(self.decode(said)) is not None
+        return bool(self.stop) and self._stop_position(self.decode(generated_ids)) is not None
 
-    def allowed(self, said: Sequence[int]) -> Sequence[int] | None:
+    def allowed_tokens(self, generated_ids: Sequence[int]) -> Sequence[int] | None:
         """Any token may follow."""
         return None
 
-    def text(self, said: Sequence[int]) -> str:
+    def final_text(self, generated_ids: Sequence[int]) -> str:
         """Return what was said, up to the first stop string."""
-        whole = self.decode(said)
-        return whole[: self._end(whole)]
+        whole = self.decode(generated_ids)
+        return whole[: self._stop_position(whole)]
 
-    def settled(self, said: Sequence[int]) -> str:
+    def stable_text(self, generated_ids: Sequence[int]) -> str:
         """Return the part of the text that no later token changes.
 
         Held back are bytes that are no whole character yet, and what may begin a stop string.
         """
-        whole = self.decode(said)
-        if (end := self._end(whole)) is not None:
+        whole = self.decode(generated_ids)
+        if (end := self._stop_position(whole)) is not None:
             return whole[:end]
-        whole = whole.rstrip(UNKNOWN)
+        whole = whole.rstrip(REPLACEMENT_CHARACTER)
         longest = max(map(len, self.stop), default=1) - 1
         for n in range(min(longest, len(whole)), 0, -1):
             if any(stop.startswith(whole[-n:]) for stop in self.stop):
                 return whole[:-n]
         return whole
 
-    def _end(self, whole: str) -> int | None:
-        found = [at for stop in self.stop if (at := whole.find(stop)) >= 0]
+    def _stop_position(self, text: str) -> int | None:
+        found = [at for stop in self.stop if (at := text.find(stop)) >= 0]
         return min(found, default=None)

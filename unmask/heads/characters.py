@@ -7,18 +7,18 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch
-from unmask.heads.language import next_loss
+from unmask.heads.language import linear_cross_entropy
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import Architecture
-from unmask.model.attention import Attention, Sight
-from unmask.model.canine import PAD, CanineArchitecture, HashEmbedding, Table
-from unmask.model.norms import Norms
+from unmask.model.attention import Attention, AttentionMask
+from unmask.model.canine import PAD_CODE_POINT, CanineArchitecture, CharacterHashEmbedding, TokenEmbedding
+from unmask.model.norms import SublayerConnection
 from unmask.model.parts import ACTIVATIONS, FeedForward
-from unmask.model.positions import Place
+from unmask.model.positions import PositionLayer
 
 
 @dataclass(frozen=True, kw_only=True)
-class CharactersInTurn:
+class AutoregressiveCharacters:
     """The head that names hidden characters, each knowing those that were asked before it.
 
     Clark et al. 2022, arXiv:2103.06874, section 3.2.1: the vectors e of the characters (the
@@ -32,59 +32,59 @@ class CharactersInTurn:
     """
 
     term: str = "characters"
-    buckets: int | None = None
+    n_buckets: int | None = None
     """B. None: as many as the embedding's tables have rows."""
-    mask: int = 0xE003
+    mask_id: int = 0xE003
     """The code point of what is not yet known."""
 
-    def build(self, architecture: Architecture, table: Table) -> "CharactersInTurnHead":
+    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "AutoregressiveCharactersHead":
         """Build the head of a network that hashes characters.
 
         Raises:
             ValueError: it does not.
         """
-        if not isinstance(architecture, CanineArchitecture) or not isinstance(table, HashEmbedding):
+        if not isinstance(architecture, CanineArchitecture) or not isinstance(embedding_table, CharacterHashEmbedding):
             raise ValueError("this head is of a network that hashes characters, as CANINE")
-        return CharactersInTurnHead(self, architecture, table)
+        return AutoregressiveCharactersHead(self, architecture, embedding_table)
 
 
-class CharactersInTurnHead(nn.Module):
+class AutoregressiveCharactersHead(nn.Module):
     """Scores of buckets of characters at the places asked, and their cross-entropy."""
 
-    def __init__(self, spec: CharactersInTurn, a: CanineArchitecture, table: HashEmbedding) -> None:
+    def __init__(self, spec: AutoregressiveCharacters, a: CanineArchitecture, embedding_table: CharacterHashEmbedding) -> None:
         super().__init__()
         self.spec = spec
-        self.buckets = spec.buckets or a.n_buckets
-        self.join = nn.Linear(2 * a.d_model, a.d_model, bias="feed_forward" in a.bias)
+        self.buckets = spec.n_buckets or a.n_hash_buckets
+        self.join = nn.Linear(2 * a.d_model, a.d_model, bias="feed_forward" in a.biases)
         self.activation = ACTIVATIONS[a.activation]
         self.join_norm = a.norm.build(a.d_model)
-        self.attention, self.attention_norm = Attention(a, Place()), Norms(a)
+        self.attention, self.attention_norm = Attention(a, PositionLayer()), SublayerConnection(a)
         self.feed_forward = FeedForward(
-            a.d_model, a.d_ff, activation=a.activation, gated=a.gated, bias="feed_forward" in a.bias
+            a.d_model, a.d_ff, activation=a.activation, gated=a.gated_feed_forward, bias="feed_forward" in a.biases
         )
-        self.feed_forward_norm = Norms(a)
+        self.feed_forward_norm = SublayerConnection(a)
         self.out = nn.Linear(a.d_model, self.buckets)
         # in a tuple: the backbone's parameters, not some more of this module's
-        self._table = (table,)
+        self._table = (embedding_table,)
 
-    def flops(self, length: int, asked: float) -> float:
+    def flops(self, length: int, target_fraction: float) -> float:
         """Count the forward's FLOPs a token: each place asked is joined and read twice."""
         a, forward = self.attention, self.feed_forward
         once = (a.q, a.o, forward.up, forward.down, forward.gate, self.out)
         weights = sum(m.weight.numel() for m in once if m is not None)
         weights += 2 * sum(m.weight.numel() for m in (self.join, a.k, a.v))
-        seen = 4 * a.q.out_features * 2 * asked * length
-        return asked * (2 * weights + seen)
+        seen = 4 * a.q.out_features * 2 * target_fraction * length
+        return target_fraction * (2 * weights + seen)
 
-    def count(self, batch: Batch) -> dict[str, int]:
+    def count_targets(self, batch: Batch) -> dict[str, int]:
         """Count the places asked, without reading a tensor."""
         if batch.targets is None:
             return {}
-        n = batch.targets.numel() if batch.asked is None else batch.asked.numel()
+        n = batch.targets.numel() if batch.target_positions is None else batch.target_positions.numel()
         return {self.spec.term: n}
 
     def forward(
-        self, hidden: Float[Tensor, "b t d"], batch: Batch, *, scores: bool = False
+        self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
         """Ask for the bucket of each hidden character, in the turns that the batch says.
 
@@ -93,26 +93,26 @@ class CharactersInTurnHead(nn.Module):
         """
         if batch.targets is None:
             return Prediction()
-        if batch.turn is None:
+        if batch.prediction_order is None:
             raise ValueError(
-                "CANINE-C asks in turns, and this batch has none: let its objective hide `InTurn`"
+                "CANINE-C asks in turns, and this batch has none: let its objective hide `AutoregressiveMasking`"
             )
-        y, targets, turn = hidden.flatten(0, 1), batch.targets.flatten(), batch.turn.flatten()
-        asked = batch.asked
+        y, targets, turn = hidden.flatten(0, 1), batch.targets.flatten(), batch.prediction_order.flatten()
+        asked = batch.target_positions
         if asked is None:
             asked = torch.arange(len(targets), device=targets.device)
         y, targets, turn = y[asked], targets[asked], turn[asked]
-        told = self.told(y, targets, turn, asked // hidden.shape[1], len(hidden))
+        told = self.condition_on_predicted(y, targets, turn, asked // hidden.shape[1], len(hidden))
         wanted = targets % self.buckets
-        total, right = next_loss(told, self.out.weight, self.out.bias, wanted)
-        said = {self.spec.term: self.out(told)} if scores else {}
+        total, right = linear_cross_entropy(told, self.out.weight, self.out.bias, wanted)
+        said = {self.spec.term: self.out(told)} if return_logits else {}
         return Prediction(said, {self.spec.term: Term(total, targets.numel(), right)})
 
-    def told(
+    def condition_on_predicted(
         self,
         y: Float[Tensor, "n d"],
         characters: Int[Tensor, "n"],
-        turn: Int[Tensor, "n"],
+        prediction_order: Int[Tensor, "n"],
         row: Int[Tensor, "n"],
         rows: int,
     ) -> Float[Tensor, "n d"]:
@@ -121,22 +121,22 @@ class CharactersInTurnHead(nn.Module):
         Args:
             y: of the places asked, from the backbone.
             characters: that stand there.
-            turn: of each place in its text, from 0.
+            prediction_order: of each place in its text, from 0.
             row: the text of each place.
             rows: how many texts there are.
         """
-        if not len(turn):
+        if not len(prediction_order):
             return y
-        width = int(turn.max()) + 1
-        slot = row * width + turn
+        width = int(prediction_order.max()) + 1
+        slot = row * width + prediction_order
         places = y.new_zeros(rows * width, y.shape[1]).index_copy(0, slot, y)
-        known = characters.new_full((rows * width,), PAD).index_copy(0, slot, characters)
+        known = characters.new_full((rows * width,), PAD_CODE_POINT).index_copy(0, slot, characters)
         places, known = places.view(rows, width, -1), known.view(rows, width)
-        asking = self._joined(places, torch.full_like(known, self.spec.mask))
+        asking = self._joined(places, torch.full_like(known, self.spec.mask_id))
         context = torch.cat((self._joined(places, known), asking), 1)
         before = torch.ones(width, width, dtype=torch.bool, device=y.device).tril(-1)
         own = torch.eye(width, dtype=torch.bool, device=y.device)
-        sight = Sight(torch.cat((before, own), 1)[None, None])
+        sight = AttentionMask(torch.cat((before, own), 1)[None, None])
         x = self.attention_norm(asking, lambda z: self.attention(z, context, None, sight))
         return self.feed_forward_norm(x, self.feed_forward).flatten(0, 1)[slot]
 

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-EDGE = -1
+BOUNDARY = -1
 """In place of a label: where a sequence begins or ends."""
 
-_BROKEN = 1e4
+_FORBIDDEN_COST = 1e4
 """What a transition that is impossible costs in decoding. Not infinitely much: where all sequences
 are impossible, the one that breaks fewest rules is found."""
 
@@ -39,17 +39,17 @@ class CRF(nn.Module):
         ValueError: a pair has a label that there is not.
     """
 
-    def __init__(self, n_labels: int, impossible: Sequence[tuple[int, int]] = ()) -> None:
+    def __init__(self, n_labels: int, forbidden_transitions: Sequence[tuple[int, int]] = ()) -> None:
         super().__init__()
-        for pair in impossible:
-            if not all(EDGE <= label < n_labels for label in pair):
+        for pair in forbidden_transitions:
+            if not all(BOUNDARY <= label < n_labels for label in pair):
                 raise ValueError(
-                    f"labels must be from {EDGE} (the edge) to {n_labels - 1}, got the impossible "
+                    f"labels must be from {BOUNDARY} (the edge) to {n_labels - 1}, got the impossible "
                     f"pair {tuple(pair)}"
                 )
         cost = torch.zeros(n_labels + 1, n_labels + 1)
-        for before, behind in impossible:
-            cost[before, behind] = _BROKEN  # the edge, -1, is the last row and column
+        for before, behind in forbidden_transitions:
+            cost[before, behind] = _FORBIDDEN_COST  # the edge, -1, is the last row and column
         self.register_buffer("cost", cost, persistent=False)
         self.transitions = nn.Parameter(torch.zeros(n_labels, n_labels))
         """From the label of the row to that of the column."""
@@ -58,23 +58,23 @@ class CRF(nn.Module):
 
     def log_likelihood(
         self,
-        scores: Float[Tensor, "b t labels"],
+        emissions: Float[Tensor, "b t labels"],
         labels: Int[Tensor, "b t"],
         lengths: Int[Tensor, "b"],
     ) -> Float[Tensor, "b"]:
         """Compute the log-probability of some labels, in nats; 0 for a sequence of no words."""
-        return self.score(scores, labels, lengths) - self.log_partition(scores, lengths)
+        return self.score(emissions, labels, lengths) - self.log_partition(emissions, lengths)
 
     def score(
         self,
-        scores: Float[Tensor, "b t labels"],
+        emissions: Float[Tensor, "b t labels"],
         labels: Int[Tensor, "b t"],
         lengths: Int[Tensor, "b"],
     ) -> Float[Tensor, "b"]:
         """Add up the score of some labels (Lample et al. 2016, section 2.2)."""
-        real = _real(scores, lengths)
+        real = _valid_positions(emissions, lengths)
         labels = labels.where(real, 0)
-        own = scores.float().gather(2, labels[..., None])[..., 0]  # [b t]
+        own = emissions.float().gather(2, labels[..., None])[..., 0]  # [b t]
         steps = self.transitions.float()[labels[:, :-1], labels[:, 1:]]  # [b t-1]
         total = own.where(real, 0).sum(1) + steps.where(real[:, 1:], 0).sum(1)
         last = labels.gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0]
@@ -82,55 +82,55 @@ class CRF(nn.Module):
         return total + ends.where(lengths > 0, 0)
 
     def log_partition(
-        self, scores: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
+        self, emissions: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
     ) -> Float[Tensor, "b"]:
         """Sum the scores of all sequences, as logarithms; 0 for a sequence of no words."""
-        total = (self._forward(scores, lengths)[:, -1] + self.end.float()).logsumexp(-1)
+        total = (self._forward(emissions, lengths)[:, -1] + self.end.float()).logsumexp(-1)
         return total.where(lengths > 0, 0)
 
     def log_marginals(
-        self, scores: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
+        self, emissions: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
     ) -> Float[Tensor, "b t labels"]:
         """Compute the log-probability of each label of each word, whatever those of the others.
 
         Rabiner 1989, doi:10.1109/5.18626, section III.B. Behind a sequence all labels are equally
         likely.
         """
-        before = self._forward(scores, lengths)
-        behind = self._backward(scores, lengths)
-        real = _real(scores, lengths)[..., None]
+        before = self._forward(emissions, lengths)
+        behind = self._backward(emissions, lengths)
+        real = _valid_positions(emissions, lengths)[..., None]
         return (before + behind).where(real, 0).log_softmax(-1)
 
-    def draw(self) -> None:
+    def initialize_parameters(self) -> None:
         """Begin at zero."""
         for p in self.parameters():
             nn.init.zeros_(p)
 
     @torch.no_grad()
     def decode(
-        self, scores: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
+        self, emissions: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
     ) -> Int[Tensor, "b t"]:
         """Find the likeliest possible labels (Viterbi 1967, doi:10.1109/TIT.1967.1054010).
 
         Behind a sequence its last label is repeated.
         """
-        scores, real = scores.float(), _real(scores, lengths)
-        begin, steps, end = self._possible()
-        n = scores.shape[-1]
-        stay = torch.arange(n, device=scores.device).expand(len(scores), n)
-        best = begin + scores[:, 0]  # [b labels]
+        emissions, real = emissions.float(), _valid_positions(emissions, lengths)
+        begin, steps, end = self._penalized_parameters()
+        n = emissions.shape[-1]
+        stay = torch.arange(n, device=emissions.device).expand(len(emissions), n)
+        best = begin + emissions[:, 0]  # [b labels]
         pointers: list[Tensor] = []
-        for i in range(1, scores.shape[1]):
+        for i in range(1, emissions.shape[1]):
             ways, pointer = (best[:, :, None] + steps).max(1)
             on = real[:, i, None]
-            best = (ways + scores[:, i]).where(on, best)
+            best = (ways + emissions[:, i]).where(on, best)
             pointers.append(pointer.where(on, stay))
         path = [(best + end).argmax(-1)]
         for pointer in reversed(pointers):
             path.append(pointer.gather(1, path[-1][:, None])[:, 0])
         return torch.stack(path[::-1], 1)
 
-    def _possible(self) -> tuple[Tensor, Tensor, Tensor]:
+    def _penalized_parameters(self) -> tuple[Tensor, Tensor, Tensor]:
         """Make what is impossible dear: scores of beginnings, transitions and ends."""
         cost = self.get_buffer("cost").float()
         return (
@@ -140,28 +140,28 @@ class CRF(nn.Module):
         )
 
     def _forward(
-        self, scores: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
+        self, emissions: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
     ) -> Float[Tensor, "b t labels"]:
         """Sum, for each word and label, over all labels of the words before it."""
-        scores, real, steps = scores.float(), _real(scores, lengths), self.transitions.float()
-        sums = [self.begin.float() + scores[:, 0]]
-        for i in range(1, scores.shape[1]):
-            ways = (sums[-1][:, :, None] + steps).logsumexp(1) + scores[:, i]
+        emissions, real, steps = emissions.float(), _valid_positions(emissions, lengths), self.transitions.float()
+        sums = [self.begin.float() + emissions[:, 0]]
+        for i in range(1, emissions.shape[1]):
+            ways = (sums[-1][:, :, None] + steps).logsumexp(1) + emissions[:, i]
             sums.append(ways.where(real[:, i, None], sums[-1]))
         return torch.stack(sums, 1)
 
     def _backward(
-        self, scores: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
+        self, emissions: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
     ) -> Float[Tensor, "b t labels"]:
         """Sum, for each word and label, over all labels of the words behind it."""
-        scores, real, steps = scores.float(), _real(scores, lengths), self.transitions.float()
-        end = self.end.float().expand(scores[:, 0].shape)
+        emissions, real, steps = emissions.float(), _valid_positions(emissions, lengths), self.transitions.float()
+        end = self.end.float().expand(emissions[:, 0].shape)
         sums = [end]
-        for i in range(scores.shape[1] - 1, 0, -1):
-            ways = ((sums[-1] + scores[:, i])[:, None] + steps).logsumexp(2)
+        for i in range(emissions.shape[1] - 1, 0, -1):
+            ways = ((sums[-1] + emissions[:, i])[:, None] + steps).logsumexp(2)
             sums.append(ways.where(real[:, i, None], end))
         return torch.stack(sums[::-1], 1)
 
 
-def _real(scores: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]) -> Bool[Tensor, "b t"]:
+def _valid_positions(scores: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]) -> Bool[Tensor, "b t"]:
     return torch.arange(scores.shape[1], device=scores.device) < lengths[:, None]

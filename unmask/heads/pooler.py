@@ -26,5 +26,5 @@ class PoolerModule(nn.Module):
 
     def __init__(self, a: Architecture) -> None:
         super().__init__()
-        self.dense = nn.Linear(a.d_model, a.d_model, bias="feed_forward" in a.bias)
+        self.dense = nn.Linear(a.d_model, a.d_model, bias="feed_forward" in a.biases)
         self.requires_grad_(False)

@@ -19,7 +19,7 @@ class Term:
     """Summed over the places asked, in nats (or squared error), float32."""
     count: int
     """Places asked."""
-    right: Int[Tensor, ""] | None = None
+    n_correct: Int[Tensor, ""] | None = None
     """How many of them the model got right; None where that means nothing (regression)."""
     weight: float = 1.0
     """Of its mean in the loss."""
@@ -34,7 +34,7 @@ class Term:
 class Prediction:
     """What a model says of a batch."""
 
-    scores: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    logits: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
     """By head: of the places asked [n v], of the texts [b labels]."""
     terms: Mapping[str, Term] = field(default_factory=dict[str, Term])
 

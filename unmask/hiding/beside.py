@@ -6,32 +6,32 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Int
 
-from unmask.batch import IGNORE, Example, Tokens
+from unmask.batch import IGNORE_INDEX, Example, Tokens
 from unmask.hiding.choose import sentence_starts
-from unmask.hiding.conceal import InPlace, join
-from unmask.hiding.hide import Hide, longest_text
-from unmask.hiding.questions import OF_SENTENCES, Neighbors, NextSentence, SentenceOrder
-from unmask.tokens.vocabulary import Special
+from unmask.hiding.conceal import MaskInPlace, concatenate
+from unmask.hiding.hide import Objective, max_fitting_text_length
+from unmask.hiding.questions import ADJACENT_SENTENCE_TERMS, NextTextDiscrimination, NextSentencePrediction, SentenceOrderPrediction
+from unmask.tokens.vocabulary import SpecialTokenIds
 
 
 @dataclass(frozen=True)
-class _Two:
+class _TwoTextObjective:
     """Two texts hidden in place, with a question about them."""
 
-    objective: Hide
-    question: NextSentence | SentenceOrder | Neighbors
+    objective: Objective
+    sentence_task: NextSentencePrediction | SentenceOrderPrediction | NextTextDiscrimination
 
     def __post_init__(self) -> None:
-        if not isinstance(self.objective.conceal, InPlace):
+        if not isinstance(self.objective.corrupt, MaskInPlace):
             raise ValueError(
-                "two texts can only be hidden in place: objective.conceal must be InPlace, "
-                f"got {type(self.objective.conceal).__name__}"
+                "two texts can only be hidden in place: objective.conceal must be MaskInPlace, "
+                f"got {type(self.objective.corrupt).__name__}"
             )
 
     @property
-    def asks(self) -> tuple[str, ...]:
+    def loss_terms(self) -> tuple[str, ...]:
         """What the objective asks, and the question."""
-        return (*self.objective.asks, self.question.asks)
+        return (*self.objective.loss_terms, self.sentence_task.loss_term)
 
     @property
     def causal(self) -> bool:
@@ -39,45 +39,45 @@ class _Two:
         return self.objective.causal
 
     @property
-    def times(self) -> int | None:
+    def n_variants(self) -> int | None:
         """A text is hidden anew in every epoch."""
         return None
 
 
 @dataclass(frozen=True)
-class Pair(_Two):
+class SentencePairObjective(_TwoTextObjective):
     """Two texts hidden as one, before + A + between + B + after, with a question about the two."""
 
-    objective: Hide
-    question: NextSentence | SentenceOrder = NextSentence()
+    objective: Objective
+    sentence_task: NextSentencePrediction | SentenceOrderPrediction = NextSentencePrediction()
 
     @property
-    def pairs(self) -> bool:
+    def needs_second_text(self) -> bool:
         """Some of the second texts are from elsewhere."""
-        return self.question.elsewhere
+        return self.sentence_task.needs_other_text
 
-    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
         """Count the tokens: those of the row, or one for each text, and the special ones."""
-        frame = len(special.before) + len(special.between) + len(special.after)
-        return np.maximum(n, 2) + frame
+        frame = len(special_ids.prefix) + len(special_ids.separator) + len(special_ids.suffix)
+        return np.maximum(text_lengths, 2) + frame
 
-    def budget(self, length: int, special: Special) -> int:
-        """Count the tokens that a text may have: `length` without the special ones."""
-        return longest_text(self, length, special)
+    def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
+        """Count the tokens that a text may have: `max_length` without the special ones."""
+        return max_fitting_text_length(self, max_length, special_ids)
 
-    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
         """Make two texts of one (or of it and `text.other`), and hide."""
-        a, b, label = self.question(text, rng)
-        between = special.between if len(b) else ()
-        framed = join(special.before, a, between, b, special.after)
-        example = self.objective.hide(framed, special, rng)
-        first = len(special.before) + len(a) + len(between) if len(b) else len(framed)
+        a, b, label = self.sentence_task(text, rng)
+        between = special_ids.separator if len(b) else ()
+        framed = concatenate(special_ids.prefix, a, between, b, special_ids.suffix)
+        example = self.objective.corrupt_framed(framed, special_ids, rng)
+        first = len(special_ids.prefix) + len(a) + len(between) if len(b) else len(framed)
         segments = (np.arange(len(framed)) >= first).astype(np.int64)
         return replace(example, segments=segments, label=label)
 
 
 @dataclass(frozen=True)
-class Apart(_Two):
+class SplitTextObjective(_TwoTextObjective):
     """A text in two parts, each hidden and read by itself, with a question about the two.
 
     Both are in one row, before + A + after + before + B + after, and do not see each other; the
@@ -85,59 +85,59 @@ class Apart(_Two):
     that is read alone.
     """
 
-    objective: Hide
-    question: Neighbors = Neighbors()
+    objective: Objective
+    sentence_task: NextTextDiscrimination = NextTextDiscrimination()
 
     @property
-    def pairs(self) -> bool:
+    def needs_second_text(self) -> bool:
         """Both parts are of one text."""
         return False
 
-    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
         """Count the tokens: those of the text, and the special ones of both parts."""
-        return np.asarray(n) + 2 * (len(special.before) + len(special.after))
+        return np.asarray(text_lengths) + 2 * (len(special_ids.prefix) + len(special_ids.suffix))
 
-    def budget(self, length: int, special: Special) -> int:
-        """Count the tokens that a text may have: `length` without the special ones."""
-        return longest_text(self, length, special)
+    def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
+        """Count the tokens that a text may have: `max_length` without the special ones."""
+        return max_fitting_text_length(self, max_length, special_ids)
 
-    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
         """Cut a text in two, and hide."""
-        a, b = self.question(text, rng)
-        first = len(special.before) + len(a) + len(special.after)
-        second = (special.before, b, special.after) if len(b) else ()
-        framed = join(special.before, a, special.after, *second)
-        example = self.objective.hide(framed, special, rng)
-        return replace(example, part=(np.arange(len(framed)) >= first).astype(np.int64))
+        a, b = self.sentence_task(text, rng)
+        first = len(special_ids.prefix) + len(a) + len(special_ids.suffix)
+        second = (special_ids.prefix, b, special_ids.suffix) if len(b) else ()
+        framed = concatenate(special_ids.prefix, a, special_ids.suffix, *second)
+        example = self.objective.corrupt_framed(framed, special_ids, rng)
+        return replace(example, part_ids=(np.arange(len(framed)) >= first).astype(np.int64))
 
 
 @dataclass(frozen=True)
-class BesideCrop:
+class CropContrastiveObjective:
     """A text hidden, and beside it a crop of what it was: the two are to be found alike.
 
-    Meng et al. 2021, arXiv:2102.08473, section 3.3: a contiguous part with `keep` of the tokens.
-    Both are in one row and do not see each other, as in `Apart`; nothing of the crop is hidden.
+    Meng et al. 2021, arXiv:2102.08473, section 3.3: a contiguous part with `crop_fraction` of the tokens.
+    Both are in one row and do not see each other, as in `SplitTextObjective`; nothing of the crop is hidden.
     """
 
-    objective: Hide
-    keep: float = 0.9
+    objective: Objective
+    crop_fraction: float = 0.9
 
     def __post_init__(self) -> None:
-        if not isinstance(self.objective.conceal, InPlace):
+        if not isinstance(self.objective.corrupt, MaskInPlace):
             raise ValueError(
                 "beside a crop a text can only be hidden in place: objective.conceal must be "
-                f"InPlace, got {type(self.objective.conceal).__name__}"
+                f"MaskInPlace, got {type(self.objective.corrupt).__name__}"
             )
-        if not 0 < self.keep <= 1:
-            raise ValueError(f"keep must be above 0 and at most 1, got {self.keep}")
+        if not 0 < self.crop_fraction <= 1:
+            raise ValueError(f"crop_fraction must be above 0 and at most 1, got {self.crop_fraction}")
 
     @property
-    def asks(self) -> tuple[str, ...]:
+    def loss_terms(self) -> tuple[str, ...]:
         """What the objective asks, and whose crop this is."""
-        return (*self.objective.asks, "crop")
+        return (*self.objective.loss_terms, "crop")
 
     @property
-    def pairs(self) -> bool:
+    def needs_second_text(self) -> bool:
         """Both are of one text."""
         return False
 
@@ -147,38 +147,38 @@ class BesideCrop:
         return self.objective.causal
 
     @property
-    def times(self) -> int | None:
+    def n_variants(self) -> int | None:
         """A text is hidden anew in every epoch."""
         return None
 
-    def _kept(self, n: Int[np.ndarray, "m"]) -> Int[np.ndarray, "m"]:
-        return np.ceil(self.keep * np.asarray(n)).astype(np.int64)
+    def _crop_length(self, text_lengths: Int[np.ndarray, "m"]) -> Int[np.ndarray, "m"]:
+        return np.ceil(self.crop_fraction * np.asarray(text_lengths)).astype(np.int64)
 
-    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
         """Count the tokens of the text and its crop, each with its special ones."""
-        frame = len(special.before) + len(special.after)
-        return self.objective.size(n, special) + self._kept(n) + frame
+        frame = len(special_ids.prefix) + len(special_ids.suffix)
+        return self.objective.max_example_length(text_lengths, special_ids) + self._crop_length(text_lengths) + frame
 
-    def budget(self, length: int, special: Special) -> int:
+    def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
         """Count the tokens that a text may have."""
-        return longest_text(self, length, special)
+        return max_fitting_text_length(self, max_length, special_ids)
 
-    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
         """Hide the text, and crop it."""
-        whole = self.objective(text, special, rng)
-        n = int(self._kept(np.array([len(text)]))[0])
+        whole = self.objective(text, special_ids, rng)
+        n = int(self._crop_length(np.array([len(text)]))[0])
         first = int(rng.integers(len(text) - n, endpoint=True))
-        crop = join(special.before, text[first : first + n], special.after).ids
+        crop = concatenate(special_ids.prefix, text[first : first + n], special_ids.suffix).ids
         part = np.repeat([0, 1], [len(whole.inputs), len(crop)])
         return Example(
             inputs=np.concatenate((whole.inputs, crop)),
-            targets=np.concatenate((whole.targets, np.full(len(crop), IGNORE))),
-            part=part,
+            targets=np.concatenate((whole.targets, np.full(len(crop), IGNORE_INDEX))),
+            part_ids=part,
         )
 
 
 @dataclass(frozen=True)
-class Sentences:
+class AdjacentSentences:
     """The sentences of a text, each read by itself, and asked for those beside it.
 
     All are in one row, before + A + after + before + B + after + ..., and do not see each other;
@@ -192,23 +192,23 @@ class Sentences:
     sentence is nothing.
     """
 
-    said: bool = True
+    reconstruct: bool = True
     """Whether their words are asked, or which they are."""
-    shortest: int = 4
+    min_mean_tokens: int = 4
     """Tokens of a sentence, on average, at least: of a text with shorter ones the last are left
     out, so that it is known how long an example can be."""
 
     def __post_init__(self) -> None:
-        if self.shortest < 1:
-            raise ValueError(f"shortest must be at least 1, got {self.shortest}")
+        if self.min_mean_tokens < 1:
+            raise ValueError(f"shortest must be at least 1, got {self.min_mean_tokens}")
 
     @property
-    def asks(self) -> tuple[str, ...]:
+    def loss_terms(self) -> tuple[str, ...]:
         """The words of the sentences beside each, or which they are."""
-        return OF_SENTENCES[:1] if self.said else OF_SENTENCES[1:]
+        return ADJACENT_SENTENCE_TERMS[:1] if self.reconstruct else ADJACENT_SENTENCE_TERMS[1:]
 
     @property
-    def pairs(self) -> bool:
+    def needs_second_text(self) -> bool:
         """All are of one text."""
         return False
 
@@ -218,44 +218,44 @@ class Sentences:
         return False
 
     @property
-    def times(self) -> int | None:
+    def n_variants(self) -> int | None:
         """There is one way to read the sentences of a text."""
         return 1
 
     @property
-    def sees(self) -> str:
+    def visibility_description(self) -> str:
         """Say who sees whom, for people."""
         own = "every token sees every token of its own sentence"
-        if not self.said:
+        if not self.reconstruct:
             return own
         return (
             f"{own}; each word of a sentence is told from the words before it, and from the vector "
             "of the sentence before it, and again of the one after it"
         )
 
-    def most(self, n: Int[np.ndarray, "m"]) -> Int[np.ndarray, "m"]:
-        """Return how many sentences are read of texts of `n` tokens, at most."""
-        return np.maximum(-(-np.asarray(n) // self.shortest), 1)
+    def max_sentences(self, text_lengths: Int[np.ndarray, "m"]) -> Int[np.ndarray, "m"]:
+        """Return how many sentences are read of texts of `text_lengths` tokens, at most."""
+        return np.maximum(-(-np.asarray(text_lengths) // self.min_mean_tokens), 1)
 
-    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
         """Count the tokens: those of the text, and the special ones of each sentence."""
-        return np.asarray(n) + self.most(n) * (len(special.before) + len(special.after))
+        return np.asarray(text_lengths) + self.max_sentences(text_lengths) * (len(special_ids.prefix) + len(special_ids.suffix))
 
-    def budget(self, length: int, special: Special) -> int:
-        """Count the tokens that a text may have: `length` without the special ones."""
-        return longest_text(self, length, special)
+    def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
+        """Count the tokens that a text may have: `max_length` without the special ones."""
+        return max_fitting_text_length(self, max_length, special_ids)
 
-    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
         """Cut a text into its sentences."""
         borders = [*sentence_starts(text).tolist(), len(text)]
-        most = int(self.most(np.array([len(text)]))[0])
+        most = int(self.max_sentences(np.array([len(text)]))[0])
         read = [
-            join(special.before, text[start:end], special.after).ids
+            concatenate(special_ids.prefix, text[start:end], special_ids.suffix).ids
             for start, end in list(pairwise(borders))[:most]
         ]
         inputs = np.concatenate(read)
-        targets = np.full(len(inputs), IGNORE)
-        if self.said and len(read) > 1:
-            targets = np.concatenate([np.append(ids[1:], IGNORE) for ids in read])
+        targets = np.full(len(inputs), IGNORE_INDEX)
+        if self.reconstruct and len(read) > 1:
+            targets = np.concatenate([np.append(ids[1:], IGNORE_INDEX) for ids in read])
         part = np.repeat(np.arange(len(read)), [len(ids) for ids in read])
-        return Example(inputs=inputs, targets=targets, part=part, ahead=self.said)
+        return Example(inputs=inputs, targets=targets, part_ids=part, shifted_targets=self.reconstruct)

@@ -2,7 +2,7 @@
 
 Every way of concealing is a pure function (framed text, hidden, special tokens, generator) ->
 Example. Where the special tokens come to stand differs: BERT hides in a text that has them already
-and counts them (`InPlace.frame`); T5 hides first, then ends both what the encoder reads and what
+and counts them (`MaskInPlace.frame`); T5 hides first, then ends both what the encoder reads and what
 the decoder says (`Sentinels.__call__`). `size` says how long an example gets, so that rows can be
 cut and batches planned before anything is hidden.
 """
@@ -13,30 +13,30 @@ from typing import ClassVar, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Int
 
-from unmask.batch import IGNORE, Example, Tokens
-from unmask.hiding.choose import Choose, can_be_hidden, check_shares, words_of
-from unmask.tokens.vocabulary import Special
+from unmask.batch import IGNORE_INDEX, Example, Tokens
+from unmask.hiding.choose import TargetSelection, maskable_tokens, check_fractions, number_words
+from unmask.tokens.vocabulary import SpecialTokenIds
 
 
 @runtime_checkable
-class Conceal(Protocol):
+class Corruption(Protocol):
     """Hide the chosen tokens, and ask for them."""
 
-    asks: ClassVar[str]
+    loss_term: ClassVar[str]
     """The name of what is asked; of the term of the loss, too."""
 
-    def causal(self, choose: Choose) -> bool:
+    def causal(self, selection: TargetSelection) -> bool:
         """Say whether each place of what has targets sees those before it, and nothing else."""
         ...
 
-    def frame(self, text: Tokens, special: Special) -> Tokens:
+    def add_special_tokens(self, text: Tokens, special_ids: SpecialTokenIds) -> Tokens:
         """Put special tokens around the text, those that must be there before tokens are chosen."""
         ...
 
-    def size(
-        self, n: Int[np.ndarray, "m"], choose: Choose, special: Special
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], selection: TargetSelection, special_ids: SpecialTokenIds
     ) -> Int[np.ndarray, "m"]:
-        """Count the tokens, at most, of examples made of texts of `n` tokens.
+        """Count the tokens, at most, of examples made of texts of `text_lengths` tokens.
 
         Of an encoder-decoder, those of the side that has more.
         """
@@ -45,8 +45,8 @@ class Conceal(Protocol):
     def __call__(
         self,
         text: Tokens,
-        hidden: Bool[np.ndarray, "t"],
-        special: Special,
+        selected: Bool[np.ndarray, "t"],
+        special_ids: SpecialTokenIds,
         rng: np.random.Generator,
     ) -> Example:
         """Hide."""
@@ -54,26 +54,26 @@ class Conceal(Protocol):
 
 
 @dataclass(frozen=True)
-class _Framed:
+class _InPlaceCorruption:
     """Hidden tokens stay where they stood, in a text that has its frame and is seen as a whole."""
 
-    def causal(self, choose: Choose) -> bool:
+    def causal(self, selection: TargetSelection) -> bool:
         """Everything sees everything."""
         return False
 
-    def frame(self, text: Tokens, special: Special) -> Tokens:
+    def add_special_tokens(self, text: Tokens, special_ids: SpecialTokenIds) -> Tokens:
         """Put the special tokens around the text: they are counted, but never hidden."""
-        return join(special.before, text, special.after)
+        return concatenate(special_ids.prefix, text, special_ids.suffix)
 
-    def size(
-        self, n: Int[np.ndarray, "m"], choose: Choose, special: Special
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], selection: TargetSelection, special_ids: SpecialTokenIds
     ) -> Int[np.ndarray, "m"]:
         """Count the tokens, which stay as many as they are."""
-        return n + len(special.before) + len(special.after)
+        return text_lengths + len(special_ids.prefix) + len(special_ids.suffix)
 
 
 @dataclass(frozen=True)
-class InPlace(_Framed):
+class MaskInPlace(_InPlaceCorruption):
     """Put [MASK] in the place of most hidden tokens, a random token in that of some, keep others.
 
     Devlin et al. 2019, section 3.1, task 1 and appendix A.1: 80 %, 10 %, 10 %, each token on its
@@ -82,23 +82,23 @@ class InPlace(_Framed):
     special ones.
     """
 
-    mask: float = 0.8
-    random: float = 0.1
-    together: bool = False
+    mask_probability: float = 0.8
+    random_token_probability: float = 0.1
+    whole_spans: bool = False
     """All tokens of a run fare alike: masked, random ones in their place, or kept (Joshi et al.
     2020, section 3.1)."""
-    asks: ClassVar[str] = "masked"
+    loss_term: ClassVar[str] = "masked"
 
     def __post_init__(self) -> None:
-        check_shares(mask=self.mask, random=self.random)
-        if self.mask + self.random > 1 + 1e-9:  # 0.7 + 0.3 may be above 1 by a rounding error
-            raise ValueError(f"mask + random must be at most 1, got {self.mask} + {self.random}")
+        check_fractions(mask=self.mask_probability, random=self.random_token_probability)
+        if self.mask_probability + self.random_token_probability > 1 + 1e-9:  # 0.7 + 0.3 may be above 1 by a rounding error
+            raise ValueError(f"mask + random_token_probability must be at most 1, got {self.mask_probability} + {self.random_token_probability}")
 
     def __call__(
         self,
         text: Tokens,
-        hidden: Bool[np.ndarray, "t"],
-        special: Special,
+        selected: Bool[np.ndarray, "t"],
+        special_ids: SpecialTokenIds,
         rng: np.random.Generator,
     ) -> Example:
         """Hide in place.
@@ -106,15 +106,15 @@ class InPlace(_Framed):
         Raises:
             ValueError: the vocabulary has no token for a mask.
         """
-        hidden = hidden & can_be_hidden(text.ids, special)
-        inputs = self.put(text.ids, hidden, special, rng)
-        return Example(inputs=inputs, targets=np.where(hidden, text.ids, IGNORE))
+        selected = selected & maskable_tokens(text.ids, special_ids)
+        inputs = self.mask_tokens(text.ids, selected, special_ids, rng)
+        return Example(inputs=inputs, targets=np.where(selected, text.ids, IGNORE_INDEX))
 
-    def put(
+    def mask_tokens(
         self,
         ids: Int[np.ndarray, "t"],
-        hidden: Bool[np.ndarray, "t"],
-        special: Special,
+        selected: Bool[np.ndarray, "t"],
+        special_ids: SpecialTokenIds,
         rng: np.random.Generator,
     ) -> Int[np.ndarray, "t"]:
         """Return the tokens with something in the place of the hidden ones, special ones or not.
@@ -122,58 +122,58 @@ class InPlace(_Framed):
         Raises:
             ValueError: the vocabulary has neither a mask nor sentinels.
         """
-        if special.blank is None:
+        if special_ids.mask_or_sentinel is None:
             raise ValueError("hiding in place needs a mask token, and this vocabulary has none")
         dice = rng.random(len(ids))
-        if self.together:
-            dice = dice[np.cumsum(_run_starts(hidden)) - 1]
+        if self.whole_spans:
+            dice = dice[np.cumsum(_span_starts(selected)) - 1]
         inputs = ids.copy()
-        inputs[hidden & (dice < self.mask)] = special.blank
-        other = hidden & (self.mask <= dice) & (dice < self.mask + self.random)
-        inputs[other] = _random_tokens(int(other.sum()), special, rng)
+        inputs[selected & (dice < self.mask_probability)] = special_ids.mask_or_sentinel
+        other = selected & (self.mask_probability <= dice) & (dice < self.mask_probability + self.random_token_probability)
+        inputs[other] = _draw_random_tokens(int(other.sum()), special_ids, rng)
         return inputs
 
 
 @dataclass(frozen=True)
-class PlaceBefore:
-    """Hide in place, as `InPlace`, and ask for each hidden token in the place before its own.
+class MaskedNextToken:
+    """Hide in place, as `MaskInPlace`, and ask for each hidden token in the place before its own.
 
     Charpentier and Samuel 2024, arXiv:2410.24159, section 2, masked next-token prediction: as a
     reader forward, each place is asked for the token after its own, so one head serves both.
     """
 
-    mask: float = 0.8
-    random: float = 0.1
-    together: bool = False
+    mask_probability: float = 0.8
+    random_token_probability: float = 0.1
+    whole_spans: bool = False
     """All tokens of a run fare alike."""
-    asks: ClassVar[str] = "next_token"
+    loss_term: ClassVar[str] = "next_token"
 
     def __post_init__(self) -> None:
-        _ = self._in_place  # which refuses shares that are none
+        _ = self._mask_in_place  # which refuses shares that are none
 
     @property
-    def _in_place(self) -> InPlace:
-        return InPlace(self.mask, self.random, self.together)
+    def _mask_in_place(self) -> MaskInPlace:
+        return MaskInPlace(self.mask_probability, self.random_token_probability, self.whole_spans)
 
-    def causal(self, choose: Choose) -> bool:
+    def causal(self, selection: TargetSelection) -> bool:
         """Everything sees everything."""
         return False
 
-    def frame(self, text: Tokens, special: Special) -> Tokens:
+    def add_special_tokens(self, text: Tokens, special_ids: SpecialTokenIds) -> Tokens:
         """Put the special tokens around the text: where nothing is before it, the start token."""
-        return join(special.before or (special.start,), text, special.after)
+        return concatenate(special_ids.prefix or (special_ids.start,), text, special_ids.suffix)
 
-    def size(
-        self, n: Int[np.ndarray, "m"], choose: Choose, special: Special
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], selection: TargetSelection, special_ids: SpecialTokenIds
     ) -> Int[np.ndarray, "m"]:
         """Count the tokens, which stay as many as they are."""
-        return n + max(len(special.before), 1) + len(special.after)
+        return text_lengths + max(len(special_ids.prefix), 1) + len(special_ids.suffix)
 
     def __call__(
         self,
         text: Tokens,
-        hidden: Bool[np.ndarray, "t"],
-        special: Special,
+        selected: Bool[np.ndarray, "t"],
+        special_ids: SpecialTokenIds,
         rng: np.random.Generator,
     ) -> Example:
         """Hide in place, and shift what is asked.
@@ -181,13 +181,13 @@ class PlaceBefore:
         Raises:
             ValueError: the vocabulary has no token for a mask.
         """
-        example = self._in_place(text, hidden, special, rng)
-        targets = np.append(example.targets[1:], IGNORE)
-        return replace(example, targets=targets, ahead=True)
+        example = self._mask_in_place(text, selected, special_ids, rng)
+        targets = np.append(example.targets[1:], IGNORE_INDEX)
+        return replace(example, targets=targets, shifted_targets=True)
 
 
 @dataclass(frozen=True)
-class InTurn(_Framed):
+class AutoregressiveMasking(_InPlaceCorruption):
     """Put [MASK] in the place of most hidden words, and ask for their tokens in a random order.
 
     Clark et al. 2022, arXiv:2103.06874, section 3.2.1 and figure 2: all characters of a word are
@@ -195,17 +195,17 @@ class InTurn(_Framed):
     answers before it (`Example.turn`).
     """
 
-    mask: float = 0.9
-    asks: ClassVar[str] = "characters"
+    mask_probability: float = 0.9
+    loss_term: ClassVar[str] = "characters"
 
     def __post_init__(self) -> None:
-        check_shares(mask=self.mask)
+        check_fractions(mask=self.mask_probability)
 
     def __call__(
         self,
         text: Tokens,
-        hidden: Bool[np.ndarray, "t"],
-        special: Special,
+        selected: Bool[np.ndarray, "t"],
+        special_ids: SpecialTokenIds,
         rng: np.random.Generator,
     ) -> Example:
         """Hide word by word, and draw the order.
@@ -213,23 +213,23 @@ class InTurn(_Framed):
         Raises:
             ValueError: the vocabulary has no token for a mask.
         """
-        if special.mask is None:
+        if special_ids.mask is None:
             raise ValueError("hiding in turn needs a mask token, and this vocabulary has none")
-        free = can_be_hidden(text.ids, special)
-        hidden = hidden & free
-        word, sizes = words_of(text, free)
-        masked = (rng.random(len(sizes)) < self.mask)[word]
+        free = maskable_tokens(text.ids, special_ids)
+        selected = selected & free
+        word, sizes = number_words(text, free)
+        masked = (rng.random(len(sizes)) < self.mask_probability)[word]
         turn = np.zeros(len(text), np.int64)
-        turn[hidden] = rng.permutation(int(hidden.sum()))
+        turn[selected] = rng.permutation(int(selected.sum()))
         return Example(
-            inputs=np.where(hidden & masked, special.mask, text.ids),
-            targets=np.where(hidden, text.ids, IGNORE),
-            turn=turn,
+            inputs=np.where(selected & masked, special_ids.mask, text.ids),
+            targets=np.where(selected, text.ids, IGNORE_INDEX),
+            prediction_order=turn,
         )
 
 
 @dataclass(frozen=True)
-class Order(_Framed):
+class PermutationLM(_InPlaceCorruption):
     """Hidden tokens come last in a random order, and each is asked where those before it are seen.
 
     Yang et al. 2019, arXiv:1906.08237, sections 2.2 and 2.3 (partial prediction): the text is read
@@ -239,31 +239,31 @@ class Order(_Framed):
     and are seen from there on.
     """
 
-    random: bool = True
+    random_order: bool = True
     """False: they come in the order of the text, so that each is told from those before it."""
-    asks: ClassVar[str] = "permuted"
+    loss_term: ClassVar[str] = "permuted"
 
-    def causal(self, choose: Choose) -> bool:
+    def causal(self, selection: TargetSelection) -> bool:
         """Where all are hidden, and come in the order of the text."""
-        return choose.complete and not self.random
+        return selection.selects_all and not self.random_order
 
     def __call__(
         self,
         text: Tokens,
-        hidden: Bool[np.ndarray, "t"],
-        special: Special,
+        selected: Bool[np.ndarray, "t"],
+        special_ids: SpecialTokenIds,
         rng: np.random.Generator,
     ) -> Example:
         """Draw the order."""
-        hidden = hidden & can_be_hidden(text.ids, special)
-        rank, n = np.zeros(len(text), np.int64), int(hidden.sum())
-        rank[hidden] = 1 + (rng.permutation(n) if self.random else np.arange(n))
-        targets = np.where(hidden, text.ids, IGNORE)
-        return Example(inputs=text.ids, targets=targets, rank=rank, blind=True)
+        selected = selected & maskable_tokens(text.ids, special_ids)
+        rank, n = np.zeros(len(text), np.int64), int(selected.sum())
+        rank[selected] = 1 + (rng.permutation(n) if self.random_order else np.arange(n))
+        targets = np.where(selected, text.ids, IGNORE_INDEX)
+        return Example(inputs=text.ids, targets=targets, rank=rank, two_stream=True)
 
 
 @dataclass(frozen=True)
-class Sentinels:
+class ReplaceSpans:
     """Fold every hidden run into a sentinel; the decoder says sentinel, run, sentinel, run.
 
     Raffel et al. 2020, section 3.1.4; `noise_span_to_unique_sentinel` and
@@ -278,32 +278,32 @@ class Sentinels:
     shown; the released code goes on with the ids below the sentinels, which are words.
     """
 
-    asks: ClassVar[str] = "denoised"
+    loss_term: ClassVar[str] = "denoised"
 
-    def causal(self, choose: Choose) -> bool:
+    def causal(self, selection: TargetSelection) -> bool:
         """The decoder sees what it has said."""
         return True
 
-    def frame(self, text: Tokens, special: Special) -> Tokens:
+    def add_special_tokens(self, text: Tokens, special_ids: SpecialTokenIds) -> Tokens:
         """Leave the text alone: its frame comes after hiding."""
-        return join(text)
+        return concatenate(text)
 
-    def size(
-        self, n: Int[np.ndarray, "m"], choose: Choose, special: Special
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], selection: TargetSelection, special_ids: SpecialTokenIds
     ) -> Int[np.ndarray, "m"]:
         """Count the tokens of what the encoder or the decoder reads, whichever are more."""
-        folded = choose.folded(n)
-        able = n >= choose.least
-        source = np.where(able & (folded.runs <= len(special.sentinels)), folded.shown, n)
+        folded = selection.folded_lengths(text_lengths)
+        able = text_lengths >= selection.min_tokens
+        source = np.where(able & (folded.n_spans <= len(special_ids.sentinels)), folded.source_length, text_lengths)
         return np.maximum(
-            np.maximum(source, np.where(able, folded.hidden, 0)) + len(special.after), 1
+            np.maximum(source, np.where(able, folded.target_length, 0)) + len(special_ids.suffix), 1
         )
 
     def __call__(
         self,
         text: Tokens,
-        hidden: Bool[np.ndarray, "t"],
-        special: Special,
+        selected: Bool[np.ndarray, "t"],
+        special_ids: SpecialTokenIds,
         rng: np.random.Generator,
     ) -> Example:
         """Fold.
@@ -311,21 +311,21 @@ class Sentinels:
         Raises:
             ValueError: the vocabulary has no sentinels.
         """
-        if not special.sentinels:
+        if not special_ids.sentinels:
             raise ValueError("hiding spans needs sentinel tokens, and this vocabulary has none")
-        after = np.array(special.after, np.int64)
+        after = np.array(special_ids.suffix, np.int64)
         source = np.concatenate((text.ids, after))
-        if not hidden.any():
-            source = source if len(source) else np.array([special.start])
-            return asking_nothing(special, source)
-        hidden = _some_runs(hidden, len(special.sentinels), rng)
-        source = np.concatenate((_fold(text.ids, hidden, special), after))
-        targets = np.concatenate((_spoken(text.ids, hidden, special), after))
-        return saying(targets, source, special)
+        if not selected.any():
+            source = source if len(source) else np.array([special_ids.start])
+            return empty_example(special_ids, source)
+        selected = _limit_spans(selected, len(special_ids.sentinels), rng)
+        source = np.concatenate((_replace_by_sentinels(text.ids, selected, special_ids), after))
+        targets = np.concatenate((_sentinel_targets(text.ids, selected, special_ids), after))
+        return seq2seq_example(targets, source, special_ids)
 
 
 @dataclass(frozen=True)
-class Dropped:
+class DropTokens:
     """Hidden tokens are gone, and nothing says where; the decoder says them, one after the other.
 
     Raffel et al. 2020, section 3.3.2; `drop_noise_tokens` and `drop_nonnoise_tokens` in the
@@ -333,41 +333,41 @@ class Dropped:
     (section 3.3.1). The special tokens after a text (</s>) come last on both sides.
     """
 
-    asks: ClassVar[str] = "denoised"
+    loss_term: ClassVar[str] = "denoised"
 
-    def causal(self, choose: Choose) -> bool:
+    def causal(self, selection: TargetSelection) -> bool:
         """The decoder sees what it has said."""
         return True
 
-    def frame(self, text: Tokens, special: Special) -> Tokens:
+    def add_special_tokens(self, text: Tokens, special_ids: SpecialTokenIds) -> Tokens:
         """Leave the text alone: its frame comes after hiding."""
-        return join(text)
+        return concatenate(text)
 
-    def size(
-        self, n: Int[np.ndarray, "m"], choose: Choose, special: Special
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], selection: TargetSelection, special_ids: SpecialTokenIds
     ) -> Int[np.ndarray, "m"]:
         """Count the tokens of a side that has all of the text."""
-        return np.maximum(np.asarray(n) + len(special.after), 1)
+        return np.maximum(np.asarray(text_lengths) + len(special_ids.suffix), 1)
 
     def __call__(
         self,
         text: Tokens,
-        hidden: Bool[np.ndarray, "t"],
-        special: Special,
+        selected: Bool[np.ndarray, "t"],
+        special_ids: SpecialTokenIds,
         rng: np.random.Generator,
     ) -> Example:
         """Drop."""
-        after = np.array(special.after, np.int64)
-        source = np.concatenate((text.ids[~hidden], after))
-        source = source if len(source) else np.array([special.start])
-        if not hidden.any():
-            return asking_nothing(special, source)
-        return saying(np.concatenate((text.ids[hidden], after)), source, special)
+        after = np.array(special_ids.suffix, np.int64)
+        source = np.concatenate((text.ids[~selected], after))
+        source = source if len(source) else np.array([special_ids.start])
+        if not selected.any():
+            return empty_example(special_ids, source)
+        return seq2seq_example(np.concatenate((text.ids[selected], after)), source, special_ids)
 
 
 @dataclass(frozen=True)
-class InSource(_Framed):
-    """Hide in place, as `InPlace`, in what an encoder reads; a decoder says the hidden tokens.
+class MaskedSeq2Seq(_InPlaceCorruption):
+    """Hide in place, as `MaskInPlace`, in what an encoder reads; a decoder says the hidden tokens.
 
     Song et al. 2019, arXiv:1905.02450, sections 3.2 and 4.1. The decoder says each of them knowing
     the token before it, and stands where they stand in the text: it is told what the encoder is
@@ -375,32 +375,32 @@ class InSource(_Framed):
     `MASS-summarization` counts its places from one before). Nothing ends what it says.
     """
 
-    mask: float = 0.8
-    random: float = 0.1
-    asks: ClassVar[str] = "denoised"
+    mask_probability: float = 0.8
+    random_token_probability: float = 0.1
+    loss_term: ClassVar[str] = "denoised"
 
     def __post_init__(self) -> None:
-        _ = self._in_place  # which refuses shares that are none
+        _ = self._mask_in_place  # which refuses shares that are none
 
     @property
-    def _in_place(self) -> InPlace:
-        return InPlace(self.mask, self.random)
+    def _mask_in_place(self) -> MaskInPlace:
+        return MaskInPlace(self.mask_probability, self.random_token_probability)
 
-    def causal(self, choose: Choose) -> bool:
+    def causal(self, selection: TargetSelection) -> bool:
         """The decoder sees what it has said."""
         return True
 
-    def size(
-        self, n: Int[np.ndarray, "m"], choose: Choose, special: Special
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], selection: TargetSelection, special_ids: SpecialTokenIds
     ) -> Int[np.ndarray, "m"]:
         """Count the tokens of what the encoder reads, which stay as many as they are."""
-        return np.maximum(super().size(n, choose, special), 1)
+        return np.maximum(super().max_example_length(text_lengths, selection, special_ids), 1)
 
     def __call__(
         self,
         text: Tokens,
-        hidden: Bool[np.ndarray, "t"],
-        special: Special,
+        selected: Bool[np.ndarray, "t"],
+        special_ids: SpecialTokenIds,
         rng: np.random.Generator,
     ) -> Example:
         """Hide in place; special tokens between hidden ones are said, and stay where they are.
@@ -408,22 +408,22 @@ class InSource(_Framed):
         Raises:
             ValueError: the vocabulary has neither a mask nor sentinels.
         """
-        if not hidden.any():
-            return asking_nothing(special, text.ids if len(text) else np.array([special.start]))
-        masked = hidden & can_be_hidden(text.ids, special)
-        place = np.flatnonzero(hidden)
+        if not selected.any():
+            return empty_example(special_ids, text.ids if len(text) else np.array([special_ids.start]))
+        masked = selected & maskable_tokens(text.ids, special_ids)
+        place = np.flatnonzero(selected)
         return Example(
-            inputs=np.concatenate(([special.start], text.ids[:-1]))[place],
+            inputs=np.concatenate(([special_ids.start], text.ids[:-1]))[place],
             targets=text.ids[place],
             rank=np.arange(len(place)),
-            place=place,
-            source=self._in_place.put(text.ids, masked, special, rng),
-            ahead=True,
+            position_ids=place,
+            source=self._mask_in_place.mask_tokens(text.ids, masked, special_ids, rng),
+            shifted_targets=True,
         )
 
 
 @dataclass(frozen=True)
-class Future:
+class CausalLM:
     """Read each token one place late, and ask for it where only those before it are seen.
 
     With everything hidden this is GPT (Radford et al. 2018, equation 1): place i reads token i - 1,
@@ -433,117 +433,117 @@ class Future:
     read. A piece of a stream has no frame of its own, and reads at first the token before it.
     """
 
-    asks: ClassVar[str] = "next_token"
+    loss_term: ClassVar[str] = "next_token"
 
-    def causal(self, choose: Choose) -> bool:
+    def causal(self, selection: TargetSelection) -> bool:
         """Where nothing is shown as a prefix, which is seen as a whole."""
-        return choose.complete
+        return selection.selects_all
 
-    def frame(self, text: Tokens, special: Special) -> Tokens:
+    def add_special_tokens(self, text: Tokens, special_ids: SpecialTokenIds) -> Tokens:
         """Put the special tokens around the text, but `start`, which is read and never asked."""
-        if text.before is not None:
-            return replace(join(text), before=text.before)
-        return join(special.lead, text, special.after)
+        if text.previous_token is not None:
+            return replace(concatenate(text), previous_token=text.previous_token)
+        return concatenate(special_ids.decoder_prefix, text, special_ids.suffix)
 
-    def size(
-        self, n: Int[np.ndarray, "m"], choose: Choose, special: Special
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], selection: TargetSelection, special_ids: SpecialTokenIds
     ) -> Int[np.ndarray, "m"]:
         """Count the tokens: `start` comes in, the last one is not read."""
-        return np.maximum(n + len(special.lead) + len(special.after), 1)
+        return np.maximum(text_lengths + len(special_ids.decoder_prefix) + len(special_ids.suffix), 1)
 
     def __call__(
         self,
         text: Tokens,
-        hidden: Bool[np.ndarray, "t"],
-        special: Special,
+        selected: Bool[np.ndarray, "t"],
+        special_ids: SpecialTokenIds,
         rng: np.random.Generator,
     ) -> Example:
         """Shift."""
         if not len(text):
-            return asking_nothing(special)
-        first = special.start if text.before is None else text.before
+            return empty_example(special_ids)
+        first = special_ids.start if text.previous_token is None else text.previous_token
         inputs = np.concatenate(([first], text.ids[:-1]))
-        read = np.concatenate(([False], hidden[:-1]))
-        targets = np.where(hidden, text.ids, IGNORE)
-        return Example(inputs=inputs, targets=targets, rank=np.cumsum(read), ahead=True)
+        read = np.concatenate(([False], selected[:-1]))
+        targets = np.where(selected, text.ids, IGNORE_INDEX)
+        return Example(inputs=inputs, targets=targets, rank=np.cumsum(read), shifted_targets=True)
 
 
-def join(*parts: Tokens | tuple[int, ...]) -> Tokens:
+def concatenate(*parts: Tokens | tuple[int, ...]) -> Tokens:
     """Put texts and special tokens one after the other; ids become int64, however stored."""
     ids = [np.asarray(p.ids if isinstance(p, Tokens) else p, np.int64) for p in parts]
-    marks = [p.marks if isinstance(p, Tokens) else np.zeros(len(p), np.int64) for p in parts]
+    marks = [p.boundaries if isinstance(p, Tokens) else np.zeros(len(p), np.int64) for p in parts]
     return Tokens(np.concatenate(ids), np.concatenate(marks))
 
 
-def saying(
-    targets: Int[np.ndarray, "t"], source: Int[np.ndarray, "s"], special: Special
+def seq2seq_example(
+    targets: Int[np.ndarray, "t"], source: Int[np.ndarray, "s"], special_ids: SpecialTokenIds
 ) -> Example:
     """Have a decoder say `targets`, of which it reads each one place late, from `start` on."""
     return Example(
-        inputs=np.concatenate(([special.start], targets[:-1])),
+        inputs=np.concatenate(([special_ids.start], targets[:-1])),
         targets=targets,
         rank=np.arange(len(targets)),
         source=source,
-        ahead=True,
+        shifted_targets=True,
     )
 
 
-def asking_nothing(special: Special, source: Int[np.ndarray, "s"] | None = None) -> Example:
+def empty_example(special_ids: SpecialTokenIds, source: Int[np.ndarray, "s"] | None = None) -> Example:
     """Read the start token, and beside it a source if there is one."""
-    nothing = np.full(1, IGNORE)
+    nothing = np.full(1, IGNORE_INDEX)
     return Example(
-        inputs=np.array([special.start]),
+        inputs=np.array([special_ids.start]),
         targets=nothing,
         rank=np.zeros(1, int),
         source=source,
-        ahead=True,
+        shifted_targets=True,
     )
 
 
-def _random_tokens(n: int, special: Special, rng: np.random.Generator) -> Int[np.ndarray, "n"]:
+def _draw_random_tokens(n: int, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Int[np.ndarray, "n"]:
     """Draw `n` tokens that are not special, all equally likely."""
-    taken = np.array(sorted(i for i in special.ids if i < special.size), np.int64)
-    if len(taken) >= special.size:
+    taken = np.array(sorted(i for i in special_ids.all_ids if i < special_ids.vocab_size), np.int64)
+    if len(taken) >= special_ids.vocab_size:
         raise ValueError("the vocabulary has nothing but special tokens")
-    drawn = rng.integers(special.size - len(taken), size=n)
+    drawn = rng.integers(special_ids.vocab_size - len(taken), size=n)
     return drawn + np.searchsorted(taken - np.arange(len(taken)), drawn, side="right")
 
 
-def _run_starts(mask: Bool[np.ndarray, "t"]) -> Bool[np.ndarray, "t"]:
-    return mask & ~np.concatenate(([False], mask[:-1]))
+def _span_starts(selected: Bool[np.ndarray, "t"]) -> Bool[np.ndarray, "t"]:
+    return selected & ~np.concatenate(([False], selected[:-1]))
 
 
-def _some_runs(
-    hidden: Bool[np.ndarray, "t"], most: int, rng: np.random.Generator
+def _limit_spans(
+    selected: Bool[np.ndarray, "t"], max_spans: int, rng: np.random.Generator
 ) -> Bool[np.ndarray, "t"]:
-    """Keep at most `most` runs hidden, chosen at random."""
-    run = np.cumsum(_run_starts(hidden))  # from 1
+    """Keep at most `max_spans` runs hidden, chosen at random."""
+    run = np.cumsum(_span_starts(selected))  # from 1
     n = int(run[-1])
-    if n <= most:
-        return hidden
+    if n <= max_spans:
+        return selected
     kept = np.zeros(n + 1, bool)
-    kept[1 + rng.choice(n, most, replace=False)] = True
-    return hidden & kept[run]
+    kept[1 + rng.choice(n, max_spans, replace=False)] = True
+    return selected & kept[run]
 
 
-def _fold(
-    ids: Int[np.ndarray, "t"], gone: Bool[np.ndarray, "t"], special: Special
+def _replace_by_sentinels(
+    ids: Int[np.ndarray, "t"], selected: Bool[np.ndarray, "t"], special_ids: SpecialTokenIds
 ) -> Int[np.ndarray, "k"]:
     """Put the next sentinel in the place of each run that is gone."""
-    starts = _run_starts(gone)
-    sentinels = np.array(special.sentinels)[np.cumsum(starts)[starts] - 1]
+    starts = _span_starts(selected)
+    sentinels = np.array(special_ids.sentinels)[np.cumsum(starts)[starts] - 1]
     folded = ids.copy()
     folded[starts] = sentinels
-    return folded[~gone | starts]
+    return folded[~selected | starts]
 
 
-def _spoken(
-    ids: Int[np.ndarray, "t"], hidden: Bool[np.ndarray, "t"], special: Special
+def _sentinel_targets(
+    ids: Int[np.ndarray, "t"], selected: Bool[np.ndarray, "t"], special_ids: SpecialTokenIds
 ) -> Int[np.ndarray, "k"]:
     """Put each hidden run after its sentinel; if shown tokens end the text, one more, if any."""
-    starts = _run_starts(hidden)
+    starts = _span_starts(selected)
     n = int(starts.sum())
-    where = np.cumsum(hidden)[starts] - 1
-    spoken = np.insert(ids[hidden], where, np.array(special.sentinels[:n]))
-    closing = () if hidden[-1] else special.sentinels[n : n + 1]
+    where = np.cumsum(selected)[starts] - 1
+    spoken = np.insert(ids[selected], where, np.array(special_ids.sentinels[:n]))
+    closing = () if selected[-1] else special_ids.sentinels[n : n + 1]
     return np.concatenate((spoken, np.array(closing, np.int64)))

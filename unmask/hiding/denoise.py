@@ -7,14 +7,14 @@ import numpy as np
 from jaxtyping import Int
 
 from unmask.batch import Example, Tokens
-from unmask.hiding.conceal import Dropped, InSource, Sentinels, asking_nothing, join, saying
-from unmask.hiding.hide import AnyObjective, Hide, longest_text
-from unmask.hiding.noise import AnyNoise
-from unmask.tokens.vocabulary import Special
+from unmask.hiding.conceal import DropTokens, MaskedSeq2Seq, ReplaceSpans, empty_example, concatenate, seq2seq_example
+from unmask.hiding.hide import AnyObjective, Objective, max_fitting_text_length
+from unmask.hiding.noise import NoiseSpec
+from unmask.tokens.vocabulary import SpecialTokenIds
 
 
 @dataclass(frozen=True)
-class Denoise:
+class DenoisingObjective:
     """An encoder reads a text through noise, and the decoder says the text as it was.
 
     Lewis et al. 2020, arXiv:1910.13461, section 2: one noise follows the other. Both sides have the
@@ -22,15 +22,15 @@ class Denoise:
     decoder reads what it is to say one place late, from `start` on.
     """
 
-    noises: tuple[AnyNoise, ...]
+    noises: tuple[NoiseSpec, ...]
 
     @property
-    def asks(self) -> tuple[str, ...]:
+    def loss_terms(self) -> tuple[str, ...]:
         """The text, token by token."""
         return ("denoised",)
 
     @property
-    def pairs(self) -> bool:
+    def needs_second_text(self) -> bool:
         """It asks about one text."""
         return False
 
@@ -40,69 +40,69 @@ class Denoise:
         return True
 
     @property
-    def times(self) -> int | None:
+    def n_variants(self) -> int | None:
         """A text is changed anew in every epoch."""
         return None
 
-    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
         """Count the tokens of what the decoder says: no noise makes a text longer."""
-        return np.maximum(np.asarray(n) + len(special.before) + len(special.after), 1)
+        return np.maximum(np.asarray(text_lengths) + len(special_ids.prefix) + len(special_ids.suffix), 1)
 
-    def budget(self, length: int, special: Special) -> int:
-        """Count the tokens that a text may have: `length` without the special ones."""
-        return longest_text(self, length, special)
+    def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
+        """Count the tokens that a text may have: `max_length` without the special ones."""
+        return max_fitting_text_length(self, max_length, special_ids)
 
-    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
         """Change a text, and ask for it; of an empty one nothing is asked.
 
         Raises:
             ValueError: a noise needs a mask, and the vocabulary has none.
         """
-        noisy = text = join(text)
+        noisy = text = concatenate(text)
         for noise in self.noises:
-            noisy = noise(noisy, special, rng)
-        source = join(special.before, noisy, special.after).ids
-        source = source if len(source) else np.array([special.start])
+            noisy = noise(noisy, special_ids, rng)
+        source = concatenate(special_ids.prefix, noisy, special_ids.suffix).ids
+        source = source if len(source) else np.array([special_ids.start])
         if not len(text):
-            return asking_nothing(special, source)
-        return saying(join(special.lead, text, special.after).ids, source, special)
+            return empty_example(special_ids, source)
+        return seq2seq_example(concatenate(special_ids.decoder_prefix, text, special_ids.suffix).ids, source, special_ids)
 
 
-WITH_SOURCE = "Sentinels, Dropped, InSource, Denoise, InMode"
+SEQ2SEQ_OBJECTIVES = "Sentinels, Dropped, MaskedSeq2Seq, Denoise, ModeSwitching"
 
 
-def has_source(objective: AnyObjective) -> bool:
+def is_seq2seq(objective: AnyObjective) -> bool:
     """Say whether an encoder reads a source, and a decoder answers."""
-    if isinstance(objective, Hide):
-        return isinstance(objective.conceal, Sentinels | Dropped | InSource)
-    return isinstance(objective, Denoise | InMode)
+    if isinstance(objective, Objective):
+        return isinstance(objective.corrupt, ReplaceSpans | DropTokens | MaskedSeq2Seq)
+    return isinstance(objective, DenoisingObjective | ModeSwitching)
 
 
 @dataclass(frozen=True)
-class InMode:
+class ModeSwitching:
     """A source that begins with a token which says how it was made, before all others.
 
     Tay et al. 2022, arXiv:2205.05131, section 3.1.3, mode switching: regular (R), sequential (S)
     and extreme (X) denoising; their tokens are `Special.modes`.
     """
 
-    objective: Hide | Denoise
+    objective: Objective | DenoisingObjective
     mode: Literal["R", "S", "X"] = "R"
 
     def __post_init__(self) -> None:
-        if not has_source(self.objective):
+        if not is_seq2seq(self.objective):
             raise ValueError(
-                f"a mode is told to an encoder: objective must be {WITH_SOURCE}, got one without "
+                f"a mode is told to an encoder: objective must be {SEQ2SEQ_OBJECTIVES}, got one without "
                 "a source"
             )
 
     @property
-    def asks(self) -> tuple[str, ...]:
+    def loss_terms(self) -> tuple[str, ...]:
         """As the objective."""
-        return self.objective.asks
+        return self.objective.loss_terms
 
     @property
-    def pairs(self) -> bool:
+    def needs_second_text(self) -> bool:
         """It asks about one text."""
         return False
 
@@ -112,31 +112,31 @@ class InMode:
         return True
 
     @property
-    def times(self) -> int | None:
+    def n_variants(self) -> int | None:
         """A text is hidden anew in every epoch."""
         return None
 
-    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
         """Count a token more than the objective does, on either side."""
-        return self.objective.size(n, special) + 1
+        return self.objective.max_example_length(text_lengths, special_ids) + 1
 
-    def budget(self, length: int, special: Special) -> int:
+    def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
         """Count the tokens that a text may have beside the mode."""
-        return longest_text(self, length, special)
+        return max_fitting_text_length(self, max_length, special_ids)
 
-    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
         """Hide, and put the mode before the source.
 
         Raises:
             ValueError: the vocabulary has no tokens for modes.
         """
         number = ("R", "S", "X").index(self.mode)
-        if len(special.modes) <= number:
+        if len(special_ids.modes) <= number:
             raise ValueError(
                 f"mode {self.mode} needs a token of its own, and this vocabulary has none; let the "
                 "card that asks so learn one (without --tokenizer, or by `unmask prepare --model`)"
             )
-        example = self.objective(text, special, rng)
+        example = self.objective(text, special_ids, rng)
         assert example.source is not None
-        mode = special.modes[number : number + 1]
+        mode = special_ids.modes[number : number + 1]
         return replace(example, source=np.concatenate((mode, example.source)))

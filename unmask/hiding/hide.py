@@ -8,30 +8,30 @@ from jaxtyping import Int
 
 from unmask.batch import Example, Tokens
 from unmask.hiding.choose import (
-    Contexts,
-    Everything,
-    Falling,
-    Fragment,
-    NGrams,
-    Spans,
-    Tail,
-    TokenRuns,
-    Tokenwise,
-    Words,
-    WordSpans,
-    can_be_hidden,
+    ContextSpanMasking,
+    AllTokens,
+    ScheduledRate,
+    FragmentMasking,
+    NGramMasking,
+    RandomSpanMasking,
+    SuffixMasking,
+    TokenSpanMasking,
+    TokenMasking,
+    WholeWordMasking,
+    SpanMasking,
+    maskable_tokens,
 )
 from unmask.hiding.conceal import (
-    Dropped,
-    Future,
-    InPlace,
-    InSource,
-    InTurn,
-    Order,
-    PlaceBefore,
-    Sentinels,
+    DropTokens,
+    CausalLM,
+    MaskInPlace,
+    MaskedSeq2Seq,
+    AutoregressiveMasking,
+    PermutationLM,
+    MaskedNextToken,
+    ReplaceSpans,
 )
-from unmask.tokens.vocabulary import Special
+from unmask.tokens.vocabulary import SpecialTokenIds
 
 
 @runtime_checkable
@@ -42,7 +42,7 @@ class AnyObjective(Protocol):
     """
 
     @property
-    def asks(self) -> tuple[str, ...]:
+    def loss_terms(self) -> tuple[str, ...]:
         """The names of what is asked: "masked", "next_token", "next_sentence", "neighbor", ...
 
         The terms of the loss have the same names.
@@ -50,7 +50,7 @@ class AnyObjective(Protocol):
         ...
 
     @property
-    def pairs(self) -> bool:
+    def needs_second_text(self) -> bool:
         """It asks about two texts: `text.other` must be there."""
         ...
 
@@ -60,102 +60,102 @@ class AnyObjective(Protocol):
         ...
 
     @property
-    def times(self) -> int | None:
+    def n_variants(self) -> int | None:
         """In so many ways is a text hidden, used in turn epoch by epoch. None: anew in each."""
         ...
 
-    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
-        """Count the tokens, at most, of examples made of texts of `n` tokens.
+    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
+        """Count the tokens, at most, of examples made of texts of `text_lengths` tokens.
 
         Of an encoder-decoder, those of the side that has more.
         """
         ...
 
-    def budget(self, length: int, special: Special) -> int:
-        """Count the tokens that a text may have so that its example fits `length`."""
+    def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
+        """Count the tokens that a text may have so that its example fits `max_length`."""
         ...
 
-    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
         """Hide a text."""
         ...
 
 
 @dataclass(frozen=True)
-class Hide:
+class Objective:
     """Choose tokens and conceal them. A text in which nothing can be hidden is asked nothing."""
 
-    choose: (
-        Tokenwise
-        | TokenRuns
-        | Words
-        | NGrams
-        | WordSpans
-        | Contexts
-        | Spans
-        | Falling
-        | Fragment
-        | Tail
-        | Everything
+    select: (
+        TokenMasking
+        | TokenSpanMasking
+        | WholeWordMasking
+        | NGramMasking
+        | SpanMasking
+        | ContextSpanMasking
+        | RandomSpanMasking
+        | ScheduledRate
+        | FragmentMasking
+        | SuffixMasking
+        | AllTokens
     )
-    conceal: InPlace | PlaceBefore | InTurn | Order | Sentinels | Dropped | InSource | Future
+    corrupt: MaskInPlace | MaskedNextToken | AutoregressiveMasking | PermutationLM | ReplaceSpans | DropTokens | MaskedSeq2Seq | CausalLM
 
     @property
-    def asks(self) -> tuple[str, ...]:
+    def loss_terms(self) -> tuple[str, ...]:
         """The one name of its way of concealing."""
-        return (self.conceal.asks,)
+        return (self.corrupt.loss_term,)
 
     @property
-    def pairs(self) -> bool:
+    def needs_second_text(self) -> bool:
         """It asks about one text."""
         return False
 
     @property
     def causal(self) -> bool:
         """As its way of concealing has it."""
-        return self.conceal.causal(self.choose)
+        return self.corrupt.causal(self.select)
 
     @property
-    def times(self) -> int | None:
+    def n_variants(self) -> int | None:
         """A text is hidden anew in every epoch."""
         return None
 
-    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
-        """Count the tokens of examples made of `n` tokens of text, at most."""
-        return self.conceal.size(n, self.choose, special)
+    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
+        """Count the tokens of examples made of `text_lengths` tokens of text, at most."""
+        return self.corrupt.max_example_length(text_lengths, self.select, special_ids)
 
-    def budget(self, length: int, special: Special) -> int:
+    def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
         """Count the tokens that a text may have: for T5, 568 for an encoder that reads 512.
 
         That is `random_spans_helper` in the released code, which adds a token while the result
         still fits.
         """
-        return longest_text(self, length, special)
+        return max_fitting_text_length(self, max_length, special_ids)
 
-    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
         """Hide a text."""
-        return self.hide(self.conceal.frame(text, special), special, rng)
+        return self.corrupt_framed(self.corrupt.add_special_tokens(text, special_ids), special_ids, rng)
 
-    def hide(self, framed: Tokens, special: Special, rng: np.random.Generator) -> Example:
+    def corrupt_framed(self, framed: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
         """Hide a text that has its frame."""
-        free = can_be_hidden(framed.ids, special)
-        if free.sum() >= self.choose.least:
-            hidden = self.choose(framed, free, rng)
+        free = maskable_tokens(framed.ids, special_ids)
+        if free.sum() >= self.select.min_tokens:
+            hidden = self.select(framed, free, rng)
         else:
             hidden = np.zeros(len(free), bool)
-        return self.conceal(framed, hidden, special, rng)
+        return self.corrupt(framed, hidden, special_ids, rng)
 
 
-def longest_text(objective: AnyObjective, length: int, special: Special) -> int:
-    """Count the tokens that a text may have so that its example fits `length`.
+def max_fitting_text_length(objective: AnyObjective, max_length: int, special_ids: SpecialTokenIds) -> int:
+    """Count the tokens that a text may have so that its example fits `max_length`.
 
     Raises:
         ValueError: not one fits beside the special tokens.
     """
-    top = max(length, 1)
-    while objective.size(np.array([top]), special)[0] <= length:
+    top = max(max_length, 1)
+    while objective.max_example_length(np.array([top]), special_ids)[0] <= max_length:
         top *= 2
-    fits = objective.size(np.arange(1, top + 1), special) <= length
+    fits = objective.max_example_length(np.arange(1, top + 1), special_ids) <= max_length
     budget = int(np.argmin(fits))  # those before the first that does not fit
     if budget < 1:
-        raise ValueError(f"a length of {length} leaves no room for text beside the special tokens")
+        raise ValueError(f"a length of {max_length} leaves no room for text beside the special tokens")
     return budget

@@ -7,121 +7,121 @@ import numpy as np
 from jaxtyping import Int
 
 from unmask.batch import Example, Tokens
-from unmask.hiding.beside import Apart, BesideCrop, Pair
-from unmask.hiding.denoise import WITH_SOURCE, Denoise, InMode, has_source
-from unmask.hiding.hide import Hide
-from unmask.hiding.in_part import OneWay, SourceTarget
-from unmask.tokens.vocabulary import Special
+from unmask.hiding.beside import SplitTextObjective, CropContrastiveObjective, SentencePairObjective
+from unmask.hiding.denoise import SEQ2SEQ_OBJECTIVES, DenoisingObjective, ModeSwitching, is_seq2seq
+from unmask.hiding.hide import Objective
+from unmask.hiding.in_part import UnidirectionalLM, Seq2SeqLM
+from unmask.tokens.vocabulary import SpecialTokenIds
 
-Part = Hide | Pair | OneWay | SourceTarget | Denoise | InMode
+MixtureComponent = Objective | SentencePairObjective | UnidirectionalLM | Seq2SeqLM | DenoisingObjective | ModeSwitching
 """The kinds of objective that a mixture can hold."""
 
 
 @dataclass(frozen=True)
-class Mixture:
+class ObjectiveMixture:
     """One of several objectives for each text, drawn by weight (UniLM, GPT-BERT, UL2)."""
 
-    parts: tuple[tuple[float, Part], ...]
-    names: tuple[str, ...] = ()
+    components: tuple[tuple[float, MixtureComponent], ...]
+    component_names: tuple[str, ...] = ()
     """Of the parts: what each asks of held-out text is told apart, under its name. None: it is
     not."""
 
     def __post_init__(self) -> None:
-        if self.names and len(set(self.names)) != len(self.parts):
+        if self.component_names and len(set(self.component_names)) != len(self.components):
             raise ValueError(
-                f"names must be one for each of the {len(self.parts)} parts, all different, got "
-                f"{list(self.names)}"
+                f"names must be one for each of the {len(self.components)} parts, all different, got "
+                f"{list(self.component_names)}"
             )
-        weights = [weight for weight, _ in self.parts]
+        weights = [weight for weight, _ in self.components]
         if not weights or not all(0 < w < np.inf for w in weights):
             raise ValueError(
                 f"a mixture needs parts whose weights are above 0, got weights {weights}"
             )
-        two = [has_source(part) for _, part in self.parts]
+        two = [is_seq2seq(part) for _, part in self.components]
         if any(two) and not all(two):
             raise ValueError(
-                f"a mixture cannot have parts for an encoder-decoder ({WITH_SOURCE}) and parts "
+                f"a mixture cannot have parts for an encoder-decoder ({SEQ2SEQ_OBJECTIVES}) and parts "
                 "without"
             )
 
     @property
-    def named(self) -> Mapping[str, Part]:
+    def components_by_name(self) -> Mapping[str, MixtureComponent]:
         """The parts by name, where they have any."""
-        return dict(zip(self.names, (part for _, part in self.parts), strict=False))
+        return dict(zip(self.component_names, (part for _, part in self.components), strict=False))
 
     @property
-    def asks(self) -> tuple[str, ...]:
+    def loss_terms(self) -> tuple[str, ...]:
         """What any of the parts asks."""
-        return tuple(dict.fromkeys(name for _, part in self.parts for name in part.asks))
+        return tuple(dict.fromkeys(name for _, part in self.components for name in part.loss_terms))
 
     @property
-    def pairs(self) -> bool:
+    def needs_second_text(self) -> bool:
         """Some part asks about two texts."""
-        return any(part.pairs for _, part in self.parts)
+        return any(part.needs_second_text for _, part in self.components)
 
     @property
     def causal(self) -> bool:
         """Every part is causal."""
-        return all(part.causal for _, part in self.parts)
+        return all(part.causal for _, part in self.components)
 
     @property
-    def times(self) -> int | None:
+    def n_variants(self) -> int | None:
         """A text is hidden anew in every epoch."""
         return None
 
-    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
         """Count the tokens of whichever part makes the most of them."""
-        return np.max([part.size(n, special) for _, part in self.parts], axis=0)
+        return np.max([part.max_example_length(text_lengths, special_ids) for _, part in self.components], axis=0)
 
-    def budget(self, length: int, special: Special) -> int:
+    def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
         """Count the tokens that a text may have for every part."""
-        return min(part.budget(length, special) for _, part in self.parts)
+        return min(part.max_text_length(max_length, special_ids) for _, part in self.components)
 
-    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
         """Draw a part and let it hide the text."""
-        sums = np.cumsum([weight for weight, _ in self.parts])
+        sums = np.cumsum([weight for weight, _ in self.components])
         drawn = int(np.searchsorted(sums, rng.random() * sums[-1], side="right"))
-        return self.parts[min(drawn, len(self.parts) - 1)][1](text, special, rng)
+        return self.components[min(drawn, len(self.components) - 1)][1](text, special_ids, rng)
 
 
 @dataclass(frozen=True)
-class Static:
-    """Static masking: hide a text in `times` ways, and use these in turn epoch by epoch.
+class StaticMasking:
+    """Static masking: hide a text in `n_variants` ways, and use these in turn epoch by epoch.
 
     Liu et al. 2019, section 4.1. There the text was copied ten times before it was masked once.
     Here nothing is stored: the loader seeds the generator by epoch % times in place of the epoch.
     """
 
-    objective: Hide | Pair | Apart | BesideCrop | OneWay | SourceTarget | Denoise | InMode | Mixture
-    times: int = 10
+    objective: Objective | SentencePairObjective | SplitTextObjective | CropContrastiveObjective | UnidirectionalLM | Seq2SeqLM | DenoisingObjective | ModeSwitching | ObjectiveMixture
+    n_variants: int = 10
 
     def __post_init__(self) -> None:
-        if self.times < 1:
-            raise ValueError(f"times must be at least 1, got {self.times}")
+        if self.n_variants < 1:
+            raise ValueError(f"n_variants must be at least 1, got {self.n_variants}")
 
     @property
-    def asks(self) -> tuple[str, ...]:
+    def loss_terms(self) -> tuple[str, ...]:
         """As the objective."""
-        return self.objective.asks
+        return self.objective.loss_terms
 
     @property
-    def pairs(self) -> bool:
+    def needs_second_text(self) -> bool:
         """As the objective."""
-        return self.objective.pairs
+        return self.objective.needs_second_text
 
     @property
     def causal(self) -> bool:
         """As the objective."""
         return self.objective.causal
 
-    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
         """Count as the objective does."""
-        return self.objective.size(n, special)
+        return self.objective.max_example_length(text_lengths, special_ids)
 
-    def budget(self, length: int, special: Special) -> int:
+    def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
         """Count as the objective does."""
-        return self.objective.budget(length, special)
+        return self.objective.max_text_length(max_length, special_ids)
 
-    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
         """Hide as the objective does."""
-        return self.objective(text, special, rng)
+        return self.objective(text, special_ids, rng)

@@ -14,23 +14,23 @@ from jaxtyping import Bool, Int
 
 from unmask.batch import Tokens
 from unmask.hiding.choose import (
-    Contexts,
-    NGrams,
-    Spans,
-    TokenRuns,
-    Tokenwise,
-    Words,
-    WordSpans,
-    can_be_hidden,
-    check_rate,
-    check_shares,
+    ContextSpanMasking,
+    NGramMasking,
+    RandomSpanMasking,
+    TokenSpanMasking,
+    TokenMasking,
+    WholeWordMasking,
+    SpanMasking,
+    maskable_tokens,
+    check_masking_rate,
+    check_fractions,
     sentence_starts,
     word_starts,
 )
-from unmask.hiding.conceal import InPlace
-from unmask.tokens.vocabulary import Special
+from unmask.hiding.conceal import MaskInPlace
+from unmask.tokens.vocabulary import SpecialTokenIds
 
-Some = Tokenwise | TokenRuns | Words | NGrams | WordSpans | Contexts | Spans
+NoiseSelection = TokenMasking | TokenSpanMasking | WholeWordMasking | NGramMasking | SpanMasking | ContextSpanMasking | RandomSpanMasking
 """Which tokens, of all that may be hidden."""
 
 
@@ -38,45 +38,45 @@ Some = Tokenwise | TokenRuns | Words | NGrams | WordSpans | Contexts | Spans
 class Noise(Protocol):
     """Change a text."""
 
-    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Tokens:
+    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Tokens:
         """Return what is read in its place, no longer than the text."""
         ...
 
 
 @dataclass(frozen=True)
-class TokenMasking:
+class TokenMaskingNoise:
     """Masks stand in the place of some tokens.
 
     Lewis et al. 2020, arXiv:1910.13461, section 2.2; figure 2. A share of the masks is random
     tokens (released code, `mask_random`; the paper does not have it).
     """
 
-    choose: Some = field(default_factory=Tokenwise)
-    random: float = 0.0
+    select: NoiseSelection = field(default_factory=TokenMasking)
+    random_token_probability: float = 0.0
 
     def __post_init__(self) -> None:
-        check_shares(random=self.random)
+        check_fractions(random=self.random_token_probability)
 
-    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Tokens:
+    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Tokens:
         """Mask.
 
         Raises:
             ValueError: the vocabulary has neither a mask nor sentinels.
         """
-        where = _chosen(self.choose, text, special, rng)
-        return replace(text, ids=_masked(text.ids, where, self.random, special, rng))
+        where = _select_tokens(self.select, text, special_ids, rng)
+        return replace(text, ids=_mask_tokens(text.ids, where, self.random_token_probability, special_ids, rng))
 
 
 @dataclass(frozen=True)
 class TokenDeletion:
     """Some tokens are gone, and nothing says where (Lewis et al. 2020, section 2.2)."""
 
-    choose: Some = field(default_factory=Tokenwise)
+    select: NoiseSelection = field(default_factory=TokenMasking)
 
-    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Tokens:
+    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Tokens:
         """Delete; what began at a token that is gone begins at the next one."""
-        kept = ~_chosen(self.choose, text, special, rng)
-        return _kept(text, kept, np.cumsum(kept) - kept)
+        kept = ~_select_tokens(self.select, text, special_ids, rng)
+        return _keep_tokens(text, kept, np.cumsum(kept) - kept)
 
 
 @dataclass(frozen=True)
@@ -95,46 +95,46 @@ class TextInfilling:
     """
 
     rate: float = 0.3
-    mean: float = 3.0
-    random: float = 0.0
-    of: Literal["words", "tokens"] = "words"
+    mean_span_length: float = 3.0
+    random_token_probability: float = 0.0
+    unit: Literal["words", "tokens"] = "words"
 
     def __post_init__(self) -> None:
-        check_rate(self.rate)
-        check_shares(random=self.random)
-        if not 1 <= self.mean <= 1e6:
-            raise ValueError(f"mean must be from 1 to a million {self.of}, got {self.mean}")
+        check_masking_rate(self.rate)
+        check_fractions(random=self.random_token_probability)
+        if not 1 <= self.mean_span_length <= 1e6:
+            raise ValueError(f"mean_span_length must be from 1 to a million {self.unit}, got {self.mean_span_length}")
 
-    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Tokens:
+    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Tokens:
         """Put masks in the place of spans.
 
         Raises:
             ValueError: the vocabulary has neither a mask nor sentinels.
         """
-        free = can_be_hidden(text.ids, special)
-        begins = word_starts(text, free) if self.of == "words" else np.ones(len(text), bool)
+        free = maskable_tokens(text.ids, special_ids)
+        begins = word_starts(text, free) if self.unit == "words" else np.ones(len(text), bool)
         unit = np.cumsum(begins & free) - 1  # of each token that is free
         n = int((begins & free).sum())
         if not n:
             return text
-        lengths = self._lengths(math.ceil(self.rate * n), rng)
-        span, gaps = _laid_out(lengths, n, rng)
+        lengths = self._draw_span_lengths(math.ceil(self.rate * n), rng)
+        span, gaps = _place_spans(lengths, n, rng)
         hidden = np.where(free, span[unit], 0)  # the number of each token's span, from 1
         first = (hidden > 0) & (hidden != np.concatenate(([0], hidden[:-1])))
         kept = (hidden == 0) | first
-        shorter = _kept(text, kept, np.cumsum(kept) - 1)
+        shorter = _keep_tokens(text, kept, np.cumsum(kept) - 1)
         # An empty span stands before a unit, or at the end.
         places = np.append(np.flatnonzero(begins & free), len(text))[gaps]
         before = np.concatenate(([0], np.cumsum(kept)))[places][: len(text) - len(shorter)]
-        ids, marks = (np.insert(x, before, 0) for x in (shorter.ids, shorter.marks))
+        ids, marks = (np.insert(x, before, 0) for x in (shorter.ids, shorter.boundaries))
         masks = np.insert(first[kept], before, True)
-        return replace(text, ids=_masked(ids, masks, self.random, special, rng), marks=marks)
+        return replace(text, ids=_mask_tokens(ids, masks, self.random_token_probability, special_ids, rng), boundaries=marks)
 
-    def _lengths(self, budget: int, rng: np.random.Generator) -> Int[np.ndarray, "spans"]:
+    def _draw_span_lengths(self, budget: int, rng: np.random.Generator) -> Int[np.ndarray, "spans"]:
         """Draw lengths, in random order, that are `budget` together."""
-        drawn = rng.poisson(self.mean, budget)
+        drawn = rng.poisson(self.mean_span_length, budget)
         while drawn.sum() < budget:
-            drawn = np.concatenate((drawn, rng.poisson(self.mean, budget)))
+            drawn = np.concatenate((drawn, rng.poisson(self.mean_span_length, budget)))
         sums = np.cumsum(drawn)
         last = int(np.searchsorted(sums, budget))
         drawn[last] -= sums[last] - budget
@@ -152,19 +152,19 @@ class SentencePermutation:
     token.
     """
 
-    share: float = 1.0
+    fraction: float = 1.0
 
     def __post_init__(self) -> None:
-        check_shares(share=self.share)
+        check_fractions(share=self.fraction)
 
-    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Tokens:
+    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Tokens:
         """Permute."""
         starts = sentence_starts(text)
         ends = np.append(starts[1:], len(text))
-        moved = rng.permutation(len(starts))[: math.ceil(self.share * len(starts))]
+        moved = rng.permutation(len(starts))[: math.ceil(self.fraction * len(starts))]
         order = np.arange(len(starts))
         order[moved] = rng.permutation(moved)
-        return _taken(text, np.concatenate([np.arange(starts[i], ends[i]) for i in order.tolist()]))
+        return _reorder(text, np.concatenate([np.arange(starts[i], ends[i]) for i in order.tolist()]))
 
 
 @dataclass(frozen=True)
@@ -175,12 +175,12 @@ class TokenPermutation:
     released code, of all tokens.
     """
 
-    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Tokens:
+    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Tokens:
         """Permute."""
         order = np.arange(len(text))
-        free = can_be_hidden(text.ids, special)
+        free = maskable_tokens(text.ids, special_ids)
         order[free] = rng.permutation(order[free])
-        return _taken(text, order)
+        return _reorder(text, order)
 
 
 @dataclass(frozen=True)
@@ -190,20 +190,20 @@ class DocumentRotation:
     Lewis et al. 2020, section 2.2. So often is a text rotated at all (released code, `rotate`).
     """
 
-    share: float = 1.0
+    probability: float = 1.0
 
     def __post_init__(self) -> None:
-        check_shares(share=self.share)
+        check_fractions(share=self.probability)
 
-    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Tokens:
+    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Tokens:
         """Rotate."""
-        if not len(text) or rng.random() >= self.share:
+        if not len(text) or rng.random() >= self.probability:
             return text
-        return _taken(text, np.roll(np.arange(len(text)), -int(rng.integers(len(text)))))
+        return _reorder(text, np.roll(np.arange(len(text)), -int(rng.integers(len(text)))))
 
 
-AnyNoise = (
-    TokenMasking
+NoiseSpec = (
+    TokenMaskingNoise
     | TokenDeletion
     | TextInfilling
     | SentencePermutation
@@ -213,40 +213,40 @@ AnyNoise = (
 """The kinds of noise that a recipe can hold."""
 
 
-def _chosen(
-    choose: Some, text: Tokens, special: Special, rng: np.random.Generator
+def _select_tokens(
+    selection: NoiseSelection, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
 ) -> Bool[np.ndarray, "t"]:
     """Choose tokens; none, where too few may be hidden."""
-    free = can_be_hidden(text.ids, special)
-    if free.sum() < choose.least:
+    free = maskable_tokens(text.ids, special_ids)
+    if free.sum() < selection.min_tokens:
         return np.zeros(len(text), bool)
-    return choose(text, free, rng) & free
+    return selection(text, free, rng) & free
 
 
-def _masked(
+def _mask_tokens(
     ids: Int[np.ndarray, "t"],
-    where: Bool[np.ndarray, "t"],
-    random: float,
-    special: Special,
+    selected: Bool[np.ndarray, "t"],
+    random_token_probability: float,
+    special_ids: SpecialTokenIds,
     rng: np.random.Generator,
 ) -> Int[np.ndarray, "t"]:
     """Put masks, or random tokens in the place of a share of them."""
-    return InPlace(mask=1 - random, random=random).put(ids, where, special, rng)
+    return MaskInPlace(mask_probability=1 - random_token_probability, random_token_probability=random_token_probability).mask_tokens(ids, selected, special_ids, rng)
 
 
-def _taken(text: Tokens, order: Int[np.ndarray, "k"]) -> Tokens:
+def _reorder(text: Tokens, order: Int[np.ndarray, "k"]) -> Tokens:
     """Return the tokens in an order, with their marks."""
-    return replace(text, ids=text.ids[order], marks=text.marks[order])
+    return replace(text, ids=text.ids[order], boundaries=text.boundaries[order])
 
 
-def _laid_out(
-    lengths: Int[np.ndarray, "spans"], n: int, rng: np.random.Generator
+def _place_spans(
+    lengths: Int[np.ndarray, "spans"], n_units: int, rng: np.random.Generator
 ) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "empty"]]:
-    """Lay spans among `n` units, all ways equally likely.
+    """Lay spans among `n_units` units, all ways equally likely.
 
     Return the number of each unit's span, from 1, or 0; and before which unit an empty span stands.
     """
-    shown, spans = n - int(lengths.sum()), len(lengths)
+    shown, spans = n_units - int(lengths.sum()), len(lengths)
     slots = np.sort(rng.choice(shown + spans, spans, replace=False))
     sizes, number = np.ones(shown + spans, np.int64), np.zeros(shown + spans, np.int64)
     sizes[slots], number[slots] = lengths, np.arange(1, spans + 1)
@@ -254,8 +254,8 @@ def _laid_out(
     return np.repeat(number, sizes), before[slots][lengths == 0]
 
 
-def _kept(text: Tokens, kept: Bool[np.ndarray, "t"], to: Int[np.ndarray, "t"]) -> Tokens:
-    """Keep some tokens; what began at each begins at the kept one of number `to`, if there is."""
-    marks = np.zeros(int(kept.sum()) + 1, np.int64)
-    np.bitwise_or.at(marks, to, text.marks)
-    return replace(text, ids=text.ids[kept], marks=marks[:-1])
+def _keep_tokens(text: Tokens, is_kept: Bool[np.ndarray, "t"], new_position: Int[np.ndarray, "t"]) -> Tokens:
+    """Keep some tokens; what began at each begins at the kept one of number `new_position`, if there is."""
+    marks = np.zeros(int(is_kept.sum()) + 1, np.int64)
+    np.bitwise_or.at(marks, new_position, text.boundaries)
+    return replace(text, ids=text.ids[is_kept], boundaries=marks[:-1])

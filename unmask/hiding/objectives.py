@@ -4,91 +4,91 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
-from unmask.hiding.beside import Apart, BesideCrop, Pair, Sentences
+from unmask.hiding.beside import SplitTextObjective, CropContrastiveObjective, SentencePairObjective, AdjacentSentences
 from unmask.hiding.choose import (
-    Contexts,
-    Everything,
-    Falling,
-    Fragment,
-    NGrams,
-    Spans,
-    Tail,
-    TokenRuns,
-    Tokenwise,
-    Words,
-    WordSpans,
+    ContextSpanMasking,
+    AllTokens,
+    ScheduledRate,
+    FragmentMasking,
+    NGramMasking,
+    RandomSpanMasking,
+    SuffixMasking,
+    TokenSpanMasking,
+    TokenMasking,
+    WholeWordMasking,
+    SpanMasking,
 )
 from unmask.hiding.conceal import (
-    Dropped,
-    Future,
-    InPlace,
-    InSource,
-    InTurn,
-    Order,
-    PlaceBefore,
-    Sentinels,
+    DropTokens,
+    CausalLM,
+    MaskInPlace,
+    MaskedSeq2Seq,
+    AutoregressiveMasking,
+    PermutationLM,
+    MaskedNextToken,
+    ReplaceSpans,
 )
-from unmask.hiding.denoise import Denoise, InMode
-from unmask.hiding.hide import AnyObjective, Hide
-from unmask.hiding.in_part import OneWay, SourceTarget
-from unmask.hiding.mixture import Mixture, Part, Static
-from unmask.hiding.noise import SentencePermutation, TextInfilling, TokenMasking, TokenPermutation
-from unmask.hiding.one_stack import InOneStack
-from unmask.hiding.questions import NextSentence, SentenceOrder
-from unmask.hiding.spelled import FromBothSides, Spelled
+from unmask.hiding.denoise import DenoisingObjective, ModeSwitching
+from unmask.hiding.hide import AnyObjective, Objective
+from unmask.hiding.in_part import UnidirectionalLM, Seq2SeqLM
+from unmask.hiding.mixture import ObjectiveMixture, MixtureComponent, StaticMasking
+from unmask.hiding.noise import SentencePermutation, TextInfilling, TokenMaskingNoise, TokenPermutation
+from unmask.hiding.one_stack import SingleStackSeq2Seq
+from unmask.hiding.questions import NextSentencePrediction, SentenceOrderPrediction
+from unmask.hiding.spelled import BidirectionalWordLM, SubwordMasking
 from unmask.hiding.two_segments import TwoSegments
-from unmask.tokens.vocabulary import Special
+from unmask.tokens.vocabulary import SpecialTokenIds
 
-T = TypeVar("T")
+ObjectiveT = TypeVar("ObjectiveT")
 
-Objective = (
-    Hide
-    | Pair
-    | Apart
-    | Sentences
-    | BesideCrop
+ObjectiveSpec = (
+    Objective
+    | SentencePairObjective
+    | SplitTextObjective
+    | AdjacentSentences
+    | CropContrastiveObjective
     | TwoSegments
-    | OneWay
-    | SourceTarget
-    | Denoise
-    | InMode
-    | Mixture
-    | Static
-    | Spelled
-    | FromBothSides
-    | InOneStack
+    | UnidirectionalLM
+    | Seq2SeqLM
+    | DenoisingObjective
+    | ModeSwitching
+    | ObjectiveMixture
+    | StaticMasking
+    | SubwordMasking
+    | BidirectionalWordLM
+    | SingleStackSeq2Seq
 )
 """The kinds of objective that a recipe can hold."""
 
-MASKED = Hide(Tokenwise(rate=0.15), InPlace(mask=0.8, random=0.1))
+MASKED_LM = Objective(TokenMasking(rate=0.15), MaskInPlace(mask_probability=0.8, random_token_probability=0.1))
 """Masked tokens alone: Devlin et al. 2019, section 3.1, task 1; Liu et al. 2019, section 4.2."""
 
-BERT = Pair(MASKED, NextSentence())
+BERT = SentencePairObjective(MASKED_LM, NextSentencePrediction())
 """Devlin et al. 2019, section 3.1, both tasks."""
 
-WHOLE_WORD = Pair(Hide(Words(rate=0.15), InPlace(mask=0.8, random=0.1)), NextSentence())
+BERT_WHOLE_WORD = SentencePairObjective(Objective(WholeWordMasking(rate=0.15), MaskInPlace(mask_probability=0.8, random_token_probability=0.1)), NextSentencePrediction())
 """BERT with whole words hidden: README of the released code, 31 May 2019."""
 
-ALBERT = Pair(Hide(NGrams(rate=0.15), InPlace(mask=0.8, random=0.1)), SentenceOrder())
+ALBERT = SentencePairObjective(Objective(NGramMasking(rate=0.15), MaskInPlace(mask_probability=0.8, random_token_probability=0.1)), SentenceOrderPrediction())
 """Lan et al. 2020, section 3.1 and 4.1: n-grams of words are hidden, and the order is asked."""
 
-SPANBERT = Hide(WordSpans(rate=0.15), InPlace(mask=0.8, random=0.1, together=True))
+SPANBERT = Objective(SpanMasking(rate=0.15), MaskInPlace(mask_probability=0.8, random_token_probability=0.1, whole_spans=True))
 """Joshi et al. 2020, sections 3.1 and 3.3: spans, and no second text."""
 
-XLNET = TwoSegments(Hide(Contexts(), Order()))
+XLNET = TwoSegments(Objective(ContextSpanMasking(), PermutationLM()))
 """Yang et al. 2019, sections 2.3, 2.5 and 3.1: spans, 1 of 6 tokens, are asked in a random order.
 
 Half of a row is kept (released code, `reuse_len`), half of the second texts are from elsewhere.
 """
 
-ELECTRA = Hide(Tokenwise(rate=0.15), InPlace(mask=0.85, random=0.0))
+ELECTRA = Objective(TokenMasking(rate=0.15), MaskInPlace(mask_probability=0.85, random_token_probability=0.0))
 """Clark et al. 2020, section 2; of the hidden tokens 15 % are left as they are (released code,
 `mask`)."""
 
-COCO_LM = BesideCrop(Hide(Tokenwise(rate=0.15), InPlace(mask=1.0, random=0.0)), keep=0.9)
+COCO_LM = CropContrastiveObjective(Objective(TokenMasking(rate=0.15), MaskInPlace(mask_probability=1.0, random_token_probability=0.0)), crop_fraction=0.9)
 """Meng et al. 2021, sections 3.1 and 3.3."""
 
-DEBERTA = Hide(NGrams(rate=0.15, longest=3), InPlace(mask=0.8, random=0.1))
+DEBERTA = Objective(NGramMasking(rate=0.15, max_ngram=3), MaskInPlace(mask_probability=0.8, random_token_probability=0.1))
 """He et al. 2021, arXiv:2006.03654, appendix A.3: runs of up to three words are hidden, too.
 
 How long they are drawn is not said; in the released code, `NGramMaskGenerator`, as ALBERT's.
@@ -96,35 +96,35 @@ Deviates: there, one run of n words stands somewhere in each window of 6 n words
 the text to its end or until 15 % of the tokens are hidden. Here runs stand anywhere.
 """
 
-DEBERTA_V3 = Hide(Words(rate=0.15), InPlace(mask=1.0, random=0.0))
+DEBERTA_V3 = Objective(WholeWordMasking(rate=0.15), MaskInPlace(mask_probability=1.0, random_token_probability=0.0))
 """He et al. 2021, arXiv:2111.09543, section 3.1; whole words, all of them masked: released code."""
 
-MODERNBERT = Hide(Tokenwise(rate=0.3), InPlace(mask=0.8, random=0.1))
+MODERNBERT = Objective(TokenMasking(rate=0.3), MaskInPlace(mask_probability=0.8, random_token_probability=0.1))
 """Warner et al. 2024, section 2.2.1: 30 % of the tokens, no second task."""
 
-CANINE_C = Hide(Words(rate=0.15), InTurn(mask=0.9))
+CANINE_C = Objective(WholeWordMasking(rate=0.15), AutoregressiveMasking(mask_probability=0.9))
 """Clark et al. 2022, section 3.2.1: words, bounded by white space, character by character.
 
 Deviates: 15 % of the characters are in hidden words, there 15 % of the words are hidden; and the
 space before a word is part of it.
 """
 
-CANINE_S = Spelled(MASKED)
+CANINE_S = SubwordMasking(MASKED_LM)
 """Clark et al. 2022, section 3.2.2; how many subwords, as BERT's tokens: section 4.1.3.
 
 Deviates: at most 80 are asked of a text there.
 """
 
-_CLOZE = Hide(TokenRuns(rate=0.15, shares=(0.8, 0.1, 0.1)), InPlace(mask=0.8, random=0.1))
+_UNILM_MASKING = Objective(TokenSpanMasking(rate=0.15, length_weights=(0.8, 0.1, 0.1)), MaskInPlace(mask_probability=0.8, random_token_probability=0.1))
 
-UNILM = Mixture(
+UNILM = ObjectiveMixture(
     (
-        (2.0, Pair(_CLOZE, NextSentence())),
-        (2.0, SourceTarget(_CLOZE, segments=(4, 5))),
-        (1.0, OneWay(_CLOZE, "forward", segment=2)),
-        (1.0, OneWay(_CLOZE, "backward", segment=3)),
+        (2.0, SentencePairObjective(_UNILM_MASKING, NextSentencePrediction())),
+        (2.0, Seq2SeqLM(_UNILM_MASKING, segment_ids=(4, 5))),
+        (1.0, UnidirectionalLM(_UNILM_MASKING, "forward", segment_id=2)),
+        (1.0, UnidirectionalLM(_UNILM_MASKING, "backward", segment_id=3)),
     ),
-    names=("both_ways", "source_target", "forward", "backward"),
+    component_names=("both_ways", "source_target", "forward", "backward"),
 )
 """Dong et al. 2019, arXiv:1905.03197, section 2.3, and the shares and rates of 2.4.
 
@@ -133,21 +133,21 @@ Deviates: a bigram is as likely as a trigram, which the paper does not say; so i
 code for fine-tuning. The parts are drawn for each text, there for each batch.
 """
 
-GPT = Hide(Everything(), Future())
+CAUSAL_LM = Objective(AllTokens(), CausalLM())
 """Radford et al. 2018, section 3.1, equation 1; Radford et al. 2019, section 2."""
 
-GPT_BERT = Mixture(
+GPT_BERT = ObjectiveMixture(
     (
         (
             15.0,
-            Hide(
-                Falling(0.3, TokenRuns(0.15, (1.0, 1.0, 1.0))),
-                PlaceBefore(0.8, 0.1, together=True),
+            Objective(
+                ScheduledRate(0.3, TokenSpanMasking(0.15, (1.0, 1.0, 1.0))),
+                MaskedNextToken(0.8, 0.1, whole_spans=True),
             ),
         ),
-        (1.0, GPT),
+        (1.0, CAUSAL_LM),
     ),
-    names=("masked", "forward"),
+    component_names=("masked", "forward"),
 )
 """Charpentier and Samuel 2024, arXiv:2410.24159, section 2: masked next tokens, and one text of
 sixteen read forward; how tokens are hidden, and how many: released code, `SpanMaskingStrategy`.
@@ -156,26 +156,26 @@ Deviates: tokens that were hidden less often are not preferred. Each token asked
 there, each text does, so that those read forward have a smaller share of the loss.
 """
 
-PREFIX = Hide(Tail(), Future())
+PREFIX_LM = Objective(SuffixMasking(), CausalLM())
 """Raffel et al. 2020, section 3.2.1: a language model whose prefix is read in both directions."""
 
-T5 = Hide(Spans(rate=0.15, mean=3.0), Sentinels())
+T5 = Objective(RandomSpanMasking(rate=0.15, mean_span_length=3.0), ReplaceSpans())
 """Raffel et al. 2020, sections 3.1.4 and 3.3.4; spans of 3 tokens: section 3.7."""
 
-BART = Denoise((SentencePermutation(), TextInfilling(rate=0.3, mean=3.0)))
+BART = DenoisingObjective((SentencePermutation(), TextInfilling(rate=0.3, mean_span_length=3.0)))
 """Lewis et al. 2020, arXiv:1910.13461, section 5.1: 30 % of the tokens, and all sentences.
 
 Sentences come first (released code, `DenoisingDataset`), so that a span may go across two that were
 apart.
 """
 
-T5_OBJECTIVES: Mapping[str, Objective] = {
-    "prefix_language_model": Hide(Tail(), Dropped()),
-    "bert_style": Denoise((TokenMasking(Tokenwise(0.15), random=0.1),)),
-    "deshuffling": Denoise((TokenPermutation(),)),
-    "mass_style": Denoise((TokenMasking(Tokenwise(0.15)),)),
-    "replaced_spans": Hide(Tokenwise(0.15), Sentinels()),
-    "dropped_tokens": Hide(Tokenwise(0.15), Dropped()),
+T5_OBJECTIVES: Mapping[str, ObjectiveSpec] = {
+    "prefix_language_model": Objective(SuffixMasking(), DropTokens()),
+    "bert_style": DenoisingObjective((TokenMaskingNoise(TokenMasking(0.15), random_token_probability=0.1),)),
+    "deshuffling": DenoisingObjective((TokenPermutation(),)),
+    "mass_style": DenoisingObjective((TokenMaskingNoise(TokenMasking(0.15)),)),
+    "replaced_spans": Objective(TokenMasking(0.15), ReplaceSpans()),
+    "dropped_tokens": Objective(TokenMasking(0.15), DropTokens()),
     "random_spans": T5,
 }
 """The seven objectives of Raffel et al. 2020, table 3, in its order.
@@ -186,17 +186,17 @@ Deviates: of n tokens round(rate n) are hidden, at least one; there each is hidd
 its own (`iid_noise_mask`). Random tokens are not special; there, they may be sentinels.
 """
 
-T5_RATES: Mapping[float, Objective] = {
-    rate: Hide(Tokenwise(rate), Sentinels()) for rate in (0.1, 0.15, 0.25, 0.5)
+T5_BY_RATE: Mapping[float, ObjectiveSpec] = {
+    rate: Objective(TokenMasking(rate), ReplaceSpans()) for rate in (0.1, 0.15, 0.25, 0.5)
 }
 """Corruption rates of Raffel et al. 2020, section 3.3.3 and table 6."""
 
-T5_SPANS: Mapping[float, Objective] = {
-    mean: Hide(Spans(0.15, mean), Sentinels()) for mean in (2.0, 3.0, 5.0, 10.0)
+T5_BY_SPAN_LENGTH: Mapping[float, ObjectiveSpec] = {
+    mean: Objective(RandomSpanMasking(0.15, mean), ReplaceSpans()) for mean in (2.0, 3.0, 5.0, 10.0)
 }
 """Mean lengths of spans of Raffel et al. 2020, section 3.3.4 and table 7; 15 % are hidden."""
 
-MASS = Hide(Fragment(0.5), InSource(mask=0.8, random=0.1))
+MASS = Objective(FragmentMasking(0.5), MaskedSeq2Seq(mask_probability=0.8, random_token_probability=0.1))
 """Song et al. 2019, arXiv:1905.02450, section 4.1: half of a text, in one fragment.
 
 Deviates: all places of the fragment are equally likely, as section 3.2 has it; in the released code
@@ -204,23 +204,23 @@ it begins or ends the sentence more often (`mask_start`), and that for summaries
 each 64 tokens of a row, 15 % of them (`mask_s2s_prob`, of `MaskedLanguagePairDataset`).
 """
 
-SKIP_THOUGHTS = Sentences()
+SKIP_THOUGHTS = AdjacentSentences()
 """Kiros et al. 2015, section 2.1: the sentence before and the one after, word by word."""
 
-QUICK_THOUGHTS = Sentences(said=False)
+QUICK_THOUGHTS = AdjacentSentences(reconstruct=False)
 """Logeswaran and Lee 2018, section 3: which sentences they are."""
 
-UL2 = Mixture(
+UL2 = ObjectiveMixture(
     (
-        (1.0, InMode(Hide(Spans(0.15, 3.0), Sentinels()), "R")),
-        (1.0, InMode(Hide(Spans(0.15, 8.0), Sentinels()), "R")),
-        (1.0, InMode(Hide(Tail(rate=0.25), Dropped()), "S")),
-        (1.0, InMode(Hide(Spans(0.5, 3.0), Sentinels()), "X")),
-        (1.0, InMode(Hide(Spans(0.5, 8.0), Sentinels()), "X")),
-        (1.0, InMode(Hide(Spans(0.15, 64.0), Sentinels()), "X")),
-        (1.0, InMode(Hide(Spans(0.5, 64.0), Sentinels()), "X")),
+        (1.0, ModeSwitching(Objective(RandomSpanMasking(0.15, 3.0), ReplaceSpans()), "R")),
+        (1.0, ModeSwitching(Objective(RandomSpanMasking(0.15, 8.0), ReplaceSpans()), "R")),
+        (1.0, ModeSwitching(Objective(SuffixMasking(rate=0.25), DropTokens()), "S")),
+        (1.0, ModeSwitching(Objective(RandomSpanMasking(0.5, 3.0), ReplaceSpans()), "X")),
+        (1.0, ModeSwitching(Objective(RandomSpanMasking(0.5, 8.0), ReplaceSpans()), "X")),
+        (1.0, ModeSwitching(Objective(RandomSpanMasking(0.15, 64.0), ReplaceSpans()), "X")),
+        (1.0, ModeSwitching(Objective(RandomSpanMasking(0.5, 64.0), ReplaceSpans()), "X")),
     ),
-    names=("R_3", "R_8", "S", "X_half_3", "X_half_8", "X_64", "X_half_64"),
+    component_names=("R_3", "R_8", "S", "X_half_3", "X_half_8", "X_64", "X_half_64"),
 )
 """Tay et al. 2022, arXiv:2205.05131, table 1: seven denoisers, equally often.
 
@@ -233,38 +233,38 @@ encoder reads. The parts are drawn for each text.
 """
 
 
-def parts_of(objective: AnyObjective) -> Mapping[str, Part]:
+def components_of(objective: AnyObjective) -> Mapping[str, MixtureComponent]:
     """Return the parts of a mixture that has names for them, also of one that is hidden static."""
-    if isinstance(objective, Static):
-        return parts_of(objective.objective)
-    return objective.named if isinstance(objective, Mixture) else {}
+    if isinstance(objective, StaticMasking):
+        return components_of(objective.objective)
+    return objective.components_by_name if isinstance(objective, ObjectiveMixture) else {}
 
 
-def objective_after(objective: T, share: float) -> T:
-    """Return an objective as it is for a step before which `share` of all steps were taken.
+def objective_at_progress(objective: ObjectiveT, progress: float) -> ObjectiveT:
+    """Return an objective as it is for a step before which `progress` of all steps were taken.
 
     The same object where nothing of it changes in training; else what it is made of is replaced.
     """
-    if isinstance(objective, Falling):
-        return cast("T", objective.after(share))
+    if isinstance(objective, ScheduledRate):
+        return cast("ObjectiveT", objective.at_progress(progress))
     if isinstance(objective, tuple):
-        parts = tuple(objective_after(part, share) for part in objective)
+        parts = tuple(objective_at_progress(part, progress) for part in objective)
         same = all(new is old for new, old in zip(parts, objective, strict=True))
-        return objective if same else cast("T", parts)
+        return objective if same else cast("ObjectiveT", parts)
     if not is_dataclass(objective):
         return objective
     old = {f.name: getattr(objective, f.name) for f in fields(objective)}
-    new = {name: objective_after(part, share) for name, part in old.items()}
+    new = {name: objective_at_progress(part, progress) for name, part in old.items()}
     changed: dict[str, Any] = {name: part for name, part in new.items() if part is not old[name]}
-    return cast("T", replace(cast("Any", objective), **changed)) if changed else objective
+    return cast("ObjectiveT", replace(cast("Any", objective), **changed)) if changed else objective
 
 
-def changes(objective: AnyObjective) -> bool:
+def changes_during_training(objective: AnyObjective) -> bool:
     """Say whether an objective is not the same in the whole of a training."""
-    return objective_after(objective, 0.0) is not objective
+    return objective_at_progress(objective, 0.0) is not objective
 
 
-def step_of(objective: AnyObjective, length: int, special: Special) -> int:
-    """Count the tokens after which the next piece of a stream of `length` begins: all, or fewer."""
-    step = objective.step(length, special) if isinstance(objective, TwoSegments) else 0
-    return step or length
+def stream_step(objective: AnyObjective, row_length: int, special_ids: SpecialTokenIds) -> int:
+    """Count the tokens after which the next piece of a stream of `row_length` begins: all, or fewer."""
+    step = objective.reuse_len(row_length, special_ids) if isinstance(objective, TwoSegments) else 0
+    return step or row_length

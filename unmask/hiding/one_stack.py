@@ -5,15 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
-from unmask.batch import IGNORE, Example, Tokens
-from unmask.hiding.conceal import Dropped, Future, InPlace, InTurn, Order, PlaceBefore
-from unmask.hiding.denoise import WITH_SOURCE, Denoise, InMode, has_source
-from unmask.hiding.hide import Hide, longest_text
-from unmask.hiding.mixture import Mixture
-from unmask.tokens.vocabulary import Special
+from unmask.batch import IGNORE_INDEX, Example, Tokens
+from unmask.hiding.conceal import DropTokens, CausalLM, MaskInPlace, AutoregressiveMasking, PermutationLM, MaskedNextToken
+from unmask.hiding.denoise import SEQ2SEQ_OBJECTIVES, DenoisingObjective, ModeSwitching, is_seq2seq
+from unmask.hiding.hide import Objective, max_fitting_text_length
+from unmask.hiding.mixture import ObjectiveMixture
+from unmask.tokens.vocabulary import SpecialTokenIds
 
 
-def joined(example: Example, *, whole: bool) -> Example:
+def to_single_stack(example: Example, *, bidirectional_source: bool) -> Example:
     """Lay a source and what is said of it in one text, of which only the latter is asked.
 
     Raffel et al. 2020, arXiv:1910.10683, section 3.2.1: inputs and targets are concatenated. The
@@ -21,7 +21,7 @@ def joined(example: Example, *, whole: bool) -> Example:
 
     Args:
         example: with a source, whose inputs are a start token and then the target.
-        whole: all of the source is seen by all of it (a prefix language model); otherwise each
+        bidirectional_source: all of the source is seen by all of it (a prefix language model); otherwise each
             token sees those before it.
 
     Raises:
@@ -34,80 +34,80 @@ def joined(example: Example, *, whole: bool) -> Example:
     rank = np.arange(len(inputs))
     return Example(
         inputs=inputs,
-        targets=np.concatenate((np.full(n - 1, IGNORE), example.targets)),
-        rank=(rank - n + 1).clip(min=0) if whole else rank,
-        ahead=True,
+        targets=np.concatenate((np.full(n - 1, IGNORE_INDEX), example.targets)),
+        rank=(rank - n + 1).clip(min=0) if bidirectional_source else rank,
+        shifted_targets=True,
     )
 
 
 @dataclass(frozen=True)
-class InOneStack:
+class SingleStackSeq2Seq:
     """What an encoder-decoder is asked, of a stack that reads the source and goes on with the rest.
 
-    Raffel et al. 2020, arXiv:1910.10683, section 3.2.1: a language model, or with `whole` a prefix
+    Raffel et al. 2020, arXiv:1910.10683, section 3.2.1: a language model, or with `bidirectional_source` a prefix
     language model, under a denoising objective; see `joined`.
     """
 
-    objective: Hide | Denoise | InMode | Mixture
-    whole: bool = False
+    objective: Objective | DenoisingObjective | ModeSwitching | ObjectiveMixture
+    bidirectional_source: bool = False
     """The source is seen as a whole."""
 
     def __post_init__(self) -> None:
-        of_one = InPlace | PlaceBefore | InTurn | Order | Future
-        if isinstance(self.objective, Mixture) and not has_source(self.objective.parts[0][1]):
+        of_one = MaskInPlace | MaskedNextToken | AutoregressiveMasking | PermutationLM | CausalLM
+        if isinstance(self.objective, ObjectiveMixture) and not is_seq2seq(self.objective.components[0][1]):
             raise ValueError(
                 "only what is read in two stacks can be in one: the parts of objective must be "
-                f"{WITH_SOURCE}, got {type(self.objective.parts[0][1]).__name__}"
+                f"{SEQ2SEQ_OBJECTIVES}, got {type(self.objective.components[0][1]).__name__}"
             )
-        if isinstance(self.objective, Hide) and isinstance(self.objective.conceal, of_one):
+        if isinstance(self.objective, Objective) and isinstance(self.objective.corrupt, of_one):
             raise ValueError(
                 "only what is read in two stacks can be in one: objective.conceal must be "
-                f"Sentinels, got {type(self.objective.conceal).__name__}"
+                f"Sentinels, got {type(self.objective.corrupt).__name__}"
             )
 
     @property
-    def asks(self) -> tuple[str, ...]:
+    def loss_terms(self) -> tuple[str, ...]:
         """As the objective."""
-        return self.objective.asks
+        return self.objective.loss_terms
 
     @property
-    def pairs(self) -> bool:
+    def needs_second_text(self) -> bool:
         """It asks about one text."""
         return False
 
     @property
     def causal(self) -> bool:
         """Unless the source is seen as a whole."""
-        return not self.whole
+        return not self.bidirectional_source
 
     @property
-    def times(self) -> int | None:
+    def n_variants(self) -> int | None:
         """A text is hidden anew in every epoch."""
         return None
 
-    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
         """Count the tokens of both sides, at most: twice the longer one, or what spans take.
 
         Where hidden tokens are gone, each token is on one side.
         """
-        n = np.asarray(n)
-        longer = self.objective.size(n, special)
-        if not isinstance(self.objective, Hide):
+        text_lengths = np.asarray(text_lengths)
+        longer = self.objective.max_example_length(text_lengths, special_ids)
+        if not isinstance(self.objective, Objective):
             return 2 * longer
-        if isinstance(self.objective.conceal, Dropped):
-            return longer + len(special.after)
-        folded = self.objective.choose.folded(n)
-        short = len(special.after) + np.where(n >= self.objective.choose.least, folded.hidden, 0)
+        if isinstance(self.objective.corrupt, DropTokens):
+            return longer + len(special_ids.suffix)
+        folded = self.objective.select.folded_lengths(text_lengths)
+        short = len(special_ids.suffix) + np.where(text_lengths >= self.objective.select.min_tokens, folded.target_length, 0)
         return longer + np.minimum(short, longer)
 
-    def budget(self, length: int, special: Special) -> int:
+    def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
         """Count the tokens that a text may have: both sides share the length."""
-        return longest_text(self, length, special)
+        return max_fitting_text_length(self, max_length, special_ids)
 
-    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
         """Hide as the objective does, and lay both sides in one text.
 
         Raises:
             ValueError: the objective makes no source.
         """
-        return joined(self.objective(text, special, rng), whole=self.whole)
+        return to_single_stack(self.objective(text, special_ids, rng), bidirectional_source=self.bidirectional_source)

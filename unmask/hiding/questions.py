@@ -5,13 +5,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from unmask.batch import IGNORE, Tokens
-from unmask.hiding.choose import check_shares, sentence_starts
-from unmask.hiding.cuts import beginnings, draw_cut, until
+from unmask.batch import IGNORE_INDEX, Tokens
+from unmask.hiding.choose import check_fractions, sentence_starts
+from unmask.hiding.cuts import sentence_beginnings, draw_split_point, first_sentences
 
 
 @dataclass(frozen=True)
-class NextSentence:
+class NextSentencePrediction:
     """Is B what follows A, or text from elsewhere? Label 0 or 1.
 
     Devlin et al. 2019, section 3.1, task 2, and appendix A.2; `create_instances_from_document` in
@@ -28,17 +28,17 @@ class NextSentence:
     Deviates: B is drawn from all rows of other documents alike, published from all documents alike.
     """
 
-    random: float = 0.5
-    short: float = 0.1
-    single: bool = False
+    random_probability: float = 0.5
+    short_probability: float = 0.1
+    single_sentences: bool = False
     """A and B are one sentence each: SENTENCE-PAIR of Liu et al. 2019, section 4.2."""
-    asks: ClassVar[str] = "next_sentence"
+    loss_term: ClassVar[str] = "next_sentence"
 
     def __post_init__(self) -> None:
-        check_shares(random=self.random, short=self.short)
+        check_fractions(random=self.random_probability, short=self.short_probability)
 
     @property
-    def elsewhere(self) -> bool:
+    def needs_other_text(self) -> bool:
         """It needs a text from elsewhere."""
         return True
 
@@ -49,22 +49,22 @@ class NextSentence:
         text, B is what follows A.
         """
         used = text
-        if rng.random() < self.short:
-            some = until(text, int(rng.integers(2, max(len(text), 2), endpoint=True)))
+        if rng.random() < self.short_probability:
+            some = first_sentences(text, int(rng.integers(2, max(len(text), 2), endpoint=True)))
             used = some if len(sentence_starts(some)) > 1 else text
         starts = sentence_starts(used)
         if len(starts) < 2:
-            return text, text[len(text) :], IGNORE
+            return text, text[len(text) :], IGNORE_INDEX
         cut = int(rng.choice(starts[1:]))
         a, b = used[:cut], used[cut:]
-        if self.single:
-            a, b = a[int(starts[starts < cut][-1]) :], until(b, 1)
-        other = text.other
-        if rng.random() >= self.random or other is None or not len(other):
+        if self.single_sentences:
+            a, b = a[int(starts[starts < cut][-1]) :], first_sentences(b, 1)
+        other = text.other_text
+        if rng.random() >= self.random_probability or other is None or not len(other):
             return a, b, 0
-        begins = beginnings(other)
-        if self.single or len(used) < len(text):
-            b = until(other[int(rng.choice(begins)) :], 1 if self.single else len(b))
+        begins = sentence_beginnings(other)
+        if self.single_sentences or len(used) < len(text):
+            b = first_sentences(other[int(rng.choice(begins)) :], 1 if self.single_sentences else len(b))
             b = b[: len(text) - 1]
             return a[max(0, len(a) + len(b) - len(text)) :], b, 1
         fit = begins[
@@ -79,7 +79,7 @@ class NextSentence:
 
 
 @dataclass(frozen=True)
-class SentenceOrder:
+class SentenceOrderPrediction:
     """Do A and B, which follow each other in one text, stand in their order? Label 0 if so, 1 not.
 
     Lan et al. 2020, arXiv:1909.11942, section 3.1. The text is cut at a random beginning of a
@@ -88,31 +88,31 @@ class SentenceOrder:
     (`short_seq_prob` of the released code).
     """
 
-    swapped: float = 0.5
-    short: float = 0.1
-    asks: ClassVar[str] = "sentence_order"
+    swap_probability: float = 0.5
+    short_probability: float = 0.1
+    loss_term: ClassVar[str] = "sentence_order"
 
     def __post_init__(self) -> None:
-        check_shares(swapped=self.swapped, short=self.short)
+        check_fractions(swap_probability=self.swap_probability, short=self.short_probability)
 
     @property
-    def elsewhere(self) -> bool:
+    def needs_other_text(self) -> bool:
         """Both texts are of one."""
         return False
 
     def __call__(self, text: Tokens, rng: np.random.Generator) -> tuple[Tokens, Tokens, int]:
         """Cut the text; return A, B and the label, which is IGNORE where there is no B."""
-        if rng.random() < self.short:
-            text = until(text, int(rng.integers(2, max(len(text), 2), endpoint=True)))
+        if rng.random() < self.short_probability:
+            text = first_sentences(text, int(rng.integers(2, max(len(text), 2), endpoint=True)))
         if len(text) < 2:
-            return text, text[len(text) :], IGNORE
-        cut = draw_cut(text, 1, rng)
+            return text, text[len(text) :], IGNORE_INDEX
+        cut = draw_split_point(text, 1, rng)
         a, b = text[:cut], text[cut:]
-        return (b, a, 1) if rng.random() < self.swapped else (a, b, 0)
+        return (b, a, 1) if rng.random() < self.swap_probability else (a, b, 0)
 
 
 @dataclass(frozen=True)
-class Neighbors:
+class NextTextDiscrimination:
     """Which of many texts B is the one that followed A?
 
     Logeswaran and Lee 2018, arXiv:1803.02893, section 3: a classifier in the place of a decoder.
@@ -123,29 +123,29 @@ class Neighbors:
     Deviates: A and B are several sentences each; there, one, asked for those around it.
     """
 
-    shortest: int = 4
+    min_tokens: int = 4
     """Tokens of A and of B, at least; a text too short for both is A alone, and not asked."""
-    asks: ClassVar[str] = "neighbor"
+    loss_term: ClassVar[str] = "neighbor"
 
     def __post_init__(self) -> None:
-        if self.shortest < 1:
-            raise ValueError(f"shortest must be at least 1, got {self.shortest}")
+        if self.min_tokens < 1:
+            raise ValueError(f"shortest must be at least 1, got {self.min_tokens}")
 
     def __call__(self, text: Tokens, rng: np.random.Generator) -> tuple[Tokens, Tokens]:
         """Cut the text; B is empty where it is too short."""
-        if len(text) < 2 * self.shortest:
+        if len(text) < 2 * self.min_tokens:
             return text, text[len(text) :]
-        cut = draw_cut(text, self.shortest, rng)
+        cut = draw_split_point(text, self.min_tokens, rng)
         return text[:cut], text[cut:]
 
 
-QUESTIONS = (NextSentence, SentenceOrder, Neighbors)
+SENTENCE_TASKS = (NextSentencePrediction, SentenceOrderPrediction, NextTextDiscrimination)
 """What is asked about two parts of a document."""
 
 
-OF_SENTENCES = ("sentences_said", "sentences_found")
+ADJACENT_SENTENCE_TERMS = ("sentences_said", "sentences_found")
 """What is asked of each sentence of a document about those beside it."""
 
 
-ABOUT_ONE = (*(question.asks for question in QUESTIONS), *OF_SENTENCES)
+SINGLE_DOCUMENT_TERMS = (*(question.loss_term for question in SENTENCE_TASKS), *ADJACENT_SENTENCE_TERMS)
 """What is asked about parts of one document."""

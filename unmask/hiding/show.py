@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from unmask.batch import IGNORE, Example
-from unmask.channels import line as on_a_line
-from unmask.channels import plain_json
+from unmask.batch import IGNORE_INDEX, Example
+from unmask.channels import safe_line as on_a_line
+from unmask.channels import to_safe_json
 from unmask.hiding.hide import AnyObjective
-from unmask.hiding.questions import OF_SENTENCES
-from unmask.tokens.vocabulary import Beside, Special, Subwords
+from unmask.hiding.questions import ADJACENT_SENTENCE_TERMS
+from unmask.tokens.vocabulary import OutputVocabulary, SpecialTokenIds, SubwordVocabulary
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-Role = Literal["shown", "masked", "replaced", "kept", "unseen", "sentinel", "special"]
+TokenRole = Literal["shown", "masked", "replaced", "kept", "unseen", "sentinel", "special"]
 """Of a token that the model reads: of those that are asked in their own place, `masked` hides the
 answer, `replaced` is a wrong one and `kept` the right one; `unseen` is the right one, which what
 asks does not see."""
@@ -43,11 +43,11 @@ STYLES = {
 
 
 @runtime_checkable
-class Pieces(Protocol):
+class PieceTokenizer(Protocol):
     """What is needed of a tokenizer."""
 
     @property
-    def special(self) -> Special:
+    def special_ids(self) -> SpecialTokenIds:
         """What is special among its ids."""
         ...
 
@@ -57,235 +57,235 @@ class Pieces(Protocol):
 
 
 @runtime_checkable
-class Telling(Protocol):
+class DescribesVisibility(Protocol):
     """An objective that says itself who sees whom: its examples have no order of reading."""
 
     @property
-    def sees(self) -> str:
+    def visibility_description(self) -> str:
         """Say who sees whom."""
         ...
 
 
 @dataclass(frozen=True)
-class Cell:
+class ExplainedToken:
     """A token that the model reads."""
 
     piece: str
-    role: Role
-    asked: str | None = None
+    role: TokenRole
+    target: str | None = None
     """The answer wanted here; None: nothing is asked."""
     segment: int | None = None
     """Of two texts, or the parts of one, the one that it belongs to, from 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Explanation:
+class ObjectiveExplanation:
     """An example for a person's eyes."""
 
-    source: tuple[Cell, ...] | None
+    source: tuple[ExplainedToken, ...] | None
     """What the encoder reads, if there is one."""
-    inputs: tuple[Cell, ...]
+    inputs: tuple[ExplainedToken, ...]
     """What the decoder reads, or the only stack there is."""
-    asks: tuple[str, ...]
-    sees: str
+    loss_terms: tuple[str, ...]
+    visibility: str
     """Who sees whom."""
     label: str | None
     """The answer wanted of the whole text."""
 
     def to_json(self) -> str:
         """Write all of it as a line of JSON."""
-        return plain_json(asdict(self))
+        return to_safe_json(asdict(self))
 
-    def lines(self, width: int = 80) -> Iterator[list[tuple[str, str]]]:
+    def styled_lines(self, width: int = 80) -> Iterator[list[tuple[str, str]]]:
         """Lay it out for a terminal: lines of (text, style); answers stand under the tokens."""
         if self.source is not None:
             yield [("the encoder reads", "label")]
-            yield from _block(self.source, width)
+            yield from _layout_block(self.source, width)
         who = "the model" if self.source is None else "the decoder"
         yield [(f"{who} reads", "label"), (", and is asked for what stands below", "shown")]
-        yield from _block(self.inputs, width)
+        yield from _layout_block(self.inputs, width)
         if self.label is not None:
-            yield from _note("of the whole", self.label, width)
-        yield from _note("who sees whom", self.sees, width)
-        yield [(f"{'asked':{_MARGIN}}", "label"), *_summary(self.inputs)]
-        roles = [role for role in _MEANINGS if any(cell.role == role for cell in self.inputs)]
+            yield from _wrapped_note("of the whole", self.label, width)
+        yield from _wrapped_note("who sees whom", self.visibility, width)
+        yield [(f"{'asked':{_MARGIN}}", "label"), *_role_counts(self.inputs)]
+        roles = [role for role in _ROLE_MEANINGS if any(cell.role == role for cell in self.inputs)]
         if roles:
-            meanings = "; ".join(f"{role}: {_MEANINGS[role]}" for role in roles)
-            yield from _note("", meanings, width)
+            meanings = "; ".join(f"{role}: {_ROLE_MEANINGS[role]}" for role in roles)
+            yield from _wrapped_note("", meanings, width)
 
-    def plain(self, width: int = 80) -> str:
+    def to_text(self, width: int = 80) -> str:
         """Lay it out without color."""
-        lines = ("".join(text for text, _ in line).rstrip() for line in self.lines(width))
+        lines = ("".join(text for text, _ in line).rstrip() for line in self.styled_lines(width))
         return "\n".join(lines)
 
-    def render(self, width: int = 80) -> "Text":
+    def to_rich(self, width: int = 80) -> "GenerationState":
         """Lay it out in color, for a console of rich's."""
         from rich.text import Text
 
-        lines = (Text.assemble(*((t, STYLES[s]) for t, s in line)) for line in self.lines(width))
+        lines = (Text.assemble(*((t, STYLES[s]) for t, s in line)) for line in self.styled_lines(width))
         return Text("\n", no_wrap=True, overflow="ignore").join(lines)
 
 
-def explain(example: Example, tokenizer: Pieces, objective: AnyObjective) -> Explanation:
+def explain_example(example: Example, tokenizer: PieceTokenizer, objective: AnyObjective) -> ObjectiveExplanation:
     """Say what a model sees of an example and what it is asked."""
-    special = tokenizer.special
-    roles = _roles(example.inputs, special)
-    told = objective.sees if isinstance(objective, Telling) else None
-    if told is None and (not example.ahead or example.rank is None):
-        roles = _hidden_roles(example, roles, special)
-    two = example.segments if example.part is None else example.part
+    special = tokenizer.special_ids
+    roles = _token_roles(example.inputs, special)
+    told = objective.visibility_description if isinstance(objective, DescribesVisibility) else None
+    if told is None and (not example.shifted_targets or example.rank is None):
+        roles = _target_roles(example, roles, special)
+    two = example.segments if example.part_ids is None else example.part_ids
     segments = None if two is None else (two - two.min()).tolist()
     source = None
     if example.source is not None:
-        kinds = _roles(example.source, special)
+        kinds = _token_roles(example.source, special)
         for i in np.flatnonzero(example.source == special.mask).tolist():
             kinds[i] = "masked"
-        pairs = zip(_shown(example.source, tokenizer), kinds, strict=True)
-        source = tuple(Cell(piece, role) for piece, role in pairs)
-    answers = tokenizer if example.asked_at is None else _beside(special)
-    asked = iter(_shown(example.targets[example.targets != IGNORE], answers))
+        pairs = zip(_visible_pieces(example.source, tokenizer), kinds, strict=True)
+        source = tuple(ExplainedToken(piece, role) for piece, role in pairs)
+    answers = tokenizer if example.target_position_of is None else _require_output_vocabulary(special)
+    asked = iter(_visible_pieces(example.targets[example.targets != IGNORE_INDEX], answers))
     inputs = tuple(
-        Cell(
+        ExplainedToken(
             piece,
             role,
-            next(asked) if target != IGNORE else None,
+            next(asked) if target != IGNORE_INDEX else None,
             None if segments is None else segments[i],
         )
         for i, (piece, role, target) in enumerate(
-            zip(_shown(example.inputs, tokenizer), roles, example.targets.tolist(), strict=True)
+            zip(_visible_pieces(example.inputs, tokenizer), roles, example.targets.tolist(), strict=True)
         )
     )
-    return Explanation(
+    return ObjectiveExplanation(
         source=source,
         inputs=inputs,
-        asks=objective.asks,
-        sees=_sees(example) if told is None else told,
-        label=_label(example, objective),
+        loss_terms=objective.loss_terms,
+        visibility=_describe_visibility(example) if told is None else told,
+        label=_describe_label(example, objective),
     )
 
 
-def _roles(ids: np.ndarray, special: Special) -> list[Role]:
-    sentinels = frozenset(special.sentinels)
+def _token_roles(ids: np.ndarray, special_ids: SpecialTokenIds) -> list[TokenRole]:
+    sentinels = frozenset(special_ids.sentinels)
     return [
-        "sentinel" if i in sentinels else "special" if i in special.ids else "shown"
+        "sentinel" if i in sentinels else "special" if i in special_ids.all_ids else "shown"
         for i in ids.tolist()
     ]
 
 
-def _hidden_roles(example: Example, roles: list[Role], special: Special) -> list[Role]:
+def _target_roles(example: Example, roles: list[TokenRole], special_ids: SpecialTokenIds) -> list[TokenRole]:
     """Tell the tokens that are asked in their own place, or together, by what stands there."""
 
-    def role(read: np.ndarray, answer: np.ndarray) -> Role:
-        if (read == special.blank).all():
+    def role(read: np.ndarray, answer: np.ndarray) -> TokenRole:
+        if (read == special_ids.mask_or_sentinel).all():
             return "masked"
         return "kept" if np.array_equal(read, answer) else "replaced"
 
     told = roles.copy()
-    for place in np.flatnonzero(example.targets != IGNORE).tolist():
-        if example.asked_at is None:
-            where = np.array([place + example.ahead])
-            answer = None if example.blind else example.targets[[place]]
+    for place in np.flatnonzero(example.targets != IGNORE_INDEX).tolist():
+        if example.target_position_of is None:
+            where = np.array([place + example.shifted_targets])
+            answer = None if example.two_stream else example.targets[[place]]
         else:
-            where = np.flatnonzero(example.asked_at == place)
-            answer = None if example.blind else _spelled(int(example.targets[place]), special)
+            where = np.flatnonzero(example.target_position_of == place)
+            answer = None if example.two_stream else _spell_subword(int(example.targets[place]), special_ids)
         for i in where.tolist():
             told[i] = "unseen" if answer is None else role(example.inputs[where], answer)
     return told
 
 
-def _beside(special: Special) -> Beside:
-    assert special.subwords is not None  # an example that asks for them was made with them
-    return special.subwords
+def _require_output_vocabulary(special_ids: SpecialTokenIds) -> OutputVocabulary:
+    assert special_ids.output_vocabulary is not None  # an example that asks for them was made with them
+    return special_ids.output_vocabulary
 
 
-def _spelled(subword: int, special: Special) -> np.ndarray:
-    known = _beside(special)
-    assert isinstance(known, Subwords)
+def _spell_subword(subword: int, special_ids: SpecialTokenIds) -> np.ndarray:
+    known = _require_output_vocabulary(special_ids)
+    assert isinstance(known, SubwordVocabulary)
     return known.spell(subword)
 
 
-def _shown(ids: np.ndarray, tokenizer: Pieces) -> list[str]:
-    return [visible(piece) for piece in tokenizer.pieces(ids.tolist())]
+def _visible_pieces(ids: np.ndarray, tokenizer: PieceTokenizer) -> list[str]:
+    return [visible_piece(piece) for piece in tokenizer.pieces(ids.tolist())]
 
 
-def visible(piece: str) -> str:
+def visible_piece(piece: str) -> str:
     """Write a piece so that it takes its place on a terminal and does nothing else to it."""
-    return "".join(_visible(c) for c in piece) or "∅"
+    return "".join(_visible_character(c) for c in piece) or "∅"
 
 
-def _visible(character: str) -> str:
-    return _SIGNS.get(character) or on_a_line(character)
+def _visible_character(character: str) -> str:
+    return _VISIBLE_SIGNS.get(character) or on_a_line(character)
 
 
-_SIGNS = {" ": "▁", "\n": "⏎"}
+_VISIBLE_SIGNS = {" ": "▁", "\n": "⏎"}
 """▁ is SentencePiece's sign of a space."""
 
 
-def columns(text: str) -> int:
+def display_width(string: str) -> int:
     """Count the columns that a text takes on a terminal."""
-    return sum(_columns(c) for c in text)
+    return sum(_character_width(c) for c in string)
 
 
-def _columns(character: str) -> int:
+def _character_width(character: str) -> int:
     if unicodedata.category(character) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
 
 
-def _block(cells: Sequence[Cell], width: int) -> Iterator[list[tuple[str, str]]]:
+def _layout_block(cells: Sequence[ExplainedToken], width: int) -> Iterator[list[tuple[str, str]]]:
     """Lay cells out in columns, the answers under them, as many rows as it takes."""
-    for row in _rows(cells, width - 2):
-        name = "  " if row[0].segment is None else _LETTERS[row[0].segment % len(_LETTERS)] + " "
+    for row in _split_into_rows(cells, width - 2):
+        name = "  " if row[0].segment is None else _SEGMENT_LETTERS[row[0].segment % len(_SEGMENT_LETTERS)] + " "
         above: list[tuple[str, str]] = [(name, "label")]
         below: list[tuple[str, str]] = [("  ", "shown")]
         for cell in row:
-            answer = cell.asked or ""
-            space = _wide(cell) - columns(cell.piece)
+            answer = cell.target or ""
+            space = _cell_width(cell) - display_width(cell.piece)
             above += [(cell.piece, cell.role), (" " * (space + 1), "shown")]
             style = "answer" if cell.role in ("shown", "special", "sentinel") else cell.role
-            below += [(answer, style), (" " * (_wide(cell) - columns(answer) + 1), "shown")]
+            below += [(answer, style), (" " * (_cell_width(cell) - display_width(answer) + 1), "shown")]
         yield above
-        if any(cell.asked is not None for cell in row):
+        if any(cell.target is not None for cell in row):
             yield below
         yield []
 
 
-def _wide(cell: Cell) -> int:
-    return max(columns(cell.piece), columns(cell.asked or ""))
+def _cell_width(cell: ExplainedToken) -> int:
+    return max(display_width(cell.piece), display_width(cell.target or ""))
 
 
-def _rows(cells: Sequence[Cell], width: int) -> Iterator[list[Cell]]:
-    row: list[Cell] = []
+def _split_into_rows(cells: Sequence[ExplainedToken], width: int) -> Iterator[list[ExplainedToken]]:
+    row: list[ExplainedToken] = []
     taken = 0
     for cell in cells:
-        if row and (taken + _wide(cell) > width or cell.segment != row[-1].segment):
+        if row and (taken + _cell_width(cell) > width or cell.segment != row[-1].segment):
             yield row
             row, taken = [], 0
         row.append(cell)
-        taken += _wide(cell) + 1
+        taken += _cell_width(cell) + 1
     if row:
         yield row
 
 
-def _summary(cells: Sequence[Cell]) -> list[tuple[str, str]]:
-    n = sum(cell.asked is not None for cell in cells)
+def _role_counts(cells: Sequence[ExplainedToken]) -> list[tuple[str, str]]:
+    n = sum(cell.target is not None for cell in cells)
     out: list[tuple[str, str]] = [(f"{n} of {len(cells)} places", "shown")]
-    for role in _MEANINGS:
+    for role in _ROLE_MEANINGS:
         count = sum(cell.role == role for cell in cells)
         if count:
             out += [(", ", "shown"), (f"{count} {role}", role)]
     return out
 
 
-def _note(name: str, text: str, width: int) -> Iterator[list[tuple[str, str]]]:
+def _wrapped_note(name: str, text: str, width: int) -> Iterator[list[tuple[str, str]]]:
     for line in textwrap.wrap(text, max(width - _MARGIN, 20)):
         yield [(f"{name:{_MARGIN}}", "label"), (line, "shown")]
         name = ""
 
 
-_LETTERS = string.ascii_uppercase
+_SEGMENT_LETTERS = string.ascii_uppercase
 _MARGIN = 15
-_MEANINGS = {
+_ROLE_MEANINGS = {
     "masked": "a mask stands there",
     "replaced": "another token does",
     "kept": "the answer itself does",
@@ -293,23 +293,23 @@ _MEANINGS = {
 }
 
 
-def _sees(example: Example) -> str:
+def _describe_visibility(example: Example) -> str:
     rank = example.rank
-    if rank is None and example.blind:
+    if rank is None and example.two_stream:
         return "each word is told from those before it, and once more from those after it"
     before = "each token sees those before it"
     after = "each token sees those after it"
     if rank is None:
-        parts = example.part is not None and example.part.any()
-        ahead = "; what is hidden is asked for in the place before it" if example.ahead else ""
+        parts = example.part_ids is not None and example.part_ids.any()
+        ahead = "; what is hidden is asked for in the place before it" if example.shifted_targets else ""
         return "every token sees every token" + (" of its own part" if parts else ahead)
-    if example.blind:
+    if example.two_stream:
         order = (
             "shown tokens see each other; a hidden one is told from these and from the hidden ones "
             "before it in an order"
         )
-        kept = f"the first {example.kept} tokens are read first, and see none of the others; "
-        return kept + order if example.kept else order
+        kept = f"the first {example.reuse_len} tokens are read first, and see none of the others; "
+        return kept + order if example.reuse_len else order
     n = int((rank == rank.min()).sum())
     if (np.diff(rank) == 1).all():
         said = before
@@ -321,36 +321,36 @@ def _sees(example: Example) -> str:
         said = "each token sees those of its own rank and of lower ones"
     if example.source is None:
         return said
-    places = "" if example.place is None else "; it is told where in the text it stands"
+    places = "" if example.position_ids is None else "; it is told where in the text it stands"
     return (
         f"encoder: every token sees every token; decoder: {said}, and all of the encoder's{places}"
     )
 
 
-def _of_sentences(objective: AnyObjective) -> bool:
-    return not {*objective.asks}.isdisjoint(OF_SENTENCES)
+def _is_about_adjacent_sentences(objective: AnyObjective) -> bool:
+    return not {*objective.loss_terms}.isdisjoint(ADJACENT_SENTENCE_TERMS)
 
 
-def _of_sentence(example: Example, objective: AnyObjective) -> str:
-    if example.part is None or not example.part.any():
+def _describe_adjacent_sentences(example: Example, objective: AnyObjective) -> str:
+    if example.part_ids is None or not example.part_ids.any():
         return "nothing, for there is but one sentence"
-    if OF_SENTENCES[0] in objective.asks:
+    if ADJACENT_SENTENCE_TERMS[0] in objective.loss_terms:
         return "each sentence is asked for the one before it and the one after it, word by word"
     return "each sentence is to find those beside it among all other sentences of the batch"
 
 
-def _label(example: Example, objective: AnyObjective) -> str | None:
+def _describe_label(example: Example, objective: AnyObjective) -> str | None:
     label = example.label
-    if _of_sentences(objective):
-        return _of_sentence(example, objective)
-    if example.part is not None:
-        what = "a part of A" if "crop" in objective.asks else "what followed A"
+    if _is_about_adjacent_sentences(objective):
+        return _describe_adjacent_sentences(example, objective)
+    if example.part_ids is not None:
+        what = "a part of A" if "crop" in objective.loss_terms else "what followed A"
         among = f"B is {what}, to be told from those of other texts"
-        return among if example.part.any() else "nothing, for the text is too short for two parts"
+        return among if example.part_ids.any() else "nothing, for the text is too short for two parts"
     if label is None or isinstance(label, np.ndarray):
         return None
-    if label == IGNORE:
+    if label == IGNORE_INDEX:
         return "nothing, for there is but one text"
-    if "sentence_order" in objective.asks:
+    if "sentence_order" in objective.loss_terms:
         return f"{label}: A and B " + ("are swapped" if label else "stand in their order")
     return f"{label}: B " + ("comes from elsewhere" if label else "is what follows A")

@@ -9,27 +9,27 @@ from jaxtyping import Int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Sources:
+class SourceSampling:
     """The source of each row, and how many rows of each source an epoch takes.
 
     The rows of a source are read in rounds, each a permutation of all of them. An epoch goes on
     where the last one ended, so that no row is read again before all others of its source were.
     """
 
-    of: Int[np.ndarray, "n"]
-    takes: tuple[int, ...]
+    source_of_row: Int[np.ndarray, "n"]
+    rows_per_epoch: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if (np.bincount(self.of, minlength=len(self.takes)) < 1).any() or min(self.takes) < 1:
+        if (np.bincount(self.source_of_row, minlength=len(self.rows_per_epoch)) < 1).any() or min(self.rows_per_epoch) < 1:
             raise ValueError("each source must have a row, and an epoch must take one of each")
 
     @cached_property
-    def _rows(self) -> list[Int[np.ndarray, "k"]]:
+    def _rows_by_source(self) -> list[Int[np.ndarray, "k"]]:
         """The rows of each source."""
-        ends = np.cumsum(np.bincount(self.of))
-        return np.split(np.argsort(self.of, kind="stable"), ends[:-1])
+        ends = np.cumsum(np.bincount(self.source_of_row))
+        return np.split(np.argsort(self.source_of_row, kind="stable"), ends[:-1])
 
-    def readings(
+    def epoch_rows(
         self, epoch: int, generator: Callable[..., np.random.Generator]
     ) -> Int[np.ndarray, "k"]:
         """List an epoch's readings, source by source: round * n + row for each.
@@ -38,8 +38,8 @@ class Sources:
             epoch: from 0.
             generator: gives one for a source and a round, always the same.
         """
-        n, found = len(self.of), list[np.ndarray]()
-        for source, (rows, take) in enumerate(zip(self._rows, self.takes, strict=True)):
+        n, found = len(self.source_of_row), list[np.ndarray]()
+        for source, (rows, take) in enumerate(zip(self._rows_by_source, self.rows_per_epoch, strict=True)):
             begin, end = epoch * take, (epoch + 1) * take
             for turn in range(begin // len(rows), -(-end // len(rows))):
                 before = turn * len(rows)
@@ -48,20 +48,20 @@ class Sources:
         return np.concatenate(found)
 
 
-def rows_to_take(
-    tokens: Sequence[int], rows: Sequence[int], shares: Sequence[float]
+def rows_per_source(
+    n_tokens: Sequence[int], n_rows: Sequence[int], shares: Sequence[float]
 ) -> tuple[int, ...]:
     """Return how many rows of each source have its share of the tokens; at least one.
 
     All together have about as many tokens as there are.
 
     Args:
-        tokens: of each source.
-        rows: of each source, 1 or more.
+        n_tokens: of each source.
+        n_rows: of each source, 1 or more.
         shares: of each source, wanted.
     """
-    total = sum(tokens)
+    total = sum(n_tokens)
     return tuple(
         max(1, round(share * total / (t / n)))
-        for t, n, share in zip(tokens, rows, shares, strict=True)
+        for t, n, share in zip(n_tokens, n_rows, shares, strict=True)
     )

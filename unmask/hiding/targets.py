@@ -5,14 +5,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from unmask.batch import IGNORE, Example
-from unmask.hiding.choose import check_shares
-from unmask.hiding.conceal import InPlace
-from unmask.tokens.vocabulary import Special
+from unmask.batch import IGNORE_INDEX, Example
+from unmask.hiding.choose import check_fractions
+from unmask.hiding.conceal import MaskInPlace
+from unmask.tokens.vocabulary import SpecialTokenIds
 
 
 @dataclass(frozen=True)
-class HiddenTarget:
+class MaskedTarget:
     """A source that is seen as a whole, and a target of which tokens are hidden in place.
 
     Dong et al. 2019, arXiv:1905.03197, section 2.5: tokens of the source see it alone, those of the
@@ -26,30 +26,30 @@ class HiddenTarget:
     """
 
     rate: float = 0.7
-    segments: tuple[int, int] = (0, 1)
+    segment_ids: tuple[int, int] = (0, 1)
     """Of source and target."""
-    conceal: InPlace = field(default_factory=InPlace)
+    corrupt: MaskInPlace = field(default_factory=MaskInPlace)
 
     def __post_init__(self) -> None:
         """Refuse a rate that is no share."""
-        check_shares(rate=self.rate)
+        check_fractions(rate=self.rate)
 
-    def shown(self, source: Sequence[int], target: Sequence[int]) -> Example:
+    def unmasked_example(self, source: Sequence[int], target: Sequence[int]) -> Example:
         """Lay out both with nothing hidden: each token of the target is its own answer."""
         inputs = np.array([*source, *target], np.int64)
         targets = inputs.copy()
-        targets[: len(source)] = IGNORE
+        targets[: len(source)] = IGNORE_INDEX
         rank = (np.arange(len(inputs)) - len(source) + 1).clip(min=0)
-        segments = np.array(self.segments)[(rank > 0) * 1]
+        segments = np.array(self.segment_ids)[(rank > 0) * 1]
         return Example(inputs=inputs, targets=targets, rank=rank, segments=segments)
 
-    def hidden(self, example: Example, special: Special, rng: np.random.Generator) -> Example:
-        """Hide tokens of the target of what `shown` gave, and ask for these alone.
+    def mask_target(self, example: Example, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
+        """Hide tokens of the target of what `unmasked_example` gave, and ask for these alone.
 
         Raises:
             ValueError: the vocabulary has no token for a mask.
         """
-        where = np.flatnonzero(example.targets != IGNORE)
+        where = np.flatnonzero(example.targets != IGNORE_INDEX)
         if not len(where):
             return example
         n = max(1, round(self.rate * (len(where) - 1)))
@@ -57,6 +57,6 @@ class HiddenTarget:
         hidden[rng.choice(where, n, replace=False)] = True
         return replace(
             example,
-            inputs=self.conceal.put(example.inputs, hidden, special, rng),
-            targets=np.where(hidden, example.targets, IGNORE),
+            inputs=self.corrupt.mask_tokens(example.inputs, hidden, special_ids, rng),
+            targets=np.where(hidden, example.targets, IGNORE_INDEX),
         )

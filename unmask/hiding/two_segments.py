@@ -6,11 +6,11 @@ import numpy as np
 from jaxtyping import Int
 
 from unmask.batch import Example, Tokens
-from unmask.hiding.choose import check_shares, sentence_starts
-from unmask.hiding.conceal import Order, join
-from unmask.hiding.cuts import draw_cut
-from unmask.hiding.hide import Hide, longest_text
-from unmask.tokens.vocabulary import Special
+from unmask.hiding.choose import check_fractions, sentence_starts
+from unmask.hiding.conceal import PermutationLM, concatenate
+from unmask.hiding.cuts import draw_split_point
+from unmask.hiding.hide import Objective, max_fitting_text_length
+from unmask.tokens.vocabulary import SpecialTokenIds
 
 
 @dataclass(frozen=True)
@@ -29,31 +29,31 @@ class TwoSegments:
     there is one; there, of any.
     """
 
-    objective: Hide
-    random: float = 0.5
+    objective: Objective
+    random_probability: float = 0.5
     """So often B is from elsewhere."""
-    kept: float = 0.5
+    reuse_fraction: float = 0.5
     """Of a row, the first part. 0: there is none, rows follow each other as a whole."""
 
     def __post_init__(self) -> None:
-        check_shares(random=self.random)
-        if not 0 <= self.kept < 1:
-            raise ValueError(f"kept must be at least 0 and below 1, got {self.kept}")
-        if not isinstance(self.objective.conceal, Order):
+        check_fractions(random=self.random_probability)
+        if not 0 <= self.reuse_fraction < 1:
+            raise ValueError(f"reuse_fraction must be at least 0 and below 1, got {self.reuse_fraction}")
+        if not isinstance(self.objective.corrupt, PermutationLM):
             raise ValueError(
                 "two parts of which one sees nothing of the other come in an order: "
-                f"objective.conceal must be Order, got {type(self.objective.conceal).__name__}"
+                f"objective.conceal must be Order, got {type(self.objective.corrupt).__name__}"
             )
 
     @property
-    def asks(self) -> tuple[str, ...]:
+    def loss_terms(self) -> tuple[str, ...]:
         """As the objective."""
-        return self.objective.asks
+        return self.objective.loss_terms
 
     @property
-    def pairs(self) -> bool:
+    def needs_second_text(self) -> bool:
         """Some of the second texts are from elsewhere."""
-        return self.random > 0
+        return self.random_probability > 0
 
     @property
     def causal(self) -> bool:
@@ -61,51 +61,51 @@ class TwoSegments:
         return False
 
     @property
-    def times(self) -> int | None:
+    def n_variants(self) -> int | None:
         """A text is hidden anew in every epoch."""
         return None
 
-    def size(self, n: Int[np.ndarray, "m"], special: Special) -> Int[np.ndarray, "m"]:
+    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
         """Count the tokens: those of the text, and the special ones."""
-        return np.asarray(n) + len(special.before) + len(special.between) + len(special.after)
+        return np.asarray(text_lengths) + len(special_ids.prefix) + len(special_ids.separator) + len(special_ids.suffix)
 
-    def budget(self, length: int, special: Special) -> int:
-        """Count the tokens that a text may have: `length` without the special ones."""
-        return longest_text(self, length, special)
+    def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
+        """Count the tokens that a text may have: `max_length` without the special ones."""
+        return max_fitting_text_length(self, max_length, special_ids)
 
-    def step(self, n: int, special: Special) -> int:
-        """Count the tokens of the first part of a text of `n`; two are left for A and B."""
-        row = int(self.size(np.array([n]), special)[0])
-        return max(0, min(int(self.kept * row), n - 2))
+    def reuse_len(self, text_length: int, special_ids: SpecialTokenIds) -> int:
+        """Count the tokens of the first part of a text of `text_length`; two are left for A and B."""
+        row = int(self.max_example_length(np.array([text_length]), special_ids)[0])
+        return max(0, min(int(self.reuse_fraction * row), text_length - 2))
 
-    def __call__(self, text: Tokens, special: Special, rng: np.random.Generator) -> Example:
+    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
         """Cut a text in three (or in two, and take the third from `text.other`), and hide."""
-        n = self.step(len(text), special)
-        a, b = self._split(text[n:], text.other, rng)
-        between = special.between if len(b) else ()
-        parts = join(text[:n]), join(special.before, a, between, b, special.after)
-        first, second = (self.objective.hide(part, special, rng) for part in parts)
+        n = self.reuse_len(len(text), special_ids)
+        a, b = self._split(text[n:], text.other_text, rng)
+        between = special_ids.separator if len(b) else ()
+        parts = concatenate(text[:n]), concatenate(special_ids.prefix, a, between, b, special_ids.suffix)
+        first, second = (self.objective.corrupt_framed(part, special_ids, rng) for part in parts)
         assert first.rank is not None
         assert second.rank is not None
         both = ((first.inputs, second.inputs), (first.targets, second.targets))
         inputs, targets = (np.concatenate(arrays) for arrays in both)
-        end = n + len(special.before) + len(a) + len(between) if len(b) else len(inputs)
+        end = n + len(special_ids.prefix) + len(a) + len(between) if len(b) else len(inputs)
         return replace(
             second,
             inputs=inputs,
             targets=targets,
             rank=np.concatenate((first.rank, second.rank + first.rank.max(initial=-1) + 1)),
             segments=(np.arange(len(inputs)) >= end).astype(np.int64),
-            kept=n or None,
+            reuse_len=n or None,
         )
 
     def _split(
         self, text: Tokens, other: Tokens | None, rng: np.random.Generator
     ) -> tuple[Tokens, Tokens]:
         """Return A and B; a text of one token is A alone."""
-        cut = draw_cut(text, 1, rng) if len(text) > 1 else len(text)
+        cut = draw_split_point(text, 1, rng) if len(text) > 1 else len(text)
         a, b = text[:cut], text[cut:]
-        if rng.random() >= self.random or not len(b) or other is None or not len(other):
+        if rng.random() >= self.random_probability or not len(b) or other is None or not len(other):
             return a, b
         starts = sentence_starts(other)
         starts = starts[starts + len(b) <= len(other)]

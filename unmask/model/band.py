@@ -11,7 +11,7 @@ from unmask.batch import Visibility
 
 
 @dataclass(frozen=True)
-class Band:
+class BlockLocalMask:
     """Who sees whom within a window; the pairs of a text are never all written out.
 
     Queries are cut into blocks of `window` columns: each sees its own block of keys, the two beside
@@ -22,121 +22,121 @@ class Band:
     visibility: Visibility
     window: int
     dilation: int = 1
-    wide: Int[Tensor, "b g"] | None = None
+    global_positions: Int[Tensor, "b g"] | None = None
 
-    def row(self, at: Int[Tensor, "b"], keys: int) -> Bool[Tensor, "b 1 1 s"]:
-        """Say what one query of each row sees, the one in column `at`."""
-        place = torch.arange(keys, device=at.device)
-        away = place - at[:, None]
+    def for_columns(self, columns: Int[Tensor, "b"], n_keys: int) -> Bool[Tensor, "b 1 1 s"]:
+        """Say what one query of each row sees, the one in column `columns`."""
+        place = torch.arange(n_keys, device=columns.device)
+        away = place - columns[:, None]
         visible = (away.abs() <= self.window * self.dilation) & (away % self.dilation == 0)
-        if self.wide is not None:
-            visible |= marked(self.wide, keys) | (self.wide == at[:, None]).any(1, keepdim=True)
-        own = seen(self.visibility, at[:, None], keys)
+        if self.global_positions is not None:
+            visible |= columns_to_mask(self.global_positions, n_keys) | (self.global_positions == columns[:, None]).any(1, keepdim=True)
+        own = visible_keys(self.visibility, columns[:, None], n_keys)
         return visible[:, None, None] if own is None else visible[:, None, None] & own
 
-    def mask(self, keys: int, device: torch.device) -> Bool[Tensor, "b n 1 w s"]:
+    def block_mask(self, n_keys: int, device: torch.device) -> Bool[Tensor, "b n 1 w s"]:
         """Say what the queries of each block see of the block's keys.
 
         Columns after the last one see everything: nobody listens to them, and a softmax over
         nothing is not a number.
         """
         v, w = self.visibility, self.window
-        k = self._columns(keys, device)[:, :, None]  # [b n 1 s]
-        q = self._column(torch.arange(k.shape[1] * w, device=device), keys).view(1, -1, w, 1)
+        k = self._key_columns(n_keys, device)[:, :, None]  # [b n 1 s]
+        q = self._original_columns(torch.arange(k.shape[1] * w, device=device), n_keys).view(1, -1, w, 1)
         near = torch.ones(w, 3 * w, dtype=torch.bool, device=device).triu().tril(2 * w)
         near = near & ((q - k[..., : 3 * w]) % self.dilation == 0)
         near = F.pad(near, (0, k.shape[-1] - 3 * w), value=True)
-        visible = near & (k >= 0) & (k < keys)
+        visible = near & (k >= 0) & (k < n_keys)
         if v.causal:
             visible = visible & (k <= q)
         if v.rank is not None:
-            visible = visible & (_at(v.rank, k) <= _at(v.rank, q))
+            visible = visible & (_lookup_columns(v.rank, k) <= _lookup_columns(v.rank, q))
         if v.document is not None:
-            visible = visible & (_at(v.document, k) == _at(v.document, q))
-        return (visible | (q >= keys))[:, :, None]
+            visible = visible & (_lookup_columns(v.document, k) == _lookup_columns(v.document, q))
+        return (visible | (q >= n_keys))[:, :, None]
 
-    def _columns(self, keys: int, device: torch.device) -> Int[Tensor, "b n s"]:
+    def _key_columns(self, n_keys: int, device: torch.device) -> Int[Tensor, "b n s"]:
         """Return which columns the keys of each block are; of none, or a wide one again, -1."""
-        w, n = self.window, self.dilation * -(-keys // self.dilation)
+        w, n = self.window, self.dilation * -(-n_keys // self.dilation)
         near = torch.arange(-w, (-(-n // w) + 1) * w, device=device).unfold(0, 3 * w, w)[None]
-        near = self._column(near, keys).masked_fill(near < 0, -1)
-        if self.wide is None:
+        near = self._original_columns(near, n_keys).masked_fill(near < 0, -1)
+        if self.global_positions is None:
             return near
-        again = _at(marked(self.wide, keys), near)
-        wide = self.wide[:, None].expand(-1, near.shape[1], -1)
+        again = _lookup_columns(columns_to_mask(self.global_positions, n_keys), near)
+        wide = self.global_positions[:, None].expand(-1, near.shape[1], -1)
         return torch.cat((near.masked_fill(again, -1), wide), -1)
 
-    def _column(self, which: Int[Tensor, "*n"], keys: int) -> Int[Tensor, "*n"]:
-        """Return the column that is put at each place; of places after all, one after `keys`."""
-        n = -(-keys // self.dilation)
-        column = which % n * self.dilation + which // n
-        return torch.where(which < n * self.dilation, column, keys)
+    def _original_columns(self, permuted_columns: Int[Tensor, "*n"], n_keys: int) -> Int[Tensor, "*n"]:
+        """Return the column that is put at each place; of places after all, one after `n_keys`."""
+        n = -(-n_keys // self.dilation)
+        column = permuted_columns % n * self.dilation + permuted_columns // n
+        return torch.where(permuted_columns < n * self.dilation, column, n_keys)
 
-    def _apart(self, x: Float[Tensor, "b h t e"]) -> Float[Tensor, "b h n e"]:
+    def _group_by_dilation(self, x: Float[Tensor, "b h t e"]) -> Float[Tensor, "b h n e"]:
         """Put the columns side by side that see each other; some are zeros at the end."""
         if self.dilation == 1:
             return x
         x = F.pad(x, (0, 0, 0, -x.shape[2] % self.dilation))
         return x.unflatten(2, (-1, self.dilation)).transpose(2, 3).flatten(2, 3)
 
-    def back(self, x: Float[Tensor, "b h n e"], t: int) -> Float[Tensor, "b h t e"]:
+    def merge_blocks(self, x: Float[Tensor, "b h n e"], t: int) -> Float[Tensor, "b h t e"]:
         """Put columns where they were, and cut off what was filled up."""
         if self.dilation > 1:
             x = x[:, :, : self.dilation * -(-t // self.dilation)]
             x = x.unflatten(2, (self.dilation, -1)).transpose(2, 3).flatten(2, 3)
         return x[:, :, :t]
 
-    def queries(self, x: Float[Tensor, "b h t e"]) -> Float[Tensor, "bn h w e"]:
+    def query_blocks(self, x: Float[Tensor, "b h t e"]) -> Float[Tensor, "bn h w e"]:
         """Cut into blocks, the last one filled up with zeros."""
-        x = self._apart(x)
+        x = self._group_by_dilation(x)
         x = F.pad(x, (0, 0, 0, -x.shape[2] % self.window)).unflatten(2, (-1, self.window))
         return x.transpose(1, 2).flatten(0, 1)
 
-    def keys(self, x: Float[Tensor, "b h t e"]) -> Float[Tensor, "bn h s e"]:
+    def key_blocks(self, x: Float[Tensor, "b h t e"]) -> Float[Tensor, "bn h s e"]:
         """Lay out what the queries of each block may see."""
-        w, apart = self.window, self._apart(x)
+        w, apart = self.window, self._group_by_dilation(x)
         padded = F.pad(apart, (0, 0, w, w + -apart.shape[2] % w))
         if x.requires_grad:  # overlapping views are free for one row, but their gradient is slow
             cut = padded.unflatten(2, (-1, w)).transpose(1, 2)
             near = torch.cat((cut[:, :-2], cut[:, 1:-1], cut[:, 2:]), 3)  # [b n h 3*w e]
         else:
             near = padded.unfold(2, 3 * w, w).mT.transpose(1, 2)
-        if self.wide is not None:
-            wide = taken(x, self.wide)[:, None].expand(-1, near.shape[1], -1, -1, -1)
+        if self.global_positions is not None:
+            wide = gather_columns(x, self.global_positions)[:, None].expand(-1, near.shape[1], -1, -1, -1)
             near = torch.cat((near, wide), 3)
         return near.flatten(0, 1)
 
 
-def seen(
-    visibility: Visibility, columns: Int[Tensor, "b g"], keys: int
+def visible_keys(
+    visibility: Visibility, columns: Int[Tensor, "b g"], n_keys: int
 ) -> Bool[Tensor, "b 1 g s"] | None:
     """Say what queries in some columns of each row see, whatever the window; None: everything."""
     v, visible = visibility, None
-    own, place = columns[..., None], torch.arange(keys, device=columns.device)[None, None]
+    own, place = columns[..., None], torch.arange(n_keys, device=columns.device)[None, None]
     if v.causal:
         visible = place <= own
     if v.rank is not None:
-        lower = v.rank[:, None] <= _at(v.rank, own)
+        lower = v.rank[:, None] <= _lookup_columns(v.rank, own)
         visible = lower if visible is None else visible & lower
     if v.document is not None:
-        same = v.document[:, None] == _at(v.document, own)
+        same = v.document[:, None] == _lookup_columns(v.document, own)
         visible = same if visible is None else visible & same
     return None if visible is None else (visible | (own < 0))[:, None]
 
 
-def marked(columns: Int[Tensor, "b g"], keys: int) -> Bool[Tensor, "b s"]:
+def columns_to_mask(columns: Int[Tensor, "b g"], n_keys: int) -> Bool[Tensor, "b s"]:
     """Say of each column whether it is among those given, where -1 is none."""
-    none = torch.zeros(len(columns), keys + 1, dtype=torch.bool, device=columns.device)
-    return none.scatter(1, columns % (keys + 1), True)[:, :keys]
+    none = torch.zeros(len(columns), n_keys + 1, dtype=torch.bool, device=columns.device)
+    return none.scatter(1, columns % (n_keys + 1), True)[:, :n_keys]
 
 
-def taken(x: Float[Tensor, "b h t e"], columns: Int[Tensor, "b g"]) -> Float[Tensor, "b h g e"]:
+def gather_columns(x: Float[Tensor, "b h t e"], columns: Int[Tensor, "b g"]) -> Float[Tensor, "b h g e"]:
     """Take columns out of each row; for -1 any."""
     rows = torch.arange(len(x), device=x.device)[:, None]
     return x[rows, :, columns.clamp(min=0)].transpose(1, 2)
 
 
-def _at(numbers: Shaped[Tensor, "#b s"], columns: Int[Tensor, "#b *n"]) -> Shaped[Tensor, "#b *n"]:
+def _lookup_columns(numbers: Shaped[Tensor, "#b s"], columns: Int[Tensor, "#b *n"]) -> Shaped[Tensor, "#b *n"]:
     """Look up the numbers of columns; outside of the row those of its ends."""
     rows = torch.arange(len(numbers), device=numbers.device)
     rows = rows.view(-1, *[1] * (columns.ndim - 1))

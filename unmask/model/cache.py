@@ -15,26 +15,26 @@ class LayerCache:
     arXiv:2310.06825, section 2, "Rolling Buffer Cache").
     """
 
-    def __init__(self, span: int | None = None, back: int = 0) -> None:
+    def __init__(self, window: int | None = None, max_rollback: int = 0) -> None:
         self._k: Tensor | None = None
         self._v: Tensor | None = None
-        self._span = span
-        self._kept = None if span is None else span + back
-        self._gone = 0
+        self._window = window
+        self._max_length = None if window is None else window + max_rollback
+        self._n_dropped = 0
         self.length = 0
         """Tokens read so far, those forgotten included."""
-        self.first = 0
+        self.prefix_length = 0
         """So many of them, the first, are never forgotten, and seen by all."""
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """Columns for which there is memory."""
         return 0 if self._k is None else self._k.shape[2]
 
     @property
-    def whole(self) -> tuple[Tensor, Tensor] | None:
+    def all_keys_values(self) -> tuple[Tensor, Tensor] | None:
         """All keys and values so far; None where there are none, or some may be forgotten."""
-        if self._k is None or self._v is None or self._kept is not None:
+        if self._k is None or self._v is None or self._max_length is not None:
             return None
         return self._k[:, :, : self.length], self._v[:, :, : self.length]
 
@@ -42,44 +42,44 @@ class LayerCache:
         self, k: Float[Tensor, "b h t e"], v: Float[Tensor, "b h t e"]
     ) -> tuple[Tensor, Tensor]:
         """Append and return all that these tokens may see."""
-        start, n = self.length - self._gone, k.shape[2]
+        start, n = self.length - self._n_dropped, k.shape[2]
         end = start + n
         self.length += n
         if self._k is None or self._v is None or end > self._k.shape[2]:
-            k, v = (_after(old, new, start) for old, new in ((self._k, k), (self._v, v)))
-            self._keep_of(k, v)
+            k, v = (_append_after(old, new, start) for old, new in ((self._k, k), (self._v, v)))
+            self._reallocate(k, v)
         else:
             self._k[:, :, start:end], self._v[:, :, start:end] = k, v
             k, v = self._k[:, :, :end], self._v[:, :, :end]
-        return self._seen(k, n), self._seen(v, n)
+        return self._visible(k, n), self._visible(v, n)
 
-    def _keep_of(self, k: Float[Tensor, "b h s e"], v: Float[Tensor, "b h s e"]) -> None:
+    def _reallocate(self, k: Float[Tensor, "b h s e"], v: Float[Tensor, "b h s e"]) -> None:
         """Lay what has to be kept into new memory, with room for more."""
-        end, first, room = k.shape[2], self.first, max(64, 2 * k.shape[2])
+        end, first, room = k.shape[2], self.prefix_length, max(64, 2 * k.shape[2])
         gone = 0
-        if self._kept is not None:
-            most = first + self._kept
-            gone = max(end - most, 0) if end > most + _spare(most) else 0
-            room = min(room, most + _spare(most))
+        if self._max_length is not None:
+            most = first + self._max_length
+            gone = max(end - most, 0) if end > most + _growth(most) else 0
+            room = min(room, most + _growth(most))
         self._k, self._v = (x.new_empty(*x.shape[:2], room, x.shape[3]) for x in (k, v))
         for into, x in ((self._k, k), (self._v, v)):
             into[:, :, :first] = x[:, :, :first]
             into[:, :, first : end - gone] = x[:, :, first + gone :]
-        self._gone += gone
+        self._n_dropped += gone
 
-    def _seen(self, x: Float[Tensor, "b h s e"], n: int) -> Float[Tensor, "b h _ e"]:
+    def _visible(self, x: Float[Tensor, "b h s e"], n: int) -> Float[Tensor, "b h _ e"]:
         """Return what the last n columns may see, which are among them."""
-        if self._span is None or x.shape[2] - n - self._span <= self.first:
+        if self._window is None or x.shape[2] - n - self._window <= self.prefix_length:
             return x
-        near = x[:, :, -n - self._span :]
-        return torch.cat((x[:, :, : self.first], near), 2) if self.first else near
+        near = x[:, :, -n - self._window :]
+        return torch.cat((x[:, :, : self.prefix_length], near), 2) if self.prefix_length else near
 
-    def keep(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         """Keep only these rows of the batch, in this order."""
         if self._k is not None and self._v is not None:
             self._k, self._v = self._k[rows], self._v[rows]
 
-    def cut(self, length: int) -> None:
+    def crop(self, length: int) -> None:
         """Forget what comes after the first `length` tokens.
 
         Raises:
@@ -87,7 +87,7 @@ class LayerCache:
         """
         if length >= self.length:
             return
-        if self._span is not None and self._gone and length - self._span < self.first + self._gone:
+        if self._window is not None and self._n_dropped and length - self._window < self.prefix_length + self._n_dropped:
             raise ValueError(
                 f"{self.length - length} tokens cannot be taken back: what stood a window before "
                 "them is forgotten"
@@ -95,23 +95,23 @@ class LayerCache:
         self.length = length
 
 
-def _spare(most: int) -> int:
+def _growth(max_length: int) -> int:
     """Return for how many columns more there is room, so that few steps move what is kept."""
-    return max(8, most // 4)
+    return max(8, max_length // 4)
 
 
-def _after(
+def _append_after(
     old: Float[Tensor, "b h s e"] | None, new: Float[Tensor, "b h t e"], length: int
 ) -> Float[Tensor, "b h _ e"]:
     return new if old is None or not length else torch.cat((old[:, :, :length], new), 2)
 
 
-class Recent:
+class ConvolutionCache:
     """The last columns [b s d] that a convolution has read: those that follow read them again."""
 
-    def __init__(self, reach: int, back: int = 0) -> None:
+    def __init__(self, span: int, max_rollback: int = 0) -> None:
         self._x: Tensor | None = None
-        self._reach, self._kept = reach, reach + back
+        self._span, self._max_length = span, span + max_rollback
         self.length = 0
         """Columns read so far, those forgotten included."""
 
@@ -120,15 +120,15 @@ class Recent:
         n = x.shape[1]
         x = x if self._x is None else torch.cat((self._x, x), 1)
         self.length += n
-        most = self._kept
-        self._x = x[:, -most:].clone() if x.shape[1] > most + _spare(most) else x
-        return x[:, max(x.shape[1] - n - self._reach, 0) :]
+        most = self._max_length
+        self._x = x[:, -most:].clone() if x.shape[1] > most + _growth(most) else x
+        return x[:, max(x.shape[1] - n - self._span, 0) :]
 
-    def keep(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         """Keep only these rows of the batch, in this order."""
         self._x = None if self._x is None else self._x[rows]
 
-    def cut(self, length: int) -> None:
+    def crop(self, length: int) -> None:
         """Forget what comes after the first `length` columns.
 
         Raises:
@@ -138,7 +138,7 @@ class Recent:
         if gone <= 0 or self._x is None:
             return
         left = self._x.shape[1] - gone
-        if left < min(self._reach, length):
+        if left < min(self._span, length):
             raise ValueError(
                 f"{gone} tokens cannot be taken back: what convolutions read before them is "
                 "forgotten"
@@ -155,20 +155,20 @@ class Cache:
 
     def __init__(
         self,
-        spans: Sequence[int | None],
-        back: int = 0,
-        reaches: Sequence[Sequence[int]] = (),
+        windows: Sequence[int | None],
+        max_rollback: int = 0,
+        convolution_spans: Sequence[Sequence[int]] = (),
     ) -> None:
         """Begin with nothing.
 
         Args:
-            spans: how many columns back each layer sees; None: all.
-            back: how many tokens before the last that was ever read may be taken back (`cut`).
-            reaches: for each layer how many columns back each of its convolutions reads.
+            windows: how many columns back each layer sees; None: all.
+            max_rollback: how many tokens before the last that was ever read may be taken back (`crop`).
+            convolution_spans: for each layer how many columns back each of its convolutions reads.
         """
-        self.layers = [LayerCache(span, back) for span in spans]
-        self.cross = [LayerCache() for _ in spans]
-        self.recent = [[Recent(reach, back) for reach in layer] for layer in reaches]
+        self.layers = [LayerCache(span, max_rollback) for span in windows]
+        self.cross_attention = [LayerCache() for _ in windows]
+        self.convolutions = [[ConvolutionCache(reach, max_rollback) for reach in layer] for layer in convolution_spans]
 
     @property
     def length(self) -> int:
@@ -176,30 +176,30 @@ class Cache:
         return self.layers[0].length
 
     @property
-    def prefix(self) -> int:
+    def prefix_length(self) -> int:
         """Of the tokens read so far, those before the text, which all of it sees."""
-        return min(self.layers[0].first, self.length)
+        return min(self.layers[0].prefix_length, self.length)
 
-    def begin_with(self, n: int) -> None:
+    def set_prefix_length(self, n: int) -> None:
         """Say that the first n tokens to be read stand before the text."""
         for layer in self.layers:
-            layer.first = n
+            layer.prefix_length = n
 
-    def keep(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         """Keep only these rows of the batch, in this order."""
-        for layer in (*self.layers, *self.cross):
-            layer.keep(rows)
-        for recent in chain.from_iterable(self.recent):
-            recent.keep(rows)
+        for layer in (*self.layers, *self.cross_attention):
+            layer.select_rows(rows)
+        for recent in chain.from_iterable(self.convolutions):
+            recent.select_rows(rows)
 
-    def cut(self, length: int) -> None:
+    def crop(self, length: int) -> None:
         """Forget what comes after the first `length` tokens, those before the text included.
 
         Raises:
             ValueError: more are taken back than was said before.
         """
-        text = length - self.prefix
+        text = length - self.prefix_length
         for layer in self.layers:
-            layer.cut(length)
-        for recent in chain.from_iterable(self.recent):
-            recent.cut(text)
+            layer.crop(length)
+        for recent in chain.from_iterable(self.convolutions):
+            recent.crop(text)

@@ -12,14 +12,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from unmask.batch import Batch, Visibility
-from unmask.model.architecture import Sees
-from unmask.model.initialize import CharacterLstm, Initialize
+from unmask.model.architecture import AttentionPattern
+from unmask.model.initialize import ElmoInit, Initializer
 from unmask.model.recurrent import Recurrent, RecurrentArchitecture
-from unmask.model.spelling import BEGIN_TEXT, FILL, Speller, Spelling
-from unmask.model.texts import Texts, documents
-from unmask.tokens.spelled import INSIDE, N_SPECIAL, SIZE
+from unmask.model.spelling import BEGIN_TEXT_CHARACTER, PAD_CHARACTER, CharacterCNNModule, CharacterCNN
+from unmask.model.texts import TextLayout, document_ids
+from unmask.tokens.spelled import FIRST_CONTINUATION_ID, N_SPECIAL_IDS, VOCAB_SIZE
 
-USUAL = 5
+BYTES_PER_WORD = 5
 """Bytes of a word, where something is counted by the token."""
 
 
@@ -27,109 +27,109 @@ USUAL = 5
 class ElmoArchitecture(RecurrentArchitecture):
     """The two stacks of LSTMs, and what makes the vectors of words."""
 
-    vocab_size: int = SIZE
-    spelling: Spelling = Spelling()
-    reads: Literal["forward", "together", "apart"] = "apart"
-    projected: bool = True
+    vocab_size: int = VOCAB_SIZE
+    character_cnn: CharacterCNN = CharacterCNN()
+    direction: Literal["forward", "together", "apart"] = "apart"
+    projection: bool = True
     residual: bool = True
-    initialize: Initialize = CharacterLstm()
+    initializer: Initializer = ElmoInit()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.vocab_size != SIZE:
-            raise ValueError(f"vocab_size must be {SIZE}, got {self.vocab_size}")
-        if self.reads != "apart":
-            raise ValueError(f"reads must be 'apart', got {self.reads!r}")
-        if self.adaptive is not None:
-            raise ValueError(f"words have no table of vectors, got adaptive = {self.adaptive}")
+        if self.vocab_size != VOCAB_SIZE:
+            raise ValueError(f"vocab_size must be {VOCAB_SIZE}, got {self.vocab_size}")
+        if self.direction != "apart":
+            raise ValueError(f"direction must be 'apart', got {self.direction!r}")
+        if self.adaptive_input is not None:
+            raise ValueError(f"words have no table of vectors, got adaptive = {self.adaptive_input}")
         if 2 * self.d_embed != self.d_model:
             raise ValueError(
                 f"embed_width must be half of d_model {self.d_model}, which is that of both "
                 f"directions, got {self.d_embed}"
             )
 
-    def reading(self, sees: Sees, *, writes: bool = False) -> "ElmoArchitecture":
+    def with_attention_pattern(self, pattern: AttentionPattern, *, generates: bool = False) -> "ElmoArchitecture":
         """Return itself for words that are read in both directions.
 
         Raises:
             ValueError: they are to be read otherwise.
         """
-        if sees != "both_ways" or writes:
+        if pattern != "both_ways" or generates:
             raise ValueError("ELMo's words are read from both ends, by two readers apart")
         return self
 
     def flops(self, length: int) -> float:
         """Count the forward's matrix-product FLOPs a byte, head apart; a word is of five."""
-        word = super().flops(length) + self.spelling.flops(USUAL + 2, self.d_embed)
-        return word / USUAL
+        word = super().flops(length) + self.character_cnn.flops(BYTES_PER_WORD + 2, self.d_embed)
+        return word / BYTES_PER_WORD
 
 
 @dataclass(frozen=True)
-class Words:
+class WordLayout:
     """Where the words of a batch stand, so that each text can be read by itself, word by word."""
 
-    of: Int[Tensor, "k"]
+    word_of_token: Int[Tensor, "k"]
     """The number of the word that each token of the flattened batch is of; in padding, any."""
-    real: Bool[Tensor, "b t"]
+    is_token: Bool[Tensor, "b t"]
     """Tokens that are not padding."""
-    first: Int[Tensor, "m"]
+    first_token: Int[Tensor, "m"]
     """The place of each word's first token."""
     lengths: Int[Tensor, "m"]
     """Tokens of each word."""
-    texts: Texts
+    text_layout: TextLayout
     """The words of all texts, one after the other in one row."""
 
     @classmethod
-    def of_batch(cls, batch: Batch) -> "Words":
+    def from_batch(cls, batch: Batch) -> "WordLayout":
         """Find the words of a batch; a text that begins inside of a word begins one."""
-        document = documents(batch)
+        document = document_ids(batch)
         if document is None:
             document = torch.zeros_like(batch.inputs)
         fresh = torch.ones_like(document, dtype=torch.bool)
         fresh[:, 1:] = document[:, 1:] != document[:, :-1]
         real = document >= 0
-        begins = ((batch.inputs < INSIDE) | fresh) & real
+        begins = ((batch.inputs < FIRST_CONTINUATION_ID) | fresh) & real
         first = begins.flatten().nonzero().squeeze(1)
         ends = torch.cat((first[1:], first.new_tensor([begins.numel()])))
         seen = real.flatten().cumsum(0)
         of_text = fresh.flatten().cumsum(0)[first][None]
-        texts = Texts.of(Batch(inputs=of_text, visibility=Visibility(document=of_text)))
+        texts = TextLayout.from_batch(Batch(inputs=of_text, visibility=Visibility(document=of_text)))
         of = begins.flatten().cumsum(0) - 1
         return cls(of, real, first, seen[ends - 1] - seen[first] + 1, texts)
 
-    def spelled(self, ids: Int[Tensor, "b t"], speller: Speller) -> Int[Tensor, "m c"]:
+    def character_ids(self, ids: Int[Tensor, "b t"], character_cnn: CharacterCNNModule) -> Int[Tensor, "m c"]:
         """Give the characters of each word, as many as a speller reads."""
-        n = min(int(self.lengths.max()), speller.spec.longest)
+        n = min(int(self.lengths.max()), character_cnn.spec.max_characters)
         column = torch.arange(n, device=ids.device)
-        place = (self.first[:, None] + column).clamp(max=ids.numel() - 1)
+        place = (self.first_token[:, None] + column).clamp(max=ids.numel() - 1)
         found = ids.flatten()[place]
-        marks = torch.where(found == 0, FILL, BEGIN_TEXT - 1 + found)
-        characters = torch.where(found < N_SPECIAL, marks, (found - N_SPECIAL) % 256)
-        return speller.whole(characters, self.lengths)
+        marks = torch.where(found == 0, PAD_CHARACTER, BEGIN_TEXT_CHARACTER - 1 + found)
+        characters = torch.where(found < N_SPECIAL_IDS, marks, (found - N_SPECIAL_IDS) % 256)
+        return character_cnn.frame_words(characters, self.lengths)
 
-    def apart(self, x: Float[Tensor, "m d"]) -> Float[Tensor, "n l d"]:
+    def to_texts(self, x: Float[Tensor, "m d"]) -> Float[Tensor, "n l d"]:
         """Lay the words of each text in a row of its own."""
-        return self.texts.apart(x[None])
+        return self.text_layout.to_texts(x[None])
 
-    def turned(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "n l d"]:
+    def reverse_texts(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "n l d"]:
         """Turn each text round, what is behind its end apart."""
-        return self.texts.turned(x)
+        return self.text_layout.reverse_texts(x)
 
-    def together(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "b t d"]:
+    def to_batch(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "b t d"]:
         """Give each token what is of its word; padding is zeros."""
-        words = self.texts.together(x)[0]
-        return words[self.of.clamp(min=0)].unflatten(0, self.real.shape) * self.real[..., None]
+        words = self.text_layout.to_batch(x)[0]
+        return words[self.word_of_token.clamp(min=0)].unflatten(0, self.is_token.shape) * self.is_token[..., None]
 
 
 class Elmo(Recurrent):
     """Ids of bytes [b t] -> hidden states [b t d], those of a word at all of its bytes."""
 
     def __init__(self, a: ElmoArchitecture) -> None:
-        super().__init__(a, a.spelling.build(a.d_embed))
+        super().__init__(a, a.character_cnn.build(a.d_embed))
 
-    def laid(self, batch: Batch) -> tuple[Float[Tensor, "n l e"], Words]:
+    def lay_out(self, batch: Batch) -> tuple[Float[Tensor, "n l e"], WordLayout]:
         """Return the vectors of each text's words in a row of their own, and where they stand."""
-        speller, words = self.tokens, Words.of_batch(batch)
-        assert isinstance(speller, Speller)
-        x = self.input_dropout(speller(words.spelled(batch.inputs, speller)))
-        return words.apart(x), words
+        speller, words = self.tokens, WordLayout.from_batch(batch)
+        assert isinstance(speller, CharacterCNNModule)
+        x = self.input_dropout(speller(words.character_ids(batch.inputs, speller)))
+        return words.to_texts(x), words

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from unmask.model.parts import OffsetRMSNorm, Sizes
+from unmask.model.parts import OffsetRMSNorm, ModelDimensions
 
 
-def _plain(module: nn.Module) -> None:
+def _init_norms_and_biases(module: nn.Module) -> None:
     """Norms begin as the identity, biases at zero."""
     if isinstance(module, nn.LayerNorm | nn.RMSNorm) and module.elementwise_affine:
         begin = 1 - module.offset if isinstance(module, OffsetRMSNorm) else 1.0
@@ -24,7 +24,7 @@ def _plain(module: nn.Module) -> None:
 
 
 @dataclass(frozen=True)
-class Normal:
+class NormalInit:
     """Every matrix from N(0, std).
 
     With `truncated`, cut at two standard deviations (BERT's released code).
@@ -32,7 +32,7 @@ class Normal:
 
     std: float = 0.02
     truncated: bool = False
-    residual: int = 0
+    n_residual_branches: int = 0
     """The number of residual branches n: projections into the residual stream begin at
     std / sqrt(n), as in GPT-2 (Radford et al. 2019, section 2.3). 0: like every other matrix."""
 
@@ -40,13 +40,13 @@ class Normal:
         if not 0 <= self.std < math.inf:
             raise ValueError(f"initialize.std must be a number, at least 0, got {self.std}")
 
-    def __call__(self, name: str, module: nn.Module, sizes: Sizes) -> None:
+    def __call__(self, name: str, module: nn.Module, dimensions: ModelDimensions) -> None:
         """Fill the parameters that `module` itself owns."""
-        _plain(module)
+        _init_norms_and_biases(module)
         if not isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d):
             return
         into = name.endswith(("attention.o", "cross.o", "feed_forward.down"))
-        std = self.std / self.residual**0.5 if self.residual and into else self.std
+        std = self.std / self.n_residual_branches**0.5 if self.n_residual_branches and into else self.std
         if self.truncated:
             nn.init.trunc_normal_(module.weight, std=std, a=-2 * std, b=2 * std)
         else:
@@ -54,31 +54,31 @@ class Normal:
 
 
 @dataclass(frozen=True)
-class FanIn:
+class FanInInit:
     """Every matrix from N(0, 1/sqrt(width of its input)).
 
     Raffel et al. 2020 do not say; this is Mesh TensorFlow's initializer for the released models.
     """
 
-    embedding: float = 1.0
-    queries: bool = True
+    embedding_std: float = 1.0
+    scale_queries: bool = True
     """Those of queries also by 1/sqrt(e), as T5 does in place of a scale."""
 
-    def __call__(self, name: str, module: nn.Module, sizes: Sizes) -> None:
+    def __call__(self, name: str, module: nn.Module, dimensions: ModelDimensions) -> None:
         """Fill the parameters that `module` itself owns."""
-        _plain(module)
+        _init_norms_and_biases(module)
         if isinstance(module, nn.Embedding):
             table = name.endswith(".table")
-            nn.init.normal_(module.weight, std=sizes.d_model**-0.5 if table else self.embedding)
+            nn.init.normal_(module.weight, std=dimensions.d_model**-0.5 if table else self.embedding_std)
         elif isinstance(module, nn.Linear):
             std = module.in_features**-0.5
-            if self.queries and name.endswith(".q"):
-                std *= sizes.d_head**-0.5
+            if self.scale_queries and name.endswith(".q"):
+                std *= dimensions.d_head**-0.5
             nn.init.normal_(module.weight, std=std)
 
 
 @dataclass(frozen=True)
-class Small:
+class SmallInit:
     """Every matrix from N(0, sqrt(2 / (5 d))), d the width of hidden states, cut at twice that.
 
     Nguyen and Salazar 2019, arXiv:1910.05895, section 2.2 (SmallInit). Those of the feed-forward of
@@ -86,12 +86,12 @@ class Small:
     2023, arXiv:2303.09859).
     """
 
-    def __call__(self, name: str, module: nn.Module, sizes: Sizes) -> None:
+    def __call__(self, name: str, module: nn.Module, dimensions: ModelDimensions) -> None:
         """Fill the parameters that `module` itself owns."""
-        _plain(module)
+        _init_norms_and_biases(module)
         if not isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d):
             return
-        std = (2 / (5 * sizes.d_model)) ** 0.5
+        std = (2 / (5 * dimensions.d_model)) ** 0.5
         nn.init.trunc_normal_(module.weight, std=std, a=-2 * std, b=2 * std)
         layer = re.search(r"layers\.(\d+)\.feed_forward\.\w+$", name)
         if layer is not None:
@@ -100,7 +100,7 @@ class Small:
 
 
 @dataclass(frozen=True)
-class Glorot:
+class GlorotInit:
     """Every matrix uniform, its variance 2 / (inputs + outputs); vectors from N(0, 1/sqrt(d)).
 
     Glorot and Bengio 2010, proceedings.mlr.press/v9/glorot10a, equation 16. Vaswani et al. 2017 do
@@ -108,37 +108,37 @@ class Glorot:
     of tokens the square root of d then scales to 1.
     """
 
-    def __call__(self, name: str, module: nn.Module, sizes: Sizes) -> None:
+    def __call__(self, name: str, module: nn.Module, dimensions: ModelDimensions) -> None:
         """Fill the parameters that `module` itself owns."""
-        _plain(module)
+        _init_norms_and_biases(module)
         if isinstance(module, nn.Embedding):
-            nn.init.normal_(module.weight, std=sizes.d_embed**-0.5)
+            nn.init.normal_(module.weight, std=dimensions.d_embed**-0.5)
         elif isinstance(module, nn.Linear | nn.Conv1d):
             nn.init.xavier_uniform_(module.weight)
 
 
 @dataclass(frozen=True)
-class Uniform:
+class UniformInit:
     """Every matrix of an LSTM uniform within 1/sqrt(cells), as torch begins, vectors within 0.1.
 
-    Merity et al. 2018, arXiv:1708.02182, section 5. With `within`, all alike, biases zero (Zaremba
+    Merity et al. 2018, arXiv:1708.02182, section 5. With `bound`, all alike, biases zero (Zaremba
     et al. 2014, arXiv:1409.2329, section 4.1). With `orthogonal`, the maps from what a layer said
     to each of its gates are so (Saxe et al. 2014, arXiv:1312.6120).
     """
 
-    within: float | None = None
+    bound: float | None = None
     orthogonal: bool = False
 
-    def __call__(self, name: str, module: nn.Module, sizes: Sizes) -> None:
+    def __call__(self, name: str, module: nn.Module, dimensions: ModelDimensions) -> None:
         """Fill the parameters that `module` itself owns."""
-        _plain(module)
+        _init_norms_and_biases(module)
         if not isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d):
             return
         if self.orthogonal and name.endswith(".recalls"):
             for gate in module.weight.split(module.weight.shape[1]):
                 nn.init.orthogonal_(gate)
             return
-        bound = self.within
+        bound = self.bound
         if bound is None and name.endswith((".reads", ".recalls")):
             bound = (module.weight.shape[0] // 4) ** -0.5
             if isinstance(module.bias, nn.Parameter):
@@ -148,16 +148,16 @@ class Uniform:
 
 
 @dataclass(frozen=True)
-class CharacterLstm:
-    """As ELMo's released code begins: of LSTMs as `Glorot`, their forget gates open, biases 1.
+class ElmoInit:
+    """As ELMo's released code begins: of LSTMs as `GlorotInit`, their forget gates open, biases 1.
 
     Characters are uniform within 1, filters within 0.05; other matrices from N(0, 1/sqrt(inputs)),
     and biases of -2 let highways change little.
     """
 
-    def __call__(self, name: str, module: nn.Module, sizes: Sizes) -> None:
+    def __call__(self, name: str, module: nn.Module, dimensions: ModelDimensions) -> None:
         """Fill the parameters that `module` itself owns."""
-        _plain(module)
+        _init_norms_and_biases(module)
         if isinstance(module, nn.Embedding):
             if name.endswith(".characters"):
                 nn.init.uniform_(module.weight, -1, 1)
@@ -175,4 +175,4 @@ class CharacterLstm:
                 nn.init.constant_(module.bias, -2.0)
 
 
-Initialize = Normal | FanIn | Small | Glorot | Uniform | CharacterLstm
+Initializer = NormalInit | FanInInit | SmallInit | GlorotInit | UniformInit | ElmoInit

@@ -5,32 +5,32 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from unmask.model.architecture import MOST, MOST_LAYERS
+from unmask.model.architecture import MAX_SIZE, MAX_LAYERS
 
-Decision = Literal["used", "fixed", "harmless", "alias"]
-MOST_LABELS = 100_000
+KeyUse = Literal["used", "fixed", "harmless", "alias"]
+MAX_LABELS = 100_000
 """More labels have to be listed by name (`id2label`): a number alone may not ask for them."""
-_LARGEST = 1e30
+_MAX_NUMBER = 1e30
 """Numbers below this have a square in float32's range twice over; infinity and NaN are not."""
 
 
-def _whole(x: Any) -> bool:
+def _is_integer(x: Any) -> bool:
     return isinstance(x, int) and not isinstance(x, bool)
 
 
-def _number(x: Any) -> bool:
-    return isinstance(x, int | float) and not isinstance(x, bool) and -_LARGEST < x < _LARGEST
+def _is_number(x: Any) -> bool:
+    return isinstance(x, int | float) and not isinstance(x, bool) and -_MAX_NUMBER < x < _MAX_NUMBER
 
 
-def _words(x: Any) -> bool:
+def _is_words(x: Any) -> bool:
     return isinstance(x, list) and all(isinstance(word, str) for word in cast("list[object]", x))
 
 
-def _within(x: Any, first: int, last: int) -> bool:
-    return _whole(x) and first <= x <= last
+def _is_within(x: Any, first: int, last: int) -> bool:
+    return _is_integer(x) and first <= x <= last
 
 
-def _names(x: Any) -> bool:
+def _is_id2label(x: Any) -> bool:
     """Say whether these are names by number, as `id2label` has them."""
     return isinstance(x, dict) and all(
         str(k).removeprefix("-").isdecimal() and isinstance(name, str | int)
@@ -38,19 +38,19 @@ def _names(x: Any) -> bool:
     )
 
 
-_KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
-    "size": (f"an integer from 1 to {MOST:,}", lambda x: _within(x, 1, MOST)),
-    "layers": (f"an integer from 1 to {MOST_LAYERS:,}", lambda x: _within(x, 1, MOST_LAYERS)),
-    "labels": (f"an integer from 1 to {MOST_LABELS:,}", lambda x: _within(x, 1, MOST_LABELS)),
-    "count": (f"an integer from 0 to {MOST:,}", lambda x: _within(x, 0, MOST)),
-    "integer": (f"an integer up to {MOST:,}", lambda x: _within(x, -MOST, MOST)),
-    "share": ("a number from 0 to below 1", lambda x: _number(x) and 0 <= x < 1),
-    "positive": ("a number above 0", lambda x: _number(x) and x > 0),
-    "number": ("a number, at least 0", lambda x: _number(x) and x >= 0),
+_VALUE_TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "size": (f"an integer from 1 to {MAX_SIZE:,}", lambda x: _is_within(x, 1, MAX_SIZE)),
+    "layers": (f"an integer from 1 to {MAX_LAYERS:,}", lambda x: _is_within(x, 1, MAX_LAYERS)),
+    "labels": (f"an integer from 1 to {MAX_LABELS:,}", lambda x: _is_within(x, 1, MAX_LABELS)),
+    "count": (f"an integer from 0 to {MAX_SIZE:,}", lambda x: _is_within(x, 0, MAX_SIZE)),
+    "integer": (f"an integer up to {MAX_SIZE:,}", lambda x: _is_within(x, -MAX_SIZE, MAX_SIZE)),
+    "share": ("a number from 0 to below 1", lambda x: _is_number(x) and 0 <= x < 1),
+    "positive": ("a number above 0", lambda x: _is_number(x) and x > 0),
+    "number": ("a number, at least 0", lambda x: _is_number(x) and x >= 0),
     "flag": ("true or false", lambda x: isinstance(x, bool)),
     "word": ("a word", lambda x: isinstance(x, str)),
-    "words": ("a list of words", _words),
-    "names": ("an object of names by number", _names),
+    "words": ("a list of words", _is_words),
+    "names": ("an object of names by number", _is_id2label),
     "table": ("an object", lambda x: isinstance(x, dict)),
     "anything": ("anything", lambda x: True),
 }  # fmt: skip
@@ -58,68 +58,68 @@ _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 @dataclass(frozen=True)
-class Key:
+class ConfigKey:
     """One line of a table: a key, what is decided of it, and its values."""
 
     name: str
-    decision: Decision
-    kind: str = "anything"
+    use: KeyUse
+    value_type: str = "anything"
     """One of `_KINDS`; several words with `|` between: one of them."""
     optional: bool = False
     """It may be null."""
-    divides: str = ""
+    divisor_of: str = ""
     """The key whose value is a multiple of this one's."""
     allowed: tuple[Any, ...] = ()
     """Of a fixed key; "@key" stands for the value of another."""
     default: tuple[Any, ...] = ()
     """What the reference takes where the key is absent; nothing: it stays absent."""
     required: bool = False
-    target: str = ""
+    alias_of: str = ""
     """Of an alias: the key that it is another name of."""
 
-    def check(self, given: Mapping[str, Any]) -> None:
+    def check(self, config: Mapping[str, Any]) -> None:
         """Check the key's value in a whole configuration.
 
         Raises:
             ValueError: it is of another kind, or another than the only one known.
         """
-        if self.name not in given:
+        if self.name not in config:
             if self.required:
                 raise ValueError(f"lacks {self.name!r}")
             return
-        value = given[self.name]
-        if self.decision == "fixed":
-            self._check_fixed(value, given)
+        value = config[self.name]
+        if self.use == "fixed":
+            self._check_fixed(value, config)
         elif not (value is None and self.optional):
-            self._check_kind(value, given)
+            self._check_value_type(value, config)
 
-    def _check_fixed(self, value: Any, given: Mapping[str, Any]) -> None:
+    def _check_fixed(self, value: Any, config: Mapping[str, Any]) -> None:
         allowed = [
-            given.get(one[1:]) if isinstance(one, str) and one.startswith("@") else one
+            config.get(one[1:]) if isinstance(one, str) and one.startswith("@") else one
             for one in self.allowed
         ]
         if not any(isinstance(value, bool) == isinstance(x, bool) and value == x for x in allowed):
             known = "only " + " or ".join(map(repr, allowed)) if allowed else "leave it out"
-            raise ValueError(f"{self.name} = {_short(value)} is not supported, {known}")
+            raise ValueError(f"{self.name} = {_shorten(value)} is not supported, {known}")
 
-    def _check_kind(self, value: Any, given: Mapping[str, Any]) -> None:
-        words = self.kind.split("|")
+    def _check_value_type(self, value: Any, config: Mapping[str, Any]) -> None:
+        words = self.value_type.split("|")
         if len(words) > 1:
             said, fits = f"one of {words}", value in words
         else:
-            said, test = _KINDS[self.kind]
+            said, test = _VALUE_TYPES[self.value_type]
             fits = test(value)
         if not fits:
             null = " or null" if self.optional else ""
-            raise ValueError(f"{self.name} must be {said}{null}, got {_short(value)}")
-        whole = given.get(self.divides)
-        if self.divides and _whole(whole) and whole % value:
+            raise ValueError(f"{self.name} must be {said}{null}, got {_shorten(value)}")
+        whole = config.get(self.divisor_of)
+        if self.divisor_of and _is_integer(whole) and whole % value:
             raise ValueError(
-                f"{self.name} = {value} must divide {self.divides} = {whole} without a rest"
+                f"{self.name} = {value} must divide {self.divisor_of} = {whole} without a rest"
             )
 
 
-class Keys:
+class ConfigKeys:
     """A table, one key a line: what is decided of it, the kind of its values, the default.
 
     `used` keys are read, and `harmless` ones change no number that a trained network gives;
@@ -132,66 +132,66 @@ class Keys:
     reference's classes do not read what they do not declare, but for those that stand here.
     """
 
-    def __init__(self, table: str, *bases: "Keys") -> None:
-        found: dict[str, Key] = {}
+    def __init__(self, table: str, *bases: "ConfigKeys") -> None:
+        found: dict[str, ConfigKey] = {}
         for base in bases:
             found |= base.table
         for line in table.strip().splitlines():
-            key = _key(line.split())
+            key = _parse_key(line.split())
             found[key.name] = key
-        self.table: Mapping[str, Key] = found
+        self.table: Mapping[str, ConfigKey] = found
 
-    def complete(self, theirs: Mapping[str, Any]) -> dict[str, Any]:
+    def complete(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return a configuration with one name a key, and defaults for what it leaves out.
 
         Raises:
             ValueError: a key holds what it may not hold, or one that is needed is not there.
         """
-        given = self._renamed(theirs)
+        given = self._resolve_aliases(config)
         filled = {key.name: key.default[0] for key in self.table.values() if key.default} | given
         for key in self.table.values():
-            if key.decision != "alias":
+            if key.use != "alias":
                 key.check(filled)
         return filled
 
-    def _renamed(self, theirs: Mapping[str, Any]) -> dict[str, Any]:
-        given = dict(theirs)
+    def _resolve_aliases(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        given = dict(config)
         for key in self.table.values():
-            if key.decision != "alias" or key.name not in given:
+            if key.use != "alias" or key.name not in given:
                 continue
             value = given.pop(key.name)
-            if given.setdefault(key.target, value) != value:
+            if given.setdefault(key.alias_of, value) != value:
                 raise ValueError(
-                    f"{key.name} = {_short(value)} and {key.target} = "
-                    f"{_short(given[key.target])} are two names of one number"
+                    f"{key.name} = {_shorten(value)} and {key.alias_of} = "
+                    f"{_shorten(given[key.alias_of])} are two names of one number"
                 )
         return given
 
 
-def _key(words: list[str]) -> Key:
+def _parse_key(words: list[str]) -> ConfigKey:
     """Read a line of a table."""
     name, decision, *rest = words
     if decision == "alias":
-        return Key(name, "alias", target=rest[0])
+        return ConfigKey(name, "alias", alias_of=rest[0])
     if decision == "fixed":
-        return Key(
-            name, "fixed", allowed=tuple(map(_value, "|".join(rest).split("|"))) if rest else ()
+        return ConfigKey(
+            name, "fixed", allowed=tuple(map(_parse_value, "|".join(rest).split("|"))) if rest else ()
         )
     kind, _, divides = (rest[0] if rest else "anything").partition("@")
     optional = kind.endswith("?")
     said = rest[1] if len(rest) > 1 else "-" if decision == "harmless" else None
-    return Key(
+    return ConfigKey(
         name,
-        cast(Decision, decision),
-        kind=kind.removesuffix("?"),
+        cast(KeyUse, decision),
+        value_type=kind.removesuffix("?"),
         optional=optional,
-        divides=divides,
-        default=() if said in (None, "-") else (_value(said),),
+        divisor_of=divides,
+        default=() if said in (None, "-") else (_parse_value(said),),
         required=said is None,
     )
 
 
-def _value(word: str) -> Any:
+def _parse_value(word: str) -> Any:
     """Read a value: JSON, or a word without its quotes."""
     try:
         return json.loads(word)
@@ -199,12 +199,12 @@ def _value(word: str) -> Any:
         return word
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     said = repr(value)
     return said if len(said) <= 80 else f"{said[:77]}..."
 
 
-COMMON = Keys(
+COMMON_KEYS = ConfigKeys(
     """
     model_type                  used      word                  -
     architectures               used      words?                -
@@ -247,9 +247,9 @@ COMMON = Keys(
 (`attn_implementation`) and code of its own (`auto_map`) are named by a file and never asked for
 here. Generation's settings are not read from a configuration, there or here."""
 
-CAUSAL = Keys("is_causal fixed true\ntoken_classification_bias fixed true", COMMON)
+CAUSAL_KEYS = ConfigKeys("is_causal fixed true\ntoken_classification_bias fixed true", COMMON_KEYS)
 """The same of decoders."""
-SEQ2SEQ = Keys(
+SEQ2SEQ_KEYS = ConfigKeys(
     """
     is_encoder_decoder          fixed     true
     is_causal                   fixed
@@ -258,8 +258,8 @@ SEQ2SEQ = Keys(
     forced_bos_token_id         harmless
     forced_eos_token_id         harmless
     """,
-    COMMON,
+    COMMON_KEYS,
 )
 """The same of encoder-decoders."""
-NO_KEYS = Keys("")
+NO_KEYS = ConfigKeys("")
 """Of a format of ours, whose every key is checked as it is read."""

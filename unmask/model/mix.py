@@ -8,12 +8,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 
-def as_it_is(x: Tensor) -> Tensor:
+def identity(x: Tensor) -> Tensor:
     """Mix nothing."""
     return x
 
 
-class Mix(nn.Module):
+class DepthWeightedAverage(nn.Module):
     """The weights of `n` sums, of which the first has two terms and each next one more.
 
     Pagliardini et al. 2024, arXiv:2402.02622, section 3. Each begins as its last term alone.
@@ -23,27 +23,27 @@ class Mix(nn.Module):
         super().__init__()
         for i in range(n):
             self.register_parameter(str(i), nn.Parameter(torch.empty(i + 2)))
-        self.draw()
+        self.initialize_parameters()
 
     @torch.no_grad()
-    def draw(self) -> None:
+    def initialize_parameters(self) -> None:
         """Fill the weights: there is nothing random in them."""
         for weight in self.parameters():
             weight.zero_()
             weight[-1] = 1
 
-    def begin(self, x: Float[Tensor, "b t d"]) -> Callable[[Tensor], Tensor]:
+    def start(self, x: Float[Tensor, "b t d"]) -> Callable[[Tensor], Tensor]:
         """Return what mixes with x, and with each other, what comes after it, one at a time."""
         before, weights = [x], iter(self.parameters())
 
         def mixed(x: Tensor) -> Tensor:
             before.append(x)
-            return _Sum.apply(next(weights), *before)  # pyright: ignore[reportReturnType]
+            return _WeightedSum.apply(next(weights), *before)  # pyright: ignore[reportReturnType]
 
         return mixed
 
 
-class _Sum(torch.autograd.Function):
+class _WeightedSum(torch.autograd.Function):
     """A weighted sum, without a copy of its terms or of each product."""
 
     @staticmethod

@@ -11,49 +11,49 @@ from torch import Tensor
 
 from unmask import config
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
-from unmask.model.keys import NO_KEYS, Keys
+from unmask.model.keys import NO_KEYS, ConfigKeys
 
 AnyArchitecture = Architecture | EncoderDecoderArchitecture
-A = TypeVar("A", bound=Architecture)
+ArchitectureT = TypeVar("ArchitectureT", bound=Architecture)
 
 
 @dataclass(frozen=True)
-class Rule:
+class WeightRule:
     """One line of a table: which of our modules hold which of theirs."""
 
-    ours: tuple[str, ...]
-    theirs: str
+    internal_names: tuple[str, ...]
+    external_name: str
     operation: str
-    beside: str
+    requires: str
     """The rule counts only where this module of ours exists too."""
 
 
 @dataclass(frozen=True)
-class Read:
+class MatchedWeights:
     """What came of reading another library's tensors."""
 
     tensors: Mapping[str, Tensor]
     missing: tuple[str, ...]
     """Ours that theirs do not have: they keep their initial values."""
-    extra: tuple[str, ...]
+    unexpected: tuple[str, ...]
     """Theirs that have no place in this model."""
 
 
-class Names:
+class WeightNames:
     """A table, one module a line, `*` for the layer number, read in both directions.
 
     `**` stands for all modules below. All names of theirs begin with the prefix, which a model
     without heads leaves out, or, in some of their classes, with the alias.
 
     `ours  theirs`; `a + b  theirs` cuts and joins a fused tensor along its outputs; an operation at
-    the end (`transposed`) is its own inverse; `by_head` says that theirs are joined head by head,
+    the end (`transposed`) is its own inverse; `joins_by_head` says that theirs are joined head by head,
     `in_heads` that heads are an axis of their own, the last but one; with `transposed_in_heads` our
     matrix is transposed, too;
     `tied` that theirs is a second copy, checked on reading and not written, and left out where it
     is no copy, but of a head that is not asked for (a line before says so); `instead` that it is a
     second copy which counts where the two differ; `row` that their vector
-    is a matrix of one row, `zeros` that this row is of zeros, one for each of our rows, which
-    nothing of ours holds (see `zeros`);
+    is a matrix of one row, `zero_rows` that this row is of zeros, one for each of our rows, which
+    nothing of ours holds (see `zero_rows`);
     `beside:name` that the line counts only where we have that module too; `-  theirs` that theirs
     is left out on purpose.
     Of several lines for one of theirs the first counts whose ours exist, and likewise of several
@@ -61,31 +61,31 @@ class Names:
     """
 
     def __init__(
-        self, table: str, *, prefix: str = "", heads: int | None = None, alias: str = ""
+        self, table: str, *, prefix: str = "", n_heads: int | None = None, alias: str = ""
     ) -> None:
-        self.table, self.prefix, self.heads, self.alias = table, prefix, heads, alias
-        self.rules = tuple(self._rule(line) for line in table.strip().splitlines() if line.strip())
+        self.table, self.prefix, self.n_heads, self.alias = table, prefix, n_heads, alias
+        self.rules = tuple(self._parse_rule(line) for line in table.strip().splitlines() if line.strip())
 
     @property
-    def by_head(self) -> bool:
+    def joins_by_head(self) -> bool:
         """Some tensors are joined head by head."""
-        return any(rule.operation in _BY_HEAD for rule in self.rules)
+        return any(rule.operation in _HEAD_OPERATIONS for rule in self.rules)
 
-    def sized(self, a: AnyArchitecture) -> "Names":
+    def for_architecture(self, a: AnyArchitecture) -> "WeightNames":
         """Return the table for models of this architecture: some cut tensors by its heads."""
-        if not self.by_head or not isinstance(a, Architecture) or a.n_heads == self.heads:
+        if not self.joins_by_head or not isinstance(a, Architecture) or a.n_heads == self.n_heads:
             return self
-        return Names(self.table, prefix=self.prefix, heads=a.n_heads, alias=self.alias)
+        return WeightNames(self.table, prefix=self.prefix, n_heads=a.n_heads, alias=self.alias)
 
     @staticmethod
-    def _rule(line: str) -> Rule:
+    def _parse_rule(line: str) -> WeightRule:
         left, theirs, *rest = re.sub(r"\s*\+\s*", "+", line.strip()).split()
         beside = next((word.removeprefix("beside:") for word in rest if "beside:" in word), "")
         operation = next((word for word in rest if "beside:" not in word), "")
-        return Rule(tuple(left.split("+")), theirs, operation, beside)
+        return WeightRule(tuple(left.split("+")), theirs, operation, beside)
 
-    def from_theirs(self, state: Mapping[str, Tensor], wanted: Mapping[str, torch.Size]) -> Read:
-        """Find our tensors, of the names and shapes `wanted`, among theirs.
+    def from_external(self, state_dict: Mapping[str, Tensor], expected_shapes: Mapping[str, torch.Size]) -> MatchedWeights:
+        """Find our tensors, of the names and shapes `expected_shapes`, among theirs.
 
         Raises:
             ValueError: a tensor has another shape than the configuration says, or two copies of one
@@ -95,22 +95,22 @@ class Names:
         copies: list[tuple[str, str, Tensor, bool]] = []
         instead: dict[str, Tensor] = {}
         extra: list[str] = []
-        for name, tensor in state.items():
+        for name, tensor in state_dict.items():
             used = of_a_head = False
-            for rule, numbers, tail in self._hits(name):
+            for rule, numbers, tail in self._matching_rules(name):
                 if rule.operation == "zeros":
                     used = tensor.is_meta or not tensor.any()
                     break
-                ours = [_fill(o, numbers) + tail for o in rule.ours]
-                used = rule.ours == ("-",) or all(
-                    o in wanted for o in ours + _besides(rule, numbers)
+                ours = [_fill_pattern(o, numbers) + tail for o in rule.internal_names]
+                used = rule.internal_names == ("-",) or all(
+                    o in expected_shapes for o in ours + _required_tensors(rule, numbers)
                 )
                 if rule.operation == "tied":
                     copies.append((ours[0], name, tensor, of_a_head))
                 elif used and rule.operation == "instead":
                     instead[ours[0]] = tensor
-                elif used and rule.ours != ("-",):
-                    parts = self._operate(rule, tensor, len(ours)).chunk(len(ours))
+                elif used and rule.internal_names != ("-",):
+                    parts = self._apply_operation(rule, tensor, len(ours)).chunk(len(ours))
                     found |= dict(zip(ours, parts, strict=True))
                 if used:
                     break
@@ -118,77 +118,77 @@ class Names:
             if not used:
                 extra.append(name)
         found |= instead
-        extra += _check(found, wanted, copies)
-        missing = tuple(name for name in wanted if name not in found)
-        return Read(found, missing, tuple(extra))
+        extra += _check_tensors(found, expected_shapes, copies)
+        missing = tuple(name for name in expected_shapes if name not in found)
+        return MatchedWeights(found, missing, tuple(extra))
 
-    def to_theirs(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def to_external(self, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Rename our tensors to theirs.
 
         Raises:
             KeyError: one of ours has no rule.
         """
         out: dict[str, Tensor] = {}
-        left = dict.fromkeys(state)
+        left = dict.fromkeys(state_dict)
         for rule in self.rules:
-            if rule.ours == ("-",) or rule.operation in _SECOND:
+            if rule.internal_names == ("-",) or rule.operation in _COPY_OPERATIONS:
                 continue
             for name in list(left):
-                if (hit := _match(rule.ours[0], name)) is None:
+                if (hit := _match(rule.internal_names[0], name)) is None:
                     continue
                 numbers, tail = hit
-                if any(o not in state for o in _besides(rule, numbers)):
+                if any(o not in state_dict for o in _required_tensors(rule, numbers)):
                     continue
-                ours = [_fill(o, numbers) + tail for o in rule.ours]
-                theirs = self._operate(rule, torch.cat([state[o] for o in ours]), self.heads)
-                out[_fill(rule.theirs, numbers) + tail] = theirs.contiguous()
+                ours = [_fill_pattern(o, numbers) + tail for o in rule.internal_names]
+                theirs = self._apply_operation(rule, torch.cat([state_dict[o] for o in ours]), self.n_heads)
+                out[_fill_pattern(rule.external_name, numbers) + tail] = theirs.contiguous()
                 for o in ours:
                     del left[o]
         if left:
             raise KeyError(f"no rule for {len(left)} of our tensors, the first: {list(left)[:4]}")
         return out
 
-    def zeros(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def zero_rows(self, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the rows of zeros that their language models have beside our tensors."""
         rules = [rule for rule in self.rules if rule.operation == "zeros"]
-        tables = {rule.theirs: state[f"{rule.ours[0]}.weight"] for rule in rules}
+        tables = {rule.external_name: state_dict[f"{rule.internal_names[0]}.weight"] for rule in rules}
         return {theirs: table.new_zeros(1, len(table)) for theirs, table in tables.items()}
 
-    def theirs_of(self, ours: str, state: Mapping[str, Tensor]) -> Tensor | None:
+    def external_tensor(self, internal_name: str, state_dict: Mapping[str, Tensor]) -> Tensor | None:
         """Return the tensor of theirs that one of ours is read from, if it is there."""
-        for name in self.names_of(ours):
+        for name in self.external_names(internal_name):
             for known in (name, name.removeprefix(self.prefix)):
-                if known in state:
-                    return state[known]
+                if known in state_dict:
+                    return state_dict[known]
         return None
 
-    def names_of(self, ours: str) -> list[str]:
+    def external_names(self, internal_name: str) -> list[str]:
         """List what one of our tensors may be called there; none: it is joined with others."""
-        rules = [r for r in self.rules if len(r.ours) == 1 and r.operation not in _SECOND]
-        hits = [(rule, _match(rule.ours[0], ours)) for rule in rules]
-        return [_fill(rule.theirs, hit[0]) + hit[1] for rule, hit in hits if hit is not None]
+        rules = [r for r in self.rules if len(r.internal_names) == 1 and r.operation not in _COPY_OPERATIONS]
+        hits = [(rule, _match(rule.internal_names[0], internal_name)) for rule in rules]
+        return [_fill_pattern(rule.external_name, hit[0]) + hit[1] for rule, hit in hits if hit is not None]
 
-    def laid_out_for(self, ours: str, state: Collection[str]) -> bool:
+    def has_required_tensors(self, internal_name: str, state_dict: Collection[str]) -> bool:
         """Say whether theirs have what stands beside a module of ours, where lines say such."""
-        beside = [rule.theirs for rule in self.rules if rule.beside == ours]
-        return not beside or self._some([f"{theirs}.weight" for theirs in beside], state)
+        beside = [rule.external_name for rule in self.rules if rule.requires == internal_name]
+        return not beside or self._contains_any([f"{theirs}.weight" for theirs in beside], state_dict)
 
-    def without_prefix(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def without_prefix(self, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Name tensors as a model without heads does in their library."""
-        return {name.removeprefix(self.prefix): tensor for name, tensor in state.items()}
+        return {name.removeprefix(self.prefix): tensor for name, tensor in state_dict.items()}
 
-    def aliased(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def with_alias(self, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Name tensors as classes of theirs do that have the alias in place of the prefix."""
         if not self.alias:
-            return dict(state)
+            return dict(state_dict)
         n = len(self.prefix)
         return {
             self.alias + name[n:] if name.startswith(self.prefix) else name: tensor
-            for name, tensor in state.items()
+            for name, tensor in state_dict.items()
         }
 
-    def _operate(self, rule: Rule, tensor: Tensor, inner: int | None) -> Tensor:
-        """Do what the rule says; of tensors joined head by head, `inner` ones become outer."""
+    def _apply_operation(self, rule: WeightRule, tensor: Tensor, inner_size: int | None) -> Tensor:
+        """Do what the rule says; of tensors joined head by head, `inner_size` ones become outer."""
         if rule.operation == "transposed":
             return tensor.T if tensor.dim() == 2 else tensor
         if rule.operation == "row":
@@ -197,111 +197,111 @@ class Names:
             return self._in_heads(tensor, transposed=rule.operation != "in_heads")
         if rule.operation != "by_head":
             return tensor
-        if self.heads is None:
-            raise ValueError(f"{rule.theirs} is joined head by head, of how many heads is unknown")
-        n = self.heads * len(rule.ours)
-        assert inner is not None
-        cut = tensor.unflatten(0, (n // inner, inner, -1))  # outer, inner, rows of a head
+        if self.n_heads is None:
+            raise ValueError(f"{rule.external_name} is joined head by head, of how many heads is unknown")
+        n = self.n_heads * len(rule.internal_names)
+        assert inner_size is not None
+        cut = tensor.unflatten(0, (n // inner_size, inner_size, -1))  # outer, inner, rows of a head
         return cut.transpose(0, 1).flatten(0, 2)
 
     def _in_heads(self, tensor: Tensor, *, transposed: bool) -> Tensor:
         """Give heads their axis, or take it from them."""
         if tensor.dim() == 3:
             return tensor.flatten(1).T if transposed else tensor.flatten(1)
-        if self.heads is None:
+        if self.n_heads is None:
             raise ValueError("a tensor has an axis of heads, of how many is unknown")
         tensor = tensor.T if transposed else tensor
-        return tensor.unflatten(1, (self.heads, -1))
+        return tensor.unflatten(1, (self.n_heads, -1))
 
-    def _hits(self, name: str) -> Iterable[tuple[Rule, tuple[str, ...], str]]:
+    def _matching_rules(self, name: str) -> Iterable[tuple[WeightRule, tuple[str, ...], str]]:
         names = [name, self.prefix + name]
         if self.alias and name.startswith(self.alias):
             names.append(self.prefix + name.removeprefix(self.alias))
         for candidate in dict.fromkeys(names):
-            hits = [(r, *hit) for r in self.rules if (hit := _match(r.theirs, candidate))]
+            hits = [(r, *hit) for r in self.rules if (hit := _match(r.external_name, candidate))]
             if hits:
                 return hits
         return ()
 
-    def ours_of(self, theirs: Iterable[str]) -> Iterator[str]:
+    def internal_names(self, external_names: Iterable[str]) -> Iterator[str]:
         """Give names of ours that names of theirs may stand for."""
-        for name in theirs:
-            for rule, numbers, tail in self._hits(name):
-                yield from (_fill(ours, numbers) + tail for ours in rule.ours if ours != "-")
+        for name in external_names:
+            for rule, numbers, tail in self._matching_rules(name):
+                yield from (_fill_pattern(ours, numbers) + tail for ours in rule.internal_names if ours != "-")
 
-    def lacking(self, state: Collection[str], *, language: bool) -> list[str]:
+    def missing_untied(self, state_dict: Collection[str], *, language_head: bool) -> list[str]:
         """Name what a file of tables that are not tied would have and these tensors have not.
 
         Those are the scores' own matrix, unless no language head is asked for, and what else a line
         calls a second copy.
         """
-        heads = [rule.theirs for rule in self.rules if rule.ours == (_SCORES,)]
+        heads = [rule.external_name for rule in self.rules if rule.internal_names == (_OUTPUT_MATRIX,)]
         names = [f"{theirs}.weight" for theirs in heads]
-        out = names[:1] if language and not self._some(names, state) else []
+        out = names[:1] if language_head and not self._contains_any(names, state_dict) else []
         for rule in self.rules:
-            of_head = not (self.prefix and rule.theirs.startswith(self.prefix))
-            if not self._is_copy(rule) or (of_head and not language):
+            of_head = not (self.prefix and rule.external_name.startswith(self.prefix))
+            if not self._is_copy(rule) or (of_head and not language_head):
                 continue
-            name = rule.theirs if rule.theirs.endswith(".bias") else f"{rule.theirs}.weight"
-            out += [] if self._some([name], state) else [name]
+            name = rule.external_name if rule.external_name.endswith(".bias") else f"{rule.external_name}.weight"
+            out += [] if self._contains_any([name], state_dict) else [name]
         return out
 
-    def _some(self, names: Iterable[str], state: Collection[str]) -> bool:
-        return any(name in state or name.removeprefix(self.prefix) in state for name in names)
+    def _contains_any(self, names: Iterable[str], state_dict: Collection[str]) -> bool:
+        return any(name in state_dict or name.removeprefix(self.prefix) in state_dict for name in names)
 
-    def _is_copy(self, rule: Rule) -> bool:
+    def _is_copy(self, rule: WeightRule) -> bool:
         """Say whether a line is of a second copy, and not of scores that may have their own."""
-        heads = {other.theirs for other in self.rules if other.ours == (_SCORES,)}
+        heads = {other.external_name for other in self.rules if other.internal_names == (_OUTPUT_MATRIX,)}
         tied = rule.operation in ("tied", "instead")
-        return tied and "*" not in rule.theirs and rule.theirs not in heads
+        return tied and "*" not in rule.external_name and rule.external_name not in heads
 
-    def copies(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def tied_copies(self, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the second copies of ours that a file has whose tables are not tied."""
         found: dict[str, Tensor] = {}
         for rule in filter(self._is_copy, self.rules):
-            tail = "" if rule.theirs.endswith(".bias") else ".weight"
-            if (tensor := state.get(rule.ours[0] + tail)) is not None:
-                found[rule.theirs + tail] = tensor.clone()
+            tail = "" if rule.external_name.endswith(".bias") else ".weight"
+            if (tensor := state_dict.get(rule.internal_names[0] + tail)) is not None:
+                found[rule.external_name + tail] = tensor.clone()
         return found
 
 
-_SCORES = "heads.language.out"
-_SECOND = ("tied", "instead", "zeros")
+_OUTPUT_MATRIX = "heads.language.out"
+_COPY_OPERATIONS = ("tied", "instead", "zeros")
 """Operations of lines that stand beside another, which is the one that is written."""
-_BY_HEAD = ("by_head", "in_heads", "transposed_in_heads")
+_HEAD_OPERATIONS = ("by_head", "in_heads", "transposed_in_heads")
 
 
 @cache
-def _regex(pattern: str) -> re.Pattern[str]:
+def _pattern_regex(pattern: str) -> re.Pattern[str]:
     regex = re.escape(pattern).replace(r"\*\*", r"(.+)").replace(r"\*", r"(\d+)")
     return re.compile(regex + r"(\.weight|\.bias|)")
 
 
 def _match(pattern: str, name: str) -> tuple[tuple[str, ...], str] | None:
-    hit = _regex(pattern).fullmatch(name)
+    hit = _pattern_regex(pattern).fullmatch(name)
     return None if hit is None else (hit.groups()[:-1], hit.groups()[-1])
 
 
-def _fill(pattern: str, numbers: tuple[str, ...]) -> str:
+def _fill_pattern(pattern: str, numbers: tuple[str, ...]) -> str:
     left = iter(numbers)
     return re.sub(r"\*\*?", lambda _: next(left), pattern)
 
 
-def _besides(rule: Rule, numbers: tuple[str, ...]) -> list[str]:
-    return [_fill(rule.beside, numbers) + ".weight"] if rule.beside else []
+def _required_tensors(rule: WeightRule, numbers: tuple[str, ...]) -> list[str]:
+    return [_fill_pattern(rule.requires, numbers) + ".weight"] if rule.requires else []
 
 
-def _check(
+def _check_tensors(
     found: Mapping[str, Tensor],
-    wanted: Mapping[str, torch.Size],
+    expected_shapes: Mapping[str, torch.Size],
     copies: Iterable[tuple[str, str, Tensor, bool]],
 ) -> list[str]:
     """Check shapes and copies; return what is no copy, but of a head that is not wanted."""
     for name, tensor in found.items():
-        if tensor.shape != wanted[name]:
+        if tensor.shape != expected_shapes[name]:
             raise ValueError(
                 f"tensor {name} has shape {list(tensor.shape)}, "
-                f"the configuration says {list(wanted[name])}"
+                f"the configuration says {list(expected_shapes[name])}"
             )
     own: list[str] = []
     for ours, theirs, tensor, of_a_head in copies:
@@ -315,83 +315,83 @@ def _check(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fields:
+class ConfigMapping:
     """A two-way table between our architecture and their config.json."""
 
     model_type: str
     """Their word for the family."""
-    keys: Keys = NO_KEYS
+    config_keys: ConfigKeys = NO_KEYS
     """What each key of theirs is to us: `architecture` checks all and fills in defaults."""
-    read: Callable[[Mapping[str, Any]], AnyArchitecture]
-    write: Callable[[Any], dict[str, Any]]
-    classes: Mapping[tuple[str, ...], str]
+    to_architecture: Callable[[Mapping[str, Any]], AnyArchitecture]
+    from_architecture: Callable[[Any], dict[str, Any]]
+    class_names: Mapping[tuple[str, ...], str]
     """Our heads, by name -> the class of theirs that has just these (`architectures` in their
     config.json)."""
-    language: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda theirs: {}
-    """What their configuration says of the language head: fields of `Language` that differ from
+    read_language_head: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda theirs: {}
+    """What their configuration says of the language head: fields of `LanguageModeling` that differ from
     the card's."""
-    of_language: Callable[[Any], dict[str, Any]] = lambda spec: {}
+    write_language_head: Callable[[Any], dict[str, Any]] = lambda spec: {}
     """What their configuration shall say of a language head."""
-    labels: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda theirs: {}
-    """The same of the head that labels whole texts: fields of `Labels`."""
+    read_classification_head: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda theirs: {}
+    """The same of the head that labels whole texts: fields of `SequenceClassification`."""
     in_transformers: bool = True
     """Whether the reference library has classes of this family."""
-    aliased: frozenset[str] = frozenset()
-    """Classes of theirs whose tensors have the alias of `Names` in place of the prefix."""
-    differs: Callable[[Any, Mapping[str, Any]], str | None] = lambda a, specs: None
+    aliased_classes: frozenset[str] = frozenset()
+    """Classes of theirs whose tensors have the alias of `WeightNames` in place of the prefix."""
+    difference: Callable[[Any, Mapping[str, Any]], str | None] = lambda a, specs: None
     """What their class does otherwise than a model of this architecture with these heads: of all
     else, its scores and hidden states are equal."""
-    told_by: frozenset[str] = frozenset()
+    identifying_keys: frozenset[str] = frozenset()
     """Keys that tell the family of a configuration which has no model_type, or one that several
     families share; none: it is not told."""
-    forward: Mapping[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
+    causal_class_names: Mapping[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
     """Classes, in place of those above, of a network of theirs that reads forward, where the family
     has such beside those that see a text as a whole."""
-    pools: tuple[str, Mapping[str, str]] | None = None
+    pooling_key: tuple[str, Mapping[str, str]] | None = None
     """Their key for what stands for a text that is labelled, and its values in our words; None: it
     is as the card has it."""
-    always_tied: Callable[[Mapping[str, Any]], bool] = lambda theirs: False
+    ties_embeddings: Callable[[Mapping[str, Any]], bool] = lambda theirs: False
     """Whether their classes tie all tables of tokens to one, unless a file holds others, whatever
     `tie_word_embeddings` says."""
 
-    def classes_of(self, a: AnyArchitecture) -> Mapping[tuple[str, ...], str]:
+    def class_names_of(self, a: AnyArchitecture) -> Mapping[tuple[str, ...], str]:
         """Return their classes of a network, by our heads."""
         causal = isinstance(a, Architecture) and a.causal
-        return {**self.classes, **self.forward} if causal else self.classes
+        return {**self.class_names, **self.causal_class_names} if causal else self.class_names
 
-    def heads_of(self, kind: str) -> tuple[str, ...] | None:
+    def heads_of_class(self, class_name: str) -> tuple[str, ...] | None:
         """Return our heads that a class of theirs has; None: it is none of this family."""
-        every = (*self.classes.items(), *self.forward.items())
-        return next((heads for heads, name in every if name == kind), None)
+        every = (*self.class_names.items(), *self.causal_class_names.items())
+        return next((heads for heads, name in every if name == class_name), None)
 
 
-def own_fields(model_type: str, kind: type[AnyArchitecture] = Architecture) -> Fields:
+def native_config_mapping(model_type: str, architecture_class: type[AnyArchitecture] = Architecture) -> ConfigMapping:
     """Return a format that holds our architecture as it is, for what the other library lacks."""
 
     def read(theirs: Mapping[str, Any]) -> AnyArchitecture:
-        plain = need(theirs, "architecture")
+        plain = require_key(theirs, "architecture")
         stack = isinstance(plain, Mapping) and plain.get("kind") == Architecture.__name__
         # Of two stacks, one alone may have been asked.
-        one = stack and issubclass(kind, EncoderDecoderArchitecture)
-        return config.from_dict(Architecture if one else kind, plain, "architecture")
+        one = stack and issubclass(architecture_class, EncoderDecoderArchitecture)
+        return config.from_dict(Architecture if one else architecture_class, plain, "architecture")
 
     def write(a: AnyArchitecture) -> dict[str, Any]:
         return {"architecture": config.to_dict(a)}
 
-    return Fields(
+    return ConfigMapping(
         model_type=model_type,
-        read=read,
-        write=write,
-        classes={(): model_type},
+        to_architecture=read,
+        from_architecture=write,
+        class_names={(): model_type},
         in_transformers=False,
     )
 
 
-OWN_NAMES = Names("backbone.** backbone.**\nheads.** heads.**")
+NATIVE_WEIGHT_NAMES = WeightNames("backbone.** backbone.**\nheads.** heads.**")
 """Of such a format: the tensors have our names."""
 
 
-ACTIVATIONS = {
+EXTERNAL_ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
@@ -404,91 +404,91 @@ ACTIVATIONS = {
 """Their names of activations -> ours; the first name of each is the one written."""
 
 
-def activation(name: str, key: str = "activation") -> str:
+def read_activation(name: str, key: str = "activation") -> str:
     """Our name of an activation of theirs.
 
     Raises:
         ValueError: there is none; the message names the key.
     """
-    if name not in ACTIVATIONS:
-        raise ValueError(f"{key} {name!r} is not one of {sorted(ACTIVATIONS)}")
-    return ACTIVATIONS[name]
+    if name not in EXTERNAL_ACTIVATIONS:
+        raise ValueError(f"{key} {name!r} is not one of {sorted(EXTERNAL_ACTIVATIONS)}")
+    return EXTERNAL_ACTIVATIONS[name]
 
 
-def their_activation(name: str) -> str:
+def write_activation(name: str) -> str:
     """Their name of an activation of ours."""
-    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == name)
+    return next(theirs for theirs, ours in EXTERNAL_ACTIVATIONS.items() if ours == name)
 
 
-def refuse(theirs: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
+def check_fixed_keys(config: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
     """Refuse a configuration that asks for something this family of ours does not do.
 
     Raises:
         ValueError: a key has another value than the only one known, with both.
     """
     for key, value in fixed.items():
-        if theirs.get(key, value) != value:
-            raise ValueError(f"{key} = {theirs[key]!r} is not supported, only {value!r}")
+        if config.get(key, value) != value:
+            raise ValueError(f"{key} = {config[key]!r} is not supported, only {value!r}")
 
 
-def need(theirs: Mapping[str, Any], key: str) -> Any:
+def require_key(config: Mapping[str, Any], key: str) -> Any:
     """Return a key of their configuration that must be there.
 
     Raises:
         ValueError: it is not.
     """
-    if key not in theirs:
+    if key not in config:
         raise ValueError(f"lacks {key!r}")
-    return theirs[key]
+    return config[key]
 
 
-def or_forward(
-    read: Callable[[Mapping[str, Any]], A], write: Callable[[A], dict[str, Any]]
-) -> tuple[Callable[[Mapping[str, Any]], A], Callable[[A], dict[str, Any]]]:
+def with_is_decoder(
+    read: Callable[[Mapping[str, Any]], ArchitectureT], write: Callable[[ArchitectureT], dict[str, Any]]
+) -> tuple[Callable[[Mapping[str, Any]], ArchitectureT], Callable[[ArchitectureT], dict[str, Any]]]:
     """Let a format that says `is_decoder` tell a network that reads forward."""
 
-    def read_either(theirs: Mapping[str, Any]) -> A:
+    def read_either(theirs: Mapping[str, Any]) -> ArchitectureT:
         a = read({**theirs, "is_decoder": False})
         return replace(a, causal=True) if theirs.get("is_decoder") else a
 
-    def write_either(a: A) -> dict[str, Any]:
+    def write_either(a: ArchitectureT) -> dict[str, Any]:
         return write(a) | {"is_decoder": a.causal}
 
     return read_either, write_either
 
 
-def by_table(
-    table: Mapping[str, str], base: A, fixed: Mapping[str, Any]
-) -> tuple[Callable[[Mapping[str, Any]], A], Callable[[A], dict[str, Any]]]:
+def config_functions(
+    table: Mapping[str, str], base: ArchitectureT, fixed: Mapping[str, Any]
+) -> tuple[Callable[[Mapping[str, Any]], ArchitectureT], Callable[[ArchitectureT], dict[str, Any]]]:
     """Make `read` and `write` from {our dotted path: their key}.
 
     What the table does not name is as in `base`.
     """
 
-    def read(theirs: Mapping[str, Any]) -> A:
-        refuse(theirs, fixed)
+    def read(theirs: Mapping[str, Any]) -> ArchitectureT:
+        check_fixed_keys(theirs, fixed)
         plain = config.to_dict(base)
         for ours, key in table.items():
             if key in theirs and theirs[key] is not None:
                 value = theirs[key]
-                _set(plain, ours, activation(value, key) if ours == "activation" else value)
+                _set_nested(plain, ours, read_activation(value, key) if ours == "activation" else value)
             elif ours in ("vocab_size", "d_model", "n_layers", "n_heads"):
-                need(theirs, key)
+                require_key(theirs, key)
         return config.from_dict(type(base), plain)
 
-    def write(a: A) -> dict[str, Any]:
+    def write(a: ArchitectureT) -> dict[str, Any]:
         out = dict(fixed)
         for ours, key in table.items():
             value: Any = a
             for part in ours.split("."):
                 value = getattr(value, part)
-            out[key] = their_activation(value) if ours == "activation" else value
+            out[key] = write_activation(value) if ours == "activation" else value
         return out
 
     return read, write
 
 
-def _set(plain: dict[str, Any], path: str, value: Any) -> None:
+def _set_nested(plain: dict[str, Any], path: str, value: Any) -> None:
     *outer, last = path.split(".")
     for part in outer:
         plain = plain[part]

@@ -83,7 +83,7 @@ Norm = LayerNorm | RMSNorm
 
 
 @runtime_checkable
-class Sizes(Protocol):
+class ModelDimensions(Protocol):
     """What parts and position schemes must know of the architecture that contains them."""
 
     @property
@@ -117,7 +117,7 @@ class Sizes(Protocol):
         ...
 
 
-class PartsNorm(nn.Module):
+class QueryKeyNorm(nn.Module):
     """A norm of each part of a vector, by the same weights: of each head, say, or of all."""
 
     def __init__(self, norm: Norm, width: int) -> None:
@@ -129,7 +129,7 @@ class PartsNorm(nn.Module):
         return self.norm(x.unflatten(-1, (-1, self.width))).flatten(-2)
 
 
-class _Drop(torch.autograd.Function):
+class _DropoutFunction(torch.autograd.Function):
     """Zero a share of the numbers, with one random byte for each.
 
     That is an eighth of the draws that torch makes. On a CPU torch draws one random number an
@@ -143,15 +143,15 @@ class _Drop(torch.autograd.Function):
         dice = dice.view(torch.uint8)[: x.numel()].view(x.shape)
         ctx.save_for_backward(dice)
         ctx.cut = cut
-        return _dropped(x, dice, cut)
+        return _apply_dropout(x, dice, cut)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (dice,) = ctx.saved_tensors
-        return _dropped(grads[0], dice, ctx.cut), None
+        return _apply_dropout(grads[0], dice, ctx.cut), None
 
 
-def _dropped(x: Tensor, dice: Tensor, cut: int) -> Tensor:
+def _apply_dropout(x: Tensor, dice: Tensor, cut: int) -> Tensor:
     keep = torch.empty(x.shape, dtype=x.dtype)
     torch.ge(dice, cut, out=keep)  # written as 0 and 1 of x's dtype: no pass over booleans
     return keep.mul_(x).mul_(256 / (256 - cut))
@@ -176,7 +176,7 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu" or torch.compiler.is_compiling():
             return F.dropout(x, self.rate)
-        return _Drop.apply(x, round(self.rate * 256))  # pyright: ignore[reportReturnType]
+        return _DropoutFunction.apply(x, round(self.rate * 256))  # pyright: ignore[reportReturnType]
 
     def extra_repr(self) -> str:
         """Show the rate where the module is printed."""
@@ -198,14 +198,14 @@ class FeedForward(nn.Module):
         gated: bool,
         bias: bool,
         dropout: float = 0.0,
-        inside: nn.Module | None = None,
+        inner_norm: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.up = nn.Linear(d_model, d_ff, bias=bias)
         self.gate = nn.Linear(d_model, d_ff, bias=bias) if gated else None
         self.down = nn.Linear(d_ff, d_model, bias=bias)
         self.activation = ACTIVATIONS[activation]
-        self.inside = nn.Identity() if inside is None else inside
+        self.inside = nn.Identity() if inner_norm is None else inner_norm
         """A norm before the last map."""
         self.dropout = Dropout(dropout)
 

@@ -16,11 +16,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch
-from unmask.model.parts import Dropout, Norm, Sizes
+from unmask.model.parts import Dropout, Norm, ModelDimensions
 
 
 @runtime_checkable
-class Projections(Protocol):
+class AttentionProjections(Protocol):
     """What a scheme's part in a layer may use of the attention that it is a part of."""
 
     @property
@@ -38,19 +38,19 @@ class Projections(Protocol):
         """What scores are multiplied with; a bias is added after."""
         ...
 
-    def heads(self, x: Tensor) -> Tensor:
+    def split_heads(self, x: Tensor) -> Tensor:
         """Cut vectors [b t h*e] into heads [b h t e]."""
         ...
 
 
-class Place(nn.Module):
+class PositionLayer(nn.Module):
     """The part of a scheme that lives in a layer. Also T5's: its geometry *is* the bias."""
 
-    def query(self, q: Float[Tensor, "b h t e"], geometry: Any) -> Tensor:
+    def query(self, q: Float[Tensor, "b h t e"], position_state: Any) -> Tensor:
         """Return queries, changed by where they stand."""
         return q
 
-    def key(self, k: Float[Tensor, "b g t e"], geometry: Any) -> Tensor:
+    def key(self, k: Float[Tensor, "b g t e"], position_state: Any) -> Tensor:
         """Return keys of the same columns, changed by where they stand."""
         return k
 
@@ -58,84 +58,84 @@ class Place(nn.Module):
         self,
         q: Float[Tensor, "b h t e"],
         k: Float[Tensor, "b g s e"],
-        geometry: Any,
-        attention: Projections,
+        position_state: Any,
+        attention: AttentionProjections,
     ) -> Tensor | None:
         """Return what is added to the scores [b|1 h t s]."""
-        return geometry
+        return position_state
 
 
 class PositionModule(nn.Module):
     """The part of a scheme that all layers share. A scheme overrides the hooks it needs."""
 
-    recalls: ClassVar[bool] = False
+    supports_memory: ClassVar[bool] = False
     """Keys of hidden states that a batch's memory holds may stand before those of its text."""
-    pairs: ClassVar[bool] = False
+    needs_all_keys: ClassVar[bool] = False
     """It says something of each query and each key: layers keep all keys, whatever their window."""
 
-    def embed(self, place: Int[Tensor, "b t"]) -> Tensor | None:
+    def embed(self, position_ids: Int[Tensor, "b t"]) -> Tensor | None:
         """Return what is added to the token vectors [b t d], if anything."""
         return None
 
-    def geometry(self, x: Float[Tensor, "b t d"], keys: int, batch: Batch | None = None) -> Any:
-        """Return what layers need to know of the columns x, the last of `keys`, if anything.
+    def position_state(self, x: Float[Tensor, "b t d"], n_keys: int, batch: Batch | None = None) -> Any:
+        """Return what layers need to know of the columns x, the last of `n_keys`, if anything.
 
         `batch` is what they are made of, for schemes that ask more than how many there are.
         """
         return None
 
-    def layer(self, i: int) -> Place:
+    def for_layer(self, i: int) -> PositionLayer:
         """Return the part that lives in layer i."""
-        return Place()
+        return PositionLayer()
 
-    def share(self, other: Any) -> None:
+    def share_embeddings(self, other: Any) -> None:
         """Have in common with another stack's part what is added to token vectors, if anything."""
 
 
 @dataclass(frozen=True)
-class InOrder:
+class NoPositions:
     """Nothing is said of places: the network reads in order (LSTMs), or finds it out.
 
     A causal Transformer does (Haviv et al. 2022, arXiv:2203.16634).
     """
 
-    def build(self, sizes: Sizes) -> PositionModule:
+    def build(self, dimensions: ModelDimensions) -> PositionModule:
         """Build nothing."""
         return PositionModule()
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedPositions:
     """A vector for each place (Gehring et al. 2017; BERT, GPT-2)."""
 
-    length: int = 512
+    max_positions: int = 512
     """How many places there are: the longest text."""
     offset: int = 0
     """Rows of the table before that of the first place, used by no text: RoBERTa's released code
     counts places from the padding's id + 1."""
 
-    def build(self, sizes: Sizes) -> PositionModule:
+    def build(self, dimensions: ModelDimensions) -> PositionModule:
         """Build the table [offset + length d_embed]."""
-        return LearnedModule(self, sizes)
+        return LearnedPositionsModule(self, dimensions)
 
 
-class LearnedModule(PositionModule):
+class LearnedPositionsModule(PositionModule):
     """Looks up the vector of each place."""
 
-    def __init__(self, scheme: Learned, sizes: Sizes) -> None:
+    def __init__(self, scheme: LearnedPositions, dimensions: ModelDimensions) -> None:
         super().__init__()
-        self.length, self.offset = scheme.length, scheme.offset
-        self.table = nn.Embedding(scheme.offset + scheme.length, sizes.d_embed)
+        self.max_positions, self.offset = scheme.max_positions, scheme.offset
+        self.table = nn.Embedding(scheme.offset + scheme.max_positions, dimensions.d_embed)
 
-    def embed(self, place: Int[Tensor, "b t"]) -> Tensor:
+    def embed(self, position_ids: Int[Tensor, "b t"]) -> Tensor:
         """Look up [b t d]."""
-        if place.shape[1] > self.length and (last := int(place.max())) >= self.length:
+        if position_ids.shape[1] > self.max_positions and (last := int(position_ids.max())) >= self.max_positions:
             raise ValueError(
-                f"a text of {last + 1} tokens is longer than the model's {self.length} positions"
+                f"a text of {last + 1} tokens is longer than the model's {self.max_positions} positions"
             )
-        return self.table(place + self.offset)
+        return self.table(position_ids + self.offset)
 
-    def share(self, other: "LearnedModule") -> None:
+    def share_embeddings(self, other: "LearnedPositionsModule") -> None:
         """Look up in the other's table."""
         self.table = other.table
 
@@ -148,186 +148,186 @@ class Sinusoidal:
     and the cosine of place / 10,000^(2i / d).
     """
 
-    length: int = 1024
+    max_positions: int = 1024
     """How long texts the model was made for."""
-    order: Literal["halves", "pairs"] = "halves"
+    layout: Literal["halves", "pairs"] = "halves"
     """All sines stand before all cosines (released code, `get_timing_signal_1d`, which spaces them
     otherwise; Marian), or each sine before its cosine (the paper). The two are the same network
     with its numbers in another order."""
 
-    def build(self, sizes: Sizes) -> PositionModule:
+    def build(self, dimensions: ModelDimensions) -> PositionModule:
         """Build what computes the sinusoids.
 
         Raises:
             ValueError: the width is odd.
         """
-        return SinusoidalModule(self, sizes)
+        return SinusoidalModule(self, dimensions)
 
 
 class SinusoidalModule(PositionModule):
     """Computes the sines and cosines of places."""
 
-    def __init__(self, scheme: Sinusoidal, sizes: Sizes) -> None:
+    def __init__(self, scheme: Sinusoidal, dimensions: ModelDimensions) -> None:
         super().__init__()
-        self.scheme, self.width = scheme, sizes.d_embed
+        self.scheme, self.width = scheme, dimensions.d_embed
         if self.width % 2:
             raise ValueError(
                 f"sines and cosines come in pairs: the width must be even, got {self.width}"
             )
 
-    def embed(self, place: Int[Tensor, "b t"]) -> Tensor:
+    def embed(self, position_ids: Int[Tensor, "b t"]) -> Tensor:
         """Compute [b t d] in float32; angles in float64, where the device has that."""
-        if place.shape[1] > self.scheme.length and (last := int(place.max())) >= self.scheme.length:
+        if position_ids.shape[1] > self.scheme.max_positions and (last := int(position_ids.max())) >= self.scheme.max_positions:
             raise ValueError(
-                f"a text of {last + 1} tokens is longer than the model's {self.scheme.length} "
+                f"a text of {last + 1} tokens is longer than the model's {self.scheme.max_positions} "
                 "positions"
             )
-        exact = torch.float32 if place.device.type == "mps" else torch.float64
-        pairs = torch.arange(0, self.width, 2, device=place.device).to(exact) / self.width
-        angle = place[..., None].to(exact) * 10_000.0**-pairs
+        exact = torch.float32 if position_ids.device.type == "mps" else torch.float64
+        pairs = torch.arange(0, self.width, 2, device=position_ids.device).to(exact) / self.width
+        angle = position_ids[..., None].to(exact) * 10_000.0**-pairs
         both = angle.sin(), angle.cos()
-        found = torch.cat(both, -1) if self.scheme.order == "halves" else torch.stack(both, -1)
+        found = torch.cat(both, -1) if self.scheme.layout == "halves" else torch.stack(both, -1)
         return found.flatten(2).float()
 
 
 @dataclass(frozen=True)
-class BucketBias:
+class RelativePositionBias:
     """A bias of the scores for each head and distance, distances in buckets.
 
     Raffel et al. 2020, section 2.1.
     """
 
-    buckets: int = 32
-    reach: int = 128
+    n_buckets: int = 32
+    max_distance: int = 128
     """From this distance on all share the last bucket."""
     causal: bool = False
 
-    def build(self, sizes: Sizes) -> PositionModule:
+    def build(self, dimensions: ModelDimensions) -> PositionModule:
         """Build the table [buckets h]."""
-        return BucketBiasModule(self, sizes)
+        return RelativePositionBiasModule(self, dimensions)
 
 
-class BucketBiasModule(PositionModule):
+class RelativePositionBiasModule(PositionModule):
     """Looks up the bias of each pair of places.
 
     Half of the buckets are exact, the other half logarithmic.
     """
 
-    recalls = True
-    pairs = True
+    supports_memory = True
+    needs_all_keys = True
 
-    def __init__(self, scheme: BucketBias, sizes: Sizes) -> None:
+    def __init__(self, scheme: RelativePositionBias, dimensions: ModelDimensions) -> None:
         super().__init__()
         self.scheme = scheme
-        self.table = nn.Embedding(scheme.buckets, sizes.n_heads)
+        self.table = nn.Embedding(scheme.n_buckets, dimensions.n_heads)
 
-    def bucket(self, away: Int[Tensor, "t s"]) -> Int[Tensor, "t s"]:
+    def bucket(self, distance: Int[Tensor, "t s"]) -> Int[Tensor, "t s"]:
         """Number the bucket of each distance key - query.
 
         `_relative_position_bucket` in Mesh TensorFlow's T5.
         """
-        n, first = self.scheme.buckets, torch.zeros_like(away)
+        n, first = self.scheme.n_buckets, torch.zeros_like(distance)
         if self.scheme.causal:
-            away = (-away).clamp(min=0)
+            distance = (-distance).clamp(min=0)
         else:
             n //= 2
-            first = (away > 0).long() * n
-            away = away.abs()
+            first = (distance > 0).long() * n
+            distance = distance.abs()
         exact = n // 2
-        ratio = torch.log(away.float().clamp(min=1) / exact) / math.log(self.scheme.reach / exact)
+        ratio = torch.log(distance.float().clamp(min=1) / exact) / math.log(self.scheme.max_distance / exact)
         far = exact + (ratio * (n - exact)).long()
-        return first + torch.where(away < exact, away, far.clamp(max=n - 1))
+        return first + torch.where(distance < exact, distance, far.clamp(max=n - 1))
 
-    def geometry(self, x: Float[Tensor, "b t d"], keys: int, batch: Batch | None = None) -> Tensor:
+    def position_state(self, x: Float[Tensor, "b t d"], n_keys: int, batch: Batch | None = None) -> Tensor:
         """Look up [1 h t s]."""
-        return _biases(self.table, self.bucket(_away(x, keys)))
+        return _bias_per_head(self.table, self.bucket(_key_distances(x, n_keys)))
 
 
-def _away(x: Float[Tensor, "b t d"], keys: int) -> Int[Tensor, "t s"]:
-    """Return how far each of `keys` columns is from each column x, the last of them."""
-    place = torch.arange(keys, device=x.device)
-    return place[None, :] - place[keys - x.shape[1] :, None]
+def _key_distances(x: Float[Tensor, "b t d"], n_keys: int) -> Int[Tensor, "t s"]:
+    """Return how far each of `n_keys` columns is from each column x, the last of them."""
+    place = torch.arange(n_keys, device=x.device)
+    return place[None, :] - place[n_keys - x.shape[1] :, None]
 
 
-def _biases(table: nn.Embedding, bucket: Int[Tensor, "t s"]) -> Float[Tensor, "1 h t s"]:
+def _bias_per_head(table: nn.Embedding, bucket: Int[Tensor, "t s"]) -> Float[Tensor, "1 h t s"]:
     return table(bucket).permute(2, 0, 1)[None].contiguous()
 
 
 @dataclass(frozen=True)
-class LearnedAndBucketBias:
+class LearnedPositionsAndRelativeBias:
     """A vector for each place, and a bias of the scores for each head and distance.
 
     Distances are in buckets: each its own up to a quarter of all, then ever wider ones (released
     code of Meng et al. 2021, `relative_position_bucket`; not T5's, whose borders are others).
     """
 
-    length: int = 512
+    max_positions: int = 512
     """How many places there are: the longest text."""
-    buckets: int = 32
+    n_buckets: int = 32
     """Half of them on each side; one of them no distance has (released code)."""
-    reach: int = 128
+    max_distance: int = 128
     """From about this distance on all share the last bucket."""
 
     def __post_init__(self) -> None:
-        if self.buckets < 4 or self.buckets % 2:
-            raise ValueError(f"buckets must be even and at least 4, got {self.buckets}")
-        if self.reach <= self.buckets // 4 + 1:
+        if self.n_buckets < 4 or self.n_buckets % 2:
+            raise ValueError(f"n_buckets must be even and at least 4, got {self.n_buckets}")
+        if self.max_distance <= self.n_buckets // 4 + 1:
             raise ValueError(
-                f"reach must be above {self.buckets // 4 + 1} (a quarter of the buckets, and 1), "
-                f"got {self.reach}"
+                f"max_distance must be above {self.n_buckets // 4 + 1} (a quarter of the buckets, and 1), "
+                f"got {self.max_distance}"
             )
 
-    def build(self, sizes: Sizes) -> PositionModule:
+    def build(self, dimensions: ModelDimensions) -> PositionModule:
         """Build the tables of places [length d_embed] and distances [buckets h]."""
-        return LearnedAndBucketBiasModule(self, sizes)
+        return LearnedPositionsAndRelativeBiasModule(self, dimensions)
 
 
-class LearnedAndBucketBiasModule(PositionModule):
+class LearnedPositionsAndRelativeBiasModule(PositionModule):
     """Looks up the vector of each place, and the bias of each pair of places."""
 
-    pairs = True
+    needs_all_keys = True
 
-    def __init__(self, scheme: LearnedAndBucketBias, sizes: Sizes) -> None:
+    def __init__(self, scheme: LearnedPositionsAndRelativeBias, dimensions: ModelDimensions) -> None:
         super().__init__()
         self.scheme = scheme
-        self.absolute = LearnedModule(Learned(scheme.length), sizes)
-        self.table = nn.Embedding(scheme.buckets, sizes.n_heads)
+        self.absolute = LearnedPositionsModule(LearnedPositions(scheme.max_positions), dimensions)
+        self.table = nn.Embedding(scheme.n_buckets, dimensions.n_heads)
 
-    def embed(self, place: Int[Tensor, "b t"]) -> Tensor:
+    def embed(self, position_ids: Int[Tensor, "b t"]) -> Tensor:
         """Look up the vectors of places [b t d]."""
-        return self.absolute.embed(place)
+        return self.absolute.embed(position_ids)
 
-    def bucket(self, away: Int[Tensor, "t s"]) -> Int[Tensor, "t s"]:
+    def bucket(self, distance: Int[Tensor, "t s"]) -> Int[Tensor, "t s"]:
         """Number the bucket of each distance key - query, from that of the farthest one before.
 
         In a longer row, which holds several texts, what is farther away is not seen.
         """
-        farthest = away.new_tensor(self.scheme.length - 1)
-        return self._signed(away.clamp(-farthest, farthest)) + self._signed(farthest)
+        farthest = distance.new_tensor(self.scheme.max_positions - 1)
+        return self._signed_bucket(distance.clamp(-farthest, farthest)) + self._signed_bucket(farthest)
 
-    def _signed(self, away: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
-        last, exact = self.scheme.buckets // 2 - 1, self.scheme.buckets // 4
-        return widening(away, exact, last - exact, self.scheme.reach).clamp(-last, last)
+    def _signed_bucket(self, distance: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
+        last, exact = self.scheme.n_buckets // 2 - 1, self.scheme.n_buckets // 4
+        return logarithmic_buckets(distance, exact, last - exact, self.scheme.max_distance).clamp(-last, last)
 
-    def geometry(self, x: Float[Tensor, "b t d"], keys: int, batch: Batch | None = None) -> Tensor:
+    def position_state(self, x: Float[Tensor, "b t d"], n_keys: int, batch: Batch | None = None) -> Tensor:
         """Look up [1 h t s]; places are counted through a row, as their distances are the same."""
-        return _biases(self.table, self.bucket(_away(x, keys)))
+        return _bias_per_head(self.table, self.bucket(_key_distances(x, n_keys)))
 
-    def share(self, other: "LearnedAndBucketBiasModule") -> None:
+    def share_embeddings(self, other: "LearnedPositionsAndRelativeBiasModule") -> None:
         """Have the vectors of places in common; each stack has biases of its own."""
-        self.absolute.share(other.absolute)
+        self.absolute.share_embeddings(other.absolute)
 
 
-def widening(away: Int[Tensor, "*n"], exact: int, far: int, reach: int) -> Int[Tensor, "*n"]:
-    """Number the bucket of each distance: itself up to `exact`, then ever wider ones.
+def logarithmic_buckets(distance: Int[Tensor, "*n"], n_exact: int, n_logarithmic: int, max_distance: int) -> Int[Tensor, "*n"]:
+    """Number the bucket of each distance: itself up to `n_exact`, then ever wider ones.
 
-    The one `far` beyond `exact` ends at `reach` - 1; larger distances have larger numbers still.
+    The one `n_logarithmic` beyond `n_exact` ends at `max_distance` - 1; larger distances have larger numbers still.
     """
-    ratio = torch.log(away.abs().clamp(min=exact) / exact)
+    ratio = torch.log(distance.abs().clamp(min=n_exact) / n_exact)
     # in the numbers' own precision, where the last ratio must be 1 and no more
-    whole = torch.log(ratio.new_tensor((reach - 1) / exact))
-    beyond = torch.ceil(ratio / whole * far).long() + exact
-    return torch.where(away.abs() <= exact, away, beyond * away.sign())
+    whole = torch.log(ratio.new_tensor((max_distance - 1) / n_exact))
+    beyond = torch.ceil(ratio / whole * n_logarithmic).long() + n_exact
+    return torch.where(distance.abs() <= n_exact, distance, beyond * distance.sign())
 
 
 def _check_factor(factor: float) -> None:
@@ -336,7 +336,7 @@ def _check_factor(factor: float) -> None:
 
 
 @dataclass(frozen=True)
-class Slower:
+class LinearScaling:
     """All pairs turn `factor` times slower, so that longer texts have the same angles.
 
     Chen et al. 2023, arXiv:2306.15595, section 3.2.
@@ -347,35 +347,35 @@ class Slower:
     def __post_init__(self) -> None:
         _check_factor(self.factor)
 
-    def __call__(self, speed: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+    def __call__(self, inverse_frequencies: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
         """Return how far each pair turns a place."""
-        return speed / self.factor
+        return inverse_frequencies / self.factor
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlowOnesSlower:
+class Llama3Scaling:
     """Pairs that turn slowly turn `factor` times slower; those that turn fast stay as they are.
 
     Llama 3.1, released code, `apply_scaling`. What counts is how often a pair turns all around
-    within the `length` of texts that were read before: at most `low` times or at least `high`
+    within the `original_max_positions` of texts that were read before: at most `low_frequency_factor` times or at least `high_frequency_factor`
     times, and something between for those between.
     """
 
     factor: float = 8.0
-    low: float = 1.0
-    high: float = 4.0
-    length: int = 8192
+    low_frequency_factor: float = 1.0
+    high_frequency_factor: float = 4.0
+    original_max_positions: int = 8192
 
     def __post_init__(self) -> None:
         _check_factor(self.factor)
-        if self.high <= self.low:
-            raise ValueError(f"high must be above low, {self.low}, got {self.high}")
+        if self.high_frequency_factor <= self.low_frequency_factor:
+            raise ValueError(f"high_frequency_factor must be above low, {self.low_frequency_factor}, got {self.high_frequency_factor}")
 
-    def __call__(self, speed: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+    def __call__(self, inverse_frequencies: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
         """Return how far each pair turns a place."""
-        turns = speed * (self.length / (2 * math.pi))
-        fast = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
-        return speed * (fast + (1 - fast) / self.factor)
+        turns = inverse_frequencies * (self.original_max_positions / (2 * math.pi))
+        fast = ((turns - self.low_frequency_factor) / (self.high_frequency_factor - self.low_frequency_factor)).clamp(0, 1)
+        return inverse_frequencies * (fast + (1 - fast) / self.factor)
 
 
 @dataclass(frozen=True)
@@ -388,38 +388,38 @@ class Rotary:
 
     theta: float = 10_000.0
     """The slowest pair turns by about 1 / theta a place."""
-    length: int = 512
+    max_positions: int = 512
     """How long texts the model was made for; nothing of the scheme ends there."""
-    share: float = 1.0
+    partial_rotary_factor: float = 1.0
     """Of each head's width, its first numbers, that turn (Black et al. 2022, arXiv:2204.06745,
     section 2.1.1)."""
-    scaling: Slower | SlowOnesSlower | None = None
+    scaling: LinearScaling | Llama3Scaling | None = None
     """For longer texts than those that the model read first."""
 
     def __post_init__(self) -> None:
         if not 0 < self.theta < math.inf:
             raise ValueError(f"position.theta must be a number above 0, got {self.theta}")
-        if not 0 < self.share <= 1:
-            raise ValueError(f"position.share must be above 0 and at most 1, got {self.share}")
+        if not 0 < self.partial_rotary_factor <= 1:
+            raise ValueError(f"position.share must be above 0 and at most 1, got {self.partial_rotary_factor}")
 
-    def build(self, sizes: Sizes) -> PositionModule:
+    def build(self, dimensions: ModelDimensions) -> PositionModule:
         """Build what computes the angles; it has no weights."""
-        return RotaryModule(self, sizes)
+        return RotaryModule(self, dimensions)
 
 
 class RotaryModule(PositionModule):
     """Computes the cosines and sines of all places."""
 
-    def __init__(self, scheme: Rotary, sizes: Sizes) -> None:
+    def __init__(self, scheme: Rotary, dimensions: ModelDimensions) -> None:
         super().__init__()
-        self.scheme, self.width = scheme, int(sizes.d_head * scheme.share)
+        self.scheme, self.width = scheme, int(dimensions.d_head * scheme.partial_rotary_factor)
         if self.width % 2:
             raise ValueError(
-                f"pairs of numbers turn, but {self.width} of a head's {sizes.d_head} are no pairs"
+                f"pairs of numbers turn, but {self.width} of a head's {dimensions.d_head} are no pairs"
             )
 
-    def geometry(
-        self, x: Float[Tensor, "b t d"], keys: int, batch: Batch | None = None
+    def position_state(
+        self, x: Float[Tensor, "b t d"], n_keys: int, batch: Batch | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return cosines and sines [t e] in float32; places are counted through a row.
 
@@ -428,37 +428,37 @@ class RotaryModule(PositionModule):
         pairs = torch.arange(0, self.width, 2, device=x.device).float() / self.width
         speed, scaling = self.scheme.theta**-pairs, self.scheme.scaling
         speed = speed if scaling is None else scaling(speed)
-        place = torch.arange(keys - x.shape[1], keys, device=x.device)
+        place = torch.arange(n_keys - x.shape[1], n_keys, device=x.device)
         angle = (place[:, None].float() * speed).repeat(1, 2)  # [t e]
         return angle.cos(), angle.sin()
 
-    def layer(self, i: int) -> Place:
+    def for_layer(self, i: int) -> PositionLayer:
         """Return what turns queries and keys."""
-        return Turn()
+        return RotaryLayer()
 
 
-class Turn(Place):
+class RotaryLayer(PositionLayer):
     """Turns queries and keys by the angles of their places."""
 
-    def query(self, q: Float[Tensor, "b h t e"], geometry: tuple[Tensor, Tensor]) -> Tensor:
+    def query(self, q: Float[Tensor, "b h t e"], position_state: tuple[Tensor, Tensor]) -> Tensor:
         """Turn queries."""
-        return turned(q, *geometry)
+        return apply_rotary(q, *position_state)
 
-    def key(self, k: Float[Tensor, "b g t e"], geometry: tuple[Tensor, Tensor]) -> Tensor:
+    def key(self, k: Float[Tensor, "b g t e"], position_state: tuple[Tensor, Tensor]) -> Tensor:
         """Turn keys."""
-        return turned(k, *geometry)
+        return apply_rotary(k, *position_state)
 
     def bias(
         self,
         q: Float[Tensor, "b h t e"],
         k: Float[Tensor, "b g s e"],
-        geometry: tuple[Tensor, Tensor],
-        attention: Projections,
+        position_state: tuple[Tensor, Tensor],
+        attention: AttentionProjections,
     ) -> None:
         """Return nothing: their angles say it all."""
 
 
-def turned(
+def apply_rotary(
     x: Float[Tensor, "b h t e"], cos: Float[Tensor, "t w"], sin: Float[Tensor, "t w"]
 ) -> Float[Tensor, "b h t e"]:
     """Turn each pair of x's first w numbers, in float32."""
@@ -471,73 +471,73 @@ def turned(
 
 
 @dataclass(frozen=True)
-class Cycle:
+class LayerwiseRotary:
     """One scheme for the first layer, another for the second, and so on, from the start again."""
 
-    parts: tuple[Rotary, ...]
+    schemes: tuple[Rotary, ...]
 
     @property
-    def length(self) -> int:
+    def max_positions(self) -> int:
         """How long texts the model was made for."""
-        return min(part.length for part in self.parts)
+        return min(part.max_positions for part in self.schemes)
 
-    def build(self, sizes: Sizes) -> PositionModule:
+    def build(self, dimensions: ModelDimensions) -> PositionModule:
         """Build the parts."""
-        return CycleModule(self, sizes)
+        return LayerwiseRotaryModule(self, dimensions)
 
 
-class CycleModule(PositionModule):
+class LayerwiseRotaryModule(PositionModule):
     """Gives each layer the geometry of its own part."""
 
-    def __init__(self, scheme: Cycle, sizes: Sizes) -> None:
+    def __init__(self, scheme: LayerwiseRotary, dimensions: ModelDimensions) -> None:
         super().__init__()
-        schemes = [*dict.fromkeys(scheme.parts)]  # angles of each are made once
-        self.which = [schemes.index(part) for part in scheme.parts]
-        self.parts = nn.ModuleList(part.build(sizes) for part in schemes)
+        schemes = [*dict.fromkeys(scheme.schemes)]  # angles of each are made once
+        self.scheme_of_layer = [schemes.index(part) for part in scheme.schemes]
+        self.parts = nn.ModuleList(part.build(dimensions) for part in schemes)
 
-    def geometry(
-        self, x: Float[Tensor, "b t d"], keys: int, batch: Batch | None = None
+    def position_state(
+        self, x: Float[Tensor, "b t d"], n_keys: int, batch: Batch | None = None
     ) -> list[Any]:
         """Return the geometry of each scheme."""
-        return [cast(PositionModule, part).geometry(x, keys, batch) for part in self.parts]
+        return [cast(PositionModule, part).position_state(x, n_keys, batch) for part in self.parts]
 
-    def layer(self, i: int) -> Place:
+    def for_layer(self, i: int) -> PositionLayer:
         """Return the layer's part of layer i's scheme."""
-        which = self.which[i % len(self.which)]
-        return OneOfCycle(cast(PositionModule, self.parts[which]).layer(i), which)
+        which = self.scheme_of_layer[i % len(self.scheme_of_layer)]
+        return LayerwiseRotaryLayer(cast(PositionModule, self.parts[which]).for_layer(i), which)
 
 
-class OneOfCycle(Place):
+class LayerwiseRotaryLayer(PositionLayer):
     """A layer's part that reads the geometry of one scheme of several."""
 
-    def __init__(self, part: Place, which: int) -> None:
+    def __init__(self, part: PositionLayer, scheme_index: int) -> None:
         super().__init__()
-        self.part, self.which = part, which
+        self.part, self.which = part, scheme_index
 
-    def query(self, q: Float[Tensor, "b h t e"], geometry: list[Any]) -> Tensor:
+    def query(self, q: Float[Tensor, "b h t e"], position_state: list[Any]) -> Tensor:
         """Do what the part does."""
-        return self.part.query(q, geometry[self.which])
+        return self.part.query(q, position_state[self.which])
 
-    def key(self, k: Float[Tensor, "b g t e"], geometry: list[Any]) -> Tensor:
+    def key(self, k: Float[Tensor, "b g t e"], position_state: list[Any]) -> Tensor:
         """Do what the part does."""
-        return self.part.key(k, geometry[self.which])
+        return self.part.key(k, position_state[self.which])
 
     def bias(
         self,
         q: Float[Tensor, "b h t e"],
         k: Float[Tensor, "b g s e"],
-        geometry: list[Any],
-        attention: Projections,
+        position_state: list[Any],
+        attention: AttentionProjections,
     ) -> Tensor | None:
         """Do what the part does."""
-        return self.part.bias(q, k, geometry[self.which], attention)
+        return self.part.bias(q, k, position_state[self.which], attention)
 
 
-AskedOf = Literal["content_to_position", "position_to_content"]
+DisentangledTerm = Literal["content_to_position", "position_to_content"]
 
 
 @dataclass(frozen=True)
-class Disentangled:
+class DisentangledAttention:
     """Content and place are vectors of their own, and ask for each other.
 
     He et al. 2021, arXiv:2006.03654, section 3.1: to the scores of two contents are added those of
@@ -549,163 +549,163 @@ class Disentangled:
     does; equation 4 has key - query. So do the released code and the weights learned with it.
     """
 
-    reach: int = 512
+    max_distance: int = 512
     """k of equation 3: from this distance on all share a row."""
-    length: int = 512
+    max_positions: int = 512
     """How long texts the model was made for; nothing of the distances ends there."""
-    terms: tuple[AskedOf, ...] = ("content_to_position", "position_to_content")
-    buckets: int | None = None
-    """Rows on either side; from half of them on, distances share rows, ever more up to `reach`
-    (second version, released code, `make_log_bucket_position`). None: `reach`, one for each."""
-    shared: bool = False
+    terms: tuple[DisentangledTerm, ...] = ("content_to_position", "position_to_content")
+    n_buckets: int | None = None
+    """Rows on either side; from half of them on, distances share rows, ever more up to `max_distance`
+    (second version, released code, `make_log_bucket_position`). None: `max_distance`, one for each."""
+    share_projections: bool = False
     """Distances are mapped as contents are (section 5.3); otherwise by maps of their own."""
-    norm: bool | Norm = False
+    distance_norm: bool | Norm = False
     """The architecture's norm stands behind the table (second version, released code), or this
     one."""
     symmetric: bool = False
     """Distances are as many on either side, in 2 span - 1 rows (LTG-BERT, released code). Otherwise
     there is one more row, of the distances from -span on."""
-    absolute: bool = False
+    absolute_positions: bool = False
     """A vector for each place is added to the token's, too: the way of BERT."""
 
     def __post_init__(self) -> None:
         known = ("content_to_position", "position_to_content")
         if not self.terms or len({*self.terms}) < len(self.terms):
             raise ValueError(f"terms must be one or both of {known}, got {self.terms}")
-        if self.buckets is not None and not 4 <= self.buckets < 2 * self.reach - 2:
+        if self.n_buckets is not None and not 4 <= self.n_buckets < 2 * self.max_distance - 2:
             raise ValueError(
-                f"buckets must be at least 4 and fewer than {2 * self.reach - 2} (twice what is "
-                f"below reach), got {self.buckets}"
+                f"n_buckets must be at least 4 and fewer than {2 * self.max_distance - 2} (twice what is "
+                f"below reach), got {self.n_buckets}"
             )
 
     @property
-    def span(self) -> int:
+    def n_buckets_per_side(self) -> int:
         """Rows of the table on either side of distance 0."""
-        return self.buckets or self.reach
+        return self.n_buckets or self.max_distance
 
-    def rows(self, length: int) -> int:
+    def n_rows_used(self, length: int) -> int:
         """Return how many of them texts of a length use, at most."""
-        exact = self.buckets is None or length <= self.buckets // 2
-        return min(self.span, length) if exact else self.span
+        exact = self.n_buckets is None or length <= self.n_buckets // 2
+        return min(self.n_buckets_per_side, length) if exact else self.n_buckets_per_side
 
-    def flops(self, sizes: Sizes, length: int) -> float:
+    def flops(self, dimensions: ModelDimensions, length: int) -> float:
         """Count what the terms cost a layer for a token: the scores of all distances."""
-        return 4.0 * self.rows(length) * sizes.n_heads * sizes.d_head * len(self.terms)
+        return 4.0 * self.n_rows_used(length) * dimensions.n_heads * dimensions.d_head * len(self.terms)
 
-    def build(self, sizes: Sizes) -> PositionModule:
+    def build(self, dimensions: ModelDimensions) -> PositionModule:
         """Build the table [2 * span (- 1) d]."""
-        return DisentangledModule(self, sizes)
+        return DisentangledAttentionModule(self, dimensions)
 
 
-class Distances(NamedTuple):
+class DisentangledPositionState(NamedTuple):
     """What the layers of a disentangled scheme share."""
 
-    table: Float[Tensor, "n d"]
+    distance_embeddings: Float[Tensor, "n d"]
     """The vectors of those distances that the text has."""
-    row: Int[Tensor, "t s"]
+    distance_index: Int[Tensor, "t s"]
     """The row of the distance query - key."""
 
 
-class DisentangledModule(PositionModule):
+class DisentangledAttentionModule(PositionModule):
     """Says which row of the table stands for the distance of each pair of places."""
 
-    pairs = True
+    needs_all_keys = True
 
-    def __init__(self, scheme: Disentangled, sizes: Sizes) -> None:
+    def __init__(self, scheme: DisentangledAttention, dimensions: ModelDimensions) -> None:
         super().__init__()
-        self.scheme, self.sizes = scheme, sizes
-        self.table = nn.Embedding(2 * scheme.span - scheme.symmetric, sizes.d_model)
-        norm = sizes.norm if isinstance(scheme.norm, bool) else scheme.norm
-        self.norm = norm.build(sizes.d_model) if scheme.norm else nn.Identity()
-        learned = Learned(scheme.length)
-        self.absolute = LearnedModule(learned, sizes) if scheme.absolute else None
+        self.scheme, self.sizes = scheme, dimensions
+        self.table = nn.Embedding(2 * scheme.n_buckets_per_side - scheme.symmetric, dimensions.d_model)
+        norm = dimensions.norm if isinstance(scheme.distance_norm, bool) else scheme.distance_norm
+        self.norm = norm.build(dimensions.d_model) if scheme.distance_norm else nn.Identity()
+        learned = LearnedPositions(scheme.max_positions)
+        self.absolute = LearnedPositionsModule(learned, dimensions) if scheme.absolute_positions else None
 
-    def embed(self, place: Int[Tensor, "b t"]) -> Tensor | None:
+    def embed(self, position_ids: Int[Tensor, "b t"]) -> Tensor | None:
         """Look up the vectors of absolute places, if they are added."""
-        return None if self.absolute is None else self.absolute.embed(place)
+        return None if self.absolute is None else self.absolute.embed(position_ids)
 
-    def bucket(self, away: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
+    def bucket(self, distance: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
         """Number the bucket of each distance: itself, up to half of the buckets."""
-        buckets = self.scheme.buckets
+        buckets = self.scheme.n_buckets
         if buckets is None:
-            return away
-        return widening(away, buckets // 2, buckets // 2 - 1, self.scheme.reach)
+            return distance
+        return logarithmic_buckets(distance, buckets // 2, buckets // 2 - 1, self.scheme.max_distance)
 
-    def geometry(
-        self, x: Float[Tensor, "b t d"], keys: int, batch: Batch | None = None
-    ) -> Distances:
+    def position_state(
+        self, x: Float[Tensor, "b t d"], n_keys: int, batch: Batch | None = None
+    ) -> DisentangledPositionState:
         """Return the vectors of distances, and which one is that of each pair.
 
         Places are counted through a row: the distances within packed texts are the same.
         """
-        span, used, table = self.scheme.span, self.scheme.rows(keys), self.table.weight
+        span, used, table = self.scheme.n_buckets_per_side, self.scheme.n_rows_used(n_keys), self.table.weight
         zero, first = span - self.scheme.symmetric, span - used  # the rows of distances 0, 1 - used
-        away = torch.arange(1 - keys, keys, device=x.device)
+        away = torch.arange(1 - n_keys, n_keys, device=x.device)
         row = (self.bucket(away) + zero).clamp(0, len(table) - 1) - first
-        place = torch.arange(keys, device=x.device)
-        pairs = place[keys - x.shape[1] :, None] - place[None, :] + keys - 1
-        return Distances(self.norm(table[first : zero + used]), row[pairs])
+        place = torch.arange(n_keys, device=x.device)
+        pairs = place[n_keys - x.shape[1] :, None] - place[None, :] + n_keys - 1
+        return DisentangledPositionState(self.norm(table[first : zero + used]), row[pairs])
 
-    def layer(self, i: int) -> Place:
+    def for_layer(self, i: int) -> PositionLayer:
         """Return what scores content against places."""
-        return DisentangledPlace(self.scheme, self.sizes)
+        return DisentangledAttentionLayer(self.scheme, self.sizes)
 
 
-class DisentangledPlace(Place):
+class DisentangledAttentionLayer(PositionLayer):
     """The scores of contents with distances.
 
     Distances are far fewer than pairs of places: each content is scored with each of them once,
     and the scores are looked up.
     """
 
-    def __init__(self, scheme: Disentangled, sizes: Sizes) -> None:
+    def __init__(self, scheme: DisentangledAttention, dimensions: ModelDimensions) -> None:
         super().__init__()
-        self.terms, width = scheme.terms, sizes.n_heads * sizes.d_head
-        own = () if scheme.shared else scheme.terms
+        self.terms, width = scheme.terms, dimensions.n_heads * dimensions.d_head
+        own = () if scheme.share_projections else scheme.terms
         self.k = self.q = None
         if "content_to_position" in own:
-            self.k = nn.Linear(sizes.d_model, width, bias=False)
+            self.k = nn.Linear(dimensions.d_model, width, bias=False)
         if "position_to_content" in own:
-            self.q = nn.Linear(sizes.d_model, width)
-        self.dropout = Dropout(sizes.dropout)
+            self.q = nn.Linear(dimensions.d_model, width)
+        self.dropout = Dropout(dimensions.dropout)
 
     @property
-    def share(self) -> float:
+    def score_scale(self) -> float:
         """What each term, and the score of two contents, is multiplied with."""
         return (1 + len(self.terms)) ** -0.5
 
-    def query(self, q: Float[Tensor, "b h t e"], geometry: Distances) -> Tensor:
+    def query(self, q: Float[Tensor, "b h t e"], position_state: DisentangledPositionState) -> Tensor:
         """Return q by its share of the scale."""
-        return q * self.share
+        return q * self.score_scale
 
     def bias(
         self,
         q: Float[Tensor, "b h t e"],
         k: Float[Tensor, "b h s e"],
-        geometry: Distances,
-        attention: Projections,
+        position_state: DisentangledPositionState,
+        attention: AttentionProjections,
     ) -> Tensor:
         """Return the scores of both terms [b h t s]."""
-        table = self.dropout(geometry.table)[None]
+        table = self.dropout(position_state.distance_embeddings)[None]
         scores: list[Tensor] = []
         if "content_to_position" in self.terms:
-            key = attention.heads((attention.k if self.k is None else self.k)(table))  # [1 h n e]
-            scores.append(_looked_up(q @ key.mT, geometry.row))
+            key = attention.split_heads((attention.k if self.k is None else self.k)(table))  # [1 h n e]
+            scores.append(_gather_distances(q @ key.mT, position_state.distance_index))
         if "position_to_content" in self.terms:
-            query = attention.heads((attention.q if self.q is None else self.q)(table)) * self.share
-            scores.append(_looked_up(k @ query.mT, geometry.row.mT).mT)
+            query = attention.split_heads((attention.q if self.q is None else self.q)(table)) * self.score_scale
+            scores.append(_gather_distances(k @ query.mT, position_state.distance_index.mT).mT)
         return sum(scores[1:], scores[0]) * attention.scale
 
 
-def _looked_up(
-    scores: Float[Tensor, "b h t n"], row: Int[Tensor, "t s"]
+def _gather_distances(
+    scores: Float[Tensor, "b h t n"], distance_index: Int[Tensor, "t s"]
 ) -> Float[Tensor, "b h t s"]:
     """Pick from the scores with all distances that of each pair."""
-    return scores.gather(-1, row.expand(*scores.shape[:2], *row.shape))
+    return scores.gather(-1, distance_index.expand(*scores.shape[:2], *distance_index.shape))
 
 
 @dataclass(frozen=True)
-class Relative:
+class TransformerXLPositions:
     """Content and distance each ask by a vector of their own: Transformer-XL.
 
     Dai et al. 2019, arXiv:1901.02860, section 3.3: the score of a query q with a key k at a
@@ -713,44 +713,44 @@ class Relative:
     each head.
     """
 
-    furthest: int | None = None
+    clamp_length: int | None = None
     """From this distance on all are the same (released code, `clamp_len`). None: each its own."""
-    segments: bool = False
+    relative_segments: bool = False
     """To each score is added that of the query with one of two vectors: whether the key is of the
     same segment (Yang et al. 2019, arXiv:1906.08237, section 2.5)."""
-    length: int = 512
+    max_positions: int = 512
     """How long texts the model was made for; nothing of the distances ends there."""
 
-    def flops(self, sizes: Sizes, length: int) -> float:
+    def flops(self, dimensions: ModelDimensions, length: int) -> float:
         """Count what distances cost a layer for a token: the scores of all of them."""
-        return 2.0 * length * sizes.n_heads * sizes.d_head
+        return 2.0 * length * dimensions.n_heads * dimensions.d_head
 
-    def build(self, sizes: Sizes) -> PositionModule:
+    def build(self, dimensions: ModelDimensions) -> PositionModule:
         """Build what computes the sinusoids; the weights live in the layers."""
-        return RelativeModule(self, sizes)
+        return TransformerXLPositionsModule(self, dimensions)
 
 
-class Away(NamedTuple):
+class TransformerXLPositionState(NamedTuple):
     """Sinusoids of all distances, furthest first, and which pairs are of two segments."""
 
     sinusoids: Float[Tensor, "way n d"]
     """Of rows that are read forward, and of those that are read backward, where there are such."""
     backward: Bool[Tensor, "b"] | None
-    other: Bool[Tensor, "b t s"] | None
+    other_segment: Bool[Tensor, "b t s"] | None
 
 
-class RelativeModule(PositionModule):
+class TransformerXLPositionsModule(PositionModule):
     """Computes the sinusoids of distances."""
 
-    recalls = True
-    pairs = True
+    supports_memory = True
+    needs_all_keys = True
 
-    def __init__(self, scheme: Relative, sizes: Sizes) -> None:
+    def __init__(self, scheme: TransformerXLPositions, dimensions: ModelDimensions) -> None:
         super().__init__()
-        self.scheme, self.sizes = scheme, sizes
-        self.dropout = Dropout(sizes.dropout)
+        self.scheme, self.sizes = scheme, dimensions
+        self.dropout = Dropout(dimensions.dropout)
 
-    def geometry(self, x: Float[Tensor, "b t d"], keys: int, batch: Batch | None = None) -> Away:
+    def position_state(self, x: Float[Tensor, "b t d"], n_keys: int, batch: Batch | None = None) -> TransformerXLPositionState:
         """Return sinusoids [way n d] of the distances from the first key to the last query.
 
         Sines first, then cosines, as in the released code; n = keys, or keys + t - 1 where keys may
@@ -758,45 +758,45 @@ class RelativeModule(PositionModule):
         """
         t, width = x.shape[1], self.sizes.d_model
         causal = batch is not None and batch.visibility.causal
-        away = torch.arange(keys - 1, -1 if causal else -t, -1, device=x.device).float()
-        if self.scheme.furthest is not None:
-            away = away.clamp(-self.scheme.furthest, self.scheme.furthest)
+        away = torch.arange(n_keys - 1, -1 if causal else -t, -1, device=x.device).float()
+        if self.scheme.clamp_length is not None:
+            away = away.clamp(-self.scheme.clamp_length, self.scheme.clamp_length)
         speed = 10_000.0 ** -(torch.arange(0, width, 2, device=x.device).float() / width)
         angle = away[:, None] * speed
-        ways, backward = [angle.sin()], None if batch is None else batch.backward
+        ways, backward = [angle.sin()], None if batch is None else batch.reversed_rows
         if backward is not None:
             ways.append(-ways[0])
         table = torch.stack([torch.cat((sine, angle.cos()), -1) for sine in ways]).to(x.dtype)
         other = None
-        if self.scheme.segments and batch is not None and batch.segments is not None:
-            behind = nn.functional.pad(batch.segments, (keys - t, 0))  # segment 0, in the memory
-            other = behind[:, keys - t :, None] != behind[:, None, :]
-        return Away(self.dropout(table), backward, other)
+        if self.scheme.relative_segments and batch is not None and batch.segments is not None:
+            behind = nn.functional.pad(batch.segments, (n_keys - t, 0))  # segment 0, in the memory
+            other = behind[:, n_keys - t :, None] != behind[:, None, :]
+        return TransformerXLPositionState(self.dropout(table), backward, other)
 
-    def layer(self, i: int) -> Place:
+    def for_layer(self, i: int) -> PositionLayer:
         """Return what scores queries with distances."""
-        return RelativePlace(self.scheme, self.sizes)
+        return TransformerXLPositionsLayer(self.scheme, self.sizes)
 
 
-class RelativePlace(Place):
+class TransformerXLPositionsLayer(PositionLayer):
     """The vectors by which content and distance ask, and the map of distances."""
 
-    def __init__(self, scheme: Relative, sizes: Sizes) -> None:
+    def __init__(self, scheme: TransformerXLPositions, dimensions: ModelDimensions) -> None:
         super().__init__()
-        h, e = sizes.n_heads, sizes.d_head
-        self.r = nn.Linear(sizes.d_model, h * e, bias=False)
+        h, e = dimensions.n_heads, dimensions.d_head
+        self.r = nn.Linear(dimensions.d_model, h * e, bias=False)
         self.u, self.v = (nn.Parameter(torch.empty(h, e)) for _ in range(2))
-        self.w = nn.Parameter(torch.empty(h, e)) if scheme.segments else None
-        self.segments = nn.Parameter(torch.empty(2, h, e)) if scheme.segments else None
+        self.w = nn.Parameter(torch.empty(h, e)) if scheme.relative_segments else None
+        self.segments = nn.Parameter(torch.empty(2, h, e)) if scheme.relative_segments else None
         """Of keys of the same segment, and of the other."""
 
-    def draw(self) -> None:
+    def initialize_parameters(self) -> None:
         """Fill the vectors from N(0, 0.02) (released code, `init_std`)."""
         for own in (self.u, self.v, self.w, self.segments):
             if own is not None:
                 nn.init.normal_(own, std=0.02)
 
-    def query(self, q: Float[Tensor, "b h t e"], geometry: Away) -> Tensor:
+    def query(self, q: Float[Tensor, "b h t e"], position_state: TransformerXLPositionState) -> Tensor:
         """Return queries as contents ask."""
         return q + self.u[:, None]
 
@@ -804,22 +804,22 @@ class RelativePlace(Place):
         self,
         q: Float[Tensor, "b h t e"],
         k: Float[Tensor, "b g s e"],
-        geometry: Away,
-        attention: Projections,
+        position_state: TransformerXLPositionState,
+        attention: AttentionProjections,
     ) -> Tensor:
         """Return the scores with distances, and with segments [b h t s]."""
-        keys, r = k.shape[2], attention.heads(self.r(geometry.sinusoids))  # [way h n e]
-        if geometry.backward is not None:
-            r = r[geometry.backward.long()]
-        bias = by_distance((q + (self.v - self.u)[:, None]) @ r.mT, keys)
-        if geometry.other is not None and self.segments is not None and self.w is not None:
+        keys, r = k.shape[2], attention.split_heads(self.r(position_state.sinusoids))  # [way h n e]
+        if position_state.backward is not None:
+            r = r[position_state.backward.long()]
+        bias = relative_shift((q + (self.v - self.u)[:, None]) @ r.mT, keys)
+        if position_state.other_segment is not None and self.segments is not None and self.w is not None:
             scores = (q + (self.w - self.u)[:, None]) @ self.segments.movedim(0, -1)  # [b h t 2]
             same, other = scores.split(1, -1)
-            bias = bias + torch.where(geometry.other[:, None], other, same)
+            bias = bias + torch.where(position_state.other_segment[:, None], other, same)
         return bias * attention.scale
 
 
-def by_distance(scores: Float[Tensor, "b h t n"], keys: int) -> Float[Tensor, "b h t s"]:
+def relative_shift(scores: Float[Tensor, "b h t n"], n_keys: int) -> Float[Tensor, "b h t s"]:
     """Pick each pair's score from those with all distances, furthest first, without a lookup.
 
     Query i, the last but t - 1 - i of the keys, has its score with key j in column t - 1 - i + j.
@@ -827,28 +827,28 @@ def by_distance(scores: Float[Tensor, "b h t n"], keys: int) -> Float[Tensor, "b
     appendix B). Pairs whose distance is not there get some other score; nobody may see them.
     """
     t, n = scores.shape[2:]  # [b h t n]
-    if n == keys:  # the last query's last column would be beyond the end of a row
+    if n == n_keys:  # the last query's last column would be beyond the end of a row
         scores, n = nn.functional.pad(scores, (1, 0)), n + 1
-        return scores.flatten(2)[..., t : t + t * keys].unflatten(2, (t, keys))
-    return scores.flatten(2)[..., t - 1 : t - 1 + t * (n - 1)].unflatten(2, (t, n - 1))[..., :keys]
+        return scores.flatten(2)[..., t : t + t * n_keys].unflatten(2, (t, n_keys))
+    return scores.flatten(2)[..., t - 1 : t - 1 + t * (n - 1)].unflatten(2, (t, n - 1))[..., :n_keys]
 
 
-WITH_LENGTH = frozenset(
+SCHEMES_WITH_MAX_POSITIONS = frozenset(
     kind.__name__
-    for kind in (Learned, Sinusoidal, LearnedAndBucketBias, Rotary, Disentangled, Relative)
+    for kind in (LearnedPositions, Sinusoidal, LearnedPositionsAndRelativeBias, Rotary, DisentangledAttention, TransformerXLPositions)
 )
 """Schemes that say how long texts they are for."""
-IN_SCORES = (BucketBias, LearnedAndBucketBias, Rotary, Cycle, Disentangled, Relative)
+SCHEMES_IN_SCORES = (RelativePositionBias, LearnedPositionsAndRelativeBias, Rotary, LayerwiseRotary, DisentangledAttention, TransformerXLPositions)
 """Schemes that change scores: a query knows where it stands without the vector of its token."""
 
-Position = (
-    InOrder
-    | Learned
+PositionScheme = (
+    NoPositions
+    | LearnedPositions
     | Sinusoidal
-    | BucketBias
-    | LearnedAndBucketBias
+    | RelativePositionBias
+    | LearnedPositionsAndRelativeBias
     | Rotary
-    | Cycle
-    | Disentangled
-    | Relative
+    | LayerwiseRotary
+    | DisentangledAttention
+    | TransformerXLPositions
 )

@@ -9,28 +9,28 @@ from torch import Tensor
 from unmask.batch import Batch
 
 
-def documents(batch: Batch) -> Int[Tensor, "b t"] | None:
+def document_ids(batch: Batch) -> Int[Tensor, "b t"] | None:
     """Return which document each token is of, -1 in padding; None: each row is one."""
     document = batch.visibility.document
-    if document is None and batch.last is not None:
-        return torch.where(batch.read(), 0, -1)
+    if document is None and batch.last_token_positions is not None:
+        return torch.where(batch.is_token(), 0, -1)
     return document
 
 
 @dataclass(frozen=True)
-class Texts:
+class TextLayout:
     """Where the texts of a batch stand, so that each can be read by itself."""
 
     index: Int[Tensor, "n l"] | None
     """The place of each token of each text in the flattened batch; 0 behind its end. None: each row
     is one text."""
-    real: Bool[Tensor, "n l"] | None
+    is_token: Bool[Tensor, "n l"] | None
     shape: torch.Size
 
     @classmethod
-    def of(cls, batch: Batch) -> "Texts":
+    def from_batch(cls, batch: Batch) -> "TextLayout":
         """Find the texts of a batch: the runs of one document in a row, padding apart."""
-        document = documents(batch)
+        document = document_ids(batch)
         if document is None:
             return cls(None, None, batch.inputs.shape)
         begins = torch.ones_like(document, dtype=torch.bool)
@@ -45,26 +45,26 @@ class Texts:
         real = column < lengths[:, None]
         return cls((first[:, None] + column) * real, real, batch.inputs.shape)
 
-    def apart(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "n l d"]:
+    def to_texts(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "n l d"]:
         """Lay each text in a row of its own."""
         return x if self.index is None else x.flatten(0, 1)[self.index]
 
-    def together(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "b t d"]:
+    def to_batch(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "b t d"]:
         """Lay texts back where they stood; padding is zeros."""
-        if self.index is None or self.real is None:
+        if self.index is None or self.is_token is None:
             return x
         flat = x.new_zeros(self.shape.numel(), x.shape[-1])
-        flat = flat.index_put((self.index[self.real],), x[self.real])
+        flat = flat.index_put((self.index[self.is_token],), x[self.is_token])
         return flat.unflatten(0, self.shape)
 
-    def clean(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "n l d"]:
+    def zero_padding(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "n l d"]:
         """Let there be zeros behind the end of each text."""
-        return x if self.real is None else x * self.real[..., None]
+        return x if self.is_token is None else x * self.is_token[..., None]
 
-    def turned(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "n l d"]:
+    def reverse_texts(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "n l d"]:
         """Turn each text round, what is behind its end apart."""
-        if self.real is None:
+        if self.is_token is None:
             return x.flip(1)
         column = torch.arange(x.shape[1], device=x.device)
-        back = (self.real.sum(1, keepdim=True) - 1 - column).clamp(min=0)
+        back = (self.is_token.sum(1, keepdim=True) - 1 - column).clamp(min=0)
         return x.gather(1, back[..., None].expand_as(x))

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unmask.heads.labels import Labels
-from unmask.heads.language import Language
+from unmask.heads.labels import SequenceClassification
+from unmask.heads.language import LanguageModeling
 from unmask.hiding.objectives import ALBERT as NGRAMS_AND_ORDER
 from unmask.model.architecture import Architecture, Sublayer
-from unmask.model.initialize import Normal
-from unmask.model.keys import Keys
-from unmask.model.names import Fields, Names, activation, by_table
+from unmask.model.initialize import NormalInit
+from unmask.model.keys import ConfigKeys
+from unmask.model.names import ConfigMapping, WeightNames, read_activation, config_functions
 from unmask.published import bert
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import ALBERT as FRAME
@@ -26,20 +26,20 @@ PAPER = Paper(
     arxiv="1909.11942",
 )
 
-ALL: frozenset[Sublayer] = frozenset({"attention", "feed_forward"})
+ALL_SUBLAYERS: frozenset[Sublayer] = frozenset({"attention", "feed_forward"})
 BASE = replace(
     bert.BASE,
     vocab_size=30_000,  # section 4.1
-    embed_width=128,  # table 1
-    shared=ALL,  # section 3.1; table 4 has the other three
+    embedding_size=128,  # table 1
+    shared_sublayers=ALL_SUBLAYERS,  # section 3.1; table 4 has the other three
     activation="gelu_tanh",  # released code
     dropout=0.0,  # section 4.8; of the second version for all sizes
     attention_dropout=0.0,
-    initialize=Normal(0.02, truncated=True),  # released code
+    initializer=NormalInit(0.02, truncated=True),  # released code
 )
 HEADS = {
-    "language": Language(term="masked", transform="gelu_tanh", bias=True),
-    "sentence_order": Labels(term="sentence_order", n_labels=2),
+    "language": LanguageModeling(term="masked", transform="gelu_tanh", bias=True),
+    "sentence_order": SequenceClassification(term="sentence_order", n_labels=2),
 }
 
 _LAYER = "albert.encoder.albert_layer_groups.*.albert_layers.0"
@@ -61,7 +61,7 @@ _HEADS = """
     heads.spans.out                              qa_outputs
     -                                            albert.embeddings.position_ids
 """
-NAMES = Names(
+WEIGHT_NAMES = WeightNames(
     f"""
     backbone.tokens                              albert.embeddings.word_embeddings
     backbone.position.table                      albert.embeddings.position_embeddings
@@ -80,28 +80,28 @@ NAMES = Names(
     """,
     prefix="albert.",
 )
-_READ, _WRITE = by_table({**bert.TABLE, "embed_width": "embedding_size"}, BASE, bert.FIXED)
+_READ_CONFIG, _WRITE_CONFIG = config_functions({**bert.FIELD_TABLE, "embed_width": "embedding_size"}, BASE, bert.FIXED)
 
 
-def _read(theirs: Mapping[str, Any]) -> Architecture:
-    a, groups = _READ(theirs), theirs.get("num_hidden_groups", 1)
+def _read_config(config: Mapping[str, Any]) -> Architecture:
+    a, groups = _READ_CONFIG(config), config.get("num_hidden_groups", 1)
     if groups not in (1, a.n_layers):
         raise ValueError(
             f"num_hidden_groups = {groups} is not supported, only 1 (all layers the same) "
             f"and {a.n_layers} (none)"
         )
-    return replace(a, shared=ALL if groups == 1 else frozenset())
+    return replace(a, shared_sublayers=ALL_SUBLAYERS if groups == 1 else frozenset())
 
 
-def _write(a: Architecture) -> dict[str, Any]:
-    if a.shared not in (ALL, frozenset()):
+def _write_config(a: Architecture) -> dict[str, Any]:
+    if a.shared_sublayers not in (ALL_SUBLAYERS, frozenset()):
         raise ValueError(
-            f"ALBERT's format has layers that share all or nothing, got {sorted(a.shared)}"
+            f"ALBERT's format has layers that share all or nothing, got {sorted(a.shared_sublayers)}"
         )
-    return _WRITE(a) | {"num_hidden_groups": 1 if a.shared else a.n_layers}
+    return _WRITE_CONFIG(a) | {"num_hidden_groups": 1 if a.shared_sublayers else a.n_layers}
 
 
-KEYS = Keys(
+CONFIG_KEYS = ConfigKeys(
     """
     embedding_size                used      size       128
     intermediate_size             used      size       16384
@@ -112,14 +112,14 @@ KEYS = Keys(
     num_hidden_groups             used      size       1
     inner_group_num               fixed     1
     """,
-    bert.KEYS,
+    bert.CONFIG_KEYS,
 )
-FIELDS = Fields(
+CONFIG_MAPPING = ConfigMapping(
     model_type="albert",
-    keys=KEYS,
-    read=_read,
-    write=_write,
-    classes={
+    config_keys=CONFIG_KEYS,
+    to_architecture=_read_config,
+    from_architecture=_write_config,
+    class_names={
         ("language", "sentence_order"): "AlbertForPreTraining",
         ("language",): "AlbertForMaskedLM",
         ("label",): "AlbertForSequenceClassification",
@@ -128,8 +128,8 @@ FIELDS = Fields(
         ("spans",): "AlbertForQuestionAnswering",
         (): "AlbertModel",
     },
-    language=lambda theirs: {
-        "transform": activation(theirs.get("hidden_act", "gelu_new"), "hidden_act")
+    read_language_head=lambda theirs: {
+        "transform": read_activation(theirs.get("hidden_act", "gelu_new"), "hidden_act")
     },
 )
 
@@ -139,46 +139,46 @@ ALBERT_BASE = Published(
     paper=PAPER,
     architecture=BASE,
     heads=HEADS,
-    labels=Labels(),
-    pooler="sentence_order",
+    classification_head=SequenceClassification(),
+    pooler_head="sentence_order",
     objective=NGRAMS_AND_ORDER,
-    tokenizer=TokenizerSpec(Unigram(30_000, plain=True, lowercase=True), FRAME),
-    length=512,  # section 4.1
+    tokenizer=TokenizerSpec(Unigram(30_000, normalize_quotes_and_accents=True, lowercase=True), FRAME),
+    sequence_length=512,  # section 4.1
     batch_tokens=4096 * 512,  # section 4.1
-    rate=0.00176,  # section 4.1
-    training={
-        **bert.SENTENCES,  # released code, `create_instances_from_document`
-        "optimizer": {"kind": "Lamb"},  # section 4.1
+    learning_rate=0.00176,  # section 4.1
+    training_options={
+        **bert.NEXT_SENTENCE_TRAINING,  # released code, `create_instances_from_document`
+        "optimizer": {"kind": "LAMB"},  # section 4.1
         "steps": 125_000,  # section 4.1
         "schedule": {"kind": "Linear", "warmup": 3_125},  # released code
     },
-    parameters=11_813_810,
-    names=NAMES,
-    fields=FIELDS,
-    hub="albert/albert-base-v2",
+    n_parameters=11_813_810,
+    weight_names=WEIGHT_NAMES,
+    config_mapping=CONFIG_MAPPING,
+    hub_id="albert/albert-base-v2",
     note="The first version has dropout 0.1 but in its largest size.",
 )
 
 
-def _sized(name: str, parameters: int, **changes: int) -> Published:
+def _with_size(name: str, parameters: int, **changes: int) -> Published:
     """Return another row of the paper's table 1."""
     return replace(
         ALBERT_BASE,
         name=name,
         architecture=replace(BASE, **changes),
-        parameters=parameters,
-        hub=f"albert/{name}",
+        n_parameters=parameters,
+        hub_id=f"albert/{name}",
         note="",
     )
 
 
-ALBERT_LARGE = _sized(
+ALBERT_LARGE = _with_size(
     "albert-large-v2", 17_847_474, d_model=1024, n_layers=24, n_heads=16, d_ff=4096
 )
-ALBERT_XLARGE = _sized(
+ALBERT_XLARGE = _with_size(
     "albert-xlarge-v2", 59_021_490, d_model=2048, n_layers=24, n_heads=16, d_ff=8192
 )
-ALBERT_XXLARGE = _sized(
+ALBERT_XXLARGE = _with_size(
     "albert-xxlarge-v2", 223_158_450, d_model=4096, n_layers=12, n_heads=64, d_ff=16_384
 )
 _MINI = bert.BERT_MINI
@@ -186,17 +186,17 @@ ALBERT_MINI = replace(
     ALBERT_BASE,
     name="albert-mini",
     architecture=replace(
-        BASE, vocab_size=8_192, embed_width=128, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
-        initialize=Normal(0.05, truncated=True),
+        BASE, vocab_size=8_192, embedding_size=128, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
+        initializer=NormalInit(0.05, truncated=True),
     ),
-    tokenizer=TokenizerSpec(Unigram(8_192, plain=True, lowercase=True), FRAME),
-    length=_MINI.length,
+    tokenizer=TokenizerSpec(Unigram(8_192, normalize_quotes_and_accents=True, lowercase=True), FRAME),
+    sequence_length=_MINI.sequence_length,
     batch_tokens=_MINI.batch_tokens,
-    rate=_MINI.rate,
-    training={**bert.SMALL_BESIDE, **bert.SENTENCES},
-    parameters=2_045_058,
-    hub=None,
+    learning_rate=_MINI.learning_rate,
+    training_options={**bert.MINI_MULTI_LOSS_TRAINING, **bert.NEXT_SENTENCE_TRAINING},
+    n_parameters=2_045_058,
+    hub_id=None,
     note="Not in the paper: for two CPU cores, with the width and depth of bert-mini.",
 )  # fmt: skip
 
-CARDS = (ALBERT_MINI, ALBERT_BASE, ALBERT_LARGE, ALBERT_XLARGE, ALBERT_XXLARGE)
+PRESETS = (ALBERT_MINI, ALBERT_BASE, ALBERT_LARGE, ALBERT_XLARGE, ALBERT_XXLARGE)

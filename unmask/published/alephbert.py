@@ -6,8 +6,8 @@ With": BERT-base for Hebrew.
 
 from dataclasses import replace
 
-from unmask.hiding.objectives import MASKED
-from unmask.model.initialize import Normal
+from unmask.hiding.objectives import MASKED_LM
+from unmask.model.initialize import NormalInit
 from unmask.published import bert
 from unmask.published.card import Paper
 from unmask.tokens.vocabulary import BERT as FRAME
@@ -29,16 +29,16 @@ ALEPHBERT_BASE = replace(
         bert.BASE,
         vocab_size=52_000,  # released configuration
         n_segments=1,  # released configuration
-        initialize=Normal(0.02),  # released code: transformers'
+        initializer=NormalInit(0.02),  # released code: transformers'
     ),
     heads={"language": bert.HEADS["language"]},
-    pooler=None,
-    objective=MASKED,  # released notes: masked tokens alone
+    pooler_head=None,
+    objective=MASKED_LM,  # released notes: masked tokens alone
     tokenizer=TokenizerSpec(WordPiece(52_000, lowercase=True), FRAME),
-    parameters=126_030_112,
-    hub="onlplab/alephbert-base",
-    rate=1e-4,  # released notes: then once more at 1e-5
+    n_parameters=126_030_112,
+    hub_id="onlplab/alephbert-base",
+    learning_rate=1e-4,  # released notes: then once more at 1e-5
     note="Hebrew. First texts of up to 32 tokens, then up to 64, 128, 512 (released notes).",
 )
 
-CARDS = (ALEPHBERT_BASE,)
+PRESETS = (ALEPHBERT_BASE,)

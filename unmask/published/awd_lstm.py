@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from unmask.heads.labels import Labels
-from unmask.heads.language import Language
-from unmask.heads.steady import Steady
-from unmask.hiding.objectives import GPT as NEXT_TOKEN
-from unmask.model.names import OWN_NAMES, own_fields
+from unmask.heads.labels import SequenceClassification
+from unmask.heads.language import LanguageModeling
+from unmask.heads.steady import ActivationRegularization
+from unmask.hiding.objectives import CAUSAL_LM as NEXT_TOKEN
+from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
 from unmask.model.recurrent import RecurrentArchitecture
-from unmask.published.card import FineTuning, Paper, Published
+from unmask.published.card import FinetuningDefaults, Paper, Published
 from unmask.published.lstm import LSTM_MINI, PTB
-from unmask.tokens.vocabulary import WORDS as WORD_FRAME
-from unmask.tokens.vocabulary import TokenizerSpec, Words
+from unmask.tokens.vocabulary import WORD_LEVEL as WORD_FRAME
+from unmask.tokens.vocabulary import TokenizerSpec, WordLevel
 
 PAPER = Paper(
     title="Regularizing and Optimizing LSTM Language Models",
@@ -32,15 +32,15 @@ ARCHITECTURE = RecurrentArchitecture(
     n_layers=3,  # section 5
     d_ff=1150,  # section 5
     causal=True,
-    variational=True,  # section 4.2
+    variational_dropout=True,  # section 4.2
     input_dropout=0.4,  # section 5, of the Penn Treebank
     dropout=0.25,  # between layers: released code, with its 20 rows; section 5: 0.3
     final_dropout=0.4,  # section 5
-    token_dropout=0.1,  # section 5
+    embedding_dropout=0.1,  # section 5
     weight_dropout=0.5,  # section 5
 )
-LANGUAGE = Language(term="next_token", bias=True)  # section 4.4: tied
-LABELS = Labels(pool="concat", dense=True, activation="relu", dropout=0.1)
+LANGUAGE = LanguageModeling(term="next_token", bias=True)  # section 4.4: tied
+CLASSIFICATION_HEAD = SequenceClassification(pooling="concat", dense_layer=True, activation="relu", dropout=0.1)
 """Howard and Ruder 2018, section 3.3. Deviates: they have norms over the batch before both maps, 50
 numbers between them (section 4.1), and dropout of 0.4 before the first map, too (released code: its
 `train_clas.py`)."""
@@ -50,23 +50,23 @@ AWD_LSTM = Published(
     family="awd-lstm",
     paper=PAPER,
     architecture=ARCHITECTURE,
-    heads={"language": LANGUAGE, "steady": Steady()},
-    labels=LABELS,
+    heads={"language": LANGUAGE, "steady": ActivationRegularization()},
+    classification_head=CLASSIFICATION_HEAD,
     objective=NEXT_TOKEN,
-    tokenizer=TokenizerSpec(Words(10_000), WORD_FRAME),
-    length=70,  # section 5
+    tokenizer=TokenizerSpec(WordLevel(10_000), WORD_FRAME),
+    sequence_length=70,  # section 5
     batch_tokens=20 * 70,  # section 5: 40; 20 for the Penn Treebank in the released code
-    rate=30.0,  # section 5
-    training={
+    learning_rate=30.0,  # section 5
+    training_options={
         **PTB,
-        "jitter": 5 / 70,  # section 5
-        "optimizer": {"kind": "Sgd", "weight_decay": 1.2e-6, "patience": 5},  # section 5
+        "sequence_length_jitter": 5 / 70,  # section 5
+        "optimizer": {"kind": "SGD", "weight_decay": 1.2e-6, "averaging_patience": 5},  # section 5
         "schedule": {"kind": "Constant"},
-        "clip": 0.25,  # section 5
+        "max_grad_norm": 0.25,  # section 5
     },
-    parameters=24_210_800,
-    names=OWN_NAMES,
-    fields=own_fields("awd-lstm", RecurrentArchitecture),
+    n_parameters=24_210_800,
+    weight_names=NATIVE_WEIGHT_NAMES,
+    config_mapping=native_config_mapping("awd-lstm", RecurrentArchitecture),
     note="As the released code is run on the Penn Treebank. Evaluations are its epochs: "
     "`evaluate_every` is to be of one.",
 )
@@ -76,20 +76,20 @@ ULMFIT = replace(
     paper=ULMFIT_PAPER,
     architecture=replace(
         ARCHITECTURE, vocab_size=30_000, input_dropout=0.25, dropout=0.15, final_dropout=0.1,
-        token_dropout=0.02, weight_dropout=0.2,
+        embedding_dropout=0.02, weight_dropout=0.2,
     ),  # released code, `finetune_lm.py`; section 4.1: 0.4, 0.3, 0.4, 0.05, 0.5, the classifier's
-    tokenizer=TokenizerSpec(Words(30_000), WORD_FRAME),  # released code, `tok2id.py`
+    tokenizer=TokenizerSpec(WordLevel(30_000), WORD_FRAME),  # released code, `tok2id.py`
     batch_tokens=64 * 70,  # section 4.1
-    rate=4e-3,  # section 4.1, of going on with the text of the task
-    finetuning=FineTuning(betas=(0.7, 0.99)),  # section 4.1
-    training={
+    learning_rate=4e-3,  # section 4.1, of going on with the text of the task
+    finetuning=FinetuningDefaults(betas=(0.7, 0.99)),  # section 4.1
+    training_options={
         **PTB,
-        "jitter": 5 / 70,
+        "sequence_length_jitter": 5 / 70,
         "optimizer": {"kind": "AdamW", "betas": [0.7, 0.99], "weight_decay": 0.0},  # section 4.1
-        "schedule": {"kind": "SlantedTriangle"},  # section 3.2; in pretraining: released code
-        "clip": 0.25,  # section 4.1: as AWD-LSTM
+        "schedule": {"kind": "SlantedTriangular"},  # section 3.2; in pretraining: released code
+        "max_grad_norm": 0.25,  # section 4.1: as AWD-LSTM
     },
-    parameters=32_230_800,
+    n_parameters=32_230_800,
     note="The paper pretrains on WikiText-103. It says no rate: this is the one of going on "
     "with the text of the task, and so are the dropouts, the released code's. It pretrains at 3e-4 "
     "with half the dropouts; its betas are 0.8 and 0.99, its clip is 0.3, and its scores have "
@@ -99,26 +99,26 @@ ULMFIT_MINI = replace(
     ULMFIT,
     name="ulmfit-mini",
     architecture=replace(
-        LSTM_MINI.architecture, n_layers=3, variational=True,
+        LSTM_MINI.architecture, n_layers=3, variational_dropout=True,
     ),
     tokenizer=LSTM_MINI.tokenizer,
-    length=LSTM_MINI.length,
+    sequence_length=LSTM_MINI.sequence_length,
     batch_tokens=LSTM_MINI.batch_tokens,
-    rate=LSTM_MINI.rate,
-    training=LSTM_MINI.training,
+    learning_rate=LSTM_MINI.learning_rate,
+    training_options=LSTM_MINI.training_options,
     heads={"language": LANGUAGE},
-    parameters=6_566_912,
+    n_parameters=6_566_912,
     note="Not in the paper: for two CPU cores, about as large as gpt2-mini, and not regularized.",
 )  # fmt: skip
 
 
-def _backward(card: Published) -> Published:
+def _backward(preset: Published) -> Published:
     """Return the other half of the paper's ensemble, which reads texts from their end."""
-    spec = card.tokenizer
+    spec = preset.tokenizer
     return replace(
-        card,
-        name=f"{card.name}-backward",
-        tokenizer=replace(spec, frame=replace(spec.frame, backward=True)),
+        preset,
+        name=f"{preset.name}-backward",
+        tokenizer=replace(spec, special_tokens=replace(spec.special_tokens, backward=True)),
         note="Section 3.3, bidirectional: for the mean with the one that reads forward.",
     )
 
@@ -126,4 +126,4 @@ def _backward(card: Published) -> Published:
 ULMFIT_BACKWARD = _backward(ULMFIT)
 ULMFIT_MINI_BACKWARD = _backward(ULMFIT_MINI)
 
-CARDS = (ULMFIT_MINI, ULMFIT_MINI_BACKWARD, AWD_LSTM, ULMFIT, ULMFIT_BACKWARD)
+PRESETS = (ULMFIT_MINI, ULMFIT_MINI_BACKWARD, AWD_LSTM, ULMFIT, ULMFIT_BACKWARD)

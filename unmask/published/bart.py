@@ -9,17 +9,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from unmask.heads.labels import Labels
-from unmask.heads.language import Language
+from unmask.heads.labels import SequenceClassification
+from unmask.heads.language import LanguageModeling
 from unmask.hiding.objectives import BART as DENOISING
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, Slot
-from unmask.model.initialize import Normal
-from unmask.model.keys import Keys
-from unmask.model.names import Fields, Names
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, NormSlot
+from unmask.model.initialize import NormalInit
+from unmask.model.keys import ConfigKeys
+from unmask.model.names import ConfigMapping, WeightNames
 from unmask.model.parts import LayerNorm
-from unmask.model.positions import Learned
+from unmask.model.positions import LearnedPositions
 from unmask.published import roberta, transformer
-from unmask.published.bert import SENTENCES, SMALL_SCALE
+from unmask.published.bert import NEXT_SENTENCE_TRAINING, MINI_TRAINING
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import BART as FRAME
 from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec
@@ -41,38 +41,38 @@ ENCODER = Architecture(
     n_layers=6,  # section 2.1
     n_heads=12,
     d_ff=3072,
-    position=Learned(1024, OFFSET),  # released code, as what follows but for the activation
+    position=LearnedPositions(1024, OFFSET),  # released code, as what follows but for the activation
     norm=LayerNorm(eps=1e-5),
-    norm_embedding=True,
+    embedding_norm=True,
     activation="gelu",  # section 2.1
     dropout=0.1,
     attention_dropout=0.1,  # released command
-    initialize=Normal(0.02),  # section 2.1
+    initializer=NormalInit(0.02),  # section 2.1
 )
-HEADS = {"language": Language(term="denoised")}
-LABELS = Labels(pool="last", dropout=0.0)
+HEADS = {"language": LanguageModeling(term="denoised")}
+CLASSIFICATION_HEAD = SequenceClassification(pooling="last", dropout=0.0)
 """Section 3.1: of the decoder's states the last; the map before the scores is of released code."""
 
 
-def names(slot: Slot) -> Names:
+def weight_names(slot: NormSlot) -> WeightNames:
     """Return the table of a family whose sublayers have their norms there."""
-    return transformer.names(slot, _OF_A_STACK, _MORE)
+    return transformer.weight_names(slot, _STACK_NAMES, _EXTRA_NAMES)
 
 
-_OF_A_STACK = (
+_STACK_NAMES = (
     "backbone.{side}.position.table model.{side}.embed_positions",
     "backbone.{side}.embed_norm model.{side}.layernorm_embedding",
     "backbone.{side}.final_norm model.{side}.layer_norm",
     "- model.{side}.version",
 )
-_MORE = """
+_EXTRA_NAMES = """
     heads.label.dense    classification_head.dense
     heads.label.out      classification_head.out_proj
     heads.spans.out      qa_outputs
 """
-NAMES = names("after")
+WEIGHT_NAMES = weight_names("after")
 
-KEYS = Keys(
+CONFIG_KEYS = ConfigKeys(
     """
     classifier_dropout          harmless  share
     normalize_before            fixed     false
@@ -81,31 +81,31 @@ KEYS = Keys(
     static_position_embeddings  fixed     false
     gradient_checkpointing      harmless
     """,
-    transformer.KIN,
+    transformer.SHARED_CONFIG_KEYS,
 )
 """The fixed ones are of configurations of transformers 3 and before."""
 
 
-def _places(length: int) -> Learned:
-    return Learned(length, OFFSET)
+def _position_keys(length: int) -> LearnedPositions:
+    return LearnedPositions(length, OFFSET)
 
 
-def _read(base: Architecture, theirs: Mapping[str, Any]) -> EncoderDecoderArchitecture:
-    return transformer.read_both(theirs, base, _places)
+def _read_config(base: Architecture, config: Mapping[str, Any]) -> EncoderDecoderArchitecture:
+    return transformer.read_encoder_decoder(config, base, _position_keys)
 
 
-def _write(a: EncoderDecoderArchitecture) -> dict[str, Any]:
+def _write_config(a: EncoderDecoderArchitecture) -> dict[str, Any]:
     places = a.encoder.position
-    length = places.length if isinstance(places, Learned) and places.offset == OFFSET else None
-    return transformer.write_both(a, "BART", f"learned places from {OFFSET} on", length)
+    length = places.max_positions if isinstance(places, LearnedPositions) and places.offset == OFFSET else None
+    return transformer.write_encoder_decoder(a, "BART", f"learned places from {OFFSET} on", length)
 
 
-def fields(
+def config_mapping(
     model_type: str,
     name: str,
     base: Architecture,
-    keys: Keys,
-) -> Fields:
+    keys: ConfigKeys,
+) -> ConfigMapping:
     """Return the table of a family whose classes begin with `name`.
 
     Args:
@@ -114,13 +114,13 @@ def fields(
         base: the encoder, but for what is read.
         keys: what each key of theirs is.
     """
-    return Fields(
+    return ConfigMapping(
         model_type=model_type,
-        keys=keys,
-        read=partial(_read, base),
-        write=_write,
+        config_keys=keys,
+        to_architecture=partial(_read_config, base),
+        from_architecture=_write_config,
         # Released folders name `BartModel`: the table is all that the head has, so it is there too.
-        classes={
+        class_names={
             ("language",): f"{name}ForConditionalGeneration",
             ("label",): f"{name}ForSequenceClassification",
             ("spans",): f"{name}ForQuestionAnswering",
@@ -129,7 +129,7 @@ def fields(
     )
 
 
-FIELDS = fields("bart", "Bart", ENCODER, KEYS)
+CONFIG_MAPPING = config_mapping("bart", "Bart", ENCODER, CONFIG_KEYS)
 
 _DROPOUT = "Dropout stays on in the last 10 % of the steps, too (section 5.1: off). "
 
@@ -137,27 +137,27 @@ BART_LARGE = Published(
     name="bart-large",
     family="bart",
     paper=PAPER,
-    architecture=transformer.both(
+    architecture=transformer.encoder_decoder(
         replace(ENCODER, d_model=1024, n_layers=12, n_heads=16, d_ff=4096)
     ),
     heads=HEADS,
-    labels=LABELS,
+    classification_head=CLASSIFICATION_HEAD,
     objective=DENOISING,
     tokenizer=TokenizerSpec(ByteBPE(50_265), FRAME),  # section 5.1
-    length=512,  # released code, `tokens_per_sample`
+    sequence_length=512,  # released code, `tokens_per_sample`
     batch_tokens=8000 * 512,  # section 5.1
-    rate=4e-4,  # released command: the authors', as fairseq's issue 1899 quotes it
-    training={
+    learning_rate=4e-4,  # released command: the authors', as fairseq's issue 1899 quotes it
+    training_options={
         **roberta.TRAINING,
-        **SENTENCES,  # released code, `sample_break_mode`
+        **NEXT_SENTENCE_TRAINING,  # released code, `sample_break_mode`
         "schedule": {"kind": "Linear", "warmup": 10_000},  # released command
         "steps": 500_000,  # section 5.1
-        "clip": 0.1,  # released command
+        "max_grad_norm": 0.1,  # released command
     },
-    parameters=406_291_456,
-    names=NAMES,
-    fields=FIELDS,
-    hub="facebook/bart-large",
+    n_parameters=406_291_456,
+    weight_names=WEIGHT_NAMES,
+    config_mapping=CONFIG_MAPPING,
+    hub_id="facebook/bart-large",
     note=_DROPOUT
     + "The paper does not say rate, warm-up and clipping, which are those of the command "
     "that was released later (fairseq, issue 1899), as others quote it; Adam's betas and epsilon, "
@@ -167,31 +167,31 @@ BART_LARGE = Published(
 BART_BASE = replace(
     BART_LARGE,
     name="bart-base",
-    architecture=transformer.both(ENCODER),
-    rate=roberta.ROBERTA_BASE.rate,
-    training={**roberta.TRAINING, **SENTENCES, "steps": 1_000_000},  # table 1
-    parameters=139_420_416,
-    hub="facebook/bart-base",
+    architecture=transformer.encoder_decoder(ENCODER),
+    learning_rate=roberta.ROBERTA_BASE.learning_rate,
+    training_options={**roberta.TRAINING, **NEXT_SENTENCE_TRAINING, "steps": 1_000_000},  # table 1
+    n_parameters=139_420_416,
+    hub_id="facebook/bart-base",
     note=_DROPOUT + "Batch as that of bart-large; rate, warm-up and optimizer are RoBERTa's, since "
     "nobody says them. It is the base size of section 4, learned from books and Wikipedia alone.",
 )
 BART_MINI = replace(
     BART_BASE,
     name="bart-mini",
-    architecture=transformer.both(
+    architecture=transformer.encoder_decoder(
         replace(
             ENCODER, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
-            position=Learned(512, OFFSET), attention_dropout=0.0, initialize=Normal(0.05),
+            position=LearnedPositions(512, OFFSET), attention_dropout=0.0, initializer=NormalInit(0.05),
         )
     ),
     tokenizer=TokenizerSpec(ByteBPE(8_192), FRAME),
-    length=128,
+    sequence_length=128,
     batch_tokens=4_096,
-    rate=3e-3,
-    training={**SMALL_SCALE, **SENTENCES},
-    parameters=9_734_144,
-    hub=None,
+    learning_rate=3e-3,
+    training_options={**MINI_TRAINING, **NEXT_SENTENCE_TRAINING},
+    n_parameters=9_734_144,
+    hub_id=None,
     note="Not in the paper: for two CPU cores, with the width and depth of BERT-mini.",
 )  # fmt: skip
 
-CARDS = (BART_MINI, BART_BASE, BART_LARGE)
+PRESETS = (BART_MINI, BART_BASE, BART_LARGE)

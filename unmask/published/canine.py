@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unmask.heads.characters import CharactersInTurn
-from unmask.heads.labels import Labels
-from unmask.heads.subwords import HiddenSubwords
+from unmask.heads.characters import AutoregressiveCharacters
+from unmask.heads.labels import SequenceClassification
+from unmask.heads.subwords import SubwordPrediction
 from unmask.hiding.objectives import CANINE_C as WORDS_IN_TURN
 from unmask.hiding.objectives import CANINE_S as SUBWORDS
 from unmask.model.canine import CanineArchitecture
-from unmask.model.initialize import Normal
-from unmask.model.keys import Keys
-from unmask.model.names import Fields, Names, by_table
+from unmask.model.initialize import NormalInit
+from unmask.model.keys import ConfigKeys
+from unmask.model.names import ConfigMapping, WeightNames, config_functions
 from unmask.model.parts import LayerNorm
-from unmask.model.positions import Learned
+from unmask.model.positions import LearnedPositions
 from unmask.published import bert
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import CANINE as FRAME
@@ -37,15 +37,15 @@ BASE = CanineArchitecture(
     n_heads=12,
     d_ff=3072,
     n_segments=16,  # released code
-    position=Learned(16_384),  # released code; 2,048 of them are trained, section 4.1.3
+    position=LearnedPositions(16_384),  # released code; 2,048 of them are trained, section 4.1.3
     norm=LayerNorm(eps=1e-12),  # released code
-    norm_embedding=True,  # released code
-    initialize=Normal(0.02, truncated=True),  # released code
-    n_hashes=8,  # section 3.1
-    n_buckets=16_384,  # section 3.1: 16k
-    block=128,  # section 3.1, note 18
-    rate=4,  # section 3.1
-    kernel=4,  # section 3.1, note 20
+    embedding_norm=True,  # released code
+    initializer=NormalInit(0.02, truncated=True),  # released code
+    n_hash_functions=8,  # section 3.1
+    n_hash_buckets=16_384,  # section 3.1: 16k
+    local_attention_block=128,  # section 3.1, note 18
+    downsampling_rate=4,  # section 3.1
+    upsampling_kernel_size=4,  # section 3.1, note 20
 )
 
 _BLOCK = (
@@ -63,7 +63,7 @@ _STACKS = (
     ("backbone.layers.*", "canine.encoder.layer.*"),
     ("backbone.last", "canine.final_char_encoder.layer.0"),
 )
-NAMES = Names(
+WEIGHT_NAMES = WeightNames(
     "\n".join(f"{a}.{x} {b}.{y}" for a, b in _STACKS for x, y in _BLOCK)
     + """
     backbone.tokens.*            canine.char_embeddings.HashBucketCodepointEmbedder_*
@@ -86,40 +86,40 @@ NAMES = Names(
     prefix="canine.",
 )
 
-_SAME = ("vocab_size", "position.length")
-_READ, _WRITE = by_table(
-    {ours: theirs for ours, theirs in bert.TABLE.items() if ours not in _SAME}
+_EXCLUDED_FIELDS = ("vocab_size", "position.max_positions")
+_READ_CONFIG, _WRITE_CONFIG = config_functions(
+    {ours: theirs for ours, theirs in bert.FIELD_TABLE.items() if ours not in _EXCLUDED_FIELDS}
     | {
-        "n_hashes": "num_hash_functions",
-        "n_buckets": "num_hash_buckets",
-        "block": "local_transformer_stride",
-        "rate": "downsampling_rate",
-        "kernel": "upsampling_kernel_size",
+        "n_hash_functions": "num_hash_functions",
+        "n_hash_buckets": "num_hash_buckets",
+        "local_attention_block": "local_transformer_stride",
+        "downsampling_rate": "downsampling_rate",
+        "upsampling_kernel_size": "upsampling_kernel_size",
     },
     BASE,
     {},
 )
 
 
-def _read(theirs: Mapping[str, Any]) -> CanineArchitecture:
+def _read_config(config: Mapping[str, Any]) -> CanineArchitecture:
     """Read theirs; its table of places has as many rows as the tables of characters."""
-    a = _READ(theirs)
-    return replace(a, position=Learned(a.n_buckets))
+    a = _READ_CONFIG(config)
+    return replace(a, position=LearnedPositions(a.n_hash_buckets))
 
 
-def _write(a: CanineArchitecture) -> dict[str, Any]:
-    if a.position != Learned(a.n_buckets):
+def _write_config(a: CanineArchitecture) -> dict[str, Any]:
+    if a.position != LearnedPositions(a.n_hash_buckets):
         raise ValueError(
-            f"CANINE's format has as many places as buckets, {a.n_buckets:,}, got {a.position}"
+            f"CANINE's format has as many places as buckets, {a.n_hash_buckets:,}, got {a.position}"
         )
-    return _WRITE(a) | {
-        "max_position_embeddings": a.n_buckets,
+    return _WRITE_CONFIG(a) | {
+        "max_position_embeddings": a.n_hash_buckets,
         "bos_token_id": 0xE000,
         "eos_token_id": 0xE001,
     }
 
 
-KEYS = Keys(
+CONFIG_KEYS = ConfigKeys(
     """
     vocab_size                    harmless
     type_vocab_size               used      size       16
@@ -130,21 +130,21 @@ KEYS = Keys(
     downsampling_rate             used      size       4
     upsampling_kernel_size        used      size       4
     """,
-    bert.KEYS,
+    bert.CONFIG_KEYS,
 )
-FIELDS = Fields(
+CONFIG_MAPPING = ConfigMapping(
     model_type="canine",
-    keys=KEYS,
-    read=_read,
-    write=_write,
-    classes={
+    config_keys=CONFIG_KEYS,
+    to_architecture=_read_config,
+    from_architecture=_write_config,
+    class_names={
         ("label",): "CanineForSequenceClassification",
         ("choice",): "CanineForMultipleChoice",
         ("token_label",): "CanineForTokenClassification",
         ("spans",): "CanineForQuestionAnswering",
         (): "CanineModel",
     },
-    differs=lambda a, specs: (
+    difference=lambda a, specs: (
         "transformers reads texts of CANINE no wider than they are given: it is equal where they "
         "are padded to a multiple of 128 characters, the longest with at least 12 "
         '(`tokenizer(texts, padding="max_length", max_length=2048)`)'
@@ -156,58 +156,58 @@ CANINE_C = Published(
     family="canine",
     paper=PAPER,
     architecture=BASE,
-    heads={"characters": CharactersInTurn()},
-    labels=Labels(pool="summary"),  # section 3.1: y_cls; the map above it: released code
+    heads={"characters": AutoregressiveCharacters()},
+    classification_head=SequenceClassification(pooling="summary"),  # section 3.1: y_cls; the map above it: released code
     objective=WORDS_IN_TURN,
     tokenizer=TokenizerSpec(CodePoints(), FRAME),
-    length=2048,  # section 4.1.3
+    sequence_length=2048,  # section 4.1.3
     batch_tokens=4096 * 2048,  # section 4.1.3
-    rate=0.018,  # section 4.1.3
-    training={
-        "optimizer": {"kind": "Lamb"},  # section 4.1.3
+    learning_rate=0.018,  # section 4.1.3
+    training_options={
+        "optimizer": {"kind": "LAMB"},  # section 4.1.3
         "steps": 124_000,  # section 4.1.3
         "schedule": {"kind": "Linear", "warmup": 0.025},  # section 4.1.3
     },
-    parameters=152_361_472,
-    names=NAMES,
-    fields=FIELDS,
-    hub="google/canine-c",
+    n_parameters=152_361_472,
+    weight_names=WEIGHT_NAMES,
+    config_mapping=CONFIG_MAPPING,
+    hub_id="google/canine-c",
     note="104 languages, smaller ones sampled more often.",
 )
 CANINE_MINI = replace(
     CANINE_C,
     name="canine-mini",
     architecture=replace(
-        BASE, d_model=256, n_layers=4, n_heads=4, d_ff=1024, n_buckets=2048,
-        position=Learned(2048), initialize=Normal(0.05, truncated=True),
+        BASE, d_model=256, n_layers=4, n_heads=4, d_ff=1024, n_hash_buckets=2048,
+        position=LearnedPositions(2048), initializer=NormalInit(0.05, truncated=True),
     ),
-    length=512,
+    sequence_length=512,
     batch_tokens=8_192,
-    rate=3e-3,
-    training=bert.SMALL_SCALE,
-    parameters=8_027_648,
-    hub=None,
+    learning_rate=3e-3,
+    training_options=bert.MINI_TRAINING,
+    n_parameters=8_027_648,
+    hub_id=None,
     note="Not in the paper: for two CPU cores, with the width and depth of bert-mini.",
 )  # fmt: skip
 CANINE_S = replace(
     CANINE_C,
     name="canine-s",
-    heads={"subwords": HiddenSubwords(size=119_547)},
+    heads={"subwords": SubwordPrediction(output_vocab_size=119_547)},
     objective=SUBWORDS,
     tokenizer=TokenizerSpec(CodePointsWithSubwords(119_547), FRAME),  # section 3.2.2: mBERT's
-    parameters=131_492_352,
-    hub="google/canine-s",
+    n_parameters=131_492_352,
+    hub_id="google/canine-s",
     note="Kept without its subwords, which are of the loss alone. 104 languages, as canine-c.",
 )
 CANINE_S_MINI = replace(
     CANINE_MINI,
     name="canine-s-mini",
-    heads={"subwords": HiddenSubwords(size=8_192)},
+    heads={"subwords": SubwordPrediction(output_vocab_size=8_192)},
     objective=SUBWORDS,
     tokenizer=TokenizerSpec(CodePointsWithSubwords(8_192), FRAME),
-    parameters=6_579_712,
+    n_parameters=6_579_712,
     note="Not in the paper: for two CPU cores, with the width and depth of bert-mini, and as many "
     "subwords; it is kept without them.",
 )
 
-CARDS = (CANINE_MINI, CANINE_C, CANINE_S_MINI, CANINE_S)
+PRESETS = (CANINE_MINI, CANINE_C, CANINE_S_MINI, CANINE_S)

@@ -4,21 +4,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from unmask.heads.labels import Labels, TokenLabels
-from unmask.heads.language import ByMask
-from unmask.heads.model import HeadSpec, Model, OfVocabulary
+from unmask.heads.labels import SequenceClassification, TokenClassification
+from unmask.heads.language import AppendedMaskGeneration
+from unmask.heads.model import HeadSpec, Model, HasOutputVocabulary
 from unmask.heads.pooler import Pooler
-from unmask.heads.spans import Spans
-from unmask.hiding.objectives import Objective
-from unmask.hiding.targets import HiddenTarget
+from unmask.heads.spans import QuestionAnswering
+from unmask.hiding.objectives import ObjectiveSpec
+from unmask.hiding.targets import MaskedTarget
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
-from unmask.model.names import AnyArchitecture, Fields, Names
-from unmask.model.positions import Learned
-from unmask.tokens.vocabulary import Special, TokenizerSpec
-from unmask.vectors.learning import Method
+from unmask.model.names import AnyArchitecture, ConfigMapping, WeightNames
+from unmask.model.positions import LearnedPositions
+from unmask.tokens.vocabulary import SpecialTokenIds, TokenizerSpec
+from unmask.vectors.learning import WordVectorMethod
 
 
-def leave(model: Model) -> None:
+def no_adjustment(model: Model) -> None:
     """Change nothing."""
 
 
@@ -35,29 +35,29 @@ class Paper:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FineTuning:
+class FinetuningDefaults:
     """What a paper does in fine-tuning, beside the head."""
 
-    frame: Literal["own", "added"] = "own"
+    special_tokens: Literal["own", "added"] = "own"
     """What stands around texts that get a label as a whole: the tokens that the tokenizer puts
     there, or new ones that are added to the vocabulary (`unmask.tokens.vocabulary.TaskTokens`)."""
-    auxiliary: float = 0.0
+    lm_loss_weight: float = 0.0
     """Weight of the language model's loss beside the task's, where that labels whole texts."""
     schedule: Literal["linear", "inverse_square_root"] = "linear"
     """How the rate changes after its warm-up: `unmask.training.schedule`."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Of AdamW (Devlin et al. 2019, appendix A.3, unless the paper says others)."""
-    target: HiddenTarget | None = None
+    seq2seq_target: MaskedTarget | None = None
     """How the target of a source is learned by a model that says text by masks; None: it learned no
     sources, or each place names the token after its own."""
 
     @property
-    def answers(self) -> ByMask | None:
+    def generation(self) -> AppendedMaskGeneration | None:
         """How such a model then says a target."""
-        if self.target is None:
+        if self.seq2seq_target is None:
             return None
-        source, target = self.target.segments
-        return ByMask(target, source=source)
+        source, target = self.seq2seq_target.segment_ids
+        return AppendedMaskGeneration(target, source_segment=source)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,76 +73,76 @@ class Published:
     architecture: AnyArchitecture
     heads: Mapping[str, HeadSpec]
     """What the model is pretrained with."""
-    others: Mapping[str, HeadSpec] = field(default_factory=dict[str, HeadSpec])
+    extra_heads: Mapping[str, HeadSpec] = field(default_factory=dict[str, HeadSpec])
     """Heads that published weights of this family may have besides."""
-    labels: Labels | None
+    classification_head: SequenceClassification | None
     """The head that fine-tuning puts on for a whole text's label; None: the label is said in
     words."""
-    finetuning: FineTuning = FineTuning()
+    finetuning: FinetuningDefaults = FinetuningDefaults()
     pooling: Literal["mean", "first", "last", "ends"] = "mean"
     """What stands for a text that is embedded, unless something else is asked for."""
-    pooler: str | None = None
-    """The pretraining head whose map before the scores `labels` begins with, if any."""
-    pooled: Pooler | None = None
+    pooler_head: str | None = None
+    """The pretraining head whose map before the scores `classification_head` begins with, if any."""
+    unused_pooler: Pooler | None = None
     """A map above the first token that these weights have, and no head here reads."""
-    objective: Objective | Method
+    objective: ObjectiveSpec | WordVectorMethod
     tokenizer: TokenizerSpec
-    length: int
+    sequence_length: int
     """Tokens of a row in pretraining, special ones included."""
     batch_tokens: int
     """Tokens of a step in pretraining."""
-    rate: float
+    learning_rate: float
     """Peak learning rate of pretraining."""
-    training: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    training_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What else of a recipe the paper says, or was measured: {"optimizer": "Muon"}."""
-    parameters: int
+    n_parameters: int
     """Of the model with its pretraining heads, as counted; a test counts again without
     allocating a weight."""
-    names: Names
-    fields: Fields
-    grows: Mapping[str, Callable[[Model, Architecture], Model]] = field(
+    weight_names: WeightNames
+    config_mapping: ConfigMapping
+    weight_converters: Mapping[str, Callable[[Model, Architecture], Model]] = field(
         default_factory=dict[str, Callable[[Model, Architecture], Model]]
     )
     """Families whose weights it can begin with: from one of their models, and the architecture that
     is wanted, to one of its own."""
-    finish: Callable[[Model], None] = leave
+    post_build: Callable[[Model], None] = no_adjustment
     """The paper's one oddity, done to the built network."""
-    hub: str | None = None
+    hub_id: str | None = None
     """Where the Hub has the published weights."""
     note: str = ""
     """What a reader should know who compares this card with the paper."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "names", self.names.sized(self.architecture))
+        object.__setattr__(self, "weight_names", self.weight_names.for_architecture(self.architecture))
 
-    def with_vocabulary(self, special: Special) -> "Published":
+    def with_vocabulary(self, special: SpecialTokenIds) -> "Published":
         """Return the card for another vocabulary."""
         heads = {
-            name: spec.fitted(special) if isinstance(spec, OfVocabulary) else spec
+            name: spec.with_vocabulary(special) if isinstance(spec, HasOutputVocabulary) else spec
             for name, spec in self.heads.items()
         }
-        return replace(self, architecture=fitted(self.architecture, special), heads=heads)
+        return replace(self, architecture=with_special_tokens(self.architecture, special), heads=heads)
 
     def build(self, heads: Mapping[str, HeadSpec] | None = None) -> Model:
         """Build the network, its weights not yet filled."""
-        model = Model(self.architecture, self.heads if heads is None else heads, self.pooled)
-        self.finish(model)
+        model = Model(self.architecture, self.heads if heads is None else heads, self.unused_pooler)
+        self.post_build(model)
         return model
 
 
-def token_labels(card: Published) -> TokenLabels:
+def token_classification_head(preset: Published) -> TokenClassification:
     """Return the head that labels tokens as published models of this family have it."""
-    found = card.others.get("token_label")
-    return found if isinstance(found, TokenLabels) else TokenLabels()
+    found = preset.extra_heads.get("token_label")
+    return found if isinstance(found, TokenClassification) else TokenClassification()
 
 
-def spans(card: Published) -> Spans:
+def question_answering_head(preset: Published) -> QuestionAnswering:
     """Return the head that marks parts of a text as published models of this family have it."""
-    found = card.others.get("spans")
-    return found if isinstance(found, Spans) else Spans()
+    found = preset.extra_heads.get("spans")
+    return found if isinstance(found, QuestionAnswering) else QuestionAnswering()
 
 
-def resized(architecture: AnyArchitecture, vocab_size: int) -> AnyArchitecture:
+def with_vocab_size(architecture: AnyArchitecture, vocab_size: int) -> AnyArchitecture:
     """Return the architecture with another number of token vectors."""
     if isinstance(architecture, EncoderDecoderArchitecture):
         return replace(
@@ -153,20 +153,20 @@ def resized(architecture: AnyArchitecture, vocab_size: int) -> AnyArchitecture:
     return replace(architecture, vocab_size=vocab_size)
 
 
-def fitted(architecture: AnyArchitecture, special: Special) -> AnyArchitecture:
+def with_special_tokens(architecture: AnyArchitecture, special: SpecialTokenIds) -> AnyArchitecture:
     """Return the architecture with the token vectors of a vocabulary.
 
     Where places are not counted from 0, they are counted from the padding's id + 1.
     """
-    a = resized(architecture, special.size)
-    if isinstance(a, Architecture) and isinstance(a.position, Learned) and a.position.offset:
+    a = with_vocab_size(architecture, special.vocab_size)
+    if isinstance(a, Architecture) and isinstance(a.position, LearnedPositions) and a.position.offset:
         return replace(a, position=replace(a.position, offset=special.pad + 1))
     return a
 
 
-def longest(architecture: AnyArchitecture) -> int | None:
+def max_positions(architecture: AnyArchitecture) -> int | None:
     """Return how many tokens a text may have; None where no table of positions ends."""
     if isinstance(architecture, EncoderDecoderArchitecture):
-        found = (longest(architecture.encoder), longest(architecture.decoder))
+        found = (max_positions(architecture.encoder), max_positions(architecture.decoder))
         return min((n for n in found if n is not None), default=None)
     return getattr(architecture.position, "length", None)

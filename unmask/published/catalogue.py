@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from unmask.box import BOX
+from unmask.box import BUNDLED_MODELS
 from unmask.published import (
     albert,
     alephbert,
@@ -56,7 +56,7 @@ from unmask.published import (
     xlnet,
 )
 from unmask.published.card import Published
-from unmask.published.own import FAMILY, OWN, in_own_words
+from unmask.published.own import FAMILY_KEY, NATIVE_PREFIX, with_native_format
 
 _FAMILIES = (
     word_vectors, lstm, awd_lstm, elmo, thoughts, sentence_encoders,
@@ -65,7 +65,7 @@ _FAMILIES = (
     neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet, transformer,
     evolved_transformer, t5, t5_architectures, mt5, byt5, ul2, bart, mbart, mass, meena,
 )  # fmt: skip
-MODELS: Mapping[str, Published] = {card.name: card for family in _FAMILIES for card in family.CARDS}
+MODELS: Mapping[str, Published] = {card.name: card for family in _FAMILIES for card in family.PRESETS}
 ALIASES = {
     "bert-base": "bert-base-uncased",
     "bert-large": "bert-large-uncased",
@@ -78,46 +78,46 @@ ALIASES = {
 """Short names that people use."""
 
 
-def published(name: str) -> Published:
+def get_preset(name: str) -> Published:
     """Return a card by name.
 
     Raises:
         ValueError: there is none of this name; the nearest is named.
     """
     name = ALIASES.get(name, name)
-    if name in BOX:
+    if name in BUNDLED_MODELS:
         raise ValueError(f"{name!r} is weights, and no card (`unmask models` lists all)")
     if name not in MODELS:
-        raise ValueError(f"unknown model {name!r}{nearest(name)}")
+        raise ValueError(f"unknown model {name!r}{did_you_mean(name)}")
     return MODELS[name]
 
 
-def nearest(name: str) -> str:
+def did_you_mean(name: str) -> str:
     """Say which card may have been meant, and where all are listed, after a message."""
-    near = difflib.get_close_matches(name, [*BOX, *MODELS, *ALIASES], 1)
+    near = difflib.get_close_matches(name, [*BUNDLED_MODELS, *MODELS, *ALIASES], 1)
     return (f"; did you mean {near[0]!r}?" if near else "") + " (`unmask models` lists all)"
 
 
-def family(theirs: Mapping[str, Any]) -> Published:
+def preset_for_config(config: Mapping[str, Any]) -> Published:
     """Return a card of the family that a configuration of another library is of.
 
     Raises:
         ValueError: it names no family of the catalogue, or none at all and has the keys of none.
     """
-    model_type = theirs.get("model_type")
-    if isinstance(model_type, str) and model_type.startswith(OWN):
-        short = {"model_type": model_type.removeprefix(OWN)}
-        ours = [card for card in MODELS.values() if card.family == theirs.get(FAMILY)]
-        if FAMILY in theirs and (not ours or ours[0].fields.model_type != short["model_type"]):
-            raise ValueError(f"{model_type} has no family {theirs[FAMILY]!r}")
-        return in_own_words(ours[0] if ours else family(short))  # before, folders did not say it
-    named = [card for card in MODELS.values() if card.fields.model_type == model_type]
+    model_type = config.get("model_type")
+    if isinstance(model_type, str) and model_type.startswith(NATIVE_PREFIX):
+        short = {"model_type": model_type.removeprefix(NATIVE_PREFIX)}
+        ours = [card for card in MODELS.values() if card.family == config.get(FAMILY_KEY)]
+        if FAMILY_KEY in config and (not ours or ours[0].config_mapping.model_type != short["model_type"]):
+            raise ValueError(f"{model_type} has no family {config[FAMILY_KEY]!r}")
+        return with_native_format(ours[0] if ours else preset_for_config(short))  # before, folders did not say it
+    named = [card for card in MODELS.values() if card.config_mapping.model_type == model_type]
     told = [
         card
         for card in (MODELS.values() if model_type is None else named)
-        if card.fields.told_by and card.fields.told_by <= theirs.keys()
+        if card.config_mapping.identifying_keys and card.config_mapping.identifying_keys <= config.keys()
     ]
     if named or told:
         return (told or named)[0]
-    known = sorted({card.fields.model_type for card in MODELS.values()})
+    known = sorted({card.config_mapping.model_type for card in MODELS.values()})
     raise ValueError(f"model_type {str(model_type)!r} is not one of {known}")

@@ -10,22 +10,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unmask.heads.corrected import Corrected
+from unmask.heads.corrected import CorrectiveLM
 from unmask.heads.generator import Generator
-from unmask.heads.labels import Labels
-from unmask.heads.language import Language
+from unmask.heads.labels import SequenceClassification
+from unmask.heads.language import LanguageModeling
 from unmask.heads.model import HeadSpec
-from unmask.heads.neighbors import Neighbors
+from unmask.heads.neighbors import ContrastiveLoss
 from unmask.hiding.objectives import COCO_LM as BESIDE_A_CROP
 from unmask.model.architecture import Architecture
-from unmask.model.initialize import Normal
-from unmask.model.keys import Keys
-from unmask.model.names import Fields, Names, by_table
+from unmask.model.initialize import NormalInit
+from unmask.model.keys import ConfigKeys
+from unmask.model.names import ConfigMapping, WeightNames, config_functions
 from unmask.model.parts import LayerNorm
-from unmask.model.positions import Learned, LearnedAndBucketBias
+from unmask.model.positions import LearnedPositions, LearnedPositionsAndRelativeBias
 from unmask.published import bert, electra
 from unmask.published.card import Paper, Published
-from unmask.tokens.vocabulary import Frame, TokenizerSpec, Unigram
+from unmask.tokens.vocabulary import SpecialTokens, TokenizerSpec, Unigram
 
 PAPER = Paper(
     title="COCO-LM: Correcting and Contrasting Text Sequences for Language Model Pretraining",
@@ -34,10 +34,10 @@ PAPER = Paper(
     arxiv="2102.08473",
 )
 
-FRAME = Frame(
+FRAME = SpecialTokens(
     pad="[PAD]", start="[CLS]", end="[SEP]", mask="[MASK]", unknown="[UNK]",
-    before=("[CLS]",), between=("[SEP]", "[SEP]"), after=("[SEP]",),
-    first=("[CLS]", "[PAD]", "[SEP]", "[UNK]"),
+    prefix=("[CLS]",), separator=("[SEP]", "[SEP]"), suffix=("[SEP]",),
+    first_in_vocabulary=("[CLS]", "[PAD]", "[SEP]", "[UNK]"),
 )  # fmt: skip
 """BERT's names, fairseq's order of ids and RoBERTa's pairs (released code, `Dictionary` and
 `COCOLMTokenizer`)."""
@@ -46,24 +46,24 @@ BASE = replace(
     bert.BASE,  # section 4, "Model Architecture"
     vocab_size=64_000,  # section 4, "Pretraining Settings": base++, cased
     n_segments=0,  # released configuration
-    position=LearnedAndBucketBias(512, buckets=64, reach=128),  # released configuration
+    position=LearnedPositionsAndRelativeBias(512, n_buckets=64, max_distance=128),  # released configuration
     norm=LayerNorm(eps=1e-5),  # released configuration
-    initialize=Normal(0.02),  # released code, `init_bert_params`
+    initializer=NormalInit(0.02),  # released code, `init_bert_params`
 )
-CONTRAST = Neighbors(term="crop", temperature=1.0, pool="first", among="all", transform="gelu")
+CONTRAST = ContrastiveLoss(term="crop", temperature=1.0, pooling="first", candidates="all", transform="gelu")
 """Section 3.3; released code, `SCLHead`, and its default temperature."""
-LABELS = Labels(activation="gelu")  # released code, `COCOLMClassificationHead`
+CLASSIFICATION_HEAD = SequenceClassification(activation="gelu")  # released code, `COCOLMClassificationHead`
 
 
 def heads(n_layers: int) -> dict[str, HeadSpec]:
     """Return what a model is pretrained with whose generator has so many layers."""
-    beside = Generator(size=1.0, n_layers=n_layers, drawn_with_dropout=False)
-    return {"generator": beside, "corrected": Corrected(), "crop": CONTRAST}
+    beside = Generator(width_factor=1.0, n_layers=n_layers, sample_with_dropout=False)
+    return {"generator": beside, "corrected": CorrectiveLM(), "crop": CONTRAST}
 
 
 _LAYER = "cocolm.encoder.layer.*"
 _QKV = " + ".join(f"backbone.layers.*.attention.{name}" for name in "qkv")
-NAMES = Names(
+WEIGHT_NAMES = WeightNames(
     f"""
     backbone.tokens                              cocolm.embeddings.word_embeddings
     backbone.position.absolute.table             cocolm.embeddings.position_embeddings
@@ -93,37 +93,37 @@ NAMES = Names(
 head; `clm_head` is what its scores are called in the authors' github.com/yumeng5/SuperGen, what the
 chance to copy is called is not known: ours are kept under our own names."""
 
-TABLE = {ours: key for ours, key in bert.TABLE.items() if not ours.startswith("position.")}
-_READ, _WRITE = by_table(TABLE, BASE, {"layer_norm_type": "post"})
+FIELD_TABLE = {ours: key for ours, key in bert.FIELD_TABLE.items() if not ours.startswith("position.")}
+_READ_CONFIG, _WRITE_CONFIG = config_functions(FIELD_TABLE, BASE, {"layer_norm_type": "post"})
 
 
-def _read(theirs: Mapping[str, Any]) -> Architecture:
-    length = int(theirs.get("max_position_embeddings", 512))  # their default, as the next two
-    buckets, reach = int(theirs.get("rel_pos_bins", 0)), int(theirs.get("max_rel_pos", 0))
-    biased = LearnedAndBucketBias(length, buckets, reach) if buckets else None
-    return replace(_READ(theirs), position=biased or Learned(length))
+def _read_config(config: Mapping[str, Any]) -> Architecture:
+    length = int(config.get("max_position_embeddings", 512))  # their default, as the next two
+    buckets, reach = int(config.get("rel_pos_bins", 0)), int(config.get("max_rel_pos", 0))
+    biased = LearnedPositionsAndRelativeBias(length, buckets, reach) if buckets else None
+    return replace(_READ_CONFIG(config), position=biased or LearnedPositions(length))
 
 
-def _write(a: Architecture) -> dict[str, Any]:
+def _write_config(a: Architecture) -> dict[str, Any]:
     position = a.position
-    if isinstance(position, Learned) and not position.offset:
+    if isinstance(position, LearnedPositions) and not position.offset:
         buckets = reach = 0
-    elif isinstance(position, LearnedAndBucketBias):
-        buckets, reach = position.buckets, position.reach
+    elif isinstance(position, LearnedPositionsAndRelativeBias):
+        buckets, reach = position.n_buckets, position.max_distance
     else:
         raise ValueError(
             "COCO-LM's format has a vector for each place, with or without biases in its own "
             f"buckets, got {position}"
         )
-    return _WRITE(a) | {
-        "max_position_embeddings": position.length,
+    return _WRITE_CONFIG(a) | {
+        "max_position_embeddings": position.max_positions,
         "rel_pos_bins": buckets,
         "max_rel_pos": reach,
-        "cls_dropout_prob": LABELS.dropout,
+        "cls_dropout_prob": CLASSIFICATION_HEAD.dropout,
     }
 
 
-KEYS = Keys(
+CONFIG_KEYS = ConfigKeys(
     """
     layer_norm_type               fixed     post
     layer_norm_eps                used      positive   -
@@ -132,16 +132,16 @@ KEYS = Keys(
     cls_dropout_prob              harmless  share
     type_vocab_size               used      count      -
     """,
-    bert.KEYS,
+    bert.CONFIG_KEYS,
 )
-FIELDS = Fields(
+CONFIG_MAPPING = ConfigMapping(
     model_type="cocolm",
-    keys=KEYS,
-    read=_read,
-    write=_write,
-    classes={("label",): "COCOLMForSequenceClassification", (): "COCOLMModel"},
+    config_keys=CONFIG_KEYS,
+    to_architecture=_read_config,
+    from_architecture=_write_config,
+    class_names={("label",): "COCOLMForSequenceClassification", (): "COCOLMModel"},
     in_transformers=False,
-    told_by=frozenset({"rel_pos_bins", "max_rel_pos", "layer_norm_type"}),
+    identifying_keys=frozenset({"rel_pos_bins", "max_rel_pos", "layer_norm_type"}),
 )
 
 COCO_LM_BASE = Published(
@@ -150,22 +150,22 @@ COCO_LM_BASE = Published(
     paper=PAPER,
     architecture=BASE,
     heads=heads(4),  # section 4, "Model Architecture"
-    others={"language": Language(term="masked", bias=True)},  # section 5.3: tuned by prompts
-    labels=LABELS,
+    extra_heads={"language": LanguageModeling(term="masked", bias=True)},  # section 5.3: tuned by prompts
+    classification_head=CLASSIFICATION_HEAD,
     objective=BESIDE_A_CROP,
     # pieces of SentencePiece (released code), BPE in the paper; learned here as T5's are
     tokenizer=TokenizerSpec(Unigram(64_000), FRAME),
-    length=512,  # section 4, "Pretraining Settings"
+    sequence_length=512,  # section 4, "Pretraining Settings"
     batch_tokens=2048 * 512,  # same section
-    rate=electra.ELECTRA_BASE.rate,  # not COCO-LM's: see the note
-    training={
-        **electra.ELECTRA_BASE.training,  # not COCO-LM's
+    learning_rate=electra.ELECTRA_BASE.learning_rate,  # not COCO-LM's: see the note
+    training_options={
+        **electra.ELECTRA_BASE.training_options,  # not COCO-LM's
         "steps": 1_953_125,  # same section: base++ reads 4 billion sequences
     },
-    parameters=135_258_881,
-    names=NAMES,
-    fields=FIELDS,
-    hub="microsoft/cocolm-base",
+    n_parameters=135_258_881,
+    weight_names=WEIGHT_NAMES,
+    config_mapping=CONFIG_MAPPING,
+    hub_id="microsoft/cocolm-base",
     note="Base++ in the paper. Rate, warm-up and optimizer are ELECTRA's: those of the paper's "
     "appendix could not be checked. A row of 512 tokens holds a text and its crop; in the paper "
     "the text alone has 512. The generator stands in the folder `generator` of a run. Of released "
@@ -177,12 +177,12 @@ COCO_LM_LARGE = replace(
     name="coco-lm-large",
     architecture=replace(
         BASE, d_model=1024, n_layers=24, n_heads=16, d_ff=4096,
-        position=LearnedAndBucketBias(512, buckets=128, reach=256),  # released configuration
+        position=LearnedPositionsAndRelativeBias(512, n_buckets=128, max_distance=256),  # released configuration
     ),
     heads=heads(6),  # section 4, "Model Architecture"; 4 by default in the released code
-    rate=electra.ELECTRA_LARGE.rate,
-    parameters=369_490_433,
-    hub="microsoft/cocolm-large",
+    learning_rate=electra.ELECTRA_LARGE.learning_rate,
+    n_parameters=369_490_433,
+    hub_id="microsoft/cocolm-large",
     note=COCO_LM_BASE.note.replace("Base++", "Large++"),
 )  # fmt: skip
 _MINI = bert.BERT_MINI
@@ -191,18 +191,18 @@ COCO_LM_MINI = replace(
     name="coco-lm-mini",
     architecture=replace(
         BASE, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
-        position=LearnedAndBucketBias(128, buckets=32, reach=64), initialize=Normal(0.05),
+        position=LearnedPositionsAndRelativeBias(128, n_buckets=32, max_distance=64), initializer=NormalInit(0.05),
     ),
     heads=heads(2),  # released code, `cocolm_small`
     tokenizer=TokenizerSpec(Unigram(8_192), FRAME),
-    length=_MINI.length,
+    sequence_length=_MINI.sequence_length,
     batch_tokens=_MINI.batch_tokens,
-    rate=_MINI.rate,
-    training=bert.SMALL_SCALE,
-    parameters=5_364_353,
-    hub=None,
+    learning_rate=_MINI.learning_rate,
+    training_options=bert.MINI_TRAINING,
+    n_parameters=5_364_353,
+    hub_id=None,
     note="Not in the paper: for two CPU cores, with the width and depth of bert-mini. A row holds "
     "a text and its crop.",
 )  # fmt: skip
 
-CARDS = (COCO_LM_MINI, COCO_LM_BASE, COCO_LM_LARGE)
+PRESETS = (COCO_LM_MINI, COCO_LM_BASE, COCO_LM_LARGE)

@@ -10,16 +10,16 @@ from typing import Any
 
 from unmask.heads.generator import Generator
 from unmask.heads.model import HeadSpec
-from unmask.heads.replaced import Replaced
+from unmask.heads.replaced import ReplacedTokenDetection
 from unmask.hiding.objectives import DEBERTA_V3 as FILLED_IN
 from unmask.model.architecture import Architecture
-from unmask.model.convolution import Convolution
-from unmask.model.initialize import Normal
-from unmask.model.keys import Keys
-from unmask.model.names import Names, activation, by_table, refuse, their_activation
-from unmask.model.positions import Disentangled
+from unmask.model.convolution import NgramInputEncoding
+from unmask.model.initialize import NormalInit
+from unmask.model.keys import ConfigKeys
+from unmask.model.names import WeightNames, read_activation, config_functions, check_fixed_keys, write_activation
+from unmask.model.positions import DisentangledAttention
 from unmask.published import bert, deberta
-from unmask.published.card import Paper, Published, leave
+from unmask.published.card import Paper, Published, no_adjustment
 from unmask.tokens.vocabulary import DEBERTA as FRAME
 from unmask.tokens.vocabulary import TokenizerSpec, Unigram
 
@@ -31,83 +31,83 @@ V3 = Paper(
     arxiv="2111.09543",
 )
 
-VOCABULARY = 128_100
+VOCAB_SIZE = 128_100
 """128,000 pieces of SentencePiece and 100 ids that are kept free (released code); 128K in both
 papers, section 5.3 and table 1."""
 BASE = replace(
     deberta.BASE,
-    vocab_size=VOCABULARY,
-    position=Disentangled(512, buckets=256, shared=True, norm=True),  # section 5.3; released code
+    vocab_size=VOCAB_SIZE,
+    position=DisentangledAttention(512, n_buckets=256, share_projections=True, distance_norm=True),  # section 5.3; released code
 )
-CONVOLUTION = Convolution(3, "gelu")  # section 5.3; released code
+CONVOLUTION = NgramInputEncoding(3, "gelu")  # section 5.3; released code
 
 _SELF = "deberta.encoder.layer.*.attention.self"
-NAMES = Names(
+WEIGHT_NAMES = WeightNames(
     f"""
     backbone.layers.*.attention.q                {_SELF}.query_proj
     backbone.layers.*.attention.k                {_SELF}.key_proj
     backbone.layers.*.attention.v                {_SELF}.value_proj
-    {deberta.OUTSIDE_ATTENTION}
+    {deberta.NON_ATTENTION_NAMES}
     """,
     prefix="deberta.",
 )
 
-_READ, _WRITE = by_table(deberta.TABLE, BASE, {})
+_READ_CONFIG, _WRITE_CONFIG = config_functions(deberta.FIELD_TABLE, BASE, {})
 _NORMS = {"layer_norm": True, "none": False}
 
 
-def _read(theirs: Mapping[str, Any]) -> Architecture:
-    if not theirs.get("share_att_key"):
+def _read_config(config: Mapping[str, Any]) -> Architecture:
+    if not config.get("share_att_key"):
         raise ValueError("share_att_key must be true: no published model has it otherwise")
-    a = _READ(theirs)
-    refuse(theirs, {"attention_head_size": a.d_head})
-    norm = str(theirs.get("norm_rel_ebd", "none"))
+    a = _READ_CONFIG(config)
+    check_fixed_keys(config, {"attention_head_size": a.d_head})
+    norm = str(config.get("norm_rel_ebd", "none"))
     if norm not in _NORMS:
         raise ValueError(f"norm_rel_ebd {norm!r} is not one of {sorted(_NORMS)}")
-    buckets, width = theirs.get("position_buckets", -1), theirs.get("conv_kernel_size", 0)
+    buckets, width = config.get("position_buckets", -1), config.get("conv_kernel_size", 0)
     position = replace(
-        deberta.read_position(theirs),
-        buckets=buckets if buckets > 0 else None,
-        shared=True,
-        norm=_NORMS[norm],
+        deberta.read_position(config),
+        n_buckets=buckets if buckets > 0 else None,
+        share_projections=True,
+        distance_norm=_NORMS[norm],
     )
     if width <= 0:
         return replace(a, position=position)
     if width % 2 == 0:
         raise ValueError(f"conv_kernel_size must be odd, got {width}")
-    act = activation(theirs.get("conv_act", "tanh"), "conv_act")
-    beside = Convolution(width, act, theirs.get("conv_groups", 1))  # type: ignore[arg-type]
-    return replace(a, position=position, convolution=beside)
+    act = read_activation(config.get("conv_act", "tanh"), "conv_act")
+    beside = NgramInputEncoding(width, act, config.get("conv_groups", 1))  # type: ignore[arg-type]
+    return replace(a, position=position, ngram_input_encoding=beside)
 
 
-def _write(a: Architecture) -> dict[str, Any]:
-    position, beside = a.position, a.convolution
-    if not isinstance(position, Disentangled) or not position.shared:
+def _write_config(a: Architecture) -> dict[str, Any]:
+    position, beside = a.position, a.ngram_input_encoding
+    if not isinstance(position, DisentangledAttention) or not position.share_projections:
         raise ValueError(
             "DeBERTa-v2's format has Disentangled positions whose maps are those of content, got "
             f"{position}"
         )
     return (
-        _WRITE(a)
+        _WRITE_CONFIG(a)
         | deberta.write_position(position)
         | {
             "share_att_key": True,
-            "position_buckets": position.buckets or -1,
-            "norm_rel_ebd": next(k for k, norm in _NORMS.items() if norm == position.norm),
+            "position_buckets": position.n_buckets or -1,
+            "norm_rel_ebd": next(k for k, norm in _NORMS.items() if norm == position.distance_norm),
         }
         | ({} if beside is None else _write_convolution(beside))
     )
 
 
-def _write_convolution(beside: Convolution) -> dict[str, Any]:
+def _write_convolution(beside: NgramInputEncoding) -> dict[str, Any]:
     return {
-        "conv_kernel_size": beside.width,
-        "conv_act": their_activation(beside.activation),
+        "conv_kernel_size": beside.kernel_size,
+        "conv_act": write_activation(beside.activation),
         "conv_groups": beside.groups,
     }
 
 
-KEYS = Keys(
+CONFIG_KEYS = ConfigKeys(
     """
     intermediate_size        used      size       6144
     share_att_key            used      flag       false
@@ -118,43 +118,43 @@ KEYS = Keys(
     conv_act                 used      word       tanh
     conv_groups              used      size       1
     """,
-    deberta.KEYS,
+    deberta.CONFIG_KEYS,
 )
-_FIELDS = deberta.fields("deberta-v2", "DebertaV2", _read, _write, KEYS)
-FIELDS = replace(_FIELDS, classes={**_FIELDS.classes, ("choice",): "DebertaV2ForMultipleChoice"})
+_FIELDS = deberta.config_mapping("deberta-v2", "DebertaV2", _read_config, _write_config, CONFIG_KEYS)
+CONFIG_MAPPING = replace(_FIELDS, class_names={**_FIELDS.class_names, ("choice",): "DebertaV2ForMultipleChoice"})
 
 _LARGE = {"d_model": 1536, "n_layers": 24, "n_heads": 24, "d_ff": 6144}
 XLARGE = replace(
     deberta.DEBERTA_BASE,
     name="deberta-v2-xlarge",
     family="deberta-v2",
-    architecture=replace(BASE, convolution=CONVOLUTION, **_LARGE),  # type: ignore[arg-type]
-    tokenizer=TokenizerSpec(Unigram(VOCABULARY), FRAME),
-    rate=1.5e-4,  # table 8, of the larger one
-    parameters=887_871_588,
-    names=NAMES,
-    fields=FIELDS,
-    finish=leave,
-    hub="microsoft/deberta-v2-xlarge",
+    architecture=replace(BASE, ngram_input_encoding=CONVOLUTION, **_LARGE),  # type: ignore[arg-type]
+    tokenizer=TokenizerSpec(Unigram(VOCAB_SIZE), FRAME),
+    learning_rate=1.5e-4,  # table 8, of the larger one
+    n_parameters=887_871_588,
+    weight_names=WEIGHT_NAMES,
+    config_mapping=CONFIG_MAPPING,
+    post_build=no_adjustment,
+    hub_id="microsoft/deberta-v2-xlarge",
     note="DeBERTa 900M in the paper's table 12.",
 )
 XXLARGE = replace(
     XLARGE,
     name="deberta-v2-xxlarge",
     architecture=replace(XLARGE.architecture, n_layers=48),  # type: ignore[type-var]  # section 5.3
-    rate=1.5e-4,  # table 8
-    parameters=1_567_828_068,
-    hub="microsoft/deberta-v2-xxlarge",
+    learning_rate=1.5e-4,  # table 8
+    n_parameters=1_567_828_068,
+    hub_id="microsoft/deberta-v2-xxlarge",
     note="DeBERTa 1.5B in the paper.",
 )
 
-KEPT = "The discriminator is kept; its generator stands in the folder `generator` of a run."
+DISCRIMINATOR_NOTE = "The discriminator is kept; its generator stands in the folder `generator` of a run."
 
 
 def heads(n_layers: int) -> dict[str, HeadSpec]:
     """Return what a model of the third version with so many layers is pretrained with."""
-    half = Generator(size=1.0, n_layers=n_layers // 2, sharing="disentangled")  # section 3.1, 3.3
-    return {"generator": half, "replaced": Replaced()}
+    half = Generator(width_factor=1.0, n_layers=n_layers // 2, embedding_sharing="disentangled")  # section 3.1, 3.3
+    return {"generator": half, "replaced": ReplacedTokenDetection()}
 
 
 V3_BASE = replace(
@@ -163,24 +163,24 @@ V3_BASE = replace(
     paper=V3,
     architecture=BASE,
     batch_tokens=8192 * 512,  # not checked, as the rest of the recipe
-    rate=6e-4,
-    training={
+    learning_rate=6e-4,
+    training_options={
         "schedule": {"kind": "Linear", "warmup": 10_000},
         "steps": 500_000,
         "optimizer": {
             "kind": "AdamW", "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.01,
         },
     },
-    parameters=184_422_913,
+    n_parameters=184_422_913,
     heads=heads(12),
-    others=deberta.HEADS,
+    extra_heads=deberta.HEADS,
     objective=FILLED_IN,
-    note=f"{KEPT} Rate, batch, steps and optimizer could not be checked against the paper.",
-    hub="microsoft/deberta-v3-base",
+    note=f"{DISCRIMINATOR_NOTE} Rate, batch, steps and optimizer could not be checked against the paper.",
+    hub_id="microsoft/deberta-v3-base",
 )  # fmt: skip
 
 
-def _v3(name: str, parameters: int, rate: float, **changes: int) -> Published:
+def _v3_with_size(name: str, parameters: int, rate: float, **changes: int) -> Published:
     """Return another size of the third version."""
     architecture = replace(BASE, **changes)
     return replace(
@@ -188,17 +188,17 @@ def _v3(name: str, parameters: int, rate: float, **changes: int) -> Published:
         name=name,
         architecture=architecture,
         heads=heads(architecture.n_layers),
-        rate=rate,
-        parameters=parameters,
-        hub=f"microsoft/{name}",
+        learning_rate=rate,
+        n_parameters=parameters,
+        hub_id=f"microsoft/{name}",
     )
 
 
-V3_XSMALL = _v3(
+V3_XSMALL = _v3_with_size(
     "deberta-v3-xsmall", 70_830_337, 6e-4, d_model=384, n_heads=6, d_ff=1536
 )  # released code
-V3_SMALL = _v3("deberta-v3-small", 141_895_681, 6e-4, n_layers=6)
-V3_LARGE = _v3(
+V3_SMALL = _v3_with_size("deberta-v3-small", 141_895_681, 6e-4, n_layers=6)
+V3_LARGE = _v3_with_size(
     "deberta-v3-large", 435_062_785, 3e-4, d_model=1024, n_layers=24, n_heads=16, d_ff=4096
 )
 M_V3_BASE = replace(
@@ -206,8 +206,8 @@ M_V3_BASE = replace(
     name="mdeberta-v3-base",
     architecture=replace(BASE, vocab_size=251_000),  # released code: 250K pieces
     tokenizer=TokenizerSpec(Unigram(251_000), FRAME),
-    parameters=278_810_113,
-    hub="microsoft/mdeberta-v3-base",
+    n_parameters=278_810_113,
+    hub_id="microsoft/mdeberta-v3-base",
     note=f"The languages of XLM-R. {V3_BASE.note}",
 )
 _MINI = deberta.DEBERTA_MINI
@@ -216,15 +216,15 @@ V3_MINI = replace(
     name="deberta-v3-mini",
     architecture=replace(
         BASE, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
-        position=Disentangled(128, buckets=64, shared=True, norm=True), initialize=Normal(0.05),
+        position=DisentangledAttention(128, n_buckets=64, share_projections=True, distance_norm=True), initializer=NormalInit(0.05),
     ),
     tokenizer=TokenizerSpec(Unigram(8_192), FRAME),
-    length=_MINI.length,
+    sequence_length=_MINI.sequence_length,
     batch_tokens=_MINI.batch_tokens,
-    rate=_MINI.rate,
-    training=bert.SMALL_SCALE,
-    parameters=5_356_033,
-    hub=None,
+    learning_rate=_MINI.learning_rate,
+    training_options=bert.MINI_TRAINING,
+    n_parameters=5_356_033,
+    hub_id=None,
     heads=heads(4),
     note=_MINI.note,
 )  # fmt: skip
@@ -232,17 +232,17 @@ V3_MINI = replace(
 V2_MINI = replace(
     XLARGE,
     name="deberta-v2-mini",
-    architecture=replace(V3_MINI.architecture, convolution=CONVOLUTION),  # type: ignore[type-var]
+    architecture=replace(V3_MINI.architecture, ngram_input_encoding=CONVOLUTION),  # type: ignore[type-var]
     tokenizer=V3_MINI.tokenizer,
-    length=_MINI.length,
+    sequence_length=_MINI.sequence_length,
     batch_tokens=_MINI.batch_tokens,
-    rate=_MINI.rate,
-    training=bert.SMALL_SCALE,
-    parameters=5_692_928,
-    hub=None,
+    learning_rate=_MINI.learning_rate,
+    training_options=bert.MINI_TRAINING,
+    n_parameters=5_692_928,
+    hub_id=None,
     note=_MINI.note,
 )
 
-CARDS = (
+PRESETS = (
     V3_MINI, V3_XSMALL, V3_SMALL, V3_BASE, V3_LARGE, M_V3_BASE, V2_MINI, XLARGE, XXLARGE,
 )  # fmt: skip

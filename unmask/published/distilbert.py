@@ -6,11 +6,11 @@ it is trained like BERT without its second task.
 
 from dataclasses import replace
 
-from unmask.heads.labels import Labels
-from unmask.hiding.objectives import MASKED
-from unmask.model.initialize import Normal
-from unmask.model.keys import COMMON, Keys
-from unmask.model.names import Fields, Names, activation, by_table
+from unmask.heads.labels import SequenceClassification
+from unmask.hiding.objectives import MASKED_LM
+from unmask.model.initialize import NormalInit
+from unmask.model.keys import COMMON_KEYS, ConfigKeys
+from unmask.model.names import ConfigMapping, WeightNames, read_activation, config_functions
 from unmask.published import bert
 from unmask.published.card import Paper, Published
 
@@ -25,9 +25,9 @@ BASE = replace(
     bert.BASE,
     n_layers=6,  # section 3: half of BERT's
     n_segments=0,  # section 3
-    initialize=Normal(0.02),  # released code
+    initializer=NormalInit(0.02),  # released code
 )
-NAMES = Names(
+WEIGHT_NAMES = WeightNames(
     """
     backbone.tokens                            distilbert.embeddings.word_embeddings
     backbone.position.table                    distilbert.embeddings.position_embeddings
@@ -55,23 +55,23 @@ NAMES = Names(
     """,
     prefix="distilbert.",
 )
-_READ, _WRITE = by_table(
+_READ_CONFIG, _WRITE_CONFIG = config_functions(
     {
         "vocab_size": "vocab_size",
         "d_model": "dim",
         "n_layers": "n_layers",
         "n_heads": "n_heads",
         "d_ff": "hidden_dim",
-        "position.length": "max_position_embeddings",
+        "position.max_positions": "max_position_embeddings",
         "activation": "activation",
         "dropout": "dropout",
         "attention_dropout": "attention_dropout",
-        "initialize.std": "initializer_range",
+        "initializer.std": "initializer_range",
     },
     BASE,
     {"sinusoidal_pos_embds": False},
 )
-KEYS = Keys(
+CONFIG_KEYS = ConfigKeys(
     """
     vocab_size               used      size
     dim                      used      size
@@ -91,14 +91,14 @@ KEYS = Keys(
     initializer_range        used      number     0.02
     tie_word_embeddings      used      flag       true
     """,
-    COMMON,
+    COMMON_KEYS,
 )
-FIELDS = Fields(
+CONFIG_MAPPING = ConfigMapping(
     model_type="distilbert",
-    keys=KEYS,
-    read=_READ,
-    write=_WRITE,
-    classes={
+    config_keys=CONFIG_KEYS,
+    to_architecture=_READ_CONFIG,
+    from_architecture=_WRITE_CONFIG,
+    class_names={
         ("language",): "DistilBertForMaskedLM",
         ("label",): "DistilBertForSequenceClassification",
         ("choice",): "DistilBertForMultipleChoice",
@@ -106,7 +106,7 @@ FIELDS = Fields(
         ("spans",): "DistilBertForQuestionAnswering",
         (): "DistilBertModel",
     },
-    language=lambda theirs: {"transform": activation(theirs.get("activation", "gelu"))},
+    read_language_head=lambda theirs: {"transform": read_activation(theirs.get("activation", "gelu"))},
 )
 
 DISTILBERT_BASE = Published(
@@ -115,36 +115,36 @@ DISTILBERT_BASE = Published(
     paper=PAPER,
     architecture=BASE,
     heads={"language": bert.HEADS["language"]},
-    labels=Labels(activation="relu", dropout=0.2),  # released code
-    objective=MASKED,  # section 3: no next sentence, hidden anew in every epoch
+    classification_head=SequenceClassification(activation="relu", dropout=0.2),  # released code
+    objective=MASKED_LM,  # section 3: no next sentence, hidden anew in every epoch
     tokenizer=bert.BERT_BASE_UNCASED.tokenizer,
-    length=512,
+    sequence_length=512,
     batch_tokens=4_000 * 512,  # section 3: up to 4K examples a batch
-    rate=5e-4,  # released code, `train.py`
-    training={  # same place
+    learning_rate=5e-4,  # released code, `train.py`
+    training_options={  # same place
         "schedule": {"kind": "Linear", "warmup": 0.05},
         "optimizer": {"kind": "AdamW", "eps": 1e-6, "weight_decay": 0.0},
-        "clip": 5.0,
+        "max_grad_norm": 5.0,
     },
-    parameters=66_985_530,
-    names=NAMES,
-    fields=FIELDS,
-    hub="distilbert/distilbert-base-uncased",
+    n_parameters=66_985_530,
+    weight_names=WEIGHT_NAMES,
+    config_mapping=CONFIG_MAPPING,
+    hub_id="distilbert/distilbert-base-uncased",
     note="The network alone; its weights were learned from BERT's scores.",
 )
 _MINI = bert.BERT_MINI
 DISTILBERT_MINI = replace(
     DISTILBERT_BASE,
     name="distilbert-mini",
-    architecture=replace(_MINI.architecture, n_layers=2, n_segments=0, initialize=Normal(0.05)),  # type: ignore[type-var]
+    architecture=replace(_MINI.architecture, n_layers=2, n_segments=0, initializer=NormalInit(0.05)),  # type: ignore[type-var]
     tokenizer=_MINI.tokenizer,
-    length=_MINI.length,
+    sequence_length=_MINI.sequence_length,
     batch_tokens=_MINI.batch_tokens,
-    rate=_MINI.rate,
-    training={**_MINI.training, **bert.SENTENCES},
-    parameters=3_882_752,
-    hub=None,
+    learning_rate=_MINI.learning_rate,
+    training_options={**_MINI.training_options, **bert.NEXT_SENTENCE_TRAINING},
+    n_parameters=3_882_752,
+    hub_id=None,
     note="Not in the paper: half of the layers of bert-mini, and rows of full sentences.",
 )
 
-CARDS = (DISTILBERT_MINI, DISTILBERT_BASE)
+PRESETS = (DISTILBERT_MINI, DISTILBERT_BASE)

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from unmask.heads.generator import Generator
-from unmask.heads.labels import Labels
-from unmask.heads.language import Language
-from unmask.heads.replaced import Replaced
+from unmask.heads.labels import SequenceClassification
+from unmask.heads.language import LanguageModeling
+from unmask.heads.replaced import ReplacedTokenDetection
 from unmask.hiding.objectives import ELECTRA as FILLED_IN
 from unmask.model.architecture import Architecture
-from unmask.model.keys import Keys
-from unmask.model.names import Fields, Names, by_table, or_forward
+from unmask.model.keys import ConfigKeys
+from unmask.model.names import ConfigMapping, WeightNames, config_functions, with_is_decoder
 from unmask.published import bert
 from unmask.published.card import Paper, Published
 
@@ -25,17 +25,17 @@ PAPER = Paper(
     arxiv="2003.10555",
 )
 
-SMALL = replace(
+SMALL_ARCHITECTURE = replace(
     bert.BASE,
     d_model=256,  # table 6
     n_layers=12,
     n_heads=4,
     d_ff=1024,
-    embed_width=128,
+    embedding_size=128,
 )
-HEADS = {"generator": Generator(size=1 / 4), "replaced": Replaced()}
+HEADS = {"generator": Generator(width_factor=1 / 4), "replaced": ReplacedTokenDetection()}
 
-NAMES = Names(
+WEIGHT_NAMES = WeightNames(
     bert.backbone_names("electra")
     + """
     backbone.widen                               electra.embeddings_project
@@ -56,21 +56,21 @@ NAMES = Names(
     """,
     prefix="electra.",
 )
-_READ, _WRITE = or_forward(
-    *by_table({**bert.TABLE, "embed_width": "embedding_size"}, SMALL, bert.FIXED)
+_READ_CONFIG, _WRITE_CONFIG = with_is_decoder(
+    *config_functions({**bert.FIELD_TABLE, "embed_width": "embedding_size"}, SMALL_ARCHITECTURE, bert.FIXED)
 )
 
 
-def _read(theirs: Mapping[str, Any]) -> Architecture:
-    a = _READ(theirs)
-    return replace(a, embed_width=None if a.embed_width == a.d_model else a.embed_width)
+def _read_config(config: Mapping[str, Any]) -> Architecture:
+    a = _READ_CONFIG(config)
+    return replace(a, embedding_size=None if a.embedding_size == a.d_model else a.embedding_size)
 
 
-def _write(a: Architecture) -> dict[str, Any]:
-    return _WRITE(a) | {"embedding_size": a.d_embed}
+def _write_config(a: Architecture) -> dict[str, Any]:
+    return _WRITE_CONFIG(a) | {"embedding_size": a.d_embed}
 
 
-KEYS = Keys(
+CONFIG_KEYS = ConfigKeys(
     """
     embedding_size          used      size       128
     intermediate_size       used      size       1024
@@ -81,15 +81,15 @@ KEYS = Keys(
     summary_first_dropout   harmless  share
     summary_last_dropout    harmless  share
     """,
-    bert.FORWARD,
+    bert.CAUSAL_CLASS_NAMES,
 )
 """Summaries are what its head of choices begins with."""
-FIELDS = Fields(
+CONFIG_MAPPING = ConfigMapping(
     model_type="electra",
-    keys=KEYS,
-    read=_read,
-    write=_write,
-    classes={
+    config_keys=CONFIG_KEYS,
+    to_architecture=_read_config,
+    from_architecture=_write_config,
+    class_names={
         ("replaced",): "ElectraForPreTraining",
         ("language",): "ElectraForMaskedLM",
         ("label",): "ElectraForSequenceClassification",
@@ -98,34 +98,34 @@ FIELDS = Fields(
         ("spans",): "ElectraForQuestionAnswering",
         (): "ElectraModel",
     },
-    forward={("language",): "ElectraForCausalLM"},
+    causal_class_names={("language",): "ElectraForCausalLM"},
 )
 
 ELECTRA_SMALL = Published(
     name="electra-small",
     family="electra",
     paper=PAPER,
-    architecture=SMALL,
+    architecture=SMALL_ARCHITECTURE,
     heads=HEADS,
-    others={"language": Language(term="masked", transform="gelu", bias=True)},  # of generators
-    labels=Labels(activation="gelu"),  # released code
+    extra_heads={"language": LanguageModeling(term="masked", transform="gelu", bias=True)},  # of generators
+    classification_head=SequenceClassification(activation="gelu"),  # released code
     objective=FILLED_IN,
     tokenizer=bert.BERT_BASE_UNCASED.tokenizer,  # section 3.1: BERT's text and vocabulary
-    length=128,  # released code, `configure_pretraining.py`
+    sequence_length=128,  # released code, `configure_pretraining.py`
     batch_tokens=128 * 128,  # table 6
-    rate=5e-4,  # table 6
-    training={
-        **bert.SENTENCES,  # released code, `build_pretraining_dataset.py`
+    learning_rate=5e-4,  # table 6
+    training_options={
+        **bert.NEXT_SENTENCE_TRAINING,  # released code, `build_pretraining_dataset.py`
         "schedule": {"kind": "Linear", "warmup": 10_000},  # table 6
         "steps": 1_000_000,  # table 6
         "optimizer": {
             "kind": "AdamW", "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01,  # table 6
         },
     },
-    parameters=13_549_057,
-    names=NAMES,
-    fields=FIELDS,
-    hub="google/electra-small-discriminator",
+    n_parameters=13_549_057,
+    weight_names=WEIGHT_NAMES,
+    config_mapping=CONFIG_MAPPING,
+    hub_id="google/electra-small-discriminator",
     note="The discriminator is kept; its generator stands in the folder `generator` of a run. The "
     "released code parts nine rows in ten in two, with [SEP] between; here a row is one text.",
 )  # fmt: skip
@@ -133,39 +133,39 @@ ELECTRA_BASE = replace(
     ELECTRA_SMALL,
     name="electra-base",
     architecture=bert.BASE,  # table 6
-    heads={"generator": Generator(size=1 / 3), "replaced": Replaced()},  # table 6
-    length=512,  # same place
+    heads={"generator": Generator(width_factor=1 / 3), "replaced": ReplacedTokenDetection()},  # table 6
+    sequence_length=512,  # same place
     batch_tokens=256 * 512,  # table 6
-    rate=2e-4,  # table 6
-    training={**ELECTRA_SMALL.training, "steps": 766_000},  # table 6
-    parameters=109_483_009,
-    hub="google/electra-base-discriminator",
+    learning_rate=2e-4,  # table 6
+    training_options={**ELECTRA_SMALL.training_options, "steps": 766_000},  # table 6
+    n_parameters=109_483_009,
+    hub_id="google/electra-base-discriminator",
 )
 ELECTRA_LARGE = replace(
     ELECTRA_BASE,
     name="electra-large",
     architecture=replace(bert.BASE, d_model=1024, n_layers=24, n_heads=16, d_ff=4096),
     heads=HEADS,  # table 6
-    objective=replace(FILLED_IN, choose=replace(FILLED_IN.choose, rate=0.25)),  # table 6
+    objective=replace(FILLED_IN, select=replace(FILLED_IN.select, rate=0.25)),  # table 6
     batch_tokens=2048 * 512,  # table 6
-    training={**ELECTRA_SMALL.training, "steps": 400_000},  # table 6
-    parameters=335_142_913,
-    hub="google/electra-large-discriminator",
+    training_options={**ELECTRA_SMALL.training_options, "steps": 400_000},  # table 6
+    n_parameters=335_142_913,
+    hub_id="google/electra-large-discriminator",
 )
 _MINI = bert.BERT_MINI
 ELECTRA_MINI = replace(
     ELECTRA_SMALL,
     name="electra-mini",
-    architecture=replace(_MINI.architecture, embed_width=128),  # type: ignore[type-var]
-    heads={"generator": Generator(size=1 / 2), "replaced": Replaced()},
+    architecture=replace(_MINI.architecture, embedding_size=128),  # type: ignore[type-var]
+    heads={"generator": Generator(width_factor=1 / 2), "replaced": ReplacedTokenDetection()},
     tokenizer=_MINI.tokenizer,
-    length=_MINI.length,
+    sequence_length=_MINI.sequence_length,
     batch_tokens=_MINI.batch_tokens,
-    rate=_MINI.rate,
-    training={**bert.SMALL_BESIDE, **bert.SENTENCES},
-    parameters=4_372_737,
-    hub=None,
+    learning_rate=_MINI.learning_rate,
+    training_options={**bert.MINI_MULTI_LOSS_TRAINING, **bert.NEXT_SENTENCE_TRAINING},
+    n_parameters=4_372_737,
+    hub_id=None,
     note="Not in the paper: for two CPU cores, with the width and depth of bert-mini.",
 )
 
-CARDS = (ELECTRA_MINI, ELECTRA_SMALL, ELECTRA_BASE, ELECTRA_LARGE)
+PRESETS = (ELECTRA_MINI, ELECTRA_SMALL, ELECTRA_BASE, ELECTRA_LARGE)

@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from unmask.heads.both_sides import BothSides
-from unmask.heads.labels import Labels
-from unmask.hiding.spelled import FromBothSides
+from unmask.heads.both_sides import BidirectionalLM
+from unmask.heads.labels import SequenceClassification
+from unmask.hiding.spelled import BidirectionalWordLM
 from unmask.model.elmo import ElmoArchitecture
-from unmask.model.names import OWN_NAMES, own_fields
-from unmask.model.spelling import Spelling
-from unmask.published.bert import SENTENCES, SMALL_SCALE
+from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
+from unmask.model.spelling import CharacterCNN
+from unmask.published.bert import NEXT_SENTENCE_TRAINING, MINI_TRAINING
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import ELMO as FRAME
-from unmask.tokens.vocabulary import SpelledWords, TokenizerSpec
+from unmask.tokens.vocabulary import WordBytesWithWords, TokenizerSpec
 
 PAPER = Paper(
     title="Deep contextualized word representations",
@@ -26,32 +26,32 @@ ELMO = Published(
     paper=PAPER,
     architecture=ElmoArchitecture(
         d_model=1024,  # section 3.4: 512 of each direction
-        embed_width=512,  # section 3.4
+        embedding_size=512,  # section 3.4
         n_layers=2,  # section 3.4
         d_ff=8192,  # section 3.4: 4096 of each direction
-        clip=3.0,  # released code
-        spelling=Spelling(
-            width=16,  # released code; section 3.4: 2048 filters, two highways
+        cell_clip=3.0,  # released code
+        character_cnn=CharacterCNN(
+            character_embedding_size=16,  # released code; section 3.4: 2048 filters, two highways
             filters=((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)),
         ),
         dropout=0.1, input_dropout=0.1, final_dropout=0.1,  # released code
     ),
-    heads={"both_sides": BothSides(size=793_471, cutoffs=(20_000, 200_000))},
-    labels=Labels(pool="max", dense=False),
-    objective=FromBothSides(),
-    tokenizer=TokenizerSpec(SpelledWords(793_471), FRAME),  # released code
-    length=512,
+    heads={"both_sides": BidirectionalLM(output_vocab_size=793_471, cutoffs=(20_000, 200_000))},
+    classification_head=SequenceClassification(pooling="max", dense_layer=False),
+    objective=BidirectionalWordLM(),
+    tokenizer=TokenizerSpec(WordBytesWithWords(793_471), FRAME),  # released code
+    sequence_length=512,
     batch_tokens=96 * 512,  # released code: 20 words in 128 rows on each of three devices
-    rate=1e-3,
-    training={
-        **SENTENCES,
+    learning_rate=1e-3,
+    training_options={
+        **NEXT_SENTENCE_TRAINING,
         "optimizer": {"kind": "AdamW", "weight_decay": 0.0},
         "schedule": {"kind": "Constant"},  # released code
-        "clip": 10 / 20,  # released code: 10, where the loss is summed over 20 words
+        "max_grad_norm": 10 / 20,  # released code: 10, where the loss is summed over 20 words
     },
-    parameters=147_272_625,
-    names=OWN_NAMES,
-    fields=own_fields("elmo", ElmoArchitecture),
+    n_parameters=147_272_625,
+    weight_names=NATIVE_WEIGHT_NAMES,
+    config_mapping=native_config_mapping("elmo", ElmoArchitecture),
     note="Of these, 93,600,848 are the network's, which alone are in the published HDF5 files. The "
     "released code trains with Adagrad at 0.2, and lets rows of 20 words go on where those of the "
     "step before ended; Adam and its rate are neither the code's nor the paper's.",
@@ -60,18 +60,18 @@ ELMO_MINI = replace(
     ELMO,
     name="elmo-mini",
     architecture=replace(
-        ELMO.architecture, d_model=256, embed_width=128, d_ff=1024,
-        spelling=Spelling(filters=((1, 32), (2, 32), (3, 64), (4, 128), (5, 128)), highways=1),
+        ELMO.architecture, d_model=256, embedding_size=128, d_ff=1024,
+        character_cnn=CharacterCNN(filters=((1, 32), (2, 32), (3, 64), (4, 128), (5, 128)), n_highway_layers=1),
         dropout=0.0, input_dropout=0.0, final_dropout=0.0,
     ),
-    heads={"both_sides": BothSides(size=16_384, cutoffs=(2_000,))},
-    tokenizer=TokenizerSpec(SpelledWords(16_384), FRAME),
-    length=512,
+    heads={"both_sides": BidirectionalLM(output_vocab_size=16_384, cutoffs=(2_000,))},
+    tokenizer=TokenizerSpec(WordBytesWithWords(16_384), FRAME),
+    sequence_length=512,
     batch_tokens=16_384,
-    rate=3e-3,
-    training={**SMALL_SCALE, **SENTENCES},
-    parameters=3_509_713,
+    learning_rate=3e-3,
+    training_options={**MINI_TRAINING, **NEXT_SENTENCE_TRAINING},
+    n_parameters=3_509_713,
     note="Not in the paper: for two CPU cores.",
 )  # fmt: skip
 
-CARDS = (ELMO_MINI, ELMO)
+PRESETS = (ELMO_MINI, ELMO)

@@ -12,133 +12,133 @@ from typing import Any
 import torch
 
 from unmask.config import from_dict, to_dict
-from unmask.heads.beside import SentencesSaid
-from unmask.heads.boundary import Boundary
-from unmask.heads.characters import CharactersInTurn
-from unmask.heads.labels import Labels
-from unmask.heads.language import AfterSource, ByMask, ByNext, Language
-from unmask.heads.model import HeadSpec, asked_by
-from unmask.heads.neighbors import OF_PARTS
-from unmask.heads.subwords import HiddenSubwords
-from unmask.hiding.choose import Tail
-from unmask.hiding.hide import Hide
-from unmask.hiding.needs import Needs, needs
-from unmask.hiding.objectives import Objective
-from unmask.hiding.one_stack import InOneStack
-from unmask.hiding.questions import NextSentence, SentenceOrder
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, Sees
-from unmask.model.decoder import TwoStreams
+from unmask.heads.beside import SkipThoughts
+from unmask.heads.boundary import SpanBoundaryObjective
+from unmask.heads.characters import AutoregressiveCharacters
+from unmask.heads.labels import SequenceClassification
+from unmask.heads.language import SourcePrefixGeneration, AppendedMaskGeneration, ShiftedTargetGeneration, LanguageModeling
+from unmask.heads.model import HeadSpec, required_term
+from unmask.heads.neighbors import PAIR_HEADS
+from unmask.heads.subwords import SubwordPrediction
+from unmask.hiding.choose import SuffixMasking
+from unmask.hiding.hide import Objective
+from unmask.hiding.needs import ObjectiveRequirements, requirements_of
+from unmask.hiding.objectives import ObjectiveSpec
+from unmask.hiding.one_stack import SingleStackSeq2Seq
+from unmask.hiding.questions import NextSentencePrediction, SentenceOrderPrediction
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, AttentionPattern
+from unmask.model.decoder import TwoStreamAttention
 from unmask.published.card import Published
-from unmask.published.objectives import HEADS, LANGUAGE, Named, is_name, read_objective
-from unmask.published.own import in_own_words, worded
-from unmask.tokens.vocabulary import CodePoints, CodePointsWithSubwords, Frame
-from unmask.vectors.learning import METHODS, Method
+from unmask.published.objectives import TOKEN_HEADS, LANGUAGE_HEAD, NamedObjective, is_objective_name, parse_objective
+from unmask.published.own import with_native_format, with_expressible_format
+from unmask.tokens.vocabulary import CodePoints, CodePointsWithSubwords, SpecialTokens
+from unmask.vectors.learning import WORD_VECTOR_METHODS, WordVectorMethod
 
-NAMING = ("masked", "next_token", "permuted", "denoised")
+TOKEN_TERMS = ("masked", "next_token", "permuted", "denoised")
 """What a head that names tokens is asked."""
-_SENTINELS = 100
-_MODES = ("[NLU]", "[S2S]", "[NLG]")
-_SUBWORDS = 8_192
+_N_SENTINELS = 100
+_MODE_TOKENS = ("[NLU]", "[S2S]", "[NLG]")
+_SUBWORD_VOCAB_SIZE = 8_192
 """Of a vocabulary that stands beside characters where the card has none."""
 
 
-def fit(card: Published, asked: Objective | Method | str) -> Published:
+def adapt_to_objective(preset: Published, asked: ObjectiveSpec | WordVectorMethod | str) -> Published:
     """Return a card that is asked an objective, by name or as a value.
 
     Raises:
         ValueError: there is no such name, or the network cannot be asked so: the reason is told.
     """
     said = asked if isinstance(asked, str) else type(asked).__name__
-    named = read_objective(asked) if isinstance(asked, str) else None
+    named = parse_objective(asked) if isinstance(asked, str) else None
     objective = asked if named is None else named.objective
-    if isinstance(card.objective, METHODS) or isinstance(objective, METHODS):
-        return _of_words(card, objective, said)
+    if isinstance(preset.objective, WORD_VECTOR_METHODS) or isinstance(objective, WORD_VECTOR_METHODS):
+        return _with_word_vector_method(preset, objective, said)
     assert not isinstance(objective, str)
-    if named is None and _does(card, objective):
-        return replace(card, objective=objective)
+    if named is None and _supports_objective(preset, objective):
+        return replace(preset, objective=objective)
     try:
-        made = _fitted(card, objective, named)
+        made = _adapted(preset, objective, named)
         with torch.device("meta"):
             made.build()
     except ValueError as error:
-        raise ValueError(f"objective: {card.name} cannot be asked {said}: {error}") from None
+        raise ValueError(f"objective: {preset.name} cannot be asked {said}: {error}") from None
     return made
 
 
-def objective_of(card: Published, asked: Objective | Method | str) -> Objective | Method:
+def resolve_objective(preset: Published, asked: ObjectiveSpec | WordVectorMethod | str) -> ObjectiveSpec | WordVectorMethod:
     """Return the objective, as it is asked of a card."""
-    return fit(card, asked).objective if is_name(asked) else _value_of(asked)
+    return adapt_to_objective(preset, asked).objective if is_objective_name(asked) else _require_value(asked)
 
 
-def _value_of(asked: Objective | Method | str) -> Objective | Method:
+def _require_value(asked: ObjectiveSpec | WordVectorMethod | str) -> ObjectiveSpec | WordVectorMethod:
     if isinstance(asked, str):
         raise ValueError(f"objective {asked!r} is no name")
     return asked
 
 
-def _of_words(card: Published, objective: Objective | Method | str, said: str) -> Published:
+def _with_word_vector_method(preset: Published, objective: ObjectiveSpec | WordVectorMethod | str, said: str) -> Published:
     """Return a card of word vectors with another method."""
-    if not isinstance(card.objective, METHODS):
+    if not isinstance(preset.objective, WORD_VECTOR_METHODS):
         raise ValueError(
-            f"objective: {card.name} cannot be asked {said}: that is how word vectors are learned"
+            f"objective: {preset.name} cannot be asked {said}: that is how word vectors are learned"
         )
-    if not isinstance(objective, METHODS):
+    if not isinstance(objective, WORD_VECTOR_METHODS):
         raise ValueError(
-            f"objective: {card.name} cannot be asked {said}: it is a table of word vectors, "
-            f"learned by {type(card.objective).__name__}, and no network that reads a text"
+            f"objective: {preset.name} cannot be asked {said}: it is a table of word vectors, "
+            f"learned by {type(preset.objective).__name__}, and no network that reads a text"
         )
-    return replace(card, objective=objective)
+    return replace(preset, objective=objective)
 
 
-def _does(card: Published, objective: Objective) -> bool:
+def _supports_objective(preset: Published, objective: ObjectiveSpec) -> bool:
     """Say whether a card has what an objective needs, as it is."""
-    own = card.objective
+    own = preset.objective
     if objective == own:
         return True
-    assert not isinstance(own, METHODS)
-    mine, wanted = needs(own), needs(objective)
-    terms = {asked_by(name, spec) for name, spec in offered(card).items()}
-    alike = wanted.source == mine.source and (
-        wanted.source or (wanted.sees, wanted.in_own_place) == (mine.sees, mine.in_own_place)
+    assert not isinstance(own, WORD_VECTOR_METHODS)
+    mine, wanted = requirements_of(own), requirements_of(objective)
+    terms = {required_term(name, spec) for name, spec in available_heads(preset).items()}
+    alike = wanted.seq2seq == mine.seq2seq and (
+        wanted.seq2seq or (wanted.attention_patterns, wanted.forward_mask_segment) == (mine.attention_patterns, mine.forward_mask_segment)
     )
-    tokens = _frame(card.tokenizer.frame, wanted, boundary=False) == card.tokenizer.frame
-    return set(objective.asks) <= terms and alike and tokens and _segments(card, wanted) is None
+    tokens = _add_special_tokens(preset.tokenizer.special_tokens, wanted, boundary=False) == preset.tokenizer.special_tokens
+    return set(objective.loss_terms) <= terms and alike and tokens and _segments_needed(preset, wanted) is None
 
 
-def _fitted(card: Published, objective: Objective, named: Named | None) -> Published:
-    objective, architecture = _stacks(card, objective)
-    wanted = needs(objective)
-    way = _Way.of(objective, wanted)
+def _adapted(preset: Published, objective: ObjectiveSpec, named: NamedObjective | None) -> Published:
+    objective, architecture = _adapt_stacks(preset, objective)
+    wanted = requirements_of(objective)
+    way = _ReadingMode.for_objective(objective, wanted)
     if isinstance(architecture, Architecture):
-        architecture = way.reading(architecture)
-        if 0 < architecture.n_segments < wanted.segments and wanted.segments > 2:
-            architecture = replace(architecture, n_segments=wanted.segments)
-    heads = _heads(replace(card, architecture=architecture), objective, named, way)
-    boundary = any(isinstance(spec, Boundary) for spec in heads.values())
-    vocabulary = card.tokenizer.vocabulary
-    if "subwords" in objective.asks and isinstance(vocabulary, CodePoints):
-        vocabulary = CodePointsWithSubwords(_SUBWORDS)
-    frame = _frame(card.tokenizer.frame, wanted, boundary=boundary)
+        architecture = way.adapted(architecture)
+        if 0 < architecture.n_segments < wanted.n_segments and wanted.n_segments > 2:
+            architecture = replace(architecture, n_segments=wanted.n_segments)
+    heads = _heads_for_objective(replace(preset, architecture=architecture), objective, named, way)
+    boundary = any(isinstance(spec, SpanBoundaryObjective) for spec in heads.values())
+    vocabulary = preset.tokenizer.vocabulary
+    if "subwords" in objective.loss_terms and isinstance(vocabulary, CodePoints):
+        vocabulary = CodePointsWithSubwords(_SUBWORD_VOCAB_SIZE)
+    frame = _add_special_tokens(preset.tokenizer.special_tokens, wanted, boundary=boundary)
     made = replace(
-        card,
+        preset,
         architecture=architecture,
         heads=heads,
         objective=objective,
-        tokenizer=replace(card.tokenizer, vocabulary=vocabulary, frame=frame),
+        tokenizer=replace(preset.tokenizer, vocabulary=vocabulary, special_tokens=frame),
     )
-    if type(architecture) is not type(card.architecture):
-        return in_own_words(made)
-    return worded(made) if _has_names(made) else in_own_words(made)
+    if type(architecture) is not type(preset.architecture):
+        return with_native_format(made)
+    return with_expressible_format(made) if _has_weight_names(made) else with_native_format(made)
 
 
-def _has_names(card: Published) -> bool:
+def _has_weight_names(preset: Published) -> bool:
     """Say whether the family's format has names for what the language head holds."""
-    if (LANGUAGE,) not in card.fields.classes or LANGUAGE not in card.heads:
+    if (LANGUAGE_HEAD,) not in preset.config_mapping.class_names or LANGUAGE_HEAD not in preset.heads:
         return True
     with torch.device("meta"):
-        weights = card.build({LANGUAGE: card.heads[LANGUAGE]}).kept()
+        weights = preset.build({LANGUAGE_HEAD: preset.heads[LANGUAGE_HEAD]}).trained_weights()
     try:
-        card.names.to_theirs(weights)
+        preset.weight_names.to_external(weights)
     except KeyError:
         return False
     return True
@@ -147,162 +147,162 @@ def _has_names(card: Published) -> bool:
 # The network
 
 
-def _stacks(
-    card: Published, objective: Objective
-) -> tuple[Objective, Architecture | EncoderDecoderArchitecture]:
+def _adapt_stacks(
+    preset: Published, objective: ObjectiveSpec
+) -> tuple[ObjectiveSpec, Architecture | EncoderDecoderArchitecture]:
     """Fit source and target to the stacks that there are: one after the other where it is one.
 
     Where nothing is a source, the encoder is asked alone.
     """
-    a, source = card.architecture, needs(objective).source
+    a, source = preset.architecture, requirements_of(objective).seq2seq
     if source and isinstance(a, EncoderDecoderArchitecture):
         return objective, a
     if isinstance(a, EncoderDecoderArchitecture):
         return objective, a.encoder
     if source:
-        return _in_one_stack(card, a, objective), a
+        return _to_single_stack(preset, a, objective), a
     return objective, a
 
 
-def _in_one_stack(card: Published, a: Architecture, objective: Objective) -> Objective:
+def _to_single_stack(preset: Published, a: Architecture, objective: ObjectiveSpec) -> ObjectiveSpec:
     """Lay a source and its target in one stack.
 
     A source is seen as a whole by a network that sees texts so, and a prefix always; otherwise it
     is read forward.
     """
-    plain = {"kind": "InOneStack", "objective": to_dict(objective)}
-    prefix = isinstance(objective, Hide) and isinstance(objective.choose, Tail)
+    plain = {"kind": "SingleStackSeq2Seq", "objective": to_dict(objective)}
+    prefix = isinstance(objective, Objective) and isinstance(objective.select, SuffixMasking)
     whole = prefix or not a.causal
-    if isinstance(card.objective, InOneStack):
-        whole = prefix or card.objective.whole
+    if isinstance(preset.objective, SingleStackSeq2Seq):
+        whole = prefix or preset.objective.bidirectional_source
     if whole and not prefix:
         try:
-            a.reading("in_part", writes=True)
+            a.with_attention_pattern("in_part", generates=True)
         except ValueError:
             whole = False
-    return from_dict(InOneStack, plain | {"whole": whole})
+    return from_dict(SingleStackSeq2Seq, plain | {"whole": whole})
 
 
 @dataclass(frozen=True)
-class _Way:
+class _ReadingMode:
     """How a network reads what it is asked, and says text."""
 
-    sees: Sees | None
+    pattern: AttentionPattern | None
     """None: as it does."""
-    writes: bool
-    forward: ByMask | ByNext | AfterSource | None
+    generates: bool
+    generation: AppendedMaskGeneration | ShiftedTargetGeneration | SourcePrefixGeneration | None
 
     @classmethod
-    def of(cls, objective: Objective, wanted: Needs) -> "_Way":
+    def for_objective(cls, objective: ObjectiveSpec, wanted: ObjectiveRequirements) -> "_ReadingMode":
         """Return how examples of an objective are read."""
-        if isinstance(objective, InOneStack):
-            sees: Sees = "in_part" if objective.whole else "forward"
-            return cls(sees, writes=True, forward=AfterSource(objective.whole))
-        if wanted.source or not set(NAMING) & set(objective.asks):
-            return cls(None, writes=False, forward=None)
-        ways = wanted.sees
-        if "next_token" in objective.asks:
+        if isinstance(objective, SingleStackSeq2Seq):
+            sees: AttentionPattern = "in_part" if objective.bidirectional_source else "forward"
+            return cls(sees, generates=True, generation=SourcePrefixGeneration(objective.bidirectional_source))
+        if wanted.seq2seq or not set(TOKEN_TERMS) & set(objective.loss_terms):
+            return cls(None, generates=False, generation=None)
+        ways = wanted.attention_patterns
+        if "next_token" in objective.loss_terms:
             if ways <= {"forward"}:
-                return cls("forward", writes=True, forward=None)
+                return cls("forward", generates=True, generation=None)
             if "both_ways" not in ways:
-                return cls("in_part", writes=True, forward=None)
-            return cls("both_ways" if len(ways) == 1 else "in_part", False, ByNext())
-        by_mask = None if wanted.in_own_place is None else ByMask(wanted.in_own_place)
+                return cls("in_part", generates=True, generation=None)
+            return cls("both_ways" if len(ways) == 1 else "in_part", False, ShiftedTargetGeneration())
+        by_mask = None if wanted.forward_mask_segment is None else AppendedMaskGeneration(wanted.forward_mask_segment)
         return cls("both_ways" if ways <= {"both_ways"} else "in_part", False, by_mask)
 
-    def reading(self, a: Architecture) -> Architecture:
+    def adapted(self, a: Architecture) -> Architecture:
         """Return a network that reads so.
 
         Raises:
             ValueError: it cannot.
         """
-        return a if self.sees is None else a.reading(self.sees, writes=self.writes)
+        return a if self.pattern is None else a.with_attention_pattern(self.pattern, generates=self.generates)
 
 
-def _segments(card: Published, wanted: Needs) -> int | None:
+def _segments_needed(preset: Published, wanted: ObjectiveRequirements) -> int | None:
     """Return how many segments are needed where the network tells apart fewer."""
-    a = card.architecture
-    if not isinstance(a, Architecture) or not 0 < a.n_segments < wanted.segments:
+    a = preset.architecture
+    if not isinstance(a, Architecture) or not 0 < a.n_segments < wanted.n_segments:
         return None
-    return wanted.segments if wanted.segments > 2 else None
+    return wanted.n_segments if wanted.n_segments > 2 else None
 
 
 # The heads
 
 
-def _without_card(card: Published) -> dict[str, HeadSpec]:
+def _universal_heads(preset: Published) -> dict[str, HeadSpec]:
     """Return the heads that any model can be asked by."""
-    more: dict[str, HeadSpec] = {**OF_PARTS}
-    labels = Labels(pool="mean") if card.labels is None else card.labels  # T5's are said in words
+    more: dict[str, HeadSpec] = {**PAIR_HEADS}
+    labels = SequenceClassification(pooling="mean") if preset.classification_head is None else preset.classification_head  # T5's are said in words
     return more | {
-        question.asks: replace(labels, term=question.asks, n_labels=2)
-        for question in (NextSentence, SentenceOrder)
+        question.loss_term: replace(labels, term=question.loss_term, n_labels=2)
+        for question in (NextSentencePrediction, SentenceOrderPrediction)
     }
 
 
-def offered(card: Published) -> dict[str, HeadSpec]:
+def available_heads(preset: Published) -> dict[str, HeadSpec]:
     """Return the heads by which a card can be asked: its own, and those that any model can have."""
-    return {**_without_card(card), **card.heads}
+    return {**_universal_heads(preset), **preset.heads}
 
 
-def _heads(
-    card: Published, objective: Objective, named: Named | None, way: _Way
+def _heads_for_objective(
+    preset: Published, objective: ObjectiveSpec, named: NamedObjective | None, way: _ReadingMode
 ) -> dict[str, HeadSpec]:
     """Return the heads that answer an objective: of the card where it has them."""
-    known = offered(card)
+    known = available_heads(preset)
     if named is None:
-        own = {n: s for n, s in known.items() if asked_by(n, s) in objective.asks}
-        answered = {asked_by(n, s) for n, s in own.items()} if way.forward is None else set[str]()
-        tokens: tuple[str, ...] = (LANGUAGE,)
-        if answered & set(NAMING):
-            tokens = tuple(n for n, s in own.items() if asked_by(n, s) in NAMING)
+        own = {n: s for n, s in known.items() if required_term(n, s) in objective.loss_terms}
+        answered = {required_term(n, s) for n, s in own.items()} if way.generation is None else set[str]()
+        tokens: tuple[str, ...] = (LANGUAGE_HEAD,)
+        if answered & set(TOKEN_TERMS):
+            tokens = tuple(n for n, s in own.items() if required_term(n, s) in TOKEN_TERMS)
     else:
         tokens = named.heads
     found: dict[str, HeadSpec] = {}
-    for term in objective.asks:
-        if term in NAMING:
-            said = {} if named is None else named.of_heads
+    for term in objective.loss_terms:
+        if term in TOKEN_TERMS:
+            said = {} if named is None else named.head_options
             for name in tokens:
-                found[name] = _of_tokens(card, name, term, way, said.get(name, {}))
+                found[name] = _token_head(preset, name, term, way, said.get(name, {}))
         else:
-            name, spec = _of_term(card, known, term)
+            name, spec = _head_for_term(preset, known, term)
             found[name] = spec
     return found
 
 
-def _of_tokens(
-    card: Published, name: str, term: str, way: _Way, said: Mapping[str, Any]
+def _token_head(
+    preset: Published, name: str, term: str, way: _ReadingMode, said: Mapping[str, Any]
 ) -> HeadSpec:
     """Return a head that is asked for tokens."""
-    if name != LANGUAGE:
-        spec = card.heads.get(name) or HEADS[name]
+    if name != LANGUAGE_HEAD:
+        spec = preset.heads.get(name) or TOKEN_HEADS[name]
         return from_dict(type(spec), to_dict(spec) | dict(said), name) if said else spec
-    spec = card.heads.get(LANGUAGE)
-    if isinstance(spec, Language) and spec.term == term and way.forward in (None, spec.forward):
+    spec = preset.heads.get(LANGUAGE_HEAD)
+    if isinstance(spec, LanguageModeling) and spec.term == term and way.generation in (None, spec.generation):
         return spec
-    some = (s for s in (*card.heads.values(), *card.others.values()) if isinstance(s, Language))
-    base = next(some, Language(bias=True))
-    decoder = base.decoder if term == "masked" else None
-    if isinstance(decoder, TwoStreams) or term == "permuted":
-        decoder = TwoStreams() if term == "permuted" else None
-    return replace(base, term=term, decoder=decoder, forward=way.forward)
+    some = (s for s in (*preset.heads.values(), *preset.extra_heads.values()) if isinstance(s, LanguageModeling))
+    base = next(some, LanguageModeling(bias=True))
+    decoder = base.query_stream if term == "masked" else None
+    if isinstance(decoder, TwoStreamAttention) or term == "permuted":
+        decoder = TwoStreamAttention() if term == "permuted" else None
+    return replace(base, term=term, query_stream=decoder, generation=way.generation)
 
 
-def _of_term(card: Published, known: Mapping[str, HeadSpec], term: str) -> tuple[str, HeadSpec]:
+def _head_for_term(preset: Published, available: Mapping[str, HeadSpec], term: str) -> tuple[str, HeadSpec]:
     """Return the head for something else than tokens.
 
     Raises:
         ValueError: only some networks have one.
     """
-    for name, spec in known.items():
-        if asked_by(name, spec) == term:
+    for name, spec in available.items():
+        if required_term(name, spec) == term:
             return name, spec
     made: dict[str, tuple[str, HeadSpec]] = {
-        "sentences_said": ("beside", SentencesSaid()),
-        "characters": ("characters", CharactersInTurn()),
+        "sentences_said": ("beside", SkipThoughts()),
+        "characters": ("characters", AutoregressiveCharacters()),
     }
-    if term == "subwords" and isinstance(card.tokenizer.vocabulary, CodePoints):
-        made[term] = "subwords", HiddenSubwords(size=_SUBWORDS)
+    if term == "subwords" and isinstance(preset.tokenizer.vocabulary, CodePoints):
+        made[term] = "subwords", SubwordPrediction(output_vocab_size=_SUBWORD_VOCAB_SIZE)
     if term in made:
         return made[term]
     why = {
@@ -311,27 +311,27 @@ def _of_term(card: Published, known: Mapping[str, HeadSpec], term: str) -> tuple
     }
     if term in why:
         raise ValueError(why[term])
-    terms = sorted(asked_by(name, spec) for name, spec in known.items())
+    terms = sorted(required_term(name, spec) for name, spec in available.items())
     raise ValueError(f"it has no head for {term} (it has {', '.join(terms)})")
 
 
 # The special tokens
 
 
-def _frame(frame: Frame, wanted: Needs, *, boundary: bool) -> Frame:
+def _add_special_tokens(frame: SpecialTokens, wanted: ObjectiveRequirements, *, boundary: bool) -> SpecialTokens:
     """Add the special tokens that an objective puts into texts."""
     square = frame.pad.startswith("[") or frame.start.startswith("[")
     end = frame.end or ("[SEP]" if square else "</s>")
-    if wanted.mask and frame.mask is None and not (wanted.source and frame.n_sentinels):
+    if wanted.mask and frame.mask is None and not (wanted.seq2seq and frame.n_sentinels):
         frame = replace(frame, mask="[MASK]" if square else "<mask>")
     if wanted.sentinels and not frame.n_sentinels:
-        frame = replace(frame, n_sentinels=_SENTINELS)
-    if wanted.modes and not frame.modes:
-        frame = replace(frame, modes=_MODES)
-    if wanted.separator and not frame.between:
-        frame = replace(frame, between=(end,), end=end)
-    if boundary and not (frame.before and frame.after):
+        frame = replace(frame, n_sentinels=_N_SENTINELS)
+    if wanted.mode_tokens and not frame.modes:
+        frame = replace(frame, modes=_MODE_TOKENS)
+    if wanted.separator and not frame.separator:
+        frame = replace(frame, separator=(end,), end=end)
+    if boundary and not (frame.prefix and frame.suffix):
         frame = replace(
-            frame, before=frame.before or (frame.start,), after=frame.after or (end,), end=end
+            frame, prefix=frame.prefix or (frame.start,), suffix=frame.suffix or (end,), end=end
         )
     return frame

@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unmask.heads.labels import Labels
-from unmask.heads.language import Language
-from unmask.hiding.objectives import MASKED
-from unmask.model.architecture import POST, PRE, Architecture
-from unmask.model.initialize import Normal
-from unmask.model.keys import COMMON, Keys
-from unmask.model.names import Fields, Names, by_table
+from unmask.heads.labels import SequenceClassification
+from unmask.heads.language import LanguageModeling
+from unmask.hiding.objectives import MASKED_LM
+from unmask.model.architecture import POST_NORM, PRE_NORM, Architecture
+from unmask.model.initialize import NormalInit
+from unmask.model.keys import COMMON_KEYS, ConfigKeys
+from unmask.model.names import ConfigMapping, WeightNames, config_functions
 from unmask.model.parts import LayerNorm
-from unmask.model.positions import Learned
+from unmask.model.positions import LearnedPositions
 from unmask.published import bert
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import BPE, TokenizerSpec
@@ -35,20 +35,20 @@ BASE = Architecture(
     n_layers=12,
     n_heads=12,
     d_ff=3072,
-    position=Learned(512),  # released configuration
+    position=LearnedPositions(512),  # released configuration
     norm=LayerNorm(eps=1e-12),  # released configuration
-    norm_embedding=True,  # released code
+    embedding_norm=True,  # released code
     dropout=0.1,  # released code
     attention_dropout=0.1,
-    initialize=Normal(0.02),  # released configuration; there, of token vectors 0.022
+    initializer=NormalInit(0.02),  # released configuration; there, of token vectors 0.022
 )
-_LATE = {"norm": LayerNorm(eps=1e-6), "norm_at": PRE, "layer_dropout": 0.2}
+_PRE_NORM_OPTIONS = {"norm": LayerNorm(eps=1e-6), "norm_placement": PRE_NORM, "layer_dropout": 0.2}
 """Norms before the sublayers, none at the end, and one layer in five left out in training (released
 configurations and code; section 3.2 of the large one)."""
-HEADS = {"language": Language(term="masked", bias=True)}
-LABELS = Labels(dense=False, dropout=0.1)  # released code
+HEADS = {"language": LanguageModeling(term="masked", bias=True)}
+CLASSIFICATION_HEAD = SequenceClassification(dense_layer=False, dropout=0.1)  # released code
 
-NAMES = Names(
+WEIGHT_NAMES = WeightNames(
     """
     backbone.tokens                            transformer.embeddings
     backbone.position.table                    transformer.position_embeddings
@@ -74,18 +74,18 @@ NAMES = Names(
     prefix="transformer.",
 )
 
-_READ, _WRITE = by_table(
+_READ_CONFIG, _WRITE_CONFIG = config_functions(
     {
         "vocab_size": "vocab_size",
         "d_model": "emb_dim",
         "n_layers": "n_layers",
         "n_heads": "n_heads",
-        "position.length": "max_position_embeddings",
+        "position.max_positions": "max_position_embeddings",
         "norm.eps": "layer_norm_eps",
         "dropout": "dropout",
         "attention_dropout": "attention_dropout",
         "layer_dropout": "layerdrop",
-        "initialize.std": "init_std",
+        "initializer.std": "init_std",
     },
     BASE,
     {
@@ -102,28 +102,28 @@ _READ, _WRITE = by_table(
 )
 
 
-def _read(theirs: Mapping[str, Any]) -> Architecture:
-    a = _READ(theirs)
+def _read_config(config: Mapping[str, Any]) -> Architecture:
+    a = _READ_CONFIG(config)
     return replace(
         a,
         d_ff=4 * a.d_model,
-        norm_at=PRE if theirs.get("pre_norm", False) else POST,
-        activation="gelu" if theirs.get("gelu_activation", True) else "relu",
+        norm_placement=PRE_NORM if config.get("pre_norm", False) else POST_NORM,
+        activation="gelu" if config.get("gelu_activation", True) else "relu",
     )
 
 
-def _write(a: Architecture) -> dict[str, Any]:
-    if a.d_ff != 4 * a.d_model or a.norm_at not in (PRE, POST):
+def _write_config(a: Architecture) -> dict[str, Any]:
+    if a.d_ff != 4 * a.d_model or a.norm_placement not in (PRE_NORM, POST_NORM):
         raise ValueError(
             "FlauBERT's format has d_ff = 4 * d_model and norms before or after sublayers, "
-            f"got d_ff {a.d_ff}, d_model {a.d_model}, norm_at {sorted(a.norm_at)}"
+            f"got d_ff {a.d_ff}, d_model {a.d_model}, norm_at {sorted(a.norm_placement)}"
         )
     if a.activation not in ("gelu", "relu"):
         raise ValueError(f"FlauBERT's format has gelu or relu, got {a.activation}")
-    return _WRITE(a) | {"pre_norm": a.norm_at == PRE, "gelu_activation": a.activation == "gelu"}
+    return _WRITE_CONFIG(a) | {"pre_norm": a.norm_placement == PRE_NORM, "gelu_activation": a.activation == "gelu"}
 
 
-KEYS = Keys(
+CONFIG_KEYS = ConfigKeys(
     """
     vocab_size               used      size
     n_words                  alias     vocab_size
@@ -169,12 +169,12 @@ KEYS = Keys(
     id2lang                  harmless
     lang2id                  harmless
     """,
-    COMMON,
+    COMMON_KEYS,
 )
 
 
-def _not_run(a: Architecture, specs: Mapping[str, Any]) -> str | None:
-    if a.norm_at != PRE:
+def _unsupported_combination(a: Architecture, specs: Mapping[str, Any]) -> str | None:
+    if a.norm_placement != PRE_NORM:
         return None
     return (
         "transformers 5.23 ends in an error where FlauBERT has norms before its sublayers (it asks "
@@ -182,13 +182,13 @@ def _not_run(a: Architecture, specs: Mapping[str, Any]) -> str | None:
     )
 
 
-FIELDS = Fields(
+CONFIG_MAPPING = ConfigMapping(
     model_type="flaubert",
-    keys=KEYS,
-    read=_read,
-    write=_write,
-    differs=_not_run,
-    classes={
+    config_keys=CONFIG_KEYS,
+    to_architecture=_read_config,
+    from_architecture=_write_config,
+    difference=_unsupported_combination,
+    class_names={
         ("language",): "FlaubertWithLMHeadModel",
         ("label",): "FlaubertForSequenceClassification",
         ("token_label",): "FlaubertForTokenClassification",
@@ -203,52 +203,52 @@ FLAUBERT_BASE_CASED = Published(
     paper=PAPER,
     architecture=BASE,
     heads=HEADS,
-    labels=LABELS,
-    objective=MASKED,  # section 3.2: no next sentence
-    tokenizer=TokenizerSpec(BPE(size=68_729), FRAME),
-    length=512,  # released code
+    classification_head=CLASSIFICATION_HEAD,
+    objective=MASKED_LM,  # section 3.2: no next sentence
+    tokenizer=TokenizerSpec(BPE(vocab_size=68_729), FRAME),
+    sequence_length=512,  # released code
     batch_tokens=8192 * 512,  # section 3.2
-    rate=6e-4,  # section 3.2
-    training={
+    learning_rate=6e-4,  # section 3.2
+    training_options={
         "schedule": {"kind": "InverseSquareRoot", "warmup": 24_000},  # section 3.2; released code
         "steps": 500_000,  # as RoBERTa: section 3.2 says hours, 410 on 32 V100
         "optimizer": {
             "kind": "AdamW", "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.01,
         },  # section 3.2
     },
-    parameters=138_301_817,
-    names=NAMES,
-    fields=FIELDS,
-    hub="flaubert/flaubert_base_cased",
+    n_parameters=138_301_817,
+    weight_names=WEIGHT_NAMES,
+    config_mapping=CONFIG_MAPPING,
+    hub_id="flaubert/flaubert_base_cased",
     note="Its words are cut by Moses (section 3.2); of a vocabulary learned here, as BERT's are.",
 )  # fmt: skip
 FLAUBERT_BASE_UNCASED = replace(
     FLAUBERT_BASE_CASED,
     name="flaubert-base-uncased",
     architecture=replace(BASE, vocab_size=67_542),
-    tokenizer=TokenizerSpec(BPE(size=67_542, lowercase=True), FRAME),
-    parameters=137_389_014,
-    hub="flaubert/flaubert_base_uncased",
+    tokenizer=TokenizerSpec(BPE(vocab_size=67_542, lowercase=True), FRAME),
+    n_parameters=137_389_014,
+    hub_id="flaubert/flaubert_base_uncased",
 )
 FLAUBERT_SMALL_CASED = replace(
     FLAUBERT_BASE_CASED,
     name="flaubert-small-cased",
-    architecture=replace(BASE, d_model=512, n_layers=6, n_heads=8, d_ff=2048, **_LATE),  # type: ignore[arg-type]
-    parameters=54_435_449,
-    hub="flaubert/flaubert_small_cased",
+    architecture=replace(BASE, d_model=512, n_layers=6, n_heads=8, d_ff=2048, **_PRE_NORM_OPTIONS),  # type: ignore[arg-type]
+    n_parameters=54_435_449,
+    hub_id="flaubert/flaubert_small_cased",
     note="Not in the paper, and trained in part only (released notes).",
 )
 FLAUBERT_LARGE_CASED = replace(
     FLAUBERT_BASE_CASED,
     name="flaubert-large-cased",
-    architecture=replace(BASE, d_model=1024, n_layers=24, n_heads=16, d_ff=4096, **_LATE),  # type: ignore[arg-type]
-    rate=3e-4,  # section 3.2
-    training={
-        **FLAUBERT_BASE_CASED.training,
+    architecture=replace(BASE, d_model=1024, n_layers=24, n_heads=16, d_ff=4096, **_PRE_NORM_OPTIONS),  # type: ignore[arg-type]
+    learning_rate=3e-4,  # section 3.2
+    training_options={
+        **FLAUBERT_BASE_CASED.training_options,
         "schedule": {"kind": "InverseSquareRoot", "warmup": 30_000},  # section 3.2
     },
-    parameters=373_282_937,
-    hub="flaubert/flaubert_large_cased",
+    n_parameters=373_282_937,
+    hub_id="flaubert/flaubert_large_cased",
     note="Norms before sublayers, and stochastic depth (section 3.2).",
 )
 _MINI = bert.BERT_MINI
@@ -257,19 +257,19 @@ FLAUBERT_MINI = replace(
     name="flaubert-mini",
     architecture=replace(
         BASE, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
-        initialize=Normal(0.05),
+        initializer=NormalInit(0.05),
     ),
-    tokenizer=TokenizerSpec(BPE(size=8_192), FRAME),
-    length=_MINI.length,
+    tokenizer=TokenizerSpec(BPE(vocab_size=8_192), FRAME),
+    sequence_length=_MINI.sequence_length,
     batch_tokens=_MINI.batch_tokens,
-    rate=_MINI.rate,
-    training=_MINI.training,
-    parameters=5_395_968,
-    hub=None,
+    learning_rate=_MINI.learning_rate,
+    training_options=_MINI.training_options,
+    n_parameters=5_395_968,
+    hub_id=None,
     note="Not in the paper: for two CPU cores, with the width and depth of bert-mini.",
 )  # fmt: skip
 
-CARDS = (
+PRESETS = (
     FLAUBERT_MINI,
     FLAUBERT_SMALL_CASED,
     FLAUBERT_BASE_UNCASED,

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from unmask.heads.language import Language
-from unmask.model.architecture import SANDWICH, Architecture
-from unmask.model.keys import Keys
-from unmask.model.names import Fields, activation, need
+from unmask.heads.language import LanguageModeling
+from unmask.model.architecture import SANDWICH_NORM, Architecture
+from unmask.model.keys import ConfigKeys
+from unmask.model.names import ConfigMapping, read_activation, require_key
 from unmask.model.parts import RMSNorm
-from unmask.model.positions import Cycle, Position, Rotary, Slower
+from unmask.model.positions import LayerwiseRotary, PositionScheme, Rotary, LinearScaling
 from unmask.published import llama, rotary
 from unmask.published.card import Paper
 from unmask.published.modernbert import layer_types
@@ -21,19 +21,19 @@ from unmask.published.rotary import GLOBAL, LOCAL
 from unmask.tokens.vocabulary import GEMMA as FRAME
 from unmask.tokens.vocabulary import SentencePieceBPE, TokenizerSpec
 
-FIRST = Paper(
+GEMMA_PAPER = Paper(
     title="Gemma: Open Models Based on Gemini Research and Technology",
     authors="Gemma Team",
     year=2024,
     arxiv="2403.08295",
 )
-SECOND = Paper(
+GEMMA_2_PAPER = Paper(
     title="Gemma 2: Improving Open Language Models at a Practical Size",
     authors="Gemma Team",
     year=2024,
     arxiv="2408.00118",
 )
-THIRD = Paper(title="Gemma 3 Technical Report", authors="Gemma Team", year=2025, arxiv="2503.19786")
+GEMMA_3_PAPER = Paper(title="Gemma 3 Technical Report", authors="Gemma Team", year=2025, arxiv="2503.19786")
 
 GEMMA_BASE = replace(
     llama.BASE,
@@ -46,7 +46,7 @@ GEMMA_BASE = replace(
     position=Rotary(10_000.0, 8192),  # table 1
     norm=RMSNorm(eps=1e-6, offset=1.0),  # section 2; the offset from released code
     activation="gelu_tanh",  # section 2: GeGLU
-    tokens_scaled=True,  # released code
+    scale_embedding=True,  # released code
 )
 GEMMA_2_BASE = replace(
     GEMMA_BASE,
@@ -54,82 +54,82 @@ GEMMA_2_BASE = replace(
     n_layers=26,
     n_heads=8,
     n_kv_heads=4,
-    head_width=256,
+    head_dim=256,
     d_ff=9216,  # table 1 counts both halves of it, 18,432
-    norm_at=SANDWICH,  # section 2
-    window=(4095, None),  # section 2: 4,096 tokens, the token itself among them (released code)
-    score_cap=50.0,  # section 2
+    norm_placement=SANDWICH_NORM,  # section 2
+    attention_window=(4095, None),  # section 2: 4,096 tokens, the token itself among them (released code)
+    attention_logit_softcapping=50.0,  # section 2
 )
-NEAR, FAR = Rotary(10_000.0, 131_072), Rotary(1_000_000.0, 131_072, scaling=Slower(8.0))
+LOCAL_ROTARY, GLOBAL_ROTARY = Rotary(10_000.0, 131_072), Rotary(1_000_000.0, 131_072, scaling=LinearScaling(8.0))
 GEMMA_3_BASE = replace(
     GEMMA_2_BASE,
     vocab_size=262_208,  # released code: of the models that read pictures
     d_model=2560,
     n_layers=34,
     d_ff=10_240,
-    score_cap=None,  # section 2: norms of queries and keys in its place
+    attention_logit_softcapping=None,  # section 2: norms of queries and keys in its place
     query_key_norm="head",
-    window=(1023,) * 5 + (None,),  # section 2: five near by, then one of all; released code
-    position=Cycle((NEAR,) * 5 + (FAR,)),  # section 2, "Long context"
+    attention_window=(1023,) * 5 + (None,),  # section 2: five near by, then one of all; released code
+    position=LayerwiseRotary((LOCAL_ROTARY,) * 5 + (GLOBAL_ROTARY,)),  # section 2, "Long context"
 )
 
 
-def _read_1(theirs: Mapping[str, Any]) -> Architecture:
-    name = theirs.get("hidden_act")
+def _read_1(config: Mapping[str, Any]) -> Architecture:
+    name = config.get("hidden_act")
     if name == "gelu":  # theirs means the tanh form by it (`GemmaConfig`)
         name = "gelu_pytorch_tanh"
-    theirs = {**theirs, "hidden_act": name}
-    return llama.read_but_places(theirs, GEMMA_BASE, llama.read_angles(theirs))
+    config = {**config, "hidden_act": name}
+    return llama.read_without_positions(config, GEMMA_BASE, llama.read_rotary(config))
 
 
-def _read_later(theirs: Mapping[str, Any], base: Architecture, places: Position) -> Architecture:
+def _read_later(config: Mapping[str, Any], base: Architecture, places: PositionScheme) -> Architecture:
     """Read what the second version and the third have in common."""
-    name = theirs.get("hidden_activation", "gelu_pytorch_tanh")
-    activation(name, "hidden_activation")
-    a = llama.read_but_places({**theirs, "hidden_act": name}, base, places)
-    of = float(theirs.get("query_pre_attn_scalar") or 256)
-    cap = theirs.get("attn_logit_softcapping")
+    name = config.get("hidden_activation", "gelu_pytorch_tanh")
+    read_activation(name, "hidden_activation")
+    a = llama.read_without_positions({**config, "hidden_act": name}, base, places)
+    of = float(config.get("query_pre_attn_scalar") or 256)
+    cap = config.get("attn_logit_softcapping")
     scale = None if of == a.d_head else of**-0.5
-    return replace(a, scale=scale, score_cap=None if cap is None else float(cap))
+    return replace(a, attention_scale=scale, attention_logit_softcapping=None if cap is None else float(cap))
 
 
-def _kinds(theirs: Mapping[str, Any], cycle: int) -> Sequence[str]:
+def _layer_types(config: Mapping[str, Any], period: int) -> Sequence[str]:
     """Read what the layers see, in the shortest list that gives all when it is repeated.
 
-    Every `cycle`-th layer sees everything, if it is not said.
+    Every `period`-th layer sees everything, if it is not said.
     """
-    n = need(theirs, "num_hidden_layers")
-    usual = [LOCAL if (i + 1) % cycle else GLOBAL for i in range(n)]
-    return layer_types(theirs, usual)
+    n = require_key(config, "num_hidden_layers")
+    usual = [LOCAL if (i + 1) % period else GLOBAL for i in range(n)]
+    return layer_types(config, usual)
 
 
-def _windows(theirs: Mapping[str, Any], kinds: Sequence[str]) -> tuple[int | None, ...]:
-    near = theirs.get("sliding_window")
+def _attention_windows(config: Mapping[str, Any], kinds: Sequence[str]) -> tuple[int | None, ...]:
+    near = config.get("sliding_window")
     if near is None and LOCAL in kinds:
         raise ValueError(f"sliding_window is null, but layer_types has {LOCAL!r}")
     # theirs counts a token itself among those that it sees
     return tuple((near or 0) - 1 if kind == LOCAL else None for kind in kinds)
 
 
-def _read_2(theirs: Mapping[str, Any]) -> Architecture:
-    a = _read_later(theirs, GEMMA_2_BASE, llama.read_angles(theirs))
-    return replace(a, window=_windows(theirs, _kinds(theirs, 2)))
+def _read_2(config: Mapping[str, Any]) -> Architecture:
+    a = _read_later(config, GEMMA_2_BASE, llama.read_rotary(config))
+    return replace(a, attention_window=_attention_windows(config, _layer_types(config, 2)))
 
 
-def _read_3(theirs: Mapping[str, Any]) -> Architecture:
-    kinds = _kinds(theirs, theirs.get("sliding_window_pattern") or 6)
-    length = theirs.get("max_position_embeddings") or 131_072
+def _read_3(config: Mapping[str, Any]) -> Architecture:
+    kinds = _layer_types(config, config.get("sliding_window_pattern") or 6)
+    length = config.get("max_position_embeddings") or 131_072
     thetas = {
-        GLOBAL: theirs.get("rope_theta", 1_000_000.0),
-        LOCAL: theirs.get("rope_local_base_freq", 10_000.0),
+        GLOBAL: config.get("rope_theta", 1_000_000.0),
+        LOCAL: config.get("rope_local_base_freq", 10_000.0),
     }
-    said = rotary.by_kind(rotary.scaled_too(theirs, (GLOBAL,)), thetas)
-    places = Cycle(tuple(rotary.scheme(said[kind], length) for kind in kinds))
-    return replace(_read_later(theirs, GEMMA_3_BASE, places), window=_windows(theirs, kinds))
+    said = rotary.rope_parameters_by_layer_type(rotary.with_rope_scaling(config, (GLOBAL,)), thetas)
+    places = LayerwiseRotary(tuple(rotary.rotary_from_parameters(said[kind], length) for kind in kinds))
+    return replace(_read_later(config, GEMMA_3_BASE, places), attention_window=_attention_windows(config, kinds))
 
 
 def _write_1(a: Architecture) -> dict[str, Any]:
-    said = llama.write(a)
+    said = llama.write_config(a)
     if a.activation == "gelu_tanh":  # has two names there
         said["hidden_act"] = "gelu_pytorch_tanh"
     return said
@@ -137,51 +137,51 @@ def _write_1(a: Architecture) -> dict[str, Any]:
 
 def _write_2(a: Architecture) -> dict[str, Any]:
     said = _write_1(a)
-    windows = a.window or (None,)
+    windows = a.attention_window or (None,)
     kinds = [LOCAL if w is not None else GLOBAL for w in windows]
     near = {w for w in windows if w is not None}
     if len(near) > 1:
-        raise ValueError(f"Gemma's format has one window, got {a.window}")
+        raise ValueError(f"Gemma's format has one window, got {a.attention_window}")
     return {k: x for k, x in said.items() if k != "hidden_act"} | {
         "hidden_activation": said["hidden_act"],
-        "query_pre_attn_scalar": a.d_head if a.scale is None else round(a.scale**-2),
-        "attn_logit_softcapping": a.score_cap,
+        "query_pre_attn_scalar": a.d_head if a.attention_scale is None else round(a.attention_scale**-2),
+        "attn_logit_softcapping": a.attention_logit_softcapping,
         "sliding_window": 1 + next(iter(near), 4095),
         "layer_types": [kinds[i % len(kinds)] for i in range(a.n_layers)],
     }
 
 
 def _write_3(a: Architecture) -> dict[str, Any]:
-    position, windows = a.position, a.window or (None,)
-    if not isinstance(position, Cycle) or len(position.parts) != len(windows):
+    position, windows = a.position, a.attention_window or (None,)
+    if not isinstance(position, LayerwiseRotary) or len(position.schemes) != len(windows):
         raise ValueError(
             f"Gemma 3's format has a Cycle of Rotary positions, one for each window, got {position}"
         )
-    if a.score_cap is not None:
-        raise ValueError(f"Gemma 3's classes do not cap scores, got score_cap = {a.score_cap}")
+    if a.attention_logit_softcapping is not None:
+        raise ValueError(f"Gemma 3's classes do not cap scores, got score_cap = {a.attention_logit_softcapping}")
     kinds = [GLOBAL if w is None else LOCAL for w in windows]
-    said = {LOCAL: NEAR, GLOBAL: replace(FAR, scaling=None)}
-    said |= dict(zip(kinds, position.parts, strict=True))
-    if any(said[kind] != part for kind, part in zip(kinds, position.parts, strict=True)):
+    said = {LOCAL: LOCAL_ROTARY, GLOBAL: replace(GLOBAL_ROTARY, scaling=None)}
+    said |= dict(zip(kinds, position.schemes, strict=True))
+    if any(said[kind] != part for kind, part in zip(kinds, position.schemes, strict=True)):
         raise ValueError("Gemma 3's format has one scheme of angles near by and one far, no more")
-    return _write_2(replace(a, position=position.parts[0])) | {
-        "max_position_embeddings": position.length,
+    return _write_2(replace(a, position=position.schemes[0])) | {
+        "max_position_embeddings": position.max_positions,
         "rope_parameters": {
-            kind: rotary.their_table(rotary.whole(part)) for kind, part in said.items()
+            kind: rotary.parameters_from_rotary(rotary.require_full_rotary(part)) for kind, part in said.items()
         },
     }
 
 
-def _capped(theirs: Mapping[str, Any]) -> dict[str, Any]:
-    cap = theirs.get("final_logit_softcapping")
+def _read_softcapping(config: Mapping[str, Any]) -> dict[str, Any]:
+    cap = config.get("final_logit_softcapping")
     return {"cap": None if cap is None else float(cap)}
 
 
-def _cap(spec: Language) -> dict[str, Any]:
-    return {"final_logit_softcapping": spec.cap}
+def _write_softcapping(spec: LanguageModeling) -> dict[str, Any]:
+    return {"final_logit_softcapping": spec.logit_softcapping}
 
 
-KEYS = Keys(
+CONFIG_KEYS = ConfigKeys(
     """
     intermediate_size           used      size       24576
     max_position_embeddings     used      size       8192
@@ -190,9 +190,9 @@ KEYS = Keys(
     hidden_act                  used      word       gelu_pytorch_tanh
     tie_word_embeddings         used      flag       true
     """,
-    llama.KIN,
+    llama.RELATED_CONFIG_KEYS,
 )
-LATER_KEYS = Keys(
+LATER_KEYS = ConfigKeys(
     """
     intermediate_size           used      size       9216
     num_attention_heads         used      size@hidden_size
@@ -206,9 +206,9 @@ LATER_KEYS = Keys(
     final_logit_softcapping     used      positive?  30.0
     attn_logit_softcapping      used      positive?  50.0
     """,
-    KEYS,
+    CONFIG_KEYS,
 )
-KEYS_3 = Keys(
+KEYS_3 = ConfigKeys(
     """
     max_position_embeddings     used      size       131072
     final_logit_softcapping     used      positive?  null
@@ -219,102 +219,102 @@ KEYS_3 = Keys(
     LATER_KEYS,
 )
 
-GEMMA_2B = llama.sized(
+GEMMA_2B = llama.with_size(
     llama.LLAMA_7B, "gemma-2b", 2_506_172_416,
     family="gemma",
-    paper=FIRST,
+    paper=GEMMA_PAPER,
     architecture=GEMMA_BASE,
-    heads=llama.TIED,  # section 2
-    tokenizer=TokenizerSpec(SentencePieceBPE(256_000, prefix=False), FRAME),
-    length=8192,  # section 2
-    fields=Fields(
-        model_type="gemma", keys=KEYS, read=_read_1, write=_write_1, classes=llama.classes("Gemma")
+    heads=llama.TIED_HEADS,  # section 2
+    tokenizer=TokenizerSpec(SentencePieceBPE(256_000, add_dummy_prefix=False), FRAME),
+    sequence_length=8192,  # section 2
+    config_mapping=ConfigMapping(
+        model_type="gemma", config_keys=CONFIG_KEYS, to_architecture=_read_1, from_architecture=_write_1, class_names=llama.class_names("Gemma")
     ),
-    hub="google/gemma-2b",
+    hub_id="google/gemma-2b",
     note="The report says no rate, batch or schedule of pretraining: they are those of Llama 7B.",
 )  # fmt: skip
-GEMMA_7B = llama.sized(
+GEMMA_7B = llama.with_size(
     GEMMA_2B, "gemma-7b", 8_537_680_896,
-    d_model=3072, n_layers=28, n_heads=16, n_kv_heads=None, head_width=256,
-    d_ff=24_576, hub="google/gemma-7b",
+    d_model=3072, n_layers=28, n_heads=16, n_kv_heads=None, head_dim=256,
+    d_ff=24_576, hub_id="google/gemma-7b",
 )  # fmt: skip
-GEMMA_MINI = llama.mini(
-    GEMMA_2B, "gemma-mini", 4_917_504, n_kv_heads=1, head_width=None, d_ff=704,
+GEMMA_MINI = llama.mini_preset(
+    GEMMA_2B, "gemma-mini", 4_917_504, n_kv_heads=1, head_dim=None, d_ff=704,
 )  # fmt: skip
 
-GEMMA_2_2B = llama.sized(
+GEMMA_2_2B = llama.with_size(
     GEMMA_2B, "gemma-2-2b", 2_614_341_888,
     family="gemma2",
-    paper=SECOND,
+    paper=GEMMA_2_PAPER,
     architecture=GEMMA_2_BASE,
-    heads={"language": Language(term="next_token", cap=30.0)},  # section 2
-    fields=Fields(
-        model_type="gemma2", keys=LATER_KEYS, read=_read_2, write=_write_2,
-        classes=llama.classes("Gemma2"),
-        language=lambda theirs: _capped({"final_logit_softcapping": 30.0} | dict(theirs)),
-        of_language=_cap,
+    heads={"language": LanguageModeling(term="next_token", logit_softcapping=30.0)},  # section 2
+    config_mapping=ConfigMapping(
+        model_type="gemma2", config_keys=LATER_KEYS, to_architecture=_read_2, from_architecture=_write_2,
+        class_names=llama.class_names("Gemma2"),
+        read_language_head=lambda theirs: _read_softcapping({"final_logit_softcapping": 30.0} | dict(theirs)),
+        write_language_head=_write_softcapping,
     ),
-    hub="google/gemma-2-2b",
+    hub_id="google/gemma-2-2b",
     note=f"{GEMMA_2B.note} This size was taught by a larger model (section 3).",
 )  # fmt: skip
-GEMMA_2_9B = llama.sized(
+GEMMA_2_9B = llama.with_size(
     GEMMA_2_2B, "gemma-2-9b", 9_241_705_984,
-    d_model=3584, n_layers=42, n_heads=16, n_kv_heads=8, d_ff=14_336, hub="google/gemma-2-9b",
+    d_model=3584, n_layers=42, n_heads=16, n_kv_heads=8, d_ff=14_336, hub_id="google/gemma-2-9b",
 )  # fmt: skip
-GEMMA_2_27B = llama.sized(
+GEMMA_2_27B = llama.with_size(
     GEMMA_2_2B, "gemma-2-27b", 27_227_128_320,
-    d_model=4608, n_layers=46, n_heads=32, n_kv_heads=16, head_width=128, d_ff=36_864,
-    scale=144**-0.5,  # released code: d_model / n_heads
-    hub="google/gemma-2-27b",
+    d_model=4608, n_layers=46, n_heads=32, n_kv_heads=16, head_dim=128, d_ff=36_864,
+    attention_scale=144**-0.5,  # released code: d_model / n_heads
+    hub_id="google/gemma-2-27b",
     note=GEMMA_2B.note,
 )  # fmt: skip
-GEMMA_2_MINI = llama.mini(
+GEMMA_2_MINI = llama.mini_preset(
     GEMMA_2_2B, "gemma-2-mini", 5_050_624,
-    n_kv_heads=2, head_width=None, d_ff=704, window=(63, None),
+    n_kv_heads=2, head_dim=None, d_ff=704, attention_window=(63, None),
     note="Not in the paper: for two CPU cores, with a window of 64 tokens in every other layer.",
 )  # fmt: skip
 
 _NAMES_3 = ("Gemma3ForCausalLM", "Gemma3TextForSequenceClassification", "Gemma3TextModel")
-GEMMA_3_4B = llama.sized(
+GEMMA_3_4B = llama.with_size(
     GEMMA_2B, "gemma-3-4b", 3_880_263_168,
     family="gemma3",
-    paper=THIRD,
+    paper=GEMMA_3_PAPER,
     architecture=GEMMA_3_BASE,
-    tokenizer=TokenizerSpec(SentencePieceBPE(262_144, prefix=False), FRAME),  # section 2.2
-    fields=Fields(
-        model_type="gemma3_text", keys=KEYS_3, read=_read_3, write=_write_3,
-        classes=dict(zip((("language",), ("label",), ()), _NAMES_3, strict=True)),
-        language=_capped,
-        of_language=_cap,
+    tokenizer=TokenizerSpec(SentencePieceBPE(262_144, add_dummy_prefix=False), FRAME),  # section 2.2
+    config_mapping=ConfigMapping(
+        model_type="gemma3_text", config_keys=KEYS_3, to_architecture=_read_3, from_architecture=_write_3,
+        class_names=dict(zip((("language",), ("label",), ()), _NAMES_3, strict=True)),
+        read_language_head=_read_softcapping,
+        write_language_head=_write_softcapping,
     ),
     note="The text part, which was taught by a larger model (section 2.2). The report says no "
     "rate, batch or schedule of pretraining: they are those of Llama 7B.",
 )  # fmt: skip
-GEMMA_3_1B = llama.sized(
+GEMMA_3_1B = llama.with_size(
     GEMMA_3_4B, "gemma-3-1b", 999_885_952,
     vocab_size=262_144, d_model=1152, n_layers=26, n_heads=4, n_kv_heads=1, d_ff=6912,
-    window=(511,) * 5 + (None,),  # released code
-    position=Cycle((Rotary(10_000.0, 32_768),) * 5 + (Rotary(1_000_000.0, 32_768),)),
-    hub="google/gemma-3-1b-pt",
+    attention_window=(511,) * 5 + (None,),  # released code
+    position=LayerwiseRotary((Rotary(10_000.0, 32_768),) * 5 + (Rotary(1_000_000.0, 32_768),)),
+    hub_id="google/gemma-3-1b-pt",
 )  # fmt: skip
-GEMMA_3_12B = llama.sized(
+GEMMA_3_12B = llama.with_size(
     GEMMA_3_4B, "gemma-3-12b", 11_766_034_176,
     d_model=3840, n_layers=48, n_heads=16, n_kv_heads=8, d_ff=15_360,
 )  # fmt: skip
-GEMMA_3_27B = llama.sized(
+GEMMA_3_27B = llama.with_size(
     GEMMA_3_4B, "gemma-3-27b", 27_009_346_304,
-    d_model=5376, n_layers=62, n_heads=32, n_kv_heads=16, head_width=128, d_ff=21_504,
-    scale=168**-0.5,  # released code: d_model / n_heads
+    d_model=5376, n_layers=62, n_heads=32, n_kv_heads=16, head_dim=128, d_ff=21_504,
+    attention_scale=168**-0.5,  # released code: d_model / n_heads
 )  # fmt: skip
-GEMMA_3_MINI = llama.mini(
-    GEMMA_3_4B, "gemma-3-mini", 5_051_136, n_kv_heads=2, head_width=None, d_ff=704,
-    window=(31, 31, 31, None),
-    position=Cycle((Rotary(10_000.0, 512),) * 3 + (Rotary(100_000.0, 512),)),
+GEMMA_3_MINI = llama.mini_preset(
+    GEMMA_3_4B, "gemma-3-mini", 5_051_136, n_kv_heads=2, head_dim=None, d_ff=704,
+    attention_window=(31, 31, 31, None),
+    position=LayerwiseRotary((Rotary(10_000.0, 512),) * 3 + (Rotary(100_000.0, 512),)),
     note="Not in the paper: for two CPU cores, three layers with a window of 32 tokens, then one "
     "that sees all.",
 )  # fmt: skip
 
-CARDS = (
+PRESETS = (
     GEMMA_MINI, GEMMA_2B, GEMMA_7B, GEMMA_2_MINI, GEMMA_2_2B, GEMMA_2_9B, GEMMA_2_27B,
     GEMMA_3_MINI, GEMMA_3_1B, GEMMA_3_4B, GEMMA_3_12B, GEMMA_3_27B,
 )  # fmt: skip

@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unmask.heads.labels import Labels
-from unmask.heads.language import Language
-from unmask.hiding.objectives import GPT as NEXT_TOKEN
-from unmask.model.architecture import PRE, Architecture
-from unmask.model.initialize import Normal
-from unmask.model.keys import CAUSAL, Keys
-from unmask.model.names import Fields, Names, by_table
+from unmask.heads.labels import SequenceClassification
+from unmask.heads.language import LanguageModeling
+from unmask.hiding.objectives import CAUSAL_LM as NEXT_TOKEN
+from unmask.model.architecture import PRE_NORM, Architecture
+from unmask.model.initialize import NormalInit
+from unmask.model.keys import CAUSAL_KEYS, ConfigKeys
+from unmask.model.names import ConfigMapping, WeightNames, config_functions
 from unmask.model.parts import LayerNorm
-from unmask.model.positions import Learned
-from unmask.published.bert import SMALL_SCALE
+from unmask.model.positions import LearnedPositions
+from unmask.published.bert import MINI_TRAINING
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import GPT2 as FRAME
 from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec
@@ -25,26 +25,26 @@ PAPER = Paper(
     url="https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf",
 )
 
-SMALL = Architecture(
+SMALL_ARCHITECTURE = Architecture(
     vocab_size=50_257,  # section 2.3
     d_model=768,  # table 2
     n_layers=12,
     n_heads=12,
     d_ff=3072,
-    position=Learned(1024),  # section 2.3
+    position=LearnedPositions(1024),  # section 2.3
     norm=LayerNorm(eps=1e-5),  # released code
-    norm_at=PRE,  # section 2.3
-    norm_final=True,  # section 2.3
+    norm_placement=PRE_NORM,  # section 2.3
+    final_norm=True,  # section 2.3
     activation="gelu_tanh",  # released code
     causal=True,
     dropout=0.1,  # not stated; as the first GPT, and in transformers
     attention_dropout=0.1,
-    initialize=Normal(0.02, residual=24),  # section 2.3: 1 / sqrt(residual layers); released code
+    initializer=NormalInit(0.02, n_residual_branches=24),  # section 2.3: 1 / sqrt(residual layers); released code
 )
-HEADS = {"language": Language(term="next_token")}
-LABELS = Labels(pool="last", dense=False, bias=False, dropout=0.0)
+HEADS = {"language": LanguageModeling(term="next_token")}
+CLASSIFICATION_HEAD = SequenceClassification(pooling="last", dense_layer=False, bias=False, dropout=0.0)
 
-NAMES = Names(
+WEIGHT_NAMES = WeightNames(
     """
     backbone.tokens                           transformer.wte
     backbone.position.table                   transformer.wpe
@@ -66,21 +66,21 @@ NAMES = Names(
     prefix="transformer.",
 )
 
-_READ, _WRITE = by_table(
+_READ_CONFIG, _WRITE_CONFIG = config_functions(
     {
         "vocab_size": "vocab_size",
         "d_model": "n_embd",
         "n_layers": "n_layer",
         "n_heads": "n_head",
         "d_ff": "n_inner",
-        "position.length": "n_positions",
+        "position.max_positions": "n_positions",
         "norm.eps": "layer_norm_epsilon",
         "activation": "activation_function",
         "dropout": "resid_pdrop",
         "attention_dropout": "attn_pdrop",
-        "initialize.std": "initializer_range",
+        "initializer.std": "initializer_range",
     },
-    SMALL,
+    SMALL_ARCHITECTURE,
     {
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
@@ -89,17 +89,17 @@ _READ, _WRITE = by_table(
 )
 
 
-def _read(theirs: Mapping[str, Any]) -> Architecture:
-    a = _READ(theirs)
-    a = replace(a, initialize=Normal(a.initialize.std, residual=2 * a.n_layers))  # type: ignore[union-attr]
-    return a if theirs.get("n_inner") else replace(a, d_ff=4 * a.d_model)
+def _read_config(config: Mapping[str, Any]) -> Architecture:
+    a = _READ_CONFIG(config)
+    a = replace(a, initializer=NormalInit(a.initializer.std, n_residual_branches=2 * a.n_layers))  # type: ignore[union-attr]
+    return a if config.get("n_inner") else replace(a, d_ff=4 * a.d_model)
 
 
-def _write(a: Architecture) -> dict[str, Any]:
-    return _WRITE(a) | {"embd_pdrop": a.dropout}
+def _write_config(a: Architecture) -> dict[str, Any]:
+    return _WRITE_CONFIG(a) | {"embd_pdrop": a.dropout}
 
 
-KEYS = Keys(
+CONFIG_KEYS = ConfigKeys(
     """
     vocab_size                       used      size
     n_embd                           used      size
@@ -123,10 +123,10 @@ KEYS = Keys(
     summary_last_dropout             harmless  share
     tie_word_embeddings              used      flag       true
     """,
-    CAUSAL,
+    CAUSAL_KEYS,
 )
 """Also of the first GPT. No head of ours reads summaries."""
-SECOND = Keys(
+GPT_2_KEYS = ConfigKeys(
     """
     n_inner                          used      size?      null
     activation_function              used      word       gelu_new
@@ -137,14 +137,14 @@ SECOND = Keys(
     classifier_dropout               harmless  share?
     hidden_dropout                   harmless  share?
     """,
-    KEYS,
+    CONFIG_KEYS,
 )
-FIELDS = Fields(
+CONFIG_MAPPING = ConfigMapping(
     model_type="gpt2",
-    keys=SECOND,
-    read=_read,
-    write=_write,
-    classes={
+    config_keys=GPT_2_KEYS,
+    to_architecture=_read_config,
+    from_architecture=_write_config,
+    class_names={
         ("language",): "GPT2LMHeadModel",
         ("label",): "GPT2ForSequenceClassification",
         ("token_label",): "GPT2ForTokenClassification",
@@ -153,7 +153,7 @@ FIELDS = Fields(
     },
 )
 
-UNSAID = (
+NOT_STATED_NOTE = (
     "The paper says no rate (each model had its own), optimizer, schedule or dropout: rate and "
     "dropout are the first GPT's, the rest is what every recipe begins with."
 )
@@ -161,57 +161,57 @@ GPT2 = Published(
     name="gpt2",
     family="gpt2",
     paper=PAPER,
-    architecture=SMALL,
+    architecture=SMALL_ARCHITECTURE,
     heads=HEADS,
-    labels=LABELS,
+    classification_head=CLASSIFICATION_HEAD,
     objective=NEXT_TOKEN,
     tokenizer=TokenizerSpec(ByteBPE(50_257), FRAME),
-    length=1024,  # section 2.3
+    sequence_length=1024,  # section 2.3
     batch_tokens=512 * 1024,  # section 2.3
-    rate=2.5e-4,  # not stated; the first GPT's
-    parameters=124_439_808,
-    names=NAMES,
-    fields=FIELDS,
-    hub="openai-community/gpt2",
-    note=f"The paper counts 117M; the released weights have 124M. {UNSAID}",
+    learning_rate=2.5e-4,  # not stated; the first GPT's
+    n_parameters=124_439_808,
+    weight_names=WEIGHT_NAMES,
+    config_mapping=CONFIG_MAPPING,
+    hub_id="openai-community/gpt2",
+    note=f"The paper counts 117M; the released weights have 124M. {NOT_STATED_NOTE}",
 )
 
 
-def _sized(name: str, parameters: int, d_model: int, n_layers: int, n_heads: int) -> Published:
+def _with_size(name: str, parameters: int, d_model: int, n_layers: int, n_heads: int) -> Published:
     """Return another row of the paper's table 2 (heads from the released code)."""
     architecture = replace(
-        SMALL,
+        SMALL_ARCHITECTURE,
         d_model=d_model,
         n_layers=n_layers,
         n_heads=n_heads,
         d_ff=4 * d_model,
-        initialize=Normal(0.02, residual=2 * n_layers),
+        initializer=NormalInit(0.02, n_residual_branches=2 * n_layers),
     )
     return replace(
         GPT2,
         name=name,
         architecture=architecture,
-        parameters=parameters,
-        hub=f"openai-community/{name}",
-        note=UNSAID,
+        n_parameters=parameters,
+        hub_id=f"openai-community/{name}",
+        note=NOT_STATED_NOTE,
     )
 
 
-GPT2_MEDIUM = _sized("gpt2-medium", 354_823_168, 1024, 24, 16)
-GPT2_LARGE = _sized("gpt2-large", 774_030_080, 1280, 36, 20)
-GPT2_XL = _sized("gpt2-xl", 1_557_611_200, 1600, 48, 25)
+GPT2_MEDIUM = _with_size("gpt2-medium", 354_823_168, 1024, 24, 16)
+GPT2_LARGE = _with_size("gpt2-large", 774_030_080, 1280, 36, 20)
+GPT2_XL = _with_size("gpt2-xl", 1_557_611_200, 1600, 48, 25)
 
-_MINI = _sized("gpt2-mini", 5_387_776, 256, 4, 4)
+_MINI = _with_size("gpt2-mini", 5_387_776, 256, 4, 4)
 GPT2_MINI = replace(
     _MINI,
-    architecture=replace(_MINI.architecture, vocab_size=8_192, position=Learned(512)),  # type: ignore[type-var]
+    architecture=replace(_MINI.architecture, vocab_size=8_192, position=LearnedPositions(512)),  # type: ignore[type-var]
     tokenizer=TokenizerSpec(ByteBPE(8_192), FRAME),
-    length=256,
+    sequence_length=256,
     batch_tokens=4_096,
-    rate=3e-3,
-    training=SMALL_SCALE,
-    hub=None,
+    learning_rate=3e-3,
+    training_options=MINI_TRAINING,
+    hub_id=None,
     note="Not in the paper: for two CPU cores, with the width and depth of BERT-mini.",
 )
 
-CARDS = (GPT2_MINI, GPT2, GPT2_MEDIUM, GPT2_LARGE, GPT2_XL)
+PRESETS = (GPT2_MINI, GPT2, GPT2_MEDIUM, GPT2_LARGE, GPT2_XL)

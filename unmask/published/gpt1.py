@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from unmask.model.architecture import POST, Architecture
-from unmask.model.initialize import Normal
-from unmask.model.keys import Keys
-from unmask.model.names import Fields, Names, activation, by_table
-from unmask.model.positions import Learned
+from unmask.model.architecture import POST_NORM, Architecture
+from unmask.model.initialize import NormalInit
+from unmask.model.keys import ConfigKeys
+from unmask.model.names import ConfigMapping, WeightNames, read_activation, config_functions
+from unmask.model.positions import LearnedPositions
 from unmask.published import gpt, llama
-from unmask.published.card import FineTuning, Paper
+from unmask.published.card import FinetuningDefaults, Paper
 from unmask.tokens.vocabulary import BPE, TokenizerSpec
 from unmask.tokens.vocabulary import GPT as FRAME
 
@@ -22,15 +22,15 @@ PAPER = Paper(
 )
 
 BASE = replace(
-    gpt.SMALL,
+    gpt.SMALL_ARCHITECTURE,
     vocab_size=40_478,  # released code: section 4.1's 40,000 merges, and 478 characters
-    position=Learned(512),  # section 4.1
-    norm_at=POST,
-    norm_final=False,
-    initialize=Normal(0.02),  # section 4.1
+    position=LearnedPositions(512),  # section 4.1
+    norm_placement=POST_NORM,
+    final_norm=False,
+    initializer=NormalInit(0.02),  # section 4.1
 )
 
-NAMES = Names(
+WEIGHT_NAMES = WeightNames(
     """
     backbone.tokens                            transformer.tokens_embed
     backbone.position.table                    transformer.positions_embed
@@ -49,17 +49,17 @@ NAMES = Names(
     prefix="transformer.",
 )
 
-_READ, _WRITE = by_table(
+_READ_CONFIG, _WRITE_CONFIG = config_functions(
     {
         "vocab_size": "vocab_size",
         "d_model": "n_embd",
         "n_layers": "n_layer",
         "n_heads": "n_head",
-        "position.length": "n_positions",
+        "position.max_positions": "n_positions",
         "norm.eps": "layer_norm_epsilon",
         "dropout": "resid_pdrop",
         "attention_dropout": "attn_pdrop",
-        "initialize.std": "initializer_range",
+        "initializer.std": "initializer_range",
     },
     BASE,
     {},
@@ -68,20 +68,20 @@ _ACTIVATIONS = {"gelu": "gelu_new", "silu": "silu", "swish": "silu", "relu": "re
 """Their words, which mean the tanh form by "gelu" (released code, `gelu`)."""
 
 
-def _read(theirs: Mapping[str, Any]) -> Architecture:
-    a, name = _READ(theirs), str(theirs.get("afn") or "gelu")
+def _read_config(config: Mapping[str, Any]) -> Architecture:
+    a, name = _READ_CONFIG(config), str(config.get("afn") or "gelu")
     if name not in _ACTIVATIONS:
         raise ValueError(f"afn {name!r} is not one of {sorted(_ACTIVATIONS)}")
-    return replace(a, d_ff=4 * a.d_model, activation=cast(Any, activation(_ACTIVATIONS[name])))
+    return replace(a, d_ff=4 * a.d_model, activation=cast(Any, read_activation(_ACTIVATIONS[name])))
 
 
-def _write(a: Architecture) -> dict[str, Any]:
+def _write_config(a: Architecture) -> dict[str, Any]:
     if a.d_ff != 4 * a.d_model:
         raise ValueError(f"GPT's format has d_ff = 4 d_model, {4 * a.d_model}, got {a.d_ff}")
-    ours = {activation(theirs): name for name, theirs in reversed(_ACTIVATIONS.items())}
+    ours = {read_activation(theirs): name for name, theirs in reversed(_ACTIVATIONS.items())}
     if a.activation not in ours:
         raise ValueError(f"GPT's format has no activation {a.activation}, only {sorted(ours)}")
-    return _WRITE(a) | {"embd_pdrop": a.dropout, "afn": ours[a.activation]}
+    return _WRITE_CONFIG(a) | {"embd_pdrop": a.dropout, "afn": ours[a.activation]}
 
 
 GPT = replace(
@@ -90,35 +90,35 @@ GPT = replace(
     family="gpt",
     paper=PAPER,
     architecture=BASE,
-    labels=replace(gpt.LABELS, dropout=0.1),  # section 4.1
-    finetuning=FineTuning(frame="added", auxiliary=0.5),  # sections 3.3 and 4.1
-    tokenizer=TokenizerSpec(BPE(size=40_478, lowercase=True), FRAME),
-    length=512,  # section 4.1
+    classification_head=replace(gpt.CLASSIFICATION_HEAD, dropout=0.1),  # section 4.1
+    finetuning=FinetuningDefaults(special_tokens="added", lm_loss_weight=0.5),  # sections 3.3 and 4.1
+    tokenizer=TokenizerSpec(BPE(vocab_size=40_478, lowercase=True), FRAME),
+    sequence_length=512,  # section 4.1
     batch_tokens=64 * 512,  # section 4.1
-    rate=2.5e-4,  # section 4.1
-    training={  # section 4.1; betas and epsilon from released code, which fine-tunes
+    learning_rate=2.5e-4,  # section 4.1
+    training_options={  # section 4.1; betas and epsilon from released code, which fine-tunes
         "optimizer": {"kind": "AdamW", "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01},
-        "schedule": {"kind": "Cosine", "warmup": 2000, "floor": 0.0},
+        "schedule": {"kind": "Cosine", "warmup": 2000, "final_fraction": 0.0},
     },
-    parameters=116_534_784,
-    names=NAMES,
-    fields=Fields(
+    n_parameters=116_534_784,
+    weight_names=WEIGHT_NAMES,
+    config_mapping=ConfigMapping(
         model_type="openai-gpt",
-        keys=Keys("n_positions used size 512\nafn used word gelu", gpt.KEYS),
-        read=_read,
-        write=_write,
-        classes={
+        config_keys=ConfigKeys("n_positions used size 512\nafn used word gelu", gpt.CONFIG_KEYS),
+        to_architecture=_read_config,
+        from_architecture=_write_config,
+        class_names={
             ("language",): "OpenAIGPTLMHeadModel",
             ("label",): "OpenAIGPTForSequenceClassification",
             (): "OpenAIGPTModel",
         },
     ),
-    hub="openai-community/openai-gpt",
+    hub_id="openai-community/openai-gpt",
     note="",
 )
-GPT_MINI = llama.mini(
-    GPT, "gpt-mini", 5_387_264, d_ff=1024, position=Learned(512),
-    tokenizer=TokenizerSpec(BPE(size=8_192, lowercase=True), FRAME),
+GPT_MINI = llama.mini_preset(
+    GPT, "gpt-mini", 5_387_264, d_ff=1024, position=LearnedPositions(512),
+    tokenizer=TokenizerSpec(BPE(vocab_size=8_192, lowercase=True), FRAME),
 )  # fmt: skip
 
-CARDS = (GPT_MINI, GPT)
+PRESETS = (GPT_MINI, GPT)

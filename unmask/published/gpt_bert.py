@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unmask.heads.labels import Labels
-from unmask.heads.language import ByNext, Language
+from unmask.heads.labels import SequenceClassification
+from unmask.heads.language import ShiftedTargetGeneration, LanguageModeling
 from unmask.hiding.objectives import GPT_BERT as MASKED_AND_FORWARD
-from unmask.model.architecture import SUB, Architecture
-from unmask.model.initialize import Small
-from unmask.model.keys import COMMON, Keys
-from unmask.model.names import Fields, Names, by_table, need
+from unmask.model.architecture import SUB_LN, Architecture
+from unmask.model.initialize import SmallInit
+from unmask.model.keys import COMMON_KEYS, ConfigKeys
+from unmask.model.names import ConfigMapping, WeightNames, config_functions, require_key
 from unmask.model.parts import LayerNorm
-from unmask.model.positions import Disentangled
+from unmask.model.positions import DisentangledAttention
 from unmask.published import bert
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import GPT_BERT as FRAME
@@ -31,10 +31,10 @@ PAPER = Paper(
 )
 
 
-def distances(length: int, buckets: int, eps: float) -> Disentangled:
+def disentangled_positions(length: int, buckets: int, eps: float) -> DisentangledAttention:
     """Return the places: DeBERTa's, mapped as contents are, in buckets, whose norm is learned."""
     norm = LayerNorm(eps)
-    return Disentangled(length, length, buckets=buckets, shared=True, norm=norm, symmetric=True)
+    return DisentangledAttention(length, length, n_buckets=buckets, share_projections=True, distance_norm=norm, symmetric=True)
 
 
 BASE = Architecture(
@@ -43,26 +43,26 @@ BASE = Architecture(
     n_layers=12,
     n_heads=12,
     d_ff=2560,
-    position=distances(512, 32, 1e-5),  # released configuration
+    position=disentangled_positions(512, 32, 1e-5),  # released configuration
     norm=LayerNorm(eps=1e-5, bias=False, weight=False),  # released code; none has a weight
-    norm_at=SUB,  # released code
-    norm_embedding=True,  # released code
-    norm_final=True,  # released code: the first step of each head
+    norm_placement=SUB_LN,  # released code
+    embedding_norm=True,  # released code
+    final_norm=True,  # released code: the first step of each head
     attention_gate="gelu",  # released code
-    mixed=True,  # released code, `DWAModules`
+    depth_weighted_average=True,  # released code, `DWAModules`
     activation="gelu_tanh",  # released code
-    gated=True,
-    bias=frozenset({"read", "write"}),  # released code
+    gated_feed_forward=True,
+    biases=frozenset({"read", "write"}),  # released code
     dropout=0.1,  # released configuration
     attention_dropout=0.1,
-    initialize=Small(),  # released code
+    initializer=SmallInit(),  # released code
 )
 HEADS = {
-    "language": Language(
-        transform="gelu", transform_bias=True, bias=True, forward=ByNext()
+    "language": LanguageModeling(
+        transform="gelu", transform_bias=True, bias=True, generation=ShiftedTargetGeneration()
     )  # released code, `MaskClassifier`
 }
-LABELS = Labels(activation="gelu")  # released code, `ClassifierHead`, but its second norm
+CLASSIFICATION_HEAD = SequenceClassification(activation="gelu")  # released code, `ClassifierHead`, but its second norm
 
 _LAYER = "transformer.attention_layers.*"
 _QK, _VG = (
@@ -70,7 +70,7 @@ _QK, _VG = (
     for pair in (("q", "k"), ("v", "gate"))
 )
 _UP = "backbone.layers.*.feed_forward.up + backbone.layers.*.feed_forward.gate"
-NAMES = Names(
+WEIGHT_NAMES = WeightNames(
     f"""
     backbone.tokens                              embedding.word_embedding
     backbone.position.table.weight               embedding.relative_embedding
@@ -90,36 +90,36 @@ NAMES = Names(
 )
 """As in the released code for pretraining, model_extra.py."""
 
-TABLE = {
-    ours: bert.TABLE[ours]
+FIELD_TABLE = {
+    ours: bert.FIELD_TABLE[ours]
     for ours in (
         "vocab_size", "d_model", "n_layers", "n_heads", "d_ff", "norm.eps", "dropout",
         "attention_dropout",
     )
 }  # fmt: skip
-_READ, _WRITE = by_table(TABLE, BASE, {})
+_READ_CONFIG, _WRITE_CONFIG = config_functions(FIELD_TABLE, BASE, {})
 
 
-def _read(theirs: Mapping[str, Any]) -> Architecture:
-    a = _READ(theirs)
-    length = int(theirs.get("max_position_embeddings", 512))
-    buckets = int(need(theirs, "position_bucket_size"))
-    return replace(a, position=distances(length, buckets, a.norm.eps))
+def _read_config(config: Mapping[str, Any]) -> Architecture:
+    a = _READ_CONFIG(config)
+    length = int(config.get("max_position_embeddings", 512))
+    buckets = int(require_key(config, "position_bucket_size"))
+    return replace(a, position=disentangled_positions(length, buckets, a.norm.eps))
 
 
-def _write(a: Architecture) -> dict[str, Any]:
+def _write_config(a: Architecture) -> dict[str, Any]:
     position = a.position
-    if not isinstance(position, Disentangled) or position != distances(
-        position.length, position.span, a.norm.eps
+    if not isinstance(position, DisentangledAttention) or position != disentangled_positions(
+        position.max_positions, position.n_buckets_per_side, a.norm.eps
     ):
         raise ValueError(f"GPT-BERT's format has places as GPT-BERT has them, got {position}")
-    return _WRITE(a) | {
-        "max_position_embeddings": position.length,
-        "position_bucket_size": position.span,
+    return _WRITE_CONFIG(a) | {
+        "max_position_embeddings": position.max_positions,
+        "position_bucket_size": position.n_buckets_per_side,
     }
 
 
-KEYS = Keys(
+CONFIG_KEYS = ConfigKeys(
     """
     vocab_size                    used      size
     hidden_size                   used      size
@@ -132,16 +132,16 @@ KEYS = Keys(
     hidden_dropout_prob           used      share      -
     attention_probs_dropout_prob  used      share      -
     """,
-    COMMON,
+    COMMON_KEYS,
 )
-FIELDS = Fields(
+CONFIG_MAPPING = ConfigMapping(
     model_type="gpt_bert",
-    keys=KEYS,
-    read=_read,
-    write=_write,
-    classes={("language",): "GPTBERTForMaskedLM", (): "GPTBERT"},
+    config_keys=CONFIG_KEYS,
+    to_architecture=_read_config,
+    from_architecture=_write_config,
+    class_names={("language",): "GPTBERTForMaskedLM", (): "GPTBERT"},
     in_transformers=False,
-    told_by=frozenset({"position_bucket_size"}),
+    identifying_keys=frozenset({"position_bucket_size"}),
 )
 
 GPT_BERT_BASE = Published(
@@ -150,22 +150,22 @@ GPT_BERT_BASE = Published(
     paper=PAPER,
     architecture=BASE,
     heads=HEADS,
-    labels=LABELS,
+    classification_head=CLASSIFICATION_HEAD,
     objective=MASKED_AND_FORWARD,
     tokenizer=TokenizerSpec(ByteBPE(16_384), FRAME),  # released configuration
-    length=128,  # released code, for 70 % of the steps
+    sequence_length=128,  # released code, for 70 % of the steps
     batch_tokens=32_768 * 128,  # released code, at the end
-    rate=1e-2,  # released code
-    training={  # released code
-        "schedule": {"kind": "Cosine", "warmup": 0.016, "floor": 0.1},
+    learning_rate=1e-2,  # released code
+    training_options={  # released code
+        "schedule": {"kind": "Cosine", "warmup": 0.016, "final_fraction": 0.1},
         "steps": 15_625,
-        "optimizer": {"kind": "Lamb", "betas": [0.9, 0.98], "eps": 1e-8, "weight_decay": 0.1},
-        "clip": 2.0,
+        "optimizer": {"kind": "LAMB", "betas": [0.9, 0.98], "eps": 1e-8, "weight_decay": 0.1},
+        "max_grad_norm": 2.0,
     },
-    parameters=119_454_532,
-    names=NAMES,
-    fields=FIELDS,
-    hub="ltg/gpt-bert-babylm-base",
+    n_parameters=119_454_532,
+    weight_names=WEIGHT_NAMES,
+    config_mapping=CONFIG_MAPPING,
+    hub_id="ltg/gpt-bert-babylm-base",
     note="Figures are those of the released code for 100 million words. There the rows become four "
     "times as long and the batch grows, the last steps cool down, averaged weights are kept, and "
     "a small term keeps scores near 0: not here. Weights are read in the layout of that code.",
@@ -175,10 +175,10 @@ GPT_BERT_SMALL = replace(
     name="gpt-bert-small",
     architecture=replace(BASE, vocab_size=8_192, d_model=384, n_heads=6, d_ff=1280),
     tokenizer=TokenizerSpec(ByteBPE(8_192), FRAME),  # released configuration
-    rate=1.41e-2,
-    training={**GPT_BERT_BASE.training, "steps": 7_812},
-    parameters=29_892_164,
-    hub="ltg/gpt-bert-babylm-small",
+    learning_rate=1.41e-2,
+    training_options={**GPT_BERT_BASE.training_options, "steps": 7_812},
+    n_parameters=29_892_164,
+    hub_id="ltg/gpt-bert-babylm-small",
     note=GPT_BERT_BASE.note.replace("100 million", "10 million"),
 )
 _MINI = bert.BERT_MINI
@@ -189,11 +189,11 @@ GPT_BERT_MINI = replace(
         GPT_BERT_SMALL.architecture, d_model=256, n_layers=4, n_heads=4, d_ff=768,
     ),
     batch_tokens=_MINI.batch_tokens,
-    rate=_MINI.rate,
-    training=bert.SMALL_SCALE,
-    parameters=5_862_956,
-    hub=None,
+    learning_rate=_MINI.learning_rate,
+    training_options=bert.MINI_TRAINING,
+    n_parameters=5_862_956,
+    hub_id=None,
     note="Not in the paper: for two CPU cores, with the width and depth of bert-mini.",
 )  # fmt: skip
 
-CARDS = (GPT_BERT_MINI, GPT_BERT_SMALL, GPT_BERT_BASE)
+PRESETS = (GPT_BERT_MINI, GPT_BERT_SMALL, GPT_BERT_BASE)

@@ -6,10 +6,10 @@ of scores) is T5's here, too.
 
 from dataclasses import replace
 
-from unmask.heads.language import Language
-from unmask.hiding.objectives import GPT as NEXT_TOKEN
-from unmask.model.names import OWN_NAMES, own_fields
-from unmask.model.positions import BucketBias
+from unmask.heads.language import LanguageModeling
+from unmask.hiding.objectives import CAUSAL_LM as NEXT_TOKEN
+from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
+from unmask.model.positions import RelativePositionBias
 from unmask.published import llama
 from unmask.published.card import Paper, Published
 from unmask.published.t5 import ENCODER
@@ -29,15 +29,15 @@ BASE = replace(
     d_model=8192,  # section 3
     n_layers=64,
     n_heads=128,
-    head_width=128,
+    head_dim=128,
     d_ff=65_536,
-    position=BucketBias(causal=True),  # section 3: relative attention as in T5
+    position=RelativePositionBias(causal=True),  # section 3: relative attention as in T5
     activation="gelu_tanh",
-    gated=True,  # section 3
+    gated_feed_forward=True,  # section 3
     causal=True,
     dropout=0.0,
     attention_dropout=0.0,
-    feed_forward_dropout=0.0,
+    activation_dropout=0.0,
     final_dropout=0.0,
 )
 
@@ -46,32 +46,32 @@ LAMDA_137B = Published(
     family="lamda",
     paper=PAPER,
     architecture=BASE,
-    heads={"language": Language(term="next_token", scaled=True)},
-    labels=llama.LABELS,
+    heads={"language": LanguageModeling(term="next_token", scale_hidden=True)},
+    classification_head=llama.CLASSIFICATION_HEAD,
     objective=NEXT_TOKEN,
     tokenizer=TokenizerSpec(SentencePieceBPE(32_000), FRAME),
-    length=2048,
+    sequence_length=2048,
     batch_tokens=256 * 1024,  # section 3: 256K tokens
-    rate=1e-2,
-    training={"steps": 3_000_000},  # table 27
-    parameters=137_702_158_336,
-    names=OWN_NAMES,
-    fields=own_fields("lamda"),
+    learning_rate=1e-2,
+    training_options={"steps": 3_000_000},  # table 27
+    n_parameters=137_702_158_336,
+    weight_names=NATIVE_WEIGHT_NAMES,
+    config_mapping=native_config_mapping("lamda"),
     note="The weights were not published. Rate, optimizer and length are not stated; the rate is "
     "T5's, for Adafactor: AdamW wants another.",
 )
-LAMDA_8B = llama.sized(  # table 27; as wide inside, in proportion, as the largest: not stated
+LAMDA_8B = llama.with_size(  # table 27; as wide inside, in proportion, as the largest: not stated
     LAMDA_137B, "lamda-8b", 8_721_143_808, d_model=4096, n_layers=16, n_heads=64, d_ff=32_768,
-    training={"steps": 521_000},
+    training_options={"steps": 521_000},
     note=f"{LAMDA_137B.note} The widths of heads and feed-forward are not stated for this size.",
 )  # fmt: skip
-LAMDA_2B = llama.sized(
+LAMDA_2B = llama.with_size(
     LAMDA_8B, "lamda-2b", 2_179_127_040, d_model=2560, n_layers=10, n_heads=40, d_ff=20_480,
-    training={"steps": 501_000},
+    training_options={"steps": 501_000},
 )  # fmt: skip
-LAMDA_MINI = llama.mini(
+LAMDA_MINI = llama.mini_preset(
     LAMDA_137B, "lamda-mini", 5_310_848,
-    head_width=None, d_ff=704, position=BucketBias(causal=True),
+    head_dim=None, d_ff=704, position=RelativePositionBias(causal=True),
 )  # fmt: skip
 
-CARDS = (LAMDA_MINI, LAMDA_2B, LAMDA_8B, LAMDA_137B)
+PRESETS = (LAMDA_MINI, LAMDA_2B, LAMDA_8B, LAMDA_137B)

@@ -7,8 +7,8 @@ whose format its runs are written in.
 from dataclasses import replace
 
 from unmask.hiding.objectives import MASS as FRAGMENTS
-from unmask.model.initialize import Normal
-from unmask.model.positions import Learned
+from unmask.model.initialize import NormalInit
+from unmask.model.positions import LearnedPositions
 from unmask.published import bart, roberta, transformer
 from unmask.published.card import Paper
 from unmask.tokens.vocabulary import MASS as FRAME
@@ -24,12 +24,12 @@ PAPER = Paper(
 ENCODER = replace(
     bart.ENCODER,
     vocab_size=30_522,
-    position=Learned(512, bart.OFFSET),
-    tokens_scaled=True,
+    position=LearnedPositions(512, bart.OFFSET),
+    scale_embedding=True,
     attention_dropout=0.1,
-    feed_forward_dropout=0.1,
+    activation_dropout=0.1,
 )
-_UNREAD = (
+_UNUSED_WEIGHTS_NOTE = (
     "The released weights, which are fairseq's, cannot be read, and no class of transformers is of "
     "this model: nothing was compared with it. "
 )
@@ -38,21 +38,21 @@ MASS_BASE = replace(
     bart.BART_BASE,
     name="mass-base-uncased",
     paper=PAPER,
-    architecture=transformer.both(ENCODER),
+    architecture=transformer.encoder_decoder(ENCODER),
     objective=FRAGMENTS,
     tokenizer=TokenizerSpec(WordPiece(30_522, lowercase=True), FRAME),  # released code
-    length=512,  # released code, as what follows
+    sequence_length=512,  # released code, as what follows
     batch_tokens=4096 * 512,
-    rate=5e-4,
-    training={
+    learning_rate=5e-4,
+    training_options={
         **roberta.TRAINING,
         "schedule": {"kind": "Linear", "warmup": 10_000},
         "steps": 125_000,
-        "clip": 0.0,
+        "max_grad_norm": 0.0,
     },
-    parameters=123_471_360,
-    hub=None,
-    note=_UNREAD
+    n_parameters=123_471_360,
+    hub_id=None,
+    note=_UNUSED_WEIGHTS_NOTE
     + "Figures are those of the released code for summaries in English, but for what is "
     "hidden, which is the paper's half of a text: there it is 15 %, a run of each 64 tokens; the "
     "paper's model for translation is 1024 wide and learns two languages. In released code rows "
@@ -61,23 +61,23 @@ MASS_BASE = replace(
 MASS_MIDDLE = replace(
     MASS_BASE,
     name="mass-middle-uncased",
-    architecture=transformer.both(replace(ENCODER, d_model=1024, n_heads=16, d_ff=4096)),
-    parameters=208_668_672,
+    architecture=transformer.encoder_decoder(replace(ENCODER, d_model=1024, n_heads=16, d_ff=4096)),
+    n_parameters=208_668_672,
 )
 MASS_MINI = replace(
     bart.BART_MINI,
     name="mass-mini",
     paper=PAPER,
-    architecture=transformer.both(
+    architecture=transformer.encoder_decoder(
         replace(
             ENCODER, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
-            feed_forward_dropout=0.0, initialize=Normal(0.05),
+            activation_dropout=0.0, initializer=NormalInit(0.05),
         )
     ),
     objective=FRAGMENTS,
     tokenizer=TokenizerSpec(WordPiece(8_192, lowercase=True), FRAME),
-    parameters=9_734_144,
-    note="Not in the paper: for two CPU cores, with the width and depth of BERT-mini. " + _UNREAD,
+    n_parameters=9_734_144,
+    note="Not in the paper: for two CPU cores, with the width and depth of BERT-mini. " + _UNUSED_WEIGHTS_NOTE,
 )  # fmt: skip
 
-CARDS = (MASS_MINI, MASS_BASE, MASS_MIDDLE)
+PRESETS = (MASS_MINI, MASS_BASE, MASS_MIDDLE)

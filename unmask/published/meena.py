@@ -6,13 +6,13 @@ was said, and many that answer.
 
 from dataclasses import replace
 
-from unmask.heads.language import Language
+from unmask.heads.language import LanguageModeling
 from unmask.hiding.objectives import T5_OBJECTIVES
 from unmask.model.architecture import EncoderDecoderArchitecture
-from unmask.model.names import OWN_NAMES, own_fields
+from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
 from unmask.model.positions import Sinusoidal
 from unmask.published import evolved_transformer as evolved
-from unmask.published.bert import SMALL_SCALE
+from unmask.published.bert import MINI_TRAINING
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import T5 as FRAME
 from unmask.tokens.vocabulary import SentencePieceBPE, TokenizerSpec
@@ -24,13 +24,13 @@ PAPER = Paper(
     arxiv="2001.09977",
 )
 
-_OF_TURNS = (
+_DIALOG_NOTE = (
     "The paper learns to answer up to seven turns of a conversation, which is `unmask finetune "
     "--task generate` with the turns as the source and the response as the target, from this card "
     "or from random weights. Pretraining on plain text is the same with no turns: the beginning of "
     "a text is read and the rest is said. "
 )
-_SAYS = (
+_STATED_NOTE = (
     "Its sample-and-rank is `--temperature 0.88 --samples 20`. People judge it (sensibleness and "
     "specificity); what is measured here is perplexity. "
 )
@@ -39,7 +39,7 @@ MEENA = Published(
     name="meena",
     family="meena",
     paper=PAPER,
-    architecture=evolved.both(
+    architecture=evolved.encoder_decoder(
         replace(
             evolved.ENCODER,
             vocab_size=8_292,  # section 3.1: 8K; 100 sentinels for blanks that it is asked to fill
@@ -51,44 +51,44 @@ MEENA = Published(
         ),
         13,  # section 3.2
     ),
-    heads={"language": Language(term="denoised")},  # section 3.2: one table
-    labels=None,
+    heads={"language": LanguageModeling(term="denoised")},  # section 3.2: one table
+    classification_head=None,
     objective=T5_OBJECTIVES["prefix_language_model"],
     tokenizer=TokenizerSpec(SentencePieceBPE(8_192), FRAME),  # section 3.1
-    length=128,
+    sequence_length=128,
     batch_tokens=2048 * 8 * 128,  # section 3.3: 8 examples on each of 2,048 cores
-    rate=1e-2,  # section 3.3: for 10,000 steps, then 1 / sqrt(step), with Adafactor
-    training={
+    learning_rate=1e-2,  # section 3.3: for 10,000 steps, then 1 / sqrt(step), with Adafactor
+    training_options={
         "optimizer": {"kind": "Adafactor"},
-        "schedule": {"kind": "InverseSquareRoot", "warmup": 10_000, "flat": True},
+        "schedule": {"kind": "InverseSquareRoot", "warmup": 10_000, "constant_warmup": True},
         "steps": 4_770_000,
-        "clip": 0.0,
+        "max_grad_norm": 0.0,
     },
-    parameters=2_592_492_800,
-    names=OWN_NAMES,
-    fields=own_fields("meena", EncoderDecoderArchitecture),
+    n_parameters=2_592_492_800,
+    weight_names=NATIVE_WEIGHT_NAMES,
+    config_mapping=native_config_mapping("meena", EncoderDecoderArchitecture),
     note="The weights were not published. "
-    + _OF_TURNS
-    + _SAYS
-    + evolved.UNLIKE
+    + _DIALOG_NOTE
+    + _STATED_NOTE
+    + evolved.DIFFERENCES_NOTE
     + "The tokens of a step and the number of steps, which make 10T tokens, could not be checked.",
 )
 MEENA_MINI = replace(
     MEENA,
     name="meena-mini",
-    architecture=evolved.both(
+    architecture=evolved.encoder_decoder(
         replace(
             evolved.ENCODER, vocab_size=8_292, d_model=256, n_layers=2, n_heads=4, d_ff=1024,
             position=Sinusoidal(256),
         ),
         3,
     ),
-    length=128,
+    sequence_length=128,
     batch_tokens=4_096,
-    rate=3e-3,
-    training=SMALL_SCALE,
-    parameters=9_200_512,
-    note="Not in the paper: for two CPU cores. " + _OF_TURNS + _SAYS + evolved.UNLIKE,
+    learning_rate=3e-3,
+    training_options=MINI_TRAINING,
+    n_parameters=9_200_512,
+    note="Not in the paper: for two CPU cores. " + _DIALOG_NOTE + _STATED_NOTE + evolved.DIFFERENCES_NOTE,
 )  # fmt: skip
 
-CARDS = (MEENA_MINI, MEENA)
+PRESETS = (MEENA_MINI, MEENA)

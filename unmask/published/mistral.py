@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unmask.model.architecture import UNBIASED, Architecture
-from unmask.model.keys import Keys
-from unmask.model.names import Fields
+from unmask.model.architecture import NO_BIASES, Architecture
+from unmask.model.keys import ConfigKeys
+from unmask.model.names import ConfigMapping
 from unmask.model.parts import RMSNorm
 from unmask.model.positions import Rotary
 from unmask.published import llama
@@ -21,25 +21,25 @@ PAPER = Paper(
 )
 
 
-def _read(theirs: Mapping[str, Any]) -> Architecture:
-    a = replace(llama.read(theirs), bias=UNBIASED)
-    window = theirs.get("sliding_window")
+def _read_config(config: Mapping[str, Any]) -> Architecture:
+    a = replace(llama.read_config(config), biases=NO_BIASES)
+    window = config.get("sliding_window")
     # theirs counts a token itself among those that it sees
-    return replace(a, window=() if window is None else (int(window) - 1,))
+    return replace(a, attention_window=() if window is None else (int(window) - 1,))
 
 
-def _write(a: Architecture) -> dict[str, Any]:
-    if len(a.window) > 1 or a.bias:
+def _write_config(a: Architecture) -> dict[str, Any]:
+    if len(a.attention_window) > 1 or a.biases:
         raise ValueError(
-            f"Mistral's format has one window for all layers and no bias, got {a.window}, {a.bias}"
+            f"Mistral's format has one window for all layers and no bias, got {a.attention_window}, {a.biases}"
         )
-    near = a.window[0] if a.window else None
-    said = llama.write(a)
+    near = a.attention_window[0] if a.attention_window else None
+    said = llama.write_config(a)
     del said["attention_bias"]
     return said | {"sliding_window": None if near is None else near + 1}
 
 
-KEYS = Keys(
+CONFIG_KEYS = ConfigKeys(
     """
     intermediate_size         used      size       14336
     max_position_embeddings   used      size       131072
@@ -47,29 +47,29 @@ KEYS = Keys(
     sliding_window            used      size?      4096
     attention_bias            harmless
     """,
-    llama.KIN,
+    llama.RELATED_CONFIG_KEYS,
 )
 
-MISTRAL_7B = llama.sized(
+MISTRAL_7B = llama.with_size(
     llama.LLAMA_7B, "mistral-7b", 7_241_732_096,
     family="mistral",
     paper=PAPER,
     d_ff=14_336,  # table 1
     n_kv_heads=8,  # table 1
-    window=(4095,),  # table 1: 4,096 tokens, the token itself among them (released code)
+    attention_window=(4095,),  # table 1: 4,096 tokens, the token itself among them (released code)
     position=Rotary(10_000.0, 32_768),  # released code; table 1: a context of 8,192
     norm=RMSNorm(eps=1e-5),  # released code
-    length=8192,  # table 1
-    fields=Fields(
-        model_type="mistral", keys=KEYS, read=_read, write=_write,
-        classes=llama.answering("Mistral"),
+    sequence_length=8192,  # table 1
+    config_mapping=ConfigMapping(
+        model_type="mistral", config_keys=CONFIG_KEYS, to_architecture=_read_config, from_architecture=_write_config,
+        class_names=llama.class_names_with_question_answering("Mistral"),
     ),
-    hub="mistralai/Mistral-7B-v0.1",
+    hub_id="mistralai/Mistral-7B-v0.1",
     note="The paper does not say how it was trained: the recipe is that of Llama 7B.",
 )  # fmt: skip
-MISTRAL_MINI = llama.mini(
-    MISTRAL_7B, "mistral-mini", 7_145_728, n_kv_heads=2, d_ff=704, window=(63,),
+MISTRAL_MINI = llama.mini_preset(
+    MISTRAL_7B, "mistral-mini", 7_145_728, n_kv_heads=2, d_ff=704, attention_window=(63,),
     note="Not in the paper: for two CPU cores, with a window of 64 tokens.",
 )  # fmt: skip
 
-CARDS = (MISTRAL_MINI, MISTRAL_7B)
+PRESETS = (MISTRAL_MINI, MISTRAL_7B)

@@ -10,22 +10,22 @@ from typing import Any
 
 from torch import nn
 
-from unmask.heads.labels import Dense, Labels, TokenLabels
-from unmask.heads.language import Language
+from unmask.heads.labels import PredictionHeadTransform, SequenceClassification, TokenClassification
+from unmask.heads.language import LanguageModeling
 from unmask.heads.model import HeadSpec, Model
-from unmask.heads.spans import Spans
+from unmask.heads.spans import QuestionAnswering
 from unmask.hiding.objectives import MODERNBERT as MASKED_30
-from unmask.model.architecture import PRE, UNBIASED, Architecture
-from unmask.model.initialize import Normal
-from unmask.model.keys import COMMON, Keys
-from unmask.model.names import Fields, Names, activation, by_table, need, refuse
+from unmask.model.architecture import PRE_NORM, NO_BIASES, Architecture
+from unmask.model.initialize import NormalInit
+from unmask.model.keys import COMMON_KEYS, ConfigKeys
+from unmask.model.names import ConfigMapping, WeightNames, read_activation, config_functions, require_key, check_fixed_keys
 from unmask.model.parts import LayerNorm
-from unmask.model.positions import Cycle, Rotary
+from unmask.model.positions import LayerwiseRotary, Rotary
 from unmask.model.transformer import Block
 from unmask.published import bert
 from unmask.published.card import Paper, Published
-from unmask.published.rotary import GLOBAL, LOCAL, by_kind, scaled_too, scheme, their_table, whole
-from unmask.published.rotary import KEYS as ROTARY
+from unmask.published.rotary import GLOBAL, LOCAL, rope_parameters_by_layer_type, with_rope_scaling, rotary_from_parameters, parameters_from_rotary, require_full_rotary
+from unmask.published.rotary import CONFIG_KEYS as ROTARY
 from unmask.tokens.vocabulary import BERT as FRAME
 from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec
 
@@ -39,12 +39,12 @@ PAPER = Paper(
 )
 
 
-def rotary(length: int, reach: float = 160_000.0, near: float = 10_000.0) -> Cycle:
+def layerwise_rotary(length: int, global_theta: float = 160_000.0, local_theta: float = 10_000.0) -> LayerwiseRotary:
     """Return the places of a layer that sees everything and of two that see their window.
 
     Section 2.1.2, "Alternating Attention".
     """
-    return Cycle((Rotary(reach, length), Rotary(near, length), Rotary(near, length)))
+    return LayerwiseRotary((Rotary(global_theta, length), Rotary(local_theta, length), Rotary(local_theta, length)))
 
 
 BASE = Architecture(
@@ -53,34 +53,34 @@ BASE = Architecture(
     n_layers=22,
     n_heads=12,
     d_ff=1152,
-    position=rotary(8192),  # section 2.1.1, and 2.2.2: 8,192 tokens
-    window=(None, 64, 64),  # section 2.1.2: 128 tokens, every third layer all
+    position=layerwise_rotary(8192),  # section 2.1.1, and 2.2.2: 8,192 tokens
+    attention_window=(None, 64, 64),  # section 2.1.2: 128 tokens, every third layer all
     norm=LayerNorm(eps=1e-5, bias=False),  # table 4; section 2.1.1
-    norm_at=PRE,  # section 2.1.1
-    norm_embedding=True,
-    norm_final=True,
+    norm_placement=PRE_NORM,  # section 2.1.1
+    embedding_norm=True,
+    final_norm=True,
     activation="gelu",
-    gated=True,  # section 2.1.1
-    bias=UNBIASED,  # section 2.1.1
+    gated_feed_forward=True,  # section 2.1.1
+    biases=NO_BIASES,  # section 2.1.1
     dropout=0.0,  # table 3
     attention_dropout=0.0,  # table 3
-    initialize=Normal(0.02, truncated=True, residual=44),  # table 3: as in Megatron
+    initializer=NormalInit(0.02, truncated=True, n_residual_branches=44),  # table 3: as in Megatron
 )
-HEADS = {"language": Language(term="masked", transform="gelu", bias=True)}
-LABELS = Labels(activation="gelu", norm=True, dropout=0.0)  # released code
-OTHERS: Mapping[str, HeadSpec] = {  # released code: the map of all heads
-    "token_label": TokenLabels(map=Dense(), dropout=0.0), "spans": Spans(map=Dense()),
+HEADS = {"language": LanguageModeling(term="masked", transform="gelu", bias=True)}
+CLASSIFICATION_HEAD = SequenceClassification(activation="gelu", norm=True, dropout=0.0)  # released code
+EXTRA_HEADS: Mapping[str, HeadSpec] = {  # released code: the map of all heads
+    "token_label": TokenClassification(transform=PredictionHeadTransform(), dropout=0.0), "spans": QuestionAnswering(transform=PredictionHeadTransform()),
 }  # fmt: skip
 
 
-def skip_first_norm(model: Model) -> None:
+def remove_first_attention_norm(model: Model) -> None:
     """Take the norm before the first attention away: that of the embedding stands there."""
     first = model.backbone.get_submodule("layers.0")
     assert isinstance(first, Block)
     first.attention_norm.into = nn.Identity()
 
 
-NAMES = Names(
+WEIGHT_NAMES = WeightNames(
     """
     backbone.tokens                           model.embeddings.tok_embeddings
     backbone.embed_norm                       model.embeddings.norm
@@ -112,7 +112,7 @@ NAMES = Names(
     prefix="model.",
 )
 
-_READ, _WRITE = by_table(
+_READ_CONFIG, _WRITE_CONFIG = config_functions(
     {
         "vocab_size": "vocab_size",
         "d_model": "hidden_size",
@@ -124,50 +124,50 @@ _READ, _WRITE = by_table(
         "activation": "hidden_activation",
         "dropout": "mlp_dropout",
         "attention_dropout": "attention_dropout",
-        "initialize.std": "initializer_range",
+        "initializer.std": "initializer_range",
     },
     BASE,
     {"attention_bias": False, "mlp_bias": False, "classifier_bias": False, "decoder_bias": True},
 )
 
 
-def _read(theirs: Mapping[str, Any]) -> Architecture:
-    a, every = _READ(theirs), theirs.get("global_attn_every_n_layers") or 3
-    refuse(theirs, {"head_dim": a.d_head})
-    kinds = layer_types(theirs, [LOCAL if i % every else GLOBAL for i in range(a.n_layers)])
+def _read_config(config: Mapping[str, Any]) -> Architecture:
+    a, every = _READ_CONFIG(config), config.get("global_attn_every_n_layers") or 3
+    check_fixed_keys(config, {"head_dim": a.d_head})
+    kinds = layer_types(config, [LOCAL if i % every else GLOBAL for i in range(a.n_layers)])
     thetas = {
-        GLOBAL: theirs.get("global_rope_theta", 160_000.0),
-        LOCAL: theirs.get("local_rope_theta", 10_000.0),
+        GLOBAL: config.get("global_rope_theta", 160_000.0),
+        LOCAL: config.get("local_rope_theta", 10_000.0),
     }
-    for kind, table in (theirs.get("rope_parameters") or {}).items():
+    for kind, table in (config.get("rope_parameters") or {}).items():
         if kind not in thetas or not isinstance(table, Mapping):
             raise ValueError(f"rope_parameters has {kind!r}, only tables of {[*thetas]}")
-    said = by_kind(scaled_too(theirs, (GLOBAL, LOCAL)), thetas)
-    length = need(theirs, "max_position_embeddings")
-    near = theirs.get("local_attention", 128) // 2
+    said = rope_parameters_by_layer_type(with_rope_scaling(config, (GLOBAL, LOCAL)), thetas)
+    length = require_key(config, "max_position_embeddings")
+    near = config.get("local_attention", 128) // 2
     return replace(
         a,
-        position=Cycle(tuple(scheme(said[kind], length) for kind in kinds)),
-        window=tuple(near if kind == LOCAL else None for kind in kinds),
-        initialize=Normal(a.initialize.std, truncated=True, residual=2 * a.n_layers),  # type: ignore[union-attr]
+        position=LayerwiseRotary(tuple(rotary_from_parameters(said[kind], length) for kind in kinds)),
+        attention_window=tuple(near if kind == LOCAL else None for kind in kinds),
+        initializer=NormalInit(a.initializer.std, truncated=True, n_residual_branches=2 * a.n_layers),  # type: ignore[union-attr]
     )
 
 
-def layer_types(theirs: Mapping[str, Any], usual: Sequence[str]) -> Sequence[str]:
+def layer_types(config: Mapping[str, Any], default: Sequence[str]) -> Sequence[str]:
     """Return the shortest beginning of their `layer_types` that gives all when it is repeated.
 
     Args:
-        theirs: their configuration.
-        usual: the kinds of all layers, where it does not say them.
+        config: their configuration.
+        default: the kinds of all layers, where it does not say them.
 
     Raises:
         ValueError: a layer is of a kind that is not known here, or these are not all layers.
     """
-    said = theirs.get("layer_types")
-    kinds = usual if said is None else said
-    if len(kinds) != len(usual):
+    said = config.get("layer_types")
+    kinds = default if said is None else said
+    if len(kinds) != len(default):
         raise ValueError(
-            f"layer_types has {len(kinds)} layers, but num_hidden_layers = {len(usual)}"
+            f"layer_types has {len(kinds)} layers, but num_hidden_layers = {len(default)}"
         )
     if strange := set(kinds) - {GLOBAL, LOCAL}:
         raise ValueError(f"layer_types has {sorted(strange)}, only {GLOBAL!r} and {LOCAL!r}")
@@ -177,38 +177,38 @@ def layer_types(theirs: Mapping[str, Any], usual: Sequence[str]) -> Sequence[str
     )
 
 
-def _write(a: Architecture) -> dict[str, Any]:
-    position, window = a.position, a.window or (None,)
-    if not isinstance(position, Cycle) or len(position.parts) != len(window):
+def _write_config(a: Architecture) -> dict[str, Any]:
+    position, window = a.position, a.attention_window or (None,)
+    if not isinstance(position, LayerwiseRotary) or len(position.schemes) != len(window):
         raise ValueError(
             "ModernBERT's format has a Cycle of Rotary positions, one for each window, "
             f"got {position}"
         )
     kinds = [GLOBAL if w is None else LOCAL for w in window]
-    said = dict(zip(kinds, position.parts, strict=True))
+    said = dict(zip(kinds, position.schemes, strict=True))
     if sorted({w for w in window if w is not None})[1:] or any(
-        said[kind] != part for kind, part in zip(kinds, position.parts, strict=True)
+        said[kind] != part for kind, part in zip(kinds, position.schemes, strict=True)
     ):
         raise ValueError("ModernBERT's format has one window and two angles, no more")
-    near = next((w for w in window if w is not None), BASE.window[1])
+    near = next((w for w in window if w is not None), BASE.attention_window[1])
     usual = {GLOBAL: Rotary(160_000.0), LOCAL: Rotary(10_000.0)}
     unknown = ("pad", "bos", "eos", "cls", "sep")  # by default, ids of the published vocabulary
     return (
-        _WRITE(a)
+        _WRITE_CONFIG(a)
         | {f"{role}_token_id": None for role in unknown}
         | {
             "embedding_dropout": a.dropout,
-            "max_position_embeddings": position.length,
+            "max_position_embeddings": position.max_positions,
             "local_attention": 2 * (near or 0),
             "layer_types": [kinds[i % len(kinds)] for i in range(a.n_layers)],
             "rope_parameters": {
-                kind: their_table(whole(part)) for kind, part in (usual | said).items()
+                kind: parameters_from_rotary(require_full_rotary(part)) for kind, part in (usual | said).items()
             },
         }
     )
 
 
-KEYS = Keys(
+CONFIG_KEYS = ConfigKeys(
     """
     vocab_size                  used      size
     hidden_size                 used      size
@@ -245,22 +245,22 @@ KEYS = Keys(
     sparse_pred_ignore_index    harmless
     tie_word_embeddings         used      flag       true
     """,
-    COMMON,
+    COMMON_KEYS,
     ROTARY,
 )
 
 
-def _head_activation(theirs: Mapping[str, Any]) -> str:
+def _head_activation(config: Mapping[str, Any]) -> str:
     key = "classifier_activation"
-    return activation(theirs.get(key, "gelu"), key)
+    return read_activation(config.get(key, "gelu"), key)
 
 
-FIELDS = Fields(
+CONFIG_MAPPING = ConfigMapping(
     model_type="modernbert",
-    keys=KEYS,
-    read=_read,
-    write=_write,
-    classes={
+    config_keys=CONFIG_KEYS,
+    to_architecture=_read_config,
+    from_architecture=_write_config,
+    class_names={
         ("language",): "ModernBertForMaskedLM",
         ("label",): "ModernBertForSequenceClassification",
         ("choice",): "ModernBertForMultipleChoice",
@@ -268,9 +268,9 @@ FIELDS = Fields(
         ("spans",): "ModernBertForQuestionAnswering",
         (): "ModernBertModel",
     },
-    language=lambda theirs: {"transform": _head_activation(theirs)},
-    labels=lambda theirs: {"activation": _head_activation(theirs)},
-    pools=("classifier_pooling", {"cls": "first", "mean": "mean"}),
+    read_language_head=lambda theirs: {"transform": _head_activation(theirs)},
+    read_classification_head=lambda theirs: {"activation": _head_activation(theirs)},
+    pooling_key=("classifier_pooling", {"cls": "first", "mean": "mean"}),
 )
 
 
@@ -290,19 +290,19 @@ MODERNBERT_BASE = Published(
     paper=PAPER,
     architecture=BASE,
     heads=HEADS,
-    others=OTHERS,
-    labels=LABELS,
+    extra_heads=EXTRA_HEADS,
+    classification_head=CLASSIFICATION_HEAD,
     objective=MASKED_30,
-    tokenizer=TokenizerSpec(ByteBPE(50_368, nfc=True), FRAME),  # table 4
-    length=1024,  # section 2.2.2: 8,192 at the end
+    tokenizer=TokenizerSpec(ByteBPE(50_368, nfc_normalization=True), FRAME),  # table 4
+    sequence_length=1024,  # section 2.2.2: 8,192 at the end
     batch_tokens=4608 * 1024,  # table 3
-    rate=8e-4,  # table 3
-    training=_training(warmup=0.002, rate=8e-4),
-    parameters=149_655_232,
-    names=NAMES,
-    fields=FIELDS,
-    finish=skip_first_norm,
-    hub="answerdotai/ModernBERT-base",
+    learning_rate=8e-4,  # table 3
+    training_options=_training(warmup=0.002, rate=8e-4),
+    n_parameters=149_655_232,
+    weight_names=WEIGHT_NAMES,
+    config_mapping=CONFIG_MAPPING,
+    post_build=remove_first_attention_norm,
+    hub_id="answerdotai/ModernBERT-base",
     note="The paper's optimizer is StableAdamW, and what attention gives has a dropout of 0.1, "
     "which is left out here.",
 )
@@ -311,30 +311,30 @@ MODERNBERT_LARGE = replace(
     name="modernbert-large",
     architecture=replace(
         BASE, d_model=1024, n_layers=28, n_heads=16, d_ff=2624,
-        initialize=Normal(0.02, truncated=True, residual=56),
+        initializer=NormalInit(0.02, truncated=True, n_residual_branches=56),
     ),
     batch_tokens=4928 * 1024,  # table 3
-    rate=5e-4,  # table 3: 5e-5 after 900B tokens
-    training=_training(warmup=0.0012, rate=5e-4),
-    parameters=395_881_664,
-    hub="answerdotai/ModernBERT-large",
+    learning_rate=5e-4,  # table 3: 5e-5 after 900B tokens
+    training_options=_training(warmup=0.0012, rate=5e-4),
+    n_parameters=395_881_664,
+    hub_id="answerdotai/ModernBERT-large",
 )  # fmt: skip
 MODERNBERT_MINI = replace(
     MODERNBERT_BASE,
     name="modernbert-mini",
     architecture=replace(
         BASE, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=384,
-        position=rotary(1024), window=(None, 16, 16),
-        initialize=Normal(0.05, truncated=True, residual=8),
+        position=layerwise_rotary(1024), attention_window=(None, 16, 16),
+        initializer=NormalInit(0.05, truncated=True, n_residual_branches=8),
     ),
-    tokenizer=TokenizerSpec(ByteBPE(8_192, nfc=True), FRAME),
-    length=128,
+    tokenizer=TokenizerSpec(ByteBPE(8_192, nfc_normalization=True), FRAME),
+    sequence_length=128,
     batch_tokens=4_096,
-    rate=3e-3,
-    training=bert.SMALL_SCALE,
-    parameters=4_401_664,
-    hub=None,
+    learning_rate=3e-3,
+    training_options=bert.MINI_TRAINING,
+    n_parameters=4_401_664,
+    hub_id=None,
     note="Not in the paper: for two CPU cores, with a window of 32 tokens.",
 )  # fmt: skip
 
-CARDS = (MODERNBERT_MINI, MODERNBERT_BASE, MODERNBERT_LARGE)
+PRESETS = (MODERNBERT_MINI, MODERNBERT_BASE, MODERNBERT_LARGE)

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unmask.heads.language import Language
-from unmask.hiding.objectives import GPT as NEXT_TOKEN
-from unmask.model.architecture import BIASED, PRE, Architecture, Biased
-from unmask.model.initialize import Normal
-from unmask.model.keys import CAUSAL, Keys
-from unmask.model.names import Fields, Names, by_table, refuse
+from unmask.heads.language import LanguageModeling
+from unmask.hiding.objectives import CAUSAL_LM as NEXT_TOKEN
+from unmask.model.architecture import ALL_BIASES, PRE_NORM, Architecture, BiasLocation
+from unmask.model.initialize import NormalInit
+from unmask.model.keys import CAUSAL_KEYS, ConfigKeys
+from unmask.model.names import ConfigMapping, WeightNames, config_functions, check_fixed_keys
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import Rotary
 from unmask.published import llama, rotary
@@ -29,7 +29,7 @@ PAPER = Paper(
     year=2022,
     arxiv="2204.06745",
 )
-PYTHIA = Paper(
+PYTHIA_PAPER = Paper(
     title="Pythia: A Suite for Analyzing Large Language Models Across Training and Scaling",
     authors="Biderman, Schoelkopf, Anthony, Bradley, O'Brien, Hallahan, Khan, Purohit, Prashanth, "
     "Raff, Skowron, Sutawika, van der Wal",
@@ -43,20 +43,20 @@ BASE = Architecture(
     n_layers=44,
     n_heads=64,
     d_ff=24_576,  # released code
-    position=Rotary(10_000.0, 2048, share=0.25),  # section 2.1
+    position=Rotary(10_000.0, 2048, partial_rotary_factor=0.25),  # section 2.1
     norm=LayerNorm(eps=1e-5),  # released code
-    norm_at=PRE,
-    norm_final=True,
-    parallel="own_norms",  # section 2.1: two norms, by an oversight
+    norm_placement=PRE_NORM,
+    final_norm=True,
+    parallel_sublayers="own_norms",  # section 2.1: two norms, by an oversight
     activation="gelu",
-    bias=BIASED,
+    biases=ALL_BIASES,
     causal=True,
     dropout=0.0,  # released configuration
     attention_dropout=0.0,
-    initialize=Normal(0.02),  # transformers; section 2.1 has others (`small_init`, `wang_init`)
+    initializer=NormalInit(0.02),  # transformers; section 2.1 has others (`small_init`, `wang_init`)
 )
 
-NAMES = Names(
+WEIGHT_NAMES = WeightNames(
     """
     backbone.tokens                           gpt_neox.embed_in
     backbone.layers.*.attention_norm.into     gpt_neox.layers.*.input_layernorm
@@ -80,7 +80,7 @@ NAMES = Names(
     prefix="gpt_neox.",
 )
 
-_READ, _WRITE = by_table(
+_READ_CONFIG, _WRITE_CONFIG = config_functions(
     {
         "vocab_size": "vocab_size",
         "d_model": "hidden_size",
@@ -91,44 +91,44 @@ _READ, _WRITE = by_table(
         "activation": "hidden_act",
         "dropout": "hidden_dropout",
         "attention_dropout": "attention_dropout",
-        "initialize.std": "initializer_range",
+        "initializer.std": "initializer_range",
     },
     BASE,
     {},
 )
 
 
-def _read(theirs: Mapping[str, Any]) -> Architecture:
+def _read_config(config: Mapping[str, Any]) -> Architecture:
     beside = {
-        "rope_theta": theirs.get("rotary_emb_base", 10_000.0),
-        "partial_rotary_factor": theirs.get("rotary_pct", 0.25),
+        "rope_theta": config.get("rotary_emb_base", 10_000.0),
+        "partial_rotary_factor": config.get("rotary_pct", 0.25),
     }  # where other families have these two names: they are not read here
-    said = rotary.one_for_all({**theirs, **beside})
-    attention: frozenset[Biased] = frozenset({"read", "write"})
-    a = _READ(theirs)
-    refuse(theirs, {"head_dim": a.d_head})
-    position = rotary.scheme(said, theirs.get("max_position_embeddings") or 2048, partial=True)
+    said = rotary.rope_parameters({**config, **beside})
+    attention: frozenset[BiasLocation] = frozenset({"read", "write"})
+    a = _READ_CONFIG(config)
+    check_fixed_keys(config, {"head_dim": a.d_head})
+    position = rotary.rotary_from_parameters(said, config.get("max_position_embeddings") or 2048, partial=True)
     return replace(
         a,
-        position=rotary.paired(position, a.d_head),
-        parallel="own_norms" if theirs.get("use_parallel_residual", True) else None,
-        bias=BIASED if theirs.get("attention_bias", True) else BIASED - attention,
+        position=rotary.check_rotary_pairs(position, a.d_head),
+        parallel_sublayers="own_norms" if config.get("use_parallel_residual", True) else None,
+        biases=ALL_BIASES if config.get("attention_bias", True) else ALL_BIASES - attention,
     )
 
 
-def _write(a: Architecture) -> dict[str, Any]:
-    if a.parallel == "one_norm" or "feed_forward" not in a.bias:
+def _write_config(a: Architecture) -> dict[str, Any]:
+    if a.parallel_sublayers == "one_norm" or "feed_forward" not in a.biases:
         raise ValueError("GPT-NeoX's format has two norms a layer, and biases in its feed-forward")
-    position = rotary.angles(a)
-    return _WRITE(a) | {
-        "max_position_embeddings": position.length,
-        "rope_parameters": {"partial_rotary_factor": 1.0} | rotary.their_table(position),
-        "use_parallel_residual": a.parallel is not None,
-        "attention_bias": "read" in a.bias,
+    position = rotary.rotary_of(a)
+    return _WRITE_CONFIG(a) | {
+        "max_position_embeddings": position.max_positions,
+        "rope_parameters": {"partial_rotary_factor": 1.0} | rotary.parameters_from_rotary(position),
+        "use_parallel_residual": a.parallel_sublayers is not None,
+        "attention_bias": "read" in a.biases,
     }
 
 
-KEYS = Keys(
+CONFIG_KEYS = ConfigKeys(
     """
     vocab_size                used      size
     hidden_size               used      size
@@ -152,15 +152,15 @@ KEYS = Keys(
     rotary_emb_base           used      positive   -
     rotary_pct                used      positive   -
     """,
-    CAUSAL,
-    rotary.KEYS,
+    CAUSAL_KEYS,
+    rotary.CONFIG_KEYS,
 )
-FIELDS = Fields(
+CONFIG_MAPPING = ConfigMapping(
     model_type="gpt_neox",
-    keys=KEYS,
-    read=_read,
-    write=_write,
-    classes=llama.classes("GPTNeoX") | {("spans",): "GPTNeoXForQuestionAnswering"},
+    config_keys=CONFIG_KEYS,
+    to_architecture=_read_config,
+    from_architecture=_write_config,
+    class_names=llama.class_names("GPTNeoX") | {("spans",): "GPTNeoXForQuestionAnswering"},
 )
 
 GPT_NEOX_20B = Published(
@@ -168,44 +168,44 @@ GPT_NEOX_20B = Published(
     family="gpt_neox",
     paper=PAPER,
     architecture=BASE,
-    heads={"language": Language(term="next_token", tied=False)},
-    labels=llama.LABELS,
+    heads={"language": LanguageModeling(term="next_token", tie_embeddings=False)},
+    classification_head=llama.CLASSIFICATION_HEAD,
     objective=NEXT_TOKEN,
-    tokenizer=TokenizerSpec(ByteBPE(50_257, nfc=True), FRAME),
-    length=2048,  # section 3
+    tokenizer=TokenizerSpec(ByteBPE(50_257, nfc_normalization=True), FRAME),
+    sequence_length=2048,  # section 3
     batch_tokens=1538 * 2048,  # section 3: about 3.15M
-    rate=0.97e-4,  # released configuration; section 3 prints 0.97e-5
-    training={
+    learning_rate=0.97e-4,  # released configuration; section 3 prints 0.97e-5
+    training_options={
         "optimizer": {"kind": "AdamW", "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.01},
-        "schedule": {"kind": "Cosine", "warmup": 0.01, "floor": 0.1},  # section 3; warm-up: below
-        "clip": 1.0,  # released configuration, as the warm-up
+        "schedule": {"kind": "Cosine", "warmup": 0.01, "final_fraction": 0.1},  # section 3; warm-up: below
+        "max_grad_norm": 1.0,  # released configuration, as the warm-up
         "steps": 150_000,  # section 3
     },
-    parameters=20_554_567_680,
-    names=NAMES,
-    fields=FIELDS,
-    hub="EleutherAI/gpt-neox-20b",
+    n_parameters=20_554_567_680,
+    weight_names=WEIGHT_NAMES,
+    config_mapping=CONFIG_MAPPING,
+    hub_id="EleutherAI/gpt-neox-20b",
 )
 
 
 def _pythia(name: str, parameters: int, rate: float, **changes: Any) -> Published:
     """Return a row of Pythia's table 1; the rest is the released configuration's."""
     vocab_size = changes.pop("vocab_size", 50_304)
-    optimizer = {**GPT_NEOX_20B.training["optimizer"], "weight_decay": 0.1}
-    return llama.sized(
+    optimizer = {**GPT_NEOX_20B.training_options["optimizer"], "weight_decay": 0.1}
+    return llama.with_size(
         GPT_NEOX_20B, f"pythia-{name}", parameters,
-        paper=PYTHIA, rate=rate, batch_tokens=1024 * 2048, hub=f"EleutherAI/pythia-{name}",
-        training={**GPT_NEOX_20B.training, "optimizer": optimizer, "steps": 143_000},
+        paper=PYTHIA_PAPER, learning_rate=rate, batch_tokens=1024 * 2048, hub_id=f"EleutherAI/pythia-{name}",
+        training_options={**GPT_NEOX_20B.training_options, "optimizer": optimizer, "steps": 143_000},
         vocab_size=vocab_size, d_ff=4 * changes["d_model"], **changes,
     )  # fmt: skip
 
 
-RATE_OF_1B = "Rate of table 1; 2.5e-4 in the released configuration."
-PYTHIAS = (
+LEARNING_RATE_1B = "Rate of table 1; 2.5e-4 in the released configuration."
+PYTHIA_PRESETS = (
     _pythia("70m", 70_426_624, 1e-3, d_model=512, n_layers=6, n_heads=8),
     _pythia("160m", 162_322_944, 6e-4, d_model=768, n_layers=12, n_heads=12),
     _pythia("410m", 405_334_016, 3e-4, d_model=1024, n_layers=24, n_heads=16),
-    _pythia("1b", 1_011_781_632, 3e-4, d_model=2048, n_layers=16, n_heads=8, note=RATE_OF_1B),
+    _pythia("1b", 1_011_781_632, 3e-4, d_model=2048, n_layers=16, n_heads=8, note=LEARNING_RATE_1B),
     _pythia("1.4b", 1_414_647_808, 2e-4, d_model=2048, n_layers=24, n_heads=16),
     _pythia("2.8b", 2_775_208_960, 1.6e-4, d_model=2560, n_layers=32, n_heads=32),
     _pythia(
@@ -215,9 +215,9 @@ PYTHIAS = (
         "12b", 11_846_072_320, 1.2e-4, d_model=5120, n_layers=36, n_heads=40, vocab_size=50_688
     ),
 )
-GPT_NEOX_MINI = llama.mini(
-    GPT_NEOX_20B, "gpt-neox-mini", 5_256_704, d_ff=1024, position=Rotary(10_000.0, 512, share=0.25),
-    heads=llama.TIED,
+GPT_NEOX_MINI = llama.mini_preset(
+    GPT_NEOX_20B, "gpt-neox-mini", 5_256_704, d_ff=1024, position=Rotary(10_000.0, 512, partial_rotary_factor=0.25),
+    heads=llama.TIED_HEADS,
 )  # fmt: skip
 
-CARDS = (GPT_NEOX_MINI, GPT_NEOX_20B, *PYTHIAS)
+PRESETS = (GPT_NEOX_MINI, GPT_NEOX_20B, *PYTHIA_PRESETS)

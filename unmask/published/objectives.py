@@ -9,276 +9,276 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from unmask.config import from_dict, to_dict, unknown
-from unmask.heads.boundary import Boundary
-from unmask.heads.corrected import Corrected
+from unmask.config import from_dict, to_dict, unknown_key_message
+from unmask.heads.boundary import SpanBoundaryObjective
+from unmask.heads.corrected import CorrectiveLM
 from unmask.heads.generator import Generator
 from unmask.heads.model import HeadSpec
-from unmask.heads.replaced import Replaced
+from unmask.heads.replaced import ReplacedTokenDetection
 from unmask.hiding import objectives as values
-from unmask.hiding.beside import Apart, BesideCrop, Pair
+from unmask.hiding.beside import SplitTextObjective, CropContrastiveObjective, SentencePairObjective
 from unmask.hiding.choose import (
-    Falling,
-    NGrams,
-    Spans,
-    Tail,
-    TokenRuns,
-    Tokenwise,
-    Words,
+    ScheduledRate,
+    NGramMasking,
+    RandomSpanMasking,
+    SuffixMasking,
+    TokenSpanMasking,
+    TokenMasking,
+    WholeWordMasking,
 )
-from unmask.hiding.conceal import Dropped, InPlace, PlaceBefore, Sentinels
-from unmask.hiding.denoise import Denoise
-from unmask.hiding.hide import Hide
-from unmask.hiding.in_part import OneWay, SourceTarget
-from unmask.hiding.mixture import Static
+from unmask.hiding.conceal import DropTokens, MaskInPlace, MaskedNextToken, ReplaceSpans
+from unmask.hiding.denoise import DenoisingObjective
+from unmask.hiding.hide import Objective
+from unmask.hiding.in_part import UnidirectionalLM, Seq2SeqLM
+from unmask.hiding.mixture import StaticMasking
 from unmask.hiding.noise import (
     DocumentRotation,
     SentencePermutation,
     TextInfilling,
     TokenDeletion,
-    TokenMasking,
+    TokenMaskingNoise,
     TokenPermutation,
 )
-from unmask.hiding.objectives import Objective
-from unmask.hiding.questions import Neighbors, NextSentence, SentenceOrder
-from unmask.hiding.spelled import FromBothSides, Spelled
-from unmask.vectors.learning import METHODS
+from unmask.hiding.objectives import ObjectiveSpec
+from unmask.hiding.questions import NextTextDiscrimination, NextSentencePrediction, SentenceOrderPrediction
+from unmask.hiding.spelled import BidirectionalWordLM, SubwordMasking
+from unmask.vectors.learning import WORD_VECTOR_METHODS
 
-LANGUAGE = "language"
+LANGUAGE_HEAD = "language"
 """The head that names tokens: which one, the card says."""
-HEADS: Mapping[str, HeadSpec] = {
+TOKEN_HEADS: Mapping[str, HeadSpec] = {
     "generator": Generator(),
-    "replaced": Replaced(),
-    "corrected": Corrected(),
-    "boundary": Boundary(),
+    "replaced": ReplacedTokenDetection(),
+    "corrected": CorrectiveLM(),
+    "boundary": SpanBoundaryObjective(),
 }
 """Heads for the tokens of a text that an objective may have beside that, or in its place."""
 
-_PLACES = {"mask": "conceal.mask", "random": "conceal.random"}
-_HIDDEN = {"rate": "choose.rate", **_PLACES}
-_GENERATED = {
-    "rate": "choose.rate",
-    "mask": "conceal.mask",
-    "generator_size": "generator/size",
+_CORRUPTION_OPTIONS = {"mask": "corrupt.mask_probability", "random": "corrupt.random_token_probability"}
+_MASKING_OPTIONS = {"rate": "select.rate", **_CORRUPTION_OPTIONS}
+_GENERATOR_OPTIONS = {
+    "rate": "select.rate",
+    "mask": "corrupt.mask_probability",
+    "generator_size": "generator/width_factor",
     "generator_layers": "generator/n_layers",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Preset:
+class ObjectivePreset:
     """An objective by name, with what can be said of it after a colon."""
 
-    about: str
+    description: str
     """What is hidden or asked, in a line, and where it was published."""
-    objective: Objective
+    objective: ObjectiveSpec
     options: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Names of options -> where they stand: `choose.rate` of the objective, `generator/size` of a
+    """Names of options -> where they stand: `select.rate` of the objective, `generator/width_factor` of a
     head."""
-    heads: tuple[str, ...] = (LANGUAGE,)
+    heads: tuple[str, ...] = (LANGUAGE_HEAD,)
     """That answer for the tokens of the text."""
-    around: bool = False
+    wraps_objective: bool = False
     """It may follow a plus: what stands before that is its own `objective`."""
-    beside: bool = False
+    adds_heads: bool = False
     """It may follow a plus: its heads are asked the same, beside those that are asked already."""
 
 
-def _noise(about: str, noise: Any, **options: str) -> Preset:
+def _noise_preset(about: str, noise: Any, **options: str) -> ObjectivePreset:
     paths = {option: f"noises.0.{path}" for option, path in options.items()}
-    return Preset(about=about, objective=Denoise((noise,)), options=paths)
+    return ObjectivePreset(description=about, objective=DenoisingObjective((noise,)), options=paths)
 
 
-PRESETS: Mapping[str, Preset] = {
+OBJECTIVE_PRESETS: Mapping[str, ObjectivePreset] = {
     # Hidden where they stand.
-    "mlm": Preset(
-        about="masked tokens (BERT)", objective=values.MASKED, options=_HIDDEN
+    "mlm": ObjectivePreset(
+        description="masked tokens (BERT)", objective=values.MASKED_LM, options=_MASKING_OPTIONS
     ),
-    "whole-word": Preset(
-        about="masked whole words (BERT, 2019)",
-        objective=Hide(Words(rate=0.15), InPlace()),
-        options=_HIDDEN,
+    "whole-word": ObjectivePreset(
+        description="masked whole words (BERT, 2019)",
+        objective=Objective(WholeWordMasking(rate=0.15), MaskInPlace()),
+        options=_MASKING_OPTIONS,
     ),
-    "ngram": Preset(
-        about="masked runs of up to three words (ALBERT)",
-        objective=Hide(NGrams(rate=0.15), InPlace()),
-        options={**_HIDDEN, "longest": "choose.longest"},
+    "ngram": ObjectivePreset(
+        description="masked runs of up to three words (ALBERT)",
+        objective=Objective(NGramMasking(rate=0.15), MaskInPlace()),
+        options={**_MASKING_OPTIONS, "longest": "select.max_ngram"},
     ),
-    "spans": Preset(
-        about="masked spans of words (SpanBERT)",
+    "spans": ObjectivePreset(
+        description="masked spans of words (SpanBERT)",
         objective=values.SPANBERT,
-        options={**_HIDDEN, "p": "choose.p", "longest": "choose.longest"},
+        options={**_MASKING_OPTIONS, "p": "select.geometric_p", "longest": "select.max_span_length"},
     ),
-    "token-spans": Preset(
-        about="masked runs of one to three tokens (UniLM)",
-        objective=Hide(TokenRuns(rate=0.15, shares=(0.8, 0.1, 0.1)), InPlace()),
-        options=_HIDDEN,
+    "token-spans": ObjectivePreset(
+        description="masked runs of one to three tokens (UniLM)",
+        objective=Objective(TokenSpanMasking(rate=0.15, length_weights=(0.8, 0.1, 0.1)), MaskInPlace()),
+        options=_MASKING_OPTIONS,
     ),
-    "scheduled-rate": Preset(
-        about="masked tokens, ever fewer from the first step to the last (GPT-BERT, section 3)",
-        objective=Hide(Falling(0.3, Tokenwise(0.15)), InPlace()),
-        options={"first": "choose.first", "rate": "choose.last.rate", **_PLACES},
+    "scheduled-rate": ObjectivePreset(
+        description="masked tokens, ever fewer from the first step to the last (GPT-BERT, section 3)",
+        objective=Objective(ScheduledRate(0.3, TokenMasking(0.15)), MaskInPlace()),
+        options={"first": "select.initial_rate", "rate": "select.final_selection.rate", **_CORRUPTION_OPTIONS},
     ),
-    "mntp": Preset(
-        about="masked next tokens: each is asked in the place before its own (GPT-BERT)",
-        objective=Hide(Tokenwise(0.15), PlaceBefore()),
-        options=_HIDDEN,
+    "mntp": ObjectivePreset(
+        description="masked next tokens: each is asked in the place before its own (GPT-BERT)",
+        objective=Objective(TokenMasking(0.15), MaskedNextToken()),
+        options=_MASKING_OPTIONS,
     ),
-    "rtd": Preset(
-        about="replaced tokens, which a smaller network makes, are detected (ELECTRA)",
+    "rtd": ObjectivePreset(
+        description="replaced tokens, which a smaller network makes, are detected (ELECTRA)",
         objective=values.ELECTRA,
         heads=("generator", "replaced"),
-        options={**_GENERATED, "weight": "replaced/weight"},
+        options={**_GENERATOR_OPTIONS, "weight": "replaced/weight"},
     ),
-    "corrective": Preset(
-        about="replaced tokens are detected and corrected (COCO-LM)",
+    "corrective": ObjectivePreset(
+        description="replaced tokens are detected and corrected (COCO-LM)",
         objective=values.COCO_LM.objective,
         heads=("generator", "corrected"),
-        options={**_GENERATED, "copy_weight": "corrected/copy_weight"},
+        options={**_GENERATOR_OPTIONS, "copy_weight": "corrected/copy_weight"},
     ),
     # Read forward, or in part.
-    "clm": Preset(about="the next token (GPT)", objective=values.GPT),
-    "plm": Preset(
-        about="tokens in a random order (XLNet)",
+    "clm": ObjectivePreset(description="the next token (GPT)", objective=values.CAUSAL_LM),
+    "plm": ObjectivePreset(
+        description="tokens in a random order (XLNet)",
         objective=values.XLNET.objective,
-        options={"context": "choose.context", "longest": "choose.longest"},
+        options={"context": "select.context_factor", "longest": "select.max_span_length"},
     ),
-    "unidirectional": Preset(
-        about="masked tokens of a text that is read one way (UniLM)",
-        objective=OneWay(values.MASKED),
+    "unidirectional": ObjectivePreset(
+        description="masked tokens of a text that is read one way (UniLM)",
+        objective=UnidirectionalLM(values.MASKED_LM),
         options={"direction": "direction"},
-        around=True,
+        wraps_objective=True,
     ),
-    "seq2seq-lm": Preset(
-        about="masked tokens of a source, and of a target that is read forward (UniLM)",
-        objective=SourceTarget(values.MASKED),
-        around=True,
+    "seq2seq-lm": ObjectivePreset(
+        description="masked tokens of a source, and of a target that is read forward (UniLM)",
+        objective=Seq2SeqLM(values.MASKED_LM),
+        wraps_objective=True,
     ),
-    "unilm": Preset(about="four ways to read masked tokens (UniLM)", objective=values.UNILM),
-    "gpt-bert": Preset(
-        about="masked next tokens, and one text of sixteen read forward (GPT-BERT)",
+    "unilm": ObjectivePreset(description="four ways to read masked tokens (UniLM)", objective=values.UNILM),
+    "gpt-bert": ObjectivePreset(
+        description="masked next tokens, and one text of sixteen read forward (GPT-BERT)",
         objective=values.GPT_BERT,
     ),
     # Read by an encoder, said by a decoder; in one stack, one after the other.
-    "prefix-lm": Preset(
-        about="the rest of a text whose beginning is read as a whole (T5, section 3.2.1)",
-        objective=Hide(Tail(), Dropped()),
-        options={"rate": "choose.rate"},
+    "prefix-lm": ObjectivePreset(
+        description="the rest of a text whose beginning is read as a whole (T5, section 3.2.1)",
+        objective=Objective(SuffixMasking(), DropTokens()),
+        options={"rate": "select.rate"},
     ),
-    "span-corruption": Preset(
-        about="spans that sentinels stand for (T5)",
+    "span-corruption": ObjectivePreset(
+        description="spans that sentinels stand for (T5)",
         objective=values.T5,
-        options={"rate": "choose.rate", "mean": "choose.mean"},
+        options={"rate": "select.rate", "mean": "select.mean_span_length"},
     ),
-    "token-corruption": Preset(
-        about="tokens, those side by side together, that sentinels stand for (T5, section 3.3.2)",
-        objective=Hide(Tokenwise(0.15), Sentinels()),
-        options={"rate": "choose.rate"},
+    "token-corruption": ObjectivePreset(
+        description="tokens, those side by side together, that sentinels stand for (T5, section 3.3.2)",
+        objective=Objective(TokenMasking(0.15), ReplaceSpans()),
+        options={"rate": "select.rate"},
     ),
-    "dropped": Preset(
-        about="tokens that are gone (T5, section 3.3.2)",
-        objective=Hide(Tokenwise(0.15), Dropped()),
-        options={"rate": "choose.rate"},
+    "dropped": ObjectivePreset(
+        description="tokens that are gone (T5, section 3.3.2)",
+        objective=Objective(TokenMasking(0.15), DropTokens()),
+        options={"rate": "select.rate"},
     ),
-    "dropped-spans": Preset(
-        about="spans that are gone (T5's table 3, with spans)",
-        objective=Hide(Spans(), Dropped()),
-        options={"rate": "choose.rate", "mean": "choose.mean"},
+    "dropped-spans": ObjectivePreset(
+        description="spans that are gone (T5's table 3, with spans)",
+        objective=Objective(RandomSpanMasking(), DropTokens()),
+        options={"rate": "select.rate", "mean": "select.mean_span_length"},
     ),
-    "mass": Preset(
-        about="a masked fragment, half of the text (MASS)",
+    "mass": ObjectivePreset(
+        description="a masked fragment, half of the text (MASS)",
         objective=values.MASS,
-        options={"rate": "choose.rate", **_PLACES},
+        options={"rate": "select.rate", **_CORRUPTION_OPTIONS},
     ),
-    "token-masking": _noise(
+    "token-masking": _noise_preset(
         "a text with masked tokens, said as a whole (T5, BERT-style)",
-        TokenMasking(Tokenwise(0.15), random=0.1),
-        rate="choose.rate", random="random",
+        TokenMaskingNoise(TokenMasking(0.15), random_token_probability=0.1),
+        rate="select.rate", random="random_token_probability",
     ),
-    "infilling": _noise(
+    "infilling": _noise_preset(
         "a text with one mask for each of its spans (BART)",
-        TextInfilling(rate=0.3, mean=3.0),
-        rate="rate", mean="mean", random="random", of="of",
+        TextInfilling(rate=0.3, mean_span_length=3.0),
+        rate="rate", mean="mean_span_length", random="random_token_probability", of="unit",
     ),
-    "deletion": _noise(
-        "a text without some of its tokens (BART)", TokenDeletion(), rate="choose.rate"
+    "deletion": _noise_preset(
+        "a text without some of its tokens (BART)", TokenDeletion(), rate="select.rate"
     ),
-    "permutation": _noise(
-        "a text whose sentences are shuffled (BART)", SentencePermutation(), share="share"
+    "permutation": _noise_preset(
+        "a text whose sentences are shuffled (BART)", SentencePermutation(), share="fraction"
     ),
-    "rotation": _noise(
-        "a text that begins in its middle (BART)", DocumentRotation(), share="share"
+    "rotation": _noise_preset(
+        "a text that begins in its middle (BART)", DocumentRotation(), share="probability"
     ),
-    "deshuffling": _noise("a text whose tokens are shuffled (T5)", TokenPermutation()),
-    "bart": Preset(
-        about="shuffled sentences, then one mask for each span (BART)", objective=values.BART
+    "deshuffling": _noise_preset("a text whose tokens are shuffled (T5)", TokenPermutation()),
+    "bart": ObjectivePreset(
+        description="shuffled sentences, then one mask for each span (BART)", objective=values.BART
     ),
-    "ul2": Preset(about="seven denoisers, each with its token (UL2)", objective=values.UL2),
+    "ul2": ObjectivePreset(description="seven denoisers, each with its token (UL2)", objective=values.UL2),
     # Around, or beside, another objective.
-    "static": Preset(
-        about="hidden in a few ways, which come again (RoBERTa, section 4.1)",
-        objective=Static(values.MASKED),
-        options={"times": "times"},
-        around=True,
+    "static": ObjectivePreset(
+        description="hidden in a few ways, which come again (RoBERTa, section 4.1)",
+        objective=StaticMasking(values.MASKED_LM),
+        options={"times": "n_variants"},
+        wraps_objective=True,
     ),
-    "nsp": Preset(
-        about="does the second text follow the first? (BERT)",
-        objective=Pair(values.MASKED, NextSentence()),
+    "nsp": ObjectivePreset(
+        description="does the second text follow the first? (BERT)",
+        objective=SentencePairObjective(values.MASKED_LM, NextSentencePrediction()),
         options={
-            "elsewhere": "question.random", "short": "question.short", "single": "question.single",
+            "elsewhere": "sentence_task.random_probability", "short": "sentence_task.short_probability", "single": "sentence_task.single_sentences",
         },
-        around=True,
+        wraps_objective=True,
     ),
-    "sop": Preset(
-        about="are two texts in their order? (ALBERT)",
-        objective=Pair(values.MASKED, SentenceOrder()),
-        options={"swapped": "question.swapped", "short": "question.short"},
-        around=True,
+    "sop": ObjectivePreset(
+        description="are two texts in their order? (ALBERT)",
+        objective=SentencePairObjective(values.MASKED_LM, SentenceOrderPrediction()),
+        options={"swapped": "sentence_task.swap_probability", "short": "sentence_task.short_probability"},
+        wraps_objective=True,
     ),
-    "neighbor": Preset(
-        about="which of many texts follows this one? (DeCLUTR, quick-thoughts)",
-        objective=Apart(values.MASKED, Neighbors()),
-        options={"shortest": "question.shortest"},
-        around=True,
+    "neighbor": ObjectivePreset(
+        description="which of many texts follows this one? (DeCLUTR, quick-thoughts)",
+        objective=SplitTextObjective(values.MASKED_LM, NextTextDiscrimination()),
+        options={"shortest": "sentence_task.min_tokens"},
+        wraps_objective=True,
     ),
-    "contrastive": Preset(
-        about="which of many texts is a crop of this one? (COCO-LM)",
-        objective=BesideCrop(values.MASKED),
-        options={"keep": "keep"},
-        around=True,
+    "contrastive": ObjectivePreset(
+        description="which of many texts is a crop of this one? (COCO-LM)",
+        objective=CropContrastiveObjective(values.MASKED_LM),
+        options={"keep": "crop_fraction"},
+        wraps_objective=True,
     ),
-    "sbo": Preset(
-        about="tokens of a span, told from its two ends, too (SpanBERT)",
+    "sbo": ObjectivePreset(
+        description="tokens of a span, told from its two ends, too (SpanBERT)",
         objective=values.SPANBERT,
-        heads=(LANGUAGE, "boundary"),
-        options={**_HIDDEN, "longest": "boundary/longest", "weight": "boundary/weight"},
-        beside=True,
+        heads=(LANGUAGE_HEAD, "boundary"),
+        options={**_MASKING_OPTIONS, "longest": "boundary/max_span_length", "weight": "boundary/weight"},
+        adds_heads=True,
     ),
     # Sentences, and what characters spell.
-    "skip-thoughts": Preset(
-        about="the words of the sentences before and after each (skip-thoughts)",
+    "skip-thoughts": ObjectivePreset(
+        description="the words of the sentences before and after each (skip-thoughts)",
         objective=values.SKIP_THOUGHTS,
-        options={"shortest": "shortest"},
+        options={"shortest": "min_mean_tokens"},
         heads=(),
     ),
-    "quick-thoughts": Preset(
-        about="which sentences stand before and after each (quick-thoughts)",
+    "quick-thoughts": ObjectivePreset(
+        description="which sentences stand before and after each (quick-thoughts)",
         objective=values.QUICK_THOUGHTS,
-        options={"shortest": "shortest"},
+        options={"shortest": "min_mean_tokens"},
         heads=(),
     ),
-    "characters": Preset(
-        about="masked words, character by character in a random order (CANINE-C)",
+    "characters": ObjectivePreset(
+        description="masked words, character by character in a random order (CANINE-C)",
         objective=values.CANINE_C,
-        options={"rate": "choose.rate", "mask": "conceal.mask"},
+        options={"rate": "select.rate", "mask": "corrupt.mask_probability"},
         heads=(),
     ),
-    "subwords": Preset(
-        about="masked subwords of a text of characters (CANINE-S)",
-        objective=Spelled(values.MASKED),
+    "subwords": ObjectivePreset(
+        description="masked subwords of a text of characters (CANINE-S)",
+        objective=SubwordMasking(values.MASKED_LM),
         heads=(),
     ),
-    "bidirectional-lm": Preset(
-        about="each word, from those before it and from those after it (ELMo)",
-        objective=FromBothSides(),
+    "bidirectional-lm": ObjectivePreset(
+        description="each word, from those before it and from those after it (ELMo)",
+        objective=BidirectionalWordLM(),
         heads=(),
     ),
 }  # fmt: skip
@@ -286,59 +286,59 @@ PRESETS: Mapping[str, Preset] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Named:
+class NamedObjective:
     """What a name stands for."""
 
-    objective: Objective
+    objective: ObjectiveSpec
     heads: tuple[str, ...]
     """That answer for the tokens of the text, of which there are no others."""
-    of_heads: Mapping[str, Mapping[str, Any]]
+    head_options: Mapping[str, Mapping[str, Any]]
     """What is said of them: {"generator": {"size": 0.25}}."""
 
 
-def is_name(value: object) -> bool:
+def is_objective_name(value: object) -> bool:
     """Say whether an objective is named; otherwise it is a table, or the kind of one."""
     return isinstance(value, str) and value[:1].islower()
 
 
-def read_objective(text: str) -> Named:
+def parse_objective(text: str) -> NamedObjective:
     """Read `NAME[:option=value,...][+NAME...]`.
 
     Raises:
         ValueError: no such name or option, a value that does not fit, or names that do not go
             together.
     """
-    parts = [_part(text, part.strip()) for part in text.split("+")]
+    parts = [_parse_part(text, part.strip()) for part in text.split("+")]
     found = parts[0][1]
     for name, part in parts[1:]:
-        found = _together(text, found, name, part)
+        found = _combine(text, found, name, part)
     return found
 
 
-def _part(text: str, part: str) -> tuple[str, Named]:
+def _parse_part(text: str, part: str) -> tuple[str, NamedObjective]:
     name, colon, said = part.partition(":")
-    if name not in PRESETS:
-        raise ValueError(f"objective {text!r}: {_unknown(name)}")
-    preset = PRESETS[name]
+    if name not in OBJECTIVE_PRESETS:
+        raise ValueError(f"objective {text!r}: {_unknown_objective(name)}")
+    preset = OBJECTIVE_PRESETS[name]
     plain, of_heads = to_dict(preset.objective), dict[str, dict[str, Any]]()
-    for option, value in _options(text, name, said) if colon else ():
+    for option, value in _parse_options(text, name, said) if colon else ():
         if option not in preset.options:
-            raise ValueError(f"objective {text!r}: {name}: {unknown(option, preset.options)}")
+            raise ValueError(f"objective {text!r}: {name}: {unknown_key_message(option, preset.options)}")
         head, slash, key = preset.options[option].partition("/")
         if slash:
             of_heads.setdefault(head, {})[key] = value
         else:
-            _put(plain, preset.options[option], value)
+            _set_option(plain, preset.options[option], value)
     try:
         objective = from_dict(type(preset.objective), plain)
         for head, changes in of_heads.items():
-            from_dict(type(HEADS[head]), to_dict(HEADS[head]) | changes, head)
+            from_dict(type(TOKEN_HEADS[head]), to_dict(TOKEN_HEADS[head]) | changes, head)
     except ValueError as error:
         raise ValueError(f"objective {text!r}: {error}") from None
-    return name, Named(objective=objective, heads=preset.heads, of_heads=of_heads)
+    return name, NamedObjective(objective=objective, heads=preset.heads, head_options=of_heads)
 
 
-def _put(plain: Any, path: str, value: Any) -> None:
+def _set_option(plain: Any, path: str, value: Any) -> None:
     """Set a part of plain data; a number in the path counts the items of a list."""
     *outer, last = path.split(".")
     for key in outer:
@@ -346,30 +346,30 @@ def _put(plain: Any, path: str, value: Any) -> None:
     plain[last] = value
 
 
-def _unknown(name: str) -> str:
-    if name in _METHODS:
+def _unknown_objective(name: str) -> str:
+    if name in _WORD_VECTOR_OBJECTIVES:
         return f"{name} is how word vectors are learned, and no objective of a network"
-    return unknown(name, PRESETS).replace("unknown key", "unknown name")
+    return unknown_key_message(name, OBJECTIVE_PRESETS).replace("unknown key", "unknown name")
 
 
-_METHODS = tuple(kind.__name__.lower() for kind in METHODS)
+_WORD_VECTOR_OBJECTIVES = tuple(kind.__name__.lower() for kind in WORD_VECTOR_METHODS)
 
 
-def _options(text: str, name: str, said: str) -> list[tuple[str, Any]]:
+def _parse_options(text: str, name: str, said: str) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
     for one in said.split(","):
         option, equals, value = (x.strip() for x in one.partition("="))
         if not equals or not option or not value:
-            known = ", ".join(PRESETS[name].options) or "none"
+            known = ", ".join(OBJECTIVE_PRESETS[name].options) or "none"
             raise ValueError(
                 f"objective {text!r}: {name} has options as option=value, got {one!r} "
                 f"(known: {known})"
             )
-        found.append((option, _value(value)))
+        found.append((option, _parse_value(value)))
     return found
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     """Read a number, true, false or none; anything else is a word."""
     words = {"true": True, "false": False, "none": None}
     if text in words:
@@ -382,15 +382,15 @@ def _value(text: str) -> Any:
     return text
 
 
-def _together(text: str, before: Named, name: str, part: Named) -> Named:
+def _combine(text: str, before: NamedObjective, name: str, part: NamedObjective) -> NamedObjective:
     """Put an objective around another one, or its heads beside those of that."""
-    preset = PRESETS[name]
-    of_heads = {**before.of_heads, **part.of_heads}
-    if preset.beside:
+    preset = OBJECTIVE_PRESETS[name]
+    of_heads = {**before.head_options, **part.head_options}
+    if preset.adds_heads:
         heads = tuple(dict.fromkeys((*before.heads, *part.heads)))
-        return replace(before, heads=heads, of_heads=of_heads)
-    if not preset.around:
-        can = ", ".join(n for n, p in PRESETS.items() if p.around or p.beside)
+        return replace(before, heads=heads, head_options=of_heads)
+    if not preset.wraps_objective:
+        can = ", ".join(n for n, p in OBJECTIVE_PRESETS.items() if p.wraps_objective or p.adds_heads)
         raise ValueError(f"objective {text!r}: only {can} may follow a plus, got {name}")
     plain = to_dict(part.objective) | {"objective": to_dict(before.objective)}
     try:
@@ -399,4 +399,4 @@ def _together(text: str, before: Named, name: str, part: Named) -> Named:
         raise ValueError(
             f"objective {text!r}: {name} cannot be around what stands before it: {error}"
         ) from None
-    return Named(objective=objective, heads=before.heads, of_heads=of_heads)
+    return NamedObjective(objective=objective, heads=before.heads, head_options=of_heads)

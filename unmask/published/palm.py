@@ -3,11 +3,11 @@
 "PaLM: Scaling Language Modeling with Pathways".
 """
 
-from unmask.heads.language import Language
-from unmask.hiding.objectives import GPT as NEXT_TOKEN
-from unmask.model.architecture import PRE, UNBIASED, Architecture
-from unmask.model.initialize import FanIn
-from unmask.model.names import OWN_NAMES, own_fields
+from unmask.heads.language import LanguageModeling
+from unmask.hiding.objectives import CAUSAL_LM as NEXT_TOKEN
+from unmask.model.architecture import PRE_NORM, NO_BIASES, Architecture
+from unmask.model.initialize import FanInInit
+from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
 from unmask.model.parts import LayerNorm
 from unmask.model.positions import Rotary
 from unmask.published import llama
@@ -28,20 +28,20 @@ BASE = Architecture(
     n_layers=32,
     n_heads=16,
     n_kv_heads=1,  # section 2: multi-query
-    head_width=256,  # section 2.1
+    head_dim=256,  # section 2.1
     d_ff=16_384,  # section 2.1: four times d_model
     position=Rotary(10_000.0, 2048),  # section 2
     norm=LayerNorm(eps=1e-6, bias=False),  # section 2; epsilon not stated
-    norm_at=PRE,
-    norm_final=True,
-    parallel="one_norm",  # section 2
+    norm_placement=PRE_NORM,
+    final_norm=True,
+    parallel_sublayers="one_norm",  # section 2
     activation="silu",
-    gated=True,  # section 2
-    bias=UNBIASED,  # section 2
+    gated_feed_forward=True,  # section 2
+    biases=NO_BIASES,  # section 2
     causal=True,
     dropout=0.0,  # section 5
     attention_dropout=0.0,
-    initialize=FanIn(queries=False),  # section 5
+    initializer=FanInInit(scale_queries=False),  # section 5
 )
 
 PALM_8B = Published(
@@ -49,33 +49,33 @@ PALM_8B = Published(
     family="palm",
     paper=PAPER,
     architecture=BASE,
-    heads={"language": Language(term="next_token", scaled=True)},  # section 2; section 5
-    labels=llama.LABELS,
+    heads={"language": LanguageModeling(term="next_token", scale_hidden=True)},  # section 2; section 5
+    classification_head=llama.CLASSIFICATION_HEAD,
     objective=NEXT_TOKEN,
     tokenizer=TokenizerSpec(SentencePieceBPE(256_000), FRAME),
-    length=2048,  # section 5
+    sequence_length=2048,  # section 5
     batch_tokens=256 * 2048,  # table 1: where it begins; twice as large later
-    rate=1e-2,  # section 5: for 10,000 steps, then 1 / sqrt(step), with Adafactor
-    training={  # section 5
+    learning_rate=1e-2,  # section 5: for 10,000 steps, then 1 / sqrt(step), with Adafactor
+    training_options={  # section 5
         "optimizer": {"kind": "Adafactor"},
-        "schedule": {"kind": "InverseSquareRoot", "warmup": 10_000, "flat": True},
-        "clip": 1.0,
+        "schedule": {"kind": "InverseSquareRoot", "warmup": 10_000, "constant_warmup": True},
+        "max_grad_norm": 1.0,
     },
-    parameters=8_632_012_800,
-    names=OWN_NAMES,
-    fields=own_fields("palm"),
+    n_parameters=8_632_012_800,
+    weight_names=NATIVE_WEIGHT_NAMES,
+    config_mapping=native_config_mapping("palm"),
     note="The weights were not published. The rate is Adafactor's, in parts of a matrix's own "
     "size; AdamW wants another.",
 )
-PALM_62B = llama.sized(
+PALM_62B = llama.with_size(
     PALM_8B, "palm-62b", 62_495_662_080, d_model=8192, n_layers=64, n_heads=32, d_ff=32_768,
     batch_tokens=512 * 2048,  # table 1
 )  # fmt: skip
-PALM_540B = llama.sized(
+PALM_540B = llama.with_size(
     PALM_62B, "palm-540b", 540_356_474_880, d_model=18_432, n_layers=118, n_heads=48, d_ff=73_728,
 )  # fmt: skip
-PALM_MINI = llama.mini(
-    PALM_8B, "palm-mini", 4_916_480, head_width=None, d_ff=704,
+PALM_MINI = llama.mini_preset(
+    PALM_8B, "palm-mini", 4_916_480, head_dim=None, d_ff=704,
 )  # fmt: skip
 
-CARDS = (PALM_MINI, PALM_8B, PALM_62B, PALM_540B)
+PRESETS = (PALM_MINI, PALM_8B, PALM_62B, PALM_540B)

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unmask.hiding.objectives import MASKED
+from unmask.hiding.objectives import MASKED_LM
 from unmask.model.architecture import Architecture
-from unmask.model.initialize import Normal
-from unmask.model.keys import Keys
-from unmask.model.names import Fields, Names, by_table, or_forward
+from unmask.model.initialize import NormalInit
+from unmask.model.keys import ConfigKeys
+from unmask.model.names import ConfigMapping, WeightNames, config_functions, with_is_decoder
 from unmask.model.parts import LayerNorm
-from unmask.model.positions import Learned
+from unmask.model.positions import LearnedPositions
 from unmask.published import bert
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import ROBERTA as FRAME
@@ -52,9 +52,9 @@ BASE = replace(
     bert.BASE,
     vocab_size=50_265,  # section 4.4: 50K byte pairs; released code
     n_segments=1,  # in the released weights; section 4.2 has no second segment
-    position=Learned(512, OFFSET),  # section 3.1
+    position=LearnedPositions(512, OFFSET),  # section 3.1
     norm=LayerNorm(eps=1e-5),  # released code
-    initialize=Normal(0.02),  # released code
+    initializer=NormalInit(0.02),  # released code
 )
 HEADS = {"language": bert.HEADS["language"]}
 TRAINING: Mapping[str, Any] = {
@@ -63,11 +63,11 @@ TRAINING: Mapping[str, Any] = {
     "optimizer": {
         "kind": "AdamW", "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.01,  # table 9
     },
-    "clip": 0.0,  # table 9
+    "max_grad_norm": 0.0,  # table 9
 }  # fmt: skip
 FULL_SENTENCES: Mapping[str, Any] = {"unit": "corpus"}  # section 4.2, "Results"
 
-NAMES = Names(
+WEIGHT_NAMES = WeightNames(
     bert.backbone_names("roberta")
     + """
     heads.next_sentence.dense                    roberta.pooler.dense
@@ -89,42 +89,42 @@ NAMES = Names(
     prefix="roberta.",
 )
 
-_READ, _WRITE = or_forward(*by_table(bert.TABLE, BASE, bert.FIXED))
+_READ_CONFIG, _WRITE_CONFIG = with_is_decoder(*config_functions(bert.FIELD_TABLE, BASE, bert.FIXED))
 
 
-def _read(theirs: Mapping[str, Any]) -> Architecture:
-    a, pad = _READ(theirs), theirs.get("pad_token_id")
+def _read_config(config: Mapping[str, Any]) -> Architecture:
+    a, pad = _READ_CONFIG(config), config.get("pad_token_id")
     offset = OFFSET if pad is None else pad + 1
-    assert isinstance(a.position, Learned)
-    length = a.position.length - offset
+    assert isinstance(a.position, LearnedPositions)
+    length = a.position.max_positions - offset
     if length < 1:
         raise ValueError(
-            f"max_position_embeddings = {a.position.length} leaves no place behind "
+            f"max_position_embeddings = {a.position.max_positions} leaves no place behind "
             f"pad_token_id = {offset - 1}"
         )
-    return replace(a, position=Learned(length, offset))
+    return replace(a, position=LearnedPositions(length, offset))
 
 
-def _write(a: Architecture) -> dict[str, Any]:
-    assert isinstance(a.position, Learned)
+def _write_config(a: Architecture) -> dict[str, Any]:
+    assert isinstance(a.position, LearnedPositions)
     offset = a.position.offset
-    return _WRITE(a) | {
-        "max_position_embeddings": a.position.length + offset,
+    return _WRITE_CONFIG(a) | {
+        "max_position_embeddings": a.position.max_positions + offset,
         "pad_token_id": offset - 1,
     }
 
 
-KEYS = Keys("pad_token_id used count 1", bert.FORWARD)
+CONFIG_KEYS = ConfigKeys("pad_token_id used count 1", bert.CAUSAL_CLASS_NAMES)
 
 
-def fields(model_type: str, name: str) -> Fields:
+def config_mapping(model_type: str, name: str) -> ConfigMapping:
     """Return the table of a family of theirs whose classes begin with `name`."""
-    return Fields(
+    return ConfigMapping(
         model_type=model_type,
-        keys=KEYS,
-        read=_read,
-        write=_write,
-        classes={
+        config_keys=CONFIG_KEYS,
+        to_architecture=_read_config,
+        from_architecture=_write_config,
+        class_names={
             ("language",): f"{name}ForMaskedLM",
             ("label",): f"{name}ForSequenceClassification",
             ("choice",): f"{name}ForMultipleChoice",
@@ -132,11 +132,11 @@ def fields(model_type: str, name: str) -> Fields:
             ("spans",): f"{name}ForQuestionAnswering",
             (): f"{name}Model",
         },
-        forward={("language",): f"{name}ForCausalLM"},
+        causal_class_names={("language",): f"{name}ForCausalLM"},
     )
 
 
-FIELDS = fields("roberta", "Roberta")
+CONFIG_MAPPING = config_mapping("roberta", "Roberta")
 
 ROBERTA_BASE = Published(
     name="roberta-base",
@@ -144,30 +144,30 @@ ROBERTA_BASE = Published(
     paper=PAPER,
     architecture=BASE,
     heads=HEADS,
-    labels=bert.LABELS,
-    objective=MASKED,  # section 4.1: hidden anew in every epoch; section 4.2: no next sentence
+    classification_head=bert.CLASSIFICATION_HEAD,
+    objective=MASKED_LM,  # section 4.1: hidden anew in every epoch; section 4.2: no next sentence
     tokenizer=TokenizerSpec(ByteBPE(50_265), FRAME),  # section 4.4
-    length=512,  # section 3.1
+    sequence_length=512,  # section 3.1
     batch_tokens=8192 * 512,  # table 3: 8K sequences
-    rate=6e-4,  # table 9
-    training={**TRAINING, **FULL_SENTENCES},
-    parameters=124_697_433,
-    names=NAMES,
-    fields=FIELDS,
-    hub="FacebookAI/roberta-base",
+    learning_rate=6e-4,  # table 9
+    training_options={**TRAINING, **FULL_SENTENCES},
+    n_parameters=124_697_433,
+    weight_names=WEIGHT_NAMES,
+    config_mapping=CONFIG_MAPPING,
+    hub_id="FacebookAI/roberta-base",
 )
 _LARGE = {"d_model": 1024, "n_layers": 24, "n_heads": 16, "d_ff": 4096}
 ROBERTA_LARGE = replace(
     ROBERTA_BASE,
     name="roberta-large",
     architecture=replace(BASE, **_LARGE),  # type: ignore[arg-type]
-    rate=4e-4,  # table 9
-    training={
-        **ROBERTA_BASE.training,
+    learning_rate=4e-4,  # table 9
+    training_options={
+        **ROBERTA_BASE.training_options,
         "schedule": {"kind": "Linear", "warmup": 30_000},  # table 9
     },
-    parameters=355_412_057,
-    hub="FacebookAI/roberta-large",
+    n_parameters=355_412_057,
+    hub_id="FacebookAI/roberta-large",
 )
 
 XLM_R_BASE = replace(
@@ -177,13 +177,13 @@ XLM_R_BASE = replace(
     paper=XLM_R,
     architecture=replace(BASE, vocab_size=250_002),
     tokenizer=TokenizerSpec(Unigram(250_002), FRAME),  # section 3, "Masked Language Models"
-    training={
-        **ROBERTA_BASE.training,  # streams: released code, `multilingual_masked_lm`
+    training_options={
+        **ROBERTA_BASE.training_options,  # streams: released code, `multilingual_masked_lm`
         "steps": 1_500_000,  # section 5.2
     },
-    parameters=278_295_186,
-    fields=fields("xlm-roberta", "XLMRoberta"),
-    hub="FacebookAI/xlm-roberta-base",
+    n_parameters=278_295_186,
+    config_mapping=config_mapping("xlm-roberta", "XLMRoberta"),
+    hub_id="FacebookAI/xlm-roberta-base",
     note="100 languages, smaller ones sampled more often (section 5.2): `--sampling 0.3`. Rate and "
     "warm-up are RoBERTa's.",
 )
@@ -191,10 +191,10 @@ XLM_R_LARGE = replace(
     XLM_R_BASE,
     name="xlm-roberta-large",
     architecture=replace(XLM_R_BASE.architecture, **_LARGE),  # type: ignore[type-var]
-    rate=ROBERTA_LARGE.rate,
-    training={**ROBERTA_LARGE.training, "steps": 1_500_000},  # section 5.2
-    parameters=560_142_482,
-    hub="FacebookAI/xlm-roberta-large",
+    learning_rate=ROBERTA_LARGE.learning_rate,
+    training_options={**ROBERTA_LARGE.training_options, "steps": 1_500_000},  # section 5.2
+    n_parameters=560_142_482,
+    hub_id="FacebookAI/xlm-roberta-large",
 )
 CAMEMBERT_BASE = replace(
     ROBERTA_BASE,
@@ -203,10 +203,10 @@ CAMEMBERT_BASE = replace(
     paper=CAMEMBERT,
     architecture=replace(BASE, vocab_size=32_005),
     tokenizer=TokenizerSpec(Unigram(32_005), FRAME),  # section 4.1
-    training=TRAINING,
-    parameters=110_655_493,
-    fields=fields("camembert", "Camembert"),
-    hub="almanach/camembert-base",
+    training_options=TRAINING,
+    n_parameters=110_655_493,
+    config_mapping=config_mapping("camembert", "Camembert"),
+    hub_id="almanach/camembert-base",
     note="French; whole words are hidden in a later version (section 4.2). Rate, warm-up and steps "
     "are RoBERTa's: those of the paper could not be checked.",
 )
@@ -214,20 +214,20 @@ BERTWEET_BASE = replace(
     ROBERTA_BASE,
     name="bertweet-base",
     paper=BERTWEET,
-    architecture=replace(BASE, vocab_size=64_001, position=Learned(128, OFFSET)),
-    length=128,  # section 2
+    architecture=replace(BASE, vocab_size=64_001, position=LearnedPositions(128, OFFSET)),
+    sequence_length=128,  # section 2
     batch_tokens=8192 * 128,  # RoBERTa's rows
-    training=TRAINING,  # each row a Tweet
-    parameters=134_965_505,
+    training_options=TRAINING,  # each row a Tweet
+    n_parameters=134_965_505,
     tokenizer=TokenizerSpec(ByteBPE(64_001), FRAME),
-    hub="vinai/bertweet-base",
+    hub_id="vinai/bertweet-base",
     note="English Tweets. The paper's 64K pieces are fastBPE's; learned anew here they are bytes'. "
     "Rate, warm-up, batch and steps are RoBERTa's: those of the paper could not be checked.",
 )
 """Its own tokenizer reads `bpe.codes`; ours, learned from your text, is byte BPE."""
 
 
-def _for_two_cores(name: str, parameters: int, like: Published) -> Published:
+def _mini(name: str, parameters: int, like: Published) -> Published:
     """Return a size of ours for small texts, with the width and depth of another of ours."""
     a = like.architecture
     assert isinstance(a, Architecture)
@@ -236,38 +236,38 @@ def _for_two_cores(name: str, parameters: int, like: Published) -> Published:
         name=name,
         architecture=replace(
             BASE, vocab_size=8_192, d_model=a.d_model, n_layers=a.n_layers, n_heads=a.n_heads,
-            d_ff=a.d_ff, initialize=Normal(0.05),
+            d_ff=a.d_ff, initializer=NormalInit(0.05),
         ),
         tokenizer=TokenizerSpec(ByteBPE(8_192), FRAME),
-        length=128,
+        sequence_length=128,
         batch_tokens=4_096,
-        rate=3e-3,
-        training={**bert.SMALL_BESIDE, **FULL_SENTENCES},
-        parameters=parameters,
-        hub=None,
+        learning_rate=3e-3,
+        training_options={**bert.MINI_MULTI_LOSS_TRAINING, **FULL_SENTENCES},
+        n_parameters=parameters,
+        hub_id=None,
         note=f"Not in the paper: for two CPU cores, with the width and depth of {like.name}.",
     )  # fmt: skip
 
 
-ROBERTA_MINI = _for_two_cores("roberta-mini", 5_463_040, bert.BERT_MINI)
+ROBERTA_MINI = _mini("roberta-mini", 5_463_040, bert.BERT_MINI)
 XLM_R_MINI = replace(
     ROBERTA_MINI,
     name="xlm-roberta-mini",
     family=XLM_R_BASE.family,
     paper=XLM_R,
     tokenizer=TokenizerSpec(Unigram(8_192), FRAME),
-    fields=XLM_R_BASE.fields,
+    config_mapping=XLM_R_BASE.config_mapping,
 )
 CAMEMBERT_MINI = replace(
     XLM_R_MINI,
     name="camembert-mini",
     family=CAMEMBERT_BASE.family,
     paper=CAMEMBERT,
-    training=bert.SMALL_BESIDE,
-    fields=CAMEMBERT_BASE.fields,
+    training_options=bert.MINI_MULTI_LOSS_TRAINING,
+    config_mapping=CAMEMBERT_BASE.config_mapping,
 )
 
-CARDS = (
+PRESETS = (
     ROBERTA_MINI,
     ROBERTA_BASE,
     ROBERTA_LARGE,

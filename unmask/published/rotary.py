@@ -9,12 +9,12 @@ taken from the keys beside it, then from the family's default; `type` is an olde
 from collections.abc import Mapping
 from typing import Any, cast
 
-from unmask.model.architecture import MOST, Architecture
-from unmask.model.keys import Keys
-from unmask.model.positions import Rotary, Slower, SlowOnesSlower
+from unmask.model.architecture import MAX_SIZE, Architecture
+from unmask.model.keys import ConfigKeys
+from unmask.model.positions import Rotary, LinearScaling, Llama3Scaling
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
-KEYS = Keys(
+CONFIG_KEYS = ConfigKeys(
     """
     rope_parameters                   used     table?     -
     rope_scaling                      used     table?     -
@@ -26,51 +26,51 @@ KEYS = Keys(
 """Of all families whose queries and keys turn."""
 
 
-def one_for_all(theirs: Mapping[str, Any]) -> dict[str, Any]:
+def rope_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the table of a family whose layers all have the same angles.
 
     Raises:
         ValueError: there are tables for kinds of layers.
     """
-    where, said = _table(theirs)
+    where, said = _effective_table(config)
     for kind, value in said.items():
         if isinstance(value, Mapping):
             raise ValueError(f"{where} has a table {kind!r}, where all layers have the same angles")
-    said = _defaults(theirs, said, theirs.get("rope_theta", 10_000.0))
-    return said | _pinned(theirs)
+    said = _fill_defaults(config, said, config.get("rope_theta", 10_000.0))
+    return said | _original_length(config)
 
 
-def by_kind(theirs: Mapping[str, Any], thetas: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def rope_parameters_by_layer_type(config: Mapping[str, Any], default_thetas: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the table of each kind of layer.
 
     Args:
-        theirs: their configuration, without `rope_scaling`, which families understand otherwise.
-        thetas: what each kind has where its table does not say it.
+        config: their configuration, without `rope_scaling`, which families understand otherwise.
+        default_thetas: what each kind has where its table does not say it.
 
     Raises:
         ValueError: a table is none.
     """
-    tables = theirs.get("rope_parameters") or {}
+    tables = config.get("rope_parameters") or {}
     out: dict[str, dict[str, Any]] = {}
-    for kind, theta in thetas.items():
+    for kind, theta in default_thetas.items():
         said = tables.get(kind)
         if not (said is None or isinstance(said, Mapping)):
             raise ValueError(f"rope_parameters.{kind} must be an object or null, got {said!r}")
-        out[kind] = _defaults(theirs, dict(cast("Mapping[str, Any]", said or {})), theta)
+        out[kind] = _fill_defaults(config, dict(cast("Mapping[str, Any]", said or {})), theta)
     return out
 
 
-def scaled_too(theirs: Mapping[str, Any], kinds: tuple[str, ...]) -> dict[str, Any]:
+def with_rope_scaling(config: Mapping[str, Any], kinds: tuple[str, ...]) -> dict[str, Any]:
     """Return a configuration of tables by kind, in some of which `rope_scaling` is written.
 
     Raises:
         ValueError: `rope_parameters` lacks the table that is to be changed.
     """
-    out = {k: x for k, x in theirs.items() if k != "rope_scaling"}
-    scaling = theirs.get("rope_scaling")
+    out = {k: x for k, x in config.items() if k != "rope_scaling"}
+    scaling = config.get("rope_scaling")
     if scaling is None:
         return out
-    tables = theirs.get("rope_parameters")
+    tables = config.get("rope_parameters")
     tables = (
         dict(tables)
         if tables is not None
@@ -83,36 +83,36 @@ def scaled_too(theirs: Mapping[str, Any], kinds: tuple[str, ...]) -> dict[str, A
     return out | {"rope_parameters": tables}
 
 
-def _table(theirs: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _effective_table(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the table that counts, and its key."""
-    if theirs.get("rope_scaling"):
-        return "rope_scaling", dict(theirs["rope_scaling"])
-    return "rope_parameters", dict(theirs.get("rope_parameters") or {})
+    if config.get("rope_scaling"):
+        return "rope_scaling", dict(config["rope_scaling"])
+    return "rope_parameters", dict(config.get("rope_parameters") or {})
 
 
-def _defaults(theirs: Mapping[str, Any], said: dict[str, Any], theta: Any) -> dict[str, Any]:
-    share = theirs.get("partial_rotary_factor")
+def _fill_defaults(config: Mapping[str, Any], said: dict[str, Any], theta: Any) -> dict[str, Any]:
+    share = config.get("partial_rotary_factor")
     said.setdefault("rope_type", said.get("type", "default"))
     said.setdefault("rope_theta", theta)
     if share is not None:
         said.setdefault("partial_rotary_factor", share)
     if said["rope_type"] == "llama3":
-        length = theirs.get("max_position_embeddings")
+        length = config.get("max_position_embeddings")
         said.setdefault("original_max_position_embeddings", length)
     return said
 
 
-def _pinned(theirs: Mapping[str, Any]) -> dict[str, Any]:
+def _original_length(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the length that stands beside the table, which counts before the table's own."""
     key = "original_max_position_embeddings"
-    return {key: theirs[key]} if key in theirs else {}
+    return {key: config[key]} if key in config else {}
 
 
-def scheme(said: Mapping[str, Any], length: int, *, partial: bool = False) -> Rotary:
+def rotary_from_parameters(parameters: Mapping[str, Any], length: int, *, partial: bool = False) -> Rotary:
     """Read one table, whose defaults are filled in.
 
     Args:
-        said: it.
+        parameters: it.
         length: how long texts the model was made for.
         partial: heads turn in part. Where they do not, the reference reads past
             `partial_rotary_factor` unless angles are scaled; then its shapes do not fit.
@@ -120,8 +120,8 @@ def scheme(said: Mapping[str, Any], length: int, *, partial: bool = False) -> Ro
     Raises:
         ValueError: angles are scaled in a way that is not known here, or a number is none.
     """
-    kind, theta = said["rope_type"], _number(said, "rope_theta")
-    share = _number(said, "partial_rotary_factor") if "partial_rotary_factor" in said else 1.0
+    kind, theta = parameters["rope_type"], _number(parameters, "rope_theta")
+    share = _number(parameters, "partial_rotary_factor") if "partial_rotary_factor" in parameters else 1.0
     if share > 1:
         raise ValueError(f"partial_rotary_factor must be at most 1, got {share}")
     if not partial:
@@ -131,39 +131,39 @@ def scheme(said: Mapping[str, Any], length: int, *, partial: bool = False) -> Ro
     if kind == "default":
         scaling = None
     elif kind == "linear":
-        scaling = Slower(_number(said, "factor"))
+        scaling = LinearScaling(_number(parameters, "factor"))
     elif kind == "llama3":
-        scaling = _llama_3(said)
+        scaling = _llama3_scaling(parameters)
     else:
         raise ValueError(f"rope_type {kind!r} is not one of ['default', 'linear', 'llama3']")
     return Rotary(theta, length, share, scaling)
 
 
-def paired(position: Rotary, width: int) -> Rotary:
+def check_rotary_pairs(position: Rotary, width: int) -> Rotary:
     """Return angles that turn pairs of a head's numbers.
 
     Raises:
         ValueError: a number is left over.
     """
-    if (turning := int(width * position.share)) % 2 or not turning:
+    if (turning := int(width * position.partial_rotary_factor)) % 2 or not turning:
         raise ValueError(
-            f"rotary angles turn pairs of numbers, but partial_rotary_factor = {position.share} of "
+            f"rotary angles turn pairs of numbers, but partial_rotary_factor = {position.partial_rotary_factor} of "
             f"a head's {width} are {turning}"
         )
     return position
 
 
-def _llama_3(said: Mapping[str, Any]) -> SlowOnesSlower:
+def _llama3_scaling(said: Mapping[str, Any]) -> Llama3Scaling:
     length = said["original_max_position_embeddings"]
-    if not isinstance(length, int) or isinstance(length, bool) or not 1 <= length <= MOST:
+    if not isinstance(length, int) or isinstance(length, bool) or not 1 <= length <= MAX_SIZE:
         raise ValueError(
-            f"original_max_position_embeddings must be an integer from 1 to {MOST:,}, "
+            f"original_max_position_embeddings must be an integer from 1 to {MAX_SIZE:,}, "
             f"got {length!r}"
         )
     low, high = (_number(said, f"{word}_freq_factor") for word in ("low", "high"))
     if high <= low:
         raise ValueError(f"high_freq_factor must be above low_freq_factor, {low}, got {high}")
-    return SlowOnesSlower(factor=_number(said, "factor"), low=low, high=high, length=length)
+    return Llama3Scaling(factor=_number(said, "factor"), low_frequency_factor=low, high_frequency_factor=high, original_max_positions=length)
 
 
 def _number(said: Mapping[str, Any], key: str) -> float:
@@ -175,38 +175,38 @@ def _number(said: Mapping[str, Any], key: str) -> float:
     return float(value)
 
 
-def their_table(position: Rotary) -> dict[str, Any]:
+def parameters_from_rotary(position: Rotary) -> dict[str, Any]:
     """Write one table of `rope_parameters`."""
     said: dict[str, Any] = {"rope_type": "default", "rope_theta": position.theta}
-    if position.share != 1:
-        said["partial_rotary_factor"] = position.share
-    if isinstance(position.scaling, Slower):
+    if position.partial_rotary_factor != 1:
+        said["partial_rotary_factor"] = position.partial_rotary_factor
+    if isinstance(position.scaling, LinearScaling):
         said |= {"rope_type": "linear", "factor": position.scaling.factor}
-    if isinstance(position.scaling, SlowOnesSlower):
+    if isinstance(position.scaling, Llama3Scaling):
         said |= {
             "rope_type": "llama3",
             "factor": position.scaling.factor,
-            "low_freq_factor": position.scaling.low,
-            "high_freq_factor": position.scaling.high,
-            "original_max_position_embeddings": position.scaling.length,
+            "low_freq_factor": position.scaling.low_frequency_factor,
+            "high_freq_factor": position.scaling.high_frequency_factor,
+            "original_max_position_embeddings": position.scaling.original_max_positions,
         }
     return said
 
 
-def whole(position: Rotary) -> Rotary:
+def require_full_rotary(position: Rotary) -> Rotary:
     """Return the angles of a family whose heads turn as a whole.
 
     Raises:
         ValueError: they turn in part, for which its classes have no word.
     """
-    if position.share != 1:
+    if position.partial_rotary_factor != 1:
         raise ValueError(
-            f"this format's heads turn as a whole, got position.share {position.share}"
+            f"this format's heads turn as a whole, got position.share {position.partial_rotary_factor}"
         )
     return position
 
 
-def angles(a: Architecture) -> Rotary:
+def rotary_of(a: Architecture) -> Rotary:
     """Return an architecture's rotary scheme.
 
     Raises:

@@ -18,7 +18,7 @@ PAPER = Paper(
 )
 
 
-def _with_vocabulary(case: str, size: int, parameters: int) -> Published:
+def _with_scivocab(case: str, size: int, parameters: int) -> Published:
     """Return BERT-base with the vocabulary that was learned from scientific papers."""
     return replace(
         bert.BERT_BASE_UNCASED,
@@ -26,14 +26,14 @@ def _with_vocabulary(case: str, size: int, parameters: int) -> Published:
         paper=PAPER,
         architecture=replace(bert.BASE, vocab_size=size),  # section 3.3: BERT-base
         tokenizer=TokenizerSpec(WordPiece(size, lowercase=case == "uncased"), FRAME),
-        parameters=parameters,
-        hub=f"allenai/scibert_scivocab_{case}",
+        n_parameters=parameters,
+        hub_id=f"allenai/scibert_scivocab_{case}",
         note="1.14M papers; first rows of 128 tokens, then of 512 (sections 2 and 3.3).",
     )
 
 
 # Section 2: 30K pieces; released configurations say how many exactly.
-SCIBERT_UNCASED = _with_vocabulary("uncased", 31_090, 110_543_220)
-SCIBERT_CASED = _with_vocabulary("cased", 31_116, 110_563_214)
+SCIBERT_UNCASED = _with_scivocab("uncased", 31_090, 110_543_220)
+SCIBERT_CASED = _with_scivocab("cased", 31_116, 110_563_214)
 
-CARDS = (SCIBERT_UNCASED, SCIBERT_CASED)
+PRESETS = (SCIBERT_UNCASED, SCIBERT_CASED)

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from unmask.heads.labels import Labels
-from unmask.heads.language import Language
-from unmask.hiding.objectives import MASKED
+from unmask.heads.labels import SequenceClassification
+from unmask.heads.language import LanguageModeling
+from unmask.hiding.objectives import MASKED_LM
 from unmask.model.convolutional import ConvolutionalArchitecture
-from unmask.model.names import OWN_NAMES, own_fields
+from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
 from unmask.model.recurrent import RecurrentArchitecture
-from unmask.published.bert import SENTENCES, SMALL_SCALE
+from unmask.published.bert import NEXT_SENTENCE_TRAINING, MINI_TRAINING
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import BERT, TokenizerSpec, WordPiece
 
@@ -35,20 +35,20 @@ BILSTM_MINI = Published(
     family="bilstm",
     paper=INFERSENT,
     architecture=RecurrentArchitecture(
-        vocab_size=8_192, d_model=256, n_layers=2, d_ff=512, reads="together",
+        vocab_size=8_192, d_model=256, n_layers=2, d_ff=512, direction="together",
         dropout=0.0, input_dropout=0.0,
     ),
-    heads={"language": Language(term="masked", bias=True)},
-    labels=Labels(pool="max", dense=False),  # section 3.2.2
-    objective=MASKED,
+    heads={"language": LanguageModeling(term="masked", bias=True)},
+    classification_head=SequenceClassification(pooling="max", dense_layer=False),  # section 3.2.2
+    objective=MASKED_LM,
     tokenizer=TokenizerSpec(WordPiece(8_192), BERT),
-    length=128,
+    sequence_length=128,
     batch_tokens=4_096,
-    rate=3e-3,
-    training={**SMALL_SCALE, **SENTENCES},
-    parameters=3_812_352,
-    names=OWN_NAMES,
-    fields=own_fields("bilstm", RecurrentArchitecture),
+    learning_rate=3e-3,
+    training_options={**MINI_TRAINING, **NEXT_SENTENCE_TRAINING},
+    n_parameters=3_812_352,
+    weight_names=NATIVE_WEIGHT_NAMES,
+    config_mapping=native_config_mapping("bilstm", RecurrentArchitecture),
     note=NOTE,
 )  # fmt: skip
 CNN_MINI = replace(
@@ -57,11 +57,11 @@ CNN_MINI = replace(
     family="cnn",
     paper=FILTERS,
     architecture=ConvolutionalArchitecture(
-        vocab_size=8_192, d_model=300, n_layers=1, widths=(3, 4, 5), dropout=0.0, final_dropout=0.0,
+        vocab_size=8_192, d_model=300, n_layers=1, filter_widths=(3, 4, 5), dropout=0.0, final_dropout=0.0,
     ),
-    labels=Labels(pool="max", dense=False, dropout=0.5),  # sections 2 and 3.1
-    fields=own_fields("cnn", ConvolutionalArchitecture),
-    parameters=2_826_092,
+    classification_head=SequenceClassification(pooling="max", dense_layer=False, dropout=0.5),  # sections 2 and 3.1
+    config_mapping=native_config_mapping("cnn", ConvolutionalArchitecture),
+    n_parameters=2_826_092,
 )  # fmt: skip
 
-CARDS = (BILSTM_MINI, CNN_MINI)
+PRESETS = (BILSTM_MINI, CNN_MINI)

@@ -5,7 +5,7 @@
 
 from dataclasses import replace
 
-from unmask.heads.boundary import Boundary
+from unmask.heads.boundary import SpanBoundaryObjective
 from unmask.hiding.objectives import SPANBERT as SPANS
 from unmask.published import bert
 from unmask.published.card import Paper
@@ -16,46 +16,46 @@ PAPER = Paper(
     year=2020,
     arxiv="1907.10529",
 )
-HEADS = {"language": bert.HEADS["language"], "boundary": Boundary()}
+HEADS = {"language": bert.HEADS["language"], "boundary": SpanBoundaryObjective()}
 
 SPANBERT_LARGE = replace(
     bert.BERT_LARGE_CASED,  # section 4.2
     name="spanbert-large-cased",
     paper=PAPER,
     heads=HEADS,
-    pooler=None,
+    pooler_head=None,
     objective=SPANS,
     batch_tokens=256 * 512,  # section 4.2
-    rate=1e-4,  # section 4.2
-    training={
-        **bert.SENTENCES,  # released code, `no_nsp_span_bert_dataset.py`
+    learning_rate=1e-4,  # section 4.2
+    training_options={
+        **bert.NEXT_SENTENCE_TRAINING,  # released code, `no_nsp_span_bert_dataset.py`
         "schedule": {"kind": "Linear", "warmup": 10_000},  # section 4.2
         "steps": 2_400_000,  # section 4.2
         "optimizer": {
             "kind": "AdamW", "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.1,
         },
     },
-    parameters=336_999_976,
-    hub="SpanBERT/spanbert-large-cased",
+    n_parameters=336_999_976,
+    hub_id="SpanBERT/spanbert-large-cased",
     note="The released weights have no head for the boundary objective.",
 )  # fmt: skip
 SPANBERT_BASE = replace(
     SPANBERT_LARGE,
     name="spanbert-base-cased",
     architecture=bert.BERT_BASE_CASED.architecture,
-    parameters=110_301_480,
-    hub="SpanBERT/spanbert-base-cased",
+    n_parameters=110_301_480,
+    hub_id="SpanBERT/spanbert-base-cased",
 )
 SPANBERT_MINI = replace(
     bert.BERT_MINI,
     name="spanbert-mini",
     paper=PAPER,
     heads=HEADS,
-    pooler=None,
+    pooler_head=None,
     objective=SPANS,
-    training={**bert.SMALL_BESIDE, **bert.SENTENCES},
-    parameters=5_724_320,
+    training_options={**bert.MINI_MULTI_LOSS_TRAINING, **bert.NEXT_SENTENCE_TRAINING},
+    n_parameters=5_724_320,
     note="Not in the paper: for two CPU cores, with the width and depth of bert-mini.",
 )
 
-CARDS = (SPANBERT_MINI, SPANBERT_BASE, SPANBERT_LARGE)
+PRESETS = (SPANBERT_MINI, SPANBERT_BASE, SPANBERT_LARGE)

@@ -6,111 +6,111 @@ Each learns T5's spans here, and another objective by `objective` of a recipe.
 
 from dataclasses import replace
 
-from unmask.heads.language import AfterSource, Language
+from unmask.heads.language import SourcePrefixGeneration, LanguageModeling
 from unmask.hiding.objectives import T5 as SPAN_CORRUPTION
-from unmask.hiding.one_stack import InOneStack
+from unmask.hiding.one_stack import SingleStackSeq2Seq
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
-from unmask.model.names import OWN_NAMES, own_fields
-from unmask.model.positions import BucketBias
+from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
+from unmask.model.positions import RelativePositionBias
 from unmask.published import t5
 from unmask.published.card import Published
-from unmask.published.gpt import LABELS
+from unmask.published.gpt import CLASSIFICATION_HEAD
 
 _NOTE = "Section 3.2.2, table 2. transformers has no such network; it is kept in a format of ours."
 _SMALL = " Not in the paper: for two CPU cores, with the width and depth of t5-mini."
 
 
-def shared(encoder: Architecture) -> EncoderDecoderArchitecture:
+def shared_encoder_decoder(encoder: Architecture) -> EncoderDecoderArchitecture:
     """Return two stacks whose layers are the same, but for what reads the encoder.
 
     Each stack has its own buckets of distances, in one table: `bi_v1_shared` names variables alike,
     and `SelfAttention` of Mesh TensorFlow asks each stack whether it looks forward, too.
     """
-    return replace(t5.both(encoder), shared=True)
+    return replace(t5.encoder_decoder(encoder), tie_encoder_decoder=True)
 
 
-def alone(encoder: Architecture, *, whole: bool) -> Architecture:
+def single_stack(encoder: Architecture, *, bidirectional_source: bool) -> Architecture:
     """Return one stack, which reads forward, a source perhaps as a whole."""
     position = encoder.position
-    assert isinstance(position, BucketBias)
-    return replace(encoder, causal=True, position=replace(position, causal=not whole))
+    assert isinstance(position, RelativePositionBias)
+    return replace(encoder, causal=True, position=replace(position, causal=not bidirectional_source))
 
 
-def _encoder(card: Published) -> Architecture:
-    assert isinstance(card.architecture, EncoderDecoderArchitecture)
-    return card.architecture.encoder
+def _encoder(preset: Published) -> Architecture:
+    assert isinstance(preset.architecture, EncoderDecoderArchitecture)
+    return preset.architecture.encoder
 
 
-def _sharing(card: Published, name: str, parameters: int) -> Published:
+def _sharing(preset: Published, name: str, parameters: int) -> Published:
     return replace(
-        card,
+        preset,
         name=name,
         family="t5-shared",
-        architecture=shared(_encoder(card)),
-        parameters=parameters,
-        names=OWN_NAMES,
-        fields=own_fields("t5-shared", EncoderDecoderArchitecture),
-        hub=None,
+        architecture=shared_encoder_decoder(_encoder(preset)),
+        n_parameters=parameters,
+        weight_names=NATIVE_WEIGHT_NAMES,
+        config_mapping=native_config_mapping("t5-shared", EncoderDecoderArchitecture),
+        hub_id=None,
         note=_NOTE,
     )
 
 
-def _half(card: Published, name: str, parameters: int) -> Published:
-    encoder = _encoder(card)
+def _half_depth(preset: Published, name: str, parameters: int) -> Published:
+    encoder = _encoder(preset)
     return replace(
-        card,
+        preset,
         name=name,
-        architecture=t5.both(replace(encoder, n_layers=encoder.n_layers // 2)),
-        parameters=parameters,
-        hub=None,
+        architecture=t5.encoder_decoder(replace(encoder, n_layers=encoder.n_layers // 2)),
+        n_parameters=parameters,
+        hub_id=None,
         note="Section 3.2.2, table 2: half as many layers a side.",
     )
 
 
 def _one_stack(
-    card: Published, name: str, parameters: int, *, whole: bool, length: int
+    preset: Published, name: str, parameters: int, *, whole: bool, length: int
 ) -> Published:
     """Return a language model whose rows hold as much text as those of the two stacks."""
     kind = "t5-prefix-lm" if whole else "t5-lm"
     return replace(
-        card,
+        preset,
         name=name,
         family=kind,
-        architecture=alone(_encoder(card), whole=whole),
-        heads={"language": Language(term="denoised", scaled=True, forward=AfterSource(whole))},
-        labels=LABELS,
-        objective=InOneStack(SPAN_CORRUPTION, whole=whole),
-        length=length,
-        batch_tokens=card.batch_tokens // card.length * length,
-        parameters=parameters,
-        names=OWN_NAMES,
-        fields=own_fields(kind),
-        hub=None,
+        architecture=single_stack(_encoder(preset), bidirectional_source=whole),
+        heads={"language": LanguageModeling(term="denoised", scale_hidden=True, generation=SourcePrefixGeneration(whole))},
+        classification_head=CLASSIFICATION_HEAD,
+        objective=SingleStackSeq2Seq(SPAN_CORRUPTION, bidirectional_source=whole),
+        sequence_length=length,
+        batch_tokens=preset.batch_tokens // preset.sequence_length * length,
+        n_parameters=parameters,
+        weight_names=NATIVE_WEIGHT_NAMES,
+        config_mapping=native_config_mapping(kind),
+        hub_id=None,
         note=_NOTE + " What would be read in two stacks is read in one, source first; only what is "
         "said of it is asked.",
     )
 
 
-_BASE = replace(t5.T5_BASE, **t5.BASELINE)  # section 3.1.2
+_BASE = replace(t5.T5_BASE, **t5.BASELINE_TRAINING)  # section 3.1.2
 
 SHARED_BASE = _sharing(_BASE, "t5-shared-base", 137_949_312)
-HALF_BASE = _half(_BASE, "t5-half-base", 123_790_080)
+HALF_BASE = _half_depth(_BASE, "t5-half-base", 123_790_080)
 LM_BASE = _one_stack(_BASE, "t5-lm-base", 109_628_544, whole=False, length=626)
 PREFIX_LM_BASE = _one_stack(_BASE, "t5-prefix-lm-base", 109_628_544, whole=True, length=626)
 
 
-def _noted(card: Published) -> Published:
-    return replace(card, note=card.note + _SMALL)
+def _with_note(preset: Published) -> Published:
+    return replace(preset, note=preset.note + _SMALL)
 
 
-SHARED_MINI = _noted(_sharing(t5.T5_MINI, "t5-shared-mini", 6_320_512))
-HALF_MINI = _noted(_half(t5.T5_MINI, "t5-half-mini", 5_796_096))
-LM_MINI = _noted(_one_stack(t5.T5_MINI, "t5-lm-mini", 5_270_912, whole=False, length=157))
-PREFIX_LM_MINI = _noted(
+SHARED_MINI = _with_note(_sharing(t5.T5_MINI, "t5-shared-mini", 6_320_512))
+HALF_MINI = _with_note(_half_depth(t5.T5_MINI, "t5-half-mini", 5_796_096))
+LM_MINI = _with_note(_one_stack(t5.T5_MINI, "t5-lm-mini", 5_270_912, whole=False, length=157))
+PREFIX_LM_MINI = _with_note(
     _one_stack(t5.T5_MINI, "t5-prefix-lm-mini", 5_270_912, whole=True, length=157)
 )
 
-CARDS = (
+PRESETS = (
     SHARED_MINI, SHARED_BASE, HALF_MINI, HALF_BASE, LM_MINI, LM_BASE, PREFIX_LM_MINI,
     PREFIX_LM_BASE,
 )  # fmt: skip

@@ -6,34 +6,34 @@ github.com/ryankiros/skip-thoughts and of github.com/lajanugen/S2V.
 
 from dataclasses import replace
 
-from unmask.heads.beside import SentencesFound, SentencesSaid
-from unmask.heads.labels import Labels
+from unmask.heads.beside import QuickThoughts, SkipThoughts
+from unmask.heads.labels import SequenceClassification
 from unmask.hiding.objectives import QUICK_THOUGHTS as FOUND
 from unmask.hiding.objectives import SKIP_THOUGHTS as SAID
-from unmask.model.initialize import Uniform
-from unmask.model.names import OWN_NAMES, own_fields
+from unmask.model.initialize import UniformInit
+from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
 from unmask.model.recurrent import RecurrentArchitecture
-from unmask.published.bert import SENTENCES, SMALL_SCALE
+from unmask.published.bert import NEXT_SENTENCE_TRAINING, MINI_TRAINING
 from unmask.published.card import Paper, Published
-from unmask.tokens.vocabulary import BERT, Frame, TokenizerSpec, WordPiece, Words
+from unmask.tokens.vocabulary import BERT, SpecialTokens, TokenizerSpec, WordPiece, WordLevel
 
-SKIP_PAPER = Paper(
+SKIP_THOUGHTS_PAPER = Paper(
     title="Skip-Thought Vectors",
     authors="Kiros, Zhu, Salakhutdinov, Zemel, Torralba, Urtasun, Fidler",
     year=2015,
     arxiv="1506.06726",
 )
-QUICK_PAPER = Paper(
+QUICK_THOUGHTS_PAPER = Paper(
     title="An Efficient Framework for Learning Sentence Representations",
     authors="Logeswaran, Lee",
     year=2018,
     arxiv="1803.02893",
 )
-FRAME = Frame(
+FRAME = SpecialTokens(
     pad="<pad>", start="<s>", end="</s>", unknown="<unk>",
-    before=("<s>",), between=("</s>",), after=("</s>",),
+    prefix=("<s>",), separator=("</s>",), suffix=("</s>",),
 )  # fmt: skip
-LABELS = Labels(pool="last", dense=False, dropout=0.0)
+CLASSIFICATION_HEAD = SequenceClassification(pooling="last", dense_layer=False, dropout=0.0)
 """A linear classifier on top of a sentence's vector (Kiros et al. 2015, section 3)."""
 MINI_NOTE = (
     "Not in the paper: for two CPU cores, about as large as bilstm-mini, of word pieces and not of "
@@ -43,35 +43,35 @@ MINI_NOTE = (
 SKIP_THOUGHTS = Published(
     name="skip-thoughts",
     family="skip-thoughts",
-    paper=SKIP_PAPER,
+    paper=SKIP_THOUGHTS_PAPER,
     architecture=RecurrentArchitecture(
         vocab_size=20_000,  # section 3.1
         d_model=2400,  # section 3.1: uni-skip
-        embed_width=620,  # released code
+        embedding_size=620,  # released code
         n_layers=1,
         d_ff=2400,
         cell="gru",  # section 2.1
         causal=True,
         dropout=0.0,
-        initialize=Uniform(0.1, orthogonal=True),  # section 3.1
+        initializer=UniformInit(0.1, orthogonal=True),  # section 3.1
     ),
-    heads={"beside": SentencesSaid()},
-    labels=LABELS,
+    heads={"beside": SkipThoughts()},
+    classification_head=CLASSIFICATION_HEAD,
     pooling="last",  # section 2.1
     objective=SAID,
-    tokenizer=TokenizerSpec(Words(20_000), FRAME),
-    length=256,
+    tokenizer=TokenizerSpec(WordLevel(20_000), FRAME),
+    sequence_length=256,
     batch_tokens=2_048,  # section 3.1: 128 sentences
-    rate=2e-4,  # released code, `adam`
-    training={
-        **SENTENCES,
+    learning_rate=2e-4,  # released code, `adam`
+    training_options={
+        **NEXT_SENTENCE_TRAINING,
         "optimizer": {"kind": "AdamW", "weight_decay": 0.0},  # section 3.1: Adam
         "schedule": {"kind": "Constant"},
-        "clip": 10.0,  # section 3.1; released code: 5
+        "max_grad_norm": 10.0,  # section 3.1; released code: 5
     },
-    parameters=160_233_600,
-    names=OWN_NAMES,
-    fields=own_fields("skip-thoughts", RecurrentArchitecture),
+    n_parameters=160_233_600,
+    weight_names=NATIVE_WEIGHT_NAMES,
+    config_mapping=native_config_mapping("skip-thoughts", RecurrentArchitecture),
     note="Uni-skip. A row is sentences that follow each other, each of which is asked for those "
     "beside it; in the paper it is three, of which the middle one is asked. <s> stands before each "
     "sentence, and what decoders begin with is not zero. Words are parted by white space: the text "
@@ -82,12 +82,12 @@ BI_SKIP = replace(
     SKIP_THOUGHTS,
     name="skip-thoughts-bi",
     family="skip-thoughts-bi",
-    architecture=replace(SKIP_THOUGHTS.architecture, reads="together", causal=False),
-    heads={"beside": SentencesSaid(pool="ends")},
-    labels=replace(LABELS, pool="ends"),
+    architecture=replace(SKIP_THOUGHTS.architecture, direction="together", causal=False),
+    heads={"beside": SkipThoughts(pooling="ends")},
+    classification_head=replace(CLASSIFICATION_HEAD, pooling="ends"),
     pooling="ends",
-    parameters=151_593_600,
-    fields=own_fields("skip-thoughts-bi", RecurrentArchitecture),
+    n_parameters=151_593_600,
+    config_mapping=native_config_mapping("skip-thoughts-bi", RecurrentArchitecture),
     note="Bi-skip: 1200 of each direction. Combine-skip is its vectors beside those of "
     f"skip-thoughts. {SKIP_THOUGHTS.note.removeprefix('Uni-skip. ')}",
 )
@@ -95,45 +95,45 @@ SKIP_THOUGHTS_MINI = replace(
     SKIP_THOUGHTS,
     name="skip-thoughts-mini",
     architecture=replace(
-        SKIP_THOUGHTS.architecture, vocab_size=8_192, d_model=256, embed_width=None, d_ff=256
+        SKIP_THOUGHTS.architecture, vocab_size=8_192, d_model=256, embedding_size=None, d_ff=256
     ),
     tokenizer=TokenizerSpec(WordPiece(8_192), BERT),
-    length=128,
+    sequence_length=128,
     batch_tokens=4_096,
-    rate=3e-3,
-    training={**SMALL_SCALE, **SENTENCES},
-    parameters=5_777_664,
+    learning_rate=3e-3,
+    training_options={**MINI_TRAINING, **NEXT_SENTENCE_TRAINING},
+    n_parameters=5_777_664,
     note=MINI_NOTE,
 )
 QUICK_THOUGHTS = replace(
     SKIP_THOUGHTS,
     name="quick-thoughts",
     family="quick-thoughts",
-    paper=QUICK_PAPER,
+    paper=QUICK_THOUGHTS_PAPER,
     architecture=RecurrentArchitecture(
         vocab_size=50_001,  # released configuration
         d_model=2400,  # as in the released configuration, of bi-QT: 1200 each of f and g
-        embed_width=2 * 620,  # released configuration
+        embedding_size=2 * 620,  # released configuration
         n_layers=1,
         d_ff=2400,
         cell="gru",
-        reads="twice",
+        direction="twice",
         dropout=0.0,
-        initialize=Uniform(0.1),  # released code, `uniform_init_scale`: there of word vectors alone
+        initializer=UniformInit(0.1),  # released code, `uniform_init_scale`: there of word vectors alone
     ),
-    heads={"beside": SentencesFound()},
+    heads={"beside": QuickThoughts()},
     objective=FOUND,
-    tokenizer=TokenizerSpec(Words(50_001), FRAME),
+    tokenizer=TokenizerSpec(WordLevel(50_001), FRAME),
     batch_tokens=6_400,  # released code: 400 sentences
-    rate=5e-4,  # released code
-    training={
-        **SENTENCES,
+    learning_rate=5e-4,  # released code
+    training_options={
+        **NEXT_SENTENCE_TRAINING,
         "optimizer": {"kind": "AdamW", "weight_decay": 0.0},
         "schedule": {"kind": "Constant"},
-        "clip": 5.0,  # released code, of each matrix by itself
+        "max_grad_norm": 5.0,  # released code, of each matrix by itself
     },
-    parameters=75_112_440,
-    fields=own_fields("quick-thoughts", RecurrentArchitecture),
+    n_parameters=75_112_440,
+    config_mapping=native_config_mapping("quick-thoughts", RecurrentArchitecture),
     note="Uni-QT: word vectors are learned, and f and g are GRUs that read forward. A sentence "
     "finds those beside it among the sentences of all rows of a batch; in the released code a "
     "batch is 400 sentences that follow each other, GRUs begin as TensorFlow's, and the "
@@ -144,15 +144,15 @@ QUICK_THOUGHTS_MINI = replace(
     QUICK_THOUGHTS,
     name="quick-thoughts-mini",
     architecture=replace(
-        QUICK_THOUGHTS.architecture, vocab_size=8_192, d_model=512, embed_width=512, d_ff=512
+        QUICK_THOUGHTS.architecture, vocab_size=8_192, d_model=512, embedding_size=512, d_ff=512
     ),
     tokenizer=SKIP_THOUGHTS_MINI.tokenizer,
-    length=128,
+    sequence_length=128,
     batch_tokens=4_096,
-    rate=3e-3,
-    training=SKIP_THOUGHTS_MINI.training,
-    parameters=4_982_272,
+    learning_rate=3e-3,
+    training_options=SKIP_THOUGHTS_MINI.training_options,
+    n_parameters=4_982_272,
     note=MINI_NOTE,
 )
 
-CARDS = (SKIP_THOUGHTS_MINI, SKIP_THOUGHTS, BI_SKIP, QUICK_THOUGHTS_MINI, QUICK_THOUGHTS)
+PRESETS = (SKIP_THOUGHTS_MINI, SKIP_THOUGHTS, BI_SKIP, QUICK_THOUGHTS_MINI, QUICK_THOUGHTS)

@@ -16,22 +16,22 @@ PAPER = Paper(
 )
 
 
-def _sized(name: str, hub: str, parameters: int, **changes: int) -> Published:
+def _with_size(name: str, hub: str, parameters: int, **changes: int) -> Published:
     """Return BERT-base in a size of the paper's students."""
     return replace(
         bert.BERT_BASE_UNCASED,
         name=name,
         paper=PAPER,
         architecture=replace(bert.BASE, **changes),
-        length=128,  # section 4.2, of general distillation
+        sequence_length=128,  # section 4.2, of general distillation
         batch_tokens=256 * 128,  # section 4.2: as BERT
-        parameters=parameters,
-        hub=hub,
+        n_parameters=parameters,
+        hub_id=hub,
         note="The network alone; its weights were learned from BERT's layers, by distillation.",
     )
 
 
-TINYBERT_4 = _sized(
+TINYBERT_4 = _with_size(
     "tinybert-4l-312d",
     "huawei-noah/TinyBERT_General_4L_312D",
     14_479_676,
@@ -40,11 +40,11 @@ TINYBERT_4 = _sized(
     n_heads=12,
     d_ff=1200,
 )
-TINYBERT_6 = _sized(
+TINYBERT_6 = _with_size(
     "tinybert-6l-768d",
     "huawei-noah/TinyBERT_General_6L_768D",
     67_579_196,
     n_layers=6,  # section 4.2; the other sizes are BERT-base's
 )
 
-CARDS = (TINYBERT_4, TINYBERT_6)
+PRESETS = (TINYBERT_4, TINYBERT_6)

@@ -4,21 +4,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unmask.heads.labels import Labels
-from unmask.heads.language import Language
-from unmask.hiding.objectives import GPT as NEXT_TOKEN
-from unmask.model.adaptive import Adaptive
-from unmask.model.architecture import POST, PRE, Architecture
-from unmask.model.initialize import Normal
-from unmask.model.keys import COMMON, Keys
-from unmask.model.names import Fields, Names, by_table
+from unmask.heads.labels import SequenceClassification
+from unmask.heads.language import LanguageModeling
+from unmask.hiding.objectives import CAUSAL_LM as NEXT_TOKEN
+from unmask.model.adaptive import AdaptiveInput
+from unmask.model.architecture import POST_NORM, PRE_NORM, Architecture
+from unmask.model.initialize import NormalInit
+from unmask.model.keys import COMMON_KEYS, ConfigKeys
+from unmask.model.names import ConfigMapping, WeightNames, config_functions
 from unmask.model.parts import LayerNorm
-from unmask.model.positions import Relative
-from unmask.published.bert import SMALL_SCALE
+from unmask.model.positions import TransformerXLPositions
+from unmask.published.bert import MINI_TRAINING
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import GPT2 as FRAME
-from unmask.tokens.vocabulary import WORDS as WORD_FRAME
-from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec, Words
+from unmask.tokens.vocabulary import WORD_LEVEL as WORD_FRAME
+from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec, WordLevel
 
 PAPER = Paper(
     title="Transformer-XL: Attentive Language Models Beyond a Fixed-Length Context",
@@ -27,32 +27,32 @@ PAPER = Paper(
     arxiv="1901.02860",
 )
 
-LARGE = Architecture(  # released code, `run_wt103_large.sh` and the configuration of its weights
+LARGE_ARCHITECTURE = Architecture(  # released code, `run_wt103_large.sh` and the configuration of its weights
     vocab_size=267_735,  # words of WikiText-103
-    adaptive=Adaptive((20_000, 40_000, 200_000)),
+    adaptive_input=AdaptiveInput((20_000, 40_000, 200_000)),
     d_model=1024,
     n_layers=18,
     n_heads=16,
     d_ff=4096,
-    tokens_scaled=True,  # released code, `emb_scale`
-    position=Relative(furthest=1000, length=384),
-    window=(1599,),  # in evaluation each token reads as many: `same_length`, `mem_len`
+    scale_embedding=True,  # released code, `emb_scale`
+    position=TransformerXLPositions(clamp_length=1000, max_positions=384),
+    attention_window=(1599,),  # in evaluation each token reads as many: `same_length`, `mem_len`
     norm=LayerNorm(eps=1e-5),
-    norm_at=POST,
+    norm_placement=POST_NORM,
     activation="relu",
-    bias=frozenset({"feed_forward"}),
+    biases=frozenset({"feed_forward"}),
     causal=True,
     dropout=0.2,
     attention_dropout=0.2,
-    feed_forward_dropout=0.2,
+    activation_dropout=0.2,
     final_dropout=0.2,
-    initialize=Normal(0.02),
+    initializer=NormalInit(0.02),
 )
-HEADS = {"language": Language(term="next_token", bias=True)}
-STREAM = {"unit": "stream", "memory": 384}
-LABELS = Labels(pool="last", dense=False, bias=False, dropout=0.0)
+HEADS = {"language": LanguageModeling(term="next_token", bias=True)}
+STREAM_TRAINING = {"row_unit": "stream", "memory_length": 384}
+CLASSIFICATION_HEAD = SequenceClassification(pooling="last", dense_layer=False, bias=False, dropout=0.0)
 
-NAMES = Names(
+WEIGHT_NAMES = WeightNames(
     """
     backbone.tokens.tables.*                 transformer.word_emb.emb_layers.*
     backbone.tokens                          transformer.word_emb.emb_layers.0
@@ -82,21 +82,21 @@ NAMES = Names(
     prefix="transformer.",
 )
 
-_READ, _WRITE = by_table(
+_READ_CONFIG, _WRITE_CONFIG = config_functions(
     {
         "vocab_size": "vocab_size",
         "d_model": "d_model",
         "n_layers": "n_layer",
         "n_heads": "n_head",
         "d_ff": "d_inner",
-        "head_width": "d_head",
-        "position.length": "tgt_len",
+        "head_dim": "d_head",
+        "position.max_positions": "tgt_len",
         "norm.eps": "layer_norm_epsilon",
         "dropout": "dropout",
         "attention_dropout": "dropatt",
-        "initialize.std": "init_std",
+        "initializer.std": "init_std",
     },
-    LARGE,
+    LARGE_ARCHITECTURE,
     {
         "attn_type": 0,
         "untie_r": True,
@@ -106,42 +106,42 @@ _READ, _WRITE = by_table(
 )
 
 
-def _read(theirs: Mapping[str, Any]) -> Architecture:
-    a = _READ(theirs)
-    cutoffs, factor = tuple(theirs.get("cutoffs", ())), theirs.get("div_val", 4)
-    furthest = theirs.get("clamp_len", -1)
-    memory = theirs.get("mem_len", 0)
+def _read_config(config: Mapping[str, Any]) -> Architecture:
+    a = _READ_CONFIG(config)
+    cutoffs, factor = tuple(config.get("cutoffs", ())), config.get("div_val", 4)
+    furthest = config.get("clamp_len", -1)
+    memory = config.get("mem_len", 0)
     return replace(
         a,
-        adaptive=Adaptive(cutoffs, factor) if cutoffs else None,
-        head_width=None if a.head_width == a.d_model // a.n_heads else a.head_width,
-        norm_at=PRE if theirs.get("pre_lnorm") else POST,
-        position=replace(a.position, furthest=furthest if furthest > 0 else None),  # type: ignore[type-var]
-        window=(memory - 1,) if theirs.get("same_length") and memory else (),
-        feed_forward_dropout=a.dropout,
+        adaptive_input=AdaptiveInput(cutoffs, factor) if cutoffs else None,
+        head_dim=None if a.head_dim == a.d_model // a.n_heads else a.head_dim,
+        norm_placement=PRE_NORM if config.get("pre_lnorm") else POST_NORM,
+        position=replace(a.position, clamp_length=furthest if furthest > 0 else None),  # type: ignore[type-var]
+        attention_window=(memory - 1,) if config.get("same_length") and memory else (),
+        activation_dropout=a.dropout,
         final_dropout=a.dropout,
     )
 
 
-def _write(a: Architecture) -> dict[str, Any]:
+def _write_config(a: Architecture) -> dict[str, Any]:
     position = a.position
-    assert isinstance(position, Relative)
-    if a.feed_forward_dropout != a.dropout or a.final_dropout != a.dropout:
+    assert isinstance(position, TransformerXLPositions)
+    if a.activation_dropout != a.dropout or a.final_dropout != a.dropout:
         raise ValueError("Transformer-XL's format has one dropout for all but attention")
-    if len(a.window) > 1 or position.segments:
+    if len(a.attention_window) > 1 or position.relative_segments:
         raise ValueError("Transformer-XL's format has one window, and distances alone")
-    return _WRITE(replace(a, head_width=a.d_head)) | {
+    return _WRITE_CONFIG(replace(a, head_dim=a.d_head)) | {
         "d_embed": a.d_model,
-        "cutoffs": list(a.adaptive.cutoffs) if a.adaptive else [],
-        "div_val": a.adaptive.factor if a.adaptive else 1,
-        "pre_lnorm": a.norm_at == PRE,
-        "clamp_len": -1 if position.furthest is None else position.furthest,
-        "same_length": bool(a.window),
-        "mem_len": (a.window[0] or 0) + 1 if a.window else position.length,
+        "cutoffs": list(a.adaptive_input.cutoffs) if a.adaptive_input else [],
+        "div_val": a.adaptive_input.reduction_factor if a.adaptive_input else 1,
+        "pre_lnorm": a.norm_placement == PRE_NORM,
+        "clamp_len": -1 if position.clamp_length is None else position.clamp_length,
+        "same_length": bool(a.attention_window),
+        "mem_len": (a.attention_window[0] or 0) + 1 if a.attention_window else position.max_positions,
     }
 
 
-KEYS = Keys(
+CONFIG_KEYS = ConfigKeys(
     """
     vocab_size                used      size
     d_model                   used      size
@@ -166,7 +166,7 @@ KEYS = Keys(
     proj_share_all_but_first  fixed     true
     tie_word_embeddings       fixed     true
     """,
-    COMMON,
+    COMMON_KEYS,
 )
 """The class is of transformers 4: nothing of it can be compared today."""
 
@@ -174,35 +174,35 @@ TRANSFORMER_XL = Published(
     name="transformer-xl",
     family="transformer-xl",
     paper=PAPER,
-    architecture=LARGE,
+    architecture=LARGE_ARCHITECTURE,
     heads=HEADS,
-    labels=LABELS,
+    classification_head=CLASSIFICATION_HEAD,
     objective=NEXT_TOKEN,
-    tokenizer=TokenizerSpec(Words(267_735), WORD_FRAME),
-    length=384,
+    tokenizer=TokenizerSpec(WordLevel(267_735), WORD_FRAME),
+    sequence_length=384,
     batch_tokens=128 * 384,
-    rate=2.5e-4,
-    training={
-        **STREAM,
+    learning_rate=2.5e-4,
+    training_options={
+        **STREAM_TRAINING,
         "optimizer": {"kind": "AdamW", "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0},
-        "schedule": {"kind": "Cosine", "warmup": 0.004, "floor": 0.0},
-        "clip": 0.25,
+        "schedule": {"kind": "Cosine", "warmup": 0.004, "final_fraction": 0.0},
+        "max_grad_norm": 0.25,
     },
-    parameters=285_205_322,
-    names=NAMES,
-    fields=Fields(
+    n_parameters=285_205_322,
+    weight_names=WEIGHT_NAMES,
+    config_mapping=ConfigMapping(
         model_type="transfo-xl",
-        keys=KEYS,
-        read=_read,
-        write=_write,
-        classes={
+        config_keys=CONFIG_KEYS,
+        to_architecture=_read_config,
+        from_architecture=_write_config,
+        class_names={
             ("language",): "TransfoXLLMHeadModel",
             ("label",): "TransfoXLForSequenceClassification",
             (): "TransfoXLModel",
         },
         in_transformers=False,
     ),
-    hub="transfo-xl/transfo-xl-wt103",
+    hub_id="transfo-xl/transfo-xl-wt103",
     note="Training as in the released code's scripts. transformers had the family up to 4.57.",
 )
 
@@ -210,63 +210,63 @@ TRANSFORMER_XL_BASE = replace(
     TRANSFORMER_XL,
     name="transformer-xl-base",
     architecture=replace(  # released code, `run_wt103_base.sh`: table 1's "Standard"
-        LARGE,
-        adaptive=Adaptive((20_000, 40_000, 200_000), factor=1),
+        LARGE_ARCHITECTURE,
+        adaptive_input=AdaptiveInput((20_000, 40_000, 200_000), reduction_factor=1),
         d_model=410,
         n_layers=16,
         n_heads=10,
         d_ff=2100,
-        position=Relative(furthest=400, length=150),
-        window=(639,),
+        position=TransformerXLPositions(clamp_length=400, max_positions=150),
+        attention_window=(639,),
         dropout=0.1,
         attention_dropout=0.0,
-        feed_forward_dropout=0.1,
+        activation_dropout=0.1,
         final_dropout=0.1,
     ),
-    length=150,
+    sequence_length=150,
     batch_tokens=60 * 150,
-    training={
-        **TRANSFORMER_XL.training,
-        "memory": 150,
-        "schedule": {"kind": "Cosine", "warmup": 0.0, "floor": 0.0},
+    training_options={
+        **TRANSFORMER_XL.training_options,
+        "memory_length": 150,
+        "schedule": {"kind": "Cosine", "warmup": 0.0, "final_fraction": 0.0},
     },
-    parameters=151_119_838,
-    hub=None,
+    n_parameters=151_119_838,
+    hub_id=None,
     note="Training and evaluation as in the released code's scripts; no weights were released.",
 )
 
 _SMALL = replace(
-    LARGE,
+    LARGE_ARCHITECTURE,
     vocab_size=8_192,
-    adaptive=None,
+    adaptive_input=None,
     d_model=256,
     n_layers=4,
     n_heads=4,
     d_ff=1024,
-    position=Relative(length=128),
-    window=(),
-    initialize=Normal(0.02),
+    position=TransformerXLPositions(max_positions=128),
+    attention_window=(),
+    initializer=NormalInit(0.02),
 )
 TRANSFORMER_XL_MINI = replace(
     TRANSFORMER_XL,
     name="transformer-xl-mini",
     architecture=_SMALL,
     tokenizer=TokenizerSpec(ByteBPE(8_192), FRAME),
-    length=128,
+    sequence_length=128,
     batch_tokens=4_096,
-    rate=3e-3,
-    training={**SMALL_SCALE, "unit": "stream", "memory": 128},
-    parameters=5_524_480,
-    hub=None,
+    learning_rate=3e-3,
+    training_options={**MINI_TRAINING, "row_unit": "stream", "memory_length": 128},
+    n_parameters=5_524_480,
+    hub_id=None,
     note="Not in the paper: for two CPU cores, with the width and depth of gpt2-mini.",
 )
 WORDS_MINI = replace(
     TRANSFORMER_XL_MINI,
     name="transformer-xl-words-mini",
-    architecture=replace(_SMALL, vocab_size=32_000, adaptive=Adaptive((4_000, 16_000))),
-    tokenizer=TokenizerSpec(Words(32_000), WORD_FRAME),
-    parameters=5_651_202,
+    architecture=replace(_SMALL, vocab_size=32_000, adaptive_input=AdaptiveInput((4_000, 16_000))),
+    tokenizer=TokenizerSpec(WordLevel(32_000), WORD_FRAME),
+    n_parameters=5_651_202,
     note="Not in the paper: for two CPU cores and text in words, as WikiText and PTB are.",
 )
 
-CARDS = (TRANSFORMER_XL_MINI, WORDS_MINI, TRANSFORMER_XL_BASE, TRANSFORMER_XL)
+PRESETS = (TRANSFORMER_XL_MINI, WORDS_MINI, TRANSFORMER_XL_BASE, TRANSFORMER_XL)

@@ -19,25 +19,25 @@ PAPER = Paper(
     arxiv="2205.05131",
 )
 ENCODER = replace(
-    t5.ENCODER, activation="silu", gated=True, dropout=0.0, attention_dropout=0.0,
-    feed_forward_dropout=0.0, final_dropout=0.0,
+    t5.ENCODER, activation="silu", gated_feed_forward=True, dropout=0.0, attention_dropout=0.0,
+    activation_dropout=0.0, final_dropout=0.0,
 )  # fmt: skip
 
 UL2_20B = replace(
     t5.T5_SMALL,
     name="ul2",
     paper=PAPER,
-    architecture=t5.both(
+    architecture=t5.encoder_decoder(
         # released notes: 32 layers on either side, 16 heads of 256 each
-        replace(ENCODER, d_model=4096, n_layers=32, n_heads=16, head_width=256, d_ff=16_384)
+        replace(ENCODER, d_model=4096, n_layers=32, n_heads=16, head_dim=256, d_ff=16_384)
     ),
     objective=DENOISERS,
     tokenizer=TokenizerSpec(Unigram(32_000), FRAME),  # released notes: T5's
     batch_tokens=1024 * 512,  # released notes
-    training=t5.training(2_000_000),  # steps: released notes, for 1T tokens
+    training_options=t5.training_options(2_000_000),  # steps: released notes, for 1T tokens
     # with one table of tokens, as its configuration has it
-    parameters=19_459_613_696,
-    hub="google/ul2",
+    n_parameters=19_459_613_696,
+    hub_id="google/ul2",
     note="Sizes, batch and steps are those of the notes with the released weights, of which the "
     "last went on to 2,650,000 steps; optimizer and rate, which they do not say, are T5's. Modes "
     "are tokens of their own here; of the released weights they are words, [NLU], [S2S] and [NLG], "
@@ -48,12 +48,12 @@ UL2_MINI = replace(
     t5.T5_MINI,
     name="ul2-mini",
     paper=PAPER,
-    architecture=t5.both(
+    architecture=t5.encoder_decoder(
         replace(ENCODER, d_model=256, n_layers=4, n_heads=4, d_ff=704, vocab_size=8_292)
     ),
     objective=DENOISERS,
     tokenizer=TokenizerSpec(Unigram(8_192), FRAME),
-    parameters=9_599_744,
+    n_parameters=9_599_744,
 )
 
-CARDS = (UL2_MINI, UL2_20B)
+PRESETS = (UL2_MINI, UL2_20B)

@@ -4,148 +4,148 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unmask.heads.labels import Labels
-from unmask.model.names import OWN_NAMES, own_fields
+from unmask.heads.labels import SequenceClassification
+from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
 from unmask.model.recurrent import RecurrentArchitecture
 from unmask.published.card import Paper, Published
-from unmask.tokens.vocabulary import WORDS as FRAME
-from unmask.tokens.vocabulary import TokenizerSpec, Words
-from unmask.vectors.corpus import LONGEST
-from unmask.vectors.glove import Glove
-from unmask.vectors.learning import FAMILY, Method
-from unmask.vectors.lsa import Lsa
-from unmask.vectors.svd import Svd
-from unmask.vectors.word2vec import CHUNK, Cbow, Ngrams, Skipgram
+from unmask.tokens.vocabulary import WORD_LEVEL as FRAME
+from unmask.tokens.vocabulary import TokenizerSpec, WordLevel
+from unmask.vectors.corpus import MAX_DOCUMENT_WORDS
+from unmask.vectors.glove import GloVe
+from unmask.vectors.learning import WORD_VECTOR_FAMILY, WordVectorMethod
+from unmask.vectors.lsa import LSA
+from unmask.vectors.svd import SVD
+from unmask.vectors.word2vec import CHUNK_IDS, CBOW, CharacterNgrams, SkipGram
 
-WORD2VEC = Paper(
+WORD2VEC_PAPER = Paper(
     title="Efficient Estimation of Word Representations in Vector Space",
     authors="Mikolov, Chen, Corrado, Dean",
     year=2013,
     arxiv="1301.3781",
 )
-PHRASES = Paper(
+PHRASES_PAPER = Paper(
     title="Distributed Representations of Words and Phrases and their Compositionality",
     authors="Mikolov, Sutskever, Chen, Corrado, Dean",
     year=2013,
     arxiv="1310.4546",
 )
-FASTTEXT = Paper(
+FASTTEXT_PAPER = Paper(
     title="Enriching Word Vectors with Subword Information",
     authors="Bojanowski, Grave, Joulin, Mikolov",
     year=2017,
     arxiv="1607.04606",
 )
-GLOVE = Paper(
+GLOVE_PAPER = Paper(
     title="GloVe: Global Vectors for Word Representation",
     authors="Pennington, Socher, Manning",
     year=2014,
     url="https://aclanthology.org/D14-1162",
 )
-LESSONS = Paper(
+LEVY_GOLDBERG_PAPER = Paper(
     title="Improving Distributional Similarity with Lessons Learned from Word Embeddings",
     authors="Levy, Goldberg, Dagan",
     year=2015,
     url="https://aclanthology.org/Q15-1016",
 )
 
-INDEXING = Paper(
+LSA_PAPER = Paper(
     title="Indexing by Latent Semantic Analysis",
     authors="Deerwester, Dumais, Furnas, Landauer, Harshman",
     year=1990,
     url="https://doi.org/10.1002/(SICI)1097-4571(199009)41:6<391::AID-ASI1>3.0.CO;2-9",
 )
 
-FIELDS = own_fields(FAMILY, RecurrentArchitecture)
-LABELS = Labels(pool="mean", dense=False, bias=True, dropout=0.0)
+CONFIG_MAPPING = native_config_mapping(WORD_VECTOR_FAMILY, RecurrentArchitecture)
+CLASSIFICATION_HEAD = SequenceClassification(pooling="mean", dense_layer=False, bias=True, dropout=0.0)
 """A linear map of the mean of a text's vectors (Joulin et al. 2017, arXiv:1607.01759, section
 2)."""
-IN_SENTENCES: Mapping[str, Any] = {"unit": "sentence", "dev": 0.0}
+SENTENCE_TRAINING: Mapping[str, Any] = {"row_unit": "sentence", "dev_fraction": 0.0}
 """Windows do not reach beyond a sentence, and nothing is held out: there is no loss to compare."""
-BY_EPOCHS = {**IN_SENTENCES, "log_every": 1, "checkpoint_every": 1}
+EPOCHS_NOTE = {**SENTENCE_TRAINING, "log_every": 1, "checkpoint_every": 1}
 """A step is an epoch."""
 
 
-def _card(
-    name: str, paper: Paper, objective: Method, size: int, d: int, rate: float, least: int = 5,
-    training: Mapping[str, Any] = IN_SENTENCES, note: str = "",
+def _preset(
+    name: str, paper: Paper, objective: WordVectorMethod, size: int, d: int, rate: float, min_count: int = 5,
+    training: Mapping[str, Any] = SENTENCE_TRAINING, note: str = "",
 ) -> Published:  # fmt: skip
     return Published(
         name=name,
-        family=FAMILY,
+        family=WORD_VECTOR_FAMILY,
         paper=paper,
         architecture=RecurrentArchitecture(
             vocab_size=size, d_model=d, d_ff=1, n_layers=0, causal=False
         ),
         heads={},
-        labels=LABELS,
+        classification_head=CLASSIFICATION_HEAD,
         objective=objective,
-        tokenizer=TokenizerSpec(Words(size, least=least, lowercase=True, punctuation=True), FRAME),
-        length=LONGEST,
-        batch_tokens=CHUNK,
-        rate=rate,
-        training=training,
-        parameters=size * d,
-        names=OWN_NAMES,
-        fields=FIELDS,
+        tokenizer=TokenizerSpec(WordLevel(size, min_count=min_count, lowercase=True, split_punctuation=True), FRAME),
+        sequence_length=MAX_DOCUMENT_WORDS,
+        batch_tokens=CHUNK_IDS,
+        learning_rate=rate,
+        training_options=training,
+        n_parameters=size * d,
+        weight_names=NATIVE_WEIGHT_NAMES,
+        config_mapping=CONFIG_MAPPING,
         note=note,
     )
 
 
-SKIPGRAM = _card(
-    "word2vec-skipgram", PHRASES, Skipgram(), 692_000, 300, 0.025,
+SKIPGRAM_PRESET = _preset(
+    "word2vec-skipgram", PHRASES_PAPER, SkipGram(), 692_000, 300, 0.025,
     note="Words are put in lower case. How often words are passed over, and how many epochs there "
     "are, is the released code's (1e-3, 5); in the paper, of a billion words, it is about 1e-5, "
     "and of epochs nothing is said.",
 )  # fmt: skip
-CBOW = _card(
-    "word2vec-cbow", WORD2VEC, Cbow(), 1_000_000, 300, 0.05,
+CBOW_PRESET = _preset(
+    "word2vec-cbow", WORD2VEC_PAPER, CBOW(), 1_000_000, 300, 0.05,
     note="Words are put in lower case. As in the released code, they are told from 5 others that "
     "are drawn, by up to 5 on each side, in 5 epochs, at 0.05. In the paper they are found in a "
     "tree (--set objective.output=Hierarchical), by 4 on each side, in 3 epochs, at 0.025.",
 )  # fmt: skip
-FASTTEXT_SKIPGRAM = _card(
-    "fasttext", FASTTEXT, Skipgram(ngrams=Ngrams(), subsample=1e-4), 2_519_370, 300, 0.05,
+FASTTEXT_SKIPGRAM = _preset(
+    "fasttext", FASTTEXT_PAPER, SkipGram(character_ngrams=CharacterNgrams(), subsample=1e-4), 2_519_370, 300, 0.05,
     note="Words are put in lower case; those never seen are composed of their n-grams. So many "
     "words have the published vectors of English Wikipedia (wiki.en.vec).",
 )  # fmt: skip
-GLOVE_300 = _card(
-    "glove", GLOVE, Glove(epochs=100), 400_000, 300, 0.05, least=1, training=BY_EPOCHS,
+GLOVE_300 = _preset(
+    "glove", GLOVE_PAPER, GloVe(epochs=100), 400_000, 300, 0.05, min_count=1, training=EPOCHS_NOTE,
     note="A word's vector is the sum of its two (section 4.2).",
 )  # fmt: skip
-SVD = _card(
-    "svd-ppmi", LESSONS, Svd(), 189_533, 500, 1.0, least=100, training=BY_EPOCHS,
+SVD_PRESET = _preset(
+    "svd-ppmi", LEVY_GOLDBERG_PAPER, SVD(), 189_533, 500, 1.0, min_count=100, training=EPOCHS_NOTE,
     note="There is no rate. The sizes were not checked against the paper's text.",
 )  # fmt: skip
-LSA = _card(
-    "lsa", INDEXING, Lsa(), 50_000, 300, 1.0, least=2,
-    training={**BY_EPOCHS, "unit": "document"},
+LSA_PRESET = _preset(
+    "lsa", LSA_PAPER, LSA(), 50_000, 300, 1.0, min_count=2,
+    training={**EPOCHS_NOTE, "unit": "document"},
     note="There is no rate. The sizes are not the paper's, which has some thousand words, and "
     "about 100 numbers for each.",
 )  # fmt: skip
 
 
-def _mini(card: Published, objective: Method) -> Published:
+def _mini(preset: Published, objective: WordVectorMethod) -> Published:
     d, size = 100, 50_000
-    kind = Words(size, least=5, lowercase=True, punctuation=True)
+    kind = WordLevel(size, min_count=5, lowercase=True, split_punctuation=True)
     return replace(
-        card,
-        name=f"{card.name}-mini",
+        preset,
+        name=f"{preset.name}-mini",
         architecture=RecurrentArchitecture(
             vocab_size=size, d_model=d, d_ff=1, n_layers=0, causal=False
         ),
         tokenizer=TokenizerSpec(kind, FRAME),
         objective=objective,
-        parameters=size * d,
+        n_parameters=size * d,
         note="Not in the paper: for two CPU cores and some million words.",
     )
 
 
 MINIS = (
-    _mini(SKIPGRAM, Skipgram()),
-    _mini(CBOW, Cbow()),
-    _mini(FASTTEXT_SKIPGRAM, Skipgram(ngrams=Ngrams(buckets=200_000))),
-    _mini(GLOVE_300, Glove(x_max=10.0)),  # as the released demo, which has 17 million words
-    _mini(SVD, Svd(contexts=True)),
-    _mini(LSA, Lsa()),
+    _mini(SKIPGRAM_PRESET, SkipGram()),
+    _mini(CBOW_PRESET, CBOW()),
+    _mini(FASTTEXT_SKIPGRAM, SkipGram(character_ngrams=CharacterNgrams(n_buckets=200_000))),
+    _mini(GLOVE_300, GloVe(x_max=10.0)),  # as the released demo, which has 17 million words
+    _mini(SVD_PRESET, SVD(add_contexts=True)),
+    _mini(LSA_PRESET, LSA()),
 )
-CARDS = (*MINIS, SKIPGRAM, CBOW, FASTTEXT_SKIPGRAM, GLOVE_300, SVD, LSA)
+PRESETS = (*MINIS, SKIPGRAM_PRESET, CBOW_PRESET, FASTTEXT_SKIPGRAM, GLOVE_300, SVD_PRESET, LSA_PRESET)

@@ -4,17 +4,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unmask.heads.labels import Labels
-from unmask.heads.language import Language
+from unmask.heads.labels import SequenceClassification
+from unmask.heads.language import LanguageModeling
 from unmask.hiding.objectives import XLNET as OBJECTIVE
-from unmask.model.architecture import POST, Architecture
-from unmask.model.decoder import TwoStreams
-from unmask.model.initialize import Normal
-from unmask.model.keys import COMMON, Keys
-from unmask.model.names import Fields, Names, by_table
+from unmask.model.architecture import POST_NORM, Architecture
+from unmask.model.decoder import TwoStreamAttention
+from unmask.model.initialize import NormalInit
+from unmask.model.keys import COMMON_KEYS, ConfigKeys
+from unmask.model.names import ConfigMapping, WeightNames, config_functions
 from unmask.model.parts import LayerNorm
-from unmask.model.positions import Relative
-from unmask.published.bert import SMALL_SCALE
+from unmask.model.positions import TransformerXLPositions
+from unmask.published.bert import MINI_TRAINING
 from unmask.published.card import Paper, Published
 from unmask.tokens.vocabulary import XLNET as FRAME
 from unmask.tokens.vocabulary import TokenizerSpec, Unigram
@@ -26,27 +26,27 @@ PAPER = Paper(
     arxiv="1906.08237",
 )
 
-LARGE = Architecture(
+LARGE_ARCHITECTURE = Architecture(
     vocab_size=32_000,  # released code
     d_model=1024,  # appendix A.4.1, table 7
     n_layers=24,
     n_heads=16,
     d_ff=4096,
-    position=Relative(segments=True),
+    position=TransformerXLPositions(relative_segments=True),
     norm=LayerNorm(eps=1e-12),  # released code
-    norm_at=POST,
-    bias=frozenset({"feed_forward"}),
+    norm_placement=POST_NORM,
+    biases=frozenset({"feed_forward"}),
     dropout=0.1,
     attention_dropout=0.1,
-    feed_forward_dropout=0.1,
+    activation_dropout=0.1,
     final_dropout=0.1,
-    initialize=Normal(0.02),
+    initializer=NormalInit(0.02),
 )
-HEADS = {"language": Language(term="permuted", bias=True, decoder=TwoStreams())}
-LABELS = Labels(pool="last", activation="tanh")
+HEADS = {"language": LanguageModeling(term="permuted", bias=True, query_stream=TwoStreamAttention())}
+CLASSIFICATION_HEAD = SequenceClassification(pooling="last", activation="tanh")
 """What the last token, <cls>, says (released code, `summarize_sequence`)."""
 
-NAMES = Names(
+WEIGHT_NAMES = WeightNames(
     """
     backbone.tokens                           transformer.word_embedding
     heads.language.decoder.asks               transformer.mask_emb
@@ -76,48 +76,48 @@ NAMES = Names(
     prefix="transformer.",
 )
 
-_READ, _WRITE = by_table(
+_READ_CONFIG, _WRITE_CONFIG = config_functions(
     {
         "vocab_size": "vocab_size",
         "d_model": "d_model",
         "n_layers": "n_layer",
         "n_heads": "n_head",
         "d_ff": "d_inner",
-        "position.length": "mem_len",
+        "position.max_positions": "mem_len",
         "norm.eps": "layer_norm_eps",
         "activation": "ff_activation",
         "dropout": "dropout",
-        "initialize.std": "initializer_range",
+        "initializer.std": "initializer_range",
     },
-    LARGE,
+    LARGE_ARCHITECTURE,
     {"attn_type": "bi", "untie_r": True, "same_length": False, "bi_data": False},
 )
 
 
-def _read(theirs: Mapping[str, Any]) -> Architecture:
-    a = _READ({**theirs, "mem_len": theirs.get("mem_len") or None})
-    if theirs.get("d_head") not in (None, a.d_head):
-        raise ValueError(f"d_head = {theirs['d_head']} must be d_model / n_head, {a.d_head}")
-    furthest = theirs.get("clamp_len", -1)
+def _read_config(config: Mapping[str, Any]) -> Architecture:
+    a = _READ_CONFIG({**config, "mem_len": config.get("mem_len") or None})
+    if config.get("d_head") not in (None, a.d_head):
+        raise ValueError(f"d_head = {config['d_head']} must be d_model / n_head, {a.d_head}")
+    furthest = config.get("clamp_len", -1)
     return replace(
         a,
-        position=replace(a.position, furthest=furthest if furthest > 0 else None),  # type: ignore[type-var]
+        position=replace(a.position, clamp_length=furthest if furthest > 0 else None),  # type: ignore[type-var]
         attention_dropout=a.dropout,
-        feed_forward_dropout=a.dropout,
+        activation_dropout=a.dropout,
         final_dropout=a.dropout,
     )
 
 
-def _write(a: Architecture) -> dict[str, Any]:
-    assert isinstance(a.position, Relative)
-    rates = {a.dropout, a.attention_dropout, a.feed_forward_dropout, a.final_dropout}
-    if len(rates) > 1 or a.head_width is not None or not a.position.segments:
+def _write_config(a: Architecture) -> dict[str, Any]:
+    assert isinstance(a.position, TransformerXLPositions)
+    rates = {a.dropout, a.attention_dropout, a.activation_dropout, a.final_dropout}
+    if len(rates) > 1 or a.head_dim is not None or not a.position.relative_segments:
         raise ValueError("XLNet's format has one dropout, heads as wide as d_model, and segments")
-    furthest = a.position.furthest
-    return _WRITE(a) | {"clamp_len": -1 if furthest is None else furthest}
+    furthest = a.position.clamp_length
+    return _WRITE_CONFIG(a) | {"clamp_len": -1 if furthest is None else furthest}
 
 
-KEYS = Keys(
+CONFIG_KEYS = ConfigKeys(
     """
     vocab_size               used      size
     n_token                  alias     vocab_size
@@ -152,36 +152,36 @@ KEYS = Keys(
     end_n_top                harmless
     tie_word_embeddings      used      flag       true
     """,
-    COMMON,
+    COMMON_KEYS,
 )
 
 XLNET_LARGE = Published(
     name="xlnet-large-cased",
     family="xlnet",
     paper=PAPER,
-    architecture=LARGE,
+    architecture=LARGE_ARCHITECTURE,
     heads=HEADS,
-    labels=LABELS,
+    classification_head=CLASSIFICATION_HEAD,
     objective=OBJECTIVE,
-    tokenizer=TokenizerSpec(Unigram(32_000, plain=True), FRAME),
-    length=512,  # table 7
+    tokenizer=TokenizerSpec(Unigram(32_000, normalize_quotes_and_accents=True), FRAME),
+    sequence_length=512,  # table 7
     batch_tokens=8192 * 512,  # section 3.1
-    rate=4e-4,  # table 7
-    training={
-        "unit": "stream",
-        "both_ways": True,  # section 2.2, "bidirectional data input pipeline"
-        "memory": 384,  # released code
+    learning_rate=4e-4,  # table 7
+    training_options={
+        "row_unit": "stream",
+        "bidirectional_data": True,  # section 2.2, "bidirectional data input pipeline"
+        "memory_length": 384,  # released code
         "optimizer": {"kind": "AdamW", "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01},
         "schedule": {"kind": "Linear", "warmup": 0.08},  # table 7: 40,000 of 500,000 steps
     },
-    parameters=360_300_800,
-    names=NAMES,
-    fields=Fields(
+    n_parameters=360_300_800,
+    weight_names=WEIGHT_NAMES,
+    config_mapping=ConfigMapping(
         model_type="xlnet",
-        keys=KEYS,
-        read=_read,
-        write=_write,
-        classes={
+        config_keys=CONFIG_KEYS,
+        to_architecture=_read_config,
+        from_architecture=_write_config,
+        class_names={
             ("language",): "XLNetLMHeadModel",
             ("label",): "XLNetForSequenceClassification",
             ("choice",): "XLNetForMultipleChoice",
@@ -190,32 +190,32 @@ XLNET_LARGE = Published(
             (): "XLNetModel",
         },
     ),
-    hub="xlnet/xlnet-large-cased",
+    hub_id="xlnet/xlnet-large-cased",
     note="In pretraining each text is read twice, first ahead of what the memory has read: as what "
     "follows the first half of a row.",
 )
 XLNET_BASE = replace(
     XLNET_LARGE,
     name="xlnet-base-cased",
-    architecture=replace(LARGE, d_model=768, n_layers=12, n_heads=12, d_ff=3072),
-    parameters=116_750_336,
-    hub="xlnet/xlnet-base-cased",
+    architecture=replace(LARGE_ARCHITECTURE, d_model=768, n_layers=12, n_heads=12, d_ff=3072),
+    n_parameters=116_750_336,
+    hub_id="xlnet/xlnet-base-cased",
 )
 XLNET_MINI = replace(
     XLNET_LARGE,
     name="xlnet-mini",
     architecture=replace(
-        LARGE, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
-        initialize=Normal(0.05),
+        LARGE_ARCHITECTURE, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
+        initializer=NormalInit(0.05),
     ),
-    tokenizer=TokenizerSpec(Unigram(8_192, plain=True), FRAME),
-    length=128,
+    tokenizer=TokenizerSpec(Unigram(8_192, normalize_quotes_and_accents=True), FRAME),
+    sequence_length=128,
     batch_tokens=4_096,
-    rate=3e-3,
-    training={**SMALL_SCALE, "unit": "stream", "both_ways": True, "memory": 96},
-    parameters=5_527_808,
-    hub=None,
+    learning_rate=3e-3,
+    training_options={**MINI_TRAINING, "row_unit": "stream", "bidirectional_data": True, "memory_length": 96},
+    n_parameters=5_527_808,
+    hub_id=None,
     note="Not in the paper: for two CPU cores, with the width and depth of bert-mini.",
 )  # fmt: skip
 
-CARDS = (XLNET_MINI, XLNET_BASE, XLNET_LARGE)
+PRESETS = (XLNET_MINI, XLNET_BASE, XLNET_LARGE)

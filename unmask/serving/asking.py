@@ -7,83 +7,83 @@ from dataclasses import replace
 
 import numpy as np
 
-from unmask.batch import SENTENCE, WORD, Tokens
-from unmask.checkpoints.huggingface import Opened, longest_text
-from unmask.generation.fill import why_not
-from unmask.generation.settings import decoding
+from unmask.batch import SENTENCE_START, WORD_START, Tokens
+from unmask.checkpoints.huggingface import LoadedModel, max_text_tokens
+from unmask.generation.fill import unsupported_reason
+from unmask.generation.settings import generation_config
 from unmask.model.transformer import EncoderDecoder
 from unmask.serving.pipeline import Pipeline
-from unmask.serving.record import Fill, Generate, Near, Said, Sample
+from unmask.serving.record import Fill, Generate, Near, TextSample, ReportSample
 from unmask.tokens.tokenizer import Tokenizer
-from unmask.training.data import Data
+from unmask.training.data import TrainingData
 
-SAMPLES = 6
-_SHORTEST, _LONGEST = 8, 40
+N_SAMPLES = 6
+_MIN_SENTENCE_TOKENS, _MAX_SENTENCE_TOKENS = 8, 40
 """Tokens of a sentence that a reader takes in at once."""
 _TEMPERATURE, _TOP_P = 0.8, 0.95
-_DRAWN = decoding(new_tokens=40, temperature=_TEMPERATURE, top_p=_TOP_P)
+_SAMPLED_GENERATION = generation_config(max_new_tokens=40, temperature=_TEMPERATURE, top_p=_TOP_P)
 
 
-def samples(opened: Opened, data: Data, before: Sequence[Sample] = ()) -> list[Said]:
+def held_out_samples(loaded_model: LoadedModel, training_data: TrainingData, previous: Sequence[ReportSample] = ()) -> list[TextSample]:
     """Ask a model for held-out words, or to go on with held-out sentences; always the same ones.
 
     Args:
-        opened: the model, which is left in the mode in which it was.
-        data: what it is trained on, and what is held out.
-        before: what it said before training: then what it says now stands beside that.
+        loaded_model: the model, which is left in the mode in which it was.
+        training_data: what it is trained on, and what is held out.
+        previous: what it said before training: then what it says now stands beside that.
 
     Returns:
         None of a model that names no tokens, reads texts from their end, or answers a text and has
         no blanks (Vaswani et al. 2017); nor of a sentence that the model cannot be asked. A report
         that lacks them keeps nobody from training.
     """
-    pipeline = Pipeline(opened)
-    if not opened.model.names_tokens or pipeline.tokenizer.frame.backward:
+    pipeline = Pipeline(loaded_model)
+    if not loaded_model.model.has_language_head or pipeline.tokenizer.special_tokens.backward:
         return []
-    said = {_question(one): one for one in before if not isinstance(one, Near)}
-    reads_on = opened.model.stack.causal and not isinstance(opened.model.backbone, EncoderDecoder)
-    if not reads_on and why_not(opened.model, pipeline.tokenizer) is not None:
+    said = {_prompt_of(one): one for one in previous if not isinstance(one, Near)}
+    reads_on = loaded_model.model.decoder_architecture.causal and not isinstance(loaded_model.model.backbone, EncoderDecoder)
+    if not reads_on and unsupported_reason(loaded_model.model, pipeline.tokenizer) is not None:
         return []
-    ask = _continued if reads_on else _filled
+    ask = _sample_continuation if reads_on else _fill_blank
     # Half of the positions: text that is decoded and read again may have some more tokens.
-    longest = min(_LONGEST, (longest_text(opened.card) or 2 * _LONGEST) // 2)
-    training = opened.model.training
-    opened.model.eval()
+    longest = min(_MAX_SENTENCE_TOKENS, (max_text_tokens(loaded_model.preset) or 2 * _MAX_SENTENCE_TOKENS) // 2)
+    training = loaded_model.model.training
+    loaded_model.model.eval()
     try:
-        found: list[Said] = []
-        for ids, at in _sentences(data, longest):
+        found: list[TextSample] = []
+        for ids, at in _pick_sentences(training_data, longest):
             with suppress(ValueError):  # decoded and read again, it may not fit, or be empty
-                found.append(_beside(ask(pipeline, ids, at), said))
+                found.append(_merge_with_previous(ask(pipeline, ids, at), said))
         return found
     finally:
-        opened.model.train(training)
+        loaded_model.model.train(training)
 
 
-def _question(sample: Said) -> str:
+def _prompt_of(sample: TextSample) -> str:
     return sample.text if isinstance(sample, Fill) else sample.prompt
 
 
-def _beside(now: Said, said: Mapping[str, Said]) -> Said:
+def _merge_with_previous(sample: TextSample, previous: Mapping[str, TextSample]) -> TextSample:
     """Put what a model says now beside what it said before, or else where that stands."""
-    old = said.get(_question(now))
-    if isinstance(now, Fill):
+    old = previous.get(_prompt_of(sample))
+    if isinstance(sample, Fill):
         if isinstance(old, Fill):
-            return replace(now, before=old.before)
-        return replace(now, before=now.after, after=())
+            return replace(sample, before=old.before)
+        return replace(sample, before=sample.after, after=())
     if isinstance(old, Generate):
-        return replace(now, before=old.before)
-    return replace(now, before=now.after, after="")
+        return replace(sample, before=old.before)
+    return replace(sample, before=sample.after, after="")
 
 
-def _continued(pipeline: Pipeline, ids: Sequence[int], at: int) -> Generate:
+def _sample_continuation(pipeline: Pipeline, ids: Sequence[int], position: int) -> Generate:
     prompt = pipeline.tokenizer.decode(ids[: len(ids) // 2])
     settings = f"temperature {_TEMPERATURE:g}, top-p {_TOP_P:g}"
-    return Generate(prompt=prompt, after=pipeline.generate(prompt, _DRAWN), settings=settings)
+    return Generate(prompt=prompt, after=pipeline.generate(prompt, _SAMPLED_GENERATION), settings=settings)
 
 
-def _filled(pipeline: Pipeline, ids: Sequence[int], at: int) -> Fill:
+def _fill_blank(pipeline: Pipeline, ids: Sequence[int], position: int) -> Fill:
     left, answer, right = map(
-        pipeline.tokenizer.decode, (ids[:at], ids[at : at + 1], ids[at + 1 :])
+        pipeline.tokenizer.decode, (ids[:position], ids[position : position + 1], ids[position + 1 :])
     )
     text = f"{left} [MASK] {right}".strip()
     guesses = pipeline.fill(text).blanks
@@ -91,29 +91,29 @@ def _filled(pipeline: Pipeline, ids: Sequence[int], at: int) -> Fill:
     return Fill(text=text, after=after, answers=(answer.strip(),))
 
 
-def _sentences(data: Data, longest: int) -> list[tuple[list[int], int]]:
+def _pick_sentences(training_data: TrainingData, max_tokens: int) -> list[tuple[list[int], int]]:
     """Pick held-out sentences of a readable length, and the place of a whole word in each."""
     found: list[tuple[list[int], int]] = []
-    rows = data.dev.rows
-    for start, end in rows[:: max(1, len(rows) // (4 * SAMPLES))].tolist():
-        sentence = _readable(data.dev.texts.text(start, end), longest)
-        places = [] if sentence is None else _words(sentence, data.shards.tokenizer)
+    rows = training_data.dev_rows.row_spans
+    for start, end in rows[:: max(1, len(rows) // (4 * N_SAMPLES))].tolist():
+        sentence = _first_readable_sentence(training_data.dev_rows.token_source.read_tokens(start, end), max_tokens)
+        places = [] if sentence is None else _whole_word_positions(sentence, training_data.shards.tokenizer)
         if sentence is not None and places:
             found.append((sentence.ids.tolist(), places[len(places) * 2 // 3]))
-        if len(found) == SAMPLES:
+        if len(found) == N_SAMPLES:
             break
     return found
 
 
-def _readable(text: Tokens, longest: int) -> Tokens | None:
+def _first_readable_sentence(text: Tokens, max_tokens: int) -> Tokens | None:
     """Return the first whole sentence of a text that is neither short nor long."""
-    starts = [*np.flatnonzero(text.marks & SENTENCE).tolist(), len(text)]
-    lengths = ((a, b) for a, b in itertools.pairwise(starts) if _SHORTEST <= b - a <= longest)
+    starts = [*np.flatnonzero(text.boundaries & SENTENCE_START).tolist(), len(text)]
+    lengths = ((a, b) for a, b in itertools.pairwise(starts) if _MIN_SENTENCE_TOKENS <= b - a <= max_tokens)
     return next((text[a:b] for a, b in lengths), None)
 
 
-def _words(sentence: Tokens, tokenizer: Tokenizer) -> list[int]:
+def _whole_word_positions(sentence: Tokens, tokenizer: Tokenizer) -> list[int]:
     """List the places, none near an end, at which one token is a whole word of letters."""
-    begins = (sentence.marks & WORD) != 0
+    begins = (sentence.boundaries & WORD_START) != 0
     whole = (i for i in range(2, len(sentence) - 2) if begins[i] and begins[i + 1])
     return [i for i in whole if tokenizer.decode([int(sentence.ids[i])]).strip().isalpha()]

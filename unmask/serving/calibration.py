@@ -2,43 +2,43 @@
 
 from collections.abc import Sequence
 
-from unmask.serving.markup import EMPTY, Html, table, tag
-from unmask.serving.record import Bin, Comparison
-from unmask.serving.words import NARROW, percent, plain
+from unmask.serving.markup import EMPTY_HTML, Html, html_table, tag
+from unmask.serving.record import ReliabilityBin, FinetuningResults
+from unmask.serving.words import NARROW_SPACE, format_percent, format_number
 
 
-def draw_calibration(results: Comparison, decided: str) -> Html:
+def draw_reliability_diagram(results: FinetuningResults, decision_unit: str) -> Html:
     """Draw confidence against accuracy (Guo et al. 2017, arXiv:1706.04599, figure 1)."""
     found = results.calibration
     bins = () if found is None else tuple(one for one in found.bins if one.count)
     if found is None or not bins:
-        return EMPTY
+        return EMPTY_HTML
     total = sum(one.count for one in bins)
     sure = sum(one.confidence * one.count for one in bins) / total
     right = sum(one.accuracy * one.count for one in bins) / total
     figures = (
-        ("Expected calibration error", percent(found.ece)),
-        ("Brier score", plain(found.brier)),
-        ("Mean confidence", percent(sure)),
-        ("Right", percent(right)),
+        ("Expected calibration error", format_percent(found.ece)),
+        ("Brier score", format_number(found.brier)),
+        ("Mean confidence", format_percent(sure)),
+        ("Right", format_percent(right)),
     )
     numbers = [tag("div", tag("dt", name), tag("dd", value)) for name, value in figures]
     remark = (
-        f"Of {total:,} {decided}, on the dev file. Blue is what is right, the hatching how far "
+        f"Of {total:,} {decision_unit}, on the dev file. Blue is what is right, the hatching how far "
         "confidence is from that. Below: how many answers have which confidence. The calibration "
         "error is the mean distance over answers; the Brier score, from 0 to 2, is the squared "
         "error of all probabilities."
     )
     return tag(
         "figure",
-        _chart(bins, f"confidence {percent(sure)} on average, {percent(right)} right"),
+        _chart(bins, f"confidence {format_percent(sure)} on average, {format_percent(right)} right"),
         tag("div", tag("dl", *numbers), tag("p", remark, class_="remark")),
-        _numbers(bins),
+        _bin_table(bins),
         class_="reliability",
     )
 
 
-def _chart(bins: Sequence[Bin], says: str) -> Html:
+def _chart(bins: Sequence[ReliabilityBin], text_alternative: str) -> Html:
     drawn: list[Html] = []
     for one in bins:
         place = f"left:{one.low:.2%};width:{one.high - one.low:.2%}"
@@ -51,7 +51,7 @@ def _chart(bins: Sequence[Bin], says: str) -> Html:
     )  # fmt: skip
     ticks = [
         tag("span", text, style=f"bottom:{share:.0%}", aria_hidden="true")
-        for text, share in _BESIDE
+        for text, share in _Y_LABELS
     ]
     most = max(one.count for one in bins)
     counts = [
@@ -62,7 +62,7 @@ def _chart(bins: Sequence[Bin], says: str) -> Html:
         )
         for one in bins
     ]
-    below = [tag("span", text, style=f"left:{at:.0%}") for text, at in _BELOW]
+    below = [tag("span", text, style=f"left:{at:.0%}") for text, at in _X_LABELS]
     return tag(
         "div",
         tag(
@@ -72,7 +72,7 @@ def _chart(bins: Sequence[Bin], says: str) -> Html:
             *ticks,
             class_="square",
             role="img",
-            aria_label=f"Reliability diagram: {says}",
+            aria_label=f"Reliability diagram: {text_alternative}",
         ),
         tag("div", *counts, class_="counts", aria_hidden="true"),
         tag("div", *below, class_="scale", aria_hidden="true"),
@@ -80,19 +80,19 @@ def _chart(bins: Sequence[Bin], says: str) -> Html:
     )
 
 
-_BELOW = (("0", 0.0), ("confidence", 0.5), (f"100{NARROW}%", 1.0))
-_BESIDE = (("0", 0.0), ("right", 0.5), (f"100{NARROW}%", 1.0))
+_X_LABELS = (("0", 0.0), ("confidence", 0.5), (f"100{NARROW_SPACE}%", 1.0))
+_Y_LABELS = (("0", 0.0), ("right", 0.5), (f"100{NARROW_SPACE}%", 1.0))
 
 
-def _numbers(bins: Sequence[Bin]) -> Html:
+def _bin_table(bins: Sequence[ReliabilityBin]) -> Html:
     rows = [
         [
-            f"{percent(one.low)} to {percent(one.high)}",
+            f"{format_percent(one.low)} to {format_percent(one.high)}",
             f"{one.count:,}",
-            percent(one.confidence),
-            percent(one.accuracy),
+            format_percent(one.confidence),
+            format_percent(one.accuracy),
         ]
         for one in bins
     ]
-    shown = table(["confidence", "answers", "its mean", "right"], rows, "Calibration", titled=False)
+    shown = html_table(["confidence", "answers", "its mean", "right"], rows, "Calibration", show_title=False)
     return tag("details", tag("summary", "The numbers"), shown)

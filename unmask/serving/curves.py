@@ -5,26 +5,26 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from unmask.serving.markup import EMPTY, Html, join, section, table, tag
-from unmask.serving.plot import Curve, Figure, Kind, Level, draw, half_window
-from unmask.serving.record import Record, Series
-from unmask.serving.tasks import first_large, is_share, metric_name
-from unmask.serving.words import NOTHING, Number, percent, plain, readable
+from unmask.serving.markup import EMPTY_HTML, Html, join_html, section, html_table, tag
+from unmask.serving.plot import Curve, LineChart, CurveKind, ReferenceLine, draw_charts, half_window
+from unmask.serving.record import ReportData, LogSeries
+from unmask.serving.tasks import capitalize_first, is_percent_metric, metric_name
+from unmask.serving.words import MISSING_VALUE, RealNumber, format_percent, format_number, humanize_name
 
-COUNTS = ("tokens", "asked", "skipped")  # columns that count, and need no curve
-FEWEST = 4  # points of a curve that is drawn; fewer are told sooner by a table
-OF_SETS = "subset_accuracy"  # of whole sets of labels; learning counts labels one by one
-MOST_ROWS = 12  # of the table of a run's steps
+COUNT_COLUMNS = ("tokens", "asked", "skipped")  # columns that count, and need no curve
+MIN_POINTS = 4  # points of a curve that is drawn; fewer are told sooner by a table
+SUBSET_ACCURACY = "subset_accuracy"  # of whole sets of labels; learning counts labels one by one
+MAX_TABLE_ROWS = 12  # of the table of a run's steps
 
 
-def draw_curves(record: Record) -> Html:
+def draw_curves(record: ReportData) -> Html:
     """Draw all that was logged, measured and timed, against steps."""
-    figures = [f for f in _figures(record) if any(_long(c) for c in f.curves)]
-    drawn = draw(figures)
-    milestones = _milestones(record, folded=bool(drawn))
-    if not drawn and milestones == EMPTY:
-        return EMPTY
-    half = half_window(len(record.training.steps)) if drawn else 0
+    figures = [f for f in _charts(record) if any(_is_long_enough(c) for c in f.curves)]
+    drawn = draw_charts(figures)
+    milestones = _step_tables(record, is_folded=bool(drawn))
+    if not drawn and milestones == EMPTY_HTML:
+        return EMPTY_HTML
+    half = half_window(len(record.training_log.steps)) if drawn else 0
     said = (
         [f"Faint: every logged step. Line: weighted mean over {2 * half + 1:,} of them."]
         if half
@@ -33,154 +33,154 @@ def draw_curves(record: Record) -> Html:
     if any(curve.kind == "measured" for figure in figures for curve in figure.curves):
         said.append("Points: measured on held-out text.")
     notes = tag("div", *(tag("p", note) for note in _notes(record)), class_="remark notes")
-    plots = tag("div", *drawn, class_="figures") if drawn else EMPTY
+    plots = tag("div", *drawn, class_="figures") if drawn else EMPTY_HTML
     return section("curves", "Curves", " ".join(said), plots, notes, milestones)
 
 
-def _figures(record: Record) -> Iterable[Figure]:
-    yield _loss(record)
-    if not _comparable(record):
-        curves = _curve(record.evaluation, "loss", "held out", 2, kind="measured")
-        yield Figure(title="Held-out loss", unit=_unit(record), curves=curves, tall=True)
-    yield _accuracy(record)
-    yield from _small(record)
+def _charts(record: ReportData) -> Iterable[LineChart]:
+    yield _loss_chart(record)
+    if not _is_comparable_on_dev(record):
+        curves = _curve_of_column(record.evaluation_log, "loss", "held out", 2, kind="measured")
+        yield LineChart(title="Held-out loss", unit=_loss_unit(record), curves=curves, is_large=True)
+    yield _accuracy_chart(record)
+    yield from _small_charts(record)
 
 
-def _long(curve: Curve) -> bool:
-    return int(np.isfinite(curve.values).sum()) >= FEWEST
+def _is_long_enough(curve: Curve) -> bool:
+    return int(np.isfinite(curve.values).sum()) >= MIN_POINTS
 
 
-def _numbers(record: Record) -> bool:
+def _is_regression(record: ReportData) -> bool:
     """Say whether numbers are learned: they have no right answers, but a squared error."""
-    return record.does == "regress" and not record.training.parts("accuracy.")
+    return record.task_kind == "regress" and not record.training_log.suffixes_after("accuracy.")
 
 
-def _unit(record: Record) -> str:
-    return "squared error" if _numbers(record) else "nats"
+def _loss_unit(record: ReportData) -> str:
+    return "squared error" if _is_regression(record) else "nats"
 
 
-def _comparable(record: Record) -> bool:
+def _is_comparable_on_dev(record: ReportData) -> bool:
     """Say whether what is learned is measured alike on held-out text.
 
     It is not where labels are weighted, numbers are scaled, labels stand in a chain, or other
     questions are learned too.
     """
-    recipe = record.part("recipe")
+    recipe = record.record_section("recipe")
     options = recipe.get("options")
     chained = isinstance(options, Mapping) and options.get("head") == "recurrent"
-    several = len(record.training.parts("parts.")) > 1
-    odd = recipe.get("class_weights") or _numbers(record) or chained or several
-    return not (record.finetuned and odd)
+    several = len(record.training_log.suffixes_after("parts.")) > 1
+    odd = recipe.get("class_weights") or _is_regression(record) or chained or several
+    return not (record.is_finetuning and odd)
 
 
-def _loss(record: Record) -> Figure:
-    parts = record.training.parts("parts.")
+def _loss_chart(record: ReportData) -> LineChart:
+    parts = record.training_log.suffixes_after("parts.")
     several = len(parts) > 1
     name, color = ("sum", 0) if several else ("training", 1)
-    curves = _curve(record.training, "loss", name, color)
+    curves = _curve_of_column(record.training_log, "loss", name, color)
     for i, part in enumerate(parts if several else ()):
-        curves += _curve(record.training, f"parts.{part}", readable(part), i % 5 + 1)
-    return Figure(
+        curves += _curve_of_column(record.training_log, f"parts.{part}", humanize_name(part), i % 5 + 1)
+    return LineChart(
         title="Loss",
-        says=_says_loss(record),
-        unit=_unit(record),
-        curves=(*curves, *(_held_out(record, "loss", parts) if _comparable(record) else ())),
-        levels=_levels(record, "loss", parts),
-        tall=True,
+        subtitle=_loss_note(record),
+        unit=_loss_unit(record),
+        curves=(*curves, *(_dev_curves(record, "loss", parts) if _is_comparable_on_dev(record) else ())),
+        reference_lines=_baseline_lines(record, "loss", parts),
+        is_large=True,
     )
 
 
-def _says_loss(record: Record) -> str:
-    if record.finetuned and record.part("recipe").get("class_weights"):
+def _loss_note(record: ReportData) -> str:
+    if record.is_finetuning and record.record_section("recipe").get("class_weights"):
         return "in training, weighted by label"
-    return "in training, of numbers with a deviation of 1" if _numbers(record) else ""
+    return "in training, of numbers with a deviation of 1" if _is_regression(record) else ""
 
 
-def _accuracy(record: Record) -> Figure:
-    parts = record.training.parts("accuracy.") or record.training.parts("parts.")
+def _accuracy_chart(record: ReportData) -> LineChart:
+    parts = record.training_log.suffixes_after("accuracy.") or record.training_log.suffixes_after("parts.")
     several = len(parts) > 1
     curves: list[Curve] = []
     for i, part in enumerate(parts):
-        name = readable(part) if several else "training"
-        curves += _curve(record.training, f"accuracy.{part}", name, i % 5 + 1, 100)
-    alone = f"{readable(parts[0])} accuracy" if len(parts) == 1 else "accuracy"
-    return Figure(
+        name = humanize_name(part) if several else "training"
+        curves += _curve_of_column(record.training_log, f"accuracy.{part}", name, i % 5 + 1, 100)
+    alone = f"{humanize_name(parts[0])} accuracy" if len(parts) == 1 else "accuracy"
+    return LineChart(
         title=alone.capitalize(),
-        says="how much of what was asked the model got right",
+        subtitle="how much of what was asked the model got right",
         unit="%",
-        curves=(*curves, *_held_out(record, "accuracy", parts, 100)),
-        levels=_levels(record, "accuracy", parts, 100),
-        zero=True,
-        tall=True,
+        curves=(*curves, *_dev_curves(record, "accuracy", parts, 100)),
+        reference_lines=_baseline_lines(record, "accuracy", parts, 100),
+        starts_at_zero=True,
+        is_large=True,
     )
 
 
-def _small(record: Record) -> Iterable[Figure]:
-    train, clock = record.training, record.timing
+def _small_charts(record: ReportData) -> Iterable[LineChart]:
+    train, clock = record.training_log, record.timing_log
     of_peak = "of the fastest matrix product"
-    yield Figure(
-        title="Learning rate", curves=_curve(train, "rate", "rate", kind="exact"), zero=True
+    yield LineChart(
+        title="Learning rate", curves=_curve_of_column(train, "rate", "rate", kind="exact"), starts_at_zero=True
     )
-    norm = _curve(train, "gradient_norm", "norm")
-    yield Figure(title="Gradient norm", says="before clipping", curves=norm, zero=True, steep=True)
+    norm = _curve_of_column(train, "gradient_norm", "norm")
+    yield LineChart(title="Gradient norm", subtitle="before clipping", curves=norm, starts_at_zero=True, allows_log_scale=True)
     for title, says, unit, column, factor in (
-        ("Speed", "", "tokens a second", "tokens_per_second", 1),
+        ("Throughput", "", "tokens a second", "tokens_per_second", 1),
         ("Share of peak", of_peak, "%", "matmul_share", 100),
     ):
-        curves = _curve(clock, column, title.lower(), 1, factor)
-        events = record.resumed
-        yield Figure(title=title, says=says, unit=unit, curves=curves, events=events, zero=True)
-    for column in record.evaluation.columns:
-        drawn = _counts(column) or column.endswith(("loss", "accuracy"))
-        if column == OF_SETS or not drawn:
-            share = is_share(column)
+        curves = _curve_of_column(clock, column, title.lower(), 1, factor)
+        events = record.resumed_steps
+        yield LineChart(title=title, subtitle=says, unit=unit, curves=curves, marked_steps=events, starts_at_zero=True)
+    for column in record.evaluation_log.columns:
+        drawn = _is_count(column) or column.endswith(("loss", "accuracy"))
+        if column == SUBSET_ACCURACY or not drawn:
+            share = is_percent_metric(column)
             factor, unit = (100, "%") if share else (1, "")
-            curves = _curve(record.evaluation, column, "held out", 2, factor, "measured")
-            title = first_large(metric_name(column))
-            yield Figure(title=title, says="held out", unit=unit, curves=curves, zero=share)
+            curves = _curve_of_column(record.evaluation_log, column, "held out", 2, factor, "measured")
+            title = capitalize_first(metric_name(column))
+            yield LineChart(title=title, subtitle="held out", unit=unit, curves=curves, starts_at_zero=share)
 
 
-def _held_out(
-    record: Record, metric: str, parts: Sequence[str], factor: Number = 1
+def _dev_curves(
+    record: ReportData, metric: str, loss_terms: Sequence[str], scale: RealNumber = 1
 ) -> tuple[Curve, ...]:
-    several = len(parts) > 1
+    several = len(loss_terms) > 1
     curves: tuple[Curve, ...] = ()
-    for column in record.measured(metric):
-        if column == OF_SETS:
+    for column in record.evaluation_columns(metric):
+        if column == SUBSET_ACCURACY:
             continue
         part = column.removesuffix(metric).removesuffix("_") or ("sum" if metric == "loss" else "")
-        name = f"{readable(part)}, held out" if several and part else "held out"
+        name = f"{humanize_name(part)}, held out" if several and part else "held out"
         # The color of its part where there are several, one of its own beside a single curve.
-        color = (parts.index(part) % 5 + 1 if part in parts else 0) if several else 2
-        curves += _curve(record.evaluation, column, name, color, factor, "measured")
+        color = (loss_terms.index(part) % 5 + 1 if part in loss_terms else 0) if several else 2
+        curves += _curve_of_column(record.evaluation_log, column, name, color, scale, "measured")
     return curves
 
 
-def _levels(
-    record: Record, metric: str, parts: Sequence[str], factor: Number = 1
-) -> tuple[Level, ...]:
-    names = dict.fromkeys([metric, *(f"{part}_{metric}" for part in parts)])
-    names |= dict.fromkeys(record.measured(metric))
+def _baseline_lines(
+    record: ReportData, metric: str, loss_terms: Sequence[str], scale: RealNumber = 1
+) -> tuple[ReferenceLine, ...]:
+    names = dict.fromkeys([metric, *(f"{part}_{metric}" for part in loss_terms)])
+    names |= dict.fromkeys(record.evaluation_columns(metric))
     return tuple(
-        Level(method, factor * value)
+        ReferenceLine(method, scale * value)
         for name in names
         for method, value in record.baselines.get(name, {}).items()
         if math.isfinite(value)
     )
 
 
-def _curve(
-    source: Series,
+def _curve_of_column(
+    source: LogSeries,
     column: str,
     name: str,
     color: int = 1,
-    factor: Number = 1,
-    kind: Kind = "noisy",
+    scale: RealNumber = 1,
+    kind: CurveKind = "noisy",
 ) -> tuple[Curve, ...]:
     """Make a curve of a column, if it holds any number."""
     if column not in source:
         return ()
-    values = factor * source.columns[column]
+    values = scale * source.columns[column]
     if kind == "noisy":  # a gap is where a number was not finite, not where none is ever logged
         return (Curve(name=name, steps=source.steps, values=values, color=color),)
     kept = np.isfinite(values)
@@ -188,63 +188,63 @@ def _curve(
     return (Curve(name=name, steps=steps, values=values, color=color, kind=kind),)
 
 
-def _notes(record: Record) -> list[str]:
+def _notes(record: ReportData) -> list[str]:
     notes = list(record.notes)
-    if n := int(record.training.greatest("skipped") or 0):
+    if n := int(record.training_log.maximum("skipped") or 0):
         steps = "One step was" if n == 1 else f"{n:,} steps were"
         notes.append(f"{steps} skipped because the loss or the gradient was not finite.")
-    if record.resumed:
-        times = "once" if len(record.resumed) == 1 else f"{len(record.resumed)} times"
-        after = ", ".join(f"{step:,}" for step in record.resumed[:8])
-        more = ", …" if len(record.resumed) > 8 else ""
+    if record.resumed_steps:
+        times = "once" if len(record.resumed_steps) == 1 else f"{len(record.resumed_steps)} times"
+        after = ", ".join(f"{step:,}" for step in record.resumed_steps[:8])
+        more = ", …" if len(record.resumed_steps) > 8 else ""
         notes.append(f"Resumed {times} (dotted), first logged again at step {after}{more}.")
     return notes
 
 
-def _milestones(record: Record, *, folded: bool) -> Html:
+def _step_tables(record: ReportData, *, is_folded: bool) -> Html:
     """Tabulate a dozen steps, for those who want numbers and have no pointer.
 
     Folded away are the last figures where curves show them; otherwise all there is is shown.
     """
-    if not folded:
-        both = (("In training", record.training), ("On held-out text", record.evaluation))
-        return join(*(_steps(source, title, titled=True) for title, source in both))
-    held_out = len(record.evaluation.steps) > 1
-    source = record.evaluation if held_out else record.training
+    if not is_folded:
+        both = (("In training", record.training_log), ("On held-out text", record.evaluation_log))
+        return join_html(*(_step_table(source, title, show_title=True) for title, source in both))
+    held_out = len(record.evaluation_log.steps) > 1
+    source = record.evaluation_log if held_out else record.training_log
     if len(source.steps) < 2:
-        return EMPTY
-    title = f"{min(len(source.steps), MOST_ROWS)} steps as a table"
+        return EMPTY_HTML
+    title = f"{min(len(source.steps), MAX_TABLE_ROWS)} steps as a table"
     title += ", held-out text" if held_out else ""
-    return tag("details", tag("summary", title), _steps(source, title, titled=False))
+    return tag("details", tag("summary", title), _step_table(source, title, show_title=False))
 
 
-def _steps(source: Series, title: str, *, titled: bool) -> Html:
+def _step_table(source: LogSeries, title: str, *, show_title: bool) -> Html:
     n = len(source.steps)
-    columns = [c for c in source.columns if c in source and not _counts(c)]
-    if len(source.parts("parts.")) == 1:  # it is the loss
+    columns = [c for c in source.columns if c in source and not _is_count(c)]
+    if len(source.suffixes_after("parts.")) == 1:  # it is the loss
         columns = [c for c in columns if not c.startswith("parts.")]
     if not columns:
-        return EMPTY
-    chosen = [int(i) for i in np.unique(np.linspace(0, n - 1, min(n, MOST_ROWS)).round())]
+        return EMPTY_HTML
+    chosen = [int(i) for i in np.unique(np.linspace(0, n - 1, min(n, MAX_TABLE_ROWS)).round())]
     rows = [
-        [f"{source.steps[i]:,.0f}", *(_cell(c, float(source.columns[c][i])) for c in columns)]
+        [f"{source.steps[i]:,.0f}", *(_format_cell(c, float(source.columns[c][i])) for c in columns)]
         for i in chosen
     ]
-    return table(["step", *map(_column, columns)], rows, title, titled=titled)
+    return html_table(["step", *map(_column_title, columns)], rows, title, show_title=show_title)
 
 
-def _counts(column: str) -> bool:
+def _is_count(column: str) -> bool:
     """Say whether a column counts: `masked_asked` does, `masked` does not."""
-    return readable(column).split()[-1] in COUNTS
+    return humanize_name(column).split()[-1] in COUNT_COLUMNS
 
 
-def _column(name: str) -> str:
+def _column_title(name: str) -> str:
     """Name a column of a table: `accuracy.masked` is masked accuracy."""
     metric, dot, part = name.partition(".")
     return metric_name(f"{part}_{metric}" if dot and metric != "parts" else part or name)
 
 
-def _cell(column: str, value: float) -> str:
+def _format_cell(column: str, value: float) -> str:
     if not math.isfinite(value):
-        return NOTHING
-    return percent(value) if is_share(column) else plain(value)
+        return MISSING_VALUE
+    return format_percent(value) if is_percent_metric(column) else format_number(value)

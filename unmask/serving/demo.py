@@ -7,27 +7,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from unmask.channels import tell
-from unmask.demo import bundled, recipe_file
-from unmask.finetuning.tuned import Tuned
+from unmask.channels import print_line
+from unmask.demo import bundled_path, demo_recipe_path
+from unmask.finetuning.tuned import FinetunedModel
 from unmask.serving.finetune import finetune
-from unmask.serving.folders import read_facts
-from unmask.serving.pretrain import card_recipe, pretrain
-from unmask.serving.record import FACTS, Guesses, Record, read_record, save_results
+from unmask.serving.folders import read_run_file
+from unmask.serving.pretrain import preset_recipe, pretrain
+from unmask.serving.record import RUN_FILE, BlankPredictions, ReportData, read_report_data, save_results
 from unmask.serving.report import Fill, write_report
 from unmask.training import recipe as recipes
-from unmask.training.aside import for_the_report
-from unmask.training.stopping import interruptible
+from unmask.training.aside import best_effort
+from unmask.training.stopping import interrupt_on_signal
 
-MINUTES = 4.0
-SEEDS = 5
-BOXED = "unmask-mini-en"
-_SHOWN = 3
+DEFAULT_MINUTES = 4.0
+DEFAULT_SEEDS = 5
+BUNDLED_MODEL = "unmask-mini-en"
+_N_SHOWN_SENTENCES = 3
 """Sentences that are shown on the terminal."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Demo:
+class DemoResult:
     """What the demo found."""
 
     folder: Path
@@ -35,20 +35,20 @@ class Demo:
     """Of the pretrained model at the hidden places of held-out chapters."""
     bigram_accuracy: float
     """Of a table that is told the true word before each hidden one."""
-    tuned: Tuned
-    boxed: Tuned
+    finetuned: FinetunedModel
+    bundled_finetuned: FinetunedModel
     """The same task, from the model in the package."""
     seconds: float
 
 
-@interruptible()
+@interrupt_on_signal()
 def demo(
     out: str | Path = "demo-run",
     *,
-    minutes: int | float = MINUTES,
-    seeds: int = SEEDS,
+    minutes: int | float = DEFAULT_MINUTES,
+    seeds: int = DEFAULT_SEEDS,
     quiet: bool = False,
-) -> Demo:
+) -> DemoResult:
     """Pretrain, fill blanks, fine-tune against random initialization, write a report.
 
     Interrupted, the same call goes on.
@@ -68,74 +68,74 @@ def demo(
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
     begin, out = time.monotonic(), Path(out)
-    say = _silent if quiet else _say
+    say = _print_nothing if quiet else _print_line
     say("1. Pretraining a small BERT on four novels: it guesses hidden words")
     try:
-        record = _pretrained(out, minutes, quiet)
-        accuracy = record.evaluation.last("masked_accuracy") or 0.0
+        record = _pretrain_once(out, minutes, quiet)
+        accuracy = record.evaluation_log.last("masked_accuracy") or 0.0
         bigram = record.baselines.get("masked_accuracy", {}).get("bigram", math.nan)
         say(f"   of the hidden words in held-out chapters it names {accuracy:.1%}")
         say(f"   (a table that is told the word before each: {bigram:.1%})")
-        _show(record, say)
+        _print_samples(record, say)
         say(f"2. Fine-tuning {seeds} times from these weights, and {seeds} times from random ones:")
         say("   is a sentence spoken or told?")
-        tuned = _tuned(out, seeds)
+        tuned = _finetune_once(out, seeds)
         for line in tuned.summary():
             say(f"   {line}")
-        say(f"   and from {BOXED}, which is in the package and has read more (without labels,")
+        say(f"   and from {BUNDLED_MODEL}, which is in the package and has read more (without labels,")
         say("   some of the novels that this is tested on among it):")
-        boxed = _boxed(out, seeds)
+        boxed = _finetune_bundled(out, seeds)
         say(f"   {boxed.summary()[0]}")
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{out}: stopped; the same command goes on") from None
-    with for_the_report("report.html"):
+    with best_effort("report.html"):
         say(f"3. The report: {write_report(out)}")
-    return Demo(
+    return DemoResult(
         folder=out,
         masked_accuracy=accuracy,
         bigram_accuracy=bigram,
-        tuned=tuned,
-        boxed=boxed,
+        finetuned=tuned,
+        bundled_finetuned=boxed,
         seconds=time.monotonic() - begin,
     )
 
 
-def _pretrained(out: Path, minutes: int | float, quiet: bool) -> Record:
+def _pretrain_once(output_folder: Path, minutes: int | float, quiet: bool) -> ReportData:
     """Pretrain, unless that was done by an earlier call."""
-    if not ((out / FACTS).is_file() and read_facts(out).get("finished")):
-        recipe = recipes.read(recipe_file(), base=card_recipe)
-        data = bundled("novels")
-        pretrain(recipe, data=data, out=out, minutes=minutes, resume=out.is_dir(), quiet=quiet)
-    return read_record(out)
+    if not ((output_folder / RUN_FILE).is_file() and read_run_file(output_folder).get("finished")):
+        recipe = recipes.read_recipe(demo_recipe_path(), base=preset_recipe)
+        data = bundled_path("novels")
+        pretrain(recipe, data=data, out=output_folder, minutes=minutes, resume=output_folder.is_dir(), quiet=quiet)
+    return read_report_data(output_folder)
 
 
-def _tuned(out: Path, seeds: int) -> Tuned:
+def _finetune_once(output_folder: Path, seeds: int) -> FinetunedModel:
     """Fine-tune, unless that was done by an earlier call; keep the comparison for the report."""
-    tuned = _finetuned(out, out / "spoken", seeds, baseline=True)
-    comparison = read_record(out / "spoken").results
+    tuned = _finetune(output_folder, output_folder / "spoken", seeds, baseline=True)
+    comparison = read_report_data(output_folder / "spoken").results
     if comparison is not None:
-        save_results(out, comparison)
+        save_results(output_folder, comparison)
     return tuned
 
 
-def _boxed(out: Path, seeds: int) -> Tuned:
+def _finetune_bundled(output_folder: Path, seeds: int) -> FinetunedModel:
     """Fine-tune the model in the package, too, and put it beside the others in the report."""
-    tuned = _finetuned(BOXED, out / "spoken-boxed", seeds, baseline=False)
-    comparison, own = read_record(out).results, read_record(out / "spoken-boxed").results
+    tuned = _finetune(BUNDLED_MODEL, output_folder / "spoken-boxed", seeds, baseline=False)
+    comparison, own = read_report_data(output_folder).results, read_report_data(output_folder / "spoken-boxed").results
     if comparison is not None and own is not None:
-        arm = replace(own.arms[0], name=BOXED)
-        others = tuple(a for a in comparison.arms if a.name != BOXED)
-        save_results(out, replace(comparison, arms=(*others, arm)))
+        arm = replace(own.arms[0], name=BUNDLED_MODEL)
+        others = tuple(a for a in comparison.arms if a.name != BUNDLED_MODEL)
+        save_results(output_folder, replace(comparison, arms=(*others, arm)))
     return tuned
 
 
-def _finetuned(base: str | Path, folder: Path, seeds: int, *, baseline: bool) -> Tuned:
+def _finetune(base: str | Path, folder: Path, seeds: int, *, baseline: bool) -> FinetunedModel:
     return finetune(
         base,
         task="classify",
-        train=bundled("train"),
-        dev=bundled("dev"),
-        test=bundled("test"),
+        train=bundled_path("train"),
+        dev=bundled_path("dev"),
+        test=bundled_path("test"),
         text="sentence",
         label="label",
         out=folder,
@@ -146,22 +146,22 @@ def _finetuned(base: str | Path, folder: Path, seeds: int, *, baseline: bool) ->
     )
 
 
-def _show(record: Record, say: Callable[[str], None]) -> None:
-    for sample in record.samples[:_SHOWN]:
+def _print_samples(record: ReportData, print_line: Callable[[str], None]) -> None:
+    for sample in record.samples[:_N_SHOWN_SENTENCES]:
         if isinstance(sample, Fill):
-            say(f"   {sample.text}")
-            say(f"     it was  {', '.join(sample.answers)}")
-            say(f"     before  {_guesses(sample.before)}")
-            say(f"     after   {_guesses(sample.after)}")
+            print_line(f"   {sample.text}")
+            print_line(f"     it was  {', '.join(sample.answers)}")
+            print_line(f"     before  {_format_predictions(sample.before)}")
+            print_line(f"     after   {_format_predictions(sample.after)}")
 
 
-def _guesses(blanks: Sequence[Guesses]) -> str:
-    return "; ".join(", ".join(f"{word} {p or 0:.0%}" for word, p in b[:3]) for b in blanks)
+def _format_predictions(predictions_by_blank: Sequence[BlankPredictions]) -> str:
+    return "; ".join(", ".join(f"{word} {p or 0:.0%}" for word, p in b[:3]) for b in predictions_by_blank)
 
 
-def _say(text: str) -> None:
-    tell(text, sys.stderr)
+def _print_line(text: str) -> None:
+    print_line(text, sys.stderr)
 
 
-def _silent(text: str) -> None:
+def _print_nothing(text: str) -> None:
     """Say nothing."""

@@ -7,16 +7,16 @@ from typing import Any
 
 import torch
 
-from unmask.box import BOX
-from unmask.config import to_dict, written
+from unmask.box import BUNDLED_MODELS
+from unmask.config import to_dict, to_expression
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
-from unmask.published.card import FineTuning, Published
-from unmask.published.catalogue import published
+from unmask.published.card import FinetuningDefaults, Published
+from unmask.published.catalogue import get_preset
 from unmask.serving.earlier import recipe_of
-from unmask.serving.folders import is_card
+from unmask.serving.folders import is_preset_name
 from unmask.serving.pipeline import load
-from unmask.serving.spaces import describe_space, described, is_vectors
-from unmask.serving.words import NARROW, Number, memory, short
+from unmask.serving.spaces import describe_word_vectors, format_word_vector_facts, is_word_vectors
+from unmask.serving.words import NARROW_SPACE, RealNumber, format_bytes, format_si
 from unmask.training.recipe import Recipe
 
 
@@ -31,38 +31,38 @@ def describe(model: str) -> dict[str, Any]:
         FileNotFoundError: there is no such folder.
         ValueError: there is no such card; the nearest is named.
     """
-    if is_vectors(model) and not Path(model).is_dir():
-        return describe_space(model)
-    card = published(model) if is_card(model) else _opened(model)
+    if is_word_vectors(model) and not Path(model).is_dir():
+        return describe_word_vectors(model)
+    card = get_preset(model) if is_preset_name(model) else _preset_with_weights(model)
     with torch.device("meta"):
         built = card.build()
     n = built.parameter_count()
-    asked = 0.15 if "masked" in card.objective.asks else 1.0
-    return card_facts(card) | {
+    asked = 0.15 if "masked" in card.objective.loss_terms else 1.0
+    return preset_to_dict(card) | {
         "parameters": n,
-        "flops_per_token": built.flops(card.length, asked),
+        "flops_per_token": built.flops(card.sequence_length, asked),
         "memory_bytes": {
             "inference_float32": 4 * n,
             "inference_bfloat16": 2 * n,
-            "training": 18 * sum(weight.numel() for weight in built.weights().values()),
+            "training": 18 * sum(weight.numel() for weight in built.own_weights().values()),
         },
     }
 
 
-ELSEWHERE = ("architecture", "heads", "objective", "length", "batch_tokens", "rate")
+KEYS_SHOWN_ELSEWHERE = ("architecture", "heads", "objective", "length", "batch_tokens", "rate")
 """Of a run's recipe: what a page says in other places."""
 
 
-def _opened(model: str | Path) -> Published:
+def _preset_with_weights(model: str | Path) -> Published:
     """Return the card of a model with weights, with the recipe that these were learned by.
 
     Its note says where they are.
     """
     opened = load(model)
-    where = Path(model) if Path(model).is_dir() else BOX.get(str(model), model)
+    where = Path(model) if Path(model).is_dir() else BUNDLED_MODELS.get(str(model), model)
     card = replace(
-        opened.card,
-        parameters=opened.model.parameter_count(),
+        opened.preset,
+        n_parameters=opened.model.parameter_count(),
         note=f"Its weights: {where}",
     )
     recipe = recipe_of(Path(where))
@@ -71,132 +71,132 @@ def _opened(model: str | Path) -> Published:
     told, usual = to_dict(recipe), to_dict(Recipe(model=recipe.model))
     return replace(
         card,
-        length=recipe.length or card.length,
+        sequence_length=recipe.sequence_length or card.sequence_length,
         batch_tokens=recipe.batch_tokens,
-        rate=recipe.rate,
-        training={k: v for k, v in told.items() if v != usual[k] and k not in ELSEWHERE},
+        learning_rate=recipe.learning_rate,
+        training_options={k: v for k, v in told.items() if v != usual[k] and k not in KEYS_SHOWN_ELSEWHERE},
     )
 
 
-def boxed() -> list[Published]:
+def bundled_presets() -> list[Published]:
     """Return the cards of the models in the package."""
-    return [_opened(folder) for folder in BOX.values()]
+    return [_preset_with_weights(folder) for folder in BUNDLED_MODELS.values()]
 
 
-def card_facts(card: Published) -> dict[str, Any]:
+def preset_to_dict(preset: Published) -> dict[str, Any]:
     """Return a card as plain data."""
     return {
-        "name": card.name,
-        "family": card.family,
-        "parameters": card.parameters,
-        "paper": to_dict(card.paper),
-        "architecture": _told(card.architecture),
-        "heads": to_dict(card.heads),
-        "objective": to_dict(card.objective),
-        "tokenizer": to_dict(card.tokenizer),
-        "length": card.length,
-        "batch_tokens": card.batch_tokens,
-        "rate": card.rate,
-        "training": to_dict(card.training),
-        "finetuning": to_dict(card.finetuning),
-        "hub": card.hub,
-        "note": card.note,
+        "name": preset.name,
+        "family": preset.family,
+        "parameters": preset.n_parameters,
+        "paper": to_dict(preset.paper),
+        "architecture": _architecture_to_dict(preset.architecture),
+        "heads": to_dict(preset.heads),
+        "objective": to_dict(preset.objective),
+        "tokenizer": to_dict(preset.tokenizer),
+        "length": preset.sequence_length,
+        "batch_tokens": preset.batch_tokens,
+        "rate": preset.learning_rate,
+        "training": to_dict(preset.training_options),
+        "finetuning": to_dict(preset.finetuning),
+        "hub": preset.hub_id,
+        "note": preset.note,
     }
 
 
-def _told(a: Architecture | EncoderDecoderArchitecture) -> dict[str, Any]:
+def _architecture_to_dict(architecture: Architecture | EncoderDecoderArchitecture) -> dict[str, Any]:
     """Return a network as plain data, without what says nothing of it."""
-    if isinstance(a, EncoderDecoderArchitecture):
-        parts = {name: getattr(a, name) for name in ("encoder", "decoder", "source")}
-        stacks = {name: _told(part) for name, part in parts.items() if part is not None}
-        return to_dict(a) | stacks
-    return {name: value for name, value in to_dict(a).items() if name not in a.unread}
+    if isinstance(architecture, EncoderDecoderArchitecture):
+        parts = {name: getattr(architecture, name) for name in ("encoder", "decoder", "source")}
+        stacks = {name: _architecture_to_dict(part) for name, part in parts.items() if part is not None}
+        return to_dict(architecture) | stacks
+    return {name: value for name, value in to_dict(architecture).items() if name not in architecture.ignored_fields}
 
 
-def card_line(card: Published) -> str:
+def preset_line(preset: Published) -> str:
     """Write a card in one line of a table."""
-    who = f"{card.paper.authors.split(',')[0]} {card.paper.year}"
-    if card.name in BOX:
+    who = f"{preset.paper.authors.split(',')[0]} {preset.paper.year}"
+    if preset.name in BUNDLED_MODELS:
         who = "with its weights in this package"
-    return f"{card.name:38}{_short(card.parameters):>7} parameters  {who}"
+    return f"{preset.name:38}{_format_count(preset.n_parameters):>7} parameters  {who}"
 
 
-def text(facts: Mapping[str, Any]) -> Iterator[str]:
+def format_description(description: Mapping[str, Any]) -> Iterator[str]:
     """Write a description in lines for a terminal."""
-    return iter(described(facts)) if "width" in facts else _of_model(facts)
+    return iter(format_word_vector_facts(description)) if "width" in description else _format_model(description)
 
 
-def _of_model(facts: Mapping[str, Any]) -> Iterator[str]:
-    paper = facts["paper"]
-    yield facts["name"]
+def _format_model(description: Mapping[str, Any]) -> Iterator[str]:
+    paper = description["paper"]
+    yield description["name"]
     yield f"{paper['authors']} {paper['year']}, {paper['title']}"
     if paper["arxiv"] or paper["url"]:
         yield f"https://arxiv.org/abs/{paper['arxiv']}" if paper["arxiv"] else paper["url"]
-    if facts["note"]:
-        yield facts["note"]
+    if description["note"]:
+        yield description["note"]
     yield ""
-    for name, said in _rows(facts).items():
+    for name, said in _description_rows(description).items():
         yield f"{name:24}{said}"
     yield ""
     yield "recipe"
-    recipe = {name: facts[name] for name in ("length", "batch_tokens", "rate")}
-    yield from _fields(recipe | facts["training"])
-    for name, stack in _stacks(facts["architecture"]).items():
+    recipe = {name: description[name] for name in ("length", "batch_tokens", "rate")}
+    yield from _format_fields(recipe | description["training"])
+    for name, stack in _stacks_by_name(description["architecture"]).items():
         yield ""
         yield f"architecture{name and '.' + name}"
-        yield from _fields(stack)
-    if facts["architecture"].get("shared") is True:
+        yield from _format_fields(stack)
+    if description["architecture"].get("shared") is True:
         yield ""
         yield "the layers of both are the same"
 
 
-def _rows(facts: Mapping[str, Any]) -> dict[str, str]:
-    size = facts["memory_bytes"]
-    weights, training = map(_memory, (size["inference_float32"], size["training"]))
-    rows = {"parameters": f"{facts['parameters']:,}", "memory": f"{weights} of weights in float32"}
-    if flops := facts["flops_per_token"]:  # there is none where no step is one of a network
+def _description_rows(description: Mapping[str, Any]) -> dict[str, str]:
+    size = description["memory_bytes"]
+    weights, training = map(_format_memory, (size["inference_float32"], size["training"]))
+    rows = {"parameters": f"{description['parameters']:,}", "memory": f"{weights} of weights in float32"}
+    if flops := description["flops_per_token"]:  # there is none where no step is one of a network
         rows["memory"] += f"; to train, {training} and activations"
-        rows["to train"] = f"{_short(flops)}FLOP a token, in rows of {facts['length']}"
-    if facts["finetuning"] != to_dict(FineTuning()):
-        rows["fine-tuning"] = written(facts["finetuning"])
+        rows["to train"] = f"{_format_count(flops)}FLOP a token, in rows of {description['length']}"
+    if description["finetuning"] != to_dict(FinetuningDefaults()):
+        rows["fine-tuning"] = to_expression(description["finetuning"])
     rows |= {
-        "tokenizer": written(facts["tokenizer"]["vocabulary"]),
-        "objective": written(facts["objective"]),
+        "tokenizer": to_expression(description["tokenizer"]["vocabulary"]),
+        "objective": to_expression(description["objective"]),
     }
-    return rows | {f"heads.{name}": written(spec) for name, spec in facts["heads"].items()}
+    return rows | {f"heads.{name}": to_expression(spec) for name, spec in description["heads"].items()}
 
 
-def settings(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def recipe_settings(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Give what a description says of a model's recipe: `key`, `value`, as `--set` takes them."""
-    yield "objective", written(facts["objective"])
-    for name, spec in facts["heads"].items():
-        yield f"heads.{name}", written(spec)
+    yield "objective", to_expression(description["objective"])
+    for name, spec in description["heads"].items():
+        yield f"heads.{name}", to_expression(spec)
     for name in ("length", "batch_tokens", "rate"):
-        yield name, written(facts[name])
-    for name, value in facts["training"].items():
-        yield name, written(value)
-    for name, stack in _stacks(facts["architecture"]).items():
+        yield name, to_expression(description[name])
+    for name, value in description["training"].items():
+        yield name, to_expression(value)
+    for name, stack in _stacks_by_name(description["architecture"]).items():
         for key, value in stack.items():
             if key != "kind":
-                yield f"architecture{name and '.' + name}.{key}", written(value)
+                yield f"architecture{name and '.' + name}.{key}", to_expression(value)
 
 
-def _stacks(architecture: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _stacks_by_name(architecture: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the stacks of a network by name; where there is one, it has none."""
     if "decoder" not in architecture:
         return {"": architecture}
     return {name: part for name, part in architecture.items() if isinstance(part, Mapping)}
 
 
-def _fields(stack: Mapping[str, Any]) -> Iterator[str]:
+def _format_fields(stack: Mapping[str, Any]) -> Iterator[str]:
     for name, value in stack.items():
         if name != "kind" and value is not None:
-            yield f"  {name:22}{written(value)}"
+            yield f"  {name:22}{to_expression(value)}"
 
 
-def _short(n: Number) -> str:
-    return short(n).replace(NARROW, " ")
+def _format_count(n: RealNumber) -> str:
+    return format_si(n).replace(NARROW_SPACE, " ")
 
 
-def _memory(n: Number) -> str:
-    return memory(n).replace(NARROW, " ")
+def _format_memory(n: RealNumber) -> str:
+    return format_bytes(n).replace(NARROW_SPACE, " ")

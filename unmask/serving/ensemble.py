@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from unmask.checkpoints.huggingface import Opened
-from unmask.finetuning.ask import Answer
-from unmask.finetuning.kinds.catalogue import ask
-from unmask.finetuning.predict import counted, given, loss, say, task_of
+from unmask.checkpoints.huggingface import LoadedModel
+from unmask.finetuning.ask import PredictionRecord
+from unmask.finetuning.kinds.catalogue import formulate
+from unmask.finetuning.predict import infer_text_columns, make_items, mean_loss, predict_scores, infer_task
 from unmask.finetuning.score import read_items
 from unmask.finetuning.task_metrics import compute_metrics
 from unmask.serving.pipeline import Pipeline, load
-from unmask.tasks.task import Item, Task
-from unmask.text.records import listed
+from unmask.tasks.task import TaskExample, Task
+from unmask.text.records import format_names
 
-KINDS = ("classify", "pairs", "regress")
+ENSEMBLE_TASKS = ("classify", "pairs", "regress")
 
 
 class Ensemble:
@@ -33,25 +33,25 @@ class Ensemble:
             FileNotFoundError: one is not there.
             ValueError: there are none, one labels no texts, or they label otherwise than the first.
         """
-        self._all = [m if isinstance(m, Pipeline) else load(m) for m in models]
-        if not self._all:
+        self._pipelines = [m if isinstance(m, Pipeline) else load(m) for m in models]
+        if not self._pipelines:
             raise ValueError("there are no models to ask together")
-        self._tasks = [one.task or task_of(one.opened) for one in self._all]
-        for one, task in zip(self._all, self._tasks, strict=True):
-            if task.does not in KINDS:
+        self._tasks = [one.task or infer_task(one.loaded_model) for one in self._pipelines]
+        for one, task in zip(self._pipelines, self._tasks, strict=True):
+            if task.task_kind not in ENSEMBLE_TASKS:
                 raise ValueError(
-                    f"{one.card.name}: models answer together in {', '.join(KINDS)}; it was "
-                    f"fine-tuned to {task.does}"
+                    f"{one.preset.name}: models answer together in {', '.join(ENSEMBLE_TASKS)}; it was "
+                    f"fine-tuned to {task.task_kind}"
                 )
-            if (_does(task), sorted(task.labels)) != (_does(self.task), sorted(self.task.labels)):
+            if (_comparable_kind(task), sorted(task.labels)) != (_comparable_kind(self.task), sorted(self.task.labels)):
                 raise ValueError(
-                    f"{one.card.name}: {_said(task)}, but the first {_said(self.task)}"
+                    f"{one.preset.name}: {_describe_task(task)}, but the first {_describe_task(self.task)}"
                 )
 
     @property
-    def opened(self) -> Opened:
+    def loaded_model(self) -> LoadedModel:
         """The first of the models."""
-        return self._all[0].opened
+        return self._pipelines[0].loaded_model
 
     @property
     def task(self) -> Task:
@@ -59,54 +59,54 @@ class Ensemble:
         return self._tasks[0]
 
     @property
-    def labelled(self) -> bool:
+    def can_predict(self) -> bool:
         """Whether texts are labelled: always."""
         return True
 
-    def predict(self, texts: str | Sequence[Any]) -> list[Answer]:
+    def predict(self, texts: str | Sequence[Any]) -> list[PredictionRecord]:
         """Label texts, or pairs of texts; see `Pipeline.predict`."""
         some = [texts] if isinstance(texts, str) else list(texts)
-        items = given(self.task, some)
-        first = self._ask(0, items)
-        return [first.answer(item, s) for item, s in zip(items, self._mean(items), strict=True)]
+        items = make_items(self.task, some)
+        first = self._formulation_of(0, items)
+        return [first.answer(item, s) for item, s in zip(items, self._mean_scores(items), strict=True)]
 
-    def rows(self, path: str | Path, **named: Any) -> list[Any]:
+    def read_inputs(self, path: str | Path, **options: Any) -> list[Any]:
         """Read what `predict` takes from a file of rows; see `Pipeline.rows`."""
-        return self._all[0].rows(path, **named)
+        return self._pipelines[0].read_inputs(path, **options)
 
-    def score(self, path: str | Path, **named: Any) -> dict[str, float]:
+    def score(self, path: str | Path, **options: Any) -> dict[str, float]:
         """Compute all figures of what they say together, on a file; see `Pipeline.score`."""
-        items = read_items(self.task, path, **named)
-        first, scores = self._ask(0, items), self._mean(items)
+        items = read_items(self.task, path, **options)
+        first, scores = self._formulation_of(0, items), self._mean_scores(items)
         said = [first.truth(item, s) for item, s in zip(items, scores, strict=True)]
-        return compute_metrics(self.task, items, said) | {"loss": loss(first, items, scores)}
+        return compute_metrics(self.task, items, said) | {"loss": mean_loss(first, items, scores)}
 
-    def _ask(self, i: int, items: Sequence[Item]) -> Any:
-        one = self._all[i]
-        return ask(counted(self._tasks[i], items), one.card, one.tokenizer)
+    def _formulation_of(self, model_index: int, items: Sequence[TaskExample]) -> Any:
+        one = self._pipelines[model_index]
+        return formulate(infer_text_columns(self._tasks[model_index], items), one.preset, one.tokenizer)
 
-    def _mean(self, items: Sequence[Item]) -> list[np.ndarray]:
+    def _mean_scores(self, items: Sequence[TaskExample]) -> list[np.ndarray]:
         """Return for each item the mean number [1 1], or the logarithms of mean probabilities."""
         if not items:
             return []
         said: list[np.ndarray] = []
-        for i, one in enumerate(self._all):
-            asked = self._ask(i, items)
-            scores = np.stack(say(asked, one.model, asked.questions(items)).scores)
-            said.append(scores[..., self._order(i)] if self.task.labels else scores)
+        for i, one in enumerate(self._pipelines):
+            asked = self._formulation_of(i, items)
+            scores = np.stack(predict_scores(asked, one.model, asked.questions(items)).scores)
+            said.append(scores[..., self._label_order(i)] if self.task.labels else scores)
         if not self.task.labels:
             return list(np.mean(said, 0))
         return list(np.logaddexp.reduce(said) - np.log(len(said)))
 
-    def _order(self, i: int) -> list[int]:
+    def _label_order(self, model_index: int) -> list[int]:
         """Say where a model has the labels of the first."""
-        return [self._tasks[i].labels.index(label) for label in self.task.labels]
+        return [self._tasks[model_index].labels.index(label) for label in self.task.labels]
 
 
-def _does(task: Task) -> str:
+def _comparable_kind(task: Task) -> str:
     """Name a kind of task; that of pairs may be one that its folder does not tell from texts'."""
-    return "classify" if task.does == "pairs" else task.does
+    return "classify" if task.task_kind == "pairs" else task.task_kind
 
 
-def _said(task: Task) -> str:
-    return f"it was fine-tuned to {task.does} ({listed(task.labels) if task.labels else 'numbers'})"
+def _describe_task(task: Task) -> str:
+    return f"it was fine-tuned to {task.task_kind} ({format_names(task.labels) if task.labels else 'numbers'})"

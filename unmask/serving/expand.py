@@ -7,35 +7,35 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from unmask.checkpoints.huggingface import Opened
-from unmask.heads.labels import Labels, TokenLabels
-from unmask.heads.recurrent import RecurrentTags
-from unmask.heads.spans import Spans
+from unmask.checkpoints.huggingface import LoadedModel
+from unmask.heads.labels import SequenceClassification, TokenClassification
+from unmask.heads.recurrent import BiLSTMCRF
+from unmask.heads.spans import QuestionAnswering
 from unmask.model.architecture import Architecture
-from unmask.published.card import resized
+from unmask.published.card import with_vocab_size
 from unmask.serving.pipeline import Pipeline, load
-from unmask.serving.spaces import open_space
-from unmask.vectors.align import LeastSquares
-from unmask.vectors.space import Space
+from unmask.serving.spaces import load_word_vectors
+from unmask.vectors.align import LeastSquaresMap
+from unmask.vectors.space import KeyedVectors
 
-OF_TEXTS = Labels | TokenLabels | Spans | RecurrentTags
+HEADS_WITHOUT_VOCABULARY = SequenceClassification | TokenClassification | QuestionAnswering | BiLSTMCRF
 """Heads that name no tokens: these stay."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Expanded:
+class ExpandedVocabulary:
     """A model that knows more words."""
 
     pipeline: Pipeline
-    shared: int
+    n_shared: int
     """Words that both knew: the map was fitted on these."""
-    added: int
+    n_added: int
     """Words that are new."""
 
 
-def expand(
-    model: str | Path | Pipeline, vectors: str | Path | Space, *, limit: int | None = None
-) -> Expanded:
+def expand_vocabulary(
+    model: str | Path | Pipeline, vectors: str | Path | KeyedVectors, *, limit: int | None = None
+) -> ExpandedVocabulary:
     """Give a model the words of a space, their vectors mapped into those of its own words.
 
     Kiros et al. 2015, arXiv:1506.06726, section 2.2: the map is linear and has the least squared
@@ -55,65 +55,65 @@ def expand(
             common.
     """
     pipeline = model if isinstance(model, Pipeline) else load(model)
-    space, opened = open_space(vectors, limit=limit), pipeline.opened
+    space, opened = load_word_vectors(vectors, limit=limit), pipeline.loaded_model
     tokenizer, architecture = pipeline.tokenizer, opened.model.architecture
     if not isinstance(architecture, Architecture) or len(opened.model.adapters):
         raise ValueError(
-            f"{pipeline.card.name}: words are added to models of one stack, without adapters"
+            f"{pipeline.preset.name}: words are added to models of one stack, without adapters"
         )
-    table = opened.model.backbone.table
+    table = opened.model.backbone.embedding_table
     if not isinstance(table, torch.nn.Embedding):
-        raise ValueError(f"{pipeline.card.name}: has no table of tokens, to which words are added")
-    known = tokenizer.words()
+        raise ValueError(f"{pipeline.preset.name}: has no table of tokens, to which words are added")
+    known = tokenizer.word_vocabulary()
     shared = [word for word in known if word in space]
-    if len(shared) < space.width:
+    if len(shared) < space.vector_size:
         raise ValueError(
-            f"{len(shared)} words are known to both, and a map of vectors of {space.width} numbers "
+            f"{len(shared)} words are known to both, and a map of vectors of {space.vector_size} numbers "
             "needs as many at least"
         )
     wider = tokenizer.with_words(space.words)
-    new = [word for word, i in wider.words().items() if i >= tokenizer.size]
-    own = table.weight.detach().float().cpu().numpy()[: tokenizer.size]
+    new = [word for word, i in wider.word_vocabulary().items() if i >= tokenizer.vocab_size]
+    own = table.weight.detach().float().cpu().numpy()[: tokenizer.vocab_size]
     rows = [space.index[word] for word in shared]
-    weights = LeastSquares().fit(space.vectors[rows], own[[known[word] for word in shared]])
+    weights = LeastSquaresMap().fit(space.vectors[rows], own[[known[word] for word in shared]])
     added = space.vectors[[space.index[word] for word in new]] @ weights.astype(np.float32)
-    heads = {n: s for n, s in opened.model.specs.items() if isinstance(s, OF_TEXTS)}
-    card = replace(opened.card, architecture=resized(architecture, wider.size), heads=heads)
-    made = _filled(opened, replace(opened, card=card, model=card.build(), tokenizer=wider))
+    heads = {n: s for n, s in opened.model.head_specs.items() if isinstance(s, HEADS_WITHOUT_VOCABULARY)}
+    card = replace(opened.preset, architecture=with_vocab_size(architecture, wider.vocab_size), heads=heads)
+    made = _copy_weights(opened, replace(opened, preset=card, model=card.build(), tokenizer=wider))
     with torch.no_grad():
-        made.model.backbone.table.weight.copy_(torch.from_numpy(np.concatenate((own, added))))
-    return Expanded(pipeline=Pipeline(made, pipeline.task), shared=len(shared), added=len(new))
+        made.model.backbone.embedding_table.weight.copy_(torch.from_numpy(np.concatenate((own, added))))
+    return ExpandedVocabulary(pipeline=Pipeline(made, pipeline.task), n_shared=len(shared), n_added=len(new))
 
 
-def with_words(opened: Opened, words: Sequence[str]) -> Opened:
+def add_words(loaded_model: LoadedModel, words: Sequence[str]) -> LoadedModel:
     """Give a model of words more of them; whatever is of one word begins as the mean of all others.
 
     As the released code of ULMFiT does it (Howard and Ruder 2018, arXiv:1801.06146).
 
     Args:
-        opened: a model with a tokenizer of words.
+        loaded_model: a model with a tokenizer of words.
         words: none of them is known to it.
 
     Raises:
         ValueError: a head groups its words by how frequent they are: none can be added.
     """
-    assert opened.tokenizer is not None
-    wider = opened.tokenizer.with_words(words)
-    card = replace(opened.card, heads=opened.model.specs).with_vocabulary(wider.special)
-    return _filled(opened, replace(opened, card=card, model=card.build(), tokenizer=wider))
+    assert loaded_model.tokenizer is not None
+    wider = loaded_model.tokenizer.with_words(words)
+    card = replace(loaded_model.preset, heads=loaded_model.model.head_specs).with_vocabulary(wider.special_ids)
+    return _copy_weights(loaded_model, replace(loaded_model, preset=card, model=card.build(), tokenizer=wider))
 
 
-def _filled(old: Opened, new: Opened) -> Opened:
+def _copy_weights(old: LoadedModel, new: LoadedModel) -> LoadedModel:
     """Give a new model the weights of an old one, and its new words the mean of the old ones'."""
     assert old.tokenizer is not None
-    theirs, n = old.model.weights(), old.tokenizer.size
+    theirs, n = old.model.own_weights(), old.tokenizer.vocab_size
     with torch.no_grad():
-        for name, x in new.model.weights().items():
+        for name, x in new.model.own_weights().items():
             was = theirs.get(name)
             if was is not None and x.shape == was.shape:
                 x.copy_(was)
             elif was is not None and x.shape[1:] == was.shape[1:] and len(x) > len(was) >= n:
                 x[:n], x[n:] = was[:n], was[:n].mean(0)
             else:
-                raise ValueError(f"{old.card.name}: no words can be added to its {name}")
+                raise ValueError(f"{old.preset.name}: no words can be added to its {name}")
     return new

@@ -9,29 +9,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from unmask.channels import Stream
-from unmask.checkpoints.huggingface import Opened
+from unmask.channels import OutputStream
+from unmask.checkpoints.huggingface import LoadedModel
 from unmask.config import from_dict
-from unmask.finetuning.in_domain import InDomain
-from unmask.finetuning.job import check_same, recorded
-from unmask.finetuning.methods import Method, Shape, method_of
-from unmask.finetuning.plan import Tuning, Word
-from unmask.finetuning.predict import FACTS
-from unmask.finetuning.search import TRIALS
-from unmask.finetuning.tune import Loaded, run
-from unmask.finetuning.tuned import Tuned
+from unmask.finetuning.in_domain import TaskAdaptivePretraining
+from unmask.finetuning.job import check_same_config, read_run_record
+from unmask.finetuning.methods import FinetuningMethod, ScheduleShape, parse_method
+from unmask.finetuning.plan import FinetuneConfig, OptimizerName
+from unmask.finetuning.predict import RUN_FILE
+from unmask.finetuning.search import TRIALS_FILE
+from unmask.finetuning.tune import HasLoadedModel, run_finetuning
+from unmask.finetuning.tuned import FinetunedModel
 from unmask.finetuning.weights import ClassWeights
-from unmask.serving.in_domain import adapt, check_domain
-from unmask.tasks.task import Kind
+from unmask.serving.in_domain import adapt_to_task_text, check_adaptation
+from unmask.tasks.task import TaskKindName
 from unmask.text.lines import EncodingErrors
-from unmask.tokens.vocabulary import Vocabulary, vocabulary_of
+from unmask.tokens.vocabulary import VocabularySpec, parse_vocabulary
 from unmask.training.recipe import Precision
 
 
 def finetune(
-    base: str | Path | Opened | Loaded,
+    base: str | Path | LoadedModel | HasLoadedModel,
     *,
-    task: Kind,
+    task: TaskKindName,
     train: str | Path,
     dev: str | Path | None = None,
     test: str | Path | None = None,
@@ -42,29 +42,29 @@ def finetune(
     labels: Sequence[str] = (),
     rows: int | None = None,
     columns: Sequence[str] = (),
-    options: Mapping[str, Any] | None = None,
+    task_options: Mapping[str, Any] | None = None,
     encoding_errors: EncodingErrors = "strict",
     initialize: Literal["pretrained", "random"] = "pretrained",
-    in_domain: bool | InDomain = False,
+    adapt_first: bool | TaskAdaptivePretraining = False,
     baseline: bool = False,
     tokenizer: str | Path | None = None,
-    vocabulary: str | Vocabulary | None = None,
-    tune: str | Method = "full",
+    vocabulary: str | VocabularySpec | None = None,
+    tune: str | FinetuningMethod = "full",
     metric: str | None = None,
     epochs: float | None = None,
-    batch: int | None = None,
+    batch_size: int | None = None,
     batch_tokens: int | None = None,
-    rate: float | None = None,
+    learning_rate: float | None = None,
     warmup: float = 0.1,
-    schedule: Shape | None = None,
-    optimizer: Word = "adamw",
+    schedule: ScheduleShape | None = None,
+    optimizer: OptimizerName = "adamw",
     average: int = 0,
     weight_decay: float = 0.01,
     class_weights: ClassWeights | None = None,
-    auxiliary: float | None = None,
+    lm_loss_weight: float | None = None,
     dropout: float | None = None,
-    length: int | None = None,
-    name: str | None = None,
+    max_length: int | None = None,
+    task_name: str | None = None,
     evaluate_every: int | None = None,
     patience: int | None = None,
     seed: int = 0,
@@ -73,8 +73,8 @@ def finetune(
     precision: Precision = "auto",
     device: str = "auto",
     resume: bool = False,
-    terminal: Stream | None = sys.stderr,
-) -> Tuned:
+    terminal: OutputStream | None = sys.stderr,
+) -> FinetunedModel:
     """Fine-tune a model on a labelled file. What is left open is decided; see `plan.Tuning`.
 
     Args:
@@ -92,11 +92,11 @@ def finetune(
         labels: all labels, in their order. None: those of the training file.
         rows: learn from so many rows of the training file.
         columns: names of all columns, for files without a header.
-        options: what else the kind of task lets one choose; see `unmask.finetuning.kinds`.
+        task_options: what else the kind of task lets one choose; see `unmask.finetuning.kinds`.
         encoding_errors: what becomes of bytes that are no UTF-8: an error, or U+FFFD.
         initialize: "random" draws the weights of `base` anew.
-        in_domain: first go on with pretraining on the text of the training rows, without labels;
-            `InDomain(unlabeled=("more.txt",), epochs=3)`: on more text, or otherwise.
+        adapt_first: first go on with pretraining on the text of the training rows, without labels;
+            `TaskAdaptivePretraining(unlabeled=("more.txt",), epochs=3)`: on more text, or otherwise.
         baseline: also tune a randomly initialized network, and compare.
         tokenizer: a folder with a tokenizer, for a name of the catalogue.
         vocabulary: what such a model learns from the training texts, in place of its card's kind:
@@ -106,9 +106,9 @@ def finetune(
             `unmask.finetuning.methods`.
         metric: by which the best state is chosen; see `unmask.tasks.metrics`.
         epochs: passes over the training file.
-        batch: texts a step.
-        batch_tokens: tokens a step, padding included, in place of `batch`.
-        rate: peak learning rate.
+        batch_size: texts a step.
+        batch_tokens: tokens a step, padding included, in place of `batch_size`.
+        learning_rate: peak learning rate.
         warmup: share of the steps in which the rate rises to its peak, or, from 1 on, so many.
         schedule: "linear": then it falls to zero; "inverse_square_root": as 1 / sqrt(step);
             "constant": not at all.
@@ -117,11 +117,11 @@ def finetune(
         average: the mean of the weights at so many last evaluations may be the best state.
         weight_decay: of matrices, a step at rate 1.
         class_weights: how much each label counts while it is learned; "balanced": rare ones more.
-        auxiliary: weight of a language model's loss beside the task's, for decoders. None: that
+        lm_loss_weight: weight of a language model's loss beside the task's, for decoders. None: that
             of the model's paper, which most do not have.
         dropout: in place of the model's own.
-        length: tokens that are read of a text at most.
-        name: what an encoder-decoder reads before a text, for instance "sst2".
+        max_length: tokens that are read of a text at most.
+        task_name: what an encoder-decoder reads before a text, for instance "sst2".
         evaluate_every: steps. None: each epoch, or 1,000 if that has more.
         patience: a run ends after so many evaluations that were not better than the best one.
         seed: of the head's weights, the order of the data, and dropout.
@@ -138,42 +138,42 @@ def finetune(
             already.
         KeyboardInterrupt: someone stopped the run; if it has a folder, it can be resumed.
     """
-    loaded = base.opened if isinstance(base, Loaded) else base
-    opened = loaded if isinstance(loaded, Opened) else None
-    tuning = Tuning(
-        base=opened.card.name if opened is not None else str(base),
-        task=task, train=str(train), dev=_name(dev), test=_name(test),
+    loaded = base.loaded_model if isinstance(base, HasLoadedModel) else base
+    opened = loaded if isinstance(loaded, LoadedModel) else None
+    tuning = FinetuneConfig(
+        base=opened.preset.name if opened is not None else str(base),
+        task=task, train=str(train), dev=_as_text(dev), test=_as_text(test),
         text=(text,) if isinstance(text, str) else tuple(text), label=label,
         choices=(choices,) if isinstance(choices, str) else tuple(choices),
-        labels=tuple(labels), rows=rows, columns=tuple(columns), options=options or {},
+        labels=tuple(labels), rows=rows, columns=tuple(columns), task_options=task_options or {},
         encoding_errors=encoding_errors,
-        initialize=initialize, baseline=baseline, tokenizer=_name(tokenizer),
-        in_domain=InDomain() if in_domain is True else in_domain or None,
-        vocabulary=None if vocabulary is None else vocabulary_of(vocabulary),
-        tune=method_of(tune), metric=metric, epochs=epochs,
-        batch=batch, batch_tokens=batch_tokens, rate=rate, warmup=warmup, schedule=schedule,
+        initialize=initialize, baseline=baseline, tokenizer=_as_text(tokenizer),
+        adapt_first=TaskAdaptivePretraining() if adapt_first is True else adapt_first or None,
+        vocabulary=None if vocabulary is None else parse_vocabulary(vocabulary),
+        tune=parse_method(tune), metric=metric, epochs=epochs,
+        batch_size=batch_size, batch_tokens=batch_tokens, learning_rate=learning_rate, warmup=warmup, schedule=schedule,
         optimizer=optimizer,
         average=average, weight_decay=weight_decay,
         class_weights=class_weights, dropout=dropout,
-        auxiliary=None if auxiliary is None else float(auxiliary),
-        length=length, name=name, evaluate_every=evaluate_every, patience=patience,
+        lm_loss_weight=None if lm_loss_weight is None else float(lm_loss_weight),
+        max_length=max_length, task_name=task_name, evaluate_every=evaluate_every, patience=patience,
         seed=seed, seeds=seeds, search=search, precision=precision,
     )  # fmt: skip
     folder = None if out is None else Path(out)
-    return _run(tuning, opened=opened, out=folder, resume=resume, device=device, terminal=terminal)
+    return _run_finetuning(tuning, loaded_model=opened, output_folder=folder, resume=resume, device=device, terminal=terminal)
 
 
-def go_on(
-    out: Path,
+def resume_finetuning(
+    run_folder: Path,
     base: str | None = None,
     *,
     device: str = "auto",
-    terminal: Stream | None = sys.stderr,
-) -> Tuned:
+    terminal: OutputStream | None = sys.stderr,
+) -> FinetunedModel:
     """Go on with the run in a folder as its own record says.
 
     Args:
-        out: the run's folder.
+        run_folder: the run's folder.
         base: the model it began with, which need not be said.
         device: "auto", "cpu", "cuda", ...
         terminal: where progress is shown. None: nowhere.
@@ -182,33 +182,33 @@ def go_on(
         FileNotFoundError: a file or model is not there any more.
         ValueError: there is no run, or its data have changed.
     """
-    if (out / TRIALS).is_file() and not (out / FACTS).is_file():
-        raise ValueError(f"{out}: its search has not ended; resume it with all of its options")
-    facts = recorded(out)
+    if (run_folder / TRIALS_FILE).is_file() and not (run_folder / RUN_FILE).is_file():
+        raise ValueError(f"{run_folder}: its search has not ended; resume it with all of its options")
+    facts = read_run_record(run_folder)
     if facts.get("opened"):
-        raise ValueError(f"{out}: was given its model open; give it again, in Python")
-    tuning = from_dict(Tuning, facts["recipe"], f"{out / FACTS}: recipe")
+        raise ValueError(f"{run_folder}: was given its model open; give it again, in Python")
+    tuning = from_dict(FinetuneConfig, facts["recipe"], f"{run_folder / RUN_FILE}: recipe")
     if base is not None:
-        check_same(out, facts["recipe"], replace(tuning, base=base))
-    return _run(tuning, out=out, resume=True, device=device, terminal=terminal)
+        check_same_config(run_folder, facts["recipe"], replace(tuning, base=base))
+    return _run_finetuning(tuning, output_folder=run_folder, resume=True, device=device, terminal=terminal)
 
 
-def _name(path: str | Path | None) -> str | None:
+def _as_text(path: str | Path | None) -> str | None:
     return None if path is None else str(path)
 
 
-def _run(
-    tuning: Tuning,
+def _run_finetuning(
+    config: FinetuneConfig,
     *,
-    opened: Opened | None = None,
-    out: Path | None,
+    loaded_model: LoadedModel | None = None,
+    output_folder: Path | None,
     resume: bool,
     device: str,
-    terminal: Stream | None,
-) -> Tuned:
-    if tuning.in_domain is not None:
-        check_domain(tuning, given=opened is not None)
-    return run(
-        tuning, opened=opened, out=out, resume=resume, device=device, adapt=adapt,
+    terminal: OutputStream | None,
+) -> FinetunedModel:
+    if config.adapt_first is not None:
+        check_adaptation(config, model_given=loaded_model is not None)
+    return run_finetuning(
+        config, loaded_model=loaded_model, output_folder=output_folder, resume=resume, device=device, adapt=adapt_to_task_text,
         terminal=terminal,
     )  # fmt: skip

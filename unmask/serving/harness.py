@@ -4,7 +4,7 @@ That library finds model classes in its own table alone, so its program is start
 
     python -m unmask.serving.harness run --model unmask --model_args path=RUN --tasks lambada_openai
 
-takes all that `lm-eval` takes. In Python: `lm_eval.simple_evaluate(model=Harness(RUN), tasks=...)`.
+takes all that `lm-eval` takes. In Python: `lm_eval.simple_evaluate(model=UnmaskLM(RUN), tasks=...)`.
 """
 
 # lm_eval is not among what the checks install.
@@ -23,17 +23,17 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("lm_eval is not installed: pip install 'unmask[lm-eval]'") from error
 
-from unmask.evaluation.answers import until
-from unmask.evaluation.continuations import Hide, Likelihood, likelihoods
-from unmask.generation.prompted import write
-from unmask.generation.settings import Decoding, decoding
+from unmask.evaluation.answers import truncate_at
+from unmask.evaluation.continuations import PseudoLikelihoodMasking, ContinuationLikelihood, continuation_likelihoods
+from unmask.generation.prompted import generate_texts
+from unmask.generation.settings import GenerationConfig, generation_config
 from unmask.serving.pipeline import load
 
-_KNOWN = ("until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p")
+_KNOWN_SETTINGS = ("until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p")
 
 
 @register_model("unmask")
-class Harness(LM):
+class UnmaskLM(LM):
     """A model as lm-evaluation-harness asks it."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Harness(LM):
         *,
         device: str = "auto",
         max_length: int | None = None,
-        hide: Hide = "word",
+        pll_masking: PseudoLikelihoodMasking = "word",
         seed: int = 0,
         batch_size: int | str = "auto",
         max_batch_size: int | None = None,
@@ -54,7 +54,7 @@ class Harness(LM):
             device: where it runs; the CPU where there is no CUDA, which the harness's program names
                 if its user names nothing.
             max_length: tokens that are read together. None: as many as the model has positions.
-            hide: from a masked model while it is asked for a token.
+            pll_masking: from a masked model while it is asked for a token.
             seed: of what is drawn where a task samples.
             batch_size: is not read: texts are grouped by their tokens.
             max_batch_size: is not read either.
@@ -62,8 +62,8 @@ class Harness(LM):
         super().__init__()
         there = not device.startswith("cuda") or torch.cuda.is_available()
         self._pipeline = load(path).to(device if there else "auto")
-        self._length, self._seed = max_length, seed
-        self._hide: Hide = hide
+        self._max_length, self._seed = max_length, seed
+        self._pll_masking: PseudoLikelihoodMasking = pll_masking
 
     def loglikelihood(self, requests: Sequence[Instance]) -> list[tuple[float, bool]]:
         """Say how likely each continuation is after its context, and whether it is the greedy one.
@@ -71,17 +71,17 @@ class Harness(LM):
         A token that would cross their border is read in two parts (the harness's own classes read
         the context with its last token changed).
         """
-        asked = [_arguments(request) for request in requests]
+        asked = [_request_arguments(request) for request in requests]
         contexts, after = [context for context, _ in asked], [text for _, text in asked]
-        return [(one.total, one.greedy) for one in self._likelihoods(contexts, after)]
+        return [(one.log_likelihood, one.is_greedy) for one in self._score_continuations(contexts, after)]
 
     def loglikelihood_rolling(self, requests: Sequence[Instance]) -> list[float]:
         """Say how likely whole texts are, a long one in windows that ask each token once."""
-        texts: list[str] = [_arguments(request)[0] for request in requests]
+        texts: list[str] = [_request_arguments(request)[0] for request in requests]
         read = [i for i, text in enumerate(texts) if text.strip()]
-        said = self._likelihoods([""] * len(read), [texts[i] for i in read])
+        said = self._score_continuations([""] * len(read), [texts[i] for i in read])
         found = dict(zip(read, said, strict=True))
-        return [found[i].total if i in found else 0.0 for i in range(len(texts))]
+        return [found[i].log_likelihood if i in found else 0.0 for i in range(len(texts))]
 
     def generate_until(self, requests: Sequence[Instance]) -> list[str]:
         """Go on from prompts, up to the first of the texts that end an answer.
@@ -91,44 +91,44 @@ class Harness(LM):
         """
         found: dict[int, str] = {}
         groups: dict[str, list[int]] = {}
-        asked = [_arguments(request) for request in requests]
+        asked = [_request_arguments(request) for request in requests]
         for i, (_, settings) in enumerate(asked):
             groups.setdefault(repr(settings), []).append(i)
         for rows in groups.values():
             settings = asked[rows[0]][1]
-            said = write(
+            said = generate_texts(
                 self._pipeline.model,
                 self._pipeline.tokenizer,
                 [asked[i][0] for i in rows],
-                self._decoding(settings),
-                length=self._length,
+                self._generation_config(settings),
+                max_length=self._max_length,
             )
             ends = settings.get("until") or ()
             ends = [ends] if isinstance(ends, str) else ends
-            found |= {i: until(one.text, ends) for i, one in zip(rows, said, strict=True)}
+            found |= {i: truncate_at(one.text, ends) for i, one in zip(rows, said, strict=True)}
         return [found[i] for i in range(len(requests))]
 
-    def _likelihoods(self, contexts: Sequence[str], after: Sequence[str]) -> list[Likelihood]:
-        return likelihoods(
+    def _score_continuations(self, contexts: Sequence[str], continuations: Sequence[str]) -> list[ContinuationLikelihood]:
+        return continuation_likelihoods(
             self._pipeline.model,
             self._pipeline.tokenizer,
             contexts,
-            after,
-            hide=self._hide,
-            length=self._length,
+            continuations,
+            pll_masking=self._pll_masking,
+            sequence_length=self._max_length,
         )
 
-    def _decoding(self, settings: Mapping[str, Any]) -> Decoding:
-        if unknown := sorted(set(settings) - set(_KNOWN)):
+    def _generation_config(self, settings: Mapping[str, Any]) -> GenerationConfig:
+        if unknown := sorted(set(settings) - set(_KNOWN_SETTINGS)):
             raise ValueError(
-                f"generation_kwargs: {unknown[0]!r} is not known (known: {', '.join(_KNOWN)})"
+                f"generation_kwargs: {unknown[0]!r} is not known (known: {', '.join(_KNOWN_SETTINGS)})"
             )
         new_tokens = int(settings.get("max_gen_toks", 256))  # the harness's own default
         drawn = settings.get("do_sample", settings.get("temperature", 0) > 0)
         if not drawn:
-            return Decoding(new_tokens=new_tokens)
-        return decoding(
-            new_tokens=new_tokens,
+            return GenerationConfig(max_new_tokens=new_tokens)
+        return generation_config(
+            max_new_tokens=new_tokens,
             temperature=float(settings.get("temperature", 1.0)),
             top_k=settings.get("top_k"),
             top_p=settings.get("top_p"),
@@ -136,7 +136,7 @@ class Harness(LM):
         )
 
 
-def _arguments(request: Instance) -> tuple[Any, ...]:
+def _request_arguments(request: Instance) -> tuple[Any, ...]:
     return cast("tuple[Any, ...]", request.args)
 
 

@@ -6,229 +6,229 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from unmask.serving.markup import EMPTY, Content, Html, bar, join, tag
+from unmask.serving.markup import EMPTY_HTML, HtmlContent, Html, share_bar, join_html, tag
 from unmask.serving.plot import half_window, smooth
-from unmask.serving.record import Record, number
-from unmask.serving.scores import gain, mean, score, splits
+from unmask.serving.record import ReportData, finite_number
+from unmask.serving.scores import format_gain, format_mean, format_score, scores_by_split
 from unmask.serving.tasks import (
-    EVERYTHING,
-    data,
-    first_large,
+    FULL_FINETUNING,
+    describe_data,
+    capitalize_first,
     metric_name,
     task_name,
-    tuned_by,
-    words,
+    describe_tuning,
+    task_wording,
 )
-from unmask.serving.words import NARROW, cut, duration, expression, percent, plain, readable, spoken
+from unmask.serving.words import NARROW_SPACE, truncate_text, format_seconds, format_expression, format_percent, format_number, humanize_name, format_in_words
 
-KINDS = {"pretrain": "Pretraining report", "finetune": "Fine-tuning report"}
-MOST_SETTING, LONG = 240, 40  # characters: of a setting; of a title that is set smaller
+REPORT_TITLES = {"pretrain": "Pretraining report", "finetune": "Fine-tuning report"}
+MAX_BYLINE_CHARACTERS, MAX_LARGE_TITLE = 240, 40  # characters: of a setting; of a title that is set smaller
 
 
-def draw_opening(record: Record) -> Html:
+def draw_summary(record: ReportData) -> Html:
     """Show title, main results, what was run, and the figures to remember: scores at once."""
-    said = tag("p", _standfirst(record), class_="standfirst")
-    below = (join(said, _byline(record)), _headlines(record))
+    said = tag("p", _lead_sentences(record), class_="standfirst")
+    below = (join_html(said, _byline(record)), _headlines(record))
     return tag(
         "div",
-        tag("p", KINDS.get(str(record.facts.get("kind")), "Report"), class_="kicker"),
-        tag("h1", title(record), class_="long" if len(title(record)) > LONG else None),
+        tag("p", REPORT_TITLES.get(str(record.run_record.get("kind")), "Report"), class_="kicker"),
+        tag("h1", run_title(record), class_="long" if len(run_title(record)) > MAX_LARGE_TITLE else None),
         *(below if record.results is None else below[::-1]),
         class_="opening",
     )
 
 
-def title(record: Record) -> str:
+def run_title(record: ReportData) -> str:
     """Say what was run."""
-    kind = record.facts.get("kind")
+    kind = record.run_record.get("kind")
     if kind == "finetune":
-        name, does = task_name(record), words(record).does
+        name, does = task_name(record), task_wording(record).purpose
         on = f" on {name}" if name else f" to {does}" if does else ""
-        return f"{record.card}, fine-tuned{on}"
-    done = "in pretraining" if record.facts.get("finished") is False else "pretrained"
-    return f"{record.card}, {done}" if kind == "pretrain" else record.card
+        return f"{record.preset_name}, fine-tuned{on}"
+    done = "in pretraining" if record.run_record.get("finished") is False else "pretrained"
+    return f"{record.preset_name}, {done}" if kind == "pretrain" else record.preset_name
 
 
-def _standfirst(record: Record) -> str:
+def _lead_sentences(record: ReportData) -> str:
     """Say the main results in a few sentences."""
-    scored = record.finetuned and record.results is not None
-    said = [_said_of_run(record), "" if scored else _said_of_accuracy(record)]
-    said += [gain(record.results)] if record.results else []
+    scored = record.is_finetuning and record.results is not None
+    said = [_run_sentence(record), "" if scored else _accuracy_sentence(record)]
+    said += [format_gain(record.results)] if record.results else []
     return " ".join(sentence for sentence in said if sentence) or "Nothing is logged yet."
 
 
-def _said_of_run(record: Record) -> str:
-    if not len(record.training.steps):
+def _run_sentence(record: ReportData) -> str:
+    if not len(record.training_log.steps):
         return ""
-    done = int(record.training.steps[-1])
-    planned = number(record.part("recipe").get("steps"))
+    done = int(record.training_log.steps[-1])
+    planned = finite_number(record.record_section("recipe").get("steps"))
     of = f" of {planned:,.0f}" if planned and planned > done else ""
-    tokens = record.training.last("tokens")
-    read = f" on {spoken(tokens)} tokens" if tokens else ""
-    time = f" in {duration(record.seconds)}" if record.seconds else ""
-    lead = "Not finished: trained" if record.facts.get("finished") is False else "Trained"
+    tokens = record.training_log.last("tokens")
+    read = f" on {format_in_words(tokens)} tokens" if tokens else ""
+    time = f" in {format_seconds(record.total_seconds)}" if record.total_seconds else ""
+    lead = "Not finished: trained" if record.run_record.get("finished") is False else "Trained"
     return f"{lead} for {done:,}{of} {'step' if done == 1 else 'steps'}{read}{time}."
 
 
-def _said_of_accuracy(record: Record) -> str:
-    lead = _lead(record)
+def _accuracy_sentence(record: ReportData) -> str:
+    lead = _lead_accuracy(record)
     if lead is None:
         return ""
     name, value, held_out = lead
     best = max(record.baselines.get(name, {}).items(), key=lambda item: item[1], default=None)
-    beside = f"; a {best[0]} baseline reaches {percent(best[1])}" if best else ""
+    beside = f"; a {best[0]} baseline reaches {format_percent(best[1])}" if best else ""
     text = "held-out text" if held_out else "its training text"
-    return f"{readable(name).capitalize()} on {text} is {percent(value)}{beside}."
+    return f"{humanize_name(name).capitalize()} on {text} is {format_percent(value)}{beside}."
 
 
-def _byline(record: Record) -> Html:
-    recipe = record.part("recipe")
-    parameters = number(record.facts.get("parameters"))
-    date = record.written
+def _byline(record: ReportData) -> Html:
+    recipe = record.record_section("recipe")
+    parameters = finite_number(record.run_record.get("parameters"))
+    date = record.modified
     rows = (
-        ("Parameters", spoken(parameters) if parameters else ""),
-        ("Tuned", _tuned(record)),
-        ("Objective", expression(recipe.get("objective", ""))),
-        ("Data", data(record) if record.finetuned else expression(recipe.get("data", ""))),
+        ("Parameters", format_in_words(parameters) if parameters else ""),
+        ("FinetunedModel", _describe_tuned_parameters(record)),
+        ("Objective", format_expression(recipe.get("objective", ""))),
+        ("Data", describe_data(record) if record.is_finetuning else format_expression(recipe.get("data", ""))),
         ("Folder", record.name),
         ("Date", f"{date.day} {date:%B %Y}"),
     )
     said = [
-        tag("div", tag("dt", name), tag("dd", cut(text, MOST_SETTING)))
+        tag("div", tag("dt", name), tag("dd", truncate_text(text, MAX_BYLINE_CHARACTERS)))
         for name, text in rows
         if text not in ("", "none")
     ]
     return tag("dl", *said, class_="byline")
 
 
-def _tuned(record: Record) -> str:
+def _describe_tuned_parameters(record: ReportData) -> str:
     """Say what fine-tuning tuned, and how many numbers that are, once it is finished."""
-    method = record.part("recipe").get("tune")
-    if record.facts.get("kind") != "finetune" or method is None:
+    method = record.record_section("recipe").get("tune")
+    if record.run_record.get("kind") != "finetune" or method is None:
         return ""
-    tuned = number(record.part("best").get("tuned"))
-    by = tuned_by(method)
-    return f"{spoken(tuned)} numbers, by {by}" if tuned and by != EVERYTHING else by
+    tuned = finite_number(record.record_section("best").get("tuned"))
+    by = describe_tuning(method)
+    return f"{format_in_words(tuned)} numbers, by {by}" if tuned and by != FULL_FINETUNING else by
 
 
-def _headlines(record: Record) -> Html:
+def _headlines(record: ReportData) -> Html:
     made = (_headline_task, _headline_accuracy, _headline_loss, _headline_time)
-    if record.finetuned and record.results:
+    if record.is_finetuning and record.results:
         made = (_headline_task, _headline_figures, _headline_time)
-    found = [headline for make in made if (headline := make(record)) != EMPTY]
-    return tag("div", *found, class_="headlines") if found else EMPTY
+    found = [headline for make in made if (headline := make(record)) != EMPTY_HTML]
+    return tag("div", *found, class_="headlines") if found else EMPTY_HTML
 
 
-def _headline(label: str, value: str, *detail: Content) -> Html:
+def _headline(label: str, value: str, *detail: HtmlContent) -> Html:
     # "97.8 ± 0.4 %": spread and unit are set smaller than the number itself.
-    at = min((i for i in (value.find(" "), value.find(NARROW)) if i > 0), default=len(value))
+    at = min((i for i in (value.find(" "), value.find(NARROW_SPACE)) if i > 0), default=len(value))
     big = tag("p", value[:at], tag("small", value[at:]), class_="big")
     return tag("div", tag("p", label, class_="label"), big, *detail, class_="headline")
 
 
-def _headline_task(record: Record) -> Html:
+def _headline_task(record: ReportData) -> Html:
     results = record.results
-    if results is None or not (found := splits(results)):
-        return EMPTY
+    if results is None or not (found := scores_by_split(results)):
+        return EMPTY_HTML
     split, groups = found[-1]
-    rows = [(g.name, statistics.fmean(g.values), mean(results.metric, g.values)) for g in groups]
-    if (chance := number(results.chance)) is not None:
-        rows.append((f"always the {words(record).usual}", chance, score(results.metric, chance)))
+    rows = [(g.name, statistics.fmean(g.values), format_mean(results.metric, g.values)) for g in groups]
+    if (chance := finite_number(results.chance)) is not None:
+        rows.append((f"always the {task_wording(record).majority_answer}", chance, format_score(results.metric, chance)))
     name = " ".join(filter(None, (task_name(record), split, metric_name(results.metric))))
-    return _headline(first_large(name), rows[0][2], _bars(rows))
+    return _headline(capitalize_first(name), rows[0][2], _comparison_bars(rows))
 
 
-def _headline_figures(record: Record) -> Html:
+def _headline_figures(record: ReportData) -> Html:
     """List the other figures of the best run, of the same split."""
     results = record.results
-    if results is None or not (found := splits(results)):
-        return EMPTY
+    if results is None or not (found := scores_by_split(results)):
+        return EMPTY_HTML
     split, (first, *_) = found[-1]
-    best = record.part("best")
+    best = record.record_section("best")
     figures = best.get(split)
     if not isinstance(figures, Mapping):
-        return EMPTY
-    known = [(metric, number(value)) for metric, value in figures.items()]
+        return EMPTY_HTML
+    known = [(metric, finite_number(value)) for metric, value in figures.items()]
     # The loss of a regression is its squared error, which stands there by its name.
     same = {results.metric, *(("loss",) if "mean_squared_error" in figures else ())}
-    rows = [(metric_name(m), score(m, v)) for m, v in known if m not in same]
-    if split != "dev" and (value := number(best.get("dev", {}).get(results.metric))) is not None:
-        rows.append((f"dev {metric_name(results.metric)}", score(results.metric, value)))
+    rows = [(metric_name(m), format_score(m, v)) for m, v in known if m not in same]
+    if split != "dev" and (value := finite_number(best.get("dev", {}).get(results.metric))) is not None:
+        rows.append((f"dev {metric_name(results.metric)}", format_score(results.metric, value)))
     whose = f"The best run, seed {best.get('seed')}" if len(first.values) > 1 else "Other figures"
     drawn = [tag("li", tag("span", name), tag("b", text)) for name, text in rows]
     label = tag("p", f"{whose}, {split}", class_="label")
     return tag("div", label, tag("ul", *drawn, class_="figures-too"), class_="headline")
 
 
-def _headline_accuracy(record: Record) -> Html:
-    lead = _lead(record)
+def _headline_accuracy(record: ReportData) -> Html:
+    lead = _lead_accuracy(record)
     if lead is None:
-        return EMPTY
+        return EMPTY_HTML
     name, value, held_out = lead
     others = sorted(record.baselines.get(name, {}).items(), key=lambda item: -item[1])
-    rows = [(record.card, value, percent(value)), *((n, v, percent(v)) for n, v in others)]
-    label = f"{readable(name).capitalize()}, {'held out' if held_out else 'in training'}"
-    return _headline(label, percent(value), _bars(rows))
+    rows = [(record.preset_name, value, format_percent(value)), *((n, v, format_percent(v)) for n, v in others)]
+    label = f"{humanize_name(name).capitalize()}, {'held out' if held_out else 'in training'}"
+    return _headline(label, format_percent(value), _comparison_bars(rows))
 
 
-def _headline_loss(record: Record) -> Html:
-    held_out = record.measured("loss")
-    source, column = record.training, "loss"
+def _headline_loss(record: ReportData) -> Html:
+    held_out = record.evaluation_columns("loss")
+    source, column = record.training_log, "loss"
     value = _smoothed_last(record, column)
-    if held_out and (last := record.evaluation.last(held_out[0])) is not None:
-        source, column, value = record.evaluation, held_out[0], last
+    if held_out and (last := record.evaluation_log.last(held_out[0])) is not None:
+        source, column, value = record.evaluation_log, held_out[0], last
     if value is None:
-        return EMPTY
-    where = "held out" if source is record.evaluation else "in training"
+        return EMPTY_HTML
+    where = "held out" if source is record.evaluation_log else "in training"
     # A sum over several questions (masked + next sentence) has no perplexity, nor have labels.
-    tuned = record.facts.get("kind") == "finetune"
-    single = column != "loss" or len(record.training.parts("parts.")) < 2
-    likelihood = not record.of_vectors
+    tuned = record.run_record.get("kind") == "finetune"
+    single = column != "loss" or len(record.training_log.suffixes_after("parts.")) < 2
+    likelihood = not record.is_word_vector_run
     single = single and likelihood
-    said = [f"Perplexity {plain(math.exp(value))}."] if single and not tuned and value < 50 else []
+    said = [f"Perplexity {format_number(math.exp(value))}."] if single and not tuned and value < 50 else []
     logged = np.isfinite(source.columns[column])
     if logged.sum() > 1:
         first, step = source.columns[column][logged][0], source.steps[logged][0]
-        said.append(f"At step {step:,.0f} it was {plain(float(first))}.")
-    label = f"{readable(column).capitalize()}, {where}"
-    return _headline(label, plain(value) + f"{NARROW}nats" * likelihood, tag("p", " ".join(said)))
+        said.append(f"At step {step:,.0f} it was {format_number(float(first))}.")
+    label = f"{humanize_name(column).capitalize()}, {where}"
+    return _headline(label, format_number(value) + f"{NARROW_SPACE}nats" * likelihood, tag("p", " ".join(said)))
 
 
-def _headline_time(record: Record) -> Html:
-    if not record.seconds:
-        return EMPTY
-    speed = record.timing.median("tokens_per_second")
-    device = record.part("environment").get("device")
-    said = [f"{spoken(speed)} tokens a second"] if speed else []
+def _headline_time(record: ReportData) -> Html:
+    if not record.total_seconds:
+        return EMPTY_HTML
+    speed = record.timing_log.median("tokens_per_second")
+    device = record.record_section("environment").get("device")
+    said = [f"{format_in_words(speed)} tokens a second"] if speed else []
     said += [f"on {device}"] if device else []
-    return _headline("Time", duration(record.seconds), tag("p", " ".join(said)))
+    return _headline("Time", format_seconds(record.total_seconds), tag("p", " ".join(said)))
 
 
-def _bars(rows: Sequence[tuple[str, float, str]]) -> Html:
+def _comparison_bars(rows: Sequence[tuple[str, float, str]]) -> Html:
     """Draw the first row's number above those to compare it with; alone it needs no bar."""
     top = max(value for _, value, _ in rows)
     if len(rows) < 2 or top <= 0:
-        return EMPTY
+        return EMPTY_HTML
     drawn = [
-        tag("li", tag("span", name), tag("b", text), bar(value / top)) for name, value, text in rows
+        tag("li", tag("span", name), tag("b", text), share_bar(value / top)) for name, value, text in rows
     ]
     return tag("ul", *drawn, class_="bars")
 
 
-def _lead(record: Record) -> tuple[str, float, bool] | None:
+def _lead_accuracy(record: ReportData) -> tuple[str, float, bool] | None:
     """Return the accuracy to lead with: its name, its value, and whether on held-out text."""
-    for column in sorted(record.measured("accuracy"), key=lambda c: c not in record.baselines):
-        if (value := record.evaluation.last(column)) is not None:
+    for column in sorted(record.evaluation_columns("accuracy"), key=lambda c: c not in record.baselines):
+        if (value := record.evaluation_log.last(column)) is not None:
             return column, value, True
-    for part in record.training.parts("accuracy."):
+    for part in record.training_log.suffixes_after("accuracy."):
         if (value := _smoothed_last(record, f"accuracy.{part}")) is not None:
             return f"{part}_accuracy", value, False
     return None
 
 
-def _smoothed_last(record: Record, column: str) -> float | None:
-    if column not in record.training:
+def _smoothed_last(record: ReportData, column: str) -> float | None:
+    if column not in record.training_log:
         return None
-    values = record.training.columns[column]
+    values = record.training_log.columns[column]
     line = smooth(values, half_window(len(values)))
     return float(line[np.isfinite(line)][-1])

@@ -10,45 +10,45 @@ from pathlib import Path
 
 import numpy as np
 
-from unmask.batch import SENTENCE, Tokens
+from unmask.batch import SENTENCE_START, Tokens
 from unmask.config import from_dict, to_dict
-from unmask.demo import bundled
-from unmask.files import whole
-from unmask.hiding.objectives import Objective
-from unmask.hiding.show import Explanation, explain
+from unmask.demo import bundled_path
+from unmask.files import atomic_path
+from unmask.hiding.objectives import ObjectiveSpec
+from unmask.hiding.show import ObjectiveExplanation, explain_example
 from unmask.published.card import Published
-from unmask.published.catalogue import published
-from unmask.published.fit import fit
-from unmask.serving.folders import is_card
+from unmask.published.catalogue import get_preset
+from unmask.published.fit import adapt_to_objective
+from unmask.serving.folders import is_preset_name
 from unmask.serving.pipeline import load
-from unmask.text.corpus import documents
-from unmask.tokens.tokenizer import Tokenizer, learn
-from unmask.training.data import tokenizer_spec
-from unmask.training.recipe import Recipe, merge, parse
+from unmask.text.corpus import read_documents
+from unmask.tokens.tokenizer import Tokenizer, train_tokenizer
+from unmask.training.data import resolve_tokenizer_spec
+from unmask.training.recipe import Recipe, merge, parse_change
 from unmask.vectors.corpus import is_punctuation
-from unmask.vectors.learning import Method
-from unmask.vectors.windows import Windowed
+from unmask.vectors.learning import WordVectorMethod
+from unmask.vectors.windows import WindowMethod
 
-SAMPLE_CHARACTERS = 1_500_000
+TOKENIZER_SAMPLE_CHARACTERS = 1_500_000
 """Of the bundled text, from which a card's tokenizer is learned to show what the card would see."""
-SAMPLE_VOCABULARY = 8192
+MAX_SAMPLE_VOCAB_SIZE = 8192
 
 
 @dataclass(frozen=True)
-class _Held:
+class _ObjectiveHolder:
     """An objective by kind, as plain data has it."""
 
-    objective: Objective | Method | str
+    objective: ObjectiveSpec | WordVectorMethod | str
 
 
-def hidden(
+def hide(
     model: str | Path,
     text: str,
     *,
     objective: str | None = None,
     seed: int = 0,
     changes: Sequence[str] = (),
-) -> Explanation:
+) -> ObjectiveExplanation:
     """Hide a text as a model's objective does; another seed hides other places.
 
     A card has no tokenizer of its own: one of its kind is learned from the bundled text, once.
@@ -67,74 +67,74 @@ def hidden(
     """
     if seed < 0:
         raise ValueError(f"seed must be at least 0, got {seed}")
-    card, tokenizer = _open(str(model), objective, changes)
+    card, tokenizer = _load_preset_and_tokenizer(str(model), objective, changes)
     asked = card.objective
     tokens = tokenizer.encode(text)
     if not len(tokens):
         raise ValueError("the text is empty: there is nothing to hide")
-    if asked.pairs:
-        tokens = replace(tokens, other=_elsewhere(tokenizer))
-    if isinstance(asked, Windowed):
-        tokens = _words(tokens, tokenizer)
-    example = asked(tokens, tokenizer.special, np.random.default_rng(seed))
-    return explain(example, tokenizer, asked)
+    if asked.needs_second_text:
+        tokens = replace(tokens, other_text=_second_text(tokenizer))
+    if isinstance(asked, WindowMethod):
+        tokens = _without_punctuation(tokens, tokenizer)
+    example = asked(tokens, tokenizer.special_ids, np.random.default_rng(seed))
+    return explain_example(example, tokenizer, asked)
 
 
-def _asked(card: Published, objective: str | None, changes: Sequence[str]) -> Published:
+def _adapt_preset(preset: Published, objective: str | None, changes: Sequence[str]) -> Published:
     """Return a card as it is asked, by name or with changes."""
     if objective is not None:
-        card = fit(card, objective)
-    return fit(card, _changed(card.objective, changes)) if changes else card
+        preset = adapt_to_objective(preset, objective)
+    return adapt_to_objective(preset, _apply_objective_changes(preset.objective, changes)) if changes else preset
 
 
-def _changed(objective: Objective | Method, changes: Sequence[str]) -> Objective | Method | str:
-    found: Objective | Method | str = objective
+def _apply_objective_changes(objective: ObjectiveSpec | WordVectorMethod, changes: Sequence[str]) -> ObjectiveSpec | WordVectorMethod | str:
+    found: ObjectiveSpec | WordVectorMethod | str = objective
     for change in changes:
         try:
             key = change if re.match(r"objective\s*[.=]", change) else f"objective.{change}"
             recipe = {"kind": Recipe.__name__, "objective": to_dict(found)}
-            held = {"objective": merge(recipe, parse(key))["objective"]}
-            found = from_dict(_Held, held).objective
+            held = {"objective": merge(recipe, parse_change(key))["objective"]}
+            found = from_dict(_ObjectiveHolder, held).objective
         except ValueError as error:
             raise ValueError(f"--set {change}: {error}") from None
     return found
 
 
-def _open(model: str, objective: str | None, changes: Sequence[str]) -> tuple[Published, Tokenizer]:
-    if is_card(model):
-        card = _asked(published(model), objective, changes)
-        return card, _tokenizer(card)
+def _load_preset_and_tokenizer(model: str, objective: str | None, changes: Sequence[str]) -> tuple[Published, Tokenizer]:
+    if is_preset_name(model):
+        card = _adapt_preset(get_preset(model), objective, changes)
+        return card, _cached_tokenizer(card)
     pipeline = load(model)
-    return _asked(pipeline.card, objective, changes), pipeline.tokenizer
+    return _adapt_preset(pipeline.preset, objective, changes), pipeline.tokenizer
 
 
-def _tokenizer(card: Published) -> Tokenizer:
+def _cached_tokenizer(preset: Published) -> Tokenizer:
     """Learn the card's kind of tokenizer, or load the one that was learned before."""
-    kind = card.tokenizer.vocabulary
-    size = min(getattr(kind, "size", SAMPLE_VOCABULARY), SAMPLE_VOCABULARY)
+    kind = preset.tokenizer.vocabulary
+    size = min(getattr(kind, "size", MAX_SAMPLE_VOCAB_SIZE), MAX_SAMPLE_VOCAB_SIZE)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     case = "uncased" if getattr(kind, "lowercase", False) else "cased"
     home = cache / "unmask" / "tokenizers"
-    modes = "-modes" if card.tokenizer.frame.modes else ""
-    if card.tokenizer.frame != published(card.name).tokenizer.frame:  # it has tokens more
-        told = json.dumps(to_dict(card.tokenizer.frame), sort_keys=True)
+    modes = "-modes" if preset.tokenizer.special_tokens.modes else ""
+    if preset.tokenizer.special_tokens != get_preset(preset.name).tokenizer.special_tokens:  # it has tokens more
+        told = json.dumps(to_dict(preset.tokenizer.special_tokens), sort_keys=True)
         modes += f"-{hashlib.blake2b(told.encode(), digest_size=6).hexdigest()}"
-    folder = home / f"{card.family}-{type(kind).__name__}-{size}-{case}{modes}"
+    folder = home / f"{preset.family}-{type(kind).__name__}-{size}-{case}{modes}"
     if (folder / "tokenizer_config.json").is_file():
         return Tokenizer.load(folder)
-    tokenizer = learn(tokenizer_spec(Recipe(model=card.name, vocab_size=size), card), _sample())
+    tokenizer = train_tokenizer(resolve_tokenizer_spec(Recipe(model=preset.name, vocab_size=size), preset), _tokenizer_sample())
     try:
         home.mkdir(parents=True, exist_ok=True)
-        with whole(folder) as beside:
+        with atomic_path(folder) as beside:
             tokenizer.save(beside)
     except OSError:  # a home that cannot be written costs some seconds at the next call, no more
         pass
     return tokenizer
 
 
-def _sample() -> list[str]:
-    texts, left = list[str](), SAMPLE_CHARACTERS
-    for document in documents(bundled("novels")):
+def _tokenizer_sample() -> list[str]:
+    texts, left = list[str](), TOKENIZER_SAMPLE_CHARACTERS
+    for document in read_documents(bundled_path("novels")):
         texts.append(document.text[:left])
         left -= len(texts[-1])
         if left <= 0:
@@ -142,14 +142,14 @@ def _sample() -> list[str]:
     return texts
 
 
-def _elsewhere(tokenizer: Tokenizer) -> Tokens:
-    document = next(iter(documents(bundled("novels"))))
+def _second_text(tokenizer: Tokenizer) -> Tokens:
+    document = next(iter(read_documents(bundled_path("novels"))))
     return tokenizer.encode(document.text[:2000])
 
 
-def _words(tokens: Tokens, tokenizer: Tokenizer) -> Tokens:
+def _without_punctuation(tokens: Tokens, tokenizer: Tokenizer) -> Tokens:
     """Leave out punctuation, which has no vector; what began with it begins after it."""
     kept = np.array([not is_punctuation(piece) for piece in tokenizer.pieces(tokens.ids)], bool)
-    sentence = np.cumsum(tokens.marks & SENTENCE > 0)[kept]
+    sentence = np.cumsum(tokens.boundaries & SENTENCE_START > 0)[kept]
     begins = np.diff(sentence, prepend=0) > 0
-    return Tokens(tokens.ids[kept], tokens.marks[kept] | SENTENCE * begins)
+    return Tokens(tokens.ids[kept], tokens.boundaries[kept] | SENTENCE_START * begins)

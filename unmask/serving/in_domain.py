@@ -7,54 +7,54 @@ from dataclasses import replace
 from pathlib import Path
 
 from unmask.adapters.folder import is_adapter
-from unmask.checkpoints.huggingface import configuration, locate
-from unmask.files import whole, write_whole
-from unmask.finetuning.in_domain import FOLDER, InDomain
-from unmask.finetuning.job import Job
+from unmask.checkpoints.huggingface import read_config, resolve_model_folder
+from unmask.files import atomic_path, write_atomically
+from unmask.finetuning.in_domain import ADAPTATION_FOLDER, TaskAdaptivePretraining
+from unmask.finetuning.job import FinetuneJob
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
-from unmask.finetuning.plan import Tuning, customary_rate
-from unmask.published.catalogue import family, published
+from unmask.finetuning.plan import FinetuneConfig, default_learning_rate
+from unmask.published.catalogue import preset_for_config, get_preset
 from unmask.serving.earlier import recipe_of
-from unmask.serving.expand import with_words
-from unmask.serving.folders import is_card, read_facts, write_model
+from unmask.serving.expand import add_words
+from unmask.serving.folders import is_preset_name, read_run_file, write_model
 from unmask.serving.pipeline import load
 from unmask.serving.prepare import check_sources, prepare
-from unmask.serving.pretrain import AT_ONCE, card_recipe, changed, pretrain
-from unmask.serving.record import FACTS
-from unmask.text.corpus import documents
-from unmask.tokens.shards import Shards
+from unmask.serving.pretrain import DEFAULT_MICRO_BATCH_TOKENS, preset_recipe, apply_recipe, pretrain
+from unmask.serving.record import RUN_FILE
+from unmask.text.corpus import read_documents
+from unmask.tokens.shards import TokenShards
 from unmask.training import recipe as recipes
-from unmask.training.layers import layers_that_speak, spread
+from unmask.training.layers import parameters_by_layer_with_tied_output, default_layerwise_lr_decay
 from unmask.training.recipe import Recipe
-from unmask.training.schedule import SlantedTriangle
+from unmask.training.schedule import SlantedTriangular
 
-TEXT = "in-domain-text"
+TASK_TEXT_FOLDER = "in-domain-text"
 """The folder of the text of the task, within that of the run of fine-tuning."""
 
 
-def check_domain(tuning: Tuning, *, given: bool = False) -> None:
+def check_adaptation(config: FinetuneConfig, *, model_given: bool = False) -> None:
     """Find what is wrong with the stage that a recipe asks for, before anything is written.
 
     Args:
-        tuning: the recipe.
-        given: the model is given open, in place of what the recipe names.
+        config: the recipe.
+        model_given: the model is given open, in place of what the recipe names.
 
     Raises:
         FileNotFoundError: there is no such model, or a file of text is not there.
         ValueError: the model was not pretrained, or what is changed of its recipe cannot be.
     """
-    if given:
+    if model_given:
         raise ValueError(
             "in_domain goes on with the model of a folder: name that folder rather than give the "
             "model open"
         )
-    recipe = recipe_for(tuning)
-    changed(published(recipe.model), recipe)
-    if more := _wanted(tuning).unlabeled:
+    recipe = adaptation_recipe(config)
+    apply_recipe(get_preset(recipe.model), recipe)
+    if more := _adaptation(config).unlabeled:
         check_sources(more)
 
 
-def adapt(job: Job) -> Path:
+def adapt_to_task_text(job: FinetuneJob) -> Path:
     """Go on with a model's pretraining on the text of a job, or with that; return its folder.
 
     Raises:
@@ -62,16 +62,16 @@ def adapt(job: Job) -> Path:
         FloatingPointError: the loss stays non-finite.
         KeyboardInterrupt: someone stopped it.
     """
-    out, recipe = job.folder / FOLDER, recipe_for(job.tuning)
-    begun = (out / FACTS).is_file()
-    if begun and read_facts(out).get("finished"):
+    out, recipe = job.folder / ADAPTATION_FOLDER, adaptation_recipe(job.config)
+    begun = (out / RUN_FILE).is_file()
+    if begun and read_run_file(out).get("finished"):
         return out
-    sources = _sources(job, recipe)
-    recipe = replace(recipe, begin=_with_its_words(job, recipe, sources))
-    text = _text(job, recipe, sources)
-    epochs, said = _wanted(job.tuning).epochs, _said(job.tuning)
-    tokens = math.ceil(epochs * text.n_tokens * (1 - recipe.dev))
-    job.say(f"first, {text.n_tokens:,} tokens of its domain are read, as in pretraining")
+    sources = _write_task_text(job, recipe)
+    recipe = replace(recipe, init_from=_initial_model_with_words(job, recipe, sources))
+    text = _tokenize_task_text(job, recipe, sources)
+    epochs, said = _adaptation(job.config).epochs, _changed_keys(job.config)
+    tokens = math.ceil(epochs * text.n_tokens * (1 - recipe.dev_fraction))
+    job.print_progress(f"first, {text.n_tokens:,} tokens of its domain are read, as in pretraining")
     pretrain(
         recipe,
         data=text.folder,
@@ -79,13 +79,13 @@ def adapt(job: Job) -> Path:
         tokens=None if "steps" in said else tokens,
         resume=begun,
         device=str(job.world.device),
-        threads=job.facts["environment"]["threads"],
+        threads=job.run_record["environment"]["threads"],
         quiet=job.terminal is None,
     )
     return out
 
 
-def recipe_for(tuning: Tuning) -> Recipe:
+def adaptation_recipe(config: FinetuneConfig) -> Recipe:
     """Return the recipe by which a model goes on with its pretraining; how long, it does not say.
 
     It is that of the run that made the model. Of other models it is their card's, with the rate
@@ -95,46 +95,46 @@ def recipe_for(tuning: Tuning) -> Recipe:
         FileNotFoundError: there is no such model.
         ValueError: it was not pretrained, or a change cannot be.
     """
-    if is_card(tuning.base):
+    if is_preset_name(config.base):
         raise ValueError(
-            f"in_domain: {tuning.base} is a card, without weights; pretrain it first (unmask "
-            f"pretrain {tuning.base} ...) and name the run's folder"
+            f"in_domain: {config.base} is a card, without weights; pretrain it first (unmask "
+            f"pretrain {config.base} ...) and name the run's folder"
         )
-    folder = locate(tuning.base)
+    folder = resolve_model_folder(config.base)
     if is_adapter(folder):
         raise ValueError(
-            f"in_domain: {tuning.base} is a part of a model; write both as one first (unmask "
-            f"convert {tuning.base} FOLDER)"
+            f"in_domain: {config.base} is a part of a model; write both as one first (unmask "
+            f"convert {config.base} FOLDER)"
         )
-    pipeline = load(tuning.base)
+    pipeline = load(config.base)
     was = recipe_of(folder)
     if was is None:
-        usual = card_recipe(family(configuration(folder)).name)
-        length = pipeline.card.length
+        usual = preset_recipe(preset_for_config(read_config(folder)).name)
+        length = pipeline.preset.sequence_length
         was = replace(
             usual,
-            objective=pipeline.card.objective,
-            length=length,
-            batch_tokens=max(length, min(usual.batch_tokens, AT_ONCE)),
-            micro_tokens=None,
-            rate=customary_rate(pipeline.model.parameter_count(), words=False),
+            objective=pipeline.preset.objective,
+            sequence_length=length,
+            batch_tokens=max(length, min(usual.batch_tokens, DEFAULT_MICRO_BATCH_TOKENS)),
+            micro_batch_tokens=None,
+            learning_rate=default_learning_rate(pipeline.model.parameter_count(), uses_word_labels=False),
         )
     usual = Recipe(model=was.model)
     recipe = replace(
         was,
-        begin=tuning.base,
+        init_from=config.base,
         data=(),
-        **{name: getattr(usual, name) for name in _ITS_OWN},
-        schedule=SlantedTriangle(),
-        layer_decay=spread(len(layers_that_speak(pipeline.model))),
-        encoding_errors=tuning.encoding_errors,
-        precision=tuning.precision,
-        seed=tuning.seed,
+        **{name: getattr(usual, name) for name in _RESET_KEYS},
+        schedule=SlantedTriangular(),
+        layerwise_lr_decay=default_layerwise_lr_decay(len(parameters_by_layer_with_tied_output(pipeline.model))),
+        encoding_errors=config.encoding_errors,
+        precision=config.precision,
+        seed=config.seed,
     )
-    return recipes.changed(recipe, _wanted(tuning).changes, said="--in-domain-set")
+    return recipes.apply_changes(recipe, _adaptation(config).changes, origin="--in-domain-set")
 
 
-_ITS_OWN = (
+_RESET_KEYS = (
     "document", "text", "sampling", "tokenizer", "vocab_size", "character_coverage",
     "look_beside", "frozen", "steps",
     "dev",
@@ -142,87 +142,87 @@ _ITS_OWN = (
 """What the run that made a model had for its own text, or only at its beginning."""
 
 
-def _wanted(tuning: Tuning) -> InDomain:
-    assert tuning.in_domain is not None
-    return tuning.in_domain
+def _adaptation(config: FinetuneConfig) -> TaskAdaptivePretraining:
+    assert config.adapt_first is not None
+    return config.adapt_first
 
 
-def _said(tuning: Tuning) -> set[str]:
+def _changed_keys(config: FinetuneConfig) -> set[str]:
     """Name the keys of the recipe that are changed."""
-    return {change.partition("=")[0].strip() for change in _wanted(tuning).changes}
+    return {change.partition("=")[0].strip() for change in _adaptation(config).changes}
 
 
-def _sources(job: Job, recipe: Recipe) -> list[str | Path]:
+def _write_task_text(job: FinetuneJob, recipe: Recipe) -> list[str | Path]:
     """Write down the text of the task, unless it is there; name it and what is to be read beside.
 
     Records have it in the column that the rows have it in.
     """
-    rows = job.folder / TEXT / "rows.jsonl"
+    rows = job.folder / TASK_TEXT_FOLDER / "rows.jsonl"
     rows.parent.mkdir(exist_ok=True)
     if not rows.is_file():
-        column = _column(job, recipe)
-        lines = (json.dumps({column: text}, ensure_ascii=False) + "\n" for text in _texts(job))
-        write_whole(rows, "".join(lines))
-    return [rows, *_wanted(job.tuning).unlabeled]
+        column = _text_column(job, recipe)
+        lines = (json.dumps({column: text}, ensure_ascii=False) + "\n" for text in _training_texts(job))
+        write_atomically(rows, "".join(lines))
+    return [rows, *_adaptation(job.config).unlabeled]
 
 
-def _column(job: Job, recipe: Recipe) -> str:
-    return recipe.text or job.task.columns.texts[0]
+def _text_column(job: FinetuneJob, recipe: Recipe) -> str:
+    return recipe.text_column or job.task.columns.texts[0]
 
 
-def _with_its_words(job: Job, recipe: Recipe, sources: Sequence[str | Path]) -> str:
+def _initial_model_with_words(job: FinetuneJob, recipe: Recipe, sources: Sequence[str | Path]) -> str:
     """Name the model to begin with: where words are its tokens, one that knows those of the text.
 
     It is made once, in the folder of the text.
     """
-    wanted, made = _wanted(job.tuning), job.folder / TEXT / "model"
+    wanted, made = _adaptation(job.config), job.folder / TASK_TEXT_FOLDER / "model"
     if (made / "config.json").is_file():
         return str(made)
-    opened = load(job.tuning.base).opened
+    opened = load(job.config.base).loaded_model
     tokenizer = opened.tokenizer
-    if wanted.least is None or tokenizer is None or not tokenizer.reads_words:
-        return job.tuning.base
-    texts = documents(
+    if wanted.min_count is None or tokenizer is None or not tokenizer.is_word_level:
+        return job.config.base
+    texts = read_documents(
         sources,
-        document=recipe.document,
-        text=_column(job, recipe),
+        document_separator=recipe.document_separator,
+        text_column=_text_column(job, recipe),
         encoding_errors=recipe.encoding_errors,
     )
-    counts, known = tokenizer.count_words(one.text for one in texts), tokenizer.words()
-    new = [word for word, n in counts.items() if n >= wanted.least and word not in known]
+    counts, known = tokenizer.count_words(one.text for one in texts), tokenizer.word_vocabulary()
+    new = [word for word, n in counts.items() if n >= wanted.min_count and word not in known]
     new = sorted(new, key=lambda word: (-counts[word], word))
-    new = new[: max(0, wanted.most - tokenizer.size)]
+    new = new[: max(0, wanted.max_vocab_size - tokenizer.vocab_size)]
     if not new:
-        return job.tuning.base
+        return job.config.base
     said = f"{len(new):,} words of its domain are new to the model, {new[0]!r} the most frequent"
     try:
-        opened = with_words(opened, new)
+        opened = add_words(opened, new)
     except ValueError as error:
-        job.say(f"{said}; they stay unknown: {error}")
-        return job.tuning.base
-    job.say(said)
-    with whole(made) as beside:
+        job.print_progress(f"{said}; they stay unknown: {error}")
+        return job.config.base
+    job.print_progress(said)
+    with atomic_path(made) as beside:
         write_model(beside, opened, {"words added": len(new)})
     return str(made)
 
 
-def _text(job: Job, recipe: Recipe, sources: Sequence[str | Path]) -> Shards:
+def _tokenize_task_text(job: FinetuneJob, recipe: Recipe, sources: Sequence[str | Path]) -> TokenShards:
     """Make tokens of the text of the task, unless they are there."""
-    assert recipe.begin is not None
+    assert recipe.init_from is not None
     return prepare(
         sources,
-        out=job.folder / TEXT / "tokens",
+        out=job.folder / TASK_TEXT_FOLDER / "tokens",
         model=recipe.model,
-        tokenizer=locate(recipe.begin),
-        document=recipe.document,
-        text=_column(job, recipe),
+        tokenizer=resolve_model_folder(recipe.init_from),
+        document_separator=recipe.document_separator,
+        text_column=_text_column(job, recipe),
         encoding_errors=recipe.encoding_errors,
-        sampling=recipe.sampling,
+        sampling_exponent=recipe.sampling_exponent,
         quiet=job.terminal is None,
     )
 
 
-def _texts(job: Job) -> Iterator[str]:
+def _training_texts(job: FinetuneJob) -> Iterator[str]:
     """Give the texts of the rows that are learned from, the texts of a pair as paragraphs."""
-    between = " " if TASK_KINDS[job.task.does].files.tagged else "\n"
+    between = " " if TASK_KINDS[job.task.task_kind].reader.word_per_line else "\n"
     return (between.join(item.texts) for item in job.data.train)

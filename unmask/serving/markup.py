@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 # Elements without an end tag (HTML standard, section 13.1.2).
-VOID = frozenset({"meta", "link", "br"})
+VOID_ELEMENTS = frozenset({"meta", "link", "br"})
 # Control characters, lone surrogates and what is no character have no place in a document (XML 1.0,
 # production 2); what turns the direction of all that follows has none in a word. That one was there
 # is shown.
-FORBIDDEN = re.compile(
+FORBIDDEN_CHARACTERS = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
 
@@ -22,82 +22,82 @@ class Html:
     source: str
 
 
-Content = Html | str
-Attribute = str | int | float | bool | None
-EMPTY = Html("")
+HtmlContent = Html | str
+AttributeValue = str | int | float | bool | None
+EMPTY_HTML = Html("")
 
 
-def escape(text: str) -> str:
+def escape_html(text: str) -> str:
     """Return `text` such that it stays text in an element and in a quoted attribute."""
-    return html.escape(FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text))
+    return html.escape(FORBIDDEN_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", text))
 
 
-def join(*parts: Content) -> Html:
+def join_html(*parts: HtmlContent) -> Html:
     """Put parts one after another; those that are `str` are escaped."""
-    return Html("".join(p.source if isinstance(p, Html) else escape(p) for p in parts))
+    return Html("".join(p.source if isinstance(p, Html) else escape_html(p) for p in parts))
 
 
-def tag(name: str, /, *children: Content, **attributes: Attribute) -> Html:
+def tag(name: str, /, *children: HtmlContent, **attributes: AttributeValue) -> Html:
     """Build an element.
 
     `class_` is written `class`, `aria_label` is written `aria-label`; True is written without a
     value, None and False are left out.
     """
     written = "".join(_attribute(key, value) for key, value in attributes.items())
-    end = "" if name in VOID else f"</{name}>"
-    return Html(f"<{name}{written}>{join(*children).source}{end}")
+    end = "" if name in VOID_ELEMENTS else f"</{name}>"
+    return Html(f"<{name}{written}>{join_html(*children).source}{end}")
 
 
-def table(
-    names: Sequence[str],
-    rows: Sequence[Sequence[Content]],
+def html_table(
+    column_names: Sequence[str],
+    rows: Sequence[Sequence[HtmlContent]],
     title: str,
-    foot: Sequence[str] = (),
+    footer: Sequence[str] = (),
     *,
     class_: str = "numbers",
-    titled: bool = True,
+    show_title: bool = True,
 ) -> Html:
     """Build a table whose first column names its rows; what is too wide for the page scrolls."""
-    head = tag("tr", *(tag("th", name, scope="col") for name in names))
+    head = tag("tr", *(tag("th", name, scope="col") for name in column_names))
     body = [_table_row(row) for row in rows]
-    return scrolling(
+    return scrollable(
         tag(
             "table",
-            tag("caption", title) if titled else EMPTY,
+            tag("caption", title) if show_title else EMPTY_HTML,
             tag("thead", head),
             tag("tbody", *body),
-            tag("tfoot", _table_row(foot)) if foot else EMPTY,
+            tag("tfoot", _table_row(footer)) if footer else EMPTY_HTML,
             class_=class_,
         ),
         title,
     )
 
 
-def section(name: str, title: str, says: str, *content: Content) -> Html:
-    """Build a part of the page: its name and what it `says` in the margin, its content beside."""
+def section(name: str, title: str, summary: str, *content: HtmlContent) -> Html:
+    """Build a part of the page: its name and what it `summary` in the margin, its content beside."""
     heading = tag("h2", title, id=f"{name}-title")
-    beside = tag("header", heading, tag("p", says) if says else EMPTY)
+    beside = tag("header", heading, tag("p", summary) if summary else EMPTY_HTML)
     return tag("section", beside, tag("div", *content), id=name, aria_labelledby=f"{name}-title")
 
 
-def scrolling(content: Html, label: str) -> Html:
+def scrollable(content: Html, label: str) -> Html:
     """Let wide content scroll by itself; by keyboard too (WCAG 2.2, criterion 2.1.1)."""
     return tag("div", content, class_="scroll", tabindex=0, role="region", aria_label=label)
 
 
-def bar(share: float) -> Html:
+def share_bar(fraction: float) -> Html:
     """Draw a share of a full width; the number stands beside it, so readers need not hear it."""
-    width = f"width:{min(max(share, 0.0), 1.0):.2%}"
+    width = f"width:{min(max(fraction, 0.0), 1.0):.2%}"
     return tag("i", tag("i", style=width), aria_hidden="true")
 
 
-def _table_row(cells: Sequence[Content]) -> Html:
+def _table_row(cells: Sequence[HtmlContent]) -> Html:
     first = tag("th", cells[0], scope="row", dir="auto")
     return tag("tr", first, *(tag("td", cell) for cell in cells[1:]))
 
 
-def _attribute(key: str, value: Attribute) -> str:
+def _attribute(key: str, value: AttributeValue) -> str:
     name = key.rstrip("_").replace("_", "-")
     if value is None or value is False:
         return ""
-    return f" {name}" if value is True else f' {name}="{escape(str(value))}"'
+    return f" {name}" if value is True else f' {name}="{escape_html(str(value))}"'

@@ -11,81 +11,81 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unmask.adapters.folder import is_adapter, open_any
-from unmask.adapters.prefix import reader, room
+from unmask.adapters.folder import is_adapter, open_model_or_adapter
+from unmask.adapters.prefix import encoder_stack, max_text_length
 from unmask.batch import Batch
-from unmask.box import BOX
+from unmask.box import BUNDLED_MODELS
 from unmask.checkpoints.generator import add_generator
-from unmask.checkpoints.huggingface import HUB, Opened, is_model, locate, longest_text
-from unmask.checkpoints.subwords import add_subwords
+from unmask.checkpoints.huggingface import HUB_PREFIX, LoadedModel, is_model_folder, resolve_model_folder, max_text_tokens
+from unmask.checkpoints.subwords import add_subword_head
 from unmask.config import from_dict, to_dict
-from unmask.evaluation.continuations import Hide, Likelihood, likelihoods
-from unmask.evaluation.embed import Pooling, embed
-from unmask.evaluation.likelihood import Evaluation, evaluate
-from unmask.finetuning.ask import CHOICE, LABEL, LANGUAGE, SPANS, TOKEN_LABEL, Answer
+from unmask.evaluation.continuations import PseudoLikelihoodMasking, ContinuationLikelihood, continuation_likelihoods
+from unmask.evaluation.embed import EmbeddingPooling, embed
+from unmask.evaluation.likelihood import HeldOutEvaluation, evaluate
+from unmask.finetuning.ask import CHOICE_HEAD, LABEL_HEAD, LANGUAGE_HEAD, SPAN_HEAD, TOKEN_LABEL_HEAD, PredictionRecord
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
-from unmask.finetuning.kinds.generate import in_languages
-from unmask.finetuning.predict import named, predict, read_task, task_of
+from unmask.finetuning.kinds.generate import with_task_languages
+from unmask.finetuning.predict import select_columns, predict, read_task, infer_task
 from unmask.finetuning.score import score_file
-from unmask.finetuning.task_metrics import of_mixture
-from unmask.generation.choose import choose
-from unmask.generation.decode import candidates, generate, several, spoken, texts
-from unmask.generation.fill import Filled, fill
-from unmask.generation.prompted import Asked, ask, known
-from unmask.generation.reading import Group, at_rest, groups
-from unmask.generation.settings import Beam, Decoding, Ranked, decoding
-from unmask.generation.speculate import Draft
-from unmask.generation.wording import Wording
-from unmask.heads.labels import LabelsHead, TokenLabelsHead
-from unmask.heads.model import Model, asked_by
-from unmask.heads.neighbors import OF_PARTS
-from unmask.heads.recurrent import RecurrentTagsHead
-from unmask.heads.spans import SpansHead
-from unmask.hiding.objectives import Objective
+from unmask.finetuning.task_metrics import task_of_mixture
+from unmask.generation.choose import rank_choices
+from unmask.generation.decode import generate_candidates, generate, candidates_noun, stream_tokens, initial_states
+from unmask.generation.fill import FilledText, fill
+from unmask.generation.prompted import EncodedPrompts, encode_prompts, encode_known_text
+from unmask.generation.reading import TextBatch, evaluation_mode, text_batches
+from unmask.generation.settings import BeamSearch, GenerationConfig, BestOfN, generation_config
+from unmask.generation.speculate import DraftModel
+from unmask.generation.wording import TextStreamer
+from unmask.heads.labels import SequenceClassificationHead, TokenClassificationHead
+from unmask.heads.model import Model, required_term
+from unmask.heads.neighbors import PAIR_HEADS
+from unmask.heads.recurrent import BiLSTMCRFHead
+from unmask.heads.spans import QuestionAnsweringHead
+from unmask.hiding.objectives import ObjectiveSpec
 from unmask.published.card import Published
-from unmask.published.catalogue import ALIASES, MODELS, nearest, published
-from unmask.published.fit import objective_of
-from unmask.serving.folders import Format, read_facts, save_model
+from unmask.published.catalogue import ALIASES, MODELS, did_you_mean, get_preset
+from unmask.published.fit import resolve_objective
+from unmask.serving.folders import ModelFormat, read_run_file, save_model
 from unmask.tasks.readers import tables
 from unmask.tasks.task import Task
 from unmask.text.lines import EncodingErrors
-from unmask.text.mix import called, named_documents
+from unmask.text.mix import split_language_prefix, read_documents_by_source
 from unmask.tokens.tokenizer import Tokenizer
-from unmask.training.data import check_named
-from unmask.training.parallel import pick_device
-from unmask.vectors.learning import Method
+from unmask.training.data import check_source_languages
+from unmask.training.parallel import resolve_device
+from unmask.vectors.learning import WordVectorMethod
 
-FACTS = "unmask.json"
-LENGTH = 512
+RUN_FILE = "unmask.json"
+DEFAULT_SEQUENCE_LENGTH = 512
 """Tokens that are read together of held-out text, where it is not known how many pretraining read,
 and the model has as many positions."""
-BATCH_TOKENS = 4096
+MAX_BATCH_TOKENS = 4096
 
 
 @dataclass(frozen=True)
-class Answered:
+class ScoredText:
     """A text that may follow a prompt."""
 
     text: str
     score: float
-    """Log-probability; of beams, divided as `Beam` says."""
+    """Log-probability; of beams, divided as `BeamSearch` says."""
 
 
 class Pipeline:
     """A model with its tokenizer."""
 
-    def __init__(self, opened: Opened, task: Task | None = None) -> None:
+    def __init__(self, loaded_model: LoadedModel, task: Task | None = None) -> None:
         """Wrap a model.
 
         Args:
-            opened: the model.
+            loaded_model: the model.
             task: what it was fine-tuned for, with the columns of its files. None: what its head
                 says, if it has one that labels.
         """
-        self.opened = opened
+        self.loaded_model = loaded_model
         self.task = task
-        self.model = opened.model
-        self.card = opened.card
+        self.model = loaded_model.model
+        self.preset = loaded_model.preset
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -94,36 +94,36 @@ class Pipeline:
         Raises:
             ValueError: its folder has none.
         """
-        if self.opened.tokenizer is None:
+        if self.loaded_model.tokenizer is None:
             raise ValueError(
-                f"{self.card.name}: this model has no tokenizer, so it cannot read text"
+                f"{self.preset.name}: this model has no tokenizer, so it cannot read text"
             )
-        return self.opened.tokenizer
+        return self.loaded_model.tokenizer
 
     @property
-    def labels(self) -> tuple[str, ...]:
+    def label_names(self) -> tuple[str, ...]:
         """Names of the classes, for a model that classifies."""
-        return self.opened.labels
+        return self.loaded_model.label_names
 
     @property
-    def labelled(self) -> bool:
+    def can_predict(self) -> bool:
         """Whether it labels texts: by a head, or, fine-tuned to do so, in words."""
-        specs = self.model.specs
-        heads = {LABEL, TOKEN_LABEL, SPANS, CHOICE}
+        specs = self.model.head_specs
+        heads = {LABEL_HEAD, TOKEN_LABEL_HEAD, SPAN_HEAD, CHOICE_HEAD}
         return self.task is not None or not heads.isdisjoint(specs)
 
     # A string is a sequence of strings, too; the first overload that fits counts.
     @overload
-    def fill(self, text: str, *, top_k: int = 5) -> Filled: ...  # pyright: ignore[reportOverlappingOverload]
+    def fill(self, text: str, *, top_k: int = 5) -> FilledText: ...  # pyright: ignore[reportOverlappingOverload]
     @overload
-    def fill(self, text: Sequence[str], *, top_k: int = 5) -> list[Filled]: ...
-    def fill(self, text: str | Sequence[str], *, top_k: int = 5) -> Filled | list[Filled]:
+    def fill(self, text: Sequence[str], *, top_k: int = 5) -> list[FilledText]: ...
+    def fill(self, text: str | Sequence[str], *, top_k: int = 5) -> FilledText | list[FilledText]:
         """Say what may stand at each [MASK] of a text, or of several."""
-        texts = listed(text, "text")
+        texts = as_text_list(text, "text")
         filled = fill(self.model, self.tokenizer, texts, top_k=top_k)
         return filled[0] if isinstance(text, str) else filled
 
-    def told(self, source: str, target: str | None = None) -> "Pipeline":
+    def with_languages(self, source: str, target: str | None = None) -> "Pipeline":
         """Return this model for texts of a language, answered in another; None: in the same.
 
         `load("mbart").told("en_XX", "ro_RO").generate("Good morning.")`
@@ -131,10 +131,10 @@ class Pipeline:
         Raises:
             ValueError: there is no such language.
         """
-        tokenizer = self.tokenizer.told(source, target)
-        return Pipeline(replace(self.opened, tokenizer=tokenizer))
+        tokenizer = self.tokenizer.with_languages(source, target)
+        return Pipeline(replace(self.loaded_model, tokenizer=tokenizer))
 
-    def part(self, name: str) -> "Pipeline":
+    def mixture_task(self, name: str) -> "Pipeline":
         """Return this model for one task of the mixture that it was fine-tuned on.
 
         `load("runs/mixture").part("stsb").predict([("A cat.", "A dog.")])`
@@ -142,35 +142,35 @@ class Pipeline:
         Raises:
             ValueError: it has learned no such task.
         """
-        return Pipeline(self.opened, of_mixture(self._task(), name))
+        return Pipeline(self.loaded_model, task_of_mixture(self._required_task(), name))
 
     @overload
     def generate(  # pyright: ignore[reportOverlappingOverload]
         self,
         prompt: str,
-        how: Decoding | None = None,
+        config: GenerationConfig | None = None,
         *,
-        begin: str = "",
-        draft: Draft | None = None,
+        output_prefix: str = "",
+        draft: DraftModel | None = None,
         **settings: Any,
     ) -> str: ...
     @overload
     def generate(
         self,
         prompt: Sequence[str],
-        how: Decoding | None = None,
+        config: GenerationConfig | None = None,
         *,
-        begin: str = "",
-        draft: Draft | None = None,
+        output_prefix: str = "",
+        draft: DraftModel | None = None,
         **settings: Any,
     ) -> list[str]: ...
     def generate(
         self,
         prompt: str | Sequence[str],
-        how: Decoding | None = None,
+        config: GenerationConfig | None = None,
         *,
-        begin: str = "",
-        draft: Draft | None = None,
+        output_prefix: str = "",
+        draft: DraftModel | None = None,
         **settings: Any,
     ) -> str | list[str]:
         """Continue a prompt, or several; some models answer them (`Model.answers`).
@@ -180,79 +180,79 @@ class Pipeline:
 
         Args:
             prompt: one or several.
-            how: the text is said; or the same by name: `generate(prompt, beams=4)`.
-            begin: what each answer begins with; its tokens do not count as new ones.
+            config: the text is said; or the same by name: `generate(prompt, beams=4)`.
+            output_prefix: what each answer begins with; its tokens do not count as new ones.
             draft: a smaller model that guesses what will be said, as `draft` makes it.
-            settings: fields of `Decoding`, `Sample`, `Ranked` and `Beam`.
+            settings: fields of `GenerationConfig`, `Sampling`, `BestOfN` and `BeamSearch`.
 
         Raises:
             ValueError: the model does not generate, a prompt is longer than its positions, or the
                 settings do not go together.
         """
-        how = _how(how, settings)
-        asked = self._ask(listed(prompt, "prompt"), begin, how)
-        special = self.tokenizer.special
+        config = _resolve_config(config, settings)
+        asked = self._encode_prompts(as_text_list(prompt, "prompt"), output_prefix, config)
+        special = self.tokenizer.special_ids
         new = generate(
             self.model,
-            asked.read,
+            asked.input_ids,
             special,
-            how,
-            begun=asked.begun,
-            guides=asked.wordings,
+            config,
+            output_prefixes=asked.output_prefixes,
+            constraints=asked.streamers,
             draft=draft,
         )
-        said = [begin + one.text(ids) for one, ids in zip(asked.wordings, new, strict=True)]
+        said = [output_prefix + one.final_text(ids) for one, ids in zip(asked.streamers, new, strict=True)]
         return said[0] if isinstance(prompt, str) else said
 
     @overload
-    def candidates(  # pyright: ignore[reportOverlappingOverload]
-        self, prompt: str, how: Decoding | None = None, *, begin: str = "", **settings: Any
-    ) -> list[Answered]: ...
+    def generate_candidates(  # pyright: ignore[reportOverlappingOverload]
+        self, prompt: str, config: GenerationConfig | None = None, *, output_prefix: str = "", **settings: Any
+    ) -> list[ScoredText]: ...
     @overload
-    def candidates(
+    def generate_candidates(
         self,
         prompt: Sequence[str],
-        how: Decoding | None = None,
+        config: GenerationConfig | None = None,
         *,
-        begin: str = "",
+        output_prefix: str = "",
         **settings: Any,
-    ) -> list[list[Answered]]: ...
-    def candidates(
+    ) -> list[list[ScoredText]]: ...
+    def generate_candidates(
         self,
         prompt: str | Sequence[str],
-        how: Decoding | None = None,
+        config: GenerationConfig | None = None,
         *,
-        begin: str = "",
+        output_prefix: str = "",
         **settings: Any,
-    ) -> list[Answered] | list[list[Answered]]:
+    ) -> list[ScoredText] | list[list[ScoredText]]:
         """Search with beams, or draw; return the best texts, the best first, with their scores.
 
         `candidates(prompt, beams=5, best=3)`, or `candidates(prompt, temperature=0.9, samples=20,
         best=3)`; of several prompts a list for each. The arguments are those of `generate`.
         """
-        how = _how(how, settings)
-        asked = self._ask([prompt] if isinstance(prompt, str) else list(prompt), begin, how)
-        found = candidates(
+        config = _resolve_config(config, settings)
+        asked = self._encode_prompts([prompt] if isinstance(prompt, str) else list(prompt), output_prefix, config)
+        found = generate_candidates(
             self.model,
-            asked.read,
-            self.tokenizer.special,
-            how,
-            begun=asked.begun,
-            guides=asked.wordings,
+            asked.input_ids,
+            self.tokenizer.special_ids,
+            config,
+            output_prefixes=asked.output_prefixes,
+            constraints=asked.streamers,
         )
         said = [
-            [Answered(begin + wording.text(one.ids), one.score) for one in best]
-            for wording, best in zip(asked.wordings, found, strict=True)
+            [ScoredText(output_prefix + wording.final_text(one.token_ids), one.score) for one in best]
+            for wording, best in zip(asked.streamers, found, strict=True)
         ]
         return said[0] if isinstance(prompt, str) else said
 
     def stream(
         self,
         prompt: str,
-        how: Decoding | None = None,
+        config: GenerationConfig | None = None,
         *,
-        begin: str = "",
-        draft: Draft | None = None,
+        output_prefix: str = "",
+        draft: DraftModel | None = None,
         **settings: Any,
     ) -> Iterator[str]:
         """Give the text of `generate` piece by piece, as soon as no later token can change it.
@@ -263,34 +263,34 @@ class Pipeline:
             ValueError: as `generate`, at once; or one of several texts is chosen, which is known
                 when they have ended.
         """
-        how = _how(how, settings)
-        if isinstance(how.by, Beam | Ranked):
-            raise ValueError(f"{several(how.by)} end before a text is known: no stream")
-        asked = self._ask([prompt], begin, how)
-        special = self.tokenizer.special
-        text = texts(self.model, asked.read, special, how, begun=asked.begun, guides=asked.wordings)
-        steps = spoken(self.model, text, special, how, draft=draft)
-        return self._streamed(steps, text[0].said, asked.wordings[0], begin)
+        config = _resolve_config(config, settings)
+        if isinstance(config.strategy, BeamSearch | BestOfN):
+            raise ValueError(f"{candidates_noun(config.strategy)} end before a text is known: no stream")
+        asked = self._encode_prompts([prompt], output_prefix, config)
+        special = self.tokenizer.special_ids
+        text = initial_states(self.model, asked.input_ids, special, config, output_prefixes=asked.output_prefixes, constraints=asked.streamers)
+        steps = stream_tokens(self.model, text, special, config, draft=draft)
+        return self._stream_pieces(steps, text[0].generated_ids, asked.streamers[0], output_prefix)
 
-    def _streamed(
-        self, steps: Iterator[object], said: Sequence[int], wording: Wording, begin: str
+    def _stream_pieces(
+        self, steps: Iterator[object], token_ids: Sequence[int], streamer: TextStreamer, output_prefix: str
     ) -> Iterator[str]:
         given = ""
-        if begin:
-            yield begin
+        if output_prefix:
+            yield output_prefix
         while True:
-            with at_rest(self.model):  # not while the caller has its turn
+            with evaluation_mode(self.model):  # not while the caller has its turn
                 going = next(steps, None) is not None
-            now = wording.settled(said) if going else wording.text(said)
+            now = streamer.stable_text(token_ids) if going else streamer.final_text(token_ids)
             if len(now) > len(given) and now.startswith(given):
                 yield now[len(given) :]
                 given = now
             if not going:
                 return
 
-    def choose(
+    def rank_choices(
         self, prompt: str, choices: Sequence[str], *, beams: int | None = None
-    ) -> list[Answered]:
+    ) -> list[ScoredText]:
         """Return given texts, those first that are likelier after a prompt, with log-probabilities.
 
         Args:
@@ -302,12 +302,12 @@ class Pipeline:
             ValueError: the model does not generate, a prompt is too long, or a choice is empty, is
                 given twice, or has characters that the tokenizer does not know.
         """
-        read = self._ask([prompt], "", None).read
-        ids = [self._following(prompt, read[0], choice) for choice in choices]
-        (best,) = choose(self.model, read, [ids], self.tokenizer.special, beams=beams)
-        return [Answered(choices[one.choice], one.score) for one in best]
+        read = self._encode_prompts([prompt], "", None).input_ids
+        ids = [self._continuation_ids(prompt, read[0], choice) for choice in choices]
+        (best,) = rank_choices(self.model, read, [ids], self.tokenizer.special_ids, beams=beams)
+        return [ScoredText(choices[one.choice_index], one.log_probability) for one in best]
 
-    def draft(self, smaller: "Pipeline", *, guesses: int = 4) -> Draft:
+    def draft(self, draft_model: "Pipeline", *, draft_tokens: int = 4) -> DraftModel:
         """Let a smaller model guess what this one will say: `generate(prompt, draft=...)`.
 
         The text is the same as without, greedily, and drawn from the same distribution. What share
@@ -316,40 +316,40 @@ class Pipeline:
         Raises:
             ValueError: their vocabularies are not the same.
         """
-        mine, its = self.tokenizer, smaller.tokenizer
-        alone = (mine.source is None) == (its.source is None)
-        if not (alone and _alike(mine, its) and _alike(mine.reader, its.reader)):
+        mine, its = self.tokenizer, draft_model.tokenizer
+        alone = (mine.source_tokenizer is None) == (its.source_tokenizer is None)
+        if not (alone and _same_vocabulary(mine, its) and _same_vocabulary(mine.input_tokenizer, its.input_tokenizer)):
             raise ValueError(
-                f"{smaller.card.name} has another vocabulary ({its.size:,} tokens) than "
-                f"{self.card.name} ({mine.size:,}), so it cannot be its draft"
+                f"{draft_model.preset.name} has another vocabulary ({its.vocab_size:,} tokens) than "
+                f"{self.preset.name} ({mine.vocab_size:,}), so it cannot be its draft"
             )
-        return Draft(model=smaller.model, guesses=guesses)
+        return DraftModel(model=draft_model.model, draft_tokens=draft_tokens)
 
-    def _ask(self, prompts: Sequence[str], begin: str, how: Decoding | None) -> Asked:
-        stop, fits = ((), True) if how is None else (how.stop, not how.window)
-        return ask(self.model, self.tokenizer, prompts, begin=begin, stop=stop, fits=fits)
+    def _encode_prompts(self, prompts: Sequence[str], output_prefix: str, config: GenerationConfig | None) -> EncodedPrompts:
+        stop, fits = ((), True) if config is None else (config.stop, not config.window)
+        return encode_prompts(self.model, self.tokenizer, prompts, output_prefix=output_prefix, stop=stop, check_positions=fits)
 
-    def _following(self, prompt: str, read: list[int], text: str) -> list[int]:
+    def _continuation_ids(self, prompt: str, prompt_ids: list[int], continuation: str) -> list[int]:
         """Return the tokens of a text after a prompt."""
-        alone = known(self.tokenizer, text)
-        if self.model.answers:
+        alone = encode_known_text(self.tokenizer, continuation)
+        if self.model.is_sequence_to_sequence:
             return alone
-        special = self.tokenizer.special
+        special = self.tokenizer.special_ids
         whole = [
-            *special.before,
-            *self.tokenizer.encode(prompt + text, special=True).ids.tolist(),
+            *special.prefix,
+            *self.tokenizer.encode(prompt + continuation, allow_special=True).ids.tolist(),
         ]
-        return whole[len(read) :] if whole[: len(read)] == read else alone
+        return whole[len(prompt_ids) :] if whole[: len(prompt_ids)] == prompt_ids else alone
 
     def embed(
-        self, texts: str | Sequence[str], *, pooling: Pooling | None = None, layer: int = -1
+        self, texts: str | Sequence[str], *, pooling: EmbeddingPooling | None = None, layer: int = -1
     ) -> "Float[np.ndarray, 'n d'] | list[Float[np.ndarray, '_ d']]":
         """Return a vector for each text [n d]; with pooling "none" those of its tokens [t d].
 
         Without a pooling it is the card's: the mean, or the last token of a model that was
         pretrained to let that stand for a sentence.
         """
-        texts, how = listed(texts, "texts"), self.card.pooling if pooling is None else pooling
+        texts, how = as_text_list(texts, "texts"), self.preset.pooling if pooling is None else pooling
         return embed(self.model, self.tokenizer, texts, pooling=how, layer=layer)
 
     def logits(self, texts: str | Sequence[str]) -> "list[Float[np.ndarray, '...']]":
@@ -363,59 +363,59 @@ class Pipeline:
         Raises:
             ValueError: the model has no head, or none that scores texts as they are.
         """
-        texts = listed(texts, "texts")
-        if not self.model.specs:
-            raise ValueError(f"{self.card.name}: this model has no head; use `embed`")
+        texts = as_text_list(texts, "texts")
+        if not self.model.head_specs:
+            raise ValueError(f"{self.preset.name}: this model has no head; use `embed`")
         found: dict[int, Float[np.ndarray, "..."]] = {}
-        with at_rest(self.model):
-            marks = LANGUAGE not in self.model.heads
-            for group in groups(self.model, self.tokenizer, texts, BATCH_TOKENS, twice=marks):
-                for text, scores in zip(group.texts, self._scores(group), strict=True):
+        with evaluation_mode(self.model):
+            marks = LANGUAGE_HEAD not in self.model.heads
+            for group in text_batches(self.model, self.tokenizer, texts, MAX_BATCH_TOKENS, decoder_reads_text=marks):
+                for text, scores in zip(group.text_indices, self._group_logits(group), strict=True):
                     found[text] = scores.float().cpu().numpy()
         return [found[i] for i in range(len(texts))]
 
-    def _scores(self, group: Group) -> Iterator[Tensor]:
+    def _group_logits(self, text_batch: TextBatch) -> Iterator[Tensor]:
         heads = self.model.heads
-        if LANGUAGE in heads:  # text by text: many tokens times the vocabulary
-            head, hidden = self.model.language, self.model.hidden(group.batch)
-            yield from (head.scores(x[:n]) for x, n in zip(hidden, group.lengths, strict=True))
+        if LANGUAGE_HEAD in heads:  # text by text: many tokens times the vocabulary
+            head, hidden = self.model.language_head, self.model.hidden_states(text_batch.batch)
+            yield from (head.logits(x[:n]) for x, n in zip(hidden, text_batch.lengths, strict=True))
             return
-        marks = LabelsHead | TokenLabelsHead | SpansHead | RecurrentTagsHead
+        marks = SequenceClassificationHead | TokenClassificationHead | QuestionAnsweringHead | BiLSTMCRFHead
         found = ((name, one) for name, one in heads.items() if isinstance(one, marks))
         name, head = next(found, ("", None))
         if head is None:
             raise ValueError(
-                f"{self.card.name}: its heads serve pretraining alone "
+                f"{self.preset.name}: its heads serve pretraining alone "
                 f"({', '.join(heads)}); use `embed`"
             )
-        scores = self._marked(name, head, group.batch)
-        if isinstance(head, LabelsHead):
+        scores = self._label_logits(name, head, text_batch.batch)
+        if isinstance(head, SequenceClassificationHead):
             yield from scores
         else:
-            yield from (x[:n] for x, n in zip(scores, group.lengths, strict=True))
+            yield from (x[:n] for x, n in zip(scores, text_batch.lengths, strict=True))
 
-    def _marked(self, name: str, head: nn.Module, batch: Batch) -> Float[Tensor, "b ..."]:
+    def _label_logits(self, head_name: str, head: nn.Module, batch: Batch) -> Float[Tensor, "b ..."]:
         """Return what a head of labels says, reading all that `predict` lets it read."""
-        if isinstance(head, RecurrentTagsHead):
-            return head.scores(self.model.hidden(batch), batch)
-        assert isinstance(head, LabelsHead | TokenLabelsHead | SpansHead)
-        if isinstance(head, LabelsHead) and self.model.stack.global_attention:
-            batch = replace(batch, wide=torch.zeros(len(batch.inputs), 1, dtype=torch.long))
-        return self.model(batch.to(self.model.device), scores=[name]).scores[head.spec.term]
+        if isinstance(head, BiLSTMCRFHead):
+            return head.logits(self.model.hidden_states(batch), batch)
+        assert isinstance(head, SequenceClassificationHead | TokenClassificationHead | QuestionAnsweringHead)
+        if isinstance(head, SequenceClassificationHead) and self.model.decoder_architecture.global_attention:
+            batch = replace(batch, global_positions=torch.zeros(len(batch.inputs), 1, dtype=torch.long))
+        return self.model(batch.to(self.model.device), scores=[head_name]).scores[head.spec.term]
 
     @overload
-    def likelihood(self, context: str, continuation: str, *, hide: Hide = "word") -> Likelihood: ...  # pyright: ignore[reportOverlappingOverload]
+    def likelihood(self, context: str, continuation: str, *, pll_masking: PseudoLikelihoodMasking = "word") -> ContinuationLikelihood: ...  # pyright: ignore[reportOverlappingOverload]
     @overload
     def likelihood(
-        self, context: Sequence[str], continuation: Sequence[str], *, hide: Hide = "word"
-    ) -> list[Likelihood]: ...
+        self, context: Sequence[str], continuation: Sequence[str], *, pll_masking: PseudoLikelihoodMasking = "word"
+    ) -> list[ContinuationLikelihood]: ...
     def likelihood(
         self,
         context: str | Sequence[str],
         continuation: str | Sequence[str],
         *,
-        hide: Hide = "word",
-    ) -> Likelihood | list[Likelihood]:
+        pll_masking: PseudoLikelihoodMasking = "word",
+    ) -> ContinuationLikelihood | list[ContinuationLikelihood]:
         """Say how likely a continuation is after a context, or several, each after its own.
 
         `likelihood("", text)` is that of a whole text. See `unmask.evaluation.continuations`.
@@ -423,20 +423,20 @@ class Pipeline:
         Args:
             context: may be empty.
             continuation: with the space before it, if there is one.
-            hide: from a masked model while it is asked for a token: also what follows it in its
+            pll_masking: from a masked model while it is asked for a token: also what follows it in its
                 word (Kauf and Ivanova 2023), or it alone (Salazar et al. 2020).
 
         Raises:
             ValueError: a continuation has no token, contexts are not as many, or the model names no
                 tokens.
         """
-        contexts, after = listed(context, "context"), listed(continuation, "continuation")
+        contexts, after = as_text_list(context, "context"), as_text_list(continuation, "continuation")
         if len(contexts) != len(after):
             raise ValueError(f"{len(contexts)} contexts, but {len(after)} continuations")
-        found = likelihoods(self.model, self.tokenizer, contexts, after, hide=hide)
+        found = continuation_likelihoods(self.model, self.tokenizer, contexts, after, pll_masking=pll_masking)
         return found[0] if isinstance(continuation, str) else found
 
-    def predict(self, texts: str | Iterable[Any], *, task: Task | None = None) -> list[Answer]:
+    def predict(self, texts: str | Iterable[Any], *, task: Task | None = None) -> list[PredictionRecord]:
         """Label texts, pairs of texts, or sentences given as lists of words.
 
         Of a text {"label", "probability", "probabilities"}, of a sentence {"labels",
@@ -451,9 +451,9 @@ class Pipeline:
             ValueError: the model labels nothing, or a text is not what its task takes.
         """
         given = [texts] if isinstance(texts, str) else list(texts)
-        return predict(self.opened, given, task=self.task if task is None else task)
+        return predict(self.loaded_model, given, task=self.task if task is None else task)
 
-    def rows(
+    def read_inputs(
         self,
         path: str | Path,
         *,
@@ -481,25 +481,25 @@ class Pipeline:
             FileNotFoundError: there is no such file.
             ValueError: it has no such columns, is damaged, or the model labels nothing.
         """
-        task = self._task()
-        files = TASK_KINDS[task.does].files
-        text, choices = _names(text), _names(choices)
-        if tables.is_plain(Path(path)):
+        task = self._required_task()
+        files = TASK_KINDS[task.task_kind].reader
+        text, choices = _as_tuple(text), _as_tuple(choices)
+        if tables.is_plain_text(Path(path)):
             if text or choices or columns:
                 raise ValueError(f"{path}: lines of .txt have no columns to be named")
-            return _lines(task, tables.read(path, errors=encoding_errors))
-        table = tables.read(
-            path, header=tuple(columns), tagged=files.tagged, errors=encoding_errors
+            return _read_lines(task, tables.read_table(path, encoding_errors=encoding_errors))
+        table = tables.read_table(
+            path, header=tuple(columns), word_per_line=files.word_per_line, encoding_errors=encoding_errors
         )
-        task = named(task, table, text, choices)
-        items = files.items(
+        task = select_columns(task, table, text, choices)
+        items = files.read_examples(
             table,
-            files.texts(table, task.columns),
+            files.find_text_columns(table, task.columns),
             encoding_errors,
-            known=False,
+            has_labels=False,
             options=task.options,
         )
-        return [files.plain(item) for item in items]
+        return [files.format_input(item) for item in items]
 
     def score(
         self,
@@ -515,7 +515,7 @@ class Pipeline:
 
         Args:
             path: of the file.
-            text: the columns of text, as of `rows`.
+            text: the columns of text, as of `read_inputs`.
             label: that of labels, numbers or tags.
             choices: those of options.
             columns: names of all columns, of a file without a header.
@@ -527,41 +527,41 @@ class Pipeline:
                 the model labels nothing.
         """
         return score_file(
-            self.opened,
+            self.loaded_model,
             path,
-            task=self._task(),
-            text=_names(text),
+            task=self._required_task(),
+            text=_as_tuple(text),
             label=label,
-            choices=_names(choices),
+            choices=_as_tuple(choices),
             columns=columns,
             encoding_errors=encoding_errors,
         )
 
-    def _task(self) -> Task:
-        return task_of(self.opened) if self.task is None else self.task
+    def _required_task(self) -> Task:
+        return infer_task(self.loaded_model) if self.task is None else self.task
 
     def evaluate(
         self,
         data: str | Path | Sequence[str | Path],
         *,
-        length: int | None = None,
+        sequence_length: int | None = None,
         seed: int = 0,
-        memory: int | None = None,
-        document: Literal["blank", "line", "file"] = "blank",
-        text: str | None = None,
+        memory_length: int | None = None,
+        document_separator: Literal["blank", "line", "file"] = "blank",
+        text_column: str | None = None,
         encoding_errors: EncodingErrors = "strict",
-    ) -> Evaluation:
+    ) -> HeldOutEvaluation:
         """Ask what pretraining asked, of held-out text: perplexity, bits per byte, accuracy.
 
         Args:
             data: files, folders, patterns or `hf:owner/name`; each called by its language where the
                 model is told that (mBART: "de_DE=FILE").
-            length: tokens that are read together. None: as many as pretraining read.
+            sequence_length: tokens that are read together. None: as many as pretraining read.
             seed: of what is hidden.
-            memory: places before each piece that every layer remembers. None: as many as in the
+            memory_length: places before each piece that every layer remembers. None: as many as in the
                 family's pretraining, if it reads forward only; otherwise none.
-            document: what a document of plain text is.
-            text: the column that holds the text of a record.
+            document_separator: what a document of plain text is.
+            text_column: the column that holds the text of a record.
             encoding_errors: what becomes of bytes that are not UTF-8.
 
         Raises:
@@ -569,50 +569,50 @@ class Pipeline:
             ValueError: the model has no head for what is asked, the text cannot be read, or there
                 is none.
         """
-        named, tokenizer = _places(data), self.tokenizer
-        if tokenizer.special.languages:
-            check_named([called(one)[0] for one in named], tokenizer.special)
-            tokenizer = tokenizer.untold()  # each text has its own, whatever the task's are
+        named, tokenizer = _as_sources(data), self.tokenizer
+        if tokenizer.special_ids.languages:
+            check_source_languages([split_language_prefix(one)[0] for one in named], tokenizer.special_ids)
+            tokenizer = tokenizer.without_languages()  # each text has its own, whatever the task's are
         return evaluate(
             self.model,
             tokenizer,
-            self.card.objective,
-            named_documents(
+            self.preset.objective,
+            read_documents_by_source(
                 named,
-                document=document,
-                text=text,
+                document_separator=document_separator,
+                text_column=text_column,
                 encoding_errors=encoding_errors,
             ),
-            length=self.reads(length),
+            sequence_length=self.resolve_sequence_length(sequence_length),
             seed=seed,
-            memory=self.remembers(memory),
+            memory_length=self.resolve_memory_length(memory_length),
         )
 
-    def remembers(self, memory: int | None = None) -> int:
+    def resolve_memory_length(self, memory_length: int | None = None) -> int:
         """Return how many places each layer remembers: what is asked for, or as in pretraining."""
-        if memory is not None:
-            return memory
-        causal = self.card.objective.causal
-        return int(self.card.training.get("memory", 0)) if causal else 0
+        if memory_length is not None:
+            return memory_length
+        causal = self.preset.objective.causal
+        return int(self.preset.training_options.get("memory", 0)) if causal else 0
 
-    def reads(self, length: int | None = None) -> int:
+    def resolve_sequence_length(self, sequence_length: int | None = None) -> int:
         """Return how many tokens are read together: what is asked for, or as in pretraining.
 
         Raises:
             ValueError: the model has not so many positions.
         """
-        longest = room(self.model, reader(self.model))
-        if length is None:
-            return self.card.length if longest is None else min(self.card.length, longest)
-        if length < 1:
-            raise ValueError(f"length must be at least 1, got {length}")
-        if longest is not None and length > longest:
+        longest = max_text_length(self.model, encoder_stack(self.model))
+        if sequence_length is None:
+            return self.preset.sequence_length if longest is None else min(self.preset.sequence_length, longest)
+        if sequence_length < 1:
+            raise ValueError(f"length must be at least 1, got {sequence_length}")
+        if longest is not None and sequence_length > longest:
             raise ValueError(
-                f"length must be at most the model's {longest} positions, got {length}"
+                f"length must be at most the model's {longest} positions, got {sequence_length}"
             )
-        return length
+        return sequence_length
 
-    def save(self, folder: str | Path, *, format: Format = "huggingface") -> Path:
+    def save(self, folder: str | Path, *, format: ModelFormat = "huggingface") -> Path:
         """Write the model into a new folder, whole or not at all.
 
         The first two formats open here, and in transformers but for heads that it lacks. Both keep
@@ -624,9 +624,9 @@ class Pipeline:
         """
         facts: dict[str, Any] = {} if self.task is None else {"task": to_dict(self.task)}
         if format == "unmask":
-            asked = {"objective": to_dict(self.card.objective), "length": self.card.length}
+            asked = {"objective": to_dict(self.preset.objective), "length": self.preset.sequence_length}
             facts["recipe"] = asked
-        return save_model(self.opened, Path(folder), format, facts)
+        return save_model(self.loaded_model, Path(folder), format, facts)
 
     def to(self, device: str, *, dtype: Literal["float32", "bfloat16"] = "float32") -> "Pipeline":
         """Move the model to a device ("cpu", "cuda", ...), and its numbers to another type.
@@ -637,39 +637,39 @@ class Pipeline:
         types = {"float32": torch.float32, "bfloat16": torch.bfloat16}
         if dtype not in types:
             raise ValueError(f"dtype must be one of {list(types)}, got {dtype!r}")
-        self.model.to(pick_device(device), types[dtype])
+        self.model.to(resolve_device(device), types[dtype])
         return self
 
 
-def _how(how: Decoding | None, settings: Mapping[str, Any]) -> Decoding:
-    if how is not None and settings:
+def _resolve_config(config: GenerationConfig | None, settings: Mapping[str, Any]) -> GenerationConfig:
+    if config is not None and settings:
         raise ValueError(f"give a Decoding, or settings by name, not both: got {sorted(settings)}")
-    return decoding(**settings) if how is None else how
+    return generation_config(**settings) if config is None else config
 
 
-def _alike(a: Tokenizer, b: Tokenizer) -> bool:
+def _same_vocabulary(a: Tokenizer, b: Tokenizer) -> bool:
     """Say whether all ids of two tokenizers are the same tokens."""
-    ids = range(a.size)
-    return a.size == b.size and a.special == b.special and a.pieces(ids) == b.pieces(ids)
+    ids = range(a.vocab_size)
+    return a.vocab_size == b.vocab_size and a.special_ids == b.special_ids and a.pieces(ids) == b.pieces(ids)
 
 
-def _lines(task: Task, table: tables.Table) -> list[Any]:
+def _read_lines(task: Task, table: tables.Table) -> list[Any]:
     """Read what `predict` takes from each line, and check it while its place is known."""
-    files, found = TASK_KINDS[task.does].files, list[Any]()
+    files, found = TASK_KINDS[task.task_kind].reader, list[Any]()
     for i, (line,) in enumerate(fields for _, fields in table.rows):
         try:
-            text = files.line(task, str(line))
+            text = files.parse_line(task, str(line))
         except ValueError as error:
-            raise ValueError(f"{table.where(i)}: {error}") from None
-        found.append(files.plain(files.given(task, text, table.where(i))))
+            raise ValueError(f"{table.location(i)}: {error}") from None
+        found.append(files.format_input(files.parse_input(task, text, table.location(i))))
     return found
 
 
-def load(name: str | Path, *, seed: int = 0) -> Pipeline:
+def load(model: str | Path, *, seed: int = 0) -> Pipeline:
     """Open a trained model.
 
     Args:
-        name: a run folder, a folder in the Hugging Face layout, `hf:owner/name`, a model in the
+        model: a run folder, a folder in the Hugging Face layout, `hf:owner/name`, a model in the
             package (`unmask.box`), or a card's name, whose published weights are fetched from the
             Hub.
         seed: fills the weights that a folder does not have.
@@ -679,137 +679,137 @@ def load(name: str | Path, *, seed: int = 0) -> Pipeline:
         ValueError: the folder is damaged, of an unknown family, or a run that has not ended; a card
             has no published weights.
     """
-    folder, card = find(name)
-    opened = open_any(folder, seed=seed)
-    card = _asked(opened.card, card, folder)
-    asked = OF_PARTS.keys() & set(card.objective.asks)
-    for name in asked - opened.model.specs.keys():  # of those without weights no file knows
-        opened.model.add(name, OF_PARTS[name])
+    folder, card = find_model(model)
+    opened = open_model_or_adapter(folder, seed=seed)
+    card = _with_pretraining_options(opened.preset, card, folder)
+    asked = PAIR_HEADS.keys() & set(card.objective.loss_terms)
+    for model in asked - opened.model.head_specs.keys():  # of those without weights no file knows
+        opened.model.add_head(model, PAIR_HEADS[model])
     add_generator(folder, opened.model)
-    add_subwords(folder, opened.model)
-    card = _answered(card, opened.model)
+    add_subword_head(folder, opened.model)
+    card = _with_answerable_objective(card, opened.model)
     task, tokenizer = read_task(folder), opened.tokenizer
     if tokenizer is not None:
-        tokenizer = in_languages(tokenizer, task)
-    return Pipeline(replace(opened, card=card, tokenizer=tokenizer), task)
+        tokenizer = with_task_languages(tokenizer, task)
+    return Pipeline(replace(opened, preset=card, tokenizer=tokenizer), task)
 
 
-def find(name: str | Path) -> tuple[Path, Published | None]:
+def find_model(model: str | Path) -> tuple[Path, Published | None]:
     """Return the folder of a model that is named as `load` takes it, and the card that names it.
 
     Raises:
         FileNotFoundError: there is no such folder, or the Hub does not answer.
         ValueError: it is a file, the run has not ended, or the card has no published weights.
     """
-    card = None if Path(name).is_dir() else _named(str(name))
-    folder = locate(name if card is None else f"{HUB}{card.hub}")
-    if problem := unfinished(folder):
+    card = None if Path(model).is_dir() else _preset_of_name(str(model))
+    folder = resolve_model_folder(model if card is None else f"{HUB_PREFIX}{card.hub_id}")
+    if problem := unfinished_reason(folder):
         raise ValueError(problem)
     return folder, card
 
 
-def _named(text: str) -> Published | None:
+def _preset_of_name(name: str) -> Published | None:
     """Return the card of this name; None for what names a folder or a model of the Hub.
 
     Raises:
         FileNotFoundError: it is neither.
         ValueError: it is a file, or the card's weights were not published.
     """
-    if text in MODELS or text in ALIASES:
-        card = published(text)
-        if card.hub is None:
+    if name in MODELS or name in ALIASES:
+        card = get_preset(name)
+        if card.hub_id is None:
             raise ValueError(
-                f"{text} is a description without trained weights: pretrain it "
-                f"(`unmask pretrain {text} ...`), or give the folder of a run"
+                f"{name} is a description without trained weights: pretrain it "
+                f"(`unmask pretrain {name} ...`), or give the folder of a run"
             )
         return card
-    if Path(text).exists():
+    if Path(name).exists():
         raise ValueError(
-            f"{text}: is a file; a model is a folder (word vectors are taken by unmask neighbors, "
+            f"{name}: is a file; a model is a folder (word vectors are taken by unmask neighbors, "
             "evaluate, picture, convert and show)"
         )
-    if not text.startswith(HUB) and os.sep not in text and text not in BOX:
+    if not name.startswith(HUB_PREFIX) and os.sep not in name and name not in BUNDLED_MODELS:
         raise FileNotFoundError(
-            f"{text}: no such folder, and no model of the catalogue{nearest(text)}"
+            f"{name}: no such folder, and no model of the catalogue{did_you_mean(name)}"
         )
     return None
 
 
-def _names(given: str | Sequence[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+def _as_tuple(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _places(data: str | Path | Sequence[str | Path]) -> list[str]:
-    return [str(one) for one in ((data,) if isinstance(data, str | Path) else data)]
+def _as_sources(sources: str | Path | Sequence[str | Path]) -> list[str]:
+    return [str(one) for one in ((sources,) if isinstance(sources, str | Path) else sources)]
 
 
-def listed(given: Any, name: str) -> list[str]:
+def as_text_list(texts: Any, argument_name: str) -> list[str]:
     """Return one text, or several, as a list.
 
     Raises:
         TypeError: it is neither.
     """
-    some = [given] if isinstance(given, str) else given
+    some = [texts] if isinstance(texts, str) else texts
     texts = list(some) if isinstance(some, Iterable) else [some]
     other = next((one for one in texts if not isinstance(one, str)), None)
     if other is not None or not isinstance(some, Iterable):
-        raise TypeError(f"{name} must be a text or several, each a str, got {other!r}")
+        raise TypeError(f"{argument_name} must be a text or several, each a str, got {other!r}")
     return texts
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Pretraining:
+class _PretrainingOptions:
     """What a model was asked when it was pretrained: the part of a recipe that evaluation needs."""
 
     model: str | None = None
-    objective: Objective | Method | str | None = None
-    length: int | None = None
+    objective: ObjectiveSpec | WordVectorMethod | str | None = None
+    sequence_length: int | None = None
 
 
-def _asked(card: Published, named: Published | None, folder: Path) -> Published:
+def _with_pretraining_options(preset: Published, named_preset: Published | None, folder: Path) -> Published:
     """Put into a card what its weights were asked in pretraining, and in rows of which length.
 
     That is known of a card that was named, and of a run's folder.
     """
-    run = _Pretraining() if named is not None else _read_pretraining(folder)
-    if named is None:
-        named = MODELS.get(run.model or "")
-    asked = card if named is None else named
-    objective = asked.objective if run.objective is None else objective_of(asked, run.objective)
-    longest = longest_text(card)
-    length = run.length or (LENGTH if named is None else named.length)
+    run = _PretrainingOptions() if named_preset is not None else _read_pretraining(folder)
+    if named_preset is None:
+        named_preset = MODELS.get(run.model or "")
+    asked = preset if named_preset is None else named_preset
+    objective = asked.objective if run.objective is None else resolve_objective(asked, run.objective)
+    longest = max_text_tokens(preset)
+    length = run.sequence_length or (DEFAULT_SEQUENCE_LENGTH if named_preset is None else named_preset.sequence_length)
     return replace(
-        card,
+        preset,
         objective=objective,
-        length=length if longest is None else min(length, longest),
+        sequence_length=length if longest is None else min(length, longest),
     )
 
 
-def _answered(card: Published, model: Model) -> Published:
+def _with_answerable_objective(preset: Published, model: Model) -> Published:
     """Let a card ask what the model's heads answer, where another card of the family does."""
-    terms = {asked_by(name, spec) for name, spec in model.specs.items()}
-    if not terms or terms & set(card.objective.asks):
-        return card
-    kin = (one.objective for one in MODELS.values() if one.family == card.family)
-    found = next((asks for asks in kin if terms & set(asks.asks)), card.objective)
-    return replace(card, objective=found)
+    terms = {required_term(name, spec) for name, spec in model.head_specs.items()}
+    if not terms or terms & set(preset.objective.loss_terms):
+        return preset
+    kin = (one.objective for one in MODELS.values() if one.family == preset.family)
+    found = next((asks for asks in kin if terms & set(asks.loss_terms)), preset.objective)
+    return replace(preset, objective=found)
 
 
-def _read_pretraining(folder: Path) -> _Pretraining:
-    if not (folder / FACTS).is_file():
-        return _Pretraining()
-    facts = read_facts(folder)
+def _read_pretraining(folder: Path) -> _PretrainingOptions:
+    if not (folder / RUN_FILE).is_file():
+        return _PretrainingOptions()
+    facts = read_run_file(folder)
     recipe = facts.get("recipe")
     if facts.get("kind") not in ("pretrain", "model") or not isinstance(recipe, dict):
-        return _Pretraining()
+        return _PretrainingOptions()
     known = {k: recipe[k] for k in ("model", "objective", "length") if k in recipe}
-    return from_dict(_Pretraining, known, f"{folder / FACTS}: recipe")
+    return from_dict(_PretrainingOptions, known, f"{folder / RUN_FILE}: recipe")
 
 
-def unfinished(folder: Path) -> str | None:
+def unfinished_reason(folder: Path) -> str | None:
     """Say why a folder is not a model yet, if it is a run that has not ended or no model at all."""
-    if is_model(folder) or is_adapter(folder):
+    if is_model_folder(folder) or is_adapter(folder):
         return None
-    if (folder / FACTS).is_file():
+    if (folder / RUN_FILE).is_file():
         return f"{folder}: this run has not ended; go on with it by --resume"
     return f"{folder}: not a model: it has no config.json"

@@ -12,18 +12,18 @@ import numpy as np
 from jaxtyping import Float
 
 from unmask.config import from_dict, to_dict
-from unmask.files import parsed, read_json, write_whole
-from unmask.vectors.learning import METHODS
+from unmask.files import parse_json, read_json, write_atomically
+from unmask.vectors.learning import WORD_VECTOR_METHODS
 
-T = TypeVar("T")
+RecordT = TypeVar("RecordT")
 
-FACTS, LOG, TIMING = "unmask.json", "log.jsonl", "timing.jsonl"
-SAMPLES, RESULTS, BASELINES = "samples.json", "results.json", "baselines.json"
+RUN_FILE, LOG_FILE, TIMING_FILE = "unmask.json", "log.jsonl", "timing.jsonl"
+SAMPLES_FILE, RESULTS_FILE, BASELINES_FILE = "samples.json", "results.json", "baselines.json"
 
-Guesses = tuple[tuple[str, float | None], ...]
+BlankPredictions = tuple[tuple[str, float | None], ...]
 """For one blank: what the model would put there and how likely it finds that, best first."""
 
-Baselines = Mapping[str, Mapping[str, float]]
+BaselineFigures = Mapping[str, Mapping[str, float]]
 """What simple methods reach (`bigram`: 0.2), under the name that the log's evaluations give the
 figure (`masked_accuracy`): `baselines.json`."""
 
@@ -33,8 +33,8 @@ class Fill:
     """A text with blanks, filled before and after training: one item of `samples.json`."""
 
     text: str  # "The [MASK] barked."
-    before: tuple[Guesses, ...] = ()  # one for each blank; none where the model was not asked
-    after: tuple[Guesses, ...] = ()
+    before: tuple[BlankPredictions, ...] = ()  # one for each blank; none where the model was not asked
+    after: tuple[BlankPredictions, ...] = ()
     blank: str = "[MASK]"  # what stands for a blank in `text`
     answers: tuple[str, ...] = ()  # what really stood in each blank, where that is known
 
@@ -57,12 +57,12 @@ class Near:
     neighbors: tuple[tuple[str, float], ...] = ()  # the nearest first, with their cosines
 
 
-Said = Fill | Generate
-Sample = Said | Near
+TextSample = Fill | Generate
+ReportSample = TextSample | Near
 
 
 @dataclass(frozen=True)
-class Arm:
+class ArmScores:
     """One way to start fine-tuning, and each seed's score; None where a seed gave no number."""
 
     name: str  # "pretrained", "random initialization"
@@ -71,7 +71,7 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Confusion:
+class ConfusionMatrix:
     """How often each true label (row) was given each label (column)."""
 
     labels: tuple[str, ...]
@@ -89,7 +89,7 @@ class Confusion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bin:
+class ReliabilityBin:
     """Answers of like confidence: above `low` and up to `high`."""
 
     low: float
@@ -100,16 +100,16 @@ class Bin:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibration:
+class CalibrationSummary:
     """How far the probabilities of answers can be trusted."""
 
     ece: float  # expected calibration error
     brier: float  # from 0 to 2
-    bins: tuple[Bin, ...] = ()
+    bins: tuple[ReliabilityBin, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class SearchTrialRecord:
     """A rate and a batch size that were tried first, and their score; None if it diverged."""
 
     number: int
@@ -120,7 +120,7 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mistake:
+class ErrorExample:
     """A text that the fine-tuned model got wrong."""
 
     text: str
@@ -132,7 +132,7 @@ class Mistake:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class LabelCounts:
     """How often a label was found, missed, and said where it does not hold."""
 
     label: str
@@ -142,23 +142,23 @@ class Found:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class FinetuningResults:
     """Scores of one task, fine-tuned from several starts: `results.json`. The first arm leads."""
 
     task: str
     metric: str
-    arms: tuple[Arm, ...]
+    arms: tuple[ArmScores, ...]
     chance: float | None = None  # the score of always giving the most frequent answer
-    confusion: Confusion | None = None
-    found: tuple[Found, ...] = ()  # where several labels may hold of a text
-    errors: tuple[Mistake, ...] = ()
+    confusion: ConfusionMatrix | None = None
+    found: tuple[LabelCounts, ...] = ()  # where several labels may hold of a text
+    errors: tuple[ErrorExample, ...] = ()
     wrong: int | None = None  # how many there are, those that are not shown too
-    calibration: Calibration | None = None
-    search: tuple[Trial, ...] = ()  # in the order in which they were tried
+    calibration: CalibrationSummary | None = None
+    search: tuple[SearchTrialRecord, ...] = ()  # in the order in which they were tried
 
 
 @dataclass(frozen=True)
-class Series:
+class LogSeries:
     """Numbers logged along a run, sorted by step; NaN where a step did not log that number."""
 
     steps: Float[np.ndarray, "n"]
@@ -179,90 +179,90 @@ class Series:
         """Return the median of a column's finite numbers, or None if it has none."""
         return float(np.nanmedian(self.columns[column])) if column in self else None
 
-    def greatest(self, column: str) -> float | None:
+    def maximum(self, column: str) -> float | None:
         """Return the greatest finite number of a column, or None if it has none."""
         return float(np.nanmax(self.columns[column])) if column in self else None
 
-    def parts(self, before: str) -> list[str]:
-        """Return what follows `before` in the names of columns: `masked` of `parts.masked`."""
-        return [name.removeprefix(before) for name in self.columns if name.startswith(before)]
+    def suffixes_after(self, prefix: str) -> list[str]:
+        """Return what follows `prefix` in the names of columns: `masked` of `parts.masked`."""
+        return [name.removeprefix(prefix) for name in self.columns if name.startswith(prefix)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class ReportData:
     """All that a report shows of a run folder."""
 
     name: str
-    date: float  # seconds since 1970: when the run last wrote to its folder
-    facts: Mapping[str, Any]  # unmask.json
-    training: Series
-    evaluation: Series
-    timing: Series
-    resumed: tuple[int, ...]  # steps at which a new process took over
-    seconds: float | None  # time spent by all processes one after another
-    samples: tuple[Sample, ...]
-    baselines: Baselines
-    results: Comparison | None
+    modified_timestamp: float  # seconds since 1970: when the run last wrote to its folder
+    run_record: Mapping[str, Any]  # unmask.json
+    training_log: LogSeries
+    evaluation_log: LogSeries
+    timing_log: LogSeries
+    resumed_steps: tuple[int, ...]  # steps at which a new process took over
+    total_seconds: float | None  # time spent by all processes one after another
+    samples: tuple[ReportSample, ...]
+    baselines: BaselineFigures
+    results: FinetuningResults | None
     notes: tuple[str, ...]  # what could not be read
 
     @property
-    def of_vectors(self) -> bool:
+    def is_word_vector_run(self) -> bool:
         """Whether word vectors were learned: there is no network, and no likelihood of a text."""
-        kinds = {kind.__name__ for kind in METHODS}
-        objective = self.part("recipe").get("objective")
+        kinds = {kind.__name__ for kind in WORD_VECTOR_METHODS}
+        objective = self.record_section("recipe").get("objective")
         return isinstance(objective, Mapping) and objective.get("kind") in kinds
 
     @property
-    def card(self) -> str:
+    def preset_name(self) -> str:
         """The name of the model, or else of the folder."""
-        return str(self.facts.get("card") or self.name)
+        return str(self.run_record.get("card") or self.name)
 
     @property
-    def finetuned(self) -> bool:
+    def is_finetuning(self) -> bool:
         """Whether the run is one of fine-tuning."""
-        return self.facts.get("kind") == "finetune"
+        return self.run_record.get("kind") == "finetune"
 
     @property
-    def does(self) -> str:
+    def task_kind(self) -> str:
         """The kind of its task: `classify`, `tag`, ...; empty where it has none."""
-        return str(self.part("recipe").get("task", "")) if self.finetuned else ""
+        return str(self.record_section("recipe").get("task", "")) if self.is_finetuning else ""
 
     @property
-    def written(self) -> datetime.datetime:
+    def modified(self) -> datetime.datetime:
         """The date of the run: when it last wrote to its folder."""
-        return datetime.datetime.fromtimestamp(self.date, datetime.UTC)
+        return datetime.datetime.fromtimestamp(self.modified_timestamp, datetime.UTC)
 
-    def measured(self, metric: str) -> list[str]:
+    def evaluation_columns(self, metric: str) -> list[str]:
         """Name the evaluation's columns of a metric, each part's first.
 
         What stands for all parts together is left out where there is only one: it says the same.
         """
-        columns = [c for c in self.evaluation.columns if c in self.evaluation]
+        columns = [c for c in self.evaluation_log.columns if c in self.evaluation_log]
         parts = [c for c in columns if c.endswith(f"_{metric}")]
         return parts + [c for c in columns if c == metric and len(parts) != 1]
 
-    def part(self, name: str) -> Mapping[str, Any]:
+    def record_section(self, section_name: str) -> Mapping[str, Any]:
         """Return one of the tables of `unmask.json` (recipe, environment, ...), empty if absent."""
-        found = self.facts.get(name)
+        found = self.run_record.get(section_name)
         return found if isinstance(found, Mapping) else {}
 
 
-def save_samples(folder: Path, samples: Sequence[Sample]) -> Path:
+def save_samples(folder: Path, samples: Sequence[ReportSample]) -> Path:
     """Write `samples.json`."""
-    return _save(folder / SAMPLES, to_dict(tuple(samples)))
+    return _write_json(folder / SAMPLES_FILE, to_dict(tuple(samples)))
 
 
-def save_results(folder: Path, results: Comparison) -> Path:
+def save_results(folder: Path, results: FinetuningResults) -> Path:
     """Write `results.json`."""
-    return _save(folder / RESULTS, to_dict(results))
+    return _write_json(folder / RESULTS_FILE, to_dict(results))
 
 
-def save_baselines(folder: Path, baselines: Baselines) -> Path:
+def save_baselines(folder: Path, baselines: BaselineFigures) -> Path:
     """Write `baselines.json`."""
-    return _save(folder / BASELINES, to_dict(baselines))
+    return _write_json(folder / BASELINES_FILE, to_dict(baselines))
 
 
-def read_record(folder: Path) -> Record:
+def read_report_data(folder: Path) -> ReportData:
     """Read a run folder, finished or not; what it lacks is empty.
 
     Of what only a report shows (samples, results, baselines), a file that is damaged is left out;
@@ -272,44 +272,44 @@ def read_record(folder: Path) -> Record:
         FileNotFoundError: the folder does not exist, or holds nothing of a run.
         ValueError: `unmask.json` is not what it should be.
     """
-    files = [folder / name for name in (FACTS, LOG, TIMING, SAMPLES, RESULTS)]
+    files = [folder / name for name in (RUN_FILE, LOG_FILE, TIMING_FILE, SAMPLES_FILE, RESULTS_FILE)]
     there = [path for path in files if path.is_file()]
     if not there:
         names = ", ".join(path.name for path in files)
         raise FileNotFoundError(f"{folder} is not a run folder: it has none of {names}")
-    lines, bad_lines = _lines(folder / LOG)
-    clock, bad_clock = _lines(folder / TIMING)
-    resumed, seconds = _processes(clock)
+    lines, bad_lines = _read_json_lines(folder / LOG_FILE)
+    clock, bad_clock = _read_json_lines(folder / TIMING_FILE)
+    resumed, seconds = _process_boundaries(clock)
     broken: list[str] = []
     evaluations = [line for line in lines if isinstance(line.get("evaluation"), Mapping)]
-    return Record(
+    return ReportData(
         name=folder.resolve().name,
-        date=max(path.stat().st_mtime for path in there),
-        facts=_facts(folder / FACTS),
-        training=_series(line for line in lines if "evaluation" not in line),
-        evaluation=_series({"step": e.get("step"), **e["evaluation"]} for e in evaluations),
-        timing=_series(clock),
-        resumed=resumed,
-        seconds=seconds,
-        samples=_or_note(read_samples, folder / SAMPLES, (), broken),
-        baselines=_or_note(read_baselines, folder / BASELINES, {}, broken),
-        results=_or_note(read_results, folder / RESULTS, None, broken),
+        modified_timestamp=max(path.stat().st_mtime for path in there),
+        run_record=_read_run_record(folder / RUN_FILE),
+        training_log=_log_series(line for line in lines if "evaluation" not in line),
+        evaluation_log=_log_series({"step": e.get("step"), **e["evaluation"]} for e in evaluations),
+        timing_log=_log_series(clock),
+        resumed_steps=resumed,
+        total_seconds=seconds,
+        samples=_read_or_note(read_samples, folder / SAMPLES_FILE, (), broken),
+        baselines=_read_or_note(read_baselines, folder / BASELINES_FILE, {}, broken),
+        results=_read_or_note(read_results, folder / RESULTS_FILE, None, broken),
         notes=tuple(
-            filter(None, (_unreadable(LOG, bad_lines), _unreadable(TIMING, bad_clock), *broken))
+            filter(None, (_unreadable_note(LOG_FILE, bad_lines), _unreadable_note(TIMING_FILE, bad_clock), *broken))
         ),
     )
 
 
-def _or_note(read: Callable[[Path], T], path: Path, without: T, notes: list[str]) -> T:
+def _read_or_note(read: Callable[[Path], RecordT], path: Path, default: RecordT, notes: list[str]) -> RecordT:
     """Read a file; where it is damaged, go without, and note it."""
     try:
         return read(path)
     except ValueError as error:
         notes.append(f"{' '.join(str(error).split())}; left out here.")
-        return without
+        return default
 
 
-def number(value: Any) -> float | None:
+def finite_number(value: Any) -> float | None:
     """Return a finite number as a float, and anything else as None.
 
     What is too large or too small for its square to be a float counts as not finite, or as zero.
@@ -319,32 +319,32 @@ def number(value: Any) -> float | None:
     return float(value) if abs(value) > 1e-100 else 0.0
 
 
-def _series(lines: Iterable[Mapping[str, Any]]) -> Series:
+def _log_series(lines: Iterable[Mapping[str, Any]]) -> LogSeries:
     """Turn log lines into columns. Where a step is logged again, as after a resume, that holds."""
     rows: dict[float, dict[str, float]] = {}
     for line in lines:
-        step = number(line.get("step"))
+        step = finite_number(line.get("step"))
         if step is not None:
-            rows.setdefault(step, {}).update(_flat(line))
+            rows.setdefault(step, {}).update(_flatten(line))
     steps = sorted(rows)
     names = dict.fromkeys(name for step in steps for name in rows[step] if name != "step")
     columns = {n: np.array([rows[s].get(n, math.nan) for s in steps]) for n in names}
-    return Series(np.array(steps, dtype=np.float64), columns)
+    return LogSeries(np.array(steps, dtype=np.float64), columns)
 
 
-def _flat(line: Mapping[str, Any], before: str = "") -> dict[str, float]:
+def _flatten(line: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     """Flatten nested tables to dotted names; what is no finite number becomes NaN."""
     flat: dict[str, float] = {}
     for key, value in line.items():
         if isinstance(value, Mapping):
-            flat |= _flat(value, f"{before}{key}.")
+            flat |= _flatten(value, f"{prefix}{key}.")
         else:
-            known = number(int(value) if isinstance(value, bool) else value)
-            flat[f"{before}{key}"] = math.nan if known is None else known
+            known = finite_number(int(value) if isinstance(value, bool) else value)
+            flat[f"{prefix}{key}"] = math.nan if known is None else known
     return flat
 
 
-def _lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+def _read_json_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     """Read JSON lines; return also how many are not. The last may be still being written."""
     if not path.is_file():
         return [], 0
@@ -352,7 +352,7 @@ def _lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     bad = 0
     pieces = path.read_bytes().split(b"\n")
     for i, piece in enumerate(pieces):
-        row = _line(piece)
+        row = _parse_line(piece)
         if isinstance(row, dict):
             rows.append(row)
         elif piece.strip() and i < len(pieces) - 1:
@@ -360,26 +360,26 @@ def _lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     return rows, bad
 
 
-def _line(piece: bytes) -> Any:
+def _parse_line(piece: bytes) -> Any:
     try:
-        return parsed(piece)
+        return parse_json(piece)
     except ValueError:  # empty, cut, or not UTF-8
         return None
 
 
-def _unreadable(name: str, n: int) -> str:
-    if n == 0:
+def _unreadable_note(name: str, n_lines: int) -> str:
+    if n_lines == 0:
         return ""
-    lines = "one line that is" if n == 1 else f"{n:,} lines that are"
+    lines = "one line that is" if n_lines == 1 else f"{n_lines:,} lines that are"
     return f"{name} has {lines} not JSON; left out here."
 
 
-def _processes(clock: Sequence[Mapping[str, Any]]) -> tuple[tuple[int, ...], float | None]:
+def _process_boundaries(timing_lines: Sequence[Mapping[str, Any]]) -> tuple[tuple[int, ...], float | None]:
     """Find where a new process took over, for its clock begins anew; add up all their times."""
     resumed: list[int] = []
     total, before = 0.0, None
-    for line in clock:
-        now, step = number(line.get("seconds")), number(line.get("step"))
+    for line in timing_lines:
+        now, step = finite_number(line.get("seconds")), finite_number(line.get("step"))
         if now is None:
             continue
         if before is not None and now < before:
@@ -390,65 +390,65 @@ def _processes(clock: Sequence[Mapping[str, Any]]) -> tuple[tuple[int, ...], flo
 
 
 @dataclass(frozen=True)
-class _Samples:
-    samples: tuple[Sample, ...]
+class _SamplesFile:
+    samples: tuple[ReportSample, ...]
 
 
 @dataclass(frozen=True)
-class _Baselines:
-    baselines: Baselines
+class _BaselinesFile:
+    baselines: BaselineFigures
 
 
-def _facts(path: Path) -> Mapping[str, Any]:
-    data = _json(path)
+def _read_run_record(path: Path) -> Mapping[str, Any]:
+    data = _read_json_if_present(path)
     if not isinstance(data, Mapping | None):
         raise ValueError(f"{path} must be a table, got {data!r:.40}")
     return data or {}
 
 
-def read_samples(path: Path) -> tuple[Sample, ...]:
+def read_samples(path: Path) -> tuple[ReportSample, ...]:
     """Read `samples.json`; none where there is no such file.
 
     Raises:
         ValueError: it is damaged.
     """
-    data = _json(path)
+    data = _read_json_if_present(path)
     if isinstance(data, list):  # people who write it by hand may say "kind": "fill"
-        data = [_named(row) for row in data]
-    return () if data is None else _read(path, _Samples, {"samples": data}).samples
+        data = [_capitalize_kind(row) for row in data]
+    return () if data is None else _from_dict(path, _SamplesFile, {"samples": data}).samples
 
 
-def _named(row: Any) -> Any:
+def _capitalize_kind(row: Any) -> Any:
     named = isinstance(row, dict) and "kind" in row
     return row | {"kind": str(row["kind"]).capitalize()} if named else row
 
 
-def read_baselines(path: Path) -> Baselines:
+def read_baselines(path: Path) -> BaselineFigures:
     """Read `baselines.json`; see `read_samples`."""
-    data = _json(path)
-    return {} if data is None else _read(path, _Baselines, {"baselines": data}).baselines
+    data = _read_json_if_present(path)
+    return {} if data is None else _from_dict(path, _BaselinesFile, {"baselines": data}).baselines
 
 
-def read_results(path: Path) -> Comparison | None:
+def read_results(path: Path) -> FinetuningResults | None:
     """Read `results.json`; see `read_samples`."""
-    data = _json(path)
-    return None if data is None else _read(path, Comparison, data)
+    data = _read_json_if_present(path)
+    return None if data is None else _from_dict(path, FinetuningResults, data)
 
 
-def _json(path: Path) -> Any:
+def _read_json_if_present(path: Path) -> Any:
     if not path.is_file():
         return None
     return read_json(path)
 
 
-def _read(path: Path, kind: type[T], data: Any) -> T:
+def _from_dict(path: Path, target_type: type[RecordT], data: Any) -> RecordT:
     try:
-        return from_dict(kind, data)
+        return from_dict(target_type, data)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _save(path: Path, data: Any) -> Path:
+def _write_json(path: Path, data: Any) -> Path:
     text = json.dumps(data, ensure_ascii=False, indent=1) + "\n"
-    write_whole(path, text.encode("utf-8", "replace"))  # texts may hold lone surrogates
+    write_atomically(path, text.encode("utf-8", "replace"))  # texts may hold lone surrogates
     return path

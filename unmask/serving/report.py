@@ -12,22 +12,22 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from unmask.files import write_whole
+from unmask.files import write_atomically
 from unmask.serving.curves import draw_curves
-from unmask.serving.headlines import draw_opening, title
-from unmask.serving.markup import EMPTY, Content, Html, join, section, tag
+from unmask.serving.headlines import draw_summary, run_title
+from unmask.serving.markup import EMPTY_HTML, HtmlContent, Html, join_html, section, tag
 from unmask.serving.record import (
-    Arm,
-    Baselines,
-    Comparison,
-    Confusion,
+    ArmScores,
+    BaselineFigures,
+    FinetuningResults,
+    ConfusionMatrix,
     Fill,
     Generate,
-    Mistake,
-    Record,
-    Sample,
-    number,
-    read_record,
+    ErrorExample,
+    ReportData,
+    ReportSample,
+    finite_number,
+    read_report_data,
     save_baselines,
     save_results,
     save_samples,
@@ -35,38 +35,38 @@ from unmask.serving.record import (
 from unmask.serving.samples import draw_samples
 from unmask.serving.scores import draw_results
 from unmask.serving.words import (
-    NARROW,
-    cut,
-    duration,
-    energy,
-    expression,
-    memory,
-    percent,
-    short,
-    spoken,
+    NARROW_SPACE,
+    truncate_text,
+    format_seconds,
+    format_energy,
+    format_expression,
+    format_bytes,
+    format_percent,
+    format_si,
+    format_in_words,
 )
-from unmask.vectors.learning import KEYS
+from unmask.vectors.learning import RECIPE_KEYS
 
 __all__ = [
-    "Arm",
-    "Baselines",
-    "Comparison",
-    "Confusion",
+    "ArmScores",
+    "BaselineFigures",
+    "FinetuningResults",
+    "ConfusionMatrix",
     "Fill",
     "Generate",
-    "Mistake",
-    "Sample",
-    "page",
+    "ErrorExample",
+    "ReportSample",
+    "render_page",
     "save_baselines",
     "save_results",
     "save_samples",
     "write_report",
 ]
 
-MOST_SETTING, MOST_SETTINGS = 240, 200  # characters, rows: the page stays one that opens at once
-MOST_TOGETHER = 14  # rows of a table that stay in one column
-INLINE = 60  # characters of a nested part of the recipe that still go into one row of its table
-KAPLAN = "https://arxiv.org/abs/2001.08361"
+MAX_SETTING_CHARACTERS, MAX_SETTINGS = 240, 200  # characters, rows: the page stays one that opens at once
+MAX_SINGLE_COLUMN_ROWS = 14  # rows of a table that stay in one column
+MAX_INLINE_CHARACTERS = 60  # characters of a nested part of the recipe that still go into one row of its table
+KAPLAN_URL = "https://arxiv.org/abs/2001.08361"
 
 
 def write_report(folder: Path) -> Path:
@@ -78,11 +78,11 @@ def write_report(folder: Path) -> Path:
             `baselines.json` the report then says that they cannot be read.)
     """
     path = folder / "report.html"
-    write_whole(path, page(read_record(folder)))
+    write_atomically(path, render_page(read_report_data(folder)))
     return path
 
 
-def page(record: Record) -> str:
+def render_page(record: ReportData) -> str:
     """Return the report as one HTML document; sections without data are left out."""
     here = files("unmask.serving")
     style = here.joinpath("report.css").read_text("utf-8")
@@ -93,7 +93,7 @@ def page(record: Record) -> str:
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
         f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     )
-    sections = [(name, title, s) for name, title, s in _sections(record) if s != EMPTY]
+    sections = [(name, title, s) for name, title, s in _sections(record) if s != EMPTY_HTML]
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -101,34 +101,34 @@ def page(record: Record) -> str:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", name="generator", content="Unmask"),
-        tag("title", f"{title(record)} · Unmask"),
+        tag("title", f"{run_title(record)} · Unmask"),
         tag("link", rel="icon", href="data:,"),
         tag("style", Html(style)),
     )
     body = tag(
         "body",
         tag("a", "Skip to the report", href="#report", class_="skip"),
-        _masthead([(name, title) for name, title, _ in sections]),
-        tag("main", draw_opening(record), *(s for _, _, s in sections), id="report"),
+        _header([(name, title) for name, title, _ in sections]),
+        tag("main", draw_summary(record), *(s for _, _, s in sections), id="report"),
         _footer(record),
         tag("script", Html(script)),
     )
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en').source}\n"
 
 
-def _sections(record: Record) -> Iterable[tuple[str, str, Html]]:
-    if record.finetuned:
+def _sections(record: ReportData) -> Iterable[tuple[str, str, Html]]:
+    if record.is_finetuning:
         yield from draw_results(record)
     yield "curves", "Curves", draw_curves(record)
     yield "samples", "Samples", draw_samples(record.samples)
-    if not record.finetuned:
+    if not record.is_finetuning:
         yield from draw_results(record)
-    yield "recipe", "Recipe", _recipe(record)
-    yield "cost", "Cost", _cost(record)
-    yield "environment", "Environment", _environment(record)
+    yield "recipe", "Recipe", _recipe_section(record)
+    yield "cost", "Cost", _cost_section(record)
+    yield "environment", "Environment", _environment_section(record)
 
 
-def _masthead(sections: Sequence[tuple[str, str]]) -> Html:
+def _header(sections: Sequence[tuple[str, str]]) -> Html:
     links = [tag("a", title, href=f"#{name}") for name, title in sections]
     # Without its script the page follows the system, and the switch stays hidden.
     switch = tag("button", "Dark", id="theme", type="button", hidden=True)
@@ -136,22 +136,22 @@ def _masthead(sections: Sequence[tuple[str, str]]) -> Html:
     return tag("div", brand, tag("nav", *links, aria_label="Sections"), switch, class_="masthead")
 
 
-def _footer(record: Record) -> Html:
-    version = str(record.part("versions").get("unmask", ""))
-    date = f"{record.written:%Y-%m-%d %H:%M} UTC"
+def _footer(record: ReportData) -> Html:
+    version = str(record.record_section("versions").get("unmask", ""))
+    date = f"{record.modified:%Y-%m-%d %H:%M} UTC"
     said = f"Unmask {version}".strip() + f" · run last written {date} · needs no network"
     return tag("footer", tag("p", said))
 
 
-def _recipe(record: Record) -> Html:
-    recipe, published = (record.part(key) for key in ("recipe", "defaults"))
+def _recipe_section(record: ReportData) -> Html:
+    recipe, published = (record.record_section(key) for key in ("recipe", "defaults"))
     if not recipe:
-        return EMPTY
-    if record.of_vectors:  # they have no optimizer, no layers and no rows
-        recipe = {key: value for key, value in recipe.items() if key in KEYS}
-    usual, unset = dict(_settings(published)), list[str]()
+        return EMPTY_HTML
+    if record.is_word_vector_run:  # they have no optimizer, no layers and no rows
+        recipe = {key: value for key, value in recipe.items() if key in RECIPE_KEYS}
+    usual, unset = dict(_flatten_settings(published)), list[str]()
     groups: dict[str, list[tuple[str, str, str]]] = {"": []}
-    for key, value in _settings(recipe)[:MOST_SETTINGS]:
+    for key, value in _flatten_settings(recipe)[:MAX_SETTINGS]:
         group, dot, name = key.partition(".")
         was = usual.get(key, "not set") if usual else value
         if value == was == "none":
@@ -159,26 +159,26 @@ def _recipe(record: Record) -> Html:
             continue
         row = (name if dot else key, value, "" if was == value else was)
         groups.setdefault(group if dot else "", []).append(row)
-    tables = [_setting_table(name, rows) for name, rows in groups.items() if rows]
+    tables = [_settings_table(name, rows) for name, rows in groups.items() if rows]
     says = "All that the run depends on."
     says += " Marked: what differs from the published recipe." if usual else ""
-    rest = tag("p", f"Not set: {', '.join(unset)}.", class_="remark") if unset else EMPTY
+    rest = tag("p", f"Not set: {', '.join(unset)}.", class_="remark") if unset else EMPTY_HTML
     return section("recipe", "Recipe", says, tag("div", *tables, class_="settings"), rest)
 
 
-def _settings(facts: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
+def _flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     """Flatten a recipe to dotted keys; a part that fits into a row stays in one."""
     rows: list[tuple[str, str]] = []
-    for key, value in facts.items():
-        text = expression(value)
-        if isinstance(value, Mapping) and len(text) > INLINE:
-            rows += _settings(value, f"{before}{key}.")
-        elif before or key != "kind":
-            rows.append((f"{before}{key}", cut(text, MOST_SETTING)))
+    for key, value in settings.items():
+        text = format_expression(value)
+        if isinstance(value, Mapping) and len(text) > MAX_INLINE_CHARACTERS:
+            rows += _flatten_settings(value, f"{prefix}{key}.")
+        elif prefix or key != "kind":
+            rows.append((f"{prefix}{key}", truncate_text(text, MAX_SETTING_CHARACTERS)))
     return rows
 
 
-def _setting_table(name: str, rows: Sequence[tuple[str, str, str]]) -> Html:
+def _settings_table(name: str, rows: Sequence[tuple[str, str, str]]) -> Html:
     kind = next((value for key, value, _ in rows if key == "kind"), "")
     body = [
         tag(
@@ -191,48 +191,48 @@ def _setting_table(name: str, rows: Sequence[tuple[str, str, str]]) -> Html:
         for key, value, was in rows
         if key != "kind" or was
     ]
-    caption = tag("caption", name, tag("span", f" {kind}") if kind else EMPTY) if name else EMPTY
-    kind = "setting long" if len(body) > MOST_TOGETHER else "setting"  # may go on in a new column
+    caption = tag("caption", name, tag("span", f" {kind}") if kind else EMPTY_HTML) if name else EMPTY_HTML
+    kind = "setting long" if len(body) > MAX_SINGLE_COLUMN_ROWS else "setting"  # may go on in a new column
     return tag("table", caption, tag("tbody", *body), class_=kind)
 
 
-def _cost(record: Record) -> Html:
-    cost = record.part("cost")
-    parameters, tokens = number(record.facts.get("parameters")), record.training.last("tokens")
-    work, by = number(cost.get("flops")), join("as counted")
-    if work is None and parameters and tokens and not record.of_vectors:
+def _cost_section(record: ReportData) -> Html:
+    cost = record.record_section("cost")
+    parameters, tokens = finite_number(record.run_record.get("parameters")), record.training_log.last("tokens")
+    work, by = finite_number(cost.get("flops")), join_html("as counted")
+    if work is None and parameters and tokens and not record.is_word_vector_run:
         work = 6 * parameters * tokens
-        by = join("6 × parameters × tokens, ", tag("a", "Kaplan et al. 2020", href=KAPLAN))
-    joules = number(cost.get("energy_joules"))
-    peak = number(cost.get("peak_memory_bytes")) or record.timing.greatest("memory_bytes")
-    share = record.timing.median("matmul_share")
-    rows: tuple[tuple[str, str, Content], ...] = (
-        ("Time", duration(record.seconds) if record.seconds else "", "all processes together"),
-        ("Tokens", spoken(tokens) if tokens else "", "read in training, repeats counted"),
-        ("Parameters", spoken(parameters) if parameters else "", ""),
-        ("Computation", _flops(work) if work else "", by),
-        ("Share of peak", percent(share) if share else "", "median, of the fastest matrix product"),
-        ("Peak memory", memory(peak) if peak else "", "of what was logged"),
-        ("Energy", energy(joules) if joules else "", ""),
+        by = join_html("6 × parameters × tokens, ", tag("a", "Kaplan et al. 2020", href=KAPLAN_URL))
+    joules = finite_number(cost.get("energy_joules"))
+    peak = finite_number(cost.get("peak_memory_bytes")) or record.timing_log.maximum("memory_bytes")
+    share = record.timing_log.median("matmul_share")
+    rows: tuple[tuple[str, str, HtmlContent], ...] = (
+        ("Time", format_seconds(record.total_seconds) if record.total_seconds else "", "all processes together"),
+        ("Tokens", format_in_words(tokens) if tokens else "", "read in training, repeats counted"),
+        ("Parameters", format_in_words(parameters) if parameters else "", ""),
+        ("Computation", _format_flops(work) if work else "", by),
+        ("Share of peak", format_percent(share) if share else "", "median, of the fastest matrix product"),
+        ("Peak memory", format_bytes(peak) if peak else "", "of what was logged"),
+        ("Energy", format_energy(joules) if joules else "", ""),
     )
     shown = [
         tag("div", tag("dt", name), tag("dd", text), tag("dd", says, class_="remark"))
         for name, text, says in rows
         if text
     ]
-    says = "So far." if record.facts.get("finished") is False else ""
-    return section("cost", "Cost", says, tag("dl", *shown, class_="costs")) if shown else EMPTY
+    says = "So far." if record.run_record.get("finished") is False else ""
+    return section("cost", "Cost", says, tag("dl", *shown, class_="costs")) if shown else EMPTY_HTML
 
 
-def _flops(work: float) -> str:
-    return f"{short(work)}{'' if work >= 999.5 else NARROW}FLOP"
+def _format_flops(flops: float) -> str:
+    return f"{format_si(flops)}{'' if flops >= 999.5 else NARROW_SPACE}FLOP"
 
 
-def _environment(record: Record) -> Html:
+def _environment_section(record: ReportData) -> Html:
     tables = [
-        _setting_table(name, [(key, value, "") for key, value in _settings(found)])
+        _settings_table(name, [(key, value, "") for key, value in _flatten_settings(found)])
         for name in ("environment", "versions")
-        if (found := record.part(name))
+        if (found := record.record_section(name))
     ]
     content = tag("div", *tables, class_="settings")
-    return section("environment", "Environment", "", content) if tables else EMPTY
+    return section("environment", "Environment", "", content) if tables else EMPTY_HTML

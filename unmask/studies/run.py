@@ -8,45 +8,45 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from unmask.channels import Stream, tell
-from unmask.checkpoints.folder import claim
+from unmask.channels import OutputStream, print_line
+from unmask.checkpoints.folder import lock_run_folder
 from unmask.config import from_dict, to_dict
-from unmask.files import read_object, sweep, write_whole
-from unmask.finetuning.results import as_json
-from unmask.finetuning.suite import Ran, finetune_suite
+from unmask.files import read_json_object, remove_partial_files, write_atomically
+from unmask.finetuning.results import to_json
+from unmask.finetuning.suite import BenchmarkResult, finetune_suite
 from unmask.published.card import Published
-from unmask.published.catalogue import published
-from unmask.serving.folders import read_facts
-from unmask.serving.prepare import OPTIONS, check_sources, prepare
-from unmask.serving.pretrain import card_recipe, changed, check_numbers, pretrain, suited_to
-from unmask.serving.record import FACTS as RUN
-from unmask.serving.record import read_record
+from unmask.published.catalogue import get_preset
+from unmask.serving.folders import read_run_file
+from unmask.serving.prepare import DOCUMENT_OPTIONS, check_sources, prepare
+from unmask.serving.pretrain import preset_recipe, apply_recipe, check_run_numbers, pretrain, drop_unsupported
+from unmask.serving.record import RUN_FILE as RUN
+from unmask.serving.record import read_report_data
 from unmask.serving.report import write_report
-from unmask.serving.suited import said_keys
+from unmask.serving.suited import keys_of_changes
 from unmask.studies.catalogue import find_study
-from unmask.studies.show import PICTURE, draw, markdown
-from unmask.studies.studied import Outcome, Studied
-from unmask.studies.study import Cell, Study
-from unmask.tasks.benchmark import there
+from unmask.studies.show import PLOT_FILE, draw_svg, format_markdown
+from unmask.studies.studied import CellResult, StudyResult
+from unmask.studies.study import StudyCell, Study
+from unmask.tasks.benchmark import find_file
 from unmask.tasks.bundled_suites import find_suite
 from unmask.training import parallel
 from unmask.training import recipe as recipes
-from unmask.training.aside import for_the_report
+from unmask.training.aside import best_effort
 from unmask.training.recipe import Recipe
-from unmask.training.stopping import interruptible
+from unmask.training.stopping import interrupt_on_signal
 
-FACTS = "study.json"
+STUDY_FILE = "study.json"
 
-_OWN = {
+_STUDY_KEYS = {
     "model": "a cell has a model of its own",
     "data": "--data names the text",
     "steps": "tokens says how long each cell is pretrained",
-    **dict.fromkeys((*OPTIONS, "sampling"), "cells share the tokens that are made of the text"),
+    **dict.fromkeys((*DOCUMENT_OPTIONS, "sampling"), "cells share the tokens that are made of the text"),
 }
 """What a study says of all recipes, and how."""
 
 
-@interruptible()
+@interrupt_on_signal()
 def run_study(
     study: str | Path | Study,
     *,
@@ -62,8 +62,8 @@ def run_study(
     workers: int = 0,
     device: str = "auto",
     threads: int | None = None,
-    terminal: Stream | None = sys.stderr,
-) -> Studied:
+    terminal: OutputStream | None = sys.stderr,
+) -> StudyResult:
     """Pretrain the cells of a study under one budget, tune each on the same tasks, and compare.
 
     The folder holds `study.json`, the table in `README.md`, the picture `plot.svg`, and all runs.
@@ -101,27 +101,27 @@ def run_study(
         whole = replace(whole, **given)  # pyright: ignore[reportArgumentType]  # checked there
     except ValueError as error:
         raise ValueError(f"--{error}") from None
-    now = whole.named(cells)
-    check_numbers(workers=workers, threads=threads)
-    parallel.pick_device(device)
+    now = whole.select_cells(cells)
+    check_run_numbers(workers=workers, threads=threads)
+    parallel.resolve_device(device)
     for cell in whole.cells:
-        _check(whole, cell, file)
+        _check_cell(whole, cell, file)
     places = None if tasks_data is None else Path(tasks_data)
     for cell in whole.cells:
-        _own_text(cell, places)
-    benchmarks, _ = find_suite(whole.tasks, places, tested=False)
+        _find_cell_text(cell, places)
+    benchmarks, _ = find_suite(whole.tasks, places, include_test=False)
     sources = (data,) if isinstance(data, str | Path) else tuple(data)
-    job = _Job(
+    job = _StudyRun(
         study=whole, benchmarks=tuple(one.name for one in benchmarks), sources=sources,
-        places=places, folder=Path(out), workers=workers, device=device, threads=threads,
+        tasks_folder=places, folder=Path(out), workers=workers, device=device, threads=threads,
         terminal=terminal,
     )  # fmt: skip
     is_new = not job.folder.exists()
-    made = job.keep(resume=resume)
+    made = job.save_result(resume=resume)
     try:
         check_sources([str(source) for source in sources])
         for n, cell in enumerate(now, 1):
-            job.say(f"{cell.name}, {n} of {len(now)}")
+            job.show(f"{cell.name}, {n} of {len(now)}")
             made = job.run_cell(cell)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{job.folder}: stopped; go on with --resume") from None
@@ -130,48 +130,48 @@ def run_study(
             shutil.rmtree(job.folder)  # the text was wrong: the same folder will do for another
         raise
     asked = {cell.name for cell in now}
-    failed = [one for one in made.outcomes if one.error and one.name in asked]
+    failed = [one for one in made.cell_results if one.error and one.name in asked]
     if len(failed) == len(now):
         raise ValueError(f"{whole.name}: no cell could be run; {failed[0].name}: {failed[0].error}")
     return made
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Kept:
+class _SavedStudy:
     """What a study's facts say of what is done."""
 
-    cells: tuple[Outcome, ...]
+    cells: tuple[CellResult, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Job:
+class _StudyRun:
     """A study, about to be run or gone on with; other processes may run other cells of it."""
 
     study: Study
     benchmarks: tuple[str, ...]
     sources: tuple[str | Path, ...]
-    places: Path | None
+    tasks_folder: Path | None
     folder: Path
     workers: int
     device: str
     threads: int | None
-    terminal: Stream | None
+    terminal: OutputStream | None
 
     @property
-    def told(self) -> dict[str, Any]:
+    def comparable_settings(self) -> dict[str, Any]:
         """What a study that goes on must have alike."""
         return {
             "study": to_dict(self.study),
             "data": [str(source) for source in self.sources],
-            "tasks_data": None if self.places is None else str(self.places),
+            "tasks_data": None if self.tasks_folder is None else str(self.tasks_folder),
         }
 
-    def say(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """Show a line."""
         if self.terminal is not None:
-            tell(text, self.terminal)
+            print_line(text, self.terminal)
 
-    def keep(self, outcome: Outcome | None = None, *, resume: bool = True) -> Studied:
+    def save_result(self, cell_result: CellResult | None = None, *, resume: bool = True) -> StudyResult:
         """Write what is there of each cell, and an outcome that is new; one process at a time.
 
         Raises:
@@ -180,37 +180,37 @@ class _Job:
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"{self.folder}: is a file; a study needs a folder")
         if self.folder.is_dir():
-            self._check_place(resume=resume)  # before a lock is put into a folder of others
+            self._check_folder(resume=resume)  # before a lock is put into a folder of others
         self.folder.mkdir(parents=True, exist_ok=True)
-        with claim(self.folder, wait=True):
-            self._check_place(resume=resume)
-            sweep(self.folder)
-            made = self._known()
-            made = made if outcome is None else made.put(outcome)
-            self._write(made)
+        with lock_run_folder(self.folder, wait=True):
+            self._check_folder(resume=resume)
+            remove_partial_files(self.folder)
+            made = self._load_results()
+            made = made if cell_result is None else made.with_result(cell_result)
+            self._write_results(made)
         return made
 
-    def run_cell(self, cell: Cell) -> Studied:
+    def run_cell(self, cell: StudyCell) -> StudyResult:
         """Run a cell, unless it is done or another process is about it."""
         place = self.folder / ".running" / cell.name
         place.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             try:
-                stack.enter_context(claim(place))
+                stack.enter_context(lock_run_folder(place))
             except ValueError:
-                self.say(f"{cell.name} is run by another process")
-                return self.keep()
-            made = self.keep()
-            was = next(one for one in made.outcomes if one.name == cell.name)
-            return made if was.done(self.benchmarks) else self.keep(self._outcome(cell))
+                self.show(f"{cell.name} is run by another process")
+                return self.save_result()
+            made = self.save_result()
+            was = next(one for one in made.cell_results if one.name == cell.name)
+            return made if was.is_done(self.benchmarks) else self.save_result(self._run_outcome(cell))
 
-    def _check_place(self, *, resume: bool) -> None:
+    def _check_folder(self, *, resume: bool) -> None:
         """Check that the folder is new, or holds this study.
 
         Raises:
             ValueError: it is not.
         """
-        folder, path = self.folder, self.folder / FACTS
+        folder, path = self.folder, self.folder / STUDY_FILE
         if all(one.name.startswith(".") for one in folder.iterdir()):
             return
         if not path.is_file():
@@ -219,88 +219,88 @@ class _Job:
             raise ValueError(
                 f"{folder}: holds a study already; go on with it by --resume, or name a new folder"
             )
-        was = _read(path)
+        was = _read_study_file(path)
         if not isinstance(was.get("study"), dict):
             raise ValueError(f"{path}: study must be a table, got {was.get('study')!r:.40}")
-        if found := _other(_was(was["study"]), self.told["study"]):
+        if found := _describe_difference(_with_current_defaults(was["study"]), self.comparable_settings["study"]):
             raise ValueError(f"{folder}: this study has {found}")
-        if was.get("data") != self.told["data"]:
+        if was.get("data") != self.comparable_settings["data"]:
             raise ValueError(f"{folder}: this study reads {was.get('data')}; give the same data")
-        here, old = self.told["tasks_data"], was.get("tasks_data", self.told["tasks_data"])
+        here, old = self.comparable_settings["tasks_data"], was.get("tasks_data", self.comparable_settings["tasks_data"])
         if old != here:
             raise ValueError(
                 f"{folder}: this study has its tasks from {old or 'the Hub'}, not from "
                 f"{here or 'the Hub'}; give the same folder"
             )
 
-    def _known(self) -> Studied:
+    def _load_results(self) -> StudyResult:
         """Return what is there of each cell."""
-        path = self.folder / FACTS
-        said = _read(path).get("cells", []) if path.is_file() else []
+        path = self.folder / STUDY_FILE
+        said = _read_study_file(path).get("cells", []) if path.is_file() else []
         try:
-            was = {one.name: one for one in from_dict(_Kept, {"cells": said}).cells}
+            was = {one.name: one for one in from_dict(_SavedStudy, {"cells": said}).cells}
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
-        return Studied(
+        return StudyResult(
             study=self.study,
             benchmarks=self.benchmarks,
-            outcomes=tuple(was.get(c.name, Outcome(name=c.name)) for c in self.study.cells),
+            cell_results=tuple(was.get(c.name, CellResult(name=c.name)) for c in self.study.cells),
         )
 
-    def _write(self, made: Studied) -> None:
+    def _write_results(self, result: StudyResult) -> None:
         """Write the facts, the table and the picture."""
-        cells = [to_dict(one) for one in made.outcomes]
-        write_whole(self.folder / FACTS, as_json({"format": 1, **self.told, "cells": cells}))
-        with for_the_report(PICTURE):
-            write_whole(self.folder / PICTURE, draw(made))
-        with for_the_report("README.md"):
-            write_whole(self.folder / "README.md", markdown(made))
+        cells = [to_dict(one) for one in result.cell_results]
+        write_atomically(self.folder / STUDY_FILE, to_json({"format": 1, **self.comparable_settings, "cells": cells}))
+        with best_effort(PLOT_FILE):
+            write_atomically(self.folder / PLOT_FILE, draw_svg(result))
+        with best_effort("README.md"):
+            write_atomically(self.folder / "README.md", format_markdown(result))
 
-    def _outcome(self, cell: Cell) -> Outcome:
+    def _run_outcome(self, cell: StudyCell) -> CellResult:
         """Pretrain a cell and tune it, or go on with that; what is wrong with it stops no other."""
-        made = Outcome(name=cell.name)
+        made = CellResult(name=cell.name)
         if not cell.text:
-            self._text(cell)  # what is wrong with it is wrong with all cells
+            self._prepare_text(cell)  # what is wrong with it is wrong with all cells
         try:
             self._pretrain(cell)
-            record = read_record(self._run(cell))
-            made = replace(made, parameters=int(record.facts.get("parameters") or 0))
-            if cell.reads:
+            record = read_report_data(self._pretraining_folder(cell))
+            made = replace(made, parameters=int(record.run_record.get("parameters") or 0))
+            if cell.token_factor:
                 made = replace(
                     made,
-                    loss=record.evaluation.last("loss"),
-                    tokens=int(record.training.last("tokens") or 0),
-                    seconds=round(record.seconds or 0.0, 1),
+                    loss=record.evaluation_log.last("loss"),
+                    tokens=int(record.training_log.last("tokens") or 0),
+                    seconds=round(record.total_seconds or 0.0, 1),
                 )
-            return replace(made, scores=self._scores(cell))
+            return replace(made, scores=self._finetune_cell(cell))
         except (FloatingPointError, ValueError) as error:
             said = " ".join(str(error).split())
-            self.say(f"{cell.name} is left out: {said}")
+            self.show(f"{cell.name} is left out: {said}")
             return replace(made, error=said)
 
-    def _scores(self, cell: Cell) -> tuple[Ran, ...]:
+    def _finetune_cell(self, cell: StudyCell) -> tuple[BenchmarkResult, ...]:
         """Tune a cell on each task; test files are not scored, since the table has only dev."""
         tuned = self.folder / "tuned" / cell.name
         tuned.parent.mkdir(exist_ok=True)
         return finetune_suite(
-            self._run(cell), tasks=self.study.tasks, out=tuned, data=self.places,
+            self._pretraining_folder(cell), tasks=self.study.tasks, out=tuned, data=self.tasks_folder,
             rows=self.study.rows, epochs=self.study.epochs, seeds=self.study.seeds,
-            initialize="pretrained" if cell.trained else "random", tune=cell.tune,
-            device=self.device, resume=tuned.exists(), tested=False, terminal=self.terminal,
-        ).entries  # fmt: skip
+            initialize="pretrained" if cell.has_trained_weights else "random", tune=cell.tune,
+            device=self.device, resume=tuned.exists(), include_test=False, terminal=self.terminal,
+        ).benchmarks  # fmt: skip
 
-    def _before(self, cell: Cell) -> Cell | None:
+    def _initial_cell(self, cell: StudyCell) -> StudyCell | None:
         """Return the cell with whose weights a cell begins."""
-        return next((one for one in self.study.cells if one.name == cell.begins), None)
+        return next((one for one in self.study.cells if one.name == cell.init_from), None)
 
-    def _run(self, cell: Cell) -> Path:
+    def _pretraining_folder(self, cell: StudyCell) -> Path:
         """Name the folder of a cell's pretraining, which may be that of a cell before it."""
-        before = self._before(cell)
-        if before is not None and not cell.reads:
-            return self._run(before)
+        before = self._initial_cell(cell)
+        if before is not None and not cell.token_factor:
+            return self._pretraining_folder(before)
         return self.folder / "pretrained" / cell.name
 
-    def _text(self, cell: Cell) -> Path:
+    def _prepare_text(self, cell: StudyCell) -> Path:
         """Make tokens of the text, for all cells whose models have the same, unless they are there.
 
         A text of its own is made into those of the model that reads on.
@@ -308,113 +308,113 @@ class _Job:
         Raises:
             ValueError: the text cannot be read, or is too little for a vocabulary.
         """
-        spec, before = published(cell.model).tokenizer, self._before(cell)
-        model = next(c.model for c in self.study.cells if published(c.model).tokenizer == spec)
+        spec, before = get_preset(cell.model).tokenizer, self._initial_cell(cell)
+        model = next(c.model for c in self.study.cells if get_preset(c.model).tokenizer == spec)
         text = self.folder / "text" / (f"of-{cell.name}" if cell.text else model)
         text.parent.mkdir(exist_ok=True)
-        with claim(text.parent, wait=True):
+        with lock_run_folder(text.parent, wait=True):
             prepare(
-                _own_text(cell, self.places) or self.sources, out=text, model=model,
-                tokenizer=self._run(before) if cell.text and before is not None else None,
+                _find_cell_text(cell, self.tasks_folder) or self.sources, out=text, model=model,
+                tokenizer=self._pretraining_folder(before) if cell.text and before is not None else None,
                 workers=max(1, self.workers), quiet=self.terminal is None,
             )  # fmt: skip
         return text
 
-    def _pretrain(self, cell: Cell) -> None:
+    def _pretrain(self, cell: StudyCell) -> None:
         """Train on tokens, after the cell with which it begins, unless that is done.
 
         Another process may be about it, since cells after it need it too: that is waited for.
         """
-        before = self._before(cell)
+        before = self._initial_cell(cell)
         if before is not None:
             self._pretrain(before)
-        if before is not None and not cell.reads:
+        if before is not None and not cell.token_factor:
             return
         place = self.folder / ".running" / cell.name / "pretraining"
         place.mkdir(parents=True, exist_ok=True)
-        with claim(place, wait=True):
+        with lock_run_folder(place, wait=True):
             self._pretrain_alone(cell, before)
 
-    def _pretrain_alone(self, cell: Cell, before: Cell | None) -> None:
-        run = self._run(cell)
+    def _pretrain_alone(self, cell: StudyCell, initial_cell: StudyCell | None) -> None:
+        run = self._pretraining_folder(cell)
         begun = (run / RUN).is_file()
-        if begun and read_facts(run).get("finished"):
-            sweep(run)
-            with for_the_report("report.html"):
+        if begun and read_run_file(run).get("finished"):
+            remove_partial_files(run)
+            with best_effort("report.html"):
                 write_report(run)  # the last that is written: it may be missing
             return
         run.parent.mkdir(exist_ok=True)
         pretrain(
-            cell.model, data=self._text(cell), out=run,
-            begin=None if before is None else self._run(before),
-            tokens=None if cell.of_vectors else self.study.tokens_of(cell), resume=begun,
-            changes=self.study.changes_of(cell), workers=self.workers, device=self.device,
+            cell.model, data=self._prepare_text(cell), out=run,
+            init_from=None if initial_cell is None else self._pretraining_folder(initial_cell),
+            tokens=None if cell.has_word_vectors else self.study.token_budget(cell), resume=begun,
+            changes=self.study.recipe_changes(cell), workers=self.workers, device=self.device,
             threads=self.threads, quiet=self.terminal is None,
         )  # fmt: skip
 
 
-def _check(study: Study, cell: Cell, file: str = "") -> tuple[Published, Recipe]:
+def _check_cell(study: Study, cell: StudyCell, file: str = "") -> tuple[Published, Recipe]:
     """Find what a cell has wrong before anything is run; return what it is."""
-    usual = card_recipe(cell.model)
+    usual = preset_recipe(cell.model)
     try:
-        recipe = recipes.changed(usual, study.changes_of(cell), said="changes")
-        for key, says in _OWN.items():
+        recipe = recipes.apply_changes(usual, study.recipe_changes(cell), origin="changes")
+        for key, says in _STUDY_KEYS.items():
             if getattr(recipe, key) != getattr(usual, key):
                 raise ValueError(f"changes: {key} is not changed in a study: {says}")
-        recipe, _ = suited_to(recipe, said_keys(study.changes_of(cell)))
-        return changed(published(cell.model), recipe), recipe
+        recipe, _ = drop_unsupported(recipe, keys_of_changes(study.recipe_changes(cell)))
+        return apply_recipe(get_preset(cell.model), recipe), recipe
     except ValueError as error:
         raise ValueError(f"{file or study.name}: cell {cell.name}: {error}") from None
 
 
-def _own_text(cell: Cell, places: Path | None) -> list[Path]:
+def _find_cell_text(cell: StudyCell, tasks_folder: Path | None) -> list[Path]:
     """Find the text of its own that a cell reads, as it is named or compressed.
 
     Raises:
         FileNotFoundError: it is not there.
         ValueError: there is no folder of tasks to find it in.
     """
-    if cell.text and places is None:
+    if cell.text and tasks_folder is None:
         raise ValueError(
             f"cell {cell.name} reads {cell.text[0]} of the tasks' files: name their folder by "
             "--tasks-data"
         )
-    found = [] if places is None else [there(places, name) for name in cell.text]
+    found = [] if tasks_folder is None else [find_file(tasks_folder, name) for name in cell.text]
     for name, path in zip(cell.text, found, strict=False):
         if path is None:
-            raise FileNotFoundError(f"{places}: cell {cell.name} reads {name}, which is not there")
+            raise FileNotFoundError(f"{tasks_folder}: cell {cell.name} reads {name}, which is not there")
     return [path for path in found if path is not None]
 
 
-def _was(said: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_current_defaults(saved: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a study that was written before as it would be now, if it can be read."""
     try:
-        return to_dict(from_dict(Study, said))
+        return to_dict(from_dict(Study, saved))
     except ValueError:
-        return said
+        return saved
 
 
-def _other(was: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+def _describe_difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | None:
     """Say in a few words in what a study, or a cell, is not what it was, if it is not."""
-    key = next((key for key, value in now.items() if was.get(key) != value), None)
+    key = next((key for key, value in current.items() if saved.get(key) != value), None)
     if key is None:
         return None
     if key == "cells":
-        old, new = _cells(was.get(key)), _cells(now[key])
+        old, new = _cells_by_name(saved.get(key)), _cells_by_name(current[key])
         if list(old) != list(new):
             return f"the cells {', '.join(old) or 'none'}, not {', '.join(new)}"
         name = next(name for name, cell in new.items() if old[name] != cell)
-        return f"a cell {name} with {_other(old[name], new[name]) or 'more'}"
-    return f"{key} = {was.get(key)!r}, not {now[key]!r}"
+        return f"a cell {name} with {_describe_difference(old[name], new[name]) or 'more'}"
+    return f"{key} = {saved.get(key)!r}, not {current[key]!r}"
 
 
-def _cells(said: Any) -> dict[str, dict[str, Any]]:
+def _cells_by_name(plain_data: Any) -> dict[str, dict[str, Any]]:
     """Return cells that are plain data by their names; none, if they are something else."""
     try:
-        return {str(cell["name"]): dict(cell) for cell in said}
+        return {str(cell["name"]): dict(cell) for cell in plain_data}
     except (TypeError, KeyError, ValueError):
         return {}
 
 
-def _read(path: Path) -> dict[str, Any]:
-    return read_object(path)
+def _read_study_file(path: Path) -> dict[str, Any]:
+    return read_json_object(path)

@@ -4,28 +4,28 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unmask.channels import markdown as text_of
+from unmask.channels import escape_markdown as text_of
 from unmask.channels import markdown_table
-from unmask.serving.axis import linear, tick
+from unmask.serving.axis import linear_axis, format_tick
 from unmask.serving.markup import Html, tag
-from unmask.studies.studied import Outcome, Studied
+from unmask.studies.studied import CellResult, StudyResult
 
-PICTURE = "plot.svg"
-LETTER, WIDE, GAP = 8, 150, 44
+PLOT_FILE = "plot.svg"
+CHARACTER_WIDTH, PLOT_WIDTH, COLUMN_GAP = 8, 150, 44
 """Units of the picture: a letter of a cell's name, a column, what is between two."""
-TOP, ROW, BOTTOM = 44, 26, 34
+TOP_MARGIN, ROW_HEIGHT, BOTTOM_MARGIN = 44, 26, 34
 
 
-def markdown(made: Studied) -> str:
+def format_markdown(result: StudyResult) -> str:
     """Write what came out as a page, which shows the picture."""
-    study = made.study
-    names, table = made.rows()
+    study = result.study
+    names, table = result.to_table()
     many = study.seeds > 1
-    none = [cell.name for cell in study.cells if not cell.trained]
+    none = [cell.name for cell in study.cells if not cell.has_trained_weights]
     more = {
-        cell.name: study.tokens_of(cell)
+        cell.name: study.token_budget(cell)
         for cell in study.cells
-        if cell.reads not in (0, 1) and not cell.begins
+        if cell.token_factor not in (0, 1) and not cell.init_from
     }
     rows = (
         "all rows (or as many as its name says)" if study.rows is None else f"{study.rows:,} rows"
@@ -39,15 +39,15 @@ def markdown(made: Studied) -> str:
             f"But for {cell.name}, too: word vectors, learned of the whole text, as often as their "
             "recipe says."
             for cell in study.cells
-            if cell.of_vectors and cell.trained
+            if cell.has_word_vectors and cell.has_trained_weights
         ),
         *([f"But for {', '.join(none)}: random weights, drawn for each seed."] if none else []),
         *(
-            f"{cell.name} began with the weights of {cell.begins}"
-            + (f" and read {study.tokens_of(cell):,} tokens" if cell.reads else "")
-            + (f" of {' and '.join(cell.text)}." if cell.text and cell.reads else ".")
+            f"{cell.name} began with the weights of {cell.init_from}"
+            + (f" and read {study.token_budget(cell):,} tokens" if cell.token_factor else "")
+            + (f" of {' and '.join(cell.text)}." if cell.text and cell.token_factor else ".")
             for cell in study.cells
-            if cell.begins
+            if cell.init_from
         ),
         *(f"{cell.name} was tuned by {cell.tune}." for cell in study.cells if cell.tune != "full"),
         *(
@@ -66,42 +66,42 @@ def markdown(made: Studied) -> str:
     ]
     paper = f" In small, after {study.paper}." if study.paper else ""
     lines = [
-        f"# {text_of(study.name)}", "", text_of(study.asks + paper), "",
-        *markdown_table(names, table, right=True),
+        f"# {text_of(study.name)}", "", text_of(study.question + paper), "",
+        *markdown_table(names, table, right_align=True),
         "", text_of(" ".join(says)), "",
         *(
             f"- {text_of(f'{one.name} was left out: {one.error}')}\n"
-            for one in made.outcomes
+            for one in result.cell_results
             if one.error
         ),
         *(
             f"- {text_of(f'{ran.name} was left out of {one.name}: {ran.error}')}\n"
-            for one in made.outcomes
+            for one in result.cell_results
             for ran in one.scores
             if ran.error
         ),
-        f"![Scores of each cell: dots are seeds, lines their means]({PICTURE})",
+        f"![Scores of each cell: dots are seeds, lines their means]({PLOT_FILE})",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
-def draw(made: Studied) -> str:
+def draw_svg(result: StudyResult) -> str:
     """Draw the scores: a dot for each seed, a stroke for their mean; returns an SVG document."""
-    columns = [*made.benchmarks, "average"]
-    left = LETTER * max(len(one.name) for one in made.outcomes) + GAP
-    width = left + len(columns) * (WIDE + GAP)
-    height = TOP + ROW * len(made.outcomes) + BOTTOM
+    columns = [*result.benchmarks, "average"]
+    left = CHARACTER_WIDTH * max(len(one.name) for one in result.cell_results) + COLUMN_GAP
+    width = left + len(columns) * (PLOT_WIDTH + COLUMN_GAP)
+    height = TOP_MARGIN + ROW_HEIGHT * len(result.cell_results) + BOTTOM_MARGIN
     names = [
-        tag("text", one.name, x=left - GAP, y=_middle(i) + 4, text_anchor="end")
-        for i, one in enumerate(made.outcomes)
+        tag("text", one.name, x=left - COLUMN_GAP, y=_row_center(i) + 4, text_anchor="end")
+        for i, one in enumerate(result.cell_results)
     ]
     each = [
-        _column(name, left + i * (WIDE + GAP), [_values(name, one) for one in made.outcomes])
+        _draw_column(name, left + i * (PLOT_WIDTH + COLUMN_GAP), [_plotted_values(name, one) for one in result.cell_results])
         for i, name in enumerate(columns)
     ]
     return tag(
         "svg",
-        tag("title", f"{made.study.name}: scores of each cell"),
+        tag("title", f"{result.study.name}: scores of each cell"),
         tag("rect", width=width, height=height, fill="#fffefb"),
         *names,
         *each,
@@ -113,32 +113,32 @@ def draw(made: Studied) -> str:
     ).source
 
 
-def _values(name: str, one: Outcome) -> list[float]:
-    return one.averages() if name == "average" else one.of(name)
+def _plotted_values(name: str, cell_result: CellResult) -> list[float]:
+    return cell_result.averages() if name == "average" else cell_result.scores_of(name)
 
 
-def _middle(row: int) -> float:
-    return TOP + ROW * (row + 0.5)
+def _row_center(row: int) -> float:
+    return TOP_MARGIN + ROW_HEIGHT * (row + 0.5)
 
 
-def _column(name: str, left: int, values: Sequence[Sequence[float]]) -> Html:
+def _draw_column(name: str, left: int, values: Sequence[Sequence[float]]) -> Html:
     """Draw the scores of one task over an axis of its own."""
     found = [value for one in values for value in one]
-    axis = linear(min(found, default=0.0), max(found, default=1.0), 3)
+    axis = linear_axis(min(found, default=0.0), max(found, default=1.0), 3)
 
     def x(value: float) -> float:
-        return round(left + WIDE * axis.share(value), 1)
+        return round(left + PLOT_WIDTH * axis.position(value), 1)
 
-    bottom = _middle(len(values) - 1) + ROW / 2
-    parts = [tag("text", name, x=left + WIDE / 2, y=TOP - 18, text_anchor="middle")]
+    bottom = _row_center(len(values) - 1) + ROW_HEIGHT / 2
+    parts = [tag("text", name, x=left + PLOT_WIDTH / 2, y=TOP_MARGIN - 18, text_anchor="middle")]
     for at in axis.ticks:
-        parts.append(tag("path", d=f"M{x(at)} {TOP}V{bottom}", stroke="#d9d4ca"))
-        says = tick(at, axis, "")
+        parts.append(tag("path", d=f"M{x(at)} {TOP_MARGIN}V{bottom}", stroke="#d9d4ca"))
+        says = format_tick(at, axis, "")
         parts.append(
             tag("text", says, x=x(at), y=bottom + 16, text_anchor="middle", fill="#615d56")
         )
     for i, one in enumerate(values):
-        y = _middle(i)
+        y = _row_center(i)
         parts += [tag("circle", cx=x(v), cy=y, r=3.5, fill="#1b5e9e", opacity=0.45) for v in one]
         if one:
             mean = x(float(np.mean(one)))

@@ -7,33 +7,33 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from unmask.config import read_named, to_dict
-from unmask.finetuning.methods import method_of
-from unmask.hiding.objectives import Objective
-from unmask.published.catalogue import published
+from unmask.config import read_dataclass, to_dict
+from unmask.finetuning.methods import parse_method
+from unmask.hiding.objectives import ObjectiveSpec
+from unmask.published.catalogue import get_preset
 from unmask.tasks.bundled_suites import SUITES
-from unmask.vectors.learning import Method
+from unmask.vectors.learning import WordVectorMethod
 
-_FOLDER = re.compile(r"\w[\w.+-]{,99}")
+_FOLDER_NAME = re.compile(r"\w[\w.+-]{,99}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class StudyCell:
     """One of the ways: a model, and what it has otherwise."""
 
     name: str
     """Of its folder, too."""
     model: str
     """A card's name."""
-    objective: Objective | str | None = None
+    objective: ObjectiveSpec | str | None = None
     """By name, as `unmask pretrain --objective` takes it, or a table. None: the card's."""
     changes: tuple[str, ...] = ()
     """`key=value` of its recipe, as for `unmask pretrain --set`."""
-    begins: str = ""
+    init_from: str = ""
     """The cell before it with whose weights it begins. Empty: from scratch."""
     text: tuple[str, ...] = ()
     """What it reads in place of the study's text: files in the folder of the tasks."""
-    reads: float = 1.0
+    token_factor: float = 1.0
     """How many tokens it reads for each of the study's. Above 1 where a row holds more of them for
     as much text: source and target, of which two stacks count the longer. 0: it has the weights of
     the cell with which it begins; where there is none, they are drawn anew for each seed of
@@ -43,26 +43,26 @@ class Cell:
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
-        if not _FOLDER.fullmatch(self.name):
+        if not _FOLDER_NAME.fullmatch(self.name):
             raise ValueError(f"name must do for a folder, like 'span-3', got {self.name!r:.120}")
-        if not 0 <= self.reads < math.inf:
-            raise ValueError(f"reads must be at least 0, got {self.reads}")
-        if self.of_vectors and self.reads not in (0, 1):
+        if not 0 <= self.token_factor < math.inf:
+            raise ValueError(f"token_factor must be at least 0, got {self.token_factor}")
+        if self.has_word_vectors and self.token_factor not in (0, 1):
             raise ValueError(
-                f"reads of {self.model} must be 0 or 1, got {self.reads}: word vectors are learned "
+                f"reads of {self.model} must be 0 or 1, got {self.token_factor}: word vectors are learned "
                 "of the whole text, as often as objective.epochs says"
             )
-        method_of(self.tune)
+        parse_method(self.tune)
 
     @property
-    def of_vectors(self) -> bool:
+    def has_word_vectors(self) -> bool:
         """Whether word vectors are learned, which go over all of the text."""
-        return isinstance(published(self.model).objective, Method)
+        return isinstance(get_preset(self.model).objective, WordVectorMethod)
 
     @property
-    def trained(self) -> bool:
+    def has_trained_weights(self) -> bool:
         """Whether it has weights to be tuned from."""
-        return bool(self.reads or self.begins)
+        return bool(self.token_factor or self.init_from)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +70,9 @@ class Study:
     """Ways to pretrain, each for as many tokens of the same text, and tuned on the same tasks."""
 
     name: str
-    asks: str
+    question: str
     """What is to be found out, in a line."""
-    cells: tuple[Cell, ...]
+    cells: tuple[StudyCell, ...]
     tasks: str
     """A name of `unmask.tasks.bundled_suites.SUITES`, or a .toml file with a suite."""
     tokens: int
@@ -102,11 +102,11 @@ class Study:
             if number is not None and number < 1:
                 raise ValueError(f"{key} must be at least 1, got {number}")
         for i, cell in enumerate(self.cells):
-            if cell.begins and cell.begins not in names[:i]:
+            if cell.init_from and cell.init_from not in names[:i]:
                 before = ", ".join(names[:i]) or "none"
                 raise ValueError(
                     f"cell {cell.name}: begins must be a cell before it ({before}), got "
-                    f"{cell.begins!r}"
+                    f"{cell.init_from!r}"
                 )
         if self.epochs is not None and not 0 < self.epochs < math.inf:
             raise ValueError(f"epochs must be above 0, got {self.epochs:g}")
@@ -115,26 +115,26 @@ class Study:
                 f"tasks must be a .toml file or one of {', '.join(SUITES)}, got {self.tasks!r}"
             )
 
-    def changes_of(self, cell: Cell) -> list[str | Mapping[str, Any]]:
+    def recipe_changes(self, cell: StudyCell) -> list[str | Mapping[str, Any]]:
         """Return all that a cell's recipe has otherwise than its card's."""
         own = [] if cell.objective is None else [{"objective": to_dict(cell.objective)}]
         return [*self.changes, *own, *cell.changes]
 
-    def tokens_of(self, cell: Cell) -> int:
+    def token_budget(self, cell: StudyCell) -> int:
         """Return how many tokens a cell reads; of one that reads none, a step of which is made."""
-        return max(1, math.ceil(self.tokens * cell.reads))
+        return max(1, math.ceil(self.tokens * cell.token_factor))
 
-    def named(self, names: Sequence[str]) -> list[Cell]:
+    def select_cells(self, cell_names: Sequence[str]) -> list[StudyCell]:
         """Return some of the cells; all, where none is named.
 
         Raises:
             ValueError: there is no such cell.
         """
         known = [cell.name for cell in self.cells]
-        for name in names:
+        for name in cell_names:
             if name not in known:
                 raise ValueError(f"{self.name} has no cell {name!r} (it has {', '.join(known)})")
-        return [cell for cell in self.cells if not names or cell.name in names]
+        return [cell for cell in self.cells if not cell_names or cell.name in cell_names]
 
 
 def read_study(path: Path) -> Study:
@@ -144,7 +144,7 @@ def read_study(path: Path) -> Study:
         FileNotFoundError: there is no such file.
         ValueError: it is not TOML, or a key or value is not what it should be.
     """
-    study = read_named(Study, path)
+    study = read_dataclass(Study, path)
     if study.tasks.endswith(".toml"):
         return replace(study, tasks=str(path.parent / study.tasks))
     return study

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from unmask.config import unknown
-from unmask.tasks.benchmark import Found, Suite, in_folder, on_hub, read_suite
+from unmask.config import unknown_key_message
+from unmask.tasks.benchmark import LocatedSuite, Suite, locate_in_folder, locate_on_hub, read_suite
 
-FOLDER = Path(__file__).parent / "suites"
+SUITES_FOLDER = Path(__file__).parent / "suites"
 
 
 class BundledSuites(Mapping[str, Suite]):
@@ -19,30 +19,30 @@ class BundledSuites(Mapping[str, Suite]):
         Raises:
             KeyError: there is none of this name.
         """
-        if name not in _names():
+        if name not in _suite_names():
             raise KeyError(name)
-        return _read(name)
+        return _read_bundled(name)
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names, in the order of the alphabet."""
-        return iter(_names())
+        return iter(_suite_names())
 
     def __len__(self) -> int:
         """Count the suites."""
-        return len(_names())
+        return len(_suite_names())
 
 
 SUITES: Mapping[str, Suite] = BundledSuites()
 
 
-def find_suite(suite_name: str, folder: Path | None = None, *, tested: bool = True) -> Found:
+def find_suite(suite_name: str, folder: Path | None = None, *, include_test: bool = True) -> LocatedSuite:
     """Find the files of a suite: its entries, and what a user should be told is missing.
 
     Args:
         suite_name: a name of `SUITES`, or a TOML file with a suite of one's own (see `Suite`),
             whose paths begin at its own folder if none is given.
         folder: where the files are. None: on the Hub, from where `benchmark.fetched` gets them.
-        tested: test files are looked for, too.
+        include_test: test files are looked for, too.
 
     Raises:
         FileNotFoundError: there is no such file or folder, or nothing of the suite in it.
@@ -51,23 +51,23 @@ def find_suite(suite_name: str, folder: Path | None = None, *, tested: bool = Tr
     path = Path(suite_name)
     own = suite_name not in SUITES and path.suffix.lower() == ".toml"
     if not own and suite_name not in SUITES:
-        raise ValueError(f"{_no_suite(suite_name)}; or name a TOML file")
+        raise ValueError(f"{_unknown_suite(suite_name)}; or name a TOML file")
     suite = read_suite(path) if own else SUITES[suite_name]
-    suite = suite if tested else suite.untested
+    suite = suite if include_test else suite.without_test
     if folder is None and not own:
-        return on_hub(suite)
-    return in_folder(suite, folder or path.parent, hub=own)
+        return locate_on_hub(suite)
+    return locate_in_folder(suite, folder or path.parent, fall_back_to_hub=own)
 
 
-def _no_suite(name: str) -> str:
-    return unknown(name, SUITES).replace("unknown key", "unknown suite", 1)
-
-
-@cache
-def _names() -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+def _unknown_suite(name: str) -> str:
+    return unknown_key_message(name, SUITES).replace("unknown key", "unknown suite", 1)
 
 
 @cache
-def _read(name: str) -> Suite:
-    return read_suite(FOLDER / f"{name}.toml")
+def _suite_names() -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in SUITES_FOLDER.glob("*.toml")))
+
+
+@cache
+def _read_bundled(name: str) -> Suite:
+    return read_suite(SUITES_FOLDER / f"{name}.toml")

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from unmask.heads.crf import EDGE
-from unmask.tasks.metrics.tagging import PARTS, SCHEMES, entities, marks_entities
+from unmask.heads.crf import BOUNDARY
+from unmask.tasks.metrics.tagging import PREFIX_EQUIVALENTS, SCHEME_PREFIXES, extract_entities, has_entity_labels
 
-Scheme = Literal["BIO", "BIOES", "IOB1", "BILOU", "BMES", "BMEWO"]
+TagScheme = Literal["BIO", "BIOES", "IOB1", "BILOU", "BMES", "BMEWO"]
 """BIO: an entity is B, then I's (IOB2: Tjong Kim Sang and Veenstra 1999, aclanthology.org/E99-1023,
 section 2.1). IOB1: I's; B only where it follows an entity of its own type (Ramshaw and Marcus 1995,
 aclanthology.org/W95-0107). BIOES: B, I's, E; alone, S. The same with other letters: BILOU (Ratinov
@@ -20,10 +20,10 @@ characters), BMEWO. Tags without types ("B", "I", "O") are of one type, ""."""
 Entity = tuple[int, int, str]
 """First word, one past the last, type."""
 
-_LOOKS = re.compile(r"[A-Za-z][-_]\w.*|.*\w[-_][BIESLUMW]")
+_ENTITY_LIKE_LABEL = re.compile(r"[A-Za-z][-_]\w.*|.*\w[-_][BIESLUMW]")
 
 
-def scheme_of(labels: Sequence[str], sentences: Iterable[Sequence[str]] = ()) -> Scheme | None:
+def infer_scheme(labels: Sequence[str], sentences: Iterable[Sequence[str]] = ()) -> TagScheme | None:
     """Find the scheme of some labels; None if these do not mark entities.
 
     Labels with B and I alone may be either scheme's: it is BIO, unless in the sentences some entity
@@ -33,39 +33,39 @@ def scheme_of(labels: Sequence[str], sentences: Iterable[Sequence[str]] = ()) ->
         labels: all that there are.
         sentences: tags of the words of sentences.
     """
-    if not marks_entities(labels):
+    if not has_entity_labels(labels):
         return None
     parts = {label[0] for label in labels if label != "O"}
     if not parts <= set("BI"):
-        named: tuple[Scheme, ...] = ("BIOES", "BILOU", "BMES", "BMEWO")
-        return next(scheme for scheme in named if parts <= set(SCHEMES[scheme]))
+        named: tuple[TagScheme, ...] = ("BIOES", "BILOU", "BMES", "BMEWO")
+        return next(scheme for scheme in named if parts <= set(SCHEME_PREFIXES[scheme]))
     if "B" not in parts:
         return "IOB1"
     begins = [
         (tags[i][0], i > 0 and tags[i - 1].partition("-")[2] == kind)
         for tags in sentences
-        for i, _, kind in entities(tags)
+        for i, _, kind in extract_entities(tags)
     ]
     bare = any(part == "I" for part, _ in begins)
     return "IOB1" if bare and all(follows for part, follows in begins if part == "B") else "BIO"
 
 
-def unread(labels: Sequence[str]) -> str | None:
+def unrecognized_entity_label(labels: Sequence[str]) -> str | None:
     """Return a label for which labels mark no entities although they look it; None: they do not.
 
     They look it where at least half, "O" aside, are a letter and a type, in either order.
     """
     others = [label for label in labels if label != "O"]
-    looks = [label for label in others if _LOOKS.fullmatch(label)]
-    if not others or 2 * len(looks) < len(others) or marks_entities(labels):
+    looks = [label for label in others if _ENTITY_LIKE_LABEL.fullmatch(label)]
+    if not others or 2 * len(looks) < len(others) or has_entity_labels(labels):
         return None
     letters = {label.partition("-")[0] for label in labels}
-    known = max(SCHEMES.values(), key=lambda scheme: len(letters & set(scheme)))
+    known = max(SCHEME_PREFIXES.values(), key=lambda scheme: len(letters & set(scheme)))
     odd = (label for label in others if label[:1] not in known or label[1:2] != "-")
     return next(odd, others[0])
 
 
-def to_tags(found: Iterable[Entity], n_words: int, scheme: Scheme) -> list[str]:
+def entities_to_tags(entities: Iterable[Entity], n_words: int, scheme: TagScheme) -> list[str]:
     """Write the entities of a sentence as tags.
 
     Raises:
@@ -73,32 +73,32 @@ def to_tags(found: Iterable[Entity], n_words: int, scheme: Scheme) -> list[str]:
     """
     tags = ["O"] * n_words
     end, before = 0, None
-    for start, stop, kind in sorted(found):
+    for start, stop, kind in sorted(entities):
         if not end <= start < stop <= n_words:
             raise ValueError(
                 f"entities must hold words of a sentence of {n_words} and not overlap, got "
                 f"{kind!r} from {start} to {stop}, after one that ends at {end}"
             )
         follows = start == end and kind == before
-        for i, part in enumerate(_parts(stop - start, scheme, follows=follows), start):
-            tags[i] = _tag(part, kind)
+        for i, part in enumerate(_tag_prefixes(stop - start, scheme, follows_same_type=follows), start):
+            tags[i] = _make_tag(part, kind)
         end, before = stop, kind
     return tags
 
 
-def _tag(part: str, kind: str) -> str:
-    return f"{part}-{kind}" if kind else part
+def _make_tag(part: str, entity_type: str) -> str:
+    return f"{part}-{entity_type}" if entity_type else part
 
 
-def _parts(n: int, scheme: Scheme, *, follows: bool) -> list[str]:
-    begin, within, *others = SCHEMES[scheme]
+def _tag_prefixes(n_words: int, scheme: TagScheme, *, follows_same_type: bool) -> list[str]:
+    begin, within, *others = SCHEME_PREFIXES[scheme]
     if others:
         last, alone = others
-        return [alone] if n == 1 else [begin, *[within] * (n - 2), last]
-    return [begin if scheme == "BIO" or follows else within, *[within] * (n - 1)]
+        return [alone] if n_words == 1 else [begin, *[within] * (n_words - 2), last]
+    return [begin if scheme == "BIO" or follows_same_type else within, *[within] * (n_words - 1)]
 
 
-def repair(tags: Sequence[str], scheme: Scheme) -> list[str]:
+def repair_tags(tags: Sequence[str], scheme: TagScheme) -> list[str]:
     """Write tags as their scheme demands; the entities are those that `conlleval` reads in them.
 
     So an I after O or after another type becomes B, and of BIOES an entity has the E that it
@@ -108,32 +108,32 @@ def repair(tags: Sequence[str], scheme: Scheme) -> list[str]:
         ValueError: a tag is neither "O" nor a scheme's letter, with a type or without.
     """
     for tag in tags:
-        if not marks_entities(["O", tag]) and tag != "O":
+        if not has_entity_labels(["O", tag]) and tag != "O":
             raise ValueError(
-                f"a tag must be 'O' or one of {', '.join(_LETTERS)}, with a hyphen and a type, "
+                f"a tag must be 'O' or one of {', '.join(_PREFIXES)}, with a hyphen and a type, "
                 f"got {tag!r}"
             )
-    return to_tags(entities(tags), len(tags), scheme)
+    return entities_to_tags(extract_entities(tags), len(tags), scheme)
 
 
-_LETTERS = tuple(dict.fromkeys("".join(SCHEMES.values())))
+_PREFIXES = tuple(dict.fromkeys("".join(SCHEME_PREFIXES.values())))
 
 
-def types_of(labels: Iterable[str]) -> tuple[str, ...]:
+def entity_types(labels: Iterable[str]) -> tuple[str, ...]:
     """List the types of entities that labels mark, in their order."""
     return tuple(dict.fromkeys(label.partition("-")[2] for label in labels if label != "O"))
 
 
-def labels_of(types: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
+def scheme_labels(types: Iterable[str], scheme: TagScheme) -> tuple[str, ...]:
     """List all labels of a scheme, "O" first: what `repair` writes is among them."""
-    return ("O", *(_tag(part, kind) for kind in types for part in SCHEMES[scheme]))
+    return ("O", *(_make_tag(part, kind) for kind in types for part in SCHEME_PREFIXES[scheme]))
 
 
-def may_follow(before: str | None, tag: str | None, scheme: Scheme) -> bool:
+def is_allowed_transition(previous_tag: str | None, tag: str | None, scheme: TagScheme) -> bool:
     """Say whether a tag may stand behind another; None: the edge of the sentence."""
-    left, _, kind_left = (before or "O").partition("-")
+    left, _, kind_left = (previous_tag or "O").partition("-")
     right, _, kind_right = (tag or "O").partition("-")
-    left, right = PARTS.get(left, left), PARTS.get(right, right)
+    left, right = PREFIX_EQUIVALENTS.get(left, left), PREFIX_EQUIVALENTS.get(right, right)
     same = kind_left == kind_right
     if scheme == "BIO":
         return right != "I" or (left != "O" and same)
@@ -144,11 +144,11 @@ def may_follow(before: str | None, tag: str | None, scheme: Scheme) -> bool:
     return right not in ("I", "E")
 
 
-def impossible(labels: Sequence[str], scheme: Scheme) -> tuple[tuple[int, int], ...]:
+def forbidden_transitions(labels: Sequence[str], scheme: TagScheme) -> tuple[tuple[int, int], ...]:
     """List the pairs of labels, by number, of which the second may not stand behind the first.
 
     `EDGE` stands for where a sentence begins (first of a pair) or ends (second). This is what
     `heads.crf.CRF` takes.
     """
-    places = [(EDGE, None), *enumerate(labels)]
-    return tuple((i, j) for i, a in places for j, b in places if not may_follow(a, b, scheme))
+    places = [(BOUNDARY, None), *enumerate(labels)]
+    return tuple((i, j) for i, a in places for j, b in places if not is_allowed_transition(a, b, scheme))

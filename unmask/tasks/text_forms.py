@@ -18,15 +18,15 @@ from unmask.config import from_dict
 from unmask.tasks.metrics.classification import classification_metrics
 from unmask.tasks.metrics.regression import pearson, spearman
 from unmask.tasks.readers import column_values
-from unmask.text.records import listed
+from unmask.text.records import format_names
 
-_COLUMN = re.compile(r"\{([^{}]+)\}")
+_COLUMN_PATTERN = re.compile(r"\{([^{}]+)\}")
 
-End = Literal["start", "end"]
+KeptEnd = Literal["start", "end"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form:
+class TextTemplate:
     """How a task is put in text, and read again."""
 
     source: str | None = None
@@ -37,22 +37,22 @@ class Form:
     labels: tuple[str, ...] = ()
     """All answers that there are, in their order, if these are labels; a file may number them from
     0. An answer that is none of them is wrong (section 2.4)."""
-    step: float | None = None
+    number_step: float | None = None
     """Answers are numbers, learned as the nearest of those so far apart: 0.2 makes 2.57 "2.6"
     (section 2.4). What is said and is no number is wrong."""
-    between: tuple[float, float] | None = None
+    number_range: tuple[float, float] | None = None
     """The least and the greatest number; any other is wrong too. None: any."""
     metric: str | None = None
     """By which the task is judged. None: accuracy of labels, Pearson's correlation of numbers, the
     F1 of words of other texts."""
-    keep: End | None = None
+    truncation_keeps: KeptEnd | None = None
     """What stays of a text that is too long. "end": of lines the last ones, of a dialog the newest
     turns. None: "end" where a column is a list of turns, otherwise "start"."""
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
         if self.source is not None and (
-            "{" in (rest := _COLUMN.sub("", self.source)) or "}" in rest
+            "{" in (rest := _COLUMN_PATTERN.sub("", self.source)) or "}" in rest
         ):
             raise ValueError(f"source has a brace that is not around a column: {self.source!r}")
         if self.source is not None and not self.columns:
@@ -60,81 +60,81 @@ class Form:
         if self.target == "":
             raise ValueError("target must be the name of a column, got ''")
         if self.labels and (len(set(self.labels)) < max(len(self.labels), 2)):
-            raise ValueError(f"labels must be two or more that differ, got {listed(self.labels)}")
-        if self.step is not None and not 0 < self.step < math.inf:
-            raise ValueError(f"step must be above 0, got {self.step}")
-        if self.labels and self.step is not None:
+            raise ValueError(f"labels must be two or more that differ, got {format_names(self.labels)}")
+        if self.number_step is not None and not 0 < self.number_step < math.inf:
+            raise ValueError(f"number_step must be above 0, got {self.number_step}")
+        if self.labels and self.number_step is not None:
             raise ValueError("answers are labels or numbers: give labels or step")
-        if self.between is not None and (
-            self.step is None or not self.between[0] < self.between[1]
+        if self.number_range is not None and (
+            self.number_step is None or not self.number_range[0] < self.number_range[1]
         ):
             raise ValueError(
-                "between must be the least and the greatest of numbers, which have a step, got "
-                f"{list(self.between)}"
+                "number_range must be the least and the greatest of numbers, which have a step, got "
+                f"{list(self.number_range)}"
             )
-        if self.metric is not None and self.metric not in self.metrics:
+        if self.metric is not None and self.metric not in self.metric_names:
             raise ValueError(
-                f"metric must be one of {', '.join(self.metrics)} here, got {self.metric!r}"
+                f"metric must be one of {', '.join(self.metric_names)} here, got {self.metric!r}"
             )
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that the source names, each once."""
-        return tuple(dict.fromkeys(_COLUMN.findall(self.source or "")))
+        return tuple(dict.fromkeys(_COLUMN_PATTERN.findall(self.source or "")))
 
     @property
-    def closed(self) -> bool:
+    def has_fixed_answers(self) -> bool:
         """Answers are labels or numbers."""
-        return bool(self.labels) or self.step is not None
+        return bool(self.labels) or self.number_step is not None
 
     @property
-    def customary(self) -> Sequence[str]:
+    def label_column_names(self) -> Sequence[str]:
         """Customary names of the column of labels or numbers; of other targets none."""
-        return column_values.CLASSES if self.labels else column_values.NUMBERS if self.step else ()
+        return column_values.LABEL_COLUMNS if self.labels else column_values.NUMBER_COLUMNS if self.number_step else ()
 
     @property
-    def metrics(self) -> tuple[str, ...]:
+    def metric_names(self) -> tuple[str, ...]:
         """Metrics that fit, the customary one first."""
-        if self.step is not None:
+        if self.number_step is not None:
             return ("pearson", "spearman")
         if self.labels:
             f1 = ("f1",) if len(self.labels) == 2 else ()
             return ("accuracy", "macro_f1", *f1, "matthews")
         return ("answer_f1", "exact_match", *TEXT_LIBRARIES)
 
-    def rendered(self, texts: Sequence[str]) -> str:
+    def render(self, texts: Sequence[str]) -> str:
         """Put texts in the places of their columns; there must be a source."""
         by_name = dict(zip(self.columns, texts, strict=True))
-        return _COLUMN.sub(lambda found: by_name[found[1]], self.source or "")
+        return _COLUMN_PATTERN.sub(lambda found: by_name[found[1]], self.source or "")
 
-    def target_of(self, value: object, column: str, where: str) -> tuple[str, ...]:
+    def format_target(self, value: object, column: str, where: str) -> tuple[str, ...]:
         """Read a label or number: what is learned, and, of a number, what it was.
 
         Raises:
             ValueError: it is none of those that there are, with file and line.
         """
-        if self.step is None:
-            return (column_values.label(value, column, where),)
-        number = column_values.number(value, column, where)
-        if self.between is not None and not self.between[0] <= number <= self.between[1]:
-            low, high = self.between
+        if self.number_step is None:
+            return (column_values.parse_label(value, column, where),)
+        number = column_values.parse_number(value, column, where)
+        if self.number_range is not None and not self.number_range[0] <= number <= self.number_range[1]:
+            low, high = self.number_range
             raise ValueError(f"{where}: {column!r} must be from {low:g} to {high:g}, got {number}")
-        return tuple(dict.fromkeys((rounded(number, self.step), repr(number))))
+        return tuple(dict.fromkeys((round_to_step(number, self.number_step), repr(number))))
 
-    def read(self, said: str) -> str | float | None:
+    def parse_prediction(self, prediction: str) -> str | float | None:
         """Read an answer as a label or number; None if it is none, which is wrong."""
-        said = said.strip()
+        prediction = prediction.strip()
         if self.labels:
-            return said if said in self.labels else None
+            return prediction if prediction in self.labels else None
         try:
-            number = float(said)
+            number = float(prediction)
         except ValueError:
             return None
-        low, high = self.between or (-column_values.LARGEST, column_values.LARGEST)
+        low, high = self.number_range or (-column_values.MAX_NUMBER, column_values.MAX_NUMBER)
         return number if low <= number <= high else None
 
     def compute_metrics(
-        self, truth: Sequence[Sequence[str]], said: Sequence[str]
+        self, labels: Sequence[Sequence[str]], predictions: Sequence[str]
     ) -> dict[str, float]:
         """Compute the figures of labels or numbers, a wrong answer being what hurts.
 
@@ -143,10 +143,10 @@ class Form:
         least by a fifth of their range: of 0 to 5 as -1, as in the released code.
         """
         if self.labels:
-            return self._of_labels([one[0] for one in truth], said)
-        numbers = np.array([float(one[-1]) for one in truth])
-        low, high = self.between or (numbers.min(initial=np.inf), numbers.max(initial=-np.inf))
-        found = [self.read(text) for text in said]
+            return self._classification_metrics([one[0] for one in labels], predictions)
+        numbers = np.array([float(one[-1]) for one in labels])
+        low, high = self.number_range or (numbers.min(initial=np.inf), numbers.max(initial=-np.inf))
+        found = [self.parse_prediction(text) for text in predictions]
         wrong = low - (high - low) / 5
         read = np.array([wrong if one is None else one for one in found], np.float64)
         return {
@@ -155,10 +155,10 @@ class Form:
             "no_number": found.count(None) / max(len(found), 1),
         }
 
-    def _of_labels(self, truth: Sequence[str], said: Sequence[str]) -> dict[str, float]:
+    def _classification_metrics(self, labels: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
         place = {label: i for i, label in enumerate(self.labels)}
-        right = np.array([place[label] for label in truth], np.int64)
-        read = [self.read(text) for text in said]
+        right = np.array([place[label] for label in labels], np.int64)
+        read = [self.parse_prediction(text) for text in predictions]
         none = np.array([one is None for one in read], bool)
         told = np.array([place.get(str(one), -1) for one in read], np.int64)
         if len(self.labels) == 2:
@@ -175,7 +175,7 @@ TEXT_LIBRARIES: Mapping[str, str] = {
 """Metrics of texts that a library computes, and which; others need none."""
 
 
-def rounded(number: float, step: float) -> str:
+def round_to_step(number: float, step: float) -> str:
     """Write the nearest multiple of a step, ties to the even one, with no more digits than it has.
 
     The number counts as it is written: 2.5 is between 2.4 and 2.6.
@@ -185,71 +185,71 @@ def rounded(number: float, step: float) -> str:
     return f"{float(round(Fraction(repr(float(number))) / exact) * exact):.{digits}f}"
 
 
-def form_of(said: "str | Form | None", where: str) -> Form:
+def resolve_template(template: "str | TextTemplate | None", where: str) -> TextTemplate:
     """Return a form by its name in `FORMS`; one that is given is itself, none an empty one.
 
     Raises:
         ValueError: there is none of this name.
     """
-    if isinstance(said, str):
-        if said not in FORMS:
-            raise ValueError(f"{where} must be one of {', '.join(FORMS)}, or a table, got {said!r}")
-        return FORMS[said]
-    return said or Form()
+    if isinstance(template, str):
+        if template not in TEXT_TEMPLATES:
+            raise ValueError(f"{where} must be one of {', '.join(TEXT_TEMPLATES)}, or a table, got {template!r}")
+        return TEXT_TEMPLATES[template]
+    return template or TextTemplate()
 
 
-def plain_form(said: Any, where: str) -> Form:
+def parse_template(template: Any, where: str) -> TextTemplate:
     """Read a form from plain data: its name, a table or nothing.
 
     Raises:
         ValueError: it is none of these, or a key of the table is not what it should be.
     """
-    return form_of(
-        said if said is None or isinstance(said, str) else from_dict(Form, said, where), where
+    return resolve_template(
+        template if template is None or isinstance(template, str) else from_dict(TextTemplate, template, where), where
     )
 
 
-_ENTAILED = ("entailment", "not_entailment")
-_STSB = Form(
-    source="stsb sentence1: {sentence1} sentence2: {sentence2}", step=0.2, between=(0.0, 5.0),
+_ENTAILMENT_LABELS = ("entailment", "not_entailment")
+_STSB_TEMPLATE = TextTemplate(
+    source="stsb sentence1: {sentence1} sentence2: {sentence2}", number_step=0.2, number_range=(0.0, 5.0),
     metric="pearson",
 )  # fmt: skip
-_PARAPHRASE = Form(
+_PARAPHRASE_TEMPLATE = TextTemplate(
     source="mrpc sentence1: {sentence1} sentence2: {sentence2}",
     labels=("not_equivalent", "equivalent"),
     metric="f1",
 )
-FORMS: Mapping[str, Form] = {
-    "cola": Form(
+TEXT_TEMPLATES: Mapping[str, TextTemplate] = {
+    "cola": TextTemplate(
         source="cola sentence: {sentence}", labels=("unacceptable", "acceptable"),
         metric="matthews",
     ),
-    "sst2": Form(source="sst2 sentence: {sentence}", labels=("negative", "positive")),
-    "mrpc": _PARAPHRASE,
+    "sst2": TextTemplate(source="sst2 sentence: {sentence}", labels=("negative", "positive")),
+    "mrpc": _PARAPHRASE_TEMPLATE,
     "qqp": replace(
-        _PARAPHRASE, source="qqp question1: {question1} question2: {question2}",
+        _PARAPHRASE_TEMPLATE, source="qqp question1: {question1} question2: {question2}",
         labels=("not_duplicate", "duplicate"),
     ),
-    "stsb": _STSB,
-    "mnli": Form(
+    "stsb": _STSB_TEMPLATE,
+    "mnli": TextTemplate(
         source="mnli hypothesis: {hypothesis} premise: {premise}",
         labels=("entailment", "neutral", "contradiction"),
     ),
-    "qnli": Form(source="qnli question: {question} sentence: {sentence}", labels=_ENTAILED),
-    "rte": Form(source="rte sentence1: {sentence1} sentence2: {sentence2}", labels=_ENTAILED),
-    "cb": Form(
+    "qnli": TextTemplate(source="qnli question: {question} sentence: {sentence}", labels=_ENTAILMENT_LABELS),
+    "rte": TextTemplate(source="rte sentence1: {sentence1} sentence2: {sentence2}", labels=_ENTAILMENT_LABELS),
+    "cb": TextTemplate(
         source="cb hypothesis: {hypothesis} premise: {premise}",
         labels=("entailment", "contradiction", "neutral"), metric="macro_f1",
     ),
-    "boolq": Form(
+    "boolq": TextTemplate(
         source="boolq passage: {passage} question: {question}", labels=("False", "True"),
     ),
-    "squad": Form(source="question: {question} context: {context}"),
-    "summarize": Form(source="summarize: {document}", metric="rougeL"),
-    "en_de": Form(source="translate English to German: {source}", metric="bleu"),
-    "de_en": Form(source="translate German to English: {source}", metric="bleu"),
-    "en_fr": Form(source="translate English to French: {source}", metric="bleu"),
-    "en_ro": Form(source="translate English to Romanian: {source}", metric="bleu"),
+    "squad": TextTemplate(source="question: {question} context: {context}"),
+    "summarize": TextTemplate(source="summarize: {document}", metric="rougeL"),
+    "en_de": TextTemplate(source="translate English to German: {source}", metric="bleu"),
+    "de_en": TextTemplate(source="translate German to English: {source}", metric="bleu"),
+    "en_fr": TextTemplate(source="translate English to French: {source}", metric="bleu"),
+    "en_ro": TextTemplate(source="translate English to Romanian: {source}", metric="bleu"),
 }  # fmt: skip
 """The paper's own, by the names that its sources begin with. STS-B's scores begin at 0, whatever
 section 2.4 says. What is not here: tasks that read marks within a text (WSC, WiC, ReCoRD), or whose

@@ -14,24 +14,24 @@ from typing import BinaryIO, Protocol, runtime_checkable
 COMPRESSIONS = (".gz", ".zst", ".xz")
 """Endings of compressed files; any other file is read as it is."""
 
-PIECE = 2**18
+CHUNK_BYTES = 2**18
 """Bytes yielded at a time: at least this many while the file goes on, at most twice as many."""
 
-_SLICE = 512  # compressed bytes fed at once: 16 MiB at Zstandard's highest ratio
-_MEMORY = 2**28  # bytes that an .xz file may ask for (`xz -9` asks for 65 MiB)
-_WINDOW = 2**27  # bytes that a .zst file may look back (`zstd --long`)
+_INPUT_SLICE_BYTES = 512  # compressed bytes fed at once: 16 MiB at Zstandard's highest ratio
+_XZ_MEMORY_BYTES = 2**28  # bytes that an .xz file may ask for (`xz -9` asks for 65 MiB)
+_ZSTD_WINDOW_BYTES = 2**27  # bytes that a .zst file may look back (`zstd --long`)
 
 # Text shrinks 3 to 20 times, a short one repeated more: beyond a gigabyte, 250 times is no text.
 _BOMB_SIZE, _BOMB_RATIO = 2**30, 250
 
 
-def compression(path: Path) -> str | None:
+def compression_suffix(path: Path) -> str | None:
     """Return the compression that the name of a file ends in, or None."""
     ending = path.suffix.lower()
     return ending if ending in COMPRESSIONS else None
 
 
-def require(module: str, what: str) -> None:
+def require_module(module: str, what: str) -> None:
     """Say which extra to install where an optional module is missing.
 
     Raises:
@@ -41,20 +41,20 @@ def require(module: str, what: str) -> None:
         raise ImportError(f"{what} needs {module}: pip install 'unmask[data]'")
 
 
-def pieces(path: Path) -> Iterator[bytes]:
+def read_decompressed(path: Path) -> Iterator[bytes]:
     """Yield the bytes of a file, decompressed if its name says so, about `PIECE` at a time.
 
     Raises:
         ValueError: the compressed data is truncated or damaged, asks for too much memory, or
             expands as no text does.
     """
-    kind = compression(path)
+    kind = compression_suffix(path)
     with path.open("rb") as file:
         if kind is None:
-            while data := file.read(PIECE):
+            while data := file.read(CHUNK_BYTES):
                 yield data
         else:
-            yield from _gathered(_decompressed(file, path, kind))
+            yield from _rechunk(_decompress(file, path, kind))
 
 
 @runtime_checkable
@@ -68,44 +68,44 @@ class _Decompressor(Protocol):
     def decompress(self, data: bytes, /) -> bytes: ...
 
 
-def _new(kind: str) -> _Decompressor:
-    if kind == ".gz":
+def _new_decompressor(suffix: str) -> _Decompressor:
+    if suffix == ".gz":
         return zlib.decompressobj(wbits=31)  # 31: a gzip header, the largest window
-    if kind == ".xz":
-        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MEMORY)
-    require("zstandard", "reading .zst")
+    if suffix == ".xz":
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES)
+    require_module("zstandard", "reading .zst")
     import zstandard
 
-    return zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj()
+    return zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES).decompressobj()
 
 
-def _damage(kind: str) -> tuple[type[Exception], ...]:
-    if kind == ".gz":
+def _damage_errors(suffix: str) -> tuple[type[Exception], ...]:
+    if suffix == ".gz":
         return (zlib.error,)
-    if kind == ".xz":
+    if suffix == ".xz":
         return (lzma.LZMAError,)
     import zstandard
 
     return (zstandard.ZstdError,)
 
 
-def _decompressed(file: BinaryIO, path: Path, kind: str) -> Iterator[bytes]:
+def _decompress(file: BinaryIO, path: Path, suffix: str) -> Iterator[bytes]:
     """Decompress all streams of a file: tools may join them, and pad between them with zeros."""
-    decompressor, read, written = _new(kind), 0, 0
-    damage = _damage(kind)
-    while data := file.read(_SLICE):
+    decompressor, read, written = _new_decompressor(suffix), 0, 0
+    damage = _damage_errors(suffix)
+    while data := file.read(_INPUT_SLICE_BYTES):
         read += len(data)
         while data:
             if decompressor.eof:
                 data = data.lstrip(b"\0")
                 if not data:
                     break
-                decompressor = _new(kind)
+                decompressor = _new_decompressor(suffix)
             try:
                 text = decompressor.decompress(data)
             except damage as error:
                 raise ValueError(
-                    f"{path}: damaged, or not {kind} at all, near its byte {read}: {error}"
+                    f"{path}: damaged, or not {suffix} at all, near its byte {read}: {error}"
                 ) from error
             written += len(text)
             if written > max(_BOMB_SIZE, _BOMB_RATIO * read):
@@ -117,19 +117,19 @@ def _decompressed(file: BinaryIO, path: Path, kind: str) -> Iterator[bytes]:
             data = decompressor.unused_data if decompressor.eof else b""
     if not decompressor.eof:
         raise ValueError(
-            f"{path}: the {kind} data ends too early, after {read} bytes: the file is truncated"
+            f"{path}: the {suffix} data ends too early, after {read} bytes: the file is truncated"
         )
 
 
-def _gathered(texts: Iterator[bytes]) -> Iterator[bytes]:
+def _rechunk(texts: Iterator[bytes]) -> Iterator[bytes]:
     """Join short pieces, and cut long ones."""
     held: list[bytes] = []
     size = 0
     for text in texts:
-        for start in range(0, len(text), PIECE):
-            held.append(text[start : start + PIECE])
+        for start in range(0, len(text), CHUNK_BYTES):
+            held.append(text[start : start + CHUNK_BYTES])
             size += len(held[-1])
-            if size >= PIECE:
+            if size >= CHUNK_BYTES:
                 yield b"".join(held)
                 held, size = [], 0
     if held:

@@ -27,13 +27,13 @@ from pathlib import Path
 from typing import Literal
 
 from unmask.text import hub, records
-from unmask.text.compressed import COMPRESSIONS, compression, require
-from unmask.text.lines import EncodingErrors, Line, blank, cut, lines, paragraphs
+from unmask.text.compressed import COMPRESSIONS, compression_suffix, require_module
+from unmask.text.lines import EncodingErrors, LinePart, is_blank, split_long_text, read_lines, iter_paragraphs
 
-LONGEST = 2**22
+MAX_DOCUMENT_CHARACTERS = 2**22
 """Characters of the longest document, about a long novel."""
 
-Separator = Literal["blank", "line", "file"]
+DocumentSeparator = Literal["blank", "line", "file"]
 """What a document of plain text is: what stands between blank lines, a line, or a file."""
 
 _log = logging.getLogger(__name__)
@@ -45,19 +45,19 @@ class Document:
 
     text: str
     """Paragraphs, one a line, with no blank lines."""
-    where: str
+    location: str
     """File and line (row, where a format has no lines) at which it begins: `novels.txt.xz:1042`."""
     source: str | None = None
     """Which of several sources it is of (see `unmask.text.mix`)."""
 
 
-def documents(
+def read_documents(
     sources: str | Path | Sequence[str | Path],
     *,
-    document: Separator = "blank",
-    text: str | None = None,
+    document_separator: DocumentSeparator = "blank",
+    text_column: str | None = None,
     encoding_errors: EncodingErrors = "strict",
-    longest: int = LONGEST,
+    max_characters: int = MAX_DOCUMENT_CHARACTERS,
 ) -> Iterator[Document]:
     """Yield the documents of all sources in the order given, those of a folder sorted by file name.
 
@@ -67,66 +67,66 @@ def documents(
     Args:
         sources: files; folders, with all that they hold; patterns (`corpus/**/*.txt`);
             `hf:owner/name`, with `:config` and `:split` behind it if wanted.
-        document: what a document of plain text is.
-        text: the column that holds the text of a record, `text` by default.
+        document_separator: what a document of plain text is.
+        text_column: the column that holds the text of a record, `text_column` by default.
         encoding_errors: with "replace", bytes that are not UTF-8, NULs and lone surrogates become
             U+FFFD.
-        longest: characters beyond which a document comes as several.
+        max_characters: characters beyond which a document comes as several.
 
     Raises:
         FileNotFoundError: a file is missing, a pattern or folder has no file of a known kind.
         ValueError: a file is not what its name says, or a source has no text at all.
         ImportError: what a file needs is not installed.
     """
-    if longest < 1:
-        raise ValueError(f"longest must be at least 1 character, got {longest}")
-    _check("document", document, ("blank", "line", "file"))
-    _check("encoding_errors", encoding_errors, ("strict", "replace"))
-    found = _found(sources)
-    how = _How(document=document, column=text or "text", errors=encoding_errors, longest=longest)
-    return _documents(found, how)
+    if max_characters < 1:
+        raise ValueError(f"longest must be at least 1 character, got {max_characters}")
+    _check_allowed("document", document_separator, ("blank", "line", "file"))
+    _check_allowed("encoding_errors", encoding_errors, ("strict", "replace"))
+    found = _resolve_sources(sources)
+    how = _ReadOptions(document_separator=document_separator, text_column=text_column or "text", encoding_errors=encoding_errors, max_characters=max_characters)
+    return _iter_documents(found, how)
 
 
-def files(sources: str | Path | Sequence[str | Path]) -> list[Path]:
+def list_files(sources: str | Path | Sequence[str | Path]) -> list[Path]:
     """List the files that `documents` reads, in its order; of `hf:owner/name` there is none.
 
     Raises:
         FileNotFoundError: a file is missing, a pattern or folder has no file of a known kind.
         ValueError: nothing is named.
     """
-    return [file for _, found in _found(sources) for file in found]
+    return [file for _, found in _resolve_sources(sources) for file in found]
 
 
-def _found(sources: str | Path | Sequence[str | Path]) -> list[tuple[str, list[Path]]]:
+def _resolve_sources(sources: str | Path | Sequence[str | Path]) -> list[tuple[str, list[Path]]]:
     named = [sources] if isinstance(sources, str | Path) else list(sources)
     if not named:
         raise ValueError(
             "no text was named: give at least one file, folder, pattern or hf:owner/name"
         )
-    return [(str(source), _find(str(source))) for source in named]
+    return [(str(source), _find_files(str(source))) for source in named]
 
 
-def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
+def _check_allowed(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{name} must be one of {list(allowed)}, got {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _How:
-    document: Separator
-    column: str
-    errors: EncodingErrors
-    longest: int
+class _ReadOptions:
+    document_separator: DocumentSeparator
+    text_column: str
+    encoding_errors: EncodingErrors
+    max_characters: int
 
 
-def _documents(found: list[tuple[str, list[Path]]], how: _How) -> Iterator[Document]:
-    for source, files in found:
-        if source.startswith(_HUB):
-            read = _of_records(
-                source, hub.stream(source.removeprefix(_HUB), how.column, how.errors), how
+def _iter_documents(files_by_source: list[tuple[str, list[Path]]], options: _ReadOptions) -> Iterator[Document]:
+    for source, files in files_by_source:
+        if source.startswith(_HUB_PREFIX):
+            read = _documents_of_records(
+                source, hub.stream_records(source.removeprefix(_HUB_PREFIX), options.text_column, options.encoding_errors), options
             )
         else:
-            read = itertools.chain.from_iterable(_read(file, how) for file in files)
+            read = itertools.chain.from_iterable(_read_file(file, options) for file in files)
         first = next(read, None)
         if first is None:
             raise ValueError(f"{source}: no text in it")
@@ -136,79 +136,79 @@ def _documents(found: list[tuple[str, list[Path]]], how: _How) -> Iterator[Docum
 
 # Where the files are
 
-_HUB = "hf:"
+_HUB_PREFIX = "hf:"
 
-_Reader = Callable[[Path, str, EncodingErrors], Iterator[records.Record]]
-_RECORDS: dict[str, _Reader] = {
-    ".jsonl": records.jsonl,
-    ".csv": records.csv,
-    ".tsv": records.tsv,
-    ".parquet": records.parquet,
+_RecordReader = Callable[[Path, str, EncodingErrors], Iterator[records.TextRecord]]
+_RECORD_READERS: dict[str, _RecordReader] = {
+    ".jsonl": records.read_jsonl,
+    ".csv": records.read_csv,
+    ".tsv": records.read_tsv,
+    ".parquet": records.read_parquet,
 }
-_KNOWN = f".txt, {', '.join(_RECORDS)}, each also with {', '.join(COMPRESSIONS)} behind it"
+_KNOWN_SUFFIXES = f".txt, {', '.join(_RECORD_READERS)}, each also with {', '.join(COMPRESSIONS)} behind it"
 
 
-def _kind(path: Path) -> str | None:
+def _content_suffix(path: Path) -> str | None:
     """Return the ending that says what a file holds, without that of its compression."""
-    inner = path.with_suffix("") if compression(path) else path
+    inner = path.with_suffix("") if compression_suffix(path) else path
     ending = inner.suffix.lower()
-    return ending if ending == ".txt" or ending in _RECORDS else None
+    return ending if ending == ".txt" or ending in _RECORD_READERS else None
 
 
-def _find(source: str) -> list[Path]:
+def _find_files(source: str) -> list[Path]:
     """Find the files of a source, and check that what they need is installed."""
     if not source:
         raise ValueError("a source has no name: give a file, folder, pattern or hf:owner/name")
-    if source.startswith(_HUB):
-        hub.parts(source.removeprefix(_HUB))
-        require("datasets", "reading hf:")
+    if source.startswith(_HUB_PREFIX):
+        hub.split_hub_name(source.removeprefix(_HUB_PREFIX))
+        require_module("datasets", "reading hf:")
         return []
     path = Path(source)
     if path.is_dir():
-        files = _known(source, _inside(path))
+        files = _keep_known(source, _files_in(path))
     elif path.exists():
-        if _kind(path) is None:
-            raise ValueError(f"{source}: an unknown ending; known are {_KNOWN}")
+        if _content_suffix(path) is None:
+            raise ValueError(f"{source}: an unknown ending; known are {_KNOWN_SUFFIXES}")
         files = [path]
     elif glob.has_magic(source):
-        files = _matches(source)
+        files = _files_matching(source)
         if not files:
             raise FileNotFoundError(f"{source}: no file matches this pattern")
-        files = _known(source, files)
+        files = _keep_known(source, files)
     else:
         raise FileNotFoundError(f"{source}: no such file or folder")
-    if any(_kind(file) == ".parquet" for file in files):
-        require("pyarrow", "reading .parquet")
-    if any(compression(file) == ".zst" for file in files):
-        require("zstandard", "reading .zst")
+    if any(_content_suffix(file) == ".parquet" for file in files):
+        require_module("pyarrow", "reading .parquet")
+    if any(compression_suffix(file) == ".zst" for file in files):
+        require_module("zstandard", "reading .zst")
     return files
 
 
-def _known(source: str, files: list[Path]) -> list[Path]:
+def _keep_known(source: str, files: list[Path]) -> list[Path]:
     """Keep the files of a known kind and name the others."""
-    known = [file for file in files if _kind(file) is not None]
-    others = records.listed(str(file) for file in files if _kind(file) is None)
+    known = [file for file in files if _content_suffix(file) is not None]
+    others = records.format_names(str(file) for file in files if _content_suffix(file) is None)
     if not known:
         raise FileNotFoundError(
-            f"{source}: no file of a known kind in it ({_KNOWN}); found: {others}"
+            f"{source}: no file of a known kind in it ({_KNOWN_SUFFIXES}); found: {others}"
         )
     if len(known) < len(files):
         _log.warning("%s: files with unknown endings are not read: %s", source, others)
     return known
 
 
-def _matches(pattern: str) -> list[Path]:
+def _files_matching(pattern: str) -> list[Path]:
     found: set[Path] = set()  # `**` finds a folder and then what it holds
     for path in map(Path, glob.glob(pattern, recursive=True)):
-        found.update(_inside(path) if path.is_dir() else [path])
+        found.update(_files_in(path) if path.is_dir() else [path])
     return sorted(found)
 
 
-def _inside(folder: Path) -> list[Path]:
+def _files_in(folder: Path) -> list[Path]:
     """List all files of a folder but hidden ones, sorted. Links are followed, circles are not."""
     files: list[Path] = []
     seen: set[str] = set()
-    for place, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
+    for place, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
         real = os.path.realpath(place)
         if real in seen:
             folders.clear()
@@ -219,42 +219,42 @@ def _inside(folder: Path) -> list[Path]:
     return sorted(files)
 
 
-def _refuse(error: OSError) -> None:
+def _raise(error: OSError) -> None:
     raise error
 
 
 # What is in them
 
 
-def _read(file: Path, how: _How) -> Iterator[Document]:
-    kind = _kind(file)
+def _read_file(file: Path, options: _ReadOptions) -> Iterator[Document]:
+    kind = _content_suffix(file)
     if kind is None or kind == ".txt":
-        return _joined(file, lines(file, how.longest, how.errors), how.document, how.longest)
-    return _of_records(file, _RECORDS[kind](file, how.column, how.errors), how)
+        return _join_lines(file, read_lines(file, options.max_characters, options.encoding_errors), options.document_separator, options.max_characters)
+    return _documents_of_records(file, _RECORD_READERS[kind](file, options.text_column, options.encoding_errors), options)
 
 
-def _of_records(name: object, found: Iterator[records.Record], how: _How) -> Iterator[Document]:
-    for number, text in found:
-        yield from _joined(name, _record_lines(number, text, how.longest), "file", how.longest)
+def _documents_of_records(name: object, text_records: Iterator[records.TextRecord], options: _ReadOptions) -> Iterator[Document]:
+    for number, text in text_records:
+        yield from _join_lines(name, _record_lines(number, text, options.max_characters), "file", options.max_characters)
 
 
-def _record_lines(number: int, text: str, longest: int) -> Iterator[Line]:
-    for paragraph in paragraphs(text):
-        if len(paragraph) > longest:
-            *heads, paragraph = cut(paragraph, longest)
+def _record_lines(number: int, text: str, max_characters: int) -> Iterator[LinePart]:
+    for paragraph in iter_paragraphs(text):
+        if len(paragraph) > max_characters:
+            *heads, paragraph = split_long_text(paragraph, max_characters)
             for head in heads:
                 yield number, head, True
         yield number, paragraph, False
 
 
-def _joined(
-    name: object, parts: Iterable[Line], document: Separator, longest: int
+def _join_lines(
+    name: object, parts: Iterable[LinePart], document_separator: DocumentSeparator, max_characters: int
 ) -> Iterator[Document]:
-    """Join lines into documents of at most `longest` characters."""
+    """Join lines into documents of at most `max_characters` characters."""
     held: list[str] = []
     begin = size = 0
-    for number, text, ends in _ends(parts, document):
-        if held and text and size + len(text) > longest:
+    for number, text, ends in _mark_document_ends(parts, document_separator):
+        if held and text and size + len(text) > max_characters:
             yield Document("\n".join(held), f"{name}:{begin}")
             held, size = [], 0
         if text:
@@ -268,15 +268,15 @@ def _joined(
         yield Document("\n".join(held), f"{name}:{begin}")
 
 
-def _ends(parts: Iterable[Line], document: Separator) -> Iterator[tuple[int, str, bool]]:
+def _mark_document_ends(parts: Iterable[LinePart], document_separator: DocumentSeparator) -> Iterator[tuple[int, str, bool]]:
     """Empty what is blank, and say after which line a document ends.
 
     One ends after each part of a line too long to be held, since no line end is between the parts.
     """
     empty = True  # the line so far
     for number, text, goes_on in parts:
-        here = blank(text)
+        here = is_blank(text)
         empty = empty and here
-        separates = document == "line" or (document == "blank" and empty and not goes_on)
+        separates = document_separator == "line" or (document_separator == "blank" and empty and not goes_on)
         yield number, "" if here else text, goes_on or separates
         empty = empty or not goes_on

@@ -4,12 +4,12 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-from unmask.text.compressed import require
+from unmask.text.compressed import require_module
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import Record, as_text, check_column, one_line
+from unmask.text.records import TextRecord, check_text, check_column, format_error
 
 
-def stream(name: str, column: str, errors: EncodingErrors = "strict") -> Iterator[Record]:
+def stream_records(name: str, column: str, encoding_errors: EncodingErrors = "strict") -> Iterator[TextRecord]:
     """Stream a data set of the Hub: `owner/name`, `owner/name:config` or `owner/name:config:split`.
 
     The split is `train` if none is named; of a data set without configs it is `owner/name::split`.
@@ -20,9 +20,9 @@ def stream(name: str, column: str, errors: EncodingErrors = "strict") -> Iterato
         ConnectionError: the Hub cannot be reached.
         ImportError: datasets is not installed.
     """
-    require("datasets", "reading hf:")
+    require_module("datasets", "reading hf:")
     source = f"hf:{name}"
-    rows, number = _hub_rows(source, column, *parts(name)), 0
+    rows, number = _hub_rows(source, column, *split_hub_name(name)), 0
     while True:
         number += 1
         with _hub_errors(source):
@@ -31,11 +31,11 @@ def stream(name: str, column: str, errors: EncodingErrors = "strict") -> Iterato
             return
         if column not in row:
             check_column(f"{source}:{number}", column, list(row))
-        if text := as_text(row[column], f"{source}:{number}", column, errors):
+        if text := check_text(row[column], f"{source}:{number}", column, encoding_errors):
             yield number, text
 
 
-def parts(name: str) -> tuple[str, str | None, str]:
+def split_hub_name(name: str) -> tuple[str, str | None, str]:
     """Split `owner/name:config:split` into its parts.
 
     Raises:
@@ -75,8 +75,8 @@ def _hub_errors(source: str) -> Generator[None, None, None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{source}: {one_line(error)}") from error
+        raise FileNotFoundError(f"{source}: {format_error(error)}") from error
     except network as error:
-        raise ConnectionError(f"{source}: cannot be reached: {one_line(error)}") from error
+        raise ConnectionError(f"{source}: cannot be reached: {format_error(error)}") from error
     except (ValueError, DatasetsError, RuntimeError) as error:
-        raise ValueError(f"{source}: {one_line(error)}") from error
+        raise ValueError(f"{source}: {format_error(error)}") from error

@@ -12,49 +12,49 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from unmask.text.compressed import pieces
+from unmask.text.compressed import read_decompressed
 
 EncodingErrors = Literal["strict", "replace"]
 """What becomes of bytes that are not UTF-8, of NULs and of lone surrogates: an error, or U+FFFD."""
 
-Line = tuple[int, str, bool]
+LinePart = tuple[int, str, bool]
 """A line's number, its text or a part of it, and whether the line goes on in the next part."""
 
-REPLACE = "(--encoding-errors replace reads on with U+FFFD in its place)"
+REPLACE_HINT = "(--encoding-errors replace reads on with U+FFFD in its place)"
 
-SPACES = re.compile("[ \t]+")
+SPACES_AND_TABS = re.compile("[ \t]+")
 """What parts words, and columns without tabs."""
 _LINE_END = re.compile("\r{0,2}\n|\r")
 _LINE = re.compile("[^\n]+")
-_LOOK_BACK = 2**12  # characters searched for white space to cut at: what is longer is not a word
-_CLUSTER = 2**5  # characters searched for a place between clusters, where there is no white space
+_CUT_SEARCH_CHARACTERS = 2**12  # characters searched for white space to cut at: what is longer is not a word
+_CLUSTER_SEARCH_CHARACTERS = 2**5  # characters searched for a place between clusters, where there is no white space
 
 
-def lines(path: Path, longest: int, errors: EncodingErrors = "strict") -> Iterator[Line]:
+def read_lines(path: Path, max_characters: int, encoding_errors: EncodingErrors = "strict") -> Iterator[LinePart]:
     r"""Yield the lines of a file without their ends, numbered from 1.
 
-    A line of more than `longest` characters comes in parts, see `cut`.
+    A line of more than `max_characters` characters comes in parts, see `cut`.
 
     Raises:
         ValueError: the file is not UTF-8, holds a NUL, or its compression is damaged.
     """
     number, size, parts = 1, 0, list[str]()
-    for text in decoded(path, errors):
+    for text in read_decoded(path, encoding_errors):
         *whole, last = text.split("\n")
         for line in whole:
             if parts:
                 line = "".join([*parts, line])
-            if len(line) > longest:
-                *heads, line = cut(line, longest)
+            if len(line) > max_characters:
+                *heads, line = split_long_text(line, max_characters)
                 for head in heads:
                     yield number, head, True
             yield number, line, False
             number, size, parts = number + 1, 0, []
         parts.append(last)
         size += len(last)
-        if size > longest:
+        if size > max_characters:
             last, parts = "".join(parts), []
-            *heads, last = cut(last, longest)
+            *heads, last = split_long_text(last, max_characters)
             for head in heads:
                 yield number, head, True
             size, parts = len(last), [last]
@@ -62,18 +62,18 @@ def lines(path: Path, longest: int, errors: EncodingErrors = "strict") -> Iterat
         yield number, "".join(parts), False
 
 
-def parts(line: str) -> list[str]:
+def split_at_blanks(line: str) -> list[str]:
     """Part a line at spaces and tabs; all other white space (U+00A0, U+3000) is of words."""
     line = line.strip(" \t")
-    return SPACES.split(line) if line else []
+    return SPACES_AND_TABS.split(line) if line else []
 
 
-def blank(line: str) -> bool:
+def is_blank(line: str) -> bool:
     """Say whether there is nothing in a line but white space."""
     return not line or line.isspace()
 
 
-def paragraphs(text: str) -> Iterator[str]:
+def iter_paragraphs(text: str) -> Iterator[str]:
     """Yield the lines of a text that are not empty, without holding all of them."""
     if "\r" in text:
         text = _LINE_END.sub("\n", text)
@@ -81,47 +81,47 @@ def paragraphs(text: str) -> Iterator[str]:
         yield line.group()
 
 
-def cut(text: str, longest: int) -> Iterator[str]:
-    """Cut a text into parts of at most `longest` characters, at white space where there is any.
+def split_long_text(text: str, max_characters: int) -> Iterator[str]:
+    """Cut a text into parts of at most `max_characters` characters, at white space where there is any.
 
     The one character of white space at a cut is dropped. Where there is none a cut does not part a
     letter from its combining marks, nor emoji that are joined.
     """
     start = 0
-    while len(text) - start > longest:
-        end = _cut_at(text, start, start + longest)
+    while len(text) - start > max_characters:
+        end = _split_position(text, start, start + max_characters)
         yield text[start:end]
         start = end + text[end].isspace()
     yield text[start:] if start else text
 
 
-def _cut_at(text: str, start: int, end: int) -> int:
-    for at in range(end, max(start, end - _LOOK_BACK), -1):
+def _split_position(text: str, start: int, end: int) -> int:
+    for at in range(end, max(start, end - _CUT_SEARCH_CHARACTERS), -1):
         if text[at].isspace():
             return at
-    for at in range(end, max(start, end - _CLUSTER), -1):
+    for at in range(end, max(start, end - _CLUSTER_SEARCH_CHARACTERS), -1):
         joined = text[at - 1] == "\u200d" or text[at] == "\u200d"
         if not joined and not unicodedata.category(text[at]).startswith("M"):
             return at
     return end
 
 
-def decoded(path: Path, errors: EncodingErrors = "strict") -> Iterator[str]:
+def read_decoded(path: Path, encoding_errors: EncodingErrors = "strict") -> Iterator[str]:
     r"""Yield the text of a file in pieces, a byte order mark dropped, every line end a "\n".
 
     Raises:
         ValueError: the file is not UTF-8, holds a NUL, or its compression is damaged.
     """
-    decoder = codecs.getincrementaldecoder("utf-8")(errors)
+    decoder = codecs.getincrementaldecoder("utf-8")(encoding_errors)
     n_bytes, n_lines, held, first = 0, 1, "", True
-    for data, final in _marked(pieces(path)):
+    for data, final in _with_last_flag(read_decompressed(path)):
         try:
             text = held + decoder.decode(data, final)
         except UnicodeDecodeError as error:
             before = held + error.object[: error.start].decode("utf-8", "replace")
             line = n_lines + len(_LINE_END.findall(before))
             at = n_bytes + len(data) - len(error.object) + error.start
-            raise ValueError(_not_utf8(f"{path}:{line}", at, error)) from error
+            raise ValueError(_not_utf8_message(f"{path}:{line}", at, error)) from error
         n_bytes += len(data)
         if first and text:
             text, first = text.removeprefix("\ufeff"), False
@@ -132,37 +132,37 @@ def decoded(path: Path, errors: EncodingErrors = "strict") -> Iterator[str]:
             text = _LINE_END.sub("\n", text)
         if "\0" in text:
             line = n_lines + text.count("\n", 0, text.index("\0"))
-            text = without_nul(text, f"{path}:{line}", errors)
+            text = replace_nul(text, f"{path}:{line}", encoding_errors)
         n_lines += text.count("\n")
         yield text
 
 
-def without_nul(text: str, where: str, errors: EncodingErrors) -> str:
+def replace_nul(text: str, where: str, encoding_errors: EncodingErrors) -> str:
     """Replace the NULs of a text.
 
     Raises:
-        ValueError: `errors` is "strict".
+        ValueError: `encoding_errors` is "strict".
     """
-    if errors == "strict":
+    if encoding_errors == "strict":
         raise ValueError(
-            f"{where}: a NUL character, which no text has: a binary file, or UTF-16? {REPLACE}"
+            f"{where}: a NUL character, which no text has: a binary file, or UTF-16? {REPLACE_HINT}"
         )
     return text.replace("\0", "\ufffd")
 
 
-def _marked(items: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
+def _with_last_flag(items: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
     """Yield each piece and whether it is the last; the last is an empty one."""
     for item in items:
         yield item, False
     yield b"", True
 
 
-def _not_utf8(where: str, at: int, error: UnicodeDecodeError) -> str:
+def _not_utf8_message(where: str, at: int, error: UnicodeDecodeError) -> str:
     found = error.object[error.start : error.start + 4]
     looks = "; it looks like UTF-16" if at == 0 and found[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
     if at <= 1 and error.object[:2] == b"\x1f\x8b":
         looks = "; it looks like gzip: name it .gz"
     return (
         f"{where}: invalid UTF-8 at byte offset {at} ({found.hex(' ')}: {error.reason}){looks}; "
-        f"convert the file to UTF-8 {REPLACE}"
+        f"convert the file to UTF-8 {REPLACE_HINT}"
     )

@@ -9,65 +9,65 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from unmask.files import FOREIGN, parsed
-from unmask.text.compressed import compression, pieces, require
-from unmask.text.lines import REPLACE, EncodingErrors, blank, lines, without_nul
+from unmask.files import PARSER_ERRORS, parse_json
+from unmask.text.compressed import compression_suffix, read_decompressed, require_module
+from unmask.text.lines import REPLACE_HINT, EncodingErrors, is_blank, read_lines, replace_nul
 
 if TYPE_CHECKING:
     import pyarrow
 
-LONGEST = 2**27
+MAX_RECORD_CHARACTERS = 2**27
 """Characters that a record may have: unlike a line of plain text it is understood only whole."""
 
-Record = tuple[int, str]
+TextRecord = tuple[int, str]
 """The line at which a record begins (its row, where there are no lines), from 1, and its text."""
 
-_QUOTED = re.compile('"([^"]*+(?:""[^"]*+)*+)"')
-_PLAIN = re.compile('[^",]*+')
+_QUOTED_FIELD = re.compile('"([^"]*+(?:""[^"]*+)*+)"')
+_PLAIN_FIELD = re.compile('[^",]*+')
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_BUFFER = 2**20  # bytes of a Parquet column read at a time
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = 60
-_FIELDS = 2**16  # fields of a row of a table
-_LONG, _VALUES = 2**22, 2**20  # values in a JSON object of more than that many characters
-_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+_PARQUET_BUFFER_BYTES = 2**20  # bytes of a Parquet column read at a time
+_SHORT_REPR = reprlib.Repr()
+_SHORT_REPR.maxstring = _SHORT_REPR.maxother = 60
+_MAX_FIELDS = 2**16  # fields of a row of a table
+_LONG_JSON_CHARACTERS, _MAX_JSON_VALUES = 2**22, 2**20  # values in a JSON object of more than that many characters
+_JSON_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 _DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "vertical bars", ",": "commas"}
 _BOMB_SIZE, _BOMB_RATIO = 2**30, 250  # as of compressed files: no text shrinks so much
-_ROWS = 32  # rows of Parquet decoded at a time: few, since each may be long
-_TOGETHER = 2**26  # bytes of them, where they are longer than most
+_PARQUET_ROWS = 32  # rows of Parquet decoded at a time: few, since each may be long
+_PARQUET_BATCH_BYTES = 2**26  # bytes of them, where they are longer than most
 
 
-def jsonl(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[Record]:
+def read_jsonl(path: Path, column: str, encoding_errors: EncodingErrors = "strict") -> Iterator[TextRecord]:
     """Read one JSON object a line.
 
     Raises:
         ValueError: a line is no JSON object, has no such column, or its text is no text.
     """
-    for number, fields in json_rows(path, errors):
+    for number, fields in read_json_rows(path, encoding_errors):
         where = f"{path}:{number}"
         if column not in fields:
             check_column(where, column, list(fields))
-        if text := as_text(fields[column], where, column, errors):
+        if text := check_text(fields[column], where, column, encoding_errors):
             yield number, text
 
 
-def json_rows(path: Path, errors: EncodingErrors) -> Iterator[tuple[int, dict[str, object]]]:
+def read_json_rows(path: Path, encoding_errors: EncodingErrors) -> Iterator[tuple[int, dict[str, object]]]:
     """Yield the objects of a file that holds one a line, and their lines.
 
     Raises:
         ValueError: a line is no JSON object, is nested too deeply, or has too many values.
     """
-    for number, line in whole_lines(path, errors):
-        if blank(line):
+    for number, line in read_whole_lines(path, encoding_errors):
+        if is_blank(line):
             continue
         where = f"{path}:{number}"
-        record = _json(line, where)
+        record = _parse_json_line(line, where)
         if not isinstance(record, dict):
-            raise ValueError(f"{where}: a line of .jsonl must be an object, got {named(record)}")
+            raise ValueError(f"{where}: a line of .jsonl must be an object, got {describe_value(record)}")
         yield number, cast(dict[str, object], record)
 
 
-def csv(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[Record]:
+def read_csv(path: Path, column: str, encoding_errors: EncodingErrors = "strict") -> Iterator[TextRecord]:
     """Read comma-separated values as RFC 4180 has them, with a header.
 
     A field with commas, quotes or line ends is quoted, each quote in it doubled.
@@ -76,11 +76,11 @@ def csv(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[
         ValueError: the header lacks the column, a row has not as many fields as the header, or
             quotes do not match.
     """
-    rows = _csv_rows(path, errors)
-    yield from _table(path, column, rows, "a field that holds a comma must be quoted")
+    rows = _csv_rows(path, encoding_errors)
+    yield from _read_table(path, column, rows, "a field that holds a comma must be quoted")
 
 
-def tsv(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[Record]:
+def read_tsv(path: Path, column: str, encoding_errors: EncodingErrors = "strict") -> Iterator[TextRecord]:
     """Read tab-separated values as IANA's `text/tab-separated-values` has them.
 
     There is a header, a row is a line, and quotes are plain characters (as in GLUE's files).
@@ -89,94 +89,94 @@ def tsv(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[
         ValueError: the header lacks the column, or a row has not as many fields as the header.
     """
     rows = (
-        (n, line.split("\t", _FIELDS)) for n, line in whole_lines(path, errors) if not blank(line)
+        (n, line.split("\t", _MAX_FIELDS)) for n, line in read_whole_lines(path, encoding_errors) if not is_blank(line)
     )
-    yield from _table(path, column, rows, "no field can hold a tab or a line end; .csv can")
+    yield from _read_table(path, column, rows, "no field can hold a tab or a line end; .csv can")
 
 
-def parquet(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[Record]:
+def read_parquet(path: Path, column: str, encoding_errors: EncodingErrors = "strict") -> Iterator[TextRecord]:
     """Read one column of a Parquet file, a few rows at a time.
 
     Raises:
         ValueError: the file is damaged, has no such column, or the column is no text.
         ImportError: pyarrow is not installed.
     """
-    require("pyarrow", "reading .parquet")
-    if compression(path) is None:
-        yield from _parquet(path, path, column, errors)
+    require_module("pyarrow", "reading .parquet")
+    if compression_suffix(path) is None:
+        yield from _read_parquet(path, path, column, encoding_errors)
         return
     with tempfile.TemporaryFile() as file:  # Parquet is read from its end
-        for data in pieces(path):
+        for data in read_decompressed(path):
             file.write(data)
         file.seek(0)
-        yield from _parquet(path, file, column, errors)
+        yield from _read_parquet(path, file, column, encoding_errors)
 
 
-def as_text(value: object, where: str, column: str, errors: EncodingErrors) -> str:
+def check_text(value: object, where: str, column: str, encoding_errors: EncodingErrors) -> str:
     """Check that the value of a column is text; nothing (null) is empty text.
 
     Raises:
-        ValueError: it is something else, or holds NULs or lone surrogates and `errors` is "strict".
+        ValueError: it is something else, or holds NULs or lone surrogates and `encoding_errors` is "strict".
     """
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise ValueError(f"{where}: {column!r} must be text, got {named(value)}")
+        raise ValueError(f"{where}: {column!r} must be text, got {describe_value(value)}")
     if "\0" in value:
-        value = without_nul(value, where, errors)
+        value = replace_nul(value, where, encoding_errors)
     if not value.isascii():
-        value = _without_surrogates(value, where, errors)
+        value = _without_surrogates(value, where, encoding_errors)
     return value
 
 
-def _without_surrogates(text: str, where: str, errors: EncodingErrors) -> str:
+def _without_surrogates(text: str, where: str, encoding_errors: EncodingErrors) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        if errors == "replace":
+        if encoding_errors == "replace":
             return _SURROGATE.sub("\ufffd", text)
         found = f"\\u{ord(text[error.start]):04x}"
         raise ValueError(
-            f"{where}: a lone surrogate ({found}), which is no character {REPLACE}"
+            f"{where}: a lone surrogate ({found}), which is no character {REPLACE_HINT}"
         ) from error
     return text
 
 
-def whole_lines(path: Path, errors: EncodingErrors) -> Iterator[Record]:
+def read_whole_lines(path: Path, encoding_errors: EncodingErrors) -> Iterator[TextRecord]:
     """Yield the lines of a file of which each is understood only whole, numbered from 1.
 
     Raises:
         ValueError: one has more than `LONGEST` characters, or as of `lines`.
     """
-    for number, line, goes_on in lines(path, LONGEST, errors):
+    for number, line, goes_on in read_lines(path, MAX_RECORD_CHARACTERS, encoding_errors):
         if goes_on:
             raise ValueError(
-                f"{path}:{number}: a record of more than {LONGEST} characters; "
+                f"{path}:{number}: a record of more than {MAX_RECORD_CHARACTERS} characters; "
                 "cut it into several, or write it as .txt"
             )
         yield number, line
 
 
-def _json(line: str, where: str) -> object:
-    if len(line) > _LONG:
-        structure = _STRING.sub("", line)
-        if sum(map(structure.count, ",[{")) > _VALUES:  # each takes up to 80 times its length
-            raise ValueError(f"{where}: a JSON object of more than {_VALUES} values")
+def _parse_json_line(line: str, where: str) -> object:
+    if len(line) > _LONG_JSON_CHARACTERS:
+        structure = _JSON_STRING.sub("", line)
+        if sum(map(structure.count, ",[{")) > _MAX_JSON_VALUES:  # each takes up to 80 times its length
+            raise ValueError(f"{where}: a JSON object of more than {_MAX_JSON_VALUES} values")
         del structure
     try:
-        return parsed(line)
+        return parse_json(line)
     except json.JSONDecodeError as error:
         raise ValueError(
             f"{where}: malformed JSON: {error.msg} at character {error.colno} of the line; "
             ".jsonl holds one whole object a line"
         ) from error
     except ValueError as error:  # nested too deeply, or an integer of thousands of digits
-        raise ValueError(f"{where}: malformed JSON: {one_line(error)}") from error
+        raise ValueError(f"{where}: malformed JSON: {format_error(error)}") from error
 
 
-def _table(
+def _read_table(
     path: Path, column: str, rows: Iterator[tuple[int, list[str]]], hint: str
-) -> Iterator[Record]:
+) -> Iterator[TextRecord]:
     number, header = next(rows, (0, [column]))  # an empty file has no rows either
     check_delimiter(path, header)
     check_column(f"{path}:{number}", column, header)
@@ -185,47 +185,47 @@ def _table(
         if len(fields) != len(header):
             raise ValueError(
                 f"{path}:{number}: {len(fields)} fields where the header has {len(header)} "
-                f"({listed(header)}): {hint}"
+                f"({format_names(header)}): {hint}"
             )
         if fields[at]:
             yield number, fields[at]
 
 
-def _csv_rows(path: Path, errors: EncodingErrors) -> Iterator[tuple[int, list[str]]]:
+def _csv_rows(path: Path, encoding_errors: EncodingErrors) -> Iterator[tuple[int, list[str]]]:
     """Join the lines of a row: quotes come in pairs, so after an odd number of them it goes on."""
     begin, held = 0, bytearray()  # no list of lines: a hundred million empty ones would not fit
-    for number, line in whole_lines(path, errors):
+    for number, line in read_whole_lines(path, encoding_errors):
         odd = line.count('"') % 2
         if not begin and not odd:
-            if not blank(line):
-                yield number, _csv_fields(line, f"{path}:{number}")
+            if not is_blank(line):
+                yield number, _parse_csv_row(line, f"{path}:{number}")
             continue
         if not begin:
             begin, held = number, bytearray(line.encode())
             continue
         held += b"\n" + line.encode()
         if odd:
-            yield begin, _csv_fields(held.decode(), f"{path}:{begin}")
+            yield begin, _parse_csv_row(held.decode(), f"{path}:{begin}")
             begin = 0
-        elif len(held) > LONGEST:
+        elif len(held) > MAX_RECORD_CHARACTERS:
             break
     if begin:
         raise ValueError(f"{path}:{begin}: a quote opens a field that never ends")
 
 
-def _csv_fields(row: str, where: str) -> list[str]:
+def _parse_csv_row(row: str, where: str) -> list[str]:
     fields: list[str] = []
     at = 0
     while True:
-        if quoted := _QUOTED.match(row, at):
+        if quoted := _QUOTED_FIELD.match(row, at):
             fields.append(quoted[1].replace('""', '"'))
             at = quoted.end()
         else:
-            end = _PLAIN.match(row, at)
+            end = _PLAIN_FIELD.match(row, at)
             assert end is not None  # it matches nothing, too
             fields.append(end[0])
             at = end.end()
-        if at == len(row) or len(fields) > _FIELDS:
+        if at == len(row) or len(fields) > _MAX_FIELDS:
             return fields
         if row[at] != ",":
             raise ValueError(
@@ -235,20 +235,20 @@ def _csv_fields(row: str, where: str) -> list[str]:
         at += 1
 
 
-def _parquet(
-    path: Path, file: Path | BinaryIO, column: str, errors: EncodingErrors
-) -> Iterator[Record]:
+def _read_parquet(
+    path: Path, file: Path | BinaryIO, column: str, encoding_errors: EncodingErrors
+) -> Iterator[TextRecord]:
     import pyarrow
     from pyarrow import parquet
 
     with arrow_errors(path):
-        opened = parquet.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
+        opened = parquet.ParquetFile(file, pre_buffer=False, buffer_size=_PARQUET_BUFFER_BYTES)
     with opened:
         with arrow_errors(path):
             schema = opened.schema_arrow
-        kind, budget = _text_type(path, column, schema), Budget(path)
+        kind, budget = _text_type(path, column, schema), ExpansionBudget(path)
         with arrow_errors(path):
-            at_once = _at_once(opened, file, column)
+            at_once = _rows_per_batch(opened, file, column)
         rows, number = opened.iter_batches(at_once, columns=[column]), 0
         while True:
             with arrow_errors(path):
@@ -263,25 +263,25 @@ def _parquet(
                 number += 1
                 data = value.as_py()
                 budget.spend(0 if data is None else len(data))
-                if text := _utf8(data, f"{path}:{number}", column, errors):
+                if text := _decode_utf8(data, f"{path}:{number}", column, encoding_errors):
                     yield number, text
 
 
-def _at_once(opened: Any, file: Path | BinaryIO, column: str) -> int:
+def _rows_per_batch(parquet_file: Any, file: Path | BinaryIO, column: str) -> int:
     """Say how many rows are decoded together: few, where a file says a long value in many rows.
 
     Values of a dictionary stand once in the file, and in each row in memory.
     """
-    at = [opened.schema.column(i).path for i in range(len(opened.schema))].index(column)
+    at = [parquet_file.schema.column(i).path for i in range(len(parquet_file.schema))].index(column)
     longest = 1
     with file.open("rb") if isinstance(file, Path) else nullcontext(file) as read:
-        for i in range(opened.metadata.num_row_groups):
-            chunk = opened.metadata.row_group(i).column(at)
+        for i in range(parquet_file.metadata.num_row_groups):
+            chunk = parquet_file.metadata.row_group(i).column(at)
             longest = max(longest, chunk.total_uncompressed_size // max(1, chunk.num_values))
             if chunk.has_dictionary_page:
                 read.seek(chunk.dictionary_page_offset)
                 longest = max(longest, _page_size(read.read(16)))
-    return max(1, min(_ROWS, _TOGETHER // longest))
+    return max(1, min(_PARQUET_ROWS, _PARQUET_BATCH_BYTES // longest))
 
 
 def _page_size(header: bytes) -> int:
@@ -318,18 +318,18 @@ def _text_type(path: Path, column: str, schema: "pyarrow.Schema") -> "pyarrow.Da
     return kind
 
 
-def _utf8(value: bytes | None, where: str, column: str, errors: EncodingErrors) -> str:
+def _decode_utf8(value: bytes | None, where: str, column: str, encoding_errors: EncodingErrors) -> str:
     try:
-        text = None if value is None else value.decode("utf-8", errors)
+        text = None if value is None else value.decode("utf-8", encoding_errors)
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{where}: invalid UTF-8 at byte offset {error.start} of {column!r} ({error.reason}); "
-            f"convert it to UTF-8 {REPLACE}"
+            f"convert it to UTF-8 {REPLACE_HINT}"
         ) from error
-    return as_text(text, where, column, errors)
+    return check_text(text, where, column, encoding_errors)
 
 
-class Budget:
+class ExpansionBudget:
     """Bytes that may be made of a file: a value that is stored once may stand in many rows.
 
     Args:
@@ -337,21 +337,21 @@ class Budget:
         least: so many may be made of any file.
     """
 
-    def __init__(self, path: Path, least: int = _BOMB_SIZE) -> None:
+    def __init__(self, path: Path, min_bytes: int = _BOMB_SIZE) -> None:
         self.path = path
-        self.most = max(least, _BOMB_RATIO * path.stat().st_size)
-        self.spent = 0
+        self.max_bytes = max(min_bytes, _BOMB_RATIO * path.stat().st_size)
+        self.spent_bytes = 0
 
-    def spend(self, n: int) -> None:
+    def spend(self, n_bytes: int) -> None:
         """Count bytes that are made.
 
         Raises:
             ValueError: there are too many.
         """
-        self.spent += n
-        if self.spent > self.most:
+        self.spent_bytes += n_bytes
+        if self.spent_bytes > self.max_bytes:
             raise ValueError(
-                f"{self.path}: expands more than {_BOMB_RATIO} times, to over {self.most:,} "
+                f"{self.path}: expands more than {_BOMB_RATIO} times, to over {self.max_bytes:,} "
                 "bytes, as no text does: it repeats a long value"
             )
 
@@ -365,8 +365,8 @@ def arrow_errors(path: Path) -> Generator[None, None, None]:
         yield
     except (FileNotFoundError, PermissionError):
         raise
-    except (pyarrow.ArrowException, OSError, *FOREIGN, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: damaged, or not Parquet: {one_line(error)}") from error
+    except (pyarrow.ArrowException, OSError, *PARSER_ERRORS, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: damaged, or not Parquet: {format_error(error)}") from error
 
 
 def check_delimiter(path: Path, header: Sequence[str]) -> None:
@@ -381,7 +381,7 @@ def check_delimiter(path: Path, header: Sequence[str]) -> None:
     """
     if len(header) != 1:
         return
-    inner = path if compression(path) is None else path.with_suffix("")
+    inner = path if compression_suffix(path) is None else path.with_suffix("")
     own = "\t" if inner.suffix.lower() == ".tsv" else ","
     for mark, said in _DELIMITERS.items():
         if mark != own and mark in header[0]:
@@ -390,7 +390,7 @@ def check_delimiter(path: Path, header: Sequence[str]) -> None:
                 f"name it {ending}" if ending else "write it with commas, or with tabs as .tsv"
             )
             raise ValueError(
-                f"{path}: columns are parted by {said} in {_SHORT.repr(header[0])}, "
+                f"{path}: columns are parted by {said} in {_SHORT_REPR.repr(header[0])}, "
                 f"not by {_DELIMITERS[own]}: {fitting}"
             )
 
@@ -403,26 +403,26 @@ def check_column(where: object, column: str, columns: Sequence[str]) -> None:
     """
     if column not in columns:
         raise ValueError(
-            f"{where}: no column {column!r}, only {listed(columns)}; "
+            f"{where}: no column {column!r}, only {format_names(columns)}; "
             "name the one that holds the text with --text"
         )
     if columns.count(column) > 1:
-        raise ValueError(f"{where}: several columns {column!r} ({listed(columns)})")
+        raise ValueError(f"{where}: several columns {column!r} ({format_names(columns)})")
 
 
-def listed(names: Iterable[str]) -> str:
+def format_names(names: Iterable[str]) -> str:
     """Write names for a message, the first twenty of them."""
-    shown = [_SHORT.repr(name) for name in names]
+    shown = [_SHORT_REPR.repr(name) for name in names]
     more = f" and {len(shown) - 20} more" if len(shown) > 20 else ""
     return ", ".join(shown[:20]) + more or "none"
 
 
-def named(value: object) -> str:
+def describe_value(value: object) -> str:
     """Write a value and its type for a message, in few words however large it is."""
-    return f"{type(value).__name__} {_SHORT.repr(value)}"
+    return f"{type(value).__name__} {_SHORT_REPR.repr(value)}"
 
 
-def one_line(error: Exception) -> str:
+def format_error(error: Exception) -> str:
     """Write another library's error for a message of one line."""
     text = " ".join(str(error).split())
     return text if len(text) <= 300 else f"{text[:297]}..."

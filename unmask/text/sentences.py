@@ -9,21 +9,21 @@ ordinals ("am 3. Oktober") are taken for ends.
 import re
 from collections.abc import Iterator
 
-_ALWAYS = "。！？｡．।॥؟۔։።"  # these end a sentence whatever follows, white space or not
-_STOPS = f".!?…{_ALWAYS}"
-_CLOSE = "\"'”’“‘»›«‹)\\]}」』）】》〉〟*_"
-_OPEN = "\"'“‘„‚«‹»(\\[{¿¡「『（【《〈*_–—―-"
+_UNCONDITIONAL_STOPS = "。！？｡．।॥؟۔։።"  # these end a sentence whatever follows, white space or not
+_STOPS = f".!?…{_UNCONDITIONAL_STOPS}"
+_CLOSING_MARKS = "\"'”’“‘»›«‹)\\]}」』）】》〉〟*_"
+_OPENING_MARKS = "\"'“‘„‚«‹»(\\[{¿¡「『（【《〈*_–—―-"
 # Quotes and brackets, reference marks ("[12]"), the French quote after a space ("Oui. »").
-_CLOSED = f"((?:[{_CLOSE}]|\\[[0-9]{{1,3}}\\]|\\s»(?=\\s|\\Z))*+)"
+_CLOSING_PATTERN = f"((?:[{_CLOSING_MARKS}]|\\[[0-9]{{1,3}}\\]|\\s»(?=\\s|\\Z))*+)"
 
 # It begins where no stop is before it, and gives nothing back: a million stops take linear time.
 _STOP = re.compile(
-    f"(?<![{_STOPS}])(?:(?=[.!?…]*+[{_ALWAYS}])([{_STOPS}]++){_CLOSED}|([.!?…]++){_CLOSED}(?=\\s))"
+    f"(?<![{_STOPS}])(?:(?=[.!?…]*+[{_UNCONDITIONAL_STOPS}])([{_STOPS}]++){_CLOSING_PATTERN}|([.!?…]++){_CLOSING_PATTERN}(?=\\s))"
 )
-_NEXT = re.compile(rf"[\s{_OPEN}]*+(?:(\w++(?:['’]\w++)?+)(\.?))?")
+_NEXT_WORD = re.compile(rf"[\s{_OPENING_MARKS}]*+(?:(\w++(?:['’]\w++)?+)(\.?))?")
 _SPACE = re.compile(r"\s*+")
 _WORD = re.compile(r"[^\W_]")
-_BEFORE = 2**5  # characters searched for the word before a stop
+_SEARCH_BEFORE = 2**5  # characters searched for the word before a stop
 _ROMAN = re.compile("[IVXLC]+")
 
 
@@ -31,19 +31,19 @@ def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-_NEVER = _set(  # no sentence ends after these
+_NEVER_FINAL = _set(  # no sentence ends after these
     """mr mrs ms mx dr prof rev hon gen brig col maj capt cmdr lt sgt cpl pvt adm gov sen rep supt
     insp messrs mme mlle mgr sra srta dra fr hr mt ft vs viz cf approx esp ca e.g i.e eg ie
     z.b d.h u.a p.ex par.ex bzw ggf vgl г ул им"""
 )
-_BEFORE_NUMBERS = _set(  # nor after these when a number follows
+_NOT_FINAL_BEFORE_NUMBERS = _set(  # nor after these when a number follows
     """no nos nr n fig figs eq eqs p pp s vol vols ch chap sec sect art para ver v op ed bd tab
     abb jan feb mar apr jun jul aug sep sept oct nov dec стр"""
 )
-_SOMETIMES = _set(  # and after these only before a word that begins sentences more than names
+_SOMETIMES_FINAL = _set(  # and after these only before a word that begins sentences more than names
     "st inc corp co ltd bros jr sr etc usw al dept univ assn ave blvd rd esq llc plc gmbh др"
 )
-_STARTERS = _set(
+_SENTENCE_STARTERS = _set(
     """the a an he she it they we you i this that these those there here his her its their our my
     in on at by for from with to of as if when while after before since until during under
     but and or so yet then now however although because though despite
@@ -51,28 +51,28 @@ _STARTERS = _set(
 )
 
 
-def sentences(paragraph: str) -> list[tuple[int, int]]:
+def sentence_spans(paragraph: str) -> list[tuple[int, int]]:
     """Return the spans (start, end) of a paragraph's sentences, in order.
 
     Together they cover all but white space; each begins and ends with something else.
     """
     spans: list[tuple[int, int]] = []
-    start = _skip(paragraph, 0)
-    for end in _ends(paragraph, start):
+    start = _skip_space(paragraph, 0)
+    for end in _sentence_ends(paragraph, start):
         spans.append((start, end))
-        start = _skip(paragraph, end)
+        start = _skip_space(paragraph, end)
     end = len(paragraph.rstrip())
     if start < end:
         spans.append((start, end))
     return spans
 
 
-def _skip(paragraph: str, at: int) -> int:
+def _skip_space(paragraph: str, at: int) -> int:
     space = _SPACE.match(paragraph, at)
     return at if space is None else space.end()
 
 
-def _ends(paragraph: str, start: int) -> Iterator[int]:
+def _sentence_ends(paragraph: str, start: int) -> Iterator[int]:
     """Yield where sentences end, but for the last."""
     lowercase = paragraph.islower()  # then case tells nothing
     looked = start  # up to here the sentence has no letter or digit: no sentence yet
@@ -81,16 +81,16 @@ def _ends(paragraph: str, start: int) -> Iterator[int]:
         if _WORD.search(paragraph, looked, end) is None:
             looked = end
             continue
-        if _goes_on(paragraph, stop, start, lowercase):
+        if _continues(paragraph, stop, start, lowercase):
             continue
         yield end
-        start = looked = _skip(paragraph, end)
+        start = looked = _skip_space(paragraph, end)
 
 
-def _goes_on(paragraph: str, stop: re.Match[str], start: int, lowercase: bool) -> bool:
+def _continues(paragraph: str, stop: re.Match[str], start: int, lowercase: bool) -> bool:
     """Say whether the sentence goes on after a stop."""
     always, closed_always, stops, closed = stop.groups()
-    following = _NEXT.match(paragraph, stop.end())
+    following = _NEXT_WORD.match(paragraph, stop.end())
     assert following is not None  # it matches nothing, too
     word, dot = following[1] or "", following[2]
     at = following.start(1) if word else following.end()
@@ -104,17 +104,17 @@ def _goes_on(paragraph: str, stop: re.Match[str], start: int, lowercase: bool) -
         return True
     if stops != "." or closed:
         return False
-    before = paragraph[max(start, stop.start() - _BEFORE) : stop.start()]
+    before = paragraph[max(start, stop.start() - _SEARCH_BEFORE) : stop.start()]
     alone = stop.start() - len(before) == start
-    return _abbreviates(before, alone, word, initial=bool(dot) and len(word) == 1)
+    return _is_abbreviation(before, alone, word, initial=bool(dot) and len(word) == 1)
 
 
-def _abbreviates(before: str, whole: bool, following: str, *, initial: bool) -> bool:
+def _is_abbreviation(before: str, is_whole_sentence: bool, following: str, *, initial: bool) -> bool:
     """Say whether a full stop belongs to the word before it.
 
     Args:
         before: what is before the stop.
-        whole: it is all of the sentence so far.
+        is_whole_sentence: it is all of the sentence so far.
         following: the word after the stop.
         initial: that word is a letter with a full stop.
     """
@@ -124,14 +124,14 @@ def _abbreviates(before: str, whole: bool, following: str, *, initial: bool) -> 
     word = parts[-1].strip("\"'“‘„«([{—–-")
     key = word.lower()
     counts = _ROMAN.fullmatch(word) or (word.isdecimal() and len(word) <= 3)
-    if key in _NEVER or (counts and whole and len(parts) == 1):
+    if key in _NEVER_FINAL or (counts and is_whole_sentence and len(parts) == 1):
         return True  # "1. The", "IV. The"
-    if key in _BEFORE_NUMBERS and _counted(following, roman=key not in ("no", "art", "sec")):
+    if key in _NOT_FINAL_BEFORE_NUMBERS and _is_number(following, roman=key not in ("no", "art", "sec")):
         return True
-    if "." in word or key in _SOMETIMES or (len(word) == 1 and word.isalpha()):
-        return initial or following.lower() not in _STARTERS
+    if "." in word or key in _SOMETIMES_FINAL or (len(word) == 1 and word.isalpha()):
+        return initial or following.lower() not in _SENTENCE_STARTERS
     return False
 
 
-def _counted(following: str, *, roman: bool) -> bool:
+def _is_number(following: str, *, roman: bool) -> bool:
     return following[:1].isdecimal() or (roman and _ROMAN.fullmatch(following) is not None)

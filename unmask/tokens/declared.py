@@ -18,38 +18,38 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from unmask.files import read_object
+from unmask.files import read_json_object
 
-CONFIG, ROLES, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+CONFIG_FILE, SPECIAL_TOKENS_FILE, ADDED_TOKENS_FILE = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 ROLE_NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 """In the order in which transformers adds their tokens."""
-MOST_BYTES = 2**28
+MAX_JSON_BYTES = 2**28
 """Of a JSON file. The largest published ones have 40 MB."""
-_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+_ADDED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredTokens:
     """The small files beside a vocabulary."""
 
-    path: Path
+    folder: Path
     config: Mapping[str, Any]
     """tokenizer_config.json"""
     roles: Mapping[str, str | None]
     """Role ("pad", "bos", ...) -> token, as declared; None: declared that there is none."""
-    found_as: Mapping[str, AddedToken]
+    added_token_of_role: Mapping[str, AddedToken]
     """How tokens of roles are found in a text, where that is said with their role."""
-    added: Mapping[int, AddedToken]
+    added_tokens: Mapping[int, AddedToken]
     """Tokens added to the vocabulary file, by id."""
-    added_by: str
+    added_tokens_source: str
     """Which file and key say so."""
-    extra: tuple[AddedToken, ...]
+    extra_special_tokens: tuple[AddedToken, ...]
     """Other special tokens."""
-    model: Mapping[str, Any]
+    model_config: Mapping[str, Any]
     """config.json"""
 
     @property
-    def kind(self) -> str:
+    def tokenizer_class(self) -> str:
         """The tokenizer's class in transformers in short ("Bert"), "" for a general one."""
         name = str(self.config.get("tokenizer_class") or "")
         short = name.removesuffix("Fast").removesuffix("Tokenizer")
@@ -58,127 +58,127 @@ class Declared:
     @property
     def model_type(self) -> str:
         """Of config.json."""
-        return str(self.model.get("model_type"))
+        return str(self.model_config.get("model_type"))
 
-    def special(self, name: str) -> bool:
+    def is_special(self, name: str) -> bool:
         """Say whether a token is declared as special."""
-        return name in self.roles.values() or any(name == token.content for token in self.extra)
+        return name in self.roles.values() or any(name == token.content for token in self.extra_special_tokens)
 
 
-def declared(folder: Path) -> Declared:
+def read_declared_tokens(folder: Path) -> DeclaredTokens:
     """Read the small files of a folder.
 
     Raises:
         ValueError: one is damaged, or says what cannot be; the message names file and key.
     """
-    config = optional(folder / CONFIG)
+    config = read_optional_json(folder / CONFIG_FILE)
     said = dict(config)
-    where = dict.fromkeys(said, CONFIG)
+    where = dict.fromkeys(said, CONFIG_FILE)
     if "added_tokens_decoder" in config:
-        added, added_by = _decoder(folder, config), f"{CONFIG}: added_tokens_decoder"
+        added, added_by = _read_added_tokens_decoder(folder, config), f"{CONFIG_FILE}: added_tokens_decoder"
     else:
-        mapped = optional(folder / ROLES)
+        mapped = read_optional_json(folder / SPECIAL_TOKENS_FILE)
         said |= mapped
-        where |= dict.fromkeys(mapped, ROLES)
-        added, added_by = {}, ADDED
+        where |= dict.fromkeys(mapped, SPECIAL_TOKENS_FILE)
+        added, added_by = {}, ADDED_TOKENS_FILE
     roles: dict[str, str | None] = {}
     found_as: dict[str, AddedToken] = {}
     for role in ROLE_NAMES:
         if (key := f"{role}_token") not in said:
             continue
-        token = _named(folder / where[key], key, said[key])
+        token = _parse_token(folder / where[key], key, said[key])
         roles[role] = None if token is None else token.content
         if token is not None and isinstance(said[key], dict):
             found_as[token.content] = token
-    extra = _extra(folder, said, where)
+    extra = _read_extra_special_tokens(folder, said, where)
     if "added_tokens_decoder" not in config:
-        early = "extra_special_tokens" in said or where.get(_OLD_EXTRA) == CONFIG
+        early = "extra_special_tokens" in said or where.get(_OLD_EXTRA_KEY) == CONFIG_FILE
         special = {token.content for token in extra if early}  # transformers 5 reads no other first
-        added = _added(folder / ADDED, {*roles.values(), *special})
-    model = optional(folder / "config.json")
-    return Declared(folder, config, roles, found_as, added, added_by, extra, model)
+        added = _read_added_tokens(folder / ADDED_TOKENS_FILE, {*roles.values(), *special})
+    model = read_optional_json(folder / "config.json")
+    return DeclaredTokens(folder, config, roles, found_as, added, added_by, extra, model)
 
 
-def add(
-    path: Path, backend: Tokenizer, beside: Declared, *, lstrip: Iterable[str | None] = ()
+def add_declared_tokens(
+    path: Path, backend: Tokenizer, declared_tokens: DeclaredTokens, *, lstrip: Iterable[str | None] = ()
 ) -> None:
     """Add to a vocabulary what the files beside it add, found in a text as they say.
 
     Args:
         path: the vocabulary's file, for messages.
         backend: changed.
-        beside: the files beside it.
+        declared_tokens: the files beside it.
         lstrip: tokens of roles that take the spaces before them where nothing else is said.
 
     Raises:
         ValueError: a token would have another id than is said.
     """
     there = {repr(token) for token in backend.get_added_tokens_decoder().values()}
-    for i, token in sorted(beside.added.items()):
+    for i, token in sorted(declared_tokens.added_tokens.items()):
         if repr(token) in there:
             continue
-        token.special = token.special or beside.special(token.content)
+        token.special = token.special or declared_tokens.is_special(token.content)
         backend.add_tokens([token])
         if (found := backend.token_to_id(token.content)) != i:
             raise ValueError(
-                f"{path.parent / beside.added_by}: {token.content!r} should have the id {i}, but "
+                f"{path.parent / declared_tokens.added_tokens_source}: {token.content!r} should have the id {i}, but "
                 f"would have {found}"
             )
     known = {token.content for token in backend.get_added_tokens_decoder().values()}
-    named = [beside.roles[role] for role in ROLE_NAMES if beside.roles.get(role) is not None]
+    named = [declared_tokens.roles[role] for role in ROLE_NAMES if declared_tokens.roles.get(role) is not None]
     wanted = [
-        beside.found_as.get(str(n), AddedToken(str(n), special=True, lstrip=n in lstrip))
+        declared_tokens.added_token_of_role.get(str(n), AddedToken(str(n), special=True, lstrip=n in lstrip))
         for n in named
     ]
-    for token in [*wanted, *beside.extra]:
+    for token in [*wanted, *declared_tokens.extra_special_tokens]:
         if token.content not in known:
             token.special = True
             backend.add_tokens([token])
             known.add(token.content)
 
 
-def token_of(where: str, value: Any, **other: bool) -> AddedToken:
+def parse_added_token(where: str, value: Any, **fixed_flags: bool) -> AddedToken:
     """Return a token that is written as a table with its `content`.
 
     Args:
         where: file and key, for messages.
         value: as read.
-        other: flags that hold whatever the table says.
+        fixed_flags: flags that hold whatever the table says.
 
     Raises:
         ValueError: it is no such table, or a flag is neither true nor false.
     """
-    if not is_token(value):
+    if not is_added_token(value):
         raise ValueError(f"{where} must be a token, got {value!r}")
-    flags = {name: value[name] for name in _FLAGS if value.get(name) is not None} | other
+    flags = {name: value[name] for name in _ADDED_TOKEN_FLAGS if value.get(name) is not None} | fixed_flags
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise ValueError(f"{where}.{name} must be true or false, got {flag!r}")
     return AddedToken(value["content"], **flags)
 
 
-def is_token(token: Any) -> bool:
+def is_added_token(token: Any) -> bool:
     """Say whether plain data is a token, with its content."""
     return isinstance(token, dict) and isinstance(token.get("content"), str)
 
 
-def optional(path: Path) -> dict[str, Any]:
+def read_optional_json(path: Path) -> dict[str, Any]:
     """Read a JSON file that need not be there."""
-    return read_json(path) if path.is_file() else {}
+    return read_json_mapping(path) if path.is_file() else {}
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json_mapping(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises:
         ValueError: the file is too large, nested too deeply, or holds none; the message names it.
     """
-    if (size := path.stat().st_size) > MOST_BYTES:
-        raise ValueError(f"{path}: has {size:,} bytes, of which at most {MOST_BYTES:,} are read")
-    return read_object(path)
+    if (size := path.stat().st_size) > MAX_JSON_BYTES:
+        raise ValueError(f"{path}: has {size:,} bytes, of which at most {MAX_JSON_BYTES:,} are read")
+    return read_json_object(path)
 
 
-def read_text(path: Path) -> str:
+def read_utf8(path: Path) -> str:
     """Read a file of UTF-8.
 
     Raises:
@@ -190,49 +190,49 @@ def read_text(path: Path) -> str:
         raise ValueError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error
 
 
-def _decoder(folder: Path, config: Mapping[str, Any]) -> dict[int, AddedToken]:
-    where = f"{folder / CONFIG}: added_tokens_decoder"
+def _read_added_tokens_decoder(folder: Path, config: Mapping[str, Any]) -> dict[int, AddedToken]:
+    where = f"{folder / CONFIG_FILE}: added_tokens_decoder"
     decoder = config["added_tokens_decoder"] or {}
     if not isinstance(decoder, dict):
         raise ValueError(f"{where} must map ids to tokens")
     added: dict[int, AddedToken] = {}
     for i, token in decoder.items():
-        if not (i.isascii() and i.isdecimal() and len(i) < 10 and is_token(token)):
+        if not (i.isascii() and i.isdecimal() and len(i) < 10 and is_added_token(token)):
             raise ValueError(f"{where} must map ids to tokens, got {i!r}: {token!r}")
-        added[int(i)] = token_of(f"{where}.{i}", token)
+        added[int(i)] = parse_added_token(f"{where}.{i}", token)
     return added
 
 
-def _added(path: Path, special: set[str | None]) -> dict[int, AddedToken]:
+def _read_added_tokens(path: Path, special: set[str | None]) -> dict[int, AddedToken]:
     added: dict[int, AddedToken] = {}
-    for name, i in optional(path).items():
+    for name, i in read_optional_json(path).items():
         if type(i) is not int or not 0 <= i < 2**31:
             raise ValueError(f"{path} must map tokens to ids, got {name!r}: {i!r}")
         added[i] = AddedToken(name, special=name in special, normalized=name not in special)
     return added
 
 
-def _named(path: Path, key: str, value: Any) -> AddedToken | None:
+def _parse_token(path: Path, key: str, value: Any) -> AddedToken | None:
     """Return a token that is written as its name, or as a table with its `content`."""
     if value is None:
         return None
     if isinstance(value, str):
         return AddedToken(value, special=True)
-    return token_of(f"{path}: {key}", value, special=True)
+    return parse_added_token(f"{path}: {key}", value, special=True)
 
 
-def _extra(
-    folder: Path, said: Mapping[str, Any], where: Mapping[str, str]
+def _read_extra_special_tokens(
+    folder: Path, config: Mapping[str, Any], file_of_key: Mapping[str, str]
 ) -> tuple[AddedToken, ...]:
     """List the special tokens without a role, by either name of their key."""
-    key = "extra_special_tokens" if said.get("extra_special_tokens") else _OLD_EXTRA
-    value = said.get(key) or []
+    key = "extra_special_tokens" if config.get("extra_special_tokens") else _OLD_EXTRA_KEY
+    value = config.get(key) or []
     if isinstance(value, dict):  # of a model's own role -> token
         value = list(value.values())
     if not isinstance(value, list):
-        raise ValueError(f"{folder / where[key]}: {key} must be a list of tokens, got {value!r}")
-    found = [_named(folder / where[key], key, token) for token in value]
+        raise ValueError(f"{folder / file_of_key[key]}: {key} must be a list of tokens, got {value!r}")
+    found = [_parse_token(folder / file_of_key[key], key, token) for token in value]
     return tuple(token for token in found if token is not None)
 
 
-_OLD_EXTRA = "additional_special_tokens"
+_OLD_EXTRA_KEY = "additional_special_tokens"

@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import normalizers
 
 from unmask.tokens import pipeline
-from unmask.tokens.sentencepiece import CONTROL, Model, Piece
+from unmask.tokens.sentencepiece import CONTROL, SentencePieceModel, SentencePieceEntry
 from unmask.tokens.vocabulary import (
     ALBERT,
     DEBERTA,
@@ -18,59 +18,59 @@ from unmask.tokens.vocabulary import (
     ROBERTA,
     T5,
     XLNET,
-    Frame,
+    SpecialTokens,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Family:
+class SentencePieceFamily:
     """A way of using SentencePiece files."""
 
     classes: tuple[str, ...]
     """Its tokenizers' classes in transformers, without "Tokenizer" and "Fast"."""
-    frame: Frame
+    special_tokens: SpecialTokens
     n_sentinels: int = 0
     """Sentinels above the file's pieces, if tokenizer_config.json (extra_ids) does not say another
     number."""
-    optional: bool = False
+    configurable_ends: bool = False
     """tokenizer_config.json says whether a text begins and ends with special tokens (add_bos_token,
     add_eos_token)."""
-    new: frozenset[str] = frozenset()
+    added_tokens: frozenset[str] = frozenset()
     """Special tokens that the file may lack; they come after its pieces."""
-    plain: bool = False
+    normalizes_quotes_and_accents: bool = False
     """Quotes are made plain and accents taken away, letters lowered if tokenizer_config.json says
     so."""
     lowercase: bool = False
     """What do_lower_case is if it is not said."""
-    fairseq: bool = False
+    fairseq_ids: bool = False
     """Ids are fairseq's: four special tokens, then the pieces but the file's own first three."""
 
 
-_ALBERT = Family(
+_ALBERT = SentencePieceFamily(
     classes=("Albert",),
-    plain=True,
+    normalizes_quotes_and_accents=True,
     lowercase=True,
-    frame=ALBERT,
+    special_tokens=ALBERT,
 )
-_DEBERTA = Family(classes=("DebertaV2",), new=frozenset({"[MASK]"}), frame=DEBERTA)
-_LLAMA = Family(
+_DEBERTA = SentencePieceFamily(classes=("DebertaV2",), added_tokens=frozenset({"[MASK]"}), special_tokens=DEBERTA)
+_LLAMA = SentencePieceFamily(
     classes=("Llama", "CodeLlama", "Gemma"),
-    optional=True,
-    frame=LLAMA,
+    configurable_ends=True,
+    special_tokens=LLAMA,
 )
-_T5 = Family(classes=("T5", "MT5"), n_sentinels=100, frame=replace(T5, n_sentinels=0))
-_XLM_R = Family(classes=("XLMRoberta",), fairseq=True, new=frozenset({"<mask>"}), frame=ROBERTA)
+_T5 = SentencePieceFamily(classes=("T5", "MT5"), n_sentinels=100, special_tokens=replace(T5, n_sentinels=0))
+_XLM_R = SentencePieceFamily(classes=("XLMRoberta",), fairseq_ids=True, added_tokens=frozenset({"<mask>"}), special_tokens=ROBERTA)
 _MBART, _MBART_50 = (
-    Family(classes=(name,), fairseq=True, new=frozenset({*frame.languages, "<mask>"}), frame=frame)
+    SentencePieceFamily(classes=(name,), fairseq_ids=True, added_tokens=frozenset({*frame.languages, "<mask>"}), special_tokens=frame)
     for name, frame in (("MBart", MBART), ("MBart50", MBART_50))
 )
-_XLNET = Family(classes=("XLNet",), plain=True, frame=XLNET)
+_XLNET = SentencePieceFamily(classes=("XLNet",), normalizes_quotes_and_accents=True, special_tokens=XLNET)
 
-SENTINEL = re.compile(r"▁?(<extra_id_\d+>)\Z")
+SENTINEL_PATTERN = re.compile(r"▁?(<extra_id_\d+>)\Z")
 FAMILIES = (_ALBERT, _DEBERTA, _LLAMA, _T5, _XLM_R, _MBART, _MBART_50, _XLNET)
 
 
-def has_signs(tokenizer_class: str, model_type: str) -> bool:
+def punctuation_starts_words(tokenizer_class: str, model_type: str) -> bool:
     """Say whether a punctuation mark begins a word in the code of a family (`Frame.signs`).
 
     Args:
@@ -82,8 +82,8 @@ def has_signs(tokenizer_class: str, model_type: str) -> bool:
 
 
 def family_of(
-    model: Model, tokenizer_class: str, model_type: str, *, numbered_elsewhere: bool = False
-) -> Family:
+    model: SentencePieceModel, tokenizer_class: str, model_type: str, *, numbered_elsewhere: bool = False
+) -> SentencePieceFamily:
     """Find the family of a file: by what the folder says, otherwise by the special tokens in it.
 
     Args:
@@ -112,18 +112,18 @@ def family_of(
             "dict.txt beside it gives its pieces other ids, as the code of their model reads them "
             "(fairseq, COCO-LM), which is not supported; save it as tokenizer.json first"
         )
-    return _by_tokens(model)
+    return _family_by_tokens(model)
 
 
-def _by_tokens(model: Model) -> Family:
-    special = {p.text for p in model.pieces if p.type == CONTROL}
+def _family_by_tokens(model: SentencePieceModel) -> SentencePieceFamily:
+    special = {p.text for p in model.pieces if p.piece_type == CONTROL}
     if {"[CLS]", "[SEP]"} <= special:
         return _DEBERTA if "[PAD]" in special else _ALBERT
     if {"<cls>", "<sep>"} <= special:
         return _XLNET
-    if model.begin is None and model.end is not None and model.pad is not None:
+    if model.bos_id is None and model.eos_id is not None and model.pad_id is not None:
         return _T5
-    if model.begin is not None and model.end is not None and model.algorithm == "bpe":
+    if model.bos_id is not None and model.eos_id is not None and model.algorithm == "bpe":
         return _LLAMA
     raise ValueError(
         f"its special tokens ({', '.join(sorted(special)) or 'none'}) do not tell its family; "
@@ -131,22 +131,22 @@ def _by_tokens(model: Model) -> Family:
     )
 
 
-def frame_of(family: Family, model: Model, config: Mapping[str, Any]) -> Frame:
+def special_tokens_of(family: SentencePieceFamily, model: SentencePieceModel, config: Mapping[str, Any]) -> SpecialTokens:
     """Return the family's frame, as tokenizer_config.json changes it."""
-    asked = count(config, "extra_ids", family.n_sentinels)
-    n = sum(p.type == CONTROL and SENTINEL.match(p.text) is not None for p in model.pieces) or asked
-    frame = replace(family.frame, n_sentinels=n)
+    asked = read_count(config, "extra_ids", family.n_sentinels)
+    n = sum(p.piece_type == CONTROL and SENTINEL_PATTERN.match(p.text) is not None for p in model.pieces) or asked
+    frame = replace(family.special_tokens, n_sentinels=n)
     begins, ends = config.get("add_bos_token"), config.get("add_eos_token")
-    if family.optional:
-        if model.pad is not None:
-            frame = replace(frame, pad=model.pieces[model.pad].text)
-        begin = () if begins is False else frame.before
+    if family.configurable_ends:
+        if model.pad_id is not None:
+            frame = replace(frame, pad=model.pieces[model.pad_id].text)
+        begin = () if begins is False else frame.prefix
         finish = (frame.end,) if ends and frame.end else ()
-        frame = replace(frame, before=begin, between=finish + begin, after=finish)
+        frame = replace(frame, prefix=begin, separator=finish + begin, suffix=finish)
     return frame
 
 
-def count(config: Mapping[str, Any], key: str, default: int) -> int:
+def read_count(config: Mapping[str, Any], key: str, default: int) -> int:
     """Return a number of tokens that tokenizer_config.json may say.
 
     Raises:
@@ -160,23 +160,23 @@ def count(config: Mapping[str, Any], key: str, default: int) -> int:
     return value
 
 
-def renumbered(family: Family, model: Model) -> Model:
+def renumber_pieces(family: SentencePieceFamily, model: SentencePieceModel) -> SentencePieceModel:
     """Give the pieces the ids that the family's models have, and sentinels their names.
 
     mT5's file has the sentinels itself, as ▁<extra_id_0> and so on.
     """
-    found = [SENTINEL.match(piece.text) for piece in model.pieces]
+    found = [SENTINEL_PATTERN.match(piece.text) for piece in model.pieces]
     if family.n_sentinels and any(found):
         each = zip(model.pieces, found, strict=True)
-        return replace(model, pieces=tuple(Piece(m[1], 0.0, CONTROL) if m else p for p, m in each))
-    if not family.fairseq:
+        return replace(model, pieces=tuple(SentencePieceEntry(m[1], 0.0, CONTROL) if m else p for p, m in each))
+    if not family.fairseq_ids:
         return model
-    first = tuple(Piece(name, 0.0, CONTROL) for name in ("<s>", "<pad>", "</s>"))
-    pieces = (*first, model.pieces[model.unknown], *model.pieces[3:])
-    return replace(model, pieces=pieces, unknown=3, begin=0, pad=1, end=2)
+    first = tuple(SentencePieceEntry(name, 0.0, CONTROL) for name in ("<s>", "<pad>", "</s>"))
+    pieces = (*first, model.pieces[model.unk_id], *model.pieces[3:])
+    return replace(model, pieces=pieces, unk_id=3, bos_id=0, pad_id=1, eos_id=2)
 
 
-def rules(family: Family, config: Mapping[str, Any]) -> list[normalizers.Normalizer]:
+def normalizer_rules(family: SentencePieceFamily, config: Mapping[str, Any]) -> list[normalizers.Normalizer]:
     """List what the family's code does to a text before SentencePiece reads it."""
     if config.get("split_by_punct"):
         raise ValueError("tokenizer_config.json asks for split_by_punct, which is not supported")
@@ -186,7 +186,7 @@ def rules(family: Family, config: Mapping[str, Any]) -> list[normalizers.Normali
             "save it with transformers as tokenizer.json first"
         )
     lowercase = bool(config.get("do_lower_case", family.lowercase))
-    if family.plain:
+    if family.normalizes_quotes_and_accents:
         accents = bool(config.get("keep_accents", False))
-        return pipeline.as_plain(accents=accents, lowercase=lowercase)
+        return pipeline.plain_text_normalizers(keep_accents=accents, lowercase=lowercase)
     return [normalizers.Lowercase()] if lowercase else []

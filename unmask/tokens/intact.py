@@ -8,29 +8,29 @@ import hashlib
 import threading
 from types import TracebackType
 
-from unmask.tokens.manifest import path_of
-from unmask.tokens.shards import Shards
+from unmask.tokens.manifest import shard_path
+from unmask.tokens.shards import TokenShards
 
-_PIECE = 2**23
+_READ_BYTES = 2**23
 """Bytes that are read at once; other threads go on while they are hashed."""
 
 
-class Intact:
+class ShardVerifier:
     """Compares all files of some shards with their checksums, in a thread of its own.
 
     ```python
-    with Intact(shards) as intact:
+    with ShardVerifier(shards) as intact:
         ...  # work that reads them
         intact.wait()  # ValueError: one is damaged
         ...  # save what came of it
     ```
     """
 
-    def __init__(self, shards: Shards) -> None:
+    def __init__(self, shards: TokenShards) -> None:
         self._shards = shards
         self._damage: str | None = None
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._compare, daemon=True)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._compare_checksums, daemon=True)
         self._thread.start()
 
     def wait(self) -> None:
@@ -43,33 +43,33 @@ class Intact:
         if self._damage is not None:
             raise ValueError(self._damage)
 
-    def __enter__(self) -> "Intact":
+    def __enter__(self) -> "ShardVerifier":
         return self
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
-        self._ended.set()
+        self._stopped.set()
         self._thread.join()
 
-    def _compare(self) -> None:
+    def _compare_checksums(self) -> None:
         for index, shard in enumerate(self._shards.manifest.shards):
             for kind, file in (
                 ("tokens", shard.tokens), ("marks", shard.marks), ("documents", shard.documents),
             ):  # fmt: skip
-                path = path_of(self._shards.folder, index, kind)
+                path = shard_path(self._shards.folder, index, kind)
                 digest = hashlib.sha256()
                 try:
                     with path.open("rb") as data:
-                        while (piece := data.read(_PIECE)) and not self._ended.is_set():
+                        while (piece := data.read(_READ_BYTES)) and not self._stopped.is_set():
                             digest.update(piece)
                 except OSError as error:
                     self._damage = f"{path}: cannot be read: {error.strerror}"
                     return
-                if self._ended.is_set():
+                if self._stopped.is_set():
                     return
                 if digest.hexdigest() != file.sha256:
                     self._damage = (

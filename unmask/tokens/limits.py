@@ -16,20 +16,20 @@ from typing import Any
 
 from tokenizers import Regex, normalizers
 
-MOST_GROWTH = 100
+MAX_GROWTH = 100
 """A text may become so many times as long. The longest replacement of Unicode's NFKC has 18
 characters for one."""
-MOST_STEPS = 500
+MAX_STEPS = 500
 """Steps of a normalizer, of what cuts words, or of a decoder."""
-MOST_AROUND = 100
+MAX_TEMPLATE_TOKENS = 100
 """Special tokens around a text."""
-MOST_ADDED = 10_000
+MAX_PREPENDED_CHARACTERS = 10_000
 """Characters that are put before a text, all together."""
-_PROBES = ("", "a", "a b", " ", "A.1", "\n", "é中")
+_PROBE_TEXTS = ("", "a", "a b", " ", "A.1", "\n", "é中")
 
 
 @contextmanager
-def library(where: str, *, reading: bool = False) -> Generator[None]:
+def tokenizers_errors_as_value_error(where: str, *, hide_output: bool = False) -> Generator[None]:
     """Turn whatever the `tokenizers` library raises into a ValueError of one line.
 
     Nothing but calls of that library belongs within. It raises nothing narrower than Exception;
@@ -38,13 +38,13 @@ def library(where: str, *, reading: bool = False) -> Generator[None]:
 
     Args:
         where: the file, and what was done with it.
-        reading: a file is read; what the library then prints of its own failure is not shown.
+        hide_output: a file is read; what the library then prints of its own failure is not shown.
 
     Raises:
         ValueError: the library failed.
     """
     try:
-        with _hushed() if reading else nullcontext():
+        with _stderr_captured() if hide_output else nullcontext():
             yield
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":
@@ -54,7 +54,7 @@ def library(where: str, *, reading: bool = False) -> Generator[None]:
 
 
 @contextmanager
-def _hushed() -> Generator[None]:
+def _stderr_captured() -> Generator[None]:
     """Keep back what is printed on standard error; it is printed afterwards if nothing failed."""
     try:
         shown = os.dup(2)
@@ -73,7 +73,7 @@ def _hushed() -> Generator[None]:
             os.write(2, kept)
 
 
-def check(path: object, state: Mapping[str, Any]) -> None:
+def check_pipeline_limits(path: object, state: Mapping[str, Any]) -> None:
     """Refuse a pipeline whose rules could make a text too long, or that has too many of them.
 
     Args:
@@ -83,50 +83,50 @@ def check(path: object, state: Mapping[str, Any]) -> None:
     Raises:
         ValueError: it does; the message names file and key.
     """
-    for key, inner in _PARTS.items():
-        steps = _steps(state.get(key), inner)
-        if len(steps) > MOST_STEPS:
+    for key, inner in _PIPELINE_PARTS.items():
+        steps = _flatten_steps(state.get(key), inner)
+        if len(steps) > MAX_STEPS:
             raise ValueError(
-                f"{path}: {key} has {len(steps):,} steps, of which at most {MOST_STEPS} are read"
+                f"{path}: {key} has {len(steps):,} steps, of which at most {MAX_STEPS} are read"
             )
-        growth, before = _growth(f"{path}: {key}", steps), _before(steps)
-        if growth > MOST_GROWTH:
+        growth, before = _max_growth(f"{path}: {key}", steps), _prepended_characters(steps)
+        if growth > MAX_GROWTH:
             raise ValueError(
                 f"{path}: {key} can make a text {growth:,.0f} times as long; at most "
-                f"{MOST_GROWTH} times is read"
+                f"{MAX_GROWTH} times is read"
             )
-        if before > MOST_ADDED:
+        if before > MAX_PREPENDED_CHARACTERS:
             raise ValueError(
                 f"{path}: {key} puts {before:,} characters before each text; at most "
-                f"{MOST_ADDED:,} are read"
+                f"{MAX_PREPENDED_CHARACTERS:,} are read"
             )
-    around = _around(state.get("post_processor"))
-    if around > MOST_AROUND:
+    around = _template_tokens(state.get("post_processor"))
+    if around > MAX_TEMPLATE_TOKENS:
         raise ValueError(
             f"{path}: post_processor puts {around:,} special tokens around a text; at most "
-            f"{MOST_AROUND} are read"
+            f"{MAX_TEMPLATE_TOKENS} are read"
         )
 
 
-_PARTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
+_PIPELINE_PARTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
 
 
-def _steps(part: Any, inner: str) -> list[Mapping[str, Any]]:
+def _flatten_steps(part: Any, steps_key: str) -> list[Mapping[str, Any]]:
     """List the steps of a part, in their order, sequences of them laid out."""
     found: list[Mapping[str, Any]] = []
     left = [part]
-    while left and len(found) <= MOST_STEPS:
+    while left and len(found) <= MAX_STEPS:
         step = left.pop()
         if not isinstance(step, Mapping):
             continue
-        if isinstance(within := step.get(inner), list):
+        if isinstance(within := step.get(steps_key), list):
             left += reversed(within)
         else:
             found.append(step)
     return found
 
 
-def _growth(where: str, steps: Sequence[Mapping[str, Any]]) -> float:
+def _max_growth(where: str, steps: Sequence[Mapping[str, Any]]) -> float:
     """Bound how many times as long steps can make a text, one after the other.
 
     A rule that replaces a string makes longer what an earlier one wrote only if that has one of its
@@ -134,7 +134,7 @@ def _growth(where: str, steps: Sequence[Mapping[str, Any]]) -> float:
     """
     reached: list[tuple[float, str | None]] = []  # factor so far, and what was written; None: any
     for step in steps:
-        factor, needs, written = _step(where, step)
+        factor, needs, written = _step_growth(where, step)
         if factor <= 1:
             continue
         before = (f for f, text in reached if needs is None or text is None or {*needs} & {*text})
@@ -142,13 +142,13 @@ def _growth(where: str, steps: Sequence[Mapping[str, Any]]) -> float:
     return max((factor for factor, _ in reached), default=1.0)
 
 
-def _step(where: str, step: Mapping[str, Any]) -> tuple[float, str | None, str | None]:
+def _step_growth(where: str, step: Mapping[str, Any]) -> tuple[float, str | None, str | None]:
     """Give a step's factor, the string that it looks for, and what it writes; None: anything."""
     kind = step.get("type")
     if kind == "ByteLevel":
         return 2.0, None, None
     if kind == "Precompiled":
-        return _precompiled(where, step.get("precompiled_charsmap")), None, None
+        return _precompiled_growth(where, step.get("precompiled_charsmap")), None, None
     if kind != "Replace" or not isinstance(written := step.get("content"), str):
         return 1.0, None, None
     pattern = step.get("pattern")
@@ -156,22 +156,22 @@ def _step(where: str, step: Mapping[str, Any]) -> tuple[float, str | None, str |
         factor = len(written) / len(text) if text else 1.0 + len(written)
         return factor, text or None, written
     if isinstance(pattern, Mapping) and isinstance(rule := pattern.get("Regex"), str):
-        return len(written) + float(_matches_nothing(where, rule)), None, None
+        return len(written) + float(_matches_empty(where, rule)), None, None
     return 1.0, None, None
 
 
-def _matches_nothing(where: str, rule: str) -> bool:
+def _matches_empty(where: str, rule: str) -> bool:
     """Say whether a regular expression finds places without characters in some text."""
-    with library(f"{where}: the regular expression {rule[:80]!r}"):
+    with tokenizers_errors_as_value_error(f"{where}: the regular expression {rule[:80]!r}"):
         mark = normalizers.Replace(Regex(rule), "\0")
         return any(
             len(found.replace("\0", "")) + found.count("\0") > len(probe)
-            for probe in _PROBES
+            for probe in _PROBE_TEXTS
             if (found := mark.normalize_str(probe))
         )
 
 
-def _precompiled(where: str, charsmap: Any) -> float:
+def _precompiled_growth(where: str, charsmap: Any) -> float:
     """Give the length of the longest replacement of SentencePiece's compiled rules."""
     if not isinstance(charsmap, str | bytes):
         return 1.0
@@ -192,22 +192,22 @@ def charsmap_growth(charsmap: bytes) -> float:
     return float(max(len(text.decode("utf-8", "replace")) for text in replacements))
 
 
-def _before(steps: Sequence[Mapping[str, Any]]) -> int:
+def _prepended_characters(steps: Sequence[Mapping[str, Any]]) -> int:
     written = [step.get("prepend") for step in steps if step.get("type") == "Prepend"]
     return sum(len(text) for text in written if isinstance(text, str))
 
 
-def _around(processor: Any) -> int:
+def _template_tokens(processor: Any) -> int:
     """Count the special tokens that templates put around texts."""
     if isinstance(processor, list):
-        return sum(map(_around, processor))
+        return sum(map(_template_tokens, processor))
     if not isinstance(processor, Mapping):
         return 0
     known = processor.get("special_tokens")
     tokens = known.values() if isinstance(known, Mapping) else ()
     ids = [_length(token.get("ids")) for token in tokens if isinstance(token, Mapping)]
     longest = max(_length(processor.get("single")), _length(processor.get("pair")))
-    return longest * max([*ids, 1]) + _around(processor.get("processors"))
+    return longest * max([*ids, 1]) + _template_tokens(processor.get("processors"))
 
 
 def _length(x: Any) -> int:

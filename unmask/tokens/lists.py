@@ -4,17 +4,17 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from unmask.files import write_whole
+from unmask.files import write_atomically
 
-T = TypeVar("T")
+VocabularyT = TypeVar("VocabularyT")
 
 
-def save(words: Iterable[str], path: Path) -> None:
+def save_word_list(words: Iterable[str], path: Path) -> None:
     """Write words, whole or not at all."""
-    write_whole(path, "\n".join(words) + "\n")
+    write_atomically(path, "\n".join(words) + "\n")
 
 
-def read(path: Path, make: Callable[[tuple[str, ...]], T]) -> T | None:
+def read_word_list(path: Path, build: Callable[[tuple[str, ...]], VocabularyT]) -> VocabularyT | None:
     """Read words and make something of them; None: there is no such file.
 
     Raises:
@@ -24,7 +24,7 @@ def read(path: Path, make: Callable[[tuple[str, ...]], T]) -> T | None:
         return None
     try:
         lines = path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
-        return make(tuple(line.removesuffix("\r") for line in lines))
+        return build(tuple(line.removesuffix("\r") for line in lines))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error
     except ValueError as error:

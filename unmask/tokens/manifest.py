@@ -10,14 +10,14 @@ from typing import Literal
 import numpy as np
 
 from unmask.config import from_dict, to_dict
-from unmask.files import parsed, read_bytes, reading, sha256
+from unmask.files import parse_json, read_bytes, parser_errors_as_value_error, sha256
 
-FORMAT = 1
+FORMAT_VERSION = 1
 """Version of the layout of the folder."""
 
 
 @dataclass(frozen=True)
-class File:
+class FileRecord:
     """A file as it was written."""
 
     size: int
@@ -25,7 +25,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Part:
+class SourceSegment:
     """Documents of a shard, one after another, that are of the same source."""
 
     source: str
@@ -34,30 +34,30 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shard:
+class ShardRecord:
     """What is in a shard, and what it was made from."""
 
-    tokens: File
-    marks: File
-    documents: File
+    tokens: FileRecord
+    marks: FileRecord
+    documents: FileRecord
     n_tokens: int
     n_documents: int
     n_bytes: int
     """Bytes of UTF-8 of its documents."""
-    n_read: int
+    n_documents_read: int
     """Documents read from the source up to its last one, from the very first on, empty ones too."""
-    source: str
+    source_sha256: str
     """SHA-256 of the texts of all those."""
-    parts: tuple[Part, ...] = ()
+    source_segments: tuple[SourceSegment, ...] = ()
     """Its documents by source, in order; none where there was but one, or it was not told."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
+class ShardsManifest:
     """What `shards.json` says."""
 
-    format: int = FORMAT
-    tokenizer: str
+    format: int = FORMAT_VERSION
+    tokenizer_sha256: str
     """SHA-256 of the files of the tokenizer."""
     vocab_size: int
     dtype: Literal["uint16", "uint32"]
@@ -67,61 +67,61 @@ class Manifest:
     n_bytes: int = 0
     n_skipped: int = 0
     """Documents without any token."""
-    source: str = ""
+    source_sha256: str = ""
     """SHA-256 of the texts of all documents."""
     made_from: str = ""
     """What the documents were made from, in the caller's words."""
-    shards: tuple[Shard, ...] = ()
+    shards: tuple[ShardRecord, ...] = ()
 
 
-def totals(shards: Iterable[Shard]) -> tuple[int, int, int]:
+def total_counts(shards: Iterable[ShardRecord]) -> tuple[int, int, int]:
     """Sum the tokens, documents and bytes."""
     counts = [(shard.n_tokens, shard.n_documents, shard.n_bytes) for shard in shards]
     tokens, documents, size = (sum(column) for column in zip(*counts, strict=True))
     return tokens, documents, size
 
 
-def path_of(folder: Path, index: int, kind: str) -> Path:
+def shard_path(folder: Path, index: int, kind: str) -> Path:
     """Name a file of a shard."""
     return folder / f"{index:05d}.{kind}"
 
 
-def as_json(manifest: Manifest) -> str:
+def manifest_to_json(manifest: ShardsManifest) -> str:
     """Write a manifest as JSON."""
     return json.dumps(to_dict(manifest), indent=1) + "\n"
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path) -> ShardsManifest:
     """Read a manifest.
 
     Raises:
         ValueError: it is not one, is of another version, or disagrees with itself.
     """
-    with reading(f"{path} is damaged: it is not JSON"):
-        data = parsed(read_bytes(path))
-    if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
+    with parser_errors_as_value_error(f"{path} is damaged: it is not JSON"):
+        data = parse_json(read_bytes(path))
+    if isinstance(data, dict) and data.get("format", FORMAT_VERSION) != FORMAT_VERSION:
         raise ValueError(
-            f"{path} is of format {data['format']!r}; this version reads format {FORMAT}"
+            f"{path} is of format {data['format']!r}; this version reads format {FORMAT_VERSION}"
         )
-    manifest = from_dict(Manifest, data, str(path))
+    manifest = from_dict(ShardsManifest, data, str(path))
     width = np.dtype(manifest.dtype).itemsize
     n_read = 0
     for index, shard in enumerate(manifest.shards):
         sizes = (shard.tokens.size, shard.marks.size, shard.documents.size)
         right = (width * shard.n_tokens, shard.n_tokens, 8 * (shard.n_documents + 1))
-        if sizes != right or shard.n_documents < 1 or shard.n_read < n_read + shard.n_documents:
+        if sizes != right or shard.n_documents < 1 or shard.n_documents_read < n_read + shard.n_documents:
             raise ValueError(f"{path} is damaged: the sizes and counts of shard {index} disagree")
-        if shard.parts and (
-            sum(part.n_documents for part in shard.parts) != shard.n_documents
-            or sum(part.n_tokens for part in shard.parts) != shard.n_tokens
+        if shard.source_segments and (
+            sum(part.n_documents for part in shard.source_segments) != shard.n_documents
+            or sum(part.n_tokens for part in shard.source_segments) != shard.n_tokens
         ):
             raise ValueError(f"{path} is damaged: the parts of shard {index} are not all of it")
-        n_read = shard.n_read
+        n_read = shard.n_documents_read
     return manifest
 
 
-def check_shard(folder: Path, index: int, shard: Shard, *, verify: bool) -> None:
-    """Compare a shard's files with what was written: their sizes, and with `verify` their contents.
+def check_shard(folder: Path, index: int, shard: ShardRecord, *, verify_contents: bool) -> None:
+    """Compare a shard's files with what was written: their sizes, and with `verify_contents` their contents.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -132,32 +132,32 @@ def check_shard(folder: Path, index: int, shard: Shard, *, verify: bool) -> None
         ("marks", shard.marks),
         ("documents", shard.documents),
     ):
-        path = path_of(folder, index, kind)
+        path = shard_path(folder, index, kind)
         if not path.exists():
             raise FileNotFoundError(f"{path} is missing")
         if (size := path.stat().st_size) != file.size:
             raise ValueError(
                 f"{path} is truncated or damaged: it has {size} bytes, expected {file.size}"
             )
-        if verify and (found := sha256(path)) != file.sha256:
+        if verify_contents and (found := sha256(path)) != file.sha256:
             raise ValueError(f"{path} is damaged: its SHA-256 is {found}, expected {file.sha256}")
 
 
-def check_tokenizer(folder: Path, manifest: Manifest) -> None:
+def check_tokenizer(folder: Path, manifest: ShardsManifest) -> None:
     """Compare the tokenizer in the folder with the one that made the tokens.
 
     Raises:
         ValueError: it is another one.
     """
     path = folder / "tokenizer"
-    if (found := hash_of(path)) != manifest.tokenizer:
+    if (found := folder_sha256(path)) != manifest.tokenizer_sha256:
         raise ValueError(
             f"{path} is not the tokenizer that made the tokens: the SHA-256 of its files is "
-            f"{found}, expected {manifest.tokenizer}"
+            f"{found}, expected {manifest.tokenizer_sha256}"
         )
 
 
-def hash_of(folder: Path) -> str:
+def folder_sha256(folder: Path) -> str:
     """Hash the names and contents of a folder's files, but for hidden ones."""
     digest = hashlib.sha256()
     for path in sorted(folder.glob("[!.]*")):

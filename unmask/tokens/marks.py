@@ -26,64 +26,64 @@ import numpy as np
 import tokenizers
 from jaxtyping import Bool, Int, UInt8
 
-from unmask.batch import PARAGRAPH, SENTENCE, WORD
-from unmask.text.sentences import sentences
+from unmask.batch import PARAGRAPH_START, SENTENCE_START, WORD_START
+from unmask.text.sentences import sentence_spans
 
-_SPACES = np.array([i for i in range(0x3001) if chr(i).isspace()], np.uint32)
+_WHITE_SPACE_CODES = np.array([i for i in range(0x3001) if chr(i).isspace()], np.uint32)
 """White space of Unicode, of which there is none above."""
 
 
-class WordStarts:
+class WordStartDetector:
     """Says which tokens of a text begin a word: as the pieces say, or at white space."""
 
     def __init__(
         self,
-        state: Mapping[str, Any],
-        pieces: Mapping[str, int],
-        special: Bool[np.ndarray, "v"],
-        signs: Bool[np.ndarray, "v"] | None = None,
+        pipeline_state: Mapping[str, Any],
+        vocab: Mapping[str, int],
+        is_special: Bool[np.ndarray, "v"],
+        is_punctuation: Bool[np.ndarray, "v"] | None = None,
     ) -> None:
         """Find how the tokens of a pipeline say where words begin.
 
         Args:
-            state: the pipeline, as plain data.
-            pieces: the whole vocabulary, with added tokens.
-            special: which ids are special tokens; each is a word, and what follows it begins one.
-            signs: which ids are signs that begin a word wherever they stand; None: none are.
+            pipeline_state: the pipeline, as plain data.
+            vocab: the whole vocabulary, with added tokens.
+            is_special: which ids are special tokens; each is a word, and what follows it begins one.
+            is_punctuation: which ids are signs that begin a word wherever they stand; None: none are.
         """
-        self._special, self._signs = special, signs
-        model = state["model"]
+        self._is_special, self._is_punctuation = is_special, is_punctuation
+        model = pipeline_state["model"]
         prefix = model.get("continuing_subword_prefix")
-        self._begins: Bool[np.ndarray, "v"] | None = None
-        self._cut = "BertPreTokenizer" in _kinds(state.get("pre_tokenizer"))
+        self._starts_word: Bool[np.ndarray, "v"] | None = None
+        self._bert_words = "BertPreTokenizer" in _part_types(pipeline_state.get("pre_tokenizer"))
         if model["type"] == "WordLevel":
-            self._begins = np.ones(len(special), bool)
+            self._starts_word = np.ones(len(is_special), bool)
         elif prefix:
-            self._begins = np.ones(len(special), bool)
-            self._begins[[i for piece, i in pieces.items() if piece.startswith(prefix)]] = False
-            self._begins |= special
+            self._starts_word = np.ones(len(is_special), bool)
+            self._starts_word[[i for piece, i in vocab.items() if piece.startswith(prefix)]] = False
+            self._starts_word |= is_special
 
-    def of(
+    def word_starts(
         self, text: str, encoding: tokenizers.Encoding, ids: Int[np.ndarray, "t"]
     ) -> tuple[Bool[np.ndarray, "t"], Int[np.ndarray, "t"]]:
         """Say which tokens begin a word, and where in the text each token ends."""
         spans = np.fromiter(chain.from_iterable(encoding.offsets), np.int64, 2 * len(ids))
         starts, ends = spans[::2], np.maximum.accumulate(spans[1::2])
-        if self._begins is not None:
-            return self._begins[ids], ends
-        if self._cut:
+        if self._starts_word is not None:
+            return self._starts_word[ids], ends
+        if self._bert_words:
             begins = np.diff(np.array(encoding.word_ids, np.int64), prepend=-1) != 0
         else:
-            begins = at_white_space(text, starts, ends)
-        if self._signs is not None:
-            begins |= self._signs[ids]
-        special = self._special[ids]
+            begins = word_starts_at_white_space(text, starts, ends)
+        if self._is_punctuation is not None:
+            begins |= self._is_punctuation[ids]
+        special = self._is_special[ids]
         begins |= special
         begins[1:] |= special[:-1]
         return begins, ends
 
 
-def at_white_space(
+def word_starts_at_white_space(
     text: str, starts: Int[np.ndarray, "t"], ends: Int[np.ndarray, "t"]
 ) -> Bool[np.ndarray, "t"]:
     """Say which tokens begin a word, where white space parts words.
@@ -97,41 +97,41 @@ def at_white_space(
     """
     if not len(text):
         return np.ones(len(starts), bool)
-    word = np.cumsum(word_characters(text))
+    word = np.cumsum(word_start_characters(text))
     last = len(text) - 1
     first = word[np.minimum(starts, last)]
     reached = np.maximum.accumulate(np.maximum(word[np.minimum(np.maximum(ends, 1) - 1, last)], 1))
     return first > np.concatenate(([0], reached[:-1]))
 
 
-def word_characters(text: str) -> Bool[np.ndarray, "t"]:
+def word_start_characters(text: str) -> Bool[np.ndarray, "t"]:
     """Say which characters begin a word; a space belongs to the word after it, as in GPT-2.
 
     Other white space, and a space before a space, is a word of its own.
     """
     code = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
     white = np.zeros(len(code), bool)
-    low = code <= _SPACES[-1]
-    white[low] = _WHITE[code[low]]
+    low = code <= _WHITE_SPACE_CODES[-1]
+    white[low] = _IS_WHITE_SPACE[code[low]]
     begins = white.copy()
     begins[1:] |= white[:-1] & (code[:-1] != ord(" "))
     begins[:1] = True
     return begins
 
 
-_WHITE = np.zeros(int(_SPACES[-1]) + 1, bool)
-_WHITE[_SPACES] = True
+_IS_WHITE_SPACE = np.zeros(int(_WHITE_SPACE_CODES[-1]) + 1, bool)
+_IS_WHITE_SPACE[_WHITE_SPACE_CODES] = True
 
 
-def is_sign(piece: str) -> bool:
+def is_punctuation(piece: str) -> bool:
     """Say whether a piece is one punctuation mark, as BERT's code has them."""
     if len(piece) != 1 or piece.isspace():
         return False
     return (piece.isascii() and not piece.isalnum()) or unicodedata.category(piece)[0] == "P"
 
 
-def with_sentences(
-    text: str, words: Bool[np.ndarray, "t"], ends: Int[np.ndarray, "t"]
+def text_boundaries(
+    text: str, starts_word: Bool[np.ndarray, "t"], ends: Int[np.ndarray, "t"]
 ) -> UInt8[np.ndarray, "t"]:
     """Join marks of words and of where sentences and paragraphs begin.
 
@@ -141,30 +141,30 @@ def with_sentences(
 
     Args:
         text: what was read.
-        words: which tokens begin a word.
+        starts_word: which tokens begin a word.
         ends: where in the text each token ends.
     """
-    marks = words.astype(np.uint8) * np.uint8(WORD)
-    begins: dict[int, list[int]] = {SENTENCE: [], PARAGRAPH: []}
+    marks = starts_word.astype(np.uint8) * np.uint8(WORD_START)
+    begins: dict[int, list[int]] = {SENTENCE_START: [], PARAGRAPH_START: []}
     at = 0
     for paragraph in text.split("\n"):
         if paragraph and not paragraph.isspace():
-            starts = [at + start for start, _ in sentences(paragraph)]
-            begins[SENTENCE] += starts
-            begins[PARAGRAPH] += starts[:1]
+            starts = [at + start for start, _ in sentence_spans(paragraph)]
+            begins[SENTENCE_START] += starts
+            begins[PARAGRAPH_START] += starts[:1]
         at += len(paragraph) + 1
     for kind, characters in begins.items():
         tokens = np.searchsorted(ends, np.array(characters, np.int64), side="right")
-        marks[tokens[tokens < len(ends)]] |= kind | WORD
-    marks[0] = WORD | SENTENCE | PARAGRAPH
+        marks[tokens[tokens < len(ends)]] |= kind | WORD_START
+    marks[0] = WORD_START | SENTENCE_START | PARAGRAPH_START
     return marks
 
 
-def _kinds(part: Any) -> set[str]:
+def _part_types(part: Any) -> set[str]:
     """List the types of a part of a pipeline and of the parts that it is made of."""
     if isinstance(part, Mapping):
         inner: Sequence[Any] = [*part.values()]
-        return {str(part.get("type"))}.union(*map(_kinds, inner))
+        return {str(part.get("type"))}.union(*map(_part_types, inner))
     if isinstance(part, list):
-        return set[str]().union(*map(_kinds, part))
+        return set[str]().union(*map(_part_types, part))
     return set()

@@ -20,19 +20,19 @@ _ALGORITHMS: dict[int, Literal["unigram", "bpe", "word", "char"]] = {
 
 
 @dataclass(frozen=True)
-class Piece:
+class SentencePieceEntry:
     """One entry of the vocabulary; its id is its place."""
 
     text: str
     score: float
-    type: int
+    piece_type: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class SentencePieceModel:
     """What a .model file says."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SentencePieceEntry, ...]
     algorithm: Literal["unigram", "bpe", "word", "char"]
     charsmap: bytes
     """The compiled normalization rules; empty: none."""
@@ -41,58 +41,58 @@ class Model:
     escape_whitespaces: bool
     whitespace_as_suffix: bool
     byte_fallback: bool
-    unknown: int
-    begin: int | None
+    unk_id: int
+    bos_id: int | None
     """Ids of <unk>, <s>, </s> and <pad>; None where the vocabulary has none."""
-    end: int | None
-    pad: int | None
+    eos_id: int | None
+    pad_id: int | None
 
 
-def parse(data: bytes) -> Model:
+def parse_sentencepiece(data: bytes) -> SentencePieceModel:
     """Read the bytes of a .model file.
 
     Raises:
         ValueError: the bytes are no SentencePiece model, or only the beginning of one.
     """
-    pieces: list[Piece] = []
+    pieces: list[SentencePieceEntry] = []
     trainer: dict[int, int | bytes] = {}
     normalizer: dict[int, int | bytes] | None = None
-    for field, value in _fields(data):
+    for field, value in _message_fields(data):
         if field == 1:
-            pieces.append(_piece(_message(value, "pieces")))
+            pieces.append(_parse_piece(_as_bytes(value, "pieces")))
         elif field == 2:
-            trainer = dict(_fields(_message(value, "trainer_spec")))
+            trainer = dict(_message_fields(_as_bytes(value, "trainer_spec")))
         elif field == 3:
-            normalizer = dict(_fields(_message(value, "normalizer_spec")))
+            normalizer = dict(_message_fields(_as_bytes(value, "normalizer_spec")))
     if not pieces:
         raise ValueError("it holds no pieces")
     if normalizer is None:
         raise ValueError("it ends before normalizer_spec")
-    algorithm = _ALGORITHMS.get(_number(trainer, 3, 1))
+    algorithm = _ALGORITHMS.get(_as_number(trainer, 3, 1))
     if algorithm is None:
-        raise ValueError(f"trainer_spec.model_type is {_number(trainer, 3, 1)}, known are 1 to 4")
+        raise ValueError(f"trainer_spec.model_type is {_as_number(trainer, 3, 1)}, known are 1 to 4")
     charsmap = normalizer.get(2, b"")
-    control = {p.text: i for i, p in enumerate(pieces) if p.type == CONTROL}
-    unknown = [i for i, p in enumerate(pieces) if p.type == UNKNOWN]
+    control = {p.text: i for i, p in enumerate(pieces) if p.piece_type == CONTROL}
+    unknown = [i for i, p in enumerate(pieces) if p.piece_type == UNKNOWN]
     if len(unknown) != 1:
         raise ValueError(f"{len(unknown)} pieces are of the type UNKNOWN, one is needed")
-    return Model(
+    return SentencePieceModel(
         pieces=tuple(pieces),
         algorithm=algorithm,
-        charsmap=_message(charsmap, "precompiled_charsmap"),
-        add_dummy_prefix=bool(_number(normalizer, 3, 1)),
-        remove_extra_whitespaces=bool(_number(normalizer, 4, 1)),
-        escape_whitespaces=bool(_number(normalizer, 5, 1)),
-        whitespace_as_suffix=bool(_number(trainer, 24, 0)),
-        byte_fallback=bool(_number(trainer, 35, 0)),
-        unknown=unknown[0],
-        begin=control.get(_text(trainer, 46, "<s>")),
-        end=control.get(_text(trainer, 47, "</s>")),
-        pad=control.get(_text(trainer, 48, "<pad>")),
+        charsmap=_as_bytes(charsmap, "precompiled_charsmap"),
+        add_dummy_prefix=bool(_as_number(normalizer, 3, 1)),
+        remove_extra_whitespaces=bool(_as_number(normalizer, 4, 1)),
+        escape_whitespaces=bool(_as_number(normalizer, 5, 1)),
+        whitespace_as_suffix=bool(_as_number(trainer, 24, 0)),
+        byte_fallback=bool(_as_number(trainer, 35, 0)),
+        unk_id=unknown[0],
+        bos_id=control.get(_as_text(trainer, 46, "<s>")),
+        eos_id=control.get(_as_text(trainer, 47, "</s>")),
+        pad_id=control.get(_as_text(trainer, 48, "<pad>")),
     )
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def _message_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Give the (number, value) pairs of one message; fixed-width numbers as their raw bytes."""
     at = 0
     while at < len(data):
@@ -130,27 +130,27 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError(f"byte {at}: a number is longer than ten bytes")
 
 
-def _piece(data: bytes) -> Piece:
-    fields = dict(_fields(data))
-    score = _message(fields.get(2, b"\0\0\0\0"), "score")
+def _parse_piece(data: bytes) -> SentencePieceEntry:
+    fields = dict(_message_fields(data))
+    score = _as_bytes(fields.get(2, b"\0\0\0\0"), "score")
     if len(score) != 4:
         raise ValueError("the score of a piece is not a 32-bit number")
-    return Piece(_text(fields, 1, ""), struct.unpack("<f", score)[0], _number(fields, 3, NORMAL))
+    return SentencePieceEntry(_as_text(fields, 1, ""), struct.unpack("<f", score)[0], _as_number(fields, 3, NORMAL))
 
 
-def _message(value: int | bytes, name: str) -> bytes:
+def _as_bytes(value: int | bytes, name: str) -> bytes:
     if isinstance(value, int):
         raise ValueError(f"{name} is a number, not a message")
     return value
 
 
-def _number(fields: dict[int, int | bytes], field: int, default: int) -> int:
+def _as_number(fields: dict[int, int | bytes], field: int, default: int) -> int:
     value = fields.get(field, default)
     if not isinstance(value, int):
         raise ValueError(f"field {field} is not a number")
     return value
 
 
-def _text(fields: dict[int, int | bytes], field: int, default: str) -> str:
+def _as_text(fields: dict[int, int | bytes], field: int, default: str) -> str:
     value = fields.get(field)
-    return default if value is None else _message(value, f"field {field}").decode("utf-8")
+    return default if value is None else _as_bytes(value, f"field {field}").decode("utf-8")

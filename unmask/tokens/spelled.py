@@ -13,28 +13,28 @@ import numpy as np
 from jaxtyping import Bool, Int
 from tokenizers import Tokenizer
 
-from unmask.batch import WORD, Tokens
+from unmask.batch import WORD_START, Tokens
 from unmask.tokens import learn, lists, pipeline
-from unmask.tokens.vocabulary import ELMO, Cut, Special, names
+from unmask.tokens.vocabulary import ELMO, OutputTokens, SpecialTokenIds, special_token_names
 
-N_SPECIAL = len(names(ELMO))
+N_SPECIAL_IDS = len(special_token_names(ELMO))
 """The first ids: padding, and what begins and ends a text."""
-INSIDE = N_SPECIAL + 256
+FIRST_CONTINUATION_ID = N_SPECIAL_IDS + 256
 """From here on ids are bytes that do not begin a word; below, those that do."""
-SIZE = INSIDE + 256
+VOCAB_SIZE = FIRST_CONTINUATION_ID + 256
 """Ids."""
-FILE = "words.txt"
+WORDS_FILE = "words.txt"
 """One word a line, its id the number of the line, from 0; as the released code's vocabulary."""
-BEGIN, END, UNKNOWN = "<S>", "</S>", "<UNK>"
+BEGIN_WORD, END_WORD, UNKNOWN_WORD = "<S>", "</S>", "<UNK>"
 """The first three of them."""
 
 
-def begin_words(ids: Int[np.ndarray, "t"]) -> Bool[np.ndarray, "t"]:
+def starts_word(ids: Int[np.ndarray, "t"]) -> Bool[np.ndarray, "t"]:
     """Say which tokens begin a word; special ones are none."""
-    return (ids >= N_SPECIAL) & (ids < INSIDE)
+    return (ids >= N_SPECIAL_IDS) & (ids < FIRST_CONTINUATION_ID)
 
 
-class KnownWords:
+class WordVocabulary:
     """The words of a loss, by id."""
 
     def __init__(self, vocabulary: tuple[str, ...]) -> None:
@@ -43,66 +43,66 @@ class KnownWords:
         Raises:
             ValueError: one stands twice, or the first three are not <S>, </S> and <UNK>.
         """
-        first = (BEGIN, END, UNKNOWN)
+        first = (BEGIN_WORD, END_WORD, UNKNOWN_WORD)
         if vocabulary[:3] != first:
             raise ValueError(
                 f"the words must begin with {', '.join(first)}, got {', '.join(vocabulary[:3])}"
             )
-        self._ids = {word.encode(): i for i, word in enumerate(vocabulary)}
-        if len(self._ids) < len(vocabulary):
-            twice = next(w for i, w in enumerate(vocabulary) if self._ids[w.encode()] != i)
+        self._id_of_word = {word.encode(): i for i, word in enumerate(vocabulary)}
+        if len(self._id_of_word) < len(vocabulary):
+            twice = next(w for i, w in enumerate(vocabulary) if self._id_of_word[w.encode()] != i)
             raise ValueError(f"the word {twice!r} stands twice")
         self.vocabulary = vocabulary
-        self.special = Special(
-            size=len(vocabulary), pad=2, start=0, end=1, unknown=2, ids=frozenset({0, 1, 2})
+        self.special_ids = SpecialTokenIds(
+            vocab_size=len(vocabulary), pad=2, start=0, end=1, unknown=2, all_ids=frozenset({0, 1, 2})
         )
         for word in first:  # in a text their names are text
-            del self._ids[word.encode()]
+            del self._id_of_word[word.encode()]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return KnownWords, (self.vocabulary,)
+        return WordVocabulary, (self.vocabulary,)
 
-    def cut(self, characters: Int[np.ndarray, "t"]) -> Cut:
+    def tokenize(self, characters: Int[np.ndarray, "t"]) -> OutputTokens:
         """Find the words of a text, unknown ones too; what continues one from before is in none."""
-        starts = np.flatnonzero(begin_words(characters))
+        starts = np.flatnonzero(starts_word(characters))
         # What is special ends a word as well, and is cut off with what follows it.
-        ends = np.flatnonzero(characters < INSIDE)
+        ends = np.flatnonzero(characters < FIRST_CONTINUATION_ID)
         ends = np.append(ends, len(characters))[np.searchsorted(ends, starts, "right")]
-        spelled = ((characters - N_SPECIAL) % 256).astype(np.uint8).tobytes()
-        unknown = self.special.unknown
+        spelled = ((characters - N_SPECIAL_IDS) % 256).astype(np.uint8).tobytes()
+        unknown = self.special_ids.unknown
         found = [
-            self._ids.get(spelled[a:b], unknown)
+            self._id_of_word.get(spelled[a:b], unknown)
             for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
         ]
-        return Cut(Tokens(np.array(found, np.int64), np.full(len(found), WORD, np.uint8)), starts)
+        return OutputTokens(Tokens(np.array(found, np.int64), np.full(len(found), WORD_START, np.uint8)), starts)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Write each id as its word."""
         return [self.vocabulary[i] for i in ids]
 
 
-def learned(size: int, backend: Tokenizer, texts: Iterable[str]) -> KnownWords:
-    """Take the `size` most frequent words of texts, as the pipeline cuts them.
+def learn_word_vocabulary(vocab_size: int, backend: Tokenizer, texts: Iterable[str]) -> WordVocabulary:
+    """Take the `vocab_size` most frequent words of texts, as the pipeline cuts them.
 
     Raises:
         ValueError: the size leaves no room beside the special tokens, or there is no text.
     """
-    special = (BEGIN, END, UNKNOWN)
+    special = (BEGIN_WORD, END_WORD, UNKNOWN_WORD)
     byte = {character: i for i, character in enumerate(pipeline.byte_characters())}
-    words: Sequence[str] = learn.frequent(size, special, backend, texts)
+    words: Sequence[str] = learn.most_frequent_words(vocab_size, special, backend, texts)
     found = [bytes(byte[c] for c in word).decode("utf-8", "replace") for word in words]
-    return KnownWords((*special, *dict.fromkeys(found)))
+    return WordVocabulary((*special, *dict.fromkeys(found)))
 
 
-def save(words: KnownWords, folder: Path) -> None:
+def save_word_vocabulary(words: WordVocabulary, folder: Path) -> None:
     """Write the words into a folder."""
-    lists.save(words.vocabulary, folder / FILE)
+    lists.save_word_list(words.vocabulary, folder / WORDS_FILE)
 
 
-def read(folder: Path) -> KnownWords | None:
+def read_word_vocabulary(folder: Path) -> WordVocabulary | None:
     """Read the words of a folder; None: it has none.
 
     Raises:
         ValueError: the file is damaged.
     """
-    return lists.read(folder / FILE, KnownWords)
+    return lists.read_word_list(folder / WORDS_FILE, WordVocabulary)

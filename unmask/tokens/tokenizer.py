@@ -1,7 +1,7 @@
 """Text <-> ids, special tokens, words and sentences of each token; learn a vocabulary.
 
 Encoding is done by pipelines of the `tokenizers` library. What is added here: which special tokens
-stand where (`Special`), that a text can never write one by itself, and what begins at each token
+stand where (`SpecialTokenIds`), that a text can never write one by itself, and what begins at each token
 (`Tokens.marks`).
 """
 
@@ -20,12 +20,12 @@ from jaxtyping import Int
 
 from unmask.batch import Tokens
 from unmask.config import to_dict
-from unmask.files import write_whole
+from unmask.files import write_atomically
 from unmask.tokens import code_points, limits, pipeline, spelled, subwords
 from unmask.tokens import learn as learning
 from unmask.tokens.beginning import LONG, Cuts
-from unmask.tokens.files import byt5_frame, code_points_frame, read
-from unmask.tokens.marks import WordStarts, is_sign, with_sentences, word_characters
+from unmask.tokens.files import byt5_special_tokens, code_point_special_tokens, read_pipeline
+from unmask.tokens.marks import WordStartDetector, is_punctuation, text_boundaries, word_start_characters
 from unmask.tokens.vocabulary import (
     BERT,
     BPE,
@@ -36,31 +36,31 @@ from unmask.tokens.vocabulary import (
     LLAMA,
     ROBERTA,
     T5,
-    WORDS,
+    WORD_LEVEL,
     ByteBPE,
-    Bytes,
-    Characters,
+    ByteLevel,
+    CharacterLevel,
     CodePoints,
     CodePointsWithSubwords,
-    Frame,
+    SpecialTokens,
     SentencePieceBPE,
-    Special,
-    SpelledWords,
+    SpecialTokenIds,
+    WordBytesWithWords,
     TokenizerSpec,
     Unigram,
-    Vocabulary,
+    VocabularySpec,
     WordPiece,
-    Words,
-    names,
-    sentinels,
+    WordLevel,
+    special_token_names,
+    sentinel_names,
 )
 
 __all__ = [
-    "BERT", "BPE", "BYT5", "CANINE", "ELMO", "GPT2", "LLAMA", "ROBERTA", "T5", "WORDS",
-    "ByT5Tokenizer", "ByteBPE", "Bytes", "Characters", "CodePointTokenizer", "CodePoints",
-    "CodePointsWithSubwords", "Frame", "SentencePieceBPE", "Special", "SpelledTokenizer",
-    "SpelledWords", "Tokenizer", "TokenizerSpec", "Unigram", "Vocabulary", "WordPiece", "Words",
-    "learn",
+    "BERT", "BPE", "BYT5", "CANINE", "ELMO", "GPT2", "LLAMA", "ROBERTA", "T5", "WORD_LEVEL",
+    "ByT5Tokenizer", "ByteBPE", "ByteLevel", "CharacterLevel", "CodePointTokenizer", "CodePoints",
+    "CodePointsWithSubwords", "SpecialTokens", "SentencePieceBPE", "SpecialTokenIds", "WordByteTokenizer",
+    "WordBytesWithWords", "Tokenizer", "TokenizerSpec", "Unigram", "VocabularySpec", "WordPiece", "WordLevel",
+    "train_tokenizer",
 ]  # fmt: skip
 
 
@@ -72,129 +72,129 @@ class Tokenizer:
     special=True)` takes them as what they name.
     """
 
-    special: Special
+    special_ids: SpecialTokenIds
     """The ids that objectives and collation must know."""
-    frame: Frame
+    special_tokens: SpecialTokens
     """The same by name."""
-    size: int
+    vocab_size: int
     """Number of ids: one more than the highest."""
-    where: str = "the tokenizer"
+    origin: str = "the tokenizer"
     """Where it was read from, for messages."""
-    source: "Tokenizer | None" = None
+    source_tokenizer: "Tokenizer | None" = None
     """Reads sources, where these have a vocabulary of their own."""
 
-    def __init__(self, backend: tokenizers.Tokenizer, frame: Frame) -> None:
-        """Wrap a pipeline whose vocabulary has all special tokens of `frame`.
+    def __init__(self, backend: tokenizers.Tokenizer, special_tokens: SpecialTokens) -> None:
+        """Wrap a pipeline whose vocabulary has all special tokens of `special_tokens`.
 
         Raises:
             ValueError: it has not.
         """
         backend.no_truncation()
         backend.no_padding()
-        self.frame = frame
-        self.special = _special(backend, frame)
-        self.size = self.special.size
+        self.special_tokens = special_tokens
+        self.special_ids = _special_token_ids(backend, special_tokens)
+        self.vocab_size = self.special_ids.vocab_size
         self._backend = backend
         state = json.loads(backend.to_str())
-        self._plain = _plain(backend, state, self.special)
-        self._typed: tokenizers.Tokenizer | None = None
+        self._text_pipeline = _pipeline_without_special(backend, state, self.special_ids)
+        self._special_pipeline: tokenizers.Tokenizer | None = None
         self._cuts: Cuts | None = None
-        written = _unknown(state["model"])
-        self._forbidden = np.zeros(self.size, bool)
-        self._forbidden[[i for i in self.special.ids if backend.id_to_token(i) != written]] = True
+        written = _unknown_token(state["model"])
+        self._is_special = np.zeros(self.vocab_size, bool)
+        self._is_special[[i for i in self.special_ids.all_ids if backend.id_to_token(i) != written]] = True
         decoder = json.dumps(state["decoder"], ensure_ascii=False)
-        self._bytes = _byte_of_character() if '"ByteLevel"' in decoder else None
-        self._spaced = pipeline.SPACE in decoder
+        self._byte_of_character = _byte_of_character() if '"ByteLevel"' in decoder else None
+        self._writes_spaces = pipeline.SPACE in decoder
         vocab = backend.get_vocab(with_added_tokens=True)
-        signs = self._signs(vocab) if frame.signs else None
-        self._word_starts = WordStarts(state, vocab, self._forbidden, signs)
+        signs = self._punctuation_ids(vocab) if special_tokens.punctuation_starts_words else None
+        self._word_start_detector = WordStartDetector(state, vocab, self._is_special, signs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy by the saved form: the library's own copies take typed special tokens as such."""
-        return _restore, (self._backend.to_str(), self.frame), self._beside()
+        return _restore, (self._backend.to_str(), self.special_tokens), self._extra_state()
 
     @property
-    def reader(self) -> "Tokenizer":
+    def input_tokenizer(self) -> "Tokenizer":
         """What reads sources and prompts: this one, unless these have a vocabulary of their own."""
-        return self if self.source is None else self.source
+        return self if self.source_tokenizer is None else self.source_tokenizer
 
-    def reading(self, source: "Tokenizer") -> "Tokenizer":
+    def with_source_tokenizer(self, source: "Tokenizer") -> "Tokenizer":
         """Return this tokenizer with another one that reads the sources of what it says."""
         found = copy.copy(self)
-        found.source = source
+        found.source_tokenizer = source
         return found
 
-    def check_reads(self, what: str) -> None:
+    def check_single_vocabulary(self, purpose: str) -> None:
         """Check that texts are read in the vocabulary in which they are said.
 
         Raises:
-            ValueError: they are not; `what` asks for it.
+            ValueError: they are not; `purpose` asks for it.
         """
-        if self.source is not None:
+        if self.source_tokenizer is not None:
             raise ValueError(
-                f"{what}: this model reads its sources in a vocabulary of their own, and says text "
+                f"{purpose}: this model reads its sources in a vocabulary of their own, and says text "
                 "in another; it translates, by generate and predict"
             )
 
-    def check_forward(self, what: str) -> None:
+    def check_reads_forward(self, purpose: str) -> None:
         """Check that texts are read from their beginning on.
 
         Raises:
-            ValueError: they are not; `what` asks for it.
+            ValueError: they are not; `purpose` asks for it.
         """
-        if self.frame.backward:
+        if self.special_tokens.backward:
             raise ValueError(
-                f"{what}: this model reads texts from their end, and says what stands before; it "
+                f"{purpose}: this model reads texts from their end, and says what stands before; it "
                 "can be evaluated, fine-tuned and asked for labels"
             )
 
-    def _beside(self) -> dict[str, Any] | None:
+    def _extra_state(self) -> dict[str, Any] | None:
         """Return what a copy has besides its saved form."""
-        return {"where": self.where} | ({} if self.source is None else {"source": self.source})
+        return {"origin": self.origin} | ({} if self.source_tokenizer is None else {"source_tokenizer": self.source_tokenizer})
 
-    def encode(self, text: str, *, special: bool = False) -> Tokens:
+    def encode(self, text: str, *, allow_special: bool = False) -> Tokens:
         """Turn a text into ids, without special tokens around it; newlines part its paragraphs.
 
         Args:
             text: whatever its length; the ids are those that the reference library gives for the
                 whole of it.
-            special: special tokens typed in the text ("[MASK]", "<extra_id_0>") are what they name,
+            allow_special: special tokens typed in the text ("[MASK]", "<extra_id_0>") are what they name,
                 not text.
 
         Raises:
             ValueError: the text holds half of a surrogate pair, hence is no Unicode.
         """
-        return self.encode_batch([text], special=special)[0]
+        return self.encode_batch([text], allow_special=allow_special)[0]
 
-    def encode_batch(self, texts: Sequence[str], *, special: bool = False) -> list[Tokens]:
+    def encode_batch(self, texts: Sequence[str], *, allow_special: bool = False) -> list[Tokens]:
         """Do as `encode` for many texts at once, on all cores."""
-        ready = self._ready(texts, special=special)
-        with limits.library(f"{self.where} fails on a text"):
+        ready = self._pipeline_for(texts, allow_special=allow_special)
+        with limits.tokenizers_errors_as_value_error(f"{self.origin} fails on a text"):
             encodings = ready.encode_batch(list(texts), add_special_tokens=False)
-        found = [self._tokens(t, e, special) for t, e in zip(texts, encodings, strict=True)]
-        return [tokens.turned() for tokens in found] if self.frame.backward else found
+        found = [self._tokens(t, e, allow_special) for t, e in zip(texts, encodings, strict=True)]
+        return [tokens.reversed() for tokens in found] if self.special_tokens.backward else found
 
-    def ids_batch(
-        self, texts: Sequence[str], *, special: bool = False
+    def encode_ids_batch(
+        self, texts: Sequence[str], *, allow_special: bool = False
     ) -> list[Int[np.ndarray, "_"]]:
         """Return the ids of `encode_batch` alone, which takes less time than the marks."""
-        ready = self._ready(texts, special=special)
-        with limits.library(f"{self.where} fails on a text"):
+        ready = self._pipeline_for(texts, allow_special=allow_special)
+        with limits.tokenizers_errors_as_value_error(f"{self.origin} fails on a text"):
             encodings = ready.encode_batch_fast(list(texts), add_special_tokens=False)
-        found = [self._ids(encoding, special) for encoding in encodings]
-        return [ids[::-1].copy() for ids in found] if self.frame.backward else found
+        found = [self._ids(encoding, allow_special) for encoding in encodings]
+        return [ids[::-1].copy() for ids in found] if self.special_tokens.backward else found
 
     def first_batch(
         self, texts: Sequence[str], n: int | None, *, special: bool = False
     ) -> list[Int[np.ndarray, "_"]]:
-        """Return the first `n` ids of each text, or more; those of `ids_batch`, in less time.
+        """Return the first `n` ids of each text, or more; those of `encode_ids_batch`, in less time.
 
         Of texts up to `beginning.LONG` characters, and where too few are known for certain before
         all of a text is read, there are all; and of None.
         """
         if n is None:
-            return self.ids_batch(texts, special=special)
-        found = self.ids_batch([t if len(t) <= LONG else "" for t in texts], special=special)
+            return self.encode_ids_batch(texts, allow_special=special)
+        found = self.encode_ids_batch([t if len(t) <= LONG else "" for t in texts], allow_special=special)
         for i, text in enumerate(texts):
             if len(text) > LONG:
                 found[i] = self._first(text, n, special)
@@ -205,23 +205,23 @@ class Tokenizer:
         if self._cuts is None:
             self._cuts = Cuts.of(self._backend, json.loads(self._backend.to_str()))
         ids = None
-        if not self.frame.backward:
-            ids = self._cuts.first(lambda some: self.ids_batch(some, special=special), text, n)
-        return self.ids_batch([text], special=special)[0] if ids is None else ids
+        if not self.special_tokens.backward:
+            ids = self._cuts.first(lambda some: self.encode_ids_batch(some, allow_special=special), text, n)
+        return self.encode_ids_batch([text], allow_special=special)[0] if ids is None else ids
 
-    def decode(self, ids: Iterable[SupportsIndex], *, skip_special: bool = True) -> str:
+    def decode(self, ids: Iterable[SupportsIndex], *, skip_special_tokens: bool = True) -> str:
         """Turn ids into text. An id above the vocabulary (a padded table's row) is nothing.
 
         Raises:
             ValueError: an id is negative.
         """
-        read = _checked(ids)
-        read = read[::-1] if self.frame.backward else read
-        with limits.library(f"{self.where} fails on ids"):
-            return self._backend.decode(read, skip_special_tokens=skip_special)
+        read = _check_ids(ids)
+        read = read[::-1] if self.special_tokens.backward else read
+        with limits.tokenizers_errors_as_value_error(f"{self.origin} fails on ids"):
+            return self._backend.decode(read, skip_special_tokens=skip_special_tokens)
 
     @property
-    def end_of_word(self) -> str | None:
+    def end_of_word_suffix(self) -> str | None:
         """What the last piece of a word ends with, if pieces tell ends (GPT: </w>)."""
         return getattr(self._backend.model, "end_of_word_suffix", None) or None
 
@@ -232,9 +232,9 @@ class Tokenizer:
         <50300>; what continues a word in BERT's way keeps its ##, and what ends one in the original
         GPT's way its </w>.
         """
-        return [self._piece(i) for i in _checked(ids)]
+        return [self._piece(i) for i in _check_ids(ids)]
 
-    def framed(self, frame: Frame) -> "Tokenizer":
+    def with_special_tokens(self, special_tokens: SpecialTokens) -> "Tokenizer":
         """Return this tokenizer with another frame, whose tokens have new ids where it lacks them.
 
         All other ids stay what they are; the new ones follow the highest.
@@ -245,21 +245,21 @@ class Tokenizer:
         backend = tokenizers.Tokenizer.from_str(self._backend.to_str())
         added = backend.get_added_tokens_decoder().values()
         special = {token.content for token in added if token.special}
-        wanted = [name for name in names(frame) if name not in special]
+        wanted = [name for name in special_token_names(special_tokens) if name not in special]
         lacking = [name for name in wanted if backend.token_to_id(name) is None]
         backend.add_special_tokens(
             [tokenizers.AddedToken(name, special=True, normalized=False) for name in wanted]
         )
-        pipeline.surround(backend, frame)
+        pipeline.set_template(backend, special_tokens)
         found = [backend.token_to_id(name) for name in lacking]
-        if found != list(range(self.size, self.size + len(lacking))):
+        if found != list(range(self.vocab_size, self.vocab_size + len(lacking))):
             raise ValueError(
-                f"{', '.join(lacking)} would have the ids {found}, not those from {self.size} on: "
+                f"{', '.join(lacking)} would have the ids {found}, not those from {self.vocab_size} on: "
                 "this vocabulary has ids without a token"
             )
-        return Tokenizer(backend, frame)
+        return Tokenizer(backend, special_tokens)
 
-    def words(self) -> dict[str, int]:
+    def word_vocabulary(self) -> dict[str, int]:
         """Return the tokens that are words as they stand in a text, with their ids.
 
         Raises:
@@ -272,10 +272,10 @@ class Tokenizer:
                 f"are words; this one is {model['type']}"
             )
         known = model["vocab"].items()
-        return {w: i for w, i in known if i not in self.special.ids and self._is_word(w)}
+        return {w: i for w, i in known if i not in self.special_ids.all_ids and self._is_word(w)}
 
     @property
-    def reads_words(self) -> bool:
+    def is_word_level(self) -> bool:
         """Whether its tokens are words, whole ones alone."""
         return json.loads(self._backend.to_str())["model"]["type"] == "WordLevel"
 
@@ -285,29 +285,29 @@ class Tokenizer:
         Raises:
             ValueError: there is no text.
         """
-        return learning.count_words(texts, self._backend, names(self.frame))
+        return learning.count_words(texts, self._backend, special_token_names(self.special_tokens))
 
-    def with_words(self, words: Iterable[str], *, phrases: bool = False) -> "Tokenizer":
+    def with_words(self, words: Iterable[str], *, allow_phrases: bool = False) -> "Tokenizer":
         """Return this tokenizer with more words, whose ids follow the highest, in their order.
 
         What is no word as it stands in a text (of a lower-case vocabulary, one with an upper-case
         letter) and what is known already is left out.
 
         Args:
-            words: to add.
-            phrases: what is no word as it stands in a text is added, too: a phrase whose words
+            word_vocabulary: to add.
+            allow_phrases: what is no word as it stands in a text is added, too: a phrase whose words
                 something else joins. No text is found to hold it.
 
         Raises:
-            ValueError: see `words`.
+            ValueError: see `word_vocabulary`.
         """
-        self.words()
+        self.word_vocabulary()
         state = json.loads(self._backend.to_str())
         known = state["model"]["vocab"]
-        new = [w for w in dict.fromkeys(words) if w not in known and (phrases or self._is_word(w))]
-        known.update({w: self.size + i for i, w in enumerate(new)})
+        new = [w for w in dict.fromkeys(words) if w not in known and (allow_phrases or self._is_word(w))]
+        known.update({w: self.vocab_size + i for i, w in enumerate(new)})
         written = json.dumps(state, ensure_ascii=False)
-        return Tokenizer(tokenizers.Tokenizer.from_str(written), self.frame)
+        return Tokenizer(tokenizers.Tokenizer.from_str(written), self.special_tokens)
 
     def _is_word(self, word: str) -> bool:
         """Say whether a word stands in a text as it is, and as one."""
@@ -315,53 +315,53 @@ class Tokenizer:
         same = normal is None or normal.normalize_str(word) == word
         return same and (cut is None or [w for w, _ in cut.pre_tokenize_str(word)] == [word])
 
-    def told(self, source: str, target: str | None = None) -> "Tokenizer":
+    def with_languages(self, source: str, target: str | None = None) -> "Tokenizer":
         """Return this tokenizer for texts of a language, answered in another (`Special.told`).
 
         Raises:
             ValueError: it has no token for the language.
         """
-        found = self.untold()
-        found.special = found.special.told(source, target)
+        found = self.without_languages()
+        found.special_ids = found.special_ids.with_languages(source, target)
         return found
 
-    def untold(self) -> "Tokenizer":
+    def without_languages(self) -> "Tokenizer":
         """Return this tokenizer as it is before it is told languages."""
-        found = Tokenizer(tokenizers.Tokenizer.from_str(self._backend.to_str()), self.frame)
-        found.source = self.source
+        found = Tokenizer(tokenizers.Tokenizer.from_str(self._backend.to_str()), self.special_tokens)
+        found.source_tokenizer = self.source_tokenizer
         return found
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Find where in `text` each token of `encode(text)` stands, as a span of characters."""
-        ready = self._ready([text], special=False)
-        with limits.library(f"{self.where} fails on a text"):
+        ready = self._pipeline_for([text], allow_special=False)
+        with limits.tokenizers_errors_as_value_error(f"{self.origin} fails on a text"):
             encoding = ready.encode(text, add_special_tokens=False)
-        return encoding.offsets[::-1] if self.frame.backward else encoding.offsets
+        return encoding.offsets[::-1] if self.special_tokens.backward else encoding.offsets
 
     def save(
-        self, folder: Path, *, length: int | None = None, segments: bool | None = None
+        self, folder: Path, *, max_length: int | None = None, uses_segments: bool | None = None
     ) -> None:
         """Write tokenizer.json and tokenizer_config.json; transformers.AutoTokenizer opens them.
 
         Args:
             folder: made if it is not there.
-            length: the longest row that the model reads, for `model_max_length`.
-            segments: whether the model is told which of two texts a token is of. None: if that is
+            max_length: the longest row that the model reads, for `model_max_length`.
+            uses_segments: whether the model is told which of two texts a token is of. None: if that is
                 so in the family of the special tokens.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        config = _config(self.frame) | self._habits()
-        config |= {} if length is None else {"model_max_length": length}
-        if segments is not None:
-            there = ["token_type_ids"] if segments else []
+        config = _transformers_config(self.special_tokens) | self._bert_options()
+        config |= {} if max_length is None else {"model_max_length": max_length}
+        if uses_segments is not None:
+            there = ["token_type_ids"] if uses_segments else []
             config["model_input_names"] = ["input_ids", *there, "attention_mask"]
-        write_whole(folder / "tokenizer.json", self._surrounding().to_str(pretty=True))
-        write_whole(
+        write_atomically(folder / "tokenizer.json", self._backend_with_languages().to_str(pretty=True))
+        write_atomically(
             folder / "tokenizer_config.json",
             json.dumps(config, ensure_ascii=False, indent=2) + "\n",
         )
 
-    def _habits(self) -> dict[str, bool | None]:
+    def _bert_options(self) -> dict[str, bool | None]:
         """Say what BERT's own class in transformers must be told, or takes otherwise."""
         normal = json.loads(self._backend.to_str())["normalizer"] or {}
         if normal.get("type") != "BertNormalizer":
@@ -372,15 +372,15 @@ class Tokenizer:
             "tokenize_chinese_chars": normal["handle_chinese_chars"],
         }
 
-    def _surrounding(self) -> tokenizers.Tokenizer:
+    def _backend_with_languages(self) -> tokenizers.Tokenizer:
         """Return the backend, which puts languages that were told around texts, too."""
-        if not self.special.languages or self.special.untold:
+        if not self.special_ids.languages or self.special_ids.needs_languages:
             return self._backend
-        special = self.special
-        before, after = self.pieces(special.before), self.pieces(special.after)
+        special = self.special_ids
+        before, after = self.pieces(special.prefix), self.pieces(special.suffix)
         backend = tokenizers.Tokenizer.from_str(self._backend.to_str())
-        frame = replace(self.frame, before=tuple(before), after=tuple(after))
-        pipeline.surround(backend, frame)
+        frame = replace(self.special_tokens, prefix=tuple(before), suffix=tuple(after))
+        pipeline.set_template(backend, frame)
         return backend
 
     @classmethod
@@ -399,61 +399,61 @@ class Tokenizer:
             FileNotFoundError: none of these is there.
             ValueError: a file is damaged, or does not say what must be known.
         """
-        frame = code_points_frame(Path(folder))
+        frame = code_point_special_tokens(Path(folder))
         if frame is not None:
-            return CodePointTokenizer(frame, subwords.read(Path(folder)))
-        of_bytes = byt5_frame(Path(folder))
+            return CodePointTokenizer(frame, subwords.read_wordpiece_vocabulary(Path(folder)))
+        of_bytes = byt5_special_tokens(Path(folder))
         if of_bytes is not None:
             return ByT5Tokenizer(*of_bytes)
-        known = spelled.read(Path(folder))
-        backend, frame = read(Path(folder))
+        known = spelled.read_word_vocabulary(Path(folder))
+        backend, frame = read_pipeline(Path(folder))
         try:
-            made = cls(backend, frame) if known is None else SpelledTokenizer(backend, frame, known)
+            made = cls(backend, frame) if known is None else WordByteTokenizer(backend, frame, known)
         except ValueError as error:
             raise ValueError(f"{folder}: {error}") from error
-        made.where = str(folder)
+        made.origin = str(folder)
         return made
 
-    def _ready(self, texts: Sequence[str], *, special: bool) -> tokenizers.Tokenizer:
+    def _pipeline_for(self, texts: Sequence[str], *, allow_special: bool) -> tokenizers.Tokenizer:
         """Check texts and return what encodes them."""
         for text in texts:
             pipeline.check_unicode(text)
-        if not special:
-            return self._plain
-        if self._typed is None:
-            self._typed = copy.deepcopy(self._backend)
-            self._typed.encode_special_tokens = False
-        return self._typed
+        if not allow_special:
+            return self._text_pipeline
+        if self._special_pipeline is None:
+            self._special_pipeline = copy.deepcopy(self._backend)
+            self._special_pipeline.encode_special_tokens = False
+        return self._special_pipeline
 
-    def _ids(self, encoding: tokenizers.Encoding, special: bool) -> Int[np.ndarray, "_"]:
+    def _ids(self, encoding: tokenizers.Encoding, allow_special: bool) -> Int[np.ndarray, "_"]:
         ids = np.array(encoding.ids, np.int64)
-        if not special and self._forbidden[ids].any():
-            name = self._backend.id_to_token(int(ids[self._forbidden[ids]][0]))
+        if not allow_special and self._is_special[ids].any():
+            name = self._backend.id_to_token(int(ids[self._is_special[ids]][0]))
             raise ValueError(
                 f"the text holds {name!r}, which this tokenizer can write only as the special token"
             )
         return ids
 
-    def _tokens(self, text: str, encoding: tokenizers.Encoding, special: bool) -> Tokens:
-        ids = self._ids(encoding, special)
+    def _tokens(self, text: str, encoding: tokenizers.Encoding, allow_special: bool) -> Tokens:
+        ids = self._ids(encoding, allow_special)
         if not len(ids):
             return Tokens(ids, np.zeros(0, np.uint8))
-        starts, ends = self._word_starts.of(text, encoding, ids)
-        return Tokens(ids, with_sentences(text, starts, ends))
+        starts, ends = self._word_start_detector.word_starts(text, encoding, ids)
+        return Tokens(ids, text_boundaries(text, starts, ends))
 
     def _piece(self, i: int) -> str:
         token = self._backend.id_to_token(i)
         if token is None:
             return f"<{i}>"
-        if i in self.special.ids:
+        if i in self.special_ids.all_ids:
             return token
-        if self._bytes is not None and all(c in self._bytes for c in token):
-            return bytes(self._bytes[c] for c in token).decode("utf-8", "backslashreplace")
-        return token.replace(pipeline.SPACE, " ") if self._spaced else token
+        if self._byte_of_character is not None and all(c in self._byte_of_character for c in token):
+            return bytes(self._byte_of_character[c] for c in token).decode("utf-8", "backslashreplace")
+        return token.replace(pipeline.SPACE, " ") if self._writes_spaces else token
 
-    def _signs(self, pieces: Mapping[str, int]) -> np.ndarray:
-        signs = np.zeros(self.size, bool)
-        signs[[i for i in pieces.values() if is_sign(self._piece(i))]] = True
+    def _punctuation_ids(self, pieces: Mapping[str, int]) -> np.ndarray:
+        signs = np.zeros(self.vocab_size, bool)
+        signs[[i for i in pieces.values() if is_punctuation(self._piece(i))]] = True
         return signs
 
 
@@ -467,60 +467,60 @@ class CodePointTokenizer(Tokenizer):
     released code would take it as one.
     """
 
-    def __init__(self, frame: Frame, known: subwords.WordPieces | None = None) -> None:
+    def __init__(self, special_tokens: SpecialTokens, subword_vocabulary: subwords.WordPieceVocabulary | None = None) -> None:
         """Make the tokenizer of a frame, whose tokens have fixed ids.
 
         Args:
-            frame: of the characters.
-            known: the subwords beside them.
+            special_tokens: of the characters.
+            subword_vocabulary: the subwords beside them.
 
         Raises:
             ValueError: a token of the frame has no id, or texts are to be read backward.
         """
-        if frame.backward:
+        if special_tokens.backward:
             raise ValueError("frame.backward: code points are read forward")
-        self.frame, self._subwords = frame, known
-        self.special = replace(code_points.special(frame), subwords=known)
-        self.size = self.special.size
+        self.special_tokens, self._subword_vocabulary = special_tokens, subword_vocabulary
+        self.special_ids = replace(code_points.special_code_points(special_tokens), output_vocabulary=subword_vocabulary)
+        self.vocab_size = self.special_ids.vocab_size
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return CodePointTokenizer, (self.frame, self._subwords), self._beside()
+        return CodePointTokenizer, (self.special_tokens, self._subword_vocabulary), self._extra_state()
 
-    def encode_batch(self, texts: Sequence[str], *, special: bool = False) -> list[Tokens]:
+    def encode_batch(self, texts: Sequence[str], *, allow_special: bool = False) -> list[Tokens]:
         """Do as `encode` for many texts."""
-        return [self._read(text, special) for text in texts]
+        return [self._to_tokens(text, allow_special) for text in texts]
 
-    def ids_batch(
-        self, texts: Sequence[str], *, special: bool = False
+    def encode_ids_batch(
+        self, texts: Sequence[str], *, allow_special: bool = False
     ) -> list[Int[np.ndarray, "_"]]:
         """Return the ids of `encode_batch` alone, which takes less time than the marks."""
-        return [self._coded(text, special)[0] for text in texts]
+        return [self._encode_characters(text, allow_special)[0] for text in texts]
 
     def _first(self, text: str, n: int, special: bool) -> Int[np.ndarray, "_"]:
         """Read a character a token, and where special tokens may be typed, as many as one has."""
         pipeline.check_unicode(text)
-        each = max(map(len, code_points.SPECIAL)) if special else 1
-        return self._coded(text[: (n + 1) * each], special)[0][:n]
+        each = max(map(len, code_points.SPECIAL_CODE_POINTS)) if special else 1
+        return self._encode_characters(text[: (n + 1) * each], special)[0][:n]
 
-    def decode(self, ids: Iterable[SupportsIndex], *, skip_special: bool = True) -> str:
+    def decode(self, ids: Iterable[SupportsIndex], *, skip_special_tokens: bool = True) -> str:
         """Turn ids into text. An id that is no character is nothing.
 
         Raises:
             ValueError: an id is negative.
         """
-        return code_points.decode(_checked(ids), skip_special=skip_special)
+        return code_points.decode_code_points(_check_ids(ids), skip_special_tokens=skip_special_tokens)
 
     def pieces(self, ids: Iterable[SupportsIndex]) -> list[str]:
         """Write each id for a person's eyes; one that is no character as <1114112>."""
-        return [code_points.decode([i], skip_special=False) or f"<{i}>" for i in _checked(ids)]
+        return [code_points.decode_code_points([i], skip_special_tokens=False) or f"<{i}>" for i in _check_ids(ids)]
 
-    def framed(self, frame: Frame) -> "CodePointTokenizer":
+    def with_special_tokens(self, special_tokens: SpecialTokens) -> "CodePointTokenizer":
         """Return this tokenizer with another frame.
 
         Raises:
             ValueError: a token of the frame has no code point.
         """
-        return CodePointTokenizer(frame, self._subwords)
+        return CodePointTokenizer(special_tokens, self._subword_vocabulary)
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Find where in `text` each token of `encode(text)` stands: a character each."""
@@ -528,55 +528,55 @@ class CodePointTokenizer(Tokenizer):
         return [(i, i + 1) for i in range(len(text))]
 
     def save(
-        self, folder: Path, *, length: int | None = None, segments: bool | None = None
+        self, folder: Path, *, max_length: int | None = None, uses_segments: bool | None = None
     ) -> None:
         """Write tokenizer_config.json, as transformers.CanineTokenizer reads it, and any subwords.
 
         Args:
             folder: made if it is not there.
-            length: the longest row that the model reads, for `model_max_length`.
-            segments: that tokenizer tells them always.
+            max_length: the longest row that the model reads, for `model_max_length`.
+            uses_segments: that tokenizer tells them always.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        frame = self.frame
+        frame = self.special_tokens
         roles = {
             "pad": frame.pad, "bos": frame.start, "eos": frame.end,
-            "cls": frame.before[0] if frame.before else None, "sep": frame.end, "mask": frame.mask,
+            "cls": frame.prefix[0] if frame.prefix else None, "sep": frame.end, "mask": frame.mask,
         }  # fmt: skip
         said = {
-            f"{k}_token": chr(code_points.SPECIAL[v]) for k, v in roles.items() if v is not None
+            f"{k}_token": chr(code_points.SPECIAL_CODE_POINTS[v]) for k, v in roles.items() if v is not None
         }
         config = {
             "tokenizer_class": "CanineTokenizer",
             **said,
-            **({} if length is None else {"model_max_length": length}),
-            "unmask": {"frame": to_dict(frame)},
+            **({} if max_length is None else {"model_max_length": max_length}),
+            "unmask": {"special_tokens": to_dict(frame)},
         }
-        if self._subwords is not None:
-            subwords.save(self._subwords, folder)
-        write_whole(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
+        if self._subword_vocabulary is not None:
+            subwords.save_wordpiece_vocabulary(self._subword_vocabulary, folder)
+        write_atomically(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
 
-    def _coded(
-        self, text: str, special: bool
+    def _encode_characters(
+        self, text: str, allow_special: bool
     ) -> tuple[Int[np.ndarray, "t"], Int[np.ndarray, "t"], Int[np.ndarray, "t"]]:
         """Return the ids, and where in the text each token starts and ends."""
         pipeline.check_unicode(text)
-        ids, starts = code_points.encode(text), np.arange(len(text))
+        ids, starts = code_points.encode_code_points(text), np.arange(len(text))
         ends = starts + 1
-        if not special:
+        if not allow_special:
             return ids, starts, ends
         kept = np.ones(len(text), bool)
-        for found in _SPECIAL_NAME.finditer(text):
+        for found in _SPECIAL_NAME_PATTERN.finditer(text):
             first, last = found.span()
-            ids[first], ends[first] = code_points.SPECIAL[found[0]], last
+            ids[first], ends[first] = code_points.SPECIAL_CODE_POINTS[found[0]], last
             kept[first + 1 : last] = False
         return ids[kept], starts[kept], ends[kept]
 
-    def _read(self, text: str, special: bool) -> Tokens:
-        ids, starts, ends = self._coded(text, special)
+    def _to_tokens(self, text: str, allow_special: bool) -> Tokens:
+        ids, starts, ends = self._encode_characters(text, allow_special)
         if not len(ids):
             return Tokens(ids, np.zeros(0, np.uint8))
-        return Tokens(ids, with_sentences(text, word_characters(text)[starts], ends))
+        return Tokens(ids, text_boundaries(text, word_start_characters(text)[starts], ends))
 
 
 class ByT5Tokenizer(Tokenizer):
@@ -586,80 +586,80 @@ class ByT5Tokenizer(Tokenizer):
     bytes that stand in no text, from 0xFF down.
     """
 
-    def __init__(self, frame: Frame = BYT5, spare: int = 125) -> None:
+    def __init__(self, special_tokens: SpecialTokens = BYT5, n_unused_ids: int = 125) -> None:
         """Make the tokenizer of a frame.
 
         Args:
-            frame: whose tokens have the first ids.
-            spare: so many ids above the bytes are unused.
+            special_tokens: whose tokens have the first ids.
+            n_unused_ids: so many ids above the bytes are unused.
 
         Raises:
             ValueError: there are more sentinels than such bytes.
         """
-        super().__init__(pipeline.byt5(frame, spare), frame)
-        self._spare = spare
+        super().__init__(pipeline.byt5_pipeline(special_tokens, n_unused_ids), special_tokens)
+        self._n_unused_ids = n_unused_ids
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ByT5Tokenizer, (self.frame, self._spare), self._beside()
+        return ByT5Tokenizer, (self.special_tokens, self._n_unused_ids), self._extra_state()
 
     def save(
-        self, folder: Path, *, length: int | None = None, segments: bool | None = None
+        self, folder: Path, *, max_length: int | None = None, uses_segments: bool | None = None
     ) -> None:
         """Write tokenizer_config.json, as transformers.ByT5Tokenizer reads it.
 
         Args:
             folder: made if it is not there.
-            length: the longest row that the model reads, for `model_max_length`.
-            segments: that tokenizer tells none.
+            max_length: the longest row that the model reads, for `model_max_length`.
+            uses_segments: that tokenizer tells none.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        frame = self.frame
+        frame = self.special_tokens
         config = {
             "tokenizer_class": "ByT5Tokenizer",
             "pad_token": frame.pad,
             "eos_token": frame.end,
             "unk_token": frame.unknown,
-            "extra_ids": self._spare,
-            **({} if length is None else {"model_max_length": length}),
-            "unmask": {"frame": to_dict(frame)},
+            "extra_ids": self._n_unused_ids,
+            **({} if max_length is None else {"model_max_length": max_length}),
+            "unmask": {"special_tokens": to_dict(frame)},
         }
-        write_whole(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
+        write_atomically(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
 
 
-class SpelledTokenizer(Tokenizer):
+class WordByteTokenizer(Tokenizer):
     """Text <-> bytes that say where words begin, with words beside them that a loss asks for.
 
     Those are `Special.subwords`; the tokenizer neither reads nor writes them.
     """
 
     def __init__(
-        self, backend: tokenizers.Tokenizer, frame: Frame, known: spelled.KnownWords
+        self, backend: tokenizers.Tokenizer, special_tokens: SpecialTokens, word_vocabulary: spelled.WordVocabulary
     ) -> None:
         """Wrap a pipeline (`pipeline.spelled`), and the words."""
-        super().__init__(backend, frame)
-        self._known = known
-        self.special = replace(self.special, subwords=known)
+        super().__init__(backend, special_tokens)
+        self._word_vocabulary = word_vocabulary
+        self.special_ids = replace(self.special_ids, output_vocabulary=word_vocabulary)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = self._backend.to_str(), self.frame, self._known
-        return _restore_spelled, state, self._beside()
+        state = self._backend.to_str(), self.special_tokens, self._word_vocabulary
+        return _restore_word_byte, state, self._extra_state()
 
-    def framed(self, frame: Frame) -> "SpelledTokenizer":
+    def with_special_tokens(self, special_tokens: SpecialTokens) -> "WordByteTokenizer":
         """Return this tokenizer with another frame."""
-        return SpelledTokenizer(super().framed(frame)._backend, frame, self._known)
+        return WordByteTokenizer(super().with_special_tokens(special_tokens)._backend, special_tokens, self._word_vocabulary)
 
     def save(
-        self, folder: Path, *, length: int | None = None, segments: bool | None = None
+        self, folder: Path, *, max_length: int | None = None, uses_segments: bool | None = None
     ) -> None:
         """Write what every tokenizer writes, and the words."""
-        super().save(folder, length=length, segments=segments)
-        spelled.save(self._known, folder)
+        super().save(folder, max_length=max_length, uses_segments=uses_segments)
+        spelled.save_word_vocabulary(self._word_vocabulary, folder)
 
 
-_SPECIAL_NAME = re.compile("|".join(map(re.escape, code_points.SPECIAL)))
+_SPECIAL_NAME_PATTERN = re.compile("|".join(map(re.escape, code_points.SPECIAL_CODE_POINTS)))
 
 
-def learn(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
+def train_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
     """Learn a tokenizer from texts, read once; the same texts give the same one.
 
     Where the texts are too few for the size asked, the vocabulary is smaller (`Tokenizer.size`),
@@ -670,27 +670,27 @@ def learn(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
             is no text.
     """
     if isinstance(spec.vocabulary, CodePoints):
-        return CodePointTokenizer(spec.frame)
+        return CodePointTokenizer(spec.special_tokens)
     if isinstance(spec.vocabulary, CodePointsWithSubwords):
-        return CodePointTokenizer(spec.frame, subwords.learned(spec.vocabulary.size, texts))
-    if isinstance(spec.vocabulary, SpelledWords):
-        backend = pipeline.spelled(spec.frame)
-        known = spelled.learned(spec.vocabulary.size, backend, texts)
-        return SpelledTokenizer(backend, spec.frame, known)
-    if isinstance(spec.vocabulary, Bytes) and spec.vocabulary.spare is not None:
-        return ByT5Tokenizer(spec.frame, spec.vocabulary.spare)
-    return Tokenizer(learning.backend(spec, texts), spec.frame)
+        return CodePointTokenizer(spec.special_tokens, subwords.learn_wordpiece_vocabulary(spec.vocabulary.vocab_size, texts))
+    if isinstance(spec.vocabulary, WordBytesWithWords):
+        backend = pipeline.word_byte_pipeline(spec.special_tokens)
+        known = spelled.learn_word_vocabulary(spec.vocabulary.vocab_size, backend, texts)
+        return WordByteTokenizer(backend, spec.special_tokens, known)
+    if isinstance(spec.vocabulary, ByteLevel) and spec.vocabulary.n_unused_ids is not None:
+        return ByT5Tokenizer(spec.special_tokens, spec.vocabulary.n_unused_ids)
+    return Tokenizer(learning.train_pipeline(spec, texts), spec.special_tokens)
 
 
-def _restore(state: str, frame: Frame) -> Tokenizer:
-    return Tokenizer(tokenizers.Tokenizer.from_str(state), frame)
+def _restore(state: str, special_tokens: SpecialTokens) -> Tokenizer:
+    return Tokenizer(tokenizers.Tokenizer.from_str(state), special_tokens)
 
 
-def _restore_spelled(state: str, frame: Frame, known: spelled.KnownWords) -> SpelledTokenizer:
-    return SpelledTokenizer(tokenizers.Tokenizer.from_str(state), frame, known)
+def _restore_word_byte(state: str, special_tokens: SpecialTokens, word_vocabulary: spelled.WordVocabulary) -> WordByteTokenizer:
+    return WordByteTokenizer(tokenizers.Tokenizer.from_str(state), special_tokens, word_vocabulary)
 
 
-def _special(backend: tokenizers.Tokenizer, frame: Frame) -> Special:
+def _special_token_ids(backend: tokenizers.Tokenizer, special_tokens: SpecialTokens) -> SpecialTokenIds:
     def one(name: str) -> int:
         found = backend.token_to_id(name)
         if found is None:
@@ -700,33 +700,33 @@ def _special(backend: tokenizers.Tokenizer, frame: Frame) -> Special:
     def some(named: tuple[str, ...]) -> tuple[int, ...]:
         return tuple(one(name) for name in named)
 
-    marks = some(sentinels(frame))
+    marks = some(sentinel_names(special_tokens))
     roles = {i for i, token in backend.get_added_tokens_decoder().items() if token.special}
-    roles.update(marks, some(names(frame)))
+    roles.update(marks, some(special_token_names(special_tokens)))
     vocab = backend.get_vocab(with_added_tokens=True)
     size = max(vocab.values()) + 1
     if size > 2 * len(vocab) + 1000:
         raise ValueError(f"the vocabulary has ids up to {size - 1}, but only {len(vocab)} pieces")
-    return Special(
-        size=size,
-        pad=one(frame.pad),
-        start=one(frame.start),
-        end=None if frame.end is None else one(frame.end),
-        mask=None if frame.mask is None else one(frame.mask),
-        unknown=None if frame.unknown is None else one(frame.unknown),
-        before=some(frame.before),
-        between=some(frame.between),
-        after=some(frame.after),
+    return SpecialTokenIds(
+        vocab_size=size,
+        pad=one(special_tokens.pad),
+        start=one(special_tokens.start),
+        end=None if special_tokens.end is None else one(special_tokens.end),
+        mask=None if special_tokens.mask is None else one(special_tokens.mask),
+        unknown=None if special_tokens.unknown is None else one(special_tokens.unknown),
+        prefix=some(special_tokens.prefix),
+        separator=some(special_tokens.separator),
+        suffix=some(special_tokens.suffix),
         sentinels=marks,
-        modes=some(frame.modes),
-        languages=tuple(zip(frame.languages, some(frame.languages), strict=True)),
-        language_first=frame.language_first,
-        ids=frozenset(roles),
+        modes=some(special_tokens.modes),
+        languages=tuple(zip(special_tokens.languages, some(special_tokens.languages), strict=True)),
+        language_first=special_tokens.language_first,
+        all_ids=frozenset(roles),
     )
 
 
-def _plain(
-    backend: tokenizers.Tokenizer, state: dict[str, Any], special: Special
+def _pipeline_without_special(
+    backend: tokenizers.Tokenizer, state: dict[str, Any], special_ids: SpecialTokenIds
 ) -> tokenizers.Tokenizer:
     """Return a pipeline that reads typed special tokens as text.
 
@@ -736,11 +736,11 @@ def _plain(
     the end: no word ends so.
     """
     backend.encode_special_tokens = True
-    named = {backend.id_to_token(i): i for i in special.ids}
+    named = {backend.id_to_token(i): i for i in special_ids.all_ids}
     reachable = state["model"].get("type") == "Unigram" or any(
         i in backend.encode(around.format(name), add_special_tokens=False).ids
         for name, i in named.items()
-        if name != _unknown(state["model"])
+        if name != _unknown_token(state["model"])
         for around in ("{}", "a {} a", "a{}a")
     )
     if not reachable:
@@ -764,46 +764,46 @@ def _plain(
     return copied
 
 
-def _unknown(model: dict[str, Any]) -> str | None:
+def _unknown_token(model: dict[str, Any]) -> str | None:
     """Return the token that a model writes for what it does not know."""
     if model.get("unk_id") is not None:
         return model["vocab"][model["unk_id"]][0]
     return model.get("unk_token")
 
 
-def _config(frame: Frame) -> dict[str, Any]:
-    segments = pipeline.has_segments(frame)
-    as_bert = segments and frame.summary is None
+def _transformers_config(special_tokens: SpecialTokens) -> dict[str, Any]:
+    segments = pipeline.uses_segments(special_tokens)
+    as_bert = segments and special_tokens.summary is None
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
         "model_input_names": [
             "input_ids", *(["token_type_ids"] if segments else []), "attention_mask",
         ],
-        "pad_token": frame.pad,
+        "pad_token": special_tokens.pad,
     }  # fmt: skip
-    if frame.unknown is not None:
-        config["unk_token"] = frame.unknown
-    if frame.mask is not None:
-        config["mask_token"] = frame.mask
-    if frame.before and frame.mask is not None:
-        config["cls_token"] = frame.before[0]
-    if frame.summary is not None:
-        config |= {"cls_token": frame.summary, "sep_token": frame.between[0]}
+    if special_tokens.unknown is not None:
+        config["unk_token"] = special_tokens.unknown
+    if special_tokens.mask is not None:
+        config["mask_token"] = special_tokens.mask
+    if special_tokens.prefix and special_tokens.mask is not None:
+        config["cls_token"] = special_tokens.prefix[0]
+    if special_tokens.summary is not None:
+        config |= {"cls_token": special_tokens.summary, "sep_token": special_tokens.separator[0]}
         config["padding_side"] = "left"  # the last column is the one that tells of a whole text
-    if (not as_bert and frame.start != frame.pad) or frame.start == frame.end:
-        config["bos_token"] = frame.start
-    if frame.end is not None:
-        if frame.before and frame.mask is not None:
-            config["sep_token"] = frame.end
+    if (not as_bert and special_tokens.start != special_tokens.pad) or special_tokens.start == special_tokens.end:
+        config["bos_token"] = special_tokens.start
+    if special_tokens.end is not None:
+        if special_tokens.prefix and special_tokens.mask is not None:
+            config["sep_token"] = special_tokens.end
         if not as_bert:
-            config["eos_token"] = frame.end
-    if marks := (*sentinels(frame), *frame.languages):
+            config["eos_token"] = special_tokens.end
+    if marks := (*sentinel_names(special_tokens), *special_tokens.languages):
         config["extra_special_tokens"] = list(marks)
-    return config | {"unmask": {"frame": to_dict(frame)}}
+    return config | {"unmask": {"special_tokens": to_dict(special_tokens)}}
 
 
-def _checked(ids: Iterable[SupportsIndex]) -> list[int]:
+def _check_ids(ids: Iterable[SupportsIndex]) -> list[int]:
     checked = [operator.index(i) for i in ids]
     if wrong := [i for i in checked if i < 0]:
         raise ValueError(f"an id must not be negative, got {wrong[0]}")

@@ -22,57 +22,57 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 SPACE = "▁"
-N_CHARACTERS = 2_000_000
+MAX_TRAINING_CHARACTERS = 2_000_000
 """Learn from the most frequent words, as many as have this many characters together; each with its
 count."""
-LONGEST_WORD = 32
+MAX_WORD_CHARACTERS = 32
 """Longer words (scripts without spaces) are cut."""
-LONGEST_PIECE = 16
+MAX_PIECE_CHARACTERS = 16
 """SentencePiece's max_sentencepiece_length."""
-_SEEDS = 10
+_SEED_FACTOR = 10
 """Begin with this many times as many pieces as are asked for."""
-_SHRINK = 0.75
+_SHRINKING_FACTOR = 0.75
 """What share of the pieces survives a round (SentencePiece's shrinking_factor)."""
-_MARGIN = 1.1
+_FINAL_MARGIN = 1.1
 """The last round of expectation maximization has this many times as many pieces as are asked
 for."""
-_SUB_STEPS = 2
+_EM_STEPS = 2
 """Steps of expectation maximization a round."""
-_RARE = 0.5
+_MIN_EXPECTED_COUNT = 0.5
 """A piece that is expected less often than this is dropped."""
 
 
-def learn(words: Mapping[str, int], n_pieces: int) -> list[tuple[str, float]]:
+def learn_unigram(words: Mapping[str, int], n_pieces: int) -> list[tuple[str, float]]:
     """Learn at most `n_pieces` pieces with their log probabilities, the most probable first.
 
     Every character of `words` is a piece, whatever its probability and `n_pieces`. There are fewer
     pieces than asked for if the words have no more substrings that are worth it.
     """
-    corpus = _corpus(words)
+    corpus = _build_corpus(words)
     letters = np.unique(corpus.text)
     n_pieces = max(n_pieces, len(letters))
     corpus = _Corpus(np.searchsorted(letters, corpus.text), corpus.lengths, corpus.counts)
-    trie, pieces = _seeds(corpus, _kinds(letters), _SEEDS * n_pieces)
-    lattice = _edges(corpus, trie)
+    trie, pieces = _seed_pieces(corpus, _character_classes(letters), _SEED_FACTOR * n_pieces)
+    lattice = _build_lattice(corpus, trie)
     score = np.log(pieces.count / pieces.count.sum())
     while True:
-        for _ in range(_SUB_STEPS):
-            expected = _expect(lattice, np.exp(score))
-            keep = (expected >= _RARE) | (pieces.length == 1)
-            pieces, lattice, trie = pieces.only(keep), lattice.only(keep), trie.only(keep)
-            score = _maximize(np.maximum(expected[keep], _RARE))
+        for _ in range(_EM_STEPS):
+            expected = _expectation(lattice, np.exp(score))
+            keep = (expected >= _MIN_EXPECTED_COUNT) | (pieces.length == 1)
+            pieces, lattice, trie = pieces.keep_only(keep), lattice.keep_only(keep), trie.keep_only(keep)
+            score = _maximization(np.maximum(expected[keep], _MIN_EXPECTED_COUNT))
         n_now = len(pieces.length)
-        if n_now <= _MARGIN * n_pieces:
+        if n_now <= _FINAL_MARGIN * n_pieces:
             break
-        target = max(int(_MARGIN * n_pieces), int(_SHRINK * n_now))
-        keep = _prune(lattice, _edges(_spelled(pieces), trie, whole=False), pieces, score, target)
+        target = max(int(_FINAL_MARGIN * n_pieces), int(_SHRINKING_FACTOR * n_now))
+        keep = _prune(lattice, _build_lattice(_pieces_as_words(pieces), trie, include_whole_words=False), pieces, score, target)
         pieces, lattice, trie, score = (
-            pieces.only(keep),
-            lattice.only(keep),
-            trie.only(keep),
+            pieces.keep_only(keep),
+            lattice.keep_only(keep),
+            trie.keep_only(keep),
             score[keep],
         )
-    return _best(pieces, score, letters, n_pieces)
+    return _most_probable_pieces(pieces, score, letters, n_pieces)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class _Pieces:
     length: Int[np.ndarray, "p"]
     count: Float[np.ndarray, "p"]
 
-    def only(self, keep: Bool[np.ndarray, "p"]) -> "_Pieces":
+    def keep_only(self, keep: Bool[np.ndarray, "p"]) -> "_Pieces":
         return _Pieces(self.text, self.start[keep], self.length[keep], self.count[keep])
 
 
@@ -106,7 +106,7 @@ class _Trie:
     piece: "tuple[Int[np.ndarray, '_'], ...]"
     """Which piece each is; -1: none."""
 
-    def only(self, keep: Bool[np.ndarray, "p"]) -> "_Trie":
+    def keep_only(self, keep: Bool[np.ndarray, "p"]) -> "_Trie":
         new = np.append(np.where(keep, np.cumsum(keep) - 1, -1), -1)
         return _Trie(self.n_letters, self.keys, tuple(new[p] for p in self.piece))
 
@@ -125,7 +125,7 @@ class _Lattice:
     last: Int[np.ndarray, "w"]
     counts: Float[np.ndarray, "w"]
 
-    def only(self, keep: Bool[np.ndarray, "p"]) -> "_Lattice":
+    def keep_only(self, keep: Bool[np.ndarray, "p"]) -> "_Lattice":
         edges = keep[self.piece]
         piece = (np.cumsum(keep) - 1)[self.piece[edges]]
         return _Lattice(
@@ -133,7 +133,7 @@ class _Lattice:
             self.first, self.last, self.counts,
         )  # fmt: skip
 
-    def steps(self) -> Iterator[slice]:
+    def depth_slices(self) -> Iterator[slice]:
         """Give the edges that end after one character, after two, ..."""
         deepest = int(self.depth[-1]) if len(self.depth) else 0
         borders = np.searchsorted(self.depth, np.arange(1, deepest + 2))
@@ -144,12 +144,12 @@ class _Lattice:
         return int(self.last[-1]) + 1
 
 
-def _corpus(words: Mapping[str, int]) -> _Corpus:
+def _build_corpus(words: Mapping[str, int]) -> _Corpus:
     """Lay out the most frequent words; among equals, the first in the alphabet."""
     kept: list[tuple[str, int]] = []
-    room = N_CHARACTERS
+    room = MAX_TRAINING_CHARACTERS
     for word, count in sorted(words.items(), key=lambda x: (-x[1], x[0])):
-        kept += [(word[i : i + LONGEST_WORD], count) for i in range(0, len(word), LONGEST_WORD)]
+        kept += [(word[i : i + MAX_WORD_CHARACTERS], count) for i in range(0, len(word), MAX_WORD_CHARACTERS)]
         room -= len(word)
         if room <= 0:
             break
@@ -158,7 +158,7 @@ def _corpus(words: Mapping[str, int]) -> _Corpus:
     return _Corpus(text, lengths, np.array([n for _, n in kept], np.float64))
 
 
-def _kinds(letters: Int[np.ndarray, "l"]) -> Int[np.ndarray, "l"]:
+def _character_classes(letters: Int[np.ndarray, "l"]) -> Int[np.ndarray, "l"]:
     """Tell letters (1), digits (2), others (3), which no piece mixes; a space (0) goes with all."""
     kinds = {"L": 1, "M": 1, "N": 2}
     return np.array(
@@ -166,17 +166,17 @@ def _kinds(letters: Int[np.ndarray, "l"]) -> Int[np.ndarray, "l"]:
     )
 
 
-def _seeds(corpus: _Corpus, kinds: Int[np.ndarray, "l"], limit: int) -> tuple[_Trie, _Pieces]:
+def _seed_pieces(corpus: _Corpus, character_classes: Int[np.ndarray, "l"], limit: int) -> tuple[_Trie, _Pieces]:
     """Find all substrings that occur twice; make pieces of letters and of what saves most text."""
-    text, at, n_letters = corpus.text, np.arange(len(corpus.text)), len(kinds)
+    text, at, n_letters = corpus.text, np.arange(len(corpus.text)), len(character_classes)
     weight = np.repeat(corpus.counts, corpus.lengths)
-    left = _reach(corpus, kinds[text])
+    left = _run_lengths(corpus, character_classes[text])
     node = text
     keys: list[np.ndarray] = [np.arange(n_letters)]
     counts: list[np.ndarray] = [np.bincount(text, weight)]
-    starts: list[np.ndarray] = [_first(text, at)]
+    starts: list[np.ndarray] = [_first_occurrences(text, at)]
     unmatched = [counts[0]]  # how often a substring occurs where no longer one of the trie does
-    for depth in range(1, LONGEST_PIECE):
+    for depth in range(1, MAX_PIECE_CHARACTERS):
         fits = left[at] > depth
         at, parent = at[fits], node[fits]
         found, node = np.unique(parent * n_letters + text[at + depth], return_inverse=True)
@@ -191,7 +191,7 @@ def _seeds(corpus: _Corpus, kinds: Int[np.ndarray, "l"], limit: int) -> tuple[_T
         np.maximum.at(longest, found // n_letters, count)
         unmatched[-1] = counts[-1] - longest
         keys, counts = [*keys, found], [*counts, count]
-        starts, unmatched = [*starts, _first(node, at)], [*unmatched, count]
+        starts, unmatched = [*starts, _first_occurrences(node, at)], [*unmatched, count]
     depth = np.concatenate([np.full(len(c), d) for d, c in enumerate(counts, 1)])
     count, start, free = np.concatenate(counts), np.concatenate(starts), np.concatenate(unmatched)
     # What always goes on in the same way is no seed: the longer substring is a better one.
@@ -207,20 +207,20 @@ def _seeds(corpus: _Corpus, kinds: Int[np.ndarray, "l"], limit: int) -> tuple[_T
     return trie, _Pieces(text, start[chosen], depth[chosen], count[chosen])
 
 
-def _reach(corpus: _Corpus, kind: Int[np.ndarray, "c"]) -> Int[np.ndarray, "c"]:
+def _run_lengths(corpus: _Corpus, character_class: Int[np.ndarray, "c"]) -> Int[np.ndarray, "c"]:
     """Count the characters from each to the end of its word, or to one of another kind."""
-    other = (kind[:-1] != kind[1:]) & (kind[:-1] > 0)
+    other = (character_class[:-1] != character_class[1:]) & (character_class[:-1] > 0)
     ends = np.unique(np.concatenate([np.flatnonzero(other) + 1, np.cumsum(corpus.lengths)]))
-    at = np.arange(len(kind))
+    at = np.arange(len(character_class))
     return ends[np.searchsorted(ends, at, side="right")] - at
 
 
-def _first(node: Int[np.ndarray, "c"], at: Int[np.ndarray, "c"]) -> Int[np.ndarray, "_"]:
+def _first_occurrences(node: Int[np.ndarray, "c"], at: Int[np.ndarray, "c"]) -> Int[np.ndarray, "_"]:
     """Return where each node occurs first."""
     return at[np.unique(node, return_index=True)[1]]
 
 
-def _spelled(pieces: _Pieces) -> _Corpus:
+def _pieces_as_words(pieces: _Pieces) -> _Corpus:
     """Take the pieces themselves as words."""
     total = int(pieces.length.sum())
     begin = np.cumsum(pieces.length) - pieces.length
@@ -228,8 +228,8 @@ def _spelled(pieces: _Pieces) -> _Corpus:
     return _Corpus(pieces.text[at], pieces.length, np.ones(len(pieces.length)))
 
 
-def _edges(corpus: _Corpus, trie: _Trie, *, whole: bool = True) -> _Lattice:
-    """Find every place of every piece in the words; without `whole`, not as the word itself."""
+def _build_lattice(corpus: _Corpus, trie: _Trie, *, include_whole_words: bool = True) -> _Lattice:
+    """Find every place of every piece in the words; without `include_whole_words`, not as the word itself."""
     n_words = len(corpus.lengths)
     word = np.repeat(np.arange(n_words), corpus.lengths)
     begin = np.cumsum(corpus.lengths) - corpus.lengths
@@ -246,7 +246,7 @@ def _edges(corpus: _Corpus, trie: _Trie, *, whole: bool = True) -> _Lattice:
         same = keys[node] == key
         at, node = at[same], node[same]
         here = pieces[node] >= 0
-        if not whole:
+        if not include_whole_words:
             here &= corpus.lengths[word[at]] != depth
         start = at[here] + word[at[here]]  # each word has a node more than characters
         found.append((start, start + depth, pieces[node[here]], place[at[here]] + depth))
@@ -260,11 +260,11 @@ def _edges(corpus: _Corpus, trie: _Trie, *, whole: bool = True) -> _Lattice:
     )  # fmt: skip
 
 
-def _expect(lattice: _Lattice, probability: Float[np.ndarray, "p"]) -> Float[np.ndarray, "p"]:
+def _expectation(lattice: _Lattice, probability: Float[np.ndarray, "p"]) -> Float[np.ndarray, "p"]:
     """Return how often each piece is expected, over all ways to cut each word."""
     forward, backward = np.zeros(lattice.n_nodes), np.zeros(lattice.n_nodes)
     forward[lattice.first] = 1
-    steps = list(lattice.steps())
+    steps = list(lattice.depth_slices())
     for step in steps:
         flow = forward[lattice.start[step]] * probability[lattice.piece[step]]
         np.add.at(forward, lattice.end[step], flow)
@@ -282,7 +282,7 @@ def _expect(lattice: _Lattice, probability: Float[np.ndarray, "p"]) -> Float[np.
     return expected
 
 
-def _maximize(expected: Float[np.ndarray, "p"]) -> Float[np.ndarray, "p"]:
+def _maximization(expected: Float[np.ndarray, "p"]) -> Float[np.ndarray, "p"]:
     """Return log probabilities under a prior for few pieces: digamma, not the logarithm."""
     return _digamma(expected) - _digamma(expected.sum(keepdims=True))
 
@@ -300,7 +300,7 @@ def _digamma(x: Float[np.ndarray, "p"]) -> Float[np.ndarray, "p"]:
 
 def _prune(
     lattice: _Lattice,
-    spelled: _Lattice,
+    piece_lattice: _Lattice,
     pieces: _Pieces,
     score: Float[np.ndarray, "p"],
     target: int,
@@ -313,12 +313,12 @@ def _prune(
     n = len(score)
     probability = np.exp(score)
     frequency = np.zeros(n)
-    for word, piece in _best_cuts(lattice, probability):
+    for word, piece in _viterbi_segmentations(lattice, probability):
         np.add.at(frequency, piece, lattice.counts[word])
     total = frequency.sum()
     log_parts, n_parts = np.zeros(n), np.zeros(n)
     with np.errstate(divide="ignore", invalid="ignore"):  # pieces of frequency 0, set below
-        for word, piece in _best_cuts(spelled, probability):
+        for word, piece in _viterbi_segmentations(piece_lattice, probability):
             np.add.at(log_parts, word, np.log(frequency[piece] + frequency[word]))
             np.add.at(n_parts, word, 1)
         loss = frequency * (
@@ -332,13 +332,13 @@ def _prune(
     return (keep & (loss > -np.inf)) | (pieces.length == 1)
 
 
-def _best_cuts(
+def _viterbi_segmentations(
     lattice: _Lattice, probability: Float[np.ndarray, "p"]
 ) -> Iterator[tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]]:
     """Give every word's most probable cut, as (words, pieces): all last pieces first."""
     best, back = np.zeros(lattice.n_nodes), np.full(lattice.n_nodes, -1)
     best[lattice.first] = 1
-    for step in lattice.steps():
+    for step in lattice.depth_slices():
         end = lattice.end[step]
         value = best[lattice.start[step]] * probability[lattice.piece[step]]
         np.maximum.at(best, end, value)
@@ -356,7 +356,7 @@ def _best_cuts(
         node = lattice.start[back[node]]
 
 
-def _best(
+def _most_probable_pieces(
     pieces: _Pieces, score: Float[np.ndarray, "p"], letters: Int[np.ndarray, "l"], n_pieces: int
 ) -> list[tuple[str, float]]:
     """Spell the most probable pieces, all letters among them."""

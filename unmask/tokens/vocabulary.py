@@ -10,25 +10,25 @@ from jaxtyping import Int
 from unmask.batch import Tokens
 
 
-class Cut(NamedTuple):
+class OutputTokens(NamedTuple):
     """The subwords of a text of characters, each of which stands in it as it is spelled."""
 
-    subwords: Tokens
+    tokens: Tokens
     """Their ids, and which of them begin a word."""
     starts: Int[np.ndarray, "n"]
     """The place of the first character of each."""
 
 
 @runtime_checkable
-class Beside(Protocol):
+class OutputVocabulary(Protocol):
     """A vocabulary beside that of the text, whose tokens are characters; for a loss alone."""
 
     @property
-    def special(self) -> "Special":
+    def special_ids(self) -> "SpecialTokenIds":
         """Its own size and special ids."""
         ...
 
-    def cut(self, characters: Int[np.ndarray, "t"]) -> Cut:
+    def tokenize(self, characters: Int[np.ndarray, "t"]) -> OutputTokens:
         """Find its tokens in a text; characters of spaces are in none."""
         ...
 
@@ -38,7 +38,7 @@ class Beside(Protocol):
 
 
 @runtime_checkable
-class Subwords(Beside, Protocol):
+class SubwordVocabulary(OutputVocabulary, Protocol):
     """Such a vocabulary of pieces, which can be written in the place of each other.
 
     Characters of words that it does not know are in none of its tokens.
@@ -48,16 +48,16 @@ class Subwords(Beside, Protocol):
         """Give the characters of a subword."""
         ...
 
-    def as_long(self, subword: int) -> Int[np.ndarray, "k"]:
+    def same_length(self, subword: int) -> Int[np.ndarray, "k"]:
         """List the subwords of as many characters, itself among them."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Special:
+class SpecialTokenIds:
     """What objectives and collation must know of a vocabulary: its size, its special ids."""
 
-    size: int
+    vocab_size: int
     """Number of ids."""
     pad: int
     start: int
@@ -66,28 +66,28 @@ class Special:
     """What ends a text (</s>, <|endoftext|>, [SEP])."""
     mask: int | None = None
     unknown: int | None = None
-    before: tuple[int, ...] = ()
+    prefix: tuple[int, ...] = ()
     """Around one text: before + a + after. Around two: before + a + between + b + after."""
-    between: tuple[int, ...] = ()
-    after: tuple[int, ...] = ()
+    separator: tuple[int, ...] = ()
+    suffix: tuple[int, ...] = ()
     sentinels: tuple[int, ...] = ()
     """T5: <extra_id_0>, <extra_id_1>, ... in this order, whatever their ids."""
     modes: tuple[int, ...] = ()
     """UL2: what a source begins with, by the kind of denoising; see `Frame.modes`."""
     languages: tuple[tuple[str, int], ...] = ()
-    """Tokens that say in which language a text is, by name (see `told`)."""
+    """Tokens that say in which language a text is, by name (see `with_languages`)."""
     language_first: bool = False
     """They stand before a text, not behind it."""
-    leads: tuple[int, ...] | None = None
+    target_prefix: tuple[int, ...] | None = None
     """What a decoder reads behind `start`, before what it says. None: what stands before a text."""
-    ids: frozenset[int] = frozenset()
+    all_ids: frozenset[int] = frozenset()
     """All special ids: never hidden, never drawn at random."""
-    subwords: Beside | None = field(default=None, compare=False, repr=False)
+    output_vocabulary: OutputVocabulary | None = field(default=None, compare=False, repr=False)
     """Of characters: the subwords, or the words, that an objective may ask for in their place
     (CANINE-S, ELMo)."""
 
     @property
-    def blank(self) -> int | None:
+    def mask_or_sentinel(self) -> int | None:
         """What stands for one hidden token: the mask, or where there is none, the first sentinel.
 
         The latter is T5's (released code, `sentinel_id`).
@@ -95,13 +95,13 @@ class Special:
         return next(iter(self.sentinels), None) if self.mask is None else self.mask
 
     @property
-    def lead(self) -> tuple[int, ...]:
+    def decoder_prefix(self) -> tuple[int, ...]:
         """The special tokens before a text, without `start`, which a decoder has read already."""
-        if self.leads is not None:
-            return self.leads
-        return self.before[1:] if self.before[:1] == (self.start,) else self.before
+        if self.target_prefix is not None:
+            return self.target_prefix
+        return self.prefix[1:] if self.prefix[:1] == (self.start,) else self.prefix
 
-    def told(self, source: str, target: str | None = None) -> "Special":
+    def with_languages(self, source: str, target: str | None = None) -> "SpecialTokenIds":
         """Return the same for texts of a language, of which a decoder says those of another.
 
         Behind what ends a text stands its language, with which a decoder begins what it says (Liu
@@ -122,32 +122,32 @@ class Special:
                 raise ValueError(f"a language must be one of {among}; got {language!r}")
         read, said = known[source], known[source if target is None else target]
         if self.language_first:
-            return replace(self, before=(read,), leads=(said,))
-        return replace(self, after=(*self.after, read), start=said, leads=())
+            return replace(self, prefix=(read,), target_prefix=(said,))
+        return replace(self, suffix=(*self.suffix, read), start=said, target_prefix=())
 
     @property
-    def untold(self) -> bool:
+    def needs_languages(self) -> bool:
         """Whether it is yet to be said in which language texts are."""
-        return bool(self.languages) and self.leads is None
+        return bool(self.languages) and self.target_prefix is None
 
     @property
     def summary(self) -> int | None:
         """The token that stands for all texts and is of none, if there is one (XLNet: <cls>)."""
-        return _summary(self.between, self.after)
+        return _summary_token(self.separator, self.suffix)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frame:
-    """The special tokens of a family, by name; part of a card. `Special` is the same by id."""
+class SpecialTokens:
+    """The special tokens of a family, by name; part of a card. `SpecialTokenIds` is the same by id."""
 
     pad: str
     start: str
     end: str | None = None
     mask: str | None = None
     unknown: str | None = None
-    before: tuple[str, ...] = ()
-    between: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
+    prefix: tuple[str, ...] = ()
+    separator: tuple[str, ...] = ()
+    suffix: tuple[str, ...] = ()
     n_sentinels: int = 0
     modes: tuple[str, ...] = ()
     """What a source may begin with, to say how it was made: regular, sequential and extreme
@@ -160,109 +160,109 @@ class Frame:
     """A text is read from its end: its last token comes first. So what reads forward learns to say
     what stands before (Howard and Ruder 2018, arXiv:1801.06146, section 3.3, "Bidirectional
     language model")."""
-    signs: bool = field(default=False, compare=False)
+    punctuation_starts_words: bool = field(default=False, compare=False)
     """A punctuation mark begins a word wherever it stands, though words begin at white space
     otherwise (ALBERT and XLNet: released code, `is_start_piece`; DeBERTa: `part_of_whole_word`).
     Deviates: the former two also let every piece with letters other than English ones begin a
     word, which would leave none of another language whole."""
-    first: tuple[str, ...] = field(default=(), compare=False)
+    first_in_vocabulary: tuple[str, ...] = field(default=(), compare=False)
     """Special tokens that come before the others when a vocabulary is learned, in this order."""
 
     @property
     def summary(self) -> str | None:
         """The token that stands for all texts and is of none, if there is one (XLNet: <cls>)."""
-        return _summary(self.between, self.after)
+        return _summary_token(self.separator, self.suffix)
 
 
-SUMMARY = 2
+SUMMARY_SEGMENT_ID = 2
 """The segment of such a token, beside those of two texts, 0 and 1 (XLNet, released code)."""
-_Token = TypeVar("_Token", int, str)
+_TokenT = TypeVar("_TokenT", int, str)
 
 
-def _summary(between: tuple[_Token, ...], after: tuple[_Token, ...]) -> _Token | None:
+def _summary_token(separator: tuple[_TokenT, ...], suffix: tuple[_TokenT, ...]) -> _TokenT | None:
     """Find what comes behind the mark that ends each text, where that is one and the same."""
-    return after[1] if len(after) == 2 and after[:1] == between else None
+    return suffix[1] if len(suffix) == 2 and suffix[:1] == separator else None
 
 
-BERT = Frame(
+BERT = SpecialTokens(
     pad="[PAD]", start="[CLS]", end="[SEP]", mask="[MASK]", unknown="[UNK]",
-    before=("[CLS]",), between=("[SEP]",), after=("[SEP]",),
+    prefix=("[CLS]",), separator=("[SEP]",), suffix=("[SEP]",),
 )  # fmt: skip
-ALBERT = replace(BERT, pad="<pad>", unknown="<unk>", signs=True)
-DEBERTA = replace(BERT, signs=True)
-ROBERTA = Frame(
+ALBERT = replace(BERT, pad="<pad>", unknown="<unk>", punctuation_starts_words=True)
+DEBERTA = replace(BERT, punctuation_starts_words=True)
+ROBERTA = SpecialTokens(
     pad="<pad>", start="<s>", end="</s>", mask="<mask>", unknown="<unk>",
-    before=("<s>",), between=("</s>", "</s>"), after=("</s>",),
-    first=("<s>", "<pad>", "</s>", "<unk>"),
+    prefix=("<s>",), separator=("</s>", "</s>"), suffix=("</s>",),
+    first_in_vocabulary=("<s>", "<pad>", "</s>", "<unk>"),
 )  # fmt: skip
 BART = replace(ROBERTA, start="</s>")
-MASS = Frame(
+MASS = SpecialTokens(
     pad="[PAD]", start="[SEP]", end="[SEP]", mask="[MASK]", unknown="[UNK]",
-    between=("[SEP]",), after=("[SEP]",),
+    separator=("[SEP]",), suffix=("[SEP]",),
 )  # fmt: skip
-_LANGUAGES = (
+_CC25_LANGUAGES = (
     "ar_AR", "cs_CZ", "de_DE", "en_XX", "es_XX", "et_EE", "fi_FI", "fr_XX", "gu_IN", "hi_IN",
     "it_IT", "ja_XX", "kk_KZ", "ko_KR", "lt_LT", "lv_LV", "my_MM", "ne_NP", "nl_XX", "ro_RO",
     "ru_RU", "si_LK", "tr_TR", "vi_VN", "zh_CN",
 )  # fmt: skip
 """Of CC25, by their ids (Liu et al. 2020, table 1; released code)."""
-_MORE_LANGUAGES = (
+_MBART_50_LANGUAGES = (
     "af_ZA", "az_AZ", "bn_IN", "fa_IR", "he_IL", "hr_HR", "id_ID", "ka_GE", "km_KH", "mk_MK",
     "ml_IN", "mn_MN", "mr_IN", "pl_PL", "ps_AF", "pt_XX", "sv_SE", "sw_KE", "ta_IN", "te_IN",
     "th_TH", "tl_XX", "uk_UA", "ur_PK", "xh_ZA", "gl_ES", "sl_SI",
 )  # fmt: skip
-MBART = replace(BART, before=(), languages=_LANGUAGES)
-MBART_50 = replace(MBART, languages=(*_LANGUAGES, *_MORE_LANGUAGES), language_first=True)
-XLM = Frame(
+MBART = replace(BART, prefix=(), languages=_CC25_LANGUAGES)
+MBART_50 = replace(MBART, languages=(*_CC25_LANGUAGES, *_MBART_50_LANGUAGES), language_first=True)
+XLM = SpecialTokens(
     pad="<pad>", start="<s>", end="</s>", mask="<special1>", unknown="<unk>",
-    before=("<s>",), between=("</s>",), after=("</s>",),
-    first=("<s>", "</s>", "<pad>", "<unk>", "<special0>"),
+    prefix=("<s>",), separator=("</s>",), suffix=("</s>",),
+    first_in_vocabulary=("<s>", "</s>", "<pad>", "<unk>", "<special0>"),
 )  # fmt: skip
-GPT = Frame(pad="<unk>", start="<unk>", unknown="<unk>")
-GPT2 = Frame(
+GPT = SpecialTokens(pad="<unk>", start="<unk>", unknown="<unk>")
+GPT2 = SpecialTokens(
     pad="<|endoftext|>", start="<|endoftext|>", end="<|endoftext|>", unknown="<|endoftext|>"
 )
-T5 = Frame(
+T5 = SpecialTokens(
     pad="<pad>", start="<pad>", end="</s>", unknown="<unk>",
-    between=("</s>",), after=("</s>",), n_sentinels=100,
+    separator=("</s>",), suffix=("</s>",), n_sentinels=100,
 )  # fmt: skip
 BYT5 = replace(T5, n_sentinels=11)
 
 UL2 = replace(T5, modes=("[NLU]", "[S2S]", "[NLG]"))
-PAIRS = replace(T5, n_sentinels=0)
-LLAMA = Frame(
-    pad="</s>", start="<s>", end="</s>", unknown="<unk>", before=("<s>",), between=("<s>",),
-    first=("<unk>", "<s>", "</s>"),
+T5_WITHOUT_SENTINELS = replace(T5, n_sentinels=0)
+LLAMA = SpecialTokens(
+    pad="</s>", start="<s>", end="</s>", unknown="<unk>", prefix=("<s>",), separator=("<s>",),
+    first_in_vocabulary=("<unk>", "<s>", "</s>"),
 )  # fmt: skip
-LLAMA_3 = Frame(
+LLAMA_3 = SpecialTokens(
     pad="<|end_of_text|>", start="<|begin_of_text|>", end="<|end_of_text|>",
-    before=("<|begin_of_text|>",), between=("<|begin_of_text|>",),
+    prefix=("<|begin_of_text|>",), separator=("<|begin_of_text|>",),
 )  # fmt: skip
-QWEN = Frame(pad="<|endoftext|>", start="<|endoftext|>", end="<|endoftext|>")
-GEMMA = Frame(
-    pad="<pad>", start="<bos>", end="<eos>", unknown="<unk>", before=("<bos>",), between=("<bos>",),
-    first=("<pad>", "<eos>", "<bos>", "<unk>"),
+QWEN = SpecialTokens(pad="<|endoftext|>", start="<|endoftext|>", end="<|endoftext|>")
+GEMMA = SpecialTokens(
+    pad="<pad>", start="<bos>", end="<eos>", unknown="<unk>", prefix=("<bos>",), separator=("<bos>",),
+    first_in_vocabulary=("<pad>", "<eos>", "<bos>", "<unk>"),
 )  # fmt: skip
-XLNET = Frame(
+XLNET = SpecialTokens(
     pad="<pad>", start="<s>", end="</s>", mask="<mask>", unknown="<unk>",
-    between=("<sep>",), after=("<sep>", "<cls>"), signs=True,
-    first=("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>"),
+    separator=("<sep>",), suffix=("<sep>", "<cls>"), punctuation_starts_words=True,
+    first_in_vocabulary=("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>"),
 )  # fmt: skip
-WORDS = Frame(pad="<eos>", start="<eos>", end="<eos>", unknown="<unk>")
-GPT_BERT = Frame(
+WORD_LEVEL = SpecialTokens(pad="<eos>", start="<eos>", end="<eos>", unknown="<unk>")
+GPT_BERT = SpecialTokens(
     pad="<pad>", start="<s>", end="</s>", mask="<mask>", unknown="<unk>",
-    before=("<s>",), between=("<s>",), first=("<unk>", "<s>", "</s>", "<pad>", "<mask>"),
+    prefix=("<s>",), separator=("<s>",), first_in_vocabulary=("<unk>", "<s>", "</s>", "<pad>", "<mask>"),
 )  # fmt: skip
-OLMO = Frame(pad="<|pad|>", start="<|endoftext|>", end="<|endoftext|>")
+OLMO = SpecialTokens(pad="<|pad|>", start="<|endoftext|>", end="<|endoftext|>")
 
-CANINE = Frame(
+CANINE = SpecialTokens(
     pad="[PAD]", start="[CLS]", end="[SEP]", mask="[MASK]",
-    before=("[CLS]",), between=("[SEP]",), after=("[SEP]",),
+    prefix=("[CLS]",), separator=("[SEP]",), suffix=("[SEP]",),
 )  # fmt: skip
 
-ELMO = Frame(
+ELMO = SpecialTokens(
     pad="<pad>", start="<S>", end="</S>",
-    before=("<S>",), between=("</S>", "<S>"), after=("</S>",),
+    prefix=("<S>",), separator=("</S>", "<S>"), suffix=("</S>",),
 )  # fmt: skip
 
 
@@ -285,16 +285,16 @@ class TaskTokens:
         """All of them, by id."""
         return self.start, self.delimiter, self.extract
 
-    def around(self, frame: Frame) -> Frame:
+    def surround(self, special_tokens: SpecialTokens) -> SpecialTokens:
         """Return a frame with these around texts; what it puts before a text stays there."""
-        kept = tuple(name for name in frame.before if name != self.start)
+        kept = tuple(name for name in special_tokens.prefix if name != self.start)
         return replace(
-            frame, before=(*kept, self.start), between=(self.delimiter,), after=(self.extract,)
+            special_tokens, prefix=(*kept, self.start), separator=(self.delimiter,), suffix=(self.extract,)
         )
 
 
-COVERAGE = 0.9999
-MOST_IDS = 2**24
+DEFAULT_CHARACTER_COVERAGE = 0.9999
+MAX_VOCAB_SIZE = 2**24
 """Of a vocabulary that is learned: some twenty times as many as the largest published one has."""
 
 
@@ -302,27 +302,27 @@ MOST_IDS = 2**24
 class WordPiece:
     """Words cut greedily into the longest known pieces; what continues a word is ##so (BERT)."""
 
-    size: int = 30_522
+    vocab_size: int = 30_522
     lowercase: bool = True
-    character_coverage: float = COVERAGE
+    character_coverage: float = DEFAULT_CHARACTER_COVERAGE
     """The most frequent characters, up to this share of the text, are pieces; others are unknown
     (SentencePiece's option of this name, 0.9995 there)."""
 
 
-ByteCut = Literal["gpt2", "llama3", "qwen2"]
+PreTokenization = Literal["gpt2", "llama3", "qwen2"]
 
 
 @dataclass(frozen=True)
 class ByteBPE:
     """Byte pairs merged within words; any text can be written and read back exactly (GPT-2)."""
 
-    size: int = 50_257
-    cut: ByteCut = "gpt2"
+    vocab_size: int = 50_257
+    pre_tokenization: PreTokenization = "gpt2"
     """How text is cut into what bytes are merged within. gpt2: letters, digits, signs and spaces
     apart, each with the space before it. llama3, also GPT-4's: digits by three, line ends by
     themselves, one sign with the letters after it, contractions in capitals too. qwen2: as llama3,
     but each digit by itself."""
-    nfc: bool = False
+    nfc_normalization: bool = False
     """Text is put in Unicode's form NFC first; any text of that form comes back exactly."""
 
 
@@ -330,14 +330,14 @@ class ByteBPE:
 class BPE:
     """Character pairs merged within words, whose end is marked (the original GPT)."""
 
-    size: int = 40_478
+    vocab_size: int = 40_478
     end_of_word: str = "</w>"
     lowercase: bool = False
-    apart: bool = False
+    separate_end_of_word: bool = False
     """The mark is a symbol of its own, merged like any other (Sennrich et al. 2016, algorithm 1),
     words are what stands between spaces. Otherwise it is a part of the last character, and
     punctuation is split off (GPT)."""
-    character_coverage: float = COVERAGE
+    character_coverage: float = DEFAULT_CHARACTER_COVERAGE
     """The most frequent characters, up to this share of the text, are pieces; others are unknown
     (SentencePiece's option of this name, 0.9995 there)."""
 
@@ -350,11 +350,11 @@ class SentencePieceBPE:
     UTF-8 are written byte by byte. So any text comes back as it was.
     """
 
-    size: int = 32_000
-    prefix: bool = True
+    vocab_size: int = 32_000
+    add_dummy_prefix: bool = True
     """A space is put before a text, so that its first word is written as others are; not so in
     Gemma (released code, `add_dummy_prefix`)."""
-    character_coverage: float = COVERAGE
+    character_coverage: float = DEFAULT_CHARACTER_COVERAGE
     """The most frequent characters, up to this share of the text, are pieces; others are bytes
     (SentencePiece's option of this name, 0.9995 there)."""
 
@@ -363,51 +363,51 @@ class SentencePieceBPE:
 class Unigram:
     """The most probable cut into pieces, which hold the spaces too (SentencePiece, T5)."""
 
-    size: int = 32_000
-    plain: bool = False
+    vocab_size: int = 32_000
+    normalize_quotes_and_accents: bool = False
     """Quotes are made plain and accents taken away first (ALBERT, XLNet: released code,
     `preprocess_text`)."""
     lowercase: bool = False
     """Letters are lowered first (ALBERT)."""
-    character_coverage: float = COVERAGE
+    character_coverage: float = DEFAULT_CHARACTER_COVERAGE
     """The most frequent characters, up to this share of the text, are pieces; others are unknown
     (SentencePiece's option of this name, 0.9995 there)."""
 
 
 @dataclass(frozen=True)
-class Bytes:
+class ByteLevel:
     """One token a byte of UTF-8; nothing is learned (ByT5)."""
 
-    spare: int | None = None
+    n_unused_ids: int | None = None
     """None: sentinels have ids above the bytes. Otherwise they are bytes that no text has, the
     highest first, and so many ids above the bytes are unused (ByT5: 125)."""
 
 
 @dataclass(frozen=True)
-class Characters:
-    """One token a character; the `size` most frequent ones of the text."""
+class CharacterLevel:
+    """One token a character; the `vocab_size` most frequent ones of the text."""
 
-    size: int = 1_000
+    vocab_size: int = 1_000
 
 
 @dataclass(frozen=True)
-class Words:
-    """One token a word, as white space parts them; the `size` most frequent ones, these first.
+class WordLevel:
+    """One token a word, as white space parts them; the `vocab_size` most frequent ones, these first.
 
     Raises:
         ValueError: a least count below 1.
     """
 
-    size: int = 50_000
-    least: int = 1
+    vocab_size: int = 50_000
+    min_count: int = 1
     """So often a word is in the text, or it is unknown."""
     lowercase: bool = False
-    punctuation: bool = False
+    split_punctuation: bool = False
     """Punctuation and signs are words of their own, each; but not an apostrophe between letters."""
 
     def __post_init__(self) -> None:
-        if self.least < 1:
-            raise ValueError(f"least must be at least 1, got {self.least}")
+        if self.min_count < 1:
+            raise ValueError(f"least must be at least 1, got {self.min_count}")
 
 
 @dataclass(frozen=True)
@@ -417,81 +417,81 @@ class CodePoints:
 
 @dataclass(frozen=True)
 class CodePointsWithSubwords:
-    """Code points, and beside them `size` cased word pieces for a loss (CANINE-S)."""
+    """Code points, and beside them `vocab_size` cased word pieces for a loss (CANINE-S)."""
 
-    size: int = 119_547
+    vocab_size: int = 119_547
 
 
 @dataclass(frozen=True)
-class SpelledWords:
-    """Bytes that say where words begin, and beside them `size` words for a loss (ELMo)."""
+class WordBytesWithWords:
+    """Bytes that say where words begin, and beside them `vocab_size` words for a loss (ELMo)."""
 
-    size: int = 793_471
+    vocab_size: int = 793_471
 
 
-Vocabulary = (
+VocabularySpec = (
     WordPiece
     | ByteBPE
     | BPE
     | SentencePieceBPE
     | Unigram
-    | Bytes
-    | Characters
-    | Words
+    | ByteLevel
+    | CharacterLevel
+    | WordLevel
     | CodePoints
     | CodePointsWithSubwords
-    | SpelledWords
+    | WordBytesWithWords
 )
 
-Covering = WordPiece | BPE | SentencePieceBPE | Unigram
+CharacterCoverageVocabulary = WordPiece | BPE | SentencePieceBPE | Unigram
 """Kinds all of whose single characters are pieces."""
 
-KINDS: Mapping[str, type] = {
+VOCABULARY_KINDS: Mapping[str, type] = {
     "wordpiece": WordPiece,
     "byte-bpe": ByteBPE,
     "bpe": BPE,
     "sentencepiece-bpe": SentencePieceBPE,
     "unigram": Unigram,
-    "characters": Characters,
-    "words": Words,
-    "bytes": Bytes,
+    "characters": CharacterLevel,
+    "words": WordLevel,
+    "bytes": ByteLevel,
 }
 """By the word that names them; of all but bytes so many are learned."""
 
 
-def vocabulary_of(said: str | Vocabulary) -> Vocabulary:
+def parse_vocabulary(text_or_vocabulary: str | VocabularySpec) -> VocabularySpec:
     """Return a vocabulary by its word, with a size or without: "words", "unigram:8000".
 
     Raises:
         ValueError: there is no such word, or the size is no number above 0.
     """
-    if not isinstance(said, str):
-        return said
-    word, colon, size = said.partition(":")
-    if word not in KINDS:
-        raise ValueError(f"vocabulary must be one of {', '.join(KINDS)}, got {word!r}")
+    if not isinstance(text_or_vocabulary, str):
+        return text_or_vocabulary
+    word, colon, size = text_or_vocabulary.partition(":")
+    if word not in VOCABULARY_KINDS:
+        raise ValueError(f"vocabulary must be one of {', '.join(VOCABULARY_KINDS)}, got {word!r}")
     if not colon:
-        return KINDS[word]()
+        return VOCABULARY_KINDS[word]()
     if word == "bytes":
-        raise ValueError(f"vocabulary bytes has no size, got {said!r}")
+        raise ValueError(f"vocabulary bytes has no size, got {text_or_vocabulary!r}")
     if not (size.isascii() and size.isdecimal() and int(size)):
-        raise ValueError(f"vocabulary must be a word, or word:size as words:500, got {said!r}")
-    return KINDS[word](size=int(size))
+        raise ValueError(f"vocabulary must be a word, or word:size as words:500, got {text_or_vocabulary!r}")
+    return VOCABULARY_KINDS[word](size=int(size))
 
 
-def names(frame: Frame) -> tuple[str, ...]:
+def special_token_names(special_tokens: SpecialTokens) -> tuple[str, ...]:
     """List a frame's special tokens by id, each once: its first ones, padding, the others.
 
     Without the sentinels.
     """
-    roles = (*frame.first, frame.pad, *frame.before, *frame.between, *frame.after, frame.start)
-    rare = (frame.end, frame.unknown, *frame.languages, frame.mask, *frame.modes)
+    roles = (*special_tokens.first_in_vocabulary, special_tokens.pad, *special_tokens.prefix, *special_tokens.separator, *special_tokens.suffix, special_tokens.start)
+    rare = (special_tokens.end, special_tokens.unknown, *special_tokens.languages, special_tokens.mask, *special_tokens.modes)
     return tuple(dict.fromkeys(name for name in (*roles, *rare) if name is not None))
 
 
-def sentinels(frame: Frame) -> tuple[str, ...]:
+def sentinel_names(special_tokens: SpecialTokens) -> tuple[str, ...]:
     """List a frame's sentinels, that of the first gap first (Raffel et al. 2020, section 3.1.4)."""
-    return tuple(f"<extra_id_{i}>" for i in range(frame.n_sentinels))
+    return tuple(f"<extra_id_{i}>" for i in range(special_tokens.n_sentinels))
 
 
 @dataclass(frozen=True)
@@ -504,18 +504,18 @@ class TokenizerSpec:
         ValueError: a size that is none or beyond `MOST_IDS`, a coverage that is no share.
     """
 
-    vocabulary: Vocabulary
-    frame: Frame
+    vocabulary: VocabularySpec
+    special_tokens: SpecialTokens
 
     def __post_init__(self) -> None:
         kind = self.vocabulary
-        if isinstance(kind, Bytes | CodePoints):
+        if isinstance(kind, ByteLevel | CodePoints):
             return
-        if not 1 <= kind.size <= MOST_IDS:
+        if not 1 <= kind.vocab_size <= MAX_VOCAB_SIZE:
             raise ValueError(
-                f"the size of a vocabulary must be from 1 to {MOST_IDS:,}, got {kind.size:,}"
+                f"the size of a vocabulary must be from 1 to {MAX_VOCAB_SIZE:,}, got {kind.vocab_size:,}"
             )
-        if isinstance(kind, Covering) and not 0 < kind.character_coverage <= 1:
+        if isinstance(kind, CharacterCoverageVocabulary) and not 0 < kind.character_coverage <= 1:
             raise ValueError(
                 f"character_coverage must be above 0 and at most 1, got {kind.character_coverage}"
             )

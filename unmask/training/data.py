@@ -12,54 +12,54 @@ from jaxtyping import Int
 from unmask.batch import Batch
 from unmask.config import from_dict, to_dict
 from unmask.hiding.hide import AnyObjective
-from unmask.hiding.loader import Cursor, Loader
-from unmask.hiding.objectives import Objective, parts_of, step_of
-from unmask.hiding.questions import ABOUT_ONE
-from unmask.hiding.sources import Sources, rows_to_take
+from unmask.hiding.loader import DataCursor, BatchLoader
+from unmask.hiding.objectives import ObjectiveSpec, components_of, stream_step
+from unmask.hiding.questions import SINGLE_DOCUMENT_TERMS
+from unmask.hiding.sources import SourceSampling, rows_per_source
 from unmask.published.card import Published
 from unmask.text.corpus import Document
-from unmask.text.mix import called, named_documents, smoothed, source_names
-from unmask.tokens.joined import Joined, separator
-from unmask.tokens.shards import Shards
-from unmask.tokens.vocabulary import Bytes, CodePoints, Covering, Frame, Special, TokenizerSpec
+from unmask.text.mix import split_language_prefix, read_documents_by_source, smoothed_shares, source_names
+from unmask.tokens.joined import ConcatenatedDocuments, document_separator_ids
+from unmask.tokens.shards import TokenShards
+from unmask.tokens.vocabulary import ByteLevel, CodePoints, CharacterCoverageVocabulary, SpecialTokens, SpecialTokenIds, TokenizerSpec
 from unmask.training.recipe import Recipe
 
-DEV_TOKENS = 65_536
+MAX_DEV_TOKENS = 65_536
 """Held-out tokens that each evaluation during training reads, at most."""
-SAMPLE_ROWS = 256
+N_SAMPLE_ROWS = 256
 """So many rows show what can be asked of the data."""
 
 
-def tokenizer_spec(recipe: Recipe, card: Published) -> TokenizerSpec:
+def resolve_tokenizer_spec(recipe: Recipe, preset: Published) -> TokenizerSpec:
     """Return the card's kind of tokenizer, of the size and coverage that the recipe says.
 
     Raises:
         ValueError: the card's kind has no coverage.
     """
-    spec, coverage = card.tokenizer, recipe.character_coverage
+    spec, coverage = preset.tokenizer, recipe.character_coverage
     if coverage is not None:
-        if not isinstance(spec.vocabulary, Covering):
+        if not isinstance(spec.vocabulary, CharacterCoverageVocabulary):
             raise ValueError(
                 f"character_coverage = {coverage}: is of word pieces and SentencePiece's kinds, "
-                f"but {card.name} learns {type(spec.vocabulary).__name__}"
+                f"but {preset.name} learns {type(spec.vocabulary).__name__}"
             )
         spec = replace(spec, vocabulary=replace(spec.vocabulary, character_coverage=coverage))
-    if recipe.vocab_size is None or isinstance(spec.vocabulary, Bytes | CodePoints):
+    if recipe.vocab_size is None or isinstance(spec.vocabulary, ByteLevel | CodePoints):
         return spec
-    return replace(spec, vocabulary=replace(spec.vocabulary, size=recipe.vocab_size))
+    return replace(spec, vocabulary=replace(spec.vocabulary, vocab_size=recipe.vocab_size))
 
 
-def read_documents(recipe: Recipe) -> Iterator[Document]:
+def open_documents(recipe: Recipe) -> Iterator[Document]:
     """Open the recipe's documents anew; of several sources, each says of which it is."""
-    return named_documents(
+    return read_documents_by_source(
         recipe.data,
-        document=recipe.document,
-        text=recipe.text,
+        document_separator=recipe.document_separator,
+        text_column=recipe.text_column,
         encoding_errors=recipe.encoding_errors,
     )
 
 
-def prepared(sources: Sequence[str]) -> Shards | None:
+def open_prepared(sources: Sequence[str]) -> TokenShards | None:
     """Open the folder that `unmask prepare` made, if that is what the sources name.
 
     Raises:
@@ -68,10 +68,10 @@ def prepared(sources: Sequence[str]) -> Shards | None:
     folders = [s for s in sources if (Path(s) / "shards.json").is_file()]
     if folders and len(sources) > 1:
         raise ValueError(f"{folders[0]} is prepared already: give it alone, without other data")
-    return Shards.open(Path(folders[0])) if folders else None
+    return TokenShards.open(Path(folders[0])) if folders else None
 
 
-def check_sampling(recipe: Recipe, shards: Shards | None) -> None:
+def check_sampling(recipe: Recipe, shards: TokenShards | None) -> None:
     """Check that there are sources to sample from, if that is asked for.
 
     Args:
@@ -81,12 +81,12 @@ def check_sampling(recipe: Recipe, shards: Shards | None) -> None:
     Raises:
         ValueError: there is one source, or the shards do not tell them apart.
     """
-    if recipe.sampling == 1:
+    if recipe.sampling_exponent == 1:
         return
-    told = f"sampling = {recipe.sampling:g}"
-    if recipe.unit == "stream":
+    told = f"sampling = {recipe.sampling_exponent:g}"
+    if recipe.row_unit == "stream":
         raise ValueError(f"{told}: unit = stream keeps the order of the text; take another unit")
-    if shards is not None and shards.sources is None:
+    if shards is not None and shards.sources_of_documents is None:
         raise ValueError(
             f"{told}: {shards.folder} does not say of several sources which document is of which; "
             "prepare it anew, with a folder, pattern or file for each"
@@ -98,31 +98,31 @@ def check_sampling(recipe: Recipe, shards: Shards | None) -> None:
         )
 
 
-def check_languages(recipe: Recipe, special: Special | Frame, shards: Shards | None) -> None:
+def check_languages(recipe: Recipe, special_ids: SpecialTokenIds | SpecialTokens, shards: TokenShards | None) -> None:
     """Check that of each text is said in which language it is, where a token says that.
 
     Args:
         recipe: names the sources.
-        special: what the tokenizer knows.
+        special_ids: what the tokenizer knows.
         shards: what the sources were made into, if that is done.
 
     Raises:
         ValueError: it is not said, or there is no token for the language.
     """
     if shards is not None:
-        names = shards.sources[0] if shards.sources is not None else (None,)
+        names = shards.sources_of_documents[0] if shards.sources_of_documents is not None else (None,)
     else:
-        names = tuple(called(name)[0] for name in recipe.data)
-    check_named(names, special)
+        names = tuple(split_language_prefix(name)[0] for name in recipe.data)
+    check_source_languages(names, special_ids)
 
 
-def check_named(names: Iterable[str | None], special: Special | Frame) -> None:
+def check_source_languages(names: Iterable[str | None], special_ids: SpecialTokenIds | SpecialTokens) -> None:
     """Check that sources are called by languages, where the tokenizer has tokens for these.
 
     Raises:
         ValueError: one is not.
     """
-    known = special.languages if isinstance(special, Frame) else [n for n, _ in special.languages]
+    known = special_ids.languages if isinstance(special_ids, SpecialTokens) else [n for n, _ in special_ids.languages]
     for name in names:
         if known and name not in known:
             got = "one without a language" if name is None else repr(name)
@@ -132,128 +132,128 @@ def check_named(names: Iterable[str | None], special: Special | Frame) -> None:
             )
 
 
-def check_unit(recipe: Recipe, objective: AnyObjective) -> None:
+def check_row_unit(recipe: Recipe, objective: AnyObjective) -> None:
     """Check that what is asked can be asked of the recipe's rows.
 
     Raises:
         ValueError: a question about one document is asked of rows of several.
     """
-    about_one = [name for name in ABOUT_ONE if name in objective.asks]
-    if recipe.unit == "stream" and recipe.packing == "pack":
+    about_one = [name for name in SINGLE_DOCUMENT_TERMS if name in objective.loss_terms]
+    if recipe.row_unit == "stream" and recipe.packing == "pack":
         raise ValueError("unit = stream: its rows are full, and cannot be packed; leave 'bucket'")
-    if recipe.both_ways and objective.causal:
+    if recipe.bidirectional_data and objective.causal:
         raise ValueError("both_ways: this objective is told forward; leave false")
-    if recipe.unit in ("corpus", "stream") and about_one:
+    if recipe.row_unit in ("corpus", "stream") and about_one:
         raise ValueError(
-            f"unit = {recipe.unit}: its rows are of several documents, and {about_one[0]} is asked "
+            f"unit = {recipe.row_unit}: its rows are of several documents, and {about_one[0]} is asked "
             "about one; take 'document', 'paragraph', 'sentence' or 'sentences', or an objective "
             "without a question"
         )
 
 
 @dataclass(frozen=True)
-class Share:
+class SourceShare:
     """A source: its tokens to train on, its share of all, and the share that it gets."""
 
     name: str
-    tokens: int
-    share: float
-    gets: float
+    n_tokens: int
+    token_share: float
+    sampling_share: float
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class CorpusRows:
     """A part of the corpus, cut into rows: what is trained on, or what is held out."""
 
-    texts: Shards | Joined
+    token_source: TokenShards | ConcatenatedDocuments
     """What the rows' tokens are read from."""
-    rows: Int[np.ndarray, "n 2"]
+    row_spans: Int[np.ndarray, "n 2"]
     """The first and the last place (exclusive) of each."""
 
     @property
-    def documents(self) -> Int[np.ndarray, "n"]:
+    def document_of_row(self) -> Int[np.ndarray, "n"]:
         """The number of the document in which each row begins."""
-        return self.texts.document_of(self.rows[:, 0])
+        return self.token_source.document_of(self.row_spans[:, 0])
 
     @property
-    def sizes(self) -> Int[np.ndarray, "n"]:
+    def row_lengths(self) -> Int[np.ndarray, "n"]:
         """How many tokens each row has."""
-        return self.rows[:, 1] - self.rows[:, 0]
+        return self.row_spans[:, 1] - self.row_spans[:, 0]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
+class TrainingData:
     """Where batches come from: all that is needed to make any of them again."""
 
-    shards: Shards
-    objective: Objective
+    shards: TokenShards
+    objective: ObjectiveSpec
     recipe: Recipe
-    length: int
-    train: Part
-    dev: Part
+    max_length: int
+    train_rows: CorpusRows
+    dev_rows: CorpusRows
     train_spans: Int[np.ndarray, "k 2"]
-    shares: tuple[Share, ...] = ()
+    source_shares: tuple[SourceShare, ...] = ()
     """Of each source, where they are sampled."""
-    workers: int = 0
+    n_workers: int = 0
     rank: int = 0
-    world: int = 1
+    world_size: int = 1
 
     def batches(self, cursor: Any) -> Iterator[tuple[Sequence[Batch], Any]]:
         """Give the micro-batches of each step after a cursor (plain data; None: the beginning)."""
-        start = Cursor() if cursor is None else from_dict(Cursor, cursor)
-        loader = self.loader(self.train, start, sampled=bool(self.shares))
-        loader = replace(loader, steps=self.recipe.steps, jitter=self.recipe.jitter)
+        start = DataCursor() if cursor is None else from_dict(DataCursor, cursor)
+        loader = self.make_loader(self.train_rows, start, sample_sources=bool(self.source_shares))
+        loader = replace(loader, total_steps=self.recipe.steps, length_jitter=self.recipe.sequence_length_jitter)
         for micro, after in loader:
             yield micro, to_dict(after)
 
     def dev_batches(self) -> list[Batch]:
         """Make the batches on which the run is evaluated; always the same."""
-        if not len(self.dev.rows):
+        if not len(self.dev_rows.row_spans):
             return []
-        return self._asking(self.objective, DEV_TOKENS)
+        return self._dev_batches_of(self.objective, MAX_DEV_TOKENS)
 
-    def dev_parts(self) -> dict[str, list[Batch]]:
+    def dev_batches_by_component(self) -> dict[str, list[Batch]]:
         """Make those on which each named part of a mixture is evaluated, by itself."""
-        parts = parts_of(self.objective)
-        if not len(self.dev.rows):
+        parts = components_of(self.objective)
+        if not len(self.dev_rows.row_spans):
             return {}
-        return {name: self._asking(o, DEV_TOKENS // len(parts)) for name, o in parts.items()}
+        return {name: self._dev_batches_of(o, MAX_DEV_TOKENS // len(parts)) for name, o in parts.items()}
 
-    def sample(self) -> list[Batch]:
+    def sample_batches(self) -> list[Batch]:
         """Make batches of some rows to train on, from all over the data; always the same."""
-        rows = self.train.rows
-        some = np.unique(np.linspace(0, len(rows) - 1, SAMPLE_ROWS).astype(np.int64))
-        return self._read(replace(self.train, rows=rows[some]), self.objective)
+        rows = self.train_rows.row_spans
+        some = np.unique(np.linspace(0, len(rows) - 1, N_SAMPLE_ROWS).astype(np.int64))
+        return self._all_batches(replace(self.train_rows, rows=rows[some]), self.objective)
 
-    def _asking(self, objective: Objective, tokens: int) -> list[Batch]:
-        return self._read(self._enough(self.dev, tokens), objective)
+    def _dev_batches_of(self, objective: ObjectiveSpec, tokens: int) -> list[Batch]:
+        return self._all_batches(self._first_rows(self.dev_rows, tokens), objective)
 
-    def _read(self, part: Part, objective: Objective) -> list[Batch]:
+    def _all_batches(self, corpus_rows: CorpusRows, objective: ObjectiveSpec) -> list[Batch]:
         recipe = replace(self.recipe, seed=0)
         same = replace(self, objective=objective, recipe=recipe, workers=0, rank=0, world=1)
-        loader = same.loader(part, Cursor(), epochs=1)
+        loader = same.make_loader(corpus_rows, DataCursor(), max_epochs=1)
         return [batch for micro, _ in loader for batch in micro]
 
-    def _enough(self, part: Part, tokens: int) -> Part:
+    def _first_rows(self, corpus_rows: CorpusRows, tokens: int) -> CorpusRows:
         """Keep the first of some rows; of several sources, the first of each, by what it gets."""
-        rows = part.rows
-        if not self.shares:
-            return replace(part, rows=rows[_first(rows, tokens)])
-        of = sources_of(self.shards, part)
+        rows = corpus_rows.row_spans
+        if not self.source_shares:
+            return replace(corpus_rows, rows=rows[_first_rows_with(rows, tokens)])
+        of = source_of_rows(self.shards, corpus_rows)
         parts = [
-            own[_first(own, round(share.gets * tokens))]
-            for i, share in enumerate(self.shares)
+            own[_first_rows_with(own, round(share.sampling_share * tokens))]
+            for i, share in enumerate(self.source_shares)
             if len(own := rows[of == i])
         ]
         kept = np.concatenate(parts)
-        return replace(part, rows=kept[np.argsort(kept[:, 0])])
+        return replace(corpus_rows, rows=kept[np.argsort(kept[:, 0])])
 
-    def check_batch(self) -> str | None:
+    def batch_size_warning(self) -> str | None:
         """Say what a step holds where it is asked for more tokens than there are; None: it is not.
 
         Such a run is one of full batches, with the rate that was meant for larger ones.
         """
-        loader = self.loader(self.train, Cursor(), sampled=bool(self.shares))
+        loader = self.make_loader(self.train_rows, DataCursor(), sample_sources=bool(self.source_shares))
         n, asked = round(loader.plan.n_tokens), self.recipe.batch_tokens
         if asked <= n:
             return None
@@ -263,106 +263,106 @@ class Data:
         )
 
     @cached_property
-    def specials(self) -> tuple[Special, ...]:
+    def special_ids_by_source(self) -> tuple[SpecialTokenIds, ...]:
         """The special tokens of each source: those of its language, where these are told."""
-        return _specials(self.shards)
+        return _special_ids_by_source(self.shards)
 
-    def _specials(self, part: Part) -> tuple[tuple[Special, ...], Int[np.ndarray, "n"]] | None:
-        several = len(self.specials) > 1
-        return (self.specials, sources_of(self.shards, part)) if several else None
+    def _special_ids_of_rows(self, corpus_rows: CorpusRows) -> tuple[tuple[SpecialTokenIds, ...], Int[np.ndarray, "n"]] | None:
+        several = len(self.special_ids_by_source) > 1
+        return (self.special_ids_by_source, source_of_rows(self.shards, corpus_rows)) if several else None
 
-    def _sources(self, part: Part) -> Sources:
-        of = sources_of(self.shards, part)
-        n, tokens = np.bincount(of).tolist(), [share.tokens for share in self.shares]
-        takes = rows_to_take(tokens, n, [share.gets for share in self.shares])
-        return Sources(of=of, takes=takes)
+    def _source_sampling(self, corpus_rows: CorpusRows) -> SourceSampling:
+        of = source_of_rows(self.shards, corpus_rows)
+        n, tokens = np.bincount(of).tolist(), [share.n_tokens for share in self.source_shares]
+        takes = rows_per_source(tokens, n, [share.sampling_share for share in self.source_shares])
+        return SourceSampling(source_of_row=of, rows_per_epoch=takes)
 
-    def loader(
+    def make_loader(
         self,
-        part: Part,
-        cursor: Cursor,
-        epochs: int | None = None,
+        corpus_rows: CorpusRows,
+        cursor: DataCursor,
+        max_epochs: int | None = None,
         *,
-        sampled: bool = False,
-    ) -> Loader:
-        """Make what makes the batches of some rows, each once an epoch or, `sampled`, by shares."""
-        return Loader(
-            texts=part.texts,
-            rows=part.rows,
+        sample_sources: bool = False,
+    ) -> BatchLoader:
+        """Make what makes the batches of some rows, each once an epoch or, `sample_sources`, by shares."""
+        return BatchLoader(
+            token_source=corpus_rows.token_source,
+            row_spans=corpus_rows.row_spans,
             objective=self.objective,
-            special=self.specials[0],
-            specials=self._specials(part),
-            length=self.length,
+            special_ids=self.special_ids_by_source[0],
+            special_ids_by_source=self._special_ids_of_rows(corpus_rows),
+            max_length=self.max_length,
             batch_tokens=self.recipe.batch_tokens,
-            micro_tokens=self.recipe.micro_tokens,
-            strategy="stream" if self.recipe.unit == "stream" else self.recipe.packing,
-            both_ways=self.recipe.both_ways,
-            documents=part.documents,
-            sources=self._sources(part) if sampled else None,
+            micro_batch_tokens=self.recipe.micro_batch_tokens,
+            strategy="stream" if self.recipe.row_unit == "stream" else self.recipe.packing,
+            bidirectional=self.recipe.bidirectional_data,
+            document_of_row=corpus_rows.document_of_row,
+            source_sampling=self._source_sampling(corpus_rows) if sample_sources else None,
             seed=self.recipe.seed,
-            cursor=cursor,
-            epochs=epochs,
-            workers=self.workers,
+            start_cursor=cursor,
+            max_epochs=max_epochs,
+            n_workers=self.n_workers,
             rank=self.rank,
-            world=self.world,
+            world_size=self.world_size,
         )
 
 
-def _first(rows: Int[np.ndarray, "n 2"], tokens: int) -> slice:
+def _first_rows_with(row_spans: Int[np.ndarray, "n 2"], n_tokens: int) -> slice:
     """Say which rows, from the first on, have so many tokens; all if they have fewer."""
-    ends = np.cumsum(rows[:, 1] - rows[:, 0])
-    return slice(int(np.searchsorted(ends, tokens)) + 1)
+    ends = np.cumsum(row_spans[:, 1] - row_spans[:, 0])
+    return slice(int(np.searchsorted(ends, n_tokens)) + 1)
 
 
-def sources_of(shards: Shards, part: Part) -> Int[np.ndarray, "n"]:
+def source_of_rows(shards: TokenShards, corpus_rows: CorpusRows) -> Int[np.ndarray, "n"]:
     """Return the number of the source of each row, where shards tell them apart."""
-    assert shards.sources is not None
-    return shards.sources[1][part.documents]
+    assert shards.sources_of_documents is not None
+    return shards.sources_of_documents[1][corpus_rows.document_of_row]
 
 
-def _specials(shards: Shards) -> tuple[Special, ...]:
-    special = shards.tokenizer.special
-    if not special.languages or shards.sources is None:
+def _special_ids_by_source(shards: TokenShards) -> tuple[SpecialTokenIds, ...]:
+    special = shards.tokenizer.special_ids
+    if not special.languages or shards.sources_of_documents is None:
         return (special,)
-    return tuple(special.told(name) for name in shards.sources[0])
+    return tuple(special.with_languages(name) for name in shards.sources_of_documents[0])
 
 
-def _shares(shards: Shards, part: Part, exponent: float) -> tuple[Share, ...]:
+def _source_shares(shards: TokenShards, corpus_rows: CorpusRows, exponent: float) -> tuple[SourceShare, ...]:
     """Count the tokens of each source; Lample and Conneau 2019, section 3.1, on those."""
-    assert shards.sources is not None
-    of = sources_of(shards, part)
-    tokens = [int(n) for n in np.bincount(of, part.sizes)]
+    assert shards.sources_of_documents is not None
+    of = source_of_rows(shards, corpus_rows)
+    tokens = [int(n) for n in np.bincount(of, corpus_rows.row_lengths)]
     return tuple(
-        Share(name, n, n / sum(tokens), gets)
-        for name, n, gets in zip(shards.sources[0], tokens, smoothed(tokens, exponent), strict=True)
+        SourceShare(name, n, n / sum(tokens), gets)
+        for name, n, gets in zip(shards.sources_of_documents[0], tokens, smoothed_shares(tokens, exponent), strict=True)
     )
 
 
-def _part(
-    shards: Shards, spans: Int[np.ndarray, "n 2"], recipe: Recipe, length: int, step: int
-) -> Part:
-    """Cut some documents, or a part of one, into rows of at most `length` tokens.
+def _cut_rows(
+    shards: TokenShards, spans: Int[np.ndarray, "n 2"], recipe: Recipe, row_length: int, stride: int
+) -> CorpusRows:
+    """Cut some documents, or a part of one, into rows of at most `row_length` tokens.
 
-    Of a stream, each goes on `step` tokens behind the one before.
+    Of a stream, each goes on `stride` tokens behind the one before.
     """
-    if recipe.unit in ("corpus", "stream"):
-        joined = Joined(shards, spans, separator(shards.tokenizer.special))
-        of_stream = recipe.unit == "stream"
-        return Part(joined, joined.pieces(length, step) if of_stream else joined.rows(length))
-    return Part(shards, shards.rows(length, recipe.unit, within=spans))
+    if recipe.row_unit in ("corpus", "stream"):
+        joined = ConcatenatedDocuments(shards, spans, document_separator_ids(shards.tokenizer.special_ids))
+        of_stream = recipe.row_unit == "stream"
+        return CorpusRows(joined, joined.fixed_length_rows(row_length, stride) if of_stream else joined.sentence_rows(row_length))
+    return CorpusRows(shards, shards.row_spans(row_length, recipe.row_unit, within_spans=spans))
 
 
-def lay_out(
-    shards: Shards,
+def build_training_data(
+    shards: TokenShards,
     recipe: Recipe,
-    objective: Objective,
-    length: int,
+    objective: ObjectiveSpec,
+    max_length: int,
     *,
-    workers: int = 0,
+    n_workers: int = 0,
     rank: int = 0,
-    world: int = 1,
-) -> Data:
-    """Cut shards into rows of what the objective can hide in `length` tokens.
+    world_size: int = 1,
+) -> TrainingData:
+    """Cut shards into rows of what the objective can hide in `max_length` tokens.
 
     Some are held out for evaluation; where sources are sampled, of each.
 
@@ -371,35 +371,35 @@ def lay_out(
             not such that the objective can be asked of them.
     """
     check_sampling(recipe, shards)
-    check_unit(recipe, objective)
-    check_languages(recipe, shards.tokenizer.special, shards)
-    special = _specials(shards)[0]
-    sampled = recipe.sampling != 1
-    if recipe.dev and shards.n_tokens == 1:
+    check_row_unit(recipe, objective)
+    check_languages(recipe, shards.tokenizer.special_ids, shards)
+    special = _special_ids_by_source(shards)[0]
+    sampled = recipe.sampling_exponent != 1
+    if recipe.dev_fraction and shards.n_tokens == 1:
         raise ValueError(
             f"{', '.join(recipe.data)}: is a single token for {recipe.tokenizer or recipe.model}: "
             "nothing can be held out and nothing learned; give more text"
         )
-    spans, held_out = shards.held_out(recipe.dev, recipe.seed, of_each=sampled)
-    budget = objective.budget(length, special)
-    step = step_of(objective, budget, special)
-    train = _part(shards, spans, recipe, budget, step)
-    if recipe.unit == "stream" and not len(train.rows):
+    spans, held_out = shards.split_held_out(recipe.dev_fraction, recipe.seed, by_source=sampled)
+    budget = objective.max_text_length(max_length, special)
+    step = stream_step(objective, budget, special)
+    train = _cut_rows(shards, spans, recipe, budget, step)
+    if recipe.row_unit == "stream" and not len(train.row_spans):
         n = int((spans[:, 1] - spans[:, 0]).sum())
         raise ValueError(
             f"unit = stream: the text has {n:,} tokens to train on, and a row {budget:,}; give "
             "more text, or a smaller length"
         )
-    return Data(
+    return TrainingData(
         shards=shards,
         objective=objective,
         recipe=recipe,
-        length=length,
-        train=train,
-        dev=_part(shards, held_out, recipe, budget, step),
+        max_length=max_length,
+        train_rows=train,
+        dev_rows=_cut_rows(shards, held_out, recipe, budget, step),
         train_spans=spans,
-        shares=_shares(shards, train, recipe.sampling) if sampled else (),
-        workers=workers,
+        source_shares=_source_shares(shards, train, recipe.sampling_exponent) if sampled else (),
+        n_workers=n_workers,
         rank=rank,
-        world=world,
+        world_size=world_size,
     )

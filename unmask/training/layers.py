@@ -2,17 +2,17 @@
 
 import re
 
-from unmask.heads.language import Language
+from unmask.heads.language import LanguageModeling
 from unmask.heads.model import Model
 
-_LAYER = re.compile(r"^backbone\.(?:(encoder|decoder)\.)?(?:backward_)?layers\.(\d+)\.")
-_ABOVE = re.compile(r"^heads\.|\.final_norm\.|^backbone\.(up|last)\.")
+_LAYER_NAME = re.compile(r"^backbone\.(?:(encoder|decoder)\.)?(?:backward_)?layers\.(\d+)\.")
+_ABOVE_LAYERS_NAME = re.compile(r"^heads\.|\.final_norm\.|^backbone\.(up|last)\.")
 """What stands above the last layer: of CANINE, the way back from the deep stack to characters."""
-_TABLE = re.compile(r"^backbone\.(?:(encoder|decoder)\.)?tokens\.")
-_ADDED = "adapters."
+_EMBEDDING_NAME = re.compile(r"^backbone\.(?:(encoder|decoder)\.)?tokens\.")
+_ADAPTER_PREFIX = "adapters."
 
 
-def layers(model: Model) -> list[list[str]]:
+def parameters_by_layer(model: Model) -> list[list[str]]:
     """Group the names of parameters from the bottom to the top.
 
     Embeddings, each layer (of an encoder-decoder the encoder's, then the decoder's), and what
@@ -21,12 +21,12 @@ def layers(model: Model) -> list[list[str]]:
     stacks = {"encoder": 0, "decoder": 1}
     groups: dict[tuple[int, int], list[str]] = {}
     for name, _ in model.named_parameters():
-        if name.startswith(_ADDED):
+        if name.startswith(_ADAPTER_PREFIX):
             continue
-        found = _LAYER.match(name)
+        found = _LAYER_NAME.match(name)
         if found:
             place = (1 + stacks.get(found[1] or "", 0), int(found[2]))
-        elif _ABOVE.search(name):
+        elif _ABOVE_LAYERS_NAME.search(name):
             place = (3, 0)
         else:
             place = (0, 0)
@@ -34,29 +34,29 @@ def layers(model: Model) -> list[list[str]]:
     return [group for _, group in sorted(groups.items())]
 
 
-def layers_that_speak(model: Model) -> list[list[str]]:
+def parameters_by_layer_with_tied_output(model: Model) -> list[list[str]]:
     """Group the names of parameters likewise, for a model that learns to name tokens.
 
     A table that the scores are tied to is learned with the head, not with what reads tokens (so the
     released code of Howard and Ruder 2018: `LanguageModel.get_layer_groups`).
     """
-    groups = layers(model)
-    if not any(isinstance(spec, Language) and spec.tied for spec in model.specs.values()):
+    groups = parameters_by_layer(model)
+    if not any(isinstance(spec, LanguageModeling) and spec.tie_embeddings for spec in model.head_specs.values()):
         return groups
-    table = [name for group in groups for name in group if _TABLE.match(name)]
+    table = [name for group in groups for name in group if _EMBEDDING_NAME.match(name)]
     kept = [[name for name in group if name not in table] for group in groups]
     return [group for group in [*kept[:-1], [*kept[-1], *table]] if group]
 
 
-def spread(n: int) -> float:
+def default_layerwise_lr_decay(n_groups: int) -> float:
     """Return the share of the rate of the group above that each of n groups has.
 
     1 / 2.6 of four (Howard and Ruder 2018, arXiv:1801.06146, section 3.2), and the same in all over
     any other number.
     """
-    return (1 / 2.6) ** (4 / max(n, 1))
+    return (1 / 2.6) ** (4 / max(n_groups, 1))
 
 
-def falling(groups: list[list[str]], decay: float) -> dict[str, float]:
+def layerwise_lr_decay(groups: list[list[str]], decay: float) -> dict[str, float]:
     """Return the factor of each parameter's rate: of the top 1, and of each below `decay` times."""
     return {name: decay**depth for depth, group in enumerate(reversed(groups)) for name in group}

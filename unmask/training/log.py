@@ -13,85 +13,85 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
-from unmask.channels import Stream, clear, over, tell
-from unmask.files import utf8
-from unmask.training.aside import for_the_report
+from unmask.channels import OutputStream, clear_line, overwrite_line, print_line
+from unmask.files import encode_utf8
+from unmask.training.aside import best_effort
 
 _logger = logging.getLogger(__name__)
 
-LOG, TIMING = "log.jsonl", "timing.jsonl"
-WIDTH = 100
+LOG_FILE, TIMING_FILE = "log.jsonl", "timing.jsonl"
+MAX_LINE_WIDTH = 100
 """Columns of the live line, at most."""
-NEITHER = frozenset({"neighbors"})
+TERMS_WITHOUT_ACCURACY = frozenset({"neighbors"})
 """Terms whose answers are neither right nor wrong, nor numbers: what word vectors are asked."""
-_REDRAW, _PLAIN = 0.1, 10.0
+_REDRAW_SECONDS, _LINE_SECONDS = 0.1, 10.0
 """Seconds between two live lines on a terminal, and between two lines elsewhere."""
 
 
 @dataclass(frozen=True)
-class Sums:
+class LossSums:
     """What some steps or batches were asked, and answered, by term. Sums add up; means do not."""
 
-    totals: Mapping[str, float] = field(default_factory=dict[str, float])
+    total_loss: Mapping[str, float] = field(default_factory=dict[str, float])
     """Of the loss, in nats."""
-    counts: Mapping[str, int] = field(default_factory=dict[str, int])
+    n_targets: Mapping[str, int] = field(default_factory=dict[str, int])
     """Places asked."""
-    rights: Mapping[str, int] = field(default_factory=dict[str, int])
+    n_correct: Mapping[str, int] = field(default_factory=dict[str, int])
     """Right answers, of terms where that means something."""
-    weights: Mapping[str, float] = field(default_factory=dict[str, float])
+    loss_weights: Mapping[str, float] = field(default_factory=dict[str, float])
     """Of terms in the loss, where it is not 1."""
 
-    def __add__(self, other: "Sums") -> "Sums":
-        return Sums(
-            _added(self.totals, other.totals),
-            _added(self.counts, other.counts),
-            _added(self.rights, other.rights),
-            {**self.weights, **other.weights},
+    def __add__(self, other: "LossSums") -> "LossSums":
+        return LossSums(
+            _add_by_name(self.total_loss, other.total_loss),
+            _add_by_name(self.n_targets, other.n_targets),
+            _add_by_name(self.n_correct, other.n_correct),
+            {**self.loss_weights, **other.loss_weights},
         )
 
     @property
-    def parts(self) -> dict[str, float]:
+    def mean_losses(self) -> dict[str, float]:
         """The mean loss of each term; zero where nothing was asked."""
-        return {name: total / max(self.counts[name], 1) for name, total in self.totals.items()}
+        return {name: total / max(self.n_targets[name], 1) for name, total in self.total_loss.items()}
 
     @property
     def loss(self) -> float:
         """The sum of all parts, each times its weight."""
-        return math.fsum(self.weights.get(name, 1.0) * part for name, part in self.parts.items())
+        return math.fsum(self.loss_weights.get(name, 1.0) * part for name, part in self.mean_losses.items())
 
     @property
     def accuracy(self) -> dict[str, float]:
         """The share of right answers, of terms that were asked."""
-        return {n: right / self.counts[n] for n, right in self.rights.items() if self.counts[n]}
+        return {n: right / self.n_targets[n] for n, right in self.n_correct.items() if self.n_targets[n]}
 
     @property
-    def finite(self) -> bool:
+    def is_finite(self) -> bool:
         """Whether every total is a number."""
-        return all(math.isfinite(total) for total in self.totals.values())
+        return all(math.isfinite(total) for total in self.total_loss.values())
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class StepReport:
     """One optimizer step."""
 
     step: int
     """Steps count from 1."""
-    steps: int
-    tokens: int
+    total_steps: int
+    n_tokens: int
     """Read since the run began, padding not counted."""
-    new_tokens: int
+    step_tokens: int
     """Read in this step."""
-    sums: Sums
+    sums: LossSums
     """Of this step; a loss that is not finite is shown as it is."""
-    since: Sums | None
+    sums_since_log: LossSums | None
     """At a logged step: the sums since the last logged one, skipped steps not counted."""
-    rate: float
+    learning_rate: float
     gradient_norm: float
     seconds: float
     """That this step took."""
-    skipped: int
+    n_skipped: int
     """Steps without a finite loss and gradient, since the run began: they moved no weight."""
-    skipped_now: bool = False
+    was_skipped: bool = False
 
     @property
     def loss(self) -> float:
@@ -99,9 +99,9 @@ class Report:
         return self.sums.loss
 
     @property
-    def parts(self) -> dict[str, float]:
+    def mean_losses(self) -> dict[str, float]:
         """The loss of this step, by term."""
-        return self.sums.parts
+        return self.sums.mean_losses
 
     @property
     def accuracy(self) -> dict[str, float]:
@@ -110,7 +110,7 @@ class Report:
 
 
 @runtime_checkable
-class Writer(Protocol):
+class ScalarWriter(Protocol):
     """The part of TensorBoard's SummaryWriter that is used."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> object:
@@ -122,7 +122,7 @@ class Writer(Protocol):
         ...
 
 
-class Log:
+class TrainingLog:
     """Writes a run's reports to its folder and to the terminal.
 
     `log.jsonl` holds nothing but what the run's recipe and data determine: it is equal, byte by
@@ -134,116 +134,116 @@ class Log:
         self,
         folder: Path,
         *,
-        flops: int | float = 0,
-        peak: int | float = 0,
-        memory: "Memory | None" = None,
-        terminal: Stream | None = None,
+        flops_per_token: int | float = 0,
+        peak_flops: int | float = 0,
+        memory_usage: "MemoryUsage | None" = None,
+        terminal: OutputStream | None = None,
         tensorboard: bool = False,
-        step: int = 0,
+        last_step: int = 0,
     ) -> None:
         """Open the logs of a run folder, to go on where they end.
 
         Args:
             folder: of the run; it must exist.
-            flops: of one training step, for one token.
-            peak: FLOP/s of this machine's matrix product, all processes together. 0: unknown.
-            memory: says how many bytes are held.
+            flops_per_token: of one training step, for one token.
+            peak_flops: FLOP/s of this machine's matrix product, all processes together. 0: unknown.
+            memory_usage: says how many bytes are held.
             terminal: where the live line goes, usually `sys.stderr`. None: nowhere.
             tensorboard: also write TensorBoard's event files.
-            step: the last one taken: what TensorBoard has of later ones, it forgets.
+            last_step: the last one taken: what TensorBoard has of later ones, it forgets.
 
         Raises:
             ImportError: TensorBoard is asked for and is not installed.
         """
-        self._board = _tensorboard(folder / "tensorboard", step) if tensorboard else None
-        self._log, self._timing = Lines(folder / LOG), Lines(folder / TIMING)
-        self._flops, self._peak, self._memory = flops, peak, memory
-        self._line = Line(terminal) if terminal is not None else None
-        self._begin = time.perf_counter()
-        self._speed, self._window = Speed(), Speed()
+        self._scalar_writer = _open_tensorboard(folder / "tensorboard", last_step) if tensorboard else None
+        self._log_file, self._timing_file = JsonLinesFile(folder / LOG_FILE), JsonLinesFile(folder / TIMING_FILE)
+        self._flops_per_token, self._peak_flops, self._memory_usage = flops_per_token, peak_flops, memory_usage
+        self._progress_line = ProgressLine(terminal) if terminal is not None else None
+        self._start_time = time.perf_counter()
+        self._smoothed_throughput, self._logged_throughput = Throughput(), Throughput()
 
-    def __call__(self, report: Report) -> None:
+    def __call__(self, report: StepReport) -> None:
         """Take note of a step."""
-        self._speed = self._speed.then(report, keep=0.9)
-        self._window = self._window.then(report)
-        if report.since is not None:
-            self._write(report, report.since)
-            self._window = Speed()
-        if self._line is not None:
-            if report.skipped_now:
-                self._line.above(_skip_text(report))
-            self._line.show(report, self._speed, self._share(self._speed))
+        self._smoothed_throughput = self._smoothed_throughput.updated(report, decay=0.9)
+        self._logged_throughput = self._logged_throughput.updated(report)
+        if report.sums_since_log is not None:
+            self._write_step(report, report.sums_since_log)
+            self._logged_throughput = Throughput()
+        if self._progress_line is not None:
+            if report.was_skipped:
+                self._progress_line.print_above(_skip_message(report))
+            self._progress_line.show(report, self._smoothed_throughput, self._peak_fraction(self._smoothed_throughput))
 
-    def _share(self, speed: "Speed") -> float | None:
+    def _peak_fraction(self, throughput: "Throughput") -> float | None:
         """Say which part of the machine's matrix-product peak a speed is."""
         return (
-            speed.tokens_per_second * self._flops / self._peak
-            if self._peak and self._flops
+            throughput.tokens_per_second * self._flops_per_token / self._peak_flops
+            if self._peak_flops and self._flops_per_token
             else None
         )
 
-    def _write(self, report: Report, since: Sums) -> None:
+    def _write_step(self, report: StepReport, sums_since_log: LossSums) -> None:
         said: dict[str, Any] = {
             "step": report.step,
-            "tokens": report.tokens,
-            "loss": since.loss,
-            "parts": since.parts,
-            "accuracy": since.accuracy,
-            "rate": report.rate,
+            "tokens": report.n_tokens,
+            "loss": sums_since_log.loss,
+            "parts": sums_since_log.mean_losses,
+            "accuracy": sums_since_log.accuracy,
+            "rate": report.learning_rate,
             "gradient_norm": report.gradient_norm,
-            "skipped": report.skipped,
+            "skipped": report.n_skipped,
         }
-        if not any(since.counts.values()):
+        if not any(sums_since_log.n_targets.values()):
             said |= {"loss": None, "parts": {}}
         timed = {
             "step": report.step,
-            "seconds": round(time.perf_counter() - self._begin, 3),
-            "tokens_per_second": round(self._window.tokens_per_second, 1),
-            "matmul_share": _rounded(self._share(self._window)),
-            "memory_bytes": self._memory() if self._memory else None,
+            "seconds": round(time.perf_counter() - self._start_time, 3),
+            "tokens_per_second": round(self._logged_throughput.tokens_per_second, 1),
+            "matmul_share": _round_share(self._peak_fraction(self._logged_throughput)),
+            "memory_bytes": self._memory_usage() if self._memory_usage else None,
         }
-        self._log.add(said)
-        self._timing.add(timed)
-        self._scalars(report.step, said | {"tokens_per_second": timed["tokens_per_second"]})
+        self._log_file.append(said)
+        self._timing_file.append(timed)
+        self._write_scalars(report.step, said | {"tokens_per_second": timed["tokens_per_second"]})
 
-    def evaluation(self, step: int, result: Mapping[str, float]) -> None:
+    def log_evaluation(self, step: int, result: Mapping[str, float]) -> None:
         """Write what an evaluation after `step` found; before that step's checkpoint is saved."""
-        self._log.add({"step": step, "evaluation": dict(result)})
-        self._scalars(step, {"evaluation": result})
-        if self._line is not None:
-            self._line.above(f"step {step}, held out: {evaluated(result)}")
+        self._log_file.append({"step": step, "evaluation": dict(result)})
+        self._write_scalars(step, {"evaluation": result})
+        if self._progress_line is not None:
+            self._progress_line.print_above(f"step {step}, held out: {format_evaluation(result)}")
 
-    def say(self, text: str) -> None:
+    def print_above(self, text: str) -> None:
         """Show a line of text on the terminal, above the live line; no file gets it."""
-        if self._line is not None:
-            self._line.above(text)
+        if self._progress_line is not None:
+            self._progress_line.print_above(text)
 
-    def _scalars(self, step: int, values: Mapping[str, Any], before: str = "") -> None:
-        if self._board is None:
+    def _write_scalars(self, step: int, values: Mapping[str, Any], prefix: str = "") -> None:
+        if self._scalar_writer is None:
             return
-        with for_the_report("TensorBoard's files"):
+        with best_effort("TensorBoard's files"):
             for name, value in values.items():
                 if isinstance(value, Mapping):
-                    self._scalars(step, value, f"{before}{name}/")
+                    self._write_scalars(step, value, f"{prefix}{name}/")
                 elif isinstance(value, int | float) and name != "step":
-                    self._board.add_scalar(before + name, float(value), step)
+                    self._scalar_writer.add_scalar(prefix + name, float(value), step)
 
     def close(self) -> None:
         """End the live line and close the files."""
-        if self._line is not None:
-            self._line.end()
-        if self._board is not None:
-            with for_the_report("TensorBoard's files"):
-                self._board.close()
-        self._log.close()
-        self._timing.close()
+        if self._progress_line is not None:
+            self._progress_line.finish()
+        if self._scalar_writer is not None:
+            with best_effort("TensorBoard's files"):
+                self._scalar_writer.close()
+        self._log_file.close()
+        self._timing_file.close()
 
-    def __enter__(self) -> "Log":
+    def __enter__(self) -> "TrainingLog":
         return self
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
@@ -251,7 +251,7 @@ class Log:
 
 
 @runtime_checkable
-class Memory(Protocol):
+class MemoryUsage(Protocol):
     """Says how many bytes are held."""
 
     def __call__(self) -> int:
@@ -260,85 +260,85 @@ class Memory(Protocol):
 
 
 @dataclass(frozen=True)
-class Speed:
+class Throughput:
     """Tokens and the seconds that they took; older ones may fade."""
 
-    tokens: float = 0.0
+    n_tokens: float = 0.0
     seconds: float = 0.0
-    steps: float = 0.0
+    n_steps: float = 0.0
 
-    def then(self, report: Report, keep: float = 1.0) -> "Speed":
-        """Add a step; `keep` of what was before counts on."""
-        return Speed(
-            self.tokens * keep + report.new_tokens,
-            self.seconds * keep + report.seconds,
-            self.steps * keep + 1,
+    def updated(self, report: StepReport, decay: float = 1.0) -> "Throughput":
+        """Add a step; `decay` of what was before counts on."""
+        return Throughput(
+            self.n_tokens * decay + report.step_tokens,
+            self.seconds * decay + report.seconds,
+            self.n_steps * decay + 1,
         )
 
     @property
     def tokens_per_second(self) -> float:
         """Mean speed; 0 before the first step."""
-        return self.tokens / self.seconds if self.seconds else 0.0
+        return self.n_tokens / self.seconds if self.seconds else 0.0
 
     @property
     def seconds_per_step(self) -> float:
         """Mean duration of a step; 0 before the first."""
-        return self.seconds / self.steps if self.steps else 0.0
+        return self.seconds / self.n_steps if self.n_steps else 0.0
 
 
-class Line:
+class ProgressLine:
     """One line that is overwritten in place on a terminal; elsewhere, a line every ten seconds."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: OutputStream) -> None:
         self._stream = stream
-        self._live = stream.isatty()
-        self._shown = 0
-        self._next = 0.0
+        self._is_terminal = stream.isatty()
+        self._shown_length = 0
+        self._next_update = 0.0
 
-    def show(self, report: Report, speed: Speed, share: float | None) -> None:
+    def show(self, report: StepReport, throughput: Throughput, peak_fraction: float | None) -> None:
         """Show where the run is, unless that was just done."""
-        now, last = time.monotonic(), report.step == report.steps
-        if now < self._next and not last:
+        now, last = time.monotonic(), report.step == report.total_steps
+        if now < self._next_update and not last:
             return
-        self._next = now + (_REDRAW if self._live else _PLAIN)
-        if not self._live:
-            tell(line(report, speed, share), self._stream)
+        self._next_update = now + (_REDRAW_SECONDS if self._is_terminal else _LINE_SECONDS)
+        if not self._is_terminal:
+            print_line(format_report(report, throughput, peak_fraction), self._stream)
             return
-        self._shown = over(line(report, speed, share, self._columns()), self._stream, self._shown)
+        self._shown_length = overwrite_line(format_report(report, throughput, peak_fraction, self._max_columns()), self._stream, self._shown_length)
 
-    def above(self, text: str) -> None:
+    def print_above(self, text: str) -> None:
         """Print a line that stays."""
-        if self._shown:
-            clear(self._stream, self._shown)
-            self._shown = 0
-        tell(text, self._stream)
-        self._next = 0.0
+        if self._shown_length:
+            clear_line(self._stream, self._shown_length)
+            self._shown_length = 0
+        print_line(text, self._stream)
+        self._next_update = 0.0
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Leave the last line as it stands."""
-        if self._shown:
-            tell("", self._stream)
-            self._shown = 0
+        if self._shown_length:
+            print_line("", self._stream)
+            self._shown_length = 0
 
-    def _columns(self) -> int:
-        return min(WIDTH, max(shutil.get_terminal_size((WIDTH + 1, 24)).columns - 1, 20))
+    def _max_columns(self) -> int:
+        return min(MAX_LINE_WIDTH, max(shutil.get_terminal_size((MAX_LINE_WIDTH + 1, 24)).columns - 1, 20))
 
 
-def line(report: Report, speed: Speed, share: float | None, width: int = WIDTH) -> str:
+def format_report(report: StepReport, throughput: Throughput, peak_fraction: float | None, width: int = MAX_LINE_WIDTH) -> str:
     """Write a report in at most `width` columns.
 
     Where the run is; the loss and, if there is room, its parts with their names; right answers,
     perplexity or squared error; speed; time left. Numbers stay in their columns from line to line.
     """
-    parts = report.parts
+    parts = report.mean_losses
     named = " + ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in parts.items())
     plain = " + ".join(f"{value:.3f}" for value in parts.values())
-    left = (report.steps - report.step) * speed.seconds_per_step
-    fast = f"{speed.tokens_per_second:7,.0f} tokens/s"
-    peak = "" if share is None else f"{share:4.0%} of peak"
-    after = f"{duration(left):>7} left" + (f"  {report.skipped} skipped" if report.skipped else "")
-    where = f"{report.step:>{len(str(report.steps))}}/{report.steps}"
-    loss, good = f"loss {report.loss:6.3f}", _quality(report)
+    left = (report.total_steps - report.step) * throughput.seconds_per_step
+    fast = f"{throughput.tokens_per_second:7,.0f} tokens/s"
+    peak = "" if peak_fraction is None else f"{peak_fraction:4.0%} of peak"
+    after = f"{format_duration(left):>7} left" + (f"  {report.n_skipped} skipped" if report.n_skipped else "")
+    where = f"{report.step:>{len(str(report.total_steps))}}/{report.total_steps}"
+    loss, good = f"loss {report.loss:6.3f}", _format_quality(report)
     losses = [f"{loss} = {named}", f"{loss} = {plain}"] if len(parts) > 1 else []
     rows = [(where, shown, good, fast, peak, after) for shown in [*losses, loss]]
     rows += [(where, loss, good, fast, after), (where, loss, good, after), (where, loss, after)]
@@ -346,7 +346,7 @@ def line(report: Report, speed: Speed, share: float | None, width: int = WIDTH) 
     return next((text for text in lines if len(text) <= width), lines[-1][:width])
 
 
-def evaluated(result: Mapping[str, float]) -> str:
+def format_evaluation(result: Mapping[str, float]) -> str:
     """Write what an evaluation found: each term's loss and right answers, or all numbers by name.
 
     How many places were asked is left out.
@@ -365,15 +365,15 @@ def evaluated(result: Mapping[str, float]) -> str:
     return "; ".join(said)
 
 
-def _quality(report: Report) -> str:
+def _format_quality(report: StepReport) -> str:
     """Say how good the first term is: right answers, perplexity, a number's squared error."""
-    parts, accuracy = report.parts, report.accuracy
+    parts, accuracy = report.mean_losses, report.accuracy
     if not parts:
         return ""
     first = next(iter(parts))
-    if not report.sums.counts[first]:
+    if not report.sums.n_targets[first]:
         return "nothing asked"
-    if first in NEITHER:
+    if first in TERMS_WITHOUT_ACCURACY:
         return ""
     if first not in accuracy:  # no answer is right or wrong: numbers are asked for
         return f"squared error {parts[first]:6.4g}"
@@ -382,7 +382,7 @@ def _quality(report: Report) -> str:
     return f"{accuracy[first]:6.1%} right"
 
 
-def duration(seconds: int | float) -> str:
+def format_duration(seconds: int | float) -> str:
     """Write a time as 0:07, 12:34 or 3:25:00."""
     if not math.isfinite(seconds):
         return "?"
@@ -391,50 +391,50 @@ def duration(seconds: int | float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-class Lines:
+class JsonLinesFile:
     """A file that grows by whole JSON lines; what a full disk does not take waits for the next."""
 
     def __init__(self, path: Path) -> None:
         self._file: BinaryIO = path.open("ab", buffering=0)
         self._path = path
-        self._waiting: list[Mapping[str, Any]] = []
-        self._told = False
+        self._pending: list[Mapping[str, Any]] = []
+        self._has_warned = False
 
-    def add(self, said: Mapping[str, Any]) -> None:
+    def append(self, record: Mapping[str, Any]) -> None:
         """Write a line, and before it those that could not be written."""
-        self._waiting.append(said)
-        self._write()
+        self._pending.append(record)
+        self._write_pending()
 
     def close(self) -> None:
         """Write what waits, if now there is room, and close the file."""
-        self._write()
+        self._write_pending()
         self._file.close()
 
-    def _write(self) -> None:
-        while self._waiting:
+    def _write_pending(self) -> None:
+        while self._pending:
             number = self._file.fileno()
             size = os.fstat(number).st_size
             try:
-                append(self._file, self._waiting[0])
+                append_json_line(self._file, self._pending[0])
             except OSError as error:
                 with suppress(OSError):  # half a line is none
                     os.ftruncate(number, size)
-                if not self._told:
+                if not self._has_warned:
                     _logger.warning(
                         "%s: cannot be written now, the run goes on: %s", self._path, error.strerror
                     )
-                self._told = True
+                self._has_warned = True
                 return
-            self._waiting.pop(0)
+            self._pending.pop(0)
 
 
-def append(file: BinaryIO, said: Mapping[str, Any]) -> None:
+def append_json_line(file: BinaryIO, record: Mapping[str, Any]) -> None:
     """Append one JSON line, in one write; a number that is none is null.
 
     Raises:
         OSError: it cannot be written, for instance because the disk is full; names the file.
     """
-    data = utf8(json.dumps(_finite(said), ensure_ascii=False, allow_nan=False) + "\n")
+    data = encode_utf8(json.dumps(_replace_non_finite(record), ensure_ascii=False, allow_nan=False) + "\n")
     try:
         while data:
             data = data[file.write(data) :]
@@ -442,29 +442,29 @@ def append(file: BinaryIO, said: Mapping[str, Any]) -> None:
         raise OSError(error.errno, error.strerror, file.name) from error
 
 
-def _finite(value: Any) -> Any:
+def _replace_non_finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {k: _finite(v) for k, v in value.items()}
+        return {k: _replace_non_finite(v) for k, v in value.items()}
     return value
 
 
-def _added(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
+def _add_by_name(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
     return {name: a.get(name, 0) + b.get(name, 0) for name in [*a, *(n for n in b if n not in a)]}
 
 
-def _rounded(share: float | None) -> float | None:
+def _round_share(share: float | None) -> float | None:
     return None if share is None else round(share, 4)
 
 
-def _skip_text(report: Report) -> str:
-    what = "the gradient" if report.sums.finite else "the loss"
-    so_far = f"({report.skipped} so far)"
+def _skip_message(report: StepReport) -> str:
+    what = "the gradient" if report.sums.is_finite else "the loss"
+    so_far = f"({report.n_skipped} so far)"
     return f"step {report.step}: {what} is not finite, so the step was skipped {so_far}"
 
 
-def _tensorboard(folder: Path, step: int) -> Writer:
+def _open_tensorboard(folder: Path, step: int) -> ScalarWriter:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

@@ -8,14 +8,14 @@ from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.canine import CanineArchitecture
 from unmask.model.names import AnyArchitecture
 
-SHARE = 0.5
+ACTIVATION_MEMORY_FRACTION = 0.5
 """Of the free memory that activations may fill: others want some too, and allocators waste some."""
-MOST = {"cpu": 8192}
+MAX_TOKENS_OF_DEVICE = {"cpu": 8192}
 """Tokens above which nothing becomes faster; on a CPU they no longer fit the caches."""
-MOST_ELSEWHERE = 65_536
+MAX_TOKENS_OTHER_DEVICES = 65_536
 
 
-def free_bytes(device: torch.device) -> int | None:
+def free_memory_bytes(device: torch.device) -> int | None:
     """Return how much memory is free on a device; None where the system does not say."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
@@ -29,7 +29,7 @@ def free_bytes(device: torch.device) -> int | None:
     return None
 
 
-def activation_bytes(architecture: AnyArchitecture, length: int, dtype: torch.dtype) -> int:
+def activation_bytes_per_token(architecture: AnyArchitecture, sequence_length: int, dtype: torch.dtype) -> int:
     """Estimate what a training step keeps of each token until its backward.
 
     Korthikanti et al. 2023, arXiv:2205.05198, section 4.1, equation 2, counted in numbers instead
@@ -37,33 +37,33 @@ def activation_bytes(architecture: AnyArchitecture, length: int, dtype: torch.dt
     is 4 d wide; for any width f of it, 9 d + 2 f.
     """
     if isinstance(architecture, EncoderDecoderArchitecture):
-        parts = (architecture.source, architecture.encoder, architecture.decoder)
-        return sum(activation_bytes(a, length, dtype) for a in parts if a is not None)
-    return _stack(architecture, length) * dtype.itemsize
+        parts = (architecture.source_encoder, architecture.encoder, architecture.decoder)
+        return sum(activation_bytes_per_token(a, sequence_length, dtype) for a in parts if a is not None)
+    return _stack_activations(architecture, sequence_length) * dtype.itemsize
 
 
-def _stack(a: Architecture, length: int) -> int:
+def _stack_activations(a: Architecture, sequence_length: int) -> int:
     if isinstance(a, CanineArchitecture):
-        around = _blocks(a, length) // a.n_layers * 2
-        return around + _blocks(a, length // a.rate) // a.rate
-    return max(_blocks(a, length), a.d_embed)  # a table of vectors has no layers
+        around = _block_activations(a, sequence_length) // a.n_layers * 2
+        return around + _block_activations(a, sequence_length // a.downsampling_rate) // a.downsampling_rate
+    return max(_block_activations(a, sequence_length), a.d_embed)  # a table of vectors has no layers
 
 
-def _blocks(a: Architecture, length: int) -> int:
-    own = 9 * a.d_model + 2 * a.d_ff * (2 if a.gated else 1)
-    scores = 5 * a.n_heads * length // 2
-    return a.n_layers * (own + scores) * (2 if a.cross else 1)
+def _block_activations(a: Architecture, sequence_length: int) -> int:
+    own = 9 * a.d_model + 2 * a.d_ff * (2 if a.gated_feed_forward else 1)
+    scores = 5 * a.n_heads * sequence_length // 2
+    return a.n_layers * (own + scores) * (2 if a.cross_attention else 1)
 
 
-def tokens_at_once(
-    architecture: AnyArchitecture, length: int, dtype: torch.dtype, device: torch.device
+def max_micro_batch_tokens(
+    architecture: AnyArchitecture, sequence_length: int, dtype: torch.dtype, device: torch.device
 ) -> int:
     """Say how many tokens may go through a model at once: as many as help, and as fit.
 
-    At least one text of `length` tokens.
+    At least one text of `sequence_length` tokens.
     """
-    most = MOST.get(device.type, MOST_ELSEWHERE)
-    free = free_bytes(device)
+    most = MAX_TOKENS_OF_DEVICE.get(device.type, MAX_TOKENS_OTHER_DEVICES)
+    free = free_memory_bytes(device)
     if free is not None:
-        most = min(most, int(SHARE * free) // activation_bytes(architecture, length, dtype))
-    return max(most, length)
+        most = min(most, int(ACTIVATION_MEMORY_FRACTION * free) // activation_bytes_per_token(architecture, sequence_length, dtype))
+    return max(most, sequence_length)

@@ -20,7 +20,7 @@ from torch import distributed as dist
 
 from unmask.training.recipe import Precision
 
-_CAPACITY = 1 << 14
+_MESSAGE_BYTES = 1 << 14
 """Bytes in which each process tells the others a few numbers."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
@@ -35,42 +35,42 @@ class World:
     size: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
-    def add_up(self, tensor: Float[Tensor, "..."]) -> None:
+    def all_reduce_sum(self, tensor: Float[Tensor, "..."]) -> None:
         """Replace a tensor by its sum over all processes."""
         if self.size > 1:
             dist.all_reduce(tensor)
 
-    def total(self, numbers: Mapping[str, int | float]) -> dict[str, int | float]:
+    def sum_by_name(self, numbers: Mapping[str, int | float]) -> dict[str, int | float]:
         """Sum numbers by name over all processes; a process that lacks a name adds nothing to it.
 
         Every process sums in the same order, so all get the same numbers, bit for bit.
         """
         result: dict[str, int | float] = {}
-        for part in self.tell(dict(numbers)):
+        for part in self.all_gather_object(dict(numbers)):
             for name, number in part.items():
                 result[name] = result.get(name, 0) + number
         return result
 
-    def tell(self, value: Any) -> list[Any]:
+    def all_gather_object(self, value: Any) -> list[Any]:
         """Give each process's value, plain data and short, to all of them, in order of rank."""
         if self.size == 1:
             return [value]
         data = json.dumps(value).encode()
-        if len(data) > _CAPACITY - 4:
+        if len(data) > _MESSAGE_BYTES - 4:
             raise ValueError(f"{len(data)} bytes are too much for processes to tell each other")
-        mine = torch.zeros(_CAPACITY, dtype=torch.uint8)
+        mine = torch.zeros(_MESSAGE_BYTES, dtype=torch.uint8)
         mine[:4] = torch.frombuffer(bytearray(len(data).to_bytes(4, "little")), dtype=torch.uint8)
         mine[4 : 4 + len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         mine = mine.to(self.device)
         everyone = [torch.empty_like(mine) for _ in range(self.size)]
         dist.all_gather(everyone, mine)
-        return [_said(box.cpu()) for box in everyone]
+        return [_decode_message(box.cpu()) for box in everyone]
 
-    def gather(self, tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+    def all_gather_tensors(self, tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
         """Give each process's tensors to all of them, in order of rank."""
         if self.size == 1:
             return [dict(tensors)]
-        forms = self.tell(
+        forms = self.all_gather_object(
             {n: [str(x.dtype).removeprefix("torch."), *x.shape] for n, x in tensors.items()}
         )
         result: list[dict[str, Tensor]] = []
@@ -86,18 +86,18 @@ class World:
             result.append(own)
         return result
 
-    def first(self, value: Any) -> Any:
+    def broadcast_object(self, value: Any) -> Any:
         """Give all processes what the first one says: a path, a number of steps."""
-        return self.tell(value if self.rank == 0 else None)[0]
+        return self.all_gather_object(value if self.rank == 0 else None)[0]
 
 
-def _said(box: Tensor) -> Any:
-    data = bytes(box.tolist())
+def _decode_message(message: Tensor) -> Any:
+    data = bytes(message.tolist())
     return json.loads(data[4 : 4 + int.from_bytes(data[:4], "little")])
 
 
 @contextmanager
-def join(device: str = "auto") -> Generator[World, None, None]:
+def process_group(device: str = "auto") -> Generator[World, None, None]:
     """Join the processes that torchrun started, if it did; leave them at the end.
 
     Plain data parallelism: every process holds the whole model, and gradients are summed over
@@ -105,9 +105,9 @@ def join(device: str = "auto") -> Generator[World, None, None]:
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
-    here = pick_device(device, local)
+    here = resolve_device(device, local)
     if here.type == "cuda":
-        _repeat_exactly()
+        _use_deterministic_kernels()
     if size == 1:
         yield World(device=here)
         return
@@ -120,7 +120,7 @@ def join(device: str = "auto") -> Generator[World, None, None]:
         dist.destroy_process_group()
 
 
-def _repeat_exactly() -> None:
+def _use_deterministic_kernels() -> None:
     """Let an accelerator take only kernels that give the same bits each time, as resuming needs.
 
     A CPU does so by itself, given the same number of threads.
@@ -130,7 +130,7 @@ def _repeat_exactly() -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def pick_device(name: str = "auto", local: int = 0) -> torch.device:
+def resolve_device(name: str = "auto", local_rank: int = 0) -> torch.device:
     """Choose the accelerator of this process, or the CPU.
 
     Raises:
@@ -138,7 +138,7 @@ def pick_device(name: str = "auto", local: int = 0) -> torch.device:
     """
     if name == "auto":
         if torch.cuda.is_available():
-            return torch.device("cuda", local % torch.cuda.device_count())
+            return torch.device("cuda", local_rank % torch.cuda.device_count())
         return torch.device("cpu")
     try:
         device = torch.device(name)
@@ -158,21 +158,21 @@ def pick_device(name: str = "auto", local: int = 0) -> torch.device:
     return device
 
 
-def pick_precision(
-    asked: Precision, device: torch.device | str = "cpu"
+def resolve_precision(
+    precision: Precision, device: torch.device | str = "cpu"
 ) -> Literal["float32", "bfloat16"]:
     """Resolve "auto": bfloat16 where the hardware multiplies it, else float32, then the faster."""
-    if asked != "auto":
-        return asked
-    return "bfloat16" if native_bfloat16(torch.device(device)) else "float32"
+    if precision != "auto":
+        return precision
+    return "bfloat16" if has_native_bfloat16(torch.device(device)) else "float32"
 
 
-def dtype_of(precision: Precision) -> torch.dtype:
+def weight_dtype(precision: Precision) -> torch.dtype:
     """Return the type of the model's own weights."""
     return torch.bfloat16 if precision == "bfloat16" else torch.float32
 
 
-def native_bfloat16(device: torch.device) -> bool:
+def has_native_bfloat16(device: torch.device) -> bool:
     """Say whether hardware multiplies bfloat16 matrices (x86: AVX512-BF16, AMX; ARM: BF16)."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
@@ -185,22 +185,22 @@ def native_bfloat16(device: torch.device) -> bool:
     return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
-MOST_THREADS = 1024
+MAX_THREADS = 1024
 
 
-def check_threads(threads: int | None) -> None:
+def check_threads(n_threads: int | None) -> None:
     """Check a number of threads.
 
     Raises:
         ValueError: it is below 1 or above 1,024.
     """
-    if threads is not None and threads < 1:
-        raise ValueError(f"threads must be at least 1, got {threads}")
-    if threads is not None and threads > MOST_THREADS:
-        raise ValueError(f"threads must be at most {MOST_THREADS:,}, got {threads}")
+    if n_threads is not None and n_threads < 1:
+        raise ValueError(f"threads must be at least 1, got {n_threads}")
+    if n_threads is not None and n_threads > MAX_THREADS:
+        raise ValueError(f"threads must be at most {MAX_THREADS:,}, got {n_threads}")
 
 
-def use_threads(asked: int | None = None) -> int:
+def set_threads(n_threads: int | None = None) -> int:
     """Set how many threads compute, and return that number.
 
     None: what torch takes by itself, which is OMP_NUM_THREADS or the cores, but no more than a
@@ -209,13 +209,13 @@ def use_threads(asked: int | None = None) -> int:
     Raises:
         ValueError: the number is not allowed.
     """
-    check_threads(asked)
-    n = asked or max(1, min(torch.get_num_threads(), _cores()) // _neighbors())
+    check_threads(n_threads)
+    n = n_threads or max(1, min(torch.get_num_threads(), _available_cores()) // _local_processes())
     torch.set_num_threads(n)
     return n
 
 
-def _neighbors() -> int:
+def _local_processes() -> int:
     """Count the processes of this machine that the cores are not yet shared among.
 
     Where OMP_NUM_THREADS is set, as torchrun does, they are.
@@ -223,7 +223,7 @@ def _neighbors() -> int:
     return 1 if "OMP_NUM_THREADS" in os.environ else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
-def _cores() -> int:
+def _available_cores() -> int:
     """Count the cores that this process may use; a container may be given less time than cores."""
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -242,7 +242,7 @@ def _cores() -> int:
     return cores
 
 
-def reuse_memory(yes: bool = True) -> bool:
+def keep_freed_memory(enabled: bool = True) -> bool:
     """Keep freed memory for the next tensor, or (False) no longer; return whether this worked.
 
     By default glibc returns large blocks at once, and fetches each large tensor of each step anew,
@@ -254,7 +254,7 @@ def reuse_memory(yes: bool = True) -> bool:
     libc = _glibc()
     if libc is None:
         return False
-    if yes:
+    if enabled:
         return bool(libc.mallopt(_M_MMAP_MAX, 0) and libc.mallopt(_M_TRIM_THRESHOLD, -1))
     # What glibc arrives at by itself in a process that has freed a large block: its adaptive
     # threshold at its largest. The adaptation itself ends with the first call of mallopt.
@@ -271,7 +271,7 @@ def _glibc() -> ctypes.CDLL | None:
     return libc if hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim") else None
 
 
-def memory_bytes(device: torch.device) -> int:
+def peak_memory_bytes(device: torch.device) -> int:
     """Return the most memory that this process has held, on its accelerator or else in RAM."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
@@ -283,7 +283,7 @@ def memory_bytes(device: torch.device) -> int:
     return used if sys.platform == "darwin" else used * 1024
 
 
-def matmul_peak(
+def matmul_peak_flops(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
     *,
@@ -293,13 +293,13 @@ def matmul_peak(
     """Measure the most FLOP/s of a product of square matrices: the best of some sizes and tries."""
     here = torch.device(device)
     sizes = sizes or ((4096, 8192) if here.type == "cuda" else (512, 1024, 1536))
-    return max(_gemm(n, dtype, here, seconds / len(sizes)) for n in sizes)
+    return max(_time_matmul(n, dtype, here, seconds / len(sizes)) for n in sizes)
 
 
-def _gemm(n: int, dtype: torch.dtype, device: torch.device, seconds: float) -> float:
+def _time_matmul(n: int, dtype: torch.dtype, device: torch.device, seconds: float) -> float:
     a, b = (torch.full((n, n), 1 / n, dtype=dtype, device=device) for _ in range(2))
     out = torch.empty(n, n, dtype=dtype, device=device)
-    wait = _waiter(device)
+    wait = _synchronizer(device)
     torch.mm(a, b, out=out)
     wait()
     best, end = math.inf, time.perf_counter() + seconds
@@ -313,5 +313,5 @@ def _gemm(n: int, dtype: torch.dtype, device: torch.device, seconds: float) -> f
             return 2 * n**3 / max(best, 1e-9)
 
 
-def _waiter(device: torch.device) -> Callable[[], None]:
+def _synchronizer(device: torch.device) -> Callable[[], None]:
     return (lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else (lambda: None)

@@ -14,34 +14,34 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # the command line begins with this file: nothing heavy
     from unmask.training.parallel import World
 
-_ASKING = tuple(
+_STOP_SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
-_received: list[int] = []
+_received_signals: list[int] = []
 """Signals that this process was sent, the last one last; there is but one of such a list."""
 
 
-class Stop:
+class StopRequest:
     """Whether someone has asked the run to stop."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.is_requested = False
 
-    def agreed(self, world: "World") -> bool:
+    def is_requested_anywhere(self, world: "World") -> bool:
         """Whether any process of the run was asked: all of them stop after the same step."""
-        return any(world.tell(self.asked))
+        return any(world.all_gather_object(self.is_requested))
 
 
-def stop_status() -> int:
+def stop_exit_status() -> int:
     """Return the exit status that is customary for a program that was asked to stop.
 
     128 and the number of the signal: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP.
     """
-    return 128 + (_received[-1] if _received else signal.SIGINT)
+    return 128 + (_received_signals[-1] if _received_signals else signal.SIGINT)
 
 
 @contextmanager
-def stopping() -> Generator[Stop]:
+def stop_after_step() -> Generator[StopRequest]:
     """Let a signal ask for an end after the current step; a second Ctrl-C breaks it off.
 
     ```python
@@ -55,20 +55,20 @@ def stopping() -> Generator[Stop]:
     A second SIGTERM or SIGHUP does nothing: whoever closes a terminal or stops a service often
     sends both. Signals can only be received in the main thread; elsewhere nothing is changed.
     """
-    stop = Stop()
+    stop = StopRequest()
 
     def ask(number: int, frame: FrameType | None) -> None:
-        _received.append(number)
-        if stop.asked and number == signal.SIGINT:
+        _received_signals.append(number)
+        if stop.is_requested and number == signal.SIGINT:
             raise KeyboardInterrupt
-        stop.asked = True
+        stop.is_requested = True
 
-    with _handled(ask, lambda now: now is not signal.SIG_IGN):
+    with _signals_handled(ask, lambda now: now is not signal.SIG_IGN):
         yield stop
 
 
 @contextmanager
-def interruptible() -> Generator[None]:
+def interrupt_on_signal() -> Generator[None]:
     """Let SIGTERM and SIGHUP end the work by KeyboardInterrupt, as Ctrl-C does.
 
     Where the program handles a signal in a way of its own, that is left to it. After the first one,
@@ -78,26 +78,26 @@ def interruptible() -> Generator[None]:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal asked
-        _received.append(number)
+        _received_signals.append(number)
         if not asked or number == signal.SIGINT:
             asked = True
             raise KeyboardInterrupt
 
     usual = (signal.SIG_DFL, signal.default_int_handler)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # the outermost
-        _received.clear()
-    with _handled(interrupt, lambda now: now in usual):
+        _received_signals.clear()
+    with _signals_handled(interrupt, lambda now: now in usual):
         yield
 
 
 @contextmanager
-def _handled(
+def _signals_handled(
     handler: Callable[[int, FrameType | None], None], is_ours: Callable[[Any], bool]
 ) -> Generator[None]:
     """Handle the signals, but for those whose handling is not ours to change."""
     before: dict[int, Any] = {}
     try:
-        for number in _ASKING:
+        for number in _STOP_SIGNALS:
             now = signal.getsignal(number)
             if now is None or not is_ours(now):  # None: set by another than Python
                 continue

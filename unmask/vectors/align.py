@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
-from unmask.vectors.dictionary import Pairs
-from unmask.vectors.retrieval import CSLS, Both, Nearest, Retrieval, both_ways
-from unmask.vectors.space import Space
+from unmask.vectors.dictionary import RowPairs
+from unmask.vectors.retrieval import CSLS, BidirectionalRetrieval, CosineRetrieval, Retrieval, retrieve_both_directions
+from unmask.vectors.space import KeyedVectors
 
 _ROWS = 2**13  # that are divided by their lengths together
 
@@ -16,16 +16,16 @@ _ROWS = 2**13  # that are divided by their lengths together
 
 
 @dataclass(frozen=True)
-class UnitLength:
+class UnitNormalization:
     """Divide each vector by its length; zeros stay (Xing et al. 2015, N15-1104)."""
 
     def __call__(self, vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
         """Prepare the vectors of a space."""
-        return _unit(vectors)
+        return _normalize_rows(vectors)
 
 
 @dataclass(frozen=True)
-class MeanCentered:
+class MeanCentering:
     """Subtract the mean of all vectors (Artetxe et al. 2016, D16-1250)."""
 
     def __call__(self, vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
@@ -33,20 +33,20 @@ class MeanCentered:
         return vectors - vectors.mean(0, dtype=np.float64).astype(np.float32)
 
 
-Preparation = UnitLength | MeanCentered
-USUAL: tuple[Preparation, ...] = (UnitLength(), MeanCentered(), UnitLength())
+Preparation = UnitNormalization | MeanCentering
+DEFAULT_PREPARATION: tuple[Preparation, ...] = (UnitNormalization(), MeanCentering(), UnitNormalization())
 """What Artetxe et al. 2018 (P18-1073, section 3.1) do before they map."""
 
 
-def prepared(space: Space, steps: Sequence[Preparation] = USUAL) -> Space:
+def prepare_vectors(space: KeyedVectors, steps: Sequence[Preparation] = DEFAULT_PREPARATION) -> KeyedVectors:
     """Prepare the vectors of a space, one step after the other; words without a row have none."""
     vectors = space.vectors
     for step in steps:
         vectors = step(vectors)
-    return replace(space, vectors=vectors, unseen=None)
+    return replace(space, vectors=vectors, composer=None)
 
 
-def _unit(vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+def _normalize_rows(vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
     """Divide each row by its length, in float64, some rows at a time; a row of zeros stays."""
     found = np.empty_like(vectors, np.float32)
     for start in range(0, len(vectors), _ROWS):
@@ -60,7 +60,7 @@ def _unit(vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
 
 
 @dataclass(frozen=True)
-class LeastSquares:
+class LeastSquaresMap:
     """The matrix with the least squared distance to the targets (Mikolov et al. 2013, 1309.4168).
 
     With fewer pairs than dimensions, that one of them which is smallest.
@@ -74,7 +74,7 @@ class LeastSquares:
 
 
 @dataclass(frozen=True)
-class Procrustes:
+class OrthogonalProcrustes:
     """The rotation, or reflection, with the least squared distance to the targets.
 
     Of unit vectors it is the one with the largest sum of cosines (Xing et al. 2015, N15-1104;
@@ -98,27 +98,27 @@ class Procrustes:
         return u @ v
 
 
-Map = LeastSquares | Procrustes
+LinearMap = LeastSquaresMap | OrthogonalProcrustes
 
 # More pairs from a map
 
 
-def _check_frequent(frequent: int | None) -> None:
+def _check_vocabulary_cutoff(frequent: int | None) -> None:
     if frequent is not None and frequent < 1:
         raise ValueError(f"the most frequent words must be 1 or more, got {frequent}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Round:
+class AlignmentRound:
     """One map, the pairs that it was fitted on, and what it reaches."""
 
-    number: int
+    index: int
     """0: the seeds alone."""
-    weights: Float[np.ndarray, "d e"]
-    pairs: int
-    similarity: float | None = None
+    map_weights: Float[np.ndarray, "d e"]
+    n_pairs: int
+    mean_cosine: float | None = None
     """The mean cosine of words to their nearest in the other space, in search of the next pairs."""
-    keep: float = 1.0
+    keep_probability: float = 1.0
     """The probability with which a pair could become one of the next."""
 
 
@@ -132,24 +132,24 @@ class SelfLearning:
     """
 
     threshold: float = 1e-6
-    frequent: int | None = None
+    vocabulary_cutoff: int | None = None
     """How many of the most frequent words of each space take part; None: all."""
-    retrieval: Retrieval = Nearest()
-    union: bool = False
+    retrieval: Retrieval = CosineRetrieval()
+    bidirectional: bool = False
     """The nearest of source and of target words make pairs; else those of source words alone."""
-    keep: float = 1.0
+    keep_probability: float = 1.0
     """The probability that a pair of words is looked at, at first."""
-    growth: float = 2.0
+    keep_growth: float = 2.0
     """What it is multiplied by when nothing rises, until it is 1."""
     patience: int = 1
     """Rounds without a rise, after which it grows, or all ends."""
 
     def __post_init__(self) -> None:
-        _check_frequent(self.frequent)
-        if not 0 < self.keep <= 1:
-            raise ValueError(f"keep must be above 0 and at most 1, got {self.keep}")
-        if not self.growth > 1:
-            raise ValueError(f"growth must be above 1, got {self.growth}")
+        _check_vocabulary_cutoff(self.vocabulary_cutoff)
+        if not 0 < self.keep_probability <= 1:
+            raise ValueError(f"keep_probability must be above 0 and at most 1, got {self.keep_probability}")
+        if not self.keep_growth > 1:
+            raise ValueError(f"keep_growth must be above 1, got {self.keep_growth}")
         if self.patience < 1:
             raise ValueError(f"patience must be 1 round or more, got {self.patience}")
         if not self.threshold > 0:
@@ -159,71 +159,71 @@ class SelfLearning:
         self,
         source: Float[np.ndarray, "n d"],
         target: Float[np.ndarray, "m e"],
-        first: Round,
-        fit: Map,
+        first: AlignmentRound,
+        fit: LinearMap,
         seed: int = 0,
-    ) -> Iterator[Round]:
+    ) -> Iterator[AlignmentRound]:
         """Yield `first` with its similarity, then each map that is better informed."""
-        source, target = source[: self.frequent], target[: self.frequent]
-        z = _unit(target)
-        best, stale, keep, now = -np.inf, 0, self.keep, first
+        source, target = source[: self.vocabulary_cutoff], target[: self.vocabulary_cutoff]
+        z = _normalize_rows(target)
+        best, stale, keep, now = -np.inf, 0, self.keep_probability, first
         while True:
-            x = _unit(source @ now.weights.astype(np.float32))
-            rng = np.random.default_rng((seed, now.number))
-            found = both_ways(x, z, self.retrieval.measure(x, z, exact=False), keep, rng)
-            reached = found.similarity if self.union else found.forward_similarity
-            yield replace(now, similarity=reached, keep=keep)
+            x = _normalize_rows(source @ now.map_weights.astype(np.float32))
+            rng = np.random.default_rng((seed, now.index))
+            found = retrieve_both_directions(x, z, self.retrieval.adjustment(x, z, exact=False), keep, rng)
+            reached = found.mean_cosine if self.bidirectional else found.forward_mean_cosine
+            yield replace(now, mean_cosine=reached, keep_probability=keep)
             stale = 0 if reached >= best + self.threshold else stale + 1
             best = max(best, reached) if stale == 0 else best
             if stale >= self.patience:
                 if keep >= 1:
                     return
-                keep, stale = min(1.0, keep * self.growth), 0
-            now = _fitted(source, target, _pairs_of(found, self.union), now.number + 1, fit)
+                keep, stale = min(1.0, keep * self.keep_growth), 0
+            now = _fit_round(source, target, _induced_pairs(found, self.bidirectional), now.index + 1, fit)
 
 
-STOCHASTIC = SelfLearning(
-    frequent=20_000, retrieval=CSLS(10), union=True, keep=0.1, growth=2.0, patience=50
+STOCHASTIC_SELF_LEARNING = SelfLearning(
+    vocabulary_cutoff=20_000, retrieval=CSLS(10), bidirectional=True, keep_probability=0.1, keep_growth=2.0, patience=50
 )
 """The self-learning of Artetxe et al. 2018, sections 3.3 and 4."""
 
 
 @dataclass(frozen=True)
-class Refine:
+class ProcrustesRefinement:
     """Fit the map anew on words that are each other's nearest by CSLS, some times.
 
     Lample et al. 2018, arXiv:1710.04087, sections 2.2 and 2.3; of their released code is how many
     words take part.
     """
 
-    times: int = 5
-    frequent: int | None = 15_000
-    k: int = 10
+    n_iterations: int = 5
+    vocabulary_cutoff: int | None = 15_000
+    csls_k: int = 10
 
     def __post_init__(self) -> None:
-        _check_frequent(self.frequent)
-        if self.times < 0:
-            raise ValueError(f"a map is refined 0 times or more, got {self.times}")
+        _check_vocabulary_cutoff(self.vocabulary_cutoff)
+        if self.n_iterations < 0:
+            raise ValueError(f"a map is refined 0 times or more, got {self.n_iterations}")
 
     def rounds(
         self,
         source: Float[np.ndarray, "n d"],
         target: Float[np.ndarray, "m e"],
-        first: Round,
-        fit: Map,
-    ) -> Iterator[Round]:
+        first: AlignmentRound,
+        fit: LinearMap,
+    ) -> Iterator[AlignmentRound]:
         """Yield `first` with its similarity, then each refined map."""
-        source, target, now = source[: self.frequent], target[: self.frequent], first
-        z, csls = _unit(target), CSLS(self.k)
-        for _ in range(self.times):
-            x = _unit(source @ now.weights.astype(np.float32))
-            found = both_ways(x, z, csls.measure(x, z, exact=False))
-            yield replace(now, similarity=found.similarity)
-            now = _fitted(source, target, _mutual(found), now.number + 1, fit)
+        source, target, now = source[: self.vocabulary_cutoff], target[: self.vocabulary_cutoff], first
+        z, csls = _normalize_rows(target), CSLS(self.csls_k)
+        for _ in range(self.n_iterations):
+            x = _normalize_rows(source @ now.map_weights.astype(np.float32))
+            found = retrieve_both_directions(x, z, csls.adjustment(x, z, exact=False))
+            yield replace(now, mean_cosine=found.mean_cosine)
+            now = _fit_round(source, target, _mutual_pairs(found), now.index + 1, fit)
         yield now
 
 
-def _pairs_of(found: Both, union: bool) -> Pairs:
+def _induced_pairs(found: BidirectionalRetrieval, union: bool) -> RowPairs:
     """Pair words with their nearest; a pair that is found in both directions counts twice.
 
     Deviates: a word all of whose pairs are left out makes none; in the paper, their scores become
@@ -237,66 +237,66 @@ def _pairs_of(found: Both, union: bool) -> Pairs:
     return pairs
 
 
-def _mutual(found: Both) -> Pairs:
+def _mutual_pairs(found: BidirectionalRetrieval) -> RowPairs:
     rows = np.arange(len(found.forward))
     rows = rows[found.backward[found.forward] == rows]
     return np.stack([rows, found.forward[rows]], 1)
 
 
-def _fitted(
+def _fit_round(
     source: Float[np.ndarray, "n d"],
     target: Float[np.ndarray, "m e"],
-    pairs: Pairs,
+    pairs: RowPairs,
     number: int,
-    fit: Map,
-) -> Round:
+    fit: LinearMap,
+) -> AlignmentRound:
     if not len(pairs):  # all were left out
         raise ValueError(
             f"no pair of words was found in a space of {len(source)} and one of {len(target)}: "
             "they are too small to leave out pairs at random"
         )
     weights = fit.fit(source[pairs[:, 0]], target[pairs[:, 1]])
-    return Round(number=number, weights=weights, pairs=len(pairs))
+    return AlignmentRound(index=number, map_weights=weights, n_pairs=len(pairs))
 
 
 # From beginning to end
 
 
-def rounds(
-    source: Space,
-    target: Space,
-    seeds: Pairs,
+def alignment_rounds(
+    source: KeyedVectors,
+    target: KeyedVectors,
+    seeds: RowPairs,
     *,
-    fit: Map = Procrustes(),
-    learn: SelfLearning | None = None,
-    refine: Refine | None = None,
+    fit: LinearMap = OrthogonalProcrustes(),
+    self_learning: SelfLearning | None = None,
+    refinement: ProcrustesRefinement | None = None,
     seed: int = 0,
-) -> Iterator[Round]:
+) -> Iterator[AlignmentRound]:
     """Fit a map between prepared spaces on seeds; let it learn by itself, then refine it.
 
     The last round that is yielded is the result; `mapped` applies it.
 
     Raises:
-        ValueError: there are no seeds, the widths differ for `Procrustes`, or a space has fewer
+        ValueError: there are no seeds, the widths differ for `OrthogonalProcrustes`, or a space has fewer
             words than CSLS looks at.
     """
     if not len(seeds):
         raise ValueError("a map is fitted on pairs of words, and there is none")
-    last = _fitted(source.vectors, target.vectors, seeds, 0, fit)
-    if learn is None and not (refine and refine.times):
+    last = _fit_round(source.vectors, target.vectors, seeds, 0, fit)
+    if self_learning is None and not (refinement and refinement.n_iterations):
         yield last
         return
-    if learn is not None:
-        for now in learn.rounds(source.vectors, target.vectors, last, fit, seed):
+    if self_learning is not None:
+        for now in self_learning.rounds(source.vectors, target.vectors, last, fit, seed):
             yield (last := now)
-    if refine is not None and refine.times:
-        refined = refine.rounds(source.vectors, target.vectors, last, fit)
-        if learn is not None:
+    if refinement is not None and refinement.n_iterations:
+        refined = refinement.rounds(source.vectors, target.vectors, last, fit)
+        if self_learning is not None:
             next(refined)  # it was yielded already
         yield from refined
 
 
-def mapped(source: Space, weights: Float[np.ndarray, "d e"]) -> Space:
+def apply_map(source: KeyedVectors, weights: Float[np.ndarray, "d e"]) -> KeyedVectors:
     """Map a prepared space.
 
     Raises:
@@ -308,21 +308,21 @@ def mapped(source: Space, weights: Float[np.ndarray, "d e"]) -> Space:
         vectors = source.vectors @ weights.astype(np.float32)
     if not np.isfinite(vectors).all():
         raise ValueError("mapped vectors are too large for float32: prepare the spaces")
-    return replace(source, vectors=vectors, unseen=None)
+    return replace(source, vectors=vectors, composer=None)
 
 
 def align(
-    source: Space,
-    target: Space,
-    seeds: Pairs,
+    source: KeyedVectors,
+    target: KeyedVectors,
+    seeds: RowPairs,
     *,
-    prepare: Sequence[Preparation] = USUAL,
-    fit: Map = Procrustes(),
-    learn: SelfLearning | None = None,
-    refine: Refine | None = None,
+    preparation: Sequence[Preparation] = DEFAULT_PREPARATION,
+    fit: LinearMap = OrthogonalProcrustes(),
+    self_learning: SelfLearning | None = None,
+    refinement: ProcrustesRefinement | None = None,
     seed: int = 0,
-) -> tuple[Space, Space, list[Round]]:
+) -> tuple[KeyedVectors, KeyedVectors, list[AlignmentRound]]:
     """Prepare both spaces and map the source; give both, and the rounds that led there."""
-    source, target = prepared(source, prepare), prepared(target, prepare)
-    done = list(rounds(source, target, seeds, fit=fit, learn=learn, refine=refine, seed=seed))
-    return mapped(source, done[-1].weights), target, done
+    source, target = prepare_vectors(source, preparation), prepare_vectors(target, preparation)
+    done = list(alignment_rounds(source, target, seeds, fit=fit, self_learning=self_learning, refinement=refinement, seed=seed))
+    return apply_map(source, done[-1].map_weights), target, done

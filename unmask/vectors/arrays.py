@@ -8,34 +8,34 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import DTypeLike
 
-from unmask.files import reading, whole
+from unmask.files import parser_errors_as_value_error, atomic_path
 
 
 @contextmanager
-def growing(path: Path, kind: DTypeLike, *width: int) -> Generator[Callable[[np.ndarray], None]]:
+def npy_appender(path: Path, element_type: DTypeLike, *width: int) -> Generator[Callable[[np.ndarray], None]]:
     """Give what appends rows to an array; at the end the file is at `path`, whole.
 
     Args:
         path: the file, replaced where there is one.
-        kind: of numbers; what is appended is converted.
+        element_type: of numbers; what is appended is converted.
         width: numbers of a row; none: a row is a number.
     """
-    dtype = np.dtype(kind)
+    dtype = np.dtype(element_type)
     n_rows = 0
-    with whole(path) as beside, beside.open("w+b") as file:
+    with atomic_path(path) as beside, beside.open("w+b") as file:
 
         def append(rows: np.ndarray) -> None:
             nonlocal n_rows
             rows.astype(dtype).tofile(file)
             n_rows += len(rows)
 
-        _write_head(file, dtype, (0, *width))
+        _write_header(file, dtype, (0, *width))
         yield append
         file.seek(0)
-        _write_head(file, dtype, (n_rows, *width))
+        _write_header(file, dtype, (n_rows, *width))
 
 
-def read_array(path: Path, axes: int = 1) -> np.ndarray:
+def open_npy(path: Path, n_dimensions: int = 1) -> np.ndarray:
     """Map the numbers of a .npy file into memory; nothing in it is unpickled.
 
     Raises:
@@ -47,14 +47,14 @@ def read_array(path: Path, axes: int = 1) -> np.ndarray:
     with path.open("rb") as file:
         if file.read(6) != b"\x93NUMPY":  # np.load would also take an archive or a pickle
             raise ValueError(f"{path}: truncated or damaged: not an array of NumPy")
-    with reading(f"{path}: truncated or damaged", TypeError, SyntaxError, KeyError):
+    with parser_errors_as_value_error(f"{path}: truncated or damaged", TypeError, SyntaxError, KeyError):
         found = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    if found.ndim != axes or found.dtype.kind not in "iuf":
-        raise ValueError(f"{path}: must be numbers of {axes} axes, got {found.dtype} {found.shape}")
+    if found.ndim != n_dimensions or found.dtype.kind not in "iuf":
+        raise ValueError(f"{path}: must be numbers of {n_dimensions} axes, got {found.dtype} {found.shape}")
     return found
 
 
-def _write_head(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+def _write_header(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
     """Write the head of the file; it is as long for any number of rows, by numpy's own spaces."""
     head: dict[str, Any] = {"descr": dtype.str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, head)

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from unmask.text.compressed import compression, pieces
-from unmask.vectors.gathered import Gathered
-from unmask.vectors.lines import HEADER
-from unmask.vectors.space import Space
+from unmask.text.compressed import compression_suffix, read_decompressed
+from unmask.vectors.gathered import VectorAccumulator
+from unmask.vectors.lines import HEADER_PATTERN
+from unmask.vectors.space import KeyedVectors
 
-_NUMBER = np.dtype("<f4")
-LONGEST = 2**16
+_FLOAT32 = np.dtype("<f4")
+MAX_WORD_BYTES = 2**16
 """Bytes of a word, or of the header."""
 _SPACE = re.compile(rb"\s*")
 _NEVER = re.compile(rb"[\0\t\n\r]")  # word2vec's own program ends words at them
@@ -27,16 +27,16 @@ _SPACED = (
 )
 
 
-class Source:
+class ByteReader:
     """The bytes of a file, taken one after the other."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.offset = 0  # of what was taken
-        self._pieces = pieces(path)
+        self._pieces = read_decompressed(path)
         self._held, self._at = b"", 0
 
-    def take(self, n: int) -> bytes:
+    def read(self, n: int) -> bytes:
         """Take `n` bytes, or as many as there are."""
         found: list[bytes] = []
         while n > 0 and (self._at < len(self._held) or self._more()):
@@ -47,17 +47,17 @@ class Source:
             n -= len(some)
         return found[0] if len(found) == 1 else b"".join(found)
 
-    def until(self, end: bytes, most: int = LONGEST) -> bytes | None:
+    def read_until(self, end: bytes, max_bytes: int = MAX_WORD_BYTES) -> bytes | None:
         """Take what stands before a byte, and the byte itself; None if it does not come soon."""
         begin = 0
         while (at := self._held.find(end, self._at + begin)) < 0:
             begin = len(self._held) - self._at
-            if begin > most or not self._more():
+            if begin > max_bytes or not self._more():
                 return None
         found = self._held[self._at : at]
         self.offset += at + 1 - self._at
         self._at = at + 1
-        return found if len(found) <= most else None
+        return found if len(found) <= max_bytes else None
 
     def _more(self) -> bool:
         piece = next(self._pieces, b"")
@@ -65,7 +65,7 @@ class Source:
         return bool(piece)
 
 
-class _Framed:
+class _WordFraming:
     """Words as they come, each checked to begin where the row before it ends.
 
     A word with a space would end too early: what is read as its numbers would begin with the rest
@@ -90,7 +90,7 @@ class _Framed:
             self._check(word, parted)
         if (odd := _NEVER.search(word)) is not None:
             raise ValueError(
-                f"{self.path}: word {self.read:,} ({_shown(word)}) holds the byte "
+                f"{self.path}: word {self.read:,} ({_printable(word)}) holds the byte "
                 f"0x{odd[0].hex()}, which no word of a binary file can: it is damaged, or a word "
                 f"before it {_SPACED}"
             )
@@ -100,14 +100,14 @@ class _Framed:
     def _check(self, word: bytes, parted: bool) -> None:
         if (rest := _rest(self.row, word, self.other)) is not None:
             whole = self.before + b" " + rest
-            raise ValueError(f"{self.path}: word {self.read - 1:,} ({_shown(whole)}) {_SPACED}")
+            raise ValueError(f"{self.path}: word {self.read - 1:,} ({_printable(whole)}) {_SPACED}")
         if self.read == 2:
             self.parted = parted
         elif parted != self.parted:
             found, others = ("a", "none") if parted else ("no", "one")
             raise ValueError(
                 f"{self.path}: {found} newline stands before word {self.read:,} "
-                f"({_shown(word)}), and {others} before those before it: it is damaged, or a word "
+                f"({_printable(word)}), and {others} before those before it: it is damaged, or a word "
                 f"before it {_SPACED}"
             )
 
@@ -140,7 +140,7 @@ def _odd(row: bytes, other: bytes) -> bool:
 def _sizes(row: bytes) -> Float[np.ndarray, "d"]:
     """Return the sizes of numbers, without zeros."""
     with np.errstate(invalid="ignore"):
-        sizes = np.abs(np.frombuffer(row, _NUMBER).astype(np.float64))
+        sizes = np.abs(np.frombuffer(row, _FLOAT32).astype(np.float64))
     return sizes[sizes != 0]
 
 
@@ -151,21 +151,21 @@ def _is_text(data: bytes) -> bool:
         return False
 
 
-def _shown(word: bytes) -> str:
+def _printable(word: bytes) -> str:
     text = word.decode("utf-8", "backslashreplace")
     return repr(text if len(text) <= 40 else f"{text[:40]}...")
 
 
-def read_binary(path: Path, *, limit: int | None = None) -> Space:
+def read_binary(path: Path, *, limit: int | None = None) -> KeyedVectors:
     """Read vectors in word2vec's binary format.
 
     Raises:
         ValueError: the header is wrong, the file is truncated, a word holds a space or a NUL, or a
             number is not finite.
     """
-    source = Source(path)
-    line = source.until(b"\n")
-    found = None if line is None else HEADER.fullmatch(line)
+    source = ByteReader(path)
+    line = source.read_until(b"\n")
+    found = None if line is None else HEADER_PATTERN.fullmatch(line)
     if found is None or not int(found[1]) or not int(found[2]):
         raise ValueError(
             f"{path}: a header must say how many words there are and how many numbers each has, "
@@ -175,41 +175,41 @@ def read_binary(path: Path, *, limit: int | None = None) -> Space:
     says = f"its header says {n_words:,} words of {width:,} numbers"
     size = path.stat().st_size
     least = (1 if limit is not None else n_words) * (4 * width + 1)
-    if (compression(path) is None and source.offset + least > size) or width > 2**24:
+    if (compression_suffix(path) is None and source.offset + least > size) or width > 2**24:
         raise ValueError(
             f"{path}: {says}, for which its {size:,} bytes are too few: it is truncated, or its "
             "header is wrong"
         )
-    made = Gathered(
+    made = VectorAccumulator(
         path, width, lambda at: f"{path}: at byte {at}", f": it is damaged, or {says} wrongly"
     )
-    framed = _Framed(path)
-    while made.read < min(n_words, limit or n_words):
+    framed = _WordFraming(path)
+    while made.n_read < min(n_words, limit or n_words):
         begin = source.offset
-        word = source.until(b" ")
-        row = source.take(4 * width)
+        word = source.read_until(b" ")
+        row = source.read(4 * width)
         if word is None or len(row) < 4 * width:
             raise ValueError(
-                f"{path}: word {made.read + 1:,}, at byte {begin}, does not end: {says}, so it is "
+                f"{path}: word {made.n_read + 1:,}, at byte {begin}, does not end: {says}, so it is "
                 "truncated or damaged, or its header is wrong"
             )
-        made.add(framed.word(word, row), np.frombuffer(row, _NUMBER), begin)
+        made.add(framed.word(word, row), np.frombuffer(row, _FLOAT32), begin)
     if limit is None or limit >= n_words:
-        _check_end(source, says)
-    return made.space()
+        _check_at_end(source, says)
+    return made.to_keyed_vectors()
 
 
-def write_binary(space: Space, words: list[bytes]) -> Iterator[bytes]:
+def write_binary(space: KeyedVectors, words: list[bytes]) -> Iterator[bytes]:
     """Give the bytes of a file, with a newline after each vector as the original program has it."""
-    yield f"{len(space)} {space.width}\n".encode()
+    yield f"{len(space)} {space.vector_size}\n".encode()
     for word, row in zip(words, space.vectors, strict=True):
-        yield word + b" " + row.astype(_NUMBER, copy=False).tobytes() + b"\n"
+        yield word + b" " + row.astype(_FLOAT32, copy=False).tobytes() + b"\n"
 
 
-def _check_end(source: Source, says: str) -> None:
+def _check_at_end(source: ByteReader, says: str) -> None:
     """Check that there is nothing but white space behind the last vector."""
     at = source.offset
-    rest = source.take(LONGEST)
+    rest = source.read(MAX_WORD_BYTES)
     if _SPACE.fullmatch(rest) is None:
         raise ValueError(
             f"{source.path}: {says}, which end at byte {at}, but there is more: the header is wrong"

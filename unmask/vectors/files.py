@@ -16,25 +16,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast, get_args
 
-from unmask.files import whole
-from unmask.text.compressed import COMPRESSIONS, compression, pieces, require
-from unmask.vectors.binary import LONGEST, read_binary, write_binary
-from unmask.vectors.facebook import MAGIC, Composed, read_fasttext
-from unmask.vectors.lines import HEADER, looks_like_rows, read_lines, write_lines
-from unmask.vectors.space import Space
+from unmask.files import atomic_path
+from unmask.text.compressed import COMPRESSIONS, compression_suffix, read_decompressed, require_module
+from unmask.vectors.binary import MAX_WORD_BYTES, read_binary, write_binary
+from unmask.vectors.facebook import MAGIC, FastTextVectors, read_fasttext
+from unmask.vectors.lines import HEADER_PATTERN, ends_in_number, read_text_vectors, write_text_vectors
+from unmask.vectors.space import KeyedVectors
 
 Format = Literal["word2vec-text", "word2vec-binary", "glove", "fasttext"]
 """Formats that are read and written; the last is written of vectors that have n-grams."""
 
 FORMATS: tuple[Format, ...] = get_args(Format)
-ENDINGS: Mapping[str, Format] = {
+FORMAT_OF_SUFFIX: Mapping[str, Format] = {
     ".vec": "word2vec-text",
     ".bin": "word2vec-binary",
     ".txt": "glove",
 }
 """What a file is written as whose name ends so, where no format is named."""
 
-_OTHERS = {
+_UNSUPPORTED_SUFFIXES = {
     b"\x1f\x8b": "looks like gzip: name it .gz",
     b"\xfd7zXZ\0": "looks like xz: name it .xz",
     b"\x28\xb5\x2f\xfd": "looks like Zstandard: name it .zst",
@@ -46,12 +46,12 @@ _OTHERS = {
 }
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
-_WHITE = re.compile(r"[ \t\r\n]")
+_WHITE_SPACE = re.compile(r"[ \t\r\n]")
 
 
 def read_vectors(
-    path: str | Path, *, form: Format | None = None, limit: int | None = None
-) -> Space:
+    path: str | Path, *, format_name: Format | None = None, limit: int | None = None
+) -> KeyedVectors:
     r"""Read a file of word vectors.
 
     Words may hold spaces in text. Bytes of words that are not UTF-8 are read as "\xNN", so that no
@@ -59,7 +59,7 @@ def read_vectors(
 
     Args:
         path: of the file.
-        form: what it is; None: what its first bytes say.
+        format_name: what it is; None: what its first bytes say.
         limit: read only the first `limit` words, which are the most frequent in most files.
 
     Raises:
@@ -70,17 +70,17 @@ def read_vectors(
     path = Path(path)
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, got {limit}")
-    form = recognize(path) if form is None else form
-    if form == "fasttext":
+    format_name = detect_format(path) if format_name is None else format_name
+    if format_name == "fasttext":
         return read_fasttext(path, limit=limit)
-    if form == "word2vec-binary":
+    if format_name == "word2vec-binary":
         return read_binary(path, limit=limit)
-    if form not in FORMATS:
-        raise ValueError(f"form must be one of {list(FORMATS)}, got {form!r}")
-    return read_lines(path, header=form == "word2vec-text", limit=limit)
+    if format_name not in FORMATS:
+        raise ValueError(f"form must be one of {list(FORMATS)}, got {format_name!r}")
+    return read_text_vectors(path, header=format_name == "word2vec-text", limit=limit)
 
 
-def recognize(path: Path) -> Format:
+def detect_format(path: Path) -> Format:
     """Say what a file of vectors is, by its first bytes.
 
     Raises:
@@ -91,7 +91,7 @@ def recognize(path: Path) -> Format:
         raise FileNotFoundError(f"{path}: no such file")
     if not path.is_file():
         raise ValueError(f"{path}: must be a file of word vectors, got a folder or a device")
-    head = next(pieces(path), b"")
+    head = next(read_decompressed(path), b"")
     if not head.strip():
         raise ValueError(f"{path}: an empty file, no word vectors")
     if head.startswith(MAGIC):
@@ -102,12 +102,12 @@ def recognize(path: Path) -> Format:
             "code; write another file in gensim: vectors.save_word2vec_format('vectors.bin', "
             "binary=True), with vectors = model.wv of a model"
         )
-    for begin, said in _OTHERS.items():
+    for begin, said in _UNSUPPORTED_SUFFIXES.items():
         if head.startswith(begin):
             raise ValueError(f"{path}: {said}")
     first, _, rest = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")
-    if (header := HEADER.fullmatch(first)) is not None:
-        binary = _is_binary(rest, int(header[2]), _ending(path) == ".bin")
+    if (header := HEADER_PATTERN.fullmatch(first)) is not None:
+        binary = _is_binary(rest, int(header[2]), _suffix(path) == ".bin")
         return "word2vec-binary" if binary else "word2vec-text"
     if _CONTROL.search(head):
         raise ValueError(f"{path}: neither text nor a binary file of vectors that is known")
@@ -117,22 +117,22 @@ def recognize(path: Path) -> Format:
 def _is_binary(rest: bytes, width: int, named: bool) -> bool:
     """Say whether numbers follow as bytes; where these look like text, its name says it."""
     line = rest.split(b"\n", 1)[0]
-    if looks_like_rows(line) and not _CONTROL.search(line):
+    if ends_in_number(line) and not _CONTROL.search(line):
         return False
     numbers = rest.partition(b" ")[2][: 4 * width]
     return bool(_CONTROL.search(numbers)) or not _is_text(numbers) or named
 
 
 def write_vectors(
-    space: Space, path: str | Path, form: Format | None = None, *, white: str | None = None
+    space: KeyedVectors, path: str | Path, format_name: Format | None = None, *, white_space_replacement: str | None = None
 ) -> None:
     """Write a file of word vectors, whole or not at all; others read back the same numbers.
 
     Args:
         space: the words and vectors.
         path: of the file; it is packed if its name ends so (.gz, .xz, .zst).
-        form: the format; None: what the file's name says (.vec, .bin, .txt).
-        white: what is written for each white space within a word, "_" for instance; no format can
+        format_name: the format; None: what the file's name says (.vec, .bin, .txt).
+        white_space_replacement: what is written for each white space within a word, "_" for instance; no format can
             say it. None: such a word is an error.
 
     Raises:
@@ -141,24 +141,24 @@ def write_vectors(
         OSError: the file cannot be written.
     """
     path = Path(path)
-    form = format_of(path) if form is None else form
-    if form not in FORMATS:
-        raise ValueError(f"the format must be one of {list(FORMATS)}, got {form!r}")
+    format_name = format_of(path) if format_name is None else format_name
+    if format_name not in FORMATS:
+        raise ValueError(f"the format must be one of {list(FORMATS)}, got {format_name!r}")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path}: there is no folder {path.parent}")
     if path.exists() and not path.is_file():  # renaming would put a file in its place
         raise ValueError(f"{path}: is a folder or a device; name a file")
-    if form == "fasttext":
-        data = _composed(space)
+    if format_name == "fasttext":
+        data = _fasttext_bytes(space)
     else:
-        words = _writable(space, white)
-        _check_readable(space, words, form)
-        if form == "word2vec-binary":
+        words = _encoded_words(space, white_space_replacement)
+        _check_readable(space, words, format_name)
+        if format_name == "word2vec-binary":
             data = write_binary(space, words)
         else:
-            data = write_lines(space, words, header=form == "word2vec-text")
-    with whole(path) as beside:
-        _write(beside, compression(path), data)
+            data = write_text_vectors(space, words, header=format_name == "word2vec-text")
+    with atomic_path(path) as beside:
+        _write_compressed(beside, compression_suffix(path), data)
 
 
 def format_of(path: Path) -> Format:
@@ -167,22 +167,22 @@ def format_of(path: Path) -> Format:
     Raises:
         ValueError: it says none.
     """
-    ending = _ending(path)
-    if ending not in ENDINGS:
-        known = ", ".join(f"{e} ({f})" for e, f in ENDINGS.items())
+    ending = _suffix(path)
+    if ending not in FORMAT_OF_SUFFIX:
+        known = ", ".join(f"{e} ({f})" for e, f in FORMAT_OF_SUFFIX.items())
         raise ValueError(f"{path}: name the format, or end the name in one of {known}")
-    return ENDINGS[ending]
+    return FORMAT_OF_SUFFIX[ending]
 
 
-def _ending(path: Path) -> str:
+def _suffix(path: Path) -> str:
     """Return the ending of a file's name, without that of its compression."""
     return (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).suffix.lower()
 
 
-def _composed(space: Space) -> Iterator[bytes]:
+def _fasttext_bytes(space: KeyedVectors) -> Iterator[bytes]:
     """Return the bytes of the model that a space was read of, or a run has written."""
-    model = space.unseen
-    if not isinstance(model, Composed):
+    model = space.composer
+    if not isinstance(model, FastTextVectors):
         raise ValueError(
             "a model of fastText has n-grams, and these vectors have none: only a run of fasttext, "
             "or such a model, is written as one"
@@ -192,7 +192,7 @@ def _composed(space: Space) -> Iterator[bytes]:
             f"a model of fastText is written whole, with its {len(model.words):,} words, "
             f"got {len(space):,} of them"
         )
-    return pieces(model.path)
+    return read_decompressed(model.path)
 
 
 def _is_text(data: bytes) -> bool:
@@ -203,9 +203,9 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-def _writable(space: Space, white: str | None) -> list[bytes]:
+def _encoded_words(space: KeyedVectors, white: str | None) -> list[bytes]:
     """Return words as bytes, of which none holds white space."""
-    found = [word for word in space.words if _WHITE.search(word)]
+    found = [word for word in space.words if _WHITE_SPACE.search(word)]
     words: Iterable[str] = space.words
     if found:
         if white is None:
@@ -213,9 +213,9 @@ def _writable(space: Space, white: str | None) -> list[bytes]:
                 f"words with white space cannot be written so that others read them: {found[0]!r} "
                 f"and {len(found) - 1:,} more; say what to write instead of it, '_' for instance"
             )
-        if _WHITE.search(white):
+        if _WHITE_SPACE.search(white):
             raise ValueError(f"what is written for white space must hold none, got {white!r}")
-        words = [_replaced(word, white) for word in space.words]
+        words = [_replace_white_space(word, white) for word in space.words]
         if len(set(words)) < len(words):
             twice, _ = Counter(words).most_common(1)[0]
             raise ValueError(f"with {white!r} for white space two words become {twice!r}")
@@ -225,7 +225,7 @@ def _writable(space: Space, white: str | None) -> list[bytes]:
         raise ValueError(f"the word {error.object!a} is no text that UTF-8 can say") from None
 
 
-def _check_readable(space: Space, words: list[bytes], form: Format) -> None:
+def _check_readable(space: KeyedVectors, words: list[bytes], form: Format) -> None:
     """Refuse words with which a file would not be read back.
 
     Raises:
@@ -233,10 +233,10 @@ def _check_readable(space: Space, words: list[bytes], form: Format) -> None:
     """
     if form == "word2vec-binary":
         for n, word in enumerate(words, 1):
-            if len(word) > LONGEST:
+            if len(word) > MAX_WORD_BYTES:
                 raise ValueError(
                     f"word {n} has {len(word):,} bytes, of which a binary file holds at most "
-                    f"{LONGEST:,}; write it as word2vec-text"
+                    f"{MAX_WORD_BYTES:,}; write it as word2vec-text"
                 )
     if form != "glove":
         return
@@ -246,21 +246,21 @@ def _check_readable(space: Space, words: list[bytes], form: Format) -> None:
             f"the word {odd.decode()!a} holds a control character, by which a file without a "
             "header is taken for a binary one; write it as word2vec-text"
         )
-    first = b"".join(write_lines(space.first(1), words[:1], header=False)).rstrip(b"\n")
-    if HEADER.fullmatch(first):
+    first = b"".join(write_text_vectors(space.most_frequent(1), words[:1], header=False)).rstrip(b"\n")
+    if HEADER_PATTERN.fullmatch(first):
         raise ValueError(
             f"the first line would be {first.decode()!a}, which is read as a header; write it as "
             "word2vec-text"
         )
 
 
-def _replaced(word: str, white: str) -> str:
-    return white.join(_WHITE.split(word))
+def _replace_white_space(word: str, white: str) -> str:
+    return white.join(_WHITE_SPACE.split(word))
 
 
-def _write(path: Path, packing: str | None, data: Iterable[bytes]) -> None:
+def _write_compressed(path: Path, packing: str | None, data: Iterable[bytes]) -> None:
     if packing == ".zst":
-        require("zstandard", "writing .zst")
+        require_module("zstandard", "writing .zst")
         import zstandard
 
         opened: Any = zstandard.open(path, "wb")

@@ -19,58 +19,58 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float32, Int
 
-from unmask.config import MOST_RATE
-from unmask.vectors.corpus import compiled
-from unmask.vectors.counts import Counts, Windows
-from unmask.vectors.windows import Windowed
+from unmask.config import MAX_LEARNING_RATE
+from unmask.vectors.corpus import load_kernels
+from unmask.vectors.counts import CooccurrenceMatrix, CooccurrenceWindow
+from unmask.vectors.windows import WindowMethod
 
 _BLOCK = 2**10  # pairs that are read together
 _BUFFER = 2**22  # pairs that are in memory at once, in random order
 
 
 @dataclass(frozen=True, kw_only=True)
-class Glove(Windowed):
+class GloVe(WindowMethod):
     """Weighted least squares of the logarithms of counts (equation 8), by AdaGrad.
 
     Raises:
         ValueError: a number that makes no sense.
     """
 
-    windows: Windows = field(default_factory=Windows)
+    cooccurrence_window: CooccurrenceWindow = field(default_factory=CooccurrenceWindow)
     x_max: float = 100.0
     """Counts from here on have the full weight (equation 9)."""
-    power: float = 0.75
+    alpha: float = 0.75
     """The weight of lesser ones is (count / x_max) to this power."""
     epochs: int = 25
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
             raise ValueError(f"epochs must be at least 1, got {self.epochs}")
-        _above_zero("x_max", self.x_max)
-        if not self.power >= 0:
-            raise ValueError(f"power must be at least 0, got {self.power}")
+        _check_positive("x_max", self.x_max)
+        if not self.alpha >= 0:
+            raise ValueError(f"alpha must be at least 0, got {self.alpha}")
 
     @property
-    def reach(self) -> tuple[int, bool]:
+    def window_size(self) -> tuple[int, bool]:
         """Neighbors on each side; all count."""
-        return self.windows.size, False
+        return self.cooccurrence_window.window, False
 
     @property
-    def sees(self) -> str:
+    def visibility_description(self) -> str:
         """Say who sees whom, for people."""
         return (
-            f"no one: all pairs of neighbors are counted{self.windows.told}; then two words are "
+            f"no one: all pairs of neighbors are counted{self.cooccurrence_window.description}; then two words are "
             "asked for the logarithm of their count"
         )
 
 
-def _above_zero(name: str, value: float) -> None:
+def _check_positive(name: str, value: float) -> None:
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"{name} must be above 0, got {value}")
 
 
 @dataclass(eq=False)
-class State:
+class GloVeState:
     """Everything that changes while training: vectors, biases, and AdaGrad's sums of squares."""
 
     words: Float32[np.ndarray, "n d"]
@@ -90,7 +90,7 @@ class State:
         return tuple(getattr(self, f.name) for f in fields(self)[:-1])
 
 
-class Report(NamedTuple):
+class GloVeReport(NamedTuple):
     """What an epoch gave."""
 
     epoch: int
@@ -99,7 +99,7 @@ class Report(NamedTuple):
     """Of a pair, half its weighted square, on average, each before it was learned from."""
 
 
-def start(counts: Counts, d_model: int = 100, seed: int = 0) -> State:
+def initialize_glove(counts: CooccurrenceMatrix, d_model: int = 100, seed: int = 0) -> GloVeState:
     """Draw the vectors and biases that training begins with, as the released code does.
 
     Raises:
@@ -118,14 +118,14 @@ def start(counts: Counts, d_model: int = 100, seed: int = 0) -> State:
     def ones(*shape: int) -> Float32[np.ndarray, "..."]:
         return np.ones(shape, np.float32)
 
-    return State(
+    return GloVeState(
         draw(n, d), draw(n, d), draw(n), draw(n), ones(n, d), ones(n, d), ones(n), ones(n)
     )  # fmt: skip
 
 
-def train(
-    spec: Glove, counts: Counts, state: State, *, rate: float, seed: int = 0, threads: int = 1
-) -> Iterator[Report]:
+def train_glove(
+    spec: GloVe, counts: CooccurrenceMatrix, state: GloVeState, *, learning_rate: float, seed: int = 0, threads: int = 1
+) -> Iterator[GloVeReport]:
     """Learn from the state's epoch to the last; the vectors move in place, a report an epoch.
 
     All pairs come once an epoch, in blocks in random order, many blocks mixed. The paper's rate is
@@ -137,40 +137,40 @@ def train(
     """
     if threads < 1:
         raise ValueError(f"threads must be at least 1, got {threads}")
-    _above_zero("rate", rate)
-    if rate > MOST_RATE:
-        raise ValueError(f"rate must be at most {MOST_RATE:g}, got {rate}")
+    _check_positive("rate", learning_rate)
+    if learning_rate > MAX_LEARNING_RATE:
+        raise ValueError(f"rate must be at most {MAX_LEARNING_RATE:g}, got {learning_rate}")
     if len(state.words) != counts.n_words:
         raise ValueError(f"{len(state.words)} vectors, but counts of {counts.n_words} words")
     if threads == 1:
-        yield from _train(spec, counts, state, rate, seed, map, 1)
+        yield from _train_epochs(spec, counts, state, learning_rate, seed, map, 1)
         return
     with ThreadPoolExecutor(threads) as pool:
-        yield from _train(spec, counts, state, rate, seed, pool.map, threads)
+        yield from _train_epochs(spec, counts, state, learning_rate, seed, pool.map, threads)
 
 
-def vectors(state: State) -> Float32[np.ndarray, "n d"]:
+def glove_vectors(state: GloVeState) -> Float32[np.ndarray, "n d"]:
     """Give each word's vector: the sum of both (section 4.2)."""
     return state.words + state.contexts
 
 
-def _train(
-    spec: Glove,
-    counts: Counts,
-    state: State,
-    rate: float,
+def _train_epochs(
+    spec: GloVe,
+    counts: CooccurrenceMatrix,
+    state: GloVeState,
+    learning_rate: float,
     seed: int,
     each: Callable[..., Any],
     threads: int,
-) -> Iterator[Report]:
+) -> Iterator[GloVeReport]:
     for epoch in range(state.epoch, spec.epochs):
         total, finite = 0.0, True
-        for pairs in _pairs(counts, seed, epoch):
+        for pairs in _shuffled_pairs(counts, seed, epoch):
 
-            def learn(order: Int[np.ndarray, "_"], pairs: "_Pairs" = pairs) -> tuple[float, bool]:
-                return compiled().glove(
+            def learn(order: Int[np.ndarray, "_"], pairs: "_ShuffledPairs" = pairs) -> tuple[float, bool]:
+                return load_kernels().glove(
                     order, pairs.rows, pairs.columns, pairs.values, *state.arrays, spec.x_max,
-                    spec.power, rate,
+                    spec.alpha, learning_rate,
                 )  # fmt: skip
 
             for loss, good in each(learn, np.array_split(pairs.order, threads)):
@@ -178,13 +178,13 @@ def _train(
                 finite &= good
         if not (finite and all(np.isfinite(array).all() for array in state.arrays)):
             raise FloatingPointError(
-                f"the vectors are not finite in epoch {epoch + 1}: the rate {rate} is too high"
+                f"the vectors are not finite in epoch {epoch + 1}: the rate {learning_rate} is too high"
             )
         state.epoch = epoch + 1
-        yield Report(epoch + 1, total / counts.n_pairs)
+        yield GloVeReport(epoch + 1, total / counts.n_pairs)
 
 
-class _Pairs(NamedTuple):
+class _ShuffledPairs(NamedTuple):
     """Some pairs, and the order in which they are learned."""
 
     rows: Int[np.ndarray, "k"]
@@ -193,7 +193,7 @@ class _Pairs(NamedTuple):
     order: Int[np.ndarray, "k"]
 
 
-def _pairs(counts: Counts, seed: int, epoch: int) -> Iterator[_Pairs]:
+def _shuffled_pairs(counts: CooccurrenceMatrix, seed: int, epoch: int) -> Iterator[_ShuffledPairs]:
     """Give all pairs: blocks in random order, and those in memory at once in random order."""
     random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch])))
     starts = np.arange(0, counts.n_pairs, _BLOCK)
@@ -203,5 +203,5 @@ def _pairs(counts: Counts, seed: int, epoch: int) -> Iterator[_Pairs]:
         ends = np.minimum(some + _BLOCK, counts.n_pairs)
         n = int((ends - some).sum())
         found = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.float32)
-        compiled().read_blocks(counts.offsets, counts.columns, counts.values, some, ends, *found)
-        yield _Pairs(*found, random.permutation(n))
+        load_kernels().read_blocks(counts.offsets, counts.columns, counts.values, some, ends, *found)
+        yield _ShuffledPairs(*found, random.permutation(n))

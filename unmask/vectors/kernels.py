@@ -22,20 +22,20 @@ _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _ONE, _NONE = np.float32(1), np.float32(0)
-LIMIT = 6.0
+MAX_SCORE = 6.0
 """Beyond a score of this size a probability counts as 0 or 1 (MAX_EXP of the released code)."""
-STEPS = 1000
+SIGMOID_STEPS = 1000
 """Probabilities in the table (EXP_TABLE_SIZE of the released code)."""
-_LIMIT, _PER_SCORE = np.float32(LIMIT), np.float32(STEPS / (2 * LIMIT))
-_LOSS_OF = 32  # the loss is estimated from one center in so many
-_LONGEST = (
+_LIMIT, _PER_SCORE = np.float32(MAX_SCORE), np.float32(SIGMOID_STEPS / (2 * MAX_SCORE))
+_LOSS_EVERY = 32  # the loss is estimated from one center in so many
+_MAX_CODE_LENGTH = (
     96  # no path of the tree is longer: counts of 64 bits end before the 96th Fibonacci number
 )
 
 
 @_inline
 @no_type_check
-def mixed(z):
+def splitmix64(z):
     """Mix 64 bits (SplitMix64: Steele et al. 2014, doi:10.1145/2660193.2660195)."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -44,7 +44,7 @@ def mixed(z):
 
 @_compiled
 @no_type_check
-def tally(ids, sentences, counts) -> None:
+def count_ids(ids, sentences, counts) -> None:
     """Add to `counts` how often each id is seen in the sentences (start, end)."""
     for s in range(len(sentences)):
         for t in range(sentences[s, 0], sentences[s, 1]):
@@ -53,7 +53,7 @@ def tally(ids, sentences, counts) -> None:
 
 @_compiled
 @no_type_check
-def gather(ids, sentences, place, row_of, keep, key, gaps, rows, bounds, places):
+def subsample(ids, sentences, place, row_of, keep, key, gaps, rows, bounds, places):
     """Write the rows of words that are not left out, by sentences; return how many of these.
 
     Args:
@@ -80,7 +80,7 @@ def gather(ids, sentences, place, row_of, keep, key, gaps, rows, bounds, places)
                     bounds[m] = n
                     places[m] = place + t
                 continue
-            drawn = mixed(key + np.uint64(place + t) * _GAMMA) >> _HALF
+            drawn = splitmix64(key + np.uint64(place + t) * _GAMMA) >> _HALF
             if drawn <= np.uint64(keep[row]):
                 rows[n] = row
                 n += 1
@@ -92,7 +92,7 @@ def gather(ids, sentences, place, row_of, keep, key, gaps, rows, bounds, places)
 
 @_compiled
 @no_type_check
-def joined(ids, sentences, keys, names, out, bounds):
+def join_phrases(ids, sentences, keys, names, out, bounds):
     """Write the ids of sentences with known pairs of neighbors, first come, as one id each.
 
     Args:
@@ -160,7 +160,7 @@ def alias_table(weights):
 
 @_inline
 @no_type_check
-def drawn_row(random, entries):
+def sample_row(random, entries):
     """Return the row that 64 random bits choose from an alias table."""
     row = ((random >> _HALF) * np.uint64(len(entries))) >> _HALF
     entry = entries[np.int64(row)]
@@ -171,7 +171,7 @@ def drawn_row(random, entries):
 
 @_compiled
 @no_type_check
-def huffman(counts):
+def huffman_paths(counts):
     """Give each row's path in the tree of the shortest codes: (offsets, inner nodes, codes).
 
     `counts` descend. A path leads from the leaf to the root; a code is 1 where a node is its
@@ -250,7 +250,7 @@ def _ngrams_of(text, begin, stop, least, most, buckets, first, rows, at):
 
 @_compiled
 @no_type_check
-def ngrams(text, offsets, least, most, buckets, first, own):
+def ngram_rows(text, offsets, least, most, buckets, first, own):
     """Give the rows of each word: its own, if it has one, and those of its n-grams.
 
     Args:
@@ -284,7 +284,7 @@ def ngrams(text, offsets, least, most, buckets, first, own):
 
 @_fast
 @no_type_check
-def means(offsets, pieces, inputs):
+def row_means(offsets, pieces, inputs):
     """Give the mean of each word's rows."""
     found = np.zeros((len(offsets) - 1, inputs.shape[1]), np.float32)
     for word in range(len(found)):
@@ -296,7 +296,7 @@ def means(offsets, pieces, inputs):
 
 @_compiled
 @no_type_check
-def own_shares(offsets, pieces):
+def row_shares(offsets, pieces):
     """Say how far each word's mean moves when each row moves by 1 as often as it is there.
 
     1 where the rows are distinct: two n-grams of a word may share a row.
@@ -314,29 +314,29 @@ def own_shares(offsets, pieces):
 
 @_inline
 @no_type_check
-def _questions(row, state, chances, n_negatives, offsets, nodes, codes, asked, answers):
+def _output_targets(row, state, alias_entries, n_negatives, offsets, nodes, codes, output_rows, labels):
     """Write which output rows are asked of a word, and the answers; return (how many, state)."""
     if n_negatives == 0:
         n = 0
         for i in range(offsets[row], offsets[row + 1]):
-            asked[n] = nodes[i]
-            answers[n] = _ONE - np.float32(codes[i])
+            output_rows[n] = nodes[i]
+            labels[n] = _ONE - np.float32(codes[i])
             n += 1
         return n, state
-    asked[0], answers[0] = row, _ONE
+    output_rows[0], labels[0] = row, _ONE
     n = 1
     for _ in range(n_negatives):
         state += _GAMMA
-        other = drawn_row(mixed(state), chances)
+        other = sample_row(splitmix64(state), alias_entries)
         if other != row:
-            asked[n], answers[n] = other, _NONE
+            output_rows[n], labels[n] = other, _NONE
             n += 1
     return n, state
 
 
 @_inline
 @no_type_check
-def _probability(score, table):
+def _sigmoid(score, table):
     if score >= _LIMIT:
         return _ONE
     if score <= -_LIMIT:
@@ -348,7 +348,7 @@ def _probability(score, table):
 
 @_inline
 @no_type_check
-def _ask(hidden, error, outputs, asked, answers, n, rate, table, gains):
+def _update(hidden, error, outputs, output_rows, labels, n, learning_rate, table, gains):
     """Ask a vector all questions, move the outputs, write the vector's own step to `error`.
 
     All scores are of the outputs as they were; rows are taken two at a time, which halves what is
@@ -361,24 +361,24 @@ def _ask(hidden, error, outputs, asked, answers, n, rate, table, gains):
     finite = True
     j = 0
     while j < n:
-        a, b = asked[j], asked[min(j + 1, n - 1)]
+        a, b = output_rows[j], output_rows[min(j + 1, n - 1)]
         first = second = np.float32(0)
         for k in range(d):
             first += hidden[k] * outputs[a, k]
             second += hidden[k] * outputs[b, k]
-        gains[j] = (answers[j] - _probability(first, table)) * rate
+        gains[j] = (labels[j] - _sigmoid(first, table)) * learning_rate
         finite &= first - first == 0
         if j + 1 < n:
-            gains[j + 1] = (answers[j + 1] - _probability(second, table)) * rate
+            gains[j + 1] = (labels[j + 1] - _sigmoid(second, table)) * learning_rate
             finite &= second - second == 0
         j += 2
     for k in range(d):
         error[k] = 0
     j = 0
     while j < n:
-        a, g = asked[j], gains[j]
-        if j + 1 < n and a != asked[j + 1]:
-            b, h = asked[j + 1], gains[j + 1]
+        a, g = output_rows[j], gains[j]
+        if j + 1 < n and a != output_rows[j + 1]:
+            b, h = output_rows[j + 1], gains[j + 1]
             for k in range(d):
                 x, u, v = hidden[k], outputs[a, k], outputs[b, k]
                 error[k] += g * u + h * v
@@ -395,27 +395,27 @@ def _ask(hidden, error, outputs, asked, answers, n, rate, table, gains):
 
 @_fast
 @no_type_check
-def _loss(hidden, outputs, asked, answers, n):
+def _loss(hidden, outputs, output_rows, labels, n):
     """Return what the answers cost: minus the sum of their log-probabilities."""
     total = 0.0
     for j in range(n):
-        row = asked[j]
+        row = output_rows[j]
         score = np.float32(0)
         for k in range(len(hidden)):
             score += hidden[k] * outputs[row, k]
-        wrong = -score if answers[j] == _ONE else score
+        wrong = -score if labels[j] == _ONE else score
         total += max(wrong, 0.0) + math.log1p(math.exp(-abs(wrong)))
     return total
 
 
 @_inline
 @no_type_check
-def _reach(state, window, shrink):
+def _draw_window(state, window, shrink):
     """Return how far a window reaches, and the state."""
     if not shrink:
         return window, state
     state += _GAMMA
-    return window - np.int64(((mixed(state) >> _HALF) * np.uint64(window)) >> _HALF), state
+    return window - np.int64(((splitmix64(state) >> _HALF) * np.uint64(window)) >> _HALF), state
 
 
 @_inline
@@ -447,7 +447,7 @@ def _scale(vector, factor) -> None:
 
 @_inline
 @no_type_check
-def _gathered(rows, low, center, high, offsets, pieces, inputs, vector):
+def _sum_context(rows, low, center, high, offsets, pieces, inputs, vector):
     """Write the sum of all rows of a word's neighbors; return how many these are."""
     n = 0
     for k in range(len(vector)):
@@ -462,8 +462,8 @@ def _gathered(rows, low, center, high, offsets, pieces, inputs, vector):
 @_fast
 @no_type_check
 def skipgram(
-    rows, bounds, places, n_sentences, parts, inputs, outputs, tree, chances, n_negatives, window,
-    shrink, rates, key, table,
+    rows, bounds, offsets_in_corpus, n_sentences, row_parts, inputs, outputs, tree, alias_entries, n_negatives, window,
+    shrink, learning_rates, key, table,
 ):  # fmt: skip
     """Learn from sentences: each word's vector is asked for each of its neighbors.
 
@@ -471,28 +471,28 @@ def skipgram(
     are asked for, and moves after each; the rows get the sum of all steps at the end. That is what
     moving all rows after each would give, because no row is an output.
 
-    `rows`, `bounds` and `places` are as of `gather`, `parts` of `ngrams` and `own_shares`, `tree`
-    as of `huffman` (for 0 negatives), `chances` as of `alias_table`. The rate at a place is
-    `rates`: (first, what it loses a place, the least). `table` is of the probabilities of scores.
+    `rows`, `bounds` and `offsets_in_corpus` are as of `gather`, `row_parts` of `ngrams` and `own_shares`, `tree`
+    as of `huffman` (for 0 negatives), `alias_entries` as of `alias_table`. The rate at a place is
+    `learning_rates`: (first, what it loses a place, the least). `table` is of the probabilities of scores.
 
     Returns:
         (loss, pairs that it is of, pairs, whether all is finite).
     """
-    offsets, pieces, shares = parts
+    offsets, pieces, shares = row_parts
     paths, nodes, codes = tree
     d = inputs.shape[1]
     hidden, error = np.empty(d, np.float32), np.empty(d, np.float32)
     before = np.empty(d, np.float32)
-    room = max(n_negatives + 1, _LONGEST)
+    room = max(n_negatives + 1, _MAX_CODE_LENGTH)
     asked, answers = np.empty(room, np.int64), np.empty(room, np.float32)
     gains = np.empty(room, np.float32)
     loss, n_loss, n_pairs, finite = 0.0, 0, 0, True
     for s in range(n_sentences):
-        rate = np.float32(max(rates[0] - rates[1] * places[s], rates[2]))
-        state = mixed(key ^ mixed(np.uint64(places[s])))
+        rate = np.float32(max(learning_rates[0] - learning_rates[1] * offsets_in_corpus[s], learning_rates[2]))
+        state = splitmix64(key ^ splitmix64(np.uint64(offsets_in_corpus[s])))
         begin, end = bounds[s], bounds[s + 1]
         for center in range(begin, end):
-            reach, state = _reach(state, window, shrink)
+            reach, state = _draw_window(state, window, shrink)
             low, high = max(begin, center - reach), min(end, center + reach + 1)
             if high - low < 2:
                 continue
@@ -508,13 +508,13 @@ def skipgram(
             for other in range(low, high):
                 if other == center:
                     continue
-                n, state = _questions(
-                    rows[other], state, chances, n_negatives, paths, nodes, codes, asked, answers
+                n, state = _output_targets(
+                    rows[other], state, alias_entries, n_negatives, paths, nodes, codes, asked, answers
                 )
-                if center % _LOSS_OF == 0:
+                if center % _LOSS_EVERY == 0:
                     loss += _loss(hidden, outputs, asked, answers, n)
                     n_loss += 1
-                finite &= _ask(hidden, error, outputs, asked, answers, n, rate, table, gains)
+                finite &= _update(hidden, error, outputs, asked, answers, n, rate, table, gains)
                 for k in range(d):
                     before[k] += error[k]
                     hidden[k] += share * error[k]
@@ -526,45 +526,45 @@ def skipgram(
 @_fast
 @no_type_check
 def cbow(
-    rows, bounds, places, n_sentences, parts, inputs, outputs, tree, chances, n_negatives, window,
-    shrink, rates, key, table, mean, divided,
+    rows, bounds, offsets_in_corpus, n_sentences, row_parts, inputs, outputs, tree, alias_entries, n_negatives, window,
+    shrink, learning_rates, key, table, mean, divide_gradient,
 ):  # fmt: skip
     """Learn from sentences: the vectors of each word's neighbors, together, are asked for the word.
 
     All is as of `skipgram`. The vector is the mean of the neighbors' rows, or their sum. Each row
-    gets all of the mean's step, or, `divided`, its part.
+    gets all of the mean's step, or, `divide_gradient`, its part.
 
     Returns:
         As of `skipgram`; a pair is a word and all its neighbors.
     """
-    offsets, pieces, _ = parts
+    offsets, pieces, _ = row_parts
     paths, nodes, codes = tree
     d = inputs.shape[1]
     hidden, error = np.empty(d, np.float32), np.empty(d, np.float32)
-    room = max(n_negatives + 1, _LONGEST)
+    room = max(n_negatives + 1, _MAX_CODE_LENGTH)
     asked, answers = np.empty(room, np.int64), np.empty(room, np.float32)
     gains = np.empty(room, np.float32)
     loss, n_loss, n_pairs, finite = 0.0, 0, 0, True
     for s in range(n_sentences):
-        rate = np.float32(max(rates[0] - rates[1] * places[s], rates[2]))
-        state = mixed(key ^ mixed(np.uint64(places[s])))
+        rate = np.float32(max(learning_rates[0] - learning_rates[1] * offsets_in_corpus[s], learning_rates[2]))
+        state = splitmix64(key ^ splitmix64(np.uint64(offsets_in_corpus[s])))
         begin, end = bounds[s], bounds[s + 1]
         for center in range(begin, end):
-            reach, state = _reach(state, window, shrink)
+            reach, state = _draw_window(state, window, shrink)
             low, high = max(begin, center - reach), min(end, center + reach + 1)
             if high - low < 2:
                 continue
-            n_pieces = _gathered(rows, low, center, high, offsets, pieces, inputs, hidden)
+            n_pieces = _sum_context(rows, low, center, high, offsets, pieces, inputs, hidden)
             part = _ONE / np.float32(n_pieces)
             _scale(hidden, part if mean else _ONE)
-            n, state = _questions(
-                rows[center], state, chances, n_negatives, paths, nodes, codes, asked, answers
+            n, state = _output_targets(
+                rows[center], state, alias_entries, n_negatives, paths, nodes, codes, asked, answers
             )
-            if center % _LOSS_OF == 0:
+            if center % _LOSS_EVERY == 0:
                 loss += _loss(hidden, outputs, asked, answers, n)
                 n_loss += 1
-            finite &= _ask(hidden, error, outputs, asked, answers, n, rate, table, gains)
-            scale = part if mean and divided else _ONE
+            finite &= _update(hidden, error, outputs, asked, answers, n, rate, table, gains)
+            scale = part if mean and divide_gradient else _ONE
             for other in range(low, high):
                 if other != center:
                     _add(offsets, pieces, rows[other], error, scale, inputs)
@@ -578,7 +578,7 @@ def _count(keys, values, used, row, column, weight):
     """Add to a pair in the open-addressed table; return how many it has."""
     mask = np.uint64(len(keys) - 1)
     key = ((np.uint64(row) << _HALF) | np.uint64(column)) + np.uint64(1)  # 0: nothing is there
-    at = mixed(key) & mask
+    at = splitmix64(key) & mask
     while keys[np.int64(at)] != 0 and keys[np.int64(at)] != key:
         at = (at + np.uint64(1)) & mask
     if keys[np.int64(at)] == 0:
@@ -650,7 +650,7 @@ def read_blocks(offsets, columns, values, begins, ends, rows_out, columns_out, v
 @no_type_check
 def glove(
     order, rows, columns, values, words, contexts, word_biases, context_biases, squares_words,
-    squares_contexts, squares_word_biases, squares_context_biases, x_max, power, rate,
+    squares_contexts, squares_word_biases, squares_context_biases, x_max, power, learning_rate,
 ):  # fmt: skip
     """Learn the logarithms of counts, pair by pair (Pennington et al. 2014).
 
@@ -670,7 +670,7 @@ def glove(
         weight = np.float32(min((x / x_max) ** power, 1.0))
         finite &= gap - gap == 0
         total += 0.5 * weight * gap * gap
-        step = np.float32(weight * gap * rate)
+        step = np.float32(weight * gap * learning_rate)
         for k in range(d):
             p, q = step * contexts[column, k], step * words[row, k]
             words[row, k] -= p / np.sqrt(squares_words[row, k])

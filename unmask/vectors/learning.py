@@ -1,6 +1,6 @@
 """Any method for word vectors as one that takes steps, can be stopped, and gone on with.
 
-learning = begin(method, corpus, words, Told(d_model=100, rate=0.025), folder)
+learning = begin(method, corpus, words, WordVectorOptions(d_model=100, rate=0.025), folder)
 for step in learning.steps():
     print(step.step, step.loss)  # here it may be stopped: learning.state() is all that it knows
 learning.vectors()
@@ -18,28 +18,28 @@ from jaxtyping import Float32
 
 from unmask.vectors import facebook, glove, lsa, svd, word2vec
 from unmask.vectors.corpus import Corpus, Lexicon
-from unmask.vectors.counts import Counts, count
-from unmask.vectors.glove import Glove
-from unmask.vectors.lsa import Lsa
-from unmask.vectors.svd import Svd
-from unmask.vectors.word2vec import Cbow, Skipgram
+from unmask.vectors.counts import CooccurrenceMatrix, count_cooccurrences
+from unmask.vectors.glove import GloVe
+from unmask.vectors.lsa import LSA
+from unmask.vectors.svd import SVD
+from unmask.vectors.word2vec import CBOW, SkipGram
 
-Method = Skipgram | Cbow | Glove | Svd | Lsa
-FAMILY = "word-vectors"
+WordVectorMethod = SkipGram | CBOW | GloVe | SVD | LSA
+WORD_VECTOR_FAMILY = "word-vectors"
 """What models are called that are a table of vectors alone."""
-NGRAMS = "fasttext.bin"
+FASTTEXT_FILE = "fasttext.bin"
 """The file of a run with the vectors of n-grams: a model as fastText's own program writes it."""
-METHODS = (Skipgram, Cbow, Glove, Svd, Lsa)
-KEYS = (
-    "model", "architecture", "objective", "data", "document", "text", "encoding_errors", "dev",
-    "tokenizer", "vocab_size", "unit", "rate", "steps", "seed", "log_every", "checkpoint_every",
-    "keep",
+WORD_VECTOR_METHODS = (SkipGram, CBOW, GloVe, SVD, LSA)
+RECIPE_KEYS = (
+    "model", "architecture", "objective", "data", "document_separator", "text_column", "encoding_errors", "dev_fraction",
+    "tokenizer", "vocab_size", "row_unit", "learning_rate", "steps", "seed", "log_every", "checkpoint_every",
+    "keep_checkpoints",
 )  # fmt: skip
 """Keys of a recipe that word vectors depend on. How many steps there are follows from the text."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class WordVectorOptions:
     """What a method is told beside itself."""
 
     d_model: int = 100
@@ -50,28 +50,28 @@ class Told:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class WordVectorStep:
     """What a step gave."""
 
     step: int
     """Steps count from 1."""
-    place: int
+    position: int
     """What is behind us, through all epochs: ids of the corpus, or pairs that were counted."""
-    asked: int
+    n_examples: int
     """Words that were learned from in it; or pairs."""
     loss: float
     """Of a question; not a number where none was asked."""
     rate: float
 
 
-class Learning(ABC):
+class WordVectorTrainer(ABC):
     """A method at work."""
 
     n_steps: int
     """All that there are."""
 
     @abstractmethod
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[WordVectorStep]:
         """Take the steps that are left; between two, the state is whole."""
 
     @abstractmethod
@@ -90,57 +90,57 @@ class Learning(ABC):
     def vectors(self) -> Float32[np.ndarray, "n d"]:
         """Give the vector of each word."""
 
-    def composed(self) -> Iterator[bytes] | None:
+    def fasttext_bytes(self) -> Iterator[bytes] | None:
         """Give the bytes of fastText's model file, where words are composed of n-grams."""
         return None
 
 
-def begin(method: Method, corpus: Corpus, words: Lexicon, told: Told, folder: Path) -> Learning:
+def build_trainer(method: WordVectorMethod, corpus: Corpus, words: Lexicon, options: WordVectorOptions, folder: Path) -> WordVectorTrainer:
     """Begin with a method.
 
     Args:
         method: which.
         corpus: the ids.
         words: that get a vector.
-        told: what else it must know.
+        options: what else it must know.
         folder: where pairs are counted, if they are; where that was begun or done, it goes on.
 
     Raises:
         ValueError: a number makes no sense, or nothing can be learned of this.
         ImportError: a library that it needs is not installed.
     """
-    if isinstance(method, Skipgram | Cbow):
-        return _Asking(method, corpus, words, told)
-    if isinstance(method, Lsa):
-        return _Factoring(partial(_of_documents, method, corpus, words, told), len(words), told)
-    windows = replace(method.windows, seed=told.seed)
-    counts = count(corpus, words, windows, folder)
-    if isinstance(method, Glove):
-        return _Fitting(method, counts, told)
-    return _Factoring(partial(_of_pairs, method, counts, told), counts.n_words, told)
+    if isinstance(method, SkipGram | CBOW):
+        return _PredictionTrainer(method, corpus, words, options)
+    if isinstance(method, LSA):
+        return _FactorizationTrainer(partial(_factorize_documents, method, corpus, words, options), len(words), options)
+    windows = replace(method.cooccurrence_window, seed=options.seed)
+    counts = count_cooccurrences(corpus, words, windows, folder)
+    if isinstance(method, GloVe):
+        return _GloVeTrainer(method, counts, options)
+    return _FactorizationTrainer(partial(_factorize_cooccurrences, method, counts, options), counts.n_words, options)
 
 
-class _Asking(Learning):
+class _PredictionTrainer(WordVectorTrainer):
     """Skip-gram, CBOW: a step is a chunk of the corpus for each thread."""
 
-    def __init__(self, method: word2vec.Spec, corpus: Corpus, words: Lexicon, told: Told) -> None:
-        word2vec.check_rate(method, told.rate)
-        self._method, self._corpus, self._words, self._told = method, corpus, words, told
-        self._state, self._step = word2vec.start(method, words, told.d_model, told.seed), 0
-        chunks = sum(1 for _ in corpus.chunks(word2vec.CHUNK))
-        self.n_steps = method.epochs * math.ceil(chunks / told.threads)
+    def __init__(self, method: word2vec.Word2VecMethod, corpus: Corpus, words: Lexicon, options: WordVectorOptions) -> None:
+        word2vec.check_learning_rate(method, options.rate)
+        self._method, self._corpus, self._words, self._options = method, corpus, words, options
+        self._state, self._step = word2vec.initialize_word2vec(method, words, options.d_model, options.seed), 0
+        chunks = sum(1 for _ in corpus.iter_chunks(word2vec.CHUNK_IDS))
+        self.n_steps = method.epochs * math.ceil(chunks / options.threads)
 
-    def steps(self) -> Iterator[Step]:
-        told = self._told
-        for report in word2vec.train(
+    def steps(self) -> Iterator[WordVectorStep]:
+        told = self._options
+        for report in word2vec.train_word2vec(
             self._method, self._corpus, self._words, self._state,
-            rate=told.rate, seed=told.seed, threads=told.threads,
+            learning_rate=told.rate, seed=told.seed, threads=told.threads,
         ):  # fmt: skip
             self._step += 1
-            yield Step(
+            yield WordVectorStep(
                 step=self._step,
-                place=report.place,
-                asked=report.n_words,
+                position=report.position,
+                n_examples=report.n_words,
                 loss=report.loss,
                 rate=report.rate,
             )
@@ -150,37 +150,37 @@ class _Asking(Learning):
         return {"inputs": self._state.inputs, "outputs": self._state.outputs, "at": at}
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        _check(self.state(), state)
+        _check_state(self.state(), state)
         self._step, place = state["at"].tolist()
-        self._state = word2vec.State(state["inputs"], state["outputs"], place)
+        self._state = word2vec.Word2VecState(state["inputs"], state["outputs"], place)
 
     def vectors(self) -> Float32[np.ndarray, "n d"]:
-        return word2vec.vectors(self._method, self._words, self._state)
+        return word2vec.word_vectors(self._method, self._words, self._state)
 
-    def composed(self) -> Iterator[bytes] | None:
-        if self._method.ngrams is None:
+    def fasttext_bytes(self) -> Iterator[bytes] | None:
+        if self._method.character_ngrams is None:
             return None
-        return facebook.written(self._method, self._words.words, self._words.counts, self._state)
+        return facebook.write_fasttext(self._method, self._words.words, self._words.counts, self._state)
 
 
-class _Fitting(Learning):
+class _GloVeTrainer(WordVectorTrainer):
     """GloVe: a step is an epoch of all pairs."""
 
-    def __init__(self, method: Glove, counts: Counts, told: Told) -> None:
-        self._method, self._counts, self._told = method, counts, told
-        self._state = glove.start(counts, told.d_model, told.seed)
+    def __init__(self, method: GloVe, counts: CooccurrenceMatrix, options: WordVectorOptions) -> None:
+        self._method, self._counts, self._options = method, counts, options
+        self._state = glove.initialize_glove(counts, options.d_model, options.seed)
         self.n_steps = method.epochs
 
-    def steps(self) -> Iterator[Step]:
-        told, n = self._told, self._counts.n_pairs
-        for report in glove.train(
+    def steps(self) -> Iterator[WordVectorStep]:
+        told, n = self._options, self._counts.n_pairs
+        for report in glove.train_glove(
             self._method, self._counts, self._state,
-            rate=told.rate, seed=told.seed, threads=told.threads,
+            learning_rate=told.rate, seed=told.seed, threads=told.threads,
         ):  # fmt: skip
-            yield Step(
+            yield WordVectorStep(
                 step=report.epoch,
-                place=report.epoch * n,
-                asked=n,
+                position=report.epoch * n,
+                n_examples=n,
                 loss=report.loss,
                 rate=told.rate,
             )
@@ -191,59 +191,59 @@ class _Fitting(Learning):
         return arrays | {"epoch": np.array([self._state.epoch])}
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        _check(self.state(), state)
+        _check_state(self.state(), state)
         epoch = int(state["epoch"][0])
         arrays = {name: x for name, x in state.items() if name != "epoch"}
-        self._state = glove.State(**arrays, epoch=epoch)
+        self._state = glove.GloVeState(**arrays, epoch=epoch)
 
     def vectors(self) -> Float32[np.ndarray, "n d"]:
-        return glove.vectors(self._state)
+        return glove.glove_vectors(self._state)
 
 
-def _of_pairs(how: Svd, counts: Counts, told: Told) -> Float32[np.ndarray, "n d"]:
-    spec = how.matrix
-    matrix = svd.logarithms(counts) if spec is None else svd.associations(counts, spec)
-    factors = svd.factorize(matrix, told.d_model, told.seed)
-    return factors.vectors(how.power, contexts=how.contexts)
+def _factorize_cooccurrences(method: SVD, counts: CooccurrenceMatrix, options: WordVectorOptions) -> Float32[np.ndarray, "n d"]:
+    spec = method.association
+    matrix = svd.log_count_matrix(counts) if spec is None else svd.pmi_matrix(counts, spec)
+    factors = svd.truncated_svd(matrix, options.d_model, options.seed)
+    return factors.vectors(method.singular_value_power, add_contexts=method.add_contexts)
 
 
-def _of_documents(
-    how: Lsa, corpus: Corpus, words: Lexicon, told: Told
+def _factorize_documents(
+    method: LSA, corpus: Corpus, words: Lexicon, options: WordVectorOptions
 ) -> Float32[np.ndarray, "n d"]:
-    factors = svd.factorize(lsa.weighted(corpus, words), told.d_model, told.seed)
-    return factors.vectors(how.power)
+    factors = svd.truncated_svd(lsa.term_document_matrix(corpus, words), options.d_model, options.seed)
+    return factors.vectors(method.power)
 
 
-class _Factoring(Learning):
+class _FactorizationTrainer(WordVectorTrainer):
     """Factors of counts: one step, after which nothing is left to be learned."""
 
     n_steps = 1
 
     def __init__(
-        self, find: Callable[[], Float32[np.ndarray, "n d"]], n_words: int, told: Told
+        self, factorize: Callable[[], Float32[np.ndarray, "n d"]], n_words: int, options: WordVectorOptions
     ) -> None:
-        svd.check_width(n_words, told.d_model)
-        self._find, self._done = find, False
-        self._found = np.zeros((n_words, told.d_model), np.float32)
+        svd.check_width(n_words, options.d_model)
+        self._factorize, self._done = factorize, False
+        self._vectors = np.zeros((n_words, options.d_model), np.float32)
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[WordVectorStep]:
         if self._done:
             return
-        self._found, self._done = self._find(), True
-        yield Step(step=1, place=len(self._found), asked=0, loss=math.nan, rate=math.nan)
+        self._vectors, self._done = self._factorize(), True
+        yield WordVectorStep(step=1, position=len(self._vectors), n_examples=0, loss=math.nan, rate=math.nan)
 
     def state(self) -> dict[str, np.ndarray]:
-        return {"vectors": self._found, "done": np.array([self._done])}
+        return {"vectors": self._vectors, "done": np.array([self._done])}
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        _check(self.state(), state)
-        self._found, self._done = state["vectors"], bool(state["done"][0])
+        _check_state(self.state(), state)
+        self._vectors, self._done = state["vectors"], bool(state["done"][0])
 
     def vectors(self) -> Float32[np.ndarray, "n d"]:
-        return self._found
+        return self._vectors
 
 
-def _check(mine: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> None:
+def _check_state(mine: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> None:
     for name, x in mine.items():
         if name not in found or found[name].shape != x.shape:
             raise ValueError(f"{name}: is of another training")

@@ -12,19 +12,19 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from unmask.text.compressed import compression, pieces
-from unmask.vectors.gathered import Gathered
-from unmask.vectors.space import Space
+from unmask.text.compressed import compression_suffix, read_decompressed
+from unmask.vectors.gathered import VectorAccumulator
+from unmask.vectors.space import KeyedVectors
 
-HEADER = re.compile(rb"\s*(\d{1,18})[ \t]+(\d{1,18})\s*")
+HEADER_PATTERN = re.compile(rb"\s*(\d{1,18})[ \t]+(\d{1,18})\s*")
 """What a header says: how many words, and how many numbers each has."""
 
 _BOM = b"\xef\xbb\xbf"
-_LONGEST = 2**26  # bytes of a line: a million numbers
-_TOGETHER = 2**10  # lines that are written together
+_MAX_LINE_BYTES = 2**26  # bytes of a line: a million numbers
+_LINES_PER_WRITE = 2**10  # lines that are written together
 
 
-def read_lines(path: Path, *, header: bool, limit: int | None = None) -> Space:
+def read_text_vectors(path: Path, *, header: bool, limit: int | None = None) -> KeyedVectors:
     """Read vectors that are text.
 
     Args:
@@ -41,49 +41,49 @@ def read_lines(path: Path, *, header: bool, limit: int | None = None) -> Space:
     line = line.removeprefix(_BOM)
     n_words: int | None = None
     if header:
-        n_words, width = _header(path, line, limit)
+        n_words, width = _parse_header(path, line, limit)
     else:
-        width = _width(f"{path}:{number}", line)
+        width = _vector_size(f"{path}:{number}", line)
     says = "as the header says" if header else "as on the first line"
-    made = Gathered(path, width, lambda place: f"{path}:{place}")
+    made = VectorAccumulator(path, width, lambda place: f"{path}:{place}")
     most = min((n for n in (n_words, limit) if n is not None), default=None)
     with warnings.catch_warnings():  # what NumPy before 2.3 says of text that holds other things
         warnings.simplefilter("error", DeprecationWarning)
         if not header:
-            made.add(*_row(line, width, f"{path}:{number}", says), number)
-        while most is None or made.read < most:
+            made.add(*_parse_row(line, width, f"{path}:{number}", says), number)
+        while most is None or made.n_read < most:
             number, line = next(lines, (0, b""))
             if not number:
                 break
-            made.add(*_row(line, width, f"{path}:{number}", says), number)
-    if n_words is not None and made.read < (most or 0):
+            made.add(*_parse_row(line, width, f"{path}:{number}", says), number)
+    if n_words is not None and made.n_read < (most or 0):
         raise ValueError(
-            f"{path}: its header says {n_words:,} words, but it holds {made.read:,}: it is "
+            f"{path}: its header says {n_words:,} words, but it holds {made.n_read:,}: it is "
             "truncated, or its header is wrong"
         )
     if most == n_words and (more := next(lines, None)) is not None:
         raise ValueError(f"{path}:{more[0]}: its header says {n_words:,} words, but there are more")
-    return made.space()
+    return made.to_keyed_vectors()
 
 
-def looks_like_rows(head: bytes) -> bool:
+def ends_in_number(head: bytes) -> bool:
     """Say whether the first line of some bytes ends in a number."""
     fields = head.split(b"\n", 1)[0].split()
     return len(fields) > 1 and _is_number(fields[-1])
 
 
-def write_lines(space: Space, words: list[bytes], *, header: bool) -> Iterator[bytes]:
+def write_text_vectors(space: KeyedVectors, words: list[bytes], *, header: bool) -> Iterator[bytes]:
     """Give the lines of a file, each number with as few digits as say it in float32."""
     if header:
-        yield f"{len(space)} {space.width}\n".encode()
-    form = b" %.9g" * space.width
-    for start in range(0, len(space), _TOGETHER):
-        rows = shortest(space.vectors[start : start + _TOGETHER]).tolist()
+        yield f"{len(space)} {space.vector_size}\n".encode()
+    form = b" %.9g" * space.vector_size
+    for start in range(0, len(space), _LINES_PER_WRITE):
+        rows = shortest_decimals(space.vectors[start : start + _LINES_PER_WRITE]).tolist()
         said = [word + form % tuple(row) for word, row in zip(words[start:], rows, strict=False)]
         yield b"\n".join([*said, b""])
 
 
-def shortest(numbers: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+def shortest_decimals(numbers: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
     """Return in float64 what is the same in float32 and has the fewest decimal digits, of 6 to 9.
 
     Nine digits say any number of float32; a number that came from a file has often five.
@@ -108,7 +108,7 @@ def shortest(numbers: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     r"""Yield lines without their ends ("\n" or "\r\n"), numbered; empty ones only end a file."""
     empty = 0
-    for number, line in enumerate(_pieces_of_lines(path), 1):
+    for number, line in enumerate(_line_chunks(path), 1):
         line = line.rstrip(b"\r")
         if not line or line.isspace():
             empty = empty or number
@@ -118,16 +118,16 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         yield number, line
 
 
-def _pieces_of_lines(path: Path) -> Iterator[bytes]:
+def _line_chunks(path: Path) -> Iterator[bytes]:
     held: list[bytes] = []
     size, number = 0, 1
-    for piece in pieces(path):
+    for piece in read_decompressed(path):
         first, *others = piece.split(b"\n")
         held.append(first)
         size += len(first)
-        if size > _LONGEST:
+        if size > _MAX_LINE_BYTES:
             raise ValueError(
-                f"{path}:{number}: a line of more than {_LONGEST:,} bytes: no text of vectors"
+                f"{path}:{number}: a line of more than {_MAX_LINE_BYTES:,} bytes: no text of vectors"
             )
         if others:
             yield b"".join(held)
@@ -137,8 +137,8 @@ def _pieces_of_lines(path: Path) -> Iterator[bytes]:
     yield b"".join(held)
 
 
-def _header(path: Path, line: bytes, limit: int | None) -> tuple[int, int]:
-    found = HEADER.fullmatch(line)
+def _parse_header(path: Path, line: bytes, limit: int | None) -> tuple[int, int]:
+    found = HEADER_PATTERN.fullmatch(line)
     if found is None or not int(found[1]) or not int(found[2]):
         said = line[:60].decode("utf-8", "backslashreplace")
         raise ValueError(
@@ -147,17 +147,17 @@ def _header(path: Path, line: bytes, limit: int | None) -> tuple[int, int]:
         )
     n_words, width = int(found[1]), int(found[2])
     size = path.stat().st_size
-    if limit is None and compression(path) is None and n_words * width * 2 > size:
+    if limit is None and compression_suffix(path) is None and n_words * width * 2 > size:
         raise ValueError(
             f"{path}:1: its header says {n_words:,} words of {width:,} numbers, for which its "
             f"{size:,} bytes are too few: it is truncated, or its header is wrong"
         )
-    if width > _LONGEST:
+    if width > _MAX_LINE_BYTES:
         raise ValueError(f"{path}:1: its header says {width:,} numbers a word")
     return n_words, width
 
 
-def _width(where: str, line: bytes) -> int:
+def _vector_size(where: str, line: bytes) -> int:
     """Count the numbers at the end of the first line, of which the word is none."""
     fields = line.split()
     width = 0
@@ -169,7 +169,7 @@ def _width(where: str, line: bytes) -> int:
     return width
 
 
-def _row(line: bytes, width: int, where: str, says: str) -> tuple[bytes, Float[np.ndarray, "d"]]:
+def _parse_row(line: bytes, width: int, where: str, width_source: str) -> tuple[bytes, Float[np.ndarray, "d"]]:
     """Part a line into its word and numbers."""
     if b"\t" in line:
         line = line.replace(b"\t", b" ")
@@ -182,11 +182,11 @@ def _row(line: bytes, width: int, where: str, says: str) -> tuple[bytes, Float[n
         else:
             if len(row) == width and 0 not in line:
                 return line[:at], row
-    return _odd_row(line, width, where, says)
+    return _parse_unusual_row(line, width, where, width_source)
 
 
-def _odd_row(
-    line: bytes, width: int, where: str, says: str
+def _parse_unusual_row(
+    line: bytes, width: int, where: str, width_source: str
 ) -> tuple[bytes, Float[np.ndarray, "d"]]:
     """Read a line whose word holds spaces, or say what is wrong with it."""
     if b"\0" in line:
@@ -202,11 +202,11 @@ def _odd_row(
     if n_numbers < width and len(fields) > width:
         wrong = next(f for f in reversed(fields) if not _is_number(f))
         said = wrong[:40].decode("utf-8", "backslashreplace")
-        raise ValueError(f"{where}: {said!r} is no number; {width} must follow a word, {says}")
+        raise ValueError(f"{where}: {said!r} is no number; {width} must follow a word, {width_source}")
     if n_numbers != width:
         # That a word with spaces in it ends in a number is less likely than a broken line.
         raise ValueError(
-            f"{where}: {shown!r} is followed by {n_numbers:,} numbers, not by {width:,}, {says}"
+            f"{where}: {shown!r} is followed by {n_numbers:,} numbers, not by {width:,}, {width_source}"
         )
     parts = line.rsplit(None, width)
     return parts[0], np.array([float(part) for part in parts[1:]], dtype=np.float32)

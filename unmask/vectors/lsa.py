@@ -11,14 +11,14 @@ import numpy as np
 from jaxtyping import Float
 
 from unmask.vectors.corpus import Corpus, Lexicon
-from unmask.vectors.windows import Windowed
+from unmask.vectors.windows import WindowMethod
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lsa(Windowed):
+class LSA(WindowMethod):
     """Words are alike that are in the same documents.
 
     A document is what the corpus is parted into; longer ones than 10,000 words are several.
@@ -35,12 +35,12 @@ class Lsa(Windowed):
             raise ValueError(f"power must be at least 0, got {self.power}")
 
     @property
-    def reach(self) -> tuple[int, bool]:
+    def window_size(self) -> tuple[int, bool]:
         """All words of a text."""
         return 10_000, False
 
     @property
-    def sees(self) -> str:
+    def visibility_description(self) -> str:
         """Say who sees whom, for people."""
         return (
             "no one: how often each word is in each document is counted, and written as few "
@@ -48,7 +48,7 @@ class Lsa(Windowed):
         )
 
 
-def weighted(corpus: Corpus, words: Lexicon) -> "csr_matrix[Any]":
+def term_document_matrix(corpus: Corpus, words: Lexicon) -> "csr_matrix[Any]":
     """Give log(1 + count) of each word in each document, times what the word tells of documents.
 
     That is 1 for a word in one document, and 0 for one that is alike in all: 1 minus its entropy
@@ -61,7 +61,7 @@ def weighted(corpus: Corpus, words: Lexicon) -> "csr_matrix[Any]":
 
     rows, columns, values = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
     documents, n = 0, len(words)
-    for chunk in corpus.chunks(2**20):
+    for chunk in corpus.iter_chunks(2**20):
         for start, end in chunk.sentences.tolist():
             found = words.row_of[chunk.part.ids[start:end]]
             seen, times = np.unique(found[found >= 0], return_counts=True)
@@ -73,11 +73,11 @@ def weighted(corpus: Corpus, words: Lexicon) -> "csr_matrix[Any]":
         raise ValueError("there is one document only: words cannot be told by theirs")
     row, count = np.concatenate(rows), np.concatenate(values).astype(np.float64)
     column = np.concatenate(columns)
-    told = np.log1p(count) * _weights(row, count, n, documents)[row]
+    told = np.log1p(count) * _entropy_weights(row, count, n, documents)[row]
     return csr_matrix((told, (row, column)), shape=(n, documents))
 
 
-def _weights(
+def _entropy_weights(
     row: np.ndarray, count: Float[np.ndarray, "k"], n: int, documents: int
 ) -> Float[np.ndarray, "n"]:
     share = count / np.bincount(row, count, n)[row]

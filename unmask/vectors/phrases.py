@@ -12,28 +12,28 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 
-from unmask.files import check_file, read_object, whole, written_file
+from unmask.files import check_file_record, read_json_object, atomic_path, file_record
 from unmask.tokens.tokenizer import Tokenizer
-from unmask.vectors.arrays import growing, read_array
+from unmask.vectors.arrays import npy_appender, open_npy
 from unmask.vectors.corpus import (
-    IDS,
-    SENTENCES,
+    IDS_FILE,
+    SENTENCES_FILE,
     Corpus,
     Lexicon,
-    compiled,
+    load_kernels,
     count_ids,
-    lexicon,
-    no_words,
-    of_folder,
+    build_lexicon,
+    non_word_ids,
+    corpus_from_folder,
 )
-from unmask.vectors.counts import Counts, Windows, count
+from unmask.vectors.counts import CooccurrenceMatrix, CooccurrenceWindow, count_cooccurrences
 
-_PAIRS, _SAID = "pairs.npy", "phrases.json"
-_NEIGHBORS = Windows(size=1, weight="flat", symmetric=False, gaps=True)
+_PAIRS_FILE, _RECORD_FILE = "pairs.npy", "phrases.json"
+_BIGRAM_WINDOW = CooccurrenceWindow(window=1, distance_weighting="flat", symmetric=False, break_at_unknown=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Joining:
+class PhraseDetection:
     """Which neighbors become a phrase, pass by pass.
 
     Raises:
@@ -45,9 +45,9 @@ class Joining:
     thresholds: tuple[float, ...] = (200.0, 100.0)
     """Of the score of each pass; they should fall (section 4). The score is that of equation 6
     times all words, as in the released code."""
-    least: int = 5
+    min_count: int = 5
     """A word that is seen less often is in no phrase."""
-    joint: str = "_"
+    delimiter: str = "_"
     """What stands between the words of a phrase."""
 
     def __post_init__(self) -> None:
@@ -57,17 +57,17 @@ class Joining:
             raise ValueError(f"thresholds must be above 0, got {self.thresholds}")
         if self.discount < 0:
             raise ValueError(f"discount must be at least 0, got {self.discount}")
-        if not self.joint or any(c.isspace() for c in self.joint):
+        if not self.delimiter or any(c.isspace() for c in self.delimiter):
             raise ValueError(
-                f"joint must be a text without white space, '_' for instance, got {self.joint!r}"
+                f"delimiter must be a text without white space, '_' for instance, got {self.delimiter!r}"
             )
 
 
-def join(
+def detect_phrases(
     corpus: Corpus,
     words: Sequence[str],
-    left_out: Iterable[int],
-    joining: Joining,
+    excluded_ids: Iterable[int],
+    detection: PhraseDetection,
     folder: Path,
     *,
     memory: int = 2**30,
@@ -80,8 +80,8 @@ def join(
     Args:
         corpus: the ids.
         words: of each id.
-        left_out: ids that are in no phrase: special ones, the unknown word.
-        joining: which neighbors become a phrase.
+        excluded_ids: ids that are in no phrase: special ones, the unknown word.
+        detection: which neighbors become a phrase.
         folder: to which each pass writes `pass-1`, `pass-2`, ...
         memory: bytes for counts of pairs, about.
         chunk: ids that are read at once, about.
@@ -89,111 +89,111 @@ def join(
     Raises:
         ValueError: not a word for each id, or the folder has phrases that were joined otherwise.
     """
-    found, barred = list(words), list(left_out)
-    for number, threshold in enumerate(joining.thresholds, 1):
+    found, barred = list(words), list(excluded_ids)
+    for number, threshold in enumerate(detection.thresholds, 1):
         into = folder / f"pass-{number}"
         into.mkdir(parents=True, exist_ok=True)
         counts = np.zeros(len(found), np.int64)
         seen = count_ids(corpus)
         counts[: len(seen)] = seen
-        known = lexicon(found, counts, barred, joining.least)
-        pairs = count(corpus, known, _NEIGHBORS, into / "counts", memory=memory)
-        keys = phrases(pairs, known, joining.discount, threshold)
-        said = {"discount": joining.discount, "threshold": threshold, "first": len(found)}
-        corpus = _joined(corpus, keys, said, into / "joined", chunk)
-        found += [joining.joint.join((found[a], found[b])) for a, b in keys.tolist()]
+        known = build_lexicon(found, counts, barred, detection.min_count)
+        pairs = count_cooccurrences(corpus, known, _BIGRAM_WINDOW, into / "counts", memory=memory)
+        keys = phrases_above(pairs, known, detection.discount, threshold)
+        said = {"discount": detection.discount, "threshold": threshold, "first": len(found)}
+        corpus = _write_phrases(corpus, keys, said, into / "joined", chunk)
+        found += [detection.delimiter.join((found[a], found[b])) for a, b in keys.tolist()]
     return corpus, found
 
 
-def joined(
-    corpus: Corpus, tokenizer: Tokenizer, joining: Joining, folder: Path
+def detect_tokenizer_phrases(
+    corpus: Corpus, tokenizer: Tokenizer, detection: PhraseDetection, folder: Path
 ) -> tuple[Corpus, Tokenizer]:
     """Join phrases of a tokenizer's words; it names them, though it finds none in a text.
 
     Args:
         corpus: the ids.
         tokenizer: of the ids.
-        joining: which neighbors become a phrase.
+        detection: which neighbors become a phrase.
         folder: see `join`.
 
     Raises:
         ValueError: as of `join`; a phrase is a word of the tokenizer already, or its vocabulary is
             not one of words.
     """
-    words = tokenizer.pieces(range(tokenizer.size))
-    corpus, found = join(corpus, words, no_words(tokenizer, words), joining, folder)
+    words = tokenizer.pieces(range(tokenizer.vocab_size))
+    corpus, found = detect_phrases(corpus, words, non_word_ids(tokenizer, words), detection, folder)
     new, known = found[len(words) :], set(words)
     if (twice := next((word for word in new if word in known), None)) is not None:
         raise ValueError(
-            f"the phrase {twice!r} is a word already; join with another sign than {joining.joint!r}"
+            f"the phrase {twice!r} is a word already; join with another sign than {detection.delimiter!r}"
         )
-    return corpus, tokenizer.with_words(new, phrases=True)
+    return corpus, tokenizer.with_words(new, allow_phrases=True)
 
 
-def phrases(
-    pairs: Counts, words: Lexicon, discount: float, threshold: float
+def phrases_above(
+    pairs: CooccurrenceMatrix, words: Lexicon, discount: float, threshold: float
 ) -> Int[np.ndarray, "n 2"]:
     """Give the pairs of ids whose score is above a threshold, in ascending order.
 
     Args:
         pairs: how often a word (the column) stands before another (the row).
         words: that were counted.
-        discount: as of `Joining`.
+        discount: as of `PhraseDetection`.
         threshold: of the score.
     """
-    score = scores(pairs, words, discount)
+    score = phrase_scores(pairs, words, discount)
     id_of = np.empty(len(words), np.int64)
     known = np.flatnonzero(words.row_of >= 0)
     id_of[words.row_of[known]] = known
     good = score > threshold
-    found = np.stack((id_of[pairs.columns[good]], id_of[pairs.rows[good]]), 1)
+    found = np.stack((id_of[pairs.columns[good]], id_of[pairs.row_indices[good]]), 1)
     return found[np.lexsort((found[:, 1], found[:, 0]))]
 
 
-def scores(pairs: Counts, words: Lexicon, discount: float) -> Float[np.ndarray, "k"]:
+def phrase_scores(pairs: CooccurrenceMatrix, words: Lexicon, discount: float) -> Float[np.ndarray, "k"]:
     """Score all pairs: (count - discount) / (count of one * count of the other) * all words."""
     counts = words.counts.astype(np.float64)
     together = pairs.values.astype(np.float64) - discount
-    return together / counts[pairs.rows] / counts[pairs.columns] * words.n_words
+    return together / counts[pairs.row_indices] / counts[pairs.columns] * words.n_words
 
 
-def _joined(
+def _write_phrases(
     corpus: Corpus,
     pairs: Int[np.ndarray, "n 2"],
-    said: dict[str, float],
+    record: dict[str, float],
     folder: Path,
     chunk: int,
 ) -> Corpus:
     """Write the ids with phrases as one id each, or open what was written."""
     if folder.exists():
-        found = read_object(folder / _SAID)
+        found = read_json_object(folder / _RECORD_FILE)
         for name, file in found.pop("files", {}).items():
-            check_file(folder / name, file, "remove the folder of phrases, and join them again")
-        if found != said or not np.array_equal(read_array(folder / _PAIRS, 2), pairs):
+            check_file_record(folder / name, file, "remove the folder of phrases, and join them again")
+        if found != record or not np.array_equal(open_npy(folder / _PAIRS_FILE, 2), pairs):
             raise ValueError(
                 f"{folder} has phrases that were joined otherwise; name another folder, or remove "
                 "this one"
             )
-        return of_folder(folder)
+        return corpus_from_folder(folder)
     keys = pairs.astype(np.uint64)
     keys = (keys[:, 0] << np.uint64(32)) | keys[:, 1]
-    names = int(said["first"]) + np.arange(len(pairs))
-    with whole(folder) as beside:
+    names = int(record["first"]) + np.arange(len(pairs))
+    with atomic_path(folder) as beside:
         beside.mkdir()
         place = 0
         with (
-            growing(beside / IDS, np.uint32) as add_ids,
-            growing(beside / SENTENCES, np.int64, 2) as add_sentences,
+            npy_appender(beside / IDS_FILE, np.uint32) as add_ids,
+            npy_appender(beside / SENTENCES_FILE, np.int64, 2) as add_sentences,
         ):
-            for piece in corpus.chunks(chunk):
+            for piece in corpus.iter_chunks(chunk):
                 spans = piece.sentences
                 out = np.empty(int((spans[:, 1] - spans[:, 0]).sum()), np.uint32)
                 bounds = np.empty(len(spans) + 1, np.int64)
-                n = compiled().joined(piece.part.ids, spans, keys, names, out, bounds)
+                n = load_kernels().merge_scores(piece.part.ids, spans, keys, names, out, bounds)
                 add_ids(out[:n])
                 add_sentences(np.stack((bounds[:-1], bounds[1:]), 1) + place)
                 place += n
-        np.save(beside / _PAIRS, pairs)
-        files = {name: written_file(beside / name) for name in (IDS, SENTENCES, _PAIRS)}
-        (beside / _SAID).write_text(json.dumps(said | {"files": files}), encoding="utf-8")
-    return of_folder(folder)
+        np.save(beside / _PAIRS_FILE, pairs)
+        files = {name: file_record(beside / name) for name in (IDS_FILE, SENTENCES_FILE, _PAIRS_FILE)}
+        (beside / _RECORD_FILE).write_text(json.dumps(record | {"files": files}), encoding="utf-8")
+    return corpus_from_folder(folder)

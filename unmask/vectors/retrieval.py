@@ -10,36 +10,36 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-Rows = Int[np.ndarray, "r"]
-BLOCK = 2**24
+RowIndices = Int[np.ndarray, "r"]
+MAX_SCORES_IN_MEMORY = 2**24
 """Scores that are held at once, 4 bytes each; never fewer than a row of them."""
-_GROUP = 32  # columns whose largest score is looked at first
-_MORE = 8  # candidates beyond those asked for, whose order is looked at in float64
+_COLUMNS_PER_GROUP = 32  # columns whose largest score is looked at first
+_EXTRA_CANDIDATES = 8  # candidates beyond those asked for, whose order is looked at in float64
 
 
 @dataclass(frozen=True)
-class Measure:
-    """What a cosine becomes: `times` it, less a penalty for each of the two words."""
+class ScoreAdjustment:
+    """What a cosine becomes: `cosine_factor` it, less a penalty for each of the two words."""
 
-    times: float
-    source: Float[np.ndarray, "n"]
-    target: Float[np.ndarray, "m"]
+    cosine_factor: float
+    source_penalty: Float[np.ndarray, "n"]
+    target_penalty: Float[np.ndarray, "m"]
 
 
 @dataclass(frozen=True)
-class Nearest:
+class CosineRetrieval:
     """The cosine alone."""
 
-    def measure(
+    def adjustment(
         self,
         source: Float[np.ndarray, "n d"],
         target: Float[np.ndarray, "m d"],
-        asked: Rows | None = None,
+        source_rows: RowIndices | None = None,
         exact: bool = True,
-    ) -> Measure:
-        """Return what a cosine becomes between `asked` rows of one space and the other: itself."""
-        n = len(source) if asked is None else len(asked)
-        return Measure(1.0, np.zeros(n, np.float32), np.zeros(len(target), np.float32))
+    ) -> ScoreAdjustment:
+        """Return what a cosine becomes between `source_rows` rows of one space and the other: itself."""
+        n = len(source) if source_rows is None else len(source_rows)
+        return ScoreAdjustment(1.0, np.zeros(n, np.float32), np.zeros(len(target), np.float32))
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ class CSLS:
         if self.k < 1:
             raise ValueError(f"k must be 1 neighbor or more, got {self.k}")
 
-    def measure(
+    def adjustment(
         self,
         source: Float[np.ndarray, "n d"],
         target: Float[np.ndarray, "m d"],
-        asked: Rows | None = None,
+        source_rows: RowIndices | None = None,
         exact: bool = True,
-    ) -> Measure:
-        """Return what a cosine becomes between `asked` rows of one space and the other.
+    ) -> ScoreAdjustment:
+        """Return what a cosine becomes between `source_rows` rows of one space and the other.
 
         Not `exact` is faster, and its last bits differ between words with the same vector.
 
@@ -76,19 +76,19 @@ class CSLS:
                     f"CSLS looks at k = {self.k} neighbors, but there are only {len(space)} "
                     f"{name} words; k may be at most {len(space)}"
                 )
-        those = source if asked is None else source[asked]
-        return Measure(
+        those = source if source_rows is None else source[source_rows]
+        return ScoreAdjustment(
             2.0,
-            mean_of_best(those, target, self.k, exact),
-            mean_of_best(target, source, self.k, exact),
+            mean_top_k_cosine(those, target, self.k, exact),
+            mean_top_k_cosine(target, source, self.k, exact),
         )
 
 
-Retrieval = Nearest | CSLS
+Retrieval = CosineRetrieval | CSLS
 
 
 @dataclass(frozen=True)
-class Found:
+class RetrievedRows:
     """The best words for some: their rows, the best first, and their scores."""
 
     rows: Int[np.ndarray, "q k"]
@@ -99,8 +99,8 @@ def retrieve(
     source: Float[np.ndarray, "q d"],
     target: Float[np.ndarray, "m d"],
     n: int,
-    measure: Measure | None = None,
-) -> Found:
+    adjustment: ScoreAdjustment | None = None,
+) -> RetrievedRows:
     """Find the `n` best of `target` for each row of `source`; by cosine without a measure.
 
     Raises:
@@ -108,32 +108,32 @@ def retrieve(
     """
     if not 1 <= n <= len(target):
         raise ValueError(f"the best {n} of {len(target)} words: must be from 1 to {len(target)}")
-    if measure is None:
-        measure = Nearest().measure(source, target)
+    if adjustment is None:
+        adjustment = CosineRetrieval().adjustment(source, target)
     rows = np.empty((len(source), n), np.int64)
     scores = np.empty((len(source), n), np.float32)
-    for at, block in _blocks(source, target, measure):
-        best, exact = _settled(
-            _best(block, min(n + _MORE, len(target))), source, target, measure, at
+    for at, block in _blocks(source, target, adjustment):
+        best, exact = _resolve_ties(
+            _top_k(block, min(n + _EXTRA_CANDIDATES, len(target))), source, target, adjustment, at
         )
         rows[at], scores[at] = best[:, :n], exact[:, :n]
-    return Found(rows, scores)
+    return RetrievedRows(rows, scores)
 
 
 def ranks(
     source: Float[np.ndarray, "q d"],
     target: Float[np.ndarray, "m d"],
-    right: list[list[int]],
-    measure: Measure,
+    correct_rows: list[list[int]],
+    adjustment: ScoreAdjustment,
 ) -> tuple[Int[np.ndarray, "q"], Int[np.ndarray, "q"]]:
     """Compute the rank, from 1, of the best of each row's right targets, and which row is first."""
-    n = min(_MORE, len(target))
+    n = min(_EXTRA_CANDIDATES, len(target))
     found, first = np.empty(len(source), np.int64), np.empty(len(source), np.int64)
-    for at, block in _blocks(source, target, measure):
-        best, _ = _settled(_best(block, min(n + _MORE, len(target))), source, target, measure, at)
+    for at, block in _blocks(source, target, adjustment):
+        best, _ = _resolve_ties(_top_k(block, min(n + _EXTRA_CANDIDATES, len(target))), source, target, adjustment, at)
         first[at] = best[:, 0]
         for i, (scores, nearest) in enumerate(zip(block, best[:, :n], strict=True)):
-            answers = right[at.start + i]
+            answers = correct_rows[at.start + i]
             hits = np.flatnonzero(np.isin(nearest, answers))
             found[at.start + i] = hits[0] + 1 if len(hits) else max(_rank(scores, answers), n + 1)
     return found, first
@@ -146,27 +146,27 @@ def _rank(scores: Float[np.ndarray, "m"], answers: list[int]) -> int:
 
 
 @dataclass(frozen=True)
-class Both:
+class BidirectionalRetrieval:
     """The best target of each source word and the best source word of each target."""
 
     forward: Int[np.ndarray, "n"]
     """-1: all were dropped."""
     backward: Int[np.ndarray, "m"]
-    similarity: float
+    mean_cosine: float
     """The mean cosine of words to their nearest, of both directions; nothing was dropped there."""
-    forward_similarity: float
+    forward_mean_cosine: float
 
 
-def both_ways(
+def retrieve_both_directions(
     source: Float[np.ndarray, "n d"],
     target: Float[np.ndarray, "m d"],
-    measure: Measure,
-    keep: float = 1.0,
+    adjustment: ScoreAdjustment,
+    keep_probability: float = 1.0,
     rng: np.random.Generator | None = None,
-) -> Both:
+) -> BidirectionalRetrieval:
     """Find the best word of each in both directions, in one pass.
 
-    With `keep` below 1 a pair of words is considered with that probability only.
+    With `keep_probability` below 1 a pair of words is considered with that probability only.
     """
     forward = np.empty(len(source), np.int64)
     backward = np.full(len(target), -1, np.int64)
@@ -176,10 +176,10 @@ def both_ways(
     for at, cosines in _cosines(source, target):
         nearest[at] = cosines.max(1)
         np.maximum(back_nearest, cosines.max(0), out=back_nearest)
-        scores = _measured(cosines, measure, at)
-        if keep < 1:
+        scores = _adjust_scores(cosines, adjustment, at)
+        if keep_probability < 1:
             assert rng is not None
-            scores[rng.random(scores.shape, np.float32) >= keep] = -np.inf
+            scores[rng.random(scores.shape, np.float32) >= keep_probability] = -np.inf
         forward[at] = scores.argmax(1)
         dropped = np.isneginf(np.take_along_axis(scores, forward[at][:, None], 1)[:, 0])
         forward[at][dropped] = -1
@@ -188,19 +188,19 @@ def both_ways(
         backward[better] = scores[:, better].argmax(0) + at.start
         back_best[better] = best[better]
     one, other = float(nearest.mean(dtype=float)), float(back_nearest.mean(dtype=float))
-    return Both(forward, backward, (one + other) / 2, one)
+    return BidirectionalRetrieval(forward, backward, (one + other) / 2, one)
 
 
-def mean_of_best(
+def mean_top_k_cosine(
     source: Float[np.ndarray, "n d"], target: Float[np.ndarray, "m d"], k: int, exact: bool = True
 ) -> Float[np.ndarray, "n"]:
     """Compute the mean cosine of each row of `source` to its `k` nearest rows of `target`."""
-    measure = Nearest().measure(source, target)
+    measure = CosineRetrieval().adjustment(source, target)
     means = np.empty(len(source), np.float32)
     for at, block in _cosines(source, target):
         if exact:
-            best = _best(block, min(k + _MORE, len(target)), every=False)
-            _, values = _settled(best, source, target, measure, at)
+            best = _top_k(block, min(k + _EXTRA_CANDIDATES, len(target)), every=False)
+            _, values = _resolve_ties(best, source, target, measure, at)
             means[at] = values[:, :k].mean(1, dtype=np.float64)
         else:
             values = _candidates(block, k)[1]
@@ -213,7 +213,7 @@ def _cosines(
     source: Float[np.ndarray, "n d"], target: Float[np.ndarray, "m d"]
 ) -> Iterator[tuple[slice, Float[np.ndarray, "b m"]]]:
     """Yield the products of some rows at a time with all others; the array is used again."""
-    step = max(1, BLOCK // max(1, len(target)))
+    step = max(1, MAX_SCORES_IN_MEMORY // max(1, len(target)))
     held = np.empty((min(step, len(source)), len(target)), np.float32)
     across = target.T
     for start in range(0, len(source), step):
@@ -222,24 +222,24 @@ def _cosines(
 
 
 def _blocks(
-    source: Float[np.ndarray, "n d"], target: Float[np.ndarray, "m d"], measure: Measure
+    source: Float[np.ndarray, "n d"], target: Float[np.ndarray, "m d"], adjustment: ScoreAdjustment
 ) -> Iterator[tuple[slice, Float[np.ndarray, "b m"]]]:
     for at, cosines in _cosines(source, target):
-        yield at, _measured(cosines, measure, at)
+        yield at, _adjust_scores(cosines, adjustment, at)
 
 
-def _measured(
-    cosines: Float[np.ndarray, "b m"], measure: Measure, at: slice
+def _adjust_scores(
+    cosines: Float[np.ndarray, "b m"], adjustment: ScoreAdjustment, at: slice
 ) -> Float[np.ndarray, "b m"]:
     """Turn cosines into scores, in their place."""
-    if measure.times != 1:
-        cosines *= np.float32(measure.times)
-    cosines -= measure.source[at, None]
-    cosines -= measure.target
+    if adjustment.cosine_factor != 1:
+        cosines *= np.float32(adjustment.cosine_factor)
+    cosines -= adjustment.source_penalty[at, None]
+    cosines -= adjustment.target_penalty
     return cosines
 
 
-def _best(scores: Float[np.ndarray, "b m"], k: int, every: bool = True) -> Int[np.ndarray, "b k"]:
+def _top_k(scores: Float[np.ndarray, "b m"], k: int, every: bool = True) -> Int[np.ndarray, "b k"]:
     """Find the columns of the `k` largest of each row, the largest first, then the first one.
 
     Without `every`, any of the columns with an equal score may stand at the end.
@@ -266,25 +266,25 @@ def _candidates(
     of which rows these groups are the only such.
     """
     b, m = scores.shape
-    n_groups = m // _GROUP
+    n_groups = m // _COLUMNS_PER_GROUP
     if n_groups <= 2 * k:
         return np.broadcast_to(np.arange(m), (b, m)), scores, np.ones(b, bool)
-    whole = n_groups * _GROUP
-    largest = scores[:, :whole].reshape(b, _GROUP, n_groups).max(1)  # [b groups]
+    whole = n_groups * _COLUMNS_PER_GROUP
+    largest = scores[:, :whole].reshape(b, _COLUMNS_PER_GROUP, n_groups).max(1)  # [b groups]
     groups = np.argpartition(largest, n_groups - k, axis=1)[:, -k:]  # [b k]
     least = np.take_along_axis(largest, groups, 1).min(1)
     sure = np.count_nonzero(largest >= least[:, None], axis=1) == k
-    columns = groups[:, :, None] + n_groups * np.arange(_GROUP)  # [b k group]
+    columns = groups[:, :, None] + n_groups * np.arange(_COLUMNS_PER_GROUP)  # [b k group]
     rest = np.broadcast_to(np.arange(whole, m), (b, m - whole))
     columns = np.concatenate([columns.reshape(b, -1), rest], axis=1)
     return columns, np.take_along_axis(scores, columns, 1), sure
 
 
-def _settled(
+def _resolve_ties(
     best: Int[np.ndarray, "b c"],
     source: Float[np.ndarray, "n d"],
     target: Float[np.ndarray, "m d"],
-    measure: Measure,
+    adjustment: ScoreAdjustment,
     at: slice,
 ) -> tuple[Int[np.ndarray, "b c"], Float[np.ndarray, "b c"]]:
     """Order the best of each row by scores that do not depend on how the rows came in blocks.
@@ -293,8 +293,8 @@ def _settled(
     words with the same vector would come in either order.
     """
     rows, columns = source[at].astype(np.float64), target[best].astype(np.float64)
-    scores = measure.times * np.einsum("bd,bcd->bc", rows, columns)
-    scores -= measure.source[at, None].astype(np.float64) + measure.target[best]
+    scores = adjustment.cosine_factor * np.einsum("bd,bcd->bc", rows, columns)
+    scores -= adjustment.source_penalty[at, None].astype(np.float64) + adjustment.target_penalty[best]
     order = np.lexsort((best, -scores), axis=1)
     taken = np.take_along_axis(scores, order, 1).astype(np.float32)
     return np.take_along_axis(best, order, 1), taken

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from unmask.vectors.similarity import Case, in_lower_case
-from unmask.vectors.space import Space
+from unmask.vectors.similarity import CaseHandling, uses_lower_case
+from unmask.vectors.space import KeyedVectors
 
 _WORD = re.compile(r"\w+(?:['’.-]\w+)*")  # don't, U.S, well-known
 
 
-def mean_vectors(
-    space: Space, texts: Sequence[str], *, case: Case = "auto"
+def mean_word_vectors(
+    space: KeyedVectors, texts: Sequence[str], *, case: CaseHandling = "auto"
 ) -> Float[np.ndarray, "n d"]:
     """Return the mean of the vectors of each text's words; zeros where none is known.
 
@@ -27,8 +27,8 @@ def mean_vectors(
         case: how words are looked up: as they are, in lower case, or in lower case where all words
             of the space are.
     """
-    low = in_lower_case(space, case)
-    found = np.zeros((len(texts), space.width), np.float32)
+    low = uses_lower_case(space, case)
+    found = np.zeros((len(texts), space.vector_size), np.float32)
     for row, text in zip(found, texts, strict=True):
         rows = list(_rows(space, text.lower() if low else text))
         if rows:
@@ -36,7 +36,7 @@ def mean_vectors(
     return found
 
 
-def _rows(space: Space, text: str) -> list[int]:
+def _rows(space: KeyedVectors, text: str) -> list[int]:
     """Find the rows of a text's words."""
     rows: list[int] = []
     for word in _WORD.findall(text):

@@ -15,24 +15,24 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from unmask.text.compressed import COMPRESSIONS
-from unmask.text.lines import EncodingErrors, blank, lines, parts
-from unmask.vectors.space import EPSILON, Space
+from unmask.text.lines import EncodingErrors, is_blank, read_lines, split_at_blanks
+from unmask.vectors.space import COS_MUL_EPSILON, KeyedVectors
 
-Case = Literal["auto", "keep", "lower"]
+CaseHandling = Literal["auto", "keep", "lower"]
 """Words of a file as they are or in lower case; "auto": in lower case where all of a space are."""
 
-_LONGEST = 2**20  # characters of a line
-_UPPER = 0.001  # share of words with upper case in a space that has none but in odd names
-_BLOCK, _TOGETHER = 2**12, 2**8  # words, and questions, that are looked at together: 4 MB
+_MAX_LINE_LENGTH = 2**20  # characters of a line
+_MAX_UPPERCASE_SHARE = 0.001  # share of words with upper case in a space that has none but in odd names
+_BLOCK, _QUESTIONS_PER_BLOCK = 2**12, 2**8  # words, and questions, that are looked at together: 4 MB
 _FORMATS = (
     "word pairs are 'word1 word2 score', analogies are four words a line behind a line ': section'"
 )
 
-Words = tuple[str, str, str, str]
+AnalogyWords = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pairs:
+class WordSimilarityTest:
     """Pairs of words, each with how alike people find them."""
 
     name: str
@@ -41,15 +41,15 @@ class Pairs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Questions:
+class AnalogyTest:
     """Analogies in sections: a is to b as c is to d."""
 
     name: str
-    sections: tuple[tuple[str, tuple[Words, ...]], ...]
+    sections: tuple[tuple[str, tuple[AnalogyWords, ...]], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairScore:
+class WordSimilarityScore:
     """How well cosines rank pairs of words.
 
     `spearman` is the rank correlation over the pairs of which both words are known, ties averaged;
@@ -59,32 +59,32 @@ class PairScore:
     """
 
     name: str
-    pairs: int
-    known: int
+    n_pairs: int
+    n_known: int
     spearman: float | None
     spearman_all: float | None
-    lowered: bool  # the file's words were put in lower case
+    lowercased: bool  # the file's words were put in lower case
 
 
 @dataclass(frozen=True)
-class Tally:
+class AnalogyCounts:
     """Questions of a section or of several: all, those whose four words are known, those right."""
 
     name: str
-    questions: int
-    known: int
-    right_add: int
-    right_multiply: int
+    n_questions: int
+    n_known: int
+    n_correct_add: int
+    n_correct_multiply: int
 
     @property
-    def add(self) -> float | None:
+    def accuracy_add(self) -> float | None:
         """The share of known questions that 3CosAdd answers; None if there are none."""
-        return self.right_add / self.known if self.known else None
+        return self.n_correct_add / self.n_known if self.n_known else None
 
     @property
-    def multiply(self) -> float | None:
+    def accuracy_multiply(self) -> float | None:
         """The share of known questions that 3CosMul answers; None if there are none."""
-        return self.right_multiply / self.known if self.known else None
+        return self.n_correct_multiply / self.n_known if self.n_known else None
 
     @property
     def syntactic(self) -> bool:
@@ -97,27 +97,27 @@ class AnalogyScore:
     """How many questions are answered, by section."""
 
     name: str
-    sections: tuple[Tally, ...]
-    lowered: bool
-    among: int  # words that could be an answer
+    sections: tuple[AnalogyCounts, ...]
+    lowercased: bool
+    restrict_vocab: int  # words that could be an answer
 
     @property
-    def total(self) -> Tally:
+    def total(self) -> AnalogyCounts:
         """All questions."""
-        return _sum("total", self.sections)
+        return _total("total", self.sections)
 
     @property
-    def semantic(self) -> Tally:
+    def semantic(self) -> AnalogyCounts:
         """Those of the sections whose name does not begin with "gram"."""
-        return _sum("semantic", [one for one in self.sections if not one.syntactic])
+        return _total("semantic", [one for one in self.sections if not one.syntactic])
 
     @property
-    def syntactic(self) -> Tally:
+    def syntactic(self) -> AnalogyCounts:
         """Those of the sections whose name begins with "gram"."""
-        return _sum("syntactic", [one for one in self.sections if one.syntactic])
+        return _total("syntactic", [one for one in self.sections if one.syntactic])
 
 
-def read_test(path: str | Path, errors: EncodingErrors = "strict") -> Pairs | Questions:
+def read_word_vector_test(path: str | Path, errors: EncodingErrors = "strict") -> WordSimilarityTest | AnalogyTest:
     """Read a file of word pairs or of analogies; what it is, it says itself.
 
     Pairs are "word1 word2 score" with tabs or spaces between (commas in .csv), with or without a
@@ -138,23 +138,23 @@ def read_test(path: str | Path, errors: EncodingErrors = "strict") -> Pairs | Qu
     if not rows:
         raise ValueError(f"{path}: empty; {_FORMATS}")
     if rows[0][1][0].startswith(":"):
-        return Questions(name=name, sections=_sections(path, rows))
+        return AnalogyTest(name=name, sections=_sections(path, rows))
     return _pairs(path, name, rows)
 
 
-def score_pairs(
-    space: Space, test: Pairs, *, case: Case = "auto", unknown: float | None = None
-) -> PairScore:
+def evaluate_word_similarity(
+    space: KeyedVectors, test: WordSimilarityTest, *, case: CaseHandling = "auto", unknown_cosine: float | None = None
+) -> WordSimilarityScore:
     """Correlate the cosines of pairs with their scores.
 
     Args:
         space: the vectors.
         test: pairs and scores.
         case: how words of the file are looked up.
-        unknown: the cosine that unknown pairs have in `spearman_all` if their vectors cannot be
+        unknown_cosine: the cosine that unknown pairs have in `spearman_all` if their vectors cannot be
             composed; None: the mean of the known ones.
     """
-    lowered = in_lower_case(space, case)
+    lowered = uses_lower_case(space, case)
     rows = [tuple(_row(space, word, lowered) for word in pair) for pair in test.pairs]
     known = np.array([None not in pair for pair in rows])
     cosines = np.zeros(len(rows))
@@ -163,24 +163,24 @@ def score_pairs(
     cosines[known] = (one * other).sum(1)
     if not known.all():
         mean = float(cosines[known].mean()) if known.any() else 0.0
-        cosines[~known] = mean if unknown is None else unknown
+        cosines[~known] = mean if unknown_cosine is None else unknown_cosine
         for i in np.flatnonzero(~known):
             pair = [word.lower() if lowered else word for word in test.pairs[i]]
             if all(space.has_vector(word) for word in pair):
                 cosines[i] = space.cosine(*pair)
     scores = np.array(test.scores)
-    return PairScore(
+    return WordSimilarityScore(
         name=test.name,
-        pairs=len(rows),
-        known=int(known.sum()),
+        n_pairs=len(rows),
+        n_known=int(known.sum()),
         spearman=_spearman(cosines[known], scores[known]),
         spearman_all=_spearman(cosines, scores),
-        lowered=lowered,
+        lowercased=lowered,
     )
 
 
-def score_questions(
-    space: Space, test: Questions, *, case: Case = "auto", among: int | None = None
+def evaluate_analogies(
+    space: KeyedVectors, test: AnalogyTest, *, case: CaseHandling = "auto", restrict_vocab: int | None = None
 ) -> AnalogyScore:
     """Answer analogies by 3CosAdd and 3CosMul; the three words of a question are no answers.
 
@@ -188,10 +188,10 @@ def score_questions(
         space: the vectors.
         test: the questions.
         case: how words of the file are looked up.
-        among: only the first so many words are known, and can be an answer.
+        restrict_vocab: only the first so many words are known, and can be an answer.
     """
-    space = space if among is None else space.first(among)
-    lowered = in_lower_case(space, case)
+    space = space if restrict_vocab is None else space.most_frequent(restrict_vocab)
+    lowered = uses_lower_case(space, case)
     asked: list[list[int]] = []
     sections: list[int] = []
     for number, (_, questions) in enumerate(test.sections):
@@ -201,7 +201,7 @@ def score_questions(
                 asked.append([row for row in rows if row is not None])
                 sections.append(number)
     rows = np.array(asked, dtype=np.int64).reshape(-1, 4)
-    answers = _answers(space, rows[:, :3])
+    answers = _answer_rows(space, rows[:, :3])
     section = np.array(sections, dtype=np.int64)
     n_sections = len(test.sections)
     known, add, multiply = (
@@ -209,32 +209,32 @@ def score_questions(
         for chosen in (slice(None), *(found == rows[:, 3] for found in answers))
     )
     tallies = [
-        Tally(name, len(questions), known[i], add[i], multiply[i])
+        AnalogyCounts(name, len(questions), known[i], add[i], multiply[i])
         for i, (name, questions) in enumerate(test.sections)
     ]
-    return AnalogyScore(name=test.name, sections=tuple(tallies), lowered=lowered, among=len(space))
+    return AnalogyScore(name=test.name, sections=tuple(tallies), lowercased=lowered, restrict_vocab=len(space))
 
 
-def is_lower_case(space: Space) -> bool:
+def is_lower_case(space: KeyedVectors) -> bool:
     """Say whether a space knows lower case alone, but for marks as <UNK> and one in a thousand."""
     upper = sum(word != word.lower() and word[:1] not in "<[" for word in space.words)
-    return upper <= _UPPER * len(space)
+    return upper <= _MAX_UPPERCASE_SHARE * len(space)
 
 
 def _rows(path: Path, errors: EncodingErrors) -> Iterator[tuple[int, list[str]]]:
     """Give the fields of each line that is no comment, with its number."""
     stem = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
     commas = stem.suffix.lower() == ".csv"
-    for number, line, goes_on in lines(path, _LONGEST, errors):
+    for number, line, goes_on in read_lines(path, _MAX_LINE_LENGTH, errors):
         if goes_on:
-            raise ValueError(f"{path}:{number}: a line of more than {_LONGEST:,} characters")
-        if blank(line):
+            raise ValueError(f"{path}:{number}: a line of more than {_MAX_LINE_LENGTH:,} characters")
+        if is_blank(line):
             continue
         if line.startswith(":"):
             yield number, [":", line[1:].strip()]
             continue
         separator = "," if commas else "\t" if "\t" in line else ""
-        found = line.split(separator) if separator else parts(line)
+        found = line.split(separator) if separator else split_at_blanks(line)
         fields = [field.strip() for field in found]
         if not line.startswith("#") or _is_row(fields):
             yield number, fields
@@ -253,8 +253,8 @@ def _number(field: str) -> float | None:
 
 def _sections(
     path: Path, rows: Sequence[tuple[int, list[str]]]
-) -> tuple[tuple[str, tuple[Words, ...]], ...]:
-    found: list[tuple[str, list[Words]]] = []
+) -> tuple[tuple[str, tuple[AnalogyWords, ...]], ...]:
+    found: list[tuple[str, list[AnalogyWords]]] = []
     for number, fields in rows:
         if fields[0] == ":":
             found.append((fields[1], []))
@@ -271,7 +271,7 @@ def _sections(
     return tuple((name, tuple(questions)) for name, questions in found)
 
 
-def _pairs(path: Path, name: str, rows: Sequence[tuple[int, list[str]]]) -> Pairs:
+def _pairs(path: Path, name: str, rows: Sequence[tuple[int, list[str]]]) -> WordSimilarityTest:
     pairs: list[tuple[str, str]] = []
     scores: list[float] = []
     for i, (number, fields) in enumerate(rows):
@@ -289,27 +289,27 @@ def _pairs(path: Path, name: str, rows: Sequence[tuple[int, list[str]]]) -> Pair
         scores.append(score)
     if not pairs:
         raise ValueError(f"{path}: a header, but no pair of words")
-    return Pairs(name=name, pairs=tuple(pairs), scores=tuple(scores))
+    return WordSimilarityTest(name=name, pairs=tuple(pairs), scores=tuple(scores))
 
 
-def in_lower_case(space: Space, case: Case) -> bool:
+def uses_lower_case(space: KeyedVectors, case: CaseHandling) -> bool:
     """Say whether words are looked up in lower case.
 
     Raises:
         ValueError: there is no such case.
     """
-    if case not in get_args(Case):
-        raise ValueError(f"case must be one of {list(get_args(Case))}, got {case!r}")
+    if case not in get_args(CaseHandling):
+        raise ValueError(f"case must be one of {list(get_args(CaseHandling))}, got {case!r}")
     return case == "lower" or (case == "auto" and is_lower_case(space))
 
 
-def _row(space: Space, word: str, lowered: bool) -> int | None:
+def _row(space: KeyedVectors, word: str, lowered: bool) -> int | None:
     return space.index.get(word.lower() if lowered else word)
 
 
-def _unit(space: Space, rows: Int[np.ndarray, "k"]) -> Float[np.ndarray, "k d"]:
+def _unit(space: KeyedVectors, rows: Int[np.ndarray, "k"]) -> Float[np.ndarray, "k d"]:
     """Return rows of length 1; a row of zeros stays so."""
-    length = space.lengths[rows, None]
+    length = space.norms[rows, None]
     return (space.vectors[rows] / np.where(length > 0, length, 1)).astype(np.float32)
 
 
@@ -321,8 +321,8 @@ def _spearman(one: Float[np.ndarray, "p"], other: Float[np.ndarray, "p"]) -> flo
     return float(cast("Any", spearmanr(one, other)).statistic)
 
 
-def _answers(
-    space: Space, rows: Int[np.ndarray, "q 3"]
+def _answer_rows(
+    space: KeyedVectors, rows: Int[np.ndarray, "q 3"]
 ) -> tuple[Int[np.ndarray, "q"], Int[np.ndarray, "q"]]:
     """Return the row that answers each question, by 3CosAdd and by 3CosMul.
 
@@ -338,9 +338,9 @@ def _answers(
         block = np.arange(start, min(start + _BLOCK, len(space)))
         cosines = known @ _unit(space, block).T
         moved = np.clip((cosines + 1) / 2, 0, 1)
-        over = 1 / (moved + np.float32(EPSILON))
-        for some in range(0, len(rows), _TOGETHER):
-            part = slice(some, some + _TOGETHER)
+        over = 1 / (moved + np.float32(COS_MUL_EPSILON))
+        for some in range(0, len(rows), _QUESTIONS_PER_BLOCK):
+            part = slice(some, some + _QUESTIONS_PER_BLOCK)
             a, b, c = places[part].T
             inside = (rows[part] >= start) & (rows[part] <= block[-1])
             question, side = np.nonzero(inside)
@@ -357,11 +357,11 @@ def _answers(
     return found[0], found[1]
 
 
-def _sum(name: str, some: Sequence[Tally]) -> Tally:
-    return Tally(
+def _total(name: str, some: Sequence[AnalogyCounts]) -> AnalogyCounts:
+    return AnalogyCounts(
         name,
-        sum(one.questions for one in some),
-        sum(one.known for one in some),
-        sum(one.right_add for one in some),
-        sum(one.right_multiply for one in some),
+        sum(one.n_questions for one in some),
+        sum(one.n_known for one in some),
+        sum(one.n_correct_add for one in some),
+        sum(one.n_correct_multiply for one in some),
     )

@@ -9,18 +9,18 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkab
 import numpy as np
 from jaxtyping import Float, Int
 
-Combining = Literal["add", "multiply"]
+AnalogyMethod = Literal["add", "multiply"]
 """3CosAdd, the cosine with the sum; 3CosMul, the product of cosines over another."""
 
-EPSILON = 0.001
+COS_MUL_EPSILON = 0.001
 """What keeps 3CosMul from dividing by zero (Levy and Goldberg 2014, section 6)."""
 
 BLOCK = 2**13  # rows that are looked at together: 10 MB of 300 numbers each
-_TOGETHER = 2**8  # queries that are
-_SLACK = 1e-5  # by which a cosine in float32 may be wrong: 300 products of at most 1e-7 each
+_QUERIES_PER_BLOCK = 2**8  # queries that are
+_FLOAT32_SLACK = 1e-5  # by which a cosine in float32 may be wrong: 300 products of at most 1e-7 each
 
-Rows = Int[np.ndarray, "k"]
-Scores = Float[np.ndarray, "k"]
+RowIndices = Int[np.ndarray, "k"]
+RowScores = Float[np.ndarray, "k"]
 Vector = Float[np.ndarray, "d"]
 
 
@@ -32,7 +32,7 @@ class Neighbor(NamedTuple):
 
 
 @runtime_checkable
-class Composing(Protocol):
+class VectorComposer(Protocol):
     """What composes the vectors of words of their parts, also of words that nobody has seen."""
 
     def vector(self, word: str) -> Vector | None:
@@ -41,7 +41,7 @@ class Composing(Protocol):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Space:
+class KeyedVectors:
     """Words and their vectors.
 
     Raises:
@@ -55,7 +55,7 @@ class Space:
     """A row for each word, in float32; numbers of another width are converted."""
     counts: Int[np.ndarray, "n"] | None = None
     """How often each word was seen, where that is known."""
-    unseen: Composing | None = None
+    composer: VectorComposer | None = None
     """What gives the vectors of words that have no row; None: nothing does."""
 
     def __post_init__(self) -> None:
@@ -86,10 +86,10 @@ class Space:
         return word in self.index
 
     def __repr__(self) -> str:
-        return f"<Space of {len(self):,} words, {self.width} numbers each>"
+        return f"<Space of {len(self):,} words, {self.vector_size} numbers each>"
 
     @property
-    def width(self) -> int:
+    def vector_size(self) -> int:
         """How many numbers a vector has."""
         return self.vectors.shape[1]
 
@@ -99,7 +99,7 @@ class Space:
         return {word: row for row, word in enumerate(self.words)}
 
     @cached_property
-    def lengths(self) -> Float[np.ndarray, "n"]:
+    def norms(self) -> Float[np.ndarray, "n"]:
         """The length of each row, in float64; it is never infinite."""
         found = np.empty(len(self))
         for start, stop in _blocks(len(self)):
@@ -108,7 +108,7 @@ class Space:
         return found
 
     @cached_property
-    def unit(self) -> Float[np.ndarray, "n d"]:
+    def unit_vectors(self) -> Float[np.ndarray, "n d"]:
         """Rows of length 1, in float32; a row of zeros stays so.
 
         As large as the vectors themselves: neighbors are found without it, block by block, and
@@ -139,14 +139,14 @@ class Space:
             ValueError: it is not among the words, and nothing composes it.
         """
         found = None
-        if word not in self.index and self.unseen is not None:
-            found = self.unseen.vector(word)
+        if word not in self.index and self.composer is not None:
+            found = self.composer.vector(word)
         return self.vectors[self.row(word)] if found is None else found
 
     def has_vector(self, word: str) -> bool:
         """Say whether a word is among the words, or can be composed."""
         return word in self.index or (
-            self.unseen is not None and self.unseen.vector(word) is not None
+            self.composer is not None and self.composer.vector(word) is not None
         )
 
     def cosine(self, word: str, other: str) -> float:
@@ -158,20 +158,20 @@ class Space:
         one, two = (self._unit64(self.vector(each)) for each in (word, other))
         return float((one * two).sum())
 
-    def first(self, n: int) -> "Space":
+    def most_frequent(self, n: int) -> "KeyedVectors":
         """Return a space of the first `n` words: the most frequent, where that is known."""
         if n < 1:
             raise ValueError(f"a space has at least one word, got first({n})")
         counts = None if self.counts is None else self.counts[:n]
         return (
-            self if n >= len(self) else Space(self.words[:n], self.vectors[:n], counts, self.unseen)
+            self if n >= len(self) else KeyedVectors(self.words[:n], self.vectors[:n], counts, self.composer)
         )
 
     def neighbors(
         self,
         queries: Sequence[str] | Float[np.ndarray, "q d"],
         k: int = 10,
-        without: Sequence[str] = (),
+        exclude: Sequence[str] = (),
     ) -> list[list[Neighbor]]:
         """Find the `k` nearest words of each query by cosine, the nearest first.
 
@@ -180,84 +180,84 @@ class Space:
         Args:
             queries: words, none of which is a neighbor of itself, or vectors.
             k: at most so many; fewer where there are no more.
-            without: words that are no answer.
+            exclude: words that are no answer.
 
         Raises:
             ValueError: a word has no vector, or a vector has another width.
         """
-        _check_k(k)
-        out = [self.row(word) for word in without]
+        _check_positive_k(k)
+        out = [self.row(word) for word in exclude]
         if isinstance(queries, np.ndarray):
             self._check_width(queries)
             vectors, own = queries, [out] * len(queries)
         else:
             if isinstance(queries, str):
                 raise TypeError(f"queries must be several words, got the one string {queries!r}")
-            vectors = np.array([self.vector(word) for word in queries]).reshape(-1, self.width)
+            vectors = np.array([self.vector(word) for word in queries]).reshape(-1, self.vector_size)
             own = [[self.index[word], *out] if word in self.index else out for word in queries]
         found: list[list[Neighbor]] = []
-        for start in range(0, len(vectors), _TOGETHER):
-            some = slice(start, start + _TOGETHER)
-            found += self._nearest(vectors[some], k, own[some])
+        for start in range(0, len(vectors), _QUERIES_PER_BLOCK):
+            some = slice(start, start + _QUERIES_PER_BLOCK)
+            found += self._nearest_rows(vectors[some], k, own[some])
         return found
 
-    def analogy(self, a: str, b: str, c: str, k: int = 10, by: Combining = "add") -> list[Neighbor]:
+    def analogy(self, a: str, b: str, c: str, k: int = 10, method: AnalogyMethod = "add") -> list[Neighbor]:
         """Find what is to `c` as `b` is to `a`: with man, king, woman the queen is looked for.
 
         Raises:
             ValueError: one is not among the words.
         """
-        return self.combine([b, c], [a], k, by)
+        return self.most_similar([b, c], [a], k, method)
 
-    def combine(
+    def most_similar(
         self,
-        plus: Sequence[str],
-        minus: Sequence[str] = (),
+        positive: Sequence[str],
+        negative: Sequence[str] = (),
         k: int = 10,
-        by: Combining = "add",
+        method: AnalogyMethod = "add",
     ) -> list[Neighbor]:
         """Find the words nearest to some words and far from others; those are no answers.
 
-        By "add" the score is the cosine with the sum of the vectors of length 1, those of `minus`
+        By "add" the score is the cosine with the sum of the vectors of length 1, those of `negative`
         subtracted (3CosAdd). By "multiply" it is the product of (cosine + 1) / 2 with each of
-        `plus`, over that with each of `minus` plus 0.001 (3CosMul; Levy and Goldberg 2014,
+        `positive`, over that with each of `negative` plus 0.001 (3CosMul; Levy and Goldberg 2014,
         W14-1618, equation 4; other numbers of words than two and one are gensim's extension).
 
         Raises:
             ValueError: there is nothing to add, nothing is left of it, or a word has no vector.
         """
-        _check_k(k)
-        if by not in get_args(Combining):
-            raise ValueError(f"by must be one of {list(get_args(Combining))}, got {by!r}")
-        if not plus:
+        _check_positive_k(k)
+        if method not in get_args(AnalogyMethod):
+            raise ValueError(f"by must be one of {list(get_args(AnalogyMethod))}, got {method!r}")
+        if not positive:
             raise ValueError("at least one word must be added")
-        units = np.stack([self._unit64(self.vector(word)) for word in (*plus, *minus)])
-        rows = [self.index[word] for word in (*plus, *minus) if word in self.index]
-        if by == "add":
-            sum_ = units[: len(plus)].sum(0) - units[len(plus) :].sum(0)
+        units = np.stack([self._unit64(self.vector(word)) for word in (*positive, *negative)])
+        rows = [self.index[word] for word in (*positive, *negative) if word in self.index]
+        if method == "add":
+            sum_ = units[: len(positive)].sum(0) - units[len(positive) :].sum(0)
             if not sum_.any():
                 raise ValueError("the vectors cancel each other, or are all zeros")
-            return self._nearest(sum_[None], k, [rows])[0]
-        best = _Best(k, rows)
+            return self._nearest_rows(sum_[None], k, [rows])[0]
+        best = _TopK(k, rows)
         for start, stop in _blocks(len(self)):
-            above, below = _over(
-                units.astype(np.float32) @ self._unit_block(start, stop).T, len(plus)
+            above, below = _multiplicative_terms(
+                units.astype(np.float32) @ self._unit_block(start, stop).T, len(positive)
             )
             scores = above / below
-            best.see(start, scores, _SLACK * (len(plus) + len(minus) * scores) / below)
+            best.add_block(start, scores, _FLOAT32_SLACK * (len(positive) + len(negative) * scores) / below)
 
-        def exact(some: Rows) -> Scores:
-            above, below = _over(np.stack([self._cosines(u, some) for u in units]), len(plus))
+        def exact(some: RowIndices) -> RowScores:
+            above, below = _multiplicative_terms(np.stack([self._cosines(u, some) for u in units]), len(positive))
             return above / below
 
-        return self._named(best.settle(exact))
+        return self._to_neighbors(best.result(exact))
 
     @classmethod
-    def from_gensim(cls, vectors: Any) -> "Space":
+    def from_gensim(cls, vectors: Any) -> "KeyedVectors":
         """Take the words and vectors of gensim's `KeyedVectors`, or of a model's `wv`.
 
         Raises:
-            ValueError: its keys are not words, or see `Space`.
+            ValueError: its keys are not words, or see `KeyedVectors`.
         """
         vectors = getattr(vectors, "wv", vectors)
         words = tuple(vectors.index_to_key)
@@ -282,7 +282,7 @@ class Space:
             from gensim.models import KeyedVectors
         except ModuleNotFoundError as error:
             raise ImportError("to_gensim needs gensim: pip install gensim") from error
-        made = KeyedVectors(self.width, count=len(self), dtype=np.float32)
+        made = KeyedVectors(self.vector_size, count=len(self), dtype=np.float32)
         made.index_to_key = list(self.words)
         made.key_to_index = dict(self.index)
         made.vectors = self.vectors.copy()
@@ -291,37 +291,37 @@ class Space:
             made.expandos["count"] = self.counts.astype(np.int64)
         return made
 
-    def _nearest(
-        self, vectors: Float[np.ndarray, "q d"], k: int, without: Sequence[Sequence[int]]
+    def _nearest_rows(
+        self, vectors: Float[np.ndarray, "q d"], k: int, exclude: Sequence[Sequence[int]]
     ) -> list[list[Neighbor]]:
         """Look for candidates in float32, with some slack, and settle their order in float64."""
         queries = np.stack([self._unit64(vector) for vector in vectors])
-        best = [_Best(k, rows) for rows in without]
+        best = [_TopK(k, rows) for rows in exclude]
         for start, stop in _blocks(len(self)):
             cosines = queries.astype(np.float32) @ self._unit_block(start, stop).T
             for one, scores in zip(best, cosines, strict=True):
-                one.see(start, scores, _SLACK)
+                one.add_block(start, scores, _FLOAT32_SLACK)
         return [
-            self._named(one.settle(lambda rows, query=query: self._cosines(query, rows)))
+            self._to_neighbors(one.result(lambda rows, query=query: self._cosines(query, rows)))
             for one, query in zip(best, queries, strict=True)
         ]
 
-    def _named(self, found: tuple[Rows, Scores]) -> list[Neighbor]:
+    def _to_neighbors(self, found: tuple[RowIndices, RowScores]) -> list[Neighbor]:
         return [Neighbor(self.words[row], float(score)) for row, score in zip(*found, strict=True)]
 
-    def _cosines(self, query: Vector, rows: Rows) -> Scores:
+    def _cosines(self, query: Vector, rows: RowIndices) -> RowScores:
         """Return cosines in float64; the same for the same numbers, whichever row has them."""
         return (self._unit_rows(rows, np.float64) * query).sum(1)
 
     def _unit_block(self, start: int, stop: int) -> Float[np.ndarray, "b d"]:
         if "unit" in self.__dict__:
-            return self.unit[start:stop]
+            return self.unit_vectors[start:stop]
         return self._unit_rows(slice(start, stop))
 
     def _unit_rows(
-        self, rows: Rows | slice, dtype: type[Any] = np.float32
+        self, rows: RowIndices | slice, dtype: type[Any] = np.float32
     ) -> Float[np.ndarray, "b d"]:
-        lengths = self.lengths[rows, None]
+        lengths = self.norms[rows, None]
         wide = self.vectors[rows].astype(np.float64)
         return np.divide(wide, lengths, where=lengths > 0, out=wide).astype(dtype, copy=False)
 
@@ -335,29 +335,29 @@ class Space:
         return wide / np.sqrt((wide * wide).sum()) if most else wide
 
     def _check_width(self, queries: Float[np.ndarray, "q d"]) -> None:
-        if queries.ndim != 2 or queries.shape[1] != self.width:
+        if queries.ndim != 2 or queries.shape[1] != self.vector_size:
             raise ValueError(
-                f"the vectors that are looked for must be [q {self.width}], got "
+                f"the vectors that are looked for must be [q {self.vector_size}], got "
                 f"{list(queries.shape)}"
             )
 
 
-class _Best:
+class _TopK:
     """The candidates for the `k` highest scores, block after block."""
 
-    def __init__(self, k: int, without: Sequence[int]) -> None:
+    def __init__(self, k: int, excluded: Sequence[int]) -> None:
         self.k = k
-        self.without = np.unique(np.array(without, dtype=np.int64))
+        self.excluded = np.unique(np.array(excluded, dtype=np.int64))
         self.rows = np.zeros(0, dtype=np.int64)
         self.lows, self.highs = np.zeros((2, 0))  # between which the score of each is
-        self.floor = -math.inf  # so much `k` of them score at least
+        self.threshold = -math.inf  # so much `k` of them score at least
 
-    def see(self, start: int, scores: Scores, slack: float | Scores) -> None:
+    def add_block(self, start: int, scores: RowScores, slack: float | RowScores) -> None:
         """Keep of a block what may be among the best, each score wrong by at most `slack`."""
         highs = scores + slack
-        inside = self.without[(self.without >= start) & (self.without < start + len(scores))]
+        inside = self.excluded[(self.excluded >= start) & (self.excluded < start + len(scores))]
         highs[inside - start] = -math.inf
-        rows = np.flatnonzero((highs >= self.floor) & (highs > -math.inf))
+        rows = np.flatnonzero((highs >= self.threshold) & (highs > -math.inf))
         if not len(rows):
             return
         self.rows = np.concatenate([self.rows, rows + start])
@@ -365,11 +365,11 @@ class _Best:
         self.highs = np.concatenate([self.highs, highs[rows]])
         if len(self.rows) > self.k:
             at = len(self.rows) - self.k
-            self.floor = float(np.partition(self.lows, at)[at])
-            near = self.highs >= self.floor
+            self.threshold = float(np.partition(self.lows, at)[at])
+            near = self.highs >= self.threshold
             self.rows, self.lows, self.highs = self.rows[near], self.lows[near], self.highs[near]
 
-    def settle(self, exact: Callable[[Rows], Scores]) -> tuple[Rows, Scores]:
+    def result(self, exact: Callable[[RowIndices], RowScores]) -> tuple[RowIndices, RowScores]:
         """Return the best rows and their exact scores; of equal ones the lower row first."""
         scores = [exact(self.rows[start:stop]) for start, stop in _blocks(len(self.rows))]
         found = np.concatenate([np.zeros(0), *scores])
@@ -377,10 +377,10 @@ class _Best:
         return self.rows[order], found[order]
 
 
-def _over(cosines: Float[np.ndarray, "q n"], n_plus: int) -> tuple[Scores, Scores]:
+def _multiplicative_terms(cosines: Float[np.ndarray, "q n"], n_plus: int) -> tuple[RowScores, RowScores]:
     """Return the product of the first cosines and that of the others, all moved to 0 ... 1."""
     moved = np.clip((cosines.astype(np.float64) + 1) / 2, 0, 1)
-    return moved[:n_plus].prod(0), moved[n_plus:].prod(0) + EPSILON
+    return moved[:n_plus].prod(0), moved[n_plus:].prod(0) + COS_MUL_EPSILON
 
 
 def _blocks(n: int) -> Iterator[tuple[int, int]]:
@@ -388,7 +388,7 @@ def _blocks(n: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + BLOCK, n)
 
 
-def _check_k(k: int) -> None:
+def _check_positive_k(k: int) -> None:
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
 

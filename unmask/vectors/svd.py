@@ -11,39 +11,39 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from jaxtyping import Float, Float32
 
-from unmask.vectors.counts import Counts, Windows, marginals
-from unmask.vectors.windows import Windowed
+from unmask.vectors.counts import CooccurrenceMatrix, CooccurrenceWindow, marginals
+from unmask.vectors.windows import WindowMethod
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pmi:
+class PMI:
     """How much more often than by chance two words stand together, as a logarithm.
 
     Raises:
         ValueError: a number that makes no sense.
     """
 
-    shift: float = 1.0
+    log_shift: float = 1.0
     """What k negatives of skip-gram are: log k is taken away (Levy and Goldberg 2014; section
     3.2)."""
-    smoothing: float = 0.75
+    context_smoothing: float = 0.75
     """The power of the counts of a neighbor (context distribution smoothing, section 3.2); 1:
     none."""
     positive: bool = True
     """What is below 0 is 0. Pairs that were never seen are 0 in either case."""
 
     def __post_init__(self) -> None:
-        if not self.shift > 0:
-            raise ValueError(f"shift must be above 0, got {self.shift}")
-        if not 0 < self.smoothing <= 1:
-            raise ValueError(f"smoothing must be above 0 and at most 1, got {self.smoothing}")
+        if not self.log_shift > 0:
+            raise ValueError(f"log_shift must be above 0, got {self.log_shift}")
+        if not 0 < self.context_smoothing <= 1:
+            raise ValueError(f"context_smoothing must be above 0 and at most 1, got {self.context_smoothing}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Svd(Windowed):
+class SVD(WindowMethod):
     """Vectors are factors of the associations of words that stand near each other.
 
     With Levy et al.'s advice (section 7): small windows, no shift, contexts smoothed, and not the
@@ -53,55 +53,55 @@ class Svd(Windowed):
         ValueError: a power below 0.
     """
 
-    windows: Windows = field(default_factory=lambda: Windows(size=2, weight="dynamic"))
-    matrix: Pmi | None = Pmi()
+    cooccurrence_window: CooccurrenceWindow = field(default_factory=lambda: CooccurrenceWindow(window=2, distance_weighting="dynamic"))
+    association: PMI | None = PMI()
     """None: the logarithms of counts."""
-    power: float = 0.5
+    singular_value_power: float = 0.5
     """Of the singular values: see `Factors.vectors`."""
-    contexts: bool = False
+    add_contexts: bool = False
     """Each word's vector as a neighbor is added to it."""
 
     def __post_init__(self) -> None:
-        if not self.power >= 0:
-            raise ValueError(f"power must be at least 0, got {self.power}")
+        if not self.singular_value_power >= 0:
+            raise ValueError(f"singular_value_power must be at least 0, got {self.singular_value_power}")
 
     @property
-    def reach(self) -> tuple[int, bool]:
+    def window_size(self) -> tuple[int, bool]:
         """Neighbors on each side; all count."""
-        return self.windows.size, False
+        return self.cooccurrence_window.window, False
 
     @property
-    def sees(self) -> str:
+    def visibility_description(self) -> str:
         """Say who sees whom, for people."""
-        what = "how much more often than by chance" if self.matrix else "how often"
+        what = "how much more often than by chance" if self.association else "how often"
         return (
-            f"no one: all pairs of neighbors are counted{self.windows.told}; {what} two words "
+            f"no one: all pairs of neighbors are counted{self.cooccurrence_window.description}; {what} two words "
             "stand together is written as few factors"
         )
 
 
 @dataclass(frozen=True, eq=False)
-class Factors:
+class TruncatedSVD:
     """The greatest singular values of a matrix, descending, with their vectors."""
 
-    words: Float32[np.ndarray, "n d"]
-    values: Float32[np.ndarray, "d"]
-    contexts: Float32[np.ndarray, "m d"]
+    left: Float32[np.ndarray, "n d"]
+    singular_values: Float32[np.ndarray, "d"]
+    right: Float32[np.ndarray, "m d"]
     """Of the words as neighbors, or of the documents."""
 
-    def vectors(self, power: float = 0.5, *, contexts: bool = False) -> Float32[np.ndarray, "n d"]:
+    def vectors(self, singular_value_power: float = 0.5, *, add_contexts: bool = False) -> Float32[np.ndarray, "n d"]:
         """Give the vector of each word.
 
         Args:
-            power: of the singular values: 1 as the decomposition has it, 0.5 or 0 often better
+            singular_value_power: of the singular values: 1 as the decomposition has it, 0.5 or 0 often better
                 (section 3.3).
-            contexts: each word's vector as a neighbor is added to it (section 3.3: w+c).
+            add_contexts: each word's vector as a neighbor is added to it (section 3.3: w+c).
         """
-        found = self.words + self.contexts if contexts else self.words
-        return (found * self.values**power).astype(np.float32)
+        found = self.left + self.right if add_contexts else self.left
+        return (found * self.singular_values**singular_value_power).astype(np.float32)
 
 
-def associations(counts: Counts, spec: Pmi) -> "csr_matrix[Any]":
+def pmi_matrix(counts: CooccurrenceMatrix, spec: PMI) -> "csr_matrix[Any]":
     """Give the (positive) pointwise mutual information of all pairs that were seen.
 
     log(#(w, c) * sum of #(c)^a / (#(w) * #(c)^a)) - log(shift), with `a` the smoothing.
@@ -112,25 +112,25 @@ def associations(counts: Counts, spec: Pmi) -> "csr_matrix[Any]":
     if not counts.n_pairs:
         raise ValueError("no pair was counted: there is nothing to learn")
     words, contexts = marginals(counts)
-    smooth = np.where(contexts > 0, contexts, 1.0) ** spec.smoothing
+    smooth = np.where(contexts > 0, contexts, 1.0) ** spec.context_smoothing
     chance = np.log(smooth) - math.log(smooth[contexts > 0].sum())
     own = np.log(np.where(words > 0, words, 1.0))
     values = np.log(counts.values.astype(np.float64))
     values -= np.repeat(own, np.diff(counts.offsets))
-    values -= chance[counts.columns] + math.log(spec.shift)
+    values -= chance[counts.columns] + math.log(spec.log_shift)
     if spec.positive:
         np.maximum(values, 0, out=values)
-    found = _matrix(counts, values)
+    found = _sparse_matrix(counts, values)
     found.eliminate_zeros()
     return found
 
 
-def logarithms(counts: Counts) -> "csr_matrix[Any]":
+def log_count_matrix(counts: CooccurrenceMatrix) -> "csr_matrix[Any]":
     """Give log(1 + count) of all pairs that were seen, as latent semantic analysis has it."""
-    return _matrix(counts, np.log1p(counts.values.astype(np.float64)))
+    return _sparse_matrix(counts, np.log1p(counts.values.astype(np.float64)))
 
 
-def factorize(matrix: "csr_matrix[Any]", d_model: int, seed: int = 0) -> Factors:
+def truncated_svd(matrix: "csr_matrix[Any]", d_model: int, seed: int = 0) -> TruncatedSVD:
     """Find the greatest singular values of a sparse matrix, and their vectors.
 
     The sign of each is such that the greatest number of the word vectors' is above 0.
@@ -155,7 +155,7 @@ def factorize(matrix: "csr_matrix[Any]", d_model: int, seed: int = 0) -> Factors
     factors = (words * sign, np.maximum(values, 0), contexts * sign)
     if not all(np.isfinite(array).all() for array in factors):
         raise FloatingPointError("the factors are not finite")
-    return Factors(*(np.ascontiguousarray(array, np.float32) for array in factors))
+    return TruncatedSVD(*(np.ascontiguousarray(array, np.float32) for array in factors))
 
 
 def check_width(n: int, d_model: int, of: str = "words") -> None:
@@ -173,7 +173,7 @@ def check_width(n: int, d_model: int, of: str = "words") -> None:
         )
 
 
-def _matrix(counts: Counts, values: Float[np.ndarray, "k"]) -> "csr_matrix[Any]":
+def _sparse_matrix(counts: CooccurrenceMatrix, values: Float[np.ndarray, "k"]) -> "csr_matrix[Any]":
     from scipy.sparse import csr_matrix
 
     n = counts.n_words

@@ -11,9 +11,9 @@ from sklearn import metrics as theirs
 from unmask.tasks.metrics.classification import (
     accuracy,
     classification_metrics,
-    f1,
+    f1_score,
     macro_f1,
-    matthews,
+    matthews_correlation,
 )
 
 EXACT = 1e-12  # both are float64
@@ -68,9 +68,9 @@ def test_metrics_of_classes_equal_the_plain_formulas(rows) -> None:
     assert accuracy(labels, predictions) == float((labels == predictions).mean())
     assert macro_f1(labels, predictions) == plain_macro_f1(labels, predictions)
     expected = plain_matthews(labels, predictions)
-    assert matthews(labels, predictions) == pytest.approx(expected, abs=EXACT)
+    assert matthews_correlation(labels, predictions) == pytest.approx(expected, abs=EXACT)
     for c in (-1, 0, 1, 7):
-        assert f1(labels, predictions, c) == plain_f1(labels, predictions, c)
+        assert f1_score(labels, predictions, c) == plain_f1(labels, predictions, c)
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30))
@@ -82,9 +82,9 @@ def test_f1_of_two_classes_is_that_of_the_last(rows) -> None:
 
 def test_one_class_alone_correlates_with_nothing() -> None:
     one = np.zeros(5, np.int64)
-    assert matthews(one, one) == 0
-    assert matthews(one, np.arange(5)) == 0
-    assert f1(one, one) == 0
+    assert matthews_correlation(one, one) == 0
+    assert matthews_correlation(one, np.arange(5)) == 0
+    assert f1_score(one, one) == 0
 
 
 def test_classes_that_occur_once_each_are_scored_without_a_warning() -> None:
@@ -101,4 +101,4 @@ def test_metrics_of_nothing_are_zero() -> None:
 
 def test_matthews_counts_beyond_64_bits() -> None:
     labels = np.repeat([0, 1], 100_000)
-    assert matthews(labels, labels) == 1
+    assert matthews_correlation(labels, labels) == 1

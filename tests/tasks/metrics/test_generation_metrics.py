@@ -51,7 +51,7 @@ def test_rouge_by_hand() -> None:
 def test_of_several_references_the_best_counts_or_their_mean() -> None:
     truth, said = [["a b c d", "a c d"]], ["a c d"]
     assert rouge(truth, said)["rouge1"] == pytest.approx(1)
-    assert rouge(truth, said, over="mean")["rouge1"] == pytest.approx((1 + 6 / 7) / 2)
+    assert rouge(truth, said, types="mean")["rouge1"] == pytest.approx((1 + 6 / 7) / 2)
 
 
 words = st.sampled_from(["a", "b", "c", "cats", "ran", "running"])
@@ -64,16 +64,16 @@ def test_rouge_is_rouge_scores(truth, said, stem) -> None:
     names = ["rouge1", "rouge2", "rougeL"]
     theirs = RougeScorer(names, use_stemmer=stem).score_multi(truth, said)
     expected = {name: theirs[name].fmeasure for name in names}
-    assert rouge([truth], [said], stem=stem) == pytest.approx(expected)
+    assert rouge([truth], [said], use_stemmer=stem) == pytest.approx(expected)
 
 
 def test_words_with_letters_beyond_english_are_whole_where_asked() -> None:
     truth, said = [["Füße"]], ["Fähe"]
     assert rouge(truth, said)["rouge1"] > 0  # "f" and "e" are words
-    assert rouge(truth, said, english=False)["rouge1"] == 0
-    assert rouge(truth, ["füße!"], english=False)["rouge1"] == 1
+    assert rouge(truth, said, is_english=False)["rouge1"] == 0
+    assert rouge(truth, ["füße!"], is_english=False)["rouge1"] == 1
     with pytest.raises(ValueError, match="stem=True is for English"):
-        rouge(truth, said, english=False, stem=True)
+        rouge(truth, said, is_english=False, use_stemmer=True)
 
 
 def test_exact_match_overlooks_white_space_alone() -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from unmask.tasks.metrics.question_answering import (
     answer_metrics,
     best_threshold,
-    exact_match,
-    normalize,
-    token_f1,
+    answer_exact_match,
+    normalize_answer,
+    answer_f1,
 )
 
 words = st.sampled_from(["the", "The", "a", "an", "cat", "Cat!", "theory", "dog's", "ÄN", "-", "x"])
@@ -46,14 +46,14 @@ def rule_f1(truth, said):
 
 @given(texts)
 def test_normalized_as_the_rules_say(text) -> None:
-    assert normalize(text) == rule_normalized(text)
+    assert normalize_answer(text) == rule_normalized(text)
 
 
 @given(st.lists(texts.filter(rule_normalized), min_size=1, max_size=3), texts)
 def test_figures_are_the_best_over_right_answers(truth, said) -> None:
-    assert token_f1(truth, said) == pytest.approx(max(rule_f1(t, said) for t in truth), abs=1e-12)
+    assert answer_f1(truth, said) == pytest.approx(max(rule_f1(t, said) for t in truth), abs=1e-12)
     expected = any(rule_normalized(t) == rule_normalized(said) for t in truth)
-    assert exact_match(truth, said) == expected
+    assert answer_exact_match(truth, said) == expected
 
 
 @pytest.mark.parametrize(
@@ -71,21 +71,21 @@ def test_figures_are_the_best_over_right_answers(truth, said) -> None:
     ],
 )
 def test_normalized_by_hand(text, normalized) -> None:
-    assert normalize(text) == normalized
+    assert normalize_answer(text) == normalized
 
 
 def test_f1_by_hand() -> None:
-    assert token_f1(["the big black cat"], "black cat") == pytest.approx(2 * 2 / (3 + 2))
-    assert token_f1(["cat cat"], "cat") == pytest.approx(2 / 3)
-    assert token_f1(["dog", "a cat"], "The cat") == 1
-    assert token_f1([], "") == 1
-    assert token_f1([], "cat") == 0
-    assert token_f1(["cat"], "") == 0
-    assert exact_match([], "the") == 1  # nothing is left of it
+    assert answer_f1(["the big black cat"], "black cat") == pytest.approx(2 * 2 / (3 + 2))
+    assert answer_f1(["cat cat"], "cat") == pytest.approx(2 / 3)
+    assert answer_f1(["dog", "a cat"], "The cat") == 1
+    assert answer_f1([], "") == 1
+    assert answer_f1([], "cat") == 0
+    assert answer_f1(["cat"], "") == 0
+    assert answer_exact_match([], "the") == 1  # nothing is left of it
     # of right answers, those of which nothing is left do not count, unless there is no other
-    assert exact_match(["the", "cat"], "a") == 0
-    assert token_f1(["the", "cat"], "") == 0
-    assert exact_match(["the"], "") == token_f1(["the"], "") == 1
+    assert answer_exact_match(["the", "cat"], "a") == 0
+    assert answer_f1(["the", "cat"], "") == 0
+    assert answer_exact_match(["the"], "") == answer_f1(["the"], "") == 1
 
 
 def test_questions_with_and_without_answers_are_also_counted_apart() -> None:
@@ -156,7 +156,7 @@ def test_best_score_is_the_official_one_where_no_two_doubts_are_equal(rows) -> N
 def test_any_two_texts_have_figures(truth, said) -> None:
     found = answer_metrics([[truth]], [said])
     assert 0 <= found["exact_match"] <= found["answer_f1"] <= 1
-    left, right = Counter(normalize(truth).split()), Counter(normalize(said).split())
+    left, right = Counter(normalize_answer(truth).split()), Counter(normalize_answer(said).split())
     assert (found["answer_f1"] == 1) == (left == right)
 
 

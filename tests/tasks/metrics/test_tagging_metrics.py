@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.tasks.metrics.tagging import (
-    entities,
+    extract_entities,
     entity_scores,
-    marks_entities,
+    has_entity_labels,
     tagging_metrics,
     token_accuracy,
 )
@@ -29,7 +29,7 @@ from unmask.tasks.metrics.tagging import (
     ],
 )
 def test_entities_are_found_as_conlleval_finds_them(tags, found) -> None:
-    assert entities(tags.split()) == found
+    assert extract_entities(tags.split()) == found
 
 
 spans = st.lists(st.tuples(st.integers(1, 3), st.sampled_from(["PER", "LOC", ""])), max_size=8)
@@ -48,7 +48,7 @@ def test_entities_that_are_written_are_read_back(parts, singles) -> None:
         else:
             inner = ["B", *["I"] * (n - 1)]
         tags += [f"{part}-{kind}" for part in inner]
-    assert entities(tags) == expected
+    assert extract_entities(tags) == expected
 
 
 def test_entities_count_once_borders_and_type_are_right() -> None:
@@ -62,11 +62,11 @@ def test_entities_count_once_borders_and_type_are_right() -> None:
 
 
 def test_tags_mark_entities_only_where_all_do() -> None:
-    assert marks_entities(("O", "B-X", "I-X"))
-    assert not marks_entities(("NOUN", "VERB"))
-    assert not marks_entities(("O",))
-    assert not marks_entities(("O", "B-X", "NOUN"))
-    assert not marks_entities(("B-", "O"))
+    assert has_entity_labels(("O", "B-X", "I-X"))
+    assert not has_entity_labels(("NOUN", "VERB"))
+    assert not has_entity_labels(("O",))
+    assert not has_entity_labels(("O", "B-X", "NOUN"))
+    assert not has_entity_labels(("B-", "O"))
 
 
 def test_metrics_of_no_sentence_are_zero() -> None:

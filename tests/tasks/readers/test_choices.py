@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from unmask.tasks.readers import choices
-from unmask.tasks.readers.choices import find_columns, find_texts, numbering_of, read_choices
-from unmask.tasks.readers.tables import Table, read
-from unmask.tasks.task import Columns
+from unmask.tasks.readers.choices import find_columns, find_text_columns, infer_label_format, read_choice_examples
+from unmask.tasks.readers.tables import Table, read_table
+from unmask.tasks.task import TaskColumns
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "multiple_choice"
 OPTIONS = [("rain", "snow", "wind"), ("a cat", "a dog", "a cow"), ("red", "green", "blue")]
@@ -56,11 +56,11 @@ def test_every_form_of_options_is_found_and_read(write_options) -> None:
     found = rows(write_options, lambda right, _: {"label": right})
     columns = find_columns(found)
     assert (columns.texts, columns.label) == (("context", "question"), "label")
-    read = read_choices(found, columns)
-    assert [one.options for one in read] == OPTIONS
-    assert [one.truth for one in read] == RIGHT
+    read = read_choice_examples(found, columns)
+    assert [one.choices for one in read] == OPTIONS
+    assert [one.label for one in read] == RIGHT
     assert [(one.context, one.question) for one in read] == [(("c",), f"q{i}") for i in range(3)]
-    assert read[2].where == "some.jsonl:3"
+    assert read[2].location == "some.jsonl:3"
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_every_form_of_options_is_found_and_read(write_options) -> None:
 def test_every_form_of_answer_is_found_and_read(numbering: str, write_answer) -> None:
     found = rows(as_list, write_answer)
     columns = find_columns(found)
-    assert numbering_of(found, columns) == numbering
-    assert [one.truth for one in read_choices(found, columns)] == RIGHT
+    assert infer_label_format(found, columns) == numbering
+    assert [one.label for one in read_choice_examples(found, columns)] == RIGHT
 
 
 def test_the_names_that_a_file_gives_its_options_come_first() -> None:
@@ -88,8 +88,8 @@ def test_the_names_that_a_file_gives_its_options_come_first() -> None:
 
     found = rows(write_options, lambda right, _: {"answerKey": right})
     columns = find_columns(found)
-    assert numbering_of(found, columns) == "names"
-    assert [one.truth for one in read_choices(found, columns)] == [2 - right for right in RIGHT]
+    assert infer_label_format(found, columns) == "names"
+    assert [one.label for one in read_choice_examples(found, columns)] == [2 - right for right in RIGHT]
 
 
 def test_questions_that_hold_their_options_are_read() -> None:
@@ -99,9 +99,9 @@ def test_questions_that_hold_their_options_are_read() -> None:
     }
     found = table({"id": "1", "question": question, "answerKey": "A"})
     columns = find_columns(found)
-    assert columns == Columns(texts=("question",), label="answerKey", choices=("question",))
-    (one,) = read_choices(found, columns)
-    assert (one.context, one.options, one.truth) == (("Which falls?",), ("rain", "fog"), 0)
+    assert columns == TaskColumns(texts=("question",), label="answerKey", choices=("question",))
+    (one,) = read_choice_examples(found, columns)
+    assert (one.context, one.choices, one.label) == (("Which falls?",), ("rain", "fog"), 0)
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ def test_questions_that_hold_their_options_are_read() -> None:
     ],
 )
 def test_what_is_read_before_the_options_is_found(names: str, texts, question) -> None:
-    found = find_texts(table(dict.fromkeys(names.split(), "x") | {"choices": ["a", "b"]}))
-    assert found == Columns(texts=texts, label="", choices=("choices",))
-    assert choices.asked(texts) == question
+    found = find_text_columns(table(dict.fromkeys(names.split(), "x") | {"choices": ["a", "b"]}))
+    assert found == TaskColumns(texts=texts, label="", choices=("choices",))
+    assert choices.question_column(texts) == question
 
 
 def test_turns_of_a_dialog_stay_apart() -> None:
@@ -136,7 +136,7 @@ def test_turns_of_a_dialog_stay_apart() -> None:
         },
         {"dialogue": "M: Bye.", "question": "Who?", "choice": ["a", "b"], "answer": 0},
     )
-    first, second = read_choices(found, find_columns(found))
+    first, second = read_choice_examples(found, find_columns(found))
     assert (first.context, first.question) == (("M: Hi.", "W: Hello."), "Who?")
     assert second.context == ("M: Bye.",)
 
@@ -144,9 +144,9 @@ def test_turns_of_a_dialog_stay_apart() -> None:
 def test_named_columns_are_taken_and_the_last_text_is_the_question() -> None:
     found = table({"a": "x", "b": "y", "right": "no", "wrong": "yes", "y": "no", "label": 7})
     columns = find_columns(found, ("b", "a"), "y", ("right", "wrong"))
-    assert columns == Columns(texts=("b", "a"), label="y", choices=("right", "wrong"))
-    (one,) = read_choices(found, columns)
-    assert (one.context, one.question, one.options, one.truth) == (("y",), "x", ("no", "yes"), 0)
+    assert columns == TaskColumns(texts=("b", "a"), label="y", choices=("right", "wrong"))
+    (one,) = read_choice_examples(found, columns)
+    assert (one.context, one.question, one.choices, one.label) == (("y",), "x", ("no", "yes"), 0)
 
 
 def test_numbers_of_options_may_differ() -> None:
@@ -155,32 +155,32 @@ def test_numbers_of_options_may_differ() -> None:
         {"question": "q", "choice1": "a", "choice2": "b", "choice3": "", "label": 1},
         {"question": "q", "choice1": "a", "choice2": "b", "choice3": None, "label": 2},
     )
-    read = read_choices(found, find_columns(found))
-    assert [len(one.options) for one in read] == [3, 2, 2]
-    assert [one.truth for one in read] == [2, 0, 1]
+    read = read_choice_examples(found, find_columns(found))
+    assert [len(one.choices) for one in read] == [3, 2, 2]
+    assert [one.label for one in read] == [2, 0, 1]
 
 
 def test_an_answer_that_is_several_of_the_options_is_an_error() -> None:
     row = {"question": "q", "choices": ["a", "b", "a"], "label": "a"}
     with pytest.raises(ValueError, match=r"some\.jsonl:1: the answer .* is several of the options"):
-        read_choices(table(row), find_columns(table(row)))
+        read_choice_examples(table(row), find_columns(table(row)))
     letter = row | {"label": "A", "choices": ["faster", "slower", "faster"]}  # as in ARC
-    assert read_choices(table(letter), find_columns(table(letter)))[0].truth == 0
+    assert read_choice_examples(table(letter), find_columns(table(letter)))[0].label == 0
 
 
 def test_without_answers_none_are_read() -> None:
     found = table({"question": "q", "choices": ["a", "b"]})
-    (one,) = read_choices(found, find_texts(found), known=False)
-    assert one.truth is None
+    (one,) = read_choice_examples(found, find_text_columns(found), has_labels=False)
+    assert one.label is None
 
 
 def test_a_short_file_is_read_as_it_is_said() -> None:
     row = {"question": "q", "choices": ["a", "b", "c"], "label": 1}
     columns = find_columns(table(row))
     with pytest.raises(ValueError, match=r"'label' fit several ways .*: from 0, from 1; say which"):
-        read_choices(table(row), columns)
+        read_choice_examples(table(row), columns)
     truths = [
-        read_choices(table(row), columns, numbering=how)[0].truth for how in ("from 0", "from 1")
+        read_choice_examples(table(row), columns, label_format=how)[0].label for how in ("from 0", "from 1")
     ]
     assert truths == [1, 0]
 
@@ -215,13 +215,13 @@ ROW = {"question": "q", "choices": ["a", "b"], "label": 0}
 def test_each_mistake_is_one_line_that_names_its_place(second, message: str) -> None:
     found = table(ROW, ROW | second, ROW | {"label": 1})
     with pytest.raises(ValueError, match=message) as caught:
-        read_choices(found, find_columns(found))
+        read_choice_examples(found, find_columns(found))
     assert "\n" not in str(caught.value)
 
 
 def test_an_answer_that_does_not_fit_the_numbering_of_another_file_is_named() -> None:
     with pytest.raises(ValueError, match=r"jsonl:1: .*int 0, counted from 1, is none of the 2"):
-        read_choices(table(ROW), find_columns(table(ROW)), numbering="from 1")
+        read_choice_examples(table(ROW), find_columns(table(ROW)), label_format="from 1")
 
 
 @pytest.mark.parametrize(
@@ -254,11 +254,11 @@ def test_a_named_column_that_is_not_there_is_an_error() -> None:
 )  # fmt: skip
 def test_published_files_are_read_without_naming_a_column(name: str, n: int, n_options) -> None:
     (path,) = SHARED.glob(f"{name}.jsonl*")
-    found = read(path)
+    found = read_table(path)
     columns = find_columns(found)
-    chosen = read_choices(found, columns)
-    assert numbering_of(found, columns) == "from 0"
+    chosen = read_choice_examples(found, columns)
+    assert infer_label_format(found, columns) == "from 0"
     assert len(chosen) == n
-    assert {len(one.options) for one in chosen} == {n_options}
-    assert {one.truth for one in chosen} == set(range(n_options))
-    assert json.dumps([one.where for one in chosen[:2]]).count(path.name) == 2
+    assert {len(one.choices) for one in chosen} == {n_options}
+    assert {one.label for one in chosen} == set(range(n_options))
+    assert json.dumps([one.location for one in chosen[:2]]).count(path.name) == 2

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.tasks.readers import squad, tables
-from unmask.tasks.readers.tables import read
+from unmask.tasks.readers.tables import read_table
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 ROWS = [("a b", "x"), ("c, d", "y"), ('"e" f', "x")]
@@ -28,7 +28,7 @@ def write(folder: Path, name: str, data: str | bytes) -> Path:
 
 def fails(path: Path, message: str, **options) -> None:
     with pytest.raises(ValueError, match=message) as caught:
-        read(path, **options)
+        read_table(path, **options)
     assert "\n" not in str(caught.value)
 
 
@@ -54,7 +54,7 @@ def test_every_format_gives_the_same_rows(tmp_path: Path) -> None:
         write(tmp_path, "a.parquet.gz", gzip.compress(arrow.getvalue())),
     ]
     for path in paths:
-        table = read(path)
+        table = read_table(path)
         assert list(zip(table.column("text"), table.column("label"), strict=True)) == ROWS, path
 
 
@@ -67,41 +67,41 @@ def test_what_python_writes_as_csv_is_read_back(tmp_path_factory, rows, always) 
     quoting = csv.QUOTE_ALL if always else csv.QUOTE_MINIMAL
     csv.writer(out, quoting=quoting, lineterminator="\n").writerows([["x", "y"], *rows])
     path = write(tmp_path_factory.mktemp("csv"), "a.csv", out.getvalue())
-    assert [list(fields) for _, fields in read(path).rows] == rows
+    assert [list(fields) for _, fields in read_table(path).rows] == rows
 
 
 def test_quotes_are_plain_characters_in_tsv(tmp_path: Path) -> None:
     path = write(tmp_path, "a.tsv", 'text\tlabel\nsay "hi\t1\n"a\t0\n')
-    assert read(path).column("text") == ['say "hi', '"a']
+    assert read_table(path).column("text") == ['say "hi', '"a']
 
 
 def test_lines_are_counted_as_an_editor_counts_them(tmp_path: Path) -> None:
     path = write(tmp_path, "a.csv", 'text,label\n"two\nlines",1\n\nlast,0\n')
-    table = read(path)
-    assert [table.where(i).rsplit(":", 1)[1] for i in range(2)] == ["2", "5"]
+    table = read_table(path)
+    assert [table.location(i).rsplit(":", 1)[1] for i in range(2)] == ["2", "5"]
 
 
 def test_a_file_without_a_header_has_its_columns_named(tmp_path: Path) -> None:
     path = write(tmp_path, "a.tsv", "ham\thello there\nspam\tprize\n")
-    assert read(path, header=("label", "text")).column("text") == ["hello there", "prize"]
+    assert read_table(path, header=("label", "text")).column("text") == ["hello there", "prize"]
 
 
 def test_lines_of_txt_are_texts(tmp_path: Path) -> None:
-    assert read(write(tmp_path, "a.txt", "one\n\ntwo\n")).column("text") == ["one", "two"]
+    assert read_table(write(tmp_path, "a.txt", "one\n\ntwo\n")).column("text") == ["one", "two"]
 
 
 def test_a_key_that_a_json_line_lacks_is_nothing(tmp_path: Path) -> None:
     path = write(tmp_path, "a.jsonl", '{"text": "a"}\n{"label": 1, "text": "b"}\n')
-    assert read(path).column("label") == [None, 1]
+    assert read_table(path).column("label") == [None, 1]
 
 
 def test_sentences_of_conll_are_rows(tmp_path: Path) -> None:
     text = "-DOCSTART- X O\n\nEU NNP B-ORG\nrejects VBZ O\n\n\n# NN O\n"
-    table = read(write(tmp_path, "a.txt", text), tagged=True)
+    table = read_table(write(tmp_path, "a.txt", text), word_per_line=True)
     assert table.columns == ("words", "2", "3")
     assert table.column("words") == [["EU", "rejects"], ["#"]]
     assert table.column("3") == [["B-ORG", "O"], ["O"]]
-    assert table.where(1).endswith(":7")
+    assert table.location(1).endswith(":7")
 
 
 @pytest.mark.parametrize("parted", ["\t", " "])
@@ -114,7 +114,7 @@ def test_words_that_begin_with_a_hash_are_words(tmp_path, word, parted, begins) 
     for tag in ("O", "Case=Nom"):
         rows = [f"{word}{parted}{tag}", f"some{parted}O", f"other{parted}Case=Nom"]
         rows = rows if begins else [rows[1], rows[2], rows[0]]
-        table = read(write(tmp_path, "a.conll", "\n".join(rows) + "\n\nlast O\n"))
+        table = read_table(write(tmp_path, "a.conll", "\n".join(rows) + "\n\nlast O\n"))
         assert sorted(table.column("words")[0]) == sorted([word, "some", "other"])
         assert len(table.column("words")) == 2
 
@@ -126,9 +126,9 @@ def test_words_that_begin_with_a_hash_are_words(tmp_path, word, parted, begins) 
 )  # fmt: skip
 def test_comments_before_a_sentence_are_left_out(tmp_path, comment) -> None:
     path = write(tmp_path, "a.conll", f"{comment}\na B\nb O\n\n{comment}\n{comment}\n# O\nc B\n")
-    table = read(path)
+    table = read_table(path)
     assert table.column("words") == [["a", "b"], ["#", "c"]]
-    assert [table.where(i)[-2:] for i in (0, 1)] == [":2", ":7"]
+    assert [table.location(i)[-2:] for i in (0, 1)] == [":2", ":7"]
 
 
 def test_a_comment_within_a_sentence_is_no_comment(tmp_path) -> None:
@@ -140,7 +140,7 @@ def test_a_comment_within_a_sentence_is_no_comment(tmp_path) -> None:
 def test_only_spaces_and_tabs_part_columns(tmp_path, space, parted) -> None:
     word = f"10{space}000"
     path = write(tmp_path, "a.conll", f"{word}{parted}B\nx{parted}O\n{space}{parted}O\n")
-    assert read(path).column("words") == [[word, "x", space]]
+    assert read_table(path).column("words") == [[word, "x", space]]
     name = unicodedata.name(space, "a control character")
     fails(
         write(tmp_path, "b.conll", f"x O\ny{space}O\n"),
@@ -162,7 +162,7 @@ def test_words_of_conllu_are_read_without_ranges_and_empty_nodes(tmp_path: Path)
     rows = [line("1-2", "im", "_"), line("1", "in", "ADP"), line("2", "dem", "DET"),
             line("2.1", "x", "VERB"), line("3", "New York", "PROPN")]  # fmt: skip
     path = write(tmp_path, "a.conllu", "# sent_id = 1\n# text\n" + "\n".join(rows) + "\n\n")
-    table = read(path)
+    table = read_table(path)
     assert table.column("form") == [["in", "dem", "New York"]]
     assert table.column("upos") == [["ADP", "DET", "PROPN"]]
 
@@ -196,13 +196,13 @@ def test_each_mistake_is_one_line_that_names_its_place(tmp_path, name, data, mes
 
 def test_a_missing_file_or_a_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.tsv: no such file"):
-        read(tmp_path / "none.tsv")
+        read_table(tmp_path / "none.tsv")
     fails(tmp_path, "must be a file, not a folder")
     fails(Path("/dev/null"), "must be a file, not a pipe or a device")
 
 
 def test_a_column_that_does_not_exist_is_named_with_those_that_do(tmp_path: Path) -> None:
-    table = read(write(tmp_path, "a.tsv", "text\tlabel\tlabel\na\t1\t1\n"))
+    table = read_table(write(tmp_path, "a.tsv", "text\tlabel\tlabel\na\t1\t1\n"))
     with pytest.raises(ValueError, match=r"no column 'x' \(columns: 'text', 'label', 'label'\)"):
         table.column("x")
     with pytest.raises(ValueError, match="2 columns 'label'"):
@@ -211,7 +211,7 @@ def test_a_column_that_does_not_exist_is_named_with_those_that_do(tmp_path: Path
 
 def test_what_is_no_utf8_can_be_replaced(tmp_path: Path) -> None:
     path = write(tmp_path, "a.tsv", b"text\tlabel\n\xff\t1\n")
-    assert read(path, errors="replace").column("text") == ["\ufffd"]
+    assert read_table(path, encoding_errors="replace").column("text") == ["\ufffd"]
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
@@ -221,12 +221,12 @@ def test_what_is_no_utf8_can_be_replaced(tmp_path: Path) -> None:
      ("WNLI/train.tsv", 635), ("QNLI/dev.tsv.xz", 5463), ("SST-2/dev.tsv", 872)],
 )  # fmt: skip
 def test_glue_has_as_many_rows_as_published(name: str, n: int) -> None:
-    assert len(read(SHARED / "glue" / name)) == n
+    assert len(read_table(SHARED / "glue" / name)) == n
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data are not here")
 def test_conll_2003_has_as_many_sentences_and_words_as_published() -> None:
-    table = read(SHARED / "conll2003" / "testb.txt.xz", tagged=True)
+    table = read_table(SHARED / "conll2003" / "testb.txt.xz", word_per_line=True)
     assert len(table) == 3453
     assert sum(len(words) for words in table.column("words")) == 46_435
 
@@ -259,8 +259,8 @@ ASKED = {
 def test_each_question_of_squad_is_a_row(tmp_path: Path) -> None:
     text = json.dumps(ASKED, indent=1)
     for name, data in (("a.json", text.encode()), ("a.json.xz", lzma.compress(text.encode()))):
-        table = read(write(tmp_path, name, data))
-        assert table.columns == squad.COLUMNS
+        table = read_table(write(tmp_path, name, data))
+        assert table.columns == squad.SQUAD_COLUMNS
         assert table.column("id") == ["q1", "q2", None]
         assert table.column("title") == ["Rivers", "Rivers", None]
         assert table.column("context")[1:] == ["The Rhine flows north.", "Empty."]
@@ -270,23 +270,23 @@ def test_each_question_of_squad_is_a_row(tmp_path: Path) -> None:
 
 
 def test_a_question_is_named_by_its_id_or_by_the_way_to_it(tmp_path: Path) -> None:
-    table = read(write(tmp_path, "a.json", json.dumps(ASKED)))
-    assert table.where(1) == f"{table.path}: question 'q2'"
-    assert table.where(2) == f"{table.path}: data[1].paragraphs[0].qas[0]"
+    table = read_table(write(tmp_path, "a.json", json.dumps(ASKED)))
+    assert table.location(1) == f"{table.path}: question 'q2'"
+    assert table.location(2) == f"{table.path}: data[1].paragraphs[0].qas[0]"
 
 
 def test_a_context_is_held_once_however_many_questions_it_has(tmp_path: Path) -> None:
-    first, second = read(write(tmp_path, "a.json", json.dumps(ASKED))).column("context")[:2]
+    first, second = read_table(write(tmp_path, "a.json", json.dumps(ASKED))).column("context")[:2]
     assert first is second
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_a_list_of_objects_is_rows(tmp_path: Path, wrapped: bool) -> None:
     rows = [{"text": "a", "label": 1}, {"text": "b", "more": [1]}]
-    table = read(write(tmp_path, "a.json", json.dumps({"data": rows} if wrapped else rows)))
+    table = read_table(write(tmp_path, "a.json", json.dumps({"data": rows} if wrapped else rows)))
     assert table.columns == ("text", "label", "more")
     assert table.column("label") == [1, None]
-    assert table.where(1) == f"{table.path}: {'data' if wrapped else ''}[1]"
+    assert table.location(1) == f"{table.path}: {'data' if wrapped else ''}[1]"
 
 
 def damaged(way: list[str | int], value: object) -> str:
@@ -344,7 +344,7 @@ def test_each_mistake_in_json_names_the_way_to_it(tmp_path: Path, text: str, mes
 def test_a_json_file_too_large_to_be_held_is_an_error(tmp_path: Path, monkeypatch) -> None:
     path = write(tmp_path, "a.json", json.dumps([{"text": "a, b, c"}] * 9))
     monkeypatch.setattr(tables, "_VALUES", 27)
-    assert len(read(path)) == 9  # commas within texts do not count
+    assert len(read_table(path)) == 9  # commas within texts do not count
     monkeypatch.setattr(tables, "_VALUES", 17)
     fails(path, r"a\.json: more than 17 values in \.json; write it as \.jsonl")
     monkeypatch.setattr(tables, "LONGEST", 100)
@@ -355,9 +355,9 @@ def test_both_forms_of_answers_are_read() -> None:
     pairs = [("north", 16), ("The Rhine", 0)]
     nested = [{"text": text, "answer_start": start} for text, start in pairs]
     flat = {"text": [text for text, _ in pairs], "answer_start": [start for _, start in pairs]}
-    assert squad.answers_of(nested, "a:1") == squad.answers_of(flat, "a:1") == pairs
+    assert squad.parse_answers(nested, "a:1") == squad.parse_answers(flat, "a:1") == pairs
     assert (
-        squad.answers_of([], "a:1") == squad.answers_of({"text": [], "answer_start": []}, "") == []
+        squad.parse_answers([], "a:1") == squad.parse_answers({"text": [], "answer_start": []}, "") == []
     )
 
 
@@ -377,7 +377,7 @@ def test_both_forms_of_answers_are_read() -> None:
 )
 def test_answers_that_are_none_are_one_line(value: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        squad.answers_of(value, "a:1")
+        squad.parse_answers(value, "a:1")
 
 
 def test_classes_of_parquet_are_read_by_the_names_that_the_file_has(tmp_path: Path) -> None:
@@ -404,7 +404,7 @@ def test_classes_of_parquet_are_read_by_the_names_that_the_file_has(tmp_path: Pa
     metadata = json.dumps({"info": {"features": features}})
     table = pyarrow.table(columns).replace_schema_metadata({"huggingface": metadata})
     parquet.write_table(table, tmp_path / "a.parquet")
-    found = read(tmp_path / "a.parquet")
+    found = read_table(tmp_path / "a.parquet")
     assert found.column("label") == ["good", "bad", None]
     assert found.column("tags") == [["O", "B-PER"], [], ["B-PER"]]
     assert found.column("old") == [["y"], ["x"], ["x"]]
@@ -425,13 +425,13 @@ def test_classes_of_parquet_are_read_by_the_names_that_the_file_has(tmp_path: Pa
      ("xquad/xquad.en", 1190), ("xquad/xquad.de", 1190), ("xquad/xquad.es", 1190)],
 )  # fmt: skip
 def test_squad_like_files_have_as_many_questions_as_published(name: str, n: int) -> None:
-    table = read(SHARED / f"{name}.json.xz")
+    table = read_table(SHARED / f"{name}.json.xz")
     assert len(table) == n
     pairs = zip(table.column("context"), table.column("answers"), strict=True)
     for i, (context, answers) in enumerate(pairs):
         assert isinstance(context, str)
-        for text, start in squad.answers_of(answers, table.where(i)):
-            assert context[start : start + len(text)] == text, table.where(i)
+        for text, start in squad.parse_answers(answers, table.location(i)):
+            assert context[start : start + len(text)] == text, table.location(i)
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "json"])
@@ -444,7 +444,7 @@ def test_rows_of_json_with_keys_of_their_own_are_refused_before_a_table_is_made(
     fails(write(tmp_path, f"a.{ending}", data), "3,000 rows have 3,000 different keys")
     some = [f'{{"key{i % 40}": {i}}}' for i in range(3000)]  # few in each row, and the same
     data = "[" + ",".join(some) + "]" if ending == "json" else "\n".join(some)
-    assert len(read(write(tmp_path, f"b.{ending}", data)).columns) == 40
+    assert len(read_table(write(tmp_path, f"b.{ending}", data)).columns) == 40
 
 
 @pytest.mark.parametrize("nested", [False, True])

@@ -10,127 +10,127 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from unmask.config import from_dict
-from unmask.finetuning.ask import SPANS, Ask, in_words
-from unmask.finetuning.by_span import BySpan, around_context
+from unmask.finetuning.ask import SPAN_HEAD, TaskFormulation, uses_word_labels
+from unmask.finetuning.by_span import SpanFormulation, context_template
 from unmask.heads.model import HeadSpec
-from unmask.published.card import Published, spans
+from unmask.published.card import Published, question_answering_head
 from unmask.tasks.metrics.question_answering import answer_metrics
 from unmask.tasks.readers import column_values
-from unmask.tasks.readers.squad import answers_of
+from unmask.tasks.readers.squad import parse_answers
 from unmask.tasks.readers.tables import Table
-from unmask.tasks.readers.task_files import TaskFiles, as_record, refuse_choices
-from unmask.tasks.task import Columns, Item, Task, Truth
+from unmask.tasks.readers.task_files import TaskReader, check_record, refuse_choices
+from unmask.tasks.task import TaskColumns, TaskExample, Task, Label
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import as_text, named
+from unmask.text.records import check_text, describe_value
 from unmask.tokens.tokenizer import Tokenizer
 
 QUESTION, CONTEXT = "question", "context"
 """What is given to be answered: a table with these."""
-_QUESTIONS = (QUESTION, "query")
-_CONTEXTS = (CONTEXT, "passage", "paragraph", "document", "text")
-_ANSWERS = ("answers", "answer", "label")
-_ID, _IMPOSSIBLE = "id", "is_impossible"
-_SHOWN = 60  # characters of a context
+_QUESTION_COLUMNS = (QUESTION, "query")
+_CONTEXT_COLUMNS = (CONTEXT, "passage", "paragraph", "document", "text")
+_ANSWER_COLUMNS = ("answers", "answer", "label")
+_ID_COLUMN, _IMPOSSIBLE_COLUMN = "id", "is_impossible"
+_SHOWN_CHARACTERS = 60  # characters of a context
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnswerOptions:
+class QuestionAnsweringOptions:
     """How contexts are read, and which spans are answers."""
 
-    stride: int = 128
+    window_overlap: int = 128
     """Tokens by which the windows of a long context overlap; at most half of a window."""
-    longest: int = 30
+    max_answer_length: int = 30
     """Tokens of an answer at most (released code of BERT)."""
     n_best: int = 20
     """Spans that are kept of a question (released code of BERT)."""
-    no_answer: bool | None = None
+    allow_no_answer: bool | None = None
     """Whether a question may have no answer. None: whether one of the training file has none."""
-    null_threshold: float | None = None
+    no_answer_threshold: float | None = None
     """By how much the score of there being no answer must exceed the best span's. None: what is
     best on the dev file, and 0 before that is known."""
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
-        for name, least in (("stride", 0), ("longest", 1), ("n_best", 1)):
+        for name, least in (("window_overlap", 0), ("max_answer_length", 1), ("n_best", 1)):
             value = getattr(self, name)
             if value < least:
                 raise ValueError(f"options.{name} must be at least {least}, got {value}")
 
 
 @dataclass(frozen=True)
-class QuestionRows:
+class QuestionReader:
     """Questions, contexts, and answers with their places."""
 
-    tagged: bool = False
+    word_per_line: bool = False
 
-    def columns(
+    def find_columns(
         self, table: Table, texts: Sequence[str], label: str | None, choices: Sequence[str]
-    ) -> Columns:
+    ) -> TaskColumns:
         """Find a column of questions, one of contexts, and one of answers with their places."""
         refuse_choices(choices, "answer")
-        column_values.check(table, texts, label, (2,), "answer")
+        column_values.check_columns(table, texts, label, (2,), "answer")
         found = tuple(texts) or self._find(table)
-        label = label or column_values.find_one(
-            table, _ANSWERS, "answers", but=found, option="label"
+        label = label or column_values.find_column(
+            table, _ANSWER_COLUMNS, "answers", excluded=found, option="label"
         )
-        return Columns(texts=found, label=label)
+        return TaskColumns(texts=found, label=label)
 
-    def texts(self, table: Table, columns: Columns) -> Columns:
+    def find_text_columns(self, table: Table, columns: TaskColumns) -> TaskColumns:
         """Find the columns of questions and contexts."""
         if all(name in table.columns for name in columns.texts):
             return columns
         return replace(columns, texts=self._find(table))
 
     def _find(self, table: Table) -> tuple[str, ...]:
-        question = column_values.find_one(table, _QUESTIONS, QUESTION)
-        return question, column_values.find_one(table, _CONTEXTS, CONTEXT, but=(question,))
+        question = column_values.find_column(table, _QUESTION_COLUMNS, QUESTION)
+        return question, column_values.find_column(table, _CONTEXT_COLUMNS, CONTEXT, excluded=(question,))
 
-    def items(
+    def read_examples(
         self,
         table: Table,
-        columns: Columns,
-        errors: EncodingErrors,
+        columns: TaskColumns,
+        encoding_errors: EncodingErrors,
         *,
-        known: bool,
+        has_labels: bool,
         options: Mapping[str, Any],
-    ) -> list[Item]:
+    ) -> list[TaskExample]:
         """Read questions, contexts and answers; an empty list of answers says that there is none.
 
         Raises:
             ValueError: an answer does not stand where it should, with file and question.
         """
-        texts = column_values.texts(table, columns.texts, errors)
-        wheres = _named_places(table)
-        if not known:
-            return [Item(texts=t, where=where) for t, where in zip(texts, wheres, strict=True)]
+        texts = column_values.read_texts(table, columns.texts, encoding_errors)
+        wheres = _row_locations(table)
+        if not has_labels:
+            return [TaskExample(texts=t, location=where) for t, where in zip(texts, wheres, strict=True)]
         values = table.column(columns.label)
-        impossible = _if_there(table, _IMPOSSIBLE)
-        found: list[Item] = []
+        impossible = _optional_column(table, _IMPOSSIBLE_COLUMN)
+        found: list[TaskExample] = []
         for two, value, none, where in zip(texts, values, impossible, wheres, strict=True):
-            golds = [] if value is None and none is True else answers_of(value, where, errors)
+            golds = [] if value is None and none is True else parse_answers(value, where, encoding_errors)
             if none is True and golds:
-                raise ValueError(f"{where}: {_IMPOSSIBLE!r} is true, but there are answers")
+                raise ValueError(f"{where}: {_IMPOSSIBLE_COLUMN!r} is true, but there are answers")
             for text, start in golds:
-                _check_place(text, start, two[1], where)
+                _check_answer_position(text, start, two[1], where)
             truth, starts = tuple(t for t, _ in golds), tuple(s for _, s in golds)
-            found.append(Item(texts=two, truth=truth, starts=starts, where=where))
+            found.append(TaskExample(texts=two, label=truth, answer_starts=starts, location=where))
         return found
 
-    def given(self, task: Task, text: Any, where: str) -> Item:
+    def parse_input(self, task: Task, text: Any, where: str) -> TaskExample:
         """Take {"question": ..., "context": ...}."""
         keys = (QUESTION, CONTEXT)
-        record = as_record(text, keys, where)
+        record = check_record(text, keys, where)
         for key in keys:
             if not isinstance(record[key], str):
-                raise ValueError(f"{where}: {key!r} must be text, got {named(record[key])}")
-        texts = tuple(as_text(record[key], where, key, "strict") for key in keys)
-        return Item(texts=texts, where=where)
+                raise ValueError(f"{where}: {key!r} must be text, got {describe_value(record[key])}")
+        texts = tuple(check_text(record[key], where, key, "strict") for key in keys)
+        return TaskExample(texts=texts, location=where)
 
-    def plain(self, item: Item) -> Any:
+    def format_input(self, example: TaskExample) -> Any:
         """Return {"question": ..., "context": ...}."""
-        return {QUESTION: item.texts[0], CONTEXT: item.texts[1]}
+        return {QUESTION: example.texts[0], CONTEXT: example.texts[1]}
 
-    def line(self, task: Task, line: str) -> Any:
+    def parse_line(self, task: Task, line: str) -> Any:
         """Read a question and a context with a tab between.
 
         Raises:
@@ -139,106 +139,106 @@ class QuestionRows:
         question, tab, context = line.partition("\t")
         if not tab:
             raise ValueError(
-                f"a line must be a question, a tab and the text that answers it, got {named(line)}"
+                f"a line must be a question, a tab and the text that answers it, got {describe_value(line)}"
             )
         return {QUESTION: question, CONTEXT: context}
 
 
 @dataclass(frozen=True)
-class AnswerFromText:
+class ExtractiveQuestionAnswering:
     """A part of a text that answers a question, or none."""
 
-    files: TaskFiles = QuestionRows()
-    in_parts: bool = True
-    options: type = AnswerOptions
-    one_label: bool = False
+    reader: TaskReader = QuestionReader()
+    splits_long_texts: bool = True
+    options: type = QuestionAnsweringOptions
+    is_single_label: bool = False
 
-    def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
+    def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
         """Answers are not labels; but some question must have one."""
-        if not any(item.truth for item in items):
+        if not any(item.label for item in examples):
             raise ValueError(
-                f"{where}: none of the {len(items)} questions has an answer; "
+                f"{where}: none of the {len(examples)} questions has an answer; "
                 "there is nothing to learn"
             )
         return ()
 
-    def check(self, items: Sequence[Item], labels: Sequence[str], column: str) -> None:
+    def check_examples(self, examples: Sequence[TaskExample], labels: Sequence[str], column: str) -> None:
         """Any answer will do that stands in its context."""
 
-    def metrics(self, task: Task) -> tuple[str, ...]:
+    def metric_names(self, task: Task) -> tuple[str, ...]:
         """F1 of words, and exact match."""
         return ("answer_f1", "exact_match")
 
     def compute_metrics(
-        self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]
+        self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
         """Compute the figures of answers."""
-        golds = [cast("tuple[str, ...]", t) for t in truth]
-        return answer_metrics(golds, [str(s) for s in said])
+        golds = [cast("tuple[str, ...]", t) for t in labels]
+        return answer_metrics(golds, [str(s) for s in predictions])
 
-    def usual(self, task: Task, items: Sequence[Item]) -> Truth:
+    def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:
         """Return the most frequent first answer; an empty one if most have none."""
-        counts = Counter(golds[0] if golds else "" for golds in map(_answers, items))
+        counts = Counter(golds[0] if golds else "" for golds in map(_gold_answers, examples))
         return counts.most_common(1)[0][0]
 
-    def settled(self, task: Task, card: Published, items: Sequence[Item]) -> Task:
+    def resolve_task(self, task: Task, preset: Published, examples: Sequence[TaskExample]) -> Task:
         """Find out whether a question may have no answer."""
-        if _options(task).no_answer is not None:
+        if _options(task).allow_no_answer is not None:
             return task
-        some = any(not _answers(item) for item in items)
+        some = any(not _gold_answers(item) for item in examples)
         return replace(task, options={**task.options, "no_answer": some})
 
-    def heads(self, task: Task, card: Published) -> dict[str, HeadSpec]:
+    def heads(self, task: Task, preset: Published) -> dict[str, HeadSpec]:
         """The head that marks where an answer starts and ends.
 
         Raises:
             ValueError: the model is an encoder-decoder.
         """
-        if in_words(card):
+        if uses_word_labels(preset):
             raise ValueError(
-                f"{card.name} says its answers in words and cannot mark them in a text; "
+                f"{preset.name} says its answers in words and cannot mark them in a text; "
                 "fine-tune it with the task `generate`, or take an encoder, a decoder, BART or "
                 "mBART"
             )
-        return {SPANS: spans(card)}
+        return {SPAN_HEAD: question_answering_head(preset)}
 
-    def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
+    def formulate(self, task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
         """At each token of the context."""
         o = _options(task)
-        return BySpan(
+        return SpanFormulation(
             task=task,
             tokenizer=tokenizer,
-            around=around_context(tokenizer.special, card.architecture, task.length),
-            stride=o.stride,
-            longest=o.longest,
+            template=context_template(tokenizer.special_ids, preset.architecture, task.max_length),
+            window_overlap=o.window_overlap,
+            max_answer_length=o.max_answer_length,
             n_best=o.n_best,
-            no_answer=bool(o.no_answer),
-            null_threshold=o.null_threshold or 0.0,
+            allow_no_answer=bool(o.allow_no_answer),
+            no_answer_threshold=o.no_answer_threshold or 0.0,
         )
 
 
-def _options(task: Task) -> AnswerOptions:
-    return from_dict(AnswerOptions, dict(task.options), "options")
+def _options(task: Task) -> QuestionAnsweringOptions:
+    return from_dict(QuestionAnsweringOptions, dict(task.options), "options")
 
 
-def _answers(item: Item) -> tuple[str, ...]:
-    return cast("tuple[str, ...]", item.truth)
+def _gold_answers(example: TaskExample) -> tuple[str, ...]:
+    return cast("tuple[str, ...]", example.label)
 
 
-def _if_there(table: Table, name: str) -> list[object]:
+def _optional_column(table: Table, name: str) -> list[object]:
     return table.column(name) if name in table.columns else [None] * len(table)
 
 
-def _named_places(table: Table) -> list[str]:
+def _row_locations(table: Table) -> list[str]:
     """Say where each row stands, with its question's name, where it has one."""
-    places = [table.where(i) for i in range(len(table))]
+    places = [table.location(i) for i in range(len(table))]
     return [
         at if name is None or repr(name) in at else f"{at}: question {name!r}"
-        for at, name in zip(places, _if_there(table, _ID), strict=True)
+        for at, name in zip(places, _optional_column(table, _ID_COLUMN), strict=True)
     ]
 
 
-def _check_place(text: str, start: int, context: str, where: str) -> None:
+def _check_answer_position(text: str, start: int, context: str, where: str) -> None:
     """Check that an answer stands where it should.
 
     Raises:
@@ -254,13 +254,13 @@ def _check_place(text: str, start: int, context: str, where: str) -> None:
     first = context.find(text)
     really = "it stands nowhere in the context" if first < 0 else f"it stands first at {first}"
     raise ValueError(
-        f"{where}: the answer {_short(text)} should stand at character {start} of the context, "
-        f"where there is {_short(there)}; {really}"
+        f"{where}: the answer {_shorten(text)} should stand at character {start} of the context, "
+        f"where there is {_shorten(there)}; {really}"
     )
 
 
-def _short(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+def _shorten(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}...")
 
 
-ANSWER = AnswerFromText()
+ANSWER = ExtractiveQuestionAnswering()

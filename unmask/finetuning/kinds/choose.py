@@ -8,200 +8,200 @@ from typing import Any, cast
 import numpy as np
 
 from unmask.config import from_dict
-from unmask.finetuning.ask import CHOICE, LABEL, Ask, in_words
-from unmask.finetuning.by_choice import ByChoice, ChoiceInWords
-from unmask.finetuning.kinds.classify import label_heads
-from unmask.finetuning.kinds.pooled import PoolOptions, around, head_of_labels
-from unmask.heads.labels import Choice
+from unmask.finetuning.ask import CHOICE_HEAD, LABEL_HEAD, TaskFormulation, uses_word_labels
+from unmask.finetuning.by_choice import MultipleChoiceFormulation, WordChoiceFormulation
+from unmask.finetuning.kinds.classify import classification_heads
+from unmask.finetuning.kinds.pooled import PoolingOptions, input_template, classification_head
+from unmask.heads.labels import ChoiceCrossEntropy
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
 from unmask.tasks.metrics.classification import accuracy
 from unmask.tasks.readers.choices import (
-    Numbering,
+    ChoiceLabelFormat,
     find_columns,
-    find_texts,
-    numbering_of,
-    read_choices,
+    find_text_columns,
+    infer_label_format,
+    read_choice_examples,
 )
 from unmask.tasks.readers.tables import Table
-from unmask.tasks.readers.task_files import TaskFiles, as_record
-from unmask.tasks.task import Columns, Item, Task, Truth
+from unmask.tasks.readers.task_files import TaskReader, check_record
+from unmask.tasks.task import TaskColumns, TaskExample, Task, Label
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import as_text, named
+from unmask.text.records import check_text, describe_value
 from unmask.tokens.tokenizer import Tokenizer
 
 CONTEXT, QUESTION, CHOICES = "context", "question", "choices"
 """What is given to be predicted: a table with choices, and a context, a question or both."""
-_FEWEST = 2
+_MIN_CHOICES = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChooseOptions(PoolOptions):
+class MultipleChoiceOptions(PoolingOptions):
     """How the answers of a file are read, and what an option is scored by."""
 
-    numbering: Numbering | None = None
+    label_format: ChoiceLabelFormat | None = None
     """What an answer says: "from 0", "from 1", "letters", "texts" or "names". None: what fits."""
 
 
 @dataclass(frozen=True)
-class ChoiceRows:
+class MultipleChoiceReader:
     """Texts, options, and which of these is right."""
 
-    tagged: bool = False
+    word_per_line: bool = False
 
-    def columns(
+    def find_columns(
         self, table: Table, texts: Sequence[str], label: str | None, choices: Sequence[str]
-    ) -> Columns:
+    ) -> TaskColumns:
         """Find columns of text, one of answers, and one of lists of options, or one for each."""
         return find_columns(table, texts, label, choices)
 
-    def texts(self, table: Table, columns: Columns) -> Columns:
+    def find_text_columns(self, table: Table, columns: TaskColumns) -> TaskColumns:
         """Find the columns of text and options."""
         texts, choices = (
-            names if all(map(table.has, names)) else ()
+            names if all(map(table.has_column, names)) else ()
             for names in (columns.texts, columns.choices)
         )
-        return find_texts(table, texts, choices)
+        return find_text_columns(table, texts, choices)
 
-    def items(
+    def read_examples(
         self,
         table: Table,
-        columns: Columns,
-        errors: EncodingErrors,
+        columns: TaskColumns,
+        encoding_errors: EncodingErrors,
         *,
-        known: bool,
+        has_labels: bool,
         options: Mapping[str, Any],
-    ) -> list[Item]:
+    ) -> list[TaskExample]:
         """Read texts, options and answers."""
-        how = from_dict(ChooseOptions, dict(options), "options")
+        how = from_dict(MultipleChoiceOptions, dict(options), "options")
         return [
-            Item(
-                texts=_texts(" ".join(one.context), one.question),
-                truth=one.truth,
-                options=one.options,
-                where=one.where,
+            TaskExample(
+                texts=_nonempty_texts(" ".join(one.context), one.question),
+                label=one.label,
+                choices=one.choices,
+                location=one.location,
             )
-            for one in read_choices(table, columns, errors, known=known, numbering=how.numbering)
+            for one in read_choice_examples(table, columns, encoding_errors, has_labels=has_labels, label_format=how.label_format)
         ]
 
-    def decided(
-        self, table: Table, columns: Columns, errors: EncodingErrors, options: Mapping[str, Any]
+    def infer_options_from_table(
+        self, table: Table, columns: TaskColumns, encoding_errors: EncodingErrors, options: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Decide what an answer says: what does in all of the training file."""
-        how = from_dict(ChooseOptions, dict(options), "options").numbering
-        return {**options, "numbering": how or numbering_of(table, columns, errors)}
+        how = from_dict(MultipleChoiceOptions, dict(options), "options").label_format
+        return {**options, "numbering": how or infer_label_format(table, columns, encoding_errors)}
 
-    def given(self, task: Task, text: Any, where: str) -> Item:
+    def parse_input(self, task: Task, text: Any, where: str) -> TaskExample:
         """Take {"context": ..., "question": ..., "choices": [...]}, or without one of the first."""
-        record = as_record(text, (CHOICES,), where)
+        record = check_record(text, (CHOICES,), where)
         if strange := sorted(set(record) - {CONTEXT, QUESTION, CHOICES}):
             raise ValueError(
                 f"{where} must have {CONTEXT}, {QUESTION} and {CHOICES}, got {strange[0]!r}"
             )
         options = record[CHOICES]
-        if not isinstance(options, list | tuple) or len(cast("list[Any]", options)) < _FEWEST:
+        if not isinstance(options, list | tuple) or len(cast("list[Any]", options)) < _MIN_CHOICES:
             raise ValueError(
-                f"{where}: {CHOICES!r} must be a list of {_FEWEST} texts or more, "
-                f"got {named(options)}"
+                f"{where}: {CHOICES!r} must be a list of {_MIN_CHOICES} texts or more, "
+                f"got {describe_value(options)}"
             )
-        read = {key: _text(record.get(key, ""), key, where) for key in (CONTEXT, QUESTION)}
-        return Item(
-            texts=_texts(read[CONTEXT], read[QUESTION]),
-            options=tuple(_text(one, CHOICES, where) for one in cast("list[Any]", options)),
-            where=where,
+        read = {key: _parse_text(record.get(key, ""), key, where) for key in (CONTEXT, QUESTION)}
+        return TaskExample(
+            texts=_nonempty_texts(read[CONTEXT], read[QUESTION]),
+            choices=tuple(_parse_text(one, CHOICES, where) for one in cast("list[Any]", options)),
+            location=where,
         )
 
-    def plain(self, item: Item) -> Any:
+    def format_input(self, example: TaskExample) -> Any:
         """Return {"context": ..., "question": ..., "choices": [...]}."""
-        texts = zip((CONTEXT, QUESTION), item.texts, strict=False)
-        return {**dict(texts), CHOICES: list(item.options)}
+        texts = zip((CONTEXT, QUESTION), example.texts, strict=False)
+        return {**dict(texts), CHOICES: list(example.choices)}
 
-    def line(self, task: Task, line: str) -> Any:
+    def parse_line(self, task: Task, line: str) -> Any:
         """Read a text and its options with tabs between."""
         text, *options = line.split("\t")
         return {CONTEXT: text, CHOICES: options}
 
 
 @dataclass(frozen=True)
-class Choose:
+class MultipleChoice:
     """One of some options; an answer is its number, from 0.
 
     Rows may have unequal numbers of options. Of options with equal scores the first is answered
     (`by_choice.choice_truth`): two that are the same text always tie, as in a few rows of ARC.
     """
 
-    files: TaskFiles = ChoiceRows()
-    in_parts: bool = False
-    options: type = ChooseOptions
-    one_label: bool = False
+    reader: TaskReader = MultipleChoiceReader()
+    splits_long_texts: bool = False
+    options: type = MultipleChoiceOptions
+    is_single_label: bool = False
 
-    def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
+    def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
         """Each item has its own options."""
         return ()
 
-    def check(self, items: Sequence[Item], labels: Sequence[str], column: str) -> None:
+    def check_examples(self, examples: Sequence[TaskExample], labels: Sequence[str], column: str) -> None:
         """An answer that is none of the options was refused when it was read."""
 
-    def metrics(self, task: Task) -> tuple[str, ...]:
+    def metric_names(self, task: Task) -> tuple[str, ...]:
         """Accuracy."""
         return ("accuracy",)
 
     def compute_metrics(
-        self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]
+        self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
         """Compute the share of right choices; of options with equal scores the first is chosen."""
-        return {"accuracy": accuracy(np.array(truth, np.int64), np.array(said, np.int64))}
+        return {"accuracy": accuracy(np.array(labels, np.int64), np.array(predictions, np.int64))}
 
-    def usual(self, task: Task, items: Sequence[Item]) -> Truth:
+    def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:
         """Return the most frequent place of the right option."""
-        counts = Counter(cast("int", item.truth) for item in items)
+        counts = Counter(cast("int", item.label) for item in examples)
         return min(counts, key=lambda place: (-counts[place], place))
 
-    def settled(self, task: Task, card: Published, items: Sequence[Item]) -> Task:
+    def resolve_task(self, task: Task, preset: Published, examples: Sequence[TaskExample]) -> Task:
         """Nothing is left to settle."""
         return task
 
-    def heads(self, task: Task, card: Published) -> dict[str, HeadSpec]:
+    def heads(self, task: Task, preset: Published) -> dict[str, HeadSpec]:
         """The head of labels with one score, whose softmax is over options; or one that says words.
 
         It is called "choice" where transformers has a class for it. Elsewhere (GPT-2) it is a head
         with one label, which says the same scores there.
         """
-        options = from_dict(ChooseOptions, dict(task.options), "options")
-        if in_words(card):
-            return label_heads(task, card, options)
-        head = head_of_labels(task, card, options)
-        name = CHOICE if (CHOICE,) in card.fields.classes else LABEL
-        return {name: replace(head, term=name, n_labels=1, loss=Choice())}
+        options = from_dict(MultipleChoiceOptions, dict(task.options), "options")
+        if uses_word_labels(preset):
+            return classification_heads(task, preset, options)
+        head = classification_head(task, preset, options)
+        name = CHOICE_HEAD if (CHOICE_HEAD,) in preset.config_mapping.class_names else LABEL_HEAD
+        return {name: replace(head, term=name, n_labels=1, loss=ChoiceCrossEntropy())}
 
-    def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
+    def formulate(self, task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
         """By a head on each option, or in words."""
-        if in_words(card):
-            return ChoiceInWords(task=task, tokenizer=tokenizer)
-        (head,) = self.heads(task, card)
-        return ByChoice(
+        if uses_word_labels(preset):
+            return WordChoiceFormulation(task=task, tokenizer=tokenizer)
+        (head,) = self.heads(task, preset)
+        return MultipleChoiceFormulation(
             task=task,
             tokenizer=tokenizer,
-            around=around(task, card, tokenizer.special),
-            head=head,
+            template=input_template(task, preset, tokenizer.special_ids),
+            head_name=head,
         )
 
 
-def _texts(context: str, question: str) -> tuple[str, ...]:
+def _nonempty_texts(context: str, question: str) -> tuple[str, ...]:
     return tuple(text for text in (context, question) if text) or ("",)
 
 
-def _text(value: Any, key: str, where: str) -> str:
+def _parse_text(value: Any, key: str, where: str) -> str:
     """Check a text, or a list of texts that are read one after another.
 
     Raises:
         ValueError: it is neither.
     """
     if key == CONTEXT and isinstance(value, list | tuple):
-        return " ".join(_text(one, QUESTION, where) for one in cast("list[Any]", value))
+        return " ".join(_parse_text(one, QUESTION, where) for one in cast("list[Any]", value))
     if not isinstance(value, str):
-        raise ValueError(f"{where}: {key!r} must be text, got {named(value)}")
-    return as_text(value, where, key, "strict")
+        raise ValueError(f"{where}: {key!r} must be text, got {describe_value(value)}")
+    return check_text(value, where, key, "strict")
 
 
-CHOOSE = Choose()
+CHOOSE = MultipleChoice()

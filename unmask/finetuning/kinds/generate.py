@@ -7,62 +7,62 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from unmask.config import from_dict, to_dict
-from unmask.finetuning.ask import LANGUAGE, Around, Ask, asked_stack, has_encoder
-from unmask.finetuning.by_hidden import ByHidden
-from unmask.finetuning.by_mixture import ByMixture
-from unmask.finetuning.by_text import ByText
-from unmask.finetuning.kinds.kind import language_spec
-from unmask.generation.settings import Beam, Greedy
-from unmask.heads.language import AfterSource, ByMask, ByNext
+from unmask.finetuning.ask import LANGUAGE_HEAD, InputTemplate, TaskFormulation, answering_stack, is_encoder_decoder
+from unmask.finetuning.by_hidden import MaskedTextFormulation
+from unmask.finetuning.by_mixture import TextMixtureFormulation
+from unmask.finetuning.by_text import TextToTextFormulation
+from unmask.finetuning.kinds.kind import language_modeling_head
+from unmask.generation.settings import BeamSearch, Greedy
+from unmask.heads.language import SourcePrefixGeneration, AppendedMaskGeneration, ShiftedTargetGeneration
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
 from unmask.tasks.metrics import generation
-from unmask.tasks.metrics.metric import MEAN
+from unmask.tasks.metrics.metric import MEAN_METRIC
 from unmask.tasks.metrics.question_answering import answer_metrics
 from unmask.tasks.readers import column_values
 from unmask.tasks.readers.tables import Table
-from unmask.tasks.readers.task_files import TaskFiles, TextRows
-from unmask.tasks.task import Columns, Item, Task, Truth
-from unmask.tasks.text_forms import TEXT_LIBRARIES, Form, form_of, plain_form
+from unmask.tasks.readers.task_files import TaskReader, TextReader
+from unmask.tasks.task import TaskColumns, TaskExample, Task, Label
+from unmask.tasks.text_forms import TEXT_LIBRARIES, TextTemplate, resolve_template, parse_template
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import as_text, named
+from unmask.text.records import check_text, describe_value
 from unmask.tokens.tokenizer import Tokenizer
 
-SOURCES = (
+SOURCE_COLUMNS = (
     "source", "input", "document", "article", "question", "text", "body", "src", "dialogue",
     "dialog", "turns",
 )  # fmt: skip
-TARGETS = (
+TARGET_COLUMNS = (
     "target", "summary", "answer", "output", "label", "translation", "headline", "subject",
     "response", "gold_label", "score",
 )  # fmt: skip
-LONGEST = 128
+DEFAULT_MAX_TARGET_LENGTH = 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerateOptions:
+class TextGenerationOptions:
     """What is read around a source, and how much is written."""
 
-    form: str | Form | None = None
+    template: str | TextTemplate | None = None
     """How the task is put in text: a name of `unmask.tasks.text_forms.FORMS` ("stsb"), or
     {"source": "question: {question} context: {context}"}, with labels, numbers, a metric."""
-    tasks: Mapping[str, Form] = field(default_factory=dict[str, Form])
+    task_templates: Mapping[str, TextTemplate] = field(default_factory=dict[str, TextTemplate])
     """Of a mixture the form of each task, by its name; a mixture's file says them."""
-    plain: tuple[str, ...] = ()
+    plain_text_components: tuple[str, ...] = ()
     """Of a mixture the names of those parts that are plain text; likewise."""
     prefix: str = ""
     """What is read before a source: "summarize: " (Raffel et al. 2020, section 2.4)."""
-    between: str | None = None
+    separator: str | None = None
     """What a decoder reads between source and target. None: the token that is between two texts.
     An encoder-decoder needs nothing."""
-    longest: int | None = None
+    max_target_length: int | None = None
     """Tokens of a target that are learned and written, its end included. None: 128, of a decoder at
     most half of the length."""
-    scored: int = 200
+    max_dev_items: int = 200
     """Dev items that are scored each time while training, evenly spaced; at the end all are."""
-    references: str = "references"
+    references_column: str = "references"
     """A column with more targets that are right, read where a file has it."""
-    smoothing: float | None = None
+    label_smoothing: float | None = None
     """While targets are learned, so much of each token is spread over all alike (0.1 in Dong et al.
     2019, section 3.1, and in Lewis et al. 2020, section 5.3). None: as in the model's pretraining,
     which is 0 but for the Transformer of 2017."""
@@ -77,23 +77,23 @@ class GenerateOptions:
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
-        self.by()  # which checks these
-        form_of(self.form, "options.form")
-        for name in ("longest", "scored"):
+        self.strategy()  # which checks these
+        resolve_template(self.template, "options.form")
+        for name in ("max_target_length", "max_dev_items"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"options.{name} must be at least 1, got {value}")
-        if self.smoothing is not None and not 0 <= self.smoothing < 1:
+        if self.label_smoothing is not None and not 0 <= self.label_smoothing < 1:
             raise ValueError(
-                f"options.smoothing must be at least 0 and below 1, got {self.smoothing}"
+                f"options.smoothing must be at least 0 and below 1, got {self.label_smoothing}"
             )
 
     @property
-    def forms(self) -> Mapping[str, Form]:
+    def templates(self) -> Mapping[str, TextTemplate]:
         """The form of each task, by its name; where there is but one task, its name is ""."""
-        return self.tasks or {"": form_of(self.form, "options.form")}
+        return self.task_templates or {"": resolve_template(self.template, "options.form")}
 
-    def by(self) -> Greedy | Beam:
+    def strategy(self) -> Greedy | BeamSearch:
         """Return how targets are written.
 
         Raises:
@@ -101,307 +101,307 @@ class GenerateOptions:
         """
         if self.beams == 1:
             return Greedy()
-        return Beam(beams=self.beams, length_penalty=self.length_penalty)
+        return BeamSearch(beams=self.beams, length_penalty=self.length_penalty)
 
 
-def _find_source(table: Table) -> tuple[str, ...]:
-    return (column_values.find_one(table, SOURCES, "source"),)
+def _find_source_column(table: Table) -> tuple[str, ...]:
+    return (column_values.find_column(table, SOURCE_COLUMNS, "source"),)
 
 
-def _all_targets(
-    table: Table, columns: Columns, errors: EncodingErrors, options: Mapping[str, Any]
-) -> Sequence[Truth]:
+def _read_targets(
+    table: Table, columns: TaskColumns, encoding_errors: EncodingErrors, options: Mapping[str, Any]
+) -> Sequence[Label]:
     """Read the targets of each row; of several the first is learned, and all are right.
 
     Of numbers the first is what they are rounded to, the last what they are.
     """
-    more, form = generate_options(options).references, _form(options)
-    if form.closed:
-        return _closed(table, columns.label, form)
+    more, form = parse_generation_options(options).references_column, _single_template(options)
+    if form.has_fixed_answers:
+        return _read_labels_or_numbers(table, columns.label, form)
     others = more if more in table.columns else columns.label
     read = [(name, table.column(name)) for name in dict.fromkeys((columns.label, others))]
-    found: list[Truth] = []
+    found: list[Label] = []
     for i in range(len(table)):
-        where = table.where(i)
-        truth = [t for name, column in read for t in _targets(column[i], name, where, errors)]
+        where = table.location(i)
+        truth = [t for name, column in read for t in _parse_targets(column[i], name, where, encoding_errors)]
         if not truth:
             raise ValueError(f"{where}: no target in column {columns.label!r}")
         found.append(tuple(dict.fromkeys(truth)))
     return found
 
 
-def _closed(table: Table, column: str, form: Form) -> list[Truth]:
+def _read_labels_or_numbers(table: Table, column: str, template: TextTemplate) -> list[Label]:
     """Read labels, which a file may number, or numbers."""
     found = [
-        Item(texts=(), truth=form.target_of(value, column, table.where(i)), where=table.where(i))
+        TaskExample(texts=(), label=template.format_target(value, column, table.location(i)), location=table.location(i))
         for i, value in enumerate(table.column(column))
     ]
-    if form.labels:
-        found = column_values.with_names(found, form.labels)
-        column_values.check_labels(found, form.labels, column)
-    return [cast("Truth", item.truth) for item in found]
+    if template.labels:
+        found = column_values.with_label_names(found, template.labels)
+        column_values.check_labels(found, template.labels, column)
+    return [cast("Label", item.label) for item in found]
 
 
-def _targets(value: object, column: str, where: str, errors: EncodingErrors) -> list[str]:
+def _parse_targets(value: object, column: str, where: str, encoding_errors: EncodingErrors) -> list[str]:
     """Read one target or a list of them; a number is its text."""
     values = cast("list[object]", value) if isinstance(value, list | tuple) else [value]
-    return [_target(one, column, where, errors) for one in values]
+    return [_parse_target(one, column, where, encoding_errors) for one in values]
 
 
-def _target(value: object, column: str, where: str, errors: EncodingErrors) -> str:
+def _parse_target(value: object, column: str, where: str, encoding_errors: EncodingErrors) -> str:
     if value is None:
         raise ValueError(f"{where}: no target in column {column!r}")
     if isinstance(value, str):
-        return as_text(value, where, column, errors)
+        return check_text(value, where, column, encoding_errors)
     if isinstance(value, int | float):
-        return column_values.label(value, column, where)
-    raise ValueError(f"{where}: {column!r} must be a text or a list of texts, got {named(value)}")
+        return column_values.parse_label(value, column, where)
+    raise ValueError(f"{where}: {column!r} must be a text or a list of texts, got {describe_value(value)}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FormedRows(TextRows):
+class TemplatedRowReader(TextReader):
     """Rows of columns that a form puts in text; a column may hold a list, as the turns of a dialog.
 
     A list is read as lines. A column "answers[0]" is the first member of each list in "answers".
     """
 
-    def named(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], str | None]:
+    def columns_in_options(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], str | None]:
         """Return the columns of text and the one of targets that the form names, if it does."""
-        form = _form(options)
+        form = _single_template(options)
         return form.columns, form.target
 
-    def target(self, table: Table, texts: Sequence[str], options: Mapping[str, Any]) -> str | None:
+    def find_target_column(self, table: Table, texts: Sequence[str], options: Mapping[str, Any]) -> str | None:
         """Find the column of labels or numbers; None where the form has neither."""
-        form = _form(options)
-        if not form.closed:
+        form = _single_template(options)
+        if not form.has_fixed_answers:
             return None
         what = "label" if form.labels else "number"
-        return column_values.find_one(table, form.customary, what, but=texts, option="label")
+        return column_values.find_column(table, form.label_column_names, what, excluded=texts, option="label")
 
-    def decided(
-        self, table: Table, columns: Columns, errors: EncodingErrors, options: Mapping[str, Any]
+    def infer_options_from_table(
+        self, table: Table, columns: TaskColumns, encoding_errors: EncodingErrors, options: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Decide which end of a long text stays: of a dialog the newest turns."""
-        form = _form(options)
-        if form.keep is not None:
+        form = _single_template(options)
+        if form.truncation_keeps is not None:
             return dict(options)
         lists = any(
             isinstance(value, list | tuple)
             for name in columns.texts
             for value in table.column(name)
         )
-        form = replace(form, keep="end" if lists else "start")
+        form = replace(form, truncation_keeps="end" if lists else "start")
         return dict(options) | {"form": to_dict(form)}
 
-    def items(
+    def read_examples(
         self,
         table: Table,
-        columns: Columns,
-        errors: EncodingErrors,
+        columns: TaskColumns,
+        encoding_errors: EncodingErrors,
         *,
-        known: bool,
+        has_labels: bool,
         options: Mapping[str, Any],
-    ) -> list[Item]:
+    ) -> list[TaskExample]:
         """Read texts, and what is true of them."""
-        return super().items(
-            _flat(table, columns.texts), columns, errors, known=known, options=options
+        return super().read_examples(
+            _join_list_columns(table, columns.texts), columns, encoding_errors, has_labels=has_labels, options=options
         )
 
 
-def _flat(table: Table, names: Sequence[str]) -> Table:
+def _join_list_columns(table: Table, names: Sequence[str]) -> Table:
     """Write lists in columns of text as lines."""
     at = {table.columns.index(name) for name in names if name in table.columns}
     rows = [
-        (place, tuple(_lined(value) if i in at else value for i, value in enumerate(fields)))
+        (place, tuple(_join_lines(value) if i in at else value for i, value in enumerate(fields)))
         for place, fields in table.rows
     ]
     return replace(table, rows=rows)
 
 
-def _lined(value: object) -> object:
+def _join_lines(value: object) -> object:
     """Write a list of texts as lines; anything else is itself, so that it is told what it is."""
     if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
         return value
     return "\n".join(cast("Sequence[str]", value))
 
 
-FILES = FormedRows(
-    kind="generate",
-    counts=None,
-    find=_find_source,
-    customary=TARGETS,
-    what="target",
-    truths=_all_targets,
+READER = TemplatedRowReader(
+    task_kind="generate",
+    allowed_text_counts=None,
+    find_default_columns=_find_source_column,
+    label_column_names=TARGET_COLUMNS,
+    label_purpose="target",
+    read_labels=_read_targets,
 )
 
 
 @dataclass(frozen=True)
-class Generate:
+class TextGeneration:
     """A text for one or several texts."""
 
-    files: TaskFiles = FILES
-    in_parts: bool = False
-    options: type = GenerateOptions
-    one_label: bool = False
+    reader: TaskReader = READER
+    splits_long_texts: bool = False
+    options: type = TextGenerationOptions
+    is_single_label: bool = False
 
-    def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
+    def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
         """Anything can be written.
 
         Raises:
             ValueError: a source or target is empty, with file and line.
         """
-        self.check(items, (), "")
+        self.check_examples(examples, (), "")
         return ()
 
-    def check(self, items: Sequence[Item], labels: Sequence[str], column: str) -> None:
+    def check_examples(self, examples: Sequence[TaskExample], labels: Sequence[str], column: str) -> None:
         """Any text can be right, but for an empty one, nor is there one for nothing.
 
         Raises:
             ValueError: a source or target is empty, with file and line.
         """
-        for item in items:
+        for item in examples:
             if not any(text.strip() for text in item.texts):
-                raise ValueError(f"{item.where}: the source is empty")
-            if not all(text.strip() for text in _references(item.truth)):
-                raise ValueError(f"{item.where}: the target is empty")
+                raise ValueError(f"{item.location}: the source is empty")
+            if not all(text.strip() for text in _reference_texts(item.label)):
+                raise ValueError(f"{item.location}: the target is empty")
 
-    def signatures(self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]) -> list[str]:
+    def metric_signatures(self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]) -> list[str]:
         """Say BLEU and chrF with sacrebleu's signatures, where it is installed."""
-        if not said or _form(task.options).closed or not _installed("sacrebleu"):
+        if not predictions or _single_template(task.options).has_fixed_answers or not _is_installed("sacrebleu"):
             return []
-        right, texts = [_references(t) for t in truth], [str(s) for s in said]
+        right, texts = [_reference_texts(t) for t in labels], [str(s) for s in predictions]
         figures = {"BLEU": generation.bleu(right, texts), "chrF": generation.chrf(right, texts)}
         return [f"{name} {one.value:.2f} ({one.signature})" for name, one in figures.items()]
 
-    def metrics(self, task: Task) -> tuple[str, ...]:
+    def metric_names(self, task: Task) -> tuple[str, ...]:
         """The F1 of words, which needs no library, and others; of a mixture the tasks' mean."""
-        if generate_options(task.options).tasks:
-            return (MEAN,)
-        form = _form(task.options)
-        return tuple(dict.fromkeys((*((form.metric,) if form.metric else ()), *form.metrics)))
+        if parse_generation_options(task.options).task_templates:
+            return (MEAN_METRIC,)
+        form = _single_template(task.options)
+        return tuple(dict.fromkeys((*((form.metric,) if form.metric else ()), *form.metric_names)))
 
     def compute_metrics(
-        self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]
+        self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
         """Compute the figures of texts: the metric, and all that the libraries here can."""
-        right, texts = [_references(t) for t in truth], [str(s) for s in said]
-        if (form := _form(task.options)).closed:
+        right, texts = [_reference_texts(t) for t in labels], [str(s) for s in predictions]
+        if (form := _single_template(task.options)).has_fixed_answers:
             return form.compute_metrics(right, texts)
         found = {
             "answer_f1": answer_metrics(right, texts)["answer_f1"],
             "exact_match": generation.exact_match(right, texts),
         }
-        if texts and _installed("sacrebleu"):
+        if texts and _is_installed("sacrebleu"):
             found["bleu"] = generation.bleu(right, texts).value
             found["chrf"] = generation.chrf(right, texts).value
-        if _installed("rouge_score"):
+        if _is_installed("rouge_score"):
             found |= generation.rouge(right, texts)
         return found
 
-    def usual(self, task: Task, items: Sequence[Item]) -> Truth:
+    def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:
         """Return the most frequent target, of ties the first."""
-        return Counter(_references(item.truth)[0] for item in items).most_common(1)[0][0]
+        return Counter(_reference_texts(item.label)[0] for item in examples).most_common(1)[0][0]
 
-    def settled(self, task: Task, card: Published, items: Sequence[Item]) -> Task:
+    def resolve_task(self, task: Task, preset: Published, examples: Sequence[TaskExample]) -> Task:
         """Refuse a name, which would not be read, and a metric that cannot be computed.
 
         Raises:
             ImportError: the metric's library is not installed.
             ValueError: there is a name.
         """
-        forms = generate_options(task.options).tasks.values()
+        forms = parse_generation_options(task.options).task_templates.values()
         for metric in (task.metric, *(form.metric for form in forms)):
             needed = TEXT_LIBRARIES.get(metric or "")
-            if needed is not None and not _installed(needed):
+            if needed is not None and not _is_installed(needed):
                 raise ImportError(
                     f"metric {metric} needs {needed}: pip install 'unmask[text-metrics]'"
                 )
-        if task.name != task.does:
+        if task.task_name != task.task_kind:
             raise ValueError(
                 f"generate reads no name before a text, but the option prefix; got the name "
-                f"{task.name!r}"
+                f"{task.task_name!r}"
             )
         return task
 
-    def heads(self, task: Task, card: Published) -> dict[str, HeadSpec]:
+    def heads(self, task: Task, preset: Published) -> dict[str, HeadSpec]:
         """The head that says words.
 
         Raises:
             ValueError: the model reads in both directions, and cannot write, or lacks the segments
                 of sources and targets.
         """
-        spec, smoothing = language_spec(card), generate_options(task.options).smoothing
-        spec = spec if smoothing is None else replace(spec, smoothing=smoothing)
-        if (answers := card.finetuning.answers) is not None:
-            _check_segments(answers, card)
-            return {LANGUAGE: replace(spec, forward=answers)}
-        forward = isinstance(spec.forward, ByNext)
-        if not asked_stack(card.architecture).causal and not forward:
+        spec, smoothing = language_modeling_head(preset), parse_generation_options(task.options).label_smoothing
+        spec = spec if smoothing is None else replace(spec, label_smoothing=smoothing)
+        if (answers := preset.finetuning.generation) is not None:
+            _check_segments(answers, preset)
+            return {LANGUAGE_HEAD: replace(spec, generation=answers)}
+        forward = isinstance(spec.generation, ShiftedTargetGeneration)
+        if not answering_stack(preset.architecture).causal and not forward:
             raise ValueError(
-                f"{card.name} reads in both directions and does not learn to write; take a decoder "
+                f"{preset.name} reads in both directions and does not learn to write; take a decoder "
                 "or an encoder-decoder"
             )
-        return {LANGUAGE: replace(spec, term="next_token")}
+        return {LANGUAGE_HEAD: replace(spec, term="next_token")}
 
-    def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
+    def formulate(self, task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
         """For text.
 
         Raises:
             ValueError: the length leaves no room for a source, or targets cannot be ended, or not
                 be hidden.
         """
-        options = generate_options(task.options)
-        tokenizer = _told(tokenizer, options)
-        special = tokenizer.special
+        options = parse_generation_options(task.options)
+        tokenizer = _with_languages(tokenizer, options)
+        special = tokenizer.special_ids
         if special.end is None:
-            raise ValueError(f"the tokenizer of {card.name} has no token that ends a text")
-        hides = card.finetuning.target
+            raise ValueError(f"the tokenizer of {preset.name} has no token that ends a text")
+        hides = preset.finetuning.seq2seq_target
         if hides is not None and special.mask is None:
-            raise ValueError(f"the tokenizer of {card.name} has no token that masks others")
-        _check_plain(options, card)
-        encodes, forward = has_encoder(card), language_spec(card).forward
-        reads = tokenizer.reader.special
-        asked = ByText(
+            raise ValueError(f"the tokenizer of {preset.name} has no token that masks others")
+        _check_plain_text(options, preset)
+        encodes, forward = is_encoder_decoder(preset), language_modeling_head(preset).generation
+        reads = tokenizer.input_tokenizer.special_ids
+        asked = TextToTextFormulation(
             task=task,
             tokenizer=tokenizer,
             prefix=options.prefix,
-            forms=options.forms,
-            before=reads.before,
-            after=reads.after if encodes else _between(options, task, card, tokenizer),
-            end=special.end,
-            encodes=encodes,
-            longest=options.longest or (LONGEST if encodes else min(LONGEST, task.length // 2)),
-            scored=options.scored,
-            whole=isinstance(forward, AfterSource) and forward.whole,
-            by=options.by(),
+            templates=options.templates,
+            leading_ids=reads.prefix,
+            trailing_ids=reads.suffix if encodes else _separator_ids(options, task, preset, tokenizer),
+            end_id=special.end,
+            is_encoder_decoder=encodes,
+            max_target_length=options.max_target_length or (DEFAULT_MAX_TARGET_LENGTH if encodes else min(DEFAULT_MAX_TARGET_LENGTH, task.max_length // 2)),
+            max_dev_items=options.max_dev_items,
+            bidirectional_source=isinstance(forward, SourcePrefixGeneration) and forward.bidirectional_source,
+            strategy=options.strategy(),
         )
-        (prefix,) = tokenizer.reader.ids_batch([options.prefix])
-        if asked.room < len(prefix) + 1:
-            least = task.length - asked.room + len(prefix) + 1
+        (prefix,) = tokenizer.input_tokenizer.encode_ids_batch([options.prefix])
+        if asked.max_source_tokens < len(prefix) + 1:
+            least = task.max_length - asked.max_source_tokens + len(prefix) + 1
             raise ValueError(
-                f"length must be at least {least} for targets of {asked.longest} tokens "
-                f"(options.longest) and what is read around a source, got {task.length}"
+                f"length must be at least {least} for targets of {asked.max_target_length} tokens "
+                f"(options.longest) and what is read around a source, got {task.max_length}"
             )
         if hides is not None:
-            return ByHidden(**vars(asked), hides=hides)
-        if options.plain:
-            tokenizer.check_reads(f"plain text ({options.plain[0]})")
-            row = min(task.length, card.length)
-            return ByMixture(**vars(asked), objective=card.objective, row=row)
+            return MaskedTextFormulation(**vars(asked), masked_target=hides)
+        if options.plain_text_components:
+            tokenizer.check_single_vocabulary(f"plain text ({options.plain_text_components[0]})")
+            row = min(task.max_length, preset.sequence_length)
+            return TextMixtureFormulation(**vars(asked), objective=preset.objective, max_row_tokens=row)
         return asked
 
 
-def in_languages(tokenizer: Tokenizer, task: Task | None) -> Tokenizer:
+def with_task_languages(tokenizer: Tokenizer, task: Task | None) -> Tokenizer:
     """Tell a tokenizer the languages that were named when a task was learned, if any were.
 
     Told others later (`Tokenizer.told`), it has those.
     """
     options: Mapping[str, Any] = {} if task is None else task.options
     source, target = options.get("source_language"), options.get("target_language")
-    return tokenizer if source is None or target is None else tokenizer.told(source, target)
+    return tokenizer if source is None or target is None else tokenizer.with_languages(source, target)
 
 
-def _told(tokenizer: Tokenizer, options: GenerateOptions) -> Tokenizer:
+def _with_languages(tokenizer: Tokenizer, options: TextGenerationOptions) -> Tokenizer:
     """Tell a tokenizer the languages of sources and targets.
 
     Raises:
@@ -409,70 +409,70 @@ def _told(tokenizer: Tokenizer, options: GenerateOptions) -> Tokenizer:
     """
     source, target = options.source_language, options.target_language
     if source is None and target is None:
-        if tokenizer.special.untold:
+        if tokenizer.special_ids.needs_languages:
             raise ValueError(
                 "options.source_language and options.target_language must name two of "
-                f"{', '.join(dict(tokenizer.special.languages))}"
+                f"{', '.join(dict(tokenizer.special_ids.languages))}"
             )
         return tokenizer
     if source is None or target is None:
         raise ValueError("options.source_language and options.target_language go together")
-    return tokenizer.told(source, target)
+    return tokenizer.with_languages(source, target)
 
 
-def _check_plain(options: GenerateOptions, card: Published) -> None:
+def _check_plain_text(options: TextGenerationOptions, preset: Published) -> None:
     """Refuse plain text beside pairs of a model whose pretraining asks in another way."""
-    if not options.plain:
+    if not options.plain_text_components:
         return
-    asks, encodes = card.objective.asks, has_encoder(card)
-    alike = card.objective.causal and (encodes or asks == ("next_token",))
-    if card.objective.pairs or card.finetuning.target is not None or not alike:
+    asks, encodes = preset.objective.loss_terms, is_encoder_decoder(preset)
+    alike = preset.objective.causal and (encodes or asks == ("next_token",))
+    if preset.objective.needs_second_text or preset.finetuning.seq2seq_target is not None or not alike:
         raise ValueError(
-            f"plain text ({options.plain[0]}) is no part of a mixture of {card.name}: its "
+            f"plain text ({options.plain_text_components[0]}) is no part of a mixture of {preset.name}: its "
             f"pretraining asks for {', '.join(asks)}, which does not fit a batch with sources and "
             "targets"
         )
 
 
-def _check_segments(answers: ByMask, card: Published) -> None:
-    n = asked_stack(card.architecture).n_segments
-    for what, segment in (("sources", answers.source), ("targets", answers.segment)):
+def _check_segments(generation: AppendedMaskGeneration, preset: Published) -> None:
+    n = answering_stack(preset.architecture).n_segments
+    for what, segment in (("sources", generation.source_segment), ("targets", generation.target_segment)):
         if segment is not None and segment >= n:
             raise ValueError(
-                f"{card.name} has {n} segments, none of them for {what}, which have {segment}"
+                f"{preset.name} has {n} segments, none of them for {what}, which have {segment}"
             )
 
 
-def _between(
-    options: GenerateOptions, task: Task, card: Published, tokenizer: Tokenizer
+def _separator_ids(
+    options: TextGenerationOptions, task: Task, preset: Published, tokenizer: Tokenizer
 ) -> tuple[int, ...]:
     """Return what a decoder reads between source and target."""
-    if options.between is None:
-        return Around.of(tokenizer.special, card.architecture, task.length).between
-    (ids,) = tokenizer.ids_batch([options.between])
+    if options.separator is None:
+        return InputTemplate.from_architecture(tokenizer.special_ids, preset.architecture, task.max_length).separator
+    (ids,) = tokenizer.encode_ids_batch([options.separator])
     return tuple(ids.tolist())
 
 
-def _installed(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-def generate_options(options: Mapping[str, Any]) -> GenerateOptions:
+def parse_generation_options(options: Mapping[str, Any]) -> TextGenerationOptions:
     """Read options from plain data.
 
     Raises:
         ValueError: one is unknown, or not what it should be.
     """
-    return from_dict(GenerateOptions, options, "options")
+    return from_dict(TextGenerationOptions, options, "options")
 
 
-def _form(options: Mapping[str, Any]) -> Form:
+def _single_template(options: Mapping[str, Any]) -> TextTemplate:
     """Return the form of the only task."""
-    return plain_form(options.get("form"), "options.form")
+    return parse_template(options.get("form"), "options.form")
 
 
-def _references(truth: Truth | None) -> tuple[str, ...]:
-    return cast("tuple[str, ...]", truth)
+def _reference_texts(labels: Label | None) -> tuple[str, ...]:
+    return cast("tuple[str, ...]", labels)
 
 
-GENERATE = Generate()
+GENERATE = TextGeneration()

@@ -4,18 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from unmask.finetuning.ask import LANGUAGE, Ask
-from unmask.heads.language import Language
+from unmask.finetuning.ask import LANGUAGE_HEAD, TaskFormulation
+from unmask.heads.language import LanguageModeling
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
-from unmask.published.catalogue import family
-from unmask.tasks.readers.task_files import TaskFiles
-from unmask.tasks.task import Item, Task, Truth
+from unmask.published.catalogue import preset_for_config
+from unmask.tasks.readers.task_files import TaskReader
+from unmask.tasks.task import TaskExample, Task, Label
 from unmask.tokens.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class NoOptions:
+class NoTaskOptions:
     """There is nothing else to choose."""
 
 
@@ -24,26 +24,26 @@ class TaskKind(Protocol):
     """A kind of task."""
 
     @property
-    def files(self) -> TaskFiles:
+    def reader(self) -> TaskReader:
         """What its files, and what is given to be predicted, say."""
         ...
 
     @property
-    def in_parts(self) -> bool:
+    def splits_long_texts(self) -> bool:
         """Whether a text that is too long is read in parts; otherwise it is cut."""
         ...
 
     @property
     def options(self) -> type:
-        """The dataclass of what else one can choose; `NoOptions` if nothing."""
+        """The dataclass of what else one can choose; `NoTaskOptions` if nothing."""
         ...
 
     @property
-    def one_label(self) -> bool:
+    def is_single_label(self) -> bool:
         """Whether an answer is one of some labels, so that confusions can be counted."""
         ...
 
-    def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
+    def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
         """List the labels that can be answered; none where answers are not labels.
 
         Raises:
@@ -51,7 +51,7 @@ class TaskKind(Protocol):
         """
         ...
 
-    def check(self, items: Sequence[Item], labels: Sequence[str], column: str) -> None:
+    def check_examples(self, examples: Sequence[TaskExample], labels: Sequence[str], column: str) -> None:
         """Check that what is true of some items can be said.
 
         Raises:
@@ -59,12 +59,12 @@ class TaskKind(Protocol):
         """
         ...
 
-    def metrics(self, task: Task) -> tuple[str, ...]:
+    def metric_names(self, task: Task) -> tuple[str, ...]:
         """Name the metrics that fit, the customary one first."""
         ...
 
     def compute_metrics(
-        self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]
+        self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
         """Compute all figures of some answers.
 
@@ -73,15 +73,15 @@ class TaskKind(Protocol):
         """
         ...
 
-    def usual(self, task: Task, items: Sequence[Item]) -> Truth:
+    def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:
         """Return the answer that is most frequent, or the mean number."""
         ...
 
-    def settled(self, task: Task, card: Published, items: Sequence[Item]) -> Task:
+    def resolve_task(self, task: Task, preset: Published, examples: Sequence[TaskExample]) -> Task:
         """Complete a task by what depends on the model and on what is learned from."""
         ...
 
-    def heads(self, task: Task, card: Published) -> dict[str, HeadSpec]:
+    def heads(self, task: Task, preset: Published) -> dict[str, HeadSpec]:
         """Return the heads that a card's model needs.
 
         Raises:
@@ -89,7 +89,7 @@ class TaskKind(Protocol):
         """
         ...
 
-    def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
+    def formulate(self, task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
         """Choose how a model is asked.
 
         Raises:
@@ -100,11 +100,11 @@ class TaskKind(Protocol):
 
 
 @runtime_checkable
-class Informed(Protocol):
+class InfersOptionsFromExamples(Protocol):
     """A kind of task some of whose options the training items decide where nothing was said."""
 
-    def informed(
-        self, items: Sequence[Item], labels: Sequence[str], options: Mapping[str, Any]
+    def infer_options_from_examples(
+        self, examples: Sequence[TaskExample], labels: Sequence[str], options: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Return the options with what the training items decide.
 
@@ -115,22 +115,22 @@ class Informed(Protocol):
 
 
 @runtime_checkable
-class Signing(Protocol):
+class ReportsMetricSignatures(Protocol):
     """A kind of task some of whose figures others compare, if they know how they were computed."""
 
-    def signatures(self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]) -> list[str]:
+    def metric_signatures(self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]) -> list[str]:
         """Say each such figure, and how exactly it was computed, in a line."""
         ...
 
 
-def language_spec(card: Published) -> Language:
+def language_modeling_head(preset: Published) -> LanguageModeling:
     """Return the head that names tokens: the model's own, or its family's.
 
     Raises:
         ValueError: the family has none.
     """
-    like = family({"model_type": card.fields.model_type})
-    spec = {**like.others, **like.heads, **card.heads}.get(LANGUAGE)
-    if not isinstance(spec, Language):
-        raise ValueError(f"models of the family {card.family} name no tokens")
+    like = preset_for_config({"model_type": preset.config_mapping.model_type})
+    spec = {**like.extra_heads, **like.heads, **preset.heads}.get(LANGUAGE_HEAD)
+    if not isinstance(spec, LanguageModeling):
+        raise ValueError(f"models of the family {preset.family} name no tokens")
     return spec

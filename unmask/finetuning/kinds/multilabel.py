@@ -11,29 +11,29 @@ import numpy as np
 from jaxtyping import Bool
 
 from unmask.config import from_dict
-from unmask.finetuning.ask import LABEL, Ask, in_words
-from unmask.finetuning.by_labels import ByLabels
-from unmask.finetuning.kinds.pooled import PoolOptions, around, head_of_labels
-from unmask.heads.labels import AnyOf
+from unmask.finetuning.ask import LABEL_HEAD, TaskFormulation, uses_word_labels
+from unmask.finetuning.by_labels import MultiLabelFormulation
+from unmask.finetuning.kinds.pooled import PoolingOptions, input_template, classification_head
+from unmask.heads.labels import BinaryCrossEntropy
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
 from unmask.tasks.metrics.multilabel import multilabel_metrics
 from unmask.tasks.readers import column_values
 from unmask.tasks.readers.tables import Table
-from unmask.tasks.readers.task_files import TaskFiles, TextRows, each, find_text
-from unmask.tasks.task import Columns, Item, Task, Truth
+from unmask.tasks.readers.task_files import TaskReader, TextReader, label_per_row, find_text_column
+from unmask.tasks.task import TaskColumns, TaskExample, Task, Label
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import named
+from unmask.text.records import describe_value
 from unmask.tokens.tokenizer import Tokenizer
 
-SETS = (
+LABEL_SET_COLUMNS = (
     "labels", "label", "classes", "categories", "tags", "topics", "genres", "emotions", "category",
     "target",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultilabelOptions(PoolOptions):
+class MultilabelOptions(PoolingOptions):
     """How labels are read, when one is said, and by what."""
 
     separator: str = ","
@@ -49,7 +49,7 @@ class MultilabelOptions(PoolOptions):
             raise ValueError(f"options.threshold must be between 0 and 1, got {self.threshold}")
 
 
-def labels_of(value: object, column: str, where: str, separator: str) -> tuple[str, ...]:
+def parse_label_set(value: object, column: str, where: str, separator: str) -> tuple[str, ...]:
     """Read the labels of a text, by the alphabet.
 
     Raises:
@@ -65,101 +65,101 @@ def labels_of(value: object, column: str, where: str, separator: str) -> tuple[s
         parts = [value]
     for part in parts:
         if part is None or (isinstance(part, str) and not part.strip()):
-            raise ValueError(f"{where}: an empty label in column {column!r}: {named(value)}")
-    found = sorted(column_values.label(part, column, where) for part in parts)
+            raise ValueError(f"{where}: an empty label in column {column!r}: {describe_value(value)}")
+    found = sorted(column_values.parse_label(part, column, where) for part in parts)
     if twice := [a for a, b in pairwise(found) if a == b]:
         raise ValueError(
-            f"{where}: {twice[0]!r} stands twice in column {column!r}: {named(value)}; a row names "
+            f"{where}: {twice[0]!r} stands twice in column {column!r}: {describe_value(value)}; a row names "
             "the labels that hold, and has no 0 or 1 for each"
         )
     return tuple(found)
 
 
-def _label_sets(
-    table: Table, columns: Columns, errors: EncodingErrors, options: Mapping[str, Any]
-) -> Sequence[Truth]:
+def _read_label_sets(
+    table: Table, columns: TaskColumns, encoding_errors: EncodingErrors, options: Mapping[str, Any]
+) -> Sequence[Label]:
     """Read lists of labels, or text with separators; nothing if none holds."""
     separator = _options(options).separator
-    return each(partial(labels_of, separator=separator))(table, columns, errors, options)
+    return label_per_row(partial(parse_label_set, separator=separator))(table, columns, encoding_errors, options)
 
 
-FILES = TextRows(
-    kind="multilabel",
-    counts=(1, 2),
-    find=find_text,
-    customary=SETS,
-    what="labels",
-    truths=_label_sets,
+READER = TextReader(
+    task_kind="multilabel",
+    allowed_text_counts=(1, 2),
+    find_default_columns=find_text_column,
+    label_column_names=LABEL_SET_COLUMNS,
+    label_purpose="labels",
+    read_labels=_read_label_sets,
 )
 
 
 @dataclass(frozen=True)
-class Multilabel:
+class MultilabelClassification:
     """Any of some labels, or none, for one or two texts."""
 
-    files: TaskFiles = FILES
-    in_parts: bool = False
+    reader: TaskReader = READER
+    splits_long_texts: bool = False
     options: type = MultilabelOptions
-    one_label: bool = False
+    is_single_label: bool = False
 
-    def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
+    def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
         """List the labels that occur."""
-        return column_values.labels_of(items, where)
+        return column_values.find_labels(examples, where)
 
-    def check(self, items: Sequence[Item], labels: Sequence[str], column: str) -> None:
+    def check_examples(self, examples: Sequence[TaskExample], labels: Sequence[str], column: str) -> None:
         """Check that all labels are known."""
-        column_values.check_labels(items, labels, column)
+        column_values.check_labels(examples, labels, column)
 
-    def metrics(self, task: Task) -> tuple[str, ...]:
+    def metric_names(self, task: Task) -> tuple[str, ...]:
         """F1 over all labels of all texts; the mean F1 of labels; texts that are wholly right."""
         return ("micro_f1", "macro_f1", "subset_accuracy")
 
     def compute_metrics(
-        self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]
+        self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
         """Compute the figures of sets of labels."""
-        return multilabel_metrics(_sets(task, truth), _sets(task, said))
+        return multilabel_metrics(_multi_hot(task, labels), _multi_hot(task, predictions))
 
-    def usual(self, task: Task, items: Sequence[Item]) -> Truth:
+    def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:
         """Return the most frequent set of labels, of ties the first by the alphabet."""
-        counts = Counter(cast("tuple[str, ...]", item.truth) for item in items)
+        counts = Counter(cast("tuple[str, ...]", item.label) for item in examples)
         return min(counts, key=lambda held: (-counts[held], held))
 
-    def settled(self, task: Task, card: Published, items: Sequence[Item]) -> Task:
+    def resolve_task(self, task: Task, preset: Published, examples: Sequence[TaskExample]) -> Task:
         """Nothing is left to settle."""
         return task
 
-    def heads(self, task: Task, card: Published) -> dict[str, HeadSpec]:
+    def heads(self, task: Task, preset: Published) -> dict[str, HeadSpec]:
         """The card's head of labels, with a sigmoid for each.
 
         Raises:
             ValueError: the model has no such head.
         """
-        if in_words(card):
+        if uses_word_labels(preset):
             raise ValueError(
-                f"{card.name} says its answers in words, and several at once are a text: fine-tune "
+                f"{preset.name} says its answers in words, and several at once are a text: fine-tune "
                 "it with the task `generate`, or take an encoder, a decoder, BART or mBART"
             )
-        head = head_of_labels(task, card, _options(task.options))
-        return {LABEL: replace(head, n_labels=len(task.labels), loss=AnyOf())}
+        head = classification_head(task, preset, _options(task.options))
+        return {LABEL_HEAD: replace(head, n_labels=len(task.labels), loss=BinaryCrossEntropy())}
 
-    def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
+    def formulate(self, task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
         """By a head."""
-        return ByLabels(
+        return MultiLabelFormulation(
             task=task,
             tokenizer=tokenizer,
-            around=around(task, card, tokenizer.special),
+            template=input_template(task, preset, tokenizer.special_ids),
             threshold=_options(task.options).threshold,
         )
 
 
-def _options(given: Mapping[str, Any]) -> MultilabelOptions:
-    return from_dict(MultilabelOptions, dict(given), "options")
+def _options(options: Mapping[str, Any]) -> MultilabelOptions:
+    return from_dict(MultilabelOptions, dict(options), "options")
 
 
-def _sets(task: Task, held: Sequence[Truth]) -> Bool[np.ndarray, "n labels"]:
-    rows = [[label in cast("tuple[str, ...]", one) for label in task.labels] for one in held]
+def _multi_hot(task: Task, label_sets: Sequence[Label]) -> Bool[np.ndarray, "n labels"]:
+    rows = [[label in cast("tuple[str, ...]", one) for label in task.labels] for one in label_sets]
     return np.array(rows, bool).reshape(-1, len(task.labels))
 
 
-MULTILABEL = Multilabel()
+MULTILABEL = MultilabelClassification()

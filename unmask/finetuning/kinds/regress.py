@@ -7,77 +7,77 @@ from typing import cast
 import numpy as np
 
 from unmask.config import from_dict
-from unmask.finetuning.ask import Ask, in_words
-from unmask.finetuning.in_words import rounded
-from unmask.finetuning.kinds.classify import ask_for_label, label_heads
-from unmask.finetuning.kinds.pooled import PoolOptions
+from unmask.finetuning.ask import TaskFormulation, uses_word_labels
+from unmask.finetuning.in_words import rounded_number_labels
+from unmask.finetuning.kinds.classify import formulate_classification, classification_heads
+from unmask.finetuning.kinds.pooled import PoolingOptions
 from unmask.heads.model import HeadSpec
 from unmask.published.card import Published
 from unmask.tasks.metrics.regression import regression_metrics
 from unmask.tasks.readers import column_values
-from unmask.tasks.readers.task_files import TaskFiles, TextRows, each, find_text_or_pair
-from unmask.tasks.task import Item, Task, Truth
+from unmask.tasks.readers.task_files import TaskReader, TextReader, label_per_row, find_text_or_pair
+from unmask.tasks.task import TaskExample, Task, Label
 from unmask.tokens.tokenizer import Tokenizer
 
-FILES = TextRows(
-    kind="regress",
-    counts=(1, 2),
-    find=find_text_or_pair,
-    customary=column_values.NUMBERS,
-    what="score",
-    truths=each(column_values.number),
+READER = TextReader(
+    task_kind="regress",
+    allowed_text_counts=(1, 2),
+    find_default_columns=find_text_or_pair,
+    label_column_names=column_values.NUMBER_COLUMNS,
+    label_purpose="score",
+    read_labels=label_per_row(column_values.parse_number),
 )
 
 
 @dataclass(frozen=True)
-class Regress:
+class TextRegression:
     """A number for one or two texts."""
 
-    files: TaskFiles = FILES
-    in_parts: bool = False
-    options: type = PoolOptions
-    one_label: bool = False
+    reader: TaskReader = READER
+    splits_long_texts: bool = False
+    options: type = PoolingOptions
+    is_single_label: bool = False
 
-    def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
+    def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
         """Numbers are not labels; but they must differ."""
-        column_values.check_varies(items, where)
+        column_values.check_numbers_differ(examples, where)
         return ()
 
-    def check(self, items: Sequence[Item], labels: Sequence[str], column: str) -> None:
+    def check_examples(self, examples: Sequence[TaskExample], labels: Sequence[str], column: str) -> None:
         """Any number will do."""
 
-    def metrics(self, task: Task) -> tuple[str, ...]:
+    def metric_names(self, task: Task) -> tuple[str, ...]:
         """Correlations, and the mean squared error."""
         return ("pearson", "spearman", "mean_squared_error")
 
     def compute_metrics(
-        self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]
+        self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
         """Compute the figures of numbers."""
-        return regression_metrics(_numbers(truth), _numbers(said))
+        return regression_metrics(_as_numbers(labels), _as_numbers(predictions))
 
-    def usual(self, task: Task, items: Sequence[Item]) -> Truth:
+    def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:
         """Return the mean."""
-        return float(np.mean(_numbers([item.truth for item in items if item.truth is not None])))
+        return float(np.mean(_as_numbers([item.label for item in examples if item.label is not None])))
 
-    def settled(self, task: Task, card: Published, items: Sequence[Item]) -> Task:
+    def resolve_task(self, task: Task, preset: Published, examples: Sequence[TaskExample]) -> Task:
         """A model that says numbers in words says one of some round ones."""
-        if not in_words(card):
+        if not uses_word_labels(preset):
             return task
-        numbers = [item.truth for item in items if isinstance(item.truth, float)]
-        return replace(task, labels=rounded(numbers))
+        numbers = [item.label for item in examples if isinstance(item.label, float)]
+        return replace(task, labels=rounded_number_labels(numbers))
 
-    def heads(self, task: Task, card: Published) -> dict[str, HeadSpec]:
+    def heads(self, task: Task, preset: Published) -> dict[str, HeadSpec]:
         """The card's head of labels with one score, or the one that says words."""
-        return label_heads(task, card, from_dict(PoolOptions, task.options, "options"))
+        return classification_heads(task, preset, from_dict(PoolingOptions, task.options, "options"))
 
-    def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
+    def formulate(self, task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
         """By a head, or in words."""
-        return ask_for_label(task, card, tokenizer)
+        return formulate_classification(task, preset, tokenizer)
 
 
-def _numbers(values: Sequence[Truth]) -> np.ndarray:
+def _as_numbers(values: Sequence[Label]) -> np.ndarray:
     return np.array([float(cast("float", v)) for v in values], np.float64)
 
 
-REGRESS = Regress()
+REGRESS = TextRegression()

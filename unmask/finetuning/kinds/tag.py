@@ -6,203 +6,203 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from unmask.config import from_dict
-from unmask.finetuning.ask import TOKEN_LABEL, Around, Ask, in_words
-from unmask.finetuning.by_word import ByWord
-from unmask.finetuning.kinds.classify import most_frequent
+from unmask.finetuning.ask import TOKEN_LABEL_HEAD, InputTemplate, TaskFormulation, uses_word_labels
+from unmask.finetuning.by_word import TokenClassificationFormulation
+from unmask.finetuning.kinds.classify import most_frequent_label
 from unmask.heads.model import HeadSpec
-from unmask.heads.recurrent import RecurrentTags
-from unmask.published.card import Published, token_labels
-from unmask.tasks.metrics.tagging import SCHEMES, marks_entities, tagging_metrics
+from unmask.heads.recurrent import BiLSTMCRF
+from unmask.published.card import Published, token_classification_head
+from unmask.tasks.metrics.tagging import SCHEME_PREFIXES, has_entity_labels, tagging_metrics
 from unmask.tasks.readers import column_values
-from unmask.tasks.readers.conll import WORDS
+from unmask.tasks.readers.conll import WORDS_COLUMN
 from unmask.tasks.readers.tables import Table
-from unmask.tasks.readers.task_files import TaskFiles, as_words, refuse_choices
-from unmask.tasks.tag_schemes import Scheme, impossible, scheme_of, unread
-from unmask.tasks.task import Columns, Item, Task, Truth
-from unmask.text.lines import EncodingErrors, parts
-from unmask.text.records import listed
+from unmask.tasks.readers.task_files import TaskReader, check_words, refuse_choices
+from unmask.tasks.tag_schemes import TagScheme, forbidden_transitions, infer_scheme, unrecognized_entity_label
+from unmask.tasks.task import TaskColumns, TaskExample, Task, Label
+from unmask.text.lines import EncodingErrors, split_at_blanks
+from unmask.text.records import format_names
 from unmask.tokens.tokenizer import Tokenizer
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TagOptions:
+class TaggingOptions:
     """Which head labels words, and how labels that mark entities are written."""
 
     head: Literal["linear", "recurrent"] = "linear"
     """Each word by itself (Devlin et al. 2019, section 4.3), or an LSTM and a CRF over the words of
-    a sentence; see `RecurrentTags`."""
-    width: int = 200
+    a sentence; see `BiLSTMCRF`."""
+    hidden_size: int = 200
     """Of the recurrent head's states in each direction."""
-    crf: bool = True
+    use_crf: bool = True
     """Whether the recurrent head has a CRF."""
-    repair: bool = True
+    repair_tags: bool = True
     """Whether entities are said as their scheme demands, the same entities in any case."""
-    scheme: Scheme | None = None
+    tag_scheme: TagScheme | None = None
     """How labels mark entities. None: as in the training file; if that marks none, nothing is
     repaired, and no label is impossible behind another."""
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
-        if self.width < 1:
-            raise ValueError(f"options.width must be at least 1, got {self.width}")
-        if self.head == "linear" and (self.width != TagOptions.width or not self.crf):
+        if self.hidden_size < 1:
+            raise ValueError(f"options.width must be at least 1, got {self.hidden_size}")
+        if self.head == "linear" and (self.hidden_size != TaggingOptions.hidden_size or not self.use_crf):
             raise ValueError("options.width and options.crf are of options.head = 'recurrent'")
 
 
 @dataclass(frozen=True)
-class SentenceRows:
+class TaggedSentenceReader:
     """Sentences, and the tags of their words."""
 
-    tagged: bool = True
+    word_per_line: bool = True
 
-    def columns(
+    def find_columns(
         self, table: Table, texts: Sequence[str], label: str | None, choices: Sequence[str]
-    ) -> Columns:
+    ) -> TaskColumns:
         """Find a column of words, and one of tags; of CoNLL files without names the last."""
         refuse_choices(choices, "tag")
-        column_values.check(table, texts, label, (1,), "tag")
-        found = tuple(texts) or (column_values.find_one(table, column_values.SENTENCES, "words"),)
-        if label is None and table.columns[0] == WORDS and len(table.columns) > 1:
-            known = [name for name in table.columns if name.lower() in column_values.TAGS]
+        column_values.check_columns(table, texts, label, (1,), "tag")
+        found = tuple(texts) or (column_values.find_column(table, column_values.SENTENCE_COLUMNS, "words"),)
+        if label is None and table.columns[0] == WORDS_COLUMN and len(table.columns) > 1:
+            known = [name for name in table.columns if name.lower() in column_values.TAG_COLUMNS]
             label = known[0] if known else table.columns[-1]
-        label = label or column_values.find_one(
-            table, column_values.TAGS, "tags", but=found, option="label"
+        label = label or column_values.find_column(
+            table, column_values.TAG_COLUMNS, "tags", excluded=found, option="label"
         )
-        return Columns(texts=found, label=label)
+        return TaskColumns(texts=found, label=label)
 
-    def texts(self, table: Table, columns: Columns) -> Columns:
+    def find_text_columns(self, table: Table, columns: TaskColumns) -> TaskColumns:
         """Find the column of words."""
         if columns.texts[0] in table.columns:
             return columns
         return replace(
-            columns, texts=(column_values.find_one(table, column_values.SENTENCES, "words"),)
+            columns, texts=(column_values.find_column(table, column_values.SENTENCE_COLUMNS, "words"),)
         )
 
-    def items(
+    def read_examples(
         self,
         table: Table,
-        columns: Columns,
-        errors: EncodingErrors,
+        columns: TaskColumns,
+        encoding_errors: EncodingErrors,
         *,
-        known: bool,
+        has_labels: bool,
         options: Mapping[str, Any],
-    ) -> list[Item]:
+    ) -> list[TaskExample]:
         """Read sentences and their tags. A sentence without words is left out."""
         values = table.column(columns.texts[0])
-        truths = table.column(columns.label) if known else [None] * len(values)
-        found: list[Item] = []
+        truths = table.column(columns.label) if has_labels else [None] * len(values)
+        found: list[TaskExample] = []
         for i, (value, truth) in enumerate(zip(values, truths, strict=True)):
-            where = table.where(i)
-            words = column_values.words(value, columns.texts[0], where, errors)
-            tags = column_values.tags(truth, columns.label, where, len(words)) if known else None
+            where = table.location(i)
+            words = column_values.parse_words(value, columns.texts[0], where, encoding_errors)
+            tags = column_values.parse_tags(truth, columns.label, where, len(words)) if has_labels else None
             if words:
-                found.append(Item(texts=words, truth=tags, where=where))
+                found.append(TaskExample(texts=words, label=tags, location=where))
         return found
 
-    def given(self, task: Task, text: Any, where: str) -> Item:
+    def parse_input(self, task: Task, text: Any, where: str) -> TaskExample:
         """Take a list of words."""
-        return Item(texts=as_words(text, where), where=where)
+        return TaskExample(texts=check_words(text, where), location=where)
 
-    def plain(self, item: Item) -> Any:
+    def format_input(self, example: TaskExample) -> Any:
         """Return a list of words."""
-        return list(item.texts)
+        return list(example.texts)
 
-    def line(self, task: Task, line: str) -> Any:
+    def parse_line(self, task: Task, line: str) -> Any:
         """Read words between spaces (or tabs); a no-break space is of a word."""
-        return parts(line)
+        return split_at_blanks(line)
 
 
 @dataclass(frozen=True)
-class Tag:
+class SequenceTagging:
     """A label for each word."""
 
-    files: TaskFiles = SentenceRows()
-    in_parts: bool = True
-    options: type = TagOptions
-    one_label: bool = False
+    reader: TaskReader = TaggedSentenceReader()
+    splits_long_texts: bool = True
+    options: type = TaggingOptions
+    is_single_label: bool = False
 
-    def labels(self, items: Sequence[Item], where: object) -> tuple[str, ...]:
+    def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
         """List the tags that occur."""
-        return column_values.labels_of(items, where)
+        return column_values.find_labels(examples, where)
 
-    def check(self, items: Sequence[Item], labels: Sequence[str], column: str) -> None:
+    def check_examples(self, examples: Sequence[TaskExample], labels: Sequence[str], column: str) -> None:
         """Check that all tags are known; warn of some that only look as if they marked entities."""
-        column_values.check_labels(items, labels, column)
-        if (odd := unread(labels)) is not None:
+        column_values.check_labels(examples, labels, column)
+        if (odd := unrecognized_entity_label(labels)) is not None:
             _log.warning(
                 "labels look as if they marked entities, but %r is of no scheme that is read (%s, "
                 "the letter before the type): there is no entity score",
-                odd, ", ".join(SCHEMES),
+                odd, ", ".join(SCHEME_PREFIXES),
             )  # fmt: skip
 
-    def informed(
-        self, items: Sequence[Item], labels: Sequence[str], options: Mapping[str, Any]
+    def infer_options_from_examples(
+        self, examples: Sequence[TaskExample], labels: Sequence[str], options: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Find by which scheme the training file marks entities, if it does.
 
         Raises:
             ValueError: a scheme was named, and the labels mark no entities.
         """
-        found = scheme_of(labels, _tags([item.truth for item in items if item.truth is not None]))
-        said = _options(options).scheme
+        found = infer_scheme(labels, _as_tag_sequences([item.label for item in examples if item.label is not None]))
+        said = _options(options).tag_scheme
         if said is not None and found is None:
             raise ValueError(
                 f"options.scheme = {said!r} is of labels that mark entities: 'O', and "
-                f"{', '.join(SCHEMES[said])}, each with a hyphen and a type; got {listed(labels)}"
+                f"{', '.join(SCHEME_PREFIXES[said])}, each with a hyphen and a type; got {format_names(labels)}"
             )
         return {**options, "scheme": said or found}
 
-    def metrics(self, task: Task) -> tuple[str, ...]:
+    def metric_names(self, task: Task) -> tuple[str, ...]:
         """F1 of entities where the tags mark some, and the share of right words."""
-        marked = marks_entities(task.labels)
+        marked = has_entity_labels(task.labels)
         return (*(("entity_f1",) if marked else ()), "token_accuracy")
 
     def compute_metrics(
-        self, task: Task, truth: Sequence[Truth], said: Sequence[Truth]
+        self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
         """Compute the figures of tags."""
-        return tagging_metrics(_tags(truth), _tags(said), task.labels)
+        return tagging_metrics(_as_tag_sequences(labels), _as_tag_sequences(predictions), task.labels)
 
-    def usual(self, task: Task, items: Sequence[Item]) -> Truth:
+    def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:
         """Return the most frequent tag, which `results.chance` gives to every word."""
-        return most_frequent(
-            task.labels, (t for item in items for t in column_values.labels_in(item))
+        return most_frequent_label(
+            task.labels, (t for item in examples for t in column_values.example_labels(item))
         )
 
-    def settled(self, task: Task, card: Published, items: Sequence[Item]) -> Task:
+    def resolve_task(self, task: Task, preset: Published, examples: Sequence[TaskExample]) -> Task:
         """Nothing is left to settle."""
         return task
 
-    def heads(self, task: Task, card: Published) -> dict[str, HeadSpec]:
+    def heads(self, task: Task, preset: Published) -> dict[str, HeadSpec]:
         """A head on each token, or on all words."""
-        if in_words(card):
+        if uses_word_labels(preset):
             raise ValueError(
-                f"{card.name} says its answers in words and cannot label each word; "
+                f"{preset.name} says its answers in words and cannot label each word; "
                 "tagging needs an encoder, a decoder, BART or mBART"
             )
         options, n = _options(task.options), max(len(task.labels), 1)
         if options.head == "linear":
-            return {TOKEN_LABEL: replace(token_labels(card), n_labels=n)}
-        never = impossible(task.labels, options.scheme) if options.scheme is not None else ()
-        spec = RecurrentTags(n_labels=n, width=options.width, crf=options.crf, impossible=never)
-        return {TOKEN_LABEL: spec}
+            return {TOKEN_LABEL_HEAD: replace(token_classification_head(preset), n_labels=n)}
+        never = forbidden_transitions(task.labels, options.tag_scheme) if options.tag_scheme is not None else ()
+        spec = BiLSTMCRF(n_labels=n, hidden_size=options.hidden_size, crf=options.use_crf, forbidden_transitions=never)
+        return {TOKEN_LABEL_HEAD: spec}
 
-    def ask(self, task: Task, card: Published, tokenizer: Tokenizer) -> Ask:
+    def formulate(self, task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
         """At one token of each word."""
-        around = Around.of(tokenizer.special, card.architecture, task.length)
+        around = InputTemplate.from_architecture(tokenizer.special_ids, preset.architecture, task.max_length)
         options = _options(task.options)
-        scheme = options.scheme if options.repair else None
-        return ByWord(task=task, tokenizer=tokenizer, around=around, scheme=scheme)
+        scheme = options.tag_scheme if options.repair_tags else None
+        return TokenClassificationFormulation(task=task, tokenizer=tokenizer, template=around, tag_scheme=scheme)
 
 
-def _options(given: Mapping[str, Any]) -> TagOptions:
-    return from_dict(TagOptions, dict(given), "options")
+def _options(options: Mapping[str, Any]) -> TaggingOptions:
+    return from_dict(TaggingOptions, dict(options), "options")
 
 
-def _tags(values: Sequence[Truth]) -> list[tuple[str, ...]]:
+def _as_tag_sequences(values: Sequence[Label]) -> list[tuple[str, ...]]:
     return [cast("tuple[str, ...]", v) for v in values]
 
 
-TAG = Tag()
+TAG = SequenceTagging()

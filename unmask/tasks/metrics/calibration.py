@@ -5,20 +5,20 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-BINS = 15
+DEFAULT_N_BINS = 15
 """As in the tables of Guo et al. 2017."""
-_SLACK = 1e-3  # by which a row may miss 1: probabilities in bfloat16 do
+_PROBABILITY_TOLERANCE = 1e-3  # by which a row may miss 1: probabilities in bfloat16 do
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationBin:
     """Answers of like confidence."""
 
-    low: float
+    lower_bound: float
     """Confidence above this,"""
-    high: float
+    upper_bound: float
     """and up to this."""
-    confidence: float
+    mean_confidence: float
     """Its mean; 0 where there is no answer."""
     accuracy: float
     """The share of right answers; 0 where there is none."""
@@ -26,18 +26,18 @@ class CalibrationBin:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class CalibrationScore:
     """How far confidence is from accuracy."""
 
-    error: float
+    expected_calibration_error: float
     """Expected calibration error: the mean difference, weighted by answers; 0 of nothing."""
     bins: tuple[CalibrationBin, ...]
     """For a reliability diagram."""
 
 
-def calibration(
-    labels: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"], n_bins: int = BINS
-) -> Calibration:
+def calibration_score(
+    labels: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"], n_bins: int = DEFAULT_N_BINS
+) -> CalibrationScore:
     """Compute the expected calibration error of the likeliest labels, in bins of equal width.
 
     Guo et al. 2017, arXiv:1706.04599, section 2, equation 3. Of equally likely labels the first is
@@ -51,7 +51,7 @@ def calibration(
     Raises:
         ValueError: these are no probabilities.
     """
-    probabilities = _checked(labels, probabilities)
+    probabilities = _check_probabilities(labels, probabilities)
     predictions, confidence = probabilities.argmax(1), probabilities.max(1, initial=0.0)
     edges = np.arange(n_bins + 1) / n_bins
     at = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, n_bins - 1)
@@ -62,15 +62,15 @@ def calibration(
     error = float((counts * np.abs(sure - right)).sum() / max(len(labels), 1))
     bins = tuple(
         CalibrationBin(
-            low=float(edges[i]), high=float(edges[i + 1]), confidence=float(sure[i]),
+            lower_bound=float(edges[i]), upper_bound=float(edges[i + 1]), mean_confidence=float(sure[i]),
             accuracy=float(right[i]), count=int(counts[i]),
         )
         for i in range(n_bins)
     )  # fmt: skip
-    return Calibration(error, bins)
+    return CalibrationScore(error, bins)
 
 
-def brier(labels: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"]) -> float:
+def brier_score(labels: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"]) -> float:
     """Compute the squared error of probabilities, summed over labels; 0 of nothing.
 
     Brier 1950, doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2, equation 2: from 0 to 2. Of two
@@ -79,7 +79,7 @@ def brier(labels: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labe
     Raises:
         ValueError: these are no probabilities.
     """
-    probabilities = _checked(labels, probabilities)
+    probabilities = _check_probabilities(labels, probabilities)
     right = np.arange(probabilities.shape[1]) == labels[:, None]
     return float(((probabilities - right) ** 2).sum(1).mean()) if len(labels) else 0.0
 
@@ -93,18 +93,18 @@ def calibration_metrics(
         ValueError: these are no probabilities.
     """
     return {
-        "calibration_error": calibration(labels, probabilities).error,
-        "brier": brier(labels, probabilities),
+        "calibration_error": calibration_score(labels, probabilities).expected_calibration_error,
+        "brier": brier_score(labels, probabilities),
     }
 
 
-def _checked(
+def _check_probabilities(
     labels: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"]
 ) -> Float[np.ndarray, "n labels"]:
     p = probabilities.astype(np.float64)
     sums = p.sum(1)
     # not (a <= b), so that what is not a number is refused too
-    if len(p) and not (p.min() >= 0 and np.abs(sums - 1).max() <= _SLACK):
+    if len(p) and not (p.min() >= 0 and np.abs(sums - 1).max() <= _PROBABILITY_TOLERANCE):
         raise ValueError(
             f"probabilities must be at least 0 and a row's sum 1, got a least of {p.min():.4g} and "
             f"sums from {sums.min():.4g} to {sums.max():.4g}"

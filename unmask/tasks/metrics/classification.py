@@ -17,13 +17,13 @@ def accuracy(labels: Int[np.ndarray, "n"], predictions: Int[np.ndarray, "n"]) ->
     """Compute the share of correct predictions; 0 of nothing."""
     if not len(labels):
         return 0.0
-    with scikit_learn() as sklearn:
+    with import_sklearn_metrics() as sklearn:
         return float(sklearn.accuracy_score(labels, predictions))
 
 
-def f1(labels: Int[np.ndarray, "n"], predictions: Int[np.ndarray, "n"], positive: int = 1) -> float:
+def f1_score(labels: Int[np.ndarray, "n"], predictions: Int[np.ndarray, "n"], positive_class: int = 1) -> float:
     """Compute the harmonic mean of precision and recall of a class; 0 where it never occurs."""
-    return _mean_f1(labels, predictions, [positive])
+    return _mean_f1(labels, predictions, [positive_class])
 
 
 def macro_f1(labels: Int[np.ndarray, "n"], predictions: Int[np.ndarray, "n"]) -> float:
@@ -31,7 +31,7 @@ def macro_f1(labels: Int[np.ndarray, "n"], predictions: Int[np.ndarray, "n"]) ->
     return _mean_f1(labels, predictions, None)
 
 
-def matthews(labels: Int[np.ndarray, "n"], predictions: Int[np.ndarray, "n"]) -> float:
+def matthews_correlation(labels: Int[np.ndarray, "n"], predictions: Int[np.ndarray, "n"]) -> float:
     """Compute the correlation of two labelings; 0 where all is one class on either side.
 
     For any number of classes: Gorodkin 2004, doi:10.1016/j.compbiolchem.2004.09.006, equation 8;
@@ -39,7 +39,7 @@ def matthews(labels: Int[np.ndarray, "n"], predictions: Int[np.ndarray, "n"]) ->
     """
     if not len(labels):
         return 0.0
-    with scikit_learn() as sklearn:
+    with import_sklearn_metrics() as sklearn:
         return float(sklearn.matthews_corrcoef(labels, predictions))
 
 
@@ -50,13 +50,13 @@ def classification_metrics(
     scores = {
         "accuracy": accuracy(labels, predictions),
         "macro_f1": macro_f1(labels, predictions),
-        "matthews": matthews(labels, predictions),
+        "matthews": matthews_correlation(labels, predictions),
     }
-    return scores | ({"f1": f1(labels, predictions)} if n_labels == 2 else {})
+    return scores | ({"f1": f1_score(labels, predictions)} if n_labels == 2 else {})
 
 
 @contextmanager
-def scikit_learn() -> Generator[ModuleType]:
+def import_sklearn_metrics() -> Generator[ModuleType]:
     """Import `sklearn.metrics`, whose warnings are not shown meanwhile.
 
     It warns where a class is rare or lacking, which is nothing amiss in a small dev file.
@@ -74,7 +74,7 @@ def _mean_f1(
     """Compute the mean F1 of some classes; None: of those that occur."""
     if not len(labels):
         return 0.0
-    with scikit_learn() as sklearn:
+    with import_sklearn_metrics() as sklearn:
         mean = sklearn.f1_score(
             labels, predictions, labels=classes, average="macro", zero_division=0
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 MetricKind = Literal["classes", "numbers", "tags", "label sets", "answers", "texts", "tasks"]
-MEAN = "mean"
+MEAN_METRIC = "mean"
 """The metric of several tasks that are learned together: the mean of theirs."""
 
 
@@ -13,34 +13,34 @@ MEAN = "mean"
 class Metric:
     """A metric by which the best model of a run may be chosen."""
 
-    of: MetricKind
+    applies_to: MetricKind
     """What it is mostly of; there is an accuracy of choices too, and a macro F1 of label sets."""
     higher_is_better: bool = True
     """Whether more is better."""
 
 
 METRICS: Mapping[str, Metric] = {
-    "accuracy": Metric(of="classes"),
-    "macro_f1": Metric(of="classes"),
-    "f1": Metric(of="classes"),
-    "matthews": Metric(of="classes"),
-    "pearson": Metric(of="numbers"),
-    "spearman": Metric(of="numbers"),
-    "mean_squared_error": Metric(of="numbers", higher_is_better=False),
-    "entity_f1": Metric(of="tags"),
-    "token_accuracy": Metric(of="tags"),
-    "calibration_error": Metric(of="classes", higher_is_better=False),
-    "brier": Metric(of="classes", higher_is_better=False),
-    "micro_f1": Metric(of="label sets"),
-    "subset_accuracy": Metric(of="label sets"),
-    "ranking_precision": Metric(of="label sets"),
-    "mean_average_precision": Metric(of="label sets"),
-    "exact_match": Metric(of="answers"),
-    "answer_f1": Metric(of="answers"),
-    "bleu": Metric(of="texts"),
-    "chrf": Metric(of="texts"),
-    "rouge1": Metric(of="texts"),
-    "rouge2": Metric(of="texts"),
-    "rougeL": Metric(of="texts"),
-    MEAN: Metric(of="tasks"),
+    "accuracy": Metric(applies_to="classes"),
+    "macro_f1": Metric(applies_to="classes"),
+    "f1": Metric(applies_to="classes"),
+    "matthews": Metric(applies_to="classes"),
+    "pearson": Metric(applies_to="numbers"),
+    "spearman": Metric(applies_to="numbers"),
+    "mean_squared_error": Metric(applies_to="numbers", higher_is_better=False),
+    "entity_f1": Metric(applies_to="tags"),
+    "token_accuracy": Metric(applies_to="tags"),
+    "calibration_error": Metric(applies_to="classes", higher_is_better=False),
+    "brier": Metric(applies_to="classes", higher_is_better=False),
+    "micro_f1": Metric(applies_to="label sets"),
+    "subset_accuracy": Metric(applies_to="label sets"),
+    "ranking_precision": Metric(applies_to="label sets"),
+    "mean_average_precision": Metric(applies_to="label sets"),
+    "exact_match": Metric(applies_to="answers"),
+    "answer_f1": Metric(applies_to="answers"),
+    "bleu": Metric(applies_to="texts"),
+    "chrf": Metric(applies_to="texts"),
+    "rouge1": Metric(applies_to="texts"),
+    "rouge2": Metric(applies_to="texts"),
+    "rougeL": Metric(applies_to="texts"),
+    MEAN_METRIC: Metric(applies_to="tasks"),
 }

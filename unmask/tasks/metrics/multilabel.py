@@ -6,7 +6,7 @@ Where scikit-learn warns, it says 0, and so do these.
 import numpy as np
 from jaxtyping import Bool, Float
 
-from unmask.tasks.metrics.classification import accuracy, f1, scikit_learn
+from unmask.tasks.metrics.classification import accuracy, f1_score, import_sklearn_metrics
 from unmask.tasks.metrics.regression import check_finite
 
 
@@ -22,7 +22,7 @@ def micro_f1(
     labels: Bool[np.ndarray, "n labels"], predictions: Bool[np.ndarray, "n labels"]
 ) -> float:
     """Compute the F1 of all labels of all texts as one; 0 where none is true or predicted."""
-    return f1(labels.astype(np.int64).reshape(-1), predictions.astype(np.int64).reshape(-1))
+    return f1_score(labels.astype(np.int64).reshape(-1), predictions.astype(np.int64).reshape(-1))
 
 
 def macro_f1(
@@ -30,11 +30,11 @@ def macro_f1(
 ) -> float:
     """Compute the mean F1 of all labels; that of a label never true and never predicted is 0."""
     columns = zip(labels.T.astype(np.int64), predictions.T.astype(np.int64), strict=True)
-    scores = [f1(one, predicted) for one, predicted in columns]
+    scores = [f1_score(one, predicted) for one, predicted in columns]
     return float(np.mean(scores)) if scores else 0.0
 
 
-def ranking_precision(
+def label_ranking_average_precision(
     labels: Bool[np.ndarray, "n labels"], scores: Float[np.ndarray, "n labels"]
 ) -> float:
     """Compute label-ranking average precision; 0 of nothing.
@@ -49,7 +49,7 @@ def ranking_precision(
     check_finite(scores)
     if not len(labels):
         return 0.0
-    with scikit_learn() as sklearn:
+    with import_sklearn_metrics() as sklearn:
         return float(sklearn.label_ranking_average_precision_score(labels, scores))
 
 
@@ -64,7 +64,7 @@ def mean_average_precision(
         FloatingPointError: a score is not finite.
     """
     check_finite(scores)
-    with scikit_learn() as sklearn:
+    with import_sklearn_metrics() as sklearn:
         each = [
             sklearn.average_precision_score(one, score) if one.any() else 0.0
             for one, score in zip(labels.T, scores.T, strict=True)
@@ -90,6 +90,6 @@ def multilabel_metrics(
     if scores is None:
         return found
     return found | {
-        "ranking_precision": ranking_precision(labels, scores),
+        "ranking_precision": label_ranking_average_precision(labels, scores),
         "mean_average_precision": mean_average_precision(labels, scores),
     }

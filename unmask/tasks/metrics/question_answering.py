@@ -23,24 +23,24 @@ AnswerMetric = Callable[[Sequence[str], str], float]
 """From the right answers (none: there is no answer) and the predicted one ("": none) to 0 to 1."""
 
 
-def normalize(answer: str) -> str:
+def normalize_answer(answer: str) -> str:
     """Lower case, take out punctuation, then articles, and join what is left by single spaces."""
     return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split())
 
 
-def exact_match(labels: Sequence[str], prediction: str) -> float:
+def answer_exact_match(labels: Sequence[str], prediction: str) -> float:
     """Say whether an answer is one of the right ones, once normalized: 1 or 0."""
-    return float(normalize(prediction) in _normalized(labels))
+    return float(normalize_answer(prediction) in _normalize_labels(labels))
 
 
-def token_f1(labels: Sequence[str], prediction: str) -> float:
+def answer_f1(labels: Sequence[str], prediction: str) -> float:
     """Compute the harmonic mean of precision and recall of words; of right answers the best.
 
     Where nothing is left of an answer after normalization it is right or wrong as a whole (script
     2.0; in 1.1 it is wrong).
     """
-    words = normalize(prediction).split()
-    return max(_overlap(right.split(), words) for right in _normalized(labels))
+    words = normalize_answer(prediction).split()
+    return max(_word_overlap_f1(right.split(), words) for right in _normalize_labels(labels))
 
 
 def answer_metrics(
@@ -64,7 +64,7 @@ def answer_metrics(
     Raises:
         FloatingPointError: a score is not finite.
     """
-    metrics: dict[str, AnswerMetric] = {"exact_match": exact_match, "answer_f1": token_f1}
+    metrics: dict[str, AnswerMetric] = {"exact_match": answer_exact_match, "answer_f1": answer_f1}
     each = {
         name: np.array([m(t, s) for t, s in zip(labels, predictions, strict=True)], np.float64)
         for name, m in metrics.items()
@@ -84,7 +84,7 @@ def answer_metrics(
 
 def best_threshold(
     scores: Float[np.ndarray, "n"],
-    has: Bool[np.ndarray, "n"],
+    has_answer: Bool[np.ndarray, "n"],
     no_answer_scores: Float[np.ndarray, "n"],
 ) -> tuple[float, float]:
     """Find up to which no-answer score to answer: the best mean score, and the least threshold.
@@ -96,7 +96,7 @@ def best_threshold(
 
     Args:
         scores: of the answers, were they given; at least one.
-        has: whether the question has an answer.
+        has_answer: whether the question has an answer.
         no_answer_scores: how sure it is that it has none.
 
     Raises:
@@ -106,19 +106,19 @@ def best_threshold(
     order = np.argsort(no_answer_scores, kind="stable")
     ordered = no_answer_scores[order]
     last = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
-    gained = np.cumsum((scores - ~has)[order])[last]
-    totals = (~has).sum() + np.concatenate([[0.0], gained])
+    gained = np.cumsum((scores - ~has_answer)[order])[last]
+    totals = (~has_answer).sum() + np.concatenate([[0.0], gained])
     thresholds = np.concatenate([[np.nextafter(ordered[0], -np.inf)], ordered[last]])
     best = int(totals.argmax())
     return float(totals[best] / len(scores)), float(thresholds[best])
 
 
-def _normalized(labels: Sequence[str]) -> list[str]:
+def _normalize_labels(labels: Sequence[str]) -> list[str]:
     """Normalize right answers; those of which nothing is left go, as in the script 2.0."""
-    return [text for text in map(normalize, labels) if text] or [""]
+    return [text for text in map(normalize_answer, labels) if text] or [""]
 
 
-def _overlap(label: Sequence[str], prediction: Sequence[str]) -> float:
+def _word_overlap_f1(label: Sequence[str], prediction: Sequence[str]) -> float:
     if not label or not prediction:
         return float(label == prediction)
     same = (Counter(label) & Counter(prediction)).total()

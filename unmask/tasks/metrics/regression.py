@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float
 
-from unmask.tasks.metrics.classification import scikit_learn
+from unmask.tasks.metrics.classification import import_sklearn_metrics
 
 
 def pearson(labels: Float[np.ndarray, "n"], predictions: Float[np.ndarray, "n"]) -> float:
@@ -17,7 +17,7 @@ def pearson(labels: Float[np.ndarray, "n"], predictions: Float[np.ndarray, "n"])
     Raises:
         FloatingPointError: a number is not finite.
     """
-    x, y = _scaled(labels), _scaled(predictions)
+    x, y = _scale_to_unit(labels), _scale_to_unit(predictions)
     if x is None or y is None:
         return 0.0
     from scipy.stats import pearsonr
@@ -48,7 +48,7 @@ def mean_squared_error(
     check_finite(labels, predictions)
     if not len(labels):
         return 0.0
-    with scikit_learn() as sklearn:
+    with import_sklearn_metrics() as sklearn:
         return float(sklearn.mean_squared_error(labels, predictions))
 
 
@@ -77,7 +77,7 @@ def check_finite(*arrays: np.ndarray) -> None:
         raise FloatingPointError("a number to be scored is not finite: the model has diverged")
 
 
-def _scaled(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"] | None:
+def _scale_to_unit(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"] | None:
     """Map to [-1, 1], which no correlation notices, so that no square overflows or vanishes.
 
     None where nothing varies.

@@ -7,11 +7,11 @@ says what stands there instead.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-Tags = Sequence[Sequence[str]]
+TagSequences = Sequence[Sequence[str]]
 """The tag of each word of each sentence."""
 
 
-def token_accuracy(labels: Tags, predictions: Tags) -> float:
+def token_accuracy(labels: TagSequences, predictions: TagSequences) -> float:
     """Compute the share of words whose tag is right; 0 of nothing."""
     n = sum(len(tags) for tags in labels)
     right = sum(
@@ -29,11 +29,11 @@ class EntityScores:
     f1: float
 
 
-def entity_scores(labels: Tags, predictions: Tags) -> EntityScores:
+def entity_scores(labels: TagSequences, predictions: TagSequences) -> EntityScores:
     """Score entities as CoNLL's `conlleval` does: right are those whose borders and type are."""
     correct = n_labels = n_predictions = 0
     for t, s in zip(labels, predictions, strict=True):
-        true, predicted = set(entities(t)), set(entities(s))
+        true, predicted = set(extract_entities(t)), set(extract_entities(s))
         correct += len(true & predicted)
         n_labels += len(true)
         n_predictions += len(predicted)
@@ -44,7 +44,7 @@ def entity_scores(labels: Tags, predictions: Tags) -> EntityScores:
     )
 
 
-def entities(tags: Sequence[str]) -> list[tuple[int, int, str]]:
+def extract_entities(tags: Sequence[str]) -> list[tuple[int, int, str]]:
     """List the entities of a sentence: first word, one past the last, type.
 
     A tag is "O" or a part (B, I, E or S, or what other schemes call these), a hyphen and a type;
@@ -57,7 +57,7 @@ def entities(tags: Sequence[str]) -> list[tuple[int, int, str]]:
     begin, before, kind = 0, "O", ""
     for i, tag in enumerate([*tags, "O"]):
         part, _, now = tag.partition("-")
-        part = PARTS.get(part, part)
+        part = PREFIX_EQUIVALENTS.get(part, part)
         inside = before != "O"
         ends = inside and (part in "OBS" or before in "ES" or now != kind)
         if ends:
@@ -68,17 +68,17 @@ def entities(tags: Sequence[str]) -> list[tuple[int, int, str]]:
     return found
 
 
-SCHEMES: Mapping[str, str] = {
+SCHEME_PREFIXES: Mapping[str, str] = {
     "BIO": "BI", "IOB1": "BI", "BIOES": "BIES", "BILOU": "BILU", "BMES": "BMES", "BMEWO": "BMEW",
 }  # fmt: skip
 """How each scheme calls the first word of an entity, those within, the last, and one that is alone;
 a scheme with two letters has no names of their own for the latter two."""
 
-PARTS: Mapping[str, str] = {"L": "E", "U": "S", "M": "I", "W": "S"}
+PREFIX_EQUIVALENTS: Mapping[str, str] = {"L": "E", "U": "S", "M": "I", "W": "S"}
 """BIOES's letters for those that other schemes have in their place."""
 
 
-def marks_entities(labels: Sequence[str]) -> bool:
+def has_entity_labels(labels: Sequence[str]) -> bool:
     """Say whether tags mark entities: all are "O" or, of one scheme, a part with a type.
 
     Not so if all are "O". Parts without any type (B, I, O) mark entities of one kind, as seqeval
@@ -86,17 +86,17 @@ def marks_entities(labels: Sequence[str]) -> bool:
     """
     found = [label.partition("-") for label in labels if label != "O"]
     letters = {part for part, _, _ in found}
-    if not any(letters <= set(scheme) for scheme in SCHEMES.values()):
+    if not any(letters <= set(scheme) for scheme in SCHEME_PREFIXES.values()):
         return False
     if any(hyphen for _, hyphen, _ in found):
         return all(kind for _, _, kind in found)
     return ("B" in letters and len(letters) > 1) or (bool(letters) and "O" in labels)
 
 
-def tagging_metrics(labels: Tags, predictions: Tags, tag_set: Sequence[str]) -> dict[str, float]:
+def tagging_metrics(labels: TagSequences, predictions: TagSequences, tag_set: Sequence[str]) -> dict[str, float]:
     """Compute all metrics of a tagging; those of entities only where the tag set marks some."""
     scores = {"token_accuracy": token_accuracy(labels, predictions)}
-    if marks_entities(tag_set):
+    if has_entity_labels(tag_set):
         found = entity_scores(labels, predictions)
         scores |= {
             "entity_f1": found.f1,

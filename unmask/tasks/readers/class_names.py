@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from unmask.files import parsed
-from unmask.text.records import named, one_line
+from unmask.files import parse_json
+from unmask.text.records import describe_value, format_error
 
-_KEY = b"huggingface"
-_LISTS = ("Sequence", "List", "LargeList")
-_UNKNOWN = -1
+_METADATA_KEY = b"huggingface"
+_LIST_TYPES = ("Sequence", "List", "LargeList")
+_UNKNOWN_CLASS = -1
 
 
 def class_names(metadata: Mapping[bytes, bytes] | None, path: Path) -> dict[str, tuple[str, ...]]:
@@ -22,38 +22,38 @@ def class_names(metadata: Mapping[bytes, bytes] | None, path: Path) -> dict[str,
     Raises:
         ValueError: the metadata are damaged.
     """
-    if not metadata or _KEY not in metadata:
+    if not metadata or _METADATA_KEY not in metadata:
         return {}
     try:
-        features = parsed(metadata[_KEY])["info"]["features"]
-        return {name: names for name, kind in features.items() if (names := _names(kind))}
+        features = parse_json(metadata[_METADATA_KEY])["info"]["features"]
+        return {name: names for name, kind in features.items() if (names := _names_of_feature(kind))}
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(
-            f"{path}: its metadata {_KEY.decode()!r} are damaged: {one_line(error)}"
+            f"{path}: its metadata {_METADATA_KEY.decode()!r} are damaged: {format_error(error)}"
         ) from None
 
 
-def _names(kind: Any) -> tuple[str, ...]:
-    if isinstance(kind, list):
-        kind = cast("list[Any]", kind)[0]
-    elif isinstance(kind, dict) and cast("dict[str, Any]", kind).get("_type") in _LISTS:
-        kind = cast("dict[str, Any]", kind)["feature"]
-    fields = cast("dict[str, Any]", kind)
+def _names_of_feature(feature: Any) -> tuple[str, ...]:
+    if isinstance(feature, list):
+        feature = cast("list[Any]", feature)[0]
+    elif isinstance(feature, dict) and cast("dict[str, Any]", feature).get("_type") in _LIST_TYPES:
+        feature = cast("dict[str, Any]", feature)["feature"]
+    fields = cast("dict[str, Any]", feature)
     return tuple(str(n) for n in fields["names"]) if fields.get("_type") == "ClassLabel" else ()
 
 
-def with_names(value: object, names: Sequence[str], column: str, where: str) -> object:
+def replace_class_numbers(value: object, names: Sequence[str], column: str, where: str) -> object:
     """Put the name of a class in place of its number, also within lists; None where it is unknown.
 
     Raises:
         ValueError: there is no such class.
     """
     if isinstance(value, list):
-        return [with_names(one, names, column, where) for one in cast("list[object]", value)]
-    if value is None or value == _UNKNOWN:
+        return [replace_class_numbers(one, names, column, where) for one in cast("list[object]", value)]
+    if value is None or value == _UNKNOWN_CLASS:
         return None
     if not isinstance(value, int) or not 0 <= value < len(names):
         raise ValueError(
-            f"{where}: {column!r} must be a class from 0 to {len(names) - 1}, got {named(value)}"
+            f"{where}: {column!r} must be a class from 0 to {len(names) - 1}, got {describe_value(value)}"
         )
     return names[value]

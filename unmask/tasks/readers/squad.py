@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Literal, cast
 
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import as_text, listed, named
+from unmask.text.records import check_text, format_names, describe_value
 
-COLUMNS = ("id", "title", "context", "question", "answers", "is_impossible")
+SQUAD_COLUMNS = ("id", "title", "context", "question", "answers", "is_impossible")
 
 Fields = Mapping[str, object]
 
 
-def is_nested(data: Sequence[object]) -> bool:
+def is_squad_format(data: Sequence[object]) -> bool:
     """Say whether a file's "data" are articles of paragraphs, as SQuAD's are."""
     return bool(data) and isinstance(data[0], dict) and "paragraphs" in data[0]
 
 
-def questions(data: Sequence[object], path: Path) -> Iterator[tuple[str, tuple[object, ...]]]:
+def read_questions(data: Sequence[object], path: Path) -> Iterator[tuple[str, tuple[object, ...]]]:
     """Yield of each question where it stands, and the values of `COLUMNS`; None: it has none.
 
     Raises:
@@ -30,14 +30,14 @@ def questions(data: Sequence[object], path: Path) -> Iterator[tuple[str, tuple[o
     seen: set[str] = set()
     for i, article in enumerate(data):
         at = f"{path}: data[{i}]"
-        fields = _object(article, at)
+        fields = _require_object(article, at)
         title = _optional(fields, "title", str, at)
-        for j, paragraph in enumerate(_list(fields, "paragraphs", at)):
+        for j, paragraph in enumerate(_require_list(fields, "paragraphs", at)):
             here = f"{at}.paragraphs[{j}]"
-            held = _object(paragraph, here)
-            context = _text(held, "context", here)
-            for k, asked in enumerate(_list(held, "qas", here)):
-                row = _question(asked, title, context, f"{here}.qas[{k}]", path)
+            held = _require_object(paragraph, here)
+            context = _require_text(held, "context", here)
+            for k, asked in enumerate(_require_list(held, "qas", here)):
+                row = _read_question(asked, title, context, f"{here}.qas[{k}]", path)
                 number = row[1][0]
                 if number in seen:
                     raise ValueError(f"{path}: two questions have the id {number!r}")
@@ -46,23 +46,23 @@ def questions(data: Sequence[object], path: Path) -> Iterator[tuple[str, tuple[o
                 yield row
 
 
-def _question(
-    asked: object, title: object, context: str, at: str, path: Path
+def _read_question(
+    record: object, title: object, context: str, at: str, path: Path
 ) -> tuple[str, tuple[object, ...]]:
-    fields = _object(asked, at)
-    question, number = _text(fields, "question", at), _id(fields, at)
+    fields = _require_object(record, at)
+    question, number = _require_text(fields, "question", at), _question_id(fields, at)
     answers = fields.get("answers")
     if answers is not None:
-        _list(fields, "answers", at)
+        _require_list(fields, "answers", at)
         for n, answer in enumerate(cast("list[object]", answers)):
-            _answer(answer, f"{at}.answers[{n}]", "replace")
+            _parse_answer(answer, f"{at}.answers[{n}]", "replace")
     impossible = _optional(fields, "is_impossible", bool, at)
     place = at.removeprefix(f"{path}: ") if number is None else f"question {number!r}"
     return place, (number, title, context, question, answers, impossible)
 
 
-def answers_of(
-    value: object, where: str, errors: EncodingErrors = "strict"
+def parse_answers(
+    value: object, where: str, encoding_errors: EncodingErrors = "strict"
 ) -> list[tuple[str, int]]:
     """Read the answers to a question: each with the character at which it begins; [] if none.
 
@@ -70,84 +70,84 @@ def answers_of(
         value: SQuAD's list of {"text", "answer_start"}, or {"text": [...], "answer_start": [...]},
             as data sets of the Hub have it.
         where: file and line, for messages.
-        errors: what becomes of NULs and lone surrogates.
+        encoding_errors: what becomes of NULs and lone surrogates.
 
     Raises:
         ValueError: it is neither.
     """
     if isinstance(value, dict):
-        return _flattened(cast("dict[str, object]", value), where, errors)
+        return _parse_answer_lists(cast("dict[str, object]", value), where, encoding_errors)
     if not isinstance(value, list | tuple):
-        given = "there is none" if value is None else f"got {named(value)}"
+        given = "there is none" if value is None else f"got {describe_value(value)}"
         raise ValueError(
             f"{where}: answers must be a list of objects with 'text' and 'answer_start', or one "
             f"object with a list of each; {given}"
         )
     listed = enumerate(cast("Sequence[object]", value))
-    return [_answer(answer, f"{where}: answers[{n}]", errors) for n, answer in listed]
+    return [_parse_answer(answer, f"{where}: answers[{n}]", encoding_errors) for n, answer in listed]
 
 
-def _flattened(fields: Fields, where: str, errors: EncodingErrors) -> list[tuple[str, int]]:
+def _parse_answer_lists(fields: Fields, where: str, encoding_errors: EncodingErrors) -> list[tuple[str, int]]:
     at = f"{where}: answers"
-    texts, starts = (_list(fields, key, at) for key in ("text", "answer_start"))
+    texts, starts = (_require_list(fields, key, at) for key in ("text", "answer_start"))
     if len(texts) != len(starts):
         raise ValueError(f"{at}: {len(texts)} texts, but {len(starts)} in 'answer_start'")
     pairs = enumerate(zip(texts, starts, strict=True))
     return [
-        _answer({"text": text, "answer_start": start}, f"{at}[{n}]", errors)
+        _parse_answer({"text": text, "answer_start": start}, f"{at}[{n}]", encoding_errors)
         for n, (text, start) in pairs
     ]
 
 
-def _answer(answer: object, at: str, errors: EncodingErrors) -> tuple[str, int]:
-    fields = _object(answer, at)
-    start = _found(fields, "answer_start", at)
+def _parse_answer(answer: object, at: str, encoding_errors: EncodingErrors) -> tuple[str, int]:
+    fields = _require_object(answer, at)
+    start = _require_key(fields, "answer_start", at)
     if isinstance(start, bool) or not isinstance(start, int) or start < 0:
         raise ValueError(
-            f"{at}.answer_start must be the number of a character, from 0, got {named(start)}"
+            f"{at}.answer_start must be the number of a character, from 0, got {describe_value(start)}"
         )
-    return as_text(_text(fields, "text", at), at, "text", errors), start
+    return check_text(_require_text(fields, "text", at), at, "text", encoding_errors), start
 
 
-def _object(value: object, at: str) -> Fields:
+def _require_object(value: object, at: str) -> Fields:
     if not isinstance(value, dict):
-        raise ValueError(f"{at} must be an object, got {named(value)}")
+        raise ValueError(f"{at} must be an object, got {describe_value(value)}")
     return cast("dict[str, object]", value)
 
 
-def _found(fields: Fields, key: str, at: str) -> object:
+def _require_key(fields: Fields, key: str, at: str) -> object:
     if key not in fields:
-        raise ValueError(f"{at} lacks {key!r} (it has {listed(fields)})")
+        raise ValueError(f"{at} lacks {key!r} (it has {format_names(fields)})")
     return fields[key]
 
 
-def _list(fields: Fields, key: str, at: str) -> list[object]:
-    value = _found(fields, key, at)
+def _require_list(fields: Fields, key: str, at: str) -> list[object]:
+    value = _require_key(fields, key, at)
     if not isinstance(value, list):
-        raise ValueError(f"{at}.{key} must be a list, got {named(value)}")
+        raise ValueError(f"{at}.{key} must be a list, got {describe_value(value)}")
     return cast("list[object]", value)
 
 
-def _text(fields: Fields, key: str, at: str) -> str:
-    value = _found(fields, key, at)
+def _require_text(fields: Fields, key: str, at: str) -> str:
+    value = _require_key(fields, key, at)
     if not isinstance(value, str):
-        raise ValueError(f"{at}.{key} must be text, got {named(value)}")
+        raise ValueError(f"{at}.{key} must be text, got {describe_value(value)}")
     return value
 
 
 def _optional(
-    fields: Fields, key: Literal["title", "is_impossible"], kind: type, at: str
+    fields: Fields, key: Literal["title", "is_impossible"], expected_type: type, at: str
 ) -> object:
     value = fields.get(key)
-    if value is not None and not isinstance(value, kind):
-        wanted = "text" if kind is str else "true or false"
-        raise ValueError(f"{at}.{key} must be {wanted}, got {named(value)}")
+    if value is not None and not isinstance(value, expected_type):
+        wanted = "text" if expected_type is str else "true or false"
+        raise ValueError(f"{at}.{key} must be {wanted}, got {describe_value(value)}")
     return value
 
 
-def _id(fields: Fields, at: str) -> str | None:
+def _question_id(fields: Fields, at: str) -> str | None:
     """Read the name of a question, which some files write as a number."""
     value = fields.get("id")
     if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
-        raise ValueError(f"{at}.id must be text, got {named(value)}")
+        raise ValueError(f"{at}.id must be text, got {describe_value(value)}")
     return None if value is None else str(value)
