@@ -18,8 +18,8 @@ import sys
 from pathlib import Path
 
 from unmask import align
-from unmask.serving.align import SelfLearningName
-from unmask.vectors.dictionary import CHANCE_LEVEL
+from unmask.jobs.align import SelfLearningName
+from unmask.word_vectors.alignment.dictionary import CHANCE_LEVEL
 
 SEEDS = ("5000", "250", "100", "50", "25", "numerals")
 LEARNING: tuple[SelfLearningName, ...] = ("none", "csls")

@@ -31,15 +31,15 @@ from encoders import DATA, pretrain, tune, tuned_table
 
 import unmask
 from unmask.batch import Batch, Visibility
-from unmask.evaluation.likelihood import evaluate
+from unmask.evaluation.perplexity import evaluate
 from unmask.heads.model import Model
-from unmask.hiding.choose import AllTokens
-from unmask.hiding.conceal import PermutationLM
-from unmask.hiding.hide import AnyObjective, Objective
-from unmask.hiding.objectives import components_of
-from unmask.published.card import Published
-from unmask.serving.record import read_report_data
-from unmask.text.corpus import Document, read_documents
+from unmask.objectives.corrupt import PermutationLM
+from unmask.objectives.objective import AnyObjective, Objective
+from unmask.objectives.published import components_of
+from unmask.objectives.select import AllTokens
+from unmask.reports.report_data import read_report_data
+from unmask.text.documents import Document, read_documents
+from unmask.zoo.preset import Published
 
 MODELS = (
     "gpt2-mini", "llama-mini", "transformer-xl-mini", "xlnet-mini", "unilm-mini", "gpt-bert-mini",

@@ -28,9 +28,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unmask.serving.pretrain import preset_recipe
-from unmask.serving.record import ReportData, read_report_data
-from unmask.tokens.shards import TokenShards
+from unmask.jobs.pretrain.pretrain import preset_recipe
+from unmask.reports.report_data import ReportData, read_report_data
+from unmask.shards.read import TokenShards
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "wikipedia-en"
 MODELS = (

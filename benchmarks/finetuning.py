@@ -39,18 +39,18 @@ import numpy as np
 import torch
 from pretraining import resident
 
-from unmask.checkpoints.huggingface import write_folder
+from unmask.checkpoints.huggingface.read import write_folder
+from unmask.finetuning.config import FinetuneConfig
+from unmask.finetuning.initial_model.used_tokens import shrink_embeddings
 from unmask.finetuning.job import prepare_job
-from unmask.finetuning.methods import FullFinetuning, apply_method
-from unmask.finetuning.plan import FinetuneConfig
-from unmask.finetuning.single import set_up_run
-from unmask.finetuning.used_tokens import shrink_embeddings
-from unmask.published.card import with_vocab_size
-from unmask.published.catalogue import get_preset
-from unmask.serving.pipeline import load
-from unmask.tokens.tokenizer import train_tokenizer
-from unmask.training import loop, parallel
-from unmask.training.parallel import World
+from unmask.finetuning.methods.method import FullFinetuning, apply_method
+from unmask.finetuning.train_run import set_up_run
+from unmask.inference.pipeline import load
+from unmask.tokenizers.encode import train_tokenizer
+from unmask.training import distributed, loop
+from unmask.training.distributed import World
+from unmask.zoo.catalogue import get_preset
+from unmask.zoo.preset import with_vocab_size
 
 HERE = Path(__file__).parent
 SST = HERE.parent.parent / "shared" / "data" / "glue" / "SST-2" / "train.tsv.xz"
@@ -67,8 +67,8 @@ def texts() -> tuple[str, ...]:
             at = header.index("sentence")
             found = [line.rstrip("\n").split("\t")[at] for line in file]
     else:
-        from unmask.demo import bundled_path
-        from unmask.text.corpus import read_documents
+        from unmask.bundled.demo import bundled_path
+        from unmask.text.documents import read_documents
         from unmask.text.sentences import sentence_spans
 
         found = [
@@ -116,7 +116,7 @@ class OursTuning:
         self.reports = loop.train(set_up_run(job, model, 0))
 
     def turn(self, steps: int) -> list[float]:
-        parallel.keep_freed_memory(True)
+        distributed.keep_freed_memory(True)
         return [next(self.reports).seconds for _ in range(steps + 1)][1:]
 
 
@@ -140,7 +140,7 @@ class TheirTuning:
     def turn(self, steps: int) -> list[float]:
         import transformers as hf
 
-        parallel.keep_freed_memory(False)
+        distributed.keep_freed_memory(False)
         times: list[float] = []
 
         class Clock(hf.TrainerCallback):
@@ -179,7 +179,7 @@ class OursReading:
         self.pipeline, self.what = load(model_folder(folder)), what
 
     def turn(self, n: int) -> list[float]:
-        parallel.keep_freed_memory(True)
+        distributed.keep_freed_memory(True)
         some = masked(n) if self.what == "fill" else list(texts()[:n])
         begin = time.perf_counter()
         _ = self.pipeline.fill(some) if self.what == "fill" else self.pipeline.embed(some)
@@ -198,7 +198,7 @@ class TheirReading:
         self.what, self.batch = what, batch
 
     def turn(self, n: int) -> list[float]:
-        parallel.keep_freed_memory(False)
+        distributed.keep_freed_memory(False)
         some = masked(n) if self.what == "fill" else list(texts()[:n])
         begin = time.perf_counter()
         found = self.pipe(some, batch_size=self.batch)
@@ -279,7 +279,7 @@ def main() -> None:
         print(json.dumps({"bytes": memory(*options.measure_memory, options.folder)}))
         return
     print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, "
-          f"bfloat16 in hardware: {parallel.has_native_bfloat16(torch.device('cpu'))}, "
+          f"bfloat16 in hardware: {distributed.has_native_bfloat16(torch.device('cpu'))}, "
           f"texts: {'SST-2' if SST.is_file() else 'bundled novels'}")  # fmt: skip
     for name in options.what or list(PARTIES):
         amount = options.steps if name == "classify" else options.texts

@@ -18,12 +18,12 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from unmask.generation.rows import Prompt, DecodingBatch
+from unmask.generation.decoding_batch import DecodingBatch, Prompt
 from unmask.heads.model import Model
 from unmask.model.cache import Cache
-from unmask.published.card import with_vocab_size
-from unmask.published.catalogue import MODELS
-from unmask.tokens.vocabulary import SpecialTokenIds
+from unmask.tokenizers.spec import SpecialTokenIds
+from unmask.zoo.catalogue import MODELS
+from unmask.zoo.preset import with_vocab_size
 
 SIZE, PROMPT = 4_000, 32
 SPECIAL = SpecialTokenIds(vocab_size=SIZE, pad=0, start=2, end=None)

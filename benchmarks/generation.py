@@ -22,13 +22,13 @@ import numpy as np
 import torch
 import transformers
 
-from unmask.checkpoints.huggingface import load_folder
+from unmask.checkpoints.huggingface.read import load_folder
 from unmask.generation.decode import generate
 from unmask.generation.settings import generation_config
 from unmask.heads.model import Model
-from unmask.published.card import with_vocab_size
-from unmask.published.catalogue import MODELS
-from unmask.tokens.vocabulary import SpecialTokenIds
+from unmask.tokenizers.spec import SpecialTokenIds
+from unmask.zoo.catalogue import MODELS
+from unmask.zoo.preset import with_vocab_size
 
 SIZE = 16_000
 PROMPT = 32

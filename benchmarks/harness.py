@@ -24,8 +24,8 @@ from typing import Any
 import lm_eval
 from lm_eval.models.huggingface import HFLM
 
-from unmask.serving.harness import UnmaskLM
-from unmask.text.corpus import read_documents
+from unmask.inference.lm_eval import UnmaskLM
+from unmask.text.documents import read_documents
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 

@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from pretraining import resident
 
-from unmask.serving.finetune import finetune
+from unmask.jobs.finetune import finetune
 from unmask.tasks.readers import tables
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"

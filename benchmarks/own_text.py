@@ -29,9 +29,9 @@ import torch
 
 import unmask
 from unmask.batch import IGNORE_INDEX, Example
-from unmask.generation.reading import evaluation_mode
-from unmask.hiding.collate import group_by_length, pad_examples, example_length
-from unmask.serving.pipeline import Pipeline
+from unmask.batching.collate import example_length, group_by_length, pad_examples
+from unmask.generation.text_batches import evaluation_mode
+from unmask.inference.pipeline import Pipeline
 
 WORD = re.compile(r"\w+(?:['’]\w+)*")
 PIECE_WORDS = 40

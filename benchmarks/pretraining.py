@@ -34,15 +34,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from unmask.hiding.objectives import MASKED_LM
-from unmask.published.card import Published, with_vocab_size
-from unmask.published.catalogue import get_preset
-from unmask.serving.pretrain import apply_recipe
-from unmask.tokens.shards import TokenShards, write_shards
-from unmask.tokens.tokenizer import Tokenizer, train_tokenizer
-from unmask.training import loop, parallel
+from unmask.jobs.pretrain.pretrain import apply_recipe
+from unmask.objectives.published import MASKED_LM
+from unmask.shards.read import TokenShards, write_shards
+from unmask.tokenizers.encode import Tokenizer, train_tokenizer
+from unmask.training import distributed, loop
+from unmask.training.config import AdamW, Recipe
 from unmask.training.data import build_training_data, open_documents, resolve_tokenizer_spec
-from unmask.training.recipe import AdamW, Recipe
+from unmask.zoo.catalogue import get_preset
+from unmask.zoo.preset import Published, with_vocab_size
 
 HERE = Path(__file__).parent
 WIKITEXT = HERE.parent.parent / "shared" / "data" / "wikitext-2" / "train.txt.xz"
@@ -71,8 +71,8 @@ WORKLOADS = {
 def articles() -> Iterator[str]:
     """Give the articles of WikiText-2, a paragraph a line."""
     if not WIKITEXT.is_file():
-        from unmask.demo import bundled_path
-        from unmask.text.corpus import read_documents
+        from unmask.bundled.demo import bundled_path
+        from unmask.text.documents import read_documents
 
         yield from (d.text for d in read_documents(bundled_path("novels")))
         return
@@ -140,7 +140,7 @@ class Ours:
 
     def turn(self, steps: int) -> list[tuple[float, int]]:
         """Take some steps; return seconds and real tokens of each but the first."""
-        parallel.keep_freed_memory(True)
+        distributed.keep_freed_memory(True)
         reports = [next(self.reports) for _ in range(steps + 1)]
         return [(r.seconds, r.step_tokens) for r in reports[1:]]
 
@@ -226,7 +226,7 @@ class Theirs:
         """Take some steps; return seconds and real tokens of each but the first."""
         import transformers as hf
 
-        parallel.keep_freed_memory(False)
+        distributed.keep_freed_memory(False)
         mean = statistics.mean(len(r["input_ids"]) for r in self.rows[:2000])
         times: list[float] = []
         tokens: list[int] = []
@@ -339,7 +339,7 @@ def main() -> None:
         print(json.dumps({"bytes": memory(*options.measure_memory, options.folder)}))
         return
     print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, "
-          f"bfloat16 in hardware: {parallel.has_native_bfloat16(torch.device('cpu'))}, "
+          f"bfloat16 in hardware: {distributed.has_native_bfloat16(torch.device('cpu'))}, "
           f"text: {'WikiText-2' if WIKITEXT.is_file() else 'bundled novels'}")  # fmt: skip
     for name in options.workloads or list(WORKLOADS):
         speeds = compare(name, options.folder, options.rounds, options.steps)

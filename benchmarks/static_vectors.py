@@ -36,9 +36,9 @@ from typing import Any, cast
 import numpy as np
 from methods import BENCHES, DATA, cut
 
-from unmask.finetuning import plan
-from unmask.finetuning.kinds.catalogue import TASK_KINDS
-from unmask.tasks.task import TaskExample, TaskKindName, Task, Label
+from unmask.finetuning import config
+from unmask.finetuning.kinds.all_kinds import TASK_KINDS
+from unmask.tasks.task import Label, Task, TaskExample, TaskKindName
 
 TASKS = ("sst2", "cola", "mrpc", "stsb", "sick", "trec", "conll", "pos")
 SETTINGS: dict[str, Any] = {
@@ -79,7 +79,7 @@ def train(texts: Sequence[Path], path: Path) -> None:
     """Train vectors on paragraphs; write them as plain arrays, with what they were trained on."""
     from gensim.models import Word2Vec
 
-    from unmask.text.corpus import read_documents
+    from unmask.text.documents import read_documents
 
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     begin = time.process_time()
@@ -177,8 +177,8 @@ def run(name: str, n_rows: int, folder: Path, vectors: Vectors) -> list[float]:
         str(cut(DATA / path, n, folder / "data", tagged=kind == "tag"))
         for path, n in ((bench.train, n_rows), (bench.dev, 1000))
     )
-    data = plan.read_data(
-        plan.FinetuneConfig(base="", task=kind, train=train_file, dev=dev_file, text=bench.text,
+    data = config.read_data(
+        config.FinetuneConfig(base="", task=kind, train=train_file, dev=dev_file, text=bench.text,
                     label=bench.label, metric=bench.metric)
     )  # fmt: skip
     task = Task(task_kind=kind, columns=data.columns, labels=data.labels, metric=bench.metric)

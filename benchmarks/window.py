@@ -2,7 +2,7 @@
 
     python benchmarks/window.py [--rounds 5] [--lengths 256,512] [--sizes modernbert-base]
 
-Both are `unmask.model.attention.attend` on the same random numbers, in float32 and without dropout:
+Both are `unmask.model.layers.attention.attention.attend` on the same random numbers, in float32 and without dropout:
 once with a mask of all pairs, once with a band. Who sees whom is worked out in each call, as it is
 once a forward. In each round both take a turn, the first of them alternately; printed are medians
 of seconds, and the median of the ratios within rounds. Below which length blocks do not pay is what
@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from unmask.batch import Visibility
-from unmask.model.attention import AttentionMask, attend
-from unmask.model.band import BlockLocalMask
+from unmask.model.layers.attention.attention import AttentionMask, attend
+from unmask.model.layers.attention.block_local_mask import BlockLocalMask
 
 LENGTHS = (256, 384, 448, 512, 1024, 2048, 4096, 8192)
 ENOUGH = 20.0

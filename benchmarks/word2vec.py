@@ -24,8 +24,16 @@ for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import numpy as np  # noqa: E402
 from gensim.models import Word2Vec  # noqa: E402
 
-from unmask.vectors import kernels, word2vec  # noqa: E402
-from unmask.vectors.corpus import Corpus, Lexicon, count_ids, subsample_chunk, build_lexicon, corpus_from_ids  # noqa: E402
+from unmask.word_vectors.train import word2vec
+from unmask.word_vectors.train.corpus import (  # noqa: E402
+    Corpus,
+    Lexicon,
+    build_lexicon,
+    corpus_from_ids,
+    count_ids,
+    subsample_chunk,
+)
+from unmask.word_vectors.train.kernels import word2vec
 
 Vectors = tuple[np.ndarray, np.ndarray]
 D = 100
@@ -61,11 +69,11 @@ def asked(spec: word2vec.Word2VecMethod, words: Lexicon, corpus: Corpus, found: 
     for chunk in corpus.iter_chunks(2**16):
         given = subsample_chunk(chunk, words.row_of, tables.keep_thresholds, key)
         inputs, outputs = (array.copy() for array in found)
-        loop = kernels.skipgram if isinstance(spec, word2vec.SkipGram) else kernels.cbow
+        loop = word2vec.skipgram if isinstance(spec, word2vec.SkipGram) else word2vec.cbow
         loss, n_loss, *_ = loop(
             *given, tables.row_parts, inputs, outputs, tables.tree, tables.alias_entries,
             tables.n_negatives, spec.window, spec.dynamic_window, (0.0, 0.0, 0.0), key,
-            tables.probabilities, *((True, False) if loop is kernels.cbow else ()),
+            tables.probabilities, *((True, False) if loop is word2vec.cbow else ()),
         )  # fmt: skip
         total, n = total + loss, n + n_loss
     return total / n

@@ -22,12 +22,12 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from unmask.serving.spaces import evaluate_word_vectors, load_word_vectors
-from unmask.text.corpus import list_files
-from unmask.tokens.shards import TokenShards
-from unmask.vectors.corpus import count_ids, lexicon_from_tokenizer, corpus_from_shards
-from unmask.vectors.similarity import WordSimilarityScore
-from unmask.vectors.space import KeyedVectors
+from unmask.inference.load_word_vectors import evaluate_word_vectors, load_word_vectors
+from unmask.shards.read import TokenShards
+from unmask.text.documents import list_files
+from unmask.word_vectors.evaluation.similarity import WordSimilarityScore
+from unmask.word_vectors.keyed_vectors import KeyedVectors
+from unmask.word_vectors.train.corpus import corpus_from_shards, count_ids, lexicon_from_tokenizer
 
 OURS = {
     "svd-ppmi-mini": (), "word2vec-cbow-mini": (), "word2vec-skipgram-mini": (),

@@ -20,7 +20,7 @@ from functools import cache
 
 from inverse import Pair, Problem, main
 
-from unmask.demo import bundled_path
+from unmask.bundled.demo import bundled_path
 
 TEXT = bundled_path("novels")
 WORDS = 2000

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from unmask.checkpoints.huggingface import resolve_model_folder, load_folder, write_folder
-from unmask.serving.folders import save_model
-from unmask.tokens.shards import TokenShards
+from unmask.checkpoints.huggingface.read import load_folder, resolve_model_folder, write_folder
+from unmask.inference.export import save_model
+from unmask.shards.read import TokenShards
 
 KEYBOARD = str.maketrans(
     {"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "--", "…": "...", "\u00a0": " "}

@@ -23,24 +23,24 @@ import torch
 
 import unmask
 from unmask.batch import Example
+from unmask.batching.collate import pad_examples
+from unmask.bundled.demo import bundled_path
 from unmask.config import to_dict
-from unmask.demo import bundled_path
-from unmask.hiding.collate import pad_examples
+from unmask.inference.pipeline import Pipeline, load
+from unmask.jobs.prepare import load_or_train_tokenizer, tokenize_corpus
 from unmask.model.architecture import EncoderDecoderArchitecture
-from unmask.model.canine import CanineArchitecture
-from unmask.model.convolutional import ConvolutionalArchitecture
-from unmask.model.elmo import ElmoArchitecture
+from unmask.model.backbones.canine import CanineArchitecture
+from unmask.model.backbones.convolutional import ConvolutionalArchitecture
+from unmask.model.backbones.elmo import ElmoArchitecture
+from unmask.model.backbones.recurrent import RecurrentArchitecture
 from unmask.model.names import AnyArchitecture
-from unmask.model.recurrent import RecurrentArchitecture
-from unmask.published.card import Published
-from unmask.published.catalogue import MODELS
-from unmask.published.fit import adapt_to_objective
-from unmask.published.objectives import OBJECTIVE_PRESETS
-from unmask.serving.pipeline import Pipeline, load
-from unmask.serving.prepare import load_or_train_tokenizer, tokenize_corpus
-from unmask.text.corpus import read_documents
-from unmask.training.recipe import Recipe
-from unmask.vectors.learning import WORD_VECTOR_METHODS
+from unmask.text.documents import read_documents
+from unmask.training.config import Recipe
+from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
+from unmask.zoo.catalogue import MODELS
+from unmask.zoo.objectives.adapt import adapt_to_objective
+from unmask.zoo.objectives.presets import OBJECTIVE_PRESETS
+from unmask.zoo.preset import Published
 
 OBJECTIVES = (
     "mlm", "clm", "rtd", "span-corruption", "mntp", "plm", "prefix-lm", "unilm", "nsp", "sop",

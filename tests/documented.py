@@ -21,7 +21,7 @@ from toy_text import DID, WHAT, WHEN, WHO, corpus
 
 import unmask
 from unmask.evaluation.zero_shot import ZERO_SHOT
-from unmask.tasks.bundled_suites import SUITES
+from unmask.tasks.suites.bundled import SUITES
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [

@@ -8,10 +8,10 @@ import numpy as np
 from reference import bart, bert, gpt2, saved, t5
 from toy_text import corpus
 
-from unmask.checkpoints.huggingface import LoadedModel, load_folder
-from unmask.published.catalogue import MODELS
-from unmask.tokens.tokenizer import Tokenizer, train_tokenizer
-from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec, Unigram, WordPiece
+from unmask.checkpoints.huggingface.read import LoadedModel, load_folder
+from unmask.tokenizers.encode import Tokenizer, train_tokenizer
+from unmask.tokenizers.spec import ByteBPE, TokenizerSpec, Unigram, WordPiece
+from unmask.zoo.catalogue import MODELS
 
 KINDS = {"bert": WordPiece(100), "gpt2": ByteBPE(300), "t5": Unigram(70), "bart": ByteBPE(300)}
 CARDS = {"bert": "bert-tiny", "gpt2": "gpt2-mini", "t5": "t5-mini", "bart": "bart-mini"}

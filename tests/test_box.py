@@ -12,13 +12,13 @@ from toy_text import corpus
 
 from unmask import cli
 from unmask.batch import Batch, Visibility
-from unmask.box import BUNDLED_MODELS
-from unmask.checkpoints.huggingface import resolve_model_folder, load_folder
-from unmask.finetuning.begin import load_initial_model
-from unmask.serving.describe import describe
-from unmask.serving.pipeline import Pipeline, load
-from unmask.serving.pretrain import pretrain
-from unmask.tasks.task import TaskColumns, Task
+from unmask.bundled.models import BUNDLED_MODELS
+from unmask.checkpoints.huggingface.read import load_folder, resolve_model_folder
+from unmask.finetuning.initial_model.load import load_initial_model
+from unmask.inference.pipeline import Pipeline, load
+from unmask.jobs.describe import describe
+from unmask.jobs.pretrain.pretrain import pretrain
+from unmask.tasks.task import Task, TaskColumns
 
 NAME = "unmask-mini-en"
 TASK = Task(
@@ -136,5 +136,5 @@ def test_it_is_listed_and_described(capsys: pytest.CaptureFixture[str], model: P
 
 
 def test_where_it_lies_is_known_without_torch() -> None:
-    code = "import sys, unmask.box; sys.exit('torch' in sys.modules)"
+    code = "import sys, unmask.bundled.models; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

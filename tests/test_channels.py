@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask import channels
-from unmask.serving.markup import escape_html, tag
+from unmask import output
+from unmask.reports.markup import escape_html, tag
 
 ROOT = Path(__file__).parents[1] / "unmask"
 HOSTILE = (
@@ -33,12 +33,12 @@ class Screen(io.StringIO):
 
 @given(st.text() | st.sampled_from(HOSTILE))
 def test_a_line_does_nothing_to_a_terminal_and_stays_one(text: str) -> None:
-    shown = channels.safe_line(text)
-    assert not any(map(channels.is_invisible, shown))
+    shown = output.safe_line(text)
+    assert not any(map(output.is_invisible, shown))
     assert len(shown.splitlines()) <= 1
-    assert channels.safe_line(shown) == shown
-    shown = channels.safe_lines(text)
-    assert not any(channels.is_invisible(c) for c in shown if c not in "\n\t")
+    assert output.safe_line(shown) == shown
+    shown = output.safe_lines(text)
+    assert not any(output.is_invisible(c) for c in shown if c not in "\n\t")
     assert (shown.count("\n"), shown.count("\t")) == (text.count("\n"), text.count("\t"))
 
 
@@ -56,26 +56,26 @@ def test_a_line_does_nothing_to_a_terminal_and_stays_one(text: str) -> None:
     ],
 )
 def test_what_is_only_written_otherwise_is_shown_as_it_is(text: str) -> None:
-    assert channels.safe_line(text) == text
+    assert output.safe_line(text) == text
 
 
 @given(st.text() | st.sampled_from(HOSTILE))
 def test_json_holds_the_same_string_and_nothing_that_acts(text: str) -> None:
-    written = channels.to_safe_json({"text": text})
+    written = output.to_safe_json({"text": text})
     assert json.loads(written) == {"text": text}
-    assert not any(map(channels.is_invisible, written))
+    assert not any(map(output.is_invisible, written))
 
 
 @given(st.text() | st.sampled_from(HOSTILE))
 def test_a_string_of_a_python_block_is_the_same_string(text: str) -> None:
-    written = channels.python_literal(text)
+    written = output.python_literal(text)
     assert ast.literal_eval(written) == text
-    assert not any(map(channels.is_invisible, written))
+    assert not any(map(output.is_invisible, written))
 
 
 @given(st.lists(st.text(), min_size=2, max_size=4))
 def test_cells_stay_apart(cells: list[str]) -> None:
-    row = "\t".join(map(channels.escape_tsv, cells))
+    row = "\t".join(map(output.escape_tsv, cells))
     assert row.count("\t") == len(cells) - 1
     assert not set(row) & {"\n", "\r"}
     undone = [cell.replace("\\\\", "\0").replace("\\t", "\t") for cell in row.split("\t")]
@@ -106,8 +106,8 @@ def rendered(text: str) -> str:
 
 @pytest.mark.parametrize("text", MARKUP)
 def test_markdown_shows_text_and_no_markup(text: str) -> None:
-    written = channels.escape_markdown(text)
-    assert rendered(written) == channels.safe_line(text).lstrip(" ")
+    written = output.escape_markdown(text)
+    assert rendered(written) == output.safe_line(text).lstrip(" ")
     assert not re.match(r"[#>=* ]|[+-](?!\d)|\d+[.)](?!\d)", written)
     assert not re.search(r"(?<!\\)(://|&[l#])|www\.", written)
     assert "\n" not in written
@@ -115,7 +115,7 @@ def test_markdown_shows_text_and_no_markup(text: str) -> None:
 
 @given(st.text() | st.sampled_from(MARKUP))
 def test_markdown_of_any_text_shows_that_text(text: str) -> None:
-    assert rendered(channels.escape_markdown(text)) == channels.safe_line(text).lstrip(" ")
+    assert rendered(output.escape_markdown(text)) == output.safe_line(text).lstrip(" ")
 
 
 def test_markdown_is_read_so_by_a_parser_of_it() -> None:
@@ -123,9 +123,9 @@ def test_markdown_is_read_so_by_a_parser_of_it() -> None:
     reader = markdown_it.MarkdownIt("gfm-like", {"linkify": False})
     for text in (*MARKUP, *HOSTILE):
         for begin, name in (("", "p"), ("- ", "li"), ("# ", "h1")):
-            made = reader.render(f"{begin}{channels.escape_markdown(text)} end\n")
+            made = reader.render(f"{begin}{output.escape_markdown(text)} end\n")
             found = made.replace("<p>", "").replace("</p>", "").replace("<ul>", "")
-            assert html.escape(channels.safe_line(text).strip(), quote=False) in found.replace(
+            assert html.escape(output.safe_line(text).strip(), quote=False) in found.replace(
                 "&quot;", '"'
             ), text
             assert made.count("<") <= 4, (text, made, name)
@@ -133,15 +133,15 @@ def test_markdown_is_read_so_by_a_parser_of_it() -> None:
 
 @given(st.text() | st.sampled_from(MARKUP))
 def test_a_code_span_ends_where_it_should(text: str) -> None:
-    span = channels.markdown_code(text)
+    span = output.markdown_code(text)
     fence = len(span) - len(span.lstrip("`"))
     inner = span[fence:-fence]
     assert "`" * fence not in inner
-    assert channels.safe_line(text) in inner
+    assert output.safe_line(text) in inner
 
 
 def test_rows_of_a_table_keep_their_columns() -> None:
-    rows = channels.markdown_table(["a", "b|c"], [["x\ny", "<b>|"], ["\\|", "z"]])
+    rows = output.markdown_table(["a", "b|c"], [["x\ny", "<b>|"], ["\\|", "z"]])
     assert [row.replace("\\\\", "").replace("\\|", "").count("|") for row in rows] == [3, 3, 3, 3]
 
 
@@ -157,29 +157,29 @@ def test_html_and_svg_hold_text_alone(text: str) -> None:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_is_told_is_a_line_wherever_it_goes(text: str, capsys) -> None:
     screen, file = Screen(), io.StringIO()
-    channels.print_line(text, screen)
-    channels.print_line(text, file)
-    assert screen.getvalue() == file.getvalue() == channels.safe_line(text) + "\n"
-    shown = channels.overwrite_line(text, screen)
-    assert screen.getvalue().endswith("\r" + channels.safe_line(text))
-    assert shown == len(channels.safe_line(text))
-    channels.print_table(text, [text], [[text], [text]], footer=[text])
+    output.print_line(text, screen)
+    output.print_line(text, file)
+    assert screen.getvalue() == file.getvalue() == output.safe_line(text) + "\n"
+    shown = output.overwrite_line(text, screen)
+    assert screen.getvalue().endswith("\r" + output.safe_line(text))
+    assert shown == len(output.safe_line(text))
+    output.print_table(text, [text], [[text], [text]], footer=[text])
     out = capsys.readouterr().out
-    assert not any(channels.is_invisible(c) for c in out if c != "\n")
-    assert channels.safe_line(text) in out
+    assert not any(output.is_invisible(c) for c in out if c != "\n")
+    assert output.safe_line(text) in out
     record = logging.LogRecord("unmask", logging.WARNING, "", 1, "%s", (text,), None)
-    assert channels.WarningFormatter().format(record) == channels.safe_line(text)
+    assert output.WarningFormatter().format(record) == output.safe_line(text)
 
 
 def test_what_is_piped_is_not_altered_and_a_terminal_is_not_touched(monkeypatch) -> None:
     for text in HOSTILE:
         file, screen = io.StringIO(), Screen()
         monkeypatch.setattr("sys.stdout", file)
-        channels.print_data(text)
+        output.print_data(text)
         monkeypatch.setattr("sys.stdout", screen)
-        channels.print_data(text)
+        output.print_data(text)
         assert file.getvalue() == text + "\n"
-        assert screen.getvalue() == channels.safe_lines(text) + "\n"
+        assert screen.getvalue() == output.safe_lines(text) + "\n"
 
 
 def test_nothing_is_shown_past_the_channels() -> None:

@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from toy_text import corpus
 
 from unmask import cli, load
-from unmask.published.catalogue import MODELS
+from unmask.zoo.catalogue import MODELS
 
 ROOT = Path(__file__).parents[1]
 SMALL = """
@@ -156,25 +156,25 @@ def test_every_command_takes_json(name: str, command: Any) -> None:
     ("command", "option"), [("study", "name"), ("finetune", "tasks")], ids=["studies", "suites"]
 )
 def test_the_help_names_all_studies_and_suites(command: str, option: str) -> None:
-    from unmask.studies.catalogue import STUDIES
-    from unmask.tasks.bundled_suites import SUITES
+    from unmask.studies.published_studies import STUDIES
+    from unmask.tasks.suites.bundled import SUITES
 
     (said,) = (one.help for one in dict(TREE)[command].params if one.name == option)
     assert ", ".join(STUDIES if command == "study" else SUITES) + ", or" in said
 
 
 def test_the_choices_are_those_of_the_library() -> None:
-    from unmask.evaluation.continuations import PseudoLikelihoodMasking
-    from unmask.evaluation.embed import EmbeddingPooling
-    from unmask.serving.align import SelfLearningName, MapName, NormalizationName
-    from unmask.serving.folders import MODEL_FORMATS
-    from unmask.serving.word_map import ProjectionMethod
+    from unmask.evaluation.likelihood import PseudoLikelihoodMasking
+    from unmask.evaluation.sentence_embeddings import EmbeddingPooling
+    from unmask.inference.export import MODEL_FORMATS
+    from unmask.jobs.align import MapName, NormalizationName, SelfLearningName
+    from unmask.reports.charts.word_map import ProjectionMethod
     from unmask.tasks.task import TaskKindName
-    from unmask.text.corpus import DocumentSeparator
+    from unmask.text.documents import DocumentSeparator
     from unmask.text.lines import EncodingErrors
-    from unmask.training.recipe import Precision
-    from unmask.vectors.files import Format
-    from unmask.vectors.similarity import CaseHandling
+    from unmask.training.config import Precision
+    from unmask.word_vectors.evaluation.similarity import CaseHandling
+    from unmask.word_vectors.formats.files import Format
 
     def choices(command: str, name: str) -> tuple[str, ...]:
         annotation = getattr(cli, command).__annotations__[name]
@@ -198,7 +198,7 @@ def test_the_choices_are_those_of_the_library() -> None:
 @pytest.mark.parametrize("name", ["pretrain", "prepare", "finetune", "demo", "align"])
 def test_all_that_a_function_takes_can_be_said_to_its_command(name: str) -> None:
     import unmask as package
-    from unmask.serving.demo import demo
+    from unmask.jobs.demo import demo
 
     function = demo if name == "demo" else getattr(package, name)
     takes = set(inspect.signature(function).parameters) - {"terminal"}
@@ -798,7 +798,7 @@ def test_a_stream_that_is_interrupted_keeps_what_was_said(
 
 LACKING = """
 import numpy as np, torch
-import unmask.serving.describe as describe
+import unmask.jobs.describe as describe
 from unmask.cli import run
 for allocate in (lambda: torch.empty(2**45), lambda: np.empty(2**46), lambda: bytearray(2**46)):
     describe.describe = lambda *_, **__: allocate()
@@ -822,7 +822,7 @@ def test_an_error_of_the_program_is_no_lack_of_memory(monkeypatch: pytest.Monkey
     def fault(*_: object, **__: object) -> None:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
-    monkeypatch.setattr("unmask.serving.describe.describe", fault)
+    monkeypatch.setattr("unmask.jobs.describe.describe", fault)
     with pytest.raises(RuntimeError, match="mat1"):
         cli.run(["show", "bert-tiny"])
 
@@ -1011,7 +1011,7 @@ def test_the_way_to_an_error_is_shown_if_asked(unmask: Run) -> None:
 def test_a_loss_that_is_no_number_ends_with_status_1(
     steps: int, unmask: Run, home: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    from unmask.training.recipe import Recipe
+    from unmask.training.config import Recipe
 
     words = ["pretrain", home / "small.toml", home / "text.txt", "--out", tmp_path / "run"]
     words += ["--set", "max_skipped=1", "--set", "clip=0", "--quiet"]
@@ -1143,8 +1143,8 @@ def test_each_signal_ends_the_preparation_with_a_hint(
         os.kill(os.getpid(), number if number != signal.SIGINT else signal.SIGHUP)  # often two
 
     out = tmp_path / "out"
-    monkeypatch.setattr("unmask.serving.prepare.find_tokenizer", stopped)
-    monkeypatch.setattr("unmask.serving.pretrain.find_tokenizer", stopped)
+    monkeypatch.setattr("unmask.jobs.prepare.find_tokenizer", stopped)
+    monkeypatch.setattr("unmask.jobs.pretrain.pretrain.find_tokenizer", stopped)
     words = {"prepare": ["prepare", home / "text.txt"], "pretrain": [
         "pretrain", home / "small.toml", home / "text.txt", "--steps", 3]}  # fmt: skip
     said = unmask(*words[command], "--out", out, "--quiet")
@@ -1194,8 +1194,8 @@ def test_ctrl_c_at_a_terminal_ends_all_processes_of_a_run(home: Path, tmp_path: 
 
 
 def test_a_command_that_is_stopped_says_so(unmask: Run, home: Path, tmp_path, monkeypatch) -> None:
-    from unmask.evaluation import embed
-    from unmask.serving import prepare
+    from unmask.evaluation import sentence_embeddings
+    from unmask.jobs import prepare
 
     def stop(*args: object, **more: object) -> None:
         raise KeyboardInterrupt
@@ -1211,7 +1211,7 @@ def test_a_command_that_is_stopped_says_so(unmask: Run, home: Path, tmp_path, mo
     assert unmask("pretrain", "--out", tmp_path / "r", "--resume", "--steps", 6).status == 2
     words = ["pretrain", home / "small.toml", home / "text.txt", "--quiet"]
     assert unmask(*words, "--out", tmp_path / "q", "--steps", 1).status == 0
-    monkeypatch.setattr(embed, "pool", stop)
+    monkeypatch.setattr(sentence_embeddings, "pool", stop)
     assert unmask("embed", home / "bert", "a") == (130, "", "unmask: interrupted\n")
 
 
@@ -1303,9 +1303,9 @@ def test_what_finds_no_room_is_absent(unmask: Run, home: Path, disk: Disk) -> No
 
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda p: p.stem)
 def test_the_repositorys_recipes_can_be_read(path: Path) -> None:
-    from unmask.published.catalogue import get_preset
-    from unmask.serving.pretrain import preset_recipe, apply_recipe
-    from unmask.training import recipe as recipes
+    from unmask.jobs.pretrain.pretrain import apply_recipe, preset_recipe
+    from unmask.training import config as recipes
+    from unmask.zoo.catalogue import get_preset
 
     recipe = recipes.read_recipe(path, base=preset_recipe)
     apply_recipe(get_preset(recipe.model), recipe)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.config import set_value, from_dict, to_dict
-from unmask.published.catalogue import MODELS
+from unmask.config import from_dict, set_value, to_dict
+from unmask.zoo.catalogue import MODELS
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ import typer
 from documented import DOCUMENTS, MODELS, OF_DOCUMENT, ROOT, TUNED, Block, Command
 
 import unmask
-import unmask.serving.evaluating
-import unmask.serving.finetune
-import unmask.serving.spaces
-import unmask.serving.word_map  # now, not in a test whose standard error is closed after it
+import unmask.inference.load_word_vectors
+import unmask.jobs.evaluate
+import unmask.jobs.finetune
+import unmask.reports.charts.word_map  # now, not in a test whose standard error is closed after it
 from unmask import cli
 
 BLOCKS, COMMANDS = documented.blocks(), documented.commands()
@@ -31,7 +31,7 @@ NOT_RUN = {
     "make": "sets up an environment of its own",
     "pip": "installs",
     "...": "is shortened",
-    "unmask.serving.harness": "fetches a data set of the harness from the Hub",
+    "unmask.inference.lm_eval": "fetches a data set of the harness from the Hub",
 }
 """What marks a command that is not run, and why."""
 BINARY = ("GoogleNews-vectors-negative300.bin", "vectors.bin")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unmask import files
-from unmask.files import merge_folder, sha256, remove_partial_files, atomic_path, write_atomically
+from unmask.files import atomic_path, merge_folder, remove_partial_files, sha256, write_atomically
 
 
 class Killed(BaseException):

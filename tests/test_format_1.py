@@ -22,9 +22,9 @@ from format_1.asked import answers
 import unmask
 from unmask.cli import run
 from unmask.config import from_dict
-from unmask.published.catalogue import MODELS
-from unmask.serving.pretrain import preset_recipe
-from unmask.training.recipe import Recipe
+from unmask.jobs.pretrain.pretrain import preset_recipe
+from unmask.training.config import Recipe
+from unmask.zoo.catalogue import MODELS
 
 HERE = Path(__file__).parent / "format_1"
 SAVED = HERE / "saved"

@@ -9,27 +9,27 @@ from pathlib import Path
 
 import pytest
 
-from unmask.checkpoints import bilm, llama2c, tensors
+from unmask.checkpoints import elmo, llama2c, tensors
 from unmask.checkpoints.folder import find_damage, read_progress
 from unmask.config import read_toml
-from unmask.evaluation import prompts
+from unmask.evaluation import prompting
 from unmask.files import MAX_NESTING, check_nesting, parse_json, read_json, read_json_object
 from unmask.finetuning import search, suite
+from unmask.finetuning.data.task_mixture import read_mixture
 from unmask.finetuning.job import read_run_record
-from unmask.finetuning.mixture import read_mixture
-from unmask.finetuning.predict import read_task
-from unmask.serving.folders import read_run_file
-from unmask.serving.record import read_report_data
+from unmask.finetuning.results.predict import read_task
+from unmask.inference.export import read_run_file
+from unmask.reports.report_data import read_report_data
+from unmask.shards.manifest import read_manifest
 from unmask.studies.study import read_study
-from unmask.tasks import benchmark
 from unmask.tasks.readers import tables
-from unmask.text.corpus import read_documents
-from unmask.tokens.manifest import read_manifest
-from unmask.training import recipe
-from unmask.vectors.arrays import open_npy
-from unmask.vectors.dictionary import read_dictionary
-from unmask.vectors.files import read_vectors
-from unmask.vectors.similarity import read_word_vector_test
+from unmask.tasks.suites import benchmark
+from unmask.text.documents import read_documents
+from unmask.training import config
+from unmask.word_vectors.alignment.dictionary import read_dictionary
+from unmask.word_vectors.evaluation.similarity import read_word_vector_test
+from unmask.word_vectors.formats.files import read_vectors
+from unmask.word_vectors.formats.npy import open_npy
 
 ROOT = Path(__file__).parents[1] / "unmask"
 
@@ -154,7 +154,7 @@ def in_folder(name: str, read: Callable[[Path], object]) -> tuple[str, Callable[
 
 
 def of_elmo(path: Path) -> object:
-    found = bilm.read_config(path.parent / "weights.hdf5")
+    found = elmo.read_config(path.parent / "weights.hdf5")
     return tensors.read_tensors(path) if found is None else found
 
 
@@ -171,8 +171,8 @@ BY_READER: dict[str, tuple[str, Callable[[Path], object]]] = {
     "suite": ("a.toml", benchmark.read_suite),
     "study": ("a.toml", read_study),
     "mixture": ("a.toml", read_mixture),
-    "prompts": ("a.toml", prompts.read_prompt_task),
-    "recipe": ("a.toml", recipe.read_recipe),
+    "prompts": ("a.toml", prompting.read_prompt_task),
+    "recipe": ("a.toml", config.read_recipe),
     "facts": in_folder("unmask.json", read_run_file),
     "task": in_folder("unmask.json", read_task),
     "run": in_folder("unmask.json", read_run_record),

@@ -21,7 +21,7 @@ from safetensors.numpy import load_file, save_file
 from toy_text import corpus
 
 from unmask import cli
-from unmask.channels import is_invisible
+from unmask.output import is_invisible
 
 ACTS = "\x1b[31m\x9b2J\u202e\r"
 TAGS = "<img/src=x>|[evil](javascript:x)[red]`**_"

@@ -8,7 +8,7 @@ from typer.models import OptionInfo
 
 from unmask.cli import app, run
 from unmask.studies.study import read_study
-from unmask.tasks.benchmark import read_suite
+from unmask.tasks.suites.benchmark import read_suite
 
 OPTIONS = [
     (command.callback.__name__, (option.default, *option.param_decls)[-1])

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from unmask.hiding import objectives
-from unmask.hiding.conceal import ReplaceSpans
-from unmask.hiding.denoise import DenoisingObjective
-from unmask.hiding.hide import AnyObjective, Objective
-from unmask.hiding.objectives import components_of
-from unmask.hiding.one_stack import SingleStackSeq2Seq
-from unmask.published.card import Paper, Published
-from unmask.published.catalogue import MODELS
-from unmask.vectors.glove import GloVe
-from unmask.vectors.learning import WORD_VECTOR_METHODS
-from unmask.vectors.lsa import LSA
-from unmask.vectors.svd import SVD
-from unmask.vectors.word2vec import CBOW, SkipGram
+from unmask.objectives import published
+from unmask.objectives.corrupt import ReplaceSpans
+from unmask.objectives.denoising.denoise import DenoisingObjective
+from unmask.objectives.denoising.single_stack import SingleStackSeq2Seq
+from unmask.objectives.objective import AnyObjective, Objective
+from unmask.objectives.published import components_of
+from unmask.word_vectors.train.glove import GloVe
+from unmask.word_vectors.train.lsa import LSA
+from unmask.word_vectors.train.svd import SVD
+from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
+from unmask.word_vectors.train.word2vec import CBOW, SkipGram
+from unmask.zoo.catalogue import MODELS
+from unmask.zoo.preset import Paper, Published
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -34,9 +34,9 @@ HIDDEN = {
     ("sentences_found",): "which of many sentences stand before and after each",
 }
 DENOISED = {
-    objectives.MASS: "half of the text, in one run",
-    objectives.T5_OBJECTIVES["prefix_language_model"]: "the end, of which the beginning is read",
-    objectives.UL2: "spans, short and long, few and many, and the end; the model is told which",
+    published.MASS: "half of the text, in one run",
+    published.T5_OBJECTIVES["prefix_language_model"]: "the end, of which the beginning is read",
+    published.UL2: "spans, short and long, few and many, and the end; the model is told which",
 }
 MIXED = {
     ("both_ways", "source_target", "forward", "backward"): (

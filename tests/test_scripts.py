@@ -15,7 +15,7 @@ import pytest
 from toy_text import corpus
 
 import unmask
-from unmask.box import BUNDLED_MODELS
+from unmask.bundled.models import BUNDLED_MODELS
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = {

@@ -9,33 +9,44 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unmask.adapters.bottleneck import AdaMix, HoulsbyAdapter, PfeifferAdapter
+    from unmask.adapters.ia3 import IA3
     from unmask.adapters.lora import LoRA
-    from unmask.adapters.mix import ScalarMix
     from unmask.adapters.prefix import PrefixTuning, PromptTuning
-    from unmask.adapters.scale import IA3
-    from unmask.finetuning.in_domain import TaskAdaptivePretraining
-    from unmask.finetuning.methods import BitFit, FrozenFeatures, FullFinetuning, GradualUnfreezing, SourceEncoder, TopLayers
+    from unmask.adapters.scalar_mix import ScalarMix
+    from unmask.finetuning.methods.adapt_first import TaskAdaptivePretraining
+    from unmask.finetuning.methods.method import (
+        BitFit,
+        FrozenFeatures,
+        FullFinetuning,
+        GradualUnfreezing,
+        SourceEncoder,
+        TopLayers,
+    )
     from unmask.finetuning.suite import finetune_suite
-    from unmask.generation.settings import BeamSearch, GenerationConfig, Greedy, BestOfN, Sampling
-    from unmask.published.catalogue import MODELS
-    from unmask.serving.align import align
-    from unmask.serving.describe import describe
-    from unmask.serving.ensemble import Ensemble
-    from unmask.serving.evaluating import evaluate_tasks
-    from unmask.serving.expand import expand_vocabulary
-    from unmask.serving.finetune import finetune
-    from unmask.serving.hide import hide
-    from unmask.serving.pipeline import Pipeline, load
-    from unmask.serving.prepare import prepare
-    from unmask.serving.pretrain import pretrain
-    from unmask.serving.report import write_report
-    from unmask.serving.sentences import evaluate_sentence_similarity, nearest_sentences
-    from unmask.serving.several import MultiAdapter
-    from unmask.serving.spaces import convert_word_vectors, evaluate_word_vectors, load_word_vectors
-    from unmask.serving.word_map import draw_word_map
-    from unmask.studies.run import run_study
-    from unmask.training.recipe import Recipe
-    from unmask.vectors.space import KeyedVectors
+    from unmask.generation.settings import BeamSearch, BestOfN, GenerationConfig, Greedy, Sampling
+    from unmask.inference.ensemble import Ensemble
+    from unmask.inference.expand_vocabulary import expand_vocabulary
+    from unmask.inference.load_word_vectors import (
+        convert_word_vectors,
+        evaluate_word_vectors,
+        load_word_vectors,
+    )
+    from unmask.inference.pipeline import Pipeline, load
+    from unmask.inference.sentence_similarity import evaluate_sentence_similarity, nearest_sentences
+    from unmask.inference.several_adapters import MultiAdapter
+    from unmask.jobs.align import align
+    from unmask.jobs.describe import describe
+    from unmask.jobs.evaluate import evaluate_tasks
+    from unmask.jobs.finetune import finetune
+    from unmask.jobs.hide import hide
+    from unmask.jobs.prepare import prepare
+    from unmask.jobs.pretrain.pretrain import pretrain
+    from unmask.reports.charts.word_map import draw_word_map
+    from unmask.reports.page import write_report
+    from unmask.studies.run_study import run_study
+    from unmask.training.config import Recipe
+    from unmask.word_vectors.keyed_vectors import KeyedVectors
+    from unmask.zoo.catalogue import MODELS
 
 __version__ = "0.1.0"
 __all__ = [
@@ -86,50 +97,50 @@ __all__ = [
 ]
 
 _MODULE_OF_NAME = {
-    "IA3": "unmask.adapters.scale",
-    "MODELS": "unmask.published.catalogue",
+    "IA3": "unmask.adapters.ia3",
+    "MODELS": "unmask.zoo.catalogue",
     "AdaMix": "unmask.adapters.bottleneck",
     "BeamSearch": "unmask.generation.settings",
-    "BitFit": "unmask.finetuning.methods",
+    "BitFit": "unmask.finetuning.methods.method",
     "GenerationConfig": "unmask.generation.settings",
-    "Ensemble": "unmask.serving.ensemble",
-    "FrozenFeatures": "unmask.finetuning.methods",
-    "FullFinetuning": "unmask.finetuning.methods",
-    "GradualUnfreezing": "unmask.finetuning.methods",
+    "Ensemble": "unmask.inference.ensemble",
+    "FrozenFeatures": "unmask.finetuning.methods.method",
+    "FullFinetuning": "unmask.finetuning.methods.method",
+    "GradualUnfreezing": "unmask.finetuning.methods.method",
     "Greedy": "unmask.generation.settings",
     "HoulsbyAdapter": "unmask.adapters.bottleneck",
-    "TaskAdaptivePretraining": "unmask.finetuning.in_domain",
+    "TaskAdaptivePretraining": "unmask.finetuning.methods.adapt_first",
     "LoRA": "unmask.adapters.lora",
-    "Mix": "unmask.adapters.mix",
+    "Mix": "unmask.adapters.scalar_mix",
     "PfeifferAdapter": "unmask.adapters.bottleneck",
-    "Pipeline": "unmask.serving.pipeline",
+    "Pipeline": "unmask.inference.pipeline",
     "PrefixTuning": "unmask.adapters.prefix",
     "Prompt": "unmask.adapters.prefix",
     "BestOfN": "unmask.generation.settings",
-    "Recipe": "unmask.training.recipe",
+    "Recipe": "unmask.training.config",
     "Sampling": "unmask.generation.settings",
-    "MultiAdapter": "unmask.serving.several",
-    "SourceEncoder": "unmask.finetuning.methods",
-    "KeyedVectors": "unmask.vectors.space",
-    "TopLayers": "unmask.finetuning.methods",
-    "align": "unmask.serving.align",
-    "convert_space": "unmask.serving.spaces",
-    "describe": "unmask.serving.describe",
-    "evaluate_similarity": "unmask.serving.sentences",
-    "evaluate_space": "unmask.serving.spaces",
-    "evaluate_tasks": "unmask.serving.evaluating",
-    "expand": "unmask.serving.expand",
-    "finetune": "unmask.serving.finetune",
+    "MultiAdapter": "unmask.inference.several_adapters",
+    "SourceEncoder": "unmask.finetuning.methods.method",
+    "KeyedVectors": "unmask.word_vectors.keyed_vectors",
+    "TopLayers": "unmask.finetuning.methods.method",
+    "align": "unmask.jobs.align",
+    "convert_space": "unmask.inference.load_word_vectors",
+    "describe": "unmask.jobs.describe",
+    "evaluate_similarity": "unmask.inference.sentence_similarity",
+    "evaluate_space": "unmask.inference.load_word_vectors",
+    "evaluate_tasks": "unmask.jobs.evaluate",
+    "expand": "unmask.inference.expand_vocabulary",
+    "finetune": "unmask.jobs.finetune",
     "finetune_suite": "unmask.finetuning.suite",
-    "hidden": "unmask.serving.hide",
-    "load": "unmask.serving.pipeline",
-    "nearest_sentences": "unmask.serving.sentences",
-    "open_space": "unmask.serving.spaces",
-    "picture": "unmask.serving.word_map",
-    "prepare": "unmask.serving.prepare",
-    "pretrain": "unmask.serving.pretrain",
-    "run_study": "unmask.studies.run",
-    "write_report": "unmask.serving.report",
+    "hidden": "unmask.jobs.hide",
+    "load": "unmask.inference.pipeline",
+    "nearest_sentences": "unmask.inference.sentence_similarity",
+    "open_space": "unmask.inference.load_word_vectors",
+    "picture": "unmask.reports.charts.word_map",
+    "prepare": "unmask.jobs.prepare",
+    "pretrain": "unmask.jobs.pretrain.pretrain",
+    "run_study": "unmask.studies.run_study",
+    "write_report": "unmask.reports.page",
 }
 
 

@@ -19,27 +19,27 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 import typer
 
-from unmask.channels import (
+from unmask.output import (
     WarningFormatter,
     escape_tsv,
-    terminal_width,
     print_data,
     print_json,
-    print_rich,
     print_line,
+    print_rich,
     print_traceback,
+    terminal_width,
 )
-from unmask.channels import print_table as show_table
-from unmask.training.stopping import interrupt_on_signal, stop_exit_status
+from unmask.output import print_table as show_table
+from unmask.training.interrupt import interrupt_on_signal, stop_exit_status
 
 if TYPE_CHECKING:
-    from unmask.evaluation.likelihood import HeldOutEvaluation
-    from unmask.finetuning.in_domain import TaskAdaptivePretraining
+    from unmask.evaluation.perplexity import HeldOutEvaluation
+    from unmask.finetuning.methods.adapt_first import TaskAdaptivePretraining
+    from unmask.finetuning.results.finetuned_model import FinetunedModel
     from unmask.finetuning.suite import SuiteResult
-    from unmask.finetuning.tuned import FinetunedModel
-    from unmask.serving.ensemble import Ensemble
-    from unmask.serving.pipeline import ScoredText, Pipeline
-    from unmask.vectors.space import Neighbor
+    from unmask.inference.ensemble import Ensemble
+    from unmask.inference.pipeline import Pipeline, ScoredText
+    from unmask.word_vectors.keyed_vectors import Neighbor
 
 ItemT = TypeVar("ItemT")
 AnswerT = TypeVar("AnswerT")
@@ -395,7 +395,7 @@ def demo(
     as_json: JsonOption = False,
 ) -> None:
     """See it work: pretrain, fine-tune, write a report, in 8 minutes."""
-    from unmask.serving.demo import demo as run
+    from unmask.jobs.demo import demo as run
 
     found = run(out, minutes=minutes, seeds=seeds, quiet=quiet or as_json)
     if as_json:
@@ -418,8 +418,8 @@ def models(
     as_json: JsonOption = False,
 ) -> None:
     """List the models in this package and the catalogue."""
-    from unmask.published.catalogue import MODELS
-    from unmask.serving.describe import bundled_presets, preset_to_dict, preset_line
+    from unmask.jobs.describe import bundled_presets, preset_line, preset_to_dict
+    from unmask.zoo.catalogue import MODELS
 
     families = sorted({card.family for card in MODELS.values()})
     if family is not None and family not in families:
@@ -435,7 +435,7 @@ def models(
 @app.command()
 def show(model: PresetArgument, as_json: JsonOption = False) -> None:
     """Describe a model: paper, parts, parameters, FLOPs, memory."""
-    from unmask.serving.describe import describe, format_description
+    from unmask.jobs.describe import describe, format_description
 
     facts = describe(model)
     if as_json:
@@ -650,7 +650,7 @@ def pretrain(
 
 
 def _last_evaluation(out: Path) -> dict[str, Any]:
-    from unmask.serving.record import read_report_data
+    from unmask.reports.report_data import read_report_data
 
     evaluation = read_report_data(out).evaluation_log
     return {name: evaluation.last(name) for name in evaluation.columns}
@@ -986,8 +986,8 @@ def _read_adaptation(
     from dataclasses import fields
 
     from unmask.config import from_dict
-    from unmask.finetuning.in_domain import TaskAdaptivePretraining
-    from unmask.training.recipe import parse_change
+    from unmask.finetuning.methods.adapt_first import TaskAdaptivePretraining
+    from unmask.training.config import parse_change
 
     told: dict[str, Any] = {"unlabeled": list(unlabeled or ()), "changes": []}
     own = {field.name for field in fields(TaskAdaptivePretraining)} - told.keys()
@@ -1014,7 +1014,7 @@ def _check_resume_options(given: Mapping[str, Any]) -> None:
 def _resume_finetuning(out: Path, model: str | None, device: str, quiet: bool, as_json: bool) -> None:
     """Go on with a run of fine-tuning, or with a suite of them."""
     from unmask.finetuning import suite
-    from unmask.serving.finetune import resume_finetuning
+    from unmask.jobs.finetune import resume_finetuning
 
     terminal = None if quiet else sys.stderr
     try:
@@ -1030,7 +1030,7 @@ def _resume_finetuning(out: Path, model: str | None, device: str, quiet: bool, a
 def _print_finetuned(result: "FinetunedModel", out: Path, as_json: bool) -> None:
     """Write the report of a run that is over, and say what came out."""
     import unmask
-    from unmask.training.aside import best_effort
+    from unmask.training.best_effort import best_effort
 
     with best_effort("report.html"):
         unmask.write_report(out)
@@ -1072,7 +1072,7 @@ def _print_suite(suite_run: "SuiteResult", out: Path, as_json: bool) -> None:
     import unmask
     from unmask.files import read_json
     from unmask.finetuning.suite import AVERAGE_NOTE
-    from unmask.training.aside import best_effort
+    from unmask.training.best_effort import best_effort
 
     for one in suite_run.benchmarks:
         if not one.error:
@@ -1092,7 +1092,7 @@ def _print_suite(suite_run: "SuiteResult", out: Path, as_json: bool) -> None:
 
 def _read_task_options(assignments: Iterable[str]) -> dict[str, Any]:
     """Read KEY=VALUE."""
-    from unmask.training.recipe import merge, parse_change
+    from unmask.training.config import merge, parse_change
 
     found: dict[str, Any] = {}
     for text in assignments:
@@ -1252,7 +1252,7 @@ def evaluate(
 
 def _is_word_vectors(model: str) -> bool:
     """Say whether a MODEL is a file of word vectors."""
-    from unmask.serving.spaces import is_word_vectors
+    from unmask.inference.load_word_vectors import is_word_vectors
 
     return is_word_vectors(model)
 
@@ -1275,7 +1275,7 @@ def _evaluate_word_vectors(
 ) -> None:
     """Score word vectors, and show tables."""
     import unmask
-    from unmask.serving.spaces import score_to_dict, format_word_vector_scores
+    from unmask.inference.load_word_vectors import format_word_vector_scores, score_to_dict
 
     if not sources:
         raise ValueError("no data: name files of word pairs or of analogies with --data")
@@ -1300,7 +1300,7 @@ def _evaluate_similarity(
 ) -> None:
     """Score sentences' vectors on pairs, and show one table."""
     import unmask
-    from unmask.serving.sentences import format_similarity_scores
+    from unmask.inference.sentence_similarity import format_similarity_scores
 
     if not sources:
         raise ValueError("no data: name files of pairs of sentences and scores with --data")
@@ -1329,7 +1329,7 @@ def _evaluate_tasks(
 ) -> None:
     """Score what is done from a prompt, and show one table."""
     import unmask
-    from unmask.serving.evaluating import task_score_to_dict, format_task_scores
+    from unmask.jobs.evaluate import format_task_scores, task_score_to_dict
 
     if len(sources) > 1:
         raise ValueError(f"--data must name one folder with --task, got {len(sources)}")
@@ -1426,15 +1426,15 @@ def _with_ensemble(
     """Return what answers for a model and others; itself, where there are none."""
     if not other_models:
         return pipeline
-    from unmask.serving.ensemble import Ensemble
+    from unmask.inference.ensemble import Ensemble
 
     return Ensemble([pipeline, *(_load_pipeline(other, device) for other in other_models)])
 
 
 def _line_reader(pipeline: "Pipeline | Ensemble") -> Callable[[str], Any]:
     """Return what makes of a line what a model labels."""
-    from unmask.finetuning.kinds.catalogue import TASK_KINDS
-    from unmask.finetuning.predict import infer_task
+    from unmask.finetuning.kinds.all_kinds import TASK_KINDS
+    from unmask.finetuning.results.predict import infer_task
 
     task = pipeline.task or infer_task(pipeline.loaded_model)
     return partial(TASK_KINDS[task.task_kind].reader.parse_line, task)
@@ -1748,7 +1748,7 @@ def _text_encoder(
     """Return what turns texts into vectors: a model, or word vectors."""
     how: dict[str, Any] = {"pooling": pooling}
     if _is_word_vectors(model):
-        from unmask.serving.sentences import sentence_encoder
+        from unmask.inference.sentence_similarity import sentence_encoder
 
         encode = sentence_encoder(model, layer=layer, limit=limit, **how)
         return lambda texts: _warn_of_zero_vectors(encode(texts))
@@ -1840,8 +1840,13 @@ def convert(
         return
     rest = {"limit": limit if vectors is None else None, "white_space": white_space}
     _refuse_options(f"{source}: ", " is for a file of word vectors", **rest)
-    from unmask.checkpoints.huggingface import opening_note
-    from unmask.serving.folders import check_average_count, check_new_folder, resolve_model_format, average_checkpoints
+    from unmask.checkpoints.huggingface.read import opening_note
+    from unmask.inference.export import (
+        average_checkpoints,
+        check_average_count,
+        check_new_folder,
+        resolve_model_format,
+    )
 
     form = resolve_model_format(to)
     check_new_folder(Path(target))
@@ -1878,7 +1883,7 @@ def _convert_word_vectors(
 ) -> None:
     """Write word vectors in another format."""
     import unmask
-    from unmask.serving.spaces import resolve_word_vector_format
+    from unmask.inference.load_word_vectors import resolve_word_vector_format
 
     form = resolve_word_vector_format(to)
     try:
@@ -2270,7 +2275,7 @@ def _read_texts(
         _refuse_texts_and_input(texts, input_file)
         yield from map(_check_utf8, texts)
     elif input_file is not None:
-        from unmask.text.corpus import read_documents
+        from unmask.text.documents import read_documents
         from unmask.text.records import MAX_RECORD_CHARACTERS
 
         # Each line is one text, and has one answer, however long it is.

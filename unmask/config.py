@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from unmask.files import check_nesting, read_bytes, parser_errors_as_value_error
+from unmask.files import check_nesting, parser_errors_as_value_error, read_bytes
 
 DataT = TypeVar("DataT")
 

@@ -9,21 +9,21 @@ import torch
 from torch import Tensor
 
 from unmask.adapters.bottleneck import AdaMix, HoulsbyAdapter, PfeifferAdapter
+from unmask.adapters.ia3 import IA3
 from unmask.adapters.lora import LoRA
-from unmask.adapters.scale import IA3
 from unmask.batch import Batch, Example
-from unmask.heads.labels import SequenceClassification
-from unmask.heads.language import LanguageModeling
+from unmask.batching.collate import pad_examples
+from unmask.heads.classification.sequence_classification import SequenceClassification
+from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import HeadSpec, Model
-from unmask.hiding.collate import pad_examples
 from unmask.model.architecture import PRE_NORM, Architecture
 from unmask.model.initialize import NormalInit
-from unmask.model.positions import LearnedPositions
-from unmask.published import bart, t5, transformer
-from unmask.tokens.vocabulary import SpecialTokenIds
+from unmask.model.positions.scheme import LearnedPositions
+from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.training import loop
-from unmask.training.recipe import Recipe
-from unmask.training.schedule import Linear
+from unmask.training.config import Recipe
+from unmask.training.schedules import Linear
+from unmask.zoo.encoder_decoders import bart, t5, transformer
 
 V, D, INNER, N = 30, 16, 24, 2
 SPECIAL = SpecialTokenIds(vocab_size=V, pad=0, start=2, end=3)

@@ -35,7 +35,7 @@ from torch import Tensor, nn
 
 from unmask.adapters.folder import open_adapter
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface import LoadedModel
+from unmask.checkpoints.huggingface.read import LoadedModel
 
 N, END = 9, 2
 

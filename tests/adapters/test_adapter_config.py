@@ -6,8 +6,14 @@ from typing import Any
 import pytest
 from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
 
-from unmask.adapters.settings import FIXED_KEYS, HARMLESS_KEYS, USED_KEYS, PeftConfig, read_peft_config
-from unmask.adapters.translate import SPEC_CLASSES
+from unmask.adapters.peft_format.config import (
+    FIXED_KEYS,
+    HARMLESS_KEYS,
+    USED_KEYS,
+    PeftConfig,
+    read_peft_config,
+)
+from unmask.adapters.peft_format.convert import SPEC_CLASSES
 
 THEIRS = {str(kind.value): config for kind, config in PEFT_TYPE_TO_CONFIG_MAPPING.items()}
 KEYS = [(kind, field.name) for kind in SPEC_CLASSES for field in dataclasses.fields(THEIRS[kind])]

@@ -12,16 +12,16 @@ from unmask.adapters.attach import (
     attach,
     detach,
     find_adapter,
-    freeze,
     find_linears,
+    freeze,
     merge,
     unmerge,
     use_adapters,
 )
 from unmask.adapters.bottleneck import HoulsbyAdapter, PfeifferAdapter
+from unmask.adapters.ia3 import IA3
 from unmask.adapters.lora import LoRA
-from unmask.adapters.mix import ScalarMix
-from unmask.adapters.scale import IA3
+from unmask.adapters.scalar_mix import ScalarMix
 from unmask.generation.decode import GenerationConfig, generate
 from unmask.heads.model import Model
 from unmask.training import loop

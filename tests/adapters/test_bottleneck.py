@@ -16,14 +16,14 @@ from unmask.adapters.attach import attach, use_adapters
 from unmask.adapters.bottleneck import (
     AdaMix,
     BottleneckLayer,
-    MixtureOfProjections,
     HoulsbyAdapter,
+    MixtureOfProjections,
     PfeifferAdapter,
 )
 from unmask.config import from_dict, to_dict
-from unmask.model.attention import AttentionMask
-from unmask.model.norms import SublayerConnection
-from unmask.model.transformer import Block
+from unmask.model.backbones.transformer import Block
+from unmask.model.layers.attention.attention import AttentionMask
+from unmask.model.layers.sublayer_connection import SublayerConnection
 
 over_families = pytest.mark.parametrize("family", FAMILIES)
 SPECS = [HoulsbyAdapter, PfeifferAdapter, AdaMix]

@@ -15,11 +15,18 @@ from unmask.adapters.attach import attach, freeze
 from unmask.adapters.bottleneck import AdaMix
 from unmask.adapters.consistency import ConsistencyTraining, consistency_loss
 from unmask.batch import IGNORE_INDEX, Batch
-from unmask.heads.labels import BinaryCrossEntropy, ChoiceCrossEntropy, LabelLoss, SequenceClassification, CrossEntropy, TokenClassification
-from unmask.heads.language import LanguageModeling
+from unmask.heads.classification.sequence_classification import (
+    BinaryCrossEntropy,
+    ChoiceCrossEntropy,
+    CrossEntropy,
+    LabelLoss,
+    SequenceClassification,
+    TokenClassification,
+)
+from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model
 from unmask.heads.prediction import Term
-from unmask.model.parts import Dropout
+from unmask.model.layers.feed_forward import Dropout
 from unmask.training import loop
 
 over_families = pytest.mark.parametrize("family", FAMILIES)

@@ -9,15 +9,15 @@ from adapted import FAMILIES, N, batch, hidden, model, stir
 from torch import Tensor
 
 from unmask.adapters.attach import attach, use_adapters
-from unmask.adapters.mix import ScalarMix, ScalarMixModule
+from unmask.adapters.scalar_mix import ScalarMix, ScalarMixModule
 from unmask.batch import Batch, Visibility
 from unmask.config import from_dict, to_dict
-from unmask.evaluation.embed import hidden_states
+from unmask.evaluation.sentence_embeddings import hidden_states
 from unmask.heads.model import Model
-from unmask.model.elmo import ElmoArchitecture
-from unmask.model.recurrent import RecurrentArchitecture
-from unmask.model.spelling import CharacterCNN
-from unmask.model.transformer import EncoderDecoder, Transformer
+from unmask.model.backbones.elmo import ElmoArchitecture
+from unmask.model.backbones.recurrent import RecurrentArchitecture
+from unmask.model.backbones.transformer import EncoderDecoder, Transformer
+from unmask.model.layers.embeddings.character_cnn import CharacterCNN
 
 over_families = pytest.mark.parametrize("family", FAMILIES)
 

@@ -16,26 +16,29 @@ from torch import Tensor, nn
 
 from unmask.adapters.attach import attach, find_adapter, merge
 from unmask.adapters.bottleneck import AdaMix, HoulsbyAdapter, PfeifferAdapter
+from unmask.adapters.ia3 import IA3
 from unmask.adapters.lora import LoRA, LoRAModule
-from unmask.adapters.mix import ScalarMix
-from unmask.adapters.peft import (
+from unmask.adapters.peft_format.folder import (
     CONFIG_FILE,
     RECORD_FILE,
     WEIGHTS_FILE,
     backbone_digest,
+    peft_incompatibility,
     read_adapter,
     task_type,
-    peft_incompatibility,
     write_adapter,
 )
 from unmask.adapters.prefix import PrefixTuning, PromptTuning
-from unmask.adapters.scale import IA3
+from unmask.adapters.scalar_mix import ScalarMix
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface import LoadedModel, load_folder, write_folder
+from unmask.checkpoints.huggingface.read import LoadedModel, load_folder, write_folder
 from unmask.generation.decode import GenerationConfig, generate
-from unmask.heads.labels import SequenceClassificationHead, TokenClassificationHead
+from unmask.heads.classification.sequence_classification import (
+    SequenceClassificationHead,
+    TokenClassificationHead,
+)
 from unmask.heads.model import Model
-from unmask.tokens.vocabulary import SpecialTokenIds
+from unmask.tokenizers.spec import SpecialTokenIds
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),

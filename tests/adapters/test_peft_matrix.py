@@ -25,7 +25,7 @@ from peft_cases import (
 )
 
 from unmask.adapters.folder import open_adapter
-from unmask.adapters.peft import CONFIG_FILE
+from unmask.adapters.peft_format.folder import CONFIG_FILE
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),

@@ -20,17 +20,20 @@ from unmask.adapters.prefix import (
     max_text_length,
 )
 from unmask.batch import IGNORE_INDEX, Batch, Example, Visibility
+from unmask.batching.collate import pack_examples, pad_examples
 from unmask.generation.decode import GenerationConfig, generate
-from unmask.heads.labels import SequenceClassification, TokenClassification
-from unmask.heads.language import LanguageModeling
+from unmask.heads.classification.sequence_classification import (
+    SequenceClassification,
+    TokenClassification,
+)
+from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import HeadSpec, Model
-from unmask.hiding.collate import pack_examples, pad_examples
 from unmask.model.architecture import PRE_NORM, Architecture
 from unmask.model.initialize import NormalInit
-from unmask.model.positions import LearnedPositions
-from unmask.published import bart, transformer
-from unmask.published.t5 import ENCODER, encoder_decoder
-from unmask.tokens.vocabulary import SpecialTokenIds
+from unmask.model.positions.scheme import LearnedPositions
+from unmask.tokenizers.spec import SpecialTokenIds
+from unmask.zoo.encoder_decoders import bart, transformer
+from unmask.zoo.encoder_decoders.t5 import ENCODER, encoder_decoder
 
 SPECIAL = SpecialTokenIds(vocab_size=30, pad=0, start=2, end=None)
 BERT = Architecture(

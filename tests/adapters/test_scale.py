@@ -6,7 +6,7 @@ from adapted import FAMILIES, INNER, TWO_STACKS, D, N, model, stir
 from torch.nn import functional as F
 
 from unmask.adapters.attach import attach, find_linears
-from unmask.adapters.scale import IA3, IA3Module
+from unmask.adapters.ia3 import IA3, IA3Module
 from unmask.config import from_dict, to_dict
 
 

@@ -16,12 +16,12 @@ from torch import Tensor
 
 import unmask
 from unmask.batch import Batch
-from unmask.checkpoints import bilm
-from unmask.checkpoints.huggingface import load_folder
+from unmask.checkpoints import elmo
+from unmask.checkpoints.huggingface.read import load_folder
 from unmask.heads.model import Model
-from unmask.model.elmo import ElmoArchitecture
-from unmask.model.spelling import CharacterCNN
-from unmask.tokens.spelled import starts_word
+from unmask.model.backbones.elmo import ElmoArchitecture
+from unmask.model.layers.embeddings.character_cnn import CharacterCNN
+from unmask.tokenizers.output_vocabularies.words import starts_word
 
 h5py = pytest.importorskip("h5py")
 FIXTURE = Path(__file__).parents[3] / "shared" / "data" / "checkpoints" / "bilm-tf-elmo-fixture"
@@ -35,7 +35,7 @@ def written(folder: Path, a: ElmoArchitecture = SMALL) -> Model:
     model = Model(a, {}).initialize(0)
     for p in model.parameters():
         torch.nn.init.normal_(p)
-    bilm.write_elmo(folder, a, model.own_weights())
+    elmo.write_elmo(folder, a, model.own_weights())
     return model
 
 
@@ -63,20 +63,20 @@ def test_what_is_written_comes_back(change: dict, tmp_path: Path) -> None:
         torch.testing.assert_close(opened.model.own_weights()[name], x, rtol=0, atol=2e-7)
     again = unmask.load(tmp_path).save(tmp_path / "again", format="elmo")
     with (
-        h5py.File(tmp_path / bilm.WEIGHTS_FILE) as one,
-        h5py.File(again / bilm.WEIGHTS_FILE) as other,
+        h5py.File(tmp_path / elmo.WEIGHTS_FILE) as one,
+        h5py.File(again / elmo.WEIGHTS_FILE) as other,
     ):
         names: list[str] = []
         one.visititems(lambda n, x: names.append(n) if isinstance(x, h5py.Dataset) else None)
         for name in names:
             np.testing.assert_allclose(one[name], other[name], rtol=0, atol=2e-7)
-    assert (tmp_path / bilm.OPTIONS_FILE).read_text() == (again / bilm.OPTIONS_FILE).read_text()
+    assert (tmp_path / elmo.OPTIONS_FILE).read_text() == (again / elmo.OPTIONS_FILE).read_text()
 
 
 def test_gates_stand_where_the_released_code_has_them(tmp_path: Path) -> None:
     model = written(tmp_path)
     cell = model.backbone.backward_layers[1]
-    with h5py.File(tmp_path / bilm.WEIGHTS_FILE) as file:
+    with h5py.File(tmp_path / elmo.WEIGHTS_FILE) as file:
         group = file["RNN_1/RNN/MultiRNNCell/Cell1/LSTMCell"]
         w, b = torch.from_numpy(group["W_0"][()]), torch.from_numpy(group["B"][()])
         assert (w.shape, group["W_P_0"].shape) == ((4 + 4, 4 * 6), (6, 4))
@@ -115,16 +115,16 @@ def test_options_that_do_not_fit_are_named(
     part: str, key: str, value: object, said: str, tmp_path: Path
 ) -> None:
     written(tmp_path)
-    options = json.loads((tmp_path / bilm.OPTIONS_FILE).read_text())
+    options = json.loads((tmp_path / elmo.OPTIONS_FILE).read_text())
     options[part][key] = value
-    (tmp_path / bilm.OPTIONS_FILE).write_text(json.dumps(options))
+    (tmp_path / elmo.OPTIONS_FILE).write_text(json.dumps(options))
     with pytest.raises(ValueError, match=said):
         load_folder(tmp_path)
 
 
 def test_a_damaged_file_and_links_are_refused(tmp_path: Path) -> None:
     written(tmp_path)
-    path = tmp_path / bilm.WEIGHTS_FILE
+    path = tmp_path / elmo.WEIGHTS_FILE
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match="truncated or damaged"):

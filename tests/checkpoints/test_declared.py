@@ -15,13 +15,13 @@ import torch
 from configured import MAKERS, TOLERANCE, differ, ours, quiet, rewrite, theirs
 from safetensors.torch import load_file, save_file
 
-from unmask.checkpoints import declared
-from unmask.checkpoints.huggingface import load_folder, write_folder
+from unmask.checkpoints.huggingface import check
+from unmask.checkpoints.huggingface.read import load_folder, write_folder
 from unmask.checkpoints.tensors import SAFETENSORS_WEIGHTS
 from unmask.config import set_value
-from unmask.heads.language import LanguageModeling
-from unmask.model.keys import COMMON_KEYS, ConfigKey
-from unmask.published.catalogue import MODELS
+from unmask.heads.language.language_modeling import LanguageModeling
+from unmask.model.config_keys import COMMON_KEYS, ConfigKey
+from unmask.zoo.catalogue import MODELS
 
 FIELDS = {c.config_mapping.model_type: c.config_mapping for c in MODELS.values() if c.config_mapping.in_transformers}
 
@@ -153,7 +153,7 @@ def test_declared_sizes_are_refused_at_once_and_without_their_memory(
 def test_labels_of_a_head_that_no_weights_are_of_are_bounded(
     shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(declared, "_RANDOM", 10_000)
+    monkeypatch.setattr(check, "_RANDOM", 10_000)
     folder = tmp_path / "x"
     shutil.copytree(shelf / "bert", folder)
     names = {str(i): f"a{i}" for i in range(1_500)}

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.folder import (
+    find_damage,
     lock_run_folder,
     newest_checkpoint,
-    find_damage,
     read_tensors,
     truncate_logs,
     write_checkpoint,

@@ -6,10 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from unmask.checkpoints.generator import GENERATOR_FOLDER, add_generator, load_generator_weights, write_generator
-from unmask.checkpoints.huggingface import LoadedModel, load_folder, write_folder
-from unmask.published.card import with_vocab_size
-from unmask.published.catalogue import MODELS
+from unmask.checkpoints.generator import (
+    GENERATOR_FOLDER,
+    add_generator,
+    load_generator_weights,
+    write_generator,
+)
+from unmask.checkpoints.huggingface.read import LoadedModel, load_folder, write_folder
+from unmask.zoo.catalogue import MODELS
+from unmask.zoo.preset import with_vocab_size
 
 
 @pytest.mark.parametrize("name", ["electra-mini", "deberta-v3-mini", "coco-lm-mini"])

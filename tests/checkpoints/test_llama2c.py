@@ -11,7 +11,7 @@ from reference import V, llama, saved
 import unmask
 from unmask.batch import Batch, Visibility
 from unmask.checkpoints import llama2c
-from unmask.checkpoints.huggingface import load_folder
+from unmask.checkpoints.huggingface.read import load_folder
 from unmask.generation.decode import GenerationConfig, generate
 
 STORIES = Path(__file__).parents[3] / "shared" / "data" / "checkpoints" / "stories260K"

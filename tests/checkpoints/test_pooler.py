@@ -10,15 +10,15 @@ import torch
 from reference import albert, bert, longformer, modernbert, roberta, saved
 from safetensors.torch import load_file
 
-from unmask.checkpoints.huggingface import load_folder, write_folder
-from unmask.finetuning.begin import load_initial_model
-from unmask.heads.labels import SequenceClassification
-from unmask.heads.pooler import Pooler
-from unmask.published.longformer import from_roberta
-from unmask.tasks.task import TaskColumns, Task
-from unmask.tokens.tokenizer import train_tokenizer
-from unmask.tokens.vocabulary import BERT as FRAME
-from unmask.tokens.vocabulary import TokenizerSpec, WordPiece
+from unmask.checkpoints.huggingface.read import load_folder, write_folder
+from unmask.finetuning.initial_model.load import load_initial_model
+from unmask.heads.classification.pooler import Pooler
+from unmask.heads.classification.sequence_classification import SequenceClassification
+from unmask.tasks.task import Task, TaskColumns
+from unmask.tokenizers.encode import train_tokenizer
+from unmask.tokenizers.spec import BERT as FRAME
+from unmask.tokenizers.spec import TokenizerSpec, WordPiece
+from unmask.zoo.encoders.longformer import from_roberta
 
 
 def canine(kind: str = "Model") -> Any:

@@ -6,22 +6,22 @@ from typing import Any
 import pytest
 from small_models import make, tokenizer
 
-from unmask.evaluation.answers import (
+from unmask.evaluation.answer_methods import (
+    GenerateUntil,
     MultipleChoiceScoring,
     PartialScoring,
-    PromptedRow,
     PromptedModel,
-    TemplateRow,
+    PromptedRow,
     TargetLikelihood,
-    GenerateUntil,
-    with_leading_space,
+    TemplateRow,
     choice_credit,
-    truncate_at,
     target_index,
+    truncate_at,
+    with_leading_space,
 )
-from unmask.evaluation.continuations import continuation_likelihoods
+from unmask.evaluation.likelihood import continuation_likelihoods
 from unmask.generation.decode import GenerationConfig
-from unmask.generation.prompted import generate_texts
+from unmask.generation.prompts import generate_texts
 
 PROMPT, ENDS = "The old king saw", ["the gate", "a silver ring once again", "his own shadow"]
 

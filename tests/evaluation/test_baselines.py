@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from unmask.batch import IGNORE_INDEX, Tokens
+from unmask.batching.collate import pack_examples, pad_examples
 from unmask.evaluation import baselines
 from unmask.evaluation.baselines import BigramBaseline, count_bigrams
-from unmask.hiding.choose import TokenMasking
-from unmask.hiding.collate import pack_examples, pad_examples
-from unmask.hiding.conceal import MaskedNextToken
-from unmask.hiding.hide import Objective
-from unmask.hiding.in_part import UnidirectionalLM
-from unmask.hiding.objectives import CAUSAL_LM, MASKED_LM, PREFIX_LM
-from unmask.text.corpus import Document
-from unmask.tokens.shards import write_shards
-from unmask.tokens.vocabulary import SpecialTokenIds
+from unmask.objectives.corrupt import MaskedNextToken
+from unmask.objectives.objective import Objective
+from unmask.objectives.published import CAUSAL_LM, MASKED_LM, PREFIX_LM
+from unmask.objectives.select import TokenMasking
+from unmask.objectives.unified_lm.visibility import UnidirectionalLM
+from unmask.shards.read import write_shards
+from unmask.text.documents import Document
+from unmask.tokenizers.spec import SpecialTokenIds
 
 V = 12
 SPECIAL = SpecialTokenIds(

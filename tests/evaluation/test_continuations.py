@@ -9,13 +9,13 @@ import torch
 from small_models import make, texts, tokenizer
 
 from unmask.batch import WORD_START
-from unmask.checkpoints.huggingface import LoadedModel
-from unmask.evaluation.continuations import (
-    ContinuationLikelihood,
+from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.evaluation.likelihood import (
     ContextContinuation,
+    ContinuationLikelihood,
     continuation_likelihoods,
-    token_likelihoods,
     strided_windows,
+    token_likelihoods,
 )
 
 CONTEXTS = ["The old king", "", "Her brother saw ", *texts(3, most=6), "A stranger"]

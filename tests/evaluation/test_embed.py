@@ -11,10 +11,10 @@ from small_models import FAMILIES, make, texts, tokenizer
 
 from unmask.adapters.attach import attach, detach
 from unmask.adapters.prefix import PrefixTuning, PromptTuning
-from unmask.checkpoints.huggingface import LoadedModel
-from unmask.evaluation.embed import embed
-from unmask.generation.reading import with_special_tokens
-from unmask.heads.labels import SequenceClassification
+from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.evaluation.sentence_embeddings import embed
+from unmask.generation.text_batches import with_special_tokens
+from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.model import Model
 
 TOLERANCE = 1e-5  # relative to the largest number, float32, in batches of other shapes

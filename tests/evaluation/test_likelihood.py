@@ -13,14 +13,14 @@ from small_models import make, tokenizer
 from toy_text import corpus
 
 from unmask.batch import IGNORE_INDEX, Example, Tokens
-from unmask.checkpoints.huggingface import LoadedModel
-from unmask.evaluation import likelihood
-from unmask.evaluation.likelihood import HeldOutEvaluation, evaluate
-from unmask.hiding.in_part import UnidirectionalLM
-from unmask.hiding.mixture import ObjectiveMixture
-from unmask.hiding.objectives import BERT, CAUSAL_LM, MASKED_LM, PREFIX_LM, T5
-from unmask.published.catalogue import MODELS
-from unmask.text.corpus import Document
+from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.evaluation import perplexity
+from unmask.evaluation.perplexity import HeldOutEvaluation, evaluate
+from unmask.objectives.mixtures import ObjectiveMixture
+from unmask.objectives.published import BERT, CAUSAL_LM, MASKED_LM, PREFIX_LM, T5
+from unmask.objectives.unified_lm.visibility import UnidirectionalLM
+from unmask.text.documents import Document
+from unmask.zoo.catalogue import MODELS
 
 SEPARATOR = "\n\n"
 DOCUMENTS = [Document(text, "") for text in corpus(12, seed=5).strip().split(SEPARATOR)]
@@ -186,7 +186,7 @@ def test_batches_do_not_matter_and_the_seed_does(family: str, objective: Any, mo
 def test_windows_do_not_matter_where_one_text_is_asked(models: dict, monkeypatch: Any) -> None:
     _, opened = models["bert"]
     first = evaluate(opened.model, tokenizer("bert"), MASKED_LM, DOCUMENTS, sequence_length=24)
-    monkeypatch.setattr(likelihood, "WINDOW", 3)
+    monkeypatch.setattr(perplexity, "WINDOW", 3)
     assert same(evaluate(opened.model, tokenizer("bert"), MASKED_LM, DOCUMENTS, sequence_length=24), first)
 
 

@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 from small_models import make, tokenizer
 
-from unmask.evaluation.answers import MultipleChoiceScoring, PromptedRow, PromptedModel, RowScore, TargetLikelihood
-from unmask.evaluation.prompts import PromptingConfig, PromptTask, evenly_spaced, read_prompt_task
+from unmask.evaluation.answer_methods import (
+    MultipleChoiceScoring,
+    PromptedModel,
+    PromptedRow,
+    RowScore,
+    TargetLikelihood,
+)
+from unmask.evaluation.prompting import PromptingConfig, PromptTask, evenly_spaced, read_prompt_task
 from unmask.evaluation.zero_shot import ZERO_SHOT, find_task
 
 TASK = """
@@ -123,7 +129,7 @@ def test_a_perplexity_is_exp_of_the_mean_over_items(model: PromptedModel, folder
 
 
 def rows_of(folder: Path) -> Any:
-    from unmask.evaluation.prompts import read_rows
+    from unmask.evaluation.prompting import read_rows
 
     return read_rows(folder / "test.jsonl")
 

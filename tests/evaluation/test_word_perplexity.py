@@ -11,12 +11,12 @@ from small_models import make, tokenizer
 from toy_text import corpus
 
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface import LoadedModel
+from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.evaluation import word_perplexity
-from unmask.evaluation.answers import PromptedModel
-from unmask.evaluation.prompts import PromptingConfig
+from unmask.evaluation.answer_methods import PromptedModel
+from unmask.evaluation.prompting import PromptingConfig
 from unmask.evaluation.word_perplexity import WordPerplexityTask
-from unmask.published.catalogue import MODELS
+from unmask.zoo.catalogue import MODELS
 
 LINES = [f" {line} " for line in corpus(4).splitlines()]
 TASK = WordPerplexityTask(name="toy", test="toy.txt")

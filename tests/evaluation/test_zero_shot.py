@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from small_models import make, tokenizer
 
-from unmask.evaluation.answers import PromptedModel
-from unmask.evaluation.prompts import PromptingConfig, PromptTask, TaskScore
+from unmask.evaluation.answer_methods import PromptedModel
+from unmask.evaluation.prompting import PromptingConfig, PromptTask, TaskScore
 from unmask.evaluation.word_perplexity import WordPerplexityTask
 from unmask.evaluation.zero_shot import ZERO_SHOT
 

@@ -8,7 +8,7 @@ import inverse
 import pytest
 from inverse import Pair, Problem, make
 
-import unmask.serving.finetune  # noqa: F401  its default terminal is that of the import
+import unmask.jobs.finetune  # noqa: F401  its default terminal is that of the import
 
 
 def draw(rng: random.Random) -> Pair | None:

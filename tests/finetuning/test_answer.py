@@ -10,16 +10,16 @@ import toy_models as toy
 
 import unmask
 from unmask.config import from_dict
-from unmask.finetuning import by_span
-from unmask.finetuning.by_span import SpanFormulation, SpanPredictions
+from unmask.finetuning.formulations import span_head
+from unmask.finetuning.formulations.span_head import SpanFormulation, SpanPredictions
+from unmask.finetuning.kinds.all_kinds import formulate, heads_for_task, resolve_options
 from unmask.finetuning.kinds.answer import ANSWER, QuestionAnsweringOptions
-from unmask.finetuning.kinds.catalogue import formulate, heads_for_task, resolve_options
-from unmask.finetuning.predict import read_task, infer_task
-from unmask.finetuning.score import score_file
-from unmask.finetuning.tuned import FinetunedModel
-from unmask.serving.finetune import finetune
+from unmask.finetuning.results.finetuned_model import FinetunedModel
+from unmask.finetuning.results.predict import infer_task, read_task
+from unmask.finetuning.results.score import score_file
+from unmask.jobs.finetune import finetune
 from unmask.tasks.readers import tables
-from unmask.tasks.task import TaskColumns, TaskExample, Task
+from unmask.tasks.task import Task, TaskColumns, TaskExample
 
 COLUMNS = TaskColumns(texts=("question", "context"), label="answers")
 
@@ -178,7 +178,7 @@ def test_places_are_characters_of_the_text_as_it_is(
     first = int(np.flatnonzero(asked_for)[0])
     offsets = question.window.offsets[places - first]
     span = np.array([offsets[0, 0], offsets[-1, 1]])
-    assert by_span._answer_text(found, span).strip() == answer
+    assert span_head._answer_text(found, span).strip() == answer
 
 
 # Options

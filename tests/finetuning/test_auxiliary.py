@@ -9,18 +9,18 @@ import torch
 import toy_models as toy
 
 from unmask.batch import IGNORE_INDEX
-from unmask.checkpoints.huggingface import load_folder
-from unmask.finetuning.ask import LABEL_HEAD, LANGUAGE_HEAD
-from unmask.finetuning.auxiliary import with_language_head, with_next_token_targets
-from unmask.finetuning.kinds.catalogue import formulate, heads_for_task
-from unmask.finetuning.plan import FinetuneConfig
-from unmask.finetuning.predict import predict, read_task
-from unmask.finetuning.tuned import FinetunedModel
-from unmask.hiding.collate import pad_examples
-from unmask.serving.finetune import finetune
-from unmask.tasks.task import TaskColumns, Task
+from unmask.batching.collate import pad_examples
+from unmask.checkpoints.huggingface.read import load_folder
+from unmask.finetuning.config import FinetuneConfig
+from unmask.finetuning.formulations.formulation import LABEL_HEAD, LANGUAGE_HEAD
+from unmask.finetuning.initial_model.auxiliary_lm import with_language_head, with_next_token_targets
+from unmask.finetuning.kinds.all_kinds import formulate, heads_for_task
+from unmask.finetuning.results.finetuned_model import FinetunedModel
+from unmask.finetuning.results.predict import predict, read_task
+from unmask.jobs.finetune import finetune
+from unmask.tasks.task import Task, TaskColumns
 from unmask.training import loop
-from unmask.training.recipe import Recipe
+from unmask.training.config import Recipe
 
 TASK = Task(task_kind="classify", columns=TaskColumns(texts=("text",), label="label"), labels=("no", "yes"))
 SHORT = {

@@ -9,9 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.batch import IGNORE_INDEX, Example
-from unmask.finetuning.batches import count_epoch_steps, make_batch_stream, split_micro_batches, draw_batches, draw_batches_by_tokens, batch_size_warnings
-from unmask.hiding.collate import example_length
-from unmask.tokens.vocabulary import SpecialTokenIds
+from unmask.batching.collate import example_length
+from unmask.finetuning.data.batch_stream import (
+    batch_size_warnings,
+    count_epoch_steps,
+    draw_batches,
+    draw_batches_by_tokens,
+    make_batch_stream,
+    split_micro_batches,
+)
+from unmask.tokenizers.spec import SpecialTokenIds
 
 SPECIAL = SpecialTokenIds(vocab_size=99, pad=0, start=1, end=2)
 

@@ -12,22 +12,22 @@ import toy_models as toy
 
 from unmask import load
 from unmask.batch import IGNORE_INDEX
-from unmask.checkpoints.huggingface import load_folder
-from unmask.finetuning import single
-from unmask.finetuning.ask import ResamplesExamples
-from unmask.finetuning.by_hidden import MaskedTextFormulation
-from unmask.finetuning.kinds.catalogue import formulate, heads_for_task, resolve_options
-from unmask.finetuning.predict import predict, read_task, predict_scores
-from unmask.finetuning.score import score_file
+from unmask.batching.collate import pad_examples
+from unmask.checkpoints.huggingface.read import load_folder
+from unmask.finetuning import train_run
+from unmask.finetuning.formulations.formulation import ResamplesExamples
+from unmask.finetuning.formulations.text_to_text.masked import MaskedTextFormulation
+from unmask.finetuning.kinds.all_kinds import formulate, heads_for_task, resolve_options
+from unmask.finetuning.results.predict import predict, predict_scores, read_task
+from unmask.finetuning.results.score import score_file
 from unmask.generation.decode import generate
 from unmask.generation.settings import generation_config
-from unmask.heads.language import AppendedMaskGeneration, LanguageModeling
+from unmask.heads.language.language_modeling import AppendedMaskGeneration, LanguageModeling
 from unmask.heads.model import Model
-from unmask.hiding.collate import pad_examples
+from unmask.inference.pipeline import Pipeline
+from unmask.jobs.finetune import finetune
 from unmask.model.architecture import Architecture
-from unmask.serving.finetune import finetune
-from unmask.serving.pipeline import Pipeline
-from unmask.tasks.task import TaskColumns, TaskExample, Task
+from unmask.tasks.task import Task, TaskColumns, TaskExample
 
 ONE = TaskColumns(texts=("source",), label="target")
 SHORT = {"batch": 16, "terminal": None, "precision": "float32", "device": "cpu"}
@@ -219,7 +219,7 @@ def test_a_run_that_was_killed_gives_the_same_bits(at, files, tmp_path, monkeypa
         "options": {"longest": 5, "scored": 4}, "rows": 100,
     }  # fmt: skip
     whole = finetune(base, **more, out=tmp_path / "whole")
-    out, n, save = tmp_path / "killed", 0, single._save_checkpoint
+    out, n, save = tmp_path / "killed", 0, train_run._save_checkpoint
 
     def save_and_die(*args, **how) -> None:
         nonlocal n
@@ -229,7 +229,7 @@ def test_a_run_that_was_killed_gives_the_same_bits(at, files, tmp_path, monkeypa
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(single, "_save", save_and_die)
+        patch.setattr(train_run, "_save", save_and_die)
         with pytest.raises(Killed):
             finetune(base, **more, out=out)
     assert list((out / "checkpoints").iterdir())

@@ -12,18 +12,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.batch import IGNORE_INDEX
-from unmask.finetuning import by_span
-from unmask.finetuning.ask import TaskInput
-from unmask.finetuning.by_span import SpanFormulation, max_context_masks, token_span, window_starts
-from unmask.finetuning.kinds.catalogue import TASK_KINDS, formulate, heads_for_task
-from unmask.finetuning.predict import predict_scores
-from unmask.heads.spans import END, START
-from unmask.hiding.collate import pad_examples
-from unmask.published.catalogue import MODELS
+from unmask.batching.collate import pad_examples
+from unmask.finetuning.formulations import span_head
+from unmask.finetuning.formulations.formulation import TaskInput
+from unmask.finetuning.formulations.span_head import (
+    SpanFormulation,
+    max_context_masks,
+    token_span,
+    window_starts,
+)
+from unmask.finetuning.kinds.all_kinds import TASK_KINDS, formulate, heads_for_task
+from unmask.finetuning.results.predict import predict_scores
+from unmask.heads.question_answering import END, START
 from unmask.tasks.readers import tables
-from unmask.tasks.task import TaskColumns, TaskExample, Task
-from unmask.tokens.tokenizer import Tokenizer, train_tokenizer
-from unmask.tokens.vocabulary import ByteBPE, TokenizerSpec, WordPiece
+from unmask.tasks.task import Task, TaskColumns, TaskExample
+from unmask.tokenizers.encode import Tokenizer, train_tokenizer
+from unmask.tokenizers.spec import ByteBPE, TokenizerSpec, WordPiece
+from unmask.zoo.catalogue import MODELS
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 COLUMNS = TaskColumns(texts=("question", "context"), label="answers")
@@ -67,7 +72,7 @@ def answered(asked: SpanFormulation, question: TaskInput, one: TaskExample) -> s
     offsets = question.window.offsets
     assert len(places) == len(offsets)
     span = np.array([offsets[places.index(start), 0], offsets[places.index(end), 1]])
-    return by_span._answer_text(one, span)
+    return span_head._answer_text(one, span)
 
 
 def reference_tokenizer(family: str, folder: Path):
@@ -173,7 +178,7 @@ def test_any_answer_is_found_again_from_its_tokens(
     place = len(" ".join(words[:start])) + (start > 0)
     asked = asking(family, 64, stride=24)
     one = TaskExample(texts=(QUESTION, context), label=(answer,), answer_starts=(place,))
-    offsets = by_span._trimmed_offsets(asked.tokenizer, context)
+    offsets = span_head._trimmed_offsets(asked.tokenizer, context)
     tokens = token_span(place, place + len(answer), offsets)
     if tokens == (-1, -1):  # the tokenizer writes it as nothing
         assert not answer.strip(UNWRITTEN)
@@ -188,7 +193,7 @@ def test_any_answer_is_found_again_from_its_tokens(
         assert text == text.strip()
 
 
-def spoken(asked: SpanFormulation, one: TaskExample, scores: list[np.ndarray]) -> by_span.SpanPredictions:
+def spoken(asked: SpanFormulation, one: TaskExample, scores: list[np.ndarray]) -> span_head.SpanPredictions:
     """Join scores given for the context's tokens of each window, and then for no answer."""
     questions = asked.build_inputs([one])
     if not asked.template.causal:
@@ -247,7 +252,7 @@ def test_no_answer_is_said_above_the_threshold_if_there_may_be_none() -> None:
     ):
         asked = asking("bert", **options)
         said = spoken(asked, one, scores)
-        assert by_span.null_score_difference(said) == pytest.approx(1.0)
+        assert span_head.null_score_difference(said) == pytest.approx(1.0)
         assert asked.prediction(one, said) == expected
         answer = asked.prediction_record(one, said)
         assert answer["answer"] == expected

@@ -11,25 +11,25 @@ import toy_models as toy
 import unmask
 from unmask.adapters.attach import attach, detach, use_adapters
 from unmask.adapters.bottleneck import AdaMix, HoulsbyAdapter, PfeifferAdapter
+from unmask.adapters.ia3 import IA3
 from unmask.adapters.lora import LoRA
-from unmask.adapters.mix import ScalarMix
 from unmask.adapters.prefix import PrefixTuning, PromptTuning
-from unmask.adapters.scale import IA3
+from unmask.adapters.scalar_mix import ScalarMix
 from unmask.batch import Batch, Example, Visibility
-from unmask.checkpoints.huggingface import load_folder, write_folder
-from unmask.evaluation.embed import embed
-from unmask.finetuning.methods import parameters_by_layer
-from unmask.finetuning.predict import predict, read_task
-from unmask.generation.fill import fill
-from unmask.heads.labels import SequenceClassification
+from unmask.batching.collate import pad_examples
+from unmask.checkpoints.huggingface.read import load_folder, write_folder
+from unmask.evaluation.sentence_embeddings import embed
+from unmask.finetuning.methods.method import parameters_by_layer
+from unmask.finetuning.results.predict import predict, read_task
+from unmask.generation.fill_mask import fill
+from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.model import Model
-from unmask.hiding.collate import pad_examples
+from unmask.jobs.finetune import finetune
+from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.model.initialize import NormalInit
-from unmask.model.positions import LearnedPositions
-from unmask.published.canine import CANINE_MINI
-from unmask.serving.finetune import finetune
-from unmask.serving.pretrain import pretrain
-from unmask.tokens.tokenizer import Tokenizer, train_tokenizer
+from unmask.model.positions.scheme import LearnedPositions
+from unmask.tokenizers.encode import Tokenizer, train_tokenizer
+from unmask.zoo.encoders.canine import CANINE_MINI
 
 SMALL = replace(
     CANINE_MINI.architecture, d_model=32, n_layers=2, n_heads=2, d_ff=64, n_buckets=256, block=32,

@@ -13,17 +13,24 @@ from hypothesis import strategies as st
 
 import unmask
 from unmask.batch import IGNORE_INDEX, Example
-from unmask.checkpoints.huggingface import LoadedModel, load_folder, write_folder
-from unmask.finetuning.batches import make_batch_stream, split_micro_batches, group_examples
-from unmask.finetuning.begin import load_initial_model
-from unmask.finetuning.by_choice import MultipleChoiceFormulation, truncate_text_and_option
-from unmask.finetuning.kinds.catalogue import TASK_KINDS, formulate, heads_for_task, resolve_options
-from unmask.finetuning.predict import predict, infer_task
-from unmask.hiding.collate import pad_examples
-from unmask.serving.finetune import finetune
+from unmask.batching.collate import pad_examples
+from unmask.checkpoints.huggingface.read import LoadedModel, load_folder, write_folder
+from unmask.finetuning.data.batch_stream import (
+    group_examples,
+    make_batch_stream,
+    split_micro_batches,
+)
+from unmask.finetuning.formulations.multiple_choice_head import (
+    MultipleChoiceFormulation,
+    truncate_text_and_option,
+)
+from unmask.finetuning.initial_model.load import load_initial_model
+from unmask.finetuning.kinds.all_kinds import TASK_KINDS, formulate, heads_for_task, resolve_options
+from unmask.finetuning.results.predict import infer_task, predict
+from unmask.jobs.finetune import finetune
 from unmask.tasks.readers.tables import read_table
-from unmask.tasks.task import TaskColumns, TaskExample, Task
-from unmask.tokens.vocabulary import SpecialTokenIds
+from unmask.tasks.task import Task, TaskColumns, TaskExample
+from unmask.tokenizers.spec import SpecialTokenIds
 
 CLOSE = 1e-4
 SPECIAL = SpecialTokenIds(vocab_size=99, pad=0, start=1, end=2)

@@ -11,19 +11,19 @@ from small_models import make, tokenizer
 from torch.nn import functional as F
 
 from unmask.batch import IGNORE_INDEX
-from unmask.checkpoints.huggingface import load_folder
-from unmask.finetuning.by_cloze import ClozeFormulation
-from unmask.finetuning.kinds.catalogue import TASK_KINDS, formulate, heads_for_task
+from unmask.batching.collate import pad_examples
+from unmask.checkpoints.huggingface.read import load_folder
+from unmask.finetuning.formulations.cloze.blank_filling import ClozeFormulation
+from unmask.finetuning.formulations.cloze.pattern import ClozePattern
+from unmask.finetuning.kinds.all_kinds import TASK_KINDS, formulate, heads_for_task
 from unmask.finetuning.kinds.cloze import cloze_task
-from unmask.finetuning.kinds.kind import language_modeling_head
-from unmask.finetuning.patterns import ClozePattern
-from unmask.finetuning.predict import predict, read_task, predict_scores
-from unmask.finetuning.tuned import FinetunedModel
-from unmask.hiding.collate import pad_examples
-from unmask.published.catalogue import MODELS
-from unmask.serving.finetune import finetune
-from unmask.serving.pipeline import Pipeline
-from unmask.tasks.task import TaskColumns, TaskExample, Task
+from unmask.finetuning.kinds.task_kind import language_modeling_head
+from unmask.finetuning.results.finetuned_model import FinetunedModel
+from unmask.finetuning.results.predict import predict, predict_scores, read_task
+from unmask.inference.pipeline import Pipeline
+from unmask.jobs.finetune import finetune
+from unmask.tasks.task import Task, TaskColumns, TaskExample
+from unmask.zoo.catalogue import MODELS
 
 WORDS = {"no": "2", "yes": "8"}
 LONG = {"no": "2 3", "yes": "8 5"}
@@ -215,7 +215,7 @@ def test_a_model_answers_before_it_has_learned_the_task(tmp_path: Path) -> None:
     assert Pipeline(opened).predict("the cat", task=task) == [answer]
     known = toy.tokenizer("bert")
     ids = known.encode("the cat is [MASK] .", allow_special=True).ids.tolist()
-    from unmask.generation.reading import pad_texts
+    from unmask.generation.text_batches import pad_texts
 
     special = known.special_ids
     framed = np.array([*special.prefix, *ids, *special.suffix], np.int64)

@@ -12,13 +12,13 @@ import unmask
 from unmask.adapters.attach import attach
 from unmask.adapters.lora import LoRA
 from unmask.adapters.prefix import PrefixTuning
-from unmask.checkpoints.huggingface import load_folder, write_folder
-from unmask.finetuning.methods import parameters_by_layer
-from unmask.model.spelling import CharacterCNN
-from unmask.published.elmo import ELMO_MINI
-from unmask.serving.finetune import finetune
-from unmask.tokens.tokenizer import train_tokenizer
-from unmask.tokens.vocabulary import WordBytesWithWords
+from unmask.checkpoints.huggingface.read import load_folder, write_folder
+from unmask.finetuning.methods.method import parameters_by_layer
+from unmask.jobs.finetune import finetune
+from unmask.model.layers.embeddings.character_cnn import CharacterCNN
+from unmask.tokenizers.encode import train_tokenizer
+from unmask.tokenizers.spec import WordBytesWithWords
+from unmask.zoo.recurrent.elmo import ELMO_MINI
 
 SMALL = replace(
     ELMO_MINI.architecture, d_model=32, embedding_size=16, d_ff=48,

@@ -13,22 +13,22 @@ import toy_models as toy
 import unmask
 from unmask import cli
 from unmask.batch import IGNORE_INDEX
-from unmask.checkpoints.huggingface import LoadedModel
-from unmask.finetuning import single as tuning_module
-from unmask.finetuning.ask import LABEL_HEAD, LANGUAGE_HEAD
-from unmask.finetuning.auxiliary import with_next_token_targets
-from unmask.finetuning.begin import InitialModel, load_initial_model
-from unmask.finetuning.framing import TASK_TOKENS, has_task_tokens
-from unmask.finetuning.kinds.catalogue import formulate, resolve_options
-from unmask.finetuning.kinds.pooled import PoolingOptions
-from unmask.finetuning.tuned import FinetunedModel
-from unmask.heads.language import LanguageModeling
-from unmask.hiding.collate import pad_examples
+from unmask.batching.collate import pad_examples
+from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.finetuning import train_run as tuning_module
+from unmask.finetuning.formulations.formulation import LABEL_HEAD, LANGUAGE_HEAD
+from unmask.finetuning.initial_model.auxiliary_lm import with_next_token_targets
+from unmask.finetuning.initial_model.load import InitialModel, load_initial_model
+from unmask.finetuning.initial_model.task_tokens import TASK_TOKENS, has_task_tokens
+from unmask.finetuning.kinds.all_kinds import formulate, resolve_options
+from unmask.finetuning.kinds.pooling_options import PoolingOptions
+from unmask.finetuning.results.finetuned_model import FinetunedModel
+from unmask.heads.language.language_modeling import LanguageModeling
+from unmask.jobs.finetune import finetune
 from unmask.model.architecture import Architecture
-from unmask.published.card import FinetuningDefaults
-from unmask.published.catalogue import MODELS
-from unmask.serving.finetune import finetune
-from unmask.tasks.task import TaskColumns, TaskExample, TaskKindName, Task
+from unmask.tasks.task import Task, TaskColumns, TaskExample, TaskKindName
+from unmask.zoo.catalogue import MODELS
+from unmask.zoo.preset import FinetuningDefaults
 
 FAST = {
     "epochs": 1.0, "batch": 16, "rate": 1e-2, "terminal": None, "precision": "float32",
@@ -261,9 +261,9 @@ def test_scores_of_a_pair_depend_on_the_order_only_where_one_is_read(family: str
             missing=(), unexpected=(),
         )  # fmt: skip
         pairs = [(ONE, TWO), ("sun", "the very good moon and a bird"), ("", "cat")]
-        said = unmask.finetuning.predict.predict(made, pairs, task=begun.task)
+        said = unmask.finetuning.results.predict.predict(made, pairs, task=begun.task)
         turned = [(b, a) for a, b in pairs]
-        again = unmask.finetuning.predict.predict(made, turned, task=begun.task)
+        again = unmask.finetuning.results.predict.predict(made, turned, task=begun.task)
         for one, other in zip(said, again, strict=True):
             alike = one["probability"] == pytest.approx(other["probability"], abs=1e-5)
             assert alike == same, pool
@@ -371,7 +371,7 @@ def test_a_run_that_was_killed_gives_the_same_bits(tmp_path, monkeypatch) -> Non
         patch.setattr(tuning_module, "_save", save_and_die)
         with pytest.raises(Killed):
             quick(base, given, out=tmp_path / "out", epochs=2.0)
-    again = unmask.serving.finetune.go_on(tmp_path / "out", device="cpu", terminal=None)
+    again = unmask.jobs.finetune.go_on(tmp_path / "out", device="cpu", terminal=None)
     for name, tensor in whole.loaded_model.model.own_weights().items():
         assert torch.equal(tensor, again.opened.model.weights()[name]), name
     assert again.config.lm_loss_weight == 0.5

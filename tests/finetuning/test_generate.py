@@ -10,21 +10,30 @@ import torch
 import toy_models as toy
 
 from unmask.batch import IGNORE_INDEX
-from unmask.checkpoints.huggingface import load_folder
+from unmask.batching.collate import pad_examples
+from unmask.checkpoints.huggingface.read import load_folder
 from unmask.finetuning import job as jobs
-from unmask.finetuning.by_text import TextToTextFormulation, GeneratedText
+from unmask.finetuning.config import FinetuneConfig
+from unmask.finetuning.config import read_data as plan_read
+from unmask.finetuning.formulations.text_to_text.text_to_text import (
+    GeneratedText,
+    TextToTextFormulation,
+)
 from unmask.finetuning.job import truncation_warnings
-from unmask.finetuning.kinds.catalogue import TASK_KINDS, formulate, resolve_metric, heads_for_task, resolve_options
-from unmask.finetuning.plan import FinetuneConfig
-from unmask.finetuning.plan import read_data as plan_read
-from unmask.finetuning.predict import predict, read_task, predict_scores
-from unmask.finetuning.score import score, score_file
+from unmask.finetuning.kinds.all_kinds import (
+    TASK_KINDS,
+    formulate,
+    heads_for_task,
+    resolve_metric,
+    resolve_options,
+)
+from unmask.finetuning.results.predict import predict, predict_scores, read_task
+from unmask.finetuning.results.score import score, score_file
 from unmask.generation.decode import GenerationConfig, generate
-from unmask.hiding.collate import pad_examples
-from unmask.serving.finetune import finetune
-from unmask.serving.pipeline import load
+from unmask.inference.pipeline import load
+from unmask.jobs.finetune import finetune
 from unmask.tasks.readers.tables import read_table
-from unmask.tasks.task import TaskColumns, TaskExample, Task
+from unmask.tasks.task import Task, TaskColumns, TaskExample
 
 ONE = TaskColumns(texts=("source",), label="target")
 SHORT = {"batch": 16, "terminal": None, "precision": "float32", "device": "cpu"}
@@ -380,7 +389,7 @@ def test_texts_are_learned_exactly(family: str, tmp_path: Path) -> None:
 
 
 def test_fewer_are_scored_while_training_than_at_the_end(tmp_path: Path, monkeypatch) -> None:
-    from unmask.finetuning import single, tune
+    from unmask.finetuning import run, train_run
 
     seen: list[int] = []
 
@@ -389,8 +398,8 @@ def test_fewer_are_scored_while_training_than_at_the_end(tmp_path: Path, monkeyp
         assert {q.item for q in questions} <= set(range(40))
         return score(one, model, items, questions, *more)
 
-    monkeypatch.setattr(tune, "score", counting)
-    monkeypatch.setattr(single, "score", counting)
+    monkeypatch.setattr(run, "score", counting)
+    monkeypatch.setattr(train_run, "score", counting)
     finetune(
         toy.pretrained("gpt2", tmp_path / "base"), task="generate",
         train=translated(tmp_path / "train.tsv", 32, 1),

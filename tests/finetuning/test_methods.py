@@ -12,26 +12,26 @@ import unmask
 from unmask import finetune
 from unmask.adapters.lora import LoRA
 from unmask.adapters.prefix import PromptTuning
-from unmask.finetuning.methods import (
+from unmask.finetuning.methods.method import (
     METHODS,
     BitFit,
     FrozenFeatures,
     FullFinetuning,
     GradualUnfreezing,
     TopLayers,
-    apply_method,
     adds_modules,
-    parameters_by_layer,
-    parse_method,
-    method_learning_rate,
+    apply_method,
     learning_rate_factors,
     make_schedule,
-    unfreeze,
+    method_learning_rate,
     method_name,
+    parameters_by_layer,
+    parse_method,
+    unfreeze,
 )
-from unmask.heads.labels import SequenceClassification
+from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.model import Model
-from unmask.training.schedule import InverseSquareRoot, Linear, SlantedTriangular
+from unmask.training.schedules import InverseSquareRoot, Linear, SlantedTriangular
 
 
 def model(family: str = "bert") -> Model:

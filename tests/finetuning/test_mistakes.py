@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import toy_models as toy
 
-from unmask.finetuning.tuned import FinetunedModel
-from unmask.serving.finetune import finetune
+from unmask.finetuning.results.finetuned_model import FinetunedModel
+from unmask.jobs.finetune import finetune
 
 FAST = {"epochs": 2.0, "batch": 16, "rate": 3e-3, "terminal": None, "precision": "float32"}
 
@@ -159,7 +159,7 @@ def test_what_was_decided_is_said_in_a_line_before_the_first_step(files, tmp_pat
 
 def test_a_value_of_another_type_is_named() -> None:
     code = """
-from unmask.finetuning.plan import Tuning
+from unmask.finetuning.config import Tuning
 for wrong in ({"epochs": "1"}, {"seeds": 1.5}, {"labels": (1, 2)}, {"baseline": "yes"}):
     try:
         FinetuneConfig(base="x", task="classify", train="y.tsv", **wrong)

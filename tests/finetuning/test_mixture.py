@@ -14,15 +14,25 @@ from hypothesis import strategies as st
 from unmask import cli
 from unmask.batch import IGNORE_INDEX, Example
 from unmask.checkpoints.tensors import read_tensors
-from unmask.finetuning import plan, single
-from unmask.finetuning.batches import count_epoch_steps, make_batch_stream
-from unmask.finetuning.mixture import TaskMixture, MixtureTask, MixtureText, is_mixture, read_mixture
-from unmask.finetuning.plan import FinetuneConfig
-from unmask.finetuning.predict import predict, read_task
-from unmask.finetuning.score import score_file
-from unmask.finetuning.task_metrics import compute_metrics, task_of_mixture, tasks_of_mixture
-from unmask.serving.finetune import finetune, resume_finetuning
-from unmask.serving.pipeline import Pipeline
+from unmask.finetuning import config, train_run
+from unmask.finetuning.config import FinetuneConfig
+from unmask.finetuning.data.batch_stream import count_epoch_steps, make_batch_stream
+from unmask.finetuning.data.task_mixture import (
+    MixtureTask,
+    MixtureText,
+    TaskMixture,
+    is_mixture,
+    read_mixture,
+)
+from unmask.finetuning.results.predict import predict, read_task
+from unmask.finetuning.results.score import score_file
+from unmask.finetuning.results.task_metrics import (
+    compute_metrics,
+    task_of_mixture,
+    tasks_of_mixture,
+)
+from unmask.inference.pipeline import Pipeline
+from unmask.jobs.finetune import finetune, resume_finetuning
 
 SPECIAL = toy.tokenizer("t5").special_ids
 FORM = '{source = "text: {text}", labels = ["no", "yes"]}'
@@ -122,8 +132,8 @@ def write(folder: Path, **more: str) -> Path:
     return path
 
 
-def read(path: Path, **more: Any) -> plan.FinetuneData:
-    return plan.read_data(FinetuneConfig(base="x", **({"task": "generate", "train": str(path)} | more)))
+def read(path: Path, **more: Any) -> config.FinetuneData:
+    return config.read_data(FinetuneConfig(base="x", **({"task": "generate", "train": str(path)} | more)))
 
 
 def test_what_is_read(tmp_path: Path) -> None:
@@ -244,14 +254,14 @@ class Killed(Exception):
 def test_a_run_that_was_killed_gives_the_same_bits(tmp_path: Path, monkeypatch) -> None:
     base, path = toy.pretrained("t5", tmp_path / "base"), write(tmp_path / "data", sampling="0.5")
     whole = tune(path, base, out=tmp_path / "whole")
-    save = single._save_checkpoint
+    save = train_run._save_checkpoint
 
     def save_and_die(*args: Any, **options: Any) -> None:
         save(*args, **options)
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(single, "_save", save_and_die)
+        patch.setattr(train_run, "_save", save_and_die)
         with pytest.raises(Killed):
             tune(path, base, out=tmp_path / "killed")
     said = path.read_text()
@@ -267,8 +277,8 @@ def test_a_run_that_was_killed_gives_the_same_bits(tmp_path: Path, monkeypatch) 
 
 
 def test_plain_text_is_hidden_as_in_pretraining_and_pairs_are_as_they_are(tmp_path: Path) -> None:
-    from unmask.finetuning.kinds.catalogue import formulate, resolve_options
-    from unmask.tasks.task import TaskColumns, Task
+    from unmask.finetuning.kinds.all_kinds import formulate, resolve_options
+    from unmask.tasks.task import Task, TaskColumns
 
     data, card = read(write(tmp_path)), toy.card("t5")
     task = Task(
@@ -297,8 +307,8 @@ def test_plain_text_is_hidden_as_in_pretraining_and_pairs_are_as_they_are(tmp_pa
 
 def test_figures_of_several_tasks_have_their_names() -> None:
     from unmask.config import to_dict
-    from unmask.tasks.task import TaskColumns, TaskExample, Task
-    from unmask.tasks.text_forms import TEXT_TEMPLATES, TextTemplate
+    from unmask.tasks.task import Task, TaskColumns, TaskExample
+    from unmask.tasks.text_templates import TEXT_TEMPLATES, TextTemplate
 
     forms = {"sst2": TEXT_TEMPLATES["sst2"], "mine": TextTemplate(source="x {a}", target="b", metric="exact_match")}
     plain = {name: to_dict(form) for name, form in forms.items()}

@@ -10,16 +10,16 @@ import torch
 import toy_models as toy
 
 import unmask
-from unmask.checkpoints.huggingface import LoadedModel, load_folder, write_folder
-from unmask.finetuning.ask import resolve_max_length
-from unmask.finetuning.kinds.catalogue import TASK_KINDS, formulate, heads_for_task, resolve_options
-from unmask.finetuning.predict import predict, infer_task
-from unmask.finetuning.score import score
-from unmask.heads.labels import BinaryCrossEntropy
-from unmask.hiding.collate import pad_examples
-from unmask.serving.finetune import finetune
+from unmask.batching.collate import pad_examples
+from unmask.checkpoints.huggingface.read import LoadedModel, load_folder, write_folder
+from unmask.finetuning.formulations.formulation import resolve_max_length
+from unmask.finetuning.kinds.all_kinds import TASK_KINDS, formulate, heads_for_task, resolve_options
+from unmask.finetuning.results.predict import infer_task, predict
+from unmask.finetuning.results.score import score
+from unmask.heads.classification.sequence_classification import BinaryCrossEntropy
+from unmask.jobs.finetune import finetune
 from unmask.tasks.readers.tables import read_table
-from unmask.tasks.task import TaskColumns, TaskExample, Task
+from unmask.tasks.task import Task, TaskColumns, TaskExample
 
 CLOSE = 1e-4
 LABELS = ("cat", "moon", "sun")

@@ -12,13 +12,13 @@ import torch
 import toy_models as toy
 
 import unmask
-from unmask.checkpoints.huggingface import write_folder
-from unmask.finetuning.methods import METHODS
-from unmask.published.catalogue import MODELS
-from unmask.serving.finetune import finetune
-from unmask.serving.pipeline import Pipeline
-from unmask.serving.report import write_report
-from unmask.tokens.tokenizer import train_tokenizer
+from unmask.checkpoints.huggingface.read import write_folder
+from unmask.finetuning.methods.method import METHODS
+from unmask.inference.pipeline import Pipeline
+from unmask.jobs.finetune import finetune
+from unmask.reports.page import write_report
+from unmask.tokenizers.encode import train_tokenizer
+from unmask.zoo.catalogue import MODELS
 
 N = 12
 

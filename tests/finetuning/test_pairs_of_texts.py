@@ -11,16 +11,16 @@ import toy_models as toy
 
 from unmask.batch import IGNORE_INDEX
 from unmask.checkpoints import folder as checkpoints
-from unmask.finetuning import single
-from unmask.finetuning.kinds.catalogue import TASK_KINDS, formulate, heads_for_task, resolve_options
+from unmask.finetuning import train_run
+from unmask.finetuning.config import FinetuneConfig, resolve_evaluation_interval
+from unmask.finetuning.kinds.all_kinds import TASK_KINDS, formulate, heads_for_task, resolve_options
 from unmask.finetuning.kinds.generate import TextGenerationOptions
-from unmask.finetuning.plan import FinetuneConfig, resolve_evaluation_interval
-from unmask.finetuning.predict import predict_scores
+from unmask.finetuning.results.predict import predict_scores
 from unmask.generation.decode import GenerationConfig, generate
 from unmask.generation.settings import BeamSearch
-from unmask.serving.finetune import finetune
+from unmask.jobs.finetune import finetune
 from unmask.tasks.readers.tables import read_table
-from unmask.tasks.task import TaskColumns, TaskExample, Task
+from unmask.tasks.task import Task, TaskColumns, TaskExample
 
 SHORT = {"terminal": None, "precision": "float32", "device": "cpu"}
 ONE = TaskColumns(texts=("source",), label="target")
@@ -124,7 +124,7 @@ def test_targets_are_written_with_beams(family: str) -> None:
 
 
 def test_the_transformer_smooths_its_targets_unless_told_otherwise() -> None:
-    from unmask.published.catalogue import MODELS
+    from unmask.zoo.catalogue import MODELS
 
     card = MODELS["transformer-mini"]
     for given, smoothing in (({}, 0.1), ({"smoothing": 0.0}, 0.0)):
@@ -170,19 +170,19 @@ def test_too_few_evaluations_are_no_mean() -> None:
 
 def test_the_last_states_of_a_run_are_averaged(tmp_path: Path, monkeypatch) -> None:
     seen: list[dict[str, torch.Tensor]] = []
-    real = single._trainable_tensors
+    real = train_run._trainable_tensors
 
     def score(asked, model, *more):
         seen.append({n: p.detach().clone() for n, p in model.named_parameters()})
         return {"answer_f1": 0.0, "exact_match": 0.0, "loss": 10.0 - len(seen)}  # ever better
 
-    monkeypatch.setattr(single, "score", score)
+    monkeypatch.setattr(train_run, "score", score)
     tuned = finetune(
         toy.pretrained("t5", tmp_path / "base"), task="generate", train=pairs(tmp_path, 24, 1),
         dev=pairs(tmp_path, 8, 2), out=tmp_path / "run", batch_tokens=60, epochs=2.0, learning_rate=1e-2,
         evaluate_every=2, average=3, metric="answer_f1", task_options={"longest": 12}, **SHORT,
     )  # fmt: skip
-    assert real is single._trainable_tensors
+    assert real is train_run._trainable_tensors
     assert len(seen) > 4
     *_, a, b, c, both = seen  # the last evaluation is at the last step
     kept = tuned.loaded_model.model.own_weights()

@@ -12,17 +12,20 @@ import toy_models as toy
 
 import unmask
 from unmask.batch import Example
-from unmask.checkpoints.huggingface import LoadedModel, load_folder
+from unmask.batching.collate import pad_examples
+from unmask.checkpoints.huggingface.read import LoadedModel, load_folder
 from unmask.config import from_dict
-from unmask.finetuning import single as tuning_module
-from unmask.finetuning.begin import load_initial_model
-from unmask.finetuning.kinds.catalogue import TASK_KINDS, formulate, heads_for_task, resolve_options
-from unmask.finetuning.predict import predict
-from unmask.finetuning.tuned import FinetunedModel
-from unmask.heads.labels import SequenceClassification, SequenceClassificationHead
-from unmask.hiding.collate import pad_examples
-from unmask.serving.finetune import finetune
-from unmask.tasks.task import TaskColumns, TaskExample, TaskKindName, Task
+from unmask.finetuning import train_run as tuning_module
+from unmask.finetuning.initial_model.load import load_initial_model
+from unmask.finetuning.kinds.all_kinds import TASK_KINDS, formulate, heads_for_task, resolve_options
+from unmask.finetuning.results.finetuned_model import FinetunedModel
+from unmask.finetuning.results.predict import predict
+from unmask.heads.classification.sequence_classification import (
+    SequenceClassification,
+    SequenceClassificationHead,
+)
+from unmask.jobs.finetune import finetune
+from unmask.tasks.task import Task, TaskColumns, TaskExample, TaskKindName
 
 KINDS: tuple[TaskKindName, ...] = ("classify", "pairs", "multilabel", "regress", "choose")
 FAST = {"epochs": 1.0, "batch": 16, "rate": 1e-2, "terminal": None, "precision": "float32"}

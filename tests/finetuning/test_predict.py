@@ -10,10 +10,10 @@ import toy_models as toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.checkpoints.huggingface import LoadedModel, load_folder
-from unmask.finetuning.kinds.catalogue import heads_for_task
-from unmask.finetuning.predict import predict, read_task, infer_task
-from unmask.tasks.task import TaskColumns, Task
+from unmask.checkpoints.huggingface.read import LoadedModel, load_folder
+from unmask.finetuning.kinds.all_kinds import heads_for_task
+from unmask.finetuning.results.predict import infer_task, predict, read_task
+from unmask.tasks.task import Task, TaskColumns
 
 CLOSE = 1e-4  # float32, in batches of other shapes
 ONE, TWO = TaskColumns(texts=("text",), label="label"), TaskColumns(texts=("a", "b"), label="label")

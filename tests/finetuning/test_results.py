@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import toy_models as toy
 
-from unmask.finetuning import results
-from unmask.finetuning.by_span import SpanPredictions
-from unmask.finetuning.by_word import TagPredictions
-from unmask.finetuning.error_analysis import list_errors
-from unmask.finetuning.kinds.catalogue import formulate
-from unmask.tasks.task import TaskColumns, TaskExample, Task
+from unmask.finetuning.formulations.span_head import SpanPredictions
+from unmask.finetuning.formulations.token_classification_head import TagPredictions
+from unmask.finetuning.kinds.all_kinds import formulate
+from unmask.finetuning.results import report
+from unmask.finetuning.results.error_analysis import list_errors
+from unmask.tasks.task import Task, TaskColumns, TaskExample
 
 COLUMNS = TaskColumns(texts=("text",), label="label")
 CLASSIFY = Task(task_kind="classify", columns=COLUMNS, labels=("a", "b"))
@@ -25,7 +25,7 @@ SAID = scores(0.9, 0.8, 0.4, 0.1)  # wrong about the first, surely, and about th
 
 def test_confusions_are_counted_by_truth_and_answer() -> None:
     asked = formulate(CLASSIFY, toy.card("bert"), toy.tokenizer("bert"))
-    table = results.confusion_matrix(asked, ITEMS, SAID)
+    table = report.confusion_matrix(asked, ITEMS, SAID)
     assert table == {"labels": ["a", "b"], "counts": [[1, 1], [1, 1]]}
 
 
@@ -39,16 +39,16 @@ def test_mistakes_are_listed_surest_first() -> None:
 
 
 def test_probabilities_are_compared_with_what_is_right() -> None:
-    found = results.calibration_report(CLASSIFY, ITEMS, SAID)
+    found = report.calibration_report(CLASSIFY, ITEMS, SAID)
     assert found is not None
     # Said "b" at 0.9 (wrong) and 0.8, "a" at 0.6 (wrong) and 0.9: each alone in its bin but 0.9.
     assert found["ece"] == pytest.approx((abs(1.8 - 1) + 0.2 + 0.6) / 4)
     assert found["brier"] == pytest.approx(2 * (0.9**2 + 0.2**2 + 0.6**2 + 0.1**2) / 4)
     assert sum(one["count"] for one in found["bins"]) == 4
     unscaled = [rows + 3.0 for rows in SAID]  # scores that are no logarithms of shares
-    assert results.calibration_report(CLASSIFY, ITEMS, unscaled)["ece"] == pytest.approx(found["ece"])
+    assert report.calibration_report(CLASSIFY, ITEMS, unscaled)["ece"] == pytest.approx(found["ece"])
     number = Task(task_kind="regress", columns=COLUMNS, metric="pearson")
-    assert results.calibration_report(number, ITEMS, SAID) is None
+    assert report.calibration_report(number, ITEMS, SAID) is None
 
 
 def test_mistakes_have_the_probability_of_the_truth() -> None:
@@ -69,13 +69,13 @@ def test_numbers_are_mistaken_by_how_far_they_are_off() -> None:
 
 def test_chance_is_the_most_frequent_label_of_training() -> None:
     train = [TaskExample(texts=("x",), label=t) for t in "bbba"]
-    assert results.majority_baseline(CLASSIFY, train, ITEMS[:3]) == pytest.approx(2 / 3)
+    assert report.majority_baseline(CLASSIFY, train, ITEMS[:3]) == pytest.approx(2 / 3)
     number = Task(task_kind="regress", columns=COLUMNS, metric="mean_squared_error")
     items = [TaskExample(texts=("x",), label=t) for t in (1.0, 3.0)]
-    assert results.majority_baseline(number, items, items) == 1.0
+    assert report.majority_baseline(number, items, items) == 1.0
     tag = Task(task_kind="tag", columns=COLUMNS, labels=("B-X", "O"), metric="token_accuracy")
     items = [TaskExample(texts=("x", "y", "z"), label=("O", "B-X", "O"))]
-    assert results.majority_baseline(tag, items, items) == pytest.approx(2 / 3)
+    assert report.majority_baseline(tag, items, items) == pytest.approx(2 / 3)
 
 
 TAG = Task(
@@ -124,9 +124,9 @@ def test_a_word_of_a_long_sentence_is_shown_among_its_neighbors() -> None:
 
 def test_labels_of_words_are_confused_and_trusted_word_by_word() -> None:
     asked = formulate(TAG, toy.card("bert"), toy.tokenizer("bert"))
-    table = results.confusion_matrix(asked, SENTENCES, OF_WORDS)
+    table = report.confusion_matrix(asked, SENTENCES, OF_WORDS)
     assert table == {"labels": ["B-X", "I-X", "O"], "counts": [[2, 0, 1], [0, 0, 0], [1, 0, 0]]}
-    found = results.calibration_report(TAG, SENTENCES, OF_WORDS)
+    found = report.calibration_report(TAG, SENTENCES, OF_WORDS)
     assert found is not None
     assert sum(one["count"] for one in found["bins"]) == 4
     assert found["ece"] == pytest.approx((0.2 + 0.7 + 0.4 + 0.9) / 4)
@@ -137,12 +137,12 @@ def test_sets_of_labels_are_counted_label_by_label() -> None:
     asked = formulate(task, toy.card("bert"), toy.tokenizer("bert"))
     items = [TaskExample(texts=("x",), label=("a",)), TaskExample(texts=("y",), label=("a", "b"))]
     said = [np.log([[3.0, 9.0]]), np.log([[1 / 9, 9.0]])]  # odds of 0.75 and 0.9; 0.1 and 0.9
-    assert results.confusion_matrix(asked, items, said) is None
-    assert results.label_counts(asked, items, said) == [
+    assert report.confusion_matrix(asked, items, said) is None
+    assert report.label_counts(asked, items, said) == [
         {"label": "a", "found": 1, "missed": 1, "invented": 0},
         {"label": "b", "found": 1, "missed": 0, "invented": 1},
     ]
-    trusted = results.calibration_report(task, items, said)
+    trusted = report.calibration_report(task, items, said)
     assert trusted is not None
     assert sum(one["count"] for one in trusted["bins"]) == 4
     # That "a" holds of the second, and "b" of the first, is decided wrongly, each at 0.9.
@@ -167,7 +167,7 @@ def test_options_are_trusted_and_mistaken_with_their_probabilities() -> None:
     assert (wrong["truth"], wrong["predicted"]) == ("one", "two")
     assert wrong["probability"] == pytest.approx(0.6)
     assert wrong["truth_probability"] == pytest.approx(0.3)
-    found = results.calibration_report(task, items, said)
+    found = report.calibration_report(task, items, said)
     assert found is not None
     assert found["ece"] == pytest.approx((0.6 + 0.2) / 2)
 

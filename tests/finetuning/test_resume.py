@@ -11,11 +11,11 @@ import torch
 import toy_models as toy
 
 from unmask import cli
-from unmask.checkpoints.huggingface import load_folder
+from unmask.checkpoints.huggingface.read import load_folder
 from unmask.checkpoints.tensors import read_tensors
-from unmask.finetuning import single as tuning_module
-from unmask.finetuning.tuned import FinetunedModel
-from unmask.serving.finetune import finetune, resume_finetuning
+from unmask.finetuning import train_run as tuning_module
+from unmask.finetuning.results.finetuned_model import FinetunedModel
+from unmask.jobs.finetune import finetune, resume_finetuning
 
 FAST = {"epochs": 2.0, "batch": 16, "rate": 3e-3, "terminal": None, "precision": "float32"}
 

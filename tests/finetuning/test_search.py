@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import toy_models as toy
 
-from unmask.finetuning import search, tune
+from unmask.finetuning import run, search
+from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.job import FinetuneJob, prepare_job
-from unmask.finetuning.plan import FinetuneConfig
-from unmask.finetuning.search import TRIALS_FILE, SearchTrial, best_trial, run_search, read_trials
-from unmask.serving.finetune import resume_finetuning
-from unmask.training import parallel
+from unmask.finetuning.search import TRIALS_FILE, SearchTrial, best_trial, read_trials, run_search
+from unmask.jobs.finetune import resume_finetuning
+from unmask.training import distributed
 
 pytest.importorskip("optuna")
 
@@ -29,7 +29,7 @@ def files(tmp_path_factory) -> dict[str, str]:
 
 def job_of(files: dict[str, str], folder: Path, **more) -> tuple[FinetuneJob, FinetuneConfig]:
     asked = FinetuneConfig(task="classify", **(files | {"epochs": 1.0, "precision": "float32"} | more))
-    with parallel.process_group("cpu") as world:
+    with distributed.process_group("cpu") as world:
         return prepare_job(asked, None, folder, world, 1, None), asked
 
 
@@ -95,7 +95,7 @@ def test_what_is_given_is_not_searched(files, tmp_path) -> None:
     run_search(job, asked, made)
     assert {one.batch_size for one in read_trials(tmp_path)} == {12}
     with pytest.raises(ValueError, match="both are given"):
-        tune.run_finetuning(replace(asked, learning_rate=1e-3), output_folder=tmp_path / "none")
+        run.run_finetuning(replace(asked, learning_rate=1e-3), output_folder=tmp_path / "none")
     assert not (tmp_path / "none").exists()
     with pytest.raises(ValueError, match="search must be at least 0, got -1"):
         job_of(files, tmp_path, search=-1)
@@ -136,7 +136,7 @@ def test_without_optuna_it_is_said_how_to_get_it(files, tmp_path, monkeypatch) -
     asked = FinetuneConfig(task="classify", search=2, **files)
     monkeypatch.setattr(search.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'unmask\[search\]'"):
-        tune.run_finetuning(asked, output_folder=tmp_path / "none")
+        run.run_finetuning(asked, output_folder=tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 
@@ -145,7 +145,7 @@ def test_a_run_is_made_with_the_best_and_can_be_resumed(files, tmp_path, monkeyp
     asked = FinetuneConfig(task="classify", **more)
     out = tmp_path / "run"
     tries = 0
-    real = tune._run_trial
+    real = run._run_trial
 
     def counted(job: FinetuneJob) -> float | None:
         nonlocal tries
@@ -154,15 +154,15 @@ def test_a_run_is_made_with_the_best_and_can_be_resumed(files, tmp_path, monkeyp
             raise KeyboardInterrupt
         return real(job)
 
-    monkeypatch.setattr(tune, "_attempt", counted)
+    monkeypatch.setattr(run, "_attempt", counted)
     with pytest.raises(KeyboardInterrupt):
-        tune.run_finetuning(asked, output_folder=out, device="cpu", terminal=None)
+        run.run_finetuning(asked, output_folder=out, device="cpu", terminal=None)
     assert len(read_trials(out)) == 2
     with pytest.raises(ValueError, match="its search has not ended"):
         resume_finetuning(out, terminal=None)
     with pytest.raises(ValueError, match="holds a run already"):
-        tune.run_finetuning(asked, output_folder=out, device="cpu", terminal=None)
-    tuned = tune.run_finetuning(asked, output_folder=out, resume=True, device="cpu", terminal=None)
+        run.run_finetuning(asked, output_folder=out, device="cpu", terminal=None)
+    tuned = run.run_finetuning(asked, output_folder=out, resume=True, device="cpu", terminal=None)
     assert tries == 4
     assert len(tuned.run_results) == 2
     tried = read_trials(out)
@@ -170,11 +170,11 @@ def test_a_run_is_made_with_the_best_and_can_be_resumed(files, tmp_path, monkeyp
     assert json.loads((out / "unmask.json").read_text())["recipe"]["rate"] == tuned.config.learning_rate
     shown = json.loads((out / "results.json").read_text())["search"]
     assert [one["rate"] for one in shown] == [one.learning_rate for one in tried]
-    again = tune.run_finetuning(asked, output_folder=out, resume=True, device="cpu", terminal=None)
+    again = run.run_finetuning(asked, output_folder=out, resume=True, device="cpu", terminal=None)
     assert tries == 4
     assert again.run_results == tuned.run_results
     assert resume_finetuning(out, device="cpu", terminal=None).run_results == tuned.run_results
     # The first trial is the first run of the job, with nothing but the rate changed.
     alone = replace(asked, search=0, learning_rate=tried[0].learning_rate, seeds=1)
-    once = tune.run_finetuning(alone, device="cpu", terminal=None)
+    once = run.run_finetuning(alone, device="cpu", terminal=None)
     assert tried[0].score == pytest.approx(once.best_run.dev["accuracy"], abs=1e-6)

@@ -10,8 +10,8 @@ import torch
 import toy_models as toy
 
 import unmask
-from unmask.finetuning.methods import METHODS
-from unmask.serving.finetune import finetune
+from unmask.finetuning.methods.method import METHODS
+from unmask.jobs.finetune import finetune
 
 SMALL = [w for w in METHODS if w not in ("full", "frozen", "top", "gradual", "source")]
 PEFT = ("lora", "ia3", "prefix", "prompt")

@@ -10,13 +10,13 @@ import toy_models as toy
 from test_resume import Killed
 
 import unmask
-from unmask.checkpoints.huggingface import load_folder
-from unmask.finetuning import single
-from unmask.finetuning.methods import SourceEncoder, apply_method, parse_method, unfreeze
-from unmask.finetuning.tuned import FinetunedModel
-from unmask.generation.prompted import encode_prompts
+from unmask.checkpoints.huggingface.read import load_folder
+from unmask.finetuning import train_run
+from unmask.finetuning.methods.method import SourceEncoder, apply_method, parse_method, unfreeze
+from unmask.finetuning.results.finetuned_model import FinetunedModel
+from unmask.generation.prompts import encode_prompts
 from unmask.heads.model import Model
-from unmask.serving.finetune import finetune
+from unmask.jobs.finetune import finetune
 
 SAID = {"Katze": "a cat", "Hund": "the dog", "Haus": "a house"}
 NEW = "backbone.encoder.source."
@@ -148,7 +148,7 @@ def test_a_run_that_was_killed_goes_on_over_the_border(
 ) -> None:
     """Twelve steps, of which six are the first step's; a checkpoint is saved each two."""
     whole, killed = unmask.load(translator).model.own_weights(), tmp_path / "killed"
-    save, n = single._save_checkpoint, 0
+    save, n = train_run._save_checkpoint, 0
 
     def save_and_die(*args, **options) -> None:
         nonlocal n
@@ -158,7 +158,7 @@ def test_a_run_that_was_killed_goes_on_over_the_border(
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(single, "_save", save_and_die)
+        patch.setattr(train_run, "_save", save_and_die)
         with pytest.raises(Killed):
             quick(bart, files, out=killed)
     (newest,) = sorted((killed / "checkpoints").iterdir())[-1:]

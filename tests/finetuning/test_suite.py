@@ -10,11 +10,17 @@ import toy_models as toy
 
 from unmask import cli
 from unmask.finetuning import suite as module
-from unmask.finetuning.plan import FinetuneConfig
-from unmask.finetuning.suite import BenchmarkResult, SuiteResult, finetune_suite, suite_markdown, scale_to_100
-from unmask.finetuning.tune import run_finetuning
-from unmask.finetuning.tuned import FinetunedModel
-from unmask.serving.finetune import finetune
+from unmask.finetuning.config import FinetuneConfig
+from unmask.finetuning.results.finetuned_model import FinetunedModel
+from unmask.finetuning.run import run_finetuning
+from unmask.finetuning.suite import (
+    BenchmarkResult,
+    SuiteResult,
+    finetune_suite,
+    scale_to_100,
+    suite_markdown,
+)
+from unmask.jobs.finetune import finetune
 
 TOML = """
 name = "toys"

@@ -12,23 +12,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unmask
-from unmask.checkpoints.huggingface import LoadedModel, load_folder, write_folder
+from unmask.batching.collate import pad_examples
+from unmask.checkpoints.huggingface.read import LoadedModel, load_folder, write_folder
 from unmask.checkpoints.tensors import read_tensors
 from unmask.config import from_dict
-from unmask.finetuning import single as tuning_module
-from unmask.finetuning.begin import load_initial_model
-from unmask.finetuning.by_word import TokenClassificationFormulation, TagPredictions, repaired_tags
-from unmask.finetuning.kinds.catalogue import formulate, heads_for_task, resolve_options
+from unmask.finetuning import train_run as tuning_module
+from unmask.finetuning.config import FinetuneConfig, read_data
+from unmask.finetuning.formulations.token_classification_head import (
+    TagPredictions,
+    TokenClassificationFormulation,
+    repaired_tags,
+)
+from unmask.finetuning.initial_model.load import load_initial_model
+from unmask.finetuning.kinds.all_kinds import formulate, heads_for_task, resolve_options
 from unmask.finetuning.kinds.tag import TAG, TaggingOptions
-from unmask.finetuning.plan import FinetuneConfig, read_data
-from unmask.finetuning.predict import predict, predict_scores
-from unmask.finetuning.tuned import FinetunedModel
-from unmask.heads.recurrent import BiLSTMCRF
-from unmask.hiding.collate import pad_examples
-from unmask.serving.finetune import finetune
+from unmask.finetuning.results.finetuned_model import FinetunedModel
+from unmask.finetuning.results.predict import predict, predict_scores
+from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
+from unmask.jobs.finetune import finetune
 from unmask.tasks.metrics.tagging import extract_entities
-from unmask.tasks.tag_schemes import scheme_labels, is_allowed_transition
-from unmask.tasks.task import TaskColumns, TaskExample, Task
+from unmask.tasks.tag_schemes import is_allowed_transition, scheme_labels
+from unmask.tasks.task import Task, TaskColumns, TaskExample
 
 COLUMNS = TaskColumns(texts=("words",), label="tags")
 LABELS = scheme_labels(("X", "Y"), "BIO")

@@ -13,15 +13,15 @@ from reference import bert, gpt2, saved
 from torch.nn import functional as F
 
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface import load_folder
+from unmask.checkpoints.huggingface.read import load_folder
 from unmask.config import from_dict
-from unmask.finetuning import single
-from unmask.finetuning import tune as tuning_module
-from unmask.finetuning.predict import predict, read_task
-from unmask.finetuning.score import score_file
-from unmask.finetuning.tuned import FinetunedModel
-from unmask.serving.finetune import finetune
-from unmask.serving.record import FinetuningResults, read_report_data
+from unmask.finetuning import run as tuning_module
+from unmask.finetuning import train_run
+from unmask.finetuning.results.finetuned_model import FinetunedModel
+from unmask.finetuning.results.predict import predict, read_task
+from unmask.finetuning.results.score import score_file
+from unmask.jobs.finetune import finetune
+from unmask.reports.report_data import FinetuningResults, read_report_data
 
 SHORT = {
     "epochs": 1.0, "batch": 16, "rate": 3e-3, "terminal": None, "precision": "float32",
@@ -163,14 +163,14 @@ def test_a_step_does_not_depend_on_how_it_is_cut(
 
 def drop_nothing(monkeypatch) -> None:
     """Let the head of labels drop nothing: what is dropped depends on how a step is cut."""
-    from unmask.finetuning import begin
+    from unmask.finetuning.initial_model import load
 
-    heads_for = begin.heads_for_task
+    heads_for = load.heads_for_task
 
     def without(task, card):
         return {name: replace(spec, dropout=0.0) for name, spec in heads_for(task, card).items()}
 
-    monkeypatch.setattr(begin, "heads_for", without)
+    monkeypatch.setattr(load, "heads_for", without)
 
 
 @pytest.mark.parametrize("family", ["bert", "bart", "mbart"])
@@ -229,7 +229,7 @@ def test_the_best_state_is_kept_not_the_last(files, tmp_path, monkeypatch) -> No
     """The weights that are returned are those of the evaluation that was chosen."""
     base = toy.pretrained("bert", tmp_path / "base")
     seen: list[tuple[int, dict]] = []
-    evaluated = single._evaluate
+    evaluated = train_run._evaluate
 
     def falling(job, run, log, best):
         state = evaluated(job, run, log, best)
@@ -237,7 +237,7 @@ def test_the_best_state_is_kept_not_the_last(files, tmp_path, monkeypatch) -> No
         better = best is None or run.progress.step == 30
         return replace(state, step=run.progress.step, tensors=seen[-1][1]) if better else best
 
-    monkeypatch.setattr(single, "_evaluated", falling)
+    monkeypatch.setattr(train_run, "_evaluated", falling)
     tuned = quick(base, files, epochs=3.0)
     assert tuned.best_run.best_step == 30
     kept, found = dict(seen)[30], tuned.loaded_model.model.own_weights()
@@ -278,8 +278,8 @@ def test_a_tuned_model_is_tuned_further_with_its_head(files, tmp_path: Path) -> 
 
 
 def test_small_data_is_learned_in_more_epochs() -> None:
-    from unmask.finetuning.plan import FinetuneConfig, resolve_config, count_steps
-    from unmask.tasks.task import TaskColumns, Task
+    from unmask.finetuning.config import FinetuneConfig, count_steps, resolve_config
+    from unmask.tasks.task import Task, TaskColumns
 
     task = Task(task_kind="classify", columns=TaskColumns(texts=("text",), label="label"))
     asked = FinetuneConfig(base="x", task="classify", train="x")
@@ -300,8 +300,8 @@ def test_the_folder_can_be_moved(files, tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_open_is_tuned_and_the_result_saved(tmp_path: Path) -> None:
-    from unmask.checkpoints.huggingface import load_folder
-    from unmask.serving.pipeline import Pipeline, load
+    from unmask.checkpoints.huggingface.read import load_folder
+    from unmask.inference.pipeline import Pipeline, load
 
     train = tmp_path / "train.tsv"
     rows = [

@@ -7,12 +7,12 @@ import torch
 import toy_models as toy
 
 import unmask
-from unmask.checkpoints.huggingface import load_folder
-from unmask.finetuning import single
-from unmask.finetuning.tuned import FinetunedModel
-from unmask.finetuning.used_tokens import UsedTokenEmbedding
+from unmask.checkpoints.huggingface.read import load_folder
+from unmask.finetuning import train_run
+from unmask.finetuning.initial_model.used_tokens import UsedTokenEmbedding
+from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.heads.model import Model
-from unmask.serving.finetune import finetune
+from unmask.jobs.finetune import finetune
 
 FEW = [("the good cat", "yes"), ("a bad cat", "no"), ("the bad cat", "no"), ("good a", "yes")]
 TABLE = "backbone.tokens.weight"
@@ -35,13 +35,13 @@ def learned(tuned: FinetunedModel) -> dict[str, torch.Tensor]:
 def tables(monkeypatch: pytest.MonkeyPatch) -> list[type]:
     """The kinds of table that were learned with."""
     seen: list[type] = []
-    start = single.set_up_run
+    start = train_run.set_up_run
 
     def spy(job, model: Model, seed: int):
         seen.append(type(model.backbone.embedding_table))
         return start(job, model, seed)
 
-    monkeypatch.setattr(single, "start", spy)
+    monkeypatch.setattr(train_run, "start", spy)
     return seen
 
 
@@ -52,7 +52,7 @@ def test_the_same_is_learned_and_other_vectors_stay(
 ) -> None:
     base = toy.pretrained(family, tmp_path / "base")
     few = run(tmp_path, base, tune)
-    monkeypatch.setattr(single, "keep_used", lambda *given: None)
+    monkeypatch.setattr(train_run, "keep_used", lambda *given: None)
     whole = run(tmp_path, base, tune)
     assert tables == [UsedTokenEmbedding, torch.nn.Embedding]
     for name, tensor in learned(whole).items():

@@ -8,14 +8,14 @@ import torch
 import toy_models as toy
 from torch.nn import functional as F
 
+from unmask.batching.collate import pad_examples
+from unmask.finetuning.config import FinetuneConfig
+from unmask.finetuning.data.class_weights import resolve_class_weights
 from unmask.finetuning.job import prepare_job
-from unmask.finetuning.plan import FinetuneConfig
-from unmask.finetuning.weights import resolve_class_weights
-from unmask.heads.labels import CrossEntropy
-from unmask.hiding.collate import pad_examples
-from unmask.serving.finetune import finetune
+from unmask.heads.classification.sequence_classification import CrossEntropy
+from unmask.jobs.finetune import finetune
 from unmask.tasks.task import TaskExample
-from unmask.training.parallel import process_group
+from unmask.training.distributed import process_group
 
 ITEMS = [TaskExample(texts=("x",), label=t) for t in ["a"] * 6 + ["b"] * 3 + ["c"]]
 LABELS = ("a", "b", "c")

@@ -11,12 +11,12 @@ import toy_models as toy
 from unmask.adapters.attach import attach
 from unmask.adapters.prefix import PrefixTuning, PromptTuning
 from unmask.batch import Batch
-from unmask.checkpoints.huggingface import write_folder
-from unmask.finetuning.ask import TaskFormulation
-from unmask.finetuning.kinds.catalogue import formulate, heads_for_task
-from unmask.hiding.collate import pad_examples
-from unmask.model import attention
-from unmask.tasks.task import TaskColumns, TaskExample, Task
+from unmask.batching.collate import pad_examples
+from unmask.checkpoints.huggingface.read import write_folder
+from unmask.finetuning.formulations.formulation import TaskFormulation
+from unmask.finetuning.kinds.all_kinds import formulate, heads_for_task
+from unmask.model.layers.attention import attention
+from unmask.tasks.task import Task, TaskColumns, TaskExample
 
 ONE, TWO = TaskColumns(texts=("text",), label="label"), TaskColumns(texts=("a", "b"), label="label")
 LABELS = ("no", "yes")

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tokens.tokenizer_cases import LOSSLESS, SPECS, learned
 
 from unmask.batch import IGNORE_INDEX
-from unmask.finetuning.ask import InputTemplate
-from unmask.finetuning.by_word import TokenClassificationFormulation
-from unmask.tasks.task import TaskColumns, TaskExample, Task
-from unmask.tokens.tokenizer import Tokenizer
+from unmask.finetuning.formulations.formulation import InputTemplate
+from unmask.finetuning.formulations.token_classification_head import TokenClassificationFormulation
+from unmask.tasks.task import Task, TaskColumns, TaskExample
+from unmask.tokenizers.encode import Tokenizer
 
 ODD = (
     "", " ", "\u200b", "\x00", "\u0301", "e\u0301", "é", "É", "ﬁ", "½", "İ", "ß", "ǅ", "¨", "´",

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from unmask.checkpoints.huggingface import write_folder
+from unmask.checkpoints.huggingface.read import write_folder
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
-from unmask.published.card import Published
-from unmask.published.catalogue import MODELS
 from unmask.tasks.task import TaskExample
-from unmask.tokens.tokenizer import Tokenizer, train_tokenizer
-from unmask.tokens.vocabulary import TokenizerSpec
+from unmask.tokenizers.encode import Tokenizer, train_tokenizer
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.zoo.catalogue import MODELS
+from unmask.zoo.preset import Published
 
 _TEXT = """the a cat dog house tree runs walks red blue green sun moon stone river bird very so
 one two three four five six seven eight 0 1 2 3 4 5 6 7 8 9 . , ? !"""

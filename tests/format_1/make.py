@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 from asked import answers
+from unmask.checkpoints.written import FILES_KEY, record_files
 
 import unmask
-from unmask.checkpoints.written import FILES_KEY, record_files
 
 HERE = Path(__file__).parent
 RUNS = "saved"

@@ -14,20 +14,12 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from unmask.finetuning.tasks import Task
-
-from unmask.adapters.specs import Adapter
 from unmask.box import BUNDLED_MODELS
-from unmask.config import to_dict
 from unmask.finetuning.kinds.catalogue import TASK_KINDS
 from unmask.finetuning.mixture import TaskMixture
 from unmask.finetuning.plan import FinetuneConfig
-from unmask.finetuning.results import RunResult
-from unmask.finetuning.search import SearchTrial
-from unmask.finetuning.suite import BenchmarkResult
-from unmask.heads.model import HeadSpec
+from unmask.finetuning.tasks import Task
 from unmask.hiding.loader import DataCursor
-from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.model.canine import CanineArchitecture
 from unmask.model.convolutional import ConvolutionalArchitecture
 from unmask.model.elmo import ElmoArchitecture
@@ -37,13 +29,21 @@ from unmask.published.objectives import OBJECTIVE_PRESETS
 from unmask.serving.pretrain import preset_recipe
 from unmask.serving.record import FinetuningResults, ReportSample
 from unmask.studies.studied import CellResult
-from unmask.studies.study import Study
 from unmask.tokens.manifest import ShardsManifest
 from unmask.tokens.vocabulary import SpecialTokens, TokenizerSpec
-from unmask.training.log import LossSums
-from unmask.training.loop import RunProgress
 from unmask.training.recipe import Recipe
 from unmask.vectors.counts import CooccurrenceWindow
+
+from unmask.adapters.specs import Adapter
+from unmask.config import to_dict
+from unmask.finetuning.results import RunResult
+from unmask.finetuning.search import SearchTrial
+from unmask.finetuning.suite import BenchmarkResult
+from unmask.heads.model import HeadSpec
+from unmask.model.architecture import EncoderDecoderArchitecture
+from unmask.studies.study import Study
+from unmask.training.log import LossSums
+from unmask.training.loop import RunProgress
 
 HERE = Path(__file__).parent
 ARCHITECTURES = (

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from reference import V, bart, gemma2, gemma3, gpt2, llama, mbart, mt5, neox, saved, t5
 
-from unmask.checkpoints.huggingface import load_folder
+from unmask.checkpoints.huggingface.read import load_folder
 from unmask.heads.model import Model
-from unmask.tokens.vocabulary import SpecialTokenIds
+from unmask.tokenizers.spec import SpecialTokenIds
 
 SPECIAL = SpecialTokenIds(vocab_size=V, pad=0, start=0, end=None)
 MODELS = {

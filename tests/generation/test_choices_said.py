@@ -8,10 +8,10 @@ import torch
 from generating import MODELS, SPECIAL, pairs, prompts
 
 from unmask.batch import Batch, Visibility
-from unmask.generation import choose as choosing
-from unmask.generation.choose import rank_choices
+from unmask.generation import rank_choices as choosing
+from unmask.generation.rank_choices import rank_choices
 from unmask.heads.model import Model
-from unmask.model.transformer import EncoderDecoder
+from unmask.model.backbones.transformer import EncoderDecoder
 
 CHOICES = [[7, 8, 9], [7, 8, 10, 11], [12], [13, 7]]
 

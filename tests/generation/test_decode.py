@@ -10,7 +10,7 @@ import torch
 from generating import MODELS, SPECIAL, pairs, prompts, theirs
 from reference import bert, gpt2, saved
 
-from unmask.checkpoints.huggingface import load_folder
+from unmask.checkpoints.huggingface.read import load_folder
 from unmask.generation import decode
 from unmask.generation.decode import generate
 from unmask.generation.settings import GenerationConfig, generation_config

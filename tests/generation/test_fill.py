@@ -8,13 +8,19 @@ import pytest
 import torch
 from small_models import make, texts, tokenizer
 
-from unmask.checkpoints.huggingface import LoadedModel
+from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.generation.decode import generate
-from unmask.generation.fill import TOKENS_PER_BLANK, BlankCandidate, _split_at_blanks, _insert_spans, _append_token, fill
+from unmask.generation.fill_mask import (
+    TOKENS_PER_BLANK,
+    BlankCandidate,
+    _append_token,
+    _insert_spans,
+    _split_at_blanks,
+    fill,
+)
 from unmask.heads.model import is_kept_after_pretraining
-from unmask.published.catalogue import MODELS
-from unmask.tokens.tokenizer import Tokenizer, train_tokenizer
-from unmask.tokens.vocabulary import (
+from unmask.tokenizers.encode import Tokenizer, train_tokenizer
+from unmask.tokenizers.spec import (
     BERT,
     BPE,
     ROBERTA,
@@ -24,6 +30,7 @@ from unmask.tokens.vocabulary import (
     TokenizerSpec,
     WordPiece,
 )
+from unmask.zoo.catalogue import MODELS
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +204,7 @@ def test_the_source_is_what_the_reference_tokenizer_makes(
 ) -> None:
     from transformers import AutoTokenizer
 
-    from unmask.generation import fill as module
+    from unmask.generation import fill_mask as module
 
     known = tokenizer("t5")
     known.save(tmp_path)
@@ -228,7 +235,7 @@ def test_spans_of_a_text_do_not_depend_on_others(models: dict) -> None:
 
 
 def test_more_blanks_than_sentinels_are_an_error(models: dict, monkeypatch: Any) -> None:
-    from unmask.generation import fill as module
+    from unmask.generation import fill_mask as module
 
     _, opened = models["t5"]
     known = tokenizer("t5")
@@ -239,7 +246,7 @@ def test_more_blanks_than_sentinels_are_an_error(models: dict, monkeypatch: Any)
 
 
 def test_as_much_is_said_as_there_are_blanks(models: dict, monkeypatch: Any) -> None:
-    from unmask.generation import fill as module
+    from unmask.generation import fill_mask as module
 
     known = tokenizer("t5")
     sentinel, king = known.special_ids.sentinels[0], known.encode("king").ids.tolist()
@@ -257,7 +264,7 @@ def test_as_much_is_said_as_there_are_blanks(models: dict, monkeypatch: Any) -> 
 def test_a_model_that_says_whole_texts_goes_on_where_nothing_is_shown(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
-    from unmask.generation import fill as module
+    from unmask.generation import fill_mask as module
 
     _, opened = make("bart", tmp_path)
     known = tokenizer("bart")
@@ -286,7 +293,7 @@ def test_a_model_that_says_whole_texts_goes_on_where_nothing_is_shown(
 def test_a_model_with_sentinels_that_says_whole_texts_fills_blanks_likewise(
     models: dict, monkeypatch: Any
 ) -> None:
-    from unmask.generation import fill as module
+    from unmask.generation import fill_mask as module
 
     known = tokenizer("t5")
     whole, read = known.encode("the old king saw him.").ids.tolist(), []

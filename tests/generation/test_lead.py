@@ -7,8 +7,8 @@ import pytest
 import torch
 from generating import SPECIAL, asked, pairs, prompts, theirs
 
-from unmask.evaluation.continuations import ContextContinuation, token_likelihoods
-from unmask.generation.decode import generate_candidates, generate
+from unmask.evaluation.likelihood import ContextContinuation, token_likelihoods
+from unmask.generation.decode import generate, generate_candidates
 from unmask.generation.settings import GenerationConfig, generation_config
 from unmask.heads.model import Model
 

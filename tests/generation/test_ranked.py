@@ -8,11 +8,11 @@ import torch
 from generating import SPECIAL, pairs, prompts
 
 from unmask.batch import Batch, Visibility
-from unmask.generation.decode import generate_candidates, generate, stream_tokens, initial_states
+from unmask.generation.decode import generate, generate_candidates, initial_states, stream_tokens
 from unmask.generation.settings import BestOfN, Sampling, generation_config
-from unmask.generation.speculate import DraftModel
+from unmask.generation.speculative import DraftModel
 from unmask.heads.model import Model
-from unmask.model.transformer import EncoderDecoder
+from unmask.model.backbones.transformer import EncoderDecoder
 
 N = 6
 

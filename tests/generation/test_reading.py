@@ -7,7 +7,7 @@ import torch
 from small_models import FAMILIES, make, texts, tokenizer
 from torch import nn
 
-from unmask.generation.reading import evaluation_mode, with_special_tokens, text_batches
+from unmask.generation.text_batches import evaluation_mode, text_batches, with_special_tokens
 
 
 @pytest.mark.parametrize("family", FAMILIES)

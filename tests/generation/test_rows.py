@@ -7,16 +7,16 @@ import pytest
 import torch
 from test_leak import build, depends
 
-from unmask.generation.choose import rank_choices
-from unmask.generation.decode import generate_candidates, generate
-from unmask.generation.rows import Prompt, DecodingBatch
+from unmask.batching.collate import pad_examples
+from unmask.generation.decode import generate, generate_candidates
+from unmask.generation.decoding_batch import DecodingBatch, Prompt
+from unmask.generation.rank_choices import rank_choices
 from unmask.generation.settings import generation_config
-from unmask.heads.language import LanguageModeling
+from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model
-from unmask.hiding.collate import pad_examples
-from unmask.hiding.targets import MaskedTarget
-from unmask.published.catalogue import MODELS
-from unmask.tokens.vocabulary import SpecialTokenIds
+from unmask.objectives.unified_lm.masked_target import MaskedTarget
+from unmask.tokenizers.spec import SpecialTokenIds
+from unmask.zoo.catalogue import MODELS
 
 SPECIAL = SpecialTokenIds(
     vocab_size=50, pad=0, unknown=1, start=2, end=3, mask=4, prefix=(2,), separator=(3,), suffix=(3,),

@@ -8,8 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.generation.settings import BeamSearch, GenerationConfig, Greedy, Sampling, generation_config
-from unmask.generation.texts import NO_TOKEN, select_tokens
+from unmask.generation.settings import (
+    BeamSearch,
+    GenerationConfig,
+    Greedy,
+    Sampling,
+    generation_config,
+)
+from unmask.generation.state import NO_TOKEN, select_tokens
 
 scores = st.lists(st.integers(-90, 90).map(lambda i: i / 4), min_size=2, max_size=40, unique=True)
 

@@ -12,10 +12,10 @@ from generating import MODELS, SPECIAL, pairs, prompts
 from reference import gpt2, saved
 
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface import load_folder
+from unmask.checkpoints.huggingface.read import load_folder
 from unmask.generation.decode import generate
 from unmask.generation.settings import Greedy, Sampling, generation_config
-from unmask.generation.speculate import DraftModel, is_accepted, residual_distribution
+from unmask.generation.speculative import DraftModel, is_accepted, residual_distribution
 from unmask.heads.model import Model
 
 

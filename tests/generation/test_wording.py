@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from small_models import tokenizer
 
-from unmask.generation.wording import TextStreamer
+from unmask.generation.streaming import TextStreamer
 
 
 def spelled(ids: Sequence[int]) -> str:

@@ -8,8 +8,8 @@ import torch
 from reference import V, bert, gpt2, saved
 
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface import load_folder
-from unmask.heads.labels import SequenceClassification
+from unmask.checkpoints.huggingface.read import load_folder
+from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.model import Model
 
 

@@ -8,10 +8,17 @@ import pytest
 import torch
 
 from unmask.batch import IGNORE_INDEX, Batch, Visibility
-from unmask.heads.beside import SentenceLayout, QuickThoughts, SkipThoughts
-from unmask.heads.labels import SequenceClassification, pool_hidden_states
+from unmask.heads.classification.sequence_classification import (
+    SequenceClassification,
+    pool_hidden_states,
+)
 from unmask.heads.model import Model
-from unmask.model.recurrent import RecurrentArchitecture
+from unmask.heads.pretraining.sentence_reconstruction import (
+    QuickThoughts,
+    SentenceLayout,
+    SkipThoughts,
+)
+from unmask.model.backbones.recurrent import RecurrentArchitecture
 
 PARTS = torch.tensor(
     [

@@ -8,16 +8,16 @@ import torch
 from torch.nn import functional as F
 
 from unmask.batch import IGNORE_INDEX, Batch
-from unmask.heads.both_sides import BidirectionalLM
+from unmask.batching.collate import pad_examples
 from unmask.heads.model import Model
-from unmask.hiding.collate import pad_examples
-from unmask.hiding.show import explain_example
-from unmask.hiding.spelled import BidirectionalWordLM
-from unmask.model.elmo import ElmoArchitecture
-from unmask.model.spelling import CharacterCNN
-from unmask.tokens.spelled import FIRST_CONTINUATION_ID
-from unmask.tokens.tokenizer import train_tokenizer
-from unmask.tokens.vocabulary import ELMO, WordBytesWithWords, TokenizerSpec
+from unmask.heads.pretraining.bidirectional_lm import BidirectionalLM
+from unmask.model.backbones.elmo import ElmoArchitecture
+from unmask.model.layers.embeddings.character_cnn import CharacterCNN
+from unmask.objectives.characters import BidirectionalWordLM
+from unmask.objectives.explain import explain_example
+from unmask.tokenizers.encode import train_tokenizer
+from unmask.tokenizers.output_vocabularies.words import FIRST_CONTINUATION_ID
+from unmask.tokenizers.spec import ELMO, TokenizerSpec, WordBytesWithWords
 
 TEXT = train_tokenizer(TokenizerSpec(WordBytesWithWords(9), ELMO), ["the old king said: the old queen"])
 SMALL = ElmoArchitecture(

@@ -5,8 +5,8 @@ import torch
 from torch.nn import functional as F
 
 from unmask.batch import IGNORE_INDEX, Batch
-from unmask.heads.boundary import SpanBoundaryObjective, span_of_position
 from unmask.heads.model import Model
+from unmask.heads.pretraining.span_boundary import SpanBoundaryObjective, span_of_position
 from unmask.model.architecture import Architecture
 
 V = 40

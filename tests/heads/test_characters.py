@@ -7,16 +7,19 @@ import pytest
 import torch
 
 from unmask.batch import IGNORE_INDEX, Batch, Example
-from unmask.heads.characters import AutoregressiveCharacters, AutoregressiveCharactersHead
+from unmask.batching.collate import pad_examples
 from unmask.heads.model import Model
-from unmask.hiding.collate import pad_examples
-from unmask.hiding.objectives import CANINE_C
-from unmask.model.positions import LearnedPositions
-from unmask.published.bert import BASE as BERT_BASE
-from unmask.published.canine import BASE
-from unmask.tokens import code_points
-from unmask.tokens.tokenizer import train_tokenizer
-from unmask.tokens.vocabulary import CANINE, CodePoints, TokenizerSpec
+from unmask.heads.pretraining.autoregressive_characters import (
+    AutoregressiveCharacters,
+    AutoregressiveCharactersHead,
+)
+from unmask.model.positions.scheme import LearnedPositions
+from unmask.objectives.published import CANINE_C
+from unmask.tokenizers import code_points
+from unmask.tokenizers.encode import train_tokenizer
+from unmask.tokenizers.spec import CANINE, CodePoints, TokenizerSpec
+from unmask.zoo.encoders.bert_family.bert import BASE as BERT_BASE
+from unmask.zoo.encoders.canine import BASE
 
 SMALL = replace(
     BASE, d_model=16, n_heads=2, d_ff=32, n_layers=1, n_hash_buckets=64, local_attention_block=8, position=LearnedPositions(64)

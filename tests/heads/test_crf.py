@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.heads.crf import CRF, BOUNDARY
+from unmask.heads.tagging.crf import BOUNDARY, CRF
 
 CLOSE = 1e-4  # float32, sums of a few hundred terms near 10
 

@@ -8,14 +8,17 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from unmask.heads.characters import AutoregressiveCharacters, AutoregressiveCharactersHead
-from unmask.heads.language import LanguageModeling
+from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import HasFlops, Model
-from unmask.heads.subwords import SubwordPrediction
+from unmask.heads.pretraining.autoregressive_characters import (
+    AutoregressiveCharacters,
+    AutoregressiveCharactersHead,
+)
+from unmask.heads.pretraining.subword_prediction import SubwordPrediction
 from unmask.model.architecture import Architecture
-from unmask.model.canine import CanineArchitecture
-from unmask.model.positions import LearnedPositions
-from unmask.published.catalogue import MODELS
+from unmask.model.backbones.canine import CanineArchitecture
+from unmask.model.positions.scheme import LearnedPositions
+from unmask.zoo.catalogue import MODELS
 
 A = Architecture(
     vocab_size=50, d_model=16, embedding_size=8, n_layers=1, n_heads=2, d_ff=32, position=LearnedPositions(8)

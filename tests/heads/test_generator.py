@@ -8,12 +8,12 @@ import torch
 from torch.nn import functional as F
 
 from unmask.batch import IGNORE_INDEX, Batch, Visibility
-from unmask.heads.corrected import CorrectiveLM
-from unmask.heads.generator import Generator
 from unmask.heads.model import Model
-from unmask.heads.replaced import ReplacedTokenDetection
+from unmask.heads.pretraining.corrective_lm import CorrectiveLM
+from unmask.heads.pretraining.generator import Generator
+from unmask.heads.pretraining.replaced_token_detection import ReplacedTokenDetection
 from unmask.model.architecture import Architecture
-from unmask.model.positions import LearnedPositions
+from unmask.model.positions.scheme import LearnedPositions
 
 V = 40
 A = Architecture(

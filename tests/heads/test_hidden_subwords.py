@@ -7,20 +7,20 @@ import pytest
 import torch
 
 from unmask.batch import IGNORE_INDEX, Batch, Example
+from unmask.batching.collate import pad_examples
 from unmask.heads.model import Model
-from unmask.heads.subwords import SubwordPrediction, SubwordPredictionHead
-from unmask.hiding.collate import pad_examples
-from unmask.hiding.objectives import CANINE_S
-from unmask.model.positions import LearnedPositions
-from unmask.published.canine import BASE, CANINE_S_MINI
-from unmask.tokens import code_points
-from unmask.tokens.tokenizer import (
+from unmask.heads.pretraining.subword_prediction import SubwordPrediction, SubwordPredictionHead
+from unmask.model.positions.scheme import LearnedPositions
+from unmask.objectives.published import CANINE_S
+from unmask.tokenizers import code_points
+from unmask.tokenizers.encode import (
     CANINE,
     CodePoints,
     CodePointsWithSubwords,
     TokenizerSpec,
     train_tokenizer,
 )
+from unmask.zoo.encoders.canine import BASE, CANINE_S_MINI
 
 SMALL = replace(
     BASE, d_model=16, n_heads=2, d_ff=32, n_layers=1, n_hash_buckets=64, local_attention_block=8, position=LearnedPositions(64)

@@ -2,11 +2,11 @@
 
 import torch
 
-from unmask.heads.labels import SequenceClassification
-from unmask.heads.language import LanguageModeling
+from unmask.heads.classification.sequence_classification import SequenceClassification
+from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model
-from unmask.published.bert import BERT_TINY
-from unmask.published.card import with_vocab_size
+from unmask.zoo.encoders.bert_family.bert import BERT_TINY
+from unmask.zoo.preset import with_vocab_size
 
 
 def architecture():

@@ -8,10 +8,18 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from unmask.batch import IGNORE_INDEX, Batch, Example
-from unmask.heads.labels import BinaryCrossEntropy, ChoiceCrossEntropy, SequenceClassification, CrossEntropy, sum_parts, group_log_softmax, pool_hidden_states
-from unmask.hiding.collate import pack_examples, pad_examples
-from unmask.model.recurrent import RecurrentArchitecture
-from unmask.tokens.vocabulary import SpecialTokenIds
+from unmask.batching.collate import pack_examples, pad_examples
+from unmask.heads.classification.sequence_classification import (
+    BinaryCrossEntropy,
+    ChoiceCrossEntropy,
+    CrossEntropy,
+    SequenceClassification,
+    group_log_softmax,
+    pool_hidden_states,
+    sum_parts,
+)
+from unmask.model.backbones.recurrent import RecurrentArchitecture
+from unmask.tokenizers.spec import SpecialTokenIds
 
 SPECIAL = SpecialTokenIds(vocab_size=99, pad=0, start=1, end=2)
 

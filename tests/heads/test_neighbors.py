@@ -9,10 +9,10 @@ import torch
 
 from unmask.batch import Batch, Visibility
 from unmask.heads.model import Model
-from unmask.heads.neighbors import ContrastiveLoss, ContrastiveHead
 from unmask.heads.prediction import Prediction
-from unmask.published.card import with_vocab_size
-from unmask.published.catalogue import get_preset
+from unmask.heads.pretraining.contrastive import ContrastiveHead, ContrastiveLoss
+from unmask.zoo.catalogue import get_preset
+from unmask.zoo.preset import with_vocab_size
 
 PARTS = torch.tensor(
     [

@@ -8,8 +8,8 @@ import torch
 import toy_models as toy
 
 from unmask.batch import IGNORE_INDEX, Example
-from unmask.heads.labels import SequenceClassification
-from unmask.hiding.collate import pad_examples
+from unmask.batching.collate import pad_examples
+from unmask.heads.classification.sequence_classification import SequenceClassification
 
 
 def batch(family: str, lengths: tuple[int, ...]):

@@ -10,9 +10,9 @@ from torch import nn
 
 from unmask.batch import IGNORE_INDEX, Batch
 from unmask.config import from_dict, to_dict
-from unmask.heads.crf import BOUNDARY
 from unmask.heads.model import Model
-from unmask.heads.recurrent import BiLSTMCRF
+from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
+from unmask.heads.tagging.crf import BOUNDARY
 from unmask.model.architecture import Architecture
 
 TINY = Architecture(

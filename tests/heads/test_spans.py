@@ -9,9 +9,9 @@ import torch
 from reference import V, bert, gpt2, saved
 
 from unmask.batch import IGNORE_INDEX, Batch, Visibility
-from unmask.checkpoints.huggingface import to_external_config, load_folder, write_folder
+from unmask.checkpoints.huggingface.read import load_folder, to_external_config, write_folder
 from unmask.heads.model import Model
-from unmask.heads.spans import END, START, QuestionAnswering, QuestionAnsweringHead
+from unmask.heads.question_answering import END, START, QuestionAnswering, QuestionAnsweringHead
 from unmask.model.architecture import Architecture
 
 KINDS = {"BertForQuestionAnswering": bert, "GPT2ForQuestionAnswering": gpt2}

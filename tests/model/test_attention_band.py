@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from unmask.batch import Visibility
-from unmask.model import attention
-from unmask.model.attention import AttentionMask, attend
+from unmask.model.layers.attention import attention
+from unmask.model.layers.attention.attention import AttentionMask, attend
 
 WINDOWS = range(1, 8)
 B, H, E = 2, 3, 4

@@ -5,17 +5,17 @@ import torch
 
 from unmask.batch import Batch
 from unmask.heads.model import Model
+from unmask.jobs.pretrain.pretrain import preset_recipe
 from unmask.model.architecture import Architecture
-from unmask.model.beside import init_previous_token_heads
+from unmask.model.backbones.transformer import Block, EncoderDecoder, Transformer
 from unmask.model.initialize import NormalInit
-from unmask.model.positions import LearnedPositions, Rotary
-from unmask.model.transformer import Block, EncoderDecoder, Transformer
-from unmask.published.bert import BERT_MINI
-from unmask.published.card import with_vocab_size
-from unmask.published.catalogue import MODELS
-from unmask.published.t5 import T5_MINI
-from unmask.serving.pretrain import preset_recipe
-from unmask.training.recipe import Recipe
+from unmask.model.positions.scheme import LearnedPositions, Rotary
+from unmask.model.previous_token_heads import init_previous_token_heads
+from unmask.training.config import Recipe
+from unmask.zoo.catalogue import MODELS
+from unmask.zoo.encoder_decoders.t5 import T5_MINI
+from unmask.zoo.encoders.bert_family.bert import BERT_MINI
+from unmask.zoo.preset import with_vocab_size
 
 A = Architecture(
     vocab_size=300, d_model=64, n_layers=3, n_heads=4, d_ff=64, dropout=0.0, attention_dropout=0.0,

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from unmask.model import cache as module
 from unmask.model.architecture import Architecture
+from unmask.model.backbones.transformer import Transformer
 from unmask.model.cache import Cache, LayerCache
-from unmask.model.positions import PositionScheme, TransformerXLPositions, Rotary
-from unmask.model.transformer import Transformer
+from unmask.model.positions.scheme import PositionScheme, Rotary, TransformerXLPositions
 
 STEPS = st.lists(
     st.one_of(

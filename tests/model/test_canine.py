@@ -12,12 +12,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface import load_folder, write_folder
-from unmask.heads.labels import SequenceClassification
+from unmask.checkpoints.huggingface.read import load_folder, write_folder
+from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.model import Model
-from unmask.model.canine import Canine, CanineArchitecture, CharacterHashEmbedding
-from unmask.model.positions import LearnedPositions, Rotary
-from unmask.published.canine import BASE, CANINE_C
+from unmask.model.backbones.canine import Canine, CanineArchitecture, CharacterHashEmbedding
+from unmask.model.positions.scheme import LearnedPositions, Rotary
+from unmask.zoo.encoders.canine import BASE, CANINE_C
 
 TOLERANCE = 1e-5  # relative to the largest number of the reference, float32
 

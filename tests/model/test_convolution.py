@@ -7,8 +7,8 @@ import torch
 
 from unmask.batch import Batch, Visibility
 from unmask.model.architecture import Architecture
-from unmask.model.convolution import NgramInputEncoding
-from unmask.model.transformer import Transformer
+from unmask.model.backbones.transformer import Transformer
+from unmask.model.layers.convolution import NgramInputEncoding
 
 B, T, D = 2, 7, 4
 A = Architecture(vocab_size=9, d_model=D, n_layers=2, n_heads=2, d_ff=8, dropout=0.0)

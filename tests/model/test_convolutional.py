@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from unmask.batch import Batch, Visibility
-from unmask.model.convolutional import Convolutional, ConvolutionalArchitecture
+from unmask.model.backbones.convolutional import Convolutional, ConvolutionalArchitecture
 
 V, T = 30, 9
 SMALL = ConvolutionalArchitecture(vocab_size=V, d_model=9, n_layers=1, filter_widths=(2, 3, 5))

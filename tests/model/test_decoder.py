@@ -11,15 +11,15 @@ from torch import Tensor
 from unmask.adapters.attach import attach
 from unmask.adapters.prefix import PrefixTuning, PromptTuning
 from unmask.batch import IGNORE_INDEX, Batch, Visibility
-from unmask.heads.labels import SequenceClassification
-from unmask.heads.language import LanguageModeling
+from unmask.heads.classification.sequence_classification import SequenceClassification
+from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model
 from unmask.model.architecture import PRE_NORM, Architecture
-from unmask.model.decoder import EnhancedMaskDecoder
+from unmask.model.backbones.transformer import Block
 from unmask.model.initialize import NormalInit
-from unmask.model.parts import LayerNorm
-from unmask.model.positions import DisentangledAttention, LearnedPositions
-from unmask.model.transformer import Block
+from unmask.model.layers.attention.query_stream import EnhancedMaskDecoder
+from unmask.model.layers.feed_forward import LayerNorm
+from unmask.model.positions.scheme import DisentangledAttention, LearnedPositions
 
 T, H, D, REACH = 7, 2, 8, 3
 A = Architecture(

@@ -9,11 +9,11 @@ from torch import nn
 
 from unmask.batch import Batch, Visibility
 from unmask.config import from_dict, to_dict
-from unmask.model.elmo import Elmo, ElmoArchitecture, WordLayout
-from unmask.model.spelling import CharacterCNN
-from unmask.tokens import pipeline
-from unmask.tokens.tokenizer import Tokenizer
-from unmask.tokens.vocabulary import ELMO
+from unmask.model.backbones.elmo import Elmo, ElmoArchitecture, WordLayout
+from unmask.model.layers.embeddings.character_cnn import CharacterCNN
+from unmask.tokenizers import pipeline
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.spec import ELMO
 
 SMALL = ElmoArchitecture(
     d_model=12, embedding_size=6, n_layers=2, d_ff=16, cell_clip=3.0,

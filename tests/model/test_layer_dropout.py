@@ -7,8 +7,8 @@ import torch
 
 from unmask.batch import Batch
 from unmask.model.architecture import PRE_NORM, Architecture
-from unmask.model.positions import LearnedPositions
-from unmask.model.transformer import Transformer
+from unmask.model.backbones.transformer import Transformer
+from unmask.model.positions.scheme import LearnedPositions
 
 A = Architecture(
     vocab_size=50, d_model=16, n_layers=4, n_heads=2, d_ff=32, position=LearnedPositions(8), norm_placement=PRE_NORM,

@@ -7,8 +7,13 @@ import torch
 
 from unmask.batch import Batch, RecurrenceMemory, Visibility
 from unmask.model.architecture import PRE_NORM, Architecture
-from unmask.model.positions import RelativePositionBias, LearnedPositions, TransformerXLPositions, Rotary
-from unmask.model.transformer import Transformer
+from unmask.model.backbones.transformer import Transformer
+from unmask.model.positions.scheme import (
+    LearnedPositions,
+    RelativePositionBias,
+    Rotary,
+    TransformerXLPositions,
+)
 
 A = Architecture(
     vocab_size=50, d_model=16, n_layers=3, n_heads=2, d_ff=16, position=TransformerXLPositions(), causal=True,

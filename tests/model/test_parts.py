@@ -5,10 +5,16 @@ import torch
 
 from unmask.batch import Batch
 from unmask.model.architecture import Architecture
-from unmask.model.decoder import EnhancedMaskDecoder
+from unmask.model.backbones.transformer import Transformer
 from unmask.model.initialize import NormalInit, SmallInit
-from unmask.model.parts import Dropout, LayerNorm, OffsetRMSNorm, QueryKeyNorm, RMSNorm
-from unmask.model.transformer import Transformer
+from unmask.model.layers.attention.query_stream import EnhancedMaskDecoder
+from unmask.model.layers.feed_forward import (
+    Dropout,
+    LayerNorm,
+    OffsetRMSNorm,
+    QueryKeyNorm,
+    RMSNorm,
+)
 
 
 @pytest.mark.parametrize("shape", [(1000, 997), (3,), (1,), (0, 4)])

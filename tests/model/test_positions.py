@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from unmask.model.architecture import Architecture
-from unmask.model.positions import LearnedPositionsAndRelativeBias
-from unmask.model.transformer import Transformer
+from unmask.model.backbones.transformer import Transformer
+from unmask.model.positions.scheme import LearnedPositionsAndRelativeBias
 
 
 def bucket(away: int, buckets: int, reach: int) -> int:

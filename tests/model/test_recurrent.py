@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from unmask.batch import Batch, RecurrenceMemory, Visibility
-from unmask.model.architecture import PRE_NORM, NO_BIASES
+from unmask.model.architecture import NO_BIASES, PRE_NORM
+from unmask.model.backbones.recurrent import Recurrent, RecurrentArchitecture
 from unmask.model.initialize import UniformInit
-from unmask.model.parts import RMSNorm
-from unmask.model.recurrent import Recurrent, RecurrentArchitecture
+from unmask.model.layers.feed_forward import RMSNorm
 
 V, T = 30, 7
 SMALL = RecurrentArchitecture(vocab_size=V, d_model=8, n_layers=2, d_ff=12, causal=True)

@@ -10,9 +10,9 @@ from torch.nn import functional as F
 from unmask.batch import Batch, Visibility
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, source_encoder_of
-from unmask.model.transformer import EncoderDecoder, Transformer, SourceEncodedTransformer
-from unmask.published.catalogue import MODELS
-from unmask.training.memory import activation_bytes_per_token
+from unmask.model.backbones.transformer import EncoderDecoder, SourceEncodedTransformer, Transformer
+from unmask.training.device.activation_memory import activation_bytes_per_token
+from unmask.zoo.catalogue import MODELS
 
 FAMILIES = ("bart-mini", "t5-mini")
 ROWS = 11

@@ -11,7 +11,7 @@ import reference
 import torch
 
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface import load_folder
+from unmask.checkpoints.huggingface.read import load_folder
 
 LLAMAS = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3",
           "gemma": "Gemma", "olmo2": "Olmo2"}  # fmt: skip

@@ -15,8 +15,8 @@ from configured import MAKERS, TOLERANCE, differ, ours, quiet, rewrite, theirs
 from perturbed import values
 from reference import saved
 
-from unmask.model.keys import ConfigKey
-from unmask.published.catalogue import MODELS
+from unmask.model.config_keys import ConfigKey
+from unmask.zoo.catalogue import MODELS
 
 FIELDS = {c.config_mapping.model_type: c.config_mapping for c in MODELS.values() if c.config_mapping.in_transformers}
 T = 11

@@ -12,27 +12,30 @@ import torch
 from torch import Tensor
 
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface import (
-    to_external_config,
-    transformers_difference,
+from unmask.checkpoints.huggingface.read import (
     heads_without_transformers_class,
     load_folder,
     opening_note,
+    to_external_config,
+    transformers_difference,
     write_folder,
 )
-from unmask.heads.labels import ChoiceCrossEntropy, TokenClassification
-from unmask.heads.language import LanguageModeling
+from unmask.heads.classification.sequence_classification import (
+    ChoiceCrossEntropy,
+    TokenClassification,
+)
+from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import HeadSpec, Model, is_kept_after_pretraining
-from unmask.heads.recurrent import BiLSTMCRF
+from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
+from unmask.inference.export import model_card
+from unmask.inference.pipeline import Pipeline
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
-from unmask.model.canine import CanineArchitecture
-from unmask.model.positions import LearnedPositions
-from unmask.model.transformer import EncoderDecoder
-from unmask.published.card import Published, question_answering_head, token_classification_head
-from unmask.published.catalogue import MODELS
-from unmask.published.unread import UNSUPPORTED_CLASSES
-from unmask.serving.folders import model_card
-from unmask.serving.pipeline import Pipeline
+from unmask.model.backbones.canine import CanineArchitecture
+from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.model.positions.scheme import LearnedPositions
+from unmask.zoo.catalogue import MODELS
+from unmask.zoo.preset import Published, question_answering_head, token_classification_head
+from unmask.zoo.unsupported_classes import UNSUPPORTED_CLASSES
 
 V, D = 210, 32
 TOLERANCE = 2e-5  # relative to the largest number of the reference, float32
@@ -323,7 +326,7 @@ def test_what_differs_is_said_in_the_model_card_and_its_class_not_recommended(
 
 
 def _opened(card: Published, words: Any) -> Any:
-    from unmask.checkpoints.huggingface import LoadedModel
+    from unmask.checkpoints.huggingface.read import LoadedModel
 
     return LoadedModel(
         preset=card, model=card.build().initialize(0), tokenizer=words, label_names=(), missing=(),

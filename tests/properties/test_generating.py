@@ -7,13 +7,13 @@ import torch
 from test_leak import FAMILIES, build
 
 from unmask.batch import Batch, Visibility
-from unmask.generation.decode import generate_candidates, generate
-from unmask.generation.rows import Prompt, DecodingBatch
+from unmask.generation.decode import generate, generate_candidates
+from unmask.generation.decoding_batch import DecodingBatch, Prompt
 from unmask.generation.settings import generation_config
-from unmask.generation.speculate import DraftModel
+from unmask.generation.speculative import DraftModel
 from unmask.heads.model import Model
-from unmask.model.transformer import EncoderDecoder
-from unmask.tokens.vocabulary import SpecialTokenIds
+from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.tokenizers.spec import SpecialTokenIds
 
 MODELS = {family: build(family) for family in FAMILIES}
 GENERATING = [f for f, model in MODELS.items() if model.predicts_next_token and model.has_language_head]

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from unmask.batch import Batch, Visibility
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
-from unmask.published.card import with_vocab_size
-from unmask.published.catalogue import MODELS
+from unmask.zoo.catalogue import MODELS
+from unmask.zoo.preset import with_vocab_size
 
 T, S = 9, 6
 NEITHER = {

@@ -30,10 +30,10 @@ from reference import (
 )
 
 from unmask.batch import IGNORE_INDEX, Batch, Visibility
-from unmask.checkpoints.huggingface import load_folder, write_folder
-from unmask.heads.labels import ChoiceCrossEntropy
-from unmask.model.attention import AttentionMask
-from unmask.published.catalogue import MODELS
+from unmask.checkpoints.huggingface.read import load_folder, write_folder
+from unmask.heads.classification.sequence_classification import ChoiceCrossEntropy
+from unmask.model.layers.attention.attention import AttentionMask
+from unmask.zoo.catalogue import MODELS
 
 TOLERANCE = 1e-5  # relative to the largest number of the reference, float32
 

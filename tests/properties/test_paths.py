@@ -10,9 +10,10 @@ from torch import Tensor
 from unmask.adapters.attach import attach
 from unmask.adapters.prefix import PrefixTuning, PromptTuning
 from unmask.batch import Batch, Visibility
-from unmask.model import attention, cache
+from unmask.model import cache
 from unmask.model.architecture import EncoderDecoderArchitecture
-from unmask.model.attention import AttentionMask, attend
+from unmask.model.layers.attention import attention
+from unmask.model.layers.attention.attention import AttentionMask, attend
 
 
 def reference(q, k, v, visible, bias, scale, cap):

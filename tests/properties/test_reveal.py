@@ -8,22 +8,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.batch import IGNORE_INDEX, Example, Tokens
-from unmask.hiding import objectives
-from unmask.hiding.beside import SentencePairObjective
-from unmask.hiding.choose import RandomSpanMasking, SuffixMasking, TokenMasking, WholeWordMasking
-from unmask.hiding.conceal import CausalLM, MaskInPlace, MaskedNextToken, ReplaceSpans
-from unmask.hiding.denoise import DenoisingObjective
-from unmask.hiding.hide import AnyObjective, Objective
-from unmask.hiding.mixture import ObjectiveMixture, StaticMasking
-from unmask.hiding.noise import (
+from unmask.objectives import published
+from unmask.objectives.corrupt import CausalLM, MaskedNextToken, MaskInPlace, ReplaceSpans
+from unmask.objectives.denoising.denoise import DenoisingObjective
+from unmask.objectives.denoising.noise import (
     DocumentRotation,
     SentencePermutation,
     TextInfilling,
     TokenDeletion,
     TokenMaskingNoise,
 )
-from unmask.hiding.questions import NextSentencePrediction
-from unmask.tokens.vocabulary import SpecialTokenIds
+from unmask.objectives.mixtures import ObjectiveMixture, StaticMasking
+from unmask.objectives.objective import AnyObjective, Objective
+from unmask.objectives.select import (
+    RandomSpanMasking,
+    SuffixMasking,
+    TokenMasking,
+    WholeWordMasking,
+)
+from unmask.objectives.sentence_pairs.pairs import SentencePairObjective
+from unmask.objectives.sentence_pairs.tasks import NextSentencePrediction
+from unmask.tokenizers.spec import SpecialTokenIds
 
 BERT = SpecialTokenIds(
     vocab_size=60, pad=0, unknown=1, start=2, end=3, mask=4, prefix=(2,), separator=(3,), suffix=(3,),
@@ -58,44 +63,44 @@ class Case:
 
 
 CASES = [
-    Case("BERT without pairs", objectives.MASKED_LM, BERT, 0.15),
-    Case("BERT", objectives.BERT, BERT, 0.15),
-    Case("BERT of whole words", objectives.BERT_WHOLE_WORD, BERT, 0.15),
-    Case("RoBERTa, static", StaticMasking(objectives.MASKED_LM, 10), ROBERTA, 0.15),
+    Case("BERT without pairs", published.MASKED_LM, BERT, 0.15),
+    Case("BERT", published.BERT, BERT, 0.15),
+    Case("BERT of whole words", published.BERT_WHOLE_WORD, BERT, 0.15),
+    Case("RoBERTa, static", StaticMasking(published.MASKED_LM, 10), ROBERTA, 0.15),
     Case("spans in place", Objective(RandomSpanMasking(0.15, 3.8), MaskInPlace()), BERT, 0.15),
     Case("pairs in RoBERTa's frame", SentencePairObjective(Objective(WholeWordMasking(0.2), MaskInPlace())), ROBERTA, 0.2),
-    Case("ALBERT", objectives.ALBERT, BERT, 0.15),
-    Case("SpanBERT", objectives.SPANBERT, BERT, 0.15),
-    Case("ELECTRA", objectives.ELECTRA, BERT, 0.15),
+    Case("ALBERT", published.ALBERT, BERT, 0.15),
+    Case("SpanBERT", published.SPANBERT, BERT, 0.15),
+    Case("ELECTRA", published.ELECTRA, BERT, 0.15),
     Case(
-        "pairs of single sentences", SentencePairObjective(objectives.MASKED_LM, NextSentencePrediction(single_sentences=True)), BERT, None
+        "pairs of single sentences", SentencePairObjective(published.MASKED_LM, NextSentencePrediction(single_sentences=True)), BERT, None
     ),
-    Case("COCO-LM", objectives.COCO_LM, BERT, None),
-    Case("DeBERTa", objectives.DEBERTA, BERT, 0.15),
-    Case("ModernBERT", objectives.MODERNBERT, BERT, 0.3),
-    Case("CANINE-C", objectives.CANINE_C, BERT, 0.15),
-    Case("masked next tokens", dict(objectives.GPT_BERT.components_by_name)["masked"], BERT, 0.15),
+    Case("COCO-LM", published.COCO_LM, BERT, None),
+    Case("DeBERTa", published.DEBERTA, BERT, 0.15),
+    Case("ModernBERT", published.MODERNBERT, BERT, 0.3),
+    Case("CANINE-C", published.CANINE_C, BERT, 0.15),
+    Case("masked next tokens", dict(published.GPT_BERT.components_by_name)["masked"], BERT, 0.15),
     Case("masked next tokens in a frame of its own", NEXT, GPT_BERT, 0.3),
-    Case("GPT-BERT", objectives.GPT_BERT, GPT_BERT, None),
-    Case("GPT-2", objectives.CAUSAL_LM, GPT2, 1.0),
-    Case("Llama", objectives.CAUSAL_LM, LLAMA, 1.0),
-    Case("GPT with an end of text", objectives.CAUSAL_LM, T5, 1.0),
-    Case("prefix language model", objectives.PREFIX_LM, GPT2, None),
+    Case("GPT-BERT", published.GPT_BERT, GPT_BERT, None),
+    Case("GPT-2", published.CAUSAL_LM, GPT2, 1.0),
+    Case("Llama", published.CAUSAL_LM, LLAMA, 1.0),
+    Case("GPT with an end of text", published.CAUSAL_LM, T5, 1.0),
+    Case("prefix language model", published.PREFIX_LM, GPT2, None),
     Case("spans of a prefix language model", Objective(RandomSpanMasking(0.5, 3.0), CausalLM()), GPT2, 0.5),
-    Case("T5", objectives.T5, T5, None),
+    Case("T5", published.T5, T5, None),
     Case("T5, half of the tokens", Objective(RandomSpanMasking(0.5, 10.0), ReplaceSpans()), T5, None),
     Case("T5, single tokens", Objective(TokenMasking(0.3), ReplaceSpans()), T5, None),
     Case("T5, prefix", Objective(SuffixMasking(), ReplaceSpans()), T5, None),
-    Case("BART", objectives.BART, BART, 1.0),
-    Case("BART, start as in RoBERTa", objectives.BART, ROBERTA, 1.0),
+    Case("BART", published.BART, BART, 1.0),
+    Case("BART, start as in RoBERTa", published.BART, ROBERTA, 1.0),
     Case("masked tokens, restored", DenoisingObjective((TokenMaskingNoise(),)), BART, 1.0),
     Case("deleted tokens, restored", DenoisingObjective((TokenDeletion(),)), BART, 1.0),
     Case("infilling, restored", DenoisingObjective((TextInfilling(),)), BART, 1.0),
     Case("sentences, restored", DenoisingObjective((SentencePermutation(),)), T5, 1.0),
     Case("rotation, restored", DenoisingObjective((DocumentRotation(), TokenDeletion())), T5, 1.0),
-    Case("a mixture", ObjectiveMixture(((1.0, objectives.MASKED_LM), (1.0, objectives.PREFIX_LM))), BERT, None),
-    Case("UniLM", objectives.UNILM, BERT, 0.15),
-    Case("XLNet, what follows", replace(objectives.XLNET, random_probability=0.0), XLNET, 1 / 6),
+    Case("a mixture", ObjectiveMixture(((1.0, published.MASKED_LM), (1.0, published.PREFIX_LM))), BERT, None),
+    Case("UniLM", published.UNILM, BERT, 0.15),
+    Case("XLNet, what follows", replace(published.XLNET, random_probability=0.0), XLNET, 1 / 6),
 ]
 each = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
@@ -272,7 +277,7 @@ def test_long_texts_are_asked_at_the_published_rate(case):
 def test_t5_on_a_long_text_hides_85_of_568_tokens_in_28_spans():
     special = replace(T5, vocab_size=200, sentinels=tuple(range(199, 99, -1)), all_ids=frozenset({0, 1, 2}))
     text = Tokens(np.random.default_rng(0).integers(5, 40, 568), np.ones(568, np.int64))
-    e = objectives.T5(text, special, np.random.default_rng(0))
+    e = published.T5(text, special, np.random.default_rng(0))
     sentinels = np.isin(e.targets, special.sentinels)
     assert (len(e.source), len(e.targets), sentinels.sum()) == (512, 114, 28)
     assert e.targets[sentinels].tolist() == list(special.sentinels[:28])

@@ -14,17 +14,17 @@ from safetensors.torch import load_file
 from small_models import tokenizer
 
 from unmask.batch import Batch
-from unmask.checkpoints.huggingface import (
+from unmask.checkpoints.huggingface.read import (
     heads_without_transformers_class,
     load_folder,
     opening_note,
     write_folder,
 )
-from unmask.heads.labels import SequenceClassification
-from unmask.heads.language import LanguageModeling
+from unmask.heads.classification.sequence_classification import SequenceClassification
+from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import is_kept_after_pretraining
 from unmask.model.names import NATIVE_WEIGHT_NAMES
-from unmask.published.catalogue import MODELS
+from unmask.zoo.catalogue import MODELS
 
 FAMILIES = sorted({card.family for card in MODELS.values()})
 

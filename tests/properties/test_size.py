@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from unmask.published.catalogue import ALIASES, MODELS, get_preset
+from unmask.zoo.catalogue import ALIASES, MODELS, get_preset
 
 PUBLISHED = {
     # as the reference library counts the bare model, BERT's pooler included

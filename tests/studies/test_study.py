@@ -17,18 +17,18 @@ from toy_text import corpus
 from unmask import cli
 from unmask.config import to_dict
 from unmask.finetuning.suite import BenchmarkResult
-from unmask.hiding.choose import TokenMasking
-from unmask.hiding.conceal import MaskInPlace
-from unmask.hiding.hide import Objective
-from unmask.hiding.objectives import T5_OBJECTIVES, T5_BY_RATE, T5_BY_SPAN_LENGTH
-from unmask.serving import pretrain as pretraining
-from unmask.studies import run as running
-from unmask.studies.catalogue import STUDIES, find_study
-from unmask.studies.run import _check_cell, run_study
-from unmask.studies.show import draw_svg, format_markdown
-from unmask.studies.studied import CellResult, StudyResult
-from unmask.studies.study import StudyCell, Study, read_study
-from unmask.tokens.vocabulary import SpecialTokenIds
+from unmask.jobs.pretrain import pretrain as pretraining
+from unmask.objectives.corrupt import MaskInPlace
+from unmask.objectives.objective import Objective
+from unmask.objectives.published import T5_BY_RATE, T5_BY_SPAN_LENGTH, T5_OBJECTIVES
+from unmask.objectives.select import TokenMasking
+from unmask.studies import run_study as running
+from unmask.studies.plot import draw_svg, format_markdown
+from unmask.studies.published_studies import STUDIES, find_study
+from unmask.studies.result import CellResult, StudyResult
+from unmask.studies.run_study import _check_cell, run_study
+from unmask.studies.study import Study, StudyCell, read_study
+from unmask.tokenizers.spec import SpecialTokenIds
 
 TASKS = """
 name = "toys"

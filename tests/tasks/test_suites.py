@@ -11,16 +11,23 @@ import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from unmask.config import from_dict, to_dict
-from unmask.finetuning.kinds.catalogue import TASK_KINDS
-from unmask.tasks.benchmark import Benchmark, LocatedBenchmark, BenchmarkFiles, Suite, fetch_split, fetch_files
-from unmask.tasks.bundled_suites import SUITES_FOLDER, SUITES, find_suite
+from unmask.finetuning.kinds.all_kinds import TASK_KINDS
 from unmask.tasks.metrics.metric import METRICS
-from unmask.tasks.readers import column_values
-from unmask.tasks.readers.choices import infer_label_format, read_choice_examples
+from unmask.tasks.readers import columns as column_values
+from unmask.tasks.readers.multiple_choice_tables import infer_label_format, read_choice_examples
 from unmask.tasks.readers.squad import parse_answers
 from unmask.tasks.readers.tables import Table, read_table
+from unmask.tasks.suites.benchmark import (
+    Benchmark,
+    BenchmarkFiles,
+    LocatedBenchmark,
+    Suite,
+    fetch_files,
+    fetch_split,
+)
+from unmask.tasks.suites.bundled import SUITES, SUITES_FOLDER, find_suite
 from unmask.tasks.task import TaskColumns
-from unmask.tasks.text_forms import parse_template
+from unmask.tasks.text_templates import parse_template
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 

@@ -10,16 +10,16 @@ from seqeval.metrics import f1_score, precision_score, recall_score
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import BILOU, IOB2, IOBES
 
-from unmask.heads.crf import BOUNDARY
-from unmask.tasks.metrics.tagging import extract_entities, entity_scores
+from unmask.heads.tagging.crf import BOUNDARY
+from unmask.tasks.metrics.tagging import entity_scores, extract_entities
 from unmask.tasks.tag_schemes import (
-    forbidden_transitions,
-    scheme_labels,
-    is_allowed_transition,
-    repair_tags,
-    infer_scheme,
     entities_to_tags,
     entity_types,
+    forbidden_transitions,
+    infer_scheme,
+    is_allowed_transition,
+    repair_tags,
+    scheme_labels,
     unrecognized_entity_label,
 )
 

@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from unmask.config import from_dict, to_dict
 from unmask.tasks.metrics.regression import pearson, spearman
-from unmask.tasks.text_forms import TEXT_TEMPLATES, TextTemplate, resolve_template, round_to_step
+from unmask.tasks.text_templates import (
+    TEXT_TEMPLATES,
+    TextTemplate,
+    resolve_template,
+    round_to_step,
+)
 
 STSB, SST2, MNLI = TEXT_TEMPLATES["stsb"], TEXT_TEMPLATES["sst2"], TEXT_TEMPLATES["mnli"]
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from storing import COMPRESSIONS, FORMATS, write
 
-from unmask.text.corpus import Document, read_documents
+from unmask.text.documents import Document, read_documents
 
 NAMES = [f"x{inner}{outer}" for inner in FORMATS for outer in COMPRESSIONS]
 
@@ -225,7 +225,7 @@ def test_sources_and_choices_are_checked(tree: Path):
 @pytest.mark.parametrize("how", [{"document": "page"}, {"encoding_errors": "ignore"}])
 def test_unknown_choices_are_refused(how: dict[str, str], tree: Path):
     code = (
-        "from unmask.text.corpus import documents\n"
+        "from unmask.text.documents import documents\n"
         f"try:\n    documents({str(tree)!r}, **{how!r})\n"
         "except ValueError as error:\n    print(error)"
     )  # in a process without run-time type checks, as users have it
@@ -286,7 +286,7 @@ def test_many_lines_are_read_in_bounded_memory(unit: str, tmp_path: Path):
         file.write("\nend")
     code = (
         "import resource, sys\n"
-        "from unmask.text.corpus import documents\n"
+        "from unmask.text.documents import documents\n"
         "def memory(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024\n"
         "before = memory()\n"
         "for document in documents(sys.argv[1], longest=2**17): pass\n"
@@ -319,7 +319,7 @@ def test_files_are_closed_when_reading_stops_early(tree: Path):
 
 
 def test_nothing_heavy_is_imported():
-    code = "import sys, unmask.text.corpus as c; print(*sys.modules)"
+    code = "import sys, unmask.text.documents as c; print(*sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"torch", "numpy", "pyarrow", "datasets", "zstandard", "tokenizers"}
     assert not heavy & set(said.stdout.split())

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.text.corpus import Document
-from unmask.text.mix import repeat_documents, smoothed_shares, source_names
+from unmask.text.documents import Document
+from unmask.text.mixtures import repeat_documents, smoothed_shares, source_names
 
 
 def touch(folder: Path, *names: str) -> list[str]:

@@ -22,8 +22,8 @@ import toy
 from unmask.batch import Batch
 from unmask.checkpoints import folder as checkpoints
 from unmask.training import loop
+from unmask.training.config import Muon, Recipe
 from unmask.training.log import TrainingLog
-from unmask.training.recipe import Muon, Recipe
 
 STEPS, EVERY = 40, 3
 

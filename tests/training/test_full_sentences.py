@@ -10,27 +10,27 @@ import pytest
 from toy_text import corpus
 
 from unmask.batch import IGNORE_INDEX
-from unmask.hiding import objectives
-from unmask.hiding.beside import SplitTextObjective, SentencePairObjective
-from unmask.hiding.loader import DataCursor
-from unmask.hiding.mixture import ObjectiveMixture, StaticMasking
-from unmask.hiding.objectives import ObjectiveSpec
-from unmask.hiding.questions import SentenceOrderPrediction
-from unmask.published.catalogue import MODELS
-from unmask.serving.prepare import prepare
-from unmask.tokens.shards import TokenShards
-from unmask.training.data import TrainingData, CorpusRows, build_training_data, source_of_rows
-from unmask.training.recipe import Recipe
+from unmask.batching.loader import DataCursor
+from unmask.jobs.prepare import prepare
+from unmask.objectives import published
+from unmask.objectives.mixtures import ObjectiveMixture, StaticMasking
+from unmask.objectives.published import ObjectiveSpec
+from unmask.objectives.sentence_pairs.pairs import SentencePairObjective, SplitTextObjective
+from unmask.objectives.sentence_pairs.tasks import SentenceOrderPrediction
+from unmask.shards.read import TokenShards
+from unmask.training.config import Recipe
+from unmask.training.data import CorpusRows, TrainingData, build_training_data, source_of_rows
+from unmask.zoo.catalogue import MODELS
 
 LENGTH = 100
 RECIPE = Recipe(model="roberta-mini", row_unit="corpus", dev_fraction=0.2, batch_tokens=400)
 OF_ONE_TEXT: dict[str, ObjectiveSpec] = {
     name: getattr(value, "objective", value) if isinstance(value, SentencePairObjective) else value
-    for name, value in vars(objectives).items()
+    for name, value in vars(published).items()
     if isinstance(value, ObjectiveSpec)
     and {"masked", "characters"} & {*value.loss_terms}
     and not isinstance(value, ObjectiveMixture)
-} | {"STATIC": StaticMasking(objectives.MASKED_LM, 2)}
+} | {"STATIC": StaticMasking(published.MASKED_LM, 2)}
 """Objectives that hide in place, those of pairs without their question."""
 
 
@@ -60,7 +60,7 @@ def documents_read(part: CorpusRows) -> set[int]:
 
 
 def test_rows_have_all_text_once_and_training_and_held_out_text_apart(shards: TokenShards) -> None:
-    data = build_training_data(shards, RECIPE, objectives.MASKED_LM, LENGTH)
+    data = build_training_data(shards, RECIPE, published.MASKED_LM, LENGTH)
     end = shards.tokenizer.special_ids.end
     assert end is not None
     assert documents_read(data.train_rows).isdisjoint(documents_read(data.dev_rows))
@@ -92,7 +92,7 @@ def test_separators_are_read_and_never_hidden_nor_asked(name: str, shards: Token
 
 
 def test_all_of_a_row_sees_all_of_it(shards: TokenShards) -> None:
-    data = build_training_data(shards, RECIPE, objectives.MASKED_LM, LENGTH)
+    data = build_training_data(shards, RECIPE, published.MASKED_LM, LENGTH)
     special, several = shards.tokenizer.special_ids, 0
     for micro, _ in itertools.islice(data.make_loader(data.train_rows, DataCursor()), 20):
         for batch in micro:
@@ -115,12 +115,12 @@ def test_batches_are_the_same_for_any_workers_and_after_resuming(
     packing: Literal["bucket", "pack"], workers: int, shards: TokenShards
 ) -> None:
     recipe = replace(RECIPE, packing=packing)
-    data = build_training_data(shards, recipe, objectives.MASKED_LM, LENGTH)
+    data = build_training_data(shards, recipe, published.MASKED_LM, LENGTH)
     whole = batches(data, 30)
     assert batches(replace(data, workers=workers), 8) == whole[:8]
     assert batches(data, 10, whole[19][1]) == whole[20:]
     assert (
-        batches(build_training_data(shards, replace(recipe, seed=1), objectives.MASKED_LM, LENGTH), 8)
+        batches(build_training_data(shards, replace(recipe, seed=1), published.MASKED_LM, LENGTH), 8)
         != (whole[:8])
     )
 
@@ -128,7 +128,7 @@ def test_batches_are_the_same_for_any_workers_and_after_resuming(
 def test_rows_do_not_go_from_one_source_to_another(tmp_path: Path) -> None:
     shards = made(tmp_path, "roberta-mini", {"en/a.txt": 40, "fr/a.txt": 8})
     recipe = replace(RECIPE, sampling_exponent=0.3)
-    data = build_training_data(shards, recipe, objectives.MASKED_LM, LENGTH)
+    data = build_training_data(shards, recipe, published.MASKED_LM, LENGTH)
     assert shards.sources_of_documents is not None
     for part in (data.train_rows, data.dev_rows):
         last = part.token_source.document_of(part.row_spans[:, 1] - 1)
@@ -162,11 +162,11 @@ def test_where_documents_have_an_end_or_the_paper_joins_them_bare_nothing_is_put
 @pytest.mark.parametrize(
     ("objective", "asks"),
     [
-        (objectives.BERT, "next_sentence"),
-        (objectives.ALBERT, "sentence_order"),
-        (SplitTextObjective(objectives.MASKED_LM), "neighbor"),
-        (StaticMasking(SentencePairObjective(objectives.MASKED_LM, SentenceOrderPrediction())), "sentence_order"),
-        (ObjectiveMixture(((0.5, objectives.MASKED_LM), (0.5, objectives.BERT))), "next_sentence"),
+        (published.BERT, "next_sentence"),
+        (published.ALBERT, "sentence_order"),
+        (SplitTextObjective(published.MASKED_LM), "neighbor"),
+        (StaticMasking(SentencePairObjective(published.MASKED_LM, SentenceOrderPrediction())), "sentence_order"),
+        (ObjectiveMixture(((0.5, published.MASKED_LM), (0.5, published.BERT))), "next_sentence"),
     ],
 )
 def test_a_question_about_a_document_is_not_asked_of_several(

@@ -4,12 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from unmask.heads.labels import SequenceClassification
-from unmask.heads.language import LanguageModeling
+from unmask.heads.classification.sequence_classification import SequenceClassification
+from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model
-from unmask.published.catalogue import MODELS
-from unmask.training.layers import layerwise_lr_decay, parameters_by_layer, parameters_by_layer_with_tied_output, default_layerwise_lr_decay
-from unmask.training.recipe import Recipe
+from unmask.training.config import Recipe
+from unmask.training.optimizers.layerwise import (
+    default_layerwise_lr_decay,
+    layerwise_lr_decay,
+    parameters_by_layer,
+    parameters_by_layer_with_tied_output,
+)
+from unmask.zoo.catalogue import MODELS
 
 TABLE = "backbone.tokens.weight"
 

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.training import log as logs
-from unmask.training.log import TrainingLog, StepReport, Throughput, LossSums, format_duration, format_evaluation, format_report
+from unmask.training.log import (
+    LossSums,
+    StepReport,
+    Throughput,
+    TrainingLog,
+    format_duration,
+    format_evaluation,
+    format_report,
+)
 
 
 def report(step=1, steps=100, loss=5.0, since=None, **changes):

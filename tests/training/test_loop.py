@@ -18,11 +18,11 @@ from unmask.batch import IGNORE_INDEX, Batch, Visibility
 from unmask.checkpoints import folder as checkpoints
 from unmask.heads.prediction import Prediction, Term
 from unmask.training import loop
-from unmask.training.log import TrainingLog, LossSums
-from unmask.training.parallel import World
-from unmask.training.recipe import AdamW, LAMB, Muon, Recipe
-from unmask.training.schedule import Constant
-from unmask.training.stopping import interrupt_on_signal, stop_exit_status
+from unmask.training.config import LAMB, AdamW, Muon, Recipe
+from unmask.training.distributed import World
+from unmask.training.interrupt import interrupt_on_signal, stop_exit_status
+from unmask.training.log import LossSums, TrainingLog
+from unmask.training.schedules import Constant
 
 HERE = Path(__file__).parent
 KINDS = [
@@ -175,7 +175,7 @@ def test_how_a_step_is_cut_does_not_change_it(precision):
 COMPILED = """
 import toy
 from unmask.training import loop
-from unmask.training.recipe import Recipe
+from unmask.training.config import Recipe
 
 for compiled in (True, False):
     recipe = Recipe(model="toy", steps=4, precision="float32", compile=compiled)

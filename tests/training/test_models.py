@@ -7,14 +7,15 @@ import pytest
 import torch
 
 from unmask.batch import PARAGRAPH_START, SENTENCE_START, WORD_START, Tokens
+from unmask.batching.loader import BatchLoader
 from unmask.checkpoints import folder as checkpoints
-from unmask.hiding.loader import BatchLoader
 from unmask.model.architecture import Architecture
-from unmask.published.catalogue import MODELS
-from unmask.tokens.vocabulary import SpecialTokenIds
-from unmask.training import loop, optimize
+from unmask.tokenizers.spec import SpecialTokenIds
+from unmask.training import loop
+from unmask.training.config import AdamW, Muon, Recipe
 from unmask.training.log import TrainingLog
-from unmask.training.recipe import AdamW, Muon, Recipe
+from unmask.training.optimizers import build
+from unmask.zoo.catalogue import MODELS
 
 V = 70
 FAMILIES = ("bert-mini", "gpt2-mini", "gemma-2-mini", "t5-mini", "bart-mini")
@@ -168,7 +169,7 @@ def test_a_run_learns():
 @pytest.mark.parametrize("name", FAMILIES)
 def test_muon_moves_the_matrices_of_the_body_and_no_table(name):
     model = run(name).model
-    chosen = optimize.hidden_matrix_names(model)
+    chosen = build.hidden_matrix_names(model)
     assert all(n.startswith("backbone.") and ".layers." in n for n in chosen)
     assert any("attention.q" in n for n in chosen)
     assert any("feed_forward" in n for n in chosen)
@@ -180,7 +181,7 @@ def test_muon_moves_the_matrices_of_the_body_and_no_table(name):
 def test_weight_decay_is_for_matrices_and_tables(name):
     model = run(name).model
     for n, p in model.named_parameters():
-        assert optimize.uses_weight_decay(n, p) == (p.ndim == 2), n
+        assert build.uses_weight_decay(n, p) == (p.ndim == 2), n
 
 
 @pytest.mark.parametrize("name", FAMILIES)

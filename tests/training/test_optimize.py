@@ -6,8 +6,15 @@ import torch
 import toy
 from torch import nn
 
-from unmask.training import loop, optimize, recipe
-from unmask.training.optimize import MasterWeights, uses_weight_decay, hidden_matrix_names, orthogonalize
+from unmask.training import config as training_config
+from unmask.training import loop
+from unmask.training.optimizers import build
+from unmask.training.optimizers.build import (
+    MasterWeights,
+    hidden_matrix_names,
+    orthogonalize,
+    uses_weight_decay,
+)
 
 
 def backward(model, step, scale=1.0):
@@ -19,7 +26,7 @@ def steps_of(config, n, dtype=torch.float32, rate=0.01):
     """Train a toy for n steps; return the masters after each step and the gradients of each."""
     model = toy.model().eval()
     weights = MasterWeights(model, dtype)
-    optimizer = optimize.build_optimizer(config, model, weights)
+    optimizer = build.build_optimizer(config, model, weights)
     begin = {name: t.clone() for name, t in weights.masters.items()}
     after, gradients = [], []
     for step in range(n):
@@ -61,7 +68,7 @@ def test_parameters_that_share_a_tensor_are_one():
 
 
 def test_adamw_is_torchs_own():
-    config = recipe.AdamW(betas=(0.8, 0.9), eps=1e-5, weight_decay=0.3)
+    config = training_config.AdamW(betas=(0.8, 0.9), eps=1e-5, weight_decay=0.3)
     _, after, _ = steps_of(config, 5)
     model = toy.model().eval()
     named = dict(model.named_parameters())
@@ -82,13 +89,13 @@ def test_adamw_is_torchs_own():
 
 
 OPTIMIZERS = [
-    recipe.AdamW(), recipe.LAMB(), recipe.Muon(), recipe.Adafactor(),
-    recipe.SGD(momentum=0.9, averaging_patience=1),
+    training_config.AdamW(), training_config.LAMB(), training_config.Muon(), training_config.Adafactor(),
+    training_config.SGD(momentum=0.9, averaging_patience=1),
 ]  # fmt: skip
 
 
 def test_lamb_is_algorithm_2_of_its_paper():
-    config = recipe.LAMB(betas=(0.8, 0.9), eps=1e-4, weight_decay=0.3)
+    config = training_config.LAMB(betas=(0.8, 0.9), eps=1e-4, weight_decay=0.3)
     begin, after, gradients = steps_of(config, 4, rate=0.02)
     for name, x in begin.items():
         if "unused" in name:
@@ -110,7 +117,7 @@ def test_lamb_moves_a_matrix_of_zeros_by_the_plain_update():
     model = nn.Linear(3, 2)
     nn.init.zeros_(model.weight)
     weights = MasterWeights(model)
-    optimizer = optimize.build_optimizer(recipe.LAMB(weight_decay=0.0), model, weights)
+    optimizer = build.build_optimizer(training_config.LAMB(weight_decay=0.0), model, weights)
     weights.begin_step()
     model(torch.ones(1, 3)).sum().backward()
     weights.finish_backward(weights.has_gradient)
@@ -119,7 +126,7 @@ def test_lamb_moves_a_matrix_of_zeros_by_the_plain_update():
 
 
 def test_adafactor_is_algorithm_4_of_its_paper():
-    config = recipe.Adafactor()
+    config = training_config.Adafactor()
     begin, after, gradients = steps_of(config, 4, rate=0.3)
     for name, x in begin.items():
         if "unused" in name:
@@ -144,7 +151,7 @@ def test_adafactor_is_algorithm_4_of_its_paper():
 def test_adafactor_remembers_the_sides_of_a_matrix_alone():
     model = toy.model().eval()
     weights = MasterWeights(model)
-    optimizer = optimize.build_optimizer(recipe.Adafactor(), model, weights)
+    optimizer = build.build_optimizer(training_config.Adafactor(), model, weights)
     weights.begin_step()
     backward(model, 0)
     weights.finish_backward(weights.has_gradient)
@@ -156,7 +163,7 @@ def test_adafactor_remembers_the_sides_of_a_matrix_alone():
 
 
 def test_muon_is_orthogonalized_nesterov_momentum_at_the_size_of_adamw():
-    config = recipe.Muon(momentum=0.9, weight_decay=0.5)
+    config = training_config.Muon(momentum=0.9, weight_decay=0.5)
     begin, after, gradients = steps_of(config, 3, rate=0.02)
     others, _, _ = steps_of(config.other_parameters, 3, rate=0.02)[1], None, None
     a, b, c = 3.4445, -4.7750, 2.0315
@@ -212,7 +219,7 @@ def test_an_optimizer_remembers_exactly(config, dtype):
 
     model = toy.model().eval()
     weights = MasterWeights(model, dtype)
-    optimizer = optimize.build_optimizer(config, model, weights)
+    optimizer = build.build_optimizer(config, model, weights)
     trained(optimizer, model, weights, range(3))
     kept = {name: t.clone() for name, t in optimizer.state_tensors().items()}
     masters = {name: t.clone() for name, t in weights.masters.items()}
@@ -223,7 +230,7 @@ def test_an_optimizer_remembers_exactly(config, dtype):
     for name, t in masters.items():
         theirs.masters[name].copy_(t)
     theirs.copy_to_model()
-    again = optimize.build_optimizer(config, other, theirs)
+    again = build.build_optimizer(config, other, theirs)
     again.load_state(kept)
     assert all(torch.equal(kept[n], t) for n, t in again.state_tensors().items())
     trained(again, other, theirs, range(3, 6))
@@ -236,7 +243,7 @@ def test_an_optimizer_remembers_exactly(config, dtype):
 @pytest.mark.parametrize("config", OPTIMIZERS)
 def test_the_memory_of_another_model_or_optimizer_is_an_error(config):
     model = toy.model()
-    optimizer = optimize.build_optimizer(config, model, MasterWeights(model))
+    optimizer = build.build_optimizer(config, model, MasterWeights(model))
     for wrong in (
         {"backbone.tokens.weight.nothing": torch.zeros(toy.V, toy.D)},
         {"nobody.weight.mean": torch.zeros(2)},
@@ -270,7 +277,7 @@ def test_in_bfloat16_small_steps_are_not_lost():
     model = nn.Linear(1, 1, bias=False)
     nn.init.ones_(model.weight)
     weights = MasterWeights(model, torch.bfloat16)
-    optimizer = optimize.build_optimizer(recipe.AdamW(weight_decay=0.0), model, weights)
+    optimizer = build.build_optimizer(training_config.AdamW(weight_decay=0.0), model, weights)
     for _ in range(100):  # each too small to move a 1 in bfloat16
         weights.begin_step()
         model(torch.ones(1, 1, dtype=torch.bfloat16)).sum().backward()
@@ -318,8 +325,8 @@ def test_factors_of_the_rate_hold_for_their_parameters():
     model = toy.model().eval()
     weights = MasterWeights(model)
     before = {name: t.clone() for name, t in weights.masters.items()}
-    optimizer = optimize.build_optimizer(
-        recipe.AdamW(weight_decay=0.0),
+    optimizer = build.build_optimizer(
+        training_config.AdamW(weight_decay=0.0),
         model,
         weights,
         learning_rate_factors={"backbone.up.weight": 0.0, "backbone.up.bias": 0.5},
@@ -339,7 +346,7 @@ def test_frozen_parameters_have_no_gradient_and_keep_their_float32_numbers():
     before = model.backbone.up.weight.detach().clone()
     weights = MasterWeights(model, torch.bfloat16)
     assert not any(name.startswith("backbone") for name in weights.gradients)
-    optimizer = optimize.build_optimizer(recipe.AdamW(), model, weights)
+    optimizer = build.build_optimizer(training_config.AdamW(), model, weights)
     weights.begin_step()
     backward(model, 0)
     weights.finish_backward(weights.has_gradient)
@@ -363,7 +370,7 @@ def test_a_model_with_nothing_to_train_can_be_stepped():
     model = toy.model()
     model.requires_grad_(False)
     weights = MasterWeights(model)
-    optimizer = optimize.build_optimizer(recipe.AdamW(), model, weights)
+    optimizer = build.build_optimizer(training_config.AdamW(), model, weights)
     weights.begin_step()
     weights.finish_backward(weights.has_gradient)
     optimizer.step(0.1)
@@ -371,7 +378,7 @@ def test_a_model_with_nothing_to_train_can_be_stepped():
 
 
 def test_gradient_descent_is_torchs():
-    config = recipe.SGD(momentum=0.9, weight_decay=0.0)
+    config = training_config.SGD(momentum=0.9, weight_decay=0.0)
     begin, after, gradients = steps_of(config, 3)
     name = "backbone.up.weight"
     x = torch.nn.Parameter(begin[name].clone())
@@ -385,7 +392,7 @@ def test_gradient_descent_is_torchs():
 def test_once_evaluations_get_no_better_the_mean_of_the_weights_is_kept():
     model = toy.model().eval()
     weights = MasterWeights(model)
-    optimizer = optimize.build_optimizer(recipe.SGD(averaging_patience=2), model, weights)
+    optimizer = build.build_optimizer(training_config.SGD(averaging_patience=2), model, weights)
     name, seen = "backbone.up.weight", []
     for step, loss in enumerate([3.0, 2.0, 2.5, 2.4, 2.1, 2.2]):
         weights.begin_step()
@@ -400,7 +407,7 @@ def test_once_evaluations_get_no_better_the_mean_of_the_weights_is_kept():
 
 
 def test_the_mean_stands_in_for_the_weights_and_leaves_them_as_they_were():
-    run = toy.run(optimizer=recipe.SGD(averaging_patience=1), steps=6)
+    run = toy.run(optimizer=training_config.SGD(averaging_patience=1), steps=6)
     for report in loop.train(run):
         loop.report_dev_loss(run, float(report.step))
     name = "backbone.up.weight"

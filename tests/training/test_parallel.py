@@ -11,9 +11,9 @@ import toy
 
 from unmask.checkpoints.folder import newest_checkpoint
 from unmask.checkpoints.tensors import read_tensors
-from unmask.training import loop, parallel
-from unmask.training.parallel import World
-from unmask.training.recipe import AdamW, Recipe
+from unmask.training import distributed, loop
+from unmask.training.config import AdamW, Recipe
+from unmask.training.distributed import World
 
 HERE = Path(__file__).parent
 
@@ -105,21 +105,21 @@ def test_one_process_tells_itself():
 def test_no_such_device_is_an_error():
     for name in ("cuda:99", "toaster"):
         with pytest.raises(ValueError, match=f"device '{name}' cannot be used here") as error:
-            parallel.resolve_device(name)
+            distributed.resolve_device(name)
         assert "\n" not in str(error.value)
 
 
 def test_without_cuda_it_is_said_in_words_of_ours(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match="PyTorch finds no CUDA; auto takes what there is"):
-        parallel.resolve_device("cuda")
+        distributed.resolve_device("cuda")
 
 
 def test_precision_is_what_is_asked_or_what_the_machine_multiplies():
-    assert parallel.resolve_precision("float32") == "float32"
-    assert parallel.resolve_precision("bfloat16") == "bfloat16"
-    native = parallel.has_native_bfloat16(torch.device("cpu"))
-    assert parallel.resolve_precision("auto") == ("bfloat16" if native else "float32")
+    assert distributed.resolve_precision("float32") == "float32"
+    assert distributed.resolve_precision("bfloat16") == "bfloat16"
+    native = distributed.has_native_bfloat16(torch.device("cpu"))
+    assert distributed.resolve_precision("auto") == ("bfloat16" if native else "float32")
     flags = Path("/proc/cpuinfo")
     if flags.exists() and "avx512_bf16" in flags.read_text():
         assert native
@@ -128,8 +128,8 @@ def test_precision_is_what_is_asked_or_what_the_machine_multiplies():
 def test_threads_are_never_more_than_the_cores():
     before = torch.get_num_threads()
     try:
-        assert parallel.set_threads(1) == 1 == torch.get_num_threads()
-        assert 1 <= parallel.set_threads() <= (os.cpu_count() or 1)
+        assert distributed.set_threads(1) == 1 == torch.get_num_threads()
+        assert 1 <= distributed.set_threads() <= (os.cpu_count() or 1)
     finally:
         torch.set_num_threads(before)
 
@@ -145,28 +145,28 @@ def faults(megabytes):
 
 
 def test_reused_memory_is_not_fetched_anew_and_can_be_given_back():
-    if not parallel.keep_freed_memory(False):
+    if not distributed.keep_freed_memory(False):
         pytest.skip("no glibc")
     before = faults(100)
     try:
-        assert parallel.keep_freed_memory()
+        assert distributed.keep_freed_memory()
         during = min(faults(100) for _ in range(4))  # the first rounds fetch what is then kept
     finally:
-        assert parallel.keep_freed_memory(False)
+        assert distributed.keep_freed_memory(False)
     after = faults(100)
     assert during * 20 < before
     assert after * 4 > before  # some of it may lie where others freed theirs
 
 
 def test_without_glibc_nothing_is_changed(monkeypatch):
-    monkeypatch.setattr(parallel.platform, "libc_ver", lambda: ("", ""))
-    assert parallel.keep_freed_memory() is False
+    monkeypatch.setattr(distributed.platform, "libc_ver", lambda: ("", ""))
+    assert distributed.keep_freed_memory() is False
 
 
 def test_the_matmul_peak_is_a_number_of_this_century():
-    peak = parallel.matmul_peak_flops(torch.float32, seconds=0.02, sizes=(128, 256))
+    peak = distributed.matmul_peak_flops(torch.float32, seconds=0.02, sizes=(128, 256))
     assert 1e8 < peak < 1e16
 
 
 def test_memory_in_use_is_more_than_a_tensor():
-    assert parallel.peak_memory_bytes(torch.device("cpu")) > 10 << 20
+    assert distributed.peak_memory_bytes(torch.device("cpu")) > 10 << 20

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.config import from_dict, to_dict
-from unmask.hiding.objectives import BERT, T5
-from unmask.training.recipe import AdamW, LAMB, Muon, Recipe, merge, parse_change, read_recipe
-from unmask.training.schedule import WSD, Cosine, Linear
+from unmask.objectives.published import BERT, T5
+from unmask.training.config import LAMB, AdamW, Muon, Recipe, merge, parse_change, read_recipe
+from unmask.training.schedules import WSD, Cosine, Linear
 
 
 def card(name):
@@ -171,5 +171,5 @@ def test_the_rate_of_a_step_is_the_peak_times_the_schedule():
 
 
 def test_recipes_are_read_without_torch():
-    code = "import sys, unmask.training.recipe; assert 'torch' not in sys.modules"
+    code = "import sys, unmask.training.config; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

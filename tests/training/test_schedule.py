@@ -5,8 +5,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from unmask.config import from_dict, to_dict
-from unmask.training.recipe import Recipe
-from unmask.training.schedule import (
+from unmask.training.config import Recipe
+from unmask.training.schedules import (
     WSD,
     Constant,
     Cosine,

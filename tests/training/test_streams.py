@@ -10,17 +10,17 @@ import torch
 from toy_text import corpus
 
 from unmask.batch import IGNORE_INDEX, RecurrenceMemory, Tokens
+from unmask.batching.loader import draw_other_row
 from unmask.checkpoints import folder as checkpoints
-from unmask.hiding import objectives
-from unmask.hiding.loader import draw_other_row
+from unmask.jobs.prepare import prepare
+from unmask.jobs.pretrain.pretrain import build_network
 from unmask.model.architecture import Architecture
-from unmask.published.catalogue import MODELS
-from unmask.serving.prepare import prepare
-from unmask.serving.pretrain import build_network
-from unmask.tokens.shards import TokenShards
+from unmask.objectives import published
+from unmask.shards.read import TokenShards
 from unmask.training import loop
+from unmask.training.config import Recipe
 from unmask.training.data import TrainingData, build_training_data
-from unmask.training.recipe import Recipe
+from unmask.zoo.catalogue import MODELS
 
 RECIPE = Recipe(
     model="transformer-xl-mini", row_unit="stream", memory_length=24, dev_fraction=0.2, batch_tokens=64, steps=6,
@@ -105,7 +105,7 @@ def ahead(tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
     prepare(
         [folder / "text.txt"], out=folder / "data", model="xlnet-mini", vocab_size=120, quiet=True
     )
-    return build_training_data(TokenShards.open(folder / "data"), XLNET, objectives.XLNET, 32)
+    return build_training_data(TokenShards.open(folder / "data"), XLNET, published.XLNET, 32)
 
 
 def rows_in_turn(data: TrainingData, step: int) -> list[Tokens]:
@@ -320,14 +320,14 @@ def test_a_recipe_that_cannot_be_is_refused(changes: dict, says: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "objective", "says"),
     [
-        ({"packing": "pack"}, objectives.CAUSAL_LM, "cannot be packed"),
-        ({"sampling": 0.5}, objectives.CAUSAL_LM, "keeps the order of the text"),
-        ({}, objectives.BERT, "next_sentence is asked about one"),
-        ({"both_ways": True}, objectives.CAUSAL_LM, "told forward"),
+        ({"packing": "pack"}, published.CAUSAL_LM, "cannot be packed"),
+        ({"sampling": 0.5}, published.CAUSAL_LM, "keeps the order of the text"),
+        ({}, published.BERT, "next_sentence is asked about one"),
+        ({"both_ways": True}, published.CAUSAL_LM, "told forward"),
     ],
 )
 def test_what_cannot_be_asked_of_streams_is_refused(
-    changes: dict, objective: objectives.ObjectiveSpec, says: str, shards: TokenShards
+    changes: dict, objective: published.ObjectiveSpec, says: str, shards: TokenShards
 ) -> None:
     with pytest.raises(ValueError, match=says):
         build_training_data(shards, replace(RECIPE, **changes), objective, LENGTH)

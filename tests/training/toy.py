@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from unmask.batch import IGNORE_INDEX, Batch
 from unmask.heads.prediction import Prediction, Term
 from unmask.training import loop
-from unmask.training.recipe import Recipe
+from unmask.training.config import Recipe
 
 V, D, T = 23, 16, 9
 

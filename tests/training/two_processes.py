@@ -10,9 +10,9 @@ import toy
 
 from unmask.checkpoints.tensors import write_tensors
 from unmask.training import loop
+from unmask.training.config import AdamW, Recipe
+from unmask.training.distributed import process_group
 from unmask.training.log import TrainingLog
-from unmask.training.parallel import process_group
-from unmask.training.recipe import AdamW, Recipe
 
 
 def main(rank: str, port: str, out: str) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from unmask.heads.model import Model, SingleStack
-from unmask.model.recurrent import GRULayer, LSTMLayer
+from unmask.model.backbones.recurrent import GRULayer, LSTMLayer
 
 
 @dataclass

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
-from unmask.adapters.attach import Attachment, apply_to_rows, add_submodule
+from unmask.adapters.attach import Attachment, add_submodule, apply_to_rows
 from unmask.heads.model import Model
-from unmask.model.parts import ACTIVATIONS, Activation, OffsetRMSNorm
-from unmask.model.transformer import Block
+from unmask.model.backbones.transformer import Block
+from unmask.model.layers.feed_forward import ACTIVATIONS, Activation, OffsetRMSNorm
 
 REDUCTION_FACTOR = 16
 """The model's width over the bottleneck's, where nothing is said: AdapterHub's reduction factor

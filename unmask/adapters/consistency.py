@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from unmask.batch import IGNORE_INDEX, Batch
-from unmask.heads.labels import (
+from unmask.heads.classification.sequence_classification import (
     CORRECT,
     BinaryCrossEntropy,
     ChoiceCrossEntropy,

@@ -12,33 +12,33 @@ from typing import Any
 from torch import Tensor
 
 from unmask.adapters.attach import detach, merge, unmerge
-from unmask.adapters.peft import (
+from unmask.adapters.peft_format.folder import (
     CONFIG_FILE,
     module_tensors,
-    read_adapter,
-    read_adapter_tensors,
     native_record,
     peft_config_of,
+    read_adapter,
+    read_adapter_tensors,
 )
-from unmask.checkpoints.huggingface import (
+from unmask.checkpoints.checksums import check_recorded_files
+from unmask.checkpoints.huggingface.read import (
     HUB_PREFIX,
     LoadedModel,
+    as_causal_head,
+    has_label_names,
+    head_specs_by_name,
+    load_folder,
     read_config,
     read_preset,
-    head_specs_by_name,
-    has_label_names,
     resolve_model_folder,
-    load_folder,
-    as_causal_head,
 )
 from unmask.checkpoints.tensors import read_json_file, read_model_tensors
-from unmask.checkpoints.written import check_recorded_files
 from unmask.config import from_dict
-from unmask.heads.language import LanguageModeling
+from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import HeadSpec, Model
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
-from unmask.published.card import Published
 from unmask.text.records import format_names
+from unmask.zoo.preset import Published
 
 ADAPTER_NAME = "default"
 """What the adapter of a folder is called in the model."""

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
-from unmask.adapters.attach import Attachment, find_linears, apply_to_rows, add_submodule
+from unmask.adapters.attach import Attachment, add_submodule, apply_to_rows, find_linears
 from unmask.heads.model import Model
-from unmask.model.parts import Dropout
+from unmask.model.layers.feed_forward import Dropout
 
 
 @dataclass(frozen=True, kw_only=True)

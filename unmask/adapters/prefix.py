@@ -16,16 +16,16 @@ from torch.utils.hooks import RemovableHandle
 
 from unmask.adapters.attach import Attachment
 from unmask.batch import Batch, Visibility
-from unmask.heads.labels import SequenceClassificationHead
+from unmask.heads.classification.sequence_classification import SequenceClassificationHead
 from unmask.heads.model import Model, SingleStack
 from unmask.model.architecture import Architecture
-from unmask.model.attention import Attention, split_heads
+from unmask.model.backbones.canine import Canine
+from unmask.model.backbones.convolutional import Convolutional
+from unmask.model.backbones.recurrent import Recurrent
+from unmask.model.backbones.transformer import EncoderDecoder, SourceEncodedTransformer, Transformer
 from unmask.model.cache import Cache
-from unmask.model.canine import Canine
-from unmask.model.convolutional import Convolutional
-from unmask.model.recurrent import Recurrent
-from unmask.model.transformer import EncoderDecoder, Transformer, SourceEncodedTransformer
-from unmask.published.card import max_positions
+from unmask.model.layers.attention.attention import Attention, split_heads
+from unmask.zoo.preset import max_positions
 
 INIT_STD = 0.02
 """Of the numbers that vectors begin with where nothing better is known."""

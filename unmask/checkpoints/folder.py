@@ -20,7 +20,7 @@ from typing import Any
 from torch import Tensor
 
 from unmask.checkpoints.tensors import read_tensors, write_tensors
-from unmask.files import read_json, read_json_object, sha256, remove_partial_files, atomic_path
+from unmask.files import atomic_path, read_json, read_json_object, remove_partial_files, sha256
 
 FORMAT_VERSION = 1
 LOG_FILES = ("log.jsonl", "timing.jsonl")

@@ -8,14 +8,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from unmask.checkpoints.huggingface import LoadedModel, load_folder, write_folder
+from unmask.checkpoints.huggingface.read import LoadedModel, load_folder, write_folder
 from unmask.checkpoints.tensors import read_json_file
 from unmask.config import from_dict, to_dict
 from unmask.files import encode_utf8
-from unmask.heads.generator import Generator, GeneratorHead
 from unmask.heads.model import Model
+from unmask.heads.pretraining.generator import Generator, GeneratorHead
 from unmask.model.architecture import Architecture
-from unmask.published.own import with_expressible_format
+from unmask.zoo.native_format import with_expressible_format
 
 GENERATOR_FOLDER = "generator"
 """Within the folder of a model."""

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Int, Integer
 
 from unmask.batch import IGNORE_INDEX, Batch
-from unmask.tokens.shards import TokenShards
+from unmask.shards.read import TokenShards
 
 MAX_COUNTED_TOKENS = 20_000_000
 """Training tokens that are counted, at most. Their pairs take 8 bytes each (vocabularies of up to

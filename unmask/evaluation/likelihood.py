@@ -1,333 +1,396 @@
-"""How likely a model finds held-out text: perplexity, bits by byte; how often it is right."""
+"""How likely a text is after another: of decoders, encoder-decoders and masked models."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Literal, get_args
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
+from torch import Tensor
 
-from unmask.batch import IGNORE_INDEX, Batch, Example, RecurrenceMemory, Tokens, Visibility
-from unmask.generation.reading import evaluation_mode
-from unmask.heads.beside import SkipThoughtsHead
-from unmask.heads.both_sides import BidirectionalLMHead
-from unmask.heads.generator import GeneratorHead
-from unmask.heads.language import LanguageModelingHead
-from unmask.heads.model import Head, Model, required_term
-from unmask.heads.prediction import Term
-from unmask.hiding.collate import group_by_length, pad_examples, example_length
-from unmask.hiding.hide import AnyObjective
-from unmask.hiding.objectives import components_of
-from unmask.text.corpus import Document
-from unmask.tokens.joined import document_separator_ids
-from unmask.tokens.tokenizer import Tokenizer
-from unmask.tokens.vocabulary import SpecialTokenIds
+from unmask.adapters.prefix import decoder_stack, encoder_stack, max_text_length
+from unmask.batch import IGNORE_INDEX, WORD_START, Batch, Example
+from unmask.batching.collate import group_by_length, pad_examples
+from unmask.generation.text_batches import evaluation_mode
+from unmask.heads.model import Model
+from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.spec import SpecialTokenIds
 
-PIECES_PER_WINDOW = 256
-"""Pieces of text that are hidden together, and sorted by length."""
+PseudoLikelihoodMasking = Literal["word", "token"]
+"""What a masked model does not see while it is asked for a token: the token and those after it in
+its word, or the token alone."""
+
+CONTINUATIONS_PER_CHUNK = 1024
+"""Continuations that are laid out at the same time."""
+MAX_LOGITS = 2**25
+"""Scores of tokens that are held at the same time: 128 MiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldOutEvaluation:
-    """What a model scored on held-out text."""
+class ContinuationLikelihood:
+    """How likely a continuation is after its context."""
 
-    documents: int
-    words: int
-    """Runs of characters without white space."""
-    bytes: int
-    """Of the text in UTF-8."""
-    tokens: int
-    """Of the text, special ones apart."""
-    n_targets: Mapping[str, int]
-    """Places asked, by term: "masked", "next_sentence", "next_token", "denoised"; of a mixture
-    whose parts have names, by term and part: "masked_forward"."""
-    loss: Mapping[str, float]
-    """By term, nats for each place asked."""
-    accuracy: Mapping[str, float]
-    """By term, the share of places where the best score is the answer's."""
-    perplexity: Mapping[str, float]
-    """exp of the loss, of terms that name tokens or words."""
-    word_perplexity: float | None
-    """exp of all nats by words: of a causal model, whose nats are those of the whole text. None
-    also where that is beyond any float: in a language that writes few spaces."""
-    bits_per_byte: float | None
-    """All nats, in bits, by bytes: of a causal model."""
+    log_likelihood: float
+    """Its log-probability, in nats; of a masked model, the pseudo-log-likelihood."""
+    n_tokens: int
+    n_bytes: int
+    """Of the continuation in UTF-8, without white space before it."""
+    is_greedy: bool
+    """Whether the likeliest token was the continuation's, each time."""
+    n_truncated_tokens: int = 0
+    """Tokens of the context that did not fit, its first ones."""
+
+    @property
+    def per_token(self) -> float:
+        """The mean over tokens."""
+        return self.log_likelihood / self.n_tokens
+
+    @property
+    def per_byte(self) -> float:
+        """The mean over bytes."""
+        return self.log_likelihood / max(self.n_bytes, 1)
 
 
-def evaluate(
+@dataclass(frozen=True, kw_only=True)
+class ContextContinuation:
+    """A context and its continuation, in tokens."""
+
+    context: tuple[int, ...]
+    continuation: tuple[int, ...]
+    word_starts: tuple[bool, ...] = ()
+    """Which tokens of the continuation begin a word; asked of masked models alone."""
+
+
+def continuation_likelihoods(
     model: Model,
     tokenizer: Tokenizer,
-    objective: AnyObjective,
-    documents: Iterable[Document],
+    contexts: Sequence[str],
+    continuations: Sequence[str],
     *,
-    sequence_length: int,
+    pll_masking: PseudoLikelihoodMasking = "word",
+    sequence_length: int | None = None,
+    stride: int | None = None,
     batch_tokens: int = 8192,
-    seed: int = 0,
-    memory_length: int = 0,
-) -> HeldOutEvaluation:
-    """Ask what pretraining asks, of text that the model has not seen; nothing is learned.
+) -> list[ContinuationLikelihood]:
+    """Compute how likely each continuation is after its context, which may be empty.
 
-    Documents are cut into consecutive pieces that fit `sequence_length`, without overlap. Each piece is read
-    on its own: a causal model is asked for every token of the text exactly once, for the first of
-    each piece after the start token alone, and not for the end of a document. So its figures are
-    somewhat worse than with all that stands before (a sliding window would cost a forward for each
-    stride).
+    A decoder reads both as one text: a space that ends the context counts to the continuation.
+    Where a token would cross the border each is read by itself. An empty context is the start
+    token. An encoder-decoder reads the context and says the continuation, without an end. A masked
+    model reads both and is asked for each token of the continuation by itself: the
+    pseudo-log-likelihood of Salazar et al. 2020, arXiv:1910.14659, section 2.3 (`pll_masking` "token"), or
+    its form of Kauf and Ivanova 2023, arXiv:2305.10588, section 3, in which later tokens of the
+    same word are hidden too ("word").
 
-    With a memory, the documents are one text after the other, and what stood before each piece, as
-    the network has read it, is behind it in every layer (Dai et al. 2019, arXiv:1901.02860, section
-    3.2): so each token is told from all that was read within it and the memory, at the cost of a
-    piece alone. What parts documents is read, and not asked.
-
-    Of a masked model, the same seed hides the same places. What is not the next sentence comes from
-    another document among the next 256 pieces. Of a mixture whose parts have names each part is
-    asked of all of the text, and told by itself.
+    What does not fit is cut from the context's beginning. A continuation that
+    does not fit itself is asked for in windows, each token once, with all tokens before it that fit
+    beside those asked with it. What is said of one does not depend on others, but for rounding.
 
     Args:
-        model: with a head for what the objective asks; of several questions some suffice.
+        model: with a head that names tokens.
         tokenizer: the model's own.
-        objective: what pretraining asked.
-        documents: read one by one; where a token says the language of a text, `source` names it.
-        sequence_length: tokens of a piece, special ones included, at most.
+        contexts: as many as continuations.
+        continuations: with the space before them, if there is one.
+        pll_masking: from a masked model.
+        sequence_length: tokens that are read together at most, special ones included. None: as many as the
+            model has positions.
+        stride: tokens that are asked of a window after the first. None: as many as fit.
         batch_tokens: read at once.
-        seed: of what is hidden.
-        memory_length: places that each layer remembers; it may be longer than in training.
 
     Raises:
-        ValueError: the model has no head for what the objective asks, there is nothing to ask, or
-            there is a memory, and the model cannot read one, or does not read forward.
-        FloatingPointError: the loss is not finite.
+        ValueError: a continuation has no token, the model names none, or length or stride do not
+            fit it.
+        FloatingPointError: a score is not a number.
     """
-    tokenizer.check_single_vocabulary("what pretraining asked")
-    terms = {required_term(name, spec) for name, spec in model.head_specs.items()}
-    if not terms & set(objective.loss_terms):
-        raise ValueError(
-            f"this model has no head for {' or '.join(objective.loss_terms)}, which would be asked "
-            f"(it has {', '.join(sorted(terms)) or 'none'})"
+    tokenizer.check_single_vocabulary("likelihood")
+    tokenizer.check_reads_forward("likelihood")
+    if pll_masking not in get_args(PseudoLikelihoodMasking):
+        raise ValueError(f"hide must be one of {list(get_args(PseudoLikelihoodMasking))}, got {pll_masking!r}")
+    found: list[ContinuationLikelihood] = []
+    for at in range(0, len(continuations), CONTINUATIONS_PER_CHUNK):
+        some = slice(at, at + CONTINUATIONS_PER_CHUNK)
+        texts = continuations[some]
+        pairs = _encode_pairs(model, tokenizer, contexts[some], texts, mark_word_starts=pll_masking == "word")
+        for i, pair in enumerate(pairs):
+            if not pair.continuation:
+                raise ValueError(f"continuation {at + i + 1} has no token: {texts[i]!r}")
+        said = token_likelihoods(
+            model,
+            tokenizer.special_ids,
+            pairs,
+            sequence_length=sequence_length,
+            stride=stride,
+            batch_tokens=batch_tokens,
         )
-    if seed < 0:
-        raise ValueError(f"seed must be at least 0, got {seed}")
-    read = _TextCounts()
-    budget = objective.max_text_length(sequence_length, tokenizer.special_ids)
-    answering = [
-        cast(Head, model.heads[name])
-        for name, spec in model.head_specs.items()
-        if required_term(name, spec) in objective.loss_terms
-    ]
-    sums: dict[tuple[str, str], _TermSum] = {}
-    parts: Mapping[str, AnyObjective] = components_of(objective) or {"": objective}
-    if memory_length:
-        if not objective.causal:
-            raise ValueError("memory: this model does not read forward only; leave it out, or 0")
-        try:
-            model.check_supports_memory()
-        except ValueError as error:
-            raise ValueError(f"memory: {error}; leave it out, or 0") from None
-        stream = _batches_with_memory(documents, tokenizer, sequence_length, RecurrenceMemory(memory_length), read)
-        batches = (("", batch) for batch in stream)
-    else:
-        windows = _windows(_split_pieces(documents, tokenizer, budget, read))
-        batches = _independent_batches(windows, parts, tokenizer, batch_tokens, seed)
-    with evaluation_mode(model), torch.random.fork_rng():
-        torch.manual_seed(seed)  # of a generator's guesses
-        for part, batch in batches:
-            wanted = {name for head in answering for name in head.count_targets(batch)}
-            for name, term in model(batch.to(model.device)).terms.items():
-                if name in wanted:
-                    sums.setdefault((name, part), _TermSum()).add(term)
-    sums = {name: s for name, s in sums.items() if s.n_targets}
-    if not sums:
-        raise ValueError(
-            f"nothing to ask: the text has {read.n_documents} documents and {read.n_tokens} tokens"
-        )
-    forward = [part for part, asked in parts.items() if asked.causal]
-    whole = next((s for (name, part), s in sums.items() if _covers_whole_text(name, part, forward)), None)
-    return _make_evaluation(sums, read, _token_terms(model), None if whole is None else whole.total_loss)
+        found += [
+            replace(one, n_bytes=len(text.lstrip().encode()))
+            for one, text in zip(said, texts, strict=True)
+        ]
+    return found
 
 
-def _covers_whole_text(name: str, component: str, causal_components: Sequence[str]) -> bool:
-    """Say whether a term's nats are those of the whole text."""
-    return name in ("next_token", "permuted") and component in causal_components
-
-
-def _independent_batches(
-    windows: Iterable[list["_Piece"]],
-    components: Mapping[str, AnyObjective],
+def _encode_pairs(
+    model: Model,
     tokenizer: Tokenizer,
-    batch_tokens: int,
-    seed: int,
-) -> Iterator[tuple[str, Batch]]:
-    """Make batches of pieces that are read each on its own, as each part of an objective asks."""
-    for pieces in windows:
-        for part, asked in components.items():
-            examples = [_corrupt_piece(pieces, i, asked, tokenizer, seed) for i in range(len(pieces))]
-            for batch in _sorted_batches(examples, tokenizer, batch_tokens):
-                yield part, batch
+    contexts: Sequence[str],
+    continuations: Sequence[str],
+    *,
+    mark_word_starts: bool,
+) -> list[ContextContinuation]:
+    """Write texts in tokens as the kind of model reads them."""
+    apart = isinstance(model.backbone, EncoderDecoder)
+    cut = [len(c) if apart else len(c.rstrip()) for c in contexts]
+    after = [c[n:] + t for c, n, t in zip(contexts, cut, continuations, strict=True)]
+    before = [c[:n] for c, n in zip(contexts, cut, strict=True)]
+    first, second = tokenizer.encode_ids_batch(before), tokenizer.encode_ids_batch(after)
+    if apart:
+        return [_make_pair(a, b) for a, b in zip(first, second, strict=True)]
+    wholes = [a + b for a, b in zip(before, after, strict=True)]
+    if model.predicts_next_token or not mark_word_starts:
+        whole = tokenizer.encode_ids_batch(wholes)
+        begins = [np.ones(len(ids), bool) for ids in whole]
+        alone = [np.ones(len(ids), bool) for ids in second]
+    else:
+        read = tokenizer.encode_batch(wholes)
+        whole, begins = [t.ids for t in read], [(t.boundaries & WORD_START) > 0 for t in read]
+        alone = [(t.boundaries & WORD_START) > 0 for t in tokenizer.encode_batch(after)]
+    pairs: list[ContextContinuation] = []
+    for ids, a, b, m, n in zip(whole, first, second, begins, alone, strict=True):
+        together = len(ids) > len(a) and bool((ids[: len(a)] == a).all())
+        pairs.append(_make_pair(a, ids[len(a) :], m[len(a) :]) if together else _make_pair(a, b, n))
+    return pairs
 
 
-def _batches_with_memory(
-    documents: Iterable[Document], tokenizer: Tokenizer, sequence_length: int, memory: RecurrenceMemory, counts: "_TextCounts"
-) -> Iterator[Batch]:
-    """Make a batch of each piece of a text, each of which goes on with the memory."""
-    special = tokenizer.special_ids
-    between = np.array(document_separator_ids(special), np.int64)
-    before, ids, asked = special.start, [between[:0]], [between[:0]]
-
-    for document in documents:
-        found = tokenizer.encode(document.text).ids.astype(np.int64)
-        counts.n_documents += 1
-        counts.n_words += len(document.text.split())
-        counts.n_bytes += len(document.text.encode())
-        counts.n_tokens += len(found)
-        text = np.concatenate((*ids, found, between))
-        answers = np.concatenate((*asked, found, np.full(len(between), IGNORE_INDEX)))
-        whole = len(text) // sequence_length * sequence_length
-        for start in range(0, whole, sequence_length):
-            piece = slice(start, start + sequence_length)
-            yield batch_with_memory(before, text[piece], answers[piece], memory)
-            before = int(text[start + sequence_length - 1])
-        ids, asked = [text[whole:]], [answers[whole:]]
-    if len(ids[0]):
-        yield batch_with_memory(before, ids[0], asked[0], memory)
-
-
-def batch_with_memory(
-    previous_token: int, text: Int[np.ndarray, "t"], targets: Int[np.ndarray, "t"], memory: RecurrenceMemory
-) -> Batch:
-    """Ask for a piece of a text that goes on with a memory, after the token before it."""
-    return Batch(
-        inputs=torch.from_numpy(np.concatenate(([previous_token], text[:-1])))[None],
-        visibility=Visibility(causal=True),
-        targets=torch.from_numpy(targets)[None],
-        target_positions=torch.from_numpy(np.flatnonzero(targets != IGNORE_INDEX)),
-        memory=memory,
+def _make_pair(
+    context: Int[np.ndarray, "_"],
+    continuation: Int[np.ndarray, "_"],
+    word_starts: "np.ndarray | tuple[bool, ...]" = (),
+) -> ContextContinuation:
+    return ContextContinuation(
+        context=tuple(context.tolist()),
+        continuation=tuple(continuation.tolist()),
+        word_starts=tuple(map(bool, word_starts)),
     )
 
 
-@dataclass
-class _TextCounts:
-    """How much text there was."""
+@dataclass(frozen=True, kw_only=True)
+class _ScoredInput:
+    """What the model reads once, and what it is asked then."""
 
-    n_documents: int = 0
-    n_words: int = 0
-    n_bytes: int = 0
-    n_tokens: int = 0
-
-
-@dataclass
-class _TermSum:
-    """One term so far."""
-
-    total_loss: float = 0.0
-    n_targets: int = 0
-    n_correct: int = 0
-
-    def add(self, term: Term) -> None:
-        """Add what was said of a batch."""
-        self.total_loss += float(term.total)
-        self.n_targets += term.count
-        self.n_correct += 0 if term.n_correct is None else int(term.n_correct)
+    inputs: tuple[int, ...]
+    source: tuple[int, ...] | None = None
+    targets: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
+    """Column, token, and of which pair."""
 
 
-def _make_evaluation(
-    sums_by_component: Mapping[tuple[str, str], _TermSum], counts: _TextCounts, token_terms: set[str], total_nats: float | None
-) -> HeldOutEvaluation:
-    told = {f"{name}_{part}" if part else name: name for name, part in sums_by_component}
-    sums = dict(zip(told, sums_by_component.values(), strict=True))
-    loss = {name: s.total_loss / s.n_targets for name, s in sums.items()}
-    for name, value in loss.items():
-        if not math.isfinite(value):
-            raise FloatingPointError(f"the loss of {name!r} is not finite: the weights are damaged")
-    by_token = {name: _finite_exp(nats) for name, nats in loss.items() if told[name] in token_terms}
-    return HeldOutEvaluation(
-        documents=counts.n_documents,
-        words=counts.n_words,
-        bytes=counts.n_bytes,
-        tokens=counts.n_tokens,
-        n_targets={name: s.n_targets for name, s in sums.items()},
-        loss=loss,
-        accuracy={name: s.n_correct / s.n_targets for name, s in sums.items()},
-        perplexity={name: value for name, value in by_token.items() if value is not None},
-        word_perplexity=None if total_nats is None else _finite_exp(total_nats / max(counts.n_words, 1)),
-        bits_per_byte=None if total_nats is None else total_nats / math.log(2) / max(counts.n_bytes, 1),
+@dataclass(kw_only=True)
+class _LikelihoodSum:
+    """What was said of a pair so far."""
+
+    log_likelihood: float = 0.0
+    is_greedy: bool = True
+    n_truncated_tokens: int = 0
+
+
+class _ScoredInputs:
+    """All that is read for some pairs: what is read for several is read once."""
+
+    def __init__(self, n_pairs: int) -> None:
+        self.sums = [_LikelihoodSum() for _ in range(n_pairs)]
+        self.input_by_ids: dict[tuple[tuple[int, ...], tuple[int, ...] | None], _ScoredInput] = {}
+
+    def add_target(
+        self, inputs: tuple[int, ...], column: int, token: int, pair_index: int,
+        source: tuple[int, ...] | None = None,
+    ) -> None:  # fmt: skip
+        """Ask for a token of a pair at a column of what is read."""
+        reading = self.input_by_ids.setdefault((inputs, source), _ScoredInput(inputs=inputs, source=source))
+        reading.targets.append((column, token, pair_index))
+
+
+def token_likelihoods(
+    model: Model,
+    special_ids: SpecialTokenIds,
+    pairs: Sequence[ContextContinuation],
+    *,
+    sequence_length: int | None = None,
+    stride: int | None = None,
+    batch_tokens: int = 8192,
+) -> list[ContinuationLikelihood]:
+    """Compute how likely continuations in tokens are; `bytes` is not known, hence 0.
+
+    As `likelihoods`, which says what is raised.
+    """
+    _ = model.language_head  # or it is said that there is none
+    ask = _InputBuilder(model, special_ids, sequence_length, stride)
+    readings = _ScoredInputs(len(pairs))
+    for i, pair in enumerate(pairs):
+        ask(readings, i, pair)
+    with evaluation_mode(model):
+        _score_inputs(model, special_ids, readings, batch_tokens)
+    return [
+        ContinuationLikelihood(
+            log_likelihood=s.log_likelihood, n_tokens=len(pair.continuation), n_bytes=0, is_greedy=s.is_greedy, n_truncated_tokens=s.n_truncated_tokens
+        )
+        for s, pair in zip(readings.sums, pairs, strict=True)
+    ]
+
+
+class _InputBuilder:
+    """Lays out what a kind of model reads for a pair."""
+
+    def __init__(
+        self, model: Model, special_ids: SpecialTokenIds, sequence_length: int | None, stride: int | None
+    ) -> None:
+        self.special_ids, self.stride = special_ids, stride
+        self.sequence_length = limit_length(max_text_length(model, decoder_stack(model)), sequence_length)
+        self.max_source_length = limit_length(max_text_length(model, encoder_stack(model)), sequence_length)
+        if isinstance(model.backbone, EncoderDecoder):
+            self.add_pair = self._add_encoder_decoder
+        elif model.predicts_next_token:
+            self.add_pair = self._add_causal
+        elif special_ids.mask is None:
+            raise ValueError("the tokenizer has no mask token to ask this model with")
+        else:
+            self.add_pair = self._add_masked
+
+    def __call__(self, scored_inputs: _ScoredInputs, pair_index: int, pair: ContextContinuation) -> None:
+        """Add what is read for pair `pair_index`."""
+        self.add_pair(scored_inputs, pair_index, pair)
+
+    def _max_text_tokens(self, n_tokens_taken: int) -> int:
+        """Count the tokens of text that fit beside special ones.
+
+        Raises:
+            ValueError: no two do, or fewer than are asked of a window.
+        """
+        width = 2**31 if self.sequence_length is None else self.sequence_length - n_tokens_taken
+        if width < 2:
+            raise ValueError(f"{self.sequence_length} tokens read together leave no room for text")
+        if self.stride is not None and not 1 <= self.stride <= width:
+            raise ValueError(f"stride must be from 1 to {width}, got {self.stride}")
+        return width
+
+    def _add_causal(self, scored_inputs: _ScoredInputs, pair_index: int, pair: ContextContinuation) -> None:
+        before, context = self.special_ids.prefix, pair.context
+        if not before and not context:
+            context = (self.special_ids.start,)
+        self._add_autoregressive(scored_inputs, pair_index, before, context, pair.continuation, None)
+
+    def _add_encoder_decoder(self, scored_inputs: _ScoredInputs, pair_index: int, pair: ContextContinuation) -> None:
+        special = self.special_ids
+        around = len(special.prefix) + len(special.suffix)
+        n = len(pair.context)
+        kept = n if self.max_source_length is None else min(n, max(self.max_source_length - around, 0))
+        source = (*special.prefix, *pair.context[n - kept :], *special.suffix)
+        source = source or (special.start,)
+        before = (special.start, *special.decoder_prefix)
+        self._add_autoregressive(scored_inputs, pair_index, before, (), pair.continuation, source)
+        scored_inputs.sums[pair_index].n_truncated_tokens = n - kept
+
+    def _add_autoregressive(
+        self, scored_inputs: _ScoredInputs, pair_index: int, prefix: tuple[int, ...], context: tuple[int, ...],
+        continuation: tuple[int, ...], source: tuple[int, ...] | None,
+    ) -> None:  # fmt: skip
+        """Ask for each token after those before it; the last need not be read."""
+        row, n = (*context, *continuation), len(prefix)
+        width = self._max_text_tokens(n) + 1
+        for low, a, b in strided_windows(len(context), len(row), width, self.stride or width - 1):
+            if a == len(context):
+                scored_inputs.sums[pair_index].n_truncated_tokens = low
+            inputs = (*prefix, *row[low : b - 1])
+            for t in range(a, b):
+                scored_inputs.add_target(inputs, n + t - low - 1, row[t], pair_index, source)
+
+    def _add_masked(self, scored_inputs: _ScoredInputs, pair_index: int, pair: ContextContinuation) -> None:
+        """Ask for each token with it, and what follows it in its word, hidden."""
+        special, n = self.special_ids, len(pair.context)
+        assert special.mask is not None
+        row = (*pair.context, *pair.continuation)
+        begins = (*[True] * n, *(pair.word_starts or [True] * len(pair.continuation)))
+        width = self._max_text_tokens(len(special.prefix) + len(special.suffix))
+        for low, a, b in strided_windows(n, len(row), width, self.stride or width):
+            if a == n:
+                scored_inputs.sums[pair_index].n_truncated_tokens = low
+            for t in range(a, b):
+                end = next((u for u in range(t + 1, b) if begins[u]), b)
+                inside = (*row[low:t], *[special.mask] * (end - t), *row[end:b])
+                inputs = (*special.prefix, *inside, *special.suffix)
+                scored_inputs.add_target(inputs, len(special.prefix) + t - low, row[t], pair_index)
+
+
+def limit_length(positions: int | None, sequence_length: int | None) -> int | None:
+    """Return how many tokens are read together: what is asked for, as far as there are positions.
+
+    None: there is no end of them.
+    """
+    known = [n for n in (positions, sequence_length) if n is not None]
+    return min(known, default=None)
+
+
+def strided_windows(begin: int, end: int, width: int, stride: int) -> Iterator[tuple[int, int, int]]:
+    """Cut the places from `begin` to `end` into windows: (where it begins, first asked, end).
+
+    Each place is asked once. The first window holds as many as fit; each next one asks `stride`
+    more, and is as wide as can be.
+    """
+    at = begin
+    while at < end:
+        stop = min(end, max(width, at + stride))
+        yield max(0, stop - width), at, stop
+        at = stop
+
+
+def _score_inputs(model: Model, special_ids: SpecialTokenIds, scored_inputs: _ScoredInputs, batch_tokens: int) -> None:
+    """Run the model over all readings and add up what it says."""
+    read = list(scored_inputs.input_by_ids.values())
+    sizes = [max(len(r.inputs), len(r.source or ())) for r in read]
+    n_scores = max(MAX_LOGITS // model.vocab_size, 1)
+    for rows in group_by_length(sizes, batch_tokens):
+        some = [read[i] for i in rows]
+        batch = model.pad_for_network(pad_examples([_make_example(r, model) for r in some], special_ids)).to(model.device)
+        if special_ids.mask is not None:
+            batch = model.mask_two_stream(batch, special_ids.mask)
+        asked = [(row, *one) for row, r in enumerate(some) for one in r.targets]
+        row, at, token, pair = torch.tensor(asked).T
+        hidden = _hidden_states_at(model, batch, row.to(model.device), at.to(model.device))
+        for k in range(0, len(asked), n_scores):
+            part = slice(k, k + n_scores)
+            logs, hit = _log_probabilities(model, hidden[part], token[part].to(model.device))
+            for i, log, right in zip(pair[part].tolist(), logs, hit, strict=True):
+                scored_inputs.sums[i].total += log
+                scored_inputs.sums[i].is_greedy &= right
+
+
+def _make_example(scored_input: _ScoredInput, model: Model) -> Example:
+    ids = np.array(scored_input.inputs, np.int64)
+    return Example(
+        inputs=ids,
+        targets=np.full(len(ids), IGNORE_INDEX, np.int64),
+        rank=np.arange(len(ids)) if model.predicts_next_token else None,
+        source=None if scored_input.source is None else np.array(scored_input.source, np.int64),
     )
 
 
-def _token_terms(model: Model) -> set[str]:
-    """Return the terms of heads that name tokens."""
-    naming = (LanguageModelingHead, GeneratorHead, BidirectionalLMHead)
-    heads = list(model.heads.values())
-    said = {name for h in heads if isinstance(h, SkipThoughtsHead) for name in h.spec.terms}
-    return said | {h.spec.term for h in heads if isinstance(h, naming)}
+def _hidden_states_at(
+    model: Model, batch: Batch, row: Int[Tensor, "n"], columns: Int[Tensor, "n"]
+) -> Float[Tensor, "n d"]:
+    """Return hidden states at places; where each text has one, the last layer makes no other."""
+    batch = replace(batch, targets=None, target_positions=None)
+    if model.supports_last_only and len(row) == len(batch.inputs) and bool((row.diff() == 1).all()):
+        return model.hidden_states(replace(batch, selected_column=columns))[:, 0]
+    return model.hidden_states(batch)[row, columns]
 
 
-def _finite_exp(nats: float) -> float | None:
-    try:
-        return math.exp(nats)
-    except OverflowError:
-        return None
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """A piece of a document, and its number among all pieces."""
-
-    index: int
-    document: int
-    text: Tokens = field(repr=False)
-    source: str | None = None
-    """What its document is of, which may be a language."""
-
-
-def _split_pieces(
-    documents: Iterable[Document], tokenizer: Tokenizer, max_text_length: int, counts: _TextCounts
-) -> Iterator[_Piece]:
-    number = 0
-    for document in documents:
-        tokens = tokenizer.encode(document.text)
-        for start in range(0, len(tokens), max_text_length):
-            text = tokens[start : start + max_text_length]
-            yield _Piece(number, counts.n_documents, text, document.source)
-            number += 1
-        counts.n_documents += 1
-        counts.n_words += len(document.text.split())
-        counts.n_bytes += len(document.text.encode())
-        counts.n_tokens += len(tokens)
-
-
-def _windows(pieces: Iterator[_Piece]) -> Iterator[list[_Piece]]:
-    window: list[_Piece] = []
-    for piece in pieces:
-        window.append(piece)
-        if len(window) == PIECES_PER_WINDOW:
-            yield window
-            window = []
-    if window:
-        yield window
-
-
-def _corrupt_piece(
-    pieces: Sequence[_Piece], piece_index: int, objective: AnyObjective, tokenizer: Tokenizer, seed: int
-) -> Example:
-    """Hide a piece with a generator of its own."""
-    piece, text = pieces[piece_index], pieces[piece_index].text
-    rng = np.random.default_rng([seed, piece.index])
-    if objective.needs_second_text:
-        others = [p.text for p in pieces if p.document != piece.document]
-        other = others[int(rng.integers(len(others)))] if others else None
-        text = replace(text, other_text=other)
-    return objective(text, _special_ids_for_source(tokenizer, piece.source), rng)
-
-
-def _special_ids_for_source(tokenizer: Tokenizer, source: str | None) -> SpecialTokenIds:
-    """Return the special tokens around a text, its language among them where one is told."""
-    special = tokenizer.special_ids
-    return special.with_languages(source) if special.needs_languages and source is not None else special
-
-
-def _sorted_batches(
-    examples: Sequence[Example], tokenizer: Tokenizer, batch_tokens: int
-) -> Iterator[Batch]:
-    for rows in group_by_length([example_length(e) for e in examples], batch_tokens):
-        yield pad_examples([examples[i] for i in rows], tokenizer.special_ids)
+def _log_probabilities(
+    model: Model, hidden: Float[Tensor, "n d"], token_ids: Int[Tensor, "n"]
+) -> tuple[list[float], list[bool]]:
+    """Return the log-probability of each token, and whether it is the likeliest."""
+    logs = model.language_head.logits(hidden).float().log_softmax(-1)
+    said = logs.gather(-1, token_ids[:, None])[:, 0].tolist()
+    if any(map(math.isnan, said)):
+        raise FloatingPointError("the model's scores are not numbers: its weights are damaged")
+    return said, (logs.argmax(-1) == token_ids).tolist()

@@ -10,16 +10,16 @@ from jaxtyping import Int
 
 from unmask.adapters.prefix import decoder_stack, max_text_length
 from unmask.batch import RecurrenceMemory
-from unmask.evaluation.answers import PromptedModel
-from unmask.evaluation.continuations import ContextContinuation, limit_length, token_likelihoods
-from unmask.evaluation.likelihood import batch_with_memory
-from unmask.evaluation.prompts import PromptingConfig, MetricValue, TaskScore, find_task_file
-from unmask.generation.reading import evaluation_mode
-from unmask.heads.language import LanguageModelingHead
+from unmask.evaluation.answer_methods import PromptedModel
+from unmask.evaluation.likelihood import ContextContinuation, limit_length, token_likelihoods
+from unmask.evaluation.perplexity import batch_with_memory
+from unmask.evaluation.prompting import MetricValue, PromptingConfig, TaskScore, find_task_file
+from unmask.generation.text_batches import evaluation_mode
+from unmask.heads.language.language_modeling import LanguageModelingHead
 from unmask.heads.model import Model
-from unmask.model.transformer import EncoderDecoder
+from unmask.model.backbones.transformer import EncoderDecoder
 from unmask.text.lines import read_lines
-from unmask.tokens.tokenizer import Tokenizer
+from unmask.tokenizers.encode import Tokenizer
 
 MAX_LINE_CHARACTERS = 2**22
 """Characters that a line may have."""

@@ -7,8 +7,13 @@ out; prompts are those of Brown et al. 2020, arXiv:2005.14165, appendix G, unles
 from collections.abc import Mapping
 from pathlib import Path
 
-from unmask.evaluation.answers import MultipleChoiceScoring, PartialScoring, ChoiceNormalization, TargetLikelihood
-from unmask.evaluation.prompts import PromptTask, read_prompt_task
+from unmask.evaluation.answer_methods import (
+    ChoiceNormalization,
+    MultipleChoiceScoring,
+    PartialScoring,
+    TargetLikelihood,
+)
+from unmask.evaluation.prompting import PromptTask, read_prompt_task
 from unmask.evaluation.word_perplexity import WordPerplexityTask
 
 ZeroShotTask = PromptTask | WordPerplexityTask

@@ -14,41 +14,52 @@ import torch
 
 from unmask.adapters.prefix import n_virtual_tokens_of
 from unmask.batch import Example
-from unmask.channels import OutputStream, print_line
-from unmask.checkpoints.huggingface import LoadedModel
+from unmask.batching.source_sampling import SourceSampling
+from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.config import to_dict
 from unmask.files import read_json, write_atomically
-from unmask.finetuning import plan, results
-from unmask.finetuning.ask import LABEL_HEAD, TaskFormulation, LimitsDevEvaluation, TaskInput, resolve_max_length, uses_word_labels
-from unmask.finetuning.auxiliary import lm_loss_weight_of, with_next_token_targets
-from unmask.finetuning.batches import count_epoch_steps, batch_size_warnings
-from unmask.finetuning.begin import InitialModel, load_initial_model
-from unmask.finetuning.by_text import TextToTextFormulation
-from unmask.finetuning.framing import TASK_TOKENS
-from unmask.finetuning.kinds.catalogue import TASK_KINDS, formulate, resolve_metric, resolve_options
-from unmask.finetuning.kinds.pooled import reads_two_texts
-from unmask.finetuning.methods import (
+from unmask.finetuning import config as finetune_config
+from unmask.finetuning.config import PRETRAINED, RANDOM_INITIALIZATION, FinetuneConfig, FinetuneData
+from unmask.finetuning.data.batch_stream import batch_size_warnings, count_epoch_steps
+from unmask.finetuning.data.class_weights import with_class_weights
+from unmask.finetuning.data.task_mixture import TaskMixture
+from unmask.finetuning.formulations.formulation import (
+    LABEL_HEAD,
+    LimitsDevEvaluation,
+    TaskFormulation,
+    TaskInput,
+    resolve_max_length,
+    uses_word_labels,
+)
+from unmask.finetuning.formulations.text_to_text.text_to_text import TextToTextFormulation
+from unmask.finetuning.initial_model.auxiliary_lm import lm_loss_weight_of, with_next_token_targets
+from unmask.finetuning.initial_model.load import InitialModel, load_initial_model
+from unmask.finetuning.initial_model.regression_scale import normalize_head, with_target_scale
+from unmask.finetuning.initial_model.source_encoder import (
+    add_source_encoder,
+    newly_initialized_names,
+)
+from unmask.finetuning.initial_model.task_tokens import TASK_TOKENS
+from unmask.finetuning.kinds.all_kinds import TASK_KINDS, formulate, resolve_metric, resolve_options
+from unmask.finetuning.kinds.pooling_options import reads_two_texts
+from unmask.finetuning.methods.method import (
     FrozenFeatures,
     SourceEncoder,
     apply_method,
     is_parameter_efficient,
-    trains_embeddings,
     method_name,
+    trains_embeddings,
 )
-from unmask.finetuning.mixture import TaskMixture
-from unmask.finetuning.numbers import normalize_head, with_target_scale
-from unmask.finetuning.plan import PRETRAINED, RANDOM_INITIALIZATION, FinetuneData, FinetuneConfig
-from unmask.finetuning.predict import RUN_FILE
-from unmask.finetuning.source import newly_initialized_names, add_source_encoder
-from unmask.finetuning.weights import with_class_weights
+from unmask.finetuning.results import report
+from unmask.finetuning.results.predict import RUN_FILE
 from unmask.heads.model import Model
-from unmask.hiding.sources import SourceSampling
-from unmask.tasks.task import TaskExample, Task, examples_sha256
-from unmask.tasks.text_forms import parse_template
+from unmask.output import OutputStream, print_line
+from unmask.tasks.task import Task, TaskExample, examples_sha256
+from unmask.tasks.text_templates import parse_template
 from unmask.text.records import format_names
-from unmask.training import loop, parallel
-from unmask.training.memory import max_micro_batch_tokens
-from unmask.training.parallel import World
+from unmask.training import distributed, loop
+from unmask.training.device.activation_memory import max_micro_batch_tokens
+from unmask.training.distributed import World
 
 _log = logging.getLogger(__name__)
 
@@ -92,7 +103,7 @@ class FinetuneJob:
     def total_steps(self) -> int:
         """How many steps a run has."""
         t = self.config
-        return plan.count_steps(t, count_epoch_steps(self.train_examples, t.batch_size, t.batch_tokens, self.source_sampling))
+        return finetune_config.count_steps(t, count_epoch_steps(self.train_examples, t.batch_size, t.batch_tokens, self.source_sampling))
 
     @property
     def runs(self) -> list[tuple[str, int]]:
@@ -128,7 +139,7 @@ class FinetuneJob:
         """What is learned from, and how: a line, in the words of the options."""
         t = self.config
         return (
-            f"rows {len(self.data.train):,}, epochs {t.epochs:g}, batch {plan.describe_batch_size(t)}, "
+            f"rows {len(self.data.train):,}, epochs {t.epochs:g}, batch {finetune_config.describe_batch_size(t)}, "
             f"steps {self.total_steps:,}, rate {t.learning_rate:.3g}, length {t.max_length}, "
             f"tuned {self.n_trainable_parameters:,} of {self.n_parameters:,} parameters"
         )
@@ -176,7 +187,7 @@ def prepare_job(
         FileNotFoundError: a file or model is missing.
         ValueError: a file, a column or an option is not what it should be.
     """
-    data = plan.read_data(config)
+    data = finetune_config.read_data(config)
     begun = _load_initial_model(config, loaded_model, data)
     config = replace(config, lm_loss_weight=lm_loss_weight_of(begun.preset.heads))
     task = _complete_task(begun, config, data)
@@ -203,10 +214,10 @@ def prepare_job(
         sources = data.mixture.make_source_sampling([data.train[q.item_index].component for q in questions])
     n_train = len(data.train) if sources is None else sum(sources.rows_per_epoch)
     asked_batch = config.batch_size
-    config = plan.resolve_config(config, task, n_train, parameters, uses_word_labels=words)
+    config = finetune_config.resolve_config(config, task, n_train, parameters, uses_word_labels=words)
     config = _resolve_micro_batch_tokens(config, begun, folder, world.device)
     examples = [with_next_token_targets(q.example) if config.lm_loss_weight else q.example for q in questions]
-    config = plan.resolve_evaluation_interval(config, count_epoch_steps(examples, config.batch_size, config.batch_tokens, sources))
+    config = finetune_config.resolve_evaluation_interval(config, count_epoch_steps(examples, config.batch_size, config.batch_tokens, sources))
     n_cut = len({q.item_index for q in questions if q.truncated})
     n_short = sum(q.target_truncated for q in questions)
     facts = {
@@ -313,7 +324,7 @@ def _resolve_micro_batch_tokens(config: FinetuneConfig, initial_model: InitialMo
     if config.micro_batch_tokens is not None:
         return config
     assert config.max_length is not None
-    dtype = parallel.weight_dtype(parallel.resolve_precision(config.precision, device))
+    dtype = distributed.weight_dtype(distributed.resolve_precision(config.precision, device))
     most = max_micro_batch_tokens(initial_model.preset.architecture, config.max_length, dtype, device)
     return replace(config, micro_batch_tokens=_recorded_micro_batch_tokens(folder) or most)
 
@@ -464,7 +475,7 @@ def is_finished(job: FinetuneJob) -> bool:
     """
     path = job.folder / RUN_FILE
     if not path.is_file():
-        write_atomically(path, results.to_json(dict(job.run_record) | {"finished": False}))
+        write_atomically(path, report.to_json(dict(job.run_record) | {"finished": False}))
         return False
     old = read_run_record(job.folder)
     check_same_config(job.folder, old["recipe"], job.config)

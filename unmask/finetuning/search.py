@@ -18,9 +18,9 @@ import numpy as np
 
 from unmask.config import from_dict, to_dict
 from unmask.files import parse_json, read_bytes, write_atomically
-from unmask.finetuning.batches import count_epoch_steps
+from unmask.finetuning.config import FinetuneConfig, resolve_evaluation_interval
+from unmask.finetuning.data.batch_stream import count_epoch_steps
 from unmask.finetuning.job import FinetuneJob
-from unmask.finetuning.plan import FinetuneConfig, resolve_evaluation_interval
 from unmask.tasks.metrics.metric import METRICS
 
 TRIALS_FILE = "search.jsonl"

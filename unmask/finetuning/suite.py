@@ -11,27 +11,32 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unmask.channels import OutputStream, print_line
-from unmask.channels import escape_markdown as text_of
-from unmask.channels import markdown_table as table
 from unmask.checkpoints import folder as checkpoints
-from unmask.checkpoints.huggingface import LoadedModel
+from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.config import from_dict, to_dict
 from unmask.files import read_json_object, remove_partial_files, write_atomically
-from unmask.finetuning import results
+from unmask.finetuning.config import RANDOM_INITIALIZATION, FinetuneConfig, OptimizerName
 from unmask.finetuning.job import check_same_config
-from unmask.finetuning.methods import FinetuningMethod, ScheduleShape, parse_method, method_name
-from unmask.finetuning.plan import RANDOM_INITIALIZATION, FinetuneConfig, OptimizerName
-from unmask.finetuning.tune import HasLoadedModel, run_finetuning
-from unmask.finetuning.tuned import FinetunedModel
-from unmask.tasks.benchmark import LocatedBenchmark, fetch_files
-from unmask.tasks.bundled_suites import find_suite
+from unmask.finetuning.methods.method import (
+    FinetuningMethod,
+    ScheduleShape,
+    method_name,
+    parse_method,
+)
+from unmask.finetuning.results import report
+from unmask.finetuning.results.finetuned_model import FinetunedModel
+from unmask.finetuning.run import HasLoadedModel, run_finetuning
+from unmask.output import OutputStream, print_line
+from unmask.output import escape_markdown as text_of
+from unmask.output import markdown_table as table
 from unmask.tasks.metrics.metric import METRICS
+from unmask.tasks.suites.benchmark import LocatedBenchmark, fetch_files
+from unmask.tasks.suites.bundled import find_suite
 from unmask.text.lines import EncodingErrors
-from unmask.tokens.vocabulary import VocabularySpec, parse_vocabulary
-from unmask.training.aside import best_effort
-from unmask.training.recipe import Precision
-from unmask.training.stopping import interrupt_on_signal
+from unmask.tokenizers.spec import VocabularySpec, parse_vocabulary
+from unmask.training.best_effort import best_effort
+from unmask.training.config import Precision
+from unmask.training.interrupt import interrupt_on_signal
 
 SUITE_FILE = "suite.json"
 AVERAGE_NOTE = (
@@ -135,7 +140,7 @@ class _SuiteProgress:
             "entries": [_result_record(one) for one in made.benchmarks],
             "notes": list(made.notes),
         }
-        write_atomically(self.folder / SUITE_FILE, results.to_json(said))
+        write_atomically(self.folder / SUITE_FILE, report.to_json(said))
         with best_effort("README.md"):
             write_atomically(self.folder / "README.md", suite_markdown(made))
         return made
@@ -184,7 +189,7 @@ def finetune_suite(
 
     Args:
         base: as for `finetune`.
-        tasks: a name of `unmask.tasks.bundled_suites.SUITES`: glue, nli, tags, ...; or a TOML file.
+        tasks: a name of `unmask.tasks.suites.bundled.SUITES`: glue, nli, tags, ...; or a TOML file.
         out: a folder, in which each benchmark has one.
         data: where the suite's files are. None: they are fetched from the Hub.
         rows: learn from so many rows of each training file.

@@ -11,16 +11,22 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from unmask.adapters.prefix import decoder_stack, encoder_stack, max_text_length
-from unmask.generation.beam import ScoredSequence, beam_search
-from unmask.generation.reading import evaluation_mode
-from unmask.generation.rows import DecodingBatch
-from unmask.generation.settings import BeamSearch, GenerationConfig, Greedy, BestOfN, Sampling
-from unmask.generation.speculate import DraftModel, speculative_decode
-from unmask.generation.texts import NO_TOKEN, GenerationConstraint, GenerationState, select_tokens, process_logits
+from unmask.batching.collate import group_by_length
+from unmask.generation.beam_search import ScoredSequence, beam_search
+from unmask.generation.decoding_batch import DecodingBatch
+from unmask.generation.settings import BeamSearch, BestOfN, GenerationConfig, Greedy, Sampling
+from unmask.generation.speculative import DraftModel, speculative_decode
+from unmask.generation.state import (
+    NO_TOKEN,
+    GenerationConstraint,
+    GenerationState,
+    process_logits,
+    select_tokens,
+)
+from unmask.generation.text_batches import evaluation_mode
 from unmask.heads.model import Model
-from unmask.hiding.collate import group_by_length
-from unmask.model.transformer import EncoderDecoder
-from unmask.tokens.vocabulary import SpecialTokenIds
+from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.tokenizers.spec import SpecialTokenIds
 
 ItemT = TypeVar("ItemT")
 
@@ -58,7 +64,7 @@ def generate(
         output_prefixes: for each prompt the tokens with which its answer begins. They are not returned, and
             do not count as new.
         constraints: for each prompt what ends or restrains its text.
-        draft: a smaller model that guesses what will be said (`unmask.generation.speculate`).
+        draft: a smaller model that guesses what will be said (`unmask.generation.speculative`).
 
     Raises:
         ValueError: the model does not generate, or a prompt is longer than its positions.

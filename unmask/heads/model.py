@@ -13,31 +13,41 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch
-from unmask.heads.beside import QuickThoughts, SkipThoughts
-from unmask.heads.both_sides import BidirectionalLM
-from unmask.heads.boundary import SpanBoundaryObjective
-from unmask.heads.characters import AutoregressiveCharacters
-from unmask.heads.corrected import CorrectiveLM
-from unmask.heads.generator import Generator
-from unmask.heads.labels import SequenceClassification, SequenceClassificationHead, TokenClassification
-from unmask.heads.language import SourcePrefixGeneration, AppendedMaskGeneration, ShiftedTargetGeneration, LanguageModeling, LanguageModelingHead
-from unmask.heads.neighbors import ContrastiveLoss
-from unmask.heads.pooler import Pooler
+from unmask.heads.classification.pooler import Pooler
+from unmask.heads.classification.sequence_classification import (
+    SequenceClassification,
+    SequenceClassificationHead,
+    TokenClassification,
+)
+from unmask.heads.language.language_modeling import (
+    AppendedMaskGeneration,
+    LanguageModeling,
+    LanguageModelingHead,
+    ShiftedTargetGeneration,
+    SourcePrefixGeneration,
+)
 from unmask.heads.prediction import Prediction, Term
-from unmask.heads.recurrent import BiLSTMCRF
-from unmask.heads.replaced import ReplacedTokenDetection
-from unmask.heads.spans import QuestionAnswering
-from unmask.heads.steady import ActivationRegularization
-from unmask.heads.subwords import SubwordPrediction
+from unmask.heads.pretraining.activation_regularization import ActivationRegularization
+from unmask.heads.pretraining.autoregressive_characters import AutoregressiveCharacters
+from unmask.heads.pretraining.bidirectional_lm import BidirectionalLM
+from unmask.heads.pretraining.contrastive import ContrastiveLoss
+from unmask.heads.pretraining.corrective_lm import CorrectiveLM
+from unmask.heads.pretraining.generator import Generator
+from unmask.heads.pretraining.replaced_token_detection import ReplacedTokenDetection
+from unmask.heads.pretraining.sentence_reconstruction import QuickThoughts, SkipThoughts
+from unmask.heads.pretraining.span_boundary import SpanBoundaryObjective
+from unmask.heads.pretraining.subword_prediction import SubwordPrediction
+from unmask.heads.question_answering import QuestionAnswering
+from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
-from unmask.model.attention import copy_to_global_attention
-from unmask.model.canine import Canine, CanineArchitecture
-from unmask.model.convolutional import Convolutional, ConvolutionalArchitecture
-from unmask.model.decoder import QueryStream
-from unmask.model.elmo import Elmo, ElmoArchitecture
-from unmask.model.recurrent import Recurrent, RecurrentArchitecture
-from unmask.model.transformer import EncoderDecoder, Transformer
-from unmask.tokens.vocabulary import SpecialTokenIds
+from unmask.model.backbones.canine import Canine, CanineArchitecture
+from unmask.model.backbones.convolutional import Convolutional, ConvolutionalArchitecture
+from unmask.model.backbones.elmo import Elmo, ElmoArchitecture
+from unmask.model.backbones.recurrent import Recurrent, RecurrentArchitecture
+from unmask.model.backbones.transformer import EncoderDecoder, Transformer
+from unmask.model.layers.attention.attention import copy_to_global_attention
+from unmask.model.layers.attention.query_stream import QueryStream
+from unmask.tokenizers.spec import SpecialTokenIds
 
 SingleStack = Transformer | Canine | Recurrent | Convolutional
 Backbone = SingleStack | EncoderDecoder

@@ -3,20 +3,24 @@
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
-from unmask.model.adaptive import AdaptiveInput
-from unmask.model.convolution import NgramInputEncoding
-from unmask.model.evolved import EvolvedDecoderConvolutions, EvolvedEncoderConvolutions, LayerType
+from unmask.model.backbones.evolved_parts import (
+    EvolvedDecoderConvolutions,
+    EvolvedEncoderConvolutions,
+    LayerType,
+)
 from unmask.model.initialize import Initializer, NormalInit
-from unmask.model.parts import Activation, LayerNorm, Norm
-from unmask.model.positions import (
-    RelativePositionBias,
+from unmask.model.layers.convolution import NgramInputEncoding
+from unmask.model.layers.embeddings.adaptive import AdaptiveInput
+from unmask.model.layers.feed_forward import Activation, LayerNorm, Norm
+from unmask.model.positions.scheme import (
     DisentangledAttention,
     LearnedPositions,
     LearnedPositionsAndRelativeBias,
     PositionScheme,
-    TransformerXLPositions,
+    RelativePositionBias,
     Rotary,
     Sinusoidal,
+    TransformerXLPositions,
 )
 
 AttentionPattern = Literal["both_ways", "forward", "in_part"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from unmask.model.parts import OffsetRMSNorm, ModelDimensions
+from unmask.model.layers.feed_forward import ModelDimensions, OffsetRMSNorm
 
 
 def _init_norms_and_biases(module: nn.Module) -> None:

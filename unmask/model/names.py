@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unmask import config
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
-from unmask.model.keys import NO_KEYS, ConfigKeys
+from unmask.model.config_keys import NO_KEYS, ConfigKeys
 
 AnyArchitecture = Architecture | EncoderDecoderArchitecture
 ArchitectureT = TypeVar("ArchitectureT", bound=Architecture)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from unmask.config import read_dataclass, to_dict
-from unmask.finetuning.methods import parse_method
-from unmask.hiding.objectives import ObjectiveSpec
-from unmask.published.catalogue import get_preset
-from unmask.tasks.bundled_suites import SUITES
-from unmask.vectors.learning import WordVectorMethod
+from unmask.finetuning.methods.method import parse_method
+from unmask.objectives.published import ObjectiveSpec
+from unmask.tasks.suites.bundled import SUITES
+from unmask.word_vectors.train.trainer import WordVectorMethod
+from unmask.zoo.catalogue import get_preset
 
 _FOLDER_NAME = re.compile(r"\w[\w.+-]{,99}")
 
@@ -74,7 +74,7 @@ class Study:
     """What is to be found out, in a line."""
     cells: tuple[StudyCell, ...]
     tasks: str
-    """A name of `unmask.tasks.bundled_suites.SUITES`, or a .toml file with a suite."""
+    """A name of `unmask.tasks.suites.bundled.SUITES`, or a .toml file with a suite."""
     tokens: int
     """That each cell reads, padding included; see `Cell.reads`."""
     changes: tuple[str, ...] = ()

@@ -8,8 +8,13 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from unmask.heads.crf import BOUNDARY
-from unmask.tasks.metrics.tagging import PREFIX_EQUIVALENTS, SCHEME_PREFIXES, extract_entities, has_entity_labels
+from unmask.heads.tagging.crf import BOUNDARY
+from unmask.tasks.metrics.tagging import (
+    PREFIX_EQUIVALENTS,
+    SCHEME_PREFIXES,
+    extract_entities,
+    has_entity_labels,
+)
 
 TagScheme = Literal["BIO", "BIOES", "IOB1", "BILOU", "BMES", "BMEWO"]
 """BIO: an entity is B, then I's (IOB2: Tjong Kim Sang and Veenstra 1999, aclanthology.org/E99-1023,

@@ -4,9 +4,9 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-from unmask.text.compressed import require_module
+from unmask.text.decompress import require_module
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import TextRecord, check_text, check_column, format_error
+from unmask.text.records import TextRecord, check_column, check_text, format_error
 
 
 def stream_records(name: str, column: str, encoding_errors: EncodingErrors = "strict") -> Iterator[TextRecord]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from unmask.files import PARSER_ERRORS, parse_json
-from unmask.text.compressed import compression_suffix, read_decompressed, require_module
+from unmask.text.decompress import compression_suffix, read_decompressed, require_module
 from unmask.text.lines import REPLACE_HINT, EncodingErrors, is_blank, read_lines, replace_nul
 
 if TYPE_CHECKING:

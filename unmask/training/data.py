@@ -10,19 +10,31 @@ import numpy as np
 from jaxtyping import Int
 
 from unmask.batch import Batch
+from unmask.batching.loader import BatchLoader, DataCursor
+from unmask.batching.source_sampling import SourceSampling, rows_per_source
 from unmask.config import from_dict, to_dict
-from unmask.hiding.hide import AnyObjective
-from unmask.hiding.loader import DataCursor, BatchLoader
-from unmask.hiding.objectives import ObjectiveSpec, components_of, stream_step
-from unmask.hiding.questions import SINGLE_DOCUMENT_TERMS
-from unmask.hiding.sources import SourceSampling, rows_per_source
-from unmask.published.card import Published
-from unmask.text.corpus import Document
-from unmask.text.mix import split_language_prefix, read_documents_by_source, smoothed_shares, source_names
-from unmask.tokens.joined import ConcatenatedDocuments, document_separator_ids
-from unmask.tokens.shards import TokenShards
-from unmask.tokens.vocabulary import ByteLevel, CodePoints, CharacterCoverageVocabulary, SpecialTokens, SpecialTokenIds, TokenizerSpec
-from unmask.training.recipe import Recipe
+from unmask.objectives.objective import AnyObjective
+from unmask.objectives.published import ObjectiveSpec, components_of, stream_step
+from unmask.objectives.sentence_pairs.tasks import SINGLE_DOCUMENT_TERMS
+from unmask.shards.concatenated import ConcatenatedDocuments, document_separator_ids
+from unmask.shards.read import TokenShards
+from unmask.text.documents import Document
+from unmask.text.mixtures import (
+    read_documents_by_source,
+    smoothed_shares,
+    source_names,
+    split_language_prefix,
+)
+from unmask.tokenizers.spec import (
+    ByteLevel,
+    CharacterCoverageVocabulary,
+    CodePoints,
+    SpecialTokenIds,
+    SpecialTokens,
+    TokenizerSpec,
+)
+from unmask.training.config import Recipe
+from unmask.zoo.preset import Published
 
 MAX_DEV_TOKENS = 65_536
 """Held-out tokens that each evaluation during training reads, at most."""

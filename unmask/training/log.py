@@ -13,9 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
-from unmask.channels import OutputStream, clear_line, overwrite_line, print_line
 from unmask.files import encode_utf8
-from unmask.training.aside import best_effort
+from unmask.output import OutputStream, clear_line, overwrite_line, print_line
+from unmask.training.best_effort import best_effort
 
 _logger = logging.getLogger(__name__)
 

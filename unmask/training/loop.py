@@ -16,20 +16,21 @@ import torch
 from torch import Tensor, nn
 
 from unmask.batch import Batch, RecurrenceMemory, Visibility
+from unmask.batching.loader import BatchLoader, DataCursor
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.folder import Checkpoint
 from unmask.checkpoints.tensors import tensors_sha256
 from unmask.config import from_dict, to_dict
 from unmask.heads.prediction import Prediction, Term
-from unmask.hiding.loader import DataCursor, BatchLoader
-from unmask.training import optimize, parallel
-from unmask.training.log import StepReport, LossSums
-from unmask.training.optimize import Optimizer, MasterWeights
-from unmask.training.parallel import World
-from unmask.training.recipe import Recipe
-from unmask.training.schedule import N_UNTIMED_STEPS, steps_within
-from unmask.training.stopping import StopRequest as StopRequest
-from unmask.training.stopping import stop_after_step as stop_after_step
+from unmask.training import distributed
+from unmask.training.config import Recipe
+from unmask.training.distributed import World
+from unmask.training.interrupt import StopRequest as StopRequest
+from unmask.training.interrupt import stop_after_step as stop_after_step
+from unmask.training.log import LossSums, StepReport
+from unmask.training.optimizers import build
+from unmask.training.optimizers.build import MasterWeights, Optimizer
+from unmask.training.schedules import N_UNTIMED_STEPS, steps_within
 
 _FROZEN_DIGEST_KEY = "frozen"
 """In a checkpoint's progress: the digest of the weights that are not trained, if there are any."""
@@ -165,8 +166,8 @@ def start_run(
     """
     world = world or World()
     model.to(world.device)
-    precision = parallel.resolve_precision(recipe.precision, world.device)
-    weights = MasterWeights(model, parallel.weight_dtype(precision))
+    precision = distributed.resolve_precision(recipe.precision, world.device)
+    weights = MasterWeights(model, distributed.weight_dtype(precision))
     asked = model if forward is None else forward
     return TrainingRun(
         recipe=replace(recipe, precision=precision),
@@ -174,7 +175,7 @@ def start_run(
         forward=torch.compile(asked, dynamic=True) if recipe.compile else asked,
         target_counter=_as_target_counter(asked),
         weights=weights,
-        optimizer=optimize.build_optimizer(recipe.optimizer, model, weights, learning_rate_factors=learning_rate_factors),
+        optimizer=build.build_optimizer(recipe.optimizer, model, weights, learning_rate_factors=learning_rate_factors),
         batches=batches,
         world=world,
     )
@@ -619,7 +620,7 @@ def _load_state(run: TrainingRun, model: Mapping[str, Tensor], optimizer: Mappin
 @contextmanager
 def averaged_weights(run: TrainingRun) -> Generator[None, None, None]:
     """Let the mean of the weights stand in their place, where the optimizer keeps one."""
-    means = run.optimizer.averaged_weights if isinstance(run.optimizer, optimize.AveragingOptimizer) else {}
+    means = run.optimizer.averaged_weights if isinstance(run.optimizer, build.AveragingOptimizer) else {}
     now = {name: run.weights.masters[name].clone() for name in means}
     try:
         _set_weights(run, means)
@@ -638,7 +639,7 @@ def _set_weights(run: TrainingRun, tensors: Mapping[str, Tensor]) -> None:
 
 def report_dev_loss(run: TrainingRun, loss: float) -> None:
     """Tell the optimizer the loss on held-out text, where it asks."""
-    if isinstance(run.optimizer, optimize.AveragingOptimizer):
+    if isinstance(run.optimizer, build.AveragingOptimizer):
         run.optimizer.update_dev_loss(loss)
 
 
@@ -647,7 +648,7 @@ def finish_run(run: TrainingRun) -> nn.Module:
 
     Its weights are their mean, where the optimizer keeps one.
     """
-    if isinstance(run.optimizer, optimize.AveragingOptimizer):
+    if isinstance(run.optimizer, build.AveragingOptimizer):
         _set_weights(run, run.optimizer.averaged_weights)
     run.weights.restore_model()
     return run.model.eval()

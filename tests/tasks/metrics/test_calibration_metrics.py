@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss
 
-from unmask.tasks.metrics.calibration import brier_score, calibration_score, calibration_metrics
+from unmask.tasks.metrics.calibration import brier_score, calibration_metrics, calibration_score
 
 
 def rows(*confidences):

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.tasks.metrics.question_answering import (
+    answer_exact_match,
+    answer_f1,
     answer_metrics,
     best_threshold,
-    answer_exact_match,
     normalize_answer,
-    answer_f1,
 )
 
 words = st.sampled_from(["the", "The", "a", "an", "cat", "Cat!", "theory", "dog's", "ÄN", "-", "x"])

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.tasks.metrics.tagging import (
-    extract_entities,
     entity_scores,
+    extract_entities,
     has_entity_labels,
     tagging_metrics,
     token_accuracy,

@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from unmask.tasks.readers import choices
-from unmask.tasks.readers.choices import find_columns, find_text_columns, infer_label_format, read_choice_examples
+from unmask.tasks.readers import multiple_choice_tables
+from unmask.tasks.readers.multiple_choice_tables import (
+    find_columns,
+    find_text_columns,
+    infer_label_format,
+    read_choice_examples,
+)
 from unmask.tasks.readers.tables import Table, read_table
 from unmask.tasks.task import TaskColumns
 
@@ -123,7 +128,7 @@ def test_questions_that_hold_their_options_are_read() -> None:
 def test_what_is_read_before_the_options_is_found(names: str, texts, question) -> None:
     found = find_text_columns(table(dict.fromkeys(names.split(), "x") | {"choices": ["a", "b"]}))
     assert found == TaskColumns(texts=texts, label="", choices=("choices",))
-    assert choices.question_column(texts) == question
+    assert multiple_choice_tables.question_column(texts) == question
 
 
 def test_turns_of_a_dialog_stay_apart() -> None:

@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from unmask.config import from_dict
-from unmask.finetuning.ask import SPAN_HEAD, TaskFormulation, uses_word_labels
-from unmask.finetuning.by_span import SpanFormulation, context_template
+from unmask.finetuning.formulations.formulation import SPAN_HEAD, TaskFormulation, uses_word_labels
+from unmask.finetuning.formulations.span_head import SpanFormulation, context_template
 from unmask.heads.model import HeadSpec
-from unmask.published.card import Published, question_answering_head
 from unmask.tasks.metrics.question_answering import answer_metrics
-from unmask.tasks.readers import column_values
+from unmask.tasks.readers import columns as column_values
 from unmask.tasks.readers.squad import parse_answers
 from unmask.tasks.readers.tables import Table
-from unmask.tasks.readers.task_files import TaskReader, check_record, refuse_choices
-from unmask.tasks.task import TaskColumns, TaskExample, Task, Label
+from unmask.tasks.readers.task_reader import TaskReader, check_record, refuse_choices
+from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import check_text, describe_value
-from unmask.tokens.tokenizer import Tokenizer
+from unmask.tokenizers.encode import Tokenizer
+from unmask.zoo.preset import Published, question_answering_head
 
 QUESTION, CONTEXT = "question", "context"
 """What is given to be answered: a table with these."""

@@ -8,15 +8,26 @@ from typing import Any, cast
 import numpy as np
 
 from unmask.config import from_dict
-from unmask.finetuning.ask import CHOICE_HEAD, LABEL_HEAD, TaskFormulation, uses_word_labels
-from unmask.finetuning.by_choice import MultipleChoiceFormulation, WordChoiceFormulation
+from unmask.finetuning.formulations.formulation import (
+    CHOICE_HEAD,
+    LABEL_HEAD,
+    TaskFormulation,
+    uses_word_labels,
+)
+from unmask.finetuning.formulations.multiple_choice_head import (
+    MultipleChoiceFormulation,
+    WordChoiceFormulation,
+)
 from unmask.finetuning.kinds.classify import classification_heads
-from unmask.finetuning.kinds.pooled import PoolingOptions, input_template, classification_head
-from unmask.heads.labels import ChoiceCrossEntropy
+from unmask.finetuning.kinds.pooling_options import (
+    PoolingOptions,
+    classification_head,
+    input_template,
+)
+from unmask.heads.classification.sequence_classification import ChoiceCrossEntropy
 from unmask.heads.model import HeadSpec
-from unmask.published.card import Published
 from unmask.tasks.metrics.classification import accuracy
-from unmask.tasks.readers.choices import (
+from unmask.tasks.readers.multiple_choice_tables import (
     ChoiceLabelFormat,
     find_columns,
     find_text_columns,
@@ -24,11 +35,12 @@ from unmask.tasks.readers.choices import (
     read_choice_examples,
 )
 from unmask.tasks.readers.tables import Table
-from unmask.tasks.readers.task_files import TaskReader, check_record
-from unmask.tasks.task import TaskColumns, TaskExample, Task, Label
+from unmask.tasks.readers.task_reader import TaskReader, check_record
+from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import check_text, describe_value
-from unmask.tokens.tokenizer import Tokenizer
+from unmask.tokenizers.encode import Tokenizer
+from unmask.zoo.preset import Published
 
 CONTEXT, QUESTION, CHOICES = "context", "question", "choices"
 """What is given to be predicted: a table with choices, and a context, a question or both."""

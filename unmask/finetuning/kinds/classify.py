@@ -8,18 +8,33 @@ from typing import Any
 import numpy as np
 
 from unmask.config import from_dict
-from unmask.finetuning.ask import LABEL_HEAD, LANGUAGE_HEAD, TaskFormulation, uses_word_labels
-from unmask.finetuning.by_head import ClassificationFormulation
-from unmask.finetuning.in_words import WordLabelFormulation, encode_labels
-from unmask.finetuning.kinds.kind import language_modeling_head
-from unmask.finetuning.kinds.pooled import PoolingOptions, input_template, classification_head, refuse_pooling
+from unmask.finetuning.formulations.classification_head import ClassificationFormulation
+from unmask.finetuning.formulations.formulation import (
+    LABEL_HEAD,
+    LANGUAGE_HEAD,
+    TaskFormulation,
+    uses_word_labels,
+)
+from unmask.finetuning.formulations.word_labels import WordLabelFormulation, encode_labels
+from unmask.finetuning.kinds.pooling_options import (
+    PoolingOptions,
+    classification_head,
+    input_template,
+    refuse_pooling,
+)
+from unmask.finetuning.kinds.task_kind import language_modeling_head
 from unmask.heads.model import HeadSpec
-from unmask.published.card import Published
 from unmask.tasks.metrics.classification import classification_metrics
-from unmask.tasks.readers import column_values
-from unmask.tasks.readers.task_files import TaskReader, TextReader, find_text_pair, find_text_column
-from unmask.tasks.task import TaskExample, Task, Label
-from unmask.tokens.tokenizer import Tokenizer
+from unmask.tasks.readers import columns
+from unmask.tasks.readers.task_reader import (
+    TaskReader,
+    TextReader,
+    find_text_column,
+    find_text_pair,
+)
+from unmask.tasks.task import Label, Task, TaskExample
+from unmask.tokenizers.encode import Tokenizer
+from unmask.zoo.preset import Published
 
 
 @dataclass(frozen=True)
@@ -33,11 +48,11 @@ class TextClassification:
 
     def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
         """List the labels that occur."""
-        return column_values.find_labels(examples, where)
+        return columns.find_labels(examples, where)
 
     def check_examples(self, examples: Sequence[TaskExample], labels: Sequence[str], column: str) -> None:
         """Check that all labels are known."""
-        column_values.check_labels(examples, labels, column)
+        columns.check_labels(examples, labels, column)
 
     def metric_names(self, task: Task) -> tuple[str, ...]:
         """Accuracy and the like; F1 of the second label where there are two."""
@@ -57,7 +72,7 @@ class TextClassification:
     def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:
         """Return the most frequent label, of ties the first."""
         return most_frequent_label(
-            task.labels, (t for item in examples for t in column_values.example_labels(item))
+            task.labels, (t for item in examples for t in columns.example_labels(item))
         )
 
     def resolve_task(self, task: Task, preset: Published, examples: Sequence[TaskExample]) -> Task:

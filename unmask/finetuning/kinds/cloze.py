@@ -4,19 +4,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from unmask.config import from_dict
-from unmask.finetuning.ask import LABEL_HEAD, LANGUAGE_HEAD, InputTemplate, TaskFormulation, resolve_max_length, is_encoder_decoder
-from unmask.finetuning.by_cloze import ClozeFormulation
+from unmask.finetuning.formulations.cloze.blank_filling import ClozeFormulation
+from unmask.finetuning.formulations.cloze.pattern import BLANK_MARKER, ClozePattern
+from unmask.finetuning.formulations.formulation import (
+    LABEL_HEAD,
+    LANGUAGE_HEAD,
+    InputTemplate,
+    TaskFormulation,
+    is_encoder_decoder,
+    resolve_max_length,
+)
 from unmask.finetuning.kinds.classify import CLASSIFY
-from unmask.finetuning.kinds.kind import language_modeling_head
-from unmask.finetuning.patterns import BLANK_MARKER, ClozePattern
-from unmask.heads.language import ShiftedTargetGeneration
+from unmask.finetuning.kinds.task_kind import language_modeling_head
+from unmask.heads.language.language_modeling import ShiftedTargetGeneration
 from unmask.heads.model import HeadSpec
-from unmask.model.decoder import TwoStreamAttention
-from unmask.published.card import Published
-from unmask.tasks.readers.task_files import TaskReader, TextReader, find_text_or_pair
-from unmask.tasks.task import TaskColumns, TaskExample, Task, Label
+from unmask.model.layers.attention.query_stream import TwoStreamAttention
+from unmask.tasks.readers.task_reader import TaskReader, TextReader, find_text_or_pair
+from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
 from unmask.text.records import format_names
-from unmask.tokens.tokenizer import Tokenizer
+from unmask.tokenizers.encode import Tokenizer
+from unmask.zoo.preset import Published
 
 ONE_TEXT_PATTERN, TWO_TEXT_PATTERN = "{0} It was [MASK].", "{0}? [MASK], {1}"
 """Patterns for one text and for two: Gao et al. 2021, arXiv:2012.15723, table 1, of SST-2 and

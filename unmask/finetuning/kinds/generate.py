@@ -7,26 +7,41 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from unmask.config import from_dict, to_dict
-from unmask.finetuning.ask import LANGUAGE_HEAD, InputTemplate, TaskFormulation, answering_stack, is_encoder_decoder
-from unmask.finetuning.by_hidden import MaskedTextFormulation
-from unmask.finetuning.by_mixture import TextMixtureFormulation
-from unmask.finetuning.by_text import TextToTextFormulation
-from unmask.finetuning.kinds.kind import language_modeling_head
+from unmask.finetuning.formulations.formulation import (
+    LANGUAGE_HEAD,
+    InputTemplate,
+    TaskFormulation,
+    answering_stack,
+    is_encoder_decoder,
+)
+from unmask.finetuning.formulations.text_to_text.masked import MaskedTextFormulation
+from unmask.finetuning.formulations.text_to_text.text_to_text import TextToTextFormulation
+from unmask.finetuning.formulations.text_to_text.with_pretraining import TextMixtureFormulation
+from unmask.finetuning.kinds.task_kind import language_modeling_head
 from unmask.generation.settings import BeamSearch, Greedy
-from unmask.heads.language import SourcePrefixGeneration, AppendedMaskGeneration, ShiftedTargetGeneration
+from unmask.heads.language.language_modeling import (
+    AppendedMaskGeneration,
+    ShiftedTargetGeneration,
+    SourcePrefixGeneration,
+)
 from unmask.heads.model import HeadSpec
-from unmask.published.card import Published
 from unmask.tasks.metrics import generation
 from unmask.tasks.metrics.metric import MEAN_METRIC
 from unmask.tasks.metrics.question_answering import answer_metrics
-from unmask.tasks.readers import column_values
+from unmask.tasks.readers import columns as column_values
 from unmask.tasks.readers.tables import Table
-from unmask.tasks.readers.task_files import TaskReader, TextReader
-from unmask.tasks.task import TaskColumns, TaskExample, Task, Label
-from unmask.tasks.text_forms import TEXT_LIBRARIES, TextTemplate, resolve_template, parse_template
+from unmask.tasks.readers.task_reader import TaskReader, TextReader
+from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
+from unmask.tasks.text_templates import (
+    TEXT_LIBRARIES,
+    TextTemplate,
+    parse_template,
+    resolve_template,
+)
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import check_text, describe_value
-from unmask.tokens.tokenizer import Tokenizer
+from unmask.tokenizers.encode import Tokenizer
+from unmask.zoo.preset import Published
 
 SOURCE_COLUMNS = (
     "source", "input", "document", "article", "question", "text", "body", "src", "dialogue",
@@ -44,7 +59,7 @@ class TextGenerationOptions:
     """What is read around a source, and how much is written."""
 
     template: str | TextTemplate | None = None
-    """How the task is put in text: a name of `unmask.tasks.text_forms.FORMS` ("stsb"), or
+    """How the task is put in text: a name of `unmask.tasks.text_templates.FORMS` ("stsb"), or
     {"source": "question: {question} context: {context}"}, with labels, numbers, a metric."""
     task_templates: Mapping[str, TextTemplate] = field(default_factory=dict[str, TextTemplate])
     """Of a mixture the form of each task, by its name; a mixture's file says them."""

@@ -11,20 +11,24 @@ import numpy as np
 from jaxtyping import Bool
 
 from unmask.config import from_dict
-from unmask.finetuning.ask import LABEL_HEAD, TaskFormulation, uses_word_labels
-from unmask.finetuning.by_labels import MultiLabelFormulation
-from unmask.finetuning.kinds.pooled import PoolingOptions, input_template, classification_head
-from unmask.heads.labels import BinaryCrossEntropy
+from unmask.finetuning.formulations.formulation import LABEL_HEAD, TaskFormulation, uses_word_labels
+from unmask.finetuning.formulations.multilabel_head import MultiLabelFormulation
+from unmask.finetuning.kinds.pooling_options import (
+    PoolingOptions,
+    classification_head,
+    input_template,
+)
+from unmask.heads.classification.sequence_classification import BinaryCrossEntropy
 from unmask.heads.model import HeadSpec
-from unmask.published.card import Published
 from unmask.tasks.metrics.multilabel import multilabel_metrics
-from unmask.tasks.readers import column_values
+from unmask.tasks.readers import columns as column_values
 from unmask.tasks.readers.tables import Table
-from unmask.tasks.readers.task_files import TaskReader, TextReader, label_per_row, find_text_column
-from unmask.tasks.task import TaskColumns, TaskExample, Task, Label
+from unmask.tasks.readers.task_reader import TaskReader, TextReader, find_text_column, label_per_row
+from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import describe_value
-from unmask.tokens.tokenizer import Tokenizer
+from unmask.tokenizers.encode import Tokenizer
+from unmask.zoo.preset import Published
 
 LABEL_SET_COLUMNS = (
     "labels", "label", "classes", "categories", "tags", "topics", "genres", "emotions", "category",

@@ -7,25 +7,30 @@ from typing import cast
 import numpy as np
 
 from unmask.config import from_dict
-from unmask.finetuning.ask import TaskFormulation, uses_word_labels
-from unmask.finetuning.in_words import rounded_number_labels
-from unmask.finetuning.kinds.classify import formulate_classification, classification_heads
-from unmask.finetuning.kinds.pooled import PoolingOptions
+from unmask.finetuning.formulations.formulation import TaskFormulation, uses_word_labels
+from unmask.finetuning.formulations.word_labels import rounded_number_labels
+from unmask.finetuning.kinds.classify import classification_heads, formulate_classification
+from unmask.finetuning.kinds.pooling_options import PoolingOptions
 from unmask.heads.model import HeadSpec
-from unmask.published.card import Published
 from unmask.tasks.metrics.regression import regression_metrics
-from unmask.tasks.readers import column_values
-from unmask.tasks.readers.task_files import TaskReader, TextReader, label_per_row, find_text_or_pair
-from unmask.tasks.task import TaskExample, Task, Label
-from unmask.tokens.tokenizer import Tokenizer
+from unmask.tasks.readers import columns
+from unmask.tasks.readers.task_reader import (
+    TaskReader,
+    TextReader,
+    find_text_or_pair,
+    label_per_row,
+)
+from unmask.tasks.task import Label, Task, TaskExample
+from unmask.tokenizers.encode import Tokenizer
+from unmask.zoo.preset import Published
 
 READER = TextReader(
     task_kind="regress",
     allowed_text_counts=(1, 2),
     find_default_columns=find_text_or_pair,
-    label_column_names=column_values.NUMBER_COLUMNS,
+    label_column_names=columns.NUMBER_COLUMNS,
     label_purpose="score",
-    read_labels=label_per_row(column_values.parse_number),
+    read_labels=label_per_row(columns.parse_number),
 )
 
 
@@ -40,7 +45,7 @@ class TextRegression:
 
     def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
         """Numbers are not labels; but they must differ."""
-        column_values.check_numbers_differ(examples, where)
+        columns.check_numbers_differ(examples, where)
         return ()
 
     def check_examples(self, examples: Sequence[TaskExample], labels: Sequence[str], column: str) -> None:

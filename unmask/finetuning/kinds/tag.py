@@ -6,22 +6,32 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from unmask.config import from_dict
-from unmask.finetuning.ask import TOKEN_LABEL_HEAD, InputTemplate, TaskFormulation, uses_word_labels
-from unmask.finetuning.by_word import TokenClassificationFormulation
+from unmask.finetuning.formulations.formulation import (
+    TOKEN_LABEL_HEAD,
+    InputTemplate,
+    TaskFormulation,
+    uses_word_labels,
+)
+from unmask.finetuning.formulations.token_classification_head import TokenClassificationFormulation
 from unmask.finetuning.kinds.classify import most_frequent_label
 from unmask.heads.model import HeadSpec
-from unmask.heads.recurrent import BiLSTMCRF
-from unmask.published.card import Published, token_classification_head
+from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
 from unmask.tasks.metrics.tagging import SCHEME_PREFIXES, has_entity_labels, tagging_metrics
-from unmask.tasks.readers import column_values
+from unmask.tasks.readers import columns as column_values
 from unmask.tasks.readers.conll import WORDS_COLUMN
 from unmask.tasks.readers.tables import Table
-from unmask.tasks.readers.task_files import TaskReader, check_words, refuse_choices
-from unmask.tasks.tag_schemes import TagScheme, forbidden_transitions, infer_scheme, unrecognized_entity_label
-from unmask.tasks.task import TaskColumns, TaskExample, Task, Label
+from unmask.tasks.readers.task_reader import TaskReader, check_words, refuse_choices
+from unmask.tasks.tag_schemes import (
+    TagScheme,
+    forbidden_transitions,
+    infer_scheme,
+    unrecognized_entity_label,
+)
+from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
 from unmask.text.lines import EncodingErrors, split_at_blanks
 from unmask.text.records import format_names
-from unmask.tokens.tokenizer import Tokenizer
+from unmask.tokenizers.encode import Tokenizer
+from unmask.zoo.preset import Published, token_classification_head
 
 _log = logging.getLogger(__name__)
 

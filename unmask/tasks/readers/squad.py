@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from unmask.text.lines import EncodingErrors
-from unmask.text.records import check_text, format_names, describe_value
+from unmask.text.records import check_text, describe_value, format_names
 
 SQUAD_COLUMNS = ("id", "title", "context", "question", "answers", "is_impossible")
 

@@ -11,17 +11,22 @@ from typing import Any, cast
 from unmask.files import MAX_FILE_BYTES, parse_json
 from unmask.tasks.readers import conll, squad
 from unmask.tasks.readers.class_names import class_names, replace_class_numbers
-from unmask.text.compressed import COMPRESSIONS, compression_suffix, read_decompressed, require_module
+from unmask.text.decompress import (
+    COMPRESSIONS,
+    compression_suffix,
+    read_decompressed,
+    require_module,
+)
 from unmask.text.lines import EncodingErrors, is_blank, read_decoded
 from unmask.text.records import (
     MAX_RECORD_CHARACTERS,
     ExpansionBudget,
     arrow_errors,
     check_delimiter,
-    read_json_rows,
-    format_names,
     describe_value,
     format_error,
+    format_names,
+    read_json_rows,
     read_whole_lines,
 )
 

@@ -1,0 +1,67 @@
+"""lm-evaluation-harness asks our models: the same answers as its own class for transformers."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_models import make, texts
+
+pytest.importorskip("lm_eval", reason="lm_eval is not installed (pip install '.[lm-eval]')")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+PAIRS = [("The old king", " saw the gate."), ("", "The sea"), ("A young fox ", "at night")]
+GREEDY = {"until": ["."], "max_gen_toks": 8, "do_sample": False}
+
+
+def requests(kind: str, arguments: list[tuple]) -> list[Any]:
+    from lm_eval.api.instance import Instance
+
+    return [
+        Instance(request_type=kind, doc={}, arguments=one, idx=i)  # type: ignore[arg-type]
+        for i, one in enumerate(arguments)
+    ]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+    from lm_eval.models.huggingface import HFLM
+
+    from unmask.inference.lm_eval import UnmaskLM
+
+    folder = tmp_path_factory.mktemp("gpt2")
+    make("gpt2", folder)
+    return UnmaskLM(str(folder), device="cpu"), HFLM(str(folder), device="cpu", batch_size=2)
+
+
+def test_likelihoods_are_those_of_its_own_class(both: tuple[Any, Any]) -> None:
+    ours, theirs = both
+    asked = requests("loglikelihood", [*PAIRS, ("the old king " * 20, "saw the sea")])
+    found, expected = ours.loglikelihood(asked), theirs.loglikelihood(asked, disable_tqdm=True)
+    for (a, greedy), (b, so) in zip(found, expected, strict=True):
+        assert a == pytest.approx(b, rel=1e-5)
+        assert greedy == so
+
+
+def test_long_texts_are_rolled_over_as_in_its_own_class(both: tuple[Any, Any]) -> None:
+    ours, theirs = both
+    asked = requests("loglikelihood_rolling", [(" ".join(texts(20)),), ("the sea",)])
+    found = ours.loglikelihood_rolling(asked)
+    assert found == pytest.approx(theirs.loglikelihood_rolling(asked, disable_tqdm=True), rel=1e-5)
+    assert ours.loglikelihood_rolling(requests("loglikelihood_rolling", [("",)])) == [0.0]
+
+
+def test_texts_are_written_up_to_an_end(both: tuple[Any, Any]) -> None:
+    ours, theirs = both
+    prompts = ["The old king saw", "A young fox", "the old king " * 20]
+    asked = requests("generate_until", [(p, dict(GREEDY)) for p in prompts])
+    assert ours.generate_until(asked) == theirs.generate_until(asked, disable_tqdm=True)
+    drawn = {"until": [], "max_gen_toks": 4, "do_sample": True, "temperature": 0.9, "top_k": 5}
+    assert len(ours.generate_until(requests("generate_until", [("The sea", drawn)]))) == 1
+    with pytest.raises(ValueError, match="'num_beams' is not known"):
+        ours.generate_until(requests("generate_until", [("a", {"num_beams": 3})]))
+
+
+def test_it_is_known_by_its_name(both: tuple[Any, Any], tmp_path: Path) -> None:
+    from lm_eval.api.registry import get_model
+
+    assert get_model("unmask") is type(both[0])

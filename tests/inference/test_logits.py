@@ -1,0 +1,99 @@
+"""What `logits` says is what `predict` says, for every kind of base and of head."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import toy_models
+from test_exports import shrunk
+from toy_text import corpus
+
+from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.heads.classification.sequence_classification import BinaryCrossEntropy
+from unmask.heads.model import HeadSpec
+from unmask.inference.pipeline import Pipeline
+from unmask.tokenizers.encode import Tokenizer, train_tokenizer
+from unmask.tokenizers.spec import TokenizerSpec, WordPiece
+from unmask.zoo.catalogue import MODELS
+from unmask.zoo.preset import Published, question_answering_head, token_classification_head
+
+TEXTS = ["the old king", "my friend saw the long road once again and again", "a"]
+CARDS = ("canine-mini", "lstm-mini", "bilstm-mini", "cnn-mini", "modernbert-mini", "llama-mini",
+         "xlnet-mini", "deberta-mini")  # fmt: skip
+BASES = ("bert", "gpt2", "bart", "longformer", "unilm", *CARDS)
+
+
+def _base(name: str) -> tuple[Published, Tokenizer]:
+    if name in toy_models.PRESETS:
+        return toy_models.card(name), toy_models.tokenizer(name)
+    card = MODELS[name]
+    if name == "canine-mini":
+        known = train_tokenizer(card.tokenizer, [])
+    else:
+        frame = (
+            card.tokenizer.special_tokens if name == "mbart-mini" else MODELS["bert-tiny"].tokenizer.special_tokens
+        )
+        vocabulary = (
+            replace(card.tokenizer.vocabulary, size=120) if name == "mbart-mini" else WordPiece(100)
+        )
+        known = train_tokenizer(TokenizerSpec(vocabulary, frame), corpus(20).splitlines())
+    if not name.startswith(("lstm", "bilstm", "cnn")):
+        card = replace(card, architecture=shrunk(card.architecture))
+    return card.with_vocabulary(known.special_ids), known
+
+
+def _pipeline(name: str, head: str) -> Pipeline:
+    card, known = _base(name)
+    assert card.classification_head is not None
+    made: dict[str, HeadSpec] = {
+        "label": replace(card.classification_head, n_labels=3),
+        "several": replace(card.classification_head, n_labels=3, loss=BinaryCrossEntropy()),
+        "number": replace(card.classification_head, n_labels=1),
+        "token_label": replace(token_classification_head(card), n_labels=3),
+        "spans": question_answering_head(card),
+    }
+    spec = made[head]
+    heads = {head if head in ("token_label", "spans") else "label": spec}
+    labels = () if head in ("number", "spans") else ("A", "B", "C")
+    model = card.build(heads).initialize(0).eval()
+    opened = LoadedModel(
+        preset=replace(card, heads=heads), model=model, tokenizer=known, label_names=labels, missing=(),
+        unexpected=(),
+    )  # fmt: skip
+    return Pipeline(opened)
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_logits_are_those_that_predict_answers_by(name: str) -> None:
+    labelled = _pipeline(name, "label")
+    for logits, said in zip(labelled.logits(TEXTS), labelled.predict(TEXTS), strict=True):
+        shares = np.exp(logits - logits.max())
+        assert isinstance(said, dict)
+        assert list(said["probabilities"].values()) == pytest.approx(
+            shares / shares.sum(), abs=2e-5
+        )
+    several = _pipeline(name, "several")
+    for logits, said in zip(several.logits(TEXTS), several.predict(TEXTS), strict=True):
+        assert isinstance(said, dict)
+        shares = 1 / (1 + np.exp(-logits))
+        assert list(said["probabilities"].values()) == pytest.approx(shares, abs=2e-5)
+    number = _pipeline(name, "number")
+    for logits, said in zip(number.logits(TEXTS), number.predict(TEXTS), strict=True):
+        assert said == pytest.approx(float(logits[0]), abs=2e-5)
+    one = labelled.logits(TEXTS[0])
+    assert one[0] == pytest.approx(labelled.logits(TEXTS)[0], abs=2e-5)
+
+
+@pytest.mark.parametrize("head", ["token_label", "spans"])
+@pytest.mark.parametrize("name", BASES)
+def test_tokens_have_scores_each(name: str, head: str) -> None:
+    pipeline = _pipeline(name, head)
+    tokenizer = pipeline.tokenizer
+    special = tokenizer.special_ids
+    for text, scores in zip(TEXTS, pipeline.logits(TEXTS), strict=True):
+        n = len(tokenizer.encode(text)) + len(special.prefix) + len(special.suffix)
+        assert scores.shape == (n, 3 if head == "token_label" else 2)
+    if head == "token_label":
+        pipeline.predict([text.split() for text in TEXTS])
+    vectors = pipeline.embed(TEXTS)
+    assert len(vectors) == len(TEXTS)

@@ -1,0 +1,51 @@
+"""Every position scheme in every backbone by --set: it works, or says why by what was set."""
+
+import pytest
+import torch
+
+from unmask.jobs.pretrain.pretrain import apply_recipe, drop_unsupported, preset_recipe
+from unmask.jobs.pretrain.recipe_defaults import keys_of_changes
+from unmask.model.architecture import EncoderDecoderArchitecture
+from unmask.training import config as recipes
+from unmask.zoo.catalogue import MODELS
+from unmask.zoo.preset import max_positions
+
+CARDS = (
+    "bert-mini", "electra-mini", "deberta-mini", "deberta-v3-mini", "longformer-mini",
+    "modernbert-mini", "gpt2-mini", "llama-mini", "gemma-3-mini", "transformer-xl-mini",
+    "xlnet-mini", "gpt-bert-mini", "t5-mini", "bart-mini", "canine-mini", "lstm-mini", "cnn-mini",
+)  # fmt: skip
+SCHEMES = (
+    "LearnedPositions", "Sinusoidal", "RelativePositionBias", "LearnedPositionsAndRelativeBias", "Rotary", "DisentangledAttention",
+    "TransformerXLPositions", "NoPositions", "Rotary(theta=500000, length=1024)",
+    "LayerwiseRotary(parts=[Rotary(theta=10000), Rotary(theta=500000)])",
+)  # fmt: skip
+
+
+@pytest.mark.quick("bert-mini", "t5-mini", "llama-mini", "lstm-mini")
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", CARDS)
+def test_a_scheme_of_places_works_or_says_why(name: str, scheme: str) -> None:
+    card = MODELS[name]
+    two = isinstance(card.architecture, EncoderDecoderArchitecture)
+    keys = [f"architecture.{side}.position" for side in ("encoder", "decoder")]
+    changes = [f"{key}={scheme}" for key in (keys if two else ["architecture.position"])]
+    recipe = recipes.apply_changes(preset_recipe(name), changes)
+    told = None
+    try:
+        recipe, notes = drop_unsupported(recipe, keys_of_changes(changes))
+        made = apply_recipe(card, recipe)
+        with torch.device("meta"):
+            made.build()
+        a = made.architecture
+    except ValueError as error:
+        notes, a, told = [], card.architecture, str(error)
+    if told is not None:
+        assert "\n" not in told
+        assert scheme.split("(")[0] in told or "position" in told
+        assert "look_beside" not in told
+        assert "memory" not in told
+    assert all("is not used" in note for note in notes)
+    longest_now, longest_then = max_positions(a), max_positions(card.architecture)
+    if longest_then is not None and longest_now is not None and "length=" not in scheme:
+        assert longest_now >= min(longest_then, 512)

@@ -1,0 +1,40 @@
+"""The demo: all of it, in seconds instead of minutes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from unmask.jobs.demo import demo
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"minutes": 0}, "minutes must be above 0, got 0"),
+        ({"minutes": float("nan")}, "minutes must be above 0, got nan"),
+        ({"seeds": 0}, "seeds must be at least 1, got 0"),
+    ],
+)
+def test_numbers_that_are_not_allowed_are_refused(told: dict, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        demo(tmp_path / "demo", **told)
+    assert not (tmp_path / "demo").exists()
+
+
+@pytest.mark.slow
+def test_it_pretrains_fine_tunes_and_reports_and_is_not_done_twice(tmp_path: Path, capsys) -> None:
+    out = tmp_path / "demo"
+    found = demo(out, minutes=0.1, seeds=1)
+    said = capsys.readouterr().err
+    assert "1. Pretraining" in said
+    assert "2. Fine-tuning" in said
+    assert "3. The report" in said
+    assert {scored.arm for scored in found.finetuned.run_results} == {"pretrained", "random initialization"}
+    assert 0 < found.bigram_accuracy < 1
+    assert json.loads((out / "results.json").read_text())["metric"]
+    before = (out / "log.jsonl").read_bytes(), (out / "model.safetensors").read_bytes()
+    again = demo(out, minutes=0.1, seeds=1, quiet=True)
+    assert again.finetuned.run_results == found.finetuned.run_results
+    assert capsys.readouterr().err == ""
+    assert ((out / "log.jsonl").read_bytes(), (out / "model.safetensors").read_bytes()) == before

@@ -1,0 +1,122 @@
+"""Tasks from prompts, by name and from files, in Python and on the command line."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from small_models import make
+
+from unmask import cli
+from unmask.evaluation.prompting import MetricValue, TaskScore
+from unmask.inference.pipeline import load
+from unmask.jobs.evaluate import evaluate_tasks, format_task_scores
+
+OWN = """
+query = "Who saw {what}?"
+test = "rows.jsonl"
+[answer]
+kind = "MultipleChoiceScoring"
+choices = ["the king", "a fox"]
+right = "{who}"
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("home")
+    for family in ("bert", "gpt2"):
+        make(family, folder / family)
+    pairs = [{"term": t, "good": f"the sea {t} saw", "bad": f"saw {t} sea the"} for t in "abcd"]
+    (folder / "blimp.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    (folder / "ptb.test.txt").write_text(" the sea \n a king \n")
+    rows = [{"what": f"the gate {i}", "who": ("the king", "a fox")[i % 2]} for i in range(6)]
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (folder / "own.toml").write_text(OWN)
+    return folder
+
+
+def test_all_tasks_of_a_folder_are_scored(home: Path, capsys: pytest.CaptureFixture) -> None:
+    found = evaluate_tasks(home / "gpt2", data=home, shots=(0, 1), sequence_length=12, terminal=sys.stderr)
+    said = capsys.readouterr().err
+    names = [(one.task, one.shots) for one in found]
+    assert names == [("blimp", 0), ("blimp", 1), ("penn-treebank", 0)]
+    assert "lambada is left out" in said
+    assert "penn-treebank: 4 words and 2 ends of lines are counted" in said
+    assert found[1].n_truncated == 4
+    assert "blimp: of 4 of 4 prompts the beginning was cut to fit 12 tokens" in said
+    encoder = evaluate_tasks(load(home / "bert"), data=home, rows=2, terminal=sys.stderr)
+    assert [(one.task, one.n_examples) for one in encoder] == [("blimp", 2)]
+    told = "penn-treebank is left out: it is of models that only read forward"
+    assert told in capsys.readouterr().err
+
+
+def test_a_task_of_ones_own_needs_no_other_folder(home: Path) -> None:
+    (found,) = evaluate_tasks(home / "gpt2", str(home / "own.toml"), shots=2, terminal=None)
+    assert (found.task, found.shots, found.n_examples) == ("own", 2, 6)
+    again = evaluate_tasks(home / "gpt2", str(home / "own.toml"), shots=2, terminal=None)
+    assert again == [found]
+
+
+def test_scores_are_written_in_lines() -> None:
+    one = TaskScore(
+        task="blimp", shots=0, primary_metric="accuracy", n_examples=1200, n_truncated=3, groups={"binding": 0.5},
+        metrics={"perplexity": MetricValue(12.345, 1.5), "accuracy": MetricValue(0.612, 0.019)},
+    )  # fmt: skip
+    assert [line.split() for line in format_task_scores([one])] == [
+        ["task", "shots", "measure", "score", "±", "items", "cut"],
+        ["blimp", "0", "accuracy", "61.2", "1.9", "1,200", "3"],
+        ["perplexity", "12.35", "1.50"],
+        ["binding", "50.0"],
+    ]
+
+
+def test_the_command_prints_a_table_or_json(home: Path, capsys: pytest.CaptureFixture) -> None:
+    words = ["evaluate", home / "gpt2", "--task", "blimp", "--task", home / "own.toml"]
+    words += ["--data", home, "--shots", "0,1", "--rows", "3", "--seed", "1"]
+    assert cli.run([*map(str, words)]) == 0
+    assert capsys.readouterr().out.count("accuracy") == 4
+    assert cli.run([*map(str, words), "--json"]) == 0
+    scores = json.loads(capsys.readouterr().out)["scores"]
+    assert [(s["task"], s["shots"], s["items"]) for s in scores] == [
+        ("blimp", 0, 3), ("blimp", 1, 3), ("own", 0, 3), ("own", 1, 3)
+    ]  # fmt: skip
+    assert all(s["score"] == s["figures"]["accuracy"]["value"] for s in scores)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("--task blip --data {0}", "unknown task 'blip' (known: zero-shot, lambada"),
+        ("--task blimp", "no data: name the folder that holds the files of blimp"),
+        ("--task blimp --data {0}/none", "none: no such folder"),
+        ("--task copa --data {0}", "the task 'copa' needs multiple_choice/copa.jsonl or copa.js"),
+        ("--task zero-shot --data {0}/gpt2", "gpt2: holds the files of no task"),
+        ("--task {0}/none.toml", "none.toml: no such file"),
+        ("--task {0}/own.toml --shots 6", "rows.jsonl: 6 rows, of which 5 may be examples"),
+        ("--task {0}/own.toml --shots two", "--shots must be numbers with commas between"),
+        ("--task {0}/own.toml --shots -1", "shots must be at least 0, got -1"),
+        ("--task {0}/own.toml --rows 0", "rows must be at least 1, got 0"),
+        ("--task {0}/own.toml --length 99", "length must be at most the model's 40 positions"),
+        ("--task {0}/own.toml --data {0} {0}", "--data must name one folder with --task, got 2"),
+        ("--task blimp --data {0} --stride 4", "stride is of whole files, and none of the tasks"),
+        ("--task blimp --data {0} --memory 4", "memory is of whole files, and none of the tasks"),
+        ("--task penn-treebank --data {0} --memory 4", "memory: "),
+        ("--task penn-treebank --data {0} --stride 41", "stride must be from 1 to 40, got 41"),
+        ("--data {0}/ptb.test.txt --rows 3", "--rows is of --task, which is not given"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(
+    words: str, line: str, home: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert cli.run(["evaluate", str(home / "gpt2"), *words.format(home).split()]) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert line in said[-1]
+    assert len(said) == 1
+
+
+def test_a_text_is_asked_once_where_others_have_shots_too(home: Path) -> None:
+    tasks = ["blimp", "penn-treebank"]
+    found = evaluate_tasks(home / "gpt2", tasks, data=home, shots=(0, 1), terminal=None)
+    names = [(one.task, one.shots) for one in found]
+    assert names == [("blimp", 0), ("blimp", 1), ("penn-treebank", 0)]

@@ -1,0 +1,144 @@
+"""`unmask hide`: what a model would see of a text, and be asked."""
+
+from pathlib import Path
+
+import pytest
+from toy_text import corpus
+
+from unmask.jobs import hide as module
+from unmask.jobs.hide import hide
+from unmask.jobs.pretrain.pretrain import pretrain
+
+TEXT = "What does this model see, and what is it asked? It is asked for the words that are hidden."
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """Keep tokenizers that are learned here out of the user's cache, and learn each once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(module, "SAMPLE_CHARACTERS", 100_000)
+        patch.setattr(module, "SAMPLE_VOCABULARY", 800)
+        yield
+
+
+def asked(model: str, **more) -> list[tuple[int, str]]:
+    cells = hide(model, TEXT, **more).inputs
+    return [(i, cell.target) for i, cell in enumerate(cells) if cell.target is not None]
+
+
+@pytest.mark.parametrize(
+    "model", ["bert-mini", "gpt2", "t5-small", "canine-mini", "canine-s-mini", "elmo-mini"]
+)
+def test_the_same_seed_hides_the_same_places(model: str) -> None:
+    assert asked(model, seed=3) == asked(model, seed=3)
+    assert asked(model)
+
+
+@pytest.mark.parametrize("model", ["bert-mini", "t5-small"])
+def test_another_seed_hides_other_places(model: str) -> None:
+    assert len({tuple(asked(model, seed=seed)) for seed in range(4)}) > 1
+
+
+def test_gpt_is_asked_for_every_token_and_t5_reads_with_an_encoder() -> None:
+    gpt, t5 = hide("gpt2", TEXT), hide("t5-small", TEXT)
+    assert gpt.source is None
+    assert all(cell.target is not None for cell in gpt.inputs)
+    assert t5.source is not None
+    assert any(cell.role == "sentinel" for cell in t5.source)
+
+
+def test_another_objective_can_be_hidden_by_and_modes_have_a_tokenizer_of_their_own() -> None:
+    order = ['objective={kind="DenoisingObjective",noises=[{kind="TokenPermutation"}]}']
+    moved = hide("t5-small", TEXT, changes=order)
+    assert moved.source is not None
+    assert [c.piece for c in moved.source] != [c.target for c in moved.inputs]
+    assert sorted(c.piece for c in moved.source) == sorted(str(c.target) for c in moved.inputs)
+    with pytest.raises(ValueError, match=r"objective\.kind must be one of"):
+        hide("t5-small", TEXT, changes=['objective={kind="Shuffle"}'])
+    first = {hide("ul2-mini", TEXT, seed=seed).source[0].piece for seed in range(12)}
+    assert first == {"[NLU]", "[S2S]", "[NLG]"}
+    assert hide("mass-mini", TEXT).visibility.endswith("it is told where in the text it stands")
+    assert "[NLG]" not in str(hide("t5-mini", TEXT).source)
+
+
+def test_a_setting_of_the_objective_can_be_changed() -> None:
+    changes = ["choose.rate=0.9"]
+    few, many = asked("bert-mini"), asked("bert-mini", changes=changes)
+    assert len(many) > 2 * len(few)
+    assert asked("bert-mini", changes=["objective.choose.rate=0.9"]) == many
+    assert asked("bert-mini", changes=["objective.objective.choose.rate=0.9"]) == many
+    assert asked("t5-small", changes=["objective.choose.rate=0.9"])
+    assert len(asked("canine-s-mini", changes=changes)) > 2 * len(asked("canine-s-mini"))
+    always = [hide("bert-mini", TEXT, seed=s, changes=["question.random=1.0"]) for s in range(5)]
+    assert {said.label for said in always} == {"1: B comes from elsewhere"}
+
+
+def test_xlnet_reads_ahead_a_second_text_that_may_be_another() -> None:
+    two = [f"A king saw a fox. {i} foxes saw a king." for i in range(4)]
+    said = [hide("xlnet-mini", " ".join(two), seed=seed) for seed in range(8)]
+    seconds = {
+        "".join(c.piece for c in e.inputs if c.segment and c.role != "special") for e in said
+    }
+    assert all([c.piece for c in e.inputs[-2:]] == ["<sep>", "<cls>"] for e in said)
+    assert all("read first, and see none of the others" in e.visibility for e in said)
+    whole = hide("xlnet-mini", " ".join(two), changes=["random=0.0", "kept=0.0"])
+    assert "read first" not in whole.visibility
+    text = "".join(c.piece for c in whole.inputs if c.role != "special")
+    assert {second in text for second in seconds} == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("choose.rat=0.9", "--set choose.rat=0.9: unknown key .* did you mean 'rate'"),
+        ("choose=Wrods", "must be one of .*'Words'.* got 'Wrods'"),
+        ("choose.rate=2.0", "rate"),
+        ("choose", "must be key=value"),
+    ],
+)
+def test_a_wrong_setting_is_one_clear_error(change: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        hide("bert-mini", TEXT, changes=[change])
+
+
+def test_text_that_is_none_and_a_seed_below_zero_are_refused() -> None:
+    with pytest.raises(ValueError, match="nothing to hide"):
+        hide("bert-mini", "  ")
+    with pytest.raises(ValueError, match="seed must be at least 0"):
+        hide("bert-mini", TEXT, seed=-1)
+    with pytest.raises(ValueError, match="did you mean 'bert-mini'"):
+        hide("bret-mini", TEXT)
+
+
+def test_a_tokenizer_is_learned_once(monkeypatch) -> None:
+    before = asked("bert-mini")
+
+    def fail(*arguments: object) -> None:
+        raise AssertionError("it was learned again")
+
+    monkeypatch.setattr(module, "learn", fail)
+    assert asked("bert-mini") == before
+
+
+def test_a_home_that_cannot_be_written_does_no_harm(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "file").write_text("")
+    before = asked("bert-mini")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert asked("bert-mini") == before
+
+
+def test_a_folder_has_a_tokenizer_and_an_objective_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(corpus())
+    pretrain(
+        "bert-tiny", data=tmp_path / "text.txt", out=tmp_path / "run", steps=1, quiet=True,
+        vocab_size=100, sequence_length=32, threads=1,
+        changes=[
+            "batch_tokens=64", "architecture={d_model=32,d_ff=64,n_layers=1,n_heads=2}",
+            "objective={kind='Objective', select={kind='Words', rate=0.5}, corrupt={kind='MaskInPlace'}}",
+        ],
+    )  # fmt: skip
+    said = hide(tmp_path / "run", "the old king saw the gate")
+    assert said.loss_terms == ("masked",)
+    assert said.label is None
+    assert "".join(cell.target or cell.piece for cell in said.inputs).startswith("[CLS]the")

@@ -1,0 +1,213 @@
+"""Killed at any write or renaming, a job goes on to the same bytes; a finished one stays so."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kills import Job, check
+from toy_text import corpus
+
+from unmask.finetuning.methods.method import SourceEncoder, parse_method
+from unmask.finetuning.run import FinetuneConfig
+from unmask.finetuning.run import run_finetuning as tune
+from unmask.inference.pipeline import load
+from unmask.jobs.align import align
+from unmask.jobs.prepare import prepare
+from unmask.jobs.pretrain.pretrain import pretrain
+
+SMALL = (
+    "architecture={d_model=16,d_ff=32,n_layers=1,n_heads=2}", "look_beside=0", "vocab_size=300",
+    "length=16", "batch_tokens=64", "log_every=1", "evaluate_every=2", "dev=0.1",
+)  # fmt: skip
+TWO_STACKS = (
+    "architecture={encoder={d_model=16,d_ff=32,n_layers=1,n_heads=2,head_width=8},"
+    "decoder={d_model=16,d_ff=32,n_layers=1,n_heads=2,head_width=8}}",
+    *SMALL[1:],
+)
+CHARACTERS = ("architecture={d_model=16,d_ff=32,n_layers=1,n_heads=2,block=16}", *SMALL[3:])
+ELMO = (
+    "architecture={d_model=16,embed_width=8,d_ff=24,spelling={filters=[[1,8],[3,8]]}}",
+    *SMALL[2:],
+)
+WORDS = ("architecture={d_model=8}", "log_every=1")
+
+
+def pretraining(name: str, *changes: str) -> Job:
+    def job(home: Path, out: Path, again: bool) -> object:
+        long = {} if changes[-2:] == WORDS else {"steps": 3}
+        return pretrain(
+            name, data=home / "text.txt", out=out, quiet=True, changes=changes, threads=1,
+            checkpoint_every=2, resume=again, **long,
+        )  # fmt: skip
+
+    return job
+
+
+def tuning(base: str, task: str = "classify", **more: object) -> Job:
+    def job(home: Path, out: Path, again: bool) -> object:
+        rows = home / ("pairs.tsv" if task == "generate" else "rows.tsv")
+        more.setdefault("epochs", 1.0)
+        told = FinetuneConfig(
+            base=str(home / base) if (home / base).is_dir() else base, task=task, train=str(rows),
+            dev=str(rows), batch_size=8, max_length=16, evaluate_every=1, learning_rate=1e-3, **more,
+        )  # fmt: skip
+        return tune(told, output_folder=out, resume=again and out.exists(), n_threads=1, terminal=None)
+
+    return job
+
+
+def preparing(home: Path, out: Path, again: bool) -> object:
+    return prepare(home / "text.txt", out=out, vocab_size=120, quiet=True)
+
+
+def aligning(home: Path, out: Path, again: bool) -> object:
+    if not (out / "align.json").exists():  # it does not go on: it is whole, or made anew
+        return align(home / "a.vec", home / "a.vec", identical=True, out=out)
+    return None
+
+
+def converting(home: Path, out: Path, again: bool) -> object:
+    if not (out / "config.json").exists():
+        return load(home / "electra").save(out)
+    return None
+
+
+JOBS: dict[str, Job] = {
+    "pretrain electra": pretraining("electra-mini", *SMALL),
+    "pretrain bert": pretraining("bert-tiny", *SMALL),
+    "pretrain gpt2": pretraining("gpt2-mini", *SMALL),
+    "pretrain coco-lm": pretraining("coco-lm-mini", *SMALL),
+    "pretrain t5": pretraining("t5-mini", *TWO_STACKS),
+    "pretrain canine": pretraining("canine-mini", *CHARACTERS),
+    "pretrain elmo": pretraining("elmo-mini", *ELMO),
+    "fasttext": pretraining("fasttext-mini", "objective.phrases={}", "dev=0.0", *WORDS),
+    "glove": pretraining("glove-mini", *WORDS),
+    "lsa": pretraining("lsa-mini", *WORDS),
+    "tune": tuning("electra"),
+    "tune seeds": tuning("electra", seeds=2, baseline=True),
+    "tune lora": tuning("electra", tune=parse_method("lora")),
+    "tune mean": tuning("electra", epochs=2.0, average=2),
+    "tune source": tuning("bart", "generate", tune=SourceEncoder(n_layers=1, vocab_size=300)),
+    "prepare": preparing,
+    "align": aligning,
+    "convert": converting,
+}
+
+
+def texts(home: Path) -> None:
+    """Write texts, labelled rows, word vectors."""
+    (home / "text.txt").write_text(corpus(12))
+    sentences = corpus(6).replace("\n", " ").split(". ")[:24]
+    rows = [f"{s}\t{'night' if 'night' in s else 'day'}" for s in sentences]
+    (home / "rows.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    pairs = [f"{s}\t{' '.join(s.split()[:2])}" for s in sentences]
+    (home / "pairs.tsv").write_text("\n".join(["source\ttarget", *pairs]) + "\n")
+    words = sorted({w for s in sentences for w in s.split()})
+    vectors = [f"{w} {' '.join(str((i * k) % 7 - 3) for k in range(1, 5))}" for i, w in
+               enumerate(words, 1)]  # fmt: skip
+    (home / "a.vec").write_text("\n".join([f"{len(words)} 4", *vectors]) + "\n")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    home = tmp_path_factory.mktemp("home")
+    texts(home)
+    yield home
+    shutil.rmtree(home)
+
+
+def at_the_end(events: list[str]) -> set[int]:
+    """Choose the renamings with which the model comes into its folder, and one before them."""
+    last = [i for i, what in enumerate(events) if ".final" in what]
+    moved = [i for i in last if "rename" in events[i]]
+    return {*moved[::3], moved[-1], events.index(events[last[0]])}
+
+
+def test_a_model_with_a_subfolder_is_finished_wherever_it_was_killed(home: Path, tmp_path) -> None:
+    check(JOBS["pretrain electra"], home, tmp_path / "run", at_the_end)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", JOBS)
+def test_killed_at_any_instant_a_job_ends_as_if_it_was_not(name: str, home: Path, tmp_path) -> None:
+    if not (home / "electra").exists():
+        JOBS["pretrain electra"](home, home / "electra", False)
+    if name == "tune source":
+        pretrain(
+            "bart-mini", data=home / "text.txt", out=home / "bart", quiet=True, steps=2,
+            changes=TWO_STACKS, threads=1,
+        )  # fmt: skip
+    alike = () if name == "pretrain electra" else (" data/", " data")  # of all that is pretrained
+
+    def chosen(events: list[str]) -> set[int]:
+        return {i for i, what in enumerate(events) if not any(one in what for one in alike)}
+
+    check(JOBS[name], home, tmp_path / "run", chosen)
+
+
+@pytest.mark.parametrize("kind", ["tokens", "marks", "documents"])
+@pytest.mark.parametrize("name", ["bert-tiny", "lsa-mini"])
+def test_nothing_is_saved_of_a_damaged_shard(name: str, kind: str, home: Path, tmp_path) -> None:
+    data, out = tmp_path / "data", tmp_path / "run"
+    prepare(home / "text.txt", out=data, model=name, quiet=True, vocab_size=150)
+    path = data / f"00000.{kind}"
+    whole = bytearray(path.read_bytes())
+    whole[-2] ^= 1 if kind == "tokens" else 8
+    path.write_bytes(whole)
+    changes = WORDS if name == "lsa-mini" else [c for c in SMALL if "vocab" not in c]
+    with pytest.raises(ValueError, match=rf"00000\.{kind}"):
+        pretrain(
+            name, data=data, out=out, quiet=True, changes=changes, threads=1,
+            **({} if name == "lsa-mini" else {"steps": 2}),
+        )  # fmt: skip
+    assert not list(out.rglob("*.safetensors"))
+    with pytest.raises(ValueError, match=rf"00000\.{kind}"):
+        prepare(home / "text.txt", out=data, model=name, quiet=True, vocab_size=150)
+
+
+def test_what_only_the_report_shows_stands_in_no_models_way(
+    home: Path, tmp_path: Path, monkeypatch, caplog
+) -> None:
+    job, out = JOBS["pretrain bert"], tmp_path / "run"
+    job(home, out, False)
+    whole = (out / "model.safetensors").read_bytes()
+    for name in ("samples.json", "baselines.json"):
+        (out / name).write_text("{")
+    for name in ("config.json", "model.safetensors"):
+        (out / name).unlink()
+    job(home, out, True)
+    assert (out / "model.safetensors").read_bytes() == whole
+    assert "samples.json" in caplog.text
+    assert (out / "report.html").is_file()
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a picture cannot be made")
+
+    for place in ("samples", "write_report", "bigrams"):
+        monkeypatch.setattr(f"unmask.jobs.pretrain.pretrain.{place}", broken)
+    monkeypatch.setattr("unmask.inference.export.model_card", broken)
+    job(home, tmp_path / "other", False)
+    assert (tmp_path / "other" / "model.safetensors").read_bytes() == whole
+    assert caplog.text.count("a picture cannot be made") >= 4
+
+
+def test_files_of_a_run_are_checked_when_it_is_opened(home: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    JOBS["pretrain electra"](home, out, False)
+    load(out)
+    for name in ("model.safetensors", "tokenizer.json", "generator/model.safetensors"):
+        whole = (out / name).read_bytes()
+        (out / name).write_bytes(whole[:-3])
+        with pytest.raises(ValueError, match=rf"{name}: truncated or damaged"):
+            load(out)
+        damaged = bytearray(whole)
+        damaged[len(whole) // 2] ^= 4
+        (out / name).write_bytes(damaged)
+        if "/" not in name:  # the generator is read by whoever trains on
+            with pytest.raises(ValueError, match=rf"{name}: .*damaged"):
+                load(out)
+        (out / name).write_bytes(whole)
+    (out / "generator" / "config.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"generator/config\.json: missing"):
+        load(out)

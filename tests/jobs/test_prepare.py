@@ -1,0 +1,302 @@
+"""A corpus is tokenized once, and only from what was asked for."""
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy_text import corpus
+
+from unmask.inference.pipeline import Pipeline
+from unmask.jobs import prepare as module
+from unmask.jobs.prepare import prepare
+from unmask.jobs.pretrain.pretrain import pretrain
+from unmask.shards.read import TokenShards
+from unmask.text.documents import read_documents
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text(corpus())
+    return path
+
+
+def small(text: Path, out: Path, **more) -> TokenShards:
+    more.setdefault("vocab_size", 120)
+    return prepare(text, out=out, quiet=True, **more)
+
+
+def test_the_folder_holds_the_text(text: Path, tmp_path: Path) -> None:
+    shards = small(text, tmp_path / "out")
+    assert shards.n_documents == 30
+    assert shards.tokenizer.vocab_size == 120
+    said = shards.tokenizer.decode(shards.read_tokens(0, 9).ids.tolist())
+    first = next(read_documents(text)).text.lower()
+    assert said.replace(" ", "")[:20] == first.replace(" ", "")[:20]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_same_call_gives_the_same_folder_whatever_the_workers(
+    workers: int, text: Path, tmp_path: Path
+) -> None:
+    small(text, tmp_path / "a")
+    small(text, tmp_path / "b", workers=workers)
+    a, b = ((tmp_path / name / "00000.tokens").read_bytes() for name in "ab")
+    assert a == b
+
+
+def test_a_finished_folder_is_taken_as_it_is(text: Path, tmp_path: Path, monkeypatch) -> None:
+    small(text, tmp_path / "out")
+
+    def fail(*arguments: object, **more: object) -> None:
+        raise AssertionError("it learned a tokenizer again")
+
+    monkeypatch.setattr(module, "learn", fail)
+    assert small(text, tmp_path / "out").n_documents == 30
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"vocab_size": 100}, "was prepared with vocab_size = 120, not 100"),
+        ({"document": "line"}, "was prepared with document = 'blank', not 'line'"),
+        ({"encoding_errors": "replace"}, "encoding_errors = 'strict', not 'replace'"),
+        ({"model": "gpt2-mini", "vocab_size": 300}, "model = 'bert-mini', not 'gpt2-mini'"),
+    ],
+)
+def test_a_folder_made_in_another_way_is_refused(
+    change: dict[str, object], message: str, text: Path, tmp_path: Path
+) -> None:
+    small(text, tmp_path / "out")
+    with pytest.raises(ValueError, match=message):
+        small(text, tmp_path / "out", **change)
+
+
+def test_a_folder_made_from_another_text_is_refused(text: Path, tmp_path: Path) -> None:
+    small(text, tmp_path / "out")
+    text.write_text(corpus(seed=1))
+    with pytest.raises(ValueError, match="was made from other documents"):
+        small(text, tmp_path / "out")
+
+
+@pytest.mark.parametrize("model", ["bert-mini", "canine-s-mini", "elmo-mini"])
+def test_interrupted_it_goes_on_with_its_tokenizer(
+    model: str, text: Path, tmp_path: Path, monkeypatch
+) -> None:
+    write = module.write_shards
+
+    def stop(documents, tokenizer, out, **more):
+        def some():
+            for i, document in enumerate(documents):
+                if i == 20:
+                    raise KeyboardInterrupt
+                yield document
+
+        return write(some(), tokenizer, out, **more)
+
+    monkeypatch.setattr(module, "write", stop)
+    with pytest.raises(KeyboardInterrupt, match="interrupted; the same command goes on"):
+        small(text, tmp_path / "out", model=model)
+    with pytest.raises(FileNotFoundError, match="unfinished"):
+        TokenShards.open(tmp_path / "out")
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "learn", stop)  # it must not be called
+    small(text, tmp_path / "out", model=model)
+    monkeypatch.undo()
+    small(text, tmp_path / "whole", model=model)
+    a, b = ((tmp_path / name / "00000.tokens").read_bytes() for name in ("out", "whole"))
+    assert a == b
+
+
+def test_text_is_read_once(text: Path, tmp_path: Path) -> None:
+    (tmp_path / "link.txt").symlink_to(text)
+    for twice in ([text, text], [text, tmp_path / "*.txt"], [tmp_path]):
+        with pytest.raises(ValueError, match="is named twice"):
+            small(twice, tmp_path / "out")
+
+
+def test_a_prepared_folder_is_no_corpus(text: Path, tmp_path: Path) -> None:
+    small(text, tmp_path / "out")
+    with pytest.raises(ValueError, match="is prepared already"):
+        small(tmp_path / "out", tmp_path / "again")
+    with pytest.raises(ValueError, match="give it alone"):
+        small([tmp_path / "out", text], tmp_path / "again")
+
+
+def test_no_folder_of_someone_else_is_written_to(text: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.pdf").write_text("mine")
+    with pytest.raises(FileExistsError, match="holds files, but no prepared tokens"):
+        small(text, tmp_path / "other")
+    with pytest.raises(ValueError, match="is a file"):
+        small(text, text)
+
+
+def test_a_line_longer_than_a_document_may_be_is_cut(text: Path, tmp_path: Path) -> None:
+    small(text, tmp_path / "out")
+    text.write_text(("x" * 499 + " ") * 9000)  # words so long that they are quickly read
+    shards = prepare(text, out=tmp_path / "long", tokenizer=tmp_path / "out/tokenizer", quiet=True)
+    assert shards.n_documents == 2
+    assert shards.n_bytes == pytest.approx(text.stat().st_size, abs=2)
+
+
+class Terminal(io.StringIO):
+    def __init__(self, live: bool) -> None:
+        super().__init__()
+        self.live = live
+
+    def isatty(self) -> bool:
+        return self.live
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_progress_is_shown_and_ends_with_what_was_read(
+    live: bool, text: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(module, "_LIVE", 0.0)
+    terminal = Terminal(live)
+    monkeypatch.setattr(module.sys, "stderr", terminal)
+    prepare(text, out=tmp_path / "out", vocab_size=120)
+    learned, tokenized, rest = terminal.getvalue().split("\n")
+    assert learned.endswith("learning a WordPiece tokenizer: 30 documents, 12.7 k characters")
+    assert tokenized.endswith("tokenizing: 30 documents, 12.7 k characters")
+    assert tokenized.count("\r") == (31 if live else 0)
+    assert rest == ""
+
+
+def test_training_on_it_is_training_on_the_text(text: Path, tmp_path: Path) -> None:
+    small(text, tmp_path / "prepared", model="bert-tiny")
+    changes = ["length=32", "batch_tokens=256", "log_every=2", "dev=0.1"]
+    changes += ["architecture={d_model=32,d_ff=64,n_layers=1,n_heads=2}"]
+    for name, data, size in (("a", text, 120), ("b", tmp_path / "prepared", None)):
+        pretrain(
+            "bert-tiny", data=data, out=tmp_path / name, vocab_size=size, steps=4, quiet=True,
+            changes=changes, threads=1,
+        )  # fmt: skip
+    a, b = ((tmp_path / name / "log.jsonl").read_bytes() for name in "ab")
+    assert a == b
+    assert not (tmp_path / "b" / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"vocab_size": 100}, "was prepared with vocab_size = 120, not 100"),
+        ({"document": "line"}, "was prepared with document = 'blank', not 'line'"),
+    ],
+)
+def test_training_on_it_with_other_options_is_refused(
+    told: dict[str, object], message: str, text: Path, tmp_path: Path
+) -> None:
+    small(text, tmp_path / "out")
+    with pytest.raises(ValueError, match=message):
+        pretrain("bert-tiny", data=tmp_path / "out", out=tmp_path / "run", quiet=True, **told)
+    assert not (tmp_path / "run").exists()
+
+
+def test_prepared_for_an_objective_it_has_its_special_tokens(text: Path, tmp_path: Path) -> None:
+    plain = small(text, tmp_path / "plain", model="llama-mini", vocab_size=300)
+    with pytest.raises(ValueError, match="no mask token, which this objective needs"):
+        _masked(plain, tmp_path / "refused")
+    made = small(text, tmp_path / "out", model="llama-mini", vocab_size=300, objective="mlm")
+    assert plain.tokenizer.special_ids.mask is None
+    assert made.tokenizer.special_ids.mask is not None
+    assert _masked(made, tmp_path / "run").model.has_language_head
+    with pytest.raises(ValueError, match="objective = 'mlm', not 'clm'"):
+        small(text, tmp_path / "out", model="llama-mini", vocab_size=300, objective="clm")
+
+
+def _masked(shards: TokenShards, out: Path) -> Pipeline:
+    return pretrain(
+        "llama-mini", data=shards.folder, objective="mlm", out=out, steps=1, quiet=True,
+        changes=["architecture.d_model=16", "architecture.n_layers=1", "architecture.n_heads=2",
+                 "architecture.n_kv_heads=1", "architecture.d_ff=16", "length=16",
+                 "batch_tokens=64"],
+    )  # fmt: skip
+
+
+def test_what_it_was_made_from_is_written(text: Path, tmp_path: Path) -> None:
+    small(text, tmp_path / "out")
+    said = json.loads(json.loads((tmp_path / "out" / "shards.json").read_text())["made_from"])
+    assert said["vocab_size"] == 120
+    assert [(Path(name).name, size) for name, size, _ in said["files"]] == [
+        ("text.txt", text.stat().st_size)
+    ]
+    assert np.fromfile(tmp_path / "out" / "00000.tokens", "<u2").max() < 120
+
+
+@pytest.fixture
+def languages(tmp_path: Path) -> list[Path]:
+    """A folder of one language, and a tenth as much of another."""
+    for name, n in (("en", 60), ("fr", 6)):
+        (tmp_path / name).mkdir()
+        for i in range(2):
+            text = corpus(n // 2, seed=i)
+            if name == "fr":
+                text = text.translate(str.maketrans("aeiou", "xqzjw"))
+            (tmp_path / name / f"{i}.txt").write_text(text)
+    return [tmp_path / "en", tmp_path / "fr"]
+
+
+def test_several_sources_are_told_apart(languages: list[Path], tmp_path: Path) -> None:
+    shards = small(languages, tmp_path / "out")
+    files = sorted((tmp_path / "en").iterdir()) + sorted((tmp_path / "fr").iterdir())
+    again = small(files, tmp_path / "files")
+    for found in (shards, again):
+        assert found.sources_of_documents is not None
+        names, of = found.sources_of_documents
+        assert [Path(name).name for name in names] == ["en", "fr"]
+        assert np.bincount(of).tolist() == [60, 6]
+    assert small(languages[0], tmp_path / "one").sources_of_documents is None
+
+
+def test_the_tokenizer_is_learned_from_the_smoothed_text(
+    languages: list[Path], tmp_path: Path
+) -> None:
+    sizes = []
+    for sampling in (1.0, 0.0):
+        shards = small(languages, tmp_path / f"{sampling}", sampling=sampling, vocab_size=100)
+        assert shards.n_documents == 66, "all of the text is tokenized"
+        assert shards.sources_of_documents is not None
+        documents, of = shards.document_spans, shards.sources_of_documents[1]
+        sizes.append(int((documents[:, 1] - documents[:, 0])[of == 1].sum()))
+    assert sizes[1] < 0.9 * sizes[0], "pieces of the small language are longer"
+
+
+def test_sampling_that_has_nothing_to_sample_is_one_clear_error(
+    languages: list[Path], tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=r"sampling = 0.3 needs several sources, and .*en is one"):
+        small(languages[0], tmp_path / "out", sampling=0.3)
+    with pytest.raises(ValueError, match=r"sampling must be from 0 to 1, got 1.5"):
+        small(languages, tmp_path / "out", sampling=1.5)
+    small(languages, tmp_path / "out")
+    with pytest.raises(ValueError, match=r"was prepared with sampling = 1.0, not 0.3"):
+        small(languages, tmp_path / "out", sampling=0.3)
+
+
+def test_a_size_of_a_vocabulary_that_is_not_learned_is_said(
+    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepare(text, out=tmp_path / "out", model="canine-mini", vocab_size=200)
+    assert "vocab_size = 200 is not used: canine-mini reads characters" in capsys.readouterr().err
+
+
+def test_characters_that_a_vocabulary_has_no_room_for(tmp_path: Path):
+    """The message names an option, with which the same text can be prepared."""
+    text = tmp_path / "text.txt"
+    rare = " ".join(map(chr, range(0x4E00, 0x4E00 + 400)))
+    text.write_text("the old king saw a young fox\n\n" * 90 + rare, "utf-8")
+    with pytest.raises(ValueError, match=r"or set character_coverage to [0-9.]+, so") as error:
+        prepare(text, out=tmp_path / "out", model="bert-mini", vocab_size=120, quiet=True)
+    coverage = float(str(error.value).split("character_coverage to ")[1].split(",")[0])
+    more = {"vocab_size": 120, "quiet": True}
+    made = prepare(text, out=tmp_path / "b", model="bert-mini", character_coverage=coverage, **more)
+    assert made.tokenizer.vocab_size <= 120
+    with pytest.raises(ValueError, match=r"character_coverage = 0.9: is of word pieces"):
+        prepare(text, out=tmp_path / "c", model="gpt2-mini", character_coverage=0.9, quiet=True)
+    with pytest.raises(ValueError, match=r"vocab_size must be at most 16,777,216, got"):
+        prepare(text, out=tmp_path / "d", model="bert-mini", vocab_size=10**9, quiet=True)
+    assert not (tmp_path / "d").exists()

@@ -1,0 +1,433 @@
+"""What an encoder reads of a text and a decoder says: T5's seven objectives, MASS, UL2."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from vocabularies import BERT, GPT, T5, long_text, text, texts
+
+from unmask.batch import IGNORE_INDEX, Example, Tokens
+from unmask.batching.collate import pack_examples, pad_examples
+from unmask.config import from_dict, to_dict
+from unmask.objectives.corrupt import CausalLM, DropTokens, MaskedSeq2Seq, ReplaceSpans
+from unmask.objectives.denoising.denoise import DenoisingObjective, ModeSwitching
+from unmask.objectives.denoising.noise import TokenMaskingNoise, TokenPermutation
+from unmask.objectives.mixtures import ObjectiveMixture
+from unmask.objectives.objective import Objective
+from unmask.objectives.published import (
+    MASS,
+    T5_BY_RATE,
+    T5_BY_SPAN_LENGTH,
+    T5_OBJECTIVES,
+    UL2,
+    ObjectiveSpec,
+)
+from unmask.objectives.select import FragmentMasking, RandomSpanMasking, SuffixMasking, TokenMasking
+from unmask.tokenizers.spec import SpecialTokenIds
+
+SEEDS = st.integers(0, 2**32 - 1)
+SENTENCE = "Thank you for inviting me to your party last week ."
+NAMES = ("<pad>", "</s>", "<unk>", *SENTENCE.split(), "apple", "<Z>", "<Y>", "<X>")
+"""By id, as T5 has them: the first sentinel is the last token."""
+IDS = {name: i for i, name in enumerate(NAMES)} | {"<M>": NAMES.index("<X>")}
+WORDS = SpecialTokenIds(
+    vocab_size=len(NAMES), pad=0, start=0, end=1, unknown=2, suffix=(1,),
+    sentinels=tuple(IDS[x] for x in ("<X>", "<Y>", "<Z>")),
+    all_ids=frozenset({0, 1, 2, *(IDS[x] for x in ("<X>", "<Y>", "<Z>"))}),
+)  # fmt: skip
+MANY = SpecialTokenIds(
+    vocab_size=200_000, pad=0, start=0, end=1, unknown=2, suffix=(1,),
+    sentinels=tuple(range(199_999, 120_000, -1)), modes=(3, 4, 5),
+    all_ids=frozenset({0, 1, 2, 3, 4, 5, *range(120_001, 200_000)}),
+)  # fmt: skip
+MASKED = replace(MANY, mask=6, sentinels=(), all_ids=frozenset(range(7)))
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def ids(said: str) -> list[int]:
+    return [IDS[word] for word in said.split()]
+
+
+def distinct(n: int) -> Tokens:
+    """A text of which no token comes twice, so that it is seen what became of each."""
+    return replace(long_text(n), ids=np.arange(7, n + 7))
+
+
+@dataclass(frozen=True)
+class These(TokenMasking):
+    """Hides the words of one text that are named."""
+
+    words: str = ""
+
+    def __call__(self, text, free, rng):
+        return np.isin(text.ids, ids(self.words))
+
+
+class Fixed(np.random.Generator):
+    """Draws what is wanted."""
+
+    def __init__(self, dice: str = "", order: str = "") -> None:
+        super().__init__(np.random.PCG64(0))
+        self.dice, self.order = dice, order
+
+    def random(self, size):
+        """Draw that each word of the text is masked, but some that become random."""
+        return np.where(np.isin(ids(SENTENCE), ids(self.dice)), 0.95, 0.5)
+
+    def integers(self, low, **more):
+        """Draw the last word."""
+        return np.full(more["size"], low - 1)
+
+    def permutation(self, x):
+        """Draw an order of the words."""
+        return np.array([ids(SENTENCE).index(word) for word in ids(self.order)])
+
+
+# ---- T5: table 3, row by row, and figure 2
+
+
+THREE, SIX = These(words="for inviting last"), These(words="for inviting me your party last")
+TAIL = These(words="me to your party last week .")
+ROWS = {
+    "prefix_language_model": (
+        Objective(TAIL, DropTokens()), rng(), "Thank you for inviting", "me to your party last week .",
+    ),
+    "bert_style": (
+        DenoisingObjective((TokenMaskingNoise(THREE, random_token_probability=0.1),)), Fixed(dice="last"),
+        "Thank you <M> <M> me to your party apple week .", SENTENCE,
+    ),
+    # The paper's row has a word more, "fun", that its text does not have.
+    "deshuffling": (
+        DenoisingObjective((TokenPermutation(),)), Fixed(order="party me for your to . last you inviting "
+        "week Thank"), "party me for your to . last you inviting week Thank", SENTENCE,
+    ),
+    "mass_style": (
+        DenoisingObjective((TokenMaskingNoise(THREE),)), rng(),
+        "Thank you <M> <M> me to your party <M> week .", SENTENCE,
+    ),
+    "replaced_spans": (
+        Objective(THREE, ReplaceSpans()), rng(),
+        "Thank you <X> me to your party <Y> week .", "<X> for inviting <Y> last <Z>",
+    ),
+    "dropped_tokens": (
+        Objective(THREE, DropTokens()), rng(),
+        "Thank you me to your party week .", "for inviting last",
+    ),
+    "random_spans": (
+        Objective(SIX, ReplaceSpans()), rng(),
+        "Thank you <X> to <Y> week .", "<X> for inviting me <Y> your party last <Z>",
+    ),
+}  # fmt: skip
+"""Which tokens are hidden is set by hand; figure 2 is the row of replaced spans."""
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_table_of_the_paper_token_for_token(name: str) -> None:
+    objective, dice, source, target = ROWS[name]
+    e = objective(text(ids(SENTENCE)), WORDS, dice)
+    assert e.source.tolist() == [*ids(source), IDS["</s>"]]
+    assert e.targets.tolist() == [*ids(target), IDS["</s>"]]
+    assert e.inputs.tolist() == [IDS["<pad>"], *ids(target)]
+    assert e.rank.tolist() == list(range(len(e.targets)))
+
+
+def without_choice(objective: ObjectiveSpec) -> ObjectiveSpec:
+    """Every part but the choice of tokens."""
+    if isinstance(objective, Objective):
+        return replace(objective, select=TokenMasking())
+    noises = (
+        replace(n, select=TokenMasking()) if isinstance(n, TokenMaskingNoise) else n
+        for n in objective.noises
+    )
+    return replace(objective, noises=tuple(noises))
+
+
+def test_the_rows_are_the_objectives_with_another_choice() -> None:
+    assert list(ROWS) == list(T5_OBJECTIVES)
+    for name, objective in T5_OBJECTIVES.items():
+        assert without_choice(ROWS[name][0]) == without_choice(objective)
+
+
+# ---- T5: properties
+
+
+EVERY = [
+    *T5_OBJECTIVES.values(), *T5_BY_RATE.values(), *T5_BY_SPAN_LENGTH.values(), Objective(FragmentMasking(), ReplaceSpans()),
+    Objective(FragmentMasking(0.3), DropTokens()), *(part for _, part in UL2.components), UL2, MASS,
+    Objective(RandomSpanMasking(0.3, 2.0), MaskedSeq2Seq()),
+]  # fmt: skip
+each = pytest.mark.parametrize("objective", EVERY, ids=str)
+
+
+def special_of(objective: ObjectiveSpec) -> SpecialTokenIds:
+    if isinstance(objective, Objective) and isinstance(objective.corrupt, MaskedSeq2Seq):
+        return replace(BERT, start=3)
+    return replace(T5, modes=(5, 6, 7), all_ids=T5.all_ids | {5, 6, 7})
+
+
+@each
+@settings(max_examples=15)
+@given(tokens=texts(), seed=SEEDS)
+def test_the_same_seed_gives_the_same_example_and_the_text_stays(objective, tokens, seed):
+    special, before = special_of(objective), tokens.ids.copy()
+    a, b = (objective(tokens, special, rng(seed)) for _ in "ab")
+    for name, value in vars(a).items():
+        assert np.array_equal(value, getattr(b, name)), name
+    assert np.array_equal(tokens.ids, before)
+    assert from_dict(type(objective), to_dict(objective)) == objective
+
+
+@each
+@settings(max_examples=15)
+@given(tokens=texts(least=1), seed=SEEDS)
+def test_a_place_reads_nothing_that_it_is_asked_for(objective, tokens, seed):
+    e = objective(tokens, special_of(objective), rng(seed))
+    assert e.rank.tolist() == list(range(len(e.inputs)))
+    if (e.targets == IGNORE_INDEX).all():
+        return
+    assert len(e.inputs) == len(e.targets)
+    if e.place is None:
+        assert e.inputs.tolist() == [special_of(objective).start, *e.targets[:-1]]
+    else:
+        after = np.flatnonzero(np.diff(e.place) == 1) + 1
+        assert (e.inputs[after] == e.targets[after - 1]).all()
+
+
+@each
+@pytest.mark.parametrize("length", [16, 64])
+def test_examples_fit_the_length_for_which_texts_are_cut(objective, length):
+    special = special_of(objective)
+    budget = objective.max_text_length(length, special)
+    for n in (1, 2, budget // 2, budget - 1, budget):
+        bound = int(objective.size(np.array([n]), special)[0])
+        assert bound <= length
+        for seed in range(5):
+            e = objective(long_text(n, seed), special, rng(seed))
+            assert max(len(e.source), len(e.inputs)) <= bound
+
+
+@each
+@settings(max_examples=15)
+@given(tokens=texts(least=2), seed=SEEDS)
+def test_special_tokens_of_a_text_are_neither_lost_nor_changed(objective, tokens, seed):
+    special = special_of(objective)
+    where = rng(seed).integers(0, len(tokens) + 1, 3)
+    tokens = Tokens(np.insert(tokens.ids, where, special.end), np.insert(tokens.marks, where, 0))
+    e = objective(tokens, special, rng(seed))
+    if isinstance(objective, Objective) and isinstance(objective.corrupt, MaskedSeq2Seq):
+        ends = np.flatnonzero(tokens.ids == special.end) + len(special.prefix)
+        assert (e.source[ends] == special.end).all()
+    elif isinstance(objective, DenoisingObjective):
+        assert (e.source == special.end).sum() == 4
+        assert (e.targets == special.end).sum() == 4
+    elif (e.targets != IGNORE_INDEX).all():
+        assert (e.source == special.end).sum() + (e.targets == special.end).sum() == 5
+
+
+@given(tokens=texts(least=1), seed=SEEDS)
+def test_dropped_and_shown_tokens_are_the_text(tokens, seed):
+    hidden = rng(seed).random(len(tokens)) < 0.3
+    e = DropTokens()(tokens, hidden, T5, rng(seed))
+    assert e.source.tolist() == [*tokens.ids[~hidden], 1]
+    if hidden.any():
+        assert e.targets.tolist() == [*tokens.ids[hidden], 1]
+    else:
+        assert e.targets.tolist() == [IGNORE_INDEX]
+
+
+def rebuilt(e: Example, special: SpecialTokenIds) -> list[int]:
+    """Put what is said behind each sentinel in its place."""
+    spans, marks = dict[int, list[int]](), set(special.sentinels)
+    for token in e.targets.tolist():
+        if token in marks:
+            now, spans[token] = token, []
+        elif token != special.end:
+            spans[now].append(token)
+    return [x for t in e.source.tolist() for x in spans.get(t, [t]) if x != special.end]
+
+
+N = 100_000
+
+
+@pytest.mark.parametrize("rate", T5_BY_RATE)
+def test_so_many_single_tokens_are_hidden(rate: float) -> None:
+    special = replace(MANY, vocab_size=400_000, sentinels=tuple(range(399_999, 300_000, -1)))
+    special = replace(special, all_ids=frozenset({0, 1, 2, *special.sentinels}))
+    e = T5_BY_RATE[rate](distinct(N), special, rng())
+    said = ~np.isin(e.targets, special.sentinels)
+    assert said.sum() - 1 == round(rate * N)
+    # A run begins where a hidden token stands behind a shown one.
+    assert abs((~said).sum() / N - rate * (1 - rate)) < 0.005
+    assert rebuilt(e, special) == distinct(N).ids.tolist()
+
+
+@pytest.mark.parametrize("mean", T5_BY_SPAN_LENGTH)
+def test_so_many_tokens_are_hidden_in_so_many_spans(mean: float) -> None:
+    e = T5_BY_SPAN_LENGTH[mean](distinct(N), MANY, rng())
+    marks = np.flatnonzero(np.isin(e.targets, MANY.sentinels))
+    assert len(marks) == round(0.15 * N / mean)  # a span ends the text: no sentinel closes it
+    lengths = np.diff(np.append(marks, len(e.targets) - 1)) - 1
+    assert lengths.sum() == 0.15 * N
+    assert lengths.min() == 1
+    # All cuts are equally likely: about geometric, whose variance is mean (mean - 1).
+    assert abs(lengths.var() / (mean * (mean - 1)) - 1) < 0.1
+    assert rebuilt(e, MANY) == distinct(N).ids.tolist()
+
+
+@pytest.mark.parametrize("random", [0.0, 0.1])
+def test_masks_of_t5_are_its_first_sentinel(random: float) -> None:
+    tokens = distinct(N)
+    e = T5_OBJECTIVES["bert_style" if random else "mass_style"](tokens, MANY, rng())
+    source = e.source[:-1]
+    masked, other = source == MANY.sentinels[0], source != tokens.ids
+    assert other.sum() in range(14_990, 15_001)  # a random token may be the same
+    assert abs(masked.mean() - 0.15 * (1 - random)) < 0.002
+    assert not np.isin(source[~masked], sorted(MANY.all_ids)).any()
+    assert e.targets[:-1].tolist() == tokens.ids.tolist()
+
+
+@given(tokens=texts(), seed=SEEDS)
+def test_a_permutation_moves_tokens_and_what_begins_at_them(tokens, seed):
+    moved = TokenPermutation()(tokens, T5, rng(seed))
+    pairs = [sorted(zip(t.ids.tolist(), t.boundaries.tolist(), strict=True)) for t in (tokens, moved)]
+    assert pairs[0] == pairs[1]
+
+
+def test_all_orders_of_tokens_are_equally_likely() -> None:
+    tokens = text([10, 11, 12])
+    orders = Counter(tuple(TokenPermutation()(tokens, T5, rng(s)).ids) for s in range(1200))
+    assert len(orders) == 6
+    assert all(150 < n < 250 for n in orders.values())
+
+
+@pytest.mark.parametrize(("n", "hidden"), [(2, 1), (3, 1), (8, 2), (10, 2), (100, 25)])
+def test_a_tail_of_a_share_is_hidden(n: int, hidden: int) -> None:
+    e = Objective(SuffixMasking(rate=0.25), DropTokens())(distinct(n), MANY, rng())
+    assert e.targets.tolist() == [*distinct(n).ids[n - hidden :], 1]
+
+
+# ---- MASS
+
+
+@given(n=st.integers(1, 60), rate=st.sampled_from([0.1, 0.5, 1.0]), seed=SEEDS)
+def test_a_fragment_is_one_run(n, rate, seed):
+    hidden = np.flatnonzero(FragmentMasking(rate)(distinct(n), np.ones(n, bool), rng(seed)))
+    assert len(hidden) == max(1, round(rate * n))
+    assert (np.diff(hidden) == 1).all()
+
+
+def test_a_fragment_begins_anywhere() -> None:
+    begins = Counter(
+        int(np.argmax(FragmentMasking()(distinct(8), np.ones(8, bool), rng(s)))) for s in range(1000)
+    )
+    assert sorted(begins) == [0, 1, 2, 3, 4]
+    assert all(150 < n < 250 for n in begins.values())
+
+
+@given(tokens=texts(least=1), seed=SEEDS)
+def test_a_decoder_says_the_fragment_and_knows_where_it_stands(tokens, seed):
+    special = replace(BERT, start=3)
+    e = MASS(tokens, special, rng(seed))
+    framed = np.array([2, *tokens.ids, 3])
+    assert len(e.targets) == max(1, round(0.5 * len(tokens)))
+    assert (np.diff(e.position_ids) == 1).all()
+    assert e.targets.tolist() == framed[e.position_ids].tolist()
+    assert e.inputs.tolist() == framed[e.position_ids - 1].tolist()
+    whole = e.source.copy()
+    whole[e.position_ids] = e.targets
+    assert whole.tolist() == framed.tolist()
+
+
+def test_a_fragment_is_masked_by_80_10_and_10_percent() -> None:
+    tokens = distinct(N)
+    e = MASS(tokens, MASKED, rng())
+    inside = e.source[e.position_ids]
+    assert len(inside) == N // 2
+    assert abs((inside == MASKED.mask).mean() - 0.8) < 0.01
+    assert abs((inside == e.targets).mean() - 0.1) < 0.01
+    assert not np.isin(inside, sorted(MASKED.all_ids - {MASKED.mask})).any()
+
+
+def test_the_first_token_is_said_after_the_start_and_nothing_is_asked_of_nothing() -> None:
+    e = Objective(FragmentMasking(1.0), MaskedSeq2Seq(mask_probability=1.0, random_token_probability=0.0))(distinct(3), MASKED, rng())
+    assert e.inputs.tolist() == [MASKED.start, 7, 8]
+    assert e.source.tolist() == [6, 6, 6, 1]
+    e = MASS(text([]), replace(MASKED, suffix=()), rng())
+    assert (e.source.tolist(), e.targets.tolist()) == ([MASKED.start], [IGNORE_INDEX])
+
+
+def test_places_are_those_of_the_text_in_a_batch_too() -> None:
+    short, long = (MASS(distinct(n), MASKED, rng(n)) for n in (6, 10))
+    batch = pad_examples([short, long], MASKED)
+    assert batch.visibility.causal
+    assert batch.position_ids[0].tolist() == [*short.position_ids, 0, 0]
+    assert batch.position_ids[1].tolist() == long.position_ids.tolist()
+    both = pack_examples([short, long], MASKED, 20)
+    assert both.position_ids[0, :8].tolist() == [*short.position_ids, *long.position_ids]
+    without = DenoisingObjective(())(distinct(4), MASKED, rng())
+    assert pad_examples([short, without], MASKED).position_ids[1].tolist() == [0, 1, 2, 3, 4]
+    assert pad_examples([without], MASKED).position_ids is None
+
+
+# ---- UL2
+
+
+TABLE = {
+    ("R", 3.0, 0.15), ("R", 8.0, 0.15), ("X", 3.0, 0.5), ("X", 8.0, 0.5), ("X", 64.0, 0.15),
+    ("X", 64.0, 0.5),
+}  # fmt: skip
+"""Table 1 of the paper, without the S-denoiser."""
+
+
+def test_ul2_has_the_seven_denoisers_of_the_table_equally_often() -> None:
+    parts = [part for weight, part in UL2.components if weight == UL2.components[0][0]]
+    assert len(parts) == 7
+    spans = [p for p in parts if isinstance(p.objective.select, RandomSpanMasking)]
+    known = {(p.mode, p.objective.select.mean_span_length, p.objective.select.rate) for p in spans}
+    assert known == TABLE
+    (tail,) = (p for p in parts if p not in spans)
+    assert tail == ModeSwitching(Objective(SuffixMasking(rate=0.25), DropTokens()), "S")
+    few = replace(MANY, vocab_size=200, sentinels=tuple(range(199, 100, -1)), all_ids=frozenset({0, 1, 2}))
+    firsts = Counter(int(UL2(distinct(40), few, rng(s)).source[0]) for s in range(700))
+    assert [abs(firsts[mode] - 700 * n / 7) < 60 for mode, n in ((3, 2), (4, 1), (5, 4))] == [
+        True
+    ] * 3
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_a_denoiser_is_its_objective_behind_a_mode(number: int) -> None:
+    part = UL2.components[number][1]
+    e, plain = (o(distinct(512), MANY, rng(1)) for o in (part, part.objective))
+    assert e.source.tolist() == [{"R": 3, "S": 4, "X": 5}[part.mode], *plain.source]
+    assert e.targets.tolist() == plain.targets.tolist()
+    said = ~np.isin(e.targets, [*MANY.sentinels, MANY.end])
+    assert said.sum() == round(512 * getattr(part.objective.select, "rate", 0.25))
+
+
+def test_a_mode_needs_its_token_and_an_encoder() -> None:
+    with pytest.raises(ValueError, match="mode X needs a token of its own"):
+        ModeSwitching(T5_OBJECTIVES["random_spans"], "X")(text([10, 11]), T5, rng())
+    with pytest.raises(ValueError, match="objective must be Sentinels, Dropped"):
+        ModeSwitching(Objective(SuffixMasking(), CausalLM()))
+    with pytest.raises(ValueError, match="rate must be above 0"):
+        SuffixMasking(rate=0.0)
+    with pytest.raises(ValueError, match="rate must be above 0"):
+        FragmentMasking(1.1)
+    with pytest.raises(ValueError, match="mask must be between 0 and 1"):
+        MaskedSeq2Seq(mask_probability=2.0)
+    with pytest.raises(ValueError, match="needs a mask token"):
+        MASS(text([10, 11]), GPT, rng())
+
+
+def test_what_a_decoder_says_can_be_mixed() -> None:
+    mixed = ObjectiveMixture(tuple((1.0, part) for part in (*T5_OBJECTIVES.values(), MASS, UL2.components[0][1])))
+    assert mixed.loss_terms == ("denoised",)
+    assert mixed.causal
+    with pytest.raises(ValueError, match=r"\(Sentinels, Dropped, MaskedSeq2Seq, Denoise, ModeSwitching\)"):
+        ObjectiveMixture(((1.0, MASS), (1.0, Objective(SuffixMasking(), CausalLM()))))

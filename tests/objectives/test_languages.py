@@ -1,0 +1,176 @@
+"""Texts of several languages: each has the token of its own, and no text is without one."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy_text import corpus
+
+from unmask.batch import IGNORE_INDEX
+from unmask.objectives.denoising.denoise import DenoisingObjective
+from unmask.shards.read import TokenShards, write_shards
+from unmask.text.mixtures import source_names, split_language_prefix
+from unmask.tokenizers.encode import Tokenizer, train_tokenizer
+from unmask.tokenizers.spec import MBART, MBART_50, SpecialTokens, TokenizerSpec, Unigram
+from unmask.training.config import Recipe
+from unmask.training.data import TrainingData, build_training_data, check_languages, open_documents
+from unmask.zoo.catalogue import MODELS
+
+NOISE = MODELS["mbart-mini"].objective
+
+
+def tokenizer(frame=MBART) -> Tokenizer:
+    return train_tokenizer(TokenizerSpec(Unigram(130), frame), corpus(20).splitlines())
+
+
+def laid_out(folder: Path, frame=MBART, **more) -> TrainingData:
+    (folder / "en.txt").write_text("\n\n".join(corpus(3) for _ in range(12)))
+    (folder / "de.txt").write_text("\n\n".join(corpus(2) for _ in range(5)))
+    data = (f"en_XX={folder / 'en.txt'}", f"de_DE={folder / 'de.txt'}")
+    recipe = Recipe(model="mbart-mini", data=data, dev_fraction=0.1, batch_tokens=512, **more)
+    if not (folder / "shards").exists():
+        write_shards(open_documents(recipe), tokenizer(frame), folder / "shards")
+    return build_training_data(TokenShards.open(folder / "shards"), recipe, NOISE, 64)
+
+
+@pytest.mark.parametrize("packing", ["bucket", "pack"])
+def test_each_row_has_the_token_of_its_language_on_both_sides(tmp_path: Path, packing: str) -> None:
+    data = laid_out(tmp_path, packing=packing)
+    special = data.shards.tokenizer.special_ids
+    codes = dict(special.languages)
+    stream = data.batches(None)
+    seen = set()
+    for _ in range(3):
+        for batch in next(stream)[0]:
+            for source, inputs, targets in zip(
+                batch.source.tolist(), batch.inputs.tolist(), batch.targets.tolist(), strict=True
+            ):
+                read = [i for i in source if i in codes.values()]
+                begun = [i for i in inputs if i in codes.values()]
+                said = [i for i in targets if i in codes.values()]
+                assert read
+                assert read == begun == said
+                assert packing == "pack" or len(read) == 1
+                if packing == "bucket":
+                    text = [i for i in source if i != special.pad]
+                    assert text[-2:] == [special.end, read[0]]
+                    assert inputs[0] == read[0]
+                    assert [i for i in targets if i not in (IGNORE_INDEX, special.pad)][-2:] == [
+                        special.end, read[0],
+                    ]  # fmt: skip
+                seen |= set(read)
+    assert seen == {codes["en_XX"], codes["de_DE"]}
+
+
+def test_rows_fit_with_their_language(tmp_path: Path) -> None:
+    data = laid_out(tmp_path)
+    for batch in data.dev_batches():
+        assert batch.inputs.shape[1] <= 64
+        assert batch.source.shape[1] <= 64
+
+
+def test_mbart_50_has_the_language_before_a_text() -> None:
+    known = tokenizer(MBART_50)
+    special = known.special_ids.with_languages("de_DE", "he_IL")
+    codes = dict(special.languages)
+    text = known.encode("the cat runs .")
+    same = known.special_ids.with_languages("de_DE")
+    example = DenoisingObjective(())(text, same, np.random.default_rng(0))
+    assert example.source.tolist() == [codes["de_DE"], *text.ids, special.end]
+    assert example.inputs.tolist() == [special.end, codes["de_DE"], *text.ids]
+    assert example.targets.tolist() == [codes["de_DE"], *text.ids, special.end]
+    assert (special.prefix, special.decoder_prefix) == ((codes["de_DE"],), (codes["he_IL"],))
+
+
+@pytest.mark.parametrize("frame", [MBART, MBART_50])
+def test_languages_that_were_told_stand_around_texts_for_other_libraries(
+    frame: SpecialTokens, tmp_path: Path
+) -> None:
+    from transformers import AutoTokenizer
+
+    known = tokenizer(frame)
+    told = known.with_languages("de_DE", "en_XX")
+    told.save(tmp_path)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    special, ids = told.special_ids, told.encode("the cat runs .").ids.tolist()
+    assert theirs("the cat runs .")["input_ids"] == [*special.prefix, *ids, *special.suffix]
+    again = Tokenizer.load(tmp_path)
+    assert again.special_ids == known.special_ids  # here they are told anew
+    assert again.with_languages("de_DE", "en_XX").special_ids == special
+
+
+def test_a_language_is_told_anew_and_kept_with_the_tokenizer(tmp_path: Path) -> None:
+    known = tokenizer()
+    codes = dict(known.special_ids.languages)
+    assert list(codes) == list(MBART.languages)
+    once = known.with_languages("en_XX", "ro_RO")
+    assert once.special_ids.suffix == (known.special_ids.end, codes["en_XX"])
+    assert (once.special_ids.start, once.special_ids.decoder_prefix) == (codes["ro_RO"], ())
+    assert once.with_languages("de_DE").special_ids == known.with_languages("de_DE").special_ids
+    assert known.special_ids.needs_languages
+    assert not once.special_ids.needs_languages
+    known.save(tmp_path)
+    again = Tokenizer.load(tmp_path)
+    assert again.special_ids == known.special_ids
+    assert again.decode(again.with_languages("en_XX").special_ids.suffix) == ""
+
+
+@pytest.mark.parametrize("kind", ["MBartTokenizer", "MBart50Tokenizer"])
+def test_a_folder_of_the_reference_library_knows_its_languages(kind: str, tmp_path: Path) -> None:
+    import transformers as hf
+
+    first = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    pieces = [(f"▁{w}", -2.0 - i / 9) for i, w in enumerate(("the", "cat", "runs", "in", "a"))]
+    frame = {"MBartTokenizer": MBART, "MBart50Tokenizer": MBART_50}[kind]
+    last = [(name, 0.0) for name in (*frame.languages, "<mask>")]
+    theirs = getattr(hf, kind)(vocab=[*first, *pieces, *last], src_lang="ro_RO")
+    theirs.save_pretrained(tmp_path)
+    ours = Tokenizer.load(tmp_path)
+    assert ours.special_tokens.languages == frame.languages
+    assert ours.special_tokens.language_first == frame.language_first
+    special = ours.with_languages("ro_RO").special_ids
+    text = "the cat runs in a cat"
+    ids = [*special.prefix, *ours.encode(text).ids.tolist(), *special.suffix]
+    assert ids == theirs(text)["input_ids"]
+    assert ours.special_ids.pad == theirs.pad_token_id
+    assert ours.special_ids.mask == theirs.mask_token_id
+
+
+def test_a_source_says_what_it_is_called(tmp_path: Path) -> None:
+    assert split_language_prefix("de_DE=a/*.txt") == ("de_DE", "a/*.txt")
+    assert split_language_prefix("he=x.txt") == ("he", "x.txt")
+    assert split_language_prefix("a/b=c.txt") == (None, "a/b=c.txt")
+    there = tmp_path / "de=x.txt"
+    there.write_text("x")
+    assert split_language_prefix(str(there)) == (None, str(there))
+    assert source_names(["de_DE=a.txt", "en_XX=b.txt", "de_DE=c.txt"]) == [
+        "de_DE", "en_XX", "de_DE",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("data", "got"),
+    [
+        (("en.txt",), "got one without a language"),
+        (("en_XX=en.txt", "xx_XX=de.txt"), "got 'xx_XX'"),
+    ],
+)
+def test_a_language_that_is_not_known_is_named(data: tuple[str, ...], got: str) -> None:
+    recipe = Recipe(model="mbart-mini", data=data)
+    with pytest.raises(ValueError, match=rf"LANGUAGE=PATH with one of ar_AR, .*; {got}"):
+        check_languages(recipe, MBART, None)
+    check_languages(recipe, MODELS["bart-mini"].tokenizer.special_tokens, None)
+    with pytest.raises(ValueError, match=r"must be one of ar_AR, .*; got 'xx_XX'"):
+        tokenizer().with_languages("xx_XX")
+    with pytest.raises(ValueError, match="no tokens for languages"):
+        train_tokenizer(MODELS["bert-mini"].tokenizer, ["a b c"] * 9).with_languages("de_DE")
+
+
+def test_batches_depend_on_no_worker(tmp_path: Path) -> None:
+    data = laid_out(tmp_path)
+    plain, other = (next(replace(data, workers=n).batches(None))[0] for n in (0, 2))
+    assert json.dumps([b.source.tolist() for b in plain]) == json.dumps(
+        [b.source.tolist() for b in other]
+    )

@@ -1,0 +1,102 @@
+"""XLNet's half: spans within contexts, asked in an order."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from in_memory import InMemory
+from vocabularies import BERT
+
+from unmask.batch import IGNORE_INDEX, WORD_START
+from unmask.objectives.corrupt import PermutationLM
+from unmask.objectives.explain import explain_example
+from unmask.objectives.objective import Objective
+from unmask.objectives.select import AllTokens, ContextSpanMasking, maskable_tokens
+
+TEXTS = InMemory(60_000)
+XLNET = Objective(ContextSpanMasking(), PermutationLM())
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize("context", [3, 6])
+def test_one_of_so_many_tokens_is_hidden_in_runs_of_whole_words(context: int) -> None:
+    chooser = ContextSpanMasking(context)
+    for i in range(100):
+        text = TEXTS.text(512 * i, 512 * (i + 1))
+        free = maskable_tokens(text.ids, BERT)
+        hidden = chooser(text, free, rng(i))
+        assert not hidden[~free].any()
+        assert hidden.sum() == round(512 / context)
+        begins = hidden & ~np.concatenate(([False], hidden[:-1]))
+        words = (text.boundaries & WORD_START) > 0
+        assert words[begins].mean() > 0.5, "most runs begin with a word; the rest is single tokens"
+
+
+def test_lengths_of_runs_follow_their_law() -> None:
+    """One word a token, and far more room than is filled: what is hidden are the drawn runs."""
+    text = replace(TEXTS.text(0, 50_000), boundaries=np.full(50_000, WORD_START))
+    counts = np.zeros(6)
+    for seed in range(10):
+        hidden = ContextSpanMasking(6)(text, np.ones(50_000, bool), rng(seed))
+        edges = np.flatnonzero(np.diff(np.concatenate(([0], hidden, [0]))))
+        for n in (edges[1::2] - edges[::2]).tolist():
+            counts[min(n, 5)] += n <= 5
+    law = 1 / np.arange(1, 6)
+    # runs that touch count as one, and single tokens fill what is left: both are few
+    assert counts[1:5] / counts[1:6].sum() == pytest.approx((law / law.sum())[:4], abs=0.05)
+
+
+def test_hidden_tokens_come_last_each_once_and_stay_where_they_are() -> None:
+    text = TEXTS.text(0, 200)
+    first, second = (XLNET(text, BERT, rng(seed)) for seed in (1, 2))
+    for example in (first, second):
+        assert example.two_stream
+        hidden = example.targets != IGNORE_INDEX
+        assert example.inputs[1:-1].tolist() == text.ids.tolist()
+        assert (example.targets[hidden] == example.inputs[hidden]).all()
+        assert example.rank is not None
+        assert sorted(example.rank[hidden].tolist()) == list(range(1, int(hidden.sum()) + 1))
+        assert (example.rank[~hidden] == 0).all()
+        assert example.rank[hidden].tolist() != sorted(example.rank[hidden].tolist())
+    assert not np.array_equal(first.targets, second.targets)
+
+
+def test_without_chance_all_is_told_from_left_to_right() -> None:
+    objective = Objective(AllTokens(), PermutationLM(random_order=False))
+    assert objective.causal
+    assert not XLNET.causal
+    example = objective(TEXTS.text(0, 9), BERT, rng())
+    assert example.rank is not None
+    assert example.rank.tolist() == [0, *range(1, 10), 0]
+
+
+def test_a_text_in_which_nothing_can_be_hidden_is_asked_nothing() -> None:
+    example = XLNET(TEXTS.text(0, 0), BERT, rng())
+    assert (example.targets == IGNORE_INDEX).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"), [({"context": 1}, "context must be"), ({"longest": 0}, "longest must be")]
+)
+def test_what_cannot_be_is_refused(changes: dict, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        ContextSpanMasking(**changes)
+
+
+def test_what_is_shown_of_it_says_that_the_answer_is_not_seen() -> None:
+    class Names:
+        special = BERT
+
+        def pieces(self, ids: Iterable[int]) -> list[str]:
+            return [f"t{i}" for i in ids]
+
+    example = XLNET(TEXTS.text(0, 30), BERT, rng())
+    said = explain_example(example, Names(), XLNET)
+    roles = {cell.role for cell in said.inputs if cell.target is not None}
+    assert roles == {"unseen"}
+    assert all(cell.target in (None, cell.piece) for cell in said.inputs)
+    assert "before it in an order" in said.visibility

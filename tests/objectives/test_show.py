@@ -1,0 +1,284 @@
+import io
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from vocabularies import BERT, GPT, T5, text, texts
+
+from unmask.batch import IGNORE_INDEX, Example
+from unmask.objectives import published
+from unmask.objectives.corrupt import MaskedNextToken, MaskInPlace
+from unmask.objectives.explain import display_width, explain_example, visible_piece
+from unmask.objectives.objective import Objective
+from unmask.objectives.select import TokenMasking
+from unmask.objectives.sentence_pairs.pairs import SplitTextObjective
+from unmask.objectives.unified_lm.visibility import Seq2SeqLM, UnidirectionalLM
+from unmask.tokenizers.spec import SpecialTokenIds
+
+SPECIAL_PIECES = {0: "[PAD]", 1: "[UNK]", 2: "[CLS]", 3: "[SEP]", 4: "[MASK]"}
+
+
+@dataclass
+class Words:
+    """A tokenizer that knows the pieces w10, w11, ..."""
+
+    special: SpecialTokenIds
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        if self.special is BERT:
+            return [SPECIAL_PIECES.get(i, f"w{i}") for i in ids]
+        return [f"<{i}>" if i in self.special.all_ids else f"w{i}" for i in ids]
+
+
+def told(objective, special, tokens, seed=0):
+    e = objective(tokens, special, np.random.default_rng(seed))
+    return explain_example(e, Words(special), objective)
+
+
+def in_place() -> Example:
+    return Example(
+        inputs=np.array([2, 10, 4, 55, 13, 3]),
+        targets=np.array([IGNORE_INDEX, IGNORE_INDEX, 11, 12, 13, IGNORE_INDEX]),
+    )
+
+
+def test_each_token_has_the_role_that_it_plays():
+    x = explain_example(in_place(), Words(BERT), published.MASKED_LM)
+    assert [c.role for c in x.inputs] == [
+        "special", "shown", "masked", "replaced", "kept", "special",
+    ]  # fmt: skip
+    assert [c.target for c in x.inputs] == [None, None, "w11", "w12", "w13", None]
+    assert x.source is None
+    assert x.loss_terms == ("masked",)
+    assert x.visibility == "every token sees every token"
+
+
+def test_sentences_are_shown_apart_with_what_those_beside_them_are_asked():
+    tokens = text(range(10, 22), sentences=[0, 4, 9])
+    x = told(published.SKIP_THOUGHTS, BERT, tokens)
+    assert [c.segment for c in x.inputs] == [0] * 6 + [1] * 7 + [2] * 5
+    assert [c.target for c in x.inputs[:6]] == ["w10", "w11", "w12", "w13", "[SEP]", None]
+    assert {c.role for c in x.inputs} == {"shown", "special"}
+    assert x.label == (
+        "each sentence is asked for the one before it and the one after it, word by word"
+    )
+    assert "C [CLS] w19 w20" in x.to_text()
+    x = told(published.QUICK_THOUGHTS, BERT, tokens)
+    assert {c.target for c in x.inputs} == {None}
+    assert x.label.startswith("each sentence is to find those beside it")
+    assert told(published.QUICK_THOUGHTS, BERT, tokens[:3]).label == (
+        "nothing, for there is but one sentence"
+    )
+
+
+def test_answers_stand_under_what_asks_for_them():
+    x = explain_example(in_place(), Words(BERT), published.MASKED_LM)
+    assert x.to_text(110).splitlines() == [
+        "the model reads, and is asked for what stands below",
+        "  [CLS] w10 [MASK] w55 w13 [SEP]",
+        "            w11    w12 w13",
+        "",
+        "who sees whom  every token sees every token",
+        "asked          3 of 6 places, 1 masked, 1 replaced, 1 kept",
+        "               masked: a mask stands there; replaced: another token does; "
+        "kept: the answer itself does",
+    ]
+
+
+def test_a_reader_forward_is_asked_for_the_next_token():
+    x = told(published.CAUSAL_LM, GPT, text([10, 11, 12]))
+    assert x.to_text().splitlines() == [
+        "the model reads, and is asked for what stands below",
+        "  <99> w10 w11",
+        "  w10  w11 w12",
+        "",
+        "who sees whom  each token sees those before it",
+        "asked          3 of 3 places",
+    ]
+    assert {c.role for c in x.inputs} == {"special", "shown"}
+
+
+def test_a_prefix_is_told():
+    x = told(published.PREFIX_LM, GPT, text(range(10, 20)), 1)
+    n = 1 + sum(c.target is None for c in x.inputs)
+    assert x.visibility == f"the first {n} tokens see each other, each later one those before it"
+
+
+def test_a_text_read_in_part_is_told_and_its_hidden_tokens_stand_in_their_places():
+    tokens = text(range(10, 22), sentences=[0, 6])
+    backward = told(UnidirectionalLM(published.MASKED_LM, "backward", 3), BERT, tokens)
+    assert backward.visibility == "each token sees those after it"
+    assert {cell.segment for cell in backward.inputs} == {0}
+    assert {c.role for c in backward.inputs if c.target} <= {"masked", "replaced", "kept"}
+    x = told(Seq2SeqLM(published.MASKED_LM, (4, 5)), BERT, tokens)
+    assert x.visibility == "the first 8 tokens see each other, each later one those before it"
+    assert [cell.segment for cell in x.inputs] == [0] * 8 + [1] * 7
+    lines = x.to_text().splitlines()
+    assert [line[:2] for line in lines if line[:2] in ("A ", "B ")] == ["A ", "B "]
+
+
+def test_what_is_hidden_is_told_where_it_stands_and_asked_for_one_place_before():
+    objective = Objective(TokenMasking(0.3), MaskedNextToken(mask_probability=1.0, random_token_probability=0.0))
+    x = told(objective, BERT, text(range(10, 30)))
+    masked = [i for i, cell in enumerate(x.inputs) if cell.role == "masked"]
+    assert len(masked) == 7
+    assert [i for i, cell in enumerate(x.inputs) if cell.target] == [i - 1 for i in masked]
+    assert [x.inputs[i - 1].target for i in masked] == [f"w{9 + i}" for i in masked]
+    assert x.visibility.endswith("; what is hidden is asked for in the place before it")
+
+
+def test_an_encoder_and_a_decoder_are_told_apart():
+    x = told(published.T5, T5, text(range(10, 30)), 1)
+    assert [c.role for c in x.source].count("sentinel") == 1
+    assert x.source[-1].role == "special"
+    assert x.inputs[1].role == "sentinel"
+    assert x.inputs[0].target == x.inputs[1].piece
+    assert x.inputs[-1].target == "<1>"
+    plain = x.to_text()
+    assert plain.startswith("the encoder reads\n  w10")
+    assert "\nthe decoder reads, and is asked for what stands below\n  <0> " in plain
+    assert x.visibility.startswith("encoder: every token sees every token; decoder: each token sees")
+
+
+def test_a_pair_is_shown_in_two_parts_with_its_question():
+    tokens = replace(text(range(10, 22), sentences=[0, 3, 8]), other_text=text(range(40, 52)))
+    seen = {}
+    for seed in range(20):
+        x = told(published.BERT, BERT, tokens, seed)
+        seen[x.label] = x
+        lines = x.to_text().splitlines()
+        assert [line[:2] for line in lines if line[:2] in ("A ", "B ")] == ["A ", "B "]
+    assert set(seen) == {"0: B is what follows A", "1: B comes from elsewhere"}
+    said = {told(published.ALBERT, BERT, tokens, seed).label for seed in range(20)}
+    assert said == {"0: A and B stand in their order", "1: A and B are swapped"}
+    alone = told(published.BERT, BERT, text([10, 11]))
+    assert alone.label == "nothing, for there is but one text"
+    assert "of the whole   nothing, for" in alone.to_text()
+
+
+def test_two_parts_of_a_text_are_shown_as_such():
+    x = told(SplitTextObjective(published.MASKED_LM), BERT, text(range(10, 22), sentences=[0, 6]))
+    lines = x.to_text().splitlines()
+    assert [line[:2] for line in lines if line[:2] in ("A ", "B ")] == ["A ", "B "]
+    assert x.label == "B is what followed A, to be told from those of other texts"
+    assert x.visibility == "every token sees every token of its own part"
+    alone = told(SplitTextObjective(published.MASKED_LM), BERT, text([10, 11]))
+    assert alone.label == "nothing, for the text is too short for two parts"
+    assert alone.visibility == "every token sees every token"
+
+
+def test_a_crop_is_shown_as_a_part_of_its_text():
+    x = told(published.COCO_LM, BERT, text(range(10, 22)))
+    assert x.label == "B is a part of A, to be told from those of other texts"
+    assert x.visibility == "every token sees every token of its own part"
+
+
+def test_long_texts_are_laid_out_in_rows_that_fit():
+    x = told(published.BERT, BERT, text(range(10, 80), sentences=range(0, 70, 7)), 3)
+    for width in (60, 80, 200):
+        lines = x.to_text(width).splitlines()
+        assert max(map(display_width, lines)) <= width
+        assert sum(line.count("[MASK]") for line in lines) >= 1
+    assert len(x.to_text(60).splitlines()) > len(x.to_text(200).splitlines())
+
+
+@settings(max_examples=40)
+@given(texts(), st.integers(0, 1000))
+def test_every_answer_is_shown_once_and_under_its_place(tokens, seed):
+    for objective, special in (
+        (published.MASKED_LM, BERT),
+        (published.T5, T5),
+        (published.CAUSAL_LM, GPT),
+    ):
+        e = objective(tokens, special, np.random.default_rng(seed))
+        x = explain_example(e, Words(special), objective)
+        answers = [c.target for c in x.inputs if c.target is not None]
+        assert answers == Words(special).pieces(e.targets[e.targets != IGNORE_INDEX].tolist())
+        assert [c.piece for c in x.inputs] == Words(special).pieces(e.inputs.tolist())
+        lines = x.to_text(60).split("who sees whom")[0].splitlines()
+        begin = next(i for i, line in enumerate(lines) if line.startswith(("the model", "the dec")))
+        for i, line in enumerate(lines[begin + 1 :], begin + 1):
+            if not line.startswith("  "):
+                continue
+            below = lines[i + 1] if i + 1 < len(lines) else ""
+            for word in re.finditer(r"\S+", below if below.startswith("  ") else ""):
+                assert line[word.start() : word.start() + 1].strip(), (line, below)
+
+
+def test_json_says_the_same():
+    x = explain_example(in_place(), Words(BERT), published.MASKED_LM)
+    data = json.loads(x.to_json())
+    assert data["inputs"][2] == {
+        "piece": "[MASK]",
+        "role": "masked",
+        "asked": "w11",
+        "segment": None,
+    }
+    assert data["sees"] == x.visibility
+    assert "\n" not in x.to_json()
+
+
+def test_color_only_adds_to_what_is_said_without():
+    from rich.console import Console
+
+    x = explain_example(in_place(), Words(BERT), published.MASKED_LM)
+    plain, colored = io.StringIO(), io.StringIO()
+    Console(file=plain, width=60, no_color=True).print(x.to_rich(60))
+    Console(file=colored, width=60, force_terminal=True, color_system="standard").print(
+        x.to_rich(60)
+    )
+    lines = [line.rstrip() for line in plain.getvalue().splitlines()]
+    assert lines == x.to_text(60).splitlines()
+    assert "\x1b[1;35m[MASK]" in colored.getvalue()
+    stripped = re.sub(r"\x1b\[[0-9;]*m", "", colored.getvalue())
+    assert [line.rstrip() for line in stripped.splitlines()] == lines
+
+
+def test_markup_in_a_text_is_text():
+    x = explain_example(in_place(), Words(BERT), published.MASKED_LM)
+    assert "[MASK]" in x.to_rich().plain
+
+
+@pytest.mark.parametrize(
+    ("piece", "seen"),
+    [
+        (" the", "▁the"), ("a\nb", "a⏎b"), ("\x1b[31m", "\\x1b[31m"), ("\u202eabc", "\\u202eabc"),
+        ("", "∅"), ("日本", "日本"), ("é", "é"), ("e\u0301", "e\u0301"), ("\u2028", "\\u2028"),
+        ("\ud800", "\\ud800"), ("👩\u200d🔬", "👩\u200d🔬"),
+    ],
+)  # fmt: skip
+def test_pieces_do_nothing_to_the_terminal(piece, seen):
+    assert visible_piece(piece) == seen
+
+
+def test_wide_and_combining_characters_are_counted_as_they_are_shown():
+    assert display_width("abc") == 3
+    assert display_width("日本") == 4
+    assert display_width("e\u0301") == 1
+
+
+def test_a_mask_that_stands_in_the_text_itself_is_not_taken_for_a_question():
+    e = Example(inputs=np.array([2, 4, 3]), targets=np.full(3, IGNORE_INDEX))
+    x = explain_example(e, Words(BERT), published.MASKED_LM)
+    assert [c.role for c in x.inputs] == ["special"] * 3
+    assert "asked          0 of 3 places" in x.to_text()
+
+
+def test_seeds_show_other_ways_of_hiding():
+    tokens = text(range(10, 60))
+    objective = Objective(TokenMasking(0.15), MaskInPlace())
+    assert told(objective, BERT, tokens, 1).to_text() != told(objective, BERT, tokens, 2).to_text()
+    assert told(objective, BERT, tokens, 1) == told(objective, BERT, tokens, 1)
+
+
+def test_what_an_encoder_reads_through_noise_shows_its_masks():
+    bart = replace(BERT, start=3)
+    x = told(published.BART, bart, text(range(10, 40)))
+    assert x.source is not None
+    assert {"masked", "shown", "special"} == {cell.role for cell in x.source}
+    assert [cell.target for cell in x.inputs[1:-1]] == [f"w{i}" for i in range(10, 40)]

@@ -1,0 +1,194 @@
+"""CANINE-S's objective: subwords are hidden as BERT hides tokens, and read in characters."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toy_text import corpus
+
+from unmask.batch import IGNORE_INDEX, Example, Tokens
+from unmask.batching.collate import pad_examples
+from unmask.objectives.characters import SubwordMasking
+from unmask.objectives.corrupt import AutoregressiveMasking, MaskInPlace
+from unmask.objectives.explain import explain_example
+from unmask.objectives.objective import Objective
+from unmask.objectives.published import CANINE_S
+from unmask.objectives.select import TokenMasking, WholeWordMasking
+from unmask.tokenizers.encode import CANINE, CodePointsWithSubwords, TokenizerSpec, train_tokenizer
+from unmask.tokenizers.spec import CodePoints
+
+TOKENIZER = train_tokenizer(TokenizerSpec(CodePointsWithSubwords(110), CANINE), [corpus()])
+"""So few that many words have several."""
+SPECIAL = TOKENIZER.special_ids
+KNOWN = SPECIAL.output_vocabulary
+assert KNOWN is not None
+SEEDS = st.integers(0, 2**32 - 1)
+LETTERS = st.sampled_from([*"the kingsawTH.,!\n  中\u200b\ufffd", " the ", "king", " [MASK]"])
+TEXTS = st.lists(LETTERS, max_size=60).map("".join)
+
+
+def example(text: str, seed: int = 0, objective: SubwordMasking = CANINE_S) -> Example:
+    return objective(TOKENIZER.encode(text), SPECIAL, np.random.default_rng(seed))
+
+
+def spans(e: Example) -> dict[int, np.ndarray]:
+    """Give the characters that are asked for at each place."""
+    assert e.target_position_of is not None
+    return {place: np.flatnonzero(e.target_position_of == place) for place in asked(e)}
+
+
+def asked(e: Example) -> list[int]:
+    return np.flatnonzero(e.targets != IGNORE_INDEX).tolist()
+
+
+def reveal(e: Example) -> np.ndarray:
+    whole = e.inputs.copy()
+    for place, where in spans(e).items():
+        whole[where] = KNOWN.spell(int(e.targets[place]))
+    return whole
+
+
+@given(text=TEXTS, seed=SEEDS)
+def test_the_hidden_text_can_be_rebuilt_from_the_example_alone(text: str, seed: int) -> None:
+    e = example(text, seed)
+    ids = TOKENIZER.encode(text).ids.tolist()
+    assert reveal(e).tolist() == [*SPECIAL.prefix, *ids, *SPECIAL.suffix]
+
+
+@given(text=TEXTS, seed=SEEDS)
+def test_each_hidden_subword_is_asked_for_once_at_one_of_its_own_characters(text, seed) -> None:
+    e = example(text, seed)
+    cut = KNOWN.tokenize(TOKENIZER.encode(text).ids)
+    there = dict(zip((cut.starts + 1).tolist(), cut.tokens.ids.tolist(), strict=True))
+    for place, where in spans(e).items():
+        assert place in where
+        assert where.tolist() == list(range(where[0], where[-1] + 1))
+        assert there[int(where[0])] == e.targets[place]
+        assert len(where) == len(KNOWN.spell(int(e.targets[place])))
+    assert set(np.unique(e.target_position_of).tolist()) == {IGNORE_INDEX, *asked(e)}
+    n = len(there)
+    assert len(asked(e)) == (0 if n == 0 else max(1, round(0.15 * n)))
+
+
+@given(text=TEXTS, seed=SEEDS)
+def test_nothing_of_a_masked_subword_is_shown_and_all_else_is(text: str, seed: int) -> None:
+    e = example(text, seed)
+    masked = e.inputs == SPECIAL.mask
+    for where in spans(e).values():
+        assert masked[where].all() or not masked[where].any()
+    shown = e.target_position_of == IGNORE_INDEX
+    assert not masked[shown].any()
+    assert (e.inputs[shown] == reveal(e)[shown]).all()
+
+
+@given(text=TEXTS, seed=SEEDS)
+def test_what_is_drawn_in_the_place_of_a_subword_is_another_as_long(text: str, seed: int) -> None:
+    always = SubwordMasking(Objective(TokenMasking(0.5), MaskInPlace(mask_probability=0.0, random_token_probability=1.0)))
+    e = example(text, seed, always)
+    for place, where in spans(e).items():
+        spelled = [KNOWN.spell(i).tolist() for i in KNOWN.same_length(int(e.targets[place])).tolist()]
+        assert e.inputs[where].tolist() in spelled
+
+
+@given(text=TEXTS, seed=SEEDS)
+def test_same_seed_same_example_as_long_as_foretold(text: str, seed: int) -> None:
+    a, b = example(text, seed), example(text, seed)
+    assert all(np.array_equal(x, getattr(b, name)) for name, x in vars(a).items())
+    assert len(a.inputs) == CANINE_S.max_example_length(np.array([len(TOKENIZER.encode(text))]), SPECIAL)[0]
+    assert a.inputs.dtype == a.targets.dtype == np.int64
+
+
+def test_subwords_are_hidden_at_the_published_rates() -> None:
+    text = TOKENIZER.encode(corpus(40))
+    n = len(KNOWN.tokenize(text.ids).tokens)
+    counts = dict.fromkeys(("masked", "kept", "replaced"), 0)
+    first = 0
+    for seed in range(6):
+        e = CANINE_S(text, SPECIAL, np.random.default_rng(seed))
+        assert len(asked(e)) == round(0.15 * n)
+        whole = reveal(e)
+        for place, where in spans(e).items():
+            read = e.inputs[where]
+            role = "kept" if (read == whole[where]).all() else "replaced"
+            counts["masked" if (read == SPECIAL.mask).all() else role] += 1
+            first += len(where) > 1 and place == where[0]
+    total = sum(counts.values())
+    assert total > 5_000
+    shares = {role: count / total for role, count in counts.items()}
+    # A subword that few are as long as is now and then drawn in its own place.
+    assert shares == pytest.approx({"masked": 0.8, "kept": 0.1, "replaced": 0.1}, abs=0.02)
+    assert 0 < first < 0.6 * total
+
+
+def test_the_place_that_is_asked_is_each_character_of_the_subword_alike() -> None:
+    always = SubwordMasking(Objective(TokenMasking(1.0), MaskInPlace(mask_probability=1.0, random_token_probability=0.0)))
+    one = "." * 3_000  # each is a subword of one character
+    assert asked(example(one, 0, always)) == list(range(1, 3_001))
+    places = np.zeros(3, int)
+    for seed in range(600):
+        places[asked(example("the", seed, always))[0] - 1] += 1
+    assert places.sum() == 600
+    assert (abs(places - 200) < 60).all()
+
+
+def test_a_drawn_subword_is_any_that_is_as_long_alike() -> None:
+    always = SubwordMasking(Objective(TokenMasking(1.0), MaskInPlace(mask_probability=0.0, random_token_probability=1.0)))
+    e = example(" ".join(["k"] * 4_000), 0, always)
+    drawn, counts = np.unique(e.inputs[asked(e)], return_counts=True)
+    single = {int(KNOWN.spell(i)[0]) for i in KNOWN.same_length(int(e.targets[1])).tolist()}
+    assert set(drawn.tolist()) == single
+    assert counts.max() < 4 * counts.min()  # some letters begin words and continue them
+
+
+def test_other_ways_to_choose_choose_among_subwords() -> None:
+    words = SubwordMasking(Objective(WholeWordMasking(0.3), MaskInPlace()))
+    text = corpus(3)
+    cut = KNOWN.tokenize(TOKENIZER.encode(text).ids)
+    word = np.cumsum(cut.tokens.boundaries != 0)
+    where = {int(start) + 1: i for i, start in enumerate(cut.starts)}
+    e = example(text, 0, words)
+    hidden = {where[int(span[0])] for span in spans(e).values()}
+    assert hidden == {i for i in range(len(word)) if word[i] in {int(word[j]) for j in hidden}}
+    assert len(hidden) > 10
+
+
+def test_a_batch_asks_at_the_places_alone() -> None:
+    texts = ["The old king saw the gate.", "A fox."]
+    examples = [example(text, 1) for text in texts]
+    batch = pad_examples(examples, SPECIAL)
+    assert batch.target_positions is not None
+    flat = [i + row * batch.inputs.shape[1] for row, e in enumerate(examples) for i in asked(e)]
+    assert batch.target_positions.tolist() == flat
+
+
+def test_a_person_sees_what_becomes_of_each_subword() -> None:
+    always = {"masked": (1.0, 0.0), "replaced": (0.0, 1.0), "kept": (0.0, 0.0)}
+    for role, (mask, random) in always.items():
+        objective = SubwordMasking(Objective(TokenMasking(0.5), MaskInPlace(mask, random)))
+        e = example("the sea saw", 2, objective)
+        told = explain_example(e, TOKENIZER, objective)
+        assert told.loss_terms == ("subwords",)
+        roles = {told.inputs[i].role for where in spans(e).values() for i in where}
+        assert roles <= {role, "kept"}
+        assert role in roles
+        for place in asked(e):
+            assert told.inputs[place].target == KNOWN.pieces([int(e.targets[place])])[0]
+        assert sum(cell.target is not None for cell in told.inputs) == len(asked(e))
+        assert told.inputs[0].role == "special"
+
+
+def test_without_subwords_or_a_mask_it_is_refused() -> None:
+    plain = train_tokenizer(TokenizerSpec(CodePoints(), CANINE), []).special_ids
+    text = Tokens(np.array([97]), np.array([1]))
+    for special, message in (
+        (plain, "this tokenizer knows none beside its characters"),
+        (replace(SPECIAL, mask=None), "needs a mask token"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            CANINE_S(text, special, np.random.default_rng(0))
+        with pytest.raises(ValueError, match=message):
+            CANINE_S.max_text_length(100, special)
+    with pytest.raises(ValueError, match=r"objective\.conceal must be MaskInPlace, got AutoregressiveMasking"):
+        SubwordMasking(Objective(WholeWordMasking(), AutoregressiveMasking()))

@@ -1,0 +1,64 @@
+"""What `unmask show` writes can be given to `--set`, and is then what it was."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from unmask.config import from_dict, parse_expression, to_dict, to_expression
+from unmask.jobs.describe import preset_to_dict, recipe_settings
+from unmask.jobs.pretrain.pretrain import preset_recipe
+from unmask.training.config import Recipe, apply_changes, parse_change
+from unmask.zoo.catalogue import MODELS
+
+VALUES = (
+    None, True, False, 0, -3, 128_256, 0.15, 1e-5, 500_000.0, float("inf"), "silu", "both ways",
+    "none", "true", "lambda", "a-b", "ü", [], [None, 64, [1, "x"]], {"kind": "Muon"},
+    {"kind": "Rotary", "theta": 1e4, "scaling": {"kind": "LinearScaling", "factor": 2.0}},
+    {"kind": "Objective", "select": {"kind": "WholeWordMasking", "rate": 0.15}, "list": [{"a": 1}]}, {"a": {}},
+)  # fmt: skip
+
+
+def lists(value: Any) -> Any:
+    """Return the same with lists for tuples."""
+    if isinstance(value, list | tuple):
+        return [lists(one) for one in value]
+    if isinstance(value, Mapping):
+        return {key: lists(one) for key, one in value.items()}
+    return value
+
+
+@pytest.mark.parametrize("value", VALUES, ids=str)
+def test_plain_data_are_read_as_they_are_written(value: Any) -> None:
+    assert parse_expression(to_expression(value)) == value
+    assert parse_change(f"key={to_expression(value)}") == {"key": value}
+
+
+@pytest.mark.parametrize(
+    "text", ["a.b(c=1)", "f(1)", "[x for x in y]", "f(**{})", "__import__('os')", "1 +", "(" * 500]
+)
+def test_what_is_no_value_is_none_and_nothing_is_called(text: str) -> None:
+    with pytest.raises(ValueError, match="must be a value such as"):
+        parse_expression(text)
+
+
+def test_all_that_is_shown_of_all_cards_parses_back() -> None:
+    n = 0
+    for card in MODELS.values():
+        facts = lists(preset_to_dict(card))
+        for key, value in recipe_settings(facts):
+            read = parse_change(f"{key}={value}")
+            wanted: Any = facts if key.split(".")[0] in facts else facts["training"]
+            for part in key.split("."):
+                read, wanted = read[part], wanted[part]
+            assert read == wanted, (card.name, key, value)
+            n += 1
+    assert n > 10_000
+
+
+@pytest.mark.parametrize("name", ["bert-mini", "llama-mini", "t5-mini", "lstm-mini", "unilm-mini"])
+def test_a_recipe_takes_what_is_shown(name: str) -> None:
+    recipe = preset_recipe(name)
+    said = [f"{key}={value}" for key, value in recipe_settings(preset_to_dict(MODELS[name]))]
+    again = apply_changes(recipe, said)
+    assert from_dict(Recipe, {**to_dict(again), "architecture": {}, "heads": {}}) == recipe

@@ -1,0 +1,124 @@
+"""The first tokens of a long text are those of all of it, and little of it is read."""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pytest
+from tokenizer_cases import EVERY, learned
+
+from unmask.finetuning.formulations.formulation import encode_texts, truncate_longest_first
+from unmask.tasks.task import TaskExample
+from unmask.tokenizers import beginning, encode
+from unmask.tokenizers.encode import Tokenizer
+
+KINDS: dict[str, Callable[[random.Random], str]] = {
+    "words": lambda r: r.choice(["the old king ", "a fox, ", "don't\n", "12 gates ", "café "]),
+    "one letter": lambda _: "x",
+    "two letters": lambda r: r.choice("aab"),
+    "pieces of words": lambda r: r.choice(["the", "in", "ing", "er", "re", "her", "ther"]),
+    "Chinese": lambda r: chr(0x4E00 + r.randrange(3000)),
+    "Cyrillic": lambda r: r.choice("абвгде"),
+    "base64": lambda r: r.choice("ABCabcdefgthe0123456789+/"),
+    "Hindi": lambda r: r.choice(["क", "खा", "गि ", "घु", "च्"]),
+    "Thai": lambda r: r.choice("กขคงจิี้"),
+    "marks": lambda r: r.choice(["\u0301", "\u0323"]),
+    "marked": lambda r: r.choice(["e\u0301", "a", "o\u0323\u0301 "]),
+    "spaces": lambda r: r.choice([" " * r.randrange(400), "a", "b\n"]),
+    "nothing": lambda r: "\x00" * r.randrange(200) + r.choice("ab"),
+    "emoji": lambda r: r.choice(["😀", "🇦", "🇧", "👨\u200d👩", "👍🏽"]),
+    "signs": lambda r: r.choice("!?.,;-'("),
+    "names of special tokens": lambda r: r.choice(["[MASK]", "</s>", " <extra_id_0> ", "a", "##a"]),
+}
+CUT = {"words", "pieces of words", "Chinese", "marks", "spaces", "names of special tokens"}
+LEARNED = ("wordpiece", "bytebpe", "pieces", "unigram", "code points", "words", "apart", "bytes")
+
+
+def _text(kind: str, n: int = 6000, seed: int = 0) -> str:
+    r, write = random.Random(seed), KINDS[kind]
+
+    def parts() -> Iterator[str]:
+        size = 0
+        while size < n:
+            part = write(r)
+            size += len(part)
+            yield part
+
+    return "".join(parts())
+
+
+@pytest.fixture(autouse=True)
+def _short_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (beginning, encode):
+        monkeypatch.setattr(module, "LONG", 100)
+    monkeypatch.setattr("unmask.finetuning.formulations.formulation.LONG", 100)
+
+
+def _cases() -> Iterator[object]:
+    for name in EVERY:
+        for kind in KINDS:
+            few = name in LEARNED and kind in CUT
+            yield pytest.param(name, kind, marks=() if few else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("name", "kind"), list(_cases()))
+def test_the_first_tokens_are_those_of_the_whole(name: str, kind: str) -> None:
+    known = learned(name)
+    text = _text(kind)
+    for special in (False, True):
+        whole = known.encode_ids_batch([text], allow_special=special)[0]
+        for n in (1, 40, 500):
+            (first,) = known.first_batch([text], n, special=special)
+            assert len(first) >= min(n, len(whole))
+            assert first.tolist() == whole[: len(first)].tolist()
+
+
+@pytest.mark.parametrize("kind", ["words", "Chinese", "base64"])
+@pytest.mark.parametrize("name", ["wordpiece", "bytebpe", "pieces", "unigram", "code points"])
+def test_of_a_long_text_little_is_read(
+    name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if (name, kind) in (("wordpiece", "base64"), ("unigram", "Chinese")):
+        pytest.skip("what is unknown is one token, however long")
+    known = learned(name)
+    some, read = _text(kind, 20_000), [0]
+    one = Tokenizer.encode_ids_batch
+
+    def counted(
+        self: Tokenizer, texts: Sequence[str], *, special: bool = False
+    ) -> list[np.ndarray]:
+        read[0] += sum(map(len, texts))
+        return one(self, texts, allow_special=special)
+
+    monkeypatch.setattr(Tokenizer, "ids_batch", counted)
+    counts: list[int] = []
+    for times in (2, 10):
+        read[0] = 0
+        known.first_batch([some * times], 100)
+        counts.append(read[0])
+    assert counts[0] == counts[1]  # it does not depend on how long the text is
+    assert counts[0] < 300_000
+
+
+@pytest.mark.parametrize("room", [1, 2, 39, 40, 41])
+@pytest.mark.parametrize("name", ["wordpiece", "bytebpe", "unigram", "words"])
+def test_pairs_are_cut_as_if_both_were_read_whole(name: str, room: int) -> None:
+    known = learned(name)
+    long, longer = _text("words", 5000), _text("words", 5100, 1)
+    some = ["a", "the old king " * 4, "a fox, " * 60, long, longer, _text("Chinese", 900)]
+    pairs = [TaskExample(texts=(a, b)) for a in some for b in some]
+    found = encode_texts(known, pairs, room)
+    for item, texts in zip(pairs, found, strict=True):
+        whole = known.encode_ids_batch(item.texts)
+        kept = truncate_longest_first([len(ids) for ids in texts], room)
+        assert kept == truncate_longest_first([len(ids) for ids in whole], room)
+        assert [ids[:n].tolist() for ids, n in zip(texts, kept, strict=True)] == [
+            ids[:n].tolist() for ids, n in zip(whole, kept, strict=True)
+        ]
+        was_cut = kept != [len(ids) for ids in whole]
+        assert (kept != [len(ids) for ids in texts]) is was_cut
+
+
+def test_what_a_text_holds_behind_is_checked() -> None:
+    with pytest.raises(ValueError, match="character 6000 of the text"):
+        learned("wordpiece").first_batch(["a " * 3000 + "\ud800"], 5)

@@ -1,0 +1,150 @@
+"""Subwords beside characters: as a tokenizer of BERT's kind finds them, wherever they stand."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from tokenizer_cases import TEXTS, story
+
+from unmask.batch import WORD_START
+from unmask.shards.read import write_shards
+from unmask.text.documents import Document
+from unmask.tokenizers.encode import (
+    BERT,
+    CANINE,
+    CodePoints,
+    CodePointsWithSubwords,
+    CodePointTokenizer,
+    Tokenizer,
+    TokenizerSpec,
+    WordPiece,
+    train_tokenizer,
+)
+from unmask.tokenizers.output_vocabularies.wordpieces import SUBWORDS_FILE, WordPieceVocabulary
+from unmask.tokenizers.spec import SubwordVocabulary
+
+TOKENIZER = train_tokenizer(TokenizerSpec(CodePointsWithSubwords(120), CANINE), [story()])
+REFERENCE = train_tokenizer(TokenizerSpec(WordPiece(120, lowercase=False), BERT), [story()])
+PLAIN = train_tokenizer(TokenizerSpec(CodePoints(), CANINE), [])
+KNOWN = TOKENIZER.special_ids.output_vocabulary
+assert isinstance(KNOWN, WordPieceVocabulary)
+
+
+def characters(text: str) -> np.ndarray:
+    return PLAIN.encode(text).ids
+
+
+def found(text: str) -> list[tuple[str, int]]:
+    cut = KNOWN.tokenize(characters(text))
+    return list(zip(KNOWN.pieces(cut.tokens.ids.tolist()), cut.starts.tolist(), strict=True))
+
+
+def test_subwords_are_those_of_the_reference_kind_of_tokenizer() -> None:
+    text = story()[:3000]
+    cut, expected = KNOWN.tokenize(characters(text)), REFERENCE.encode(text)
+    assert cut.tokens.ids.tolist() == expected.ids.tolist()
+    assert KNOWN.vocabulary == tuple(REFERENCE.pieces(range(REFERENCE.vocab_size)))
+    assert cut.starts.tolist() == [start for start, _ in REFERENCE.offsets(text)]
+    words = (np.array(expected.boundaries) & WORD_START) != 0
+    assert ((cut.tokens.boundaries == WORD_START) == words).all()
+    assert 0.1 < words.mean() < 0.9
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=TEXTS)
+def test_a_subword_stands_in_the_text_as_it_is_spelled_and_meets_no_other(text: str) -> None:
+    ids = characters(text)
+    cut = KNOWN.tokenize(ids)
+    end = 0
+    for subword, start in zip(cut.tokens.ids.tolist(), cut.starts.tolist(), strict=True):
+        spelled = KNOWN.spell(subword)
+        assert len(spelled)
+        assert ids[start : start + len(spelled)].tolist() == spelled.tolist()
+        assert start >= end
+        end = start + len(spelled)
+        assert subword not in KNOWN.special_ids.all_ids
+
+
+def test_unknown_words_special_names_and_what_cleaning_takes_are_in_no_subword() -> None:
+    assert found("") == []
+    assert found("[MASK] 中 zzz ##a") == [("a", len("[MASK] 中 zzz ##"))]
+    assert found("th\u200be") == []
+    assert found("\ufffdthe the\u200b中the") == [("the", 1), ("the", 5), ("the", 10)]
+
+
+def test_what_is_as_long_has_as_many_characters_and_is_not_special() -> None:
+    lengths = {i: len(KNOWN.spell(i)) for i in range(KNOWN.special_ids.vocab_size)}
+    for i in sorted(set(lengths) - KNOWN.special_ids.all_ids):
+        others = [j for j, n in lengths.items() if n == lengths[i] and j not in KNOWN.special_ids.all_ids]
+        assert KNOWN.same_length(i).tolist() == others
+        assert i in others
+
+
+def test_the_characters_are_read_as_without_subwords() -> None:
+    text = story()[:500]
+    ours, plain = TOKENIZER.encode(text), PLAIN.encode(text)
+    assert (ours.ids == plain.ids).all()
+    assert (ours.boundaries == plain.boundaries).all()
+    assert TOKENIZER.special_ids == PLAIN.special_ids
+    assert isinstance(KNOWN, SubwordVocabulary)
+    assert PLAIN.special_ids.output_vocabulary is None
+
+
+def test_a_folder_keeps_them_and_opens_in_the_reference_library(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer, CanineTokenizer
+
+    TOKENIZER.save(tmp_path)
+    opened = Tokenizer.load(tmp_path)
+    assert isinstance(opened, CodePointTokenizer)
+    again = opened.special_ids.output_vocabulary
+    assert isinstance(again, WordPieceVocabulary)
+    assert again.vocabulary == KNOWN.vocabulary
+    assert isinstance(AutoTokenizer.from_pretrained(tmp_path), CanineTokenizer)
+    travelled = pickle.loads(pickle.dumps(TOKENIZER)).special.subwords
+    ids = characters(story()[:200])
+    assert travelled.cut(ids).starts.tolist() == KNOWN.tokenize(ids).starts.tolist()
+
+
+def test_a_published_vocabulary_can_be_put_beside_them(tmp_path: Path) -> None:
+    PLAIN.save(tmp_path)
+    pieces = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "fox", "##es"]
+    (tmp_path / SUBWORDS_FILE).write_bytes("\r\n".join(pieces).encode())
+    known = Tokenizer.load(tmp_path).special_ids.output_vocabulary
+    assert known is not None
+    assert known.special_ids.mask == 5
+    assert known.pieces(known.tokenize(characters("a foxes fox")).tokens.ids.tolist()) == [
+        "fox", "##es", "fox",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[PAD]\n[UNK]\n", r"subwords\.txt: the subwords lack \[CLS\], \[SEP\], \[MASK\]"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\na\n", r"the subword 'a' stands twice"),
+        (b"[PAD]\n\xff", r"subwords\.txt is not UTF-8"),
+    ],
+)
+def test_a_damaged_file_is_one_clear_error(content: bytes, message: str, tmp_path: Path) -> None:
+    PLAIN.save(tmp_path)
+    (tmp_path / SUBWORDS_FILE).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        Tokenizer.load(tmp_path)
+
+
+def test_too_small_a_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="a vocabulary of 9 is too small"):
+        train_tokenizer(TokenizerSpec(CodePointsWithSubwords(9), CANINE), [story()])
+
+
+def test_shards_hold_the_same_characters_and_another_tokenizer(tmp_path: Path) -> None:
+    documents = [Document(line, "here") for line in story().split("\n")[:3]]
+    ours = write_shards(documents, TOKENIZER, tmp_path / "ours")
+    plain = write_shards(documents, PLAIN, tmp_path / "plain")
+    for kind in ("tokens", "marks"):
+        a, b = (tmp_path / name / f"00000.{kind}" for name in ("ours", "plain"))
+        assert a.read_bytes() == b.read_bytes()
+    assert ours.manifest.tokenizer_sha256 != plain.manifest.tokenizer_sha256
+    assert ours.tokenizer.special_ids.output_vocabulary is not None

@@ -1,0 +1,87 @@
+import dataclasses
+
+import pytest
+import torch
+
+from unmask.checkpoints.huggingface.read import heads_without_transformers_class
+from unmask.heads.model import required_term
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.zoo.catalogue import MODELS
+from unmask.zoo.encoder_decoders.t5 import encoder_decoder
+
+UNUSED = {
+    "dilation": "Longformer's paper tells small models of characters with it; none was published"
+}
+"""Fields of Architecture that no card sets, and why they are fields all the same."""
+
+
+def stacks(architecture) -> list[Architecture]:
+    if isinstance(architecture, EncoderDecoderArchitecture):
+        return [architecture.encoder, architecture.decoder]
+    return [architecture]
+
+
+def test_every_field_of_an_architecture_is_set_by_two_cards() -> None:
+    cards = {name: stacks(card.architecture) for name, card in MODELS.items()}
+    for field in dataclasses.fields(Architecture):
+        if field.default is dataclasses.MISSING:
+            continue
+        users = [
+            n
+            for n, found in cards.items()
+            if any(getattr(a, field.name) != field.default for a in found)
+        ]
+        if field.name in UNUSED:
+            assert not users
+        else:
+            assert len(users) >= 2, f"{field.name} is set by {users} only"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_card_names_its_paper_and_its_own_sizes(name: str) -> None:
+    card = MODELS[name]
+    assert card.name == name
+    assert card.paper.arxiv or card.paper.url
+    assert card.paper.authors
+    assert 1960 < card.paper.year < 2100
+    assert card.batch_tokens >= card.sequence_length
+    for a in stacks(card.architecture):
+        length = getattr(a.position, "length", None)
+        assert length is None or card.sequence_length <= length
+    terms = {required_term(head, spec) for head, spec in card.heads.items()}
+    assert set(card.objective.loss_terms) == terms
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_their_configuration_of_a_card_is_read_as_the_card(name: str) -> None:
+    card = MODELS[name]
+    again = card.config_mapping.to_architecture(card.config_mapping.from_architecture(card.architecture))
+    for mine, other in zip(stacks(card.architecture), stacks(again), strict=True):
+        free = {
+            "initialize": mine.initializer,
+            "position": mine.position,
+        }  # not all of it is in their files
+        assert dataclasses.replace(other, **free) == mine
+
+
+@pytest.mark.quick(*{card.family: name for name, card in MODELS.items()}.values())
+@pytest.mark.parametrize("name", MODELS)
+def test_every_tensor_of_a_card_has_a_name_of_theirs(name: str) -> None:
+    card = MODELS[name]
+    ours = heads_without_transformers_class(card, card.heads)
+    with torch.device("meta"):
+        model = card.build({n: spec for n, spec in card.heads.items() if n not in ours})
+    kept = model.trained_weights()
+    theirs = card.weight_names.to_external(kept)
+    read = card.weight_names.from_external(theirs, {n: x.shape for n, x in kept.items()})
+    assert read.missing == ()
+    assert read.unexpected == ()
+
+
+def test_a_decoder_is_its_encoder_but_causal_and_reading_it() -> None:
+    encoder = MODELS["t5-small"].architecture.encoder
+    decoder = encoder_decoder(encoder, 2).decoder
+    assert decoder.causal
+    assert decoder.cross_attention
+    assert decoder.n_layers == 2
+    assert decoder.position.causal

@@ -1,0 +1,185 @@
+"""DeBERTa's weights as released and as transformers lays them out; its heads and configurations."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from reference import deberta, deberta_v2, saved
+from safetensors.torch import load_file, save_file
+
+from unmask.adapters.attach import attach
+from unmask.adapters.lora import LoRA
+from unmask.adapters.peft_format.folder import peft_incompatibility, read_adapter, write_adapter
+from unmask.batch import Batch, Visibility
+from unmask.checkpoints.huggingface.read import load_folder, write_folder
+from unmask.model.names import WeightNames
+from unmask.zoo.catalogue import MODELS
+
+BOTH = pytest.mark.parametrize("make", [deberta, deberta_v2])
+TEXTS = torch.from_numpy(np.random.default_rng(1).integers(5, 99, (2, 9)))
+DOCUMENT = torch.tensor([[0] * 9, [0] * 4 + [-1] * 5])
+READ = {"input_ids": TEXTS, "attention_mask": (DOCUMENT >= 0).long()}
+BATCH = Batch(inputs=TEXTS, visibility=Visibility(document=DOCUMENT), last_token_positions=torch.tensor([8, 3]))
+CARDS = [name for name, card in MODELS.items() if card.family in ("deberta", "deberta-v2")]
+
+
+def close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5 * float(theirs.abs().max()))
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_a_card_has_the_parameters_that_transformers_counts_and_the_places_of_its_decoder(
+    name: str,
+) -> None:
+    import transformers as hf
+
+    card = MODELS[name]
+    config, kind = (
+        (hf.DebertaConfig, hf.DebertaForMaskedLM)
+        if card.family == "deberta"
+        else (hf.DebertaV2Config, hf.DebertaV2ForMaskedLM)
+    )
+    d = card.architecture.d_model
+    beside = 512 * d  # places that the mask decoder adds
+    if "replaced" in card.heads:
+        kind, beside = hf.DebertaV2Model, d * d + d + d + 1
+    with torch.device("meta"):
+        theirs = kind(config(**card.config_mapping.from_architecture(card.architecture)))
+    assert card.n_parameters == theirs.num_parameters() + beside
+
+
+@BOTH
+@torch.no_grad()
+def test_labels_of_tokens_and_answers_equal_the_reference(make, tmp_path: Path) -> None:
+    reference = make("ForTokenClassification", num_labels=3)
+    ours = load_folder(saved(reference, tmp_path / "tags")).model
+    said = ours(BATCH, scores=True).scores["token_label"]
+    close(said[DOCUMENT >= 0], reference(**READ).logits[DOCUMENT >= 0])
+    reference = make("ForQuestionAnswering")
+    ours = load_folder(saved(reference, tmp_path / "answers")).model
+    said, out = ours(BATCH, scores=True).scores["span"], reference(**READ)
+    close(said[0], torch.stack((out.start_logits, out.end_logits), -1)[0])
+
+
+@torch.no_grad()
+def test_options_are_scored_as_by_the_reference(tmp_path: Path) -> None:
+    reference = deberta_v2("ForMultipleChoice")
+    ours = load_folder(saved(reference, tmp_path)).model
+    out = reference(**{name: x[None] for name, x in READ.items()}).logits
+    close(ours(BATCH, scores=True).scores["choice"][:, 0], out[0])
+
+
+@BOTH
+@torch.no_grad()
+def test_weights_as_released_are_read_with_their_decoder_and_written_back(
+    make, tmp_path: Path
+) -> None:
+    """Of a released folder `legacy` says nothing, and transformers leaves the places out."""
+    reference = make(legacy=False)
+    state = load_file(saved(reference, tmp_path / "theirs") / "model.safetensors")
+    places = torch.randn(42, 32)
+    state["deberta.embeddings.position_embeddings.weight"] = places
+    save_file(state, tmp_path / "theirs" / "model.safetensors")
+    opened = load_folder(tmp_path / "theirs")
+    assert (opened.missing, opened.unexpected) == ((), ())
+    assert torch.equal(opened.model.query_stream.table.weight, places)
+    # before the decoder asks, all is as in transformers, whose head reads the last layer
+    states = reference(**READ, output_hidden_states=True).hidden_states
+    close(opened.model.backbone(BATCH)[0], states[-1][0])
+    out = reference(**READ).logits
+    close(opened.model.language_head.logits(states[-1])[0], out[0])
+    write_folder(tmp_path / "back", opened.model, opened.preset, None)
+    again = load_file(tmp_path / "back" / "model.safetensors")
+    assert again.keys() == state.keys()
+    assert all(torch.equal(again[name], x) for name, x in state.items())
+    loaded, said = type(reference).from_pretrained(tmp_path / "back", output_loading_info=True)
+    assert not said["missing_keys"]
+    assert not loaded.config.legacy
+    close(loaded(**READ).logits, out)
+
+
+@BOTH
+@torch.no_grad()
+def test_without_their_places_weights_as_released_are_read_without_a_decoder(
+    make, tmp_path: Path
+) -> None:
+    reference = make(legacy=False)
+    opened = load_folder(saved(reference, tmp_path))
+    assert opened.model.query_stream is None
+    assert (opened.missing, opened.unexpected) == ((), ())
+    said = opened.model.language_head.logits(opened.model.hidden_states(BATCH))
+    close(said[0], reference(**READ).logits[0])
+
+
+def test_a_place_in_the_input_is_none_of_a_decoder(tmp_path: Path) -> None:
+    opened = load_folder(saved(deberta(position_biased_input=True), tmp_path))
+    assert opened.model.query_stream is None
+    assert opened.model.backbone.position.absolute is not None
+
+
+@pytest.mark.parametrize(
+    ("make", "change", "message"),
+    [
+        (deberta, {"relative_attention": False}, "relative_attention must be true"),
+        (deberta, {"pos_att_type": ["c2p", "p2p"]}, r"pos_att_type has \['p2p'\]"),
+        (deberta, {"pos_att_type": []}, "pos_att_type must name one or both"),
+        (deberta, {"talking_head": True}, "talking_head = True is not supported"),
+        (deberta, {"embedding_size": 16}, "embedding_size = 16 is not supported"),
+        (deberta_v2, {"share_att_key": False}, "share_att_key must be true"),
+        (deberta_v2, {"norm_rel_ebd": "batch_norm"}, "norm_rel_ebd 'batch_norm' is not one of"),
+        (deberta_v2, {"attention_head_size": 16}, "attention_head_size = 16 is not supported"),
+        (deberta_v2, {"conv_kernel_size": 2}, "conv_kernel_size must be odd"),
+    ],
+)
+def test_configurations_of_other_formulas_are_refused(make, change, message) -> None:
+    card = MODELS["deberta-mini" if make is deberta else "deberta-v3-mini"]
+    theirs = {**card.config_mapping.from_architecture(card.architecture), **change}
+    with pytest.raises(ValueError, match=message):
+        card.config_mapping.to_architecture(card.config_mapping.config_keys.complete(theirs))
+
+
+def test_released_configurations_write_the_terms_as_one_word() -> None:
+    card = MODELS["deberta-base"]
+    theirs = {**card.config_mapping.from_architecture(card.architecture), "pos_att_type": "c2p|p2c"}
+    assert card.config_mapping.to_architecture(theirs).position == card.architecture.position
+
+
+@pytest.mark.parametrize("name", ["deberta-mini", "deberta-v3-mini"])
+def test_a_formula_of_the_other_version_cannot_be_written(name: str) -> None:
+    card, other = (MODELS[n] for n in (name, {"deberta-mini": "deberta-v3-mini"}.get(
+        name, "deberta-mini"
+    )))  # fmt: skip
+    with pytest.raises(ValueError, match="Disentangled positions"):
+        card.config_mapping.from_architecture(other.architecture)
+
+
+def test_maps_joined_head_by_head_are_cut_and_joined_by_the_heads_of_the_architecture() -> None:
+    names = WeightNames("a + b  c  by_head", n_heads=3)
+    a, b = torch.arange(6)[:, None], 10 + torch.arange(6)[:, None]
+    joined = names.to_external({"a.weight": a, "b.weight": b})["c.weight"]
+    assert joined[:, 0].tolist() == [0, 1, 10, 11, 2, 3, 12, 13, 4, 5, 14, 15]
+    wanted = {"a.weight": a.shape, "b.weight": b.shape}
+    read = names.from_external({"c.weight": joined}, wanted).tensors
+    assert torch.equal(read["a.weight"], a)
+    assert torch.equal(read["b.weight"], b)
+    assert MODELS["deberta-large"].weight_names.n_heads == 16
+    with pytest.raises(ValueError, match="of how many heads is unknown"):
+        WeightNames(names.table).to_external({"a.weight": a, "b.weight": b})
+
+
+def test_an_adapter_of_maps_joined_head_by_head_is_written_as_ours_and_none_of_pefts_is_read(
+    tmp_path: Path,
+) -> None:
+    opened = load_folder(saved(deberta("ForSequenceClassification"), tmp_path / "model"))
+    attach(opened.model, LoRA(rank=2))
+    assert "head by head" in str(peft_incompatibility(opened.model, opened.preset, "default"))
+    write_adapter(tmp_path / "ours", opened.model, opened.preset, "default", base="x")
+    again = load_folder(tmp_path / "model")
+    assert read_adapter(tmp_path / "ours", again.model, again.preset) == LoRA(rank=2)
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    name = "base_model.model.deberta.encoder.layer.0.attention.self.in_proj.lora_A.weight"
+    save_file({name: torch.zeros(2, 32)}, tmp_path / "theirs" / "adapter_model.safetensors")
+    with pytest.raises(ValueError, match="head by head"):
+        read_adapter(tmp_path / "theirs", again.model, again.preset)

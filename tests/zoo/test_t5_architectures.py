@@ -1,0 +1,122 @@
+"""The architectures of T5's table 2: what they share, what they see, and that they say text."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from test_leak import build, depends
+
+from unmask.batch import Batch, Visibility
+from unmask.checkpoints.huggingface.read import load_folder, write_folder
+from unmask.generation.decode import generate
+from unmask.generation.decoding_batch import DecodingBatch, Prompt
+from unmask.generation.settings import generation_config
+from unmask.model.architecture import EncoderDecoderArchitecture
+from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.tokenizers.spec import SpecialTokenIds
+from unmask.zoo.catalogue import MODELS
+from unmask.zoo.encoder_decoders.t5_architectures import PRESETS
+from unmask.zoo.preset import with_vocab_size
+
+SPECIAL = SpecialTokenIds(vocab_size=50, pad=0, start=0, end=1, suffix=(1,))
+SMALL = [card.name for card in PRESETS if card.name.endswith("-mini")]
+
+
+def test_sizes_are_as_the_table_says_but_for_what_reads_the_encoder() -> None:
+    """Table 2: 2P, P, P, P and P; attention to the encoder is "about 10 %" of the whole."""
+    n = {kind: MODELS[f"t5-{kind}"].n_parameters for kind in ("base", "half-base", "shared-base")}
+    lm = MODELS["t5-lm-base"].n_parameters
+    table, layers = 32_128 * 768, 12
+    cross = layers * (4 * 768 * 768 + 768)
+    norm = 768
+    assert n["base"] == 2 * (lm - table) + table + cross
+    assert n["shared-base"] == lm + cross
+    assert n["half-base"] == lm + cross // 2 + norm + 32 * 12  # a norm and distances a side
+    assert MODELS["t5-prefix-lm-base"].n_parameters == lm
+
+
+def test_shared_layers_are_one_tensor_with_two_uses() -> None:
+    model = build("t5-shared")
+    assert isinstance(model.backbone, EncoderDecoder)
+    encoder, decoder = model.backbone.encoder, model.backbone.decoder
+    own = {n for n, _ in model.named_parameters() if n.startswith("backbone.decoder.")}
+    assert own
+    assert all(".cross." in n or ".cross_norm." in n for n in own)
+    assert decoder.position.table is encoder.position.table
+    assert decoder.position.scheme.causal
+    assert not encoder.position.scheme.causal
+    assert decoder.final_norm is encoder.final_norm
+    a = model.architecture
+    apart = replace(MODELS["t5-shared-mini"], architecture=replace(a, shared=False)).build().eval()
+    twins = {n: model.state_dict(keep_vars=False)[n] for n in apart.state_dict()}
+    apart.load_state_dict(twins)
+    torch.manual_seed(1)
+    batch = Batch(
+        inputs=torch.randint(0, 50, (2, 7)),
+        source=torch.randint(0, 50, (2, 5)),
+        visibility=Visibility(causal=True),
+    )
+    for one in (model, apart):
+        one.backbone(batch).square().sum().backward()
+    torch.testing.assert_close(model.backbone(batch), apart.backbone(batch))
+    stacks = (apart.backbone.encoder, apart.backbone.decoder)
+    read, said = (dict(stack.named_parameters()) for stack in stacks)
+    for name, p in encoder.named_parameters():
+        if name.startswith("tokens"):
+            continue
+        assert read[name].grad.abs().sum() > 0
+        assert said[name].grad.abs().sum() > 0
+        torch.testing.assert_close(p.grad, read[name].grad + said[name].grad, rtol=1e-3, atol=1e-3)
+
+
+def test_stacks_that_are_not_alike_share_nothing() -> None:
+    a = MODELS["t5-shared-mini"].architecture
+    assert isinstance(a, EncoderDecoderArchitecture)
+    with pytest.raises(ValueError, match="shared: decoder must be as encoder"):
+        replace(a, decoder=replace(a.decoder, d_ff=8))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_source_is_seen_as_a_whole_by_a_prefix_language_model_alone(whole: bool) -> None:
+    card = MODELS["t5-prefix-lm-mini" if whole else "t5-lm-mini"]
+    model = build(card.family)
+    rows = DecodingBatch(model, [Prompt(input_ids=[5, 6, 7, 8], n_source_tokens=4), Prompt(input_ids=[5, 6], n_source_tokens=2)], SPECIAL)
+    rank = rows._batch.visibility.rank  # pyright: ignore[reportPrivateUsage]
+    assert (rank is not None) == model.whole == whole
+    n, t = 4, 7
+    rank = (torch.arange(t) - n + 1).clamp(min=0) if whole else torch.arange(t)
+    batch = Batch(inputs=torch.arange(5, 5 + t)[None], visibility=Visibility(rank=rank[None]))
+    seen = depends(model, batch)
+    assert torch.equal(seen, rank[None, :] <= rank[:, None])
+    assert seen[0, n - 1] == whole
+
+
+@pytest.mark.parametrize("name", SMALL)
+@torch.no_grad()
+def test_it_is_kept_and_says_the_same_after(name: str, tmp_path: Path) -> None:
+    card = MODELS[name]
+    card = replace(card, architecture=with_vocab_size(card.architecture, 50))
+    model = card.build().initialize(3).eval()
+    write_folder(tmp_path, model, card, None)
+    again = load_folder(tmp_path)
+    assert again.missing == again.unexpected == ()
+    assert again.preset.architecture == card.architecture
+    assert again.model.head_specs == model.head_specs
+    ours, theirs = model.own_weights(), again.model.own_weights()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[n], theirs[n]) for n in ours)
+    prompts, how = [[5, 9, 7, 1], [8, 1]], generation_config(max_new_tokens=5)
+    assert generate(again.model, prompts, SPECIAL, how) == generate(model, prompts, SPECIAL, how)
+
+
+def test_what_section_3_compares_is_trained_for_less_than_what_was_released() -> None:
+    """2**35 tokens (section 3.1.2), and a trillion (section 3.7)."""
+    for name in ("t5-shared-base", "t5-half-base", "t5-prefix-lm-base"):
+        card = MODELS[name]
+        rows = card.batch_tokens // card.sequence_length
+        assert (rows, card.training_options["steps"]) == (128, 2**19)
+    for name in ("t5-small", "t5-11b", "t5-v1_1-base", "ul2"):
+        card = MODELS[name]
+        assert card.batch_tokens * card.training_options["steps"] == pytest.approx(1e12, rel=0.05)
+        assert card.training_options["optimizer"] == {"kind": "Adafactor"}

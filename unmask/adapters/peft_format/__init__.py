@@ -1,0 +1,1 @@
+"""Adapters in the layout of PEFT, both ways."""

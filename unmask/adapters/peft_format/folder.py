@@ -1,0 +1,485 @@
+"""Folders of adapters in PEFT's layout: adapter_config.json and adapter_model.safetensors.
+
+What PEFT 0.21 can say (LoRA, (IA)3, prefix and prompt tuning, and modules trained beside them) it
+loads on the backbone in the Hugging Face layout. Everything else has the same two files, with
+`peft_type` one of our names, none of which is PEFT's, and our names of tensors.
+"""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import torch
+from torch import Tensor
+
+from unmask.adapters.attach import attach, detach, find_adapter
+from unmask.adapters.peft_format.config import PeftConfig, read_peft_config
+from unmask.adapters.peft_format.convert import (
+    PREFIX_TUNING,
+    PROMPT_EMBEDDINGS,
+    PROMPT_TUNING,
+    SPEC_CLASSES,
+    FusedModule,
+    from_peft,
+    fused_modules,
+    is_adapter_tensor,
+    to_peft,
+    untranslatable,
+)
+from unmask.adapters.prefix import PrefixTuningModule, PromptTuningModule
+from unmask.adapters.specs import Adapter
+from unmask.checkpoints.huggingface.read import heads_without_transformers_class
+from unmask.checkpoints.tensors import (
+    read_json_file,
+    read_tensors,
+    tensors_sha256,
+    to_float32_weight,
+    write_tensors,
+)
+from unmask.config import from_dict, to_dict
+from unmask.files import encode_utf8
+from unmask.heads.classification.sequence_classification import (
+    SequenceClassification,
+    TokenClassification,
+)
+from unmask.heads.language.language_modeling import LanguageModeling
+from unmask.heads.model import Model
+from unmask.model.architecture import EncoderDecoderArchitecture
+from unmask.zoo.preset import Published
+
+CONFIG_FILE, WEIGHTS_FILE, RECORD_FILE = "adapter_config.json", "adapter_model.safetensors", "adapter.json"
+"""The third stands beside a configuration of PEFT's, which warns of keys that it does not know."""
+PICKLED_FILE = "adapter_model.bin"
+LIBRARY_TYPE = "unmask"
+"""The key with our record of an adapter in a configuration that is not PEFT's."""
+_SPEC_CLASSES = {kind.__name__: kind for kind in get_args(Adapter)}
+_PARAMETERS_ONLY = "Parameters"
+"""Our `peft_type` of parameters of the base model without any adapter."""
+
+
+def backbone_digest(model: Model, without: Collection[str] = ()) -> str:
+    """Return a sha256 over the names, shapes and float32 numbers of a backbone's weights.
+
+    Two models have the same one iff their backbones are the same.
+    """
+    names = {n for n in model.own_weights() if n.startswith("backbone.") and n not in without}
+    return tensors_sha256({n: x for n, x in model.own_weights().items() if n in names})
+
+
+def task_type(model: Model) -> str | None:
+    """Return PEFT's word for what a model's heads do; None: it has none."""
+    heads = list(model.head_specs.values())
+    if not heads:
+        return "FEATURE_EXTRACTION"
+    if list(model.head_specs) == ["label"] and isinstance(heads[0], SequenceClassification):
+        return "SEQ_CLS"
+    if list(model.head_specs) == ["token_label"] and isinstance(heads[0], TokenClassification):
+        return "TOKEN_CLS"
+    if list(model.head_specs) == ["language"] and isinstance(heads[0], LanguageModeling) and model.decoder_architecture.causal:
+        return "SEQ_2_SEQ_LM" if model.decoder_architecture.cross_attention else "CAUSAL_LM"
+    return None
+
+
+def peft_incompatibility(
+    model: Model, preset: Published, name: str | None, extra_parameters: Collection[str] = ()
+) -> str | None:
+    """Say why PEFT will not load what `write_adapter` writes; None: it will."""
+    if (why := _unsupported_by_peft(model, preset, name)) is not None or name is None:
+        return why
+    return _tensor_incompatibility(model, name, _parameters_to_save(model, extra_parameters), fused_modules(model, preset.weight_names))
+
+
+def _unsupported_by_peft(model: Model, preset: Published, name: str | None) -> str | None:
+    if name is None:
+        return "PEFT has no layout for parameters without an adapter"
+    if preset.weight_names.joins_by_head:
+        return "PEFT has no layout for maps that are joined head by head"
+    if not preset.config_mapping.in_transformers:
+        return "transformers has no class of this family"
+    if own := heads_without_transformers_class(preset, model.head_specs):
+        return f"no class of transformers has a head {next(iter(own.values()))}"
+    module = find_adapter(model, name)
+    if isinstance(module, PrefixTuningModule | PromptTuningModule):
+        kind, heads = task_type(model), " + ".join(model.head_specs) or "none"
+        if (why := _prefix_incompatibility(model, preset, isinstance(module, PrefixTuningModule))) is not None:
+            return f"PEFT has no vectors before a text here: {why}"
+        if kind in (None, "FEATURE_EXTRACTION"):
+            return f"PEFT has no prefixes and prompts for the heads {heads}"
+        if kind == "SEQ_CLS" and model.decoder_architecture.cross_attention:
+            return f"PEFT has no prefixes and prompts for the heads {heads} of two stacks"
+    return None
+
+
+_FAMILIES_WITH_PREFIX_CACHE = frozenset(
+    {
+        "bert", "roberta", "xlm-roberta", "camembert", "electra", "gpt2", "llama", "mistral",
+        "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "olmo2", "t5", "mt5", "bart", "mbart",
+    }
+)  # fmt: skip
+"""Families whose classes of transformers take keys and values that stand before a text."""
+
+
+def _prefix_incompatibility(model: Model, preset: Published, prefix: bool) -> str | None:
+    """Say why PEFT and we would not read the same behind a prefix or a prompt; None: we do."""
+    whole = model.architecture
+    two = isinstance(whole, EncoderDecoderArchitecture)
+    stacks = (whole.encoder, whole.decoder) if two else (whole,)
+    if any(any(a.attention_window) for a in stacks):
+        return "a window of attention hides them there, and not here"
+    if prefix and preset.config_mapping.model_type not in _FAMILIES_WITH_PREFIX_CACHE:
+        return f"transformers' classes of {preset.family} take no keys and values before a text"
+    return None
+
+
+def _tensor_incompatibility(
+    model: Model, name: str, kept: Collection[str], table: Collection[FusedModule]
+) -> str | None:
+    if (lacking := untranslatable(find_adapter(model, name), table)) is not None:
+        return f"PEFT has no {lacking}"
+    return _module_incompatibility(model, table, name, kept)
+
+
+def _module_incompatibility(
+    model: Model, table: Collection[FusedModule], name: str, kept: Collection[str]
+) -> str | None:
+    known = {ours for fused in table for ours in fused.internal_names}
+    for parameter in kept:
+        module = parameter.rpartition(".")[0]
+        if module not in known or module == "backbone.tokens":
+            return f"PEFT cannot train {parameter} beside an adapter"
+    adapted = {n.rpartition(".")[0] for n, _ in cast(Any, find_adapter(model, name)).named_parameters()}
+    for fused in _modules_to_save(table, kept):
+        if any(ours in adapted for ours in fused.internal_names):
+            return f"PEFT cannot both adapt and train {fused.external_name}"
+    return None
+
+
+def write_adapter(
+    folder: Path,
+    model: Model,
+    preset: Published,
+    name: str | None,
+    *,
+    base: str,
+    extra_parameters: Collection[str] = (),
+    labels: Sequence[str] = (),
+) -> None:
+    """Write an adapter and what was trained beside it; the caller makes the folder whole.
+
+    Args:
+        folder: gets adapter_config.json and adapter_model.safetensors.
+        model: has the adapter.
+        preset: says what the model's parts are called in transformers.
+        name: of the adapter; None: there is none, only `extra_parameters`.
+        base: the folder, or the name on the Hub, of the model without the adapter.
+        extra_parameters: parameters of the model that were trained too. Those of heads that do not name tokens
+            are always written.
+        labels: names of the classes, for a model that labels.
+
+    Raises:
+        ValueError: there is no such adapter, parameter, or anything to write, or an adapter is
+            merged.
+    """
+    kept = _parameters_to_save(model, extra_parameters)
+    module = None if name is None else find_adapter(model, name)
+    if module is None and not kept:
+        raise ValueError("there is nothing to write: no adapter, no head, no parameters")
+    if merged := [n for n in model.adapters if find_adapter(model, n).attachment.unmerged_weights]:
+        raise ValueError(f"adapter {merged[0]!r} is merged into the weights: unmerge it to write")
+    spec = None if module is None else cast(Any, module).spec
+    table = [] if _unsupported_by_peft(model, preset, name) is not None else fused_modules(model, preset.weight_names)
+    if name is not None and table and _tensor_incompatibility(model, name, kept, table) is not None:
+        table = []
+    saved = _modules_to_save(table, kept)
+    if saved:
+        kept = _module_parameters(model, saved)
+    record = {
+        "backbone": backbone_digest(model, kept),
+        "adapter": to_dict(spec),
+        "heads": to_dict(model.head_specs),
+        "labels": list(labels),
+    }
+    config = {
+        "task_type": task_type(model),
+        "base_model_name_or_path": base,
+        "inference_mode": True,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    if table:
+        more, tensors = to_peft(module, model, table)
+        beside = _extra_tensors(model, preset, kept)
+        config |= {**more, "modules_to_save": [fused.external_name for fused in saved] or None}
+        write_tensors(folder / WEIGHTS_FILE, _peft_tensor_names(tensors, beside))
+        _write_json(folder / RECORD_FILE, record)
+    else:
+        weights = model.own_weights()
+        tensors = {n: weights[n] for n in kept}
+        if module is not None:
+            state = cast(Any, module).state_dict()
+            tensors |= {f"adapter.{n}": x for n, x in state.items()}
+        config |= {"peft_type": _native_peft_type(spec), LIBRARY_TYPE: record}
+        write_tensors(folder / WEIGHTS_FILE, tensors)
+        (folder / RECORD_FILE).unlink(missing_ok=True)
+    _write_json(folder / CONFIG_FILE, config)
+
+
+def _native_peft_type(spec: Adapter | None) -> str:
+    """Return our `peft_type` of an adapter: the name of its kind, unless PEFT has one like it."""
+    name = _PARAMETERS_ONLY if spec is None else type(spec).__name__
+    return f"{LIBRARY_TYPE}.{name}" if name in SPEC_CLASSES else name
+
+
+def _parameters_to_save(model: Model, extra_parameters: Collection[str]) -> list[str]:
+    """List the parameters to write beside the adapter."""
+    weights = model.own_weights()
+    if unknown := [name for name in extra_parameters if name not in weights]:
+        raise ValueError(f"the model has no parameter {unknown[0]!r}")
+    heads = tuple(f"heads.{n}." for n, s in model.head_specs.items() if not isinstance(s, LanguageModeling))
+    return [name for name in weights if name in extra_parameters or name.startswith(heads)]
+
+
+def _modules_to_save(table: Collection[FusedModule], kept: Collection[str]) -> list[FusedModule]:
+    """List the modules of theirs that have a parameter that is written."""
+    ours = {name.rpartition(".")[0] for name in kept}
+    return [fused for fused in table if any(name in ours for name in fused.internal_names)]
+
+
+def _module_parameters(model: Model, saved: Collection[FusedModule]) -> list[str]:
+    """List all parameters of modules: PEFT knows no parts of them."""
+    ours = {name for fused in saved for name in fused.internal_names}
+    return [name for name in model.own_weights() if name.rpartition(".")[0] in ours]
+
+
+def _extra_tensors(model: Model, preset: Published, kept: Collection[str]) -> dict[str, Tensor]:
+    """Return these parameters by their names; the others keep their shapes only."""
+    state = {
+        name: w if name in kept else torch.empty_like(w, device="meta")
+        for name, w in model.own_weights().items()
+    }
+    theirs = preset.weight_names.to_external(state)
+    theirs = theirs if model.head_specs else preset.weight_names.without_prefix(theirs)
+    return {name: x for name, x in theirs.items() if not x.is_meta}
+
+
+def _peft_tensor_names(
+    tensors: Mapping[str, Tensor], beside: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Put names of the base model behind what PEFT's own modules are called."""
+    if PROMPT_EMBEDDINGS in tensors:
+        return {**tensors, **{f"base_model.{n}": x for n, x in beside.items()}}
+    return {f"base_model.model.{n}": x for n, x in (*tensors.items(), *beside.items())}
+
+
+def _write_json(path: Path, data: Mapping[str, Any]) -> None:
+    path.write_bytes(encode_utf8(json.dumps(data, indent=2, ensure_ascii=False) + "\n"))
+
+
+def read_adapter(
+    folder: Path, model: Model, preset: Published, name: str = "default"
+) -> Adapter | None:
+    """Attach the adapter of a folder, ours or PEFT's, and load what was trained beside it.
+
+    Returns:
+        The adapter's value; None where the folder has only parameters of the base model.
+
+    Raises:
+        FileNotFoundError: the folder has no adapter.
+        ValueError: a file is damaged or pickled, the method is unknown, or the adapter belongs to
+            another backbone; the model is then as before.
+    """
+    config = read_json_file(folder / CONFIG_FILE)
+    record = native_record(folder, config)
+    tensors = read_adapter_tensors(folder, config)
+    settings = peft_config_of(folder, config)
+    try:
+        spec, parameters, beside = _parse_adapter(settings, tensors, model, preset, record)
+        _check_backbone(model, record, beside)
+        _load_parameters(model, name, spec, parameters, beside)
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error}") from None
+    return spec
+
+
+def is_native(config: Mapping[str, Any]) -> bool:
+    """Say whether a configuration is of an adapter that PEFT has no words for."""
+    return LIBRARY_TYPE in config
+
+
+def peft_config_of(folder: Path, config: Mapping[str, Any]) -> PeftConfig | None:
+    """Read what PEFT's configuration says of its tensors; None: it is not PEFT's, but ours.
+
+    Raises:
+        ValueError: the method is unknown, or a key is not read.
+    """
+    path, kind = folder / CONFIG_FILE, config.get("peft_type")
+    own = (*_SPEC_CLASSES, *(f"{LIBRARY_TYPE}.{name}" for name in _SPEC_CLASSES if name in SPEC_CLASSES), _PARAMETERS_ONLY)
+    if kind not in (*SPEC_CLASSES, *own):
+        raise ValueError(f"{path}: peft_type {kind!r} is not one of {', '.join((*SPEC_CLASSES, *own))}")
+    if is_native(config) or kind not in SPEC_CLASSES:
+        return None
+    try:
+        return read_peft_config(config)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def read_adapter_tensors(folder: Path, config: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Read an adapter's tensors, those of PEFT's by the names of their modules in the base model.
+
+    Raises:
+        FileNotFoundError: there are none.
+        ValueError: the file is damaged or pickled, or a tensor holds no weights.
+    """
+    path = folder / WEIGHTS_FILE
+    if not path.is_file() and (folder / PICKLED_FILE).is_file():
+        raise ValueError(
+            f"{folder / PICKLED_FILE}: a pickled adapter is not read, only {WEIGHTS_FILE}; save it again "
+            "with PEFT"
+        )
+    try:
+        found = {name: to_float32_weight(name, x) for name, x in read_tensors(path).items()}
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    if is_native(config):
+        return found
+    theirs: dict[str, Tensor] = {}
+    for name, tensor in found.items():
+        if ".original_module." in name:  # as it was before it was trained
+            continue
+        base = _base_name(name)
+        if base in theirs and not torch.equal(theirs[base], tensor):
+            raise ValueError(f"{path}: has two tensors of {base}, and they differ")
+        theirs[base] = tensor
+    return theirs
+
+
+def module_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return what stands in place of tensors of the base model: what was trained as a whole."""
+    return {n: x for n, x in tensors.items() if not is_adapter_tensor(n) and not _is_own(n)}
+
+
+def native_record(folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what we noted of an adapter that we wrote; nothing of others.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    if is_native(config):
+        found = config[LIBRARY_TYPE]
+    elif (folder / RECORD_FILE).is_file():
+        found = read_json_file(folder / RECORD_FILE)
+    else:
+        return {}
+    if not isinstance(found, Mapping) or not {"backbone", "adapter"} <= found.keys():
+        raise ValueError(f"{folder}: its record must be a table with 'backbone' and 'adapter'")
+    return found
+
+
+def _parse_adapter(
+    settings: PeftConfig | None,
+    tensors: Mapping[str, Tensor],
+    model: Model,
+    preset: Published,
+    record: Mapping[str, Any],
+) -> tuple[Adapter | None, dict[str, Tensor], dict[str, Tensor]]:
+    """Return the adapter's value, its module's parameters, and parameters of the model."""
+    said = record.get("adapter")
+    spec = None if said is None else _parse_spec(said)
+    if settings is not None:
+        if preset.weight_names.joins_by_head:
+            raise ValueError("PEFT's adapters of maps that are joined head by head are not read")
+        if settings.peft_type in (PREFIX_TUNING, PROMPT_TUNING) and (
+            why := _prefix_incompatibility(model, preset, settings.peft_type == PREFIX_TUNING)
+        ):
+            raise ValueError(f"peft_type {settings.peft_type} is not read here: {why}")
+        table = fused_modules(model, preset.weight_names)
+        (spec, parameters), left = from_peft(settings, tensors, model, table, spec)
+        wanted = {n: w.shape for n, w in model.own_weights().items()}
+        read = preset.weight_names.from_external(left, wanted)
+        if read.unexpected:
+            raise ValueError(f"tensor {read.unexpected[0]} has no place in this model")
+        if not record:
+            _check_embeddings(model, read.tensors)
+        return spec, parameters, dict(read.tensors)
+    parameters = {n.removeprefix("adapter."): x for n, x in tensors.items() if _is_own(n)}
+    return spec, parameters, {n: x for n, x in tensors.items() if not _is_own(n)}
+
+
+def _check_embeddings(model: Model, beside: Mapping[str, Tensor]) -> None:
+    """Refuse new vectors of tokens where PEFT leaves the old ones in other places that read them.
+
+    Raises:
+        ValueError: so it is.
+    """
+    if "backbone.tokens.weight" not in beside:
+        return
+    tied = model.has_language_head and "heads.language.out.weight" not in model.own_weights()
+    if tied or model.decoder_architecture.cross_attention:
+        where = "the scores" if tied else "one of the stacks"
+        raise ValueError(
+            f"the adapter has token vectors of its own, but PEFT leaves those of {where} as they "
+            "were: that is not supported"
+        )
+
+
+def _parse_spec(said: Any) -> Adapter:
+    kind = said.get("kind") if isinstance(said, Mapping) else said
+    if kind not in _SPEC_CLASSES:
+        raise ValueError(f"adapter.kind {kind!r} is not one of {', '.join(_SPEC_CLASSES)}")
+    return cast(Adapter, from_dict(_SPEC_CLASSES[kind], said, "adapter"))
+
+
+def _is_own(name: str) -> bool:
+    return name.startswith("adapter.")
+
+
+def _base_name(name: str) -> str:
+    """Return the name that a tensor of PEFT's file has in the base model."""
+    name = name.removeprefix("base_model.").removeprefix("model.")
+    return name.replace(".base_layer.", ".").replace(".modules_to_save.", ".")
+
+
+def _check_backbone(model: Model, record: Mapping[str, Any], beside: Mapping[str, Tensor]) -> None:
+    if record and (mine := backbone_digest(model, beside)) != record["backbone"]:
+        raise ValueError(
+            f"this adapter was trained on another backbone (sha256 {record['backbone'][:12]}…, "
+            f"this model's is {mine[:12]}…)"
+        )
+
+
+def _load_parameters(
+    model: Model,
+    name: str,
+    spec: Adapter | None,
+    parameters: Mapping[str, Tensor],
+    beside: Mapping[str, Tensor],
+) -> None:
+    """Fill a new adapter, and the model's own parameters; all or nothing."""
+    weights = model.own_weights()
+    for key, tensor in beside.items():
+        _check_tensor(key, tensor, weights.get(key))
+    if spec is not None:
+        module = attach(model, spec, name)
+        state = module.state_dict()
+        try:
+            for key, tensor in parameters.items():
+                _check_tensor(f"adapter.{key}", tensor, state.get(key))
+            if lacking := state.keys() - parameters.keys():
+                raise ValueError(f"tensor adapter.{min(lacking)} is missing")
+        except ValueError:
+            detach(model, name)
+            raise
+        module.load_state_dict(dict(parameters))
+    with torch.no_grad():
+        for key, tensor in beside.items():
+            model.get_parameter(key).copy_(tensor)
+
+
+def _check_tensor(name: str, tensor: Tensor, mine: Tensor | None) -> None:
+    if mine is None:
+        raise ValueError(f"tensor {name} has no place in this model")
+    if tensor.shape != mine.shape:
+        raise ValueError(
+            f"tensor {name} has shape {list(tensor.shape)}, this model's has {list(mine.shape)}"
+        )

@@ -1,0 +1,121 @@
+"""Mix: a learned mean of all layers in place of the last one."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from unmask.adapters.attach import Attachment, apply_to_rows
+from unmask.batch import Batch
+from unmask.heads.model import Model
+from unmask.model.backbones.canine import Canine
+from unmask.model.backbones.convolutional import Convolutional
+from unmask.model.backbones.recurrent import Recurrent, RecurrentArchitecture
+from unmask.model.backbones.transformer import EncoderDecoder, Transformer
+
+
+@dataclass(frozen=True)
+class ScalarMix:
+    """gamma · Σ softmax(w)_j h_j over what enters the first layer and what each layer returns.
+
+    Peters et al. 2018, arXiv:1802.05365, section 3.2, equation 1; without the norm of each layer
+    that is optional there. Of an encoder-decoder, the decoder's layers. At first all layers weigh
+    the same: a model with this is not the one without.
+
+    Where a model has a norm after its last layer, each h_j passes it: otherwise the later layers,
+    which are longer vectors, would outweigh the others. All weight on the last layer is then the
+    model without this.
+    """
+
+    def build(self, model: Model) -> "ScalarMixModule":
+        """Build the weights of a model's layers."""
+        return ScalarMixModule(self, model)
+
+
+class ScalarMixModule(nn.Module):
+    """A weight for each layer, and one for all."""
+
+    def __init__(self, spec: ScalarMix, model: Model) -> None:
+        super().__init__()
+        if isinstance(model.backbone, Canine | Convolutional):
+            raise ValueError(
+                "CANINE's layers stand for different places, and those of filters differ in width: "
+                "they cannot be mixed"
+            )
+        if isinstance(model.architecture, RecurrentArchitecture):
+            widths = model.architecture.output_widths
+            if set(widths) != {model.architecture.d_model}:
+                raise ValueError(f"layers of different widths cannot be mixed, got {widths}")
+        self.spec = spec
+        self.attachment = Attachment()
+        self.supports_row_selection = True
+        self.weights = nn.Parameter(torch.zeros(model.decoder_architecture.n_layers + 1))
+        """w of the paper; that of what enters the first layer comes first."""
+        self.gamma = nn.Parameter(torch.ones(()))
+        self._layer_outputs: list[Tensor] = []
+        self._all_layers_requested = False
+
+    def summary(self) -> str:
+        """Say what was learned."""
+        shares = ", ".join(f"{share:.2f}" for share in self.weights.float().softmax(0).tolist())
+        return (
+            f"what enters the first layer, and each layer after it, weigh {shares}; together they "
+            f"are multiplied by {self.gamma.item():.2f}"
+        )
+
+    def register_hooks(self, model: Model) -> list[RemovableHandle]:
+        """Watch the layers, and mix where the last one would be used."""
+        backbone = model.backbone
+        if isinstance(backbone, Recurrent):
+            return [
+                backbone.register_forward_pre_hook(self._request_all_layers),
+                backbone.register_forward_hook(self._replace_last_of_all),
+            ]
+        stack = backbone.decoder if isinstance(backbone, EncoderDecoder) else backbone
+        assert isinstance(stack, Transformer)
+        return [
+            stack.layers[0].register_forward_pre_hook(self._record_input),
+            *(layer.register_forward_hook(self._record_output) for layer in stack.layers),
+            stack.final_norm.register_forward_hook(self._replace_last),
+        ]
+
+    def _record_input(self, layer: nn.Module, args: tuple[Any, ...]) -> None:
+        self._layer_outputs = [args[0]]
+
+    def _record_output(self, layer: nn.Module, args: tuple[Any, ...], out: Tensor) -> None:
+        self._layer_outputs.append(out)
+
+    def _replace_last(self, norm: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> Tensor:
+        seen, self._layer_outputs = self._layer_outputs, []
+        # forward, not a call: the norm's hooks are being run
+        return apply_to_rows(
+            self.attachment.rows,
+            lambda _, *layers: self.weighted_sum([norm.forward(x) for x in layers]),
+            out,
+            *seen,
+        )
+
+    def _request_all_layers(self, network: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        batch: Batch = args[0]
+        self._all_layers_requested = batch.all_layers
+        return (replace(batch, all_layers=True), *args[1:])
+
+    def _replace_last_of_all(self, network: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
+        *rest, last = out.chunk(len(self.weights), -1)
+
+        def change(last: Tensor, *rest: Tensor) -> Tensor:
+            return self.weighted_sum([*rest, last])
+
+        mixed = apply_to_rows(self.attachment.rows, change, last, *rest)
+        return torch.cat((*rest, mixed), -1) if self._all_layers_requested else mixed
+
+    def weighted_sum(self, layers: list[Float[Tensor, "b t d"]]) -> Float[Tensor, "b t d"]:
+        """Add up layers."""
+        shares = (self.gamma.float() * self.weights.float().softmax(0)).to(layers[0].dtype)
+        total = layers[0] * shares[0]
+        for layer, share in zip(layers[1:], shares[1:], strict=True):
+            total = total + layer * share
+        return total

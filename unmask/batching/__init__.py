@@ -1,0 +1,1 @@
+"""Examples -> batches: collated, ordered, loaded by workers."""

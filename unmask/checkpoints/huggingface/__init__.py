@@ -1,0 +1,1 @@
+"""Models in the layout of Hugging Face transformers, both ways."""

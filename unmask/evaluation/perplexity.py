@@ -1,0 +1,333 @@
+"""How likely a model finds held-out text: perplexity, bits by byte; how often it is right."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import numpy as np
+import torch
+from jaxtyping import Int
+
+from unmask.batch import IGNORE_INDEX, Batch, Example, RecurrenceMemory, Tokens, Visibility
+from unmask.batching.collate import example_length, group_by_length, pad_examples
+from unmask.generation.text_batches import evaluation_mode
+from unmask.heads.language.language_modeling import LanguageModelingHead
+from unmask.heads.model import Head, Model, required_term
+from unmask.heads.prediction import Term
+from unmask.heads.pretraining.bidirectional_lm import BidirectionalLMHead
+from unmask.heads.pretraining.generator import GeneratorHead
+from unmask.heads.pretraining.sentence_reconstruction import SkipThoughtsHead
+from unmask.objectives.objective import AnyObjective
+from unmask.objectives.published import components_of
+from unmask.shards.concatenated import document_separator_ids
+from unmask.text.documents import Document
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.spec import SpecialTokenIds
+
+PIECES_PER_WINDOW = 256
+"""Pieces of text that are hidden together, and sorted by length."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutEvaluation:
+    """What a model scored on held-out text."""
+
+    documents: int
+    words: int
+    """Runs of characters without white space."""
+    bytes: int
+    """Of the text in UTF-8."""
+    tokens: int
+    """Of the text, special ones apart."""
+    n_targets: Mapping[str, int]
+    """Places asked, by term: "masked", "next_sentence", "next_token", "denoised"; of a mixture
+    whose parts have names, by term and part: "masked_forward"."""
+    loss: Mapping[str, float]
+    """By term, nats for each place asked."""
+    accuracy: Mapping[str, float]
+    """By term, the share of places where the best score is the answer's."""
+    perplexity: Mapping[str, float]
+    """exp of the loss, of terms that name tokens or words."""
+    word_perplexity: float | None
+    """exp of all nats by words: of a causal model, whose nats are those of the whole text. None
+    also where that is beyond any float: in a language that writes few spaces."""
+    bits_per_byte: float | None
+    """All nats, in bits, by bytes: of a causal model."""
+
+
+def evaluate(
+    model: Model,
+    tokenizer: Tokenizer,
+    objective: AnyObjective,
+    documents: Iterable[Document],
+    *,
+    sequence_length: int,
+    batch_tokens: int = 8192,
+    seed: int = 0,
+    memory_length: int = 0,
+) -> HeldOutEvaluation:
+    """Ask what pretraining asks, of text that the model has not seen; nothing is learned.
+
+    Documents are cut into consecutive pieces that fit `sequence_length`, without overlap. Each piece is read
+    on its own: a causal model is asked for every token of the text exactly once, for the first of
+    each piece after the start token alone, and not for the end of a document. So its figures are
+    somewhat worse than with all that stands before (a sliding window would cost a forward for each
+    stride).
+
+    With a memory, the documents are one text after the other, and what stood before each piece, as
+    the network has read it, is behind it in every layer (Dai et al. 2019, arXiv:1901.02860, section
+    3.2): so each token is told from all that was read within it and the memory, at the cost of a
+    piece alone. What parts documents is read, and not asked.
+
+    Of a masked model, the same seed hides the same places. What is not the next sentence comes from
+    another document among the next 256 pieces. Of a mixture whose parts have names each part is
+    asked of all of the text, and told by itself.
+
+    Args:
+        model: with a head for what the objective asks; of several questions some suffice.
+        tokenizer: the model's own.
+        objective: what pretraining asked.
+        documents: read one by one; where a token says the language of a text, `source` names it.
+        sequence_length: tokens of a piece, special ones included, at most.
+        batch_tokens: read at once.
+        seed: of what is hidden.
+        memory_length: places that each layer remembers; it may be longer than in training.
+
+    Raises:
+        ValueError: the model has no head for what the objective asks, there is nothing to ask, or
+            there is a memory, and the model cannot read one, or does not read forward.
+        FloatingPointError: the loss is not finite.
+    """
+    tokenizer.check_single_vocabulary("what pretraining asked")
+    terms = {required_term(name, spec) for name, spec in model.head_specs.items()}
+    if not terms & set(objective.loss_terms):
+        raise ValueError(
+            f"this model has no head for {' or '.join(objective.loss_terms)}, which would be asked "
+            f"(it has {', '.join(sorted(terms)) or 'none'})"
+        )
+    if seed < 0:
+        raise ValueError(f"seed must be at least 0, got {seed}")
+    read = _TextCounts()
+    budget = objective.max_text_length(sequence_length, tokenizer.special_ids)
+    answering = [
+        cast(Head, model.heads[name])
+        for name, spec in model.head_specs.items()
+        if required_term(name, spec) in objective.loss_terms
+    ]
+    sums: dict[tuple[str, str], _TermSum] = {}
+    parts: Mapping[str, AnyObjective] = components_of(objective) or {"": objective}
+    if memory_length:
+        if not objective.causal:
+            raise ValueError("memory: this model does not read forward only; leave it out, or 0")
+        try:
+            model.check_supports_memory()
+        except ValueError as error:
+            raise ValueError(f"memory: {error}; leave it out, or 0") from None
+        stream = _batches_with_memory(documents, tokenizer, sequence_length, RecurrenceMemory(memory_length), read)
+        batches = (("", batch) for batch in stream)
+    else:
+        windows = _windows(_split_pieces(documents, tokenizer, budget, read))
+        batches = _independent_batches(windows, parts, tokenizer, batch_tokens, seed)
+    with evaluation_mode(model), torch.random.fork_rng():
+        torch.manual_seed(seed)  # of a generator's guesses
+        for part, batch in batches:
+            wanted = {name for head in answering for name in head.count_targets(batch)}
+            for name, term in model(batch.to(model.device)).terms.items():
+                if name in wanted:
+                    sums.setdefault((name, part), _TermSum()).add(term)
+    sums = {name: s for name, s in sums.items() if s.n_targets}
+    if not sums:
+        raise ValueError(
+            f"nothing to ask: the text has {read.n_documents} documents and {read.n_tokens} tokens"
+        )
+    forward = [part for part, asked in parts.items() if asked.causal]
+    whole = next((s for (name, part), s in sums.items() if _covers_whole_text(name, part, forward)), None)
+    return _make_evaluation(sums, read, _token_terms(model), None if whole is None else whole.total_loss)
+
+
+def _covers_whole_text(name: str, component: str, causal_components: Sequence[str]) -> bool:
+    """Say whether a term's nats are those of the whole text."""
+    return name in ("next_token", "permuted") and component in causal_components
+
+
+def _independent_batches(
+    windows: Iterable[list["_Piece"]],
+    components: Mapping[str, AnyObjective],
+    tokenizer: Tokenizer,
+    batch_tokens: int,
+    seed: int,
+) -> Iterator[tuple[str, Batch]]:
+    """Make batches of pieces that are read each on its own, as each part of an objective asks."""
+    for pieces in windows:
+        for part, asked in components.items():
+            examples = [_corrupt_piece(pieces, i, asked, tokenizer, seed) for i in range(len(pieces))]
+            for batch in _sorted_batches(examples, tokenizer, batch_tokens):
+                yield part, batch
+
+
+def _batches_with_memory(
+    documents: Iterable[Document], tokenizer: Tokenizer, sequence_length: int, memory: RecurrenceMemory, counts: "_TextCounts"
+) -> Iterator[Batch]:
+    """Make a batch of each piece of a text, each of which goes on with the memory."""
+    special = tokenizer.special_ids
+    between = np.array(document_separator_ids(special), np.int64)
+    before, ids, asked = special.start, [between[:0]], [between[:0]]
+
+    for document in documents:
+        found = tokenizer.encode(document.text).ids.astype(np.int64)
+        counts.n_documents += 1
+        counts.n_words += len(document.text.split())
+        counts.n_bytes += len(document.text.encode())
+        counts.n_tokens += len(found)
+        text = np.concatenate((*ids, found, between))
+        answers = np.concatenate((*asked, found, np.full(len(between), IGNORE_INDEX)))
+        whole = len(text) // sequence_length * sequence_length
+        for start in range(0, whole, sequence_length):
+            piece = slice(start, start + sequence_length)
+            yield batch_with_memory(before, text[piece], answers[piece], memory)
+            before = int(text[start + sequence_length - 1])
+        ids, asked = [text[whole:]], [answers[whole:]]
+    if len(ids[0]):
+        yield batch_with_memory(before, ids[0], asked[0], memory)
+
+
+def batch_with_memory(
+    previous_token: int, text: Int[np.ndarray, "t"], targets: Int[np.ndarray, "t"], memory: RecurrenceMemory
+) -> Batch:
+    """Ask for a piece of a text that goes on with a memory, after the token before it."""
+    return Batch(
+        inputs=torch.from_numpy(np.concatenate(([previous_token], text[:-1])))[None],
+        visibility=Visibility(causal=True),
+        targets=torch.from_numpy(targets)[None],
+        target_positions=torch.from_numpy(np.flatnonzero(targets != IGNORE_INDEX)),
+        memory=memory,
+    )
+
+
+@dataclass
+class _TextCounts:
+    """How much text there was."""
+
+    n_documents: int = 0
+    n_words: int = 0
+    n_bytes: int = 0
+    n_tokens: int = 0
+
+
+@dataclass
+class _TermSum:
+    """One term so far."""
+
+    total_loss: float = 0.0
+    n_targets: int = 0
+    n_correct: int = 0
+
+    def add(self, term: Term) -> None:
+        """Add what was said of a batch."""
+        self.total_loss += float(term.total)
+        self.n_targets += term.count
+        self.n_correct += 0 if term.n_correct is None else int(term.n_correct)
+
+
+def _make_evaluation(
+    sums_by_component: Mapping[tuple[str, str], _TermSum], counts: _TextCounts, token_terms: set[str], total_nats: float | None
+) -> HeldOutEvaluation:
+    told = {f"{name}_{part}" if part else name: name for name, part in sums_by_component}
+    sums = dict(zip(told, sums_by_component.values(), strict=True))
+    loss = {name: s.total_loss / s.n_targets for name, s in sums.items()}
+    for name, value in loss.items():
+        if not math.isfinite(value):
+            raise FloatingPointError(f"the loss of {name!r} is not finite: the weights are damaged")
+    by_token = {name: _finite_exp(nats) for name, nats in loss.items() if told[name] in token_terms}
+    return HeldOutEvaluation(
+        documents=counts.n_documents,
+        words=counts.n_words,
+        bytes=counts.n_bytes,
+        tokens=counts.n_tokens,
+        n_targets={name: s.n_targets for name, s in sums.items()},
+        loss=loss,
+        accuracy={name: s.n_correct / s.n_targets for name, s in sums.items()},
+        perplexity={name: value for name, value in by_token.items() if value is not None},
+        word_perplexity=None if total_nats is None else _finite_exp(total_nats / max(counts.n_words, 1)),
+        bits_per_byte=None if total_nats is None else total_nats / math.log(2) / max(counts.n_bytes, 1),
+    )
+
+
+def _token_terms(model: Model) -> set[str]:
+    """Return the terms of heads that name tokens."""
+    naming = (LanguageModelingHead, GeneratorHead, BidirectionalLMHead)
+    heads = list(model.heads.values())
+    said = {name for h in heads if isinstance(h, SkipThoughtsHead) for name in h.spec.terms}
+    return said | {h.spec.term for h in heads if isinstance(h, naming)}
+
+
+def _finite_exp(nats: float) -> float | None:
+    try:
+        return math.exp(nats)
+    except OverflowError:
+        return None
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A piece of a document, and its number among all pieces."""
+
+    index: int
+    document: int
+    text: Tokens = field(repr=False)
+    source: str | None = None
+    """What its document is of, which may be a language."""
+
+
+def _split_pieces(
+    documents: Iterable[Document], tokenizer: Tokenizer, max_text_length: int, counts: _TextCounts
+) -> Iterator[_Piece]:
+    number = 0
+    for document in documents:
+        tokens = tokenizer.encode(document.text)
+        for start in range(0, len(tokens), max_text_length):
+            text = tokens[start : start + max_text_length]
+            yield _Piece(number, counts.n_documents, text, document.source)
+            number += 1
+        counts.n_documents += 1
+        counts.n_words += len(document.text.split())
+        counts.n_bytes += len(document.text.encode())
+        counts.n_tokens += len(tokens)
+
+
+def _windows(pieces: Iterator[_Piece]) -> Iterator[list[_Piece]]:
+    window: list[_Piece] = []
+    for piece in pieces:
+        window.append(piece)
+        if len(window) == PIECES_PER_WINDOW:
+            yield window
+            window = []
+    if window:
+        yield window
+
+
+def _corrupt_piece(
+    pieces: Sequence[_Piece], piece_index: int, objective: AnyObjective, tokenizer: Tokenizer, seed: int
+) -> Example:
+    """Hide a piece with a generator of its own."""
+    piece, text = pieces[piece_index], pieces[piece_index].text
+    rng = np.random.default_rng([seed, piece.index])
+    if objective.needs_second_text:
+        others = [p.text for p in pieces if p.document != piece.document]
+        other = others[int(rng.integers(len(others)))] if others else None
+        text = replace(text, other_text=other)
+    return objective(text, _special_ids_for_source(tokenizer, piece.source), rng)
+
+
+def _special_ids_for_source(tokenizer: Tokenizer, source: str | None) -> SpecialTokenIds:
+    """Return the special tokens around a text, its language among them where one is told."""
+    special = tokenizer.special_ids
+    return special.with_languages(source) if special.needs_languages and source is not None else special
+
+
+def _sorted_batches(
+    examples: Sequence[Example], tokenizer: Tokenizer, batch_tokens: int
+) -> Iterator[Batch]:
+    for rows in group_by_length([example_length(e) for e in examples], batch_tokens):
+        yield pad_examples([examples[i] for i in rows], tokenizer.special_ids)

@@ -1,0 +1,235 @@
+"""Tasks that a model does from a prompt alone: no weight is learned.
+
+A task is a value: of the table `unmask.evaluation.zero_shot`, or read from a TOML file.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from unmask.config import read_dataclass
+from unmask.evaluation.answer_methods import (
+    AnswerMethodSpec,
+    PromptedModel,
+    PromptedRow,
+    RowScore,
+    TemplateRow,
+)
+from unmask.tasks.readers import tables
+from unmask.tasks.suites.benchmark import find_file
+
+EXAMPLES_PER_BATCH = 128
+"""Items that are asked together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptingConfig:
+    """How much is asked, and with what before it."""
+
+    shots: int = 0
+    """Examples with their answers before each question (Brown et al. 2020, section 2)."""
+    seed: int = 0
+    """Of which examples are drawn."""
+    rows: int | None = None
+    """Ask so many, evenly spaced in the file. None: all."""
+    stride: int | None = None
+    """Of perplexity: tokens that a window asks. None: as many as fit."""
+    on_progress: Callable[[int, int], None] | None = None
+    """Is told how many items are done, and of how many."""
+
+    def __post_init__(self) -> None:
+        for name in ("shots", "seed"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        if self.rows is not None and self.rows < 1:
+            raise ValueError(f"rows must be at least 1, got {self.rows}")
+
+
+@dataclass(frozen=True)
+class MetricValue:
+    """A figure, and its standard error where that is known."""
+
+    value: float
+    standard_error: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskScore:
+    """What a model scored in a task."""
+
+    task: str
+    shots: int
+    primary_metric: str
+    """The customary one of the figures."""
+    metrics: Mapping[str, MetricValue]
+    """Shares are from 0 to 1."""
+    n_examples: int
+    n_truncated: int = 0
+    """Items of whose prompt the beginning did not fit the model."""
+    groups: Mapping[str, float] = field(default_factory=dict[str, float])
+    """The customary figure by group, where the task has groups."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def score(self) -> MetricValue:
+        """The customary figure."""
+        return self.metrics[self.primary_metric]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptTask:
+    """Questions about the rows of a file.
+
+    Templates name columns: "Review: {text}".
+    """
+
+    name: str
+    test: str | tuple[str, ...]
+    """The file, by its path within the folder of data; of several, the first that is there."""
+    answer: AnswerMethodSpec
+    train: str | tuple[str, ...] = ()
+    """The file that examples are drawn from. None named: the test file, but for the item itself."""
+    description: str = ""
+    """Comes first."""
+    query: str = ""
+    """Template of a question, up to where the answer begins."""
+    example: str | None = None
+    """Template of a question with its answer. None: the query and the right answer."""
+    separator: str = "\n\n"
+    """Between description, examples and the question."""
+    group: str = ""
+    """Template of what a row is counted under."""
+    paper: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.test:
+            raise ValueError("test must name a file")
+
+    def score(self, model: PromptedModel, folder: Path, prompting_config: PromptingConfig) -> TaskScore:
+        """Ask a model.
+
+        Raises:
+            FileNotFoundError: the files are not in the folder.
+            ValueError: a file lacks a column, or has fewer rows than there are to be examples.
+        """
+        all_rows = read_rows(find_task_file(folder, self.test, self.name))
+        spread = evenly_spaced(len(all_rows), prompting_config.rows)
+        shots = self._make_shot_drawer(all_rows, folder, prompting_config)
+        said: list[RowScore] = []
+        for at in range(0, len(spread), EXAMPLES_PER_BATCH):
+            some = [
+                self._prompted_row(all_rows[i], shots(i, all_rows[i])) for i in spread[at : at + EXAMPLES_PER_BATCH]
+            ]
+            said += self.answer.score(model, some)
+            if prompting_config.on_progress is not None:
+                prompting_config.on_progress(len(said), len(spread))
+        return self._aggregate([all_rows[i] for i in spread], said, prompting_config)
+
+    def render_solved(self, row: TemplateRow) -> str:
+        """Write a row with its right answer."""
+        if self.example is not None:
+            return row.render(self.example)
+        return self.answer.render_solved(row.render(self.query), row)
+
+    def _prompted_row(self, row: TemplateRow, shots: Sequence[str]) -> PromptedRow:
+        before = [part for part in (self.description, *shots) if part]
+        return PromptedRow(prompt=self.separator.join([*before, row.render(self.query)]), row=row)
+
+    def _make_shot_drawer(
+        self, rows: Sequence[TemplateRow], folder: Path, prompting_config: PromptingConfig
+    ) -> Callable[[int, TemplateRow], list[str]]:
+        """Return what draws the examples of an item, with a generator of its own."""
+        if not prompting_config.shots:
+            return lambda i, row: []
+        path = find_task_file(folder, self.train or self.test, self.name)
+        given = [self.render_solved(row) for row in (read_rows(path) if self.train else rows)]
+        different = len(set(given))
+
+        def draw(i: int, row: TemplateRow) -> list[str]:
+            own = self.render_solved(row)
+            if prompting_config.shots > len(given) - given.count(own):
+                raise ValueError(
+                    f"{path}: {len(given)} rows, of which {len(given) - given.count(own)} may be "
+                    f"examples for {row.location}; got shots = {prompting_config.shots}"
+                )
+            order = np.random.default_rng([prompting_config.seed, i]).permutation(len(given))
+            return [given[k] for k in order if given[k] != own][: prompting_config.shots]
+
+        if prompting_config.shots > different:
+            raise ValueError(f"{path}: {different} different rows, got shots = {prompting_config.shots}")
+        return draw
+
+    def _aggregate(self, rows: Sequence[TemplateRow], row_scores: Sequence[RowScore], prompting_config: PromptingConfig) -> TaskScore:
+        measure = self.answer.primary_metric
+        groups: dict[str, list[float]] = {}
+        for row, one in zip(rows, row_scores, strict=True) if self.group else ():
+            groups.setdefault(row.render(self.group), []).append(one.metrics[measure])
+        return TaskScore(
+            task=self.name,
+            shots=prompting_config.shots,
+            primary_metric=measure,
+            metrics={
+                name: _mean_metric(name, np.array([one.metrics[name] for one in row_scores], np.float64))
+                for name in row_scores[0].metrics
+            },
+            n_examples=len(row_scores),
+            n_truncated=sum(one.n_truncated_tokens > 0 for one in row_scores),
+            groups={name: float(np.mean(values)) for name, values in groups.items()},
+        )
+
+
+def _mean_metric(name: str, values: "np.ndarray") -> MetricValue:
+    """Average over items; a perplexity is exp of a mean, and its error follows from that one's."""
+    mean = float(values.mean())
+    error = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
+    if name != "perplexity":
+        return MetricValue(mean, error)
+    value = float(np.exp(np.float64(-mean)))
+    return MetricValue(value, None if error is None else value * error)
+
+
+def evenly_spaced(n: int, max_rows: int | None) -> list[int]:
+    """Choose some of `n` rows, evenly spaced: also files sorted by kind give some of each."""
+    if max_rows is None or max_rows >= n:
+        return list(range(n))
+    return [i * n // max_rows for i in range(max_rows)]
+
+
+def read_rows(path: Path) -> list[TemplateRow]:
+    """Read the rows of a file, in any of the formats of labelled files.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is damaged or empty.
+    """
+    table = tables.read_table(path)
+    return [
+        TemplateRow(values=dict(zip(table.columns, fields, strict=True)), location=table.location(i))
+        for i, (_, fields) in enumerate(table.rows)
+    ]
+
+
+def find_task_file(folder: Path, names: str | Sequence[str], task_name: str) -> Path:
+    """Find a file of a task, by the first of its names that is there, as it is or compressed.
+
+    Raises:
+        FileNotFoundError: none is.
+    """
+    several = [names] if isinstance(names, str) else names
+    found = next(filter(None, (find_file(folder, name) for name in several)), None)
+    if found is None:
+        raise FileNotFoundError(f"{folder}: the task {task_name!r} needs {' or '.join(several)} there")
+    return found
+
+
+def read_prompt_task(path: Path) -> PromptTask:
+    """Read a task from a TOML file; its name is the file's if it does not say one.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not TOML, or a key or value is not what it should be.
+    """
+    return read_dataclass(PromptTask, path)

@@ -1,0 +1,1 @@
+"""Batches, class weights and mixtures of tasks for fine-tuning."""

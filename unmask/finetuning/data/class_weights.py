@@ -1,0 +1,72 @@
+"""How much each label counts while it is learned, where some are rare."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from unmask.heads.classification.sequence_classification import (
+    CrossEntropy,
+    SequenceClassification,
+    TokenClassification,
+)
+from unmask.heads.model import HeadSpec
+from unmask.tasks.readers import columns
+from unmask.tasks.task import Task, TaskExample
+from unmask.text.records import format_names
+from unmask.zoo.preset import Published
+
+ClassWeights = Literal["balanced"] | Mapping[str, float]
+"""Each label's weight, 1 where none is given; or "balanced": n / (k n_label) of n places that have
+one of k labels, n_label of them this one (the formula of scikit-learn)."""
+
+
+def resolve_class_weights(
+    class_weights: ClassWeights, labels: Sequence[str], items: Sequence[TaskExample]
+) -> tuple[float, ...]:
+    """Return the weight of each label, with a mean of 1 over all places that are learned.
+
+    The loss is then a weighted sum over the number of places. torch divides by the sum of weights
+    of each batch instead, which is the same on average, but which no one knows before a step that
+    is cut into parts.
+
+    Raises:
+        ValueError: a label is unknown, or a weight is no positive number.
+    """
+    counts = Counter(label for item in items for label in columns.example_labels(item))
+    n = counts.total()
+    if isinstance(class_weights, str):
+        if class_weights != "balanced":
+            raise ValueError(f"class_weights must be 'balanced' or a table, got {class_weights!r}")
+        # A label that does not occur is not learned, and has no part in the mean.
+        return tuple(n / (len(counts) * (counts[label] or n)) for label in labels)
+    for label, weight in class_weights.items():
+        if label not in labels:
+            raise ValueError(f"class_weights: no label {label!r} (labels: {format_names(labels)})")
+        if not 0 < weight < math.inf:
+            raise ValueError(f"class_weights: {label!r} must have a weight above 0, got {weight}")
+    total = sum(class_weights.get(label, 1.0) * n_label for label, n_label in counts.items())
+    return tuple(class_weights.get(label, 1.0) * n / total for label in labels)
+
+
+def with_class_weights(preset: Published, class_weights: ClassWeights, task: Task, items: Sequence[TaskExample]) -> Published:
+    """Return the card with weights in its head of labels.
+
+    Raises:
+        ValueError: it has no head that says one of some labels.
+    """
+    weights = resolve_class_weights(class_weights, task.labels, items)
+    heads: dict[str, HeadSpec] = {name: _with_label_weights(spec, weights) for name, spec in preset.heads.items()}
+    if heads == dict(preset.heads):
+        raise ValueError(
+            "class_weights are of labels of which a head says one (classify, pairs, tag but for "
+            f"its recurrent head), not of {task.task_kind} with {preset.name}"
+        )
+    return replace(preset, heads=heads)
+
+
+def _with_label_weights(spec: HeadSpec, weights: tuple[float, ...]) -> HeadSpec:
+    if not isinstance(spec, SequenceClassification | TokenClassification) or not isinstance(spec.loss, CrossEntropy):
+        return spec
+    return replace(spec, loss=CrossEntropy(label_weights=weights)) if len(weights) == spec.n_labels else spec

@@ -1,0 +1,272 @@
+"""A word in a blank for a label: the pretrained head says which of some words fits best."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, groupby, permutations
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from unmask.batch import IGNORE_INDEX, Batch, Example
+from unmask.batching.collate import pad_examples
+from unmask.finetuning.formulations.cloze.pattern import ClozePattern
+from unmask.finetuning.formulations.cloze.scoring import (
+    score_left_to_right,
+    score_most_confident_first,
+)
+from unmask.finetuning.formulations.formulation import (
+    InputTemplate,
+    PredictionRecord,
+    TaskInput,
+    encode_texts,
+    label_cross_entropy,
+    label_indices,
+    label_prediction_record,
+    truncate_longest_first,
+)
+from unmask.heads.model import Model
+from unmask.tasks.task import Label, Task, TaskExample
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.spec import SpecialTokenIds
+
+
+def encode_label_words(
+    tokenizer: Tokenizer, label_words: Mapping[str, str], *, with_leading_space: bool, causal: bool
+) -> tuple[tuple[int, ...], ...]:
+    """Return the tokens of each label's word; if `with_leading_space`, of the word after a space.
+
+    Raises:
+        ValueError: a word is not in the vocabulary, two labels have the same, or to a model that is
+            `causal` one is the beginning of another.
+    """
+    read = [f" {word}" if with_leading_space else word for word in label_words.values()]
+    seen: dict[tuple[int, ...], str] = {}
+    for label, word, ids in zip(label_words, label_words.values(), tokenizer.encode_ids_batch(read), strict=True):
+        tokens = tuple(ids.tolist())
+        if not tokens or not tokenizer.special_ids.all_ids.isdisjoint(tokens):
+            pieces = " + ".join(piece.strip() for piece in tokenizer.pieces(tokens))
+            raise ValueError(
+                f"the word {word!r} of label {label!r} must be in the vocabulary, got "
+                f"{pieces or 'nothing'}; choose another by the option words"
+            )
+        if tokens in seen:
+            raise ValueError(f"the labels {seen[tokens]!r} and {label!r} have one word, {word!r}")
+        seen[tokens] = label
+    for short, long in permutations(seen, 2) if causal else ():
+        if long[: len(short)] == short:  # never less likely
+            raise ValueError(
+                f"the word of label {seen[long]!r} goes on from that of {seen[short]!r}, "
+                f"{label_words[seen[short]]!r}, which a model that reads forward says before it; choose "
+                "others by the option words"
+            )
+    return tuple(seen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClozeFormulation:
+    """Labels as words in a blank: Schick and Schütze 2021, arXiv:2001.07676, section 3.1.
+
+    The model reads a text within a pattern with one blank; the head with which it was pretrained
+    scores the word of each label there, and of no other word. An encoder's blank is its mask token;
+    a decoder's is the end of the pattern, which it goes on with. No weight is new, so a model
+    answers before it has learned the task. Texts are cut, the pattern never is.
+
+    Words may have several tokens: Schick and Schütze 2021, arXiv:2009.07118, section 3.1. While it
+    learns, an encoder reads as many mask tokens as the longest word has tokens, whatever the label,
+    and is asked for all tokens of the right word at once; to answer it reads as many as each word
+    has, see `in_order`. A decoder reads the word itself. A word's likelihood is the product of its
+    tokens', however many. Deviates: a token is likely among those of all words, in the paper among
+    the vocabulary, and what is learned is the likelihood, in the paper a margin between words: of
+    words of one token both are then what they are above.
+    """
+
+    task: Task
+    tokenizer: Tokenizer
+    template: InputTemplate
+    pattern: ClozePattern
+    pattern_parts: tuple[tuple[int, ...] | int, ...]
+    """The pattern's, in tokens."""
+    label_token_ids: tuple[tuple[int, ...], ...]
+    """The tokens of each label's word."""
+    shifted_targets: bool = False
+    """An encoder names what is hidden one place before it."""
+    two_stream: bool = False
+    """A second stream names what is hidden, whose place nobody sees (XLNet)."""
+
+    @staticmethod
+    def from_pattern(
+        task: Task,
+        tokenizer: Tokenizer,
+        template: InputTemplate,
+        pattern: ClozePattern,
+        label_words: Mapping[str, str],
+        *,
+        shifted_targets: bool = False,
+        two_stream: bool = False,
+    ) -> "ClozeFormulation":
+        """Write a pattern and the words of the labels in tokens.
+
+        Raises:
+            ValueError: words cannot be told from each other, or are not in the vocabulary, or the
+                length leaves no room for text.
+        """
+        written = [part.rstrip(" ") if isinstance(part, str) else "" for part in pattern.parts]
+        tokens = [tuple(ids.tolist()) for ids in tokenizer.encode_ids_batch(written)]
+        asked = ClozeFormulation(
+            task=task,
+            tokenizer=tokenizer,
+            template=template,
+            pattern=pattern,
+            pattern_parts=tuple(
+                part if isinstance(part, int) else ids
+                for part, ids in zip(pattern.parts, tokens, strict=True)
+            ),
+            label_token_ids=encode_label_words(
+                tokenizer, label_words, with_leading_space=pattern.has_space_before(pattern.blank_index), causal=template.causal
+            ),
+            shifted_targets=shifted_targets,
+            two_stream=two_stream,
+        )
+        if asked.max_text_tokens < 2:
+            raise ValueError(
+                f"length must be at least {task.max_length - asked.max_text_tokens + 2}, since the pattern is "
+                f"read too, got {task.max_length}"
+            )
+        return asked
+
+    @property
+    def special_ids(self) -> SpecialTokenIds:
+        """The vocabulary's special tokens."""
+        return self.template.special_ids
+
+    @property
+    def max_text_tokens(self) -> int:
+        """Tokens of texts."""
+        nothing = np.zeros(0, np.int64)
+        longest = max(self.label_token_ids, key=len)
+        framed = self._cloze_example(*self._split_at_blank([nothing, nothing]), longest, len(longest))
+        return self.template.max_length - len(framed.inputs)
+
+    @property
+    def n_masks(self) -> int:
+        """Tokens of the longest word."""
+        return max(map(len, self.label_token_ids))
+
+    @property
+    def candidate_ids(self) -> Int[np.ndarray, "k"]:
+        """The tokens of all words, each once."""
+        return np.array(list(dict.fromkeys(chain(*self.label_token_ids))), np.int64)
+
+    def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
+        """Write each item's texts into the pattern."""
+        spaced, room = [replace(item, texts=self._with_pattern_spaces(item.texts)) for item in items], self.max_text_tokens
+        found: list[TaskInput] = []
+        for i, (item, texts) in enumerate(
+            zip(items, encode_texts(self.tokenizer, spaced, room), strict=True)
+        ):
+            kept = truncate_longest_first([len(t) for t in texts], room)
+            cut = [text[:n] for text, n in zip(texts, kept, strict=True)]
+            # A label that is not known is the first: it marks the place that is asked.
+            label = 0 if item.label is None else label_indices(self.task, item.label)[0]
+            example = self._cloze_example(*self._split_at_blank(cut), self.label_token_ids[label], self.n_masks)
+            found.append(TaskInput(item_index=i, example=example, truncated=kept != [len(t) for t in texts]))
+        return found
+
+    def _with_pattern_spaces(self, texts: Sequence[str]) -> tuple[str, ...]:
+        """Put the spaces of the pattern to the texts after them; the blank has its own."""
+        at = {part: i for i, part in enumerate(self.pattern_parts) if isinstance(part, int)}
+        spaced = {i for i, p in at.items() if p != self.pattern.blank_index and self.pattern.has_space_before(p)}
+        return tuple(f" {text}" if i in spaced else text for i, text in enumerate(texts))
+
+    def _split_at_blank(
+        self, texts: Sequence[Int[np.ndarray, "_"]]
+    ) -> tuple[Sequence[int], Sequence[int]]:
+        """Write what is read before the blank, and after it."""
+        around, blank = self.template, self.pattern.blank_index
+        written = [texts[p].tolist() if isinstance(p, int) else p for p in self.pattern_parts]
+        before = [*around.prefix, *chain(*written[:blank])]
+        if around.causal:  # the blank is what comes after the last
+            return before or [self.special_ids.start], []
+        return before, [*chain(*written[blank:]), *around.suffix]
+
+    def _cloze_example(
+        self, prefix_ids: Sequence[int], suffix_ids: Sequence[int], word_ids: Sequence[int], n_masks: int
+    ) -> Example:
+        """Ask for a word; an encoder has so many mask tokens for it."""
+        if self.template.causal:
+            ids = [*prefix_ids, *word_ids[:-1]]
+            at = len(prefix_ids) - 1
+        else:
+            assert self.special_ids.mask is not None
+            prefix_ids = prefix_ids or [self.special_ids.start] * self.shifted_targets
+            ids = [*prefix_ids, *[self.special_ids.mask] * n_masks, *suffix_ids]
+            at = len(prefix_ids) - self.shifted_targets
+        targets = np.full(len(ids), IGNORE_INDEX, np.int64)
+        targets[at : at + len(word_ids)] = word_ids
+        rank = np.arange(len(ids)) if self.template.causal else None
+        if self.two_stream:
+            rank = (np.array(ids) == self.special_ids.mask).astype(np.int64)
+        return Example(
+            inputs=np.array(ids, np.int64),
+            targets=targets,
+            rank=rank,
+            candidate_ids=self.candidate_ids,
+            two_stream=self.two_stream,
+        )
+
+    def compute_scores(
+        self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
+    ) -> list[Float[np.ndarray, "1 labels"]]:
+        """Score the words of all labels at the blank of each text."""
+        if self.n_masks > 1:
+            said = self._multi_token_likelihoods(model, task_inputs)
+        else:
+            assert batch.candidate_ids is not None
+            hidden = model.hidden_states(batch).flatten(0, 1)
+            asked = hidden if batch.target_positions is None else hidden[batch.target_positions]
+            said = model.language_head.candidate_logits(asked, batch.candidate_ids).float()
+        return list(said.log_softmax(-1).cpu().numpy()[:, None])
+
+    def _multi_token_likelihoods(
+        self, model: Model, task_inputs: Sequence[TaskInput]
+    ) -> Float[Tensor, "b labels"]:
+        """Ask for words of several tokens: a decoder for each, an encoder for all of a length."""
+        if self.template.causal:
+            batches = (self._batch_for_word(model, task_inputs, word) for word in self.label_token_ids)
+            return torch.stack([score_left_to_right(model, batch) for batch in batches], -1)
+        said: dict[Sequence[int], Tensor] = {}
+        for _, some in groupby(sorted(self.label_token_ids, key=len), len):
+            words = list(some)
+            found = score_most_confident_first(model, self._batch_for_word(model, task_inputs, words[0]), words)
+            said |= zip(words, found.unbind(-1), strict=True)
+        return torch.stack([said[word] for word in self.label_token_ids], -1)
+
+    def _batch_for_word(self, model: Model, task_inputs: Sequence[TaskInput], word_ids: Sequence[int]) -> Batch:
+        """Ask the same questions for a word, of an encoder in as many blanks as it has tokens."""
+        asked: list[Example] = []
+        for inputs, targets in ((q.example.inputs, q.example.targets) for q in task_inputs):
+            at = int(np.flatnonzero(targets != IGNORE_INDEX)[0]) + self.shifted_targets
+            before, after = inputs[:at], inputs[at + self.n_masks :]
+            if self.template.causal:
+                before, after = inputs[: at + 1], inputs[:0]
+            asked.append(self._cloze_example(before.tolist(), after.tolist(), word_ids, len(word_ids)))
+        return pad_examples(asked, self.special_ids).to(model.device)
+
+    def merge_scores(self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]) -> np.ndarray:
+        """Put the parts of an item together."""
+        return np.concatenate(input_scores)
+
+    def prediction(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> Label:
+        """Return the label whose word fits best."""
+        return self.task.labels[int(scores[0].argmax())]
+
+    def prediction_record(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> PredictionRecord:
+        """Return {"label", "probability", "probabilities"}."""
+        return label_prediction_record(self.task, self.prediction(item, scores), scores)
+
+    def loss(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> tuple[float, int]:
+        """Return the cross-entropy of the label among all, in nats."""
+        assert item.label is not None
+        return label_cross_entropy(self.task, item.label, scores), 1

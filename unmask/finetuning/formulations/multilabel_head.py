@@ -1,0 +1,86 @@
+"""Labels of which several may hold: each has a score of its own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float
+
+from unmask.batch import Batch
+from unmask.finetuning.formulations.formulation import (
+    LABEL_HEAD,
+    InputTemplate,
+    PredictionRecord,
+    TaskInput,
+    count_texts,
+    encode_texts,
+)
+from unmask.heads.model import Model
+from unmask.tasks.task import Task, TaskExample
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.spec import SpecialTokenIds
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiLabelFormulation:
+    """Each label holds or not, by a head whose scores go through a sigmoid each."""
+
+    task: Task
+    tokenizer: Tokenizer
+    template: InputTemplate
+    threshold: float
+    """The probability from which a label is said."""
+
+    @property
+    def special_ids(self) -> SpecialTokenIds:
+        """The vocabulary's special tokens."""
+        return self.template.special_ids
+
+    def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
+        """Frame each item's texts."""
+        found: list[TaskInput] = []
+        room = self.template.max_text_tokens(count_texts(items))
+        for i, texts in enumerate(encode_texts(self.tokenizer, items, room)):
+            example, cut = self.template.build_example(texts)
+            label = None if items[i].label is None else self._multi_hot(items[i])
+            found.append(TaskInput(item_index=i, example=replace(example, label=label), truncated=cut))
+        return found
+
+    def _multi_hot(self, item: TaskExample) -> Float[np.ndarray, "labels"]:
+        assert isinstance(item.label, tuple)
+        return np.array([label in item.label for label in self.task.labels], np.float32)
+
+    def compute_scores(
+        self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
+    ) -> list[Float[np.ndarray, "1 labels"]]:
+        """Run the head; what it says is the logarithm of the odds of each label."""
+        said = model(replace(batch, labels=None), scores=True).scores[LABEL_HEAD]
+        return list(said.double().cpu().numpy()[:, None])
+
+    def merge_scores(
+        self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]
+    ) -> Float[np.ndarray, "1 labels"]:
+        """Put the parts of an item together."""
+        return np.concatenate(input_scores)
+
+    def prediction(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> tuple[str, ...]:
+        """Return the labels that reach the threshold, by the alphabet."""
+        held = zip(self.task.labels, _sigmoid(scores[0]).tolist(), strict=True)
+        return tuple(sorted(label for label, p in held if p >= self.threshold))
+
+    def prediction_record(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> PredictionRecord:
+        """Return {"labels", "probabilities"}: what holds, and how likely each label is."""
+        shares = _sigmoid(scores[0]).tolist()
+        return {
+            "labels": list(self.prediction(item, scores)),
+            "probabilities": dict(zip(self.task.labels, shares, strict=True)),
+        }
+
+    def loss(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> tuple[float, int]:
+        """Return the cross-entropy summed over labels, in nats, and their number."""
+        signed = np.where(self._multi_hot(item) > 0, -scores[0], scores[0])
+        return float(np.logaddexp(0, signed).sum()), len(signed)
+
+
+def _sigmoid(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    return np.exp(-np.logaddexp(0, -x))

@@ -1,0 +1,225 @@
+"""Which of some options is right: each is read with the text and scored, or said in words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import cast
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+
+from unmask.batch import IGNORE_INDEX, Batch, Example
+from unmask.finetuning.formulations.formulation import InputTemplate, PredictionRecord, TaskInput
+from unmask.finetuning.formulations.word_labels import (
+    MAX_LOGITS_PER_CHUNK,
+    answer_log_likelihoods,
+    pad_answers,
+)
+from unmask.heads.classification.sequence_classification import CORRECT
+from unmask.heads.model import Model
+from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.tasks.task import Task, TaskExample
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.spec import SpecialTokenIds
+
+
+def truncate_text_and_option(n_text: int, n_option: int, max_tokens: int) -> tuple[int, int]:
+    """Say how many tokens of a text and of an option are kept: the option's, unless over half.
+
+    What is cut of a text is its beginning: a question comes last, and of a dialog or a story the
+    end is what goes on. (The papers do not say.)
+    """
+    kept = min(n_option, max(max_tokens - n_text, max_tokens // 2))
+    return min(n_text, max_tokens - kept), kept
+
+
+def encode_contexts(tokenizer: Tokenizer, items: Sequence[TaskExample]) -> list[Int[np.ndarray, "_"]]:
+    """Encode what is read before the options of each item: context and question as one text."""
+    return tokenizer.encode_ids_batch([" ".join(item.texts) for item in items])
+
+
+def keep_last_tokens(ids: Int[np.ndarray, "n"], n_kept: int) -> Int[np.ndarray, "_"]:
+    """Keep the end of a text."""
+    return ids[len(ids) - n_kept :]
+
+
+def predict_choice(scores: Float[np.ndarray, "1 options"]) -> int:
+    """Return the likeliest option; of equal ones the first, so that an answer is always given."""
+    return int(scores[0].argmax())
+
+
+def choice_prediction_record(item: TaskExample, scores: Float[np.ndarray, "1 options"]) -> PredictionRecord:
+    """Return {"choice", "index", "probability", "probabilities"}."""
+    best = predict_choice(scores)
+    shares = np.exp(scores[0]).tolist()
+    return {
+        "choice": item.choices[best],
+        "index": best,
+        "probability": shares[best],
+        "probabilities": shares,
+    }
+
+
+def choice_cross_entropy(item: TaskExample, scores: Float[np.ndarray, "1 options"]) -> tuple[float, int]:
+    """Return the cross-entropy of the right option among all, in nats."""
+    return -float(scores[0, cast("int", item.label)]), 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultipleChoiceFormulation:
+    """Each option read after the text and scored by a head; a softmax over the options of an item.
+
+    Radford et al. 2018, section 3.3 (text, question, delimiter, option); Devlin et al. 2019,
+    section 4.4. Options of an item are learned in one batch. Where a model has wide tokens, they
+    are the first one and the option's (Beltagy et al. 2020, section 6, of WikiHop).
+    """
+
+    task: Task
+    tokenizer: Tokenizer
+    template: InputTemplate
+    head_name: str
+    """Whose scores are compared."""
+
+    @property
+    def special_ids(self) -> SpecialTokenIds:
+        """The vocabulary's special tokens."""
+        return self.template.special_ids
+
+    def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
+        """Frame each item's text with each of its options."""
+        around = self.template
+        room = around.max_length - sum(map(len, (around.prefix, around.separator, around.suffix)))
+        written = [option for item in items for option in item.choices]
+        options = iter(self.tokenizer.first_batch(written, room + 1))
+        found: list[TaskInput] = []
+        for i, text in enumerate(encode_contexts(self.tokenizer, items)):
+            for k, option in enumerate(islice(options, len(items[i].choices))):
+                n_text, n_option = truncate_text_and_option(len(text), len(option), room)
+                example, _ = around.build_example((keep_last_tokens(text, n_text), option[:n_option]))
+                truth = items[i].label
+                label = None if truth is None else CORRECT if k == truth else 0
+                cut = n_text < len(text) or n_option < len(option)
+                example = replace(example, label=label, choice_group=i)
+                if around.global_first_token and example.segments is not None:
+                    second = np.flatnonzero(example.segments)
+                    example = replace(example, global_positions=np.concatenate(([0], second)))
+                found.append(TaskInput(item_index=i, example=example, truncated=cut))
+        return found
+
+    def compute_scores(
+        self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
+    ) -> list[Float[np.ndarray, "1"]]:
+        """Run the head."""
+        said = model(replace(batch, labels=None), scores=True).scores[self.head_name]
+        return list(said.double().cpu().numpy())
+
+    def merge_scores(
+        self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]
+    ) -> Float[np.ndarray, "1 options"]:
+        """Compare the options of an item."""
+        return torch.from_numpy(np.concatenate(input_scores)).log_softmax(0).numpy()[None]
+
+    def prediction(self, item: TaskExample, scores: Float[np.ndarray, "1 options"]) -> int:
+        """Return the likeliest option."""
+        return predict_choice(scores)
+
+    def prediction_record(self, item: TaskExample, scores: Float[np.ndarray, "1 options"]) -> PredictionRecord:
+        """Return {"choice", "index", "probability", "probabilities"}."""
+        return choice_prediction_record(item, scores)
+
+    def loss(self, item: TaskExample, scores: Float[np.ndarray, "1 options"]) -> tuple[float, int]:
+        """Return the cross-entropy of the right option."""
+        return choice_cross_entropy(item, scores)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordChoiceFormulation:
+    """Options that are said: the encoder reads them all, and their likelihoods are compared.
+
+    The encoder reads "name choice1: option choice2: option context: text", the options in the form
+    of COPA in Raffel et al. 2020, appendix D.9; the decoder says the option that is right.
+    Deviates: there it says True or False.
+    """
+
+    task: Task
+    tokenizer: Tokenizer
+
+    @property
+    def special_ids(self) -> SpecialTokenIds:
+        """The vocabulary's special tokens."""
+        return self.tokenizer.special_ids
+
+    def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
+        """Write the source of each item, and its options as answers."""
+        (lead,) = self.tokenizer.encode_ids_batch(["context:"])
+        after = np.array(self.special_ids.suffix, np.int64)
+        room = self.task.max_length - len(lead) - len(after)
+        if room < 2:
+            least = self.task.max_length - room + 2
+            raise ValueError(f"length must be at least {least}, got {self.task.max_length}")
+        listed = self.tokenizer.first_batch([self._options_text(item) for item in items], room + 1)
+        written = [option for item in items for option in item.choices]
+        options = iter(self.tokenizer.first_batch(written, self.task.max_length))
+        found: list[TaskInput] = []
+        for i, text in enumerate(encode_contexts(self.tokenizer, items)):
+            kept = truncate_text_and_option(len(text), len(listed[i]), room)
+            source = np.concatenate((listed[i][: kept[1]], lead, keep_last_tokens(text, kept[0]), after))
+            words = tuple(map(self._answer_ids, islice(options, len(items[i].choices))))
+            example = replace(self._target_example(words, items[i]), source=source)
+            cut = kept != (len(text), len(listed[i]))
+            found.append(TaskInput(item_index=i, example=example, truncated=cut, option_ids=words))
+        return found
+
+    def _options_text(self, item: TaskExample) -> str:
+        said = " ".join(f"choice{i}: {option}" for i, option in enumerate(item.choices, 1))
+        return f"{self.task.task_name} {said}".strip()
+
+    def _answer_ids(self, option: Int[np.ndarray, "n"]) -> tuple[int, ...]:
+        s = self.special_ids
+        ends = s.suffix or ((s.end,) if s.end is not None else ())
+        return (*s.decoder_prefix, *option[: self.task.max_length].tolist(), *ends)
+
+    def _target_example(self, option_ids: Sequence[Sequence[int]], item: TaskExample) -> Example:
+        said = (IGNORE_INDEX,) if item.label is None else option_ids[cast("int", item.label)]
+        inputs = np.array([self.special_ids.start, *said[:-1]], np.int64)
+        return Example(inputs=inputs, targets=np.array(said, np.int64), rank=np.arange(len(said)))
+
+    def compute_scores(
+        self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
+    ) -> list[Float[np.ndarray, "1 _"]]:
+        """Compare how likely each item's options are, their ends included."""
+        backbone = model.backbone
+        assert isinstance(backbone, EncoderDecoder)
+        memory = backbone.encode(batch)
+        sizes = [len(question.option_ids) for question in task_inputs]
+        rows = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+        targets = pad_answers([word for question in task_inputs for word in question.option_ids])
+        at_once = max(MAX_LOGITS_PER_CHUNK // (targets.shape[1] * model.vocab_size), 1)
+        said = torch.cat([
+            answer_log_likelihoods(
+                model, batch, memory, rows[i : i + at_once], targets[i : i + at_once],
+                self.special_ids.start,
+            )
+            for i in range(0, len(rows), at_once)
+        ])  # fmt: skip
+        each = said.double().cpu().split(sizes)
+        return [one.log_softmax(0).numpy()[None] for one in each]
+
+    def merge_scores(
+        self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]
+    ) -> Float[np.ndarray, "1 options"]:
+        """Put the parts of an item together."""
+        return np.concatenate(input_scores)
+
+    def prediction(self, item: TaskExample, scores: Float[np.ndarray, "1 options"]) -> int:
+        """Return the likeliest option."""
+        return predict_choice(scores)
+
+    def prediction_record(self, item: TaskExample, scores: Float[np.ndarray, "1 options"]) -> PredictionRecord:
+        """Return {"choice", "index", "probability", "probabilities"}."""
+        return choice_prediction_record(item, scores)
+
+    def loss(self, item: TaskExample, scores: Float[np.ndarray, "1 options"]) -> tuple[float, int]:
+        """Return the cross-entropy of the right option."""
+        return choice_cross_entropy(item, scores)

@@ -1,0 +1,355 @@
+"""An answer that stands in a text: where it starts and ends, by a head on each token."""
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from unmask.batch import IGNORE_INDEX, Batch
+from unmask.finetuning.formulations.formulation import (
+    InputTemplate,
+    PredictionRecord,
+    TaskInput,
+    TextWindow,
+)
+from unmask.heads.model import Model
+from unmask.heads.question_answering import END, START
+from unmask.model.names import AnyArchitecture
+from unmask.tasks.metrics import question_answering
+from unmask.tasks.task import Task, TaskExample
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.spec import SpecialTokenIds
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanPredictions:
+    """What a model says of a question: the spans that it finds likeliest, best first."""
+
+    spans: Int[np.ndarray, "n 2"]
+    """In characters of the context."""
+    span_scores: Float[np.ndarray, "n"]
+    """The sum of the scores of start and end."""
+    null_score: float
+    """The score of there being no answer: the least of all windows."""
+    total_loss: float = 0.0
+    """The cross-entropy of the windows whose answer is known, summed."""
+    n_windows: int = 0
+    """How many these are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanFormulation:
+    """The start and the end of an answer among the tokens of a text.
+
+    The model reads the question, then the context (Devlin et al. 2019, section 4.2). A context that
+    is too long is read in windows that overlap; one that does not hold the whole answer asks for
+    the token that says that there is none: an encoder's first, [CLS] (section 4.3; released code).
+    A decoder's first token has read nothing, so an end of text is put after the context to say it.
+    A question has at most half of the tokens; what is more is cut off. Where a model has wide
+    tokens, they are all before the context (Beltagy et al. 2020, section 3.1).
+    """
+
+    task: Task
+    tokenizer: Tokenizer
+    template: InputTemplate
+    window_overlap: int
+    """Tokens of the context by which windows overlap; at most half of a window."""
+    max_answer_length: int
+    """Tokens of an answer."""
+    n_best: int
+    """Spans among which probability is shared out."""
+    allow_no_answer: bool
+    """Whether a question may have no answer."""
+    no_answer_threshold: float
+    """By how much the score of no answer must exceed the best span's to be believed."""
+
+    @property
+    def special_ids(self) -> SpecialTokenIds:
+        """The vocabulary's special tokens."""
+        return self.template.special_ids
+
+    def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
+        """Write the windows of each item; equal texts are cut into tokens once."""
+        contexts = list(dict.fromkeys(item.texts[1] for item in items))
+        ids = dict(zip(contexts, self.tokenizer.encode_ids_batch(contexts), strict=True))
+        asked = list(dict.fromkeys(item.texts[0] for item in items))
+        first = self.tokenizer.first_batch(asked, self.template.max_text_tokens(2))
+        begun = dict(zip(asked, first, strict=True))
+        offsets = {text: _trimmed_offsets(self.tokenizer, text) for text in contexts}
+        found: list[TaskInput] = []
+        for i, item in enumerate(items):
+            question, context = item.texts
+            found += self._windows(i, item, begun[question], ids[context], offsets[context])
+        return found
+
+    def _windows(
+        self,
+        item_index: int,
+        item: TaskExample,
+        question_ids: Int[np.ndarray, "_"],
+        context_ids: Int[np.ndarray, "t"],
+        offsets: Int[np.ndarray, "t 2"],
+    ) -> Iterator[TaskInput]:
+        around = self.template
+        budget = around.max_text_tokens(2)
+        asked = question_ids[: budget // 2]
+        room = budget - len(asked)
+        begins = window_starts(len(context_ids), room, self.window_overlap)
+        answer = _answer_token_span(item, offsets)
+        cut = len(begins) > 1 or len(asked) < len(question_ids)
+        for begin in begins:
+            ids = context_ids[begin : begin + room]
+            example, _ = around.build_example((asked, ids))
+            label = np.full(len(example.inputs), IGNORE_INDEX, np.int8)
+            first = len(around.prefix) + len(asked) + len(around.separator)
+            own = label[first : first + len(ids)]
+            own[:] = 0
+            null = len(label) - 1 if around.causal else 0
+            label[null] = 0
+            if answer is not None:
+                a, b = answer[0] - begin, answer[1] - begin
+                if 0 <= a <= b < len(ids):
+                    own[a] |= START
+                    own[b] |= END
+                else:
+                    label[null] = START | END
+            part = TextWindow(start=begin, offsets=offsets[begin : begin + room])
+            wide = np.arange(len(around.prefix) + len(asked)) if around.global_first_token else None
+            example = replace(example, label=label, global_positions=wide)
+            yield TaskInput(item_index=item_index, example=example, truncated=cut, window=part)
+
+    def compute_scores(
+        self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
+    ) -> list[Float[np.ndarray, "_ 2"]]:
+        """Run the head, and keep what it says of the tokens that may be marked."""
+        said = model(replace(batch, labels=None), scores=True).scores["span"]
+        rows = said.float().cpu().numpy()
+        kept: list[Float[np.ndarray, "_ 2"]] = []
+        for row, question in zip(rows, task_inputs, strict=True):
+            label = _require_label(question)
+            kept.append(row[: len(label)][label != IGNORE_INDEX])
+        return kept
+
+    def merge_scores(self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]) -> SpanPredictions:
+        """Find the best spans of all windows of an item; each start counts in one window."""
+        at = -1 if self.template.causal else 0  # the token that says that there is no answer
+        counts = [len(part) - 1 for part in input_scores]
+        starts_here = max_context_masks([_require_window(q).start for q in task_inputs], counts)
+        best: dict[tuple[int, int], float] = {}
+        null = float("inf")
+        loss, places = 0.0, 0
+        for question, scores, here in zip(task_inputs, input_scores, starts_here, strict=True):
+            null = min(null, float(scores[at].sum()))
+            offsets = _require_window(question).offsets
+            own = np.where(_is_visible(offsets)[:, None], np.delete(scores, at, 0), -np.inf)
+            for a, b, score in _best_spans(own, here, self.max_answer_length, self.n_best):
+                span = int(offsets[a, 0]), int(offsets[b, 1])
+                if span[0] < span[1]:
+                    best[span] = max(score, best.get(span, score))
+            one = _window_loss(scores, question)
+            if one is not None:
+                loss, places = loss + one, places + 1
+        order = sorted(best, key=lambda span: (-best[span], span))[: self.n_best]
+        return SpanPredictions(
+            spans=np.array(order, np.int64).reshape(-1, 2),
+            span_scores=np.array([best[span] for span in order], np.float64),
+            null_score=null,
+            total_loss=loss,
+            n_windows=places,
+        )
+
+    def prediction(self, item: TaskExample, scores: SpanPredictions) -> str:
+        """Return the answer; an empty one if there is none."""
+        if not len(scores.spans) or null_score_difference(scores) > self._effective_threshold:
+            return ""
+        return _answer_text(item, scores.spans[0])
+
+    @property
+    def _effective_threshold(self) -> float:
+        return self.no_answer_threshold if self.allow_no_answer else float("inf")
+
+    def prediction_record(self, item: TaskExample, scores: SpanPredictions) -> PredictionRecord:
+        """Return {"answer", "start", "probability", "candidates"}; of no answer "start" is None.
+
+        Probabilities are a softmax over the candidates (released code of BERT): spans and, where a
+        question may have no answer, that.
+        """
+        texts = [_answer_text(item, span) for span in scores.spans]
+        starts: list[int | None] = [int(span[0]) for span in scores.spans]
+        totals = scores.span_scores.tolist()
+        if self.allow_no_answer or not texts:
+            texts, starts, totals = [*texts, ""], [*starts, None], [*totals, scores.null_score]
+        shares = np.exp(np.array(totals, np.float64) - max(totals))
+        shares /= shares.sum()
+        candidates = [
+            {"answer": text, "start": start, "probability": share}
+            for text, start, share in zip(texts, starts, shares.tolist(), strict=True)
+        ]
+        chosen = candidates[0 if self.prediction(item, scores) else -1]
+        order = np.argsort(-shares, kind="stable").tolist()
+        return chosen | {"candidates": [candidates[i] for i in order]}
+
+    def loss(self, item: TaskExample, scores: SpanPredictions) -> tuple[float, int]:
+        """Return the cross-entropy summed over the windows, and how many there are."""
+        return scores.total_loss, scores.n_windows
+
+    def with_tuned_threshold(self, items: Sequence[TaskExample], scores: Sequence[SpanPredictions]) -> "SpanFormulation":
+        """Settle the threshold that is best by the task's metric, unless one was asked for."""
+        asked_for = self.task.options.get("no_answer_threshold") is not None
+        known = [(i, s) for i, s in zip(items, scores, strict=True) if len(s.spans)]
+        if asked_for or not self.allow_no_answer or not known:
+            return self
+        metric = (
+            question_answering.answer_exact_match
+            if self.task.metric == "exact_match"
+            else question_answering.answer_f1
+        )
+        truths = [cast("tuple[str, ...]", item.label) for item, _ in known]
+        given = [_answer_text(item, s.spans[0]) for item, s in known]
+        gained = [metric(truth, said) for truth, said in zip(truths, given, strict=True)]
+        _, threshold = question_answering.best_threshold(
+            np.array(gained, np.float64),
+            np.array([bool(truth) for truth in truths], bool),
+            np.array([null_score_difference(s) for _, s in known], np.float64),
+        )
+        task = replace(self.task, options={**self.task.options, "no_answer_threshold": threshold})
+        return replace(self, task=task, no_answer_threshold=threshold)
+
+
+def context_template(special_ids: SpecialTokenIds, architecture: AnyArchitecture, max_length: int) -> InputTemplate:
+    """Put around question and context what `SpanFormulation` needs: a token that says "no answer".
+
+    Raises:
+        ValueError: the length leaves no room for text.
+    """
+    around = InputTemplate.from_architecture(special_ids, architecture, max_length, global_first_token=True)
+    if around.causal:
+        end = special_ids.start if special_ids.end is None else special_ids.end
+        around = replace(around, suffix=around.suffix or (end,))
+    else:
+        around = replace(around, prefix=around.prefix or (special_ids.start,))
+    least = len(around.prefix) + len(around.separator) + len(around.suffix) + 2
+    if max_length < least:
+        raise ValueError(f"length must be at least {least}, got {max_length}")
+    return around
+
+
+def window_starts(n_tokens: int, window_size: int, window_overlap: int) -> list[int]:
+    """Say where the windows of a text of `n_tokens` tokens begin; the last one reaches the end."""
+    step = window_size - min(window_overlap, window_size // 2)
+    return [0, *range(step, n_tokens - window_size + step, step)]
+
+
+def max_context_masks(starts: Sequence[int], window_lengths: Sequence[int]) -> list[Bool[np.ndarray, "_"]]:
+    """Say of each window's tokens whether this is the window where most stands around them.
+
+    That is the lesser of what is read before and after; of equals, the longer window counts, then
+    the first (released code of BERT: `_check_is_max_context`).
+    """
+    ends = [begin + n for begin, n in zip(starts, window_lengths, strict=True)]
+    best = np.full(max(ends), -1.0)
+    owner = np.zeros(max(ends), np.int64)
+    for i, (begin, end) in enumerate(zip(starts, ends, strict=True)):
+        n = end - begin
+        around = np.minimum(np.arange(n), np.arange(n)[::-1]) + 0.01 * n
+        better = around > best[begin:end]
+        best[begin:end][better] = around[better]
+        owner[begin:end][better] = i
+    return [owner[b:e] == i for i, (b, e) in enumerate(zip(starts, ends, strict=True))]
+
+
+def _trimmed_offsets(tokenizer: Tokenizer, text: str) -> Int[np.ndarray, "t 2"]:
+    """Find where each token stands, without the white space that some have at their ends."""
+    found = np.zeros((0, 2), np.int64)
+    spans: list[tuple[int, int]] = []
+    for begin, end in tokenizer.offsets(text):
+        piece = text[begin:end]
+        lead = len(piece) - len(piece.lstrip())
+        spans.append((begin + lead, begin + max(len(piece.rstrip()), lead)))
+    return np.array(spans, np.int64) if spans else found
+
+
+def _answer_token_span(item: TaskExample, offsets: Int[np.ndarray, "t 2"]) -> tuple[int, int] | None:
+    """Find the first and last token of the first of the true answers; (-1, -1) if there is none.
+
+    None: the truth is not known.
+    """
+    if item.label is None:
+        return None
+    texts = cast("tuple[str, ...]", item.label)
+    if not texts:
+        return -1, -1
+    return token_span(item.answer_starts[0], item.answer_starts[0] + len(texts[0]), offsets)
+
+
+def token_span(start: int, end: int, offsets: Int[np.ndarray, "t 2"]) -> tuple[int, int]:
+    """Find the fewest tokens that cover some characters: the first and the last.
+
+    Characters that the tokenizer writes as nothing have no token; if all are such, (-1, -1).
+    """
+    inside = np.flatnonzero(_is_visible(offsets) & (offsets[:, 1] > start) & (offsets[:, 0] < end))
+    return (int(inside[0]), int(inside[-1])) if len(inside) else (-1, -1)
+
+
+def _is_visible(offsets: Int[np.ndarray, "t 2"]) -> Bool[np.ndarray, "t"]:
+    """Say which tokens are more than white space, where no answer starts or ends."""
+    return offsets[:, 0] < offsets[:, 1]
+
+
+def _answer_text(item: TaskExample, span: Int[np.ndarray, "2"]) -> str:
+    """Cut an answer out of the context, with the marks on its last character.
+
+    A tokenizer that drops accents has no token for them.
+    """
+    context = item.texts[1]
+    begin, end = int(span[0]), int(span[1])
+    while end < len(context) and unicodedata.category(context[end]).startswith("M"):
+        end += 1
+    return context[begin:end]
+
+
+def _best_spans(
+    scores: Float[np.ndarray, "t 2"], has_max_context: Bool[np.ndarray, "t"], max_answer_length: int, n_best: int
+) -> Iterator[tuple[int, int, float]]:
+    """Find the best spans of a window, of at most `max_answer_length` tokens: first and last token, score."""
+    n = len(scores)
+    if not n:
+        return
+    max_answer_length = min(max_answer_length, n)
+    ends = np.full(n + max_answer_length - 1, -np.inf)
+    ends[:n] = scores[:, 1]
+    starts = np.where(has_max_context, scores[:, 0].astype(np.float64), -np.inf)
+    pairs = starts[:, None] + np.lib.stride_tricks.sliding_window_view(ends, max_answer_length)
+    flat = pairs.reshape(-1)
+    some = np.argpartition(-flat, min(n_best, len(flat) - 1))[:n_best]
+    for place in some[np.argsort(-flat[some], kind="stable")].tolist():
+        if np.isfinite(flat[place]):
+            a, more = divmod(place, max_answer_length)
+            yield a, a + more, float(flat[place])
+
+
+def null_score_difference(scores: SpanPredictions) -> float:
+    """Say by how much no answer is likelier than the best span, in logarithms."""
+    return scores.null_score - float(scores.span_scores[0]) if len(scores.span_scores) else float("inf")
+
+
+def _window_loss(scores: Float[np.ndarray, "_ 2"], task_input: TaskInput) -> float | None:
+    label = _require_label(task_input)
+    asked = label[label != IGNORE_INDEX]
+    if not (asked & START).any():
+        return None
+    logs = scores - np.logaddexp.reduce(scores.astype(np.float64), axis=0)
+    start, end = int((asked & START).argmax()), int((asked & END).argmax())
+    return -float(logs[start, 0] + logs[end, 1]) / 2
+
+
+def _require_label(task_input: TaskInput) -> Int[np.ndarray, "t"]:
+    return cast("np.ndarray", task_input.example.label)
+
+
+def _require_window(task_input: TaskInput) -> TextWindow:
+    assert task_input.window is not None
+    return task_input.window

@@ -1,0 +1,155 @@
+"""A label for each word of a sentence, by a head on one of its tokens."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from unmask.batch import IGNORE_INDEX, Batch, Example
+from unmask.finetuning.formulations.formulation import (
+    TOKEN_LABEL_HEAD,
+    InputTemplate,
+    PredictionRecord,
+    TaskInput,
+    label_cross_entropy,
+    label_indices,
+    label_prediction_record,
+)
+from unmask.heads.model import Model
+from unmask.heads.tagging.bilstm_crf import BEST_PATH_SUFFIX
+from unmask.tasks.tag_schemes import TagScheme, repair_tags
+from unmask.tasks.task import Task, TaskExample
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.spec import SpecialTokenIds
+
+
+@dataclass(frozen=True)
+class TagPredictions:
+    """What a model says of the words of a sentence, or of a part of it."""
+
+    log_probabilities: Float[np.ndarray, "n labels"]
+    """The log-probability of each label of each word, whatever those of the others."""
+    best_labels: Int[np.ndarray, "n"]
+    """The label of each word: the likeliest, or of a head that knows of sequences, of these."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenClassificationFormulation:
+    """A label for each word, by a head on one of its tokens.
+
+    An encoder is asked at the first (Devlin et al. 2019, section 5.3). A decoder, which at the
+    first has not read the rest of the word, is asked at the last. A word that the tokenizer writes
+    as nothing is read as an unknown one. A sentence that is too long is read in parts, so that
+    every word has its label.
+    """
+
+    task: Task
+    tokenizer: Tokenizer
+    template: InputTemplate
+    tag_scheme: TagScheme | None = None
+    """In which labels mark entities, and so are repaired; None: they are said as they are."""
+
+    @property
+    def special_ids(self) -> SpecialTokenIds:
+        """The vocabulary's special tokens."""
+        return self.template.special_ids
+
+    def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
+        """Frame each sentence, or its parts."""
+        sentences = [tuple(" ".join(word.split()) for word in item.texts) for item in items]
+        encoded = self.tokenizer.encode_ids_batch([" ".join(words) for words in sentences])
+        found: list[TaskInput] = []
+        for i, (item, words, ids) in enumerate(zip(items, sentences, encoded, strict=True)):
+            pieces = self._pieces_by_word(words, ids)
+            parts = self._split_sentence([len(p) for p in pieces])
+            for start, end in parts:
+                truth = (
+                    None if item.label is None else cast("tuple[str, ...]", item.label)[start:end]
+                )
+                example = self._build_example(pieces[start:end], truth)
+                found.append(TaskInput(item_index=i, example=example, truncated=len(parts) > 1))
+        return found
+
+    def _pieces_by_word(self, words: Sequence[str], ids: Int[np.ndarray, "n"]) -> list[list[int]]:
+        """Find whose word each token of the sentence is: a word begins with the space before it."""
+        ends = np.cumsum([len(word) + 1 for word in words]) - 1
+        begins = np.array([b for b, _ in self.tokenizer.offsets(" ".join(words))], np.int64)
+        owner = np.minimum(np.searchsorted(ends, begins, side="right"), len(words) - 1)
+        pieces: list[list[int]] = [[] for _ in words]
+        for word, token in zip(owner.tolist(), ids.tolist(), strict=True):
+            pieces[word].append(token)
+        unknown = self.special_ids.start if self.special_ids.unknown is None else self.special_ids.unknown
+        room = self._max_text_tokens
+        return [piece[:room] or [unknown] for piece in pieces]
+
+    @property
+    def _max_text_tokens(self) -> int:
+        return self.template.max_length - len(self.template.prefix) - len(self.template.suffix)
+
+    def _split_sentence(self, piece_counts: Sequence[int]) -> list[tuple[int, int]]:
+        """Cut a sentence into parts of as many whole words as fit."""
+        parts: list[tuple[int, int]] = []
+        start = used = 0
+        for i, n in enumerate(piece_counts):
+            if used + n > self._max_text_tokens:
+                parts.append((start, i))
+                start, used = i, 0
+            used += n
+        return [*parts, (start, len(piece_counts))]
+
+    def _build_example(self, pieces: Sequence[Sequence[int]], labels: Sequence[str] | None) -> Example:
+        example, _ = self.template.build_example([np.array([t for p in pieces for t in p], np.int64)])
+        label = np.full(len(example.inputs), IGNORE_INDEX, np.int64)
+        sizes = np.array([len(p) for p in pieces], np.int64)
+        last = len(self.template.prefix) + np.cumsum(sizes) - 1
+        # A label that is not known is 0: it marks the place that is asked, and nothing is learned
+        # from it.
+        answers = [0] * len(pieces) if labels is None else label_indices(self.task, tuple(labels))
+        label[last if self.template.causal else last - sizes + 1] = answers
+        return replace(example, label=label)
+
+    def compute_scores(self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]) -> list[TagPredictions]:
+        """Run the head, and keep what it says where a word is asked."""
+        # The labels stay in the batch: a head that reads words sees by them where these are.
+        said = model(batch, scores=True).scores
+        logs = said[TOKEN_LABEL_HEAD].float().log_softmax(-1)
+        best = said.get(f"{TOKEN_LABEL_HEAD}{BEST_PATH_SUFFIX}", logs.argmax(-1)).cpu().numpy()
+        kept: list[TagPredictions] = []
+        for row, path, question in zip(logs.cpu().numpy(), best, task_inputs, strict=True):
+            asked = cast("np.ndarray", question.example.label) != IGNORE_INDEX
+            n = len(asked)
+            kept.append(TagPredictions(row[:n][asked], path[:n][asked]))
+        return kept
+
+    def merge_scores(self, task_inputs: Sequence[TaskInput], input_scores: Sequence[TagPredictions]) -> TagPredictions:
+        """Put the parts of an item together."""
+        return TagPredictions(
+            np.concatenate([part.log_probabilities for part in input_scores]),
+            np.concatenate([part.best_labels for part in input_scores]),
+        )
+
+    def prediction(self, item: TaskExample, scores: TagPredictions) -> tuple[str, ...]:
+        """Return the label of each word."""
+        labels = self.task.labels
+        said = tuple(labels[i] for i in scores.best_labels.tolist())
+        return said if self.tag_scheme is None else repaired_tags(said, self.tag_scheme, labels)
+
+    def prediction_record(self, item: TaskExample, scores: TagPredictions) -> PredictionRecord:
+        """Return {"labels", "probabilities"}, one for each word."""
+        return label_prediction_record(self.task, self.prediction(item, scores), scores.log_probabilities)
+
+    def loss(self, item: TaskExample, scores: TagPredictions) -> tuple[float, int]:
+        """Return the cross-entropy summed over words, each by itself, and how many there are."""
+        assert item.label is not None
+        return label_cross_entropy(self.task, item.label, scores.log_probabilities), len(scores.log_probabilities)
+
+
+def repaired_tags(tags: Sequence[str], tag_scheme: TagScheme, labels: Sequence[str]) -> tuple[str, ...]:
+    """Write labels as their scheme demands; where that is none of the labels, they stay.
+
+    The entities are the same.
+    """
+    pairs = zip(tags, repair_tags(tags, tag_scheme), strict=True)
+    return tuple(better if better in labels else tag for tag, better in pairs)

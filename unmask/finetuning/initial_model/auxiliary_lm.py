@@ -1,0 +1,67 @@
+"""A language model's loss beside the task's own: Radford et al. 2018, section 3.2, equation 5.
+
+L3 = L2 + weight L1: the decoder also says the next token of what it reads, which the paper found to
+help with larger data sets (section 5). Deviates: each loss is a mean over what it asks, labels or
+tokens; the equation has sums.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from unmask.batch import IGNORE_INDEX, Example
+from unmask.finetuning.formulations.formulation import LANGUAGE_HEAD
+from unmask.finetuning.kinds.task_kind import language_modeling_head
+from unmask.heads.classification.sequence_classification import SequenceClassification
+from unmask.heads.language.language_modeling import LanguageModeling
+from unmask.heads.model import HeadSpec, Model
+from unmask.model.architecture import Architecture
+from unmask.zoo.preset import Published
+
+
+def with_language_head(
+    head_specs: Mapping[str, HeadSpec], preset: Published, lm_loss_weight: float | None
+) -> dict[str, HeadSpec]:
+    """Add a head that names tokens to those of a task; of weight 0 none.
+
+    Args:
+        head_specs: of the task.
+        preset: of the model.
+        lm_loss_weight: None: what the card's paper has, where the task's head labels whole texts.
+
+    Raises:
+        ValueError: the model is no decoder, or says its answers in words anyway.
+    """
+    if lm_loss_weight is None:
+        labelled = any(isinstance(spec, SequenceClassification) for spec in head_specs.values())
+        lm_loss_weight = preset.finetuning.lm_loss_weight if labelled else 0.0
+    if not lm_loss_weight:
+        return dict(head_specs)
+    a = preset.architecture
+    if not isinstance(a, Architecture) or not a.causal or LANGUAGE_HEAD in head_specs:
+        raise ValueError(
+            f"auxiliary is the weight of a language model's loss beside that of a decoder's head; "
+            f"{preset.name} has none such in this task (heads: {', '.join(head_specs)})"
+        )
+    return {**head_specs, LANGUAGE_HEAD: replace(language_modeling_head(preset), weight=lm_loss_weight)}
+
+
+def lm_loss_weight_of(head_specs: Mapping[str, HeadSpec]) -> float:
+    """Return the weight of the language model's loss beside the task's; 0: there is none."""
+    _, *beside = head_specs.values()
+    return sum((spec.weight for spec in beside if isinstance(spec, LanguageModeling)), 0.0)
+
+
+def with_next_token_targets(example: Example) -> Example:
+    """Ask for the token after each but the last; of a text in two parts, but the last of each."""
+    targets = np.append(example.inputs[1:], IGNORE_INDEX)
+    if example.part_ids is not None:
+        targets[np.flatnonzero(np.diff(example.part_ids))] = IGNORE_INDEX
+    return replace(example, targets=targets)
+
+
+def remove_language_head(model: Model) -> None:
+    """Remove the head that named tokens beside another."""
+    del model.heads[LANGUAGE_HEAD]
+    del model.head_specs[LANGUAGE_HEAD]

@@ -1,0 +1,284 @@
+"""What a fine-tuning run begins with: card, tokenizer, weights, and which have yet to be drawn."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from unmask.adapters.folder import is_adapter, merge_permanently, open_adapter
+from unmask.bundled.models import BUNDLED_MODELS
+from unmask.checkpoints.huggingface.read import (
+    HUB_PREFIX,
+    NATIVE_HEADS_KEY,
+    LoadedModel,
+    check_tokenizer_size,
+    load_folder,
+    read_preset,
+    resolve_model_folder,
+)
+from unmask.finetuning.formulations.formulation import (
+    CHOICE_HEAD,
+    LABEL_HEAD,
+    LANGUAGE_HEAD,
+    SPAN_HEAD,
+    TOKEN_LABEL_HEAD,
+)
+from unmask.finetuning.initial_model.auxiliary_lm import with_language_head
+from unmask.finetuning.initial_model.task_tokens import (
+    PER_TOKEN_PARAMETERS,
+    add_task_tokens,
+    resolve_input_options,
+    with_embeddings_for,
+)
+from unmask.finetuning.kinds.all_kinds import heads_for_task
+from unmask.finetuning.kinds.pooling_options import without_trained_pooler
+from unmask.heads.classification.sequence_classification import (
+    SequenceClassification,
+    TokenClassification,
+)
+from unmask.heads.model import HeadSpec, Model
+from unmask.heads.question_answering import QuestionAnswering
+from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
+from unmask.tasks.task import Task
+from unmask.tokenizers.encode import Tokenizer, train_tokenizer
+from unmask.tokenizers.spec import VocabularySpec
+from unmask.zoo.catalogue import ALIASES, MODELS, did_you_mean, get_preset
+from unmask.zoo.preset import Published
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitialModel:
+    """Where a run begins, whatever its seed."""
+
+    preset: Published
+    """With the heads of the task."""
+    tokenizer: Tokenizer
+    pretrained_weights: Mapping[str, Tensor]
+    """The weights that there are, by our names; what is not among them is drawn from a seed."""
+    task: Task
+    """With its labels in the order that the model knows, if it knows just these."""
+    unexpected: tuple[str, ...] = ()
+    """Tensors of the folder that the model has no place for."""
+    new_token_ids: range = range(0)
+    """Tokens that the tokenizer of the weights did not know: their vectors are drawn."""
+
+    @property
+    def is_pretrained(self) -> bool:
+        """Whether there are weights to begin with."""
+        return bool(self.pretrained_weights)
+
+    def newly_initialized(self) -> tuple[str, ...]:
+        """Name the weights that are drawn."""
+        with torch.device("meta"):
+            model = self.preset.build()
+        return tuple(name for name, _ in model.named_parameters() if name not in self.pretrained_weights)
+
+    def build_model(self, seed: int, *, use_pretrained: bool = True) -> Model:
+        """Build the model, drawing from `seed` what is not there, or all if not `use_pretrained`."""
+        tables = PER_TOKEN_PARAMETERS if self.new_token_ids else ()
+        whole = [name for name in self.pretrained_weights if name not in tables]
+        model = self.preset.build().initialize(seed, loaded=whole if use_pretrained else ())
+        if use_pretrained:
+            weights = model.own_weights()
+            with torch.no_grad():
+                for name, tensor in self.pretrained_weights.items():
+                    if name in tables:
+                        _copy_known_rows(weights[name], tensor, self.new_token_ids)
+                    else:
+                        weights[name].copy_(tensor)
+        return model
+
+
+def _copy_known_rows(embedding_table: Tensor, known_rows: Tensor, new_token_ids: range) -> None:
+    """Copy what is known of a table, which may have more rows, but for rows that are drawn."""
+    kept = embedding_table[new_token_ids.start : new_token_ids.stop].clone()
+    embedding_table[: len(known_rows)].copy_(known_rows)
+    embedding_table[new_token_ids.start : new_token_ids.stop] = kept
+
+
+def load_initial_model(
+    source: str | LoadedModel,
+    task: Task,
+    texts: Iterable[str],
+    *,
+    tokenizer: str | None = None,
+    vocabulary: VocabularySpec | None = None,
+    dropout: float | None = None,
+    lm_loss_weight: float | None = None,
+    trains_embeddings: bool = True,
+) -> InitialModel:
+    """Find what a run begins with.
+
+    Args:
+        source: a run folder, a folder in the Hugging Face layout, `hf:owner/name`, a model in the
+            package, one that is open, or a name of the catalogue, which has no weights.
+        task: with its labels.
+        texts: from which a catalogue's model learns its vocabulary if `tokenizer` is None.
+        tokenizer: a folder with a tokenizer, for a name of the catalogue.
+        vocabulary: what such a model learns in place of its card's kind.
+        dropout: in place of the card's.
+        lm_loss_weight: weight of a language model's loss beside the task's. None: the card's.
+        trains_embeddings: vectors of tokens are learned, so that new ones may be added.
+
+    Raises:
+        FileNotFoundError: there is no such folder or model.
+        ValueError: the model cannot do this task, has no tokenizer, or its folder is damaged.
+    """
+    if isinstance(source, LoadedModel):
+        found = _from_loaded_model(source, task, lm_loss_weight, trains_embeddings)
+    elif Path(source).is_dir() or source.startswith(HUB_PREFIX) or source in BUNDLED_MODELS:
+        found = _from_folder(resolve_model_folder(source), task, lm_loss_weight, trains_embeddings)
+    elif source in MODELS or source in ALIASES:
+        card = _with_dropout(get_preset(source), dropout)
+        if vocabulary is not None:
+            card = replace(card, tokenizer=replace(card.tokenizer, vocabulary=vocabulary))
+        return _from_preset(card, task, texts, tokenizer, lm_loss_weight, trains_embeddings)
+    else:
+        raise FileNotFoundError(
+            f"{source}: no such folder, and no model of the catalogue{did_you_mean(source)}"
+        )
+    if tokenizer is not None or vocabulary is not None:
+        what = "tokenizer" if vocabulary is None else "vocabulary"
+        raise ValueError(f"{what} is for a model of the catalogue; {found.preset.name} has its own")
+    return replace(found, preset=_with_dropout(found.preset, dropout))
+
+
+def _head_specs(task: Task, preset: Published, lm_loss_weight: float | None) -> dict[str, HeadSpec]:
+    return with_language_head(heads_for_task(task, preset), preset, lm_loss_weight)
+
+
+def _from_preset(
+    preset: Published,
+    task: Task,
+    texts: Iterable[str],
+    tokenizer: str | None,
+    lm_loss_weight: float | None,
+    trains_embeddings: bool,
+) -> InitialModel:
+    task = without_trained_pooler(task) if preset.pooler_head else task
+    _head_specs(task, preset, lm_loss_weight)  # what it cannot do is said before a vocabulary is learned
+    folder = None if tokenizer is None else resolve_model_folder(tokenizer)
+    known = train_tokenizer(preset.tokenizer, texts) if folder is None else Tokenizer.load(folder)
+    task = resolve_input_options(task, preset, known, trains_embeddings=trains_embeddings)
+    known, heads = add_task_tokens(task, known), _head_specs(task, preset, lm_loss_weight)
+    preset = replace(preset.with_vocabulary(known.special_ids), heads=heads)
+    return InitialModel(preset=preset, tokenizer=known, pretrained_weights={}, task=task)
+
+
+def _from_folder(folder: Path, task: Task, lm_loss_weight: float | None, trains_embeddings: bool) -> InitialModel:
+    """Open a folder with the task's head; if it has such a head already, with that, to compare."""
+    if is_adapter(folder):
+        opened = open_adapter(folder)
+        merge_permanently(opened.model)
+        return _from_loaded_model(opened, task, lm_loss_weight, trains_embeddings)
+    card, theirs = read_preset(folder)
+    card = replace(card, name=folder.name)
+    kinds = cast("Sequence[str]", theirs.get("architectures")) or ("",)
+    every = (*card.config_mapping.class_names.items(), *card.config_mapping.causal_class_names.items())
+    there = next((k for k, kind in every if kind in kinds), ())
+    if NATIVE_HEADS_KEY in theirs or {LABEL_HEAD, TOKEN_LABEL_HEAD, SPAN_HEAD, CHOICE_HEAD} & set(there):
+        return _from_loaded_model(load_folder(folder), task, lm_loss_weight, trains_embeddings)
+    heads = _head_specs(task, card, lm_loss_weight)
+    return _from_loaded_model(load_folder(folder, heads), task, lm_loss_weight, trains_embeddings)
+
+
+def _from_loaded_model(loaded_model: LoadedModel, task: Task, lm_loss_weight: float | None, trains_embeddings: bool) -> InitialModel:
+    """Keep what the task can use: the backbone, and the head or the part of it that fits."""
+    if loaded_model.tokenizer is None:
+        raise ValueError(f"{loaded_model.preset.name} has no tokenizer, which reading text needs")
+    check_tokenizer_size(loaded_model.tokenizer, loaded_model.model.vocab_size, loaded_model.preset.name)
+    there = {n: x for n, x in loaded_model.model.trained_weights().items() if n not in loaded_model.missing}
+    if loaded_model.preset.pooler_head and not _shared_layers(loaded_model.preset, there, LABEL_HEAD, ("dense",)):
+        task = without_trained_pooler(task)
+    task = resolve_input_options(task, loaded_model.preset, loaded_model.tokenizer, trains_embeddings=trains_embeddings)
+    tokenizer = add_task_tokens(task, loaded_model.tokenizer)
+    wanted = _head_specs(task, loaded_model.preset, lm_loss_weight)
+    head = next(iter(wanted))  # the task's own; a language model's beside it comes after
+    kept = {n: x for n, x in there.items() if n.startswith("backbone.")}
+    own = {n: x for n, x in there.items() if n.startswith(f"heads.{head}.")}
+    if LANGUAGE_HEAD in wanted:
+        kept |= {n: x for n, x in there.items() if n.startswith(f"heads.{LANGUAGE_HEAD}.")}
+    if head == LANGUAGE_HEAD or _has_same_labels(loaded_model, head, wanted[head], task):
+        kept |= own
+        if head != LANGUAGE_HEAD and task.labels:
+            task = replace(task, labels=loaded_model.label_names)
+            wanted = _head_specs(task, loaded_model.preset, lm_loss_weight)
+    elif isinstance(spec := wanted[head], SequenceClassification) and spec.dense_layer:
+        below = ("dense", "norm") if spec.norm else ("dense",)
+        kept |= _shared_layers(loaded_model.preset, there, head, below)
+    used = {id(x) for x in kept.values()}
+    extra = [n for n, x in there.items() if n not in kept and id(x) not in used]
+    return InitialModel(
+        preset=replace(with_embeddings_for(loaded_model.preset, tokenizer), heads=wanted, unused_pooler=None),
+        tokenizer=tokenizer,
+        pretrained_weights=kept,
+        task=task,
+        unexpected=(*loaded_model.unexpected, *extra),
+        new_token_ids=range(loaded_model.tokenizer.vocab_size, tokenizer.vocab_size),
+    )
+
+
+def _has_same_labels(loaded_model: LoadedModel, head_name: str, wanted_spec: HeadSpec, task: Task) -> bool:
+    """Say whether a head was trained for just these labels, a number, or answers in a text."""
+    spec = loaded_model.model.head_specs.get(head_name)
+    if f"heads.{head_name}.out.weight" in loaded_model.missing or type(spec) is not type(wanted_spec):
+        return False
+    if not isinstance(spec, SequenceClassification | TokenClassification | BiLSTMCRF):
+        return isinstance(spec, QuestionAnswering)
+    if not _has_same_pooling(spec, wanted_spec):
+        return False
+    if not task.labels:
+        return spec.n_labels == 1
+    if not _has_same_structure(spec, wanted_spec):
+        return False
+    return spec.n_labels == len(loaded_model.label_names) and sorted(loaded_model.label_names) == sorted(task.labels)
+
+
+def _has_same_pooling(first: HeadSpec, second: HeadSpec) -> bool:
+    """Say whether heads of labels read the same of a text."""
+    if isinstance(first, SequenceClassification) and isinstance(second, SequenceClassification):
+        return (first.pooling, first.pooled_layers, first.dense_layer) == (second.pooling, second.pooled_layers, second.dense_layer)
+    return True
+
+
+def _has_same_structure(first: HeadSpec, second: HeadSpec) -> bool:
+    """Compare heads of one kind but for what depends on the labels and their order."""
+    if isinstance(first, SequenceClassification) and isinstance(second, SequenceClassification):
+        return isinstance(second.loss, type(first.loss))
+    if isinstance(first, BiLSTMCRF) and isinstance(second, BiLSTMCRF):
+        return replace(first, n_labels=second.n_labels, forbidden_transitions=second.forbidden_transitions) == second
+    return True
+
+
+def _shared_layers(
+    preset: Published, weights: Mapping[str, Tensor], head_name: str, layer_names: Sequence[str]
+) -> dict[str, Tensor]:
+    """Find the maps below a head's scores among the weights of other heads, or of none.
+
+    Those that transformers calls alike, since it begins a head with them; of a network that it has
+    not, the map of another head of labels.
+    """
+    names, found = preset.weight_names, dict[str, Tensor]()
+    heads = {n: x for n, x in weights.items() if not n.startswith("backbone.")}
+    by_theirs = {name: x for n, x in heads.items() for name in names.external_names(n)}
+    others = [LABEL_HEAD, CHOICE_HEAD, *([preset.pooler_head] if preset.pooler_head else ())]
+    for part in layer_names:
+        for tail in ("weight", "bias"):
+            ours = f"heads.{head_name}.{part}.{tail}"
+            alike = [f"heads.{name}.{part}.{tail}" for name in others]
+            if there := [by_theirs[n] for n in names.external_names(ours) if n in by_theirs]:
+                found[ours] = there[0]
+            elif (
+                not preset.config_mapping.in_transformers
+                and (mine := next((weights[n] for n in alike if n in weights), None)) is not None
+            ):
+                found[ours] = mine
+    return found
+
+
+def _with_dropout(preset: Published, dropout: float | None) -> Published:
+    """Return the card with another dropout, if one is given."""
+    return preset if dropout is None else replace(preset, architecture=preset.architecture.with_dropout(dropout))

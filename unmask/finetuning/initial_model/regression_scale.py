@@ -1,0 +1,83 @@
+"""Regression: numbers are learned around their mean, in units of their spread.
+
+A rate that fits labels then fits any number, be it a share or a price. When the run is over the
+scale goes into the head, so that the model says numbers as they are, in any library.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import nn
+
+from unmask.finetuning.formulations.classification_head import ClassificationFormulation
+from unmask.finetuning.formulations.formulation import LABEL_HEAD, TaskFormulation
+from unmask.heads.classification.sequence_classification import (
+    SequenceClassification,
+    SequenceClassificationHead,
+)
+from unmask.heads.model import Model
+from unmask.model.architecture import Architecture
+from unmask.model.backbones.transformer import Transformer
+from unmask.model.layers.feed_forward import LayerNorm
+from unmask.tasks.task import TaskExample
+from unmask.zoo.preset import Published
+
+
+def with_target_scale(formulation: TaskFormulation, preset: Published, train: Sequence[TaskExample]) -> TaskFormulation:
+    """Let numbers be asked in the scale of the training file; of other tasks nothing changes."""
+    if not isinstance(formulation, ClassificationFormulation) or formulation.task.task_kind != "regress":
+        return formulation
+    numbers = np.array([item.label for item in train], np.float64)
+    shift = float(numbers.mean()) if _can_absorb_shift(preset) else 0.0
+    scale = float(np.sqrt(np.mean((numbers - shift) ** 2)))
+    return replace(formulation, target_shift=shift, target_scale=scale or 1.0)
+
+
+def without_target_scale(formulation: TaskFormulation) -> TaskFormulation:
+    """Return the task as a finished model is asked, whose head says numbers as they are."""
+    return replace(formulation, target_shift=0.0, target_scale=1.0) if isinstance(formulation, ClassificationFormulation) else formulation
+
+
+def normalize_head(model: Model, formulation: TaskFormulation) -> None:
+    """Let a head that says numbers as they are say them in the scale in which they are learned."""
+    if isinstance(formulation, ClassificationFormulation) and formulation.task.task_kind == "regress":
+        _rescale_head(model, -formulation.target_shift, 1.0)
+        _rescale_head(model, 0.0, 1 / formulation.target_scale)
+
+
+def denormalize_head(model: Model, formulation: TaskFormulation) -> None:
+    """Undo `into_scale`."""
+    if isinstance(formulation, ClassificationFormulation) and formulation.task.task_kind == "regress":
+        _rescale_head(model, formulation.target_shift, formulation.target_scale)
+
+
+def _can_absorb_shift(preset: Published) -> bool:
+    """Say whether the head has a bias, or else the norm before it has one that can do its work."""
+    spec, a = preset.heads[LABEL_HEAD], preset.architecture
+    if not isinstance(spec, SequenceClassification) or not isinstance(a, Architecture):
+        return False
+    normed = a.final_norm and isinstance(a.norm, LayerNorm) and a.norm.bias
+    linear = not spec.dense_layer and spec.pooling not in ("compare", "both") and spec.pooled_layers == "last"
+    return spec.bias or (normed and linear)
+
+
+def _rescale_head(model: Model, shift: float, scale: float) -> None:
+    """Let the head say its number times `scale` plus `shift`.
+
+    A head without a bias (GPT-2's, in the reference library) has the shift in the bias b of the
+    norm before it: w (x + b + w shift / |w|²) = w (x + b) + shift.
+    """
+    head = model.heads[LABEL_HEAD]
+    assert isinstance(head, SequenceClassificationHead)
+    with torch.no_grad():
+        w = head.out.weight.mul_(scale)
+        if head.spec.bias:
+            head.out.bias.mul_(scale).add_(shift)
+        elif shift:
+            assert isinstance(model.backbone, Transformer)
+            assert isinstance(model.backbone.final_norm, nn.LayerNorm)
+            bias = model.backbone.final_norm.bias
+            bias.add_(w[0] * (shift / float((w * w).sum())))
+            bias.requires_grad_(True)  # it has been tuned, and is saved with what else was

@@ -1,0 +1,81 @@
+"""What stands around texts: what the tokenizer puts there, or tokens that are added for a task.
+
+Radford et al. 2018, section 3.3: a start token, a delimiter between two texts, and a token after
+them whose hidden state is read. A tokenizer that has them in its frame puts them there by itself,
+in this library and in others, so that nothing that reads texts asks which frame it is.
+"""
+
+from dataclasses import replace
+
+from unmask.finetuning.kinds.all_kinds import TASK_KINDS
+from unmask.finetuning.kinds.pooling_options import PoolingOptions, has_two_texts
+from unmask.model.architecture import Architecture
+from unmask.tasks.task import Task
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.spec import TaskTokens
+from unmask.zoo.preset import Published, with_vocab_size
+
+TASK_TOKENS = TaskTokens()
+PER_TOKEN_PARAMETERS = ("backbone.tokens.weight", "heads.language.out.weight", "heads.language.bias")
+"""Parameters that have a row for each token."""
+
+
+def resolve_input_options(task: Task, preset: Published, tokenizer: Tokenizer, *, trains_embeddings: bool) -> Task:
+    """Complete the options of a task: what stands around texts, and what of two texts is read.
+
+    Args:
+        task: of any kind; of one that has no such option nothing changes.
+        preset: says what its paper does where nothing was asked for.
+        tokenizer: of the model. The tokens may have been added to it before.
+        trains_embeddings: vectors of tokens are learned. Otherwise those of new tokens would stay random, and
+            so none are added unless asked for.
+
+    Raises:
+        ValueError: the model is no decoder, or its new tokens would not be learned.
+    """
+    if not issubclass(TASK_KINDS[task.task_kind].options, PoolingOptions):
+        return task
+    said, there = task.options.get("frame"), has_task_tokens(tokenizer)
+    if said is None and preset.finetuning.special_tokens == "added" and (trains_embeddings or there):
+        said = "added"
+    if said != "added":
+        return task
+    a = preset.architecture
+    if not isinstance(a, Architecture) or not a.causal:
+        raise ValueError(
+            f"options.frame must be 'own' for {preset.name}: tokens are added for decoders, whose "
+            "last token has read all others; got 'added'"
+        )
+    if not (trains_embeddings or there):
+        raise ValueError(
+            "options.frame 'added' gives a decoder new tokens, and what is tuned here leaves their "
+            "vectors random: tune it in full or gradually, or leave the option out"
+        )
+    options = dict(task.options) | {"frame": said}
+    chosen = options.get("pool") or options.get("layers")
+    if has_two_texts(task) and not chosen and _is_symmetric(task):
+        options["pool"] = "both"
+    return replace(task, options=options)
+
+
+def _is_symmetric(task: Task) -> bool:
+    said = task.options.get("symmetric")
+    return task.task_kind == "regress" if said is None else said
+
+
+def has_task_tokens(tokenizer: Tokenizer) -> bool:
+    """Say whether a tokenizer puts the tokens around texts."""
+    return TASK_TOKENS.surround(tokenizer.special_tokens) == tokenizer.special_tokens
+
+
+def add_task_tokens(task: Task, tokenizer: Tokenizer) -> Tokenizer:
+    """Return the tokenizer that a task reads with: the same one, or one that knows more tokens."""
+    if task.options.get("frame") != "added" or has_task_tokens(tokenizer):
+        return tokenizer
+    return tokenizer.with_special_tokens(TASK_TOKENS.surround(tokenizer.special_tokens))
+
+
+def with_embeddings_for(preset: Published, tokenizer: Tokenizer) -> Published:
+    """Return the card with a vector for each token of its tokenizer, at least."""
+    a = preset.architecture
+    return replace(preset, architecture=with_vocab_size(a, max(a.vocab_size, tokenizer.vocab_size)))

@@ -1,0 +1,138 @@
+"""What stands for a text, or for two: an option of every kind that a head of labels answers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from unmask.finetuning.formulations.formulation import (
+    InputTemplate,
+    answering_stack,
+    is_encoder_decoder,
+)
+from unmask.heads.classification.sequence_classification import (
+    PooledLayers,
+    Pooling,
+    SequenceClassification,
+)
+from unmask.tasks.task import Task
+from unmask.tokenizers.spec import SpecialTokenIds
+from unmask.zoo.preset import Published
+
+AddedTokens = Literal["own", "added"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolingOptions:
+    """What a head of labels reads of a text."""
+
+    pooling: Pooling | None = None
+    """The token whose vector stands for a text, the mean over all, their largest numbers, all three
+    side by side, a mean with learned weights, or of two texts, each read by itself, their means,
+    compared, or of both their orders the last tokens (see `Labels.pool`). None: the model's own,
+    the first of an encoder (Devlin et al. 2019, section 4.1) and the last of a decoder (Radford et
+    al. 2018, section 3.2); but of a model without a trained pooler the mean, or "compare" (see
+    `without_pooler`)."""
+    pooled_layers: PooledLayers | None = None
+    """Whose vectors are read: those of the last layer, or of all, side by side (see
+    `Labels.layers`). None: the last one's, but all to compare two texts, and of a model without a
+    trained pooler."""
+    special_tokens: AddedTokens | None = None
+    """What stands around texts: what the tokenizer puts there ("own"), or tokens that are added to
+    a decoder's vocabulary (see `unmask.finetuning.initial_model.task_tokens`). None: what the model's paper does."""
+    order_invariant: bool | None = None
+    """The answer is the same in whichever order two texts are given: of a decoder with added tokens
+    both orders are read (Radford et al. 2018, section 3.3, similarity), other models do not ask.
+    None: that of a number is, and that of labels is not."""
+
+
+DECODER_POOLINGS = ("last", "mean", "max", "concat", "attention")
+"""What may stand for a text whose first token has read no other."""
+
+
+def _join_with_or(words: Sequence[str]) -> str:
+    *some, last = map(repr, words)
+    return f"{', '.join(some)} or {last}"
+
+
+def classification_head(task: Task, preset: Published, options: PoolingOptions) -> SequenceClassification:
+    """Return the card's head of labels; asked to read something else it is one linear map.
+
+    Raises:
+        ValueError: the model has no such head, its first token reads no other, or there are no two
+            texts to compare.
+    """
+    if preset.classification_head is None:
+        raise ValueError(f"{preset.name} has no head for labels")
+    pool = options.pooling or preset.classification_head.pooling
+    layers = options.pooled_layers or ("all" if pool == "compare" else preset.classification_head.pooled_layers)
+    if (pool, layers) == (preset.classification_head.pooling, preset.classification_head.pooled_layers):
+        return preset.classification_head
+    causal, orders = answering_stack(preset.architecture).causal, has_two_texts(task)
+    if is_encoder_decoder(preset) and pool not in DECODER_POOLINGS:
+        raise ValueError(
+            f"options.pool must be {_join_with_or(DECODER_POOLINGS)} for {preset.name}, whose decoder reads "
+            f"forward and all of its source at once, got {pool!r}"
+        )
+    if pool == "first" and causal:
+        fits = (*DECODER_POOLINGS, *["compare"] * reads_two_texts(task), *["both"] * orders)
+        raise ValueError(
+            f"options.pool must be {_join_with_or(fits)} for {preset.name}, which only reads forward, "
+            f"got {pool!r}"
+        )
+    if pool == "compare" and not reads_two_texts(task):
+        raise ValueError("options.pool 'compare' is for two texts, and one is read")
+    if pool == "both" and not (causal and orders):
+        why = f"{preset.name} is none" if orders else f"{task.task_kind} here reads none"
+        raise ValueError(f"options.pool 'both' is for two texts that a decoder reads, and {why}")
+    # Where two orders are read no other library has the head, and so nothing forbids the bias that
+    # the first GPT's has (released code, `clf`).
+    bias = preset.classification_head.bias or pool == "both"
+    return replace(preset.classification_head, pooling=pool, pooled_layers=layers, dense_layer=False, bias=bias)
+
+
+def refuse_pooling(preset: Published, options: PoolingOptions) -> None:
+    """Refuse the options for a card whose model says its answers in words.
+
+    Raises:
+        ValueError: one is given.
+    """
+    for name in ("pool", "layers", "frame"):
+        if (given := getattr(options, name)) is not None:
+            raise ValueError(
+                f"options.{name} is for a head of labels, and {preset.name} says its answers in "
+                f"words: leave it out, or take an encoder or a decoder; got {given!r}"
+            )
+
+
+def without_trained_pooler(task: Task) -> Task:
+    """Return the task as a model does it best whose head for labels has no trained map.
+
+    BERT's first token and the map above it are learned from the next sentence. A model that was not
+    asked for it says more by the means of all layers, of one text or of two (docs/log.md,
+    2026-11-21, has the figures of unmask-mini-en).
+    """
+    options: dict[str, Any] = dict(task.options)
+    given = options.get("pool") or options.get("layers")
+    if task.task_kind not in ("classify", "pairs", "multilabel", "regress") or given:
+        return task
+    pool = "compare" if reads_two_texts(task) else "mean"
+    return replace(task, options={**options, "pool": pool, "layers": "all"})
+
+
+def input_template(task: Task, preset: Published, special_ids: SpecialTokenIds) -> InputTemplate:
+    """Say what stands around a text that a head of labels reads."""
+    pool = task.options.get("pool")
+    return InputTemplate.from_architecture(
+        special_ids, preset.architecture, task.max_length,
+        encode_separately=pool == "compare", both_orders=pool == "both", global_first_token=True,
+    )  # fmt: skip
+
+
+def has_two_texts(task: Task) -> bool:
+    """Say whether two texts are given that could be read in either order."""
+    return len(task.columns.texts) == 2 and task.task_kind != "choose"
+
+
+def reads_two_texts(task: Task) -> bool:
+    """Say whether the model reads two texts at once; an option is read beside its text."""
+    return len(task.columns.texts) == 2 or task.task_kind == "choose"

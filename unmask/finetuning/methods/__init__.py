@@ -1,0 +1,1 @@
+"""What is trained, and at which learning rates."""

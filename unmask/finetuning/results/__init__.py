@@ -1,0 +1,1 @@
+"""Scores, errors and predictions of a fine-tuned model, and its folder."""

@@ -1,0 +1,110 @@
+"""What a model got wrong, the worst first: answers that it was sure of, numbers far off."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from unmask.finetuning.formulations.formulation import ItemScores, TaskFormulation
+from unmask.finetuning.kinds.all_kinds import TASK_KINDS
+from unmask.tasks.task import Label, TaskExample
+
+_MAX_CHARACTERS = 1000
+_CONTEXT_CHARACTERS = 120  # characters on either side of what a mistake is about
+
+
+def list_errors(
+    formulation: TaskFormulation, items: Sequence[TaskExample], scores: Sequence[ItemScores]
+) -> list[dict[str, Any]]:
+    """List all wrong answers as a report shows them, or the words with wrong labels.
+
+    The answers that the model was surest of come first, the numbers that are farthest off, or the
+    targets that it found least likely.
+    """
+    tagged = TASK_KINDS[formulation.task.task_kind].reader.word_per_line
+    found: list[tuple[float, dict[str, Any]]] = []
+    for item, rows in zip(items, scores, strict=True):
+        if tagged:
+            found += _word_errors(formulation, item, rows)
+        elif not _is_correct(item.label, said := formulation.prediction(item, rows)):
+            found.append(_describe_error(formulation, item, rows, said))
+    found.sort(key=lambda pair: -pair[0])
+    return [wrong for _, wrong in found]
+
+
+def _is_correct(label: Label | None, prediction: Label) -> bool:
+    """Say whether an answer is the right one, or one of several; none is right where none is."""
+    return prediction == label or (isinstance(label, tuple) and prediction in (label or ("",)))
+
+
+def _describe_error(formulation: TaskFormulation, item: TaskExample, item_scores: ItemScores, prediction: Label) -> tuple[float, dict[str, Any]]:
+    """Describe a wrong answer, and say how bad it is."""
+    truth = item.label
+    text, marked = _source_excerpt(item)
+    wrong: dict[str, Any] = {"text": text, "marked": marked}
+    if isinstance(prediction, float) and isinstance(truth, float):
+        return abs(prediction - truth), wrong | {"truth": f"{truth:.4g}", "predicted": f"{prediction:.4g}"}
+    wrong |= {"truth": _format_answer(truth, item), "predicted": _format_answer(prediction, item)}
+    given = cast("Mapping[str, Any]", formulation.prediction_record(item, item_scores))
+    shares: Any = given.get("probabilities")
+    if isinstance(prediction, tuple):  # labels, each by itself
+        sure, of_truth = _joint_probability(shares, prediction), _joint_probability(shares, cast("tuple[str]", truth))
+    else:
+        sure, of_truth = given.get("probability"), _probability_of(shares, truth)
+    if sure is None:
+        total, places = formulation.loss(item, item_scores)
+        return total / max(places, 1), wrong
+    return sure, wrong | {"probability": sure, "truth_probability": of_truth}
+
+
+def _probability_of(probabilities: Any, label: Label | None) -> float | None:
+    """Return the probability of one of some labels, or of some options."""
+    if isinstance(probabilities, Mapping):
+        return cast("Mapping[Any, float]", probabilities)[label]
+    return None if probabilities is None else probabilities[cast("int", label)]
+
+
+def _joint_probability(probabilities: Mapping[str, float], predicted_labels: Sequence[str]) -> float:
+    """Return the probability that just these labels hold, each being independent of the others."""
+    return math.prod(p if label in predicted_labels else 1 - p for label, p in probabilities.items())
+
+
+def _word_errors(formulation: TaskFormulation, item: TaskExample, item_scores: ItemScores) -> Iterator[tuple[float, dict[str, Any]]]:
+    """Describe the words of a sentence that have a wrong label, each in its place."""
+    given = cast("Mapping[str, Any]", formulation.prediction_record(item, item_scores))
+    sentence, begin = " ".join(item.texts), 0
+    for word, truth, said, sure in zip(
+        item.texts, cast("tuple[str, ...]", item.label), given["labels"], given["probabilities"],
+        strict=True,
+    ):  # fmt: skip
+        if said != truth:
+            text, marked = _excerpt(sentence, begin, begin + len(word))
+            wrong = {"text": text, "marked": marked, "truth": truth, "predicted": said}
+            yield sure, wrong | {"probability": sure}
+        begin += len(word) + 1
+
+
+def _source_excerpt(item: TaskExample) -> tuple[str, list[int] | None]:
+    """Write what was read, and where in it the right answer stands, if it stands there."""
+    if not item.answer_starts:
+        return " | ".join(item.texts)[:_MAX_CHARACTERS], None
+    *before, context = item.texts
+    answer = cast("tuple[str, ...]", item.label)[0]
+    text, marked = _excerpt(context, item.answer_starts[0], item.answer_starts[0] + len(answer))
+    lead = "".join(f"{one} | " for one in before)[:_MAX_CHARACTERS]
+    return lead + text, [len(lead) + at for at in marked]
+
+
+def _excerpt(text: str, begin: int, end: int) -> tuple[str, list[int]]:
+    """Cut out what stands around a part of a text, and say where that part now stands."""
+    first, last = max(begin - _CONTEXT_CHARACTERS, 0), min(end + _CONTEXT_CHARACTERS, len(text))
+    lead = "…" if first else ""
+    moved = len(lead) - first
+    tail = "…" if last < len(text) else ""
+    return lead + text[first:last] + tail, [begin + moved, end + moved]
+
+
+def _format_answer(label: Label | None, item: TaskExample) -> str:
+    """Write an answer: of several texts each once, of a choice the option."""
+    if isinstance(label, int) and item.choices:
+        return item.choices[label]
+    return " | ".join(dict.fromkeys(label)) if isinstance(label, tuple) else str(label)

@@ -1,0 +1,281 @@
+"""What a fine-tuned model says of new texts."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from unmask.adapters.prefix import encoder_stack, n_positions_taken
+from unmask.batching.collate import example_length, group_by_length, pad_examples
+from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.config import from_dict
+from unmask.files import read_json
+from unmask.finetuning.formulations.formulation import (
+    CHOICE_HEAD,
+    LABEL_HEAD,
+    SPAN_HEAD,
+    TOKEN_LABEL_HEAD,
+    ItemScores,
+    PredictionRecord,
+    TaskFormulation,
+    TaskInput,
+    resolve_max_length,
+)
+from unmask.finetuning.kinds.all_kinds import TASK_KINDS, formulate
+from unmask.heads.classification.sequence_classification import (
+    BinaryCrossEntropy,
+    SequenceClassification,
+)
+from unmask.heads.model import Model
+from unmask.tasks.readers.tables import Table
+from unmask.tasks.readers.task_reader import find_text_or_pair
+from unmask.tasks.task import Task, TaskColumns, TaskExample
+from unmask.text.records import format_names
+
+_log = logging.getLogger(__name__)
+
+RUN_FILE = "unmask.json"
+DEFAULT_BATCH_TOKENS = 8192
+"""Tokens, padding included, that go through the model at once."""
+MAX_BATCH_ROWS = 256
+"""Texts that go through the model at once, at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictedScores:
+    """What a model says of some items."""
+
+    scores: Sequence[ItemScores]
+    """Of each item; what they mean the task knows."""
+    n_truncated: int = 0
+    """Items that were too long: texts are cut, sentences to be tagged read in parts."""
+
+
+def read_task(folder: Path) -> Task | None:
+    """Read what the model of a folder was fine-tuned for; None where the folder does not say.
+
+    Raises:
+        ValueError: `unmask.json` is damaged, or says something else than a task.
+    """
+    path = folder / RUN_FILE
+    if not path.is_file():
+        return None
+    try:
+        facts = read_json(path)
+        task = facts.get("task") if isinstance(facts, dict) else None
+        return None if task is None else from_dict(Task, task, "task")
+    except ValueError as error:  # not JSON, or not UTF-8, or no task
+        raise ValueError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
+
+
+def infer_task(loaded_model: LoadedModel) -> Task:
+    """Say what a model with a head of labels does, which another library fine-tuned.
+
+    Raises:
+        ValueError: it has no such head.
+    """
+    specs = loaded_model.model.head_specs
+    spec = specs.get(LABEL_HEAD)
+    length = resolve_max_length(loaded_model.preset, None, n_positions_taken(loaded_model.model, encoder_stack(loaded_model.model)))
+    if TOKEN_LABEL_HEAD in specs:
+        return Task(
+            task_kind="tag", columns=TaskColumns(texts=("words",), label="tags"), labels=loaded_model.label_names,
+            max_length=length, metric="token_accuracy",
+        )  # fmt: skip
+    if SPAN_HEAD in specs:
+        return Task(
+            task_kind="answer", columns=TaskColumns(texts=("question", "context"), label="answers"),
+            max_length=length, metric="answer_f1",
+        )  # fmt: skip
+    if CHOICE_HEAD in specs:
+        return Task(
+            task_kind="choose", max_length=length,
+            columns=TaskColumns(texts=("context", "question"), label="label", choices=("choices",)),
+        )  # fmt: skip
+    if not isinstance(spec, SequenceClassification):
+        raise ValueError(
+            f"{loaded_model.preset.name} has no head that labels texts; fine-tune it first "
+            f"(heads: {', '.join(specs) or 'none'})"
+        )
+    columns = TaskColumns(texts=(), label="label")
+    reads = {"pool": spec.pooling, "layers": spec.pooled_layers}
+    if spec.n_labels == 1:
+        return Task(
+            task_kind="regress", columns=columns, max_length=length, metric="pearson", options=reads
+        )  # fmt: skip
+    if isinstance(spec.loss, BinaryCrossEntropy):
+        return Task(
+            task_kind="multilabel", columns=columns, labels=loaded_model.label_names, max_length=length,
+            metric="micro_f1", options=reads,
+        )  # fmt: skip
+    return Task(
+        task_kind="classify", columns=columns, labels=loaded_model.label_names, max_length=length, options=reads
+    )  # fmt: skip
+
+
+def predict(
+    loaded_model: LoadedModel,
+    texts: Sequence[Any],
+    *,
+    task: Task | None = None,
+    batch_tokens: int = DEFAULT_BATCH_TOKENS,
+) -> list[PredictionRecord]:
+    """Label texts, pairs of texts, or the words of sentences.
+
+    What the model says of a text depends on no other text. (Padding is not seen; rounding differs
+    with the shape of a batch, by less than 1e-5 in the logarithm of a probability.) Too long texts
+    are cut, as in training.
+
+    Args:
+        loaded_model: a model with a head of labels, or an encoder-decoder that was fine-tuned.
+        texts: texts; or pairs of texts; or lists of words for a model that tags; see the kinds of
+            tasks for others.
+        task: what `read_task` found in its folder. None: what the head says.
+        batch_tokens: tokens that go through the model at once.
+
+    Raises:
+        ValueError: the model has no tokenizer or labels nothing, or a text is not what its task
+            takes.
+    """
+    if loaded_model.tokenizer is None:
+        raise ValueError(f"{loaded_model.preset.name} has no tokenizer, which reading text needs")
+    if len(texts) == 0:
+        return []
+    task = infer_task(loaded_model) if task is None else task
+    items = make_items(task, texts)
+    asked = formulate(infer_text_columns(task, items), loaded_model.preset, loaded_model.tokenizer)
+    said = predict_scores(asked, loaded_model.model, asked.build_inputs(items), batch_tokens)
+    return [asked.prediction_record(item, scores) for item, scores in zip(items, said.scores, strict=True)]
+
+
+def make_items(task: Task, texts: Sequence[Any]) -> list[TaskExample]:
+    """Make items of what a task takes.
+
+    Raises:
+        ValueError: one is something else.
+    """
+    made = TASK_KINDS[task.task_kind].reader.parse_input
+    items = [made(task, text, f"text {i}") for i, text in enumerate(texts, 1)]
+    if any(not any(map(str.strip, (*item.texts, *item.choices))) for item in items):
+        _log.warning("an empty text is answered too; what is said of it rests on no word")
+    return items
+
+
+def infer_text_columns(task: Task, items: Sequence[TaskExample]) -> Task:
+    """Return a task with as many columns of text as items have texts, where it does not say them.
+
+    Raises:
+        ValueError: some have one text and some two.
+    """
+    if task.columns.texts or not items:
+        return task
+    n = len(items[0].texts)
+    odd = next((item for item in items if len(item.texts) != n), None)
+    if odd is not None:
+        what, first = ("a text", "pairs") if n == 2 else ("a pair of texts", "texts")
+        raise ValueError(
+            f"{odd.location} is {what} (in a line, a tab stands between two), and those before it are "
+            f"{first}: the model's folder does not say which it reads, so all must be alike"
+        )
+    return with_text_columns(task, ("text",) if n == 1 else ("text1", "text2"))
+
+
+def with_text_columns(task: Task, text_columns: tuple[str, ...]) -> Task:
+    """Return a task whose texts are in these columns."""
+    does = "pairs" if task.task_kind == "classify" and len(text_columns) == 2 else task.task_kind
+    return replace(task, task_kind=does, columns=replace(task.columns, texts=text_columns))
+
+
+def select_columns(task: Task, table: Table, text: Sequence[str] = (), choices: Sequence[str] = ()) -> Task:
+    """Return a task whose texts and options are in the columns that are named.
+
+    Where none are named and the task does not say them, they are found by customary names, and that
+    is said of two.
+
+    Raises:
+        ValueError: there is no such column, or there are fewer or more than the task reads.
+    """
+    for name in (*text, *choices):
+        table.check_column(name)
+    if choices and task.task_kind != "choose":
+        raise ValueError(
+            f"choices are of a model that chooses, and it was fine-tuned to {task.task_kind}"
+        )
+    own = task.columns
+    counts = (len(own.texts),) if own.texts else (1, 2)
+    if text and task.task_kind != "choose" and len(text) not in counts:
+        raise ValueError(
+            f"{table.path}: the model reads {' or '.join(map(str, counts))} columns of text, got "
+            f"{len(text)}: {format_names(text)}"
+        )
+    found = tuple(text) or own.texts
+    if not found:
+        found = find_text_or_pair(table)
+        if len(found) == 2:
+            _log.warning(
+                "%s: pairs are read, of %r and %r; --text names other columns", table.path, *found
+            )
+    task = with_text_columns(task, found)
+    return replace(task, columns=replace(task.columns, choices=tuple(choices) or own.choices))
+
+
+@torch.no_grad()
+def predict_scores(
+    formulation: TaskFormulation, model: Model, task_inputs: Sequence[TaskInput], batch_tokens: int = DEFAULT_BATCH_TOKENS
+) -> PredictedScores:
+    """Ask a model questions: similar lengths together, the answers in the order of the items.
+
+    The model is left in the mode in which it was.
+    """
+    parts: list[Any] = [None] * len(task_inputs)
+    training = model.training
+    model.eval()
+    try:
+        for group in group_by_length([example_length(q.example) for q in task_inputs], batch_tokens, MAX_BATCH_ROWS):
+            some = [task_inputs[i] for i in group]
+            batch = model.pad_for_network(pad_examples([q.example for q in some], formulation.special_ids))
+            batch = batch.to(model.device)
+            for i, scores in zip(group, formulation.compute_scores(model, batch, some), strict=True):
+                _check_finite(scores)
+                parts[i] = scores
+    finally:
+        model.train(training)
+    places: dict[int, list[int]] = {}
+    for i, question in enumerate(task_inputs):
+        places.setdefault(question.item_index, []).append(i)
+    return PredictedScores(
+        scores=[
+            formulation.merge_scores([task_inputs[i] for i in some], [parts[i] for i in some])
+            for _, some in sorted(places.items())
+        ],
+        n_truncated=len({q.item_index for q in task_inputs if q.truncated}),
+    )
+
+
+def _check_finite(scores: Any) -> None:
+    """Check what was said of an item, where it is numbers.
+
+    Raises:
+        FloatingPointError: one is none.
+    """
+    numbers = np.asarray(scores) if isinstance(scores, np.ndarray | float) else np.zeros(0)
+    odd = numbers.dtype.kind == "f" and (np.isnan(numbers) | np.isposinf(numbers)).any()
+    if odd:
+        raise FloatingPointError(
+            "what the model says is not finite: it has diverged, and a lower rate may help, or its "
+            "weights or configuration are damaged"
+        )
+
+
+def mean_loss(formulation: TaskFormulation, items: Sequence[TaskExample], scores: Sequence[ItemScores]) -> float:
+    """Compute the mean loss of answers: in nats, or the squared error of numbers; 0 of nothing."""
+    total, n = 0.0, 0
+    for item, said in zip(items, scores, strict=True):
+        one, places = formulation.loss(item, said)
+        total += one
+        n += places
+    return total / n if n else 0.0

@@ -1,0 +1,181 @@
+"""What came out of fine-tuning: the scores of every run, and the files that say so."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from unmask.finetuning.formulations.formulation import ItemScores, TaskFormulation, label_indices
+from unmask.finetuning.kinds.all_kinds import TASK_KINDS
+from unmask.finetuning.results.error_analysis import list_errors
+from unmask.finetuning.results.predict import PredictedScores
+from unmask.finetuning.results.task_metrics import compute_metrics, majority_predictions
+from unmask.tasks.metrics.calibration import brier_score, calibration_score
+from unmask.tasks.task import Label, Task, TaskExample
+
+MAX_SHOWN_ERRORS = 25
+"""Wrong answers that are shown."""
+_MAX_LABELS = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """One run: how good its best state is."""
+
+    arm: str
+    """How it began."""
+    seed: int
+    best_step: int
+    """After which it was best on the dev file."""
+    dev: Mapping[str, float]
+    test: Mapping[str, float]
+    """Empty where there is no test file."""
+    n_trainable_parameters: int = 0
+    """Numbers that were tuned."""
+
+
+def build_report(
+    run_results: Sequence[RunResult],
+    formulation: TaskFormulation,
+    train_name: str,
+    train: Sequence[TaskExample],
+    dev: Sequence[TaskExample],
+    predicted: PredictedScores,
+) -> dict[str, Any]:
+    """Return what `results.json` holds: all scores, and the confusions and mistakes of the best.
+
+    Args:
+        run_results: every run, the arm under study first.
+        formulation: the task, as the model is asked.
+        train_name: what the training file is called.
+        train: from which the most frequent answer is known.
+        dev: on which the scores were reached.
+        predicted: what the best model says of it.
+    """
+    task = formulation.task
+    wrong = list_errors(formulation, dev, predicted.scores)
+    arms = [
+        {
+            "name": arm,
+            "dev": [s.dev[task.metric] for s in run_results if s.arm == arm],
+            "test": [s.test[task.metric] for s in run_results if s.arm == arm and s.test],
+        }
+        for arm in dict.fromkeys(s.arm for s in run_results)
+    ]
+    return {
+        "task": f"{task.task_kind} {train_name}",
+        "metric": task.metric,
+        "arms": arms,
+        "chance": majority_baseline(task, train, dev),
+        "confusion": confusion_matrix(formulation, dev, predicted.scores),
+        "found": label_counts(formulation, dev, predicted.scores),
+        "calibration": calibration_report(task, dev, predicted.scores),
+        "errors": wrong[:MAX_SHOWN_ERRORS],
+        "wrong": len(wrong),
+    }
+
+
+def majority_baseline(task: Task, train: Sequence[TaskExample], dev: Sequence[TaskExample]) -> float:
+    """Compute the score of always giving the answer that is most frequent in training."""
+    said: list[Any] = majority_predictions(task, train, dev)
+    if TASK_KINDS[task.task_kind].reader.word_per_line:
+        said = [
+            (tag,) * len(cast("tuple[str, ...]", item.label))
+            for tag, item in zip(said, dev, strict=True)
+        ]
+    return compute_metrics(task, dev, said)[task.metric]
+
+
+def confusion_matrix(formulation: TaskFormulation, items: Sequence[TaskExample], scores: Sequence[ItemScores]) -> dict[str, Any] | None:
+    """Count how often each true label (row) was given each label (column), of texts or of words.
+
+    None if there are too many labels, or answers are not one of them.
+    """
+    kind, labels = TASK_KINDS[formulation.task.task_kind], formulation.task.labels
+    if not (kind.is_single_label or kind.reader.word_per_line) or len(labels) > _MAX_LABELS:
+        return None
+    counts = np.zeros((len(labels), len(labels)), np.int64)
+    for item, rows in zip(items, scores, strict=True):
+        truth, said = item.label, formulation.prediction(item, rows)
+        assert truth is not None
+        np.add.at(counts, (label_indices(formulation.task, truth), label_indices(formulation.task, said)), 1)
+    return {"labels": list(labels), "counts": counts.tolist()}
+
+
+def label_counts(formulation: TaskFormulation, items: Sequence[TaskExample], scores: Sequence[ItemScores]) -> list[dict[str, Any]]:
+    """Count how often each label was found, missed, and said of a text where it does not hold.
+
+    Only of tasks where several labels may hold of a text; others have a confusion matrix.
+    """
+    if not _is_multi_label(formulation.task, items):
+        return []
+    pairs = [
+        (set(cast("tuple[str, ...]", item.label)), set(cast("tuple[str]", formulation.prediction(item, rows))))
+        for item, rows in zip(items, scores, strict=True)
+    ]
+    return [
+        {
+            "label": label,
+            "found": sum(label in truth & said for truth, said in pairs),
+            "missed": sum(label in truth - said for truth, said in pairs),
+            "invented": sum(label in said - truth for truth, said in pairs),
+        }
+        for label in formulation.task.labels
+    ]
+
+
+def _is_multi_label(task: Task, items: Sequence[TaskExample]) -> bool:
+    """Say whether several of the labels may hold of a text."""
+    sets = any(isinstance(item.label, tuple) for item in items)
+    return bool(task.labels) and sets and not TASK_KINDS[task.task_kind].reader.word_per_line
+
+
+def calibration_report(task: Task, items: Sequence[TaskExample], scores: Sequence[ItemScores]) -> dict[str, Any] | None:
+    """Compute how far probabilities can be trusted: of tasks whose answers are among some."""
+    decided = _decisions(task, items, scores) if items else None
+    if decided is None:
+        return None
+    truth, logs = decided
+    shares = np.exp(logs - logs.max(1, keepdims=True))
+    shares /= shares.sum(1, keepdims=True)
+    found = calibration_score(truth, shares)
+    return {
+        "ece": found.expected_calibration_error,
+        "brier": brier_score(truth, shares),
+        "bins": [vars(one) for one in found.bins],
+    }
+
+
+def _decisions(
+    task: Task, items: Sequence[TaskExample], scores: Sequence[ItemScores]
+) -> tuple[Int[np.ndarray, "n"], Float[np.ndarray, "n answers"]] | None:
+    """List what was decided among some answers: the right one, and log-probabilities but for a sum.
+
+    Of a text that is its label, of a sentence each word's, of options the right one; where several
+    labels may hold, whether each does.
+    """
+    kind = TASK_KINDS[task.task_kind]
+    if kind.reader.word_per_line:
+        words = [label for item in items for label in label_indices(task, cast("Label", item.label))]
+        return np.array(words), np.concatenate([rows.log_probabilities for rows in scores], dtype=np.float64)
+    if _is_multi_label(task, items):
+        held = [label in cast("tuple[str]", item.label) for item in items for label in task.labels]
+        odds = np.concatenate([rows[0] for rows in scores]).astype(np.float64)
+        return np.array(held, np.int64), np.stack([np.zeros_like(odds), odds], 1)
+    if kind.is_single_label:
+        labels = [label_indices(task, cast("Label", item.label))[0] for item in items]
+        return np.array(labels), np.array([rows[0] for rows in scores], np.float64)
+    if items[0].choices:
+        logs = np.full((len(items), max(len(item.choices) for item in items)), -np.inf)
+        for row, rows in zip(logs, scores, strict=True):
+            row[: rows.shape[1]] = rows[0]
+        return np.array([cast("int", item.label) for item in items]), logs
+    return None
+
+
+def to_json(data: Any) -> str:
+    """Write plain data as JSON."""
+    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -1,0 +1,161 @@
+"""A fine-tuned model as a folder that other libraries open."""
+
+import json
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from unmask.adapters.folder import ADAPTER_NAME, merged
+from unmask.adapters.peft_format.folder import CONFIG_FILE, peft_incompatibility, write_adapter
+from unmask.checkpoints.checksums import record_files
+from unmask.checkpoints.huggingface.read import (
+    HUB_PREFIX,
+    LoadedModel,
+    opening_note,
+    to_external_config,
+    write_folder,
+)
+from unmask.files import encode_utf8, merge_folder
+from unmask.finetuning.formulations.formulation import LANGUAGE_HEAD, uses_word_labels
+from unmask.finetuning.results.predict import RUN_FILE
+from unmask.output import escape_markdown, markdown_code, python_literal
+from unmask.tasks.task import Task
+from unmask.training.best_effort import best_effort
+from unmask.training.loop import library_versions
+
+_PIPELINE_TAGS = {
+    "label": "text-classification",
+    "token_label": "token-classification",
+    "choice": "multiple-choice",
+    "spans": "question-answering",
+}
+
+
+def save_into_run_folder(
+    folder: Path, loaded_model: LoadedModel, task: Task, summary_lines: Sequence[str], base: str | None
+) -> dict[str, Any]:
+    """Write a model into a folder that holds other files; of a `base`, only what was tuned.
+
+    Return what is to be known of the files that were written.
+    """
+    beside = folder / ".final"
+    if beside.exists():
+        shutil.rmtree(beside)
+    if base is None:
+        write_model(beside, loaded_model, task, summary_lines)
+    else:
+        write_tuned_weights(beside, loaded_model, task, summary_lines, base)
+    files = record_files(beside)
+    merge_folder(beside, folder, last_name="config.json" if base is None else CONFIG_FILE)
+    return files
+
+
+def write_tuned_weights(folder: Path, loaded_model: LoadedModel, task: Task, summary_lines: Sequence[str], base: str) -> None:
+    """Write what was tuned, in PEFT's layout where PEFT has the method, and a card.
+
+    Args:
+        folder: made if it is not there.
+        loaded_model: the model, where what has gradients is what was tuned.
+        task: what it does.
+        summary_lines: lines for the card.
+        base: the model below it.
+    """
+    model = loaded_model.model
+    names = [n for n, p in model.named_parameters() if p.requires_grad]
+    also = [n for n in names if not n.startswith("adapters.")]
+    where = str(Path(base).resolve()) if Path(base).is_dir() else base.removeprefix(HUB_PREFIX)
+    name = ADAPTER_NAME if model.adapters else None
+    write_adapter(folder, model, loaded_model.preset, name, base=where, extra_parameters=also, labels=loaded_model.label_names)
+    lines = [
+        f"what was tuned is here, the model below it is {escape_markdown(base)}; `unmask.load` opens both",
+    ]
+    why = peft_incompatibility(model, loaded_model.preset, name, also)
+    if why is not None:
+        lines.append(f"not for PEFT: {escape_markdown(why)}")
+    with best_effort("README.md"):
+        said = _model_card(loaded_model, task, [*map(escape_markdown, summary_lines), *lines])
+        said += "" if why is not None else _peft_instructions(loaded_model, base, where)
+        (folder / "README.md").write_bytes(encode_utf8(said))
+
+
+def _peft_instructions(loaded_model: LoadedModel, base: str, base_location: str) -> str:
+    """Show how PEFT opens a part, with the model below it in a folder that transformers opens."""
+    kind = to_external_config(loaded_model.model, loaded_model.preset)["architectures"][0]
+    above = "PEFT opens it too:"
+    if not base.startswith(HUB_PREFIX) and not (Path(base) / "config.json").is_file():
+        command = markdown_code(f"unmask convert {shlex.quote(base)} BASE")
+        above = f"PEFT opens it too, with the folder that {command} makes:"
+        base_location = "BASE"
+    labels = f", num_labels={len(loaded_model.label_names)}" if loaded_model.label_names else ""
+    lines = [
+        "",
+        above,
+        "",
+        "```python",
+        "from peft import PeftModel",
+        f"from transformers import {kind}",
+        "",
+        f"base = {kind}.from_pretrained({python_literal(base_location)}{labels})",
+        'model = PeftModel.from_pretrained(base, "this folder")',
+        "```",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def write_model_record(folder: Path, loaded_model: LoadedModel, extra_facts: Mapping[str, Any]) -> None:
+    """Write unmask.json of a model that is no run: what made it, and `extra_facts`, such as its task."""
+    facts = {"format": 1, "kind": "model", "card": loaded_model.preset.name, "versions": library_versions()}
+    text = json.dumps(facts | dict(extra_facts), indent=2, ensure_ascii=False) + "\n"
+    (folder / RUN_FILE).write_bytes(encode_utf8(text))
+
+
+def _generation_pipeline_tag(loaded_model: LoadedModel) -> str:
+    """Name what a model does that says words."""
+    if loaded_model.model.is_sequence_to_sequence:
+        return "text2text-generation"
+    return "text-generation" if loaded_model.model.decoder_architecture.causal else "fill-mask"
+
+
+def write_model(folder: Path, loaded_model: LoadedModel, task: Task, summary_lines: Sequence[str]) -> None:
+    """Write the model in the Hugging Face layout, and a card; the caller makes the folder whole.
+
+    Args:
+        folder: made if it is not there.
+        loaded_model: the model.
+        task: what it does.
+        summary_lines: lines for the card: how it was made, how good it is.
+    """
+    with merged(loaded_model.model):
+        write_folder(folder, loaded_model.model, loaded_model.preset, loaded_model.tokenizer, loaded_model.label_names)
+    with best_effort("README.md"):
+        said = _model_card(loaded_model, task, [*map(escape_markdown, summary_lines)])
+        (folder / "README.md").write_bytes(encode_utf8(said))
+
+
+def _model_card(loaded_model: LoadedModel, task: Task, summary_lines: Sequence[str]) -> str:
+    """Write what a stranger must know before using these weights; `summary_lines` are Markdown."""
+    kind = to_external_config(loaded_model.model, loaded_model.preset)["architectures"][0]
+    head = next(iter(loaded_model.model.head_specs))
+    note = opening_note(loaded_model.preset, loaded_model.model.head_specs)
+    lines = [
+        "---",
+        f"library_name: {'transformers' if note is None else 'unmask'}",
+        "tags: [unmask]",
+        f"pipeline_tag: {_PIPELINE_TAGS.get(head) or _generation_pipeline_tag(loaded_model)}",
+        "---",
+        f"# {escape_markdown(f'{loaded_model.preset.name}, fine-tuned to {task.task_kind}')}",
+        "",
+        f"A {kind} with {loaded_model.model.parameter_count():,} parameters, made with Unmask.",
+        "",
+        *(f"- {line}" for line in summary_lines),
+    ]
+    if note is not None:
+        lines.append(f"- {note}")
+    if task.labels:
+        lines.append(f"- {escape_markdown('labels: ' + ', '.join(task.labels))}")
+    if head == LANGUAGE_HEAD and task.labels and uses_word_labels(loaded_model.preset):
+        lead = " ".join(f"{name}: ..." for name in task.columns.texts)
+        lines.append(f"- it reads {markdown_code(f'{task.task_name} {lead}')} and says a label")
+    return "\n".join(lines) + "\n"

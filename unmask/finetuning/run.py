@@ -1,0 +1,334 @@
+"""Fine-tuning: labelled files and a model -> a model that answers, its scores, and its folder."""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol, cast, runtime_checkable
+
+from unmask.adapters.folder import open_model_or_adapter
+from unmask.adapters.scalar_mix import ScalarMixModule
+from unmask.checkpoints import folder as checkpoints
+from unmask.checkpoints.checksums import FILES_KEY
+from unmask.checkpoints.huggingface.read import LoadedModel, has_label_names
+from unmask.config import from_dict, to_dict
+from unmask.files import read_json_object, remove_partial_files, write_atomically
+from unmask.finetuning import config as finetune_config
+from unmask.finetuning.config import FinetuneConfig
+from unmask.finetuning.formulations.formulation import TaskFormulation, uses_word_labels
+from unmask.finetuning.initial_model.regression_scale import without_target_scale
+from unmask.finetuning.job import (
+    FinetuneJob,
+    is_finished,
+    prepare_job,
+    restart_from,
+    split_text_notes,
+    truncation_warnings,
+)
+from unmask.finetuning.kinds.all_kinds import TASK_KINDS
+from unmask.finetuning.kinds.generate import with_task_languages
+from unmask.finetuning.kinds.task_kind import ReportsMetricSignatures
+from unmask.finetuning.methods.adapt_first import ADAPTATION_FOLDER as IN_DOMAIN
+from unmask.finetuning.methods.method import is_parameter_efficient, method_name
+from unmask.finetuning.results import report as results_report
+from unmask.finetuning.results.finetuned_model import FinetunedModel
+from unmask.finetuning.results.predict import RUN_FILE, PredictedScores, predict_scores
+from unmask.finetuning.results.report import RunResult
+from unmask.finetuning.results.save_model import save_into_run_folder
+from unmask.finetuning.results.score import score, tune_threshold
+from unmask.finetuning.results.task_metrics import tasks_of_mixture
+from unmask.finetuning.search import TRIALS_FILE, read_trials, run_search
+from unmask.finetuning.search import check_search as check_search
+from unmask.finetuning.search import trial_record as plain_trial
+from unmask.finetuning.train_run import BestState, train_run
+from unmask.heads.model import Model
+from unmask.output import OutputStream
+from unmask.tasks.task import Label, Task
+from unmask.training import distributed
+from unmask.training.best_effort import best_effort
+from unmask.training.interrupt import interrupt_on_signal
+
+RESULTS_FILE = "results.json"
+
+
+@runtime_checkable
+class HasLoadedModel(Protocol):
+    """What `unmask.load` and `finetune` return: a model that is open."""
+
+    @property
+    def loaded_model(self) -> LoadedModel:
+        """The model with its tokenizer."""
+        ...
+
+
+@interrupt_on_signal()
+def run_finetuning(
+    config: FinetuneConfig,
+    *,
+    loaded_model: LoadedModel | None = None,
+    output_folder: Path | None = None,
+    resume: bool = False,
+    device: str = "auto",
+    n_threads: int | None = None,
+    adapt: Callable[[FinetuneJob], Path] | None = None,
+    terminal: OutputStream | None = sys.stderr,
+) -> FinetunedModel:
+    """Fine-tune as a recipe says; `unmask.finetune` is the same with its fields as arguments.
+
+    Args:
+        config: the recipe.
+        loaded_model: the model, in place of what `tuning.base` names.
+        output_folder: a folder for the run. None: nothing is written.
+        resume: go on with the run in `output_folder`.
+        device: "auto", "cpu", "cuda", ...
+        n_threads: None: as many as there are cores.
+        adapt: what trains the model of a job on the text of its task first, or goes on with that,
+            and returns the model's folder; for a recipe that says so (`Tuning.in_domain`).
+        terminal: where progress is shown. None: nowhere.
+    """
+    _check_options(config, loaded_model, output_folder, resume)
+    with distributed.process_group(device) as world, _job_folder(output_folder) as folder:
+        if world.size > 1:
+            raise ValueError(f"fine-tuning runs in one process, not in {world.size}")
+        n = distributed.set_threads(n_threads)
+        distributed.keep_freed_memory()
+        job = prepare_job(config, loaded_model, folder, world, n, terminal)
+        job = replace(job, kept=output_folder is not None, peak_flops=_measure_peak_flops(job))
+        folder.mkdir(parents=True, exist_ok=True)
+        with checkpoints.lock_run_folder(folder):
+            remove_partial_files(folder)
+            for note in job.notes:
+                job.print_progress(note)
+            for warning in job.warnings:
+                job.warn(warning)
+            if config.search:
+                job = run_search(job, config, _run_trial)
+            if is_finished(job):
+                return _load_finished(job)
+            if config.adapt_first is not None:
+                assert adapt is not None, "nothing was given that goes on with pretraining"
+                job = _adapt_first(job, adapt)
+            return _run_all(job)
+
+
+def _check_options(config: FinetuneConfig, loaded_model: LoadedModel | None, output_folder: Path | None, resume: bool) -> None:
+    """Find what can be found before anything is read."""
+    if resume and output_folder is None:
+        raise ValueError("a run can only be resumed in its folder: name it with out")
+    if config.average and output_folder is None:
+        raise ValueError("average is of a run's checkpoints: name a folder for it with out")
+    if loaded_model is not None and output_folder is not None and is_parameter_efficient(config.tune):
+        raise ValueError(
+            f"what {method_name(config.tune)} tunes is saved without the model below it: name that "
+            "model's folder rather than give it open, or save the run with `save`"
+        )
+    if output_folder is not None:
+        _check_output_folder(output_folder, resume)
+    if config.search and not (output_folder is not None and (output_folder / RUN_FILE).is_file()):
+        check_search(config)  # a run that has begun has searched, and knows its rate and batch
+
+
+def _adapt_first(job: FinetuneJob, adapt: Callable[[FinetuneJob], Path]) -> FinetuneJob:
+    """Return the job that begins with the model that has read the text of the task.
+
+    Where that cannot even begin, nothing is left: the same folder will do for another try.
+    """
+    try:
+        return restart_from(job, adapt(job))
+    except ValueError:
+        if not (job.folder / IN_DOMAIN).exists():
+            shutil.rmtree(job.folder)
+        raise
+
+
+def _measure_peak_flops(job: FinetuneJob) -> float:
+    """Measure the machine, unless the job is over sooner than that."""
+    if job.total_steps * len(job.runs) < 200:
+        return 0.0
+    precision = distributed.resolve_precision(job.config.precision, job.world.device)
+    return distributed.matmul_peak_flops(distributed.weight_dtype(precision), job.world.device)
+
+
+def _check_output_folder(output_folder: Path, resume: bool) -> None:
+    if output_folder.exists() and not output_folder.is_dir():
+        raise ValueError(f"{output_folder}: is a file; a run needs a folder")
+    there = output_folder.is_dir() and any(not p.name.startswith(".") for p in output_folder.iterdir())
+    if there and not any((output_folder / name).is_file() for name in (RUN_FILE, TRIALS_FILE)):
+        raise ValueError(f"{output_folder}: holds files, but not a run; name a new folder")
+    if there and not resume:
+        raise ValueError(f"{output_folder}: holds a run already; resume it, or name a new folder")
+
+
+@contextmanager
+def _job_folder(output_folder: Path | None) -> Generator[Path, None, None]:
+    """Give the folder of the run; where none is asked for, one that vanishes."""
+    if output_folder is not None:
+        yield output_folder
+        return
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def _run_trial(job: FinetuneJob) -> float | None:
+    """Make the first run of a job and keep nothing; return its best score, None if it diverged."""
+    with tempfile.TemporaryDirectory() as name:
+        try:
+            _, state = train_run(
+                replace(job, folder=Path(name), kept=False, terminal=None), *job.runs[0]
+            )
+        except FloatingPointError:
+            return None
+    return float(state.scores[job.task.metric])
+
+
+def _run_all(job: FinetuneJob) -> FinetunedModel:
+    """Make all runs that are left, and write what came out."""
+    job.print_progress(job.summary)
+    scored: list[RunResult] = []
+    best: tuple[RunResult, Model] | None = None
+    for arm, seed in job.runs:
+        if len(job.runs) > 1:
+            job.print_progress(f"{arm}, seed {seed}")
+        model, state = train_run(job, arm, seed)
+        one = _score_run(job, arm, seed, model, state)
+        scored.append(one)
+        first = arm == job.runs[0][0]
+        if first and (best is None or job.task.is_better(one.dev, best[0].dev)):
+            best = one, model
+    assert best is not None
+    opened = _to_loaded_model(job, best[1])
+    asked = tune_threshold(without_target_scale(job.formulation), opened.model, job.data.dev, job.dev_inputs)
+    said = predict_scores(asked, opened.model, job.dev_inputs)
+    report: dict[str, Any] | None = None
+    with best_effort(RESULTS_FILE):
+        report = results_report.build_report(
+            scored, asked, Path(job.config.train).name, job.data.train, job.data.dev, said
+        )
+        if job.config.search:
+            report["search"] = [plain_trial(one) for one in read_trials(job.folder)]
+    n_short = sum(question.target_truncated for question in job.dev_inputs)
+    warnings = truncation_warnings(job.formulation, said.n_truncated, n_short, len(job.data.dev), "dev")
+    found = [
+        *split_text_notes(job.task, said.n_truncated, len(job.data.dev), "dev"),
+        *_metric_signatures(asked, job, opened.model, said),
+        *(one.summary() for one in opened.model.adapters.values() if isinstance(one, ScalarMixModule)),
+    ]
+    for warning in warnings:
+        job.warn(warning)
+    for note in found:
+        job.print_progress(note)
+    tuned = FinetunedModel(
+        loaded_model=opened, task=asked.task, config=job.config, run_results=tuple(scored), best_run=best[0],
+        notes=(*job.notes, *job.warnings, *warnings, *found),
+        folder=job.folder if job.keeps_folder else None,
+    )  # fmt: skip
+    if job.keeps_folder:
+        _write_results(job, tuned, report, (*job.warnings, *warnings))
+    return tuned
+
+
+def _metric_signatures(formulation: TaskFormulation, job: FinetuneJob, model: Model, predicted: PredictedScores) -> list[str]:
+    """Say how exactly figures were computed that others compare, and what they are."""
+    kind = TASK_KINDS[job.task.task_kind]
+    if not isinstance(kind, ReportsMetricSignatures):
+        return []
+    found: list[str] = []
+    for which, items, questions in (
+        ("dev", job.data.dev, job.dev_inputs),
+        ("test", job.data.test, job.test_inputs),
+    ):
+        scores = predicted.scores if which == "dev" or not items else predict_scores(formulation, model, questions).scores
+        for name, task in tasks_of_mixture(job.task).items():
+            some = [
+                (cast("Label", item.label), formulation.prediction(item, s))
+                for item, s in zip(items, scores, strict=bool(items))
+                if item.component == name
+            ]
+            lines = kind.metric_signatures(task, [truth for truth, _ in some], [text for _, text in some])
+            found += [f"{which} {name} {line}".replace("  ", " ") for line in lines]
+    return found
+
+
+def _score_run(job: FinetuneJob, arm: str, seed: int, model: Model, best_state: BestState) -> RunResult:
+    """Score the best state of a run as it will be used, in float32."""
+    asked = tune_threshold(without_target_scale(job.formulation), model, job.data.dev, job.dev_inputs)
+    dev = score(asked, model, job.data.dev, job.dev_inputs)
+    test = score(asked, model, job.data.test, job.test_inputs) if job.test_inputs else {}
+    return RunResult(arm=arm, seed=seed, best_step=best_state.step, dev=dev, test=test, n_trainable_parameters=job.n_trainable_parameters)
+
+
+def _to_loaded_model(job: FinetuneJob, model: Model) -> LoadedModel:
+    # The names of what a head scores, which other libraries count; spans have none.
+    named = any(map(has_label_names, model.head_specs.values()))
+    return LoadedModel(
+        preset=replace(job.initial_model.preset, heads=model.head_specs),
+        model=model,
+        tokenizer=with_task_languages(job.initial_model.tokenizer, job.task),
+        label_names=job.task.labels or (job.task.columns.label,) if named else (),
+        missing=(),
+        unexpected=(),
+    )
+
+
+def _write_results(
+    job: FinetuneJob, finetuned: FinetunedModel, report: Mapping[str, Any] | None, warnings: Sequence[str]
+) -> None:
+    """Write the model into the run's folder, and say at the very end that the run is finished."""
+    folder = job.folder
+    base = job.config.base if is_parameter_efficient(job.config.tune) else None
+    files = save_into_run_folder(folder, finetuned.loaded_model, finetuned.task, [*_summary_lines(finetuned), *warnings], base)
+    with best_effort(RESULTS_FILE):
+        if report is not None:
+            write_atomically(folder / RESULTS_FILE, results_report.to_json(report))
+        if job.run_folder(finetuned.best_run.arm, finetuned.best_run.seed) != folder:
+            for name in checkpoints.LOG_FILES:
+                source = job.run_folder(finetuned.best_run.arm, finetuned.best_run.seed) / name
+                write_atomically(folder / name, source.read_bytes())
+    said = {
+        "finished": True,
+        FILES_KEY: files,
+        "task": to_dict(finetuned.task),
+        "scored": to_dict(finetuned.run_results),
+        "best": to_dict(finetuned.best_run),
+        "notes": list(finetuned.notes),
+    }
+    write_atomically(folder / RUN_FILE, results_report.to_json(dict(job.run_record) | said))
+    _remove_checkpoints(job)
+
+
+def _remove_checkpoints(job: FinetuneJob) -> None:
+    """Remove the checkpoints of a run that is finished."""
+    for arm, seed in job.runs:
+        shutil.rmtree(job.run_folder(arm, seed) / "checkpoints", ignore_errors=True)
+
+
+def _summary_lines(finetuned: FinetunedModel) -> list[str]:
+    """Say in a few lines how the model was made, and how good it is."""
+    t = finetuned.config
+    size = finetune_config.describe_batch_size(t) + ("" if t.batch_size is None else " texts")
+    return [
+        f"fine-tuned on {Path(t.train).name} for {t.epochs:g} epochs of {size} a step, "
+        f"at rate {t.learning_rate:g}",
+        *finetuned.summary(),
+    ]
+
+
+def _load_finished(job: FinetuneJob) -> FinetunedModel:
+    """Return what a finished run left in its folder."""
+    _remove_checkpoints(job)
+    facts = read_json_object(job.folder / RUN_FILE)
+    opened = open_model_or_adapter(job.folder)
+    if uses_word_labels(opened.preset):
+        opened = replace(opened, label_names=())
+    return FinetunedModel(
+        loaded_model=replace(opened, model=opened.model.to(job.world.device)),
+        task=from_dict(Task, facts["task"], "task"),
+        config=job.config,
+        run_results=tuple(from_dict(RunResult, one, "scored") for one in facts["scored"]),
+        best_run=from_dict(RunResult, facts["best"], "best"),
+        notes=tuple(facts["notes"]),
+        folder=job.folder,
+    )

@@ -1,0 +1,258 @@
+"""One run of fine-tuning: its steps, when it is scored, which of its states is kept, checkpoints.
+
+The loop is pretraining's (`unmask.training.loop`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unmask.batching.collate import example_length
+from unmask.checkpoints import folder as checkpoints
+from unmask.checkpoints.folder import Checkpoint
+from unmask.finetuning.config import FinetuneConfig
+from unmask.finetuning.data.batch_stream import make_batch_stream
+from unmask.finetuning.formulations.formulation import ResamplesExamples
+from unmask.finetuning.initial_model.auxiliary_lm import remove_language_head
+from unmask.finetuning.initial_model.regression_scale import denormalize_head
+from unmask.finetuning.initial_model.used_tokens import restore_embeddings, shrink_embeddings
+from unmask.finetuning.job import FinetuneJob
+from unmask.finetuning.methods.method import (
+    learning_rate_factors,
+    make_schedule,
+    training_forward,
+    unfreeze,
+)
+from unmask.finetuning.results.score import score
+from unmask.heads.model import Model
+from unmask.training import distributed, loop
+from unmask.training.config import Adafactor, AdamW, Recipe
+from unmask.training.log import TrainingLog
+from unmask.training.loop import TrainingRun
+
+_MIN_CHECKPOINTS = 5
+"""So many checkpoints, at least, are written over a run."""
+_N_KEPT_CHECKPOINTS = 2
+"""So many are kept, or as many as a mean is of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestState:
+    """The best state of a run so far."""
+
+    step: int
+    scores: Mapping[str, float]
+    tensors: Mapping[str, Tensor]
+    """Of what is tuned."""
+    n_worse_evaluations: int = 0
+    """Evaluations since then."""
+
+
+def train_run(job: FinetuneJob, arm: str, seed: int) -> tuple[Model, BestState]:
+    """Make one run, or go on with it; return its model, in its best state and in float32."""
+    folder = job.run_folder(arm, seed)
+    folder.mkdir(exist_ok=True)
+    model = job.build_model(arm, seed)
+    read = (*job.train_examples, *(q.example for q in job.dev_subset[1]))
+    shrink_embeddings(model, read, job.formulation.special_ids.pad)
+    checkpoint, damaged = checkpoints.newest_checkpoint(folder)
+    for line in (*damaged, *checkpoints.truncate_logs(folder, checkpoint)):
+        job.warn(line)
+    if checkpoint is not None and checkpoint.progress["done"]:
+        frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
+        loop.check_frozen_weights(checkpoint, frozen)
+        model.to(job.world.device)
+        state = _read_best_state(checkpoint)
+    else:
+        state = _train(job, model, seed, folder, checkpoint)
+    assert state is not None
+    model.load_state_dict(dict(state.tensors), strict=False)
+    restore_embeddings(model)
+    model.eval()
+    denormalize_head(model, job.formulation)
+    if job.config.lm_loss_weight:
+        remove_language_head(model)
+    return model, state
+
+
+def _train(job: FinetuneJob, model: Model, seed: int, folder: Path, checkpoint: Checkpoint | None) -> BestState:
+    run = set_up_run(job, model, seed)
+    best = None
+    if checkpoint is not None:
+        loop.restore_run(run, checkpoint)
+        best = _read_best_state(checkpoint)
+        job.print_progress(f"going on after step {run.progress.step:,}")
+    best = _train_steps(job, run, folder, best)
+    loop.finish_run(run)
+    return best
+
+
+def set_up_run(job: FinetuneJob, model: Model, seed: int) -> TrainingRun:
+    """Lay out the steps of a run."""
+    t = job.config
+    assert t.learning_rate is not None
+    assert t.evaluate_every is not None
+    assert t.micro_batch_tokens is not None
+    n, paper = job.total_steps, job.initial_model.preset.finetuning
+    least = 0 if t.average else n // _MIN_CHECKPOINTS
+    every = -(-max(t.evaluate_every, least) // t.evaluate_every) * t.evaluate_every
+    recipe = Recipe(
+        model=job.initial_model.preset.name,
+        steps=n,
+        optimizer=(
+            Adafactor(weight_decay=t.weight_decay)
+            if t.optimizer == "adafactor"
+            else AdamW(betas=paper.betas, weight_decay=t.weight_decay)
+        ),
+        learning_rate=t.learning_rate,
+        schedule=make_schedule(t.tune, t.warmup, t.schedule or paper.schedule),
+        max_grad_norm=t.max_grad_norm,
+        precision=t.precision,
+        seed=seed,
+        log_every=t.log_every,
+        evaluate_every=t.evaluate_every,
+        checkpoint_every=every,
+        keep_checkpoints=max(_N_KEPT_CHECKPOINTS, t.average),
+    )
+    draw = job.formulation.sample_example if isinstance(job.formulation, ResamplesExamples) else None
+    data = make_batch_stream(
+        job.train_examples, job.formulation.special_ids, t.batch_size, t.micro_batch_tokens, seed, draw, batch_tokens=t.batch_tokens,
+        source_sampling=job.source_sampling,
+    )  # fmt: skip
+    return loop.start_run(
+        recipe, model, data, world=job.world, learning_rate_factors=learning_rate_factors(t.tune, model),
+        forward=training_forward(t.tune, model),
+    )  # fmt: skip
+
+
+def _train_steps(job: FinetuneJob, run: TrainingRun, folder: Path, best: BestState | None) -> BestState:
+    """Take the steps that are left, evaluate, save; return the best state."""
+    recipe, tuning = run.recipe, job.config
+    if _should_stop_early(tuning, best):
+        assert best is not None
+        return best
+    with (
+        TrainingLog(
+            folder,
+            flops_per_token=_flops_per_token(job),
+            peak_flops=job.peak_flops,
+            memory_usage=lambda: distributed.peak_memory_bytes(job.world.device),
+            terminal=job.terminal,
+        ) as log,
+        loop.stop_after_step() as stop,
+    ):
+        unfreeze(tuning.tune, _require_model(run), run.progress.step + 1, recipe.steps)
+        for report in loop.train(run):
+            log(report)
+            last = report.step == recipe.steps
+            if last or report.step % recipe.evaluate_every == 0:
+                best = _evaluate(job, run, log, best)
+                last = last or _should_stop_early(tuning, best)
+            if last:
+                break
+            if job.keeps_folder and (stop.is_requested or report.step % recipe.checkpoint_every == 0):
+                _save_checkpoint(run, folder, best)
+            if stop.is_requested:
+                kept = "; go on with it by resuming" if job.keeps_folder else ""
+                log.print_above(f"stopped after step {report.step:,}{kept}")
+                raise KeyboardInterrupt
+            unfreeze(tuning.tune, _require_model(run), report.step + 1, recipe.steps)
+        step = run.progress.step
+        if best is not None and step < recipe.steps:
+            log.print_above(f"ended early, after step {step:,}: none better since step {best.step:,}")
+        elif best is not None and tuning.average:
+            best = _average_checkpoints(job, run, log, best, folder)
+    assert best is not None
+    if job.keeps_folder:
+        _save_checkpoint(run, folder, best, done=True)
+    return best
+
+
+def _average_checkpoints(job: FinetuneJob, run: TrainingRun, log: TrainingLog, best: BestState, folder: Path) -> BestState:
+    """Score the mean of the last evaluated states; return it, or the best if that is better.
+
+    The last of them is the run's own, the others are in its checkpoints.
+    """
+    before = checkpoints.last_checkpoints(folder, job.config.average - 1)
+    states = [*(one.tensors("model") for one in before), _trainable_tensors(run)]
+    found = checkpoints.average_tensors(states, run.weights.trained_names)
+    with torch.no_grad():
+        for name, master in _trainable_tensors(run).items():
+            master.copy_(found[name])
+    run.weights.copy_to_model()
+    scores = score(job.formulation, _require_model(run), *job.dev_subset)
+    metric, better = job.task.metric, job.task.is_better(scores, best.scores)
+    log.print_above(
+        f"mean of the last {len(states)} evaluated states: {metric} {scores[metric]:.4f}, "
+        f"{'better than' if better else 'not better than'} the best, {best.scores[metric]:.4f}"
+    )
+    if not better:
+        return best
+    tensors = {name: x.detach().cpu().clone() for name, x in _trainable_tensors(run).items()}
+    return BestState(step=run.progress.step, scores=scores, tensors=tensors)
+
+
+def _should_stop_early(config: FinetuneConfig, best: BestState | None) -> bool:
+    """Say whether a run has not become better for too long."""
+    return best is not None and config.patience is not None and best.n_worse_evaluations >= config.patience
+
+
+def _require_model(run: TrainingRun) -> Model:
+    assert isinstance(run.model, Model)
+    return run.model
+
+
+def _flops_per_token(job: FinetuneJob) -> float:
+    """Count a training step's FLOPs a token, in texts of the mean length."""
+    with torch.device("meta"):
+        model = job.initial_model.preset.build()
+    length = round(float(np.mean([example_length(e) for e in job.train_examples])))
+    asked = float(np.mean([np.mean(e.targets >= 0) for e in job.train_examples]))
+    return model.flops(max(length, 1), asked)
+
+
+def _evaluate(job: FinetuneJob, run: TrainingRun, log: TrainingLog, best: BestState | None) -> BestState:
+    """Score the model on the dev file, and keep it if it is the best so far."""
+    step = run.progress.step
+    scores = score(job.formulation, _require_model(run), *job.dev_subset)
+    log.log_evaluation(step, scores)
+    if best is not None and not job.task.is_better(scores, best.scores):
+        return replace(best, n_worse_evaluations=best.n_worse_evaluations + 1)
+    tensors = {name: x.detach().cpu().clone() for name, x in _trainable_tensors(run).items()}
+    return BestState(step=step, scores=scores, tensors=tensors)
+
+
+def _trainable_tensors(run: TrainingRun) -> dict[str, Tensor]:
+    """Return what is tuned, in float32."""
+    return {name: run.weights.masters[name] for name in run.weights.trained_names}
+
+
+def _save_checkpoint(run: TrainingRun, folder: Path, best: BestState | None, *, done: bool = False) -> None:
+    """Write a checkpoint: the loop's and the best state so far; of a run that is done only that."""
+    progress = loop.progress_record(run) | {
+        "done": done,
+        "best": None
+        if best is None
+        else {
+            "step": best.step,
+            "scores": dict(best.scores),
+            "worse": best.n_worse_evaluations,
+        },
+    }
+    tensors = {"best": {} if best is None else best.tensors}
+    if not done:
+        tensors |= {"model": loop.trained_tensors(run), "optimizer": run.optimizer.state_tensors()}
+    keep = 1 if done else run.recipe.keep_checkpoints
+    checkpoints.write_checkpoint(folder, run.progress.step, tensors, progress, n_kept=keep)
+
+
+def _read_best_state(checkpoint: Checkpoint) -> BestState | None:
+    said = checkpoint.progress["best"]
+    if said is None:
+        return None
+    tensors = checkpoint.tensors("best")
+    return BestState(step=said["step"], scores=said["scores"], tensors=tensors, n_worse_evaluations=said["worse"])

@@ -1,0 +1,1 @@
+"""Heads that label a whole text."""

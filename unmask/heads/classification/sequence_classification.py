@@ -1,0 +1,413 @@
+"""Hidden states -> scores of labels: of a whole text, or of each token; with their losses."""
+
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from unmask.batch import IGNORE_INDEX, Batch
+from unmask.heads.prediction import Prediction, Term
+from unmask.model.architecture import Architecture
+from unmask.model.backbones.canine import CanineArchitecture, TokenEmbedding
+from unmask.model.backbones.recurrent import RecurrentArchitecture
+from unmask.model.layers.feed_forward import ACTIVATIONS, Activation, Dropout
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossEntropy:
+    """One of the labels is right: a softmax over them; of one label the score is a number."""
+
+    label_weights: tuple[float, ...] = ()
+    """By how much each label counts while it is learned; none: all alike."""
+
+    def count_targets(self, batch: Batch) -> int:
+        """Count the places whose label is not IGNORE."""
+        return _count_known(batch.labels)
+
+    def term(
+        self, logits: Float[Tensor, "b *t labels"], batch: Batch, *, training: bool = False
+    ) -> Term:
+        """Sum the cross-entropy, or of a number the squared error.
+
+        With weights a mean is over places all the same, where torch's is over weights; they have a
+        mean of 1 over the training data (see `unmask.finetuning.data.class_weights`).
+        """
+        labels, n = _require(batch.labels), _count_known(batch.labels)
+        if logits.shape[-1] == 1:
+            return Term(F.mse_loss(logits[..., 0], labels.float(), reduction="sum"), n)
+        weights = logits.new_tensor(self.label_weights) if training and self.label_weights else None
+        total = F.cross_entropy(
+            logits.flatten(0, -2), labels.flatten(), weights, reduction="sum", ignore_index=IGNORE_INDEX
+        )
+        return Term(total, n, (logits.argmax(-1) == labels).sum())
+
+
+@dataclass(frozen=True)
+class BinaryCrossEntropy:
+    """Each label holds or not: a sigmoid each, and the mean of their cross-entropies."""
+
+    def count_targets(self, batch: Batch) -> int:
+        """Count the labels of all texts that are known."""
+        return _count_known(batch.labels)
+
+    def term(
+        self, logits: Float[Tensor, "b labels"], batch: Batch, *, training: bool = False
+    ) -> Term:
+        """Sum the cross-entropy over texts and labels."""
+        labels = _require(batch.labels)
+        there = labels != IGNORE_INDEX
+        each = F.binary_cross_entropy_with_logits(logits, labels.clamp(min=0), reduction="none")
+        right = ((logits > 0) == (labels > 0)) & there
+        return Term((each * there).sum(), _count_known(labels), right.sum())
+
+
+CORRECT = 1
+"""The label of the row that is to be chosen of a group; that of the others is 0."""
+
+
+@dataclass(frozen=True)
+class ChoiceCrossEntropy:
+    """One row of a group is right: a softmax over the group's rows, each with one score.
+
+    Radford et al. 2018, section 3.3; Devlin et al. 2019, section 4.4.
+    """
+
+    def count_targets(self, batch: Batch) -> int:
+        """Count the groups of which the right row is known."""
+        return int((_require(batch.labels) == CORRECT).sum())
+
+    def term(self, logits: Float[Tensor, "b 1"], batch: Batch, *, training: bool = False) -> Term:
+        """Sum the cross-entropy over groups; a tie with another row is not right."""
+        labels = _require(batch.labels)
+        logs, best = group_log_softmax(logits[:, 0], _require(batch.choice_groups))
+        asked = labels == CORRECT
+        return Term(-(logs * asked).sum(), int(asked.sum()), (asked & best).sum())
+
+
+LabelLoss = CrossEntropy | BinaryCrossEntropy | ChoiceCrossEntropy
+
+
+def group_log_softmax(
+    logits: Float[Tensor, "b"], group: Int[Tensor, "b"]
+) -> tuple[Float[Tensor, "b"], Bool[Tensor, "b"]]:
+    """Return the logarithm of each row's share in its group, and whether it alone is the best.
+
+    Groups may be of any size, and their rows in any order.
+    """
+    lowest = logits.new_full(logits.shape, -torch.inf)  # as many groups as rows, at most
+    top = lowest.scatter_reduce(0, group, logits.detach(), "amax")
+    mass = torch.zeros_like(logits).scatter_add(0, group, (logits - top[group]).exp())
+    logs = logits - top[group] - mass[group].log()
+    best = logits == top[group]
+    n_best = torch.zeros_like(group).scatter_add(0, group, best.long())
+    return logs, best & (n_best[group] == 1)
+
+
+TokenPooling = Literal["first", "last", "ends", "mean", "max", "concat", "summary"]
+"""Which vectors stand for a text: a token's, what both directions say where each ends, their mean
+or the largest numbers of all, the last token's with both beside it, or one that the network itself
+makes."""
+Pooling = TokenPooling | Literal["attention", "compare", "both"]
+"""Or which vectors stand for what a row reads: a mean with learned weights, two texts', compared,
+or two orders', added."""
+POOLING_WIDTH_FACTORS = {"concat": 3, "compare": 4}
+
+PooledLayers = Literal["last", "all"]
+"""Whose hidden states a head of labels reads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceClassification:
+    """The head that labels a whole text: its next sentence, its class, its score."""
+
+    term: str = "label"
+    n_labels: int = 2
+    """1: a number, learned by squared error; or the score of an option."""
+    loss: LabelLoss = CrossEntropy()
+    """What is true of a text: one of the labels, any of them, or that it is the one to choose."""
+    pooling: Pooling = "first"
+    """The token whose hidden state stands for the text: BERT's [CLS], GPT's last; or the mean of
+    all, or the largest of each number. "ends": of a network that reads in both directions, what
+    each says where it ends (Kiros et al. 2015, arXiv:1506.06726, section 3.1: bi-skip). "concat":
+    the last token's, the largest and the mean side by side (Howard and Ruder 2018,
+    arXiv:1801.06146, section 3.3). "attention": a mean whose weights a learned vector gives (Yang
+    et al. 2016, doi:10.18653/v1/N16-1174, equations 5 to 7). "compare": of a row with two texts,
+    each read by itself, the means u and v of both, as [u, v, |u - v|, u * v] (Conneau et al. 2017,
+    arXiv:1705.02364, section 3.2). "both": of a row with two texts in both orders, each order read
+    by itself, the sum of the last tokens' hidden states (Radford et al. 2018, section 3.3,
+    similarity). "summary": the vector that the network itself makes of a text (CANINE: the deep
+    stack's first)."""
+    pooled_layers: PooledLayers = "last"
+    """Whose hidden states are pooled. "all": those of every layer, side by side, and of what enters
+    the first one (of some layers, Devlin et al. 2019, section 5.3)."""
+    dense_layer: bool = True
+    """A linear map and an activation before the scores: BERT's pooler."""
+    activation: Activation = "tanh"
+    norm: bool = False
+    """The architecture's norm after the activation (ModernBERT)."""
+    bias: bool = True
+    dropout: float = 0.1
+
+    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "SequenceClassificationHead":
+        """Build the head of a stack.
+
+        Raises:
+            ValueError: it reads a vector that this network does not make.
+        """
+        hashes = isinstance(architecture, CanineArchitecture)
+        if self.pooling == "ends":
+            check_bidirectional(architecture)
+            if self.pooled_layers == "all":
+                raise ValueError("pool 'ends' is of the last layer alone: leave layers 'last'")
+        if self.pooling == "summary" and not hashes:
+            raise ValueError(
+                "pool 'summary' is of a network that makes one vector of a text itself, as CANINE"
+            )
+        if hashes and (self.pooling in ("compare", "both") or self.pooled_layers == "all"):
+            raise ValueError(
+                "CANINE reads one text a row, and its layers stand for different places: "
+                "pools 'compare' and 'both' and layers 'all' are not possible"
+            )
+        return SequenceClassificationHead(self, architecture)
+
+
+class SequenceClassificationHead(nn.Module):
+    """Scores of a text's labels, and their loss."""
+
+    def __init__(self, spec: SequenceClassification, a: Architecture) -> None:
+        super().__init__()
+        self.spec = spec
+        width = a.d_model * POOLING_WIDTH_FACTORS.get(spec.pooling, 1)
+        width *= a.n_layers + 1 if spec.pooled_layers == "all" else 1
+        biased = "feed_forward" in a.biases
+        self.dense = nn.Linear(width, a.d_model, bias=biased) if spec.dense_layer else None
+        self.norm = a.norm.build(a.d_model) if spec.norm else nn.Identity()
+        self.attend = AttentionPooling(width, a.d_model) if spec.pooling == "attention" else None
+        self.dropout = Dropout(spec.dropout)
+        self.out = nn.Linear(a.d_model if spec.dense_layer else width, spec.n_labels, bias=spec.bias)
+
+    def logits(self, hidden: Float[Tensor, "b t _"], batch: Batch) -> Float[Tensor, "b labels"]:
+        """Score the labels of each text."""
+        x = self._pooled(hidden, batch)
+        if self.dense is not None:
+            x = self.norm(ACTIVATIONS[self.spec.activation](self.dense(x)))
+        return self.out(self.dropout(x))
+
+    def _pooled(self, hidden: Float[Tensor, "b t _"], batch: Batch) -> Float[Tensor, "b _"]:
+        how = self.spec.pooling
+        if self.attend is not None:
+            return self.attend(hidden, _is_token(hidden, batch))
+        if how == "compare":
+            return compare_pair(hidden, batch)
+        return sum_parts(hidden, batch) if how == "both" else pool_hidden_states(hidden, batch, cast(TokenPooling, how))
+
+    def pooled_column(self, batch: Batch) -> Int[Tensor, "b"] | None:
+        """Say which column of each row it reads; None: all."""
+        one = self.spec.pooling in ("first", "last", "summary")
+        if not one or self.spec.pooled_layers == "all":
+            return None
+        if self.spec.pooling == "last" and batch.last_token_positions is not None:
+            return batch.last_token_positions
+        column = 0 if self.spec.pooling in ("first", "summary") else batch.inputs.shape[1] - 1
+        return torch.full((len(batch.inputs),), column, device=batch.inputs.device)
+
+    def count_targets(self, batch: Batch) -> dict[str, int]:
+        """Count what is asked: texts, labels of texts, or groups of texts."""
+        return {} if batch.labels is None else {self.spec.term: self.spec.loss.count_targets(batch)}
+
+    def forward(
+        self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
+    ) -> Prediction:
+        """Ask for the label of each text."""
+        said = self.logits(hidden, batch).float()
+        kept = {self.spec.term: said} if return_logits else {}
+        if batch.labels is None:
+            return Prediction(kept)
+        term = self.spec.loss.term(said, batch, training=self.training)
+        return Prediction(kept, {self.spec.term: term})
+
+
+class AttentionPooling(nn.Module):
+    """A mean of hidden states, the more of one the more alike its map is to a learned vector."""
+
+    def __init__(self, width: int, d: int) -> None:
+        super().__init__()
+        self.map, self.context = nn.Linear(width, d), nn.Linear(d, 1, bias=False)
+
+    def forward(
+        self, hidden: Float[Tensor, "b t _"], is_token: Bool[Tensor, "b t"]
+    ) -> Float[Tensor, "b _"]:
+        """Weigh the hidden states of each text."""
+        scores = self.context(torch.tanh(self.map(hidden)))[..., 0].float()
+        weights = scores.masked_fill(~is_token, -torch.inf).softmax(-1)
+        return (hidden * weights[..., None].to(hidden.dtype)).sum(1)
+
+
+@dataclass(frozen=True)
+class PredictionHeadTransform:
+    """A linear map of each hidden state, an activation, and the architecture's norm.
+
+    Warner et al. 2024, arXiv:2412.13663, released code: what ModernBERT has before any scores.
+    """
+
+    activation: Activation = "gelu"
+
+    def build(self, a: Architecture) -> "PredictionHeadTransformModule":
+        """Build the map of a stack."""
+        return PredictionHeadTransformModule(self, a)
+
+
+class PredictionHeadTransformModule(nn.Module):
+    """norm(activation(dense(x)))."""
+
+    def __init__(self, spec: PredictionHeadTransform, a: Architecture) -> None:
+        super().__init__()
+        self.spec = spec
+        self.dense = nn.Linear(a.d_model, a.d_model, bias="feed_forward" in a.biases)
+        self.norm = a.norm.build(a.d_model)
+
+    def forward(self, hidden: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
+        """Map each hidden state."""
+        return self.norm(ACTIVATIONS[self.spec.activation](self.dense(hidden)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenClassification:
+    """The head that labels each token: parts of speech, names."""
+
+    term: str = "token_label"
+    n_labels: int = 2
+    loss: CrossEntropy = CrossEntropy()
+    transform: PredictionHeadTransform | None = None
+    """What stands before the scores (ModernBERT)."""
+    dropout: float = 0.1
+
+    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "TokenClassificationHead":
+        """Build the head of a stack."""
+        return TokenClassificationHead(self, architecture)
+
+
+class TokenClassificationHead(nn.Module):
+    """Scores of each token's labels, and their cross-entropy where a label is given.
+
+    Devlin et al. 2019, section 4.3.
+    """
+
+    def __init__(self, spec: TokenClassification, a: Architecture) -> None:
+        super().__init__()
+        self.spec = spec
+        self.map = None if spec.transform is None else spec.transform.build(a)
+        self.dropout = Dropout(spec.dropout)
+        self.out = nn.Linear(a.d_model, spec.n_labels)
+
+    def logits(self, hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b t labels"]:
+        """Score the labels of each token."""
+        hidden = hidden if self.map is None else self.map(hidden)
+        return self.out(self.dropout(hidden))
+
+    def count_targets(self, batch: Batch) -> dict[str, int]:
+        """Count the tokens that are asked: those whose label is not IGNORE."""
+        return {} if batch.labels is None else {self.spec.term: self.spec.loss.count_targets(batch)}
+
+    def forward(
+        self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
+    ) -> Prediction:
+        """Ask for the label of each token that has one."""
+        said = self.logits(hidden, batch).float()
+        kept = {self.spec.term: said} if return_logits else {}
+        if batch.labels is None:
+            return Prediction(kept)
+        term = self.spec.loss.term(said, batch, training=self.training)
+        return Prediction(kept, {self.spec.term: term})
+
+
+def _count_known(labels: Shaped[Tensor, "b ..."] | None) -> int:
+    return int((_require(labels) != IGNORE_INDEX).sum())
+
+
+def _require(tensor: Tensor | None) -> Tensor:
+    assert tensor is not None, "a batch without labels, or whose rows are in no groups"
+    return tensor
+
+
+def check_bidirectional(architecture: Architecture) -> None:
+    """Check that a network reads in both directions, each with half of its hidden states.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if not (isinstance(architecture, RecurrentArchitecture) and architecture.bidirectional):
+        raise ValueError(
+            "pool 'ends' is of recurrent networks that read in both directions, each to its end"
+        )
+
+
+def pool_hidden_states(
+    hidden: Float[Tensor, "b t d"],
+    batch: Batch,
+    pooling: TokenPooling,
+) -> Float[Tensor, "b _"]:
+    """Let one vector stand for each text.
+
+    Its first token's, its last token's, half of both (the first half of the last one's and the
+    second half of the first one's, where each direction ends), the mean or the largest over all but
+    padding, three of these, or a summary, which is all that is there.
+    """
+    if pooling in ("first", "summary"):
+        return hidden[:, 0]
+    if pooling == "last":
+        if batch.last_token_positions is None:
+            return hidden[:, -1]
+        return hidden[torch.arange(len(hidden), device=hidden.device), batch.last_token_positions]
+    if pooling == "ends":
+        forward, backward = pool_hidden_states(hidden, batch, "last"), hidden[:, 0]
+        return torch.cat((forward.chunk(2, -1)[0], backward.chunk(2, -1)[1]), -1)
+    if pooling == "concat":
+        return torch.cat([pool_hidden_states(hidden, batch, one) for one in ("last", "max", "mean")], -1)
+    real = _is_token(hidden, batch)
+    if pooling == "max":
+        return hidden.masked_fill(~real[..., None], -torch.inf).amax(1)
+    return _masked_mean(hidden, real)
+
+
+def compare_pair(hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b 4*d"]:
+    """Put the means u and v of each row's two texts beside |u - v| and u * v.
+
+    The mean of no token (GPT-2 has none for an empty text) is 0.
+
+    Raises:
+        ValueError: no row has a second text.
+    """
+    parts = _part_masks(batch)
+    u, v = (_masked_mean(hidden, parts == part) for part in (0, 1))
+    return torch.cat((u, v, (u - v).abs(), u * v), -1)
+
+
+def sum_parts(hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b d"]:
+    """Add the hidden states of the last tokens of each row's two parts.
+
+    Raises:
+        ValueError: no row has a second part.
+    """
+    parts, row = _part_masks(batch), torch.arange(len(hidden), device=hidden.device)
+    first, second = ((parts == part).sum(1) for part in (0, 1))
+    return hidden[row, first - 1] + hidden[row, first + second - 1]
+
+
+def _part_masks(batch: Batch) -> Int[Tensor, "b t"]:
+    if batch.part_ids is None:
+        raise ValueError("this head compares two texts, and one is read: give pairs to `predict`")
+    return batch.part_ids
+
+
+def _is_token(hidden: Float[Tensor, "b t d"], batch: Batch) -> Bool[Tensor, "b t"]:
+    """Say which tokens are not padding."""
+    column = torch.arange(hidden.shape[1], device=hidden.device).expand(hidden.shape[:2])
+    return column >= 0 if batch.last_token_positions is None else column <= batch.last_token_positions[:, None]
+
+
+def _masked_mean(hidden: Float[Tensor, "b t d"], of: Bool[Tensor, "b t"]) -> Float[Tensor, "b d"]:
+    return (hidden * of[..., None]).sum(1) / of.sum(1, keepdim=True).clamp(min=1)

@@ -1,0 +1,1 @@
+"""Heads that score the vocabulary."""

@@ -1,0 +1,1 @@
+"""Heads that only pretraining has."""

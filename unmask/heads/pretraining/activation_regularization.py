@@ -1,0 +1,57 @@
+"""Hidden states -> how large they are, and how much they change: what a language model is fined."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from unmask.batch import Batch
+from unmask.heads.prediction import Prediction, Term
+from unmask.model.architecture import Architecture
+from unmask.model.backbones.canine import TokenEmbedding
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActivationRegularization:
+    """While it learns, hidden states shall be small, and change little from token to token.
+
+    AR and TAR of Merity et al. 2018, arXiv:1708.02182, section 4.6. Deviates: both are of the
+    states with dropout, where the paper's second is of those without; `temporal_weight` is made smaller by
+    as much as dropout, which scales up what it leaves, makes squares larger.
+    """
+
+    term: str = "steady"
+    required_term: str = "next_token"
+    activation_weight: float = 2.0
+    """Of the mean square of hidden states."""
+    temporal_weight: float = 1.0
+    """Of the mean square of differences between neighbors."""
+
+    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "ActivationRegularizationHead":
+        """Build the head of a stack."""
+        return ActivationRegularizationHead(self, architecture)
+
+
+class ActivationRegularizationHead(nn.Module):
+    """Two mean squares, and no weights."""
+
+    def __init__(self, spec: ActivationRegularization, a: Architecture) -> None:
+        super().__init__()
+        self.spec = spec
+        self.temporal_weight = spec.temporal_weight * (1 - a.final_dropout)
+
+    def count_targets(self, batch: Batch) -> dict[str, int]:
+        """Count the places that are read in training; otherwise nothing is fined."""
+        return {self.spec.term: batch.inputs.numel()} if self.training else {}
+
+    def forward(
+        self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
+    ) -> Prediction:
+        """Fine the states of a batch."""
+        if not self.training:
+            return Prediction()
+        x = hidden.float()
+        n, total = batch.inputs.numel(), self.spec.activation_weight * x.square().mean()
+        if x.shape[1] > 1:
+            total = total + self.temporal_weight * (x[:, 1:] - x[:, :-1]).square().mean()
+        return Prediction(terms={self.spec.term: Term(total * n, n)})

@@ -1,0 +1,153 @@
+"""Hidden states of characters -> the characters that are hidden, one after another (CANINE-C)."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from unmask.batch import Batch
+from unmask.heads.language.language_modeling import linear_cross_entropy
+from unmask.heads.prediction import Prediction, Term
+from unmask.model.architecture import Architecture
+from unmask.model.backbones.canine import (
+    PAD_CODE_POINT,
+    CanineArchitecture,
+    CharacterHashEmbedding,
+    TokenEmbedding,
+)
+from unmask.model.layers.attention.attention import Attention, AttentionMask
+from unmask.model.layers.feed_forward import ACTIVATIONS, FeedForward
+from unmask.model.layers.sublayer_connection import SublayerConnection
+from unmask.model.positions.scheme import PositionLayer
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoregressiveCharacters:
+    """The head that names hidden characters, each knowing those that were asked before it.
+
+    Clark et al. 2022, arXiv:2103.06874, section 3.2.1: the vectors e of the characters (the
+    embedding's) beside those y of their places, through a small network back to the width of y, in
+    a random order, through one layer of a Transformer that sees what comes before; and then a
+    softmax over buckets, code point mod B, not over a million code points.
+
+    Deviates: as written, each place would see the vector of the character that it is asked for.
+    Here a place asks with the mask's vector in that place, and reads those that were asked before
+    it, and itself.
+    """
+
+    term: str = "characters"
+    n_buckets: int | None = None
+    """B. None: as many as the embedding's tables have rows."""
+    mask_id: int = 0xE003
+    """The code point of what is not yet known."""
+
+    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "AutoregressiveCharactersHead":
+        """Build the head of a network that hashes characters.
+
+        Raises:
+            ValueError: it does not.
+        """
+        if not isinstance(architecture, CanineArchitecture) or not isinstance(embedding_table, CharacterHashEmbedding):
+            raise ValueError("this head is of a network that hashes characters, as CANINE")
+        return AutoregressiveCharactersHead(self, architecture, embedding_table)
+
+
+class AutoregressiveCharactersHead(nn.Module):
+    """Scores of buckets of characters at the places asked, and their cross-entropy."""
+
+    def __init__(self, spec: AutoregressiveCharacters, a: CanineArchitecture, embedding_table: CharacterHashEmbedding) -> None:
+        super().__init__()
+        self.spec = spec
+        self.buckets = spec.n_buckets or a.n_hash_buckets
+        self.join = nn.Linear(2 * a.d_model, a.d_model, bias="feed_forward" in a.biases)
+        self.activation = ACTIVATIONS[a.activation]
+        self.join_norm = a.norm.build(a.d_model)
+        self.attention, self.attention_norm = Attention(a, PositionLayer()), SublayerConnection(a)
+        self.feed_forward = FeedForward(
+            a.d_model, a.d_ff, activation=a.activation, gated=a.gated_feed_forward, bias="feed_forward" in a.biases
+        )
+        self.feed_forward_norm = SublayerConnection(a)
+        self.out = nn.Linear(a.d_model, self.buckets)
+        # in a tuple: the backbone's parameters, not some more of this module's
+        self._table = (embedding_table,)
+
+    def flops(self, length: int, target_fraction: float) -> float:
+        """Count the forward's FLOPs a token: each place asked is joined and read twice."""
+        a, forward = self.attention, self.feed_forward
+        once = (a.q, a.o, forward.up, forward.down, forward.gate, self.out)
+        weights = sum(m.weight.numel() for m in once if m is not None)
+        weights += 2 * sum(m.weight.numel() for m in (self.join, a.k, a.v))
+        seen = 4 * a.q.out_features * 2 * target_fraction * length
+        return target_fraction * (2 * weights + seen)
+
+    def count_targets(self, batch: Batch) -> dict[str, int]:
+        """Count the places asked, without reading a tensor."""
+        if batch.targets is None:
+            return {}
+        n = batch.targets.numel() if batch.target_positions is None else batch.target_positions.numel()
+        return {self.spec.term: n}
+
+    def forward(
+        self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
+    ) -> Prediction:
+        """Ask for the bucket of each hidden character, in the turns that the batch says.
+
+        Raises:
+            ValueError: it says none.
+        """
+        if batch.targets is None:
+            return Prediction()
+        if batch.prediction_order is None:
+            raise ValueError(
+                "CANINE-C asks in turns, and this batch has none: let its objective hide `AutoregressiveMasking`"
+            )
+        y, targets, turn = hidden.flatten(0, 1), batch.targets.flatten(), batch.prediction_order.flatten()
+        asked = batch.target_positions
+        if asked is None:
+            asked = torch.arange(len(targets), device=targets.device)
+        y, targets, turn = y[asked], targets[asked], turn[asked]
+        told = self.condition_on_predicted(y, targets, turn, asked // hidden.shape[1], len(hidden))
+        wanted = targets % self.buckets
+        total, right = linear_cross_entropy(told, self.out.weight, self.out.bias, wanted)
+        said = {self.spec.term: self.out(told)} if return_logits else {}
+        return Prediction(said, {self.spec.term: Term(total, targets.numel(), right)})
+
+    def condition_on_predicted(
+        self,
+        y: Float[Tensor, "n d"],
+        characters: Int[Tensor, "n"],
+        prediction_order: Int[Tensor, "n"],
+        row: Int[Tensor, "n"],
+        rows: int,
+    ) -> Float[Tensor, "n d"]:
+        """Return the vector of each place asked, knowing the characters of earlier turns.
+
+        Args:
+            y: of the places asked, from the backbone.
+            characters: that stand there.
+            prediction_order: of each place in its text, from 0.
+            row: the text of each place.
+            rows: how many texts there are.
+        """
+        if not len(prediction_order):
+            return y
+        width = int(prediction_order.max()) + 1
+        slot = row * width + prediction_order
+        places = y.new_zeros(rows * width, y.shape[1]).index_copy(0, slot, y)
+        known = characters.new_full((rows * width,), PAD_CODE_POINT).index_copy(0, slot, characters)
+        places, known = places.view(rows, width, -1), known.view(rows, width)
+        asking = self._joined(places, torch.full_like(known, self.spec.mask_id))
+        context = torch.cat((self._joined(places, known), asking), 1)
+        before = torch.ones(width, width, dtype=torch.bool, device=y.device).tril(-1)
+        own = torch.eye(width, dtype=torch.bool, device=y.device)
+        sight = AttentionMask(torch.cat((before, own), 1)[None, None])
+        x = self.attention_norm(asking, lambda z: self.attention(z, context, None, sight))
+        return self.feed_forward_norm(x, self.feed_forward).flatten(0, 1)[slot]
+
+    def _joined(
+        self, places: Float[Tensor, "b n d"], characters: Int[Tensor, "b n"]
+    ) -> Float[Tensor, "b n d"]:
+        """Put the vectors of places and of characters together."""
+        both = torch.cat((self._table[0](characters), places), -1)
+        return self.join_norm(self.activation(self.join(both)))

@@ -1,0 +1,91 @@
+"""Hidden states of two readers -> the word between them, which each of them names (ELMo)."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from unmask.batch import Batch
+from unmask.heads.language.language_modeling import LanguageModeling
+from unmask.heads.prediction import Prediction, Term
+from unmask.model.architecture import Architecture
+from unmask.model.backbones.canine import TokenEmbedding
+from unmask.model.backbones.transformer import build_embedding_table
+from unmask.model.layers.embeddings.adaptive import AdaptiveInput
+from unmask.tokenizers.spec import SpecialTokenIds
+
+
+@dataclass(frozen=True, kw_only=True)
+class BidirectionalLM:
+    """The head of a forward and a backward language model, which share the vectors of words.
+
+    Peters et al. 2018, arXiv:1802.05365, section 3.1. The loss is the mean of both.
+    """
+
+    output_vocab_size: int
+    """Words."""
+    cutoffs: tuple[int, ...] = ()
+    """Of many words the rarer ones are scored in clusters, the first of which begin here
+    (`unmask.model.layers.embeddings.adaptive`). Deviates: the released code draws 8,192 wrong answers for a step."""
+    term: str = "both_sides"
+
+    def __post_init__(self) -> None:
+        if self.output_vocab_size < 1:
+            raise ValueError(f"output_vocab_size must be at least 1, got {self.output_vocab_size}")
+
+    def with_vocabulary(self, special: SpecialTokenIds) -> "BidirectionalLM":
+        """Return the head for the words that a tokenizer knows beside characters."""
+        known = special.output_vocabulary
+        return self if known is None else replace(self, output_vocab_size=known.special_ids.vocab_size)
+
+    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "BidirectionalLMHead":
+        """Build the head of a stack whose two halves are two readers."""
+        return BidirectionalLMHead(self, architecture)
+
+
+class BidirectionalLMHead(nn.Module):
+    """Scores of words by either half of hidden states, and their cross-entropy."""
+
+    def __init__(self, spec: BidirectionalLM, a: Architecture) -> None:
+        super().__init__()
+        self.spec = spec
+        words = Architecture(
+            vocab_size=spec.output_vocab_size, d_model=a.d_model // 2, n_layers=1, n_heads=1, d_ff=1,
+            adaptive_input=AdaptiveInput(spec.cutoffs) if spec.cutoffs else None,
+        )  # fmt: skip
+        self.table = build_embedding_table(words)
+        self.names = LanguageModeling(bias=True).build(words, self.table)
+
+    def flops(self, length: int, target_fraction: float) -> float:
+        """Count the forward's FLOPs a token: of both scores."""
+        return 2 * self.names.flops(length, target_fraction)
+
+    def count_targets(self, batch: Batch) -> dict[str, int]:
+        """Count the answers, two for each place asked, without reading a tensor."""
+        if batch.targets is None:
+            return {}
+        n = batch.targets.numel() if batch.target_positions is None else batch.target_positions.numel()
+        return {self.spec.term: 2 * n}
+
+    def forward(
+        self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
+    ) -> Prediction:
+        """Ask at the places where targets are not IGNORE; with `return_logits`, also return those.
+
+        First all that are told from what stands before, then those told from what stands after.
+
+        Raises:
+            ValueError: the batch is not blind, so that the answers would be known.
+        """
+        if batch.targets is None:
+            return Prediction()
+        if not batch.two_stream:
+            raise ValueError("a word between two readers is asked of those who have not read it")
+        flat, targets = hidden.flatten(0, 1), batch.targets.flatten()
+        if batch.target_positions is not None:
+            flat, targets = flat[batch.target_positions], targets[batch.target_positions]
+        both = torch.cat(flat.chunk(2, -1))  # [2n d/2]
+        total, right = self.names.loss(both, targets.repeat(2))
+        said = {self.spec.term: self.names.logits(both)} if return_logits else {}
+        return Prediction(said, {self.spec.term: Term(total, len(both), right)})

@@ -1,0 +1,141 @@
+"""Hidden states -> which of many texts follows which."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from unmask.batch import Batch
+from unmask.heads.prediction import Prediction, Term
+from unmask.heads.pretraining.sentence_reconstruction import QuickThoughts
+from unmask.model.architecture import Architecture
+from unmask.model.backbones.canine import TokenEmbedding
+from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContrastiveLoss:
+    """Each part of a text finds the other one among those of all texts of the batch.
+
+    By the cosine of the parts' mean hidden states over a temperature, and a softmax over the batch;
+    the first parts ask for the second ones and the second ones for the first: Logeswaran and Lee
+    2018, arXiv:1803.02893, section 3, equations 1 to 3, with the mean, the cosine and the
+    temperature of Giorgi et al. 2021, arXiv:2006.03659, sections 3.1 and 3.2.
+
+    The batch is what goes through the model at once: of fewer texts the question is easier.
+    """
+
+    term: str = "neighbor"
+    temperature: float = 0.05
+    pooling: Literal["mean", "first"] = "mean"
+    """What stands for a part: the mean of its hidden states, or that of its first token."""
+    candidates: Literal["others", "all"] = "others"
+    """What a first part chooses from: the second parts, or all parts but itself (Meng et al. 2021,
+    arXiv:2102.08473, equation 7)."""
+    transform: Activation | None = None
+    """A linear map, this activation and a norm come before the cosine (ibid., released code,
+    `SCLHead`). None: what stands for a part is compared as it is, and the head has no weights."""
+
+    def __post_init__(self) -> None:
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be above 0, got {self.temperature}")
+
+    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "ContrastiveHead":
+        """Build the head of a stack."""
+        return ContrastiveHead(self, architecture)
+
+
+PAIR_HEADS: Mapping[str, "ContrastiveLoss | QuickThoughts"] = {
+    "neighbor": ContrastiveLoss(),
+    "crop": ContrastiveLoss(term="crop", temperature=1.0, pooling="first", candidates="all"),
+    "sentences_found": QuickThoughts(),
+}
+"""By what an objective asks of the parts of a text. Without weights, so any model can have them."""
+
+
+class ContrastiveHead(nn.Module):
+    """Similarities of the parts of texts, and their cross-entropy."""
+
+    def __init__(self, spec: ContrastiveLoss, a: Architecture) -> None:
+        super().__init__()
+        self.spec = spec
+        self.dense = self.norm = None
+        if spec.transform is not None:
+            self.dense, self.norm = nn.Linear(a.d_model, a.d_model), a.norm.build(a.d_model)
+            self.activation = ACTIVATIONS[spec.transform]
+
+    def count_targets(self, batch: Batch) -> dict[str, int]:
+        """Count the texts that have two parts."""
+        if batch.part_ids is None:
+            return {}
+        return {self.spec.term: int(_has_next(_part_masks(batch.part_ids).any(1)).sum())}
+
+    def forward(
+        self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
+    ) -> Prediction:
+        """Ask each part for the other one of its text.
+
+        Scores are [n n], of each first part for each second one.
+        """
+        if batch.part_ids is None:
+            return Prediction()
+        stand_for = _mean_states if self.spec.pooling == "mean" else _first_tokens
+        first, second = map(self._normalize, stand_for(hidden, batch.part_ids))
+        said = first @ second.T / self.spec.temperature
+        kept = {self.spec.term: said} if return_logits else {}
+        own = torch.arange(len(said), device=said.device)
+        asked = [said, said.T]
+        if self.spec.candidates == "all":
+            asked = [
+                torch.cat((x, self._same_side_logits(v)), 1)
+                for x, v in zip(asked, (first, second), strict=True)
+            ]
+        lost = torch.stack([F.cross_entropy(x, own, reduction="sum") for x in asked]).sum()
+        right = (asked[0].argmax(-1) == own).sum() if len(said) else own.sum()
+        return Prediction(kept, {self.spec.term: Term(lost / 2, len(said), right)})
+
+    def _normalize(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        if self.dense is not None and self.norm is not None:
+            x = self.norm(self.activation(self.dense(x)))
+        return F.normalize(x.float(), dim=-1)
+
+    def _same_side_logits(self, vectors: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
+        """Score parts of one side among each other, and none with itself."""
+        said = vectors @ vectors.T / self.spec.temperature
+        return said.fill_diagonal_(-torch.inf)
+
+
+def _first_tokens(
+    hidden: Float[Tensor, "b t d"], parts: Int[Tensor, "b t"]
+) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
+    """Return the hidden states of the first tokens of both parts of each text that has two."""
+    of = _part_masks(parts)
+    two = _has_next(of.any(1))
+    rows = torch.arange(len(parts), device=parts.device)[:, None]
+    first = hidden[rows, of.int().argmax(1)]  # [b k d]
+    return first[:, :-1][two], first[:, 1:][two]
+
+
+def _part_masks(parts: Int[Tensor, "b t"]) -> Bool[Tensor, "b t k"]:
+    """Say which part each token is in."""
+    return parts[..., None] == torch.arange(int(parts.max()) + 1, device=parts.device)
+
+
+def _has_next(is_present: Bool[Tensor, "b k"]) -> Bool[Tensor, "b k-1"]:
+    """Say which parts are followed by one of the same text."""
+    return is_present[:, :-1] & is_present[:, 1:]
+
+
+def _mean_states(
+    hidden: Float[Tensor, "b t d"], parts: Int[Tensor, "b t"]
+) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
+    """Return the means of the first and of the second part of each text that has two."""
+    of = _part_masks(parts).to(hidden.dtype)
+    n = of.sum(1)[..., None]
+    mean = torch.einsum("btd,btk->bkd", hidden, of) / n.clamp(min=1)
+    two = _has_next(n[..., 0] > 0)
+    return mean[:, :-1][two], mean[:, 1:][two]

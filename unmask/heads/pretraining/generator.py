@@ -1,0 +1,198 @@
+"""A smaller network that names hidden tokens, and whose guesses the model then reads."""
+
+from dataclasses import dataclass, replace
+from math import gcd
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from unmask.batch import Batch
+from unmask.heads.language.language_modeling import (
+    ROWS_PER_CHUNK,
+    LanguageModeling,
+    LanguageModelingHead,
+)
+from unmask.heads.prediction import Prediction
+from unmask.model.architecture import Architecture
+from unmask.model.backbones.canine import TokenEmbedding, require_embedding_table
+from unmask.model.backbones.transformer import Transformer
+from unmask.model.layers.feed_forward import Activation
+
+EmbeddingSharing = Literal["all", "tokens", "none", "disentangled"]
+"""Which vectors the two networks have in common: all that enter the first layer, those of tokens,
+or none. "disentangled": the model reads the generator's token vectors, which its own loss does not
+move, plus a difference that only its own loss moves (He et al. 2021, arXiv:2111.09543, section
+3.2)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generator:
+    """Fill the hidden places with tokens drawn from what a smaller network says of them.
+
+    Clark et al. 2020, arXiv:2003.10555, section 2. The two are trained together; no gradient passes
+    from the model through what is drawn. A correct guess is what was there, not a replacement.
+    """
+
+    term: str = "masked"
+    width_factor: float = 0.25
+    """Width, heads and inner width of the network, as a share of the model's (section 3.2)."""
+    n_layers: int | None = None
+    """None: as many as the model."""
+    transform: Activation = "gelu"
+    embedding_sharing: EmbeddingSharing = "all"
+    weight: float = 1.0
+    sample_with_dropout: bool = True
+    """Tokens are drawn from what is said as it is learned; otherwise from what a second reading
+    without dropout says (Meng et al. 2021, arXiv:2102.08473, section 4, "Model Architecture";
+    released code, `generator_sample_mode`)."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.width_factor <= 1:
+            raise ValueError(f"width_factor must be above 0 and at most 1, got {self.width_factor}")
+        if self.n_layers is not None and self.n_layers < 1:
+            raise ValueError(f"n_layers must be at least 1, got {self.n_layers}")
+
+    @property
+    def language_head(self) -> LanguageModeling:
+        """The head of the smaller network."""
+        return LanguageModeling(term=self.term, transform=self.transform, bias=True, weight=self.weight)
+
+    def generator_architecture(self, a: Architecture) -> Architecture:
+        """Return the smaller network of a model."""
+        heads = max(1, round(a.n_heads * self.width_factor))
+        width, groups = round(a.d_model * self.width_factor), a.n_kv_heads
+        return replace(
+            a,
+            d_model=width - width % heads,
+            n_heads=heads,
+            n_kv_heads=None if groups is None else gcd(heads, groups),
+            d_ff=round(a.d_ff * self.width_factor),
+            head_dim=None,
+            embedding_size=a.d_embed if width - width % heads != a.d_embed else None,
+            n_layers=a.n_layers if self.n_layers is None else self.n_layers,
+        )
+
+    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "GeneratorHead":
+        """Build the smaller network of a stack whose token table is `embedding_table`.
+
+        Raises:
+            ValueError: the stack is not one of Transformer layers, or has no table of tokens.
+        """
+        if type(architecture) is not Architecture:
+            raise ValueError(
+                "a generator is a smaller Transformer, of a Transformer: got "
+                f"{type(architecture).__name__}"
+            )
+        return GeneratorHead(self, architecture, require_embedding_table(embedding_table))
+
+
+class GeneratorHead(nn.Module):
+    """Guesses the hidden tokens, before the model reads anything."""
+
+    def __init__(self, spec: Generator, a: Architecture, embedding_table: nn.Embedding) -> None:
+        super().__init__()
+        self.spec, own = spec, spec.generator_architecture(a)
+        shared = spec.embedding_sharing in ("all", "tokens")
+        self.network = Transformer(own, embedding_table if shared else None)
+        self.language: LanguageModelingHead = spec.language_head.build(own, self.network.tokens)
+        # in a tuple: the backbone's parameters, not some more of this module's
+        self._table = (embedding_table,)
+
+    def share_with(self, backbone: Transformer) -> None:
+        """Have what is shared in common with the model."""
+        if self.spec.embedding_sharing == "all":
+            self.network.segments, self.network.embed_norm = backbone.segments, backbone.embed_norm
+            self.network.position.share_embeddings(backbone.position)
+        if self.spec.embedding_sharing == "disentangled":
+            backbone.tokens.register_forward_hook(self._add_shared_embedding)
+
+    def _add_shared_embedding(self, embedding_table: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
+        return out + F.embedding(args[0], self.network.tokens.weight.detach())
+
+    def initialize_parameters(self) -> None:
+        """Begin with no difference to the generator's token vectors, where that is learned."""
+        if self.spec.embedding_sharing == "disentangled":
+            nn.init.zeros_(self._table[0].weight)
+
+    def without_sharing(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Add the generator's token vectors to the model's, where those are a difference."""
+        if self.spec.embedding_sharing != "disentangled":
+            return weights
+        name = "backbone.tokens.weight"
+        return weights | {name: weights[name] + self.network.tokens.weight.detach()}
+
+    def to_embedding_difference(self) -> None:
+        """Turn whole token vectors of the model into the difference that is learned beside this."""
+        if self.spec.embedding_sharing == "disentangled":
+            with torch.no_grad():
+                self._table[0].weight -= self.network.tokens.weight
+
+    @property
+    def needs_second_forward(self) -> bool:
+        """Whether what it draws from is another reading than what it learns from."""
+        a = self.network.a
+        drops = a.dropout or a.attention_dropout or a.activation_dropout or a.final_dropout
+        return not self.spec.sample_with_dropout and bool(drops)
+
+    def flops(self, length: int, target_fraction: float) -> float:
+        """Count the forward's FLOPs a token, the share `target_fraction` of which is scored.
+
+        A second reading is not learned from: it costs a third of one that is.
+        """
+        times = 4 / 3 if self.needs_second_forward else 1
+        return times * self.network.flops(length) + self.language.flops(length, target_fraction)
+
+    def count_targets(self, batch: Batch) -> dict[str, int]:
+        """Count the places asked."""
+        return self.language.count_targets(batch)
+
+    def corrupt(self, batch: Batch, *, return_logits: bool = False) -> tuple[Batch, Prediction]:
+        """Return the batch that the model reads in the place of this one, and what was guessed."""
+        if batch.targets is None:
+            return batch, Prediction()
+        hidden = self.network(batch)
+        prediction = self.language(hidden, batch, scores=return_logits)
+        if self.training and self.needs_second_forward:
+            hidden = self._without_dropout(batch)
+        flat, inputs, targets = (
+            hidden.flatten(0, 1),
+            batch.inputs.flatten(),
+            batch.targets.flatten(),
+        )
+        asked = torch.arange(len(inputs)) if batch.target_positions is None else batch.target_positions
+        asked = asked.to(inputs.device)
+        drawn = inputs.index_put((asked,), self._sample_tokens(flat[asked]))
+        original = inputs.index_put((asked,), targets[asked])
+        read = replace(
+            batch,
+            inputs=drawn.view_as(batch.inputs),
+            original_ids=original.view_as(batch.inputs),
+        )
+        return read, prediction
+
+    @torch.no_grad()
+    def _without_dropout(self, batch: Batch) -> Float[Tensor, "b t d"]:
+        self.network.eval()
+        hidden = self.network(batch)
+        self.network.train()
+        return hidden
+
+    @torch.no_grad()
+    def _sample_tokens(self, hidden: Float[Tensor, "n d"]) -> Int[Tensor, "n"]:
+        """Draw a token for each place, from torch's default generator."""
+        said = [self._sample_rows(hidden[i : i + ROWS_PER_CHUNK]) for i in range(0, len(hidden), ROWS_PER_CHUNK)]
+        return torch.cat(said) if said else hidden.new_empty(0, dtype=torch.int64)
+
+    def _sample_rows(self, hidden: Float[Tensor, "n d"]) -> Int[Tensor, "n"]:
+        sums = self.language.logits(hidden).float().softmax(-1).cumsum(-1)
+        dice = torch.rand(len(sums), 1, device=sums.device) * sums[:, -1:]
+        return torch.searchsorted(sums, dice).squeeze(1).clamp(max=sums.shape[1] - 1)
+
+    def forward(
+        self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
+    ) -> Prediction:
+        """Say nothing: it has spoken before the model."""
+        return Prediction()

@@ -1,0 +1,66 @@
+"""Hidden states -> is this token the one that stood here? Asked of every token."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from unmask.batch import Batch
+from unmask.heads.prediction import Prediction, Term
+from unmask.model.architecture import Architecture
+from unmask.model.backbones.canine import TokenEmbedding
+from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplacedTokenDetection:
+    """Was this token replaced by another? A yes or no of each token, padding apart.
+
+    Clark et al. 2020, arXiv:2003.10555, section 2, equation of the discriminator's loss. What
+    replaces tokens is a `Generator`.
+    """
+
+    required_term: ClassVar[str] = "masked"
+    """What an objective asks for this to be asked, too."""
+    term: str = "replaced"
+    activation: Activation = "gelu"
+    weight: float = 50.0
+    """Section 3.2 and appendix A: 50, since a yes or no costs much less than a token's name."""
+
+    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "ReplacedTokenDetectionHead":
+        """Build the head of a stack."""
+        return ReplacedTokenDetectionHead(self, architecture)
+
+
+class ReplacedTokenDetectionHead(nn.Module):
+    """A score of each token, above 0 where it says that the token was replaced."""
+
+    def __init__(self, spec: ReplacedTokenDetection, a: Architecture) -> None:
+        super().__init__()
+        self.spec = spec
+        self.dense = nn.Linear(a.d_model, a.d_model)
+        self.out = nn.Linear(a.d_model, 1)
+
+    def logits(self, hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b t"]:
+        """Score each token."""
+        return self.out(ACTIVATIONS[self.spec.activation](self.dense(hidden)))[..., 0]
+
+    def count_targets(self, batch: Batch) -> dict[str, int]:
+        """Count the tokens that are asked: where some are hidden, all but padding."""
+        return {} if batch.targets is None else {self.spec.term: int(batch.is_token().sum())}
+
+    def forward(
+        self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
+    ) -> Prediction:
+        """Ask of each token whether it is the text's."""
+        said = self.logits(hidden, batch).float()
+        kept = {self.spec.term: said} if return_logits else {}
+        if batch.original_ids is None:
+            return Prediction(kept)
+        read, replaced = batch.is_token(), batch.inputs != batch.original_ids
+        each = F.binary_cross_entropy_with_logits(said, replaced.float(), reduction="none")
+        right = ((said > 0) == replaced) & read
+        term = Term((each * read).sum(), int(read.sum()), right.sum(), self.spec.weight)
+        return Prediction(kept, {self.spec.term: term})

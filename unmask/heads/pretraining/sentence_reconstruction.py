@@ -1,0 +1,220 @@
+"""Hidden states of sentences -> those beside each: said word by word, or found among all."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from unmask.batch import IGNORE_INDEX, Batch, Visibility
+from unmask.heads.classification.sequence_classification import check_bidirectional
+from unmask.heads.language.language_modeling import linear_cross_entropy
+from unmask.heads.prediction import Prediction, Term
+from unmask.model.architecture import Architecture
+from unmask.model.backbones.canine import TokenEmbedding, require_embedding_table
+from unmask.model.backbones.recurrent import GRULayer
+from unmask.model.text_layout import TextLayout
+
+SentencePooling = Literal["last", "ends", "mean", "first"]
+"""What stands for a sentence: the hidden state of a token, what both directions say where each
+ends, or the mean of all."""
+
+
+@dataclass(frozen=True)
+class SentenceLayout:
+    """The sentences of a batch, one after the other, each in a row of its own."""
+
+    text_layout: TextLayout
+    has_next: Bool[Tensor, "m"]
+    """Of all but the last, whether the next one follows it in the same text."""
+
+    @classmethod
+    def from_batch(cls, batch: Batch) -> "SentenceLayout | None":
+        """Find the sentences of a batch; None where texts are whole."""
+        if batch.part_ids is None:
+            return None
+        texts = TextLayout.from_batch(replace(batch, visibility=Visibility(document=batch.part_ids)))
+        assert texts.index is not None
+        number = batch.part_ids.flatten()[texts.index[:, 0]]
+        return cls(texts, number[1:] == number[:-1] + 1)  # each row counts from 0
+
+    @property
+    def with_next(self) -> Int[Tensor, "k"]:
+        """Which sentences are followed by the next one."""
+        return self.has_next.nonzero().squeeze(1)
+
+    def sentence_targets(self, targets: Int[Tensor, "b t"]) -> Int[Tensor, "n l"]:
+        """Lay out what is asked of each sentence; IGNORE behind its end."""
+        assert self.text_layout.index is not None
+        assert self.text_layout.is_token is not None
+        return torch.where(self.text_layout.is_token, targets.flatten()[self.text_layout.index], IGNORE_INDEX)
+
+    def sentence_embeddings(self, hidden: Float[Tensor, "b t d"], pooling: SentencePooling) -> Float[Tensor, "n d"]:
+        """Let one vector stand for each sentence."""
+        assert self.text_layout.is_token is not None
+        own, n = self.text_layout.to_texts(hidden), self.text_layout.is_token.sum(1)
+        if pooling == "mean":
+            return self.text_layout.zero_padding(own).sum(1) / n[:, None]
+        last = own[torch.arange(len(own), device=own.device), n - 1]
+        if pooling == "ends":
+            return torch.cat((last.chunk(2, -1)[0], own[:, 0].chunk(2, -1)[1]), -1)
+        return own[:, 0] if pooling == "first" else last
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkipThoughts:
+    """Each sentence's vector is asked for the sentences after and before it, word by word.
+
+    Kiros et al. 2015, arXiv:1506.06726, section 2.1: two decoders, GRUs whose gates and new state
+    read the vector beside each word; what they say is scored by one matrix.
+
+    The decoders' token vectors are the encoder's (released code, `build_model`). Deviates from the
+    released code: there the vector is where decoders begin, and is not read at each word.
+    """
+
+    required_term: ClassVar[str] = "sentences_said"
+    """What an objective asks for this to be asked."""
+    terms: ClassVar[tuple[str, str]] = ("following", "preceding")
+    """Of the loss."""
+    pooling: SentencePooling = "last"
+
+    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "SkipThoughtsHead":
+        """Build the head of a stack whose token table is `embedding_table`.
+
+        Raises:
+            ValueError: it does not make what stands for a sentence.
+        """
+        if self.pooling == "ends":
+            check_bidirectional(architecture)
+        return SkipThoughtsHead(self, architecture, require_embedding_table(embedding_table))
+
+
+class SkipThoughtsHead(nn.Module):
+    """Two decoders, and the matrix of their scores."""
+
+    def __init__(self, spec: SkipThoughts, a: Architecture, embedding_table: nn.Embedding) -> None:
+        super().__init__()
+        self.spec = spec
+        self.following = GRULayer(a.d_embed + a.d_model, a.d_model)
+        self.preceding = GRULayer(a.d_embed + a.d_model, a.d_model)
+        self.out = nn.Linear(a.d_model, a.vocab_size)
+        # in a tuple: the backbone's parameter, not one more of this module's
+        self._table = (embedding_table,)
+
+    def count_targets(self, batch: Batch) -> dict[str, int]:
+        """Count the words asked: of sentences that follow one, and of those that one follows."""
+        sentences = SentenceLayout.from_batch(batch)
+        if sentences is None or batch.targets is None:
+            return {}
+        asked, here = (sentences.sentence_targets(batch.targets) != IGNORE_INDEX).sum(1), sentences.with_next
+        return {name: int(asked[rows].sum()) for name, rows in self._decoded_sentences(here)}
+
+    def _decoded_sentences(self, pairs: Int[Tensor, "k"]) -> list[tuple[str, Int[Tensor, "k"]]]:
+        """Return which sentences each decoder says, given the first of each pair."""
+        following, preceding = self.spec.terms
+        return [(following, pairs + 1), (preceding, pairs)]
+
+    def flops(self, length: int, target_fraction: float) -> float:
+        """Count the forward's FLOPs a token: nearly all are said twice."""
+        decoder = self.following.reads.weight.numel() + self.following.recalls.weight.numel()
+        return target_fraction * 2 * 2 * (decoder + self.out.weight.numel())
+
+    def forward(
+        self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
+    ) -> Prediction:
+        """Ask each sentence for those beside it; scores are [n v], of the words asked."""
+        sentences = SentenceLayout.from_batch(batch)
+        if sentences is None or batch.targets is None:
+            return Prediction()
+        vectors = sentences.sentence_embeddings(hidden, self.spec.pooling)
+        words = sentences.text_layout.to_texts(self._table[0](batch.inputs))
+        answers = sentences.sentence_targets(batch.targets)
+        said, terms = dict[str, Tensor](), dict[str, Term]()
+        for name, rows in self._decoded_sentences(sentences.with_next):
+            others = 2 * sentences.with_next + 1 - rows
+            decoder = self.following if name == self.spec.terms[0] else self.preceding
+            states = self._decode(decoder, words[rows], vectors[others])
+            asked = answers[rows] != IGNORE_INDEX
+            flat, targets = states[asked], answers[rows][asked]
+            total, right = linear_cross_entropy(flat, self.out.weight, self.out.bias, targets)
+            terms[name] = Term(total, len(targets), right)
+            if return_logits:
+                said[name] = self.out(flat)
+        return Prediction(said, terms)
+
+    def _decode(
+        self, decoder: GRULayer, words: Float[Tensor, "k l e"], vectors: Float[Tensor, "k d"]
+    ) -> Float[Tensor, "k l d"]:
+        """Run a decoder over sentences, each of which is told of the one beside it."""
+        told = vectors[:, None].expand(-1, words.shape[1], -1)
+        x = torch.cat((words, told.to(words.dtype)), -1)
+        return decoder(x, decoder.initial_state(x))[0] if len(x) else x[..., : vectors.shape[1]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuickThoughts:
+    """Each sentence is to find those before and after it among all other sentences of the batch.
+
+    Logeswaran and Lee 2018, arXiv:1803.02893, section 3: the score of two sentences is the inner
+    product f(s) g(s'), and nothing else is learned, so that what is known must be in the vectors.
+    Here f(s) is the first half of what stands for a sentence, and g(s) the second. Of a sentence
+    between two both are right, half each (released code, `build_loss`).
+
+    The batch is what goes through the model at once: of fewer sentences the question is easier.
+    Deviates from the released code: there a sentence may choose itself, by a score of 0.
+    """
+
+    term: str = "sentences_found"
+    pooling: SentencePooling = "last"
+
+    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "QuickThoughtsHead":
+        """Build the head of a stack.
+
+        Raises:
+            ValueError: hidden states cannot be halved, or it does not make what stands for a
+                sentence.
+        """
+        if self.pooling == "ends":
+            check_bidirectional(architecture)
+        if architecture.d_model % 2:
+            raise ValueError(f"{self.term}: halves d_model, got {architecture.d_model}")
+        return QuickThoughtsHead(self)
+
+
+class QuickThoughtsHead(nn.Module):
+    """Inner products of sentences, and no weights."""
+
+    def __init__(self, spec: QuickThoughts) -> None:
+        super().__init__()
+        self.spec = spec
+
+    def count_targets(self, batch: Batch) -> dict[str, int]:
+        """Count the sentences that have one beside them."""
+        sentences = SentenceLayout.from_batch(batch)
+        if sentences is None:
+            return {}
+        return {self.spec.term: int(_adjacent(sentences.has_next).any(1).sum())}
+
+    def forward(
+        self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
+    ) -> Prediction:
+        """Ask each sentence for those beside it; scores are [n n], of all sentences by all."""
+        sentences = SentenceLayout.from_batch(batch)
+        if sentences is None:
+            return Prediction()
+        f, g = sentences.sentence_embeddings(hidden, self.spec.pooling).float().chunk(2, -1)
+        said = (f @ g.T).fill_diagonal_(-torch.inf)
+        beside = _adjacent(sentences.has_next)
+        asked = beside.any(1)
+        right = beside[asked]
+        logs = said[asked].log_softmax(-1).masked_fill(~right, 0)
+        lost = -(logs.sum(1) / right.sum(1)).sum()
+        hits = right.gather(1, said[asked].argmax(-1, keepdim=True)).sum()
+        kept = {self.spec.term: said} if return_logits else {}
+        return Prediction(kept, {self.spec.term: Term(lost, len(right), hits)})
+
+
+def _adjacent(has_next: Bool[Tensor, "m"]) -> Bool[Tensor, "n n"]:
+    """Say of all sentences which are beside which."""
+    return torch.diag(has_next, 1) | torch.diag(has_next, -1)

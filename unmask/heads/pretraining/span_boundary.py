@@ -1,0 +1,97 @@
+"""Hidden states at both ends of a hidden span -> the tokens within."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from unmask.batch import Batch
+from unmask.heads.language.language_modeling import linear_cross_entropy
+from unmask.heads.prediction import Prediction, Term
+from unmask.model.architecture import Architecture
+from unmask.model.backbones.canine import TokenEmbedding, require_embedding_table
+from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanBoundaryObjective:
+    """The span boundary objective: name the tokens of a hidden span from its two neighbors.
+
+    Joshi et al. 2020, arXiv:1907.10529, section 3.2, equations 1 to 3: two layers read the hidden
+    states of the tokens before and after the span, and a vector of the place within it. Spans side
+    by side are one.
+    """
+
+    required_term: ClassVar[str] = "masked"
+    """What an objective asks for this to be asked, too."""
+    term: str = "boundary"
+    position_embedding_size: int = 200
+    """Of the vectors of places."""
+    max_span_length: int = 20
+    """Tokens of a span; those after are not asked (released code, `max_pair_targets`)."""
+    activation: Activation = "gelu"
+    weight: float = 1.0
+
+    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "SpanBoundaryObjectiveHead":
+        """Build the head of a stack whose token table is `embedding_table`."""
+        return SpanBoundaryObjectiveHead(self, architecture, require_embedding_table(embedding_table))
+
+
+class SpanBoundaryObjectiveHead(nn.Module):
+    """Two layers, and scores by the table of token vectors."""
+
+    def __init__(self, spec: SpanBoundaryObjective, a: Architecture, embedding_table: nn.Embedding) -> None:
+        super().__init__()
+        self.spec = spec
+        self.places = nn.Embedding(spec.max_span_length, spec.position_embedding_size)
+        self.first = nn.Linear(2 * a.d_model + spec.position_embedding_size, a.d_model)
+        self.first_norm = a.norm.build(a.d_model)
+        self.second = nn.Linear(a.d_model, a.d_embed)
+        self.second_norm = a.norm.build(a.d_embed)
+        self.bias = nn.Parameter(torch.zeros(a.vocab_size))
+        # in a tuple: the backbone's parameter, not one more of this module's
+        self._table = (embedding_table,)
+
+    def count_targets(self, batch: Batch) -> dict[str, int]:
+        """Count the places asked."""
+        if batch.targets is None or batch.target_positions is None:
+            return {}
+        return {self.spec.term: int((span_of_position(batch.target_positions)[2] < self.spec.max_span_length).sum())}
+
+    def forward(
+        self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
+    ) -> Prediction:
+        """Ask at the places where targets are not IGNORE, if some are shown."""
+        if batch.targets is None or batch.target_positions is None:
+            return Prediction()
+        before, after, place = span_of_position(batch.target_positions)
+        near = place < self.spec.max_span_length
+        flat, targets = hidden.flatten(0, 1), batch.targets.flatten()[batch.target_positions[near]]
+        ends = (flat[before[near]], flat[after[near].clamp(max=len(flat) - 1)])
+        x = torch.cat((*ends, self.places(place[near])), -1)
+        act = ACTIVATIONS[self.spec.activation]
+        x = self.second_norm(act(self.second(self.first_norm(act(self.first(x))))))
+        total, right = linear_cross_entropy(x, self._table[0].weight, self.bias, targets)
+        kept = {self.spec.term: F.linear(x, self._table[0].weight, self.bias)} if return_logits else {}
+        term = Term(total, targets.numel(), right, self.spec.weight)
+        return Prediction(kept, {self.spec.term: term})
+
+
+def span_of_position(
+    target_positions: Int[Tensor, "n"],
+) -> tuple[Int[Tensor, "n"], Int[Tensor, "n"], Int[Tensor, "n"]]:
+    """Find the run of neighbors that each of some rising places is in.
+
+    Return the places before and after it, and where in it each stands, from 0. A row begins and
+    ends with a special token, which is never asked, so no run is in two rows.
+    """
+    order = torch.arange(len(target_positions), device=target_positions.device)
+    gap = target_positions.diff() != 1
+    one = gap.new_ones(min(1, len(target_positions)))
+    begins, ends = torch.cat((one, gap)), torch.cat((gap, one))
+    first = torch.where(begins, order, 0).cummax(0).values
+    last = torch.where(ends, order, len(target_positions)).flip(0).cummin(0).values.flip(0)
+    return (target_positions[first] - 1).clamp(min=0), target_positions[last] + 1, order - first

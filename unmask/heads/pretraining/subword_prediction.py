@@ -1,0 +1,72 @@
+"""Hidden states of characters -> the subwords hidden among them, each at one place (CANINE-S)."""
+
+from dataclasses import dataclass, replace
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from unmask.batch import Batch
+from unmask.heads.language.language_modeling import linear_cross_entropy
+from unmask.heads.prediction import Prediction, Term
+from unmask.model.architecture import Architecture
+from unmask.model.backbones.canine import TokenEmbedding
+from unmask.tokenizers.spec import SpecialTokenIds
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubwordPrediction:
+    """The head that names hidden subwords, of a vocabulary that the network does not read.
+
+    Clark et al. 2022, arXiv:2103.06874, section 3.2.2: a softmax over all subwords, whose vectors
+    are of this head alone and discarded when pretraining ends.
+    """
+
+    output_vocab_size: int
+    """Subwords."""
+    term: str = "subwords"
+
+    def __post_init__(self) -> None:
+        if self.output_vocab_size < 1:
+            raise ValueError(f"output_vocab_size must be at least 1, got {self.output_vocab_size}")
+
+    def with_vocabulary(self, special: SpecialTokenIds) -> "SubwordPrediction":
+        """Return the head for the subwords that a tokenizer knows beside characters."""
+        known = special.output_vocabulary
+        return self if known is None else replace(self, output_vocab_size=known.special_ids.vocab_size)
+
+    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "SubwordPredictionHead":
+        """Build the head of a stack."""
+        return SubwordPredictionHead(self, architecture)
+
+
+class SubwordPredictionHead(nn.Module):
+    """Scores of subwords at the places asked, and their cross-entropy."""
+
+    def __init__(self, spec: SubwordPrediction, a: Architecture) -> None:
+        super().__init__()
+        self.spec = spec
+        self.out = nn.Linear(a.d_model, spec.output_vocab_size)
+
+    def flops(self, length: int, target_fraction: float) -> float:
+        """Count the forward's FLOPs a token: of the scores."""
+        return target_fraction * 2 * self.out.weight.numel()
+
+    def count_targets(self, batch: Batch) -> dict[str, int]:
+        """Count the places asked, without reading a tensor."""
+        if batch.targets is None:
+            return {}
+        n = batch.targets.numel() if batch.target_positions is None else batch.target_positions.numel()
+        return {self.spec.term: n}
+
+    def forward(
+        self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
+    ) -> Prediction:
+        """Ask at the places where targets are not IGNORE; with `return_logits`, also return those."""
+        if batch.targets is None:
+            return Prediction()
+        flat, targets = hidden.flatten(0, 1), batch.targets.flatten()
+        if batch.target_positions is not None:
+            flat, targets = flat[batch.target_positions], targets[batch.target_positions]
+        total, right = linear_cross_entropy(flat, self.out.weight, self.out.bias, targets)
+        said = {self.spec.term: self.out(flat)} if return_logits else {}
+        return Prediction(said, {self.spec.term: Term(total, targets.numel(), right)})

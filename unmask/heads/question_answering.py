@@ -1,0 +1,84 @@
+"""Hidden states -> where an answer starts and ends among the tokens of a text."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from unmask.batch import IGNORE_INDEX, Batch
+from unmask.heads.classification.sequence_classification import PredictionHeadTransform
+from unmask.heads.prediction import Prediction, Term
+from unmask.model.architecture import Architecture
+from unmask.model.backbones.canine import TokenEmbedding
+
+START, END = 1, 2
+"""Bits of a token's label: the answer starts here, it ends here. 0: neither; IGNORE: it cannot."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionAnswering:
+    """The head that marks a part of a text: the answer to a question."""
+
+    term: str = "span"
+    transform: PredictionHeadTransform | None = None
+    """What stands before the scores (ModernBERT)."""
+
+    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "QuestionAnsweringHead":
+        """Build the head of a stack."""
+        return QuestionAnsweringHead(self, architecture)
+
+
+class QuestionAnsweringHead(nn.Module):
+    """Scores of each token as the start and as the end, and the mean of their cross-entropies.
+
+    A softmax over the tokens of a text finds each (Devlin et al. 2019, section 4.2); there is no
+    dropout before the scores (released code). Tokens labelled IGNORE, which no answer may start or
+    end at, have no part in it.
+    """
+
+    def __init__(self, spec: QuestionAnswering, a: Architecture) -> None:
+        super().__init__()
+        self.spec = spec
+        self.map = None if spec.transform is None else spec.transform.build(a)
+        self.out = nn.Linear(a.d_model, 2)
+
+    def logits(self, hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b t 2"]:
+        """Score each token as the start and as the end."""
+        return self.out(hidden if self.map is None else self.map(hidden))
+
+    def count_targets(self, batch: Batch) -> dict[str, int]:
+        """Count the texts whose answer is known."""
+        return {} if batch.labels is None else {self.spec.term: int(_answerable(batch.labels).sum())}
+
+    def forward(
+        self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
+    ) -> Prediction:
+        """Ask where the answer of each text is."""
+        said = self.logits(hidden, batch).float()
+        kept = {self.spec.term: said} if return_logits else {}
+        if batch.labels is None:
+            return Prediction(kept)
+        labels = batch.labels
+        asked = _answerable(labels)
+        # Not minus infinity: of a text where nothing may be marked it would make no number.
+        masked = said.masked_fill((labels == IGNORE_INDEX)[..., None], torch.finfo(said.dtype).min)
+        totals: list[Tensor] = []
+        right = asked
+        for i, bit in enumerate((START, END)):
+            place = torch.where(asked, _boundary_targets(labels, bit).int().argmax(1), IGNORE_INDEX)  # [b]
+            totals.append(
+                F.cross_entropy(masked[..., i], place, reduction="sum", ignore_index=IGNORE_INDEX)
+            )
+            right = right & (masked[..., i].argmax(1) == place)
+        term = Term((totals[0] + totals[1]) / 2, int(asked.sum()), right.sum())
+        return Prediction(kept, {self.spec.term: term})
+
+
+def _boundary_targets(labels: Int[Tensor, "b t"], bit: int) -> Bool[Tensor, "b t"]:
+    return (labels >= 0) & (labels & bit != 0)
+
+
+def _answerable(labels: Int[Tensor, "b t"]) -> Bool[Tensor, "b"]:
+    return _boundary_targets(labels, START).any(1)

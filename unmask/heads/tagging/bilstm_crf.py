@@ -1,0 +1,203 @@
+"""Hidden states -> labels of words by a bidirectional LSTM over words, and a CRF over their labels.
+
+The tagger that reads contextual vectors as features, the model below it frozen (Peters et al. 2018,
+arXiv:1802.05365, section 4) or not.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from unmask.batch import IGNORE_INDEX, Batch
+from unmask.heads.prediction import Prediction, Term
+from unmask.heads.tagging.crf import CRF
+from unmask.model.architecture import Architecture
+from unmask.model.backbones.canine import TokenEmbedding
+from unmask.model.layers.feed_forward import Dropout
+
+BEST_PATH_SUFFIX = "_path"
+"""After the name of a term: the labels that are likeliest together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiLSTMCRF:
+    """The head that labels each word, knowing the labels of the others.
+
+    Lample et al. 2016, arXiv:1603.01360, section 2, without vectors of characters: the hidden
+    states know the spelling.
+    """
+
+    term: str = "token_label"
+    n_labels: int = 2
+    hidden_size: int = 200
+    """Of each direction's states (Ma and Hovy 2016, arXiv:1603.01354, table 1)."""
+    n_layers: int = 1
+    dropout: float = 0.5
+    """Of what the LSTM reads and says (Ma and Hovy 2016, section 3.2)."""
+    crf: bool = True
+    """Whether labels know of each other beyond what the LSTM does."""
+    forbidden_transitions: tuple[tuple[int, int], ...] = ()
+    """Pairs of labels that never follow each other; see `CRF`."""
+
+    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "BiLSTMCRFHead":
+        """Build the head of a stack."""
+        return BiLSTMCRFHead(self, architecture)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _WordBatch:
+    """The words of each row side by side, and what is said of them."""
+
+    logits: Float[Tensor, "b w labels"]
+    labels: Int[Tensor, "b w"]
+    """IGNORE behind the last word."""
+    lengths: Int[Tensor, "b"]
+    columns: Int[Tensor, "b w"]
+    """The column of each; behind the last word, of some tokens that are none."""
+
+    def scatter_to(self, word_values: Shaped[Tensor, "b w ..."], token_values: Shaped[Tensor, "b t ..."]) -> Tensor:
+        """Put what is said of the words where these are in `token_values`."""
+        real, place = self.labels != IGNORE_INDEX, self.columns
+        row = torch.arange(len(place), device=place.device)[:, None].expand_as(place)
+        return token_values.index_put((row[real], place[real]), word_values[real])
+
+
+class BiLSTMCRFHead(nn.Module):
+    """Scores of each word's labels, and the negative log-likelihood of all labels of a sentence.
+
+    A word is a token whose label is not IGNORE: the tokens between are not read. So the labels must
+    be there when nothing is learned too; any that is not IGNORE marks a word.
+
+    The loss is summed over sentences, in nats, and counted by words: it is then as large as that of
+    labels which are asked one by one, and the same however a step is cut into micro-batches.
+    """
+
+    def __init__(self, spec: BiLSTMCRF, a: Architecture) -> None:
+        super().__init__()
+        self.spec = spec
+        self.dropout = Dropout(spec.dropout)
+        self.lstm = nn.LSTM(
+            a.d_model, spec.hidden_size, spec.n_layers, batch_first=True, bidirectional=True,
+            dropout=spec.dropout if spec.n_layers > 1 else 0.0,
+        )  # fmt: skip
+        self.out = nn.Linear(2 * spec.hidden_size, spec.n_labels)
+        self.crf = CRF(spec.n_labels, spec.forbidden_transitions) if spec.crf else None
+
+    def initialize_parameters(self) -> None:
+        """Begin as in Ma and Hovy 2016, section 3.1: forget gates open, all other biases zero.
+
+        Each gate's matrix is uniform between -sqrt(6 / (r + c)) and that.
+        """
+        for name, p in self.lstm.named_parameters():
+            if name.startswith("weight"):
+                for gate in p.detach().chunk(4):
+                    nn.init.xavier_uniform_(gate)
+            else:
+                nn.init.zeros_(p)
+                if name.startswith("bias_ih"):
+                    nn.init.ones_(p.detach().chunk(4)[1])  # torch's order: input, forget, ...
+
+    def logits(self, hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b t labels"]:
+        """Compute the log-probability of each word's labels, over all labels of the others.
+
+        Zero where there is no word.
+
+        Raises:
+            ValueError: the batch does not say where words are.
+        """
+        return self._scatter_words(self._run_lstm(hidden, _require_labels(batch)), batch)
+
+    def decode(self, hidden: Float[Tensor, "b t d"], batch: Batch) -> list[list[int]]:
+        """Find the likeliest labels of the words of each row, taken together.
+
+        Raises:
+            ValueError: the batch does not say where words are.
+        """
+        words = self._run_lstm(hidden, _require_labels(batch))
+        rows = zip(self._best_path(words).tolist(), words.lengths.tolist(), strict=True)
+        return [path[:n] for path, n in rows]
+
+    def count_targets(self, batch: Batch) -> dict[str, int]:
+        """Count the words: the tokens whose label is not IGNORE."""
+        if batch.labels is None:
+            return {}
+        return {self.spec.term: int((batch.labels != IGNORE_INDEX).sum())}
+
+    def forward(
+        self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
+    ) -> Prediction:
+        """Ask for the labels of each row's words.
+
+        With `return_logits`, also return the log-probabilities of each word's labels under the name of the
+        term, and the likeliest labels taken together as `..._path` [b t], IGNORE between words.
+
+        Raises:
+            ValueError: there should be scores, and the batch does not say where words are.
+        """
+        if batch.labels is None and not return_logits:
+            return Prediction()
+        words = self._run_lstm(hidden, _require_labels(batch))
+        best = self._best_path(words)
+        kept: dict[str, Tensor] = {}
+        if return_logits:
+            nowhere = torch.full_like(batch.inputs, IGNORE_INDEX)
+            kept = {
+                self.spec.term: self._scatter_words(words, batch),
+                f"{self.spec.term}{BEST_PATH_SUFFIX}": words.scatter_to(best, nowhere),
+            }
+        right = (best == words.labels).sum()
+        term = Term(self._loss(words), int(words.lengths.sum()), right)
+        return Prediction(kept, {self.spec.term: term})
+
+    def _run_lstm(self, hidden: Float[Tensor, "b t d"], labels: Int[Tensor, "b t"]) -> _WordBatch:
+        """Run the LSTM over the words alone, in both directions from end to end."""
+        asked = labels != IGNORE_INDEX
+        lengths = asked.sum(1)
+        most = max(int(lengths.max()), 1)
+        place = (~asked).byte().argsort(dim=1, stable=True)[:, :most]  # words first, in order
+        x = hidden.gather(1, place[..., None].expand(-1, -1, hidden.shape[-1]))  # [b w d]
+        packed = pack_padded_sequence(
+            self.dropout(x), lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False
+        )
+        y, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=most)
+        return _WordBatch(
+            logits=self.out(self.dropout(y)).float(), labels=labels.gather(1, place),
+            lengths=lengths, columns=place,
+        )  # fmt: skip
+
+    def _loss(self, words: _WordBatch) -> Float[Tensor, ""]:
+        if self.crf is None:
+            return F.cross_entropy(
+                words.logits.mT, words.labels, reduction="sum", ignore_index=IGNORE_INDEX
+            )
+        return -self.crf.log_likelihood(words.logits, words.labels, words.lengths).sum()
+
+    def _scatter_words(self, words: _WordBatch, batch: Batch) -> Float[Tensor, "b t labels"]:
+        if self.crf is None:
+            said = words.logits.log_softmax(-1)
+        else:
+            said = self.crf.log_marginals(words.logits, words.lengths)
+        return words.scatter_to(said, said.new_zeros(*batch.inputs.shape, said.shape[-1]))
+
+    def _best_path(self, words: _WordBatch) -> Int[Tensor, "b w"]:
+        if self.crf is None:
+            return words.logits.argmax(-1)
+        return self.crf.decode(words.logits, words.lengths)
+
+
+def _require_labels(batch: Batch) -> Int[Tensor, "b t"]:
+    """Return the labels, which say where words are.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if batch.labels is None:
+        raise ValueError(
+            "this head reads words, and batch.labels is None: it must mark the token of each word "
+            f"with a label (0 if it is not known) and hold {IGNORE_INDEX} elsewhere"
+        )
+    return batch.labels

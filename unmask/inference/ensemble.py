@@ -1,0 +1,118 @@
+"""Several fine-tuned models that answer together: the mean of what they say."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.finetuning.formulations.formulation import PredictionRecord
+from unmask.finetuning.kinds.all_kinds import formulate
+from unmask.finetuning.results.predict import (
+    infer_task,
+    infer_text_columns,
+    make_items,
+    mean_loss,
+    predict_scores,
+)
+from unmask.finetuning.results.score import read_items
+from unmask.finetuning.results.task_metrics import compute_metrics
+from unmask.inference.pipeline import Pipeline, load
+from unmask.tasks.task import Task, TaskExample
+from unmask.text.records import format_names
+
+ENSEMBLE_TASKS = ("classify", "pairs", "regress")
+
+
+class Ensemble:
+    """The mean of some models' probabilities of labels, or of their numbers.
+
+    Of ULMFiT one reads forward and one backward (Howard and Ruder 2018, arXiv:1801.06146, section
+    3.3). Each model reads a text with its own tokenizer.
+    """
+
+    def __init__(self, models: Sequence[str | Path | Pipeline]) -> None:
+        """Open the models, or take those that are open.
+
+        Raises:
+            FileNotFoundError: one is not there.
+            ValueError: there are none, one labels no texts, or they label otherwise than the first.
+        """
+        self._pipelines = [m if isinstance(m, Pipeline) else load(m) for m in models]
+        if not self._pipelines:
+            raise ValueError("there are no models to ask together")
+        self._tasks = [one.task or infer_task(one.loaded_model) for one in self._pipelines]
+        for one, task in zip(self._pipelines, self._tasks, strict=True):
+            if task.task_kind not in ENSEMBLE_TASKS:
+                raise ValueError(
+                    f"{one.preset.name}: models answer together in {', '.join(ENSEMBLE_TASKS)}; it was "
+                    f"fine-tuned to {task.task_kind}"
+                )
+            if (_comparable_kind(task), sorted(task.labels)) != (_comparable_kind(self.task), sorted(self.task.labels)):
+                raise ValueError(
+                    f"{one.preset.name}: {_describe_task(task)}, but the first {_describe_task(self.task)}"
+                )
+
+    @property
+    def loaded_model(self) -> LoadedModel:
+        """The first of the models."""
+        return self._pipelines[0].loaded_model
+
+    @property
+    def task(self) -> Task:
+        """What the models were fine-tuned for, with the columns and labels of the first."""
+        return self._tasks[0]
+
+    @property
+    def can_predict(self) -> bool:
+        """Whether texts are labelled: always."""
+        return True
+
+    def predict(self, texts: str | Sequence[Any]) -> list[PredictionRecord]:
+        """Label texts, or pairs of texts; see `Pipeline.predict`."""
+        some = [texts] if isinstance(texts, str) else list(texts)
+        items = make_items(self.task, some)
+        first = self._formulation_of(0, items)
+        return [first.answer(item, s) for item, s in zip(items, self._mean_scores(items), strict=True)]
+
+    def read_inputs(self, path: str | Path, **options: Any) -> list[Any]:
+        """Read what `predict` takes from a file of rows; see `Pipeline.rows`."""
+        return self._pipelines[0].read_inputs(path, **options)
+
+    def score(self, path: str | Path, **options: Any) -> dict[str, float]:
+        """Compute all figures of what they say together, on a file; see `Pipeline.score`."""
+        items = read_items(self.task, path, **options)
+        first, scores = self._formulation_of(0, items), self._mean_scores(items)
+        said = [first.truth(item, s) for item, s in zip(items, scores, strict=True)]
+        return compute_metrics(self.task, items, said) | {"loss": mean_loss(first, items, scores)}
+
+    def _formulation_of(self, model_index: int, items: Sequence[TaskExample]) -> Any:
+        one = self._pipelines[model_index]
+        return formulate(infer_text_columns(self._tasks[model_index], items), one.preset, one.tokenizer)
+
+    def _mean_scores(self, items: Sequence[TaskExample]) -> list[np.ndarray]:
+        """Return for each item the mean number [1 1], or the logarithms of mean probabilities."""
+        if not items:
+            return []
+        said: list[np.ndarray] = []
+        for i, one in enumerate(self._pipelines):
+            asked = self._formulation_of(i, items)
+            scores = np.stack(predict_scores(asked, one.model, asked.questions(items)).scores)
+            said.append(scores[..., self._label_order(i)] if self.task.labels else scores)
+        if not self.task.labels:
+            return list(np.mean(said, 0))
+        return list(np.logaddexp.reduce(said) - np.log(len(said)))
+
+    def _label_order(self, model_index: int) -> list[int]:
+        """Say where a model has the labels of the first."""
+        return [self._tasks[model_index].labels.index(label) for label in self.task.labels]
+
+
+def _comparable_kind(task: Task) -> str:
+    """Name a kind of task; that of pairs may be one that its folder does not tell from texts'."""
+    return "classify" if task.task_kind == "pairs" else task.task_kind
+
+
+def _describe_task(task: Task) -> str:
+    return f"it was fine-tuned to {task.task_kind} ({format_names(task.labels) if task.labels else 'numbers'})"

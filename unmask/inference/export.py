@@ -1,0 +1,277 @@
+"""Folders that other people open: a model with its card, written whole."""
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+import torch
+
+from unmask.adapters.folder import merged
+from unmask.bundled.models import BUNDLED_MODELS
+from unmask.checkpoints import elmo
+from unmask.checkpoints import folder as checkpoints
+from unmask.checkpoints.generator import write_generator
+from unmask.checkpoints.huggingface.read import (
+    HUB_PREFIX,
+    LoadedModel,
+    opening_note,
+    to_external_config,
+    transformers_difference,
+    write_folder,
+)
+from unmask.checkpoints.subword_head import write_subword_head
+from unmask.files import atomic_path, encode_utf8, read_json, write_atomically
+from unmask.finetuning.results.save_model import write_model_record
+from unmask.heads.model import Model
+from unmask.model.backbones.elmo import ElmoArchitecture
+from unmask.model.layers.attention.attention import copy_to_global_attention
+from unmask.output import escape_markdown
+from unmask.reports.report_data import RUN_FILE
+from unmask.training.best_effort import best_effort
+from unmask.training.loop import library_versions
+from unmask.zoo.catalogue import ALIASES, MODELS
+from unmask.zoo.preset import Published
+
+ModelFormat = Literal["huggingface", "unmask", "elmo"]
+MODEL_FORMATS: tuple[str, ...] = get_args(ModelFormat)
+
+
+def resolve_model_format(format_name: str | None) -> ModelFormat:
+    """Return the format of models that is named; where none is, the one that others open.
+
+    Raises:
+        ValueError: it is a format of something else.
+    """
+    if format_name is None:
+        return "huggingface"
+    if format_name not in MODEL_FORMATS:
+        known = f"{', '.join(MODEL_FORMATS[:-1])} or {MODEL_FORMATS[-1]}"
+        raise ValueError(f"a model is written as {known}; got --to {format_name}")
+    return cast(ModelFormat, format_name)
+
+
+def is_preset_name(model: str) -> bool:
+    """Say whether a name can only mean a card: known, or neither on the disk nor on the Hub."""
+    if Path(model).is_dir() or model in BUNDLED_MODELS:
+        return False
+    named = model in MODELS or model in ALIASES
+    return named or not (model.startswith(HUB_PREFIX) or os.sep in model or Path(model).exists())
+
+
+def check_new_folder(folder: Path) -> None:
+    """Check that a model can be written into a folder; also before a long work.
+
+    Raises:
+        ValueError: it is a file or holds something already.
+    """
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ValueError(f"{folder}: is there already, with files in it; name a new folder")
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder}: is a file; name a new folder")
+
+
+def save_model(
+    loaded_model: LoadedModel,
+    folder: Path,
+    format: str = "huggingface",
+    extra_facts: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a model into a new folder.
+
+    The first two formats open in transformers, but for heads that it lacks. In unmask.json stands
+    `extra_facts`, such as the task; without any, only "unmask" has that file, which says what made the
+    model. "elmo" is the layout of ELMo's released code, which has neither heads nor a tokenizer.
+
+    Raises:
+        ModuleNotFoundError: the format needs a library that is not installed.
+        ValueError: there is no such format, it is not one of this model, or the folder is a file or
+            holds something already.
+    """
+    if format not in MODEL_FORMATS:
+        raise ValueError(f"format must be one of {list(MODEL_FORMATS)}, got {format!r}")
+    check_new_folder(folder)
+    a = loaded_model.model.architecture
+    if format == "elmo" and not isinstance(a, ElmoArchitecture):
+        raise ValueError(f"format elmo is that of ELMo alone, got a {loaded_model.preset.family} model")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_path(folder) as beside:
+        if format == "elmo":
+            elmo.write_elmo(beside, cast(ElmoArchitecture, a), loaded_model.model.own_weights())
+            return folder
+        write_model(beside, loaded_model, {})
+        if format == "unmask" or extra_facts:
+            write_model_record(beside, loaded_model, extra_facts or {})
+    return folder
+
+
+def write_model(folder: Path, loaded_model: LoadedModel, card_entries: Mapping[str, Any]) -> None:
+    """Write weights, configuration, tokenizer and README.md; the caller makes the folder whole."""
+    with merged(loaded_model.model):
+        write_folder(folder, loaded_model.model, loaded_model.preset, loaded_model.tokenizer, loaded_model.label_names)
+        write_generator(folder, loaded_model)
+        write_subword_head(folder, loaded_model)
+    with best_effort("README.md"):
+        (folder / "README.md").write_bytes(encode_utf8(model_card(loaded_model, card_entries)))
+
+
+def check_average_count(n_checkpoints: int) -> None:
+    """Check of how many checkpoints a mean is asked.
+
+    Raises:
+        ValueError: it is of fewer than two.
+    """
+    if n_checkpoints < 2:
+        raise ValueError(f"average must be of 2 checkpoints or more, got {n_checkpoints}")
+
+
+def average_checkpoints(model: Model, run_folder: Path, n_checkpoints: int) -> None:
+    """Give a model the mean of the last `n_checkpoints` checkpoints of the pretraining run that made it.
+
+    Vaswani et al. 2017, arXiv:1706.03762, section 6.1: of the base model the last 5, written every
+    10 minutes, of the large one the last 20. Summed in float64; what was not trained stays.
+
+    Raises:
+        FileNotFoundError: the folder is no run.
+        ValueError: it has fewer checkpoints, one is damaged, or they are of another model.
+    """
+    check_average_count(n_checkpoints)
+    facts = read_run_file(run_folder)
+    states = [one.tensors("model") for one in checkpoints.last_checkpoints(run_folder, n_checkpoints)]
+    weights = model.own_weights()
+    found = checkpoints.average_tensors(states, [name for name in weights if name in states[0]])
+    if not found:
+        raise ValueError(f"{run_folder / 'checkpoints'}: hold no weights of the model in {run_folder}")
+    with torch.no_grad():
+        for name, x in found.items():
+            weights[name].copy_(x)
+    recipe = cast("Mapping[str, Any]", facts.get("recipe") or {})
+    if recipe.get("begin") is None:  # as at the end of the run
+        copy_to_global_attention(model)
+
+
+def model_card(loaded_model: LoadedModel, card_entries: Mapping[str, Any]) -> str:
+    """Write what a stranger must know before using these weights."""
+    card, model = loaded_model.preset, loaded_model.model
+    kind = to_external_config(model, card)["architectures"][0]
+    what = kind if card.config_mapping.in_transformers else "network"
+    note = opening_note(card, model.head_specs)
+    alike = card.config_mapping.in_transformers and transformers_difference(card, model.head_specs) is None
+    lines = [
+        "---",
+        f"library_name: {'transformers' if note is None else 'unmask'}",
+        "tags: [unmask]",
+        f"pipeline_tag: {_pipeline_tag(model.head_specs, model.decoder_architecture.causal)}",
+        "---",
+        f"# {escape_markdown(card.name)}",
+        "",
+        f"A {what} with {model.parameter_count():,} parameters, made with Unmask after "
+        f"{escape_markdown(card.paper.authors)} {card.paper.year}, *{escape_markdown(card.paper.title)}*"
+        + (f" (arXiv:{escape_markdown(card.paper.arxiv)})." if card.paper.arxiv else "."),
+        "",
+    ]
+    lines += [f"- {escape_markdown(f'{name}: {value}')}" for name, value in card_entries.items()]
+    if loaded_model.label_names:
+        lines.append(f"- {escape_markdown('labels: ' + ', '.join(loaded_model.label_names))}")
+    if note is not None:
+        lines.append(f"- {note}")
+    lines += [
+        "",
+        "```python",
+        *_loading_example(kind if alike else None),
+        "```",
+        "",
+        "It knows what stands in the text it was trained on, mistakes and prejudices included.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _loading_example(class_name: str | None) -> list[str]:
+    """Write how to open a model by its class in transformers; None: there is none."""
+    if class_name is None:
+        return ["import unmask", "", 'model = unmask.load("this folder")']
+    return [
+        f"from transformers import AutoTokenizer, {class_name}",
+        "",
+        'tokenizer = AutoTokenizer.from_pretrained("this folder")',
+        f'model = {class_name}.from_pretrained("this folder")',
+    ]
+
+
+def _pipeline_tag(heads: Mapping[str, Any], causal: bool) -> str:
+    if "label" in heads:
+        return "text-classification"
+    if "token_label" in heads:
+        return "token-classification"
+    if "language" in heads:
+        return "text-generation" if causal else "fill-mask"
+    return "feature-extraction"
+
+
+def environment_record(device: str, threads: int) -> dict[str, Any]:
+    """Say on what a run was made."""
+    return {
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "processor": _processor_name(),
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "device": device if device == "cpu" else torch.cuda.get_device_name(device),
+    }
+
+
+def _processor_name() -> str:
+    """Return the processor's name, which Linux keeps in a file."""
+    path = Path("/proc/cpuinfo")
+    if path.is_file():
+        for line in path.read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def write_run_file(
+    folder: Path,
+    kind: str,
+    recipe: Mapping[str, Any],
+    preset: Published,
+    n_parameters: int,
+    environment: Mapping[str, Any],
+    *,
+    finished: bool,
+    extra_facts: Mapping[str, Any] | None = None,
+) -> None:
+    """Write unmask.json: all that a run depends on, and on what it was made."""
+    facts = {
+        "format": 1,
+        "kind": kind,
+        "card": preset.name,
+        "parameters": n_parameters,
+        "recipe": recipe,
+        "versions": library_versions(),
+        "environment": environment,
+        "finished": finished,
+    }
+    text = json.dumps(facts | dict(extra_facts or {}), indent=2, ensure_ascii=False) + "\n"
+    write_atomically(folder / RUN_FILE, text)
+
+
+def read_run_file(folder: Path) -> dict[str, Any]:
+    """Read unmask.json of a run.
+
+    Raises:
+        ValueError: the folder is not a run, or a later version's.
+    """
+    path = folder / RUN_FILE
+    if not path.is_file():
+        raise ValueError(f"{folder}: not a run: it has no unmask.json")
+    facts = read_json(path)
+    if not isinstance(facts, dict) or "format" not in facts:
+        raise ValueError(f"{path}: not a run's description: it lacks 'format'")
+    if facts["format"] != 1:
+        raise ValueError(
+            f"{path}: format {facts['format']} is of a later version; this one reads 1"
+        )
+    return facts

@@ -1,0 +1,273 @@
+"""Word vectors where a model is named: opened, scored, described, converted."""
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unmask.files import read_json_object
+from unmask.output import OutputStream, print_line
+from unmask.text.decompress import COMPRESSIONS
+from unmask.text.documents import list_files
+from unmask.text.lines import EncodingErrors
+from unmask.word_vectors.evaluation.similarity import (
+    AnalogyCounts,
+    AnalogyScore,
+    CaseHandling,
+    WordSimilarityScore,
+    WordSimilarityTest,
+    evaluate_analogies,
+    evaluate_word_similarity,
+    is_lower_case,
+    read_word_vector_test,
+)
+from unmask.word_vectors.formats.fasttext_model import open_fasttext
+from unmask.word_vectors.formats.files import (
+    FORMAT_OF_SUFFIX,
+    FORMATS,
+    Format,
+    detect_format,
+    read_vectors,
+    write_vectors,
+)
+from unmask.word_vectors.keyed_vectors import KeyedVectors
+from unmask.word_vectors.train.trainer import FASTTEXT_FILE, WORD_VECTOR_FAMILY
+
+WordVectorScores = list[WordSimilarityScore | AnalogyScore]
+
+
+def load_word_vectors(path: str | Path | KeyedVectors, *, limit: int | None = None) -> KeyedVectors:
+    """Open word vectors: the one place that decides what a path is.
+
+    Args:
+        path: a file of vectors (`unmask.word_vectors.formats.files`), or a model, named as for `unmask.load`,
+            whose table of tokens is meant; a space is returned as it is.
+        limit: only the first `limit` words: the most frequent, in most files.
+
+    Raises:
+        FileNotFoundError: there is no such file or model.
+        ValueError: it is no file of vectors, or damaged.
+    """
+    if isinstance(path, KeyedVectors):
+        return path if limit is None else path.most_frequent(limit)
+    if is_word_vectors(path) and not Path(path).is_dir():
+        return read_vectors(path, limit=limit)
+    space = _token_embeddings(path)
+    return space if limit is None else space.most_frequent(limit)
+
+
+def _token_embeddings(model: str | Path) -> KeyedVectors:
+    """Return the vectors of a model's tokens; zeros are those of what has none."""
+    from unmask.checkpoints.checksums import check_recorded_file
+    from unmask.checkpoints.huggingface.read import load_folder
+    from unmask.inference.pipeline import find_model
+    from unmask.model.backbones.transformer import EncoderDecoder
+
+    folder, _ = find_model(model)
+    opened = load_folder(folder, {})
+    if opened.tokenizer is None or isinstance(opened.model.backbone, EncoderDecoder):
+        raise ValueError(f"{model}: has no table of words' vectors, with a tokenizer")
+    table = opened.model.own_weights().get("backbone.tokens.weight")
+    if table is None:
+        raise ValueError(f"{model}: this model has no table of words' vectors")
+    vectors = table.detach().float().numpy()
+    special = opened.tokenizer.special_ids.all_ids
+    ids = [i for i in np.flatnonzero(vectors.any(1)).tolist() if i not in special]
+    ngrams = folder / FASTTEXT_FILE
+    check_recorded_file(folder, FASTTEXT_FILE)
+    unseen = open_fasttext(ngrams) if ngrams.is_file() else None
+    return KeyedVectors(tuple(opened.tokenizer.pieces(ids)), vectors[ids], composer=unseen)
+
+
+def is_word_vectors(model: str | Path) -> bool:
+    """Say whether a model that is named is word vectors: a file, a name as theirs, or a run."""
+    path = Path(model)
+    if path.is_dir():
+        return _model_type(path) == WORD_VECTOR_FAMILY
+    ending = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
+    named = ending.suffix.lower() in FORMAT_OF_SUFFIX and not str(model).startswith("hf:")
+    return os.path.isfile(path) or (named and not path.is_dir())
+
+
+def _model_type(folder: Path) -> str | None:
+    try:
+        return read_json_object(folder / "config.json").get("model_type")
+    except (OSError, ValueError):
+        return None
+
+
+def evaluate_word_vectors(
+    word_vectors: str | Path | KeyedVectors,
+    data: str | Path | Sequence[str | Path],
+    *,
+    case: CaseHandling = "auto",
+    limit: int | None = None,
+    encoding_errors: EncodingErrors = "strict",
+    terminal: OutputStream | None = sys.stderr,
+) -> WordVectorScores:
+    """Score word vectors on files of word pairs and of analogies; a file says what it is.
+
+    Args:
+        word_vectors: word vectors, or their file.
+        data: files, folders or patterns.
+        case: how words of these files are looked up: as they are, in lower case, or in lower case
+            where all words of the space are.
+        limit: only the first `limit` words are known, and can be an answer.
+        encoding_errors: what becomes of bytes of these files that are not UTF-8.
+        terminal: where it says how far it is, and what it does. None: nowhere.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file is neither, or a line does not fit.
+    """
+    tests = [read_word_vector_test(path, encoding_errors) for path in list_files(data)]
+    word_vectors = load_word_vectors(word_vectors, limit=limit)
+    found: WordVectorScores = []
+    for test in tests:
+        if isinstance(test, WordSimilarityTest):
+            found.append(evaluate_word_similarity(word_vectors, test, case=case))
+            continue
+        if terminal is not None and terminal.isatty():
+            n = sum(len(questions) for _, questions in test.sections)
+            print_line(f"{test.name}: {n:,} questions ...", terminal)
+        found.append(evaluate_analogies(word_vectors, test, case=case))
+    if terminal is not None and case == "auto" and found and found[0].lowercased:
+        print_line(
+            "the vectors know lower case alone: words of the files are put in lower case", terminal
+        )
+    return found
+
+
+def convert_word_vectors(
+    source: str | Path | KeyedVectors,
+    target: str | Path,
+    *,
+    format_name: Format | None = None,
+    limit: int | None = None,
+    white_space: str | None = None,
+) -> KeyedVectors:
+    """Write word vectors in another format, and return them.
+
+    Args:
+        source: word vectors, or their file.
+        target: a file that is not there yet; .gz, .xz and .zst are packed.
+        format_name: the format; None: what the name of the file says.
+        limit: only the first `limit` words.
+        white_space: what is written for white space in words, which other libraries cannot read.
+
+    Raises:
+        FileExistsError: the file is there.
+        ValueError: the source is no file of vectors, or a word cannot be written.
+    """
+    if Path(target).exists():
+        raise FileExistsError(f"{target}: is there already; name a new file")
+    space = load_word_vectors(source, limit=limit)
+    write_vectors(space, target, format_name, white_space_replacement=white_space)
+    return space
+
+
+def describe_word_vectors(path: str | Path) -> dict[str, Any]:
+    """Describe a file of word vectors, as plain data."""
+    space = load_word_vectors(path)
+    return {
+        "name": str(path),
+        "format": detect_format(Path(path)),
+        "words": len(space),
+        "width": space.vector_size,
+        "lower_case": is_lower_case(space),
+        "counted": space.counts is not None,
+        "first": list(space.words[:10]),
+        "bytes": space.vectors.nbytes,
+    }
+
+
+def format_word_vector_facts(description: Mapping[str, Any]) -> list[str]:
+    """Write a description in lines for a terminal."""
+    case = "lower case alone" if description["lower_case"] else "upper and lower case"
+    return [
+        description["name"],
+        "",
+        f"format  {description['format']}",
+        f"words   {description['words']:,}, {case}{', with counts' if description['counted'] else ''}",
+        f"width   {description['width']:,}, in float32: {description['bytes'] / 1e6:,.1f} MB in memory",
+        f"first   {' '.join(description['first'])}",
+    ]
+
+
+def resolve_word_vector_format(format_name: str | None) -> Format | None:
+    """Return the format of vectors that is named; None if none is.
+
+    Raises:
+        ValueError: it is a format of models.
+    """
+    found: Format | None = next((form for form in FORMATS if form == format_name), None)
+    if format_name is not None and found is None:
+        raise ValueError(f"word vectors are written as {', '.join(FORMATS)}; got --to {format_name}")
+    return found
+
+
+def score_to_dict(score: WordSimilarityScore | AnalogyScore) -> dict[str, Any]:
+    """Return a score as plain data."""
+    if isinstance(score, WordSimilarityScore):
+        return {"kind": "pairs"} | asdict(score)
+    sums = {name: _counts_to_dict(getattr(score, name)) for name in ("total", "semantic", "syntactic")}
+    sections = [_counts_to_dict(section) for section in score.sections]
+    more = {"name": score.name, "lowered": score.lowercased, "among": score.restrict_vocab}
+    return {"kind": "analogies"} | more | sums | {"sections": sections}
+
+
+def format_word_vector_scores(scores: WordVectorScores) -> list[str]:
+    """Write scores in lines: correlations as they are, shares in percent."""
+    pairs = [one for one in scores if isinstance(one, WordSimilarityScore)]
+    lines: list[str] = []
+    if pairs:
+        rows = [("word pairs", "pairs", "known", "Spearman", "with unknown")]
+        rows += [
+            (one.name, f"{one.n_pairs:,}", f"{one.n_known:,}", *map(_format_correlation, _correlations(one))) for one in pairs
+        ]
+        lines += _align_columns(rows)
+    for one in scores:
+        if isinstance(one, AnalogyScore):
+            rows = [
+                (f"{one.name}, among {one.restrict_vocab:,}", "questions", "known", "3CosAdd", "3CosMul")
+            ]
+            parts = [one.semantic, one.syntactic] if one.syntactic.n_questions else []
+            tallies = [*one.sections, *parts, one.total]
+            rows += [
+                (t.name, f"{t.n_questions:,}", f"{t.n_known:,}", _format_share(t.accuracy_add), _format_share(t.accuracy_multiply))
+                for t in tallies
+            ]
+            lines += ["", *_align_columns(rows)] if lines else _align_columns(rows)
+    return lines
+
+
+def _correlations(score: WordSimilarityScore) -> tuple[float | None, float | None]:
+    return score.spearman, score.spearman_all
+
+
+def _counts_to_dict(counts: AnalogyCounts) -> dict[str, Any]:
+    return asdict(counts) | {"add": counts.accuracy_add, "multiply": counts.accuracy_multiply}
+
+
+def _format_correlation(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _format_share(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
+def _align_columns(rows: Iterable[Sequence[str]]) -> list[str]:
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if i else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]

@@ -1,0 +1,243 @@
+"""Several fine-tuned parts on one model in memory: each text is read with its own, in one batch."""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from unmask.adapters.attach import AdapterSpec, attach, detach, find_adapter, use_adapters
+from unmask.adapters.folder import ADAPTER_NAME, is_adapter, open_adapter
+from unmask.batch import Batch
+from unmask.batching.collate import example_length, group_by_length, pad_examples
+from unmask.checkpoints.huggingface.read import LoadedModel, resolve_model_folder
+from unmask.finetuning.formulations.formulation import (
+    LANGUAGE_HEAD,
+    PredictionRecord,
+    TaskFormulation,
+    TaskInput,
+)
+from unmask.finetuning.kinds.all_kinds import TASK_KINDS, formulate
+from unmask.finetuning.results.predict import (
+    DEFAULT_BATCH_TOKENS,
+    MAX_BATCH_ROWS,
+    infer_task,
+    read_task,
+    with_text_columns,
+)
+from unmask.heads.model import Model
+from unmask.model.backbones.canine import TokenEmbedding
+from unmask.tasks.task import Task, TaskExample
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LoadedAdapter:
+    """A fine-tuned part: the shared model with its own heads, and what it was tuned for."""
+
+    model: Model
+    task: Task
+    formulation: TaskFormulation
+    pair_formulation: TaskFormulation
+    """As `formulation`, for two texts, where the folder does not say which it reads."""
+
+
+class MultiAdapter:
+    """One model below several fine-tuned parts, which are kilobytes each."""
+
+    def __init__(self, adapters: Mapping[str, str | Path]) -> None:
+        """Open some runs that tuned small parts of the same model.
+
+        Args:
+            adapters: folders by the names that the parts shall have.
+
+        Raises:
+            FileNotFoundError: a folder, or the model below it, is not there.
+            ValueError: a folder is no such run, its part belongs to another model than the first
+                one's, or changes the model's own weights.
+        """
+        if not adapters:
+            raise ValueError("there are no parts to open")
+        self._adapters: dict[str, _LoadedAdapter] = {}
+        self._base: LoadedModel | None = None
+        for name, folder in adapters.items():
+            self._adapters[name] = self._load_adapter(name, resolve_model_folder(folder))
+
+    @property
+    def adapter_names(self) -> tuple[str, ...]:
+        """What the parts are called."""
+        return tuple(self._adapters)
+
+    def _load_adapter(self, name: str, folder: Path) -> _LoadedAdapter:
+        if not is_adapter(folder):
+            raise ValueError(f"{folder}: not a small part of a model: it has no adapter")
+        opened = open_adapter(folder)
+        if LANGUAGE_HEAD in opened.model.head_specs or not opened.model.head_specs:
+            raise ValueError(f"{folder}: only parts with a head of labels can share a model")
+        if opened.tokenizer is None:
+            raise ValueError(f"{folder}: its model has no tokenizer, which reading text needs")
+        model = opened.model.eval()
+        adapter = cast(Any, find_adapter(model, ADAPTER_NAME)) if ADAPTER_NAME in model.adapters else None
+        if self._base is None:
+            self._base = opened
+            if adapter is not None:
+                detach(model, ADAPTER_NAME)
+        else:
+            _check_same_base(folder, model, self._base.model)
+        shared = self._base.model
+        model.backbone, model.adapters = shared.backbone, shared.adapters
+        if adapter is not None:  # to this part's heads: what they read, prompts must know
+            own = attach(model, cast(AdapterSpec, adapter.spec), name)
+            own.load_state_dict(adapter.state_dict())
+            own.eval()
+        task = read_task(folder) or infer_task(opened)
+        one, two = (
+            formulate(
+                task if task.columns.texts else with_text_columns(task, names), opened.preset, opened.tokenizer
+            )
+            for names in (("text",), ("text1", "text2"))
+        )
+        return _LoadedAdapter(model=model, task=task, formulation=one, pair_formulation=two)
+
+    def predict(
+        self,
+        texts: Sequence[Any],
+        adapters: Sequence[str],
+        *,
+        batch_tokens: int = DEFAULT_BATCH_TOKENS,
+    ) -> list[PredictionRecord]:
+        """Answer texts, each with the part that is named for it.
+
+        Texts of all parts are read together where their kind of part allows it (LoRA, bottlenecks,
+        (IA)3); those with prefixes and prompts are read by themselves. The answers are those that
+        each part gives alone, but for rounding.
+
+        Args:
+            texts: what each part's task takes.
+            adapters: for each text the name of a part.
+            batch_tokens: tokens that go through the model at once.
+
+        Raises:
+            ValueError: there are not as many names as texts, there is no such part, or a text is
+                not what its task takes.
+        """
+        if len(texts) != len(adapters):
+            raise ValueError(f"{len(texts)} texts, but {len(adapters)} names of parts")
+        for name in adapters:
+            if name not in self._adapters:
+                raise ValueError(f"no part {name!r} (there are {', '.join(self._adapters)})")
+        items: list[TaskExample] = []
+        questions: list[TaskInput] = []
+        for i, (text, name) in enumerate(zip(texts, adapters, strict=True)):
+            part = self._adapters[name]
+            item = TASK_KINDS[part.task.task_kind].reader.parse_input(part.task, text, f"text {i + 1}")
+            items.append(item)
+            asked = part.pair_formulation if len(item.texts) == 2 else part.formulation
+            questions += [replace(q, item_index=i) for q in asked.build_inputs([item])]
+        said = self._answer_questions(questions, adapters, batch_tokens)
+        answers: list[PredictionRecord] = []
+        for i, (item, name) in enumerate(zip(items, adapters, strict=True)):
+            mine = [j for j, q in enumerate(questions) if q.item_index == i]
+            asked = self._adapters[name].formulation
+            scores = asked.merge_scores([questions[j] for j in mine], [said[j] for j in mine])
+            answers.append(asked.prediction_record(item, scores))
+        return answers
+
+    def _answer_questions(
+        self, questions: Sequence[TaskInput], adapters: Sequence[str], batch_tokens: int
+    ) -> list[Any]:
+        said: list[Any] = [None] * len(questions)
+        for together in self._group_questions(questions, adapters):
+            sizes = [example_length(questions[i].example) for i in together]
+            for group in group_by_length(sizes, batch_tokens, MAX_BATCH_ROWS):
+                places = [together[i] for i in group]
+                names = [adapters[questions[i].item_index] for i in places]
+                found = self._score_batch([questions[i] for i in places], names)
+                for i, scores in zip(places, found, strict=True):
+                    said[i] = scores
+        return said
+
+    def _group_questions(self, questions: Sequence[TaskInput], adapters: Sequence[str]) -> list[list[int]]:
+        """Say which questions may share a batch: those of parts that mix, and of each other one."""
+        assert self._base is not None
+        model = self._base.model
+        groups: dict[str, list[int]] = {}
+        for i, question in enumerate(questions):
+            name = adapters[question.item_index]
+            mixes = name not in model.adapters or find_adapter(model, name).supports_row_selection
+            groups.setdefault("" if mixes else name, []).append(i)
+        return list(groups.values())
+
+    @torch.no_grad()
+    def _score_batch(self, questions: Sequence[TaskInput], adapters: Sequence[str]) -> list[Any]:
+        """Run the shared model once, and the head of each part over its own rows."""
+        assert self._base is not None
+        model = self._base.model
+        special = self._adapters[adapters[0]].formulation.special_ids
+        examples = [q.example for q in questions]
+        which = [name if name in model.adapters else None for name in adapters]
+        only = which[0] if len(set(which)) == 1 else which
+        if isinstance(only, str) and not find_adapter(model, only).supports_row_selection:
+            batch = model.pad_for_network(pad_examples(examples, special)).to(model.device)
+            with use_adapters(model, only):
+                part = self._adapters[only]
+                return list(part.formulation.compute_scores(part.model, batch, questions))
+        plain = model.pad_for_network(pad_examples([replace(e, label=None) for e in examples], special))
+        every = any(self._adapters[name].model.uses_all_layers for name in adapters)
+        summary = any(self._adapters[name].model.uses_summary for name in adapters)
+        read = replace(plain, all_layers=every, summary=summary)
+        with use_adapters(model, only):
+            hidden = model.backbone(read.to(model.device))
+        said: list[Any] = [None] * len(questions)
+        for name in dict.fromkeys(adapters):
+            rows = [i for i, other in enumerate(adapters) if other == name]
+            batch = pad_examples([examples[i] for i in rows], special).to(model.device)
+            part = self._adapters[name]
+            first = int(summary and not part.model.uses_summary)
+            columns = slice(first, int(summary) + batch.inputs.shape[1])
+            with _precomputed_hidden_states(part.model, hidden[rows, columns]):
+                found = part.formulation.compute_scores(part.model, batch, [questions[i] for i in rows])
+            for i, scores in zip(rows, found, strict=True):
+                said[i] = scores
+        return said
+
+
+class _PrecomputedBackbone(nn.Module):
+    """Stands for a backbone whose hidden states are known."""
+
+    def __init__(self, hidden_states: Tensor, embedding_table: TokenEmbedding) -> None:
+        super().__init__()
+        self.hidden_states, self.embedding_table = hidden_states, embedding_table
+
+    @property
+    def supports_last_only(self) -> bool:
+        """All columns are there already."""
+        return False
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return what is known."""
+        return self.hidden_states
+
+
+@contextmanager
+def _precomputed_hidden_states(model: Model, hidden_states: Tensor) -> Generator[None, None, None]:
+    """Let a model's heads read hidden states that are known, for a while."""
+    backbone = model.backbone
+    read = hidden_states if model.uses_all_layers else hidden_states[..., -model.decoder_architecture.d_model :]
+    model.backbone = cast(Any, _PrecomputedBackbone(read, backbone.embedding_table))
+    try:
+        yield
+    finally:
+        model.backbone = backbone
+
+
+def _check_same_base(folder: Path, model: Model, base: Model) -> None:
+    ours, theirs = base.backbone.state_dict(), model.backbone.state_dict()
+    same = ours.keys() == theirs.keys() and all(torch.equal(ours[n], theirs[n]) for n in ours)
+    if not same:
+        raise ValueError(
+            f"{folder}: its model is not the first part's, or it changes the model's own weights "
+            "(bitfit, full): open it by itself"
+        )

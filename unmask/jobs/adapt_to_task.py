@@ -1,0 +1,236 @@
+"""The stage between pretraining and a task: pretraining goes on, on the text of the task."""
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from unmask.adapters.folder import is_adapter
+from unmask.checkpoints.huggingface.read import read_config, resolve_model_folder
+from unmask.files import atomic_path, write_atomically
+from unmask.finetuning.config import FinetuneConfig, default_learning_rate
+from unmask.finetuning.job import FinetuneJob
+from unmask.finetuning.kinds.all_kinds import TASK_KINDS
+from unmask.finetuning.methods.adapt_first import ADAPTATION_FOLDER, TaskAdaptivePretraining
+from unmask.inference.expand_vocabulary import add_words
+from unmask.inference.export import is_preset_name, read_run_file, write_model
+from unmask.inference.pipeline import load
+from unmask.jobs.prepare import check_sources, prepare
+from unmask.jobs.pretrain.pretrain import (
+    DEFAULT_MICRO_BATCH_TOKENS,
+    apply_recipe,
+    preset_recipe,
+    pretrain,
+)
+from unmask.jobs.pretrain.resumed_run import recipe_of
+from unmask.reports.report_data import RUN_FILE
+from unmask.shards.read import TokenShards
+from unmask.text.documents import read_documents
+from unmask.training import config as recipes
+from unmask.training.config import Recipe
+from unmask.training.optimizers.layerwise import (
+    default_layerwise_lr_decay,
+    parameters_by_layer_with_tied_output,
+)
+from unmask.training.schedules import SlantedTriangular
+from unmask.zoo.catalogue import get_preset, preset_for_config
+
+TASK_TEXT_FOLDER = "in-domain-text"
+"""The folder of the text of the task, within that of the run of fine-tuning."""
+
+
+def check_adaptation(config: FinetuneConfig, *, model_given: bool = False) -> None:
+    """Find what is wrong with the stage that a recipe asks for, before anything is written.
+
+    Args:
+        config: the recipe.
+        model_given: the model is given open, in place of what the recipe names.
+
+    Raises:
+        FileNotFoundError: there is no such model, or a file of text is not there.
+        ValueError: the model was not pretrained, or what is changed of its recipe cannot be.
+    """
+    if model_given:
+        raise ValueError(
+            "in_domain goes on with the model of a folder: name that folder rather than give the "
+            "model open"
+        )
+    recipe = adaptation_recipe(config)
+    apply_recipe(get_preset(recipe.model), recipe)
+    if more := _adaptation(config).unlabeled:
+        check_sources(more)
+
+
+def adapt_to_task_text(job: FinetuneJob) -> Path:
+    """Go on with a model's pretraining on the text of a job, or with that; return its folder.
+
+    Raises:
+        ValueError: the text cannot be read, or there is too little of it.
+        FloatingPointError: the loss stays non-finite.
+        KeyboardInterrupt: someone stopped it.
+    """
+    out, recipe = job.folder / ADAPTATION_FOLDER, adaptation_recipe(job.config)
+    begun = (out / RUN_FILE).is_file()
+    if begun and read_run_file(out).get("finished"):
+        return out
+    sources = _write_task_text(job, recipe)
+    recipe = replace(recipe, init_from=_initial_model_with_words(job, recipe, sources))
+    text = _tokenize_task_text(job, recipe, sources)
+    epochs, said = _adaptation(job.config).epochs, _changed_keys(job.config)
+    tokens = math.ceil(epochs * text.n_tokens * (1 - recipe.dev_fraction))
+    job.print_progress(f"first, {text.n_tokens:,} tokens of its domain are read, as in pretraining")
+    pretrain(
+        recipe,
+        data=text.folder,
+        out=out,
+        tokens=None if "steps" in said else tokens,
+        resume=begun,
+        device=str(job.world.device),
+        threads=job.run_record["environment"]["threads"],
+        quiet=job.terminal is None,
+    )
+    return out
+
+
+def adaptation_recipe(config: FinetuneConfig) -> Recipe:
+    """Return the recipe by which a model goes on with its pretraining; how long, it does not say.
+
+    It is that of the run that made the model. Of other models it is their card's, with the rate
+    that is customary in fine-tuning for a model of this size.
+
+    Raises:
+        FileNotFoundError: there is no such model.
+        ValueError: it was not pretrained, or a change cannot be.
+    """
+    if is_preset_name(config.base):
+        raise ValueError(
+            f"in_domain: {config.base} is a card, without weights; pretrain it first (unmask "
+            f"pretrain {config.base} ...) and name the run's folder"
+        )
+    folder = resolve_model_folder(config.base)
+    if is_adapter(folder):
+        raise ValueError(
+            f"in_domain: {config.base} is a part of a model; write both as one first (unmask "
+            f"convert {config.base} FOLDER)"
+        )
+    pipeline = load(config.base)
+    was = recipe_of(folder)
+    if was is None:
+        usual = preset_recipe(preset_for_config(read_config(folder)).name)
+        length = pipeline.preset.sequence_length
+        was = replace(
+            usual,
+            objective=pipeline.preset.objective,
+            sequence_length=length,
+            batch_tokens=max(length, min(usual.batch_tokens, DEFAULT_MICRO_BATCH_TOKENS)),
+            micro_batch_tokens=None,
+            learning_rate=default_learning_rate(pipeline.model.parameter_count(), uses_word_labels=False),
+        )
+    usual = Recipe(model=was.model)
+    recipe = replace(
+        was,
+        init_from=config.base,
+        data=(),
+        **{name: getattr(usual, name) for name in _RESET_KEYS},
+        schedule=SlantedTriangular(),
+        layerwise_lr_decay=default_layerwise_lr_decay(len(parameters_by_layer_with_tied_output(pipeline.model))),
+        encoding_errors=config.encoding_errors,
+        precision=config.precision,
+        seed=config.seed,
+    )
+    return recipes.apply_changes(recipe, _adaptation(config).changes, origin="--in-domain-set")
+
+
+_RESET_KEYS = (
+    "document", "text", "sampling", "tokenizer", "vocab_size", "character_coverage",
+    "look_beside", "frozen", "steps",
+    "dev",
+)  # fmt: skip
+"""What the run that made a model had for its own text, or only at its beginning."""
+
+
+def _adaptation(config: FinetuneConfig) -> TaskAdaptivePretraining:
+    assert config.adapt_first is not None
+    return config.adapt_first
+
+
+def _changed_keys(config: FinetuneConfig) -> set[str]:
+    """Name the keys of the recipe that are changed."""
+    return {change.partition("=")[0].strip() for change in _adaptation(config).changes}
+
+
+def _write_task_text(job: FinetuneJob, recipe: Recipe) -> list[str | Path]:
+    """Write down the text of the task, unless it is there; name it and what is to be read beside.
+
+    Records have it in the column that the rows have it in.
+    """
+    rows = job.folder / TASK_TEXT_FOLDER / "rows.jsonl"
+    rows.parent.mkdir(exist_ok=True)
+    if not rows.is_file():
+        column = _text_column(job, recipe)
+        lines = (json.dumps({column: text}, ensure_ascii=False) + "\n" for text in _training_texts(job))
+        write_atomically(rows, "".join(lines))
+    return [rows, *_adaptation(job.config).unlabeled]
+
+
+def _text_column(job: FinetuneJob, recipe: Recipe) -> str:
+    return recipe.text_column or job.task.columns.texts[0]
+
+
+def _initial_model_with_words(job: FinetuneJob, recipe: Recipe, sources: Sequence[str | Path]) -> str:
+    """Name the model to begin with: where words are its tokens, one that knows those of the text.
+
+    It is made once, in the folder of the text.
+    """
+    wanted, made = _adaptation(job.config), job.folder / TASK_TEXT_FOLDER / "model"
+    if (made / "config.json").is_file():
+        return str(made)
+    opened = load(job.config.base).loaded_model
+    tokenizer = opened.tokenizer
+    if wanted.min_count is None or tokenizer is None or not tokenizer.is_word_level:
+        return job.config.base
+    texts = read_documents(
+        sources,
+        document_separator=recipe.document_separator,
+        text_column=_text_column(job, recipe),
+        encoding_errors=recipe.encoding_errors,
+    )
+    counts, known = tokenizer.count_words(one.text for one in texts), tokenizer.word_vocabulary()
+    new = [word for word, n in counts.items() if n >= wanted.min_count and word not in known]
+    new = sorted(new, key=lambda word: (-counts[word], word))
+    new = new[: max(0, wanted.max_vocab_size - tokenizer.vocab_size)]
+    if not new:
+        return job.config.base
+    said = f"{len(new):,} words of its domain are new to the model, {new[0]!r} the most frequent"
+    try:
+        opened = add_words(opened, new)
+    except ValueError as error:
+        job.print_progress(f"{said}; they stay unknown: {error}")
+        return job.config.base
+    job.print_progress(said)
+    with atomic_path(made) as beside:
+        write_model(beside, opened, {"words added": len(new)})
+    return str(made)
+
+
+def _tokenize_task_text(job: FinetuneJob, recipe: Recipe, sources: Sequence[str | Path]) -> TokenShards:
+    """Make tokens of the text of the task, unless they are there."""
+    assert recipe.init_from is not None
+    return prepare(
+        sources,
+        out=job.folder / TASK_TEXT_FOLDER / "tokens",
+        model=recipe.model,
+        tokenizer=resolve_model_folder(recipe.init_from),
+        document_separator=recipe.document_separator,
+        text_column=_text_column(job, recipe),
+        encoding_errors=recipe.encoding_errors,
+        sampling_exponent=recipe.sampling_exponent,
+        quiet=job.terminal is None,
+    )
+
+
+def _training_texts(job: FinetuneJob) -> Iterator[str]:
+    """Give the texts of the rows that are learned from, the texts of a pair as paragraphs."""
+    between = " " if TASK_KINDS[job.task.task_kind].reader.word_per_line else "\n"
+    return (between.join(item.texts) for item in job.data.train)

@@ -1,0 +1,173 @@
+"""The main job on the bundled text: pretrain a small BERT, which then helps with few labels."""
+
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from unmask.bundled.demo import bundled_path, demo_recipe_path
+from unmask.finetuning.results.finetuned_model import FinetunedModel
+from unmask.inference.export import read_run_file
+from unmask.jobs.finetune import finetune
+from unmask.jobs.pretrain.pretrain import preset_recipe, pretrain
+from unmask.output import print_line
+from unmask.reports.page import Fill, write_report
+from unmask.reports.report_data import (
+    RUN_FILE,
+    BlankPredictions,
+    ReportData,
+    read_report_data,
+    save_results,
+)
+from unmask.training import config as recipes
+from unmask.training.best_effort import best_effort
+from unmask.training.interrupt import interrupt_on_signal
+
+DEFAULT_MINUTES = 4.0
+DEFAULT_SEEDS = 5
+BUNDLED_MODEL = "unmask-mini-en"
+_N_SHOWN_SENTENCES = 3
+"""Sentences that are shown on the terminal."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoResult:
+    """What the demo found."""
+
+    folder: Path
+    masked_accuracy: float
+    """Of the pretrained model at the hidden places of held-out chapters."""
+    bigram_accuracy: float
+    """Of a table that is told the true word before each hidden one."""
+    finetuned: FinetunedModel
+    bundled_finetuned: FinetunedModel
+    """The same task, from the model in the package."""
+    seconds: float
+
+
+@interrupt_on_signal()
+def demo(
+    out: str | Path = "demo-run",
+    *,
+    minutes: int | float = DEFAULT_MINUTES,
+    seeds: int = DEFAULT_SEEDS,
+    quiet: bool = False,
+) -> DemoResult:
+    """Pretrain, fill blanks, fine-tune against random initialization, write a report.
+
+    Interrupted, the same call goes on.
+
+    Args:
+        out: a folder; what is there of an earlier call is not made again.
+        minutes: of pretraining.
+        seeds: of fine-tuning, each from the pretrained weights and from random ones.
+        quiet: show nothing on the terminal.
+
+    Raises:
+        ValueError: a number is not allowed, or the folder holds something else.
+        KeyboardInterrupt: someone stopped it.
+    """
+    if not 0 < minutes < math.inf:
+        raise ValueError(f"minutes must be above 0, got {minutes}")
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {seeds}")
+    begin, out = time.monotonic(), Path(out)
+    say = _print_nothing if quiet else _print_line
+    say("1. Pretraining a small BERT on four novels: it guesses hidden words")
+    try:
+        record = _pretrain_once(out, minutes, quiet)
+        accuracy = record.evaluation_log.last("masked_accuracy") or 0.0
+        bigram = record.baselines.get("masked_accuracy", {}).get("bigram", math.nan)
+        say(f"   of the hidden words in held-out chapters it names {accuracy:.1%}")
+        say(f"   (a table that is told the word before each: {bigram:.1%})")
+        _print_samples(record, say)
+        say(f"2. Fine-tuning {seeds} times from these weights, and {seeds} times from random ones:")
+        say("   is a sentence spoken or told?")
+        tuned = _finetune_once(out, seeds)
+        for line in tuned.summary():
+            say(f"   {line}")
+        say(f"   and from {BUNDLED_MODEL}, which is in the package and has read more (without labels,")
+        say("   some of the novels that this is tested on among it):")
+        boxed = _finetune_bundled(out, seeds)
+        say(f"   {boxed.summary()[0]}")
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{out}: stopped; the same command goes on") from None
+    with best_effort("report.html"):
+        say(f"3. The report: {write_report(out)}")
+    return DemoResult(
+        folder=out,
+        masked_accuracy=accuracy,
+        bigram_accuracy=bigram,
+        finetuned=tuned,
+        bundled_finetuned=boxed,
+        seconds=time.monotonic() - begin,
+    )
+
+
+def _pretrain_once(output_folder: Path, minutes: int | float, quiet: bool) -> ReportData:
+    """Pretrain, unless that was done by an earlier call."""
+    if not ((output_folder / RUN_FILE).is_file() and read_run_file(output_folder).get("finished")):
+        recipe = recipes.read_recipe(demo_recipe_path(), base=preset_recipe)
+        data = bundled_path("novels")
+        pretrain(recipe, data=data, out=output_folder, minutes=minutes, resume=output_folder.is_dir(), quiet=quiet)
+    return read_report_data(output_folder)
+
+
+def _finetune_once(output_folder: Path, seeds: int) -> FinetunedModel:
+    """Fine-tune, unless that was done by an earlier call; keep the comparison for the report."""
+    tuned = _finetune(output_folder, output_folder / "spoken", seeds, baseline=True)
+    comparison = read_report_data(output_folder / "spoken").results
+    if comparison is not None:
+        save_results(output_folder, comparison)
+    return tuned
+
+
+def _finetune_bundled(output_folder: Path, seeds: int) -> FinetunedModel:
+    """Fine-tune the model in the package, too, and put it beside the others in the report."""
+    tuned = _finetune(BUNDLED_MODEL, output_folder / "spoken-boxed", seeds, baseline=False)
+    comparison, own = read_report_data(output_folder).results, read_report_data(output_folder / "spoken-boxed").results
+    if comparison is not None and own is not None:
+        arm = replace(own.arms[0], name=BUNDLED_MODEL)
+        others = tuple(a for a in comparison.arms if a.name != BUNDLED_MODEL)
+        save_results(output_folder, replace(comparison, arms=(*others, arm)))
+    return tuned
+
+
+def _finetune(base: str | Path, folder: Path, seeds: int, *, baseline: bool) -> FinetunedModel:
+    return finetune(
+        base,
+        task="classify",
+        train=bundled_path("train"),
+        dev=bundled_path("dev"),
+        test=bundled_path("test"),
+        text="sentence",
+        label="label",
+        out=folder,
+        baseline=baseline,
+        seeds=seeds,
+        resume=folder.is_dir(),
+        terminal=None,
+    )
+
+
+def _print_samples(record: ReportData, print_line: Callable[[str], None]) -> None:
+    for sample in record.samples[:_N_SHOWN_SENTENCES]:
+        if isinstance(sample, Fill):
+            print_line(f"   {sample.text}")
+            print_line(f"     it was  {', '.join(sample.answers)}")
+            print_line(f"     before  {_format_predictions(sample.before)}")
+            print_line(f"     after   {_format_predictions(sample.after)}")
+
+
+def _format_predictions(predictions_by_blank: Sequence[BlankPredictions]) -> str:
+    return "; ".join(", ".join(f"{word} {p or 0:.0%}" for word, p in b[:3]) for b in predictions_by_blank)
+
+
+def _print_line(text: str) -> None:
+    print_line(text, sys.stderr)
+
+
+def _print_nothing(text: str) -> None:
+    """Say nothing."""

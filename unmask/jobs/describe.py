@@ -1,0 +1,206 @@
+"""What there is to know of a model: its card, its size, what it costs."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unmask.bundled.models import BUNDLED_MODELS
+from unmask.config import to_dict, to_expression
+from unmask.inference.export import is_preset_name
+from unmask.inference.load_word_vectors import (
+    describe_word_vectors,
+    format_word_vector_facts,
+    is_word_vectors,
+)
+from unmask.inference.pipeline import load
+from unmask.jobs.pretrain.resumed_run import recipe_of
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.reports.formatting import NARROW_SPACE, RealNumber, format_bytes, format_si
+from unmask.training.config import Recipe
+from unmask.zoo.catalogue import get_preset
+from unmask.zoo.preset import FinetuningDefaults, Published
+
+
+def describe(model: str) -> dict[str, Any]:
+    """Describe a card, the model of a folder or a file of word vectors, as plain data.
+
+    Besides what the card says: `flops_per_token` of a training step, and `memory_bytes` of the
+    weights, and of all that stays in memory while training (bfloat16 weights, float32 masters,
+    gradients, two moments, also of what serves pretraining alone); activations come on top.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        ValueError: there is no such card; the nearest is named.
+    """
+    if is_word_vectors(model) and not Path(model).is_dir():
+        return describe_word_vectors(model)
+    card = get_preset(model) if is_preset_name(model) else _preset_with_weights(model)
+    with torch.device("meta"):
+        built = card.build()
+    n = built.parameter_count()
+    asked = 0.15 if "masked" in card.objective.loss_terms else 1.0
+    return preset_to_dict(card) | {
+        "parameters": n,
+        "flops_per_token": built.flops(card.sequence_length, asked),
+        "memory_bytes": {
+            "inference_float32": 4 * n,
+            "inference_bfloat16": 2 * n,
+            "training": 18 * sum(weight.numel() for weight in built.own_weights().values()),
+        },
+    }
+
+
+KEYS_SHOWN_ELSEWHERE = ("architecture", "heads", "objective", "length", "batch_tokens", "rate")
+"""Of a run's recipe: what a page says in other places."""
+
+
+def _preset_with_weights(model: str | Path) -> Published:
+    """Return the card of a model with weights, with the recipe that these were learned by.
+
+    Its note says where they are.
+    """
+    opened = load(model)
+    where = Path(model) if Path(model).is_dir() else BUNDLED_MODELS.get(str(model), model)
+    card = replace(
+        opened.preset,
+        n_parameters=opened.model.parameter_count(),
+        note=f"Its weights: {where}",
+    )
+    recipe = recipe_of(Path(where))
+    if recipe is None:
+        return card
+    told, usual = to_dict(recipe), to_dict(Recipe(model=recipe.model))
+    return replace(
+        card,
+        sequence_length=recipe.sequence_length or card.sequence_length,
+        batch_tokens=recipe.batch_tokens,
+        learning_rate=recipe.learning_rate,
+        training_options={k: v for k, v in told.items() if v != usual[k] and k not in KEYS_SHOWN_ELSEWHERE},
+    )
+
+
+def bundled_presets() -> list[Published]:
+    """Return the cards of the models in the package."""
+    return [_preset_with_weights(folder) for folder in BUNDLED_MODELS.values()]
+
+
+def preset_to_dict(preset: Published) -> dict[str, Any]:
+    """Return a card as plain data."""
+    return {
+        "name": preset.name,
+        "family": preset.family,
+        "parameters": preset.n_parameters,
+        "paper": to_dict(preset.paper),
+        "architecture": _architecture_to_dict(preset.architecture),
+        "heads": to_dict(preset.heads),
+        "objective": to_dict(preset.objective),
+        "tokenizer": to_dict(preset.tokenizer),
+        "length": preset.sequence_length,
+        "batch_tokens": preset.batch_tokens,
+        "rate": preset.learning_rate,
+        "training": to_dict(preset.training_options),
+        "finetuning": to_dict(preset.finetuning),
+        "hub": preset.hub_id,
+        "note": preset.note,
+    }
+
+
+def _architecture_to_dict(architecture: Architecture | EncoderDecoderArchitecture) -> dict[str, Any]:
+    """Return a network as plain data, without what says nothing of it."""
+    if isinstance(architecture, EncoderDecoderArchitecture):
+        parts = {name: getattr(architecture, name) for name in ("encoder", "decoder", "source")}
+        stacks = {name: _architecture_to_dict(part) for name, part in parts.items() if part is not None}
+        return to_dict(architecture) | stacks
+    return {name: value for name, value in to_dict(architecture).items() if name not in architecture.ignored_fields}
+
+
+def preset_line(preset: Published) -> str:
+    """Write a card in one line of a table."""
+    who = f"{preset.paper.authors.split(',')[0]} {preset.paper.year}"
+    if preset.name in BUNDLED_MODELS:
+        who = "with its weights in this package"
+    return f"{preset.name:38}{_format_count(preset.n_parameters):>7} parameters  {who}"
+
+
+def format_description(description: Mapping[str, Any]) -> Iterator[str]:
+    """Write a description in lines for a terminal."""
+    return iter(format_word_vector_facts(description)) if "width" in description else _format_model(description)
+
+
+def _format_model(description: Mapping[str, Any]) -> Iterator[str]:
+    paper = description["paper"]
+    yield description["name"]
+    yield f"{paper['authors']} {paper['year']}, {paper['title']}"
+    if paper["arxiv"] or paper["url"]:
+        yield f"https://arxiv.org/abs/{paper['arxiv']}" if paper["arxiv"] else paper["url"]
+    if description["note"]:
+        yield description["note"]
+    yield ""
+    for name, said in _description_rows(description).items():
+        yield f"{name:24}{said}"
+    yield ""
+    yield "recipe"
+    recipe = {name: description[name] for name in ("length", "batch_tokens", "rate")}
+    yield from _format_fields(recipe | description["training"])
+    for name, stack in _stacks_by_name(description["architecture"]).items():
+        yield ""
+        yield f"architecture{name and '.' + name}"
+        yield from _format_fields(stack)
+    if description["architecture"].get("shared") is True:
+        yield ""
+        yield "the layers of both are the same"
+
+
+def _description_rows(description: Mapping[str, Any]) -> dict[str, str]:
+    size = description["memory_bytes"]
+    weights, training = map(_format_memory, (size["inference_float32"], size["training"]))
+    rows = {"parameters": f"{description['parameters']:,}", "memory": f"{weights} of weights in float32"}
+    if flops := description["flops_per_token"]:  # there is none where no step is one of a network
+        rows["memory"] += f"; to train, {training} and activations"
+        rows["to train"] = f"{_format_count(flops)}FLOP a token, in rows of {description['length']}"
+    if description["finetuning"] != to_dict(FinetuningDefaults()):
+        rows["fine-tuning"] = to_expression(description["finetuning"])
+    rows |= {
+        "tokenizer": to_expression(description["tokenizer"]["vocabulary"]),
+        "objective": to_expression(description["objective"]),
+    }
+    return rows | {f"heads.{name}": to_expression(spec) for name, spec in description["heads"].items()}
+
+
+def recipe_settings(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Give what a description says of a model's recipe: `key`, `value`, as `--set` takes them."""
+    yield "objective", to_expression(description["objective"])
+    for name, spec in description["heads"].items():
+        yield f"heads.{name}", to_expression(spec)
+    for name in ("length", "batch_tokens", "rate"):
+        yield name, to_expression(description[name])
+    for name, value in description["training"].items():
+        yield name, to_expression(value)
+    for name, stack in _stacks_by_name(description["architecture"]).items():
+        for key, value in stack.items():
+            if key != "kind":
+                yield f"architecture{name and '.' + name}.{key}", to_expression(value)
+
+
+def _stacks_by_name(architecture: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the stacks of a network by name; where there is one, it has none."""
+    if "decoder" not in architecture:
+        return {"": architecture}
+    return {name: part for name, part in architecture.items() if isinstance(part, Mapping)}
+
+
+def _format_fields(stack: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in stack.items():
+        if name != "kind" and value is not None:
+            yield f"  {name:22}{to_expression(value)}"
+
+
+def _format_count(n: RealNumber) -> str:
+    return format_si(n).replace(NARROW_SPACE, " ")
+
+
+def _format_memory(n: RealNumber) -> str:
+    return format_bytes(n).replace(NARROW_SPACE, " ")

@@ -1,0 +1,196 @@
+"""Tasks that a model does from a prompt alone, by name or from files: a score for each."""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from unmask.evaluation.answer_methods import PromptedModel
+from unmask.evaluation.likelihood import PseudoLikelihoodMasking
+from unmask.evaluation.prompting import MetricValue, PromptingConfig, TaskScore, find_task_file
+from unmask.evaluation.word_perplexity import WordPerplexityTask, is_causal_model
+from unmask.evaluation.zero_shot import ALL_TASKS, ZERO_SHOT, ZeroShotTask, find_task
+from unmask.inference.pipeline import Pipeline, load
+from unmask.output import OutputStream, overwrite_line, print_line
+
+_TABLE_HEADER: tuple[str, ...] = ("task", "shots", "measure", "score", "±", "items", "cut")
+
+
+def evaluate_tasks(
+    model: str | Path | Pipeline,
+    tasks: str | Sequence[str] = ALL_TASKS,
+    *,
+    data: str | Path | None = None,
+    shots: int | Sequence[int] = 0,
+    seed: int = 0,
+    rows: int | None = None,
+    sequence_length: int | None = None,
+    stride: int | None = None,
+    memory_length: int | None = None,
+    pll_masking: PseudoLikelihoodMasking = "word",
+    terminal: OutputStream | None = sys.stderr,
+) -> list[TaskScore]:
+    """Score what a model does from prompts: zero-shot suites or task files, with shots or without.
+
+    Args:
+        model: as for `unmask.load`, or what that returned.
+        tasks: names of `unmask.evaluation.zero_shot`, or TOML files; "zero-shot": all whose files
+            are in the folder.
+        data: the folder of the files. None: that of the task's own file.
+        shots: examples before each question; of several numbers each is tried.
+        seed: of which examples are drawn.
+        rows: of a task, evenly spaced. None: all.
+        sequence_length: tokens that are read together. None: as many as pretraining read. Of a longer
+            prompt the beginning is cut.
+        stride: tokens that a window asks, of perplexity. None: as many as fit.
+        memory_length: of perplexity, places before each piece that every layer remembers. None: as in
+            `Pipeline.evaluate`, but none where there is a stride.
+        pll_masking: from a masked model while it is asked for a token.
+        terminal: where it says what it does. None: nowhere.
+
+    Raises:
+        FileNotFoundError: files are missing.
+        ValueError: there is no such task, it is not one that this model can do, or a file of data
+            does not fit it.
+    """
+    names = [tasks] if isinstance(tasks, str) else list(tasks)
+    counts = [shots] if isinstance(shots, int) else list(shots)
+    if not names or not counts:
+        raise ValueError(f"{'tasks' if not names else 'shots'}: none is named")
+    pipeline = model if isinstance(model, Pipeline) else load(model)
+    chosen = [one for name in names for one in _select_tasks(name, data, counts, pipeline, terminal)]
+    whole = {"stride": stride, "memory": memory_length}
+    given = [name for name, n in whole.items() if n is not None]
+    if given and not any(isinstance(one, WordPerplexityTask) for one, _, _ in chosen):
+        raise ValueError(
+            f"{given[0]} is of whole files, and none of the tasks is one; leave it out"
+        )
+    prompted = PromptedModel(
+        model=pipeline.model,
+        tokenizer=pipeline.tokenizer,
+        pll_masking=pll_masking,
+        sequence_length=pipeline.resolve_sequence_length(sequence_length),
+        memory_length=pipeline.resolve_memory_length(0 if memory_length is None and stride is not None else memory_length),
+    )
+    found: list[TaskScore] = []
+    for one, folder, n in chosen:
+        tell = _progress_callback(one.name, terminal)
+        how = PromptingConfig(shots=n, seed=seed, rows=rows, stride=stride, on_progress=tell)
+        found.append(one.score(prompted, folder, how))
+        for note in _score_notes(found[-1], prompted):
+            _print_if_shown(terminal, note)
+    return found
+
+
+def _select_tasks(
+    name: str,
+    data: str | Path | None,
+    shots: Sequence[int],
+    pipeline: Pipeline,
+    terminal: OutputStream | None,
+) -> list[tuple[ZeroShotTask, Path, int]]:
+    """Return tasks with the folders of their files, and how many examples are shown."""
+    if name != ALL_TASKS:
+        one = find_task(name)
+        own = data is None and name not in ZERO_SHOT
+        folder = _data_folder(Path(name).parent if own else data, name)
+        once = isinstance(one, WordPerplexityTask) and 0 in shots  # a text has none: it is asked without
+        return [(one, folder, n) for n in ((0,) if once else shots)]
+    folder = _data_folder(data, name)
+    there: list[tuple[ZeroShotTask, Path, int]] = []
+    left_out: list[str] = []
+    for one in ZERO_SHOT.values():
+        try:
+            find_task_file(folder, one.test, one.name)
+        except FileNotFoundError as error:
+            left_out.append(f"{one.name} is left out: {error}")
+            continue
+        if not isinstance(one, WordPerplexityTask):
+            there += [(one, folder, n) for n in shots]
+        elif is_causal_model(pipeline.model):
+            there.append((one, folder, 0))
+        else:
+            left_out.append(f"{one.name} is left out: it is of models that only read forward")
+    if not there:
+        raise FileNotFoundError(f"{folder}: holds the files of no task")
+    for line in left_out:
+        _print_if_shown(terminal, line)
+    return there
+
+
+def _data_folder(data: str | Path | None, name: str) -> Path:
+    if data is None:
+        raise ValueError(f"no data: name the folder that holds the files of {name}")
+    if not Path(data).is_dir():
+        raise FileNotFoundError(f"{data}: no such folder")
+    return Path(data)
+
+
+def _progress_callback(name: str, terminal: OutputStream | None) -> Callable[[int, int], None] | None:
+    """Return what shows how far a task is, on one line of a terminal."""
+    if terminal is None or not terminal.isatty():
+        return None
+
+    def show(done: int, all_of_them: int) -> None:
+        overwrite_line(f"{name}: {done:,} of {all_of_them:,}", terminal)
+        if done >= all_of_them:
+            print_line("", terminal)
+
+    return show
+
+
+def _score_notes(score: TaskScore, prompted_model: PromptedModel) -> Iterable[str]:
+    yield from score.notes
+    if score.n_truncated:
+        yield (
+            f"{score.task}: of {score.n_truncated:,} of {score.n_examples:,} prompts the beginning was cut to fit "
+            f"{prompted_model.sequence_length:,} tokens"
+        )
+
+
+def _print_if_shown(terminal: OutputStream | None, text: str) -> None:
+    if terminal is not None:
+        print_line(text, terminal)
+
+
+def task_score_to_dict(score: TaskScore) -> dict[str, Any]:
+    """Return a score as plain data."""
+    return asdict(score) | {"score": score.score.value, "standard_error": score.score.standard_error}
+
+
+def format_task_scores(scores: Sequence[TaskScore]) -> list[str]:
+    """Write scores in lines, shares in percent, and by group where there are groups."""
+    rows = [_TABLE_HEADER]
+    for one in scores:
+        figures = {one.primary_metric: one.score} | dict(one.metrics)
+        for name, figure in figures.items():
+            first = name == one.primary_metric
+            rows.append(
+                (
+                    one.task if first else "",
+                    str(one.shots) if first else "",
+                    name.replace("_", " "),
+                    *_format_figure(name, figure),
+                    f"{one.n_examples:,}" if first else "",
+                    f"{one.n_truncated:,}" if first and one.n_truncated else "",
+                )
+            )
+        groups = sorted(one.groups.items())
+        rows += [("", "", f"  {name}", f"{100 * v:.1f}", "", "", "") for name, v in groups]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(n) if i in (0, 2) else cell.rjust(n)
+            for i, (cell, n) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _format_figure(name: str, figure: MetricValue) -> tuple[str, str]:
+    """Write a figure and its error: a perplexity as it is, a share in percent."""
+    if name in ("accuracy", "exact_match", "f1"):
+        error = "" if figure.standard_error is None else f"{100 * figure.standard_error:.1f}"
+        return f"{100 * figure.value:.1f}", error
+    return f"{figure.value:,.2f}", "" if figure.standard_error is None else f"{figure.standard_error:,.2f}"

@@ -1,0 +1,155 @@
+"""What a model would see of a text, and what it would be asked."""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from unmask.batch import SENTENCE_START, Tokens
+from unmask.bundled.demo import bundled_path
+from unmask.config import from_dict, to_dict
+from unmask.files import atomic_path
+from unmask.inference.export import is_preset_name
+from unmask.inference.pipeline import load
+from unmask.objectives.explain import ObjectiveExplanation, explain_example
+from unmask.objectives.published import ObjectiveSpec
+from unmask.text.documents import read_documents
+from unmask.tokenizers.encode import Tokenizer, train_tokenizer
+from unmask.training.config import Recipe, merge, parse_change
+from unmask.training.data import resolve_tokenizer_spec
+from unmask.word_vectors.train.corpus import is_punctuation
+from unmask.word_vectors.train.trainer import WordVectorMethod
+from unmask.word_vectors.train.windows import WindowMethod
+from unmask.zoo.catalogue import get_preset
+from unmask.zoo.objectives.adapt import adapt_to_objective
+from unmask.zoo.preset import Published
+
+TOKENIZER_SAMPLE_CHARACTERS = 1_500_000
+"""Of the bundled text, from which a card's tokenizer is learned to show what the card would see."""
+MAX_SAMPLE_VOCAB_SIZE = 8192
+
+
+@dataclass(frozen=True)
+class _ObjectiveHolder:
+    """An objective by kind, as plain data has it."""
+
+    objective: ObjectiveSpec | WordVectorMethod | str
+
+
+def hide(
+    model: str | Path,
+    text: str,
+    *,
+    objective: str | None = None,
+    seed: int = 0,
+    changes: Sequence[str] = (),
+) -> ObjectiveExplanation:
+    """Hide a text as a model's objective does; another seed hides other places.
+
+    A card has no tokenizer of its own: one of its kind is learned from the bundled text, once.
+
+    Args:
+        model: a card's name, or the folder of a model.
+        text: paragraphs parted by newlines.
+        objective: another than the model's own, by name, as `pretrain` takes it.
+        seed: of what is drawn.
+        changes: `key=value` of the objective, for instance `choose.rate=0.3`; where it holds
+            another one, as a pair does, what is no key of its own is one of that.
+
+    Raises:
+        ValueError: the text is empty, there is no such model, it has no such setting, or cannot be
+            asked that.
+    """
+    if seed < 0:
+        raise ValueError(f"seed must be at least 0, got {seed}")
+    card, tokenizer = _load_preset_and_tokenizer(str(model), objective, changes)
+    asked = card.objective
+    tokens = tokenizer.encode(text)
+    if not len(tokens):
+        raise ValueError("the text is empty: there is nothing to hide")
+    if asked.needs_second_text:
+        tokens = replace(tokens, other_text=_second_text(tokenizer))
+    if isinstance(asked, WindowMethod):
+        tokens = _without_punctuation(tokens, tokenizer)
+    example = asked(tokens, tokenizer.special_ids, np.random.default_rng(seed))
+    return explain_example(example, tokenizer, asked)
+
+
+def _adapt_preset(preset: Published, objective: str | None, changes: Sequence[str]) -> Published:
+    """Return a card as it is asked, by name or with changes."""
+    if objective is not None:
+        preset = adapt_to_objective(preset, objective)
+    return adapt_to_objective(preset, _apply_objective_changes(preset.objective, changes)) if changes else preset
+
+
+def _apply_objective_changes(objective: ObjectiveSpec | WordVectorMethod, changes: Sequence[str]) -> ObjectiveSpec | WordVectorMethod | str:
+    found: ObjectiveSpec | WordVectorMethod | str = objective
+    for change in changes:
+        try:
+            key = change if re.match(r"objective\s*[.=]", change) else f"objective.{change}"
+            recipe = {"kind": Recipe.__name__, "objective": to_dict(found)}
+            held = {"objective": merge(recipe, parse_change(key))["objective"]}
+            found = from_dict(_ObjectiveHolder, held).objective
+        except ValueError as error:
+            raise ValueError(f"--set {change}: {error}") from None
+    return found
+
+
+def _load_preset_and_tokenizer(model: str, objective: str | None, changes: Sequence[str]) -> tuple[Published, Tokenizer]:
+    if is_preset_name(model):
+        card = _adapt_preset(get_preset(model), objective, changes)
+        return card, _cached_tokenizer(card)
+    pipeline = load(model)
+    return _adapt_preset(pipeline.preset, objective, changes), pipeline.tokenizer
+
+
+def _cached_tokenizer(preset: Published) -> Tokenizer:
+    """Learn the card's kind of tokenizer, or load the one that was learned before."""
+    kind = preset.tokenizer.vocabulary
+    size = min(getattr(kind, "size", MAX_SAMPLE_VOCAB_SIZE), MAX_SAMPLE_VOCAB_SIZE)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    case = "uncased" if getattr(kind, "lowercase", False) else "cased"
+    home = cache / "unmask" / "tokenizers"
+    modes = "-modes" if preset.tokenizer.special_tokens.modes else ""
+    if preset.tokenizer.special_tokens != get_preset(preset.name).tokenizer.special_tokens:  # it has tokens more
+        told = json.dumps(to_dict(preset.tokenizer.special_tokens), sort_keys=True)
+        modes += f"-{hashlib.blake2b(told.encode(), digest_size=6).hexdigest()}"
+    folder = home / f"{preset.family}-{type(kind).__name__}-{size}-{case}{modes}"
+    if (folder / "tokenizer_config.json").is_file():
+        return Tokenizer.load(folder)
+    tokenizer = train_tokenizer(resolve_tokenizer_spec(Recipe(model=preset.name, vocab_size=size), preset), _tokenizer_sample())
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with atomic_path(folder) as beside:
+            tokenizer.save(beside)
+    except OSError:  # a home that cannot be written costs some seconds at the next call, no more
+        pass
+    return tokenizer
+
+
+def _tokenizer_sample() -> list[str]:
+    texts, left = list[str](), TOKENIZER_SAMPLE_CHARACTERS
+    for document in read_documents(bundled_path("novels")):
+        texts.append(document.text[:left])
+        left -= len(texts[-1])
+        if left <= 0:
+            break
+    return texts
+
+
+def _second_text(tokenizer: Tokenizer) -> Tokens:
+    document = next(iter(read_documents(bundled_path("novels"))))
+    return tokenizer.encode(document.text[:2000])
+
+
+def _without_punctuation(tokens: Tokens, tokenizer: Tokenizer) -> Tokens:
+    """Leave out punctuation, which has no vector; what began with it begins after it."""
+    kept = np.array([not is_punctuation(piece) for piece in tokenizer.pieces(tokens.ids)], bool)
+    sentence = np.cumsum(tokens.boundaries & SENTENCE_START > 0)[kept]
+    begins = np.diff(sentence, prepend=0) > 0
+    return Tokens(tokens.ids[kept], tokens.boundaries[kept] | SENTENCE_START * begins)

@@ -1,0 +1,299 @@
+"""A corpus, tokenized once for many runs."""
+
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from unmask.files import is_empty_folder, parse_json
+from unmask.output import OutputStream, overwrite_line, print_line
+from unmask.reports.formatting import NARROW_SPACE, format_si
+from unmask.shards.manifest import ShardsManifest, read_manifest
+from unmask.shards.read import TokenShards, write_shards
+from unmask.shards.workers import check_workers
+from unmask.text.documents import Document, DocumentSeparator, list_files
+from unmask.text.lines import EncodingErrors
+from unmask.text.mixtures import repeat_documents, smoothed_shares, split_language_prefix
+from unmask.tokenizers.encode import Tokenizer, train_tokenizer
+from unmask.tokenizers.spec import ByteLevel, CodePoints
+from unmask.training.config import Recipe
+from unmask.training.data import (
+    check_sampling,
+    open_documents,
+    open_prepared,
+    resolve_tokenizer_spec,
+)
+from unmask.training.interrupt import interrupt_on_signal
+from unmask.zoo.catalogue import get_preset
+from unmask.zoo.objectives.adapt import adapt_to_objective
+from unmask.zoo.preset import Published
+
+DOCUMENT_OPTIONS = ("tokenizer", "vocab_size", "character_coverage", "document", "text", "encoding_errors")
+"""Fields of a recipe that decide what becomes of the documents."""
+
+_DEFAULT_OPTIONS = {"sampling": 1.0}
+"""What is not written of a folder where it is so."""
+
+_REDRAW_SECONDS, _LINE_SECONDS = 0.2, 10.0
+"""Seconds between two live lines on a terminal, and between two lines elsewhere."""
+
+
+@interrupt_on_signal()
+def prepare(
+    corpus: str | Path | Sequence[str | Path],
+    *,
+    out: str | Path,
+    model: str = "bert-mini",
+    tokenizer: str | Path | None = None,
+    vocab_size: int | None = None,
+    character_coverage: float | None = None,
+    objective: str | None = None,
+    document_separator: DocumentSeparator = "blank",
+    text_column: str | None = None,
+    encoding_errors: EncodingErrors = "strict",
+    sampling_exponent: int | float = 1.0,
+    workers: int = 1,
+    quiet: bool = False,
+) -> TokenShards:
+    """Tokenize a corpus into a folder that `pretrain` takes as its data.
+
+    Interrupted, the same call goes on; finished, it only compares.
+
+    Args:
+        corpus: text files, folders, globs or `hf:owner/name`.
+        out: a new folder, or one in which this was begun.
+        model: the card whose kind of tokenizer is learned.
+        tokenizer: a folder with a tokenizer to use instead.
+        vocab_size: of the learned tokenizer; None: the card's.
+        character_coverage: share of the text whose characters it knows; None: the card's.
+        objective: name of the objective that is pretrained on it, whose special tokens the
+            tokenizer then has; None: the card's.
+        document_separator: what a document of plain text is: parted by blank lines, a line, or a file.
+        text_column: the column that holds the text of a record.
+        encoding_errors: with "replace", what is not UTF-8 becomes U+FFFD.
+        sampling_exponent: exponent of each source's share of the text that the tokenizer is learned from;
+            1: as they are. All of the text is tokenized.
+        workers: processes that tokenize; the result is the same.
+        quiet: show nothing on the terminal.
+
+    Raises:
+        FileNotFoundError: a file is not there.
+        ValueError: the text cannot be read, the folder was made from something else, or the model
+            cannot have the objective.
+        KeyboardInterrupt: someone stopped it.
+    """
+    if tokenizer is not None and vocab_size is not None:
+        raise ValueError(f"vocab_size is of a tokenizer that is learned, but {tokenizer} is given")
+    sources = (corpus,) if isinstance(corpus, str | Path) else tuple(corpus)
+    recipe = Recipe(
+        model=get_preset(model).name,
+        data=tuple(map(str, sources)),
+        document_separator=document_separator,
+        text_column=text_column,
+        encoding_errors=encoding_errors,
+        sampling_exponent=float(sampling_exponent),
+        tokenizer=None if tokenizer is None else str(tokenizer),
+        vocab_size=vocab_size,
+        character_coverage=character_coverage,
+        objective=objective,
+    )
+    card = get_preset(model) if objective is None else adapt_to_objective(get_preset(model), objective)
+    if open_prepared(recipe.data) is not None:
+        raise ValueError(f"{recipe.data[0]}: is prepared already")
+    folder, terminal = Path(out), None if quiet else sys.stderr
+    check_workers(workers, minimum=1)
+    check_sources(recipe.data)
+    check_sampling(recipe, None)
+    _check_output_folder(folder, _provenance(recipe))
+    try:
+        made = load_or_train_tokenizer(recipe, folder, terminal, card)
+        return tokenize_corpus(recipe, folder, made, n_workers=workers, terminal=terminal)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{out}: interrupted; the same command goes on") from None
+
+
+def tokenize_corpus(
+    recipe: Recipe,
+    output_folder: Path,
+    tokenizer: Tokenizer,
+    *,
+    n_workers: int = 1,
+    terminal: OutputStream | None = None,
+) -> TokenShards:
+    """Tokenize what a recipe trains on into a folder.
+
+    Args:
+        recipe: names the documents.
+        output_folder: a new folder, or one in which this was begun.
+        tokenizer: see `find_tokenizer`.
+        n_workers: processes that tokenize.
+        terminal: where progress is shown.
+
+    Raises:
+        FileNotFoundError: a file is not there.
+        ValueError: the text cannot be read, or the folder was made from something else.
+    """
+    made_from = json.dumps(_provenance(recipe))
+    texts = _with_progress(open_documents(recipe), "tokenizing", terminal)
+    return write_shards(texts, tokenizer, output_folder, n_workers=n_workers, made_from=made_from)
+
+
+def check_sources(sources: Sequence[str]) -> None:
+    """Check that there is text to read, each of it once.
+
+    Raises:
+        FileNotFoundError: a file is not there.
+        ValueError: a file is named twice: it would be held out and learned from at once.
+    """
+    seen: set[str] = set()
+    sources = [split_language_prefix(source)[1] for source in sources]
+    for file in [*list_files(sources), *(Path(s) for s in sources if s.startswith("hf:"))]:
+        real = os.path.realpath(file)
+        if real in seen:
+            raise ValueError(f"{file}: is named twice by {', '.join(sources)}; name it once")
+        seen.add(real)
+
+
+def _provenance(recipe: Recipe) -> dict[str, Any]:
+    sampling = {} if recipe.sampling_exponent == 1 else {"sampling": recipe.sampling_exponent}
+    objective = {"objective": recipe.objective} if isinstance(recipe.objective, str) else {}
+    places = [split_language_prefix(source)[1] for source in recipe.data]
+    return {name: getattr(recipe, name) for name in ("model", *DOCUMENT_OPTIONS)} | {
+        "data": recipe.data,
+        "files": [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in list_files(places)],
+        **sampling,
+        **objective,
+    }
+
+
+def _check_output_folder(output_folder: Path, requested: Mapping[str, Any]) -> None:
+    """Check that a folder is new, or compare what it was made from with what is asked for.
+
+    Raises:
+        ValueError: it is something else. (Whether the documents are the same, `write` sees.)
+    """
+    if output_folder.exists() and not output_folder.is_dir():
+        raise ValueError(f"{output_folder}: is a file; name a folder")
+    begun = [name for name in ("shards.json", "unfinished.json") if (output_folder / name).is_file()]
+    if not begun and output_folder.is_dir() and not is_empty_folder(output_folder):
+        raise FileExistsError(f"{output_folder}: holds files, but no prepared tokens; name a new folder")
+    for name in begun:
+        check_prepared_options(
+            output_folder, read_manifest(output_folder / name), requested, ("model", "sampling", "objective", *DOCUMENT_OPTIONS)
+        )
+
+
+def check_prepared_options(
+    output_folder: Path, manifest: ShardsManifest, requested: Mapping[str, Any], option_names: Iterable[str]
+) -> None:
+    """Check that a folder was prepared with the options that are asked for.
+
+    Raises:
+        ValueError: another was; it is named, with both values.
+    """
+    try:
+        found = parse_json(manifest.made_from)
+    except ValueError:  # made by another part of the library: it says nothing
+        return
+    if not isinstance(found, dict):
+        raise ValueError(f"{output_folder}: made_from must hold an object, got {manifest.made_from!r:.40}")
+    for name in option_names:
+        was, now = (said.get(name, _DEFAULT_OPTIONS.get(name)) for said in (found, requested))
+        if was != now:
+            raise ValueError(
+                f"{output_folder}: was prepared with {name} = {was!r}, not {now!r}; name another folder"
+            )
+
+
+def load_or_train_tokenizer(
+    recipe: Recipe, output_folder: Path, terminal: OutputStream | None = None, preset: Published | None = None
+) -> Tokenizer:
+    """Load the tokenizer of a folder that is being prepared, or the recipe's; or learn one.
+
+    Raises:
+        FileNotFoundError: a folder or file is not there.
+        ValueError: the text cannot be read, or is too little for a vocabulary of this size.
+    """
+    if (output_folder / "tokenizer" / "tokenizer_config.json").is_file():
+        return Tokenizer.load(output_folder / "tokenizer")
+    if recipe.tokenizer is not None:
+        return Tokenizer.load(Path(recipe.tokenizer))
+    spec = resolve_tokenizer_spec(recipe, get_preset(recipe.model) if preset is None else preset)
+    unlearned = isinstance(spec.vocabulary, ByteLevel | CodePoints)
+    if terminal is not None and unlearned and recipe.vocab_size is not None:
+        read = "bytes" if isinstance(spec.vocabulary, ByteLevel) else "characters"
+        said = f"vocab_size = {recipe.vocab_size} is not used: {recipe.model} reads {read}"
+        print_line(said, terminal)
+    what = f"learning a {type(spec.vocabulary).__name__} tokenizer"
+    texts = _with_progress(_tokenizer_training_documents(recipe, terminal), what, terminal)
+    return train_tokenizer(spec, (document.text for document in texts))
+
+
+def _tokenizer_training_documents(recipe: Recipe, terminal: OutputStream | None) -> Iterable[Document]:
+    """Open the documents that a tokenizer is learned from, each as often as its source is due."""
+    if recipe.sampling_exponent == 1:
+        return open_documents(recipe)
+    sizes = Counter[str | None]()
+    for document in _with_progress(open_documents(recipe), "measuring the sources", terminal):
+        sizes[document.source] += len(document.text)
+    total, wanted = sizes.total(), smoothed_shares([*sizes.values()], recipe.sampling_exponent)
+    times = {
+        name: share * total / n for (name, n), share in zip(sizes.items(), wanted, strict=True)
+    }
+    return repeat_documents(open_documents(recipe), times)
+
+
+def _with_progress(
+    documents: Iterable[Document], activity: str, terminal: OutputStream | None
+) -> Iterable[Document]:
+    """Show on a terminal how many documents were read so far, as they are."""
+    return documents if terminal is None else _report_progress(documents, activity, _DocumentProgress(terminal))
+
+
+def _report_progress(documents: Iterable[Document], activity: str, progress: "_DocumentProgress") -> Iterator[Document]:
+    begin = time.monotonic()
+    n = size = 0
+
+    def said() -> str:
+        seconds = time.monotonic() - begin
+        speed = f", {format_si(size / seconds)} a second" if seconds >= 1 else ""
+        return f"{activity}: {n:,} documents, {format_si(size)} characters{speed}".replace(NARROW_SPACE, " ")
+
+    for document in documents:
+        yield document
+        n, size = n + 1, size + len(document.text)
+        progress.show(said)
+    progress.finish(said)
+
+
+class _DocumentProgress:
+    """One line that is overwritten in place on a terminal; elsewhere, a line now and then."""
+
+    def __init__(self, terminal: OutputStream) -> None:
+        self._terminal = terminal
+        self._is_terminal = terminal.isatty()
+        self._shown_length = 0
+        self._next_update = time.monotonic() + (_REDRAW_SECONDS if self._is_terminal else _LINE_SECONDS)
+
+    def show(self, text_of: Callable[[], str]) -> None:
+        """Show where it is, unless that was just done."""
+        now = time.monotonic()
+        if now >= self._next_update:
+            self._next_update = now + (_REDRAW_SECONDS if self._is_terminal else _LINE_SECONDS)
+            self._write(text_of())
+
+    def finish(self, text_of: Callable[[], str]) -> None:
+        """Show where it ended."""
+        self._write(text_of(), last=True)
+
+    def _write(self, text: str, *, last: bool = False) -> None:
+        if not self._is_terminal:
+            print_line(text, self._terminal)
+            return
+        self._shown_length = overwrite_line(text, self._terminal, self._shown_length)
+        if last:
+            print_line("", self._terminal)

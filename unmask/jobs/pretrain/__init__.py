@@ -1,0 +1,1 @@
+"""Pretraining from options to a run folder."""

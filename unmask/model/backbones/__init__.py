@@ -1,0 +1,1 @@
+"""Networks from token ids to hidden states."""

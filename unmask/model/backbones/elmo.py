@@ -1,0 +1,144 @@
+"""ELMo: words read by their characters, and two language models over them, one in each direction.
+
+Peters et al. 2018, arXiv:1802.05365, section 3. Tokens are bytes that say where words begin
+(`unmask.tokenizers.output_vocabularies.words`); the LSTMs read words, and each byte gets the hidden state of its word.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from unmask.batch import Batch, Visibility
+from unmask.model.architecture import AttentionPattern
+from unmask.model.backbones.recurrent import Recurrent, RecurrentArchitecture
+from unmask.model.initialize import ElmoInit, Initializer
+from unmask.model.layers.embeddings.character_cnn import (
+    BEGIN_TEXT_CHARACTER,
+    PAD_CHARACTER,
+    CharacterCNN,
+    CharacterCNNModule,
+)
+from unmask.model.text_layout import TextLayout, document_ids
+from unmask.tokenizers.output_vocabularies.words import (
+    FIRST_CONTINUATION_ID,
+    N_SPECIAL_IDS,
+    VOCAB_SIZE,
+)
+
+BYTES_PER_WORD = 5
+"""Bytes of a word, where something is counted by the token."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElmoArchitecture(RecurrentArchitecture):
+    """The two stacks of LSTMs, and what makes the vectors of words."""
+
+    vocab_size: int = VOCAB_SIZE
+    character_cnn: CharacterCNN = CharacterCNN()
+    direction: Literal["forward", "together", "apart"] = "apart"
+    projection: bool = True
+    residual: bool = True
+    initializer: Initializer = ElmoInit()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.vocab_size != VOCAB_SIZE:
+            raise ValueError(f"vocab_size must be {VOCAB_SIZE}, got {self.vocab_size}")
+        if self.direction != "apart":
+            raise ValueError(f"direction must be 'apart', got {self.direction!r}")
+        if self.adaptive_input is not None:
+            raise ValueError(f"words have no table of vectors, got adaptive = {self.adaptive_input}")
+        if 2 * self.d_embed != self.d_model:
+            raise ValueError(
+                f"embed_width must be half of d_model {self.d_model}, which is that of both "
+                f"directions, got {self.d_embed}"
+            )
+
+    def with_attention_pattern(self, pattern: AttentionPattern, *, generates: bool = False) -> "ElmoArchitecture":
+        """Return itself for words that are read in both directions.
+
+        Raises:
+            ValueError: they are to be read otherwise.
+        """
+        if pattern != "both_ways" or generates:
+            raise ValueError("ELMo's words are read from both ends, by two readers apart")
+        return self
+
+    def flops(self, length: int) -> float:
+        """Count the forward's matrix-product FLOPs a byte, head apart; a word is of five."""
+        word = super().flops(length) + self.character_cnn.flops(BYTES_PER_WORD + 2, self.d_embed)
+        return word / BYTES_PER_WORD
+
+
+@dataclass(frozen=True)
+class WordLayout:
+    """Where the words of a batch stand, so that each text can be read by itself, word by word."""
+
+    word_of_token: Int[Tensor, "k"]
+    """The number of the word that each token of the flattened batch is of; in padding, any."""
+    is_token: Bool[Tensor, "b t"]
+    """Tokens that are not padding."""
+    first_token: Int[Tensor, "m"]
+    """The place of each word's first token."""
+    lengths: Int[Tensor, "m"]
+    """Tokens of each word."""
+    text_layout: TextLayout
+    """The words of all texts, one after the other in one row."""
+
+    @classmethod
+    def from_batch(cls, batch: Batch) -> "WordLayout":
+        """Find the words of a batch; a text that begins inside of a word begins one."""
+        document = document_ids(batch)
+        if document is None:
+            document = torch.zeros_like(batch.inputs)
+        fresh = torch.ones_like(document, dtype=torch.bool)
+        fresh[:, 1:] = document[:, 1:] != document[:, :-1]
+        real = document >= 0
+        begins = ((batch.inputs < FIRST_CONTINUATION_ID) | fresh) & real
+        first = begins.flatten().nonzero().squeeze(1)
+        ends = torch.cat((first[1:], first.new_tensor([begins.numel()])))
+        seen = real.flatten().cumsum(0)
+        of_text = fresh.flatten().cumsum(0)[first][None]
+        texts = TextLayout.from_batch(Batch(inputs=of_text, visibility=Visibility(document=of_text)))
+        of = begins.flatten().cumsum(0) - 1
+        return cls(of, real, first, seen[ends - 1] - seen[first] + 1, texts)
+
+    def character_ids(self, ids: Int[Tensor, "b t"], character_cnn: CharacterCNNModule) -> Int[Tensor, "m c"]:
+        """Give the characters of each word, as many as a speller reads."""
+        n = min(int(self.lengths.max()), character_cnn.spec.max_characters)
+        column = torch.arange(n, device=ids.device)
+        place = (self.first_token[:, None] + column).clamp(max=ids.numel() - 1)
+        found = ids.flatten()[place]
+        marks = torch.where(found == 0, PAD_CHARACTER, BEGIN_TEXT_CHARACTER - 1 + found)
+        characters = torch.where(found < N_SPECIAL_IDS, marks, (found - N_SPECIAL_IDS) % 256)
+        return character_cnn.frame_words(characters, self.lengths)
+
+    def to_texts(self, x: Float[Tensor, "m d"]) -> Float[Tensor, "n l d"]:
+        """Lay the words of each text in a row of its own."""
+        return self.text_layout.to_texts(x[None])
+
+    def reverse_texts(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "n l d"]:
+        """Turn each text round, what is behind its end apart."""
+        return self.text_layout.reverse_texts(x)
+
+    def to_batch(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "b t d"]:
+        """Give each token what is of its word; padding is zeros."""
+        words = self.text_layout.to_batch(x)[0]
+        return words[self.word_of_token.clamp(min=0)].unflatten(0, self.is_token.shape) * self.is_token[..., None]
+
+
+class Elmo(Recurrent):
+    """Ids of bytes [b t] -> hidden states [b t d], those of a word at all of its bytes."""
+
+    def __init__(self, a: ElmoArchitecture) -> None:
+        super().__init__(a, a.character_cnn.build(a.d_embed))
+
+    def lay_out(self, batch: Batch) -> tuple[Float[Tensor, "n l e"], WordLayout]:
+        """Return the vectors of each text's words in a row of their own, and where they stand."""
+        speller, words = self.tokens, WordLayout.from_batch(batch)
+        assert isinstance(speller, CharacterCNNModule)
+        x = self.input_dropout(speller(words.character_ids(batch.inputs, speller)))
+        return words.to_texts(x), words

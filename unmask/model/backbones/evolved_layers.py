@@ -1,0 +1,157 @@
+"""What `unmask.model.backbones.evolved_parts` names: the first halves of the Evolved Transformer's blocks."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from unmask.batch import Visibility
+from unmask.model.architecture import Architecture
+from unmask.model.backbones.evolved_parts import (
+    EvolvedDecoderConvolutions,
+    EvolvedEncoderConvolutions,
+    LayerType,
+)
+from unmask.model.cache import Cache, ConvolutionCache
+from unmask.model.layers.attention.attention import Attention, AttentionMask
+from unmask.model.layers.convolution import causal_offsets, centered_offsets, convolve_visible
+from unmask.model.layers.feed_forward import Dropout
+from unmask.model.layers.sublayer_connection import SublayerConnection
+from unmask.model.positions.scheme import PositionLayer
+
+
+class SeparableConvolution(nn.Module):
+    """A convolution of each number on its own, then a linear map of each token on its own.
+
+    Chollet 2017, arXiv:1610.02357, section 1.
+    """
+
+    def __init__(self, d: int, kernel_size: int, offsets: range) -> None:
+        super().__init__()
+        self.kernel = nn.Conv1d(d, d, len(offsets), groups=d, bias=False)
+        self.out = nn.Linear(d, kernel_size)
+        self.taps = offsets
+
+    def forward(
+        self, x: Float[Tensor, "b s d"], visibility: Visibility, last: int
+    ) -> Float[Tensor, "b last w"]:
+        """Map the last columns of x, whose visibility is given, by what they see near them."""
+        return self.out(convolve_visible(self.kernel, x, visibility, self.taps)[:, x.shape[1] - last :])
+
+
+class EvolvedEncoderLayer(nn.Module):
+    """The gated linear unit is x' = values(x) * sigmoid(gates(x)), of equal width.
+
+    Then wide(norm(relu(up(x)) + relu(narrow(x)))), where the narrower sum or result has zeros at
+    its end.
+    """
+
+    def __init__(self, part: EvolvedEncoderConvolutions, a: Architecture) -> None:
+        super().__init__()
+        d, half = a.d_model, a.d_model // 2
+        self.values, self.gates, self.gated_norm = nn.Linear(d, d), nn.Linear(d, d), SublayerConnection(a)
+        self.up = nn.Linear(d, 4 * d)
+        self.narrow = nn.Conv1d(d, half, part.narrow_kernel_size)
+        self.inner_norm = a.norm.build(4 * d)
+        self.wide = SeparableConvolution(4 * d, half, centered_offsets(part.wide_kernel_size))
+        self.convolved_norm = SublayerConnection(a)
+        self.dropout = Dropout(a.dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b t d"],
+        position_state: Any,
+        attention_mask: AttentionMask,
+        visibility: Visibility,
+        encoder_hidden_states: Float[Tensor, "b s d"] | None,
+        encoder_attention_mask: AttentionMask,
+        cache: Cache | None,
+        layer_index: int,
+    ) -> Float[Tensor, "b t d"]:
+        """Read and write the residual stream twice.
+
+        Raises:
+            ValueError: the text goes on from one that was read before, whose last tokens would
+                have read these.
+        """
+        if cache is not None:
+            raise ValueError("a layer that reads what follows reads a text at once")
+        x = self.gated_norm(x, lambda y: self.values(y) * torch.sigmoid(self.gates(y)))
+        return self.convolved_norm(x, lambda y: self._convolved(y, visibility))
+
+    def _convolved(
+        self, x: Float[Tensor, "b t d"], visibility: Visibility
+    ) -> Float[Tensor, "b t d"]:
+        near = convolve_visible(self.narrow, x, visibility, centered_offsets(self.narrow.kernel_size[0]))
+        inner = _add_branches(self.dropout(F.relu(self.up(x))), self.dropout(F.relu(near)))
+        y = self.wide(self.inner_norm(inner), visibility, x.shape[1])
+        return F.pad(y, (0, x.shape[2] - y.shape[2]))
+
+
+class EvolvedDecoderLayer(nn.Module):
+    """Attention to itself and to the encoder, which read the same and are summed.
+
+    Then after(norm(relu(wide(x)) + narrow(x))), convolutions all.
+    """
+
+    def __init__(self, part: EvolvedDecoderConvolutions, a: Architecture, position_layer: PositionLayer) -> None:
+        super().__init__()
+        d = a.d_model
+        many = replace(a, n_heads=max(part.n_heads, a.n_heads), head_dim=None, layer_types=())
+        self.attention, self.attention_norm = Attention(many, position_layer), SublayerConnection(a)
+        self.cross = Attention(a, PositionLayer())
+        self.wide = SeparableConvolution(d, 2 * d, causal_offsets(part.wide_kernel_size))
+        self.narrow = SeparableConvolution(d, d // 2, causal_offsets(part.narrow_kernel_size))
+        self.inner_norm = a.norm.build(2 * d)
+        self.after = SeparableConvolution(2 * d, d, causal_offsets(part.narrow_kernel_size))
+        self.convolved_norm = SublayerConnection(a)
+        self.dropout = Dropout(a.dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b t d"],
+        position_state: Any,
+        attention_mask: AttentionMask,
+        visibility: Visibility,
+        encoder_hidden_states: Float[Tensor, "b s d"] | None,
+        encoder_attention_mask: AttentionMask,
+        cache: Cache | None,
+        layer_index: int,
+    ) -> Float[Tensor, "b t d"]:
+        """Read and write the residual stream twice; the cache has what was read before."""
+        own = None if cache is None else cache.layers[layer_index]
+        other = None if cache is None else cache.cross_attention[layer_index]
+        context = None if other is not None and other.length else encoder_hidden_states
+        before = x
+        x = self.attention_norm(before, lambda y: self.attention(y, y, position_state, attention_mask, own))
+        x = self.attention_norm(
+            x, lambda y: self.cross(y, context, None, encoder_attention_mask, other), before
+        )
+        recent = () if cache is None else cache.convolutions[layer_index]
+        return self.convolved_norm(x, lambda y: self._convolved(y, visibility, recent))
+
+    def _convolved(
+        self, x: Float[Tensor, "b t d"], visibility: Visibility, convolution_caches: Sequence[ConvolutionCache]
+    ) -> Float[Tensor, "b t d"]:
+        n = x.shape[1]
+        x = convolution_caches[0].extend(x) if convolution_caches else x
+        sees = visibility.of_last(x.shape[1])
+        wide = self.dropout(F.relu(self.wide(x, sees, n)))
+        inner = self.inner_norm(_add_branches(wide, self.dropout(self.narrow(x, sees, n))))
+        inner = convolution_caches[1].extend(inner) if convolution_caches else inner
+        return self.after(inner, visibility.of_last(inner.shape[1]), n)
+
+
+def build_layer(part: LayerType, a: Architecture, position_layer: PositionLayer) -> nn.Module:
+    """Build a layer of another kind than attention and a feed-forward."""
+    if isinstance(part, EvolvedEncoderConvolutions):
+        return EvolvedEncoderLayer(part, a)
+    return EvolvedDecoderLayer(part, a, position_layer)
+
+
+def _add_branches(wide: Float[Tensor, "b t w"], narrow: Float[Tensor, "b t n"]) -> Float[Tensor, "b t w"]:
+    return wide + F.pad(narrow, (0, wide.shape[2] - narrow.shape[2]))

@@ -1,0 +1,78 @@
+"""Layers of the Evolved Transformer, So et al. 2019, arXiv:1901.11117, as values.
+
+A block of the paper is two layers here: one of these, and one of attention and a feed-forward.
+`unmask.model.backbones.evolved_layers` has what they build: that needs attention, which needs the
+architecture that names these.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from unmask.model.layers.feed_forward import ModelDimensions
+
+
+@dataclass(frozen=True)
+class EvolvedEncoderConvolutions:
+    """The first half of an encoder's block: a gated linear unit, then convolutions side by side.
+
+    So et al. 2019, figure 3, left; widths and places of norms and dropout are those of the released
+    code (tensor2tensor, `evolved_transformer_encoder`).
+    """
+
+    has_attention: ClassVar[bool] = False
+    cache_spans: ClassVar[tuple[int, ...]] = ()
+    narrow_kernel_size: int = 3
+    """Tokens that the plain convolution reads at once."""
+    wide_kernel_size: int = 9
+    """Tokens that the separable one behind it reads at once."""
+
+    def __post_init__(self) -> None:
+        _check_odd(narrow=self.narrow_kernel_size, wide=self.wide_kernel_size)
+
+    def n_weights(self, dimensions: ModelDimensions) -> int:
+        """Count the weights that multiply a token's vector, attention apart."""
+        d, half = dimensions.d_model, dimensions.d_model // 2
+        return 2 * d * d + 4 * d * d + self.narrow_kernel_size * d * half + self.wide_kernel_size * 4 * d + 4 * d * half
+
+
+@dataclass(frozen=True)
+class EvolvedDecoderConvolutions:
+    """The first half of a decoder's block: two attentions, then two convolutions, side by side.
+
+    So et al. 2019, figure 3, right; widths and places of norms and dropout are those of the
+    released code (tensor2tensor, `evolved_transformer_decoder`). Convolutions read what stands
+    before a token, and itself.
+    """
+
+    has_attention: ClassVar[bool] = True
+    n_heads: int = 16
+    """Of the attention to the decoder's own tokens, or the architecture's, if those are more."""
+    wide_kernel_size: int = 11
+    """Tokens that the convolution reads at once which is activated."""
+    narrow_kernel_size: int = 7
+    """Tokens that the one beside it, and the one behind both, read at once."""
+
+    def __post_init__(self) -> None:
+        if min(self.n_heads, self.wide_kernel_size, self.narrow_kernel_size) < 1:
+            raise ValueError(f"heads, wide and narrow_kernel_size must be at least 1, got {self}")
+
+    @property
+    def cache_spans(self) -> tuple[int, int]:
+        """How many columns back convolutions read: of what enters, and of what leaves the first."""
+        return max(self.wide_kernel_size, self.narrow_kernel_size) - 1, self.narrow_kernel_size - 1
+
+    def n_weights(self, dimensions: ModelDimensions) -> int:
+        """Count the weights that multiply a token's vector, attention apart."""
+        d = dimensions.d_model
+        first = (self.wide_kernel_size + self.narrow_kernel_size) * d + 2 * d * d + d * (d // 2)
+        return first + self.narrow_kernel_size * 2 * d + 2 * d * d
+
+
+def _check_odd(**widths: int) -> None:
+    for name, width in widths.items():
+        if width < 1 or width % 2 == 0:
+            raise ValueError(f"{name} must be odd and at least 1, got {width}")
+
+
+LayerType = EvolvedEncoderConvolutions | EvolvedDecoderConvolutions
+"""What a layer may be beside attention and a feed-forward."""

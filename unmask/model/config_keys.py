@@ -1,0 +1,265 @@
+"""Keys: what each key of another library's configuration is to us, and what it may hold."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from unmask.model.architecture import MAX_LAYERS, MAX_SIZE
+
+KeyUse = Literal["used", "fixed", "harmless", "alias"]
+MAX_LABELS = 100_000
+"""More labels have to be listed by name (`id2label`): a number alone may not ask for them."""
+_MAX_NUMBER = 1e30
+"""Numbers below this have a square in float32's range twice over; infinity and NaN are not."""
+
+
+def _is_integer(x: Any) -> bool:
+    return isinstance(x, int) and not isinstance(x, bool)
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, int | float) and not isinstance(x, bool) and -_MAX_NUMBER < x < _MAX_NUMBER
+
+
+def _is_words(x: Any) -> bool:
+    return isinstance(x, list) and all(isinstance(word, str) for word in cast("list[object]", x))
+
+
+def _is_within(x: Any, first: int, last: int) -> bool:
+    return _is_integer(x) and first <= x <= last
+
+
+def _is_id2label(x: Any) -> bool:
+    """Say whether these are names by number, as `id2label` has them."""
+    return isinstance(x, dict) and all(
+        str(k).removeprefix("-").isdecimal() and isinstance(name, str | int)
+        for k, name in cast("dict[object, object]", x).items()
+    )
+
+
+_VALUE_TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "size": (f"an integer from 1 to {MAX_SIZE:,}", lambda x: _is_within(x, 1, MAX_SIZE)),
+    "layers": (f"an integer from 1 to {MAX_LAYERS:,}", lambda x: _is_within(x, 1, MAX_LAYERS)),
+    "labels": (f"an integer from 1 to {MAX_LABELS:,}", lambda x: _is_within(x, 1, MAX_LABELS)),
+    "count": (f"an integer from 0 to {MAX_SIZE:,}", lambda x: _is_within(x, 0, MAX_SIZE)),
+    "integer": (f"an integer up to {MAX_SIZE:,}", lambda x: _is_within(x, -MAX_SIZE, MAX_SIZE)),
+    "share": ("a number from 0 to below 1", lambda x: _is_number(x) and 0 <= x < 1),
+    "positive": ("a number above 0", lambda x: _is_number(x) and x > 0),
+    "number": ("a number, at least 0", lambda x: _is_number(x) and x >= 0),
+    "flag": ("true or false", lambda x: isinstance(x, bool)),
+    "word": ("a word", lambda x: isinstance(x, str)),
+    "words": ("a list of words", _is_words),
+    "names": ("an object of names by number", _is_id2label),
+    "table": ("an object", lambda x: isinstance(x, dict)),
+    "anything": ("anything", lambda x: True),
+}  # fmt: skip
+"""What values may be: in words, and as a test."""
+
+
+@dataclass(frozen=True)
+class ConfigKey:
+    """One line of a table: a key, what is decided of it, and its values."""
+
+    name: str
+    use: KeyUse
+    value_type: str = "anything"
+    """One of `_KINDS`; several words with `|` between: one of them."""
+    optional: bool = False
+    """It may be null."""
+    divisor_of: str = ""
+    """The key whose value is a multiple of this one's."""
+    allowed: tuple[Any, ...] = ()
+    """Of a fixed key; "@key" stands for the value of another."""
+    default: tuple[Any, ...] = ()
+    """What the reference takes where the key is absent; nothing: it stays absent."""
+    required: bool = False
+    alias_of: str = ""
+    """Of an alias: the key that it is another name of."""
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        """Check the key's value in a whole configuration.
+
+        Raises:
+            ValueError: it is of another kind, or another than the only one known.
+        """
+        if self.name not in config:
+            if self.required:
+                raise ValueError(f"lacks {self.name!r}")
+            return
+        value = config[self.name]
+        if self.use == "fixed":
+            self._check_fixed(value, config)
+        elif not (value is None and self.optional):
+            self._check_value_type(value, config)
+
+    def _check_fixed(self, value: Any, config: Mapping[str, Any]) -> None:
+        allowed = [
+            config.get(one[1:]) if isinstance(one, str) and one.startswith("@") else one
+            for one in self.allowed
+        ]
+        if not any(isinstance(value, bool) == isinstance(x, bool) and value == x for x in allowed):
+            known = "only " + " or ".join(map(repr, allowed)) if allowed else "leave it out"
+            raise ValueError(f"{self.name} = {_shorten(value)} is not supported, {known}")
+
+    def _check_value_type(self, value: Any, config: Mapping[str, Any]) -> None:
+        words = self.value_type.split("|")
+        if len(words) > 1:
+            said, fits = f"one of {words}", value in words
+        else:
+            said, test = _VALUE_TYPES[self.value_type]
+            fits = test(value)
+        if not fits:
+            null = " or null" if self.optional else ""
+            raise ValueError(f"{self.name} must be {said}{null}, got {_shorten(value)}")
+        whole = config.get(self.divisor_of)
+        if self.divisor_of and _is_integer(whole) and whole % value:
+            raise ValueError(
+                f"{self.name} = {value} must divide {self.divisor_of} = {whole} without a rest"
+            )
+
+
+class ConfigKeys:
+    """A table, one key a line: what is decided of it, the kind of its values, the default.
+
+    `used` keys are read, and `harmless` ones change no number that a trained network gives;
+    `fixed` ones are refused unless they are absent or hold one of the values named, with `|`
+    between, where `@other` is the value of another key; an `alias` is another name of the key that
+    follows.
+    Kinds are those of `_KINDS`; one that ends in `?` may be null, and `size@other` divides the
+    value of another key. Where a used key is absent the reference takes the default; `-`: none, and
+    the key stays absent; no default: it has to be there. Keys of no table are left as they are: the
+    reference's classes do not read what they do not declare, but for those that stand here.
+    """
+
+    def __init__(self, table: str, *bases: "ConfigKeys") -> None:
+        found: dict[str, ConfigKey] = {}
+        for base in bases:
+            found |= base.table
+        for line in table.strip().splitlines():
+            key = _parse_key(line.split())
+            found[key.name] = key
+        self.table: Mapping[str, ConfigKey] = found
+
+    def complete(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a configuration with one name a key, and defaults for what it leaves out.
+
+        Raises:
+            ValueError: a key holds what it may not hold, or one that is needed is not there.
+        """
+        given = self._resolve_aliases(config)
+        filled = {key.name: key.default[0] for key in self.table.values() if key.default} | given
+        for key in self.table.values():
+            if key.use != "alias":
+                key.check(filled)
+        return filled
+
+    def _resolve_aliases(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        given = dict(config)
+        for key in self.table.values():
+            if key.use != "alias" or key.name not in given:
+                continue
+            value = given.pop(key.name)
+            if given.setdefault(key.alias_of, value) != value:
+                raise ValueError(
+                    f"{key.name} = {_shorten(value)} and {key.alias_of} = "
+                    f"{_shorten(given[key.alias_of])} are two names of one number"
+                )
+        return given
+
+
+def _parse_key(words: list[str]) -> ConfigKey:
+    """Read a line of a table."""
+    name, decision, *rest = words
+    if decision == "alias":
+        return ConfigKey(name, "alias", alias_of=rest[0])
+    if decision == "fixed":
+        return ConfigKey(
+            name, "fixed", allowed=tuple(map(_parse_value, "|".join(rest).split("|"))) if rest else ()
+        )
+    kind, _, divides = (rest[0] if rest else "anything").partition("@")
+    optional = kind.endswith("?")
+    said = rest[1] if len(rest) > 1 else "-" if decision == "harmless" else None
+    return ConfigKey(
+        name,
+        cast(KeyUse, decision),
+        value_type=kind.removesuffix("?"),
+        optional=optional,
+        divisor_of=divides,
+        default=() if said in (None, "-") else (_parse_value(said),),
+        required=said is None,
+    )
+
+
+def _parse_value(word: str) -> Any:
+    """Read a value: JSON, or a word without its quotes."""
+    try:
+        return json.loads(word)
+    except ValueError:
+        return word
+
+
+def _shorten(value: Any) -> str:
+    said = repr(value)
+    return said if len(said) <= 80 else f"{said[:77]}..."
+
+
+COMMON_KEYS = ConfigKeys(
+    """
+    model_type                  used      word                  -
+    architectures               used      words?                -
+    id2label                    used      names?                -
+    num_labels                  used      labels?               -
+    problem_type                used      regression|single_label_classification|multi_label_classification? -
+    label2id                    harmless
+    transformers_version        harmless
+    name_or_path                harmless
+    _name_or_path               harmless
+    dtype                       harmless
+    torch_dtype                 harmless
+    output_hidden_states        harmless
+    output_attentions           harmless
+    return_dict                 harmless
+    chunk_size_feed_forward     harmless  count
+    tie_last_hidden_states      harmless
+    use_cache                   harmless  flag
+    auto_map                    harmless
+    attn_implementation         harmless
+    _attn_implementation        harmless
+    pad_token_id                harmless
+    bos_token_id                harmless
+    eos_token_id                harmless
+    is_encoder_decoder          fixed     false
+    is_causal                   fixed     false|null
+    quantization_config         fixed     null
+    compression_config          fixed     null
+    per_layer_config            fixed     null
+    pruned_heads                fixed     {}|null
+    text_config                 fixed     null
+    text_encoder                fixed     null
+    decoder                     fixed     null
+    generator                   fixed     null
+    """  # noqa: E501 - a line is a key
+)
+"""What all their configurations have in common, those of encoders where they differ.
+
+`dtype` says how the numbers of a file are kept: ours are computed in float32. Kernels
+(`attn_implementation`) and code of its own (`auto_map`) are named by a file and never asked for
+here. Generation's settings are not read from a configuration, there or here."""
+
+CAUSAL_KEYS = ConfigKeys("is_causal fixed true\ntoken_classification_bias fixed true", COMMON_KEYS)
+"""The same of decoders."""
+SEQ2SEQ_KEYS = ConfigKeys(
+    """
+    is_encoder_decoder          fixed     true
+    is_causal                   fixed
+    is_decoder                  fixed     false|null
+    decoder_start_token_id      harmless
+    forced_bos_token_id         harmless
+    forced_eos_token_id         harmless
+    """,
+    COMMON_KEYS,
+)
+"""The same of encoder-decoders."""
+NO_KEYS = ConfigKeys("")
+"""Of a format of ours, whose every key is checked as it is read."""

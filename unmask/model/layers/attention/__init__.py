@@ -1,0 +1,1 @@
+"""Attention and what it may see."""

@@ -1,0 +1,386 @@
+"""`attend`, the one place that calls a kernel, and the Attention sublayer."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from unmask.batch import Visibility
+from unmask.model.architecture import Architecture
+from unmask.model.cache import LayerCache
+from unmask.model.layers.attention.block_local_mask import (
+    BlockLocalMask,
+    columns_to_mask,
+    gather_columns,
+    visible_keys,
+)
+from unmask.model.layers.feed_forward import ACTIVATIONS, Dropout, QueryKeyNorm
+from unmask.model.positions.scheme import PositionLayer
+
+EAGER_MAX_KEYS = 512
+"""On a CPU in bfloat16, two matrix products and a softmax are faster than the fused kernel up to
+this many keys."""
+
+
+BLOCK_LOCAL_MIN_KEYS = 256
+"""Texts longer than three windows by so many columns are cut into blocks, which see three windows;
+below, a mask of all pairs is as fast (benchmarks/reports/2026-11-22-window.md)."""
+
+
+@dataclass(frozen=True)
+class GlobalQueries:
+    """Queries that no window binds."""
+
+    columns: Int[Tensor, "b g"]
+    """Which they are; -1 where a row has fewer than another."""
+    attention_mask: "AttentionMask"
+    """What they see: all of their text."""
+
+    def for_columns(self, columns: Int[Tensor, "b"]) -> "GlobalQueries":
+        """Return which of single queries, one a row, in columns `columns`, are wide."""
+        hits = self.columns == columns[:, None]
+        which = torch.where(hits.any(1), 0, -1)[:, None]
+        mask = self.attention_mask.mask
+        if mask is not None:
+            rows = torch.arange(len(columns), device=columns.device)
+            mask = mask.expand(len(columns), -1, -1, -1)[rows, :, hits.int().argmax(1)][:, :, None]
+        return GlobalQueries(which, AttentionMask(mask))
+
+
+class AttentionMask:
+    """Who sees whom, as kernels want it: a mask, a band, or the word that none is needed."""
+
+    def __init__(
+        self,
+        mask: Bool[Tensor, "b 1 t s"] | None = None,
+        *,
+        causal: bool = False,
+        block_local_mask: BlockLocalMask | None = None,
+        global_queries: GlobalQueries | None = None,
+    ) -> None:
+        self.mask = mask
+        """True where a key is visible; None: everywhere, or everything before (`causal`)."""
+        self.causal = causal and mask is None
+        self.block_local_mask = block_local_mask
+        """In the place of a mask."""
+        self.global_queries = global_queries
+        """Queries that ask again, beyond their window; the mask or band has them, too."""
+        self._additive: Tensor | None = None
+        self._blocks: AttentionMask | None = None
+
+    @classmethod
+    def from_visibility(
+        cls,
+        visibility: Visibility,
+        n_queries: int,
+        n_keys: int,
+        *,
+        window: int | None = None,
+        dilation: int = 1,
+        prefix: int = 0,
+        global_positions: Int[Tensor, "b g"] | None = None,
+        always_visible_columns: Int[Tensor, "b p"] | None = None,
+        keep_all_keys: bool = False,
+        device: torch.device | None = None,
+    ) -> "AttentionMask":
+        """Return what the last `n_queries` of `n_keys` columns see; all see the first `prefix`.
+
+        Of columns that are queries themselves, those `always_visible_columns` are not hidden by windows.
+
+        Unless `keep_all_keys`, the keys of columns that no query sees need not be there: what comes of it
+        fits a cache that has forgotten them, or is a band.
+
+        Raises:
+            ValueError: there are `global_positions` queries, and columns before them that are no prefix.
+        """
+        text, asked = n_keys - prefix, None
+        if global_positions is not None:
+            if n_queries != text:
+                raise ValueError(f"wide tokens need all {text} columns at once, got {n_queries}")
+            asked = GlobalQueries(global_positions, AttentionMask(_extend_by_prefix(visible_keys(visibility, global_positions, text), prefix)))
+        if window is not None and not keep_all_keys:
+            if n_queries == n_keys and n_keys >= 3 * window + BLOCK_LOCAL_MIN_KEYS:
+                by_all = always_visible_columns if global_positions is None else global_positions
+                return cls(block_local_mask=BlockLocalMask(visibility, window, dilation, by_all), global_queries=asked)
+            text = min(text, n_queries + window * dilation)
+            visibility = visibility.of_last(text)
+        if window is not None and dilation == 1 and text <= window + 1:
+            window = None  # it holds them all
+        mask = visibility.to_mask(
+            n_queries,
+            text,
+            window=window,
+            dilation=dilation,
+            is_global=None if global_positions is None else columns_to_mask(global_positions, text),
+            always_visible=None if always_visible_columns is None else columns_to_mask(always_visible_columns, text),
+            device=device,
+        )
+        return cls(_extend_by_prefix(mask, prefix), causal=visibility.causal, global_queries=asked)
+
+    @classmethod
+    def excluding_self(cls, visibility: Visibility, n_queries: int, n_keys: int) -> "AttentionMask":
+        """Return what the last `n_queries` of `n_keys` columns see that may not see themselves."""
+        return cls(visibility.to_mask(n_queries, n_keys, excluding_self=True))
+
+    def for_columns(self, columns: Int[Tensor, "b"], n_keys: int) -> "AttentionMask":
+        """Return what one query of each row sees, the one in column `columns`."""
+        wide = None if self.global_queries is None else self.global_queries.for_columns(columns)
+        if self.block_local_mask is not None:
+            return AttentionMask(self.block_local_mask.for_columns(columns, n_keys), global_queries=wide)
+        if self.mask is not None:
+            rows = torch.arange(len(columns), device=columns.device)
+            mask = self.mask.expand(len(columns), -1, -1, -1)[rows, :, columns][:, :, None]
+            return AttentionMask(mask, global_queries=wide)
+        if not self.causal:
+            return AttentionMask(global_queries=wide)
+        before = torch.arange(n_keys, device=columns.device) <= columns[:, None]
+        return AttentionMask(before[:, None, None], global_queries=wide)
+
+    def for_blocks(self, block_local_mask: BlockLocalMask, batch_size: int, n_keys: int, device: torch.device) -> "AttentionMask":
+        """Return what the blocks of a band see; it is made once a forward."""
+        if self._blocks is None:
+            mask = block_local_mask.block_mask(n_keys, device)
+            self._blocks = AttentionMask(mask.expand(batch_size, -1, -1, -1, -1).flatten(0, 1))
+        return self._blocks
+
+    def additive(self, like: Tensor, n_queries: int, n_keys: int) -> Tensor | None:
+        """Return the same as numbers added to the scores, 0 or the lowest of `like`'s dtype.
+
+        They are made once a forward.
+        """
+        if self._additive is None:
+            mask = self.mask
+            if self.causal and n_queries > 1:
+                mask = torch.ones(n_queries, n_keys, dtype=torch.bool, device=like.device)
+                mask = mask.tril(n_keys - n_queries)[None, None]
+            if mask is None:
+                return None
+            numbers = torch.zeros(mask.shape, dtype=like.dtype, device=like.device)
+            self._additive = numbers.masked_fill_(~mask, torch.finfo(like.dtype).min)
+        return self._additive
+
+
+def eager_is_faster(x: Tensor, n_keys: int, *, has_bias: bool, dropout_rate: float) -> bool:
+    """Say whether `attend` should write the scores out rather than call the fused kernel."""
+    if x.device.type != "cpu":
+        return False
+    if x.dtype == torch.bfloat16 and n_keys <= EAGER_MAX_KEYS:
+        return True
+    return (has_bias and torch.is_grad_enabled()) or dropout_rate > 0
+
+
+def attend(
+    q: Float[Tensor, "b h t e"],
+    k: Float[Tensor, "b g s e"],
+    v: Float[Tensor, "b g s e"],
+    attention_mask: AttentionMask,
+    *,
+    bias: Tensor | None = None,
+    scale: float,
+    softcap: float | None = None,
+    dropout: Dropout | None = None,
+) -> Float[Tensor, "b h t e"]:
+    """softmax(cap·tanh(q kᵀ·scale / cap) + bias, over the visible keys) v.
+
+    Without `softcap`, the scores are as they are. Of g < h keys and values each is of h / g heads that
+    follow each other.
+    """
+    drop = dropout.rate if dropout is not None and dropout.training else 0.0
+    if attention_mask.block_local_mask is not None:
+        return _block_local_attention(q, k, v, attention_mask, attention_mask.block_local_mask, scale, softcap, dropout)
+    biased = bias is not None
+    if softcap is not None or eager_is_faster(q, k.shape[2], has_bias=biased, dropout_rate=drop):
+        return _eager_attention(q, k, v, attention_mask, bias, scale, softcap, dropout)
+    causal = attention_mask.causal and q.shape[2] > 1
+    mask = attention_mask.mask
+    if bias is not None or (causal and q.shape[2] != k.shape[2]):
+        mask = attention_mask.additive(q, q.shape[2], k.shape[2])
+        causal = False
+    if bias is not None:
+        mask = bias if mask is None else bias + mask
+    grouped = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(
+        q, k, v, mask, drop, is_causal=causal, scale=scale, enable_gqa=grouped
+    )
+
+
+def _eager_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    attention_mask: AttentionMask,
+    bias: Tensor | None,
+    scale: float,
+    softcap: float | None,
+    dropout: Dropout | None,
+) -> Tensor:
+    b, h, t, _ = q.shape
+    scores = _group_query_heads(q if scale == 1 else q * scale, k) @ k.mT
+    scores = scores.view(b, h, t, k.shape[2])
+    if softcap is not None:
+        scores = (scores / softcap).tanh() * softcap
+    if bias is not None:
+        scores = scores + bias
+    if (added := attention_mask.additive(q, q.shape[2], k.shape[2])) is not None:
+        scores += added
+    share = scores.softmax(-1)
+    share = share if dropout is None else dropout(share)
+    return (_group_query_heads(share, v) @ v).view(b, h, t, v.shape[3])
+
+
+def _group_query_heads(x: Float[Tensor, "b h t _"], k: Float[Tensor, "b g s e"]) -> Tensor:
+    """Lay the heads that read the same keys out as more queries of one head [b g h/g*t _]."""
+    return x.unflatten(1, (k.shape[1], -1)).flatten(2, 3)
+
+
+def _block_local_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    attention_mask: AttentionMask,
+    block_local_mask: BlockLocalMask,
+    scale: float,
+    softcap: float | None,
+    dropout: Dropout | None,
+) -> Tensor:
+    """Attend block by block, as if each were a row of its own."""
+    b, _, t, _ = q.shape  # [b h t e]
+    blocks = attention_mask.for_blocks(block_local_mask, b, t, q.device)
+    q, k, v = block_local_mask.query_blocks(q), block_local_mask.key_blocks(k), block_local_mask.key_blocks(v)
+    y = attend(q, k, v, blocks, scale=scale, softcap=softcap, dropout=dropout)
+    return block_local_mask.merge_blocks(y.unflatten(0, (b, -1)).transpose(1, 2).flatten(2, 3), t)
+
+
+def _extend_by_prefix(mask: Tensor | None, prefix: int) -> Tensor | None:
+    """Let all see `prefix` columns more, which stand first."""
+    return mask if mask is None or not prefix else F.pad(mask, (prefix, 0), value=True)
+
+
+def split_heads(x: Float[Tensor, "b t he"], width: int) -> Float[Tensor, "b h t e"]:
+    """Cut vectors into heads of some width."""
+    return x.unflatten(-1, (-1, width)).transpose(1, 2)
+
+
+class Attention(nn.Module):
+    """Vaswani et al. 2017, section 3.2.2. Self-attention is attention whose context is x.
+
+    Several heads may share keys and values (Ainslie et al. 2023, arXiv:2305.13245).
+    """
+
+    def __init__(self, a: Architecture, position_layer: PositionLayer, *, global_attention: bool = False) -> None:
+        super().__init__()
+        width, shared = a.n_heads * a.d_head, a.n_key_value_heads * a.d_head
+        self.d_head = a.d_head
+        self.scale = a.d_head**-0.5 if a.attention_scale is None else a.attention_scale
+        self.softcap = a.attention_logit_softcapping
+        self.q = nn.Linear(a.d_model, width, bias="read" in a.biases)
+        self.k = nn.Linear(a.d_model, shared, bias="read" in a.biases)
+        self.v = nn.Linear(a.d_model, shared, bias="read" in a.biases)
+        self.o = nn.Linear(width, a.d_model, bias="write" in a.biases)
+        self.q_norm, self.k_norm = nn.Identity(), nn.Identity()
+        if a.query_key_norm is not None:
+            each = a.query_key_norm == "head"
+            self.q_norm = QueryKeyNorm(a.norm, a.d_head if each else width)
+            self.k_norm = QueryKeyNorm(a.norm, a.d_head if each else shared)
+        self.gate, self.gating = None, None
+        if a.attention_gate is not None:
+            self.gate = nn.Linear(a.d_model, width, bias="read" in a.biases)
+            self.gating = ACTIVATIONS[a.attention_gate]
+        self.inside = a.norm.build(width) if "inside" in a.norm_placement else nn.Identity()
+        self.wide = GlobalAttentionProjections(a) if global_attention else None
+        self.place = position_layer
+        self.dropout = Dropout(a.attention_dropout)
+
+    def split_heads(self, x: Float[Tensor, "b t he"]) -> Float[Tensor, "b h t e"]:
+        """Cut vectors into heads."""
+        return split_heads(x, self.d_head)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b t d"],
+        context: Float[Tensor, "b s d"] | None,
+        position_state: Any,
+        attention_mask: AttentionMask,
+        cache: LayerCache | None = None,
+    ) -> Float[Tensor, "b t d"]:
+        """Let x read `context` (None: what the cache holds already)."""
+        q = self.place.query(self.split_heads(self.q_norm(self.q(x))), position_state)
+        if context is None:
+            known = None if cache is None else cache.all_keys_values
+            if known is None:
+                raise ValueError("attention needs a context, or a cache that has all of it")
+            k, v = known
+        else:
+            k = self.place.key(self.split_heads(self.k_norm(self.k(context))), position_state)
+            v = self.split_heads(self.v(context))
+            if cache is not None:
+                k, v = cache.extend(k, v)
+        bias = self.place.bias(q, k, position_state, self)
+        scale, cap, dropout = self.scale, self.softcap, self.dropout
+        y = attend(q, k, v, attention_mask, bias=bias, scale=scale, softcap=cap, dropout=dropout)
+        if self.wide is not None and attention_mask.global_queries is not None and context is not None:
+            n = k.shape[2] - context.shape[1]
+            y = self.wide(y, x, context, attention_mask.global_queries, k[:, :, :n], v[:, :, :n])
+        y = y.transpose(1, 2).flatten(2)
+        if self.gate is not None and self.gating is not None:
+            y = y * self.gating(self.gate(x))
+        return self.o(self.inside(y))
+
+
+class GlobalAttentionProjections(nn.Module):
+    """Lets wide tokens ask all of their text, by projections of their own.
+
+    Beltagy et al. 2020, arXiv:2004.05150, section 3.1, "Global Attention" and "Linear Projections
+    for Global Attention". Where tokens stand they know from their vectors alone.
+    """
+
+    def __init__(self, a: Architecture) -> None:
+        super().__init__()
+        width = a.n_heads * a.d_head
+        self.d_head = a.d_head
+        self.scale = a.d_head**-0.5 if a.attention_scale is None else a.attention_scale
+        self.q = nn.Linear(a.d_model, width, bias="read" in a.biases)
+        self.k = nn.Linear(a.d_model, width, bias="read" in a.biases)
+        self.v = nn.Linear(a.d_model, width, bias="read" in a.biases)
+        self.dropout = Dropout(a.attention_dropout)
+
+    def forward(
+        self,
+        y: Float[Tensor, "b h t e"],
+        x: Float[Tensor, "b t d"],
+        context: Float[Tensor, "b s d"],
+        global_queries: GlobalQueries,
+        prefix_keys: Float[Tensor, "b h p e"],
+        prefix_values: Float[Tensor, "b h p e"],
+    ) -> Float[Tensor, "b h t e"]:
+        """Put what the wide of the queries x find into y, in the place of what was near them.
+
+        They read the learned keys and values before the text, too, if there are any.
+        """
+        q = split_heads(self.q(gather_columns(x[:, None], global_queries.columns)[:, 0]), self.d_head)  # [b h g e]
+        k = torch.cat((prefix_keys, split_heads(self.k(context), self.d_head)), 2)
+        v = torch.cat((prefix_values, split_heads(self.v(context), self.d_head)), 2)
+        found = attend(q, k, v, global_queries.attention_mask, scale=self.scale, dropout=self.dropout)
+        t = y.shape[2]
+        index = (global_queries.columns % (t + 1))[:, None, :, None]  # -1 is a column that is cut off again
+        return F.pad(y, (0, 0, 0, 1)).scatter(2, index.expand_as(found), found)[:, :, :t]
+
+
+@torch.no_grad()
+def copy_to_global_attention(model: nn.Module, loaded: Collection[str] = ()) -> None:
+    """Let the projections of wide tokens begin as copies of the others, but for those known.
+
+    Beltagy et al. 2020, section 3.1, "Linear Projections for Global Attention".
+    """
+    for name, module in model.named_modules():
+        if not isinstance(module, GlobalAttentionProjections):
+            continue
+        around = model.get_submodule(name.rpartition(".")[0])
+        for part in ("q", "k", "v"):
+            if f"{name}.{part}.weight" not in loaded:
+                own = around.get_submodule(part).state_dict()
+                module.get_submodule(part).load_state_dict(own)

@@ -1,0 +1,32 @@
+"""Norms: where they stand around a sublayer."""
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from unmask.model.architecture import Architecture
+from unmask.model.layers.feed_forward import Dropout
+
+
+class SublayerConnection(nn.Module):
+    """after(x + out(f(into(x)))): every published placement of norms fills some of these slots."""
+
+    into: nn.Module
+    out: nn.Module
+    after: nn.Module
+
+    def __init__(self, a: Architecture) -> None:
+        super().__init__()
+        for slot in ("into", "out", "after"):
+            self.add_module(slot, a.norm.build(a.d_model) if slot in a.norm_placement else nn.Identity())
+        self.dropout = Dropout(a.dropout)
+
+    def forward(
+        self, x: Tensor, sublayer: Callable[[Tensor], Tensor], sublayer_input: Tensor | None = None
+    ) -> Tensor:
+        """Wrap the sublayer f: dropout on its branch as in Vaswani et al. 2017, section 5.4.
+
+        What it reads is x, if nothing else is said.
+        """
+        sublayer_input = x if sublayer_input is None else sublayer_input
+        return self.after(x + self.dropout(self.out(sublayer(self.into(sublayer_input)))))

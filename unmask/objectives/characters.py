@@ -1,0 +1,162 @@
+"""Subwords and words asked of who reads characters (CANINE, ELMo)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int
+
+from unmask.batch import IGNORE_INDEX, Example, Tokens
+from unmask.objectives.corrupt import MaskInPlace, concatenate
+from unmask.objectives.objective import Objective, max_fitting_text_length
+from unmask.objectives.select import maskable_tokens
+from unmask.tokenizers.spec import SpecialTokenIds, SubwordVocabulary
+
+
+@dataclass(frozen=True)
+class SubwordMasking:
+    """Subwords hidden as another objective hides tokens, and read character by character.
+
+    Clark et al. 2022, arXiv:2103.06874, section 3.2.2. Where a subword is masked, all of its
+    characters are; what is drawn in its place has as many; and one of its places, drawn too, is
+    asked for it. The subwords are those of `Special.subwords`.
+
+    Deviates: a word that has no subwords is never hidden; mBERT also hides, and asks for, [UNK].
+    """
+
+    objective: Objective
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.objective.corrupt, MaskInPlace):
+            raise ValueError(
+                "subwords can only be hidden in place: objective.conceal must be MaskInPlace, "
+                f"got {type(self.objective.corrupt).__name__}"
+            )
+
+    @property
+    def loss_terms(self) -> tuple[str, ...]:
+        """The subwords."""
+        return ("subwords",)
+
+    @property
+    def needs_second_text(self) -> bool:
+        """It asks about one text."""
+        return False
+
+    @property
+    def causal(self) -> bool:
+        """As the objective."""
+        return self.objective.causal
+
+    @property
+    def n_variants(self) -> int | None:
+        """A text is hidden anew in every epoch."""
+        return None
+
+    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
+        """Count the characters, which stay as many as they are.
+
+        Raises:
+            ValueError: there are no subwords, or no mask, beside the characters.
+        """
+        _require_subwords(special_ids)
+        return np.asarray(text_lengths) + len(special_ids.prefix) + len(special_ids.suffix)
+
+    def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
+        """Count the characters that a text may have: `max_length` without the special ones."""
+        return max_fitting_text_length(self, max_length, special_ids)
+
+    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
+        """Hide subwords, and spell what is read.
+
+        Raises:
+            ValueError: there are no subwords, or no mask, beside the characters.
+        """
+        known, mask = _require_subwords(special_ids)
+        cut = known.tokenize(text.ids)
+        e = self.objective.corrupt_framed(cut.tokens, known.special_ids, rng)
+        inputs = concatenate(special_ids.prefix, text, special_ids.suffix).ids
+        targets, asked_at = (np.full(len(inputs), IGNORE_INDEX) for _ in range(2))
+        for i in np.flatnonzero(e.targets != IGNORE_INDEX).tolist():
+            read, answer = int(e.inputs[i]), int(e.targets[i])
+            n, start = len(known.spell(answer)), len(special_ids.prefix) + int(cut.starts[i])
+            place = start + int(rng.integers(n))
+            targets[place], asked_at[start : start + n] = answer, place
+            if read == known.special_ids.mask:
+                inputs[start : start + n] = mask
+            elif read != answer:
+                inputs[start : start + n] = known.spell(int(rng.choice(known.same_length(answer))))
+        return Example(inputs=inputs, targets=targets, target_position_of=asked_at)
+
+
+@dataclass(frozen=True)
+class BidirectionalWordLM:
+    """Ask for each word twice: of who has read what stands before it, and of who read the rest.
+
+    Two language models, one in each direction (Peters et al. 2018, arXiv:1802.05365, section 3.1).
+    Words are those of `Special.subwords`; one stands in several tokens, and is asked at the first.
+
+    Deviates: what begins and what ends a text is read, and not asked for.
+    """
+
+    @property
+    def loss_terms(self) -> tuple[str, ...]:
+        """The words."""
+        return ("both_sides",)
+
+    @property
+    def needs_second_text(self) -> bool:
+        """It asks about one text."""
+        return False
+
+    @property
+    def causal(self) -> bool:
+        """One of two readers alone sees what stands before."""
+        return False
+
+    @property
+    def n_variants(self) -> int | None:
+        """Nothing is drawn: a text is the same in every epoch."""
+        return 1
+
+    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
+        """Count the tokens, which stay as many as they are."""
+        return np.asarray(text_lengths) + len(special_ids.prefix) + len(special_ids.suffix)
+
+    def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
+        """Count the tokens that a text may have: `max_length` without the special ones."""
+        return max_fitting_text_length(self, max_length, special_ids)
+
+    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
+        """Name each word.
+
+        Raises:
+            ValueError: there are no words beside the characters.
+        """
+        known = special_ids.output_vocabulary
+        if known is None:
+            raise ValueError(_NO_OUTPUT_VOCABULARY.format("words"))
+        words = known.tokenize(text.ids)
+        inputs = concatenate(special_ids.prefix, text, special_ids.suffix).ids
+        targets, asked_at = (np.full(len(inputs), IGNORE_INDEX) for _ in range(2))
+        starts = len(special_ids.prefix) + words.starts
+        targets[starts] = words.tokens.ids
+        own = np.searchsorted(starts, np.arange(len(inputs)), "right") - 1
+        of_word = (own >= 0) & maskable_tokens(inputs, special_ids)
+        asked_at[of_word] = starts[own[of_word]]
+        return Example(inputs=inputs, targets=targets, target_position_of=asked_at, two_stream=True)
+
+
+def _require_subwords(special_ids: SpecialTokenIds) -> tuple[SubwordVocabulary, int]:
+    """Return the subwords of characters, and what masks a character."""
+    known = special_ids.output_vocabulary
+    if not isinstance(known, SubwordVocabulary):
+        raise ValueError(_NO_OUTPUT_VOCABULARY.format("subwords"))
+    if special_ids.mask is None:
+        raise ValueError("hiding subwords needs a mask token, and this vocabulary has none")
+    return known, special_ids.mask
+
+
+_NO_OUTPUT_VOCABULARY = (
+    "{} are asked for, and this tokenizer knows none beside its characters; let the card that asks "
+    "so learn one (without --tokenizer, or by `unmask prepare --model`)"
+)

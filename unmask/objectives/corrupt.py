@@ -1,0 +1,549 @@
+"""How the chosen tokens are hidden: the second half of an objective.
+
+Every way of concealing is a pure function (framed text, hidden, special tokens, generator) ->
+Example. Where the special tokens come to stand differs: BERT hides in a text that has them already
+and counts them (`MaskInPlace.frame`); T5 hides first, then ends both what the encoder reads and what
+the decoder says (`Sentinels.__call__`). `size` says how long an example gets, so that rows can be
+cut and batches planned before anything is hidden.
+"""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from unmask.batch import IGNORE_INDEX, Example, Tokens
+from unmask.objectives.select import TargetSelection, check_fractions, maskable_tokens, number_words
+from unmask.tokenizers.spec import SpecialTokenIds
+
+
+@runtime_checkable
+class Corruption(Protocol):
+    """Hide the chosen tokens, and ask for them."""
+
+    loss_term: ClassVar[str]
+    """The name of what is asked; of the term of the loss, too."""
+
+    def causal(self, selection: TargetSelection) -> bool:
+        """Say whether each place of what has targets sees those before it, and nothing else."""
+        ...
+
+    def add_special_tokens(self, text: Tokens, special_ids: SpecialTokenIds) -> Tokens:
+        """Put special tokens around the text, those that must be there before tokens are chosen."""
+        ...
+
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], selection: TargetSelection, special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
+        """Count the tokens, at most, of examples made of texts of `text_lengths` tokens.
+
+        Of an encoder-decoder, those of the side that has more.
+        """
+        ...
+
+    def __call__(
+        self,
+        text: Tokens,
+        selected: Bool[np.ndarray, "t"],
+        special_ids: SpecialTokenIds,
+        rng: np.random.Generator,
+    ) -> Example:
+        """Hide."""
+        ...
+
+
+@dataclass(frozen=True)
+class _InPlaceCorruption:
+    """Hidden tokens stay where they stood, in a text that has its frame and is seen as a whole."""
+
+    def causal(self, selection: TargetSelection) -> bool:
+        """Everything sees everything."""
+        return False
+
+    def add_special_tokens(self, text: Tokens, special_ids: SpecialTokenIds) -> Tokens:
+        """Put the special tokens around the text: they are counted, but never hidden."""
+        return concatenate(special_ids.prefix, text, special_ids.suffix)
+
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], selection: TargetSelection, special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
+        """Count the tokens, which stay as many as they are."""
+        return text_lengths + len(special_ids.prefix) + len(special_ids.suffix)
+
+
+@dataclass(frozen=True)
+class MaskInPlace(_InPlaceCorruption):
+    """Put [MASK] in the place of most hidden tokens, a random token in that of some, keep others.
+
+    Devlin et al. 2019, section 3.1, task 1 and appendix A.1: 80 %, 10 %, 10 %, each token on its
+    own, also in whole words (released code, `create_masked_lm_predictions`).
+    Deviates: the released code draws random tokens from the whole vocabulary; we leave out the
+    special ones.
+    """
+
+    mask_probability: float = 0.8
+    random_token_probability: float = 0.1
+    whole_spans: bool = False
+    """All tokens of a run fare alike: masked, random ones in their place, or kept (Joshi et al.
+    2020, section 3.1)."""
+    loss_term: ClassVar[str] = "masked"
+
+    def __post_init__(self) -> None:
+        check_fractions(mask=self.mask_probability, random=self.random_token_probability)
+        if self.mask_probability + self.random_token_probability > 1 + 1e-9:  # 0.7 + 0.3 may be above 1 by a rounding error
+            raise ValueError(f"mask + random_token_probability must be at most 1, got {self.mask_probability} + {self.random_token_probability}")
+
+    def __call__(
+        self,
+        text: Tokens,
+        selected: Bool[np.ndarray, "t"],
+        special_ids: SpecialTokenIds,
+        rng: np.random.Generator,
+    ) -> Example:
+        """Hide in place.
+
+        Raises:
+            ValueError: the vocabulary has no token for a mask.
+        """
+        selected = selected & maskable_tokens(text.ids, special_ids)
+        inputs = self.mask_tokens(text.ids, selected, special_ids, rng)
+        return Example(inputs=inputs, targets=np.where(selected, text.ids, IGNORE_INDEX))
+
+    def mask_tokens(
+        self,
+        ids: Int[np.ndarray, "t"],
+        selected: Bool[np.ndarray, "t"],
+        special_ids: SpecialTokenIds,
+        rng: np.random.Generator,
+    ) -> Int[np.ndarray, "t"]:
+        """Return the tokens with something in the place of the hidden ones, special ones or not.
+
+        Raises:
+            ValueError: the vocabulary has neither a mask nor sentinels.
+        """
+        if special_ids.mask_or_sentinel is None:
+            raise ValueError("hiding in place needs a mask token, and this vocabulary has none")
+        dice = rng.random(len(ids))
+        if self.whole_spans:
+            dice = dice[np.cumsum(_span_starts(selected)) - 1]
+        inputs = ids.copy()
+        inputs[selected & (dice < self.mask_probability)] = special_ids.mask_or_sentinel
+        other = selected & (self.mask_probability <= dice) & (dice < self.mask_probability + self.random_token_probability)
+        inputs[other] = _draw_random_tokens(int(other.sum()), special_ids, rng)
+        return inputs
+
+
+@dataclass(frozen=True)
+class MaskedNextToken:
+    """Hide in place, as `MaskInPlace`, and ask for each hidden token in the place before its own.
+
+    Charpentier and Samuel 2024, arXiv:2410.24159, section 2, masked next-token prediction: as a
+    reader forward, each place is asked for the token after its own, so one head serves both.
+    """
+
+    mask_probability: float = 0.8
+    random_token_probability: float = 0.1
+    whole_spans: bool = False
+    """All tokens of a run fare alike."""
+    loss_term: ClassVar[str] = "next_token"
+
+    def __post_init__(self) -> None:
+        _ = self._mask_in_place  # which refuses shares that are none
+
+    @property
+    def _mask_in_place(self) -> MaskInPlace:
+        return MaskInPlace(self.mask_probability, self.random_token_probability, self.whole_spans)
+
+    def causal(self, selection: TargetSelection) -> bool:
+        """Everything sees everything."""
+        return False
+
+    def add_special_tokens(self, text: Tokens, special_ids: SpecialTokenIds) -> Tokens:
+        """Put the special tokens around the text: where nothing is before it, the start token."""
+        return concatenate(special_ids.prefix or (special_ids.start,), text, special_ids.suffix)
+
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], selection: TargetSelection, special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
+        """Count the tokens, which stay as many as they are."""
+        return text_lengths + max(len(special_ids.prefix), 1) + len(special_ids.suffix)
+
+    def __call__(
+        self,
+        text: Tokens,
+        selected: Bool[np.ndarray, "t"],
+        special_ids: SpecialTokenIds,
+        rng: np.random.Generator,
+    ) -> Example:
+        """Hide in place, and shift what is asked.
+
+        Raises:
+            ValueError: the vocabulary has no token for a mask.
+        """
+        example = self._mask_in_place(text, selected, special_ids, rng)
+        targets = np.append(example.targets[1:], IGNORE_INDEX)
+        return replace(example, targets=targets, shifted_targets=True)
+
+
+@dataclass(frozen=True)
+class AutoregressiveMasking(_InPlaceCorruption):
+    """Put [MASK] in the place of most hidden words, and ask for their tokens in a random order.
+
+    Clark et al. 2022, arXiv:2103.06874, section 3.2.1 and figure 2: all characters of a word are
+    masked, of 10 % of the words none; nothing is replaced. Each place is answered knowing the
+    answers before it (`Example.turn`).
+    """
+
+    mask_probability: float = 0.9
+    loss_term: ClassVar[str] = "characters"
+
+    def __post_init__(self) -> None:
+        check_fractions(mask=self.mask_probability)
+
+    def __call__(
+        self,
+        text: Tokens,
+        selected: Bool[np.ndarray, "t"],
+        special_ids: SpecialTokenIds,
+        rng: np.random.Generator,
+    ) -> Example:
+        """Hide word by word, and draw the order.
+
+        Raises:
+            ValueError: the vocabulary has no token for a mask.
+        """
+        if special_ids.mask is None:
+            raise ValueError("hiding in turn needs a mask token, and this vocabulary has none")
+        free = maskable_tokens(text.ids, special_ids)
+        selected = selected & free
+        word, sizes = number_words(text, free)
+        masked = (rng.random(len(sizes)) < self.mask_probability)[word]
+        turn = np.zeros(len(text), np.int64)
+        turn[selected] = rng.permutation(int(selected.sum()))
+        return Example(
+            inputs=np.where(selected & masked, special_ids.mask, text.ids),
+            targets=np.where(selected, text.ids, IGNORE_INDEX),
+            prediction_order=turn,
+        )
+
+
+@dataclass(frozen=True)
+class PermutationLM(_InPlaceCorruption):
+    """Hidden tokens come last in a random order, and each is asked where those before it are seen.
+
+    Yang et al. 2019, arXiv:1906.08237, sections 2.2 and 2.3 (partial prediction): the text is read
+    as it is; the rank of a shown token is 0, that of a hidden one its place in the order, from 1.
+    What asks may see only lower ranks, so not its own token (`Example.blind`).
+    Deviates: special tokens are shown; in the released code they have a place in the order, too,
+    and are seen from there on.
+    """
+
+    random_order: bool = True
+    """False: they come in the order of the text, so that each is told from those before it."""
+    loss_term: ClassVar[str] = "permuted"
+
+    def causal(self, selection: TargetSelection) -> bool:
+        """Where all are hidden, and come in the order of the text."""
+        return selection.selects_all and not self.random_order
+
+    def __call__(
+        self,
+        text: Tokens,
+        selected: Bool[np.ndarray, "t"],
+        special_ids: SpecialTokenIds,
+        rng: np.random.Generator,
+    ) -> Example:
+        """Draw the order."""
+        selected = selected & maskable_tokens(text.ids, special_ids)
+        rank, n = np.zeros(len(text), np.int64), int(selected.sum())
+        rank[selected] = 1 + (rng.permutation(n) if self.random_order else np.arange(n))
+        targets = np.where(selected, text.ids, IGNORE_INDEX)
+        return Example(inputs=text.ids, targets=targets, rank=rank, two_stream=True)
+
+
+@dataclass(frozen=True)
+class ReplaceSpans:
+    """Fold every hidden run into a sentinel; the decoder says sentinel, run, sentinel, run.
+
+    Raffel et al. 2020, section 3.1.4; `noise_span_to_unique_sentinel` and
+    `nonnoise_span_to_unique_sentinel` in the released code. There, as here, one more sentinel
+    closes what the decoder says only if shown tokens end the text, which is never so after `Spans`
+    (the paper has it always). The special tokens after a text (</s>) come last on both sides, and
+    the decoder reads what it is to say, shifted by one, from `start` on.
+    Deviates: where a hidden run begins the text (never after `Spans`), the released code names it
+    by no sentinel and all others by the wrong one; here each run follows the sentinel that stands
+    for it.
+    Deviates: of more runs than there are sentinels, a random choice is hidden and the others are
+    shown; the released code goes on with the ids below the sentinels, which are words.
+    """
+
+    loss_term: ClassVar[str] = "denoised"
+
+    def causal(self, selection: TargetSelection) -> bool:
+        """The decoder sees what it has said."""
+        return True
+
+    def add_special_tokens(self, text: Tokens, special_ids: SpecialTokenIds) -> Tokens:
+        """Leave the text alone: its frame comes after hiding."""
+        return concatenate(text)
+
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], selection: TargetSelection, special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
+        """Count the tokens of what the encoder or the decoder reads, whichever are more."""
+        folded = selection.folded_lengths(text_lengths)
+        able = text_lengths >= selection.min_tokens
+        source = np.where(able & (folded.n_spans <= len(special_ids.sentinels)), folded.source_length, text_lengths)
+        return np.maximum(
+            np.maximum(source, np.where(able, folded.target_length, 0)) + len(special_ids.suffix), 1
+        )
+
+    def __call__(
+        self,
+        text: Tokens,
+        selected: Bool[np.ndarray, "t"],
+        special_ids: SpecialTokenIds,
+        rng: np.random.Generator,
+    ) -> Example:
+        """Fold.
+
+        Raises:
+            ValueError: the vocabulary has no sentinels.
+        """
+        if not special_ids.sentinels:
+            raise ValueError("hiding spans needs sentinel tokens, and this vocabulary has none")
+        after = np.array(special_ids.suffix, np.int64)
+        source = np.concatenate((text.ids, after))
+        if not selected.any():
+            source = source if len(source) else np.array([special_ids.start])
+            return empty_example(special_ids, source)
+        selected = _limit_spans(selected, len(special_ids.sentinels), rng)
+        source = np.concatenate((_replace_by_sentinels(text.ids, selected, special_ids), after))
+        targets = np.concatenate((_sentinel_targets(text.ids, selected, special_ids), after))
+        return seq2seq_example(targets, source, special_ids)
+
+
+@dataclass(frozen=True)
+class DropTokens:
+    """Hidden tokens are gone, and nothing says where; the decoder says them, one after the other.
+
+    Raffel et al. 2020, section 3.3.2; `drop_noise_tokens` and `drop_nonnoise_tokens` in the
+    released code. Of a hidden tail this is a prefix language model whose prefix an encoder reads
+    (section 3.3.1). The special tokens after a text (</s>) come last on both sides.
+    """
+
+    loss_term: ClassVar[str] = "denoised"
+
+    def causal(self, selection: TargetSelection) -> bool:
+        """The decoder sees what it has said."""
+        return True
+
+    def add_special_tokens(self, text: Tokens, special_ids: SpecialTokenIds) -> Tokens:
+        """Leave the text alone: its frame comes after hiding."""
+        return concatenate(text)
+
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], selection: TargetSelection, special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
+        """Count the tokens of a side that has all of the text."""
+        return np.maximum(np.asarray(text_lengths) + len(special_ids.suffix), 1)
+
+    def __call__(
+        self,
+        text: Tokens,
+        selected: Bool[np.ndarray, "t"],
+        special_ids: SpecialTokenIds,
+        rng: np.random.Generator,
+    ) -> Example:
+        """Drop."""
+        after = np.array(special_ids.suffix, np.int64)
+        source = np.concatenate((text.ids[~selected], after))
+        source = source if len(source) else np.array([special_ids.start])
+        if not selected.any():
+            return empty_example(special_ids, source)
+        return seq2seq_example(np.concatenate((text.ids[selected], after)), source, special_ids)
+
+
+@dataclass(frozen=True)
+class MaskedSeq2Seq(_InPlaceCorruption):
+    """Hide in place, as `MaskInPlace`, in what an encoder reads; a decoder says the hidden tokens.
+
+    Song et al. 2019, arXiv:1905.02450, sections 3.2 and 4.1. The decoder says each of them knowing
+    the token before it, and stands where they stand in the text: it is told what the encoder is
+    not, and no more (released code, `MaskedLanguagePairDataset` of `MASS-fairseq`; that of
+    `MASS-summarization` counts its places from one before). Nothing ends what it says.
+    """
+
+    mask_probability: float = 0.8
+    random_token_probability: float = 0.1
+    loss_term: ClassVar[str] = "denoised"
+
+    def __post_init__(self) -> None:
+        _ = self._mask_in_place  # which refuses shares that are none
+
+    @property
+    def _mask_in_place(self) -> MaskInPlace:
+        return MaskInPlace(self.mask_probability, self.random_token_probability)
+
+    def causal(self, selection: TargetSelection) -> bool:
+        """The decoder sees what it has said."""
+        return True
+
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], selection: TargetSelection, special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
+        """Count the tokens of what the encoder reads, which stay as many as they are."""
+        return np.maximum(super().max_example_length(text_lengths, selection, special_ids), 1)
+
+    def __call__(
+        self,
+        text: Tokens,
+        selected: Bool[np.ndarray, "t"],
+        special_ids: SpecialTokenIds,
+        rng: np.random.Generator,
+    ) -> Example:
+        """Hide in place; special tokens between hidden ones are said, and stay where they are.
+
+        Raises:
+            ValueError: the vocabulary has neither a mask nor sentinels.
+        """
+        if not selected.any():
+            return empty_example(special_ids, text.ids if len(text) else np.array([special_ids.start]))
+        masked = selected & maskable_tokens(text.ids, special_ids)
+        place = np.flatnonzero(selected)
+        return Example(
+            inputs=np.concatenate(([special_ids.start], text.ids[:-1]))[place],
+            targets=text.ids[place],
+            rank=np.arange(len(place)),
+            position_ids=place,
+            source=self._mask_in_place.mask_tokens(text.ids, masked, special_ids, rng),
+            shifted_targets=True,
+        )
+
+
+@dataclass(frozen=True)
+class CausalLM:
+    """Read each token one place late, and ask for it where only those before it are seen.
+
+    With everything hidden this is GPT (Radford et al. 2018, equation 1): place i reads token i - 1,
+    `start` at first, and is asked for token i. With a tail hidden it is a prefix language model
+    (Raffel et al. 2020, section 3.2.1), whose shown tokens see each other. The rank of a place is
+    the number of hidden tokens read up to it: what is asked there is of higher rank wherever it is
+    read. A piece of a stream has no frame of its own, and reads at first the token before it.
+    """
+
+    loss_term: ClassVar[str] = "next_token"
+
+    def causal(self, selection: TargetSelection) -> bool:
+        """Where nothing is shown as a prefix, which is seen as a whole."""
+        return selection.selects_all
+
+    def add_special_tokens(self, text: Tokens, special_ids: SpecialTokenIds) -> Tokens:
+        """Put the special tokens around the text, but `start`, which is read and never asked."""
+        if text.previous_token is not None:
+            return replace(concatenate(text), previous_token=text.previous_token)
+        return concatenate(special_ids.decoder_prefix, text, special_ids.suffix)
+
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], selection: TargetSelection, special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
+        """Count the tokens: `start` comes in, the last one is not read."""
+        return np.maximum(text_lengths + len(special_ids.decoder_prefix) + len(special_ids.suffix), 1)
+
+    def __call__(
+        self,
+        text: Tokens,
+        selected: Bool[np.ndarray, "t"],
+        special_ids: SpecialTokenIds,
+        rng: np.random.Generator,
+    ) -> Example:
+        """Shift."""
+        if not len(text):
+            return empty_example(special_ids)
+        first = special_ids.start if text.previous_token is None else text.previous_token
+        inputs = np.concatenate(([first], text.ids[:-1]))
+        read = np.concatenate(([False], selected[:-1]))
+        targets = np.where(selected, text.ids, IGNORE_INDEX)
+        return Example(inputs=inputs, targets=targets, rank=np.cumsum(read), shifted_targets=True)
+
+
+def concatenate(*parts: Tokens | tuple[int, ...]) -> Tokens:
+    """Put texts and special tokens one after the other; ids become int64, however stored."""
+    ids = [np.asarray(p.ids if isinstance(p, Tokens) else p, np.int64) for p in parts]
+    marks = [p.boundaries if isinstance(p, Tokens) else np.zeros(len(p), np.int64) for p in parts]
+    return Tokens(np.concatenate(ids), np.concatenate(marks))
+
+
+def seq2seq_example(
+    targets: Int[np.ndarray, "t"], source: Int[np.ndarray, "s"], special_ids: SpecialTokenIds
+) -> Example:
+    """Have a decoder say `targets`, of which it reads each one place late, from `start` on."""
+    return Example(
+        inputs=np.concatenate(([special_ids.start], targets[:-1])),
+        targets=targets,
+        rank=np.arange(len(targets)),
+        source=source,
+        shifted_targets=True,
+    )
+
+
+def empty_example(special_ids: SpecialTokenIds, source: Int[np.ndarray, "s"] | None = None) -> Example:
+    """Read the start token, and beside it a source if there is one."""
+    nothing = np.full(1, IGNORE_INDEX)
+    return Example(
+        inputs=np.array([special_ids.start]),
+        targets=nothing,
+        rank=np.zeros(1, int),
+        source=source,
+        shifted_targets=True,
+    )
+
+
+def _draw_random_tokens(n: int, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Int[np.ndarray, "n"]:
+    """Draw `n` tokens that are not special, all equally likely."""
+    taken = np.array(sorted(i for i in special_ids.all_ids if i < special_ids.vocab_size), np.int64)
+    if len(taken) >= special_ids.vocab_size:
+        raise ValueError("the vocabulary has nothing but special tokens")
+    drawn = rng.integers(special_ids.vocab_size - len(taken), size=n)
+    return drawn + np.searchsorted(taken - np.arange(len(taken)), drawn, side="right")
+
+
+def _span_starts(selected: Bool[np.ndarray, "t"]) -> Bool[np.ndarray, "t"]:
+    return selected & ~np.concatenate(([False], selected[:-1]))
+
+
+def _limit_spans(
+    selected: Bool[np.ndarray, "t"], max_spans: int, rng: np.random.Generator
+) -> Bool[np.ndarray, "t"]:
+    """Keep at most `max_spans` runs hidden, chosen at random."""
+    run = np.cumsum(_span_starts(selected))  # from 1
+    n = int(run[-1])
+    if n <= max_spans:
+        return selected
+    kept = np.zeros(n + 1, bool)
+    kept[1 + rng.choice(n, max_spans, replace=False)] = True
+    return selected & kept[run]
+
+
+def _replace_by_sentinels(
+    ids: Int[np.ndarray, "t"], selected: Bool[np.ndarray, "t"], special_ids: SpecialTokenIds
+) -> Int[np.ndarray, "k"]:
+    """Put the next sentinel in the place of each run that is gone."""
+    starts = _span_starts(selected)
+    sentinels = np.array(special_ids.sentinels)[np.cumsum(starts)[starts] - 1]
+    folded = ids.copy()
+    folded[starts] = sentinels
+    return folded[~selected | starts]
+
+
+def _sentinel_targets(
+    ids: Int[np.ndarray, "t"], selected: Bool[np.ndarray, "t"], special_ids: SpecialTokenIds
+) -> Int[np.ndarray, "k"]:
+    """Put each hidden run after its sentinel; if shown tokens end the text, one more, if any."""
+    starts = _span_starts(selected)
+    n = int(starts.sum())
+    where = np.cumsum(selected)[starts] - 1
+    spoken = np.insert(ids[selected], where, np.array(special_ids.sentinels[:n]))
+    closing = () if selected[-1] else special_ids.sentinels[n : n + 1]
+    return np.concatenate((spoken, np.array(closing, np.int64)))

@@ -1,0 +1,1 @@
+"""Denoising objectives: noise on the source, the text as target."""

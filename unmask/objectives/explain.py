@@ -1,0 +1,356 @@
+"""What a model sees of a text and what it is asked, for people: `unmask hide MODEL "text"`.
+
+Data first (`explain`: cells with roles, and the answers asked of them), then layout in columns that
+says everything without color too (`Explanation.lines`), then color (`render`).
+"""
+
+import string
+import textwrap
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from unmask.batch import IGNORE_INDEX, Example
+from unmask.objectives.objective import AnyObjective
+from unmask.objectives.sentence_pairs.tasks import ADJACENT_SENTENCE_TERMS
+from unmask.output import safe_line as on_a_line
+from unmask.output import to_safe_json
+from unmask.tokenizers.spec import OutputVocabulary, SpecialTokenIds, SubwordVocabulary
+
+if TYPE_CHECKING:
+    pass
+
+TokenRole = Literal["shown", "masked", "replaced", "kept", "unseen", "sentinel", "special"]
+"""Of a token that the model reads: of those that are asked in their own place, `masked` hides the
+answer, `replaced` is a wrong one and `kept` the right one; `unseen` is the right one, which what
+asks does not see."""
+
+STYLES = {
+    # The terminal's own colors: none that is pale on white or dark on black.
+    "shown": "",
+    "masked": "bold magenta",
+    "replaced": "bold red",
+    "kept": "bold green",
+    "unseen": "bold magenta",
+    "sentinel": "bold magenta",
+    "special": "dim",
+    "answer": "italic",
+    "label": "bold",
+}
+
+
+@runtime_checkable
+class PieceTokenizer(Protocol):
+    """What is needed of a tokenizer."""
+
+    @property
+    def special_ids(self) -> SpecialTokenIds:
+        """What is special among its ids."""
+        ...
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Say what a person should see for each id."""
+        ...
+
+
+@runtime_checkable
+class DescribesVisibility(Protocol):
+    """An objective that says itself who sees whom: its examples have no order of reading."""
+
+    @property
+    def visibility_description(self) -> str:
+        """Say who sees whom."""
+        ...
+
+
+@dataclass(frozen=True)
+class ExplainedToken:
+    """A token that the model reads."""
+
+    piece: str
+    role: TokenRole
+    target: str | None = None
+    """The answer wanted here; None: nothing is asked."""
+    segment: int | None = None
+    """Of two texts, or the parts of one, the one that it belongs to, from 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveExplanation:
+    """An example for a person's eyes."""
+
+    source: tuple[ExplainedToken, ...] | None
+    """What the encoder reads, if there is one."""
+    inputs: tuple[ExplainedToken, ...]
+    """What the decoder reads, or the only stack there is."""
+    loss_terms: tuple[str, ...]
+    visibility: str
+    """Who sees whom."""
+    label: str | None
+    """The answer wanted of the whole text."""
+
+    def to_json(self) -> str:
+        """Write all of it as a line of JSON."""
+        return to_safe_json(asdict(self))
+
+    def styled_lines(self, width: int = 80) -> Iterator[list[tuple[str, str]]]:
+        """Lay it out for a terminal: lines of (text, style); answers stand under the tokens."""
+        if self.source is not None:
+            yield [("the encoder reads", "label")]
+            yield from _layout_block(self.source, width)
+        who = "the model" if self.source is None else "the decoder"
+        yield [(f"{who} reads", "label"), (", and is asked for what stands below", "shown")]
+        yield from _layout_block(self.inputs, width)
+        if self.label is not None:
+            yield from _wrapped_note("of the whole", self.label, width)
+        yield from _wrapped_note("who sees whom", self.visibility, width)
+        yield [(f"{'asked':{_MARGIN}}", "label"), *_role_counts(self.inputs)]
+        roles = [role for role in _ROLE_MEANINGS if any(cell.role == role for cell in self.inputs)]
+        if roles:
+            meanings = "; ".join(f"{role}: {_ROLE_MEANINGS[role]}" for role in roles)
+            yield from _wrapped_note("", meanings, width)
+
+    def to_text(self, width: int = 80) -> str:
+        """Lay it out without color."""
+        lines = ("".join(text for text, _ in line).rstrip() for line in self.styled_lines(width))
+        return "\n".join(lines)
+
+    def to_rich(self, width: int = 80) -> "GenerationState":
+        """Lay it out in color, for a console of rich's."""
+        from rich.text import Text
+
+        lines = (Text.assemble(*((t, STYLES[s]) for t, s in line)) for line in self.styled_lines(width))
+        return Text("\n", no_wrap=True, overflow="ignore").join(lines)
+
+
+def explain_example(example: Example, tokenizer: PieceTokenizer, objective: AnyObjective) -> ObjectiveExplanation:
+    """Say what a model sees of an example and what it is asked."""
+    special = tokenizer.special_ids
+    roles = _token_roles(example.inputs, special)
+    told = objective.visibility_description if isinstance(objective, DescribesVisibility) else None
+    if told is None and (not example.shifted_targets or example.rank is None):
+        roles = _target_roles(example, roles, special)
+    two = example.segments if example.part_ids is None else example.part_ids
+    segments = None if two is None else (two - two.min()).tolist()
+    source = None
+    if example.source is not None:
+        kinds = _token_roles(example.source, special)
+        for i in np.flatnonzero(example.source == special.mask).tolist():
+            kinds[i] = "masked"
+        pairs = zip(_visible_pieces(example.source, tokenizer), kinds, strict=True)
+        source = tuple(ExplainedToken(piece, role) for piece, role in pairs)
+    answers = tokenizer if example.target_position_of is None else _require_output_vocabulary(special)
+    asked = iter(_visible_pieces(example.targets[example.targets != IGNORE_INDEX], answers))
+    inputs = tuple(
+        ExplainedToken(
+            piece,
+            role,
+            next(asked) if target != IGNORE_INDEX else None,
+            None if segments is None else segments[i],
+        )
+        for i, (piece, role, target) in enumerate(
+            zip(_visible_pieces(example.inputs, tokenizer), roles, example.targets.tolist(), strict=True)
+        )
+    )
+    return ObjectiveExplanation(
+        source=source,
+        inputs=inputs,
+        loss_terms=objective.loss_terms,
+        visibility=_describe_visibility(example) if told is None else told,
+        label=_describe_label(example, objective),
+    )
+
+
+def _token_roles(ids: np.ndarray, special_ids: SpecialTokenIds) -> list[TokenRole]:
+    sentinels = frozenset(special_ids.sentinels)
+    return [
+        "sentinel" if i in sentinels else "special" if i in special_ids.all_ids else "shown"
+        for i in ids.tolist()
+    ]
+
+
+def _target_roles(example: Example, roles: list[TokenRole], special_ids: SpecialTokenIds) -> list[TokenRole]:
+    """Tell the tokens that are asked in their own place, or together, by what stands there."""
+
+    def role(read: np.ndarray, answer: np.ndarray) -> TokenRole:
+        if (read == special_ids.mask_or_sentinel).all():
+            return "masked"
+        return "kept" if np.array_equal(read, answer) else "replaced"
+
+    told = roles.copy()
+    for place in np.flatnonzero(example.targets != IGNORE_INDEX).tolist():
+        if example.target_position_of is None:
+            where = np.array([place + example.shifted_targets])
+            answer = None if example.two_stream else example.targets[[place]]
+        else:
+            where = np.flatnonzero(example.target_position_of == place)
+            answer = None if example.two_stream else _spell_subword(int(example.targets[place]), special_ids)
+        for i in where.tolist():
+            told[i] = "unseen" if answer is None else role(example.inputs[where], answer)
+    return told
+
+
+def _require_output_vocabulary(special_ids: SpecialTokenIds) -> OutputVocabulary:
+    assert special_ids.output_vocabulary is not None  # an example that asks for them was made with them
+    return special_ids.output_vocabulary
+
+
+def _spell_subword(subword: int, special_ids: SpecialTokenIds) -> np.ndarray:
+    known = _require_output_vocabulary(special_ids)
+    assert isinstance(known, SubwordVocabulary)
+    return known.spell(subword)
+
+
+def _visible_pieces(ids: np.ndarray, tokenizer: PieceTokenizer) -> list[str]:
+    return [visible_piece(piece) for piece in tokenizer.pieces(ids.tolist())]
+
+
+def visible_piece(piece: str) -> str:
+    """Write a piece so that it takes its place on a terminal and does nothing else to it."""
+    return "".join(_visible_character(c) for c in piece) or "∅"
+
+
+def _visible_character(character: str) -> str:
+    return _VISIBLE_SIGNS.get(character) or on_a_line(character)
+
+
+_VISIBLE_SIGNS = {" ": "▁", "\n": "⏎"}
+"""▁ is SentencePiece's sign of a space."""
+
+
+def display_width(string: str) -> int:
+    """Count the columns that a text takes on a terminal."""
+    return sum(_character_width(c) for c in string)
+
+
+def _character_width(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
+
+
+def _layout_block(cells: Sequence[ExplainedToken], width: int) -> Iterator[list[tuple[str, str]]]:
+    """Lay cells out in columns, the answers under them, as many rows as it takes."""
+    for row in _split_into_rows(cells, width - 2):
+        name = "  " if row[0].segment is None else _SEGMENT_LETTERS[row[0].segment % len(_SEGMENT_LETTERS)] + " "
+        above: list[tuple[str, str]] = [(name, "label")]
+        below: list[tuple[str, str]] = [("  ", "shown")]
+        for cell in row:
+            answer = cell.target or ""
+            space = _cell_width(cell) - display_width(cell.piece)
+            above += [(cell.piece, cell.role), (" " * (space + 1), "shown")]
+            style = "answer" if cell.role in ("shown", "special", "sentinel") else cell.role
+            below += [(answer, style), (" " * (_cell_width(cell) - display_width(answer) + 1), "shown")]
+        yield above
+        if any(cell.target is not None for cell in row):
+            yield below
+        yield []
+
+
+def _cell_width(cell: ExplainedToken) -> int:
+    return max(display_width(cell.piece), display_width(cell.target or ""))
+
+
+def _split_into_rows(cells: Sequence[ExplainedToken], width: int) -> Iterator[list[ExplainedToken]]:
+    row: list[ExplainedToken] = []
+    taken = 0
+    for cell in cells:
+        if row and (taken + _cell_width(cell) > width or cell.segment != row[-1].segment):
+            yield row
+            row, taken = [], 0
+        row.append(cell)
+        taken += _cell_width(cell) + 1
+    if row:
+        yield row
+
+
+def _role_counts(cells: Sequence[ExplainedToken]) -> list[tuple[str, str]]:
+    n = sum(cell.target is not None for cell in cells)
+    out: list[tuple[str, str]] = [(f"{n} of {len(cells)} places", "shown")]
+    for role in _ROLE_MEANINGS:
+        count = sum(cell.role == role for cell in cells)
+        if count:
+            out += [(", ", "shown"), (f"{count} {role}", role)]
+    return out
+
+
+def _wrapped_note(name: str, text: str, width: int) -> Iterator[list[tuple[str, str]]]:
+    for line in textwrap.wrap(text, max(width - _MARGIN, 20)):
+        yield [(f"{name:{_MARGIN}}", "label"), (line, "shown")]
+        name = ""
+
+
+_SEGMENT_LETTERS = string.ascii_uppercase
+_MARGIN = 15
+_ROLE_MEANINGS = {
+    "masked": "a mask stands there",
+    "replaced": "another token does",
+    "kept": "the answer itself does",
+    "unseen": "what asks knows the place alone",
+}
+
+
+def _describe_visibility(example: Example) -> str:
+    rank = example.rank
+    if rank is None and example.two_stream:
+        return "each word is told from those before it, and once more from those after it"
+    before = "each token sees those before it"
+    after = "each token sees those after it"
+    if rank is None:
+        parts = example.part_ids is not None and example.part_ids.any()
+        ahead = "; what is hidden is asked for in the place before it" if example.shifted_targets else ""
+        return "every token sees every token" + (" of its own part" if parts else ahead)
+    if example.two_stream:
+        order = (
+            "shown tokens see each other; a hidden one is told from these and from the hidden ones "
+            "before it in an order"
+        )
+        kept = f"the first {example.reuse_len} tokens are read first, and see none of the others; "
+        return kept + order if example.reuse_len else order
+    n = int((rank == rank.min()).sum())
+    if (np.diff(rank) == 1).all():
+        said = before
+    elif (np.diff(rank) == -1).all():
+        said = after
+    elif (rank[:n] == rank[0]).all() and (np.diff(rank[n - 1 :]) == 1).all():
+        said = f"the first {n} tokens see each other, each later one those before it"
+    else:
+        said = "each token sees those of its own rank and of lower ones"
+    if example.source is None:
+        return said
+    places = "" if example.position_ids is None else "; it is told where in the text it stands"
+    return (
+        f"encoder: every token sees every token; decoder: {said}, and all of the encoder's{places}"
+    )
+
+
+def _is_about_adjacent_sentences(objective: AnyObjective) -> bool:
+    return not {*objective.loss_terms}.isdisjoint(ADJACENT_SENTENCE_TERMS)
+
+
+def _describe_adjacent_sentences(example: Example, objective: AnyObjective) -> str:
+    if example.part_ids is None or not example.part_ids.any():
+        return "nothing, for there is but one sentence"
+    if ADJACENT_SENTENCE_TERMS[0] in objective.loss_terms:
+        return "each sentence is asked for the one before it and the one after it, word by word"
+    return "each sentence is to find those beside it among all other sentences of the batch"
+
+
+def _describe_label(example: Example, objective: AnyObjective) -> str | None:
+    label = example.label
+    if _is_about_adjacent_sentences(objective):
+        return _describe_adjacent_sentences(example, objective)
+    if example.part_ids is not None:
+        what = "a part of A" if "crop" in objective.loss_terms else "what followed A"
+        among = f"B is {what}, to be told from those of other texts"
+        return among if example.part_ids.any() else "nothing, for the text is too short for two parts"
+    if label is None or isinstance(label, np.ndarray):
+        return None
+    if label == IGNORE_INDEX:
+        return "nothing, for there is but one text"
+    if "sentence_order" in objective.loss_terms:
+        return f"{label}: A and B " + ("are swapped" if label else "stand in their order")
+    return f"{label}: B " + ("comes from elsewhere" if label else "is what follows A")

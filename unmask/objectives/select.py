@@ -1,0 +1,580 @@
+"""Which tokens to hide: the first half of an objective.
+
+Every chooser is a pure function (text, free, generator) -> hidden. `text` is framed already, where
+its way of concealing frames first; `free` says which tokens may be hidden, all but the special
+ones.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from unmask.batch import SENTENCE_START, WORD_START, Tokens
+from unmask.tokenizers.spec import SpecialTokenIds
+
+
+class FoldedLengths(NamedTuple):
+    """The most tokens that texts have once runs of tokens are folded into one token each."""
+
+    source_length: Int[np.ndarray, "m"]
+    """The shown tokens, and one token for each hidden run."""
+    target_length: Int[np.ndarray, "m"]
+    """The hidden tokens, and one token for each run of shown ones and at either end."""
+    n_spans: Int[np.ndarray, "m"]
+    """The hidden runs."""
+
+
+@runtime_checkable
+class TargetSelection(Protocol):
+    """Say which tokens to hide."""
+
+    min_tokens: ClassVar[int]
+    """A text with fewer free tokens than this cannot hide anything; nothing is asked of it."""
+    selects_all: ClassVar[bool]
+    """Every token is chosen."""
+
+    def __call__(
+        self, text: Tokens, maskable: Bool[np.ndarray, "t"], rng: np.random.Generator
+    ) -> Bool[np.ndarray, "t"]:
+        """Choose tokens, of the free ones, of those between these or of those that end the text."""
+        ...
+
+    def folded_lengths(self, text_lengths: Int[np.ndarray, "m"]) -> FoldedLengths:
+        """Bound the lengths of texts of `text_lengths` free tokens after folding."""
+        ...
+
+
+@dataclass(frozen=True)
+class TokenMasking:
+    """Each token on its own: round(rate * tokens) of them, at least one.
+
+    Devlin et al. 2019, section 3.1, task 1. The special tokens count for the rate although they are
+    never hidden, and halves are rounded to even (released code, `create_masked_lm_predictions`).
+    Deviates: the released code also has a fixed maximum for each text, `max_predictions_per_seq`,
+    which its layout on TPUs needed and ours does not.
+    """
+
+    rate: float = 0.15
+    min_tokens: ClassVar[int] = 1
+    selects_all: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_masking_rate(self.rate)
+
+    def __call__(
+        self, text: Tokens, maskable: Bool[np.ndarray, "t"], rng: np.random.Generator
+    ) -> Bool[np.ndarray, "t"]:
+        """Hide single tokens."""
+        where = np.flatnonzero(maskable)
+        hidden = np.zeros(len(maskable), bool)
+        n = min(max(1, round(self.rate * len(maskable))), len(where))
+        hidden[rng.choice(where, n, replace=False)] = True
+        return hidden
+
+    def folded_lengths(self, text_lengths: Int[np.ndarray, "m"]) -> FoldedLengths:
+        """No two hidden tokens may be neighbors: each is a run."""
+        hidden = np.minimum(np.maximum(_round_half_even(self.rate * text_lengths), 1), text_lengths)
+        return FoldedLengths(text_lengths, 2 * hidden + 1, hidden)
+
+
+@dataclass(frozen=True)
+class TokenSpanMasking:
+    """Runs of tokens, whatever their words, until round(rate * tokens) are hidden.
+
+    A run begins at a random token that is shown; its length is n with a chance by `length_weights`[n - 1].
+    It ends before a special token, and when enough are hidden; what it meets of another one stays
+    hidden (Dong et al. 2019, arXiv:1905.03197, section 2.4; `Preprocess4Seq2seq` of the released
+    code, which takes what is too much from anywhere).
+    """
+
+    rate: float = 0.15
+    length_weights: tuple[float, ...] = (0.8, 0.1, 0.1)
+    """UniLM's: single tokens four times of five, else two or three."""
+    min_tokens: ClassVar[int] = 1
+    selects_all: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_masking_rate(self.rate)
+        if min(self.length_weights, default=-1) < 0 or not 0 < sum(self.length_weights) < np.inf:
+            raise ValueError(f"length_weights must be at least 0, and one above it, got {self.length_weights}")
+
+    def __call__(
+        self, text: Tokens, maskable: Bool[np.ndarray, "t"], rng: np.random.Generator
+    ) -> Bool[np.ndarray, "t"]:
+        """Hide runs of tokens."""
+        where = np.flatnonzero(maskable)
+        law = np.array(self.length_weights) / sum(self.length_weights)
+        lengths = rng.choice(len(self.length_weights), len(where), p=law) + 1
+        left = min(max(1, round(self.rate * len(maskable))), len(where))
+        hidden = np.zeros(len(maskable), bool)
+        for first, n in zip(rng.permutation(where).tolist(), lengths.tolist(), strict=True):
+            for i in range(first, first + n if not hidden[first] else first):
+                if not left or i >= len(maskable) or not maskable[i]:
+                    break
+                left -= not hidden[i]
+                hidden[i] = True
+        return hidden
+
+    def folded_lengths(self, text_lengths: Int[np.ndarray, "m"]) -> FoldedLengths:
+        """Every run may be one token: no better bound than token by token."""
+        return TokenMasking(self.rate).folded_lengths(text_lengths)
+
+
+@dataclass(frozen=True)
+class WholeWordMasking:
+    """Whole words: all tokens of a word, or none.
+
+    README of BERT's released code, "New May 31st, 2019: Whole Word Masking Models"; there is no
+    paper. The words come in random order; one that would bring the tokens above round(rate *
+    tokens) is passed over (released code, `create_masked_lm_predictions`). So a short text of long
+    words may ask nothing.
+    """
+
+    rate: float = 0.15
+    min_tokens: ClassVar[int] = 1
+    selects_all: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_masking_rate(self.rate)
+
+    def __call__(
+        self, text: Tokens, maskable: Bool[np.ndarray, "t"], rng: np.random.Generator
+    ) -> Bool[np.ndarray, "t"]:
+        """Hide whole words."""
+        word, sizes = number_words(text, maskable)
+        n = max(1, round(self.rate * len(maskable)))
+        chosen = np.zeros(len(sizes), bool)
+        for w in rng.permutation(np.flatnonzero(sizes)).tolist():
+            if sizes[w] <= n:
+                chosen[w] = True
+                n -= sizes[w]
+            if n == 0:
+                break
+        return chosen[word]
+
+    def folded_lengths(self, text_lengths: Int[np.ndarray, "m"]) -> FoldedLengths:
+        """Every word may be one token: no better bound than token by token."""
+        return TokenMasking(self.rate).folded_lengths(text_lengths)
+
+
+@dataclass(frozen=True)
+class NGramMasking:
+    """Runs of n whole words, n drawn with a chance proportional to 1/n up to `max_ngram`.
+
+    Lan et al. 2020, arXiv:1909.11942, section 4.1, equation 1. The runs begin at words in random
+    order. One that would bring the tokens above round(rate * tokens), or that meets a special
+    token, is made shorter; one that meets a hidden word is passed over (released code,
+    `create_masked_lm_predictions`).
+    """
+
+    rate: float = 0.15
+    max_ngram: int = 3
+    min_tokens: ClassVar[int] = 1
+    selects_all: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_masking_rate(self.rate)
+        if self.max_ngram < 1:
+            raise ValueError(f"max_ngram must be at least 1 word, got {self.max_ngram}")
+
+    def __call__(
+        self, text: Tokens, maskable: Bool[np.ndarray, "t"], rng: np.random.Generator
+    ) -> Bool[np.ndarray, "t"]:
+        """Hide runs of words."""
+        first, sizes = _word_spans(text, maskable)
+        weights = 1 / np.arange(1, self.max_ngram + 1)
+        drawn = rng.choice(self.max_ngram, len(first), p=weights / weights.sum()) + 1
+        budget = max(1, round(self.rate * len(maskable)))
+        hidden = np.zeros(len(maskable), bool)
+        for i in rng.permutation(len(first)).tolist():
+            run = _fitting_words(int(first[i]), sizes[i : i + int(drawn[i])], maskable, budget)
+            if not hidden[run].any():
+                hidden[run] = True
+                budget -= run.stop - run.start
+            if budget == 0:
+                break
+        return hidden
+
+    def folded_lengths(self, text_lengths: Int[np.ndarray, "m"]) -> FoldedLengths:
+        """Every word may be one token: no better bound than token by token."""
+        return TokenMasking(self.rate).folded_lengths(text_lengths)
+
+
+@dataclass(frozen=True)
+class SpanMasking:
+    """Spans of whole words, whose number is drawn from a geometric law up to `max_span_length`.
+
+    Joshi et al. 2020, arXiv:1907.10529, section 3.1: p = 0.2 and at most 10 words, 3.8 on average,
+    until ceil(rate * tokens) are hidden. A span begins with the word of a random token; the last
+    one is made shorter to fit (released code, `PairWithSpanMaskingScheme`).
+    Deviates: a span that would meet a hidden one begins elsewhere, where the released code hides
+    the union of the two; and the last one ends with a whole word.
+    """
+
+    rate: float = 0.15
+    geometric_p: float = 0.2
+    max_span_length: int = 10
+    min_tokens: ClassVar[int] = 1
+    selects_all: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_masking_rate(self.rate)
+        if not 0 < self.geometric_p <= 1:
+            raise ValueError(f"geometric_p must be above 0 and at most 1, got {self.geometric_p}")
+        if self.max_span_length < 1:
+            raise ValueError(f"max_span_length must be at least 1 word, got {self.max_span_length}")
+
+    def __call__(
+        self, text: Tokens, maskable: Bool[np.ndarray, "t"], rng: np.random.Generator
+    ) -> Bool[np.ndarray, "t"]:
+        """Hide spans of words."""
+        first, sizes = _word_spans(text, maskable)
+        law = self.geometric_p * (1 - self.geometric_p) ** np.arange(self.max_span_length)
+        lengths = rng.choice(self.max_span_length, len(first), p=law / law.sum()) + 1
+        anchors = np.repeat(np.arange(len(first)), sizes)  # each token's word
+        budget = max(1, math.ceil(self.rate * len(maskable)))
+        hidden = np.zeros(len(maskable), bool)
+        for n in lengths.tolist():
+            for i in rng.permutation(anchors)[:MAX_PLACEMENT_TRIES].tolist():
+                run = _fitting_words(int(first[i]), sizes[i : i + n], maskable, budget)
+                if not hidden[run].any():
+                    hidden[run] = True
+                    budget -= run.stop - run.start
+                    break
+            if budget == 0:
+                break
+        return hidden
+
+    def folded_lengths(self, text_lengths: Int[np.ndarray, "m"]) -> FoldedLengths:
+        """Every word may be one token: no better bound than token by token."""
+        return TokenMasking(min(1.0, self.rate + 1 / max(int(text_lengths.max(initial=1)), 1))).folded_lengths(text_lengths)
+
+
+MAX_PLACEMENT_TRIES = 20
+"""Places that are tried for a span before the next length is drawn."""
+
+
+@dataclass(frozen=True)
+class ContextSpanMasking:
+    """Runs of n whole words, each somewhere within `context_factor` times as many tokens of its own.
+
+    Yang et al. 2019, arXiv:1906.08237, section 3.1 (there K; its section 2.3 hides 1 of K tokens);
+    n is drawn with a chance proportional to 1/n up to `max_span_length` (released code, `_sample_mask`).
+    What the runs leave of round(tokens / context) is hidden token by token.
+    """
+
+    context_factor: int = 6
+    max_span_length: int = 5
+    min_tokens: ClassVar[int] = 1
+    selects_all: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.context_factor < 2:
+            raise ValueError(f"context_factor must be at least 2, got {self.context_factor}")
+        if self.max_span_length < 1:
+            raise ValueError(f"max_span_length must be at least 1 word, got {self.max_span_length}")
+
+    def __call__(
+        self, text: Tokens, maskable: Bool[np.ndarray, "t"], rng: np.random.Generator
+    ) -> Bool[np.ndarray, "t"]:
+        """Hide runs of words, from left to right."""
+        first, sizes = _word_spans(text, maskable)
+        weights = 1 / np.arange(1, self.max_span_length + 1)
+        weights /= weights.sum()
+        budget = max(1, round(len(maskable) / self.context_factor))
+        hidden, begin = np.zeros(len(maskable), bool), 0
+        while budget:
+            n = int(rng.choice(self.max_span_length, p=weights)) + 1
+            behind = int(rng.integers(n * self.context_factor))
+            i = int(np.searchsorted(first, begin + behind))
+            if i == len(first):
+                break
+            run = _fitting_words(int(first[i]), sizes[i : i + n], maskable, budget)
+            hidden[run] = True
+            budget -= run.stop - run.start
+            begin = max(run.stop, run.start + 1) + max(n * (self.context_factor - 1) - behind, 0)
+        left = np.flatnonzero(maskable & ~hidden)
+        hidden[rng.choice(left, min(budget, len(left)), replace=False)] = True
+        return hidden
+
+    def folded_lengths(self, text_lengths: Int[np.ndarray, "m"]) -> FoldedLengths:
+        """Every word may be one token: no better bound than token by token."""
+        return TokenMasking(1 / self.context_factor).folded_lengths(text_lengths)
+
+
+@dataclass(frozen=True)
+class RandomSpanMasking:
+    """Spans of `mean_span_length` tokens on average, at random places, with `rate` of all tokens in them.
+
+    The hidden tokens are cut at random into spans, and so are the shown ones; the two are then laid
+    alternately, shown first, so that a hidden span ends the text (Raffel et al. 2020, section
+    3.3.4; `random_spans_noise_mask` in the released code). All masks with these numbers of tokens
+    and spans are equally likely.
+    """
+
+    rate: float = 0.15
+    mean_span_length: float = 3.0
+    min_tokens: ClassVar[int] = 2
+    selects_all: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_masking_rate(self.rate)
+        if not 1 <= self.mean_span_length < np.inf:
+            raise ValueError(f"mean must be a span of at least 1 token, got {self.mean_span_length}")
+
+    def count_spans(self, text_lengths: Int[np.ndarray, "m"]) -> tuple[Int[np.ndarray, "m"], Int[np.ndarray, "m"]]:
+        """Count the tokens hidden of `text_lengths`, and their spans; both zero for fewer than two tokens."""
+        hidden = np.minimum(np.maximum(_round_half_even(self.rate * text_lengths), 1), text_lengths - 1)
+        spans = np.maximum(_round_half_even(hidden / self.mean_span_length), 1)
+        # The released code takes it for granted that there are as many shown tokens as spans.
+        spans = np.minimum(spans, np.minimum(hidden, text_lengths - hidden))
+        return np.where(text_lengths < 2, 0, hidden), np.where(text_lengths < 2, 0, spans)
+
+    def __call__(
+        self, text: Tokens, maskable: Bool[np.ndarray, "t"], rng: np.random.Generator
+    ) -> Bool[np.ndarray, "t"]:
+        """Hide spans. Special tokens in between do not end a span.
+
+        Raises:
+            ValueError: fewer than two tokens are free to be hidden.
+        """
+        where = np.flatnonzero(maskable)
+        n = len(where)
+        if n < self.min_tokens:
+            raise ValueError(f"spans need at least two tokens that may be hidden, got {n}")
+        hidden, spans = (int(x[0]) for x in self.count_spans(np.array([n])))
+        lengths = np.stack((_random_partition(n - hidden, spans, rng), _random_partition(hidden, spans, rng)), 1)
+        mask = np.zeros(len(maskable), bool)
+        mask[where] = np.repeat(np.arange(2 * spans) % 2 == 1, lengths.ravel())
+        return mask
+
+    def folded_lengths(self, text_lengths: Int[np.ndarray, "m"]) -> FoldedLengths:
+        """Count exactly: each span begins after a shown token, and a span ends the text."""
+        hidden, spans = self.count_spans(text_lengths)
+        return FoldedLengths(text_lengths - hidden + spans, hidden + spans, spans)
+
+
+@dataclass(frozen=True)
+class ScheduledRate:
+    """As `final_selection` hides, but of a rate that begins at `initial_rate` and goes to that of `final_selection` in a line.
+
+    Charpentier and Samuel 2024, arXiv:2410.24159, section 3: from 30 % to 15 % of the tokens. By
+    itself, as where held-out text is hidden, it is `final_selection`.
+    """
+
+    initial_rate: float
+    """The rate of the first step."""
+    final_selection: TokenMasking | TokenSpanMasking | WholeWordMasking | NGramMasking | SpanMasking
+    """Also how tokens are chosen at any rate."""
+    min_tokens: ClassVar[int] = 1
+    selects_all: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_masking_rate(self.initial_rate)
+
+    def at_progress(self, progress: float) -> TargetSelection:
+        """Return the chooser of a step before which `progress` of the steps were taken."""
+        return replace(self.final_selection, rate=self.initial_rate + (self.final_selection.rate - self.initial_rate) * progress)
+
+    def __call__(
+        self, text: Tokens, maskable: Bool[np.ndarray, "t"], rng: np.random.Generator
+    ) -> Bool[np.ndarray, "t"]:
+        """Hide as `final_selection` does."""
+        return self.final_selection(text, maskable, rng)
+
+    def folded_lengths(self, text_lengths: Int[np.ndarray, "m"]) -> FoldedLengths:
+        """Bound the lengths at any rate between the first and the last."""
+        first, last = self.at_progress(0.0).folded_lengths(text_lengths), self.final_selection.folded_lengths(text_lengths)
+        return FoldedLengths(*map(np.maximum, first, last))
+
+
+@dataclass(frozen=True)
+class FragmentMasking:
+    """One run of round(rate * tokens) tokens, at least one, anywhere in a text.
+
+    Song et al. 2019, arXiv:1905.02450, section 3.2; half of the tokens: section 4.1. All places are
+    equally likely.
+    """
+
+    rate: float = 0.5
+    min_tokens: ClassVar[int] = 1
+    selects_all: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_masking_rate(self.rate)
+
+    def __call__(
+        self, text: Tokens, maskable: Bool[np.ndarray, "t"], rng: np.random.Generator
+    ) -> Bool[np.ndarray, "t"]:
+        """Hide a run, the special tokens within it included."""
+        where = np.flatnonzero(maskable)
+        n = min(max(1, round(self.rate * len(where))), len(where))
+        first = int(rng.integers(len(where) - n, endpoint=True))
+        place = np.arange(len(maskable))
+        return (where[first] <= place) & (place <= where[first + n - 1])
+
+    def folded_lengths(self, text_lengths: Int[np.ndarray, "m"]) -> FoldedLengths:
+        """One run, and shown ones on both sides of it."""
+        hidden = np.minimum(np.maximum(_round_half_even(self.rate * text_lengths), 1), text_lengths)
+        one = np.minimum(text_lengths, 1)
+        return FoldedLengths(text_lengths - hidden + one, hidden + 2 * one, one)
+
+
+@dataclass(frozen=True)
+class SuffixMasking:
+    """Everything after a point, of which one token at least is hidden and one is shown.
+
+    All lengths of the prefix are equally likely (Raffel et al. 2020, section 3.3.1, prefix language
+    modeling; `random_prefix_noise_mask` in the released code), or round(rate * tokens) are hidden
+    (Tay et al. 2022, arXiv:2205.05131, table 1, S-denoiser).
+    """
+
+    rate: float | None = None
+    """None: all lengths are equally likely."""
+    min_tokens: ClassVar[int] = 2
+    selects_all: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.rate is not None:
+            check_masking_rate(self.rate)
+
+    def __call__(
+        self, text: Tokens, maskable: Bool[np.ndarray, "t"], rng: np.random.Generator
+    ) -> Bool[np.ndarray, "t"]:
+        """Hide the tail, the special tokens that end the text included."""
+        where = np.flatnonzero(maskable)
+        if len(where) < self.min_tokens:
+            raise ValueError(
+                f"a tail needs at least two tokens that may be hidden, got {len(where)}"
+            )
+        if self.rate is None:
+            shown = int(rng.integers(1, len(where)))
+        else:
+            shown = len(where) - min(max(1, round(self.rate * len(where))), len(where) - 1)
+        return np.arange(len(maskable)) >= where[shown]
+
+    def folded_lengths(self, text_lengths: Int[np.ndarray, "m"]) -> FoldedLengths:
+        """One run; at least one token is shown, at least one hidden."""
+        return FoldedLengths(text_lengths, text_lengths, np.minimum(text_lengths, 1))
+
+
+@dataclass(frozen=True)
+class AllTokens:
+    """Everything: each token must be told from those before it (GPT)."""
+
+    min_tokens: ClassVar[int] = 1
+    selects_all: ClassVar[bool] = True
+
+    def __call__(
+        self, text: Tokens, maskable: Bool[np.ndarray, "t"], rng: np.random.Generator
+    ) -> Bool[np.ndarray, "t"]:
+        """Hide all tokens, the special tokens that end the text included."""
+        return np.ones(len(maskable), bool)
+
+    def folded_lengths(self, text_lengths: Int[np.ndarray, "m"]) -> FoldedLengths:
+        """One run."""
+        one = np.minimum(text_lengths, 1)
+        return FoldedLengths(one, text_lengths + one, one)
+
+
+def maskable_tokens(ids: Int[np.ndarray, "t"], special_ids: SpecialTokenIds) -> Bool[np.ndarray, "t"]:
+    """Say which tokens are text: all but the special ones. An unknown piece of text is text.
+
+    Raises:
+        ValueError: an id is not in the vocabulary.
+    """
+    if len(ids) and not 0 <= ids.min() <= ids.max() < special_ids.vocab_size:
+        wrong = int(ids.max()) if ids.max() >= special_ids.vocab_size else int(ids.min())
+        raise ValueError(
+            f"token id {wrong} is not in the vocabulary of {special_ids.vocab_size} tokens: "
+            "was the text prepared with another tokenizer?"
+        )
+    return _maskable_table(special_ids)[ids]
+
+
+@lru_cache(maxsize=8)
+def _maskable_table(special_ids: SpecialTokenIds) -> Bool[np.ndarray, "v"]:
+    table = np.ones(special_ids.vocab_size, bool)
+    roles = {special_ids.pad, special_ids.start, special_ids.end, special_ids.mask}
+    unknown = {special_ids.unknown} - roles  # GPT-2 has one token for all of these
+    table[[i for i in special_ids.all_ids - unknown if i < special_ids.vocab_size]] = False
+    return table
+
+
+def check_fractions(**fractions: float) -> None:
+    """Refuse a share of a whole that is none.
+
+    Raises:
+        ValueError: it is below 0 or above 1.
+    """
+    for name, share in fractions.items():
+        if not 0 <= share <= 1:
+            raise ValueError(f"{name} must be between 0 and 1, got {share}")
+
+
+def _word_spans(
+    text: Tokens, maskable: Bool[np.ndarray, "t"]
+) -> tuple[Int[np.ndarray, "w"], Int[np.ndarray, "w"]]:
+    """Return the first token of each word, and how many it has."""
+    word, sizes = number_words(text, maskable)
+    numbers = np.flatnonzero(sizes)
+    return np.searchsorted(np.maximum.accumulate(word), numbers), sizes[numbers]
+
+
+def _fitting_words(
+    first: int, sizes: Int[np.ndarray, "n"], maskable: Bool[np.ndarray, "t"], budget: int
+) -> slice:
+    """Return the tokens of as many words as fit the budget and stand together."""
+    ends = first + np.cumsum(sizes)
+    fits = [end for end in ends.tolist() if end - first <= budget and maskable[first:end].all()]
+    return slice(first, fits[-1] if fits else first)
+
+
+def number_words(
+    text: Tokens, maskable: Bool[np.ndarray, "t"]
+) -> tuple[Int[np.ndarray, "t"], Int[np.ndarray, "w"]]:
+    """Number the word of each token, and count the tokens of each word.
+
+    Special tokens have the number 0, which counts no token. The piece of a word at which a row
+    begins is a word as well.
+    """
+    word = np.cumsum(word_starts(text, maskable))
+    word = np.where(maskable, word, 0)
+    sizes = np.bincount(word, minlength=1)
+    sizes[0] = 0
+    return word, sizes
+
+
+def word_starts(text: Tokens, maskable: Bool[np.ndarray, "t"]) -> Bool[np.ndarray, "t"]:
+    """Say where words begin, a special token and what follows one included."""
+    return ((text.boundaries & WORD_START) > 0) | ~maskable | ~np.concatenate(([False], maskable[:-1]))
+
+
+def sentence_starts(text: Tokens) -> Int[np.ndarray, "n"]:
+    """Return where sentences begin. One begins with the text, even in the middle of one."""
+    starts = np.flatnonzero(text.boundaries & SENTENCE_START)
+    return starts if len(starts) and not starts[0] else np.concatenate(([0], starts))
+
+
+def check_masking_rate(masking_rate: float) -> None:
+    """Refuse a share of the tokens that hides none, or is no share.
+
+    Raises:
+        ValueError: it is not above 0, or above 1.
+    """
+    if not 0 < masking_rate <= 1:
+        raise ValueError(f"rate must be above 0 and at most 1, got {masking_rate}")
+
+
+def _round_half_even(x: np.ndarray) -> Int[np.ndarray, "m"]:
+    return np.rint(x).astype(np.int64)
+
+
+def _random_partition(n: int, n_parts: int, rng: np.random.Generator) -> Int[np.ndarray, "parts"]:
+    """Cut `n` items at random into `n_parts` runs, none of them empty."""
+    cuts = np.sort(rng.choice(n - 1, n_parts - 1, replace=False)) + 1
+    return np.diff(np.concatenate(([0], cuts, [n])))

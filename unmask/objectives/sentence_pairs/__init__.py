@@ -1,0 +1,1 @@
+"""Objectives on pairs of sentences or texts."""

@@ -1,0 +1,454 @@
+"""What a run folder holds for its report: formats that commands write, and forgiving readers."""
+
+import datetime
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from jaxtyping import Float
+
+from unmask.config import from_dict, to_dict
+from unmask.files import parse_json, read_json, write_atomically
+from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
+
+RecordT = TypeVar("RecordT")
+
+RUN_FILE, LOG_FILE, TIMING_FILE = "unmask.json", "log.jsonl", "timing.jsonl"
+SAMPLES_FILE, RESULTS_FILE, BASELINES_FILE = "samples.json", "results.json", "baselines.json"
+
+BlankPredictions = tuple[tuple[str, float | None], ...]
+"""For one blank: what the model would put there and how likely it finds that, best first."""
+
+BaselineFigures = Mapping[str, Mapping[str, float]]
+"""What simple methods reach (`bigram`: 0.2), under the name that the log's evaluations give the
+figure (`masked_accuracy`): `baselines.json`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fill:
+    """A text with blanks, filled before and after training: one item of `samples.json`."""
+
+    text: str  # "The [MASK] barked."
+    before: tuple[BlankPredictions, ...] = ()  # one for each blank; none where the model was not asked
+    after: tuple[BlankPredictions, ...] = ()
+    blank: str = "[MASK]"  # what stands for a blank in `text`
+    answers: tuple[str, ...] = ()  # what really stood in each blank, where that is known
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generate:
+    """A prompt, continued before and after training: one item of `samples.json`."""
+
+    prompt: str
+    before: str = ""
+    after: str = ""
+    settings: str = ""  # how tokens were drawn: "temperature 0.8, top-p 0.95"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Near:
+    """A word, and those whose vectors are nearest to its own: one item of `samples.json`."""
+
+    word: str
+    neighbors: tuple[tuple[str, float], ...] = ()  # the nearest first, with their cosines
+
+
+TextSample = Fill | Generate
+ReportSample = TextSample | Near
+
+
+@dataclass(frozen=True)
+class ArmScores:
+    """One way to start fine-tuning, and each seed's score; None where a seed gave no number."""
+
+    name: str  # "pretrained", "random initialization"
+    dev: tuple[float | None, ...] = ()
+    test: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class ConfusionMatrix:
+    """How often each true label (row) was given each label (column)."""
+
+    labels: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self):
+        """Check that the table is square.
+
+        Raises:
+            ValueError: it is not.
+        """
+        n = len(self.labels)
+        if len(self.counts) != n or any(len(row) != n for row in self.counts):
+            raise ValueError(f"confusion.counts must be {n} rows of {n} numbers, as many as labels")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReliabilityBin:
+    """Answers of like confidence: above `low` and up to `high`."""
+
+    low: float
+    high: float
+    confidence: float  # its mean
+    accuracy: float
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationSummary:
+    """How far the probabilities of answers can be trusted."""
+
+    ece: float  # expected calibration error
+    brier: float  # from 0 to 2
+    bins: tuple[ReliabilityBin, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchTrialRecord:
+    """A rate and a batch size that were tried first, and their score; None if it diverged."""
+
+    number: int
+    rate: float
+    batch: int
+    score: float | None
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorExample:
+    """A text that the fine-tuned model got wrong."""
+
+    text: str
+    truth: str
+    predicted: str
+    probability: float | None = None  # that the model gave to `predicted`
+    truth_probability: float | None = None  # and to `truth`
+    marked: tuple[int, int] | None = None  # where in the text it is, in characters
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelCounts:
+    """How often a label was found, missed, and said where it does not hold."""
+
+    label: str
+    found: int
+    missed: int
+    invented: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuningResults:
+    """Scores of one task, fine-tuned from several starts: `results.json`. The first arm leads."""
+
+    task: str
+    metric: str
+    arms: tuple[ArmScores, ...]
+    chance: float | None = None  # the score of always giving the most frequent answer
+    confusion: ConfusionMatrix | None = None
+    found: tuple[LabelCounts, ...] = ()  # where several labels may hold of a text
+    errors: tuple[ErrorExample, ...] = ()
+    wrong: int | None = None  # how many there are, those that are not shown too
+    calibration: CalibrationSummary | None = None
+    search: tuple[SearchTrialRecord, ...] = ()  # in the order in which they were tried
+
+
+@dataclass(frozen=True)
+class LogSeries:
+    """Numbers logged along a run, sorted by step; NaN where a step did not log that number."""
+
+    steps: Float[np.ndarray, "n"]
+    columns: Mapping[str, Float[np.ndarray, "n"]]  # "loss", "parts.masked", "accuracy.masked", ...
+
+    def __contains__(self, column: str) -> bool:
+        """Say whether a column holds any finite number."""
+        return column in self.columns and bool(np.isfinite(self.columns[column]).any())
+
+    def last(self, column: str) -> float | None:
+        """Return the last finite number of a column, or None if it has none."""
+        if column not in self:
+            return None
+        values = self.columns[column]
+        return float(values[np.isfinite(values)][-1])
+
+    def median(self, column: str) -> float | None:
+        """Return the median of a column's finite numbers, or None if it has none."""
+        return float(np.nanmedian(self.columns[column])) if column in self else None
+
+    def maximum(self, column: str) -> float | None:
+        """Return the greatest finite number of a column, or None if it has none."""
+        return float(np.nanmax(self.columns[column])) if column in self else None
+
+    def suffixes_after(self, prefix: str) -> list[str]:
+        """Return what follows `prefix` in the names of columns: `masked` of `parts.masked`."""
+        return [name.removeprefix(prefix) for name in self.columns if name.startswith(prefix)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportData:
+    """All that a report shows of a run folder."""
+
+    name: str
+    modified_timestamp: float  # seconds since 1970: when the run last wrote to its folder
+    run_record: Mapping[str, Any]  # unmask.json
+    training_log: LogSeries
+    evaluation_log: LogSeries
+    timing_log: LogSeries
+    resumed_steps: tuple[int, ...]  # steps at which a new process took over
+    total_seconds: float | None  # time spent by all processes one after another
+    samples: tuple[ReportSample, ...]
+    baselines: BaselineFigures
+    results: FinetuningResults | None
+    notes: tuple[str, ...]  # what could not be read
+
+    @property
+    def is_word_vector_run(self) -> bool:
+        """Whether word vectors were learned: there is no network, and no likelihood of a text."""
+        kinds = {kind.__name__ for kind in WORD_VECTOR_METHODS}
+        objective = self.record_section("recipe").get("objective")
+        return isinstance(objective, Mapping) and objective.get("kind") in kinds
+
+    @property
+    def preset_name(self) -> str:
+        """The name of the model, or else of the folder."""
+        return str(self.run_record.get("card") or self.name)
+
+    @property
+    def is_finetuning(self) -> bool:
+        """Whether the run is one of fine-tuning."""
+        return self.run_record.get("kind") == "finetune"
+
+    @property
+    def task_kind(self) -> str:
+        """The kind of its task: `classify`, `tag`, ...; empty where it has none."""
+        return str(self.record_section("recipe").get("task", "")) if self.is_finetuning else ""
+
+    @property
+    def modified(self) -> datetime.datetime:
+        """The date of the run: when it last wrote to its folder."""
+        return datetime.datetime.fromtimestamp(self.modified_timestamp, datetime.UTC)
+
+    def evaluation_columns(self, metric: str) -> list[str]:
+        """Name the evaluation's columns of a metric, each part's first.
+
+        What stands for all parts together is left out where there is only one: it says the same.
+        """
+        columns = [c for c in self.evaluation_log.columns if c in self.evaluation_log]
+        parts = [c for c in columns if c.endswith(f"_{metric}")]
+        return parts + [c for c in columns if c == metric and len(parts) != 1]
+
+    def record_section(self, section_name: str) -> Mapping[str, Any]:
+        """Return one of the tables of `unmask.json` (recipe, environment, ...), empty if absent."""
+        found = self.run_record.get(section_name)
+        return found if isinstance(found, Mapping) else {}
+
+
+def save_samples(folder: Path, samples: Sequence[ReportSample]) -> Path:
+    """Write `samples.json`."""
+    return _write_json(folder / SAMPLES_FILE, to_dict(tuple(samples)))
+
+
+def save_results(folder: Path, results: FinetuningResults) -> Path:
+    """Write `results.json`."""
+    return _write_json(folder / RESULTS_FILE, to_dict(results))
+
+
+def save_baselines(folder: Path, baselines: BaselineFigures) -> Path:
+    """Write `baselines.json`."""
+    return _write_json(folder / BASELINES_FILE, to_dict(baselines))
+
+
+def read_report_data(folder: Path) -> ReportData:
+    """Read a run folder, finished or not; what it lacks is empty.
+
+    Of what only a report shows (samples, results, baselines), a file that is damaged is left out;
+    a note says so.
+
+    Raises:
+        FileNotFoundError: the folder does not exist, or holds nothing of a run.
+        ValueError: `unmask.json` is not what it should be.
+    """
+    files = [folder / name for name in (RUN_FILE, LOG_FILE, TIMING_FILE, SAMPLES_FILE, RESULTS_FILE)]
+    there = [path for path in files if path.is_file()]
+    if not there:
+        names = ", ".join(path.name for path in files)
+        raise FileNotFoundError(f"{folder} is not a run folder: it has none of {names}")
+    lines, bad_lines = _read_json_lines(folder / LOG_FILE)
+    clock, bad_clock = _read_json_lines(folder / TIMING_FILE)
+    resumed, seconds = _process_boundaries(clock)
+    broken: list[str] = []
+    evaluations = [line for line in lines if isinstance(line.get("evaluation"), Mapping)]
+    return ReportData(
+        name=folder.resolve().name,
+        modified_timestamp=max(path.stat().st_mtime for path in there),
+        run_record=_read_run_record(folder / RUN_FILE),
+        training_log=_log_series(line for line in lines if "evaluation" not in line),
+        evaluation_log=_log_series({"step": e.get("step"), **e["evaluation"]} for e in evaluations),
+        timing_log=_log_series(clock),
+        resumed_steps=resumed,
+        total_seconds=seconds,
+        samples=_read_or_note(read_samples, folder / SAMPLES_FILE, (), broken),
+        baselines=_read_or_note(read_baselines, folder / BASELINES_FILE, {}, broken),
+        results=_read_or_note(read_results, folder / RESULTS_FILE, None, broken),
+        notes=tuple(
+            filter(None, (_unreadable_note(LOG_FILE, bad_lines), _unreadable_note(TIMING_FILE, bad_clock), *broken))
+        ),
+    )
+
+
+def _read_or_note(read: Callable[[Path], RecordT], path: Path, default: RecordT, notes: list[str]) -> RecordT:
+    """Read a file; where it is damaged, go without, and note it."""
+    try:
+        return read(path)
+    except ValueError as error:
+        notes.append(f"{' '.join(str(error).split())}; left out here.")
+        return default
+
+
+def finite_number(value: Any) -> float | None:
+    """Return a finite number as a float, and anything else as None.
+
+    What is too large or too small for its square to be a float counts as not finite, or as zero.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e100:
+        return None
+    return float(value) if abs(value) > 1e-100 else 0.0
+
+
+def _log_series(lines: Iterable[Mapping[str, Any]]) -> LogSeries:
+    """Turn log lines into columns. Where a step is logged again, as after a resume, that holds."""
+    rows: dict[float, dict[str, float]] = {}
+    for line in lines:
+        step = finite_number(line.get("step"))
+        if step is not None:
+            rows.setdefault(step, {}).update(_flatten(line))
+    steps = sorted(rows)
+    names = dict.fromkeys(name for step in steps for name in rows[step] if name != "step")
+    columns = {n: np.array([rows[s].get(n, math.nan) for s in steps]) for n in names}
+    return LogSeries(np.array(steps, dtype=np.float64), columns)
+
+
+def _flatten(line: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """Flatten nested tables to dotted names; what is no finite number becomes NaN."""
+    flat: dict[str, float] = {}
+    for key, value in line.items():
+        if isinstance(value, Mapping):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            known = finite_number(int(value) if isinstance(value, bool) else value)
+            flat[f"{prefix}{key}"] = math.nan if known is None else known
+    return flat
+
+
+def _read_json_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Read JSON lines; return also how many are not. The last may be still being written."""
+    if not path.is_file():
+        return [], 0
+    rows: list[dict[str, Any]] = []
+    bad = 0
+    pieces = path.read_bytes().split(b"\n")
+    for i, piece in enumerate(pieces):
+        row = _parse_line(piece)
+        if isinstance(row, dict):
+            rows.append(row)
+        elif piece.strip() and i < len(pieces) - 1:
+            bad += 1
+    return rows, bad
+
+
+def _parse_line(piece: bytes) -> Any:
+    try:
+        return parse_json(piece)
+    except ValueError:  # empty, cut, or not UTF-8
+        return None
+
+
+def _unreadable_note(name: str, n_lines: int) -> str:
+    if n_lines == 0:
+        return ""
+    lines = "one line that is" if n_lines == 1 else f"{n_lines:,} lines that are"
+    return f"{name} has {lines} not JSON; left out here."
+
+
+def _process_boundaries(timing_lines: Sequence[Mapping[str, Any]]) -> tuple[tuple[int, ...], float | None]:
+    """Find where a new process took over, for its clock begins anew; add up all their times."""
+    resumed: list[int] = []
+    total, before = 0.0, None
+    for line in timing_lines:
+        now, step = finite_number(line.get("seconds")), finite_number(line.get("step"))
+        if now is None:
+            continue
+        if before is not None and now < before:
+            total += before
+            resumed += [] if step is None else [int(step)]
+        before = now
+    return tuple(resumed), None if before is None else total + before
+
+
+@dataclass(frozen=True)
+class _SamplesFile:
+    samples: tuple[ReportSample, ...]
+
+
+@dataclass(frozen=True)
+class _BaselinesFile:
+    baselines: BaselineFigures
+
+
+def _read_run_record(path: Path) -> Mapping[str, Any]:
+    data = _read_json_if_present(path)
+    if not isinstance(data, Mapping | None):
+        raise ValueError(f"{path} must be a table, got {data!r:.40}")
+    return data or {}
+
+
+def read_samples(path: Path) -> tuple[ReportSample, ...]:
+    """Read `samples.json`; none where there is no such file.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    data = _read_json_if_present(path)
+    if isinstance(data, list):  # people who write it by hand may say "kind": "fill"
+        data = [_capitalize_kind(row) for row in data]
+    return () if data is None else _from_dict(path, _SamplesFile, {"samples": data}).samples
+
+
+def _capitalize_kind(row: Any) -> Any:
+    named = isinstance(row, dict) and "kind" in row
+    return row | {"kind": str(row["kind"]).capitalize()} if named else row
+
+
+def read_baselines(path: Path) -> BaselineFigures:
+    """Read `baselines.json`; see `read_samples`."""
+    data = _read_json_if_present(path)
+    return {} if data is None else _from_dict(path, _BaselinesFile, {"baselines": data}).baselines
+
+
+def read_results(path: Path) -> FinetuningResults | None:
+    """Read `results.json`; see `read_samples`."""
+    data = _read_json_if_present(path)
+    return None if data is None else _from_dict(path, FinetuningResults, data)
+
+
+def _read_json_if_present(path: Path) -> Any:
+    if not path.is_file():
+        return None
+    return read_json(path)
+
+
+def _from_dict(path: Path, target_type: type[RecordT], data: Any) -> RecordT:
+    try:
+        return from_dict(target_type, data)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _write_json(path: Path, data: Any) -> Path:
+    text = json.dumps(data, ensure_ascii=False, indent=1) + "\n"
+    write_atomically(path, text.encode("utf-8", "replace"))  # texts may hold lone surrogates
+    return path

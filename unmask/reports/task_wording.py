@@ -1,0 +1,109 @@
+"""What a page calls tasks, metrics and ways of tuning."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import PurePath
+from typing import Any
+
+from unmask.reports.formatting import format_expression, humanize_name
+from unmask.reports.report_data import ReportData, finite_number
+
+PERCENT_METRICS = ("accuracy", "f1", "exact_match", "precision", "recall")  # metrics read as percent
+METRIC_NAMES = {
+    "bleu": "BLEU", "chrf": "chrF", "rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L",
+    "answer_f1": "F1 of words", "matthews": "Matthews correlation",
+    "pearson": "Pearson correlation", "spearman": "Spearman correlation",
+}  # fmt: skip
+FULL_FINETUNING = "everything"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskWording:
+    """How a kind of task is spoken of."""
+
+    purpose: str  # "fine-tuned to ..."
+    majority_answer: str = "most frequent label"  # what is always answered by chance
+    answered_unit: str = "texts"  # what is right or wrong
+    decision_unit: str = "texts"  # what probabilities are of
+    wrong_heading: str = "Wrong"
+    order_note: str = "Those it was surest of come first."
+
+
+WORDING_OF_KIND: Mapping[str, TaskWording] = {
+    "classify": TaskWording(purpose="label texts"),
+    "pairs": TaskWording(purpose="label pairs of texts", answered_unit="pairs", decision_unit="pairs"),
+    "cloze": TaskWording(purpose="label texts by the word in a blank"),
+    "multilabel": TaskWording(
+        purpose="give texts several labels", majority_answer="most frequent labels",
+        decision_unit="decisions whether a label holds",
+    ),
+    "regress": TaskWording(
+        purpose="score texts", majority_answer="mean", wrong_heading="Off", order_note="Those farthest off come first."
+    ),
+    "tag": TaskWording(purpose="label words", answered_unit="words", decision_unit="words"),
+    "answer": TaskWording(purpose="answer questions", majority_answer="most frequent answer", answered_unit="questions"),
+    "choose": TaskWording(
+        purpose="choose among options", majority_answer="most frequent place", answered_unit="rows", decision_unit="rows"
+    ),
+    "generate": TaskWording(
+        purpose="write texts", majority_answer="most frequent text",
+        order_note="Those whose targets it found least likely come first.",
+    ),
+}  # fmt: skip
+_DEFAULT_WORDING = TaskWording(purpose="", majority_answer="most frequent answer", answered_unit="rows", decision_unit="rows")
+
+
+def task_wording(record: ReportData) -> TaskWording:
+    """Say how the task of a run is spoken of."""
+    return WORDING_OF_KIND.get(record.task_kind, _DEFAULT_WORDING)
+
+
+def task_name(record: ReportData) -> str:
+    """Return the name that a task was given; empty if that is only its kind."""
+    if not record.is_finetuning:
+        return "" if record.results is None else record.results.task
+    name = str(record.record_section("recipe").get("name", ""))
+    return "" if name == record.task_kind else name
+
+
+def describe_data(record: ReportData) -> str:
+    """Say what a run was fine-tuned and scored on: rows and names of files."""
+    said: list[str] = []
+    for split in ("train", "dev", "test"):
+        part = record.record_section("data").get(split)
+        rows = finite_number(part.get("rows")) if isinstance(part, Mapping) else None
+        path = record.record_section("recipe").get(split)
+        if rows:
+            source = f"of {PurePath(str(path)).name}" if path else "set aside"
+            lead = f"{split}: {rows:,.0f}" if said else f"{rows:,.0f} rows"
+            said.append(f"{lead} {source}")
+    return "; ".join(said)
+
+
+def is_percent_metric(metric: str) -> bool:
+    """Say whether a metric is read as percent."""
+    return any(share in metric.lower().replace(" ", "_") for share in PERCENT_METRICS)
+
+
+def metric_name(metric: str) -> str:
+    """Write the name of a metric as a text does."""
+    return METRIC_NAMES.get(metric) or re.sub(r"\bf1\b", "F1", humanize_name(metric))
+
+
+def capitalize_first(text: str) -> str:
+    """Begin a text with a capital, and leave the rest as it is."""
+    return text[:1].upper() + text[1:]
+
+
+def describe_tuning(method: Any) -> str:
+    """Say what is tuned: a method's name, and what is not as usual about it."""
+    from unmask.finetuning.methods.method import METHODS  # needs torch, which other reports do not
+
+    kind = str(method.get("kind", "")) if isinstance(method, Mapping) else ""
+    known = {cls.__name__: cls for cls in METHODS.values()}.get(kind)
+    if known is None:
+        return format_expression(method)
+    usual = {f.name: format_expression(f.default) for f in fields(known) if f.default is not MISSING}
+    odd = {k: v for k, v in method.items() if k == "kind" or format_expression(v) != usual.get(k)}
+    return FULL_FINETUNING if odd == {"kind": "FullFinetuning"} else format_expression(odd).removesuffix("()")

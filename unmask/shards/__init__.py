@@ -1,0 +1,1 @@
+"""Memory-mapped arrays of tokens: write, read, verify."""

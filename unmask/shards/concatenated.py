@@ -1,0 +1,128 @@
+"""Documents one after the other as one text, parted by a special token: rows of full sentences."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Int
+
+from unmask.batch import Tokens
+from unmask.shards import rows
+from unmask.shards.read import TokenShards
+from unmask.tokenizers.spec import SpecialTokenIds
+
+
+def document_separator_ids(special_ids: SpecialTokenIds) -> tuple[int, ...]:
+    """Return what parts documents that are read as one text: the token that ends a text, once.
+
+    Nothing where each document has it at its end already (`unmask.shards.workers.ended`), and in a
+    vocabulary with sentinels: T5's documents follow each other bare (`reduce_concat_tokens` in the
+    released code).
+    """
+    if special_ids.end is None or special_ids.end not in special_ids.suffix or special_ids.sentinels:
+        return ()
+    return (special_ids.end,)
+
+
+@dataclass(frozen=True, eq=False)
+class ConcatenatedDocuments:
+    """Documents as one text with `separator_ids` between them; a place is counted through all of it.
+
+    FULL-SENTENCES of Liu et al. 2019, arXiv:1907.11692, section 4.2.
+    Deviates: in the data of the released code each sentence ends with a separator, each document
+    with one more; here those between documents are all.
+    """
+
+    shards: TokenShards
+    document_spans: Int[np.ndarray, "n 2"]
+    """The first and the last token (exclusive) of each document or part of one, in order."""
+    separator_ids: tuple[int, ...]
+
+    @cached_property
+    def starts(self) -> Int[np.ndarray, "n"]:
+        """The place at which each document starts."""
+        sizes = self.document_spans[:, 1] - self.document_spans[:, 0]
+        return np.cumsum(sizes + len(self.separator_ids)) - sizes - len(self.separator_ids)
+
+    @cached_property
+    def n_tokens(self) -> int:
+        """Tokens of all documents and between them."""
+        if not len(self.document_spans):
+            return 0
+        return int(self.starts[-1] + self.document_spans[-1, 1] - self.document_spans[-1, 0])
+
+    def read_tokens(self, start: int, end: int) -> Tokens:
+        """Read from one place up to another (without).
+
+        Raises:
+            ValueError: there are no such places.
+        """
+        if not 0 <= start <= end <= self.n_tokens:
+            raise ValueError(f"places {start} to {end} do not lie within 0 to {self.n_tokens}")
+        between = Tokens(np.array(self.separator_ids, np.int64), np.zeros(len(self.separator_ids), np.uint8))
+        first = int(np.searchsorted(self.starts, start, "right")) - 1
+        last = int(np.searchsorted(self.starts, end))
+        parts = [between[:0]]
+        for base, (a, b) in zip(
+            self.starts[first:last].tolist(), self.document_spans[first:last].tolist(), strict=True
+        ):
+            begin, stop, n = max(start - base, 0), end - base, b - a
+            parts.append(self.shards.read_tokens(a + min(begin, n), a + min(stop, n)))
+            parts.append(between[max(begin - n, 0) : max(stop - n, 0)])
+        return Tokens(
+            np.concatenate([part.ids for part in parts]),
+            np.concatenate([part.boundaries for part in parts]),
+        )
+
+    def sentence_rows(self, row_length: int) -> Int[np.ndarray, "rows 2"]:
+        """Cut the text into rows (start, end) of at most `row_length` places, in order.
+
+        A row has as many full sentences as fit, of one document or several of one source; a
+        sentence that is longer is cut first. No row begins or ends between documents; every token
+        is in exactly one row. The result has 16 bytes a row; while it is made, the sentences of a
+        shard are in memory.
+
+        Raises:
+            ValueError: a length below 1.
+        """
+        if row_length < 1:
+            raise ValueError(f"the length of rows must be at least 1, got {row_length}")
+        return rows.pack_pieces(self._sentence_spans(row_length), row_length, self._source_boundaries())
+
+    def fixed_length_rows(self, row_length: int, stride: int | None = None) -> Int[np.ndarray, "rows 2"]:
+        """Cut the text into rows (start, end) of exactly `row_length` places, one behind the other.
+
+        Or each `stride` behind the one before, so that they overlap. What is left at the end, fewer
+        places than a row, is in no other.
+
+        Raises:
+            ValueError: a length below 1, or a step that is below 1 or longer.
+        """
+        stride = row_length if stride is None else stride
+        if not 1 <= stride <= row_length:
+            raise ValueError(
+                f"the length of rows must be at least 1, and a step at most that, got {row_length} "
+                f"and {stride}"
+            )
+        starts = np.arange(max(0, (self.n_tokens - row_length) // stride + 1)) * stride
+        return np.stack((starts, starts + row_length), 1)
+
+    def document_of(self, positions: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
+        """Return the number, in the shards, of the document that each place is in or behind."""
+        own = np.searchsorted(self.starts, positions, "right") - 1
+        return self.shards.document_of(self.document_spans[own, 0])
+
+    def _sentence_spans(self, row_length: int) -> Iterator[Int[np.ndarray, "m 2"]]:
+        """Give the places of all sentences, the long ones cut, shard by shard."""
+        for starts, ends in self.shards.sentence_spans(self.document_spans):
+            own = np.searchsorted(self.document_spans[:, 0], starts, "right") - 1
+            shift = self.starts[own] - self.document_spans[own, 0]
+            yield rows.split_spans(starts + shift, ends + shift, row_length)
+
+    def _source_boundaries(self) -> Int[np.ndarray, "k"]:
+        """Return the places at which another source begins, where the shards tell sources apart."""
+        if self.shards.sources_of_documents is None or not len(self.document_spans):
+            return self.starts[:0]
+        of = self.shards.sources_of_documents[1][self.document_of(self.starts)]
+        return self.starts[1:][of[1:] != of[:-1]]

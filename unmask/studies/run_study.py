@@ -1,0 +1,426 @@
+"""Running a study: each cell is pretrained and tuned; what is done is kept, and goes on."""
+
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from unmask.checkpoints.folder import lock_run_folder
+from unmask.config import from_dict, to_dict
+from unmask.files import read_json_object, remove_partial_files, write_atomically
+from unmask.finetuning.results.report import to_json
+from unmask.finetuning.suite import BenchmarkResult, finetune_suite
+from unmask.inference.export import read_run_file
+from unmask.jobs.prepare import DOCUMENT_OPTIONS, check_sources, prepare
+from unmask.jobs.pretrain.pretrain import (
+    apply_recipe,
+    check_run_numbers,
+    drop_unsupported,
+    preset_recipe,
+    pretrain,
+)
+from unmask.jobs.pretrain.recipe_defaults import keys_of_changes
+from unmask.output import OutputStream, print_line
+from unmask.reports.page import write_report
+from unmask.reports.report_data import RUN_FILE as RUN
+from unmask.reports.report_data import read_report_data
+from unmask.studies.plot import PLOT_FILE, draw_svg, format_markdown
+from unmask.studies.published_studies import find_study
+from unmask.studies.result import CellResult, StudyResult
+from unmask.studies.study import Study, StudyCell
+from unmask.tasks.suites.benchmark import find_file
+from unmask.tasks.suites.bundled import find_suite
+from unmask.training import config as recipes
+from unmask.training import distributed
+from unmask.training.best_effort import best_effort
+from unmask.training.config import Recipe
+from unmask.training.interrupt import interrupt_on_signal
+from unmask.zoo.catalogue import get_preset
+from unmask.zoo.preset import Published
+
+STUDY_FILE = "study.json"
+
+_STUDY_KEYS = {
+    "model": "a cell has a model of its own",
+    "data": "--data names the text",
+    "steps": "tokens says how long each cell is pretrained",
+    **dict.fromkeys((*DOCUMENT_OPTIONS, "sampling"), "cells share the tokens that are made of the text"),
+}
+"""What a study says of all recipes, and how."""
+
+
+@interrupt_on_signal()
+def run_study(
+    study: str | Path | Study,
+    *,
+    data: str | Path | Sequence[str | Path],
+    out: str | Path,
+    tasks_data: str | Path | None = None,
+    cells: Sequence[str] = (),
+    tokens: int | None = None,
+    rows: int | None = None,
+    epochs: float | None = None,
+    seeds: int | None = None,
+    resume: bool = False,
+    workers: int = 0,
+    device: str = "auto",
+    threads: int | None = None,
+    terminal: OutputStream | None = sys.stderr,
+) -> StudyResult:
+    """Pretrain the cells of a study under one budget, tune each on the same tasks, and compare.
+
+    The folder holds `study.json`, the table in `README.md`, the picture `plot.svg`, and all runs.
+    Several processes may run the same study in it: each takes the next cell that none is about.
+    A cell that cannot be trained is left out and told, and the others are run.
+
+    Args:
+        study: a name of `unmask.studies.published_studies.STUDIES`, a TOML file, or a Study.
+        data: text to pretrain on: files, folders, globs, `hf:owner/name`. Cells share what is
+            made of it if their models' tokenizers are alike.
+        out: a new folder, unless `resume`.
+        tasks_data: where the files of the tasks are. None: they are fetched from the Hub.
+        cells: names of those to run now; others are run when the study goes on. None: all.
+        tokens: that each cell reads, in place of the study's, as the three that follow.
+        rows: of each task that are learned from.
+        epochs: passes over them.
+        seeds: of tuning.
+        resume: go on with the study in `out`: what is done is not done again.
+        workers: processes that prepare the data and make batches.
+        device: "auto", "cpu", "cuda", ...
+        threads: that compute in pretraining. None: all cores.
+        terminal: where progress is shown. None: nowhere.
+
+    Raises:
+        FileNotFoundError: the text, or all files of the tasks, are not there.
+        ValueError: there is no such study or cell, a cell is not what its model can be, or `out`
+            holds something else.
+        KeyboardInterrupt: someone stopped it; it can be resumed.
+    """
+    whole = study if isinstance(study, Study) else find_study(str(study))
+    file = study.name if isinstance(study, Study) else str(study)
+    other = {"tokens": tokens, "rows": rows, "epochs": epochs, "seeds": seeds}
+    given = {name: value for name, value in other.items() if value is not None}
+    try:
+        whole = replace(whole, **given)  # pyright: ignore[reportArgumentType]  # checked there
+    except ValueError as error:
+        raise ValueError(f"--{error}") from None
+    now = whole.select_cells(cells)
+    check_run_numbers(workers=workers, threads=threads)
+    distributed.resolve_device(device)
+    for cell in whole.cells:
+        _check_cell(whole, cell, file)
+    places = None if tasks_data is None else Path(tasks_data)
+    for cell in whole.cells:
+        _find_cell_text(cell, places)
+    benchmarks, _ = find_suite(whole.tasks, places, include_test=False)
+    sources = (data,) if isinstance(data, str | Path) else tuple(data)
+    job = _StudyRun(
+        study=whole, benchmarks=tuple(one.name for one in benchmarks), sources=sources,
+        tasks_folder=places, folder=Path(out), workers=workers, device=device, threads=threads,
+        terminal=terminal,
+    )  # fmt: skip
+    is_new = not job.folder.exists()
+    made = job.save_result(resume=resume)
+    try:
+        check_sources([str(source) for source in sources])
+        for n, cell in enumerate(now, 1):
+            job.show(f"{cell.name}, {n} of {len(now)}")
+            made = job.run_cell(cell)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{job.folder}: stopped; go on with --resume") from None
+    except (ValueError, OSError):
+        if is_new and not (job.folder / "pretrained").exists():
+            shutil.rmtree(job.folder)  # the text was wrong: the same folder will do for another
+        raise
+    asked = {cell.name for cell in now}
+    failed = [one for one in made.cell_results if one.error and one.name in asked]
+    if len(failed) == len(now):
+        raise ValueError(f"{whole.name}: no cell could be run; {failed[0].name}: {failed[0].error}")
+    return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SavedStudy:
+    """What a study's facts say of what is done."""
+
+    cells: tuple[CellResult, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StudyRun:
+    """A study, about to be run or gone on with; other processes may run other cells of it."""
+
+    study: Study
+    benchmarks: tuple[str, ...]
+    sources: tuple[str | Path, ...]
+    tasks_folder: Path | None
+    folder: Path
+    workers: int
+    device: str
+    threads: int | None
+    terminal: OutputStream | None
+
+    @property
+    def comparable_settings(self) -> dict[str, Any]:
+        """What a study that goes on must have alike."""
+        return {
+            "study": to_dict(self.study),
+            "data": [str(source) for source in self.sources],
+            "tasks_data": None if self.tasks_folder is None else str(self.tasks_folder),
+        }
+
+    def show(self, text: str) -> None:
+        """Show a line."""
+        if self.terminal is not None:
+            print_line(text, self.terminal)
+
+    def save_result(self, cell_result: CellResult | None = None, *, resume: bool = True) -> StudyResult:
+        """Write what is there of each cell, and an outcome that is new; one process at a time.
+
+        Raises:
+            ValueError: the folder is not this study's, or not to be gone on with.
+        """
+        if self.folder.exists() and not self.folder.is_dir():
+            raise ValueError(f"{self.folder}: is a file; a study needs a folder")
+        if self.folder.is_dir():
+            self._check_folder(resume=resume)  # before a lock is put into a folder of others
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with lock_run_folder(self.folder, wait=True):
+            self._check_folder(resume=resume)
+            remove_partial_files(self.folder)
+            made = self._load_results()
+            made = made if cell_result is None else made.with_result(cell_result)
+            self._write_results(made)
+        return made
+
+    def run_cell(self, cell: StudyCell) -> StudyResult:
+        """Run a cell, unless it is done or another process is about it."""
+        place = self.folder / ".running" / cell.name
+        place.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(lock_run_folder(place))
+            except ValueError:
+                self.show(f"{cell.name} is run by another process")
+                return self.save_result()
+            made = self.save_result()
+            was = next(one for one in made.cell_results if one.name == cell.name)
+            return made if was.is_done(self.benchmarks) else self.save_result(self._run_outcome(cell))
+
+    def _check_folder(self, *, resume: bool) -> None:
+        """Check that the folder is new, or holds this study.
+
+        Raises:
+            ValueError: it is not.
+        """
+        folder, path = self.folder, self.folder / STUDY_FILE
+        if all(one.name.startswith(".") for one in folder.iterdir()):
+            return
+        if not path.is_file():
+            raise ValueError(f"{folder}: holds files, but not a study; name a new folder")
+        if not resume:
+            raise ValueError(
+                f"{folder}: holds a study already; go on with it by --resume, or name a new folder"
+            )
+        was = _read_study_file(path)
+        if not isinstance(was.get("study"), dict):
+            raise ValueError(f"{path}: study must be a table, got {was.get('study')!r:.40}")
+        if found := _describe_difference(_with_current_defaults(was["study"]), self.comparable_settings["study"]):
+            raise ValueError(f"{folder}: this study has {found}")
+        if was.get("data") != self.comparable_settings["data"]:
+            raise ValueError(f"{folder}: this study reads {was.get('data')}; give the same data")
+        here, old = self.comparable_settings["tasks_data"], was.get("tasks_data", self.comparable_settings["tasks_data"])
+        if old != here:
+            raise ValueError(
+                f"{folder}: this study has its tasks from {old or 'the Hub'}, not from "
+                f"{here or 'the Hub'}; give the same folder"
+            )
+
+    def _load_results(self) -> StudyResult:
+        """Return what is there of each cell."""
+        path = self.folder / STUDY_FILE
+        said = _read_study_file(path).get("cells", []) if path.is_file() else []
+        try:
+            was = {one.name: one for one in from_dict(_SavedStudy, {"cells": said}).cells}
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        return StudyResult(
+            study=self.study,
+            benchmarks=self.benchmarks,
+            cell_results=tuple(was.get(c.name, CellResult(name=c.name)) for c in self.study.cells),
+        )
+
+    def _write_results(self, result: StudyResult) -> None:
+        """Write the facts, the table and the picture."""
+        cells = [to_dict(one) for one in result.cell_results]
+        write_atomically(self.folder / STUDY_FILE, to_json({"format": 1, **self.comparable_settings, "cells": cells}))
+        with best_effort(PLOT_FILE):
+            write_atomically(self.folder / PLOT_FILE, draw_svg(result))
+        with best_effort("README.md"):
+            write_atomically(self.folder / "README.md", format_markdown(result))
+
+    def _run_outcome(self, cell: StudyCell) -> CellResult:
+        """Pretrain a cell and tune it, or go on with that; what is wrong with it stops no other."""
+        made = CellResult(name=cell.name)
+        if not cell.text:
+            self._prepare_text(cell)  # what is wrong with it is wrong with all cells
+        try:
+            self._pretrain(cell)
+            record = read_report_data(self._pretraining_folder(cell))
+            made = replace(made, parameters=int(record.run_record.get("parameters") or 0))
+            if cell.token_factor:
+                made = replace(
+                    made,
+                    loss=record.evaluation_log.last("loss"),
+                    tokens=int(record.training_log.last("tokens") or 0),
+                    seconds=round(record.total_seconds or 0.0, 1),
+                )
+            return replace(made, scores=self._finetune_cell(cell))
+        except (FloatingPointError, ValueError) as error:
+            said = " ".join(str(error).split())
+            self.show(f"{cell.name} is left out: {said}")
+            return replace(made, error=said)
+
+    def _finetune_cell(self, cell: StudyCell) -> tuple[BenchmarkResult, ...]:
+        """Tune a cell on each task; test files are not scored, since the table has only dev."""
+        tuned = self.folder / "tuned" / cell.name
+        tuned.parent.mkdir(exist_ok=True)
+        return finetune_suite(
+            self._pretraining_folder(cell), tasks=self.study.tasks, out=tuned, data=self.tasks_folder,
+            rows=self.study.rows, epochs=self.study.epochs, seeds=self.study.seeds,
+            initialize="pretrained" if cell.has_trained_weights else "random", tune=cell.tune,
+            device=self.device, resume=tuned.exists(), include_test=False, terminal=self.terminal,
+        ).benchmarks  # fmt: skip
+
+    def _initial_cell(self, cell: StudyCell) -> StudyCell | None:
+        """Return the cell with whose weights a cell begins."""
+        return next((one for one in self.study.cells if one.name == cell.init_from), None)
+
+    def _pretraining_folder(self, cell: StudyCell) -> Path:
+        """Name the folder of a cell's pretraining, which may be that of a cell before it."""
+        before = self._initial_cell(cell)
+        if before is not None and not cell.token_factor:
+            return self._pretraining_folder(before)
+        return self.folder / "pretrained" / cell.name
+
+    def _prepare_text(self, cell: StudyCell) -> Path:
+        """Make tokens of the text, for all cells whose models have the same, unless they are there.
+
+        A text of its own is made into those of the model that reads on.
+
+        Raises:
+            ValueError: the text cannot be read, or is too little for a vocabulary.
+        """
+        spec, before = get_preset(cell.model).tokenizer, self._initial_cell(cell)
+        model = next(c.model for c in self.study.cells if get_preset(c.model).tokenizer == spec)
+        text = self.folder / "text" / (f"of-{cell.name}" if cell.text else model)
+        text.parent.mkdir(exist_ok=True)
+        with lock_run_folder(text.parent, wait=True):
+            prepare(
+                _find_cell_text(cell, self.tasks_folder) or self.sources, out=text, model=model,
+                tokenizer=self._pretraining_folder(before) if cell.text and before is not None else None,
+                workers=max(1, self.workers), quiet=self.terminal is None,
+            )  # fmt: skip
+        return text
+
+    def _pretrain(self, cell: StudyCell) -> None:
+        """Train on tokens, after the cell with which it begins, unless that is done.
+
+        Another process may be about it, since cells after it need it too: that is waited for.
+        """
+        before = self._initial_cell(cell)
+        if before is not None:
+            self._pretrain(before)
+        if before is not None and not cell.token_factor:
+            return
+        place = self.folder / ".running" / cell.name / "pretraining"
+        place.mkdir(parents=True, exist_ok=True)
+        with lock_run_folder(place, wait=True):
+            self._pretrain_alone(cell, before)
+
+    def _pretrain_alone(self, cell: StudyCell, initial_cell: StudyCell | None) -> None:
+        run = self._pretraining_folder(cell)
+        begun = (run / RUN).is_file()
+        if begun and read_run_file(run).get("finished"):
+            remove_partial_files(run)
+            with best_effort("report.html"):
+                write_report(run)  # the last that is written: it may be missing
+            return
+        run.parent.mkdir(exist_ok=True)
+        pretrain(
+            cell.model, data=self._prepare_text(cell), out=run,
+            init_from=None if initial_cell is None else self._pretraining_folder(initial_cell),
+            tokens=None if cell.has_word_vectors else self.study.token_budget(cell), resume=begun,
+            changes=self.study.recipe_changes(cell), workers=self.workers, device=self.device,
+            threads=self.threads, quiet=self.terminal is None,
+        )  # fmt: skip
+
+
+def _check_cell(study: Study, cell: StudyCell, file: str = "") -> tuple[Published, Recipe]:
+    """Find what a cell has wrong before anything is run; return what it is."""
+    usual = preset_recipe(cell.model)
+    try:
+        recipe = recipes.apply_changes(usual, study.recipe_changes(cell), origin="changes")
+        for key, says in _STUDY_KEYS.items():
+            if getattr(recipe, key) != getattr(usual, key):
+                raise ValueError(f"changes: {key} is not changed in a study: {says}")
+        recipe, _ = drop_unsupported(recipe, keys_of_changes(study.recipe_changes(cell)))
+        return apply_recipe(get_preset(cell.model), recipe), recipe
+    except ValueError as error:
+        raise ValueError(f"{file or study.name}: cell {cell.name}: {error}") from None
+
+
+def _find_cell_text(cell: StudyCell, tasks_folder: Path | None) -> list[Path]:
+    """Find the text of its own that a cell reads, as it is named or compressed.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        ValueError: there is no folder of tasks to find it in.
+    """
+    if cell.text and tasks_folder is None:
+        raise ValueError(
+            f"cell {cell.name} reads {cell.text[0]} of the tasks' files: name their folder by "
+            "--tasks-data"
+        )
+    found = [] if tasks_folder is None else [find_file(tasks_folder, name) for name in cell.text]
+    for name, path in zip(cell.text, found, strict=False):
+        if path is None:
+            raise FileNotFoundError(f"{tasks_folder}: cell {cell.name} reads {name}, which is not there")
+    return [path for path in found if path is not None]
+
+
+def _with_current_defaults(saved: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a study that was written before as it would be now, if it can be read."""
+    try:
+        return to_dict(from_dict(Study, saved))
+    except ValueError:
+        return saved
+
+
+def _describe_difference(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str | None:
+    """Say in a few words in what a study, or a cell, is not what it was, if it is not."""
+    key = next((key for key, value in current.items() if saved.get(key) != value), None)
+    if key is None:
+        return None
+    if key == "cells":
+        old, new = _cells_by_name(saved.get(key)), _cells_by_name(current[key])
+        if list(old) != list(new):
+            return f"the cells {', '.join(old) or 'none'}, not {', '.join(new)}"
+        name = next(name for name, cell in new.items() if old[name] != cell)
+        return f"a cell {name} with {_describe_difference(old[name], new[name]) or 'more'}"
+    return f"{key} = {saved.get(key)!r}, not {current[key]!r}"
+
+
+def _cells_by_name(plain_data: Any) -> dict[str, dict[str, Any]]:
+    """Return cells that are plain data by their names; none, if they are something else."""
+    try:
+        return {str(cell["name"]): dict(cell) for cell in plain_data}
+    except (TypeError, KeyError, ValueError):
+        return {}
+
+
+def _read_study_file(path: Path) -> dict[str, Any]:
+    return read_json_object(path)

@@ -1,0 +1,233 @@
+"""Columns of a table -> texts, words, labels and numbers, each with its place if it is none."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal, cast
+
+from unmask.tasks.readers.conll import WORDS_COLUMN
+from unmask.tasks.readers.tables import Table
+from unmask.tasks.task import Label, TaskExample
+from unmask.text.lines import EncodingErrors
+from unmask.text.records import check_text, describe_value, format_names
+
+TEXT_COLUMNS = (
+    "text",
+    "sentence",
+    "review",
+    "question",
+    "content",
+    "document",
+    "body",
+    "message",
+    "tweet",
+)
+TEXT_PAIR_COLUMNS = (
+    ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"),
+    ("sentence_a", "sentence_b"), ("text1", "text2"), ("text_a", "text_b"),
+    ("question", "sentence"), ("question", "passage"), ("query", "passage"), ("question", "answer"),
+)  # fmt: skip
+SENTENCE_COLUMNS = (WORDS_COLUMN, "tokens", "form")
+LABEL_COLUMNS = (
+    "label", "gold_label", "labels", "class", "category", "target", "sentiment", "intent", "topic",
+    "stars", "rating",
+)  # fmt: skip
+NUMBER_COLUMNS = (
+    "score", "relatedness", "relatedness_score", "similarity", "label", "rating", "stars", "target",
+    "value",
+)  # fmt: skip
+TAG_COLUMNS = ("tags", "labels", "ner_tags", "pos_tags", "upos", "ner", "pos")
+
+MAX_NUMBER = 1e30
+"""Of the numbers that can be learned: float32 ends at 3e38."""
+
+
+def check_columns(
+    table: Table, texts: Sequence[str], label: str | None, allowed_counts: Sequence[int], task_kind: str
+) -> None:
+    """Check the columns that were named; of text, none or as many as a kind of task reads.
+
+    Raises:
+        ValueError: a column does not exist, or there are too few or too many.
+    """
+    for name in (*texts, *([label] if label else ())):
+        table.check_column(name)
+    if texts and len(texts) not in allowed_counts:
+        raise ValueError(
+            f"{task_kind} reads {' or '.join(map(str, allowed_counts))} columns of text, "
+            f"got {len(texts)}: {format_names(texts)}"
+        )
+
+
+def find_column(
+    table: Table,
+    usual_names: Sequence[str],
+    purpose: str,
+    *,
+    excluded: Sequence[str] = (),
+    option: Literal["text", "label"] = "text",
+) -> str:
+    """Find a column by its customary names.
+
+    Args:
+        table: the file.
+        usual_names: names, the likeliest first.
+        purpose: the column holds, for messages.
+        excluded: columns that are something else.
+        option: by which it can be named.
+
+    Raises:
+        ValueError: there is none, with the columns that there are.
+    """
+    by_name = {name.lower(): name for name in reversed(table.columns) if name not in excluded}
+    for name in usual_names:
+        if name in by_name:
+            return by_name[name]
+    raise ValueError(
+        f"{table.path}: which column holds the {purpose}? None is called {purpose!r} or the like; "
+        f"{table.column_hint(option)}"
+    )
+
+
+def find_column_pair(table: Table, usual_names: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
+    """Find two columns by their customary names, if they are there."""
+    by_name = {name.lower(): name for name in reversed(table.columns)}
+    for one, other in usual_names:
+        if one in by_name and other in by_name:
+            return by_name[one], by_name[other]
+    return None
+
+
+def read_texts(table: Table, columns: Sequence[str], encoding_errors: EncodingErrors) -> list[tuple[str, ...]]:
+    """Read columns of text.
+
+    Args:
+        table: the file.
+        columns: by name.
+        encoding_errors: what becomes of NULs and lone surrogates.
+
+    Raises:
+        ValueError: a value is no text, with file and line.
+    """
+    values = zip(*(table.column(name) for name in columns), strict=True)
+    return [
+        tuple(check_text(v, table.location(i), c, encoding_errors) for v, c in zip(row, columns, strict=True))
+        for i, row in enumerate(values)
+    ]
+
+
+def parse_words(value: object, column: str, where: str, encoding_errors: EncodingErrors) -> tuple[str, ...]:
+    """Read the words of a sentence."""
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{where}: {column!r} must be a list of words, got {describe_value(value)}")
+    return tuple(check_text(word, where, column, encoding_errors) for word in cast("list[object]", value))
+
+
+def parse_tags(value: object, column: str, where: str, n_words: int) -> tuple[str, ...]:
+    """Read the tags of a sentence of `n_words` words."""
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{where}: {column!r} must be a list of tags, got {describe_value(value)}")
+    tags = tuple(parse_label(tag, column, where) for tag in cast("list[object]", value))
+    if len(tags) != n_words:
+        raise ValueError(f"{where}: {n_words} words, but {len(tags)} tags in {column!r}")
+    return tags
+
+
+def parse_label(value: object, column: str, where: str) -> str:
+    """Write a label as text; a whole number is the same label whether a file writes 1 or 1.0."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, float) and not math.isfinite(value):  # as tables write what is missing
+        raise ValueError(f"{where}: no label in column {column!r}, but {value}")
+    if isinstance(value, int | float):
+        return str(value)
+    text = check_text(value, where, column, "strict").strip()
+    if not text:
+        raise ValueError(f"{where}: no label in column {column!r}")
+    return text
+
+
+def parse_number(value: object, column: str, where: str) -> float:
+    """Read a number."""
+    try:
+        number = float(cast("str | float", value))
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if isinstance(value, bool) or not math.isfinite(number):
+        raise ValueError(f"{where}: {column!r} must be a number, got {describe_value(value)}")
+    if abs(number) > MAX_NUMBER:
+        raise ValueError(f"{where}: {column!r} must be at most {MAX_NUMBER:g}, got {describe_value(value)}")
+    return number
+
+
+def find_labels(examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
+    """List the labels that occur: by value where all are whole numbers, else by the alphabet.
+
+    Raises:
+        ValueError: there is but one.
+    """
+    labels = {t for item in examples for t in example_labels(item)}
+    if len(labels) < 2:
+        only = f"only one label, {next(iter(labels))!r}" if labels else "no label"
+        raise ValueError(f"{where}: {only} in {len(examples)} rows; there is nothing to learn")
+    if all(label.removeprefix("-").isdecimal() and label.isascii() for label in labels):
+        return tuple(sorted(labels, key=lambda label: (int(label), label)))
+    return tuple(sorted(labels))
+
+
+def with_label_names(examples: Sequence[TaskExample], names: Sequence[str]) -> list[TaskExample]:
+    """Read the labels of a file as names where they are the places of these: 0, 1 and so on.
+
+    That is so if every label of the file is a whole number from 0 to below the number of names, and
+    none is a name itself; labels of any other file stay what they are.
+    """
+    labels = {label for item in examples for label in example_labels(item)}
+    by_place = {str(place): name for place, name in enumerate(names)}
+    if not labels <= set(by_place) or labels & set(names):
+        return list(examples)
+    return [replace(item, truth=_label_name(item.label, by_place)) for item in examples]
+
+
+def _label_name(class_number: Label | None, by_place: Mapping[str, str]) -> Label | None:
+    if isinstance(class_number, tuple):
+        return tuple(by_place[label] for label in class_number)
+    return by_place[class_number] if isinstance(class_number, str) else class_number
+
+
+def check_labels(examples: Sequence[TaskExample], labels: Sequence[str], column: str) -> None:
+    """Check that all labels are known.
+
+    Raises:
+        ValueError: one is not; it is named, with file and line.
+    """
+    known = set(labels)
+    for item in examples:
+        for label in example_labels(item):
+            if label not in known:
+                raise ValueError(
+                    f"{item.location}: label {label!r} in column {column!r} is none of those that are "
+                    f"known: {format_names(labels)}; the option labels names them in fine-tuning"
+                )
+
+
+def example_labels(example: TaskExample) -> tuple[str, ...]:
+    """List the labels of an item: one, or one for each word."""
+    if isinstance(example.label, tuple):
+        return example.label
+    return (example.label,) if isinstance(example.label, str) else ()
+
+
+def check_numbers_differ(examples: Sequence[TaskExample], where: object) -> None:
+    """Check that numbers differ.
+
+    Raises:
+        ValueError: they do not.
+    """
+    numbers = {item.label for item in examples}
+    if len(numbers) < 2:
+        only = next(iter(numbers), None)
+        raise ValueError(
+            f"{where}: the number is {only} in all {len(examples)} rows; there is nothing to learn"
+        )  # fmt: skip

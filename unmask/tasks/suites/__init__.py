@@ -1,0 +1,1 @@
+"""Suites of benchmarks, each a TOML file."""

@@ -1,0 +1,197 @@
+"""How much of a long text must be read so that its first tokens are known for certain.
+
+A model reads some hundred tokens of a text, and a text may have 20 MB. The tokens of its beginning
+are not the beginning of its tokens: what follows a place may change the last ones before it. Two
+ways to know which stay:
+
+- Where spaces part what is cut into tokens, no token reaches over the space between two words.
+- Let n be a place and m the longest token. Some token of the whole text ends at a place j of the m
+  before n, and the tokens up to there are those of `text[:j]`: with merges (BPE) because none went
+  over j, and merges on its two sides do not depend on each other; with scores (unigram) because
+  the best path through j begins with the best path to j; with pieces (WordPiece) because they are
+  found from left to right, and a word of more than `max_input_chars_per_word` is unknown whatever
+  it ends with. Which j it is need not be known: what the tokens of `text[:j]` have in common for
+  all j is certain. `SPARE` tokens more are left off, for bytes, which may end within a character.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import tokenizers
+from jaxtyping import Int
+
+from unmask.tokenizers.pipeline import SPACE
+
+LONG = 2**16
+"""Characters of a text that is read whole, however few of its tokens are needed."""
+SPARE = 32
+_MOST_READ = 2**22
+"""Characters that are read for one beginning at many places, together."""
+_MOST_WINDOW = 300
+"""Characters of the longest token where tokens are compared at many places."""
+_MOST_MARKS = 8
+"""Marks on one letter, whose order normalizers change."""
+_AT_ONCE = 64
+_LEFT, _RIGHT = "aA1é中я", "aA1é中я"
+_HARMLESS = (r"(?!\S)", r"(?:", "(?i:", r"\A +| +\z")
+_AT_WORD_ENDS = r"(?<=\S)(?=\s|\z)"
+
+Ids = Int[np.ndarray, "_"]
+Encode = Callable[[Sequence[str]], list[Ids]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cuts:
+    """Where a tokenizer's texts may be cut so that the tokens before are known."""
+
+    at_spaces: bool
+    """Between two words."""
+    anywhere: bool
+    """At many places, whose tokens are compared."""
+    longest: int
+    """Characters of the longest token."""
+    backend: tokenizers.Tokenizer
+
+    @staticmethod
+    def of(backend: tokenizers.Tokenizer, state: Mapping[str, Any]) -> "Cuts":
+        """Find out what a pipeline allows.
+
+        Args:
+            backend: the pipeline.
+            state: the same as plain data.
+        """
+        model = state["model"]
+        rules = list(_rules(state.get("normalizer"))) + list(_rules(state.get("pre_tokenizer")))
+        known = [rule.replace(_AT_WORD_ENDS, "") for rule in rules]
+        bare = not any(map(_looks_around, known))
+        ends = known != rules or bool(model.get("end_of_word_suffix"))
+        added = [str(token["content"]) for token in state.get("added_tokens") or []]
+        vocab = model.get("vocab") or ()
+        pieces = vocab if isinstance(vocab, Mapping) else (piece for piece, _ in vocab)
+        longest = max(map(len, [*pieces, *added, *known]), default=1)
+        longest = max(longest, int(model.get("max_input_chars_per_word") or 0)) + 2
+        return Cuts(
+            at_spaces=bare and _parts(backend) and not any(re.search(r"\s", a) for a in added),
+            anywhere=bare and not ends and longest <= _MOST_WINDOW,
+            longest=longest,
+            backend=backend,
+        )
+
+    def first(self, encode: Encode, text: str, n: int) -> Ids | None:
+        """Return the first `n` tokens of a text, or None where all of it must be read.
+
+        Args:
+            encode: gives the tokens of texts.
+            text: a long one.
+            n: tokens.
+        """
+        size = 2 * n + 3 * self.longest
+        while size < len(text):
+            found = self._certain(encode, text, size)
+            if len(found) >= n:
+                return found[:n]
+            size *= 2
+        return None
+
+    def _certain(self, encode: Encode, text: str, size: int) -> Ids:
+        """Return tokens with which a text begins for certain, of about so many characters."""
+        at = _between_words(text, 4 * size) if self.at_spaces else None
+        if at is not None:
+            (ids,) = encode([text[:at]])
+        elif self.anywhere and size * self.longest <= _MOST_READ:
+            n = self._window(text[size - 3 * self.longest : size])
+            ids = _common(encode, [text[:j] for j in range(size, size - n, -1)] if n else [""])
+        else:
+            return np.zeros(0, np.int64)
+        return ids[: max(len(ids) - SPARE, 0)]
+
+    def _window(self, before: str) -> int:
+        """Return how many characters are longer than a token, whatever its normalizer leaves out.
+
+        0 where there are not as many again before them, in which a word may begin.
+        """
+        joined = (len(list(run)) for mark, run in groupby(before, unicodedata.combining) if mark)
+        if max(joined, default=0) > _MOST_MARKS:
+            return 0
+        n = self.longest + 1
+        while n < len(before) - self.longest and not self._is_longer(before[-n:]):
+            n += 8
+        there = self._is_longer(before[-n:]) and self._is_longer(before[:-n])
+        return n if there else 0
+
+    def _is_longer(self, part: str) -> bool:
+        normal = self.backend.normalizer
+        left = part if normal is None else normal.normalize_str(part)
+        return sum(not c.isspace() and c != SPACE for c in left) >= self.longest
+
+
+def _common(encode: Encode, texts: Sequence[str]) -> Ids:
+    """Return the tokens with which all of some texts begin, some of the last left off."""
+    first: Ids | None = None
+    for i in range(0, len(texts), _AT_ONCE):
+        for ids in encode(texts[i : i + _AT_ONCE]):
+            if first is None:
+                first = ids
+            n = min(len(first), len(ids))
+            other = np.flatnonzero(first[:n] != ids[:n])
+            first = first[: int(other[0]) if len(other) else n]
+    assert first is not None
+    return first
+
+
+def _between_words(text: str, size: int) -> int | None:
+    """Find a space between two words, in the second half of so many characters."""
+    at = text.rfind(" ", size // 2, size)
+    for _ in range(1000):
+        if at <= 0:
+            return None
+        if _is_plain(text[at - 1]) and _is_plain(text[at + 1 : at + 2]):
+            return at
+        at = text.rfind(" ", size // 2, at)
+    return None
+
+
+def _is_plain(character: str) -> bool:
+    """Say whether a character is a letter or digit that joins with nothing beside it.
+
+    There are letters, in the blocks that are left out, that do (Unicode's class Prepend).
+    """
+    code = ord(character or " ")
+    return character.isalnum() and (code < 0xD00 or 0x2000 < code < 0x11000)
+
+
+def _parts(backend: tokenizers.Tokenizer) -> bool:
+    """Say whether what is cut into tokens ends where a word does."""
+    cut, normal = backend.pre_tokenizer, backend.normalizer
+    if cut is None:
+        return False
+
+    def pieces(text: str) -> int:
+        return len(cut.pre_tokenize_str(text if normal is None else normal.normalize_str(text)))
+
+    return all(pieces(f"{a} {b}") >= pieces(a) + pieces(b) for a in _LEFT for b in _RIGHT)
+
+
+def _looks_around(rule: str) -> bool:
+    """Say whether a regular expression may ask for what stands far behind."""
+    for harmless in _HARMLESS:
+        rule = rule.replace(harmless, "")
+    return re.search(r"\(\?|\$|\\[zZGbB]", rule) is not None
+
+
+def _rules(part: Any) -> Iterator[str]:
+    """Give the regular expressions, and the strings that are looked for, of a part."""
+    if isinstance(part, Mapping):
+        pattern = part.get("pattern")
+        if isinstance(pattern, Mapping):
+            yield from (str(rule) for rule in pattern.values())
+        for value in part.values():
+            yield from _rules(value)
+    elif isinstance(part, list):
+        for one in part:
+            yield from _rules(one)

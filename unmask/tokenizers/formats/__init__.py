@@ -1,0 +1,1 @@
+"""Files of tokenizers: tokenizer.json, SentencePiece models, vocabularies."""

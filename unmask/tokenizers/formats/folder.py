@@ -1,0 +1,538 @@
+"""Read a tokenizer from a folder in the Hugging Face layout: its pipeline and its frame.
+
+Four layouts are known, in this order: tokenizer.json; vocab.txt; vocab.json with merges.txt; a
+SentencePiece file. What only newer folders say (which token ends a text, what stands around it) is
+worked out from what is there, and is an error where that cannot be done.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from unmask.config import from_dict
+from unmask.tokenizers import code_points, pipeline
+from unmask.tokenizers.formats import declared_tokens as declared_tokens_module
+from unmask.tokenizers.formats import limits, sentencepiece, sentencepiece_families
+from unmask.tokenizers.formats.declared_tokens import DeclaredTokens
+from unmask.tokenizers.spec import (
+    BYT5,
+    CANINE,
+    MBART,
+    SpecialTokens,
+    sentinel_names,
+    special_token_names,
+)
+
+SENTENCEPIECE_FILES = (
+    "spiece.model",
+    "tokenizer.model",
+    "sentencepiece.bpe.model",
+    "spm.model",
+    "sentencepiece.model",
+)
+"""Names under which SentencePiece files are published; the only .model file may have any name."""
+
+_LANGUAGE_TOKEN = re.compile(r"[a-z]{2,3}_[A-Z]{2}")
+"""What a token for a language is called: de_DE, en_XX."""
+
+_log = logging.getLogger(__name__)
+
+_USUAL_NAMES = {
+    "pad": ("[PAD]", "<pad>", "<|pad|>", "<|padding|>"),
+    "unk": ("[UNK]", "<unk>", "<|endoftext|>"),
+    "cls": ("[CLS]", "<cls>"),
+    "sep": ("[SEP]", "<sep>"),
+    "mask": ("[MASK]", "<mask>"),
+    "bos": ("<s>", "<bos>", "<|begin_of_text|>", "<|startoftext|>", "<|endoftext|>"),
+    "eos": ("</s>", "<eos>", "<|end_of_text|>", "<|endoftext|>"),
+}
+"""What special tokens are usually called, by role, for folders that do not say."""
+
+_BERT_CLASSES = ("Bert", "DistilBert", "Electra", "MobileBert", "ConvBert", "SqueezeBert")
+_MASK_TAKES_SPACE = ("XLNet", "MBart", "MBart50", "Camembert")
+"""Classes in transformers whose mask takes the spaces before it, if it is a mere name."""
+_BYTE_LEVEL_CLASSES = ("none", "gpt2", "roberta", "bart", "longformer", "led")
+"""Classes in transformers, or types of models, whose vocab.json and merges.txt are read as GPT-2's;
+none: nothing is said. Those of Qwen and GPT-NeoX add tokens of their own besides."""
+
+
+def read_pipeline(folder: Path) -> tuple[Tokenizer, SpecialTokens]:
+    """Read the pipeline and the frame from `folder`.
+
+    Raises:
+        FileNotFoundError: no file of a tokenizer is there.
+        ValueError: a file is damaged, or does not say what must be known; the message names it.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: there is no such folder")
+    beside = declared_tokens_module.read_declared_tokens(folder)
+    backend, frame = _read_first_layout(folder, beside)
+    return backend, replace(
+        frame, punctuation_starts_words=frame.punctuation_starts_words or sentencepiece_families.punctuation_starts_words(beside.tokenizer_class, beside.model_type)
+    )
+
+
+def _read_first_layout(folder: Path, declared_tokens: DeclaredTokens) -> tuple[Tokenizer, SpecialTokens]:
+    """Read the first layout that is there."""
+    if (path := folder / "tokenizer.json").is_file():
+        return _read_tokenizer_json(path, declared_tokens)
+    if (path := folder / "vocab.txt").is_file():
+        return _read_vocab_txt(path, declared_tokens)
+    if (path := folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+        return _read_vocab_and_merges(path, folder / "merges.txt", declared_tokens)
+    for name in SENTENCEPIECE_FILES:
+        if (path := folder / name).is_file():
+            return _read_sentencepiece(path, declared_tokens)
+    if len(others := sorted(folder.glob("*.model"))) == 1:
+        return _read_sentencepiece(others[0], declared_tokens)
+    raise FileNotFoundError(
+        f"{folder} has no tokenizer: looked for tokenizer.json, vocab.txt, "
+        f"vocab.json with merges.txt, {', '.join(SENTENCEPIECE_FILES)}"
+    )
+
+
+def code_point_special_tokens(folder: Path) -> SpecialTokens | None:
+    """Return the frame of a folder whose tokens are code points; None: they are not.
+
+    Raises:
+        ValueError: its special tokens are not those of the published models.
+    """
+    beside = declared_tokens_module.read_declared_tokens(folder)
+    named = beside.tokenizer_class
+    bare = not named and not (folder / "tokenizer.json").is_file()
+    if named != "Canine" and not (bare and beside.model_type == "canine"):
+        return None
+    where = folder / "tokenizer_config.json"
+    written = beside.config.get("unmask")
+    frame = CANINE
+    if isinstance(written, dict) and "frame" in written:
+        frame = from_dict(SpecialTokens, written["frame"], f"{where}: unmask.frame")
+    usual = {"pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+    for role, name in usual.items():
+        said = beside.roles.get(role)
+        if said not in (None, name, chr(code_points.SPECIAL_CODE_POINTS[name])):
+            raise ValueError(f"{where}: {role}_token must be U+{code_points.SPECIAL_CODE_POINTS[name]:04X}")
+    return frame
+
+
+def byt5_special_tokens(folder: Path) -> tuple[SpecialTokens, int] | None:
+    """Return the frame of a folder whose tokens are ByT5's bytes, and how many ids are unused.
+
+    None: they are not. In the reference library the unused ids are called <extra_id_0> and so on,
+    but the published models have never seen them.
+
+    Raises:
+        ValueError: the files say something that is not so there.
+    """
+    beside = declared_tokens_module.read_declared_tokens(folder)
+    if beside.tokenizer_class != "ByT5" or (folder / "tokenizer.json").is_file():
+        return None
+    where = folder / "tokenizer_config.json"
+    for role, name in {"pad": BYT5.pad, "eos": BYT5.end, "unk": BYT5.unknown}.items():
+        if beside.roles.get(role) not in (None, name):
+            raise ValueError(f"{where}: {role}_token must be {name}, got {beside.roles[role]!r}")
+    written = beside.config.get("unmask")
+    frame = BYT5
+    if isinstance(written, dict) and "frame" in written:
+        frame = from_dict(SpecialTokens, written["frame"], f"{where}: unmask.frame")
+    bytes_end = len(special_token_names(frame)) + 256
+    spare = sentencepiece_families.read_count(beside.config, "extra_ids", 125)
+    return frame, max(spare, *(i + 1 - bytes_end for i in beside.added_tokens), 0)
+
+
+def _read_tokenizer_json(path: Path, declared_tokens: DeclaredTokens) -> tuple[Tokenizer, SpecialTokens]:
+    """Read tokenizer.json, which says the pipeline; roles are in other files, or follow from it."""
+    backend = _load_tokenizer_json(path, declared_tokens)
+    declared_tokens_module.add_declared_tokens(path, backend, declared_tokens)
+    if (said := _native_special_tokens(declared_tokens, backend)) is not None:
+        if said.languages:  # they are told anew
+            pipeline.set_template(backend, said)
+        return backend, said
+    special = {t.content for t in backend.get_added_tokens_decoder().values() if t.special}
+    roles = _token_roles(declared_tokens, backend, special)
+    before, between, after = _probe_template(path, backend)
+    frame = _special_tokens_of_roles(path, roles, declared_tokens, backend, (before, between, after))
+    frame = _without_language_tokens(frame, special, backend)
+    pipeline.make_special(backend, [n for n in special_token_names(frame) if n not in special])
+    if frame.languages:
+        pipeline.set_template(backend, frame)
+    return backend, frame
+
+
+def _load_tokenizer_json(path: Path, declared_tokens: DeclaredTokens) -> Tokenizer:
+    """Read the pipeline, and refuse what the library would take, but fail with later."""
+    state = declared_tokens_module.read_json_mapping(path)
+    added = state.get("added_tokens") or []
+    if not isinstance(added, list) or not all(declared_tokens_module.is_added_token(token) for token in added):
+        raise ValueError(f"{path}: added_tokens must be a list of tokens")
+    for token in added:
+        token["special"] = bool(token.get("special")) or declared_tokens.is_special(token["content"])
+    limits.check_pipeline_limits(path, state)
+    _check_pieces(path, state.get("model"))
+    state = _without_dropout(path, state)
+    # Lengths at which its file pads and cuts are the caller's business, and would look like a part
+    # of every text.
+    written = json.dumps({**state, "padding": None, "truncation": None})
+    with limits.tokenizers_errors_as_value_error(f"{path} is no tokenizer file", hide_output=True):
+        backend = Tokenizer.from_str(written)
+    for token in added:
+        if backend.token_to_id(token["content"]) != token.get("id"):
+            raise ValueError(f"{path}: {token['content']!r} cannot have the id {token.get('id')}")
+    if lost := _missing_template_tokens(state.get("post_processor")):
+        raise ValueError(f"{path}: post_processor names {lost[0]!r}, but does not say its id")
+    _check_model(path, state["model"])
+    return backend
+
+
+def _without_dropout(path: Path, state: dict[str, Any]) -> dict[str, Any]:
+    """Leave out dropout, by which merges are passed over at random (Provilkov et al. 2020).
+
+    arXiv:1910.13267: it is for training, and texts are then cut without it.
+    """
+    model = state.get("model")
+    if not isinstance(model, dict) or not model.get("dropout"):
+        return state
+    _log.warning(
+        "%s: model.dropout is %s; texts are cut without it, always in the same way",
+        path, model["dropout"],
+    )  # fmt: skip
+    return {**state, "model": {**model, "dropout": None}}
+
+
+def _check_pieces(path: Path, model: Any) -> None:
+    """Refuse what the library would panic at, or believe and build a table for.
+
+    That is merges whose right part lacks the prefix of what continues a word, and ids far above the
+    number of pieces.
+    """
+    if not isinstance(model, dict):
+        return
+    vocab = model.get("vocab")
+    if isinstance(vocab, dict):
+        most = 2 * len(vocab) + 1000
+        for piece, i in vocab.items():
+            if type(i) is not int or not 0 <= i <= most:
+                raise ValueError(
+                    f"{path}: model.vocab: {piece!r} must have an id from 0 to {most}, as there "
+                    f"are {len(vocab)} pieces, got {i!r}"
+                )
+    prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
+    for merge in merges if prefix and isinstance(merges, list) else ():
+        pair = merge.split(" ") if isinstance(merge, str) else merge
+        if not (isinstance(pair, list) and pair and str(pair[-1]).startswith(str(prefix))):
+            raise ValueError(
+                f"{path}: model.merges: the right part of {merge!r} does not begin with {prefix!r}"
+            )
+
+
+def _check_model(path: Path, model: dict[str, Any]) -> None:
+    """Refuse a model that cannot say what is unknown, or that gives an id twice."""
+    vocab, unknown = model["vocab"], model.get("unk_token")
+    if not isinstance(vocab, dict):
+        if model.get("unk_id") is None:
+            raise ValueError(f"{path}: model.unk_id must be the id for what is unknown")
+        return
+    if unknown is not None and unknown not in vocab:
+        raise ValueError(f"{path}: model.unk_token is {unknown!r}, which is not in its vocabulary")
+    if len(set(vocab.values())) < len(vocab):
+        raise ValueError(f"{path}: two pieces of the vocabulary have the same id")
+
+
+def _missing_template_tokens(processor: Any) -> list[str]:
+    """List the special tokens that a template puts around texts without having their ids."""
+    if isinstance(processor, list):
+        return [name for part in processor for name in _missing_template_tokens(part)]
+    if not isinstance(processor, dict):
+        return []
+    used = [
+        str(part["SpecialToken"].get("id"))
+        for part in [*(processor.get("single") or []), *(processor.get("pair") or [])]
+        if isinstance(part, dict) and isinstance(part.get("SpecialToken"), dict)
+    ]
+    known = processor.get("special_tokens") or {}
+    return [name for name in used if name not in known] + _missing_template_tokens(processor.get("processors"))
+
+
+def _read_vocab_txt(path: Path, declared_tokens: DeclaredTokens) -> tuple[Tokenizer, SpecialTokens]:
+    """Read BERT's vocab.txt: one piece a line, its id is the number of the line, from 0."""
+    _check_class(path, declared_tokens, _BERT_CLASSES)
+    lines = declared_tokens_module.read_utf8(path).rstrip("\n").split("\n")
+    vocab = {line.rstrip("\r"): i for i, line in enumerate(lines)}
+    roles = _token_roles(declared_tokens, None, set(vocab))
+    lacking = [role for role in ("pad", "unk", "cls", "sep") if roles.get(role) not in vocab]
+    if lacking:
+        known = ", ".join(_USUAL_NAMES[role][0] for role in lacking)
+        raise ValueError(
+            f"{path}: the vocabulary lacks {known} (roles: tokenizer_config.json can name others)"
+        )
+    lowercase = declared_tokens.config.get("do_lower_case")
+    if lowercase is None:
+        kept = set(roles.values())
+        lowercase = not any(
+            p != p.lower() for p in vocab if p not in kept and not p.startswith("[unused")
+        )
+        _log.warning(
+            "%s: do_lower_case is not said in tokenizer_config.json; "
+            "taken as %s, as the vocabulary has %s capitals",
+            path, str(lowercase).lower(), "no" if lowercase else "some",
+        )  # fmt: skip
+    backend = pipeline.wordpiece_pipeline(
+        vocab,
+        roles["unk"],
+        lowercase=bool(lowercase),
+        strip_accents=declared_tokens.config.get("strip_accents"),
+        split_chinese_characters=bool(declared_tokens.config.get("tokenize_chinese_chars", True)),
+    )
+    sep = (roles["sep"],)
+    frame = _special_tokens_of_roles(path, roles, declared_tokens, backend, ((roles["cls"],), sep, sep))
+    return _add_tokens(path, backend, frame, declared_tokens), frame
+
+
+def _read_vocab_and_merges(path: Path, merges_path: Path, declared_tokens: DeclaredTokens) -> tuple[Tokenizer, SpecialTokens]:
+    """Read vocab.json and merges.txt: bytes in GPT-2's way, or characters in the original GPT's."""
+    vocab = declared_tokens_module.read_json_mapping(path)
+    if not vocab or not all(type(i) is int and 0 <= i < 2**31 for i in vocab.values()):
+        raise ValueError(f"{path} must map every piece to its id, a whole number")
+    if len(set(vocab.values())) < len(vocab):
+        raise ValueError(f"{path}: two pieces have the same id")
+    merges = _read_merges(merges_path, vocab)
+    marked = sum(piece.endswith("</w>") for piece in vocab) > len(vocab) / 10
+    roles = _token_roles(declared_tokens, None, set(vocab))
+    around: tuple[tuple[str, ...], ...] = ((), (), ())
+    if marked:
+        if {"<special0>", "<special1>"} <= set(vocab):  # XLM, FlauBERT
+            raise FileNotFoundError(
+                f"{path}: its words are cut by Moses, which is not read here; name a tokenizer of "
+                "another kind, or save it as tokenizer.json"
+            )
+        _check_class(path, declared_tokens, ("OpenAIGPT",))
+        lowercase = not any(p != p.lower() for p in vocab)
+        backend = pipeline.bpe_pipeline(
+            vocab, merges, roles.get("unk"), end_of_word="</w>", lowercase=lowercase
+        )
+    else:
+        if missing := [c for c in pipeline.byte_characters() if c not in vocab]:
+            raise ValueError(f"{path} is not byte-level: {len(missing)} of 256 bytes have no piece")
+        backend = _byte_level_pipeline(path, declared_tokens, vocab, merges)
+        around = _byte_level_template(declared_tokens, roles, set(vocab))
+    frame = _special_tokens_of_roles(path, roles, declared_tokens, backend, around)
+    return _add_tokens(path, backend, frame, declared_tokens), frame
+
+
+def _byte_level_pipeline(
+    path: Path, declared_tokens: DeclaredTokens, vocab: Mapping[str, int], merges: list[tuple[str, str]]
+) -> Tokenizer:
+    """Build the pipeline of bytes that the family of a folder has."""
+    kind = (declared_tokens.tokenizer_class or declared_tokens.model_type).lower().replace("-", "").replace("_", "")
+    if kind not in _BYTE_LEVEL_CLASSES:
+        raise ValueError(
+            f"{path}: what the tokenizer of {declared_tokens.tokenizer_class or declared_tokens.model_type!r} does with such "
+            "files is not known; save it with transformers as tokenizer.json first"
+        )
+    space = bool(declared_tokens.config.get("add_prefix_space", False))
+    return pipeline.byte_bpe_pipeline(vocab, merges, add_prefix_space=space)
+
+
+def _byte_level_template(
+    declared_tokens: DeclaredTokens, roles: Mapping[str, str], vocab: set[str]
+) -> tuple[tuple[str, ...], ...]:
+    """Return what such a folder's tokenizer puts before, between and after texts."""
+    if {"<s>", "</s>", "<mask>"} <= vocab:  # RoBERTa, BART
+        return ("<s>",), ("</s>", "</s>"), ("</s>",)
+    begin = (roles["bos"],) if declared_tokens.config.get("add_bos_token") and "bos" in roles else ()
+    finish = (roles["eos"],) if declared_tokens.config.get("add_eos_token") and "eos" in roles else ()
+    return begin, finish + begin, finish
+
+
+def _read_sentencepiece(path: Path, declared_tokens: DeclaredTokens) -> tuple[Tokenizer, SpecialTokens]:
+    """Read a SentencePiece file, with what the code of its family does besides."""
+    try:
+        model = sentencepiece.parse_sentencepiece(path.read_bytes())
+        family = sentencepiece_families.family_of(
+            model,
+            declared_tokens.tokenizer_class,
+            declared_tokens.model_type,
+            numbered_elsewhere=(path.parent / "dict.txt").is_file(),
+        )
+        model = sentencepiece_families.renumber_pieces(family, model)
+        backend = pipeline.sentencepiece_pipeline(model, sentencepiece_families.normalizer_rules(family, declared_tokens.config))
+        frame = sentencepiece_families.special_tokens_of(family, model, declared_tokens.config)
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read as a SentencePiece model: {error}") from error
+    added = {token.content for token in declared_tokens.added_tokens.values()}
+    for name in special_token_names(frame):
+        if backend.token_to_id(name) is None and name not in added and name not in family.added_tokens:
+            raise ValueError(
+                f"{path}: the vocabulary lacks {name!r}, which this kind of model needs"
+            )
+    return _add_tokens(path, backend, frame, declared_tokens), frame
+
+
+def _add_tokens(path: Path, backend: Tokenizer, special_tokens: SpecialTokens, declared_tokens: DeclaredTokens) -> Tokenizer:
+    """Add what other files add to a vocabulary, then the frame."""
+    own = (special_tokens.mask,) if declared_tokens.tokenizer_class in _MASK_TAKES_SPACE else ()
+    declared_tokens_module.add_declared_tokens(path, backend, declared_tokens, lstrip=own)
+    return pipeline.add_special_tokens(backend, special_tokens, lstrip=own)
+
+
+def _native_special_tokens(declared_tokens: DeclaredTokens, backend: Tokenizer) -> SpecialTokens | None:
+    """Return the frame that Unmask itself has written."""
+    written = declared_tokens.config.get("unmask")
+    if not isinstance(written, dict) or "frame" not in written:
+        return None
+    where = f"{declared_tokens.folder / 'tokenizer_config.json'}: unmask.frame"
+    frame = from_dict(SpecialTokens, written["frame"], where)
+    for name in (*special_token_names(frame), *sentinel_names(frame)):
+        if backend.token_to_id(name) is None:
+            raise ValueError(f"{where} names {name!r}, which tokenizer.json does not have")
+    return frame
+
+
+def _token_roles(declared_tokens: DeclaredTokens, backend: Tokenizer | None, special: set[str]) -> dict[str, str]:
+    """Name the token of each role: as declared, otherwise by the usual names among `special`."""
+    known = special if backend is None else set(backend.get_vocab(with_added_tokens=True))
+    known = known | {token.content for token in declared_tokens.added_tokens.values()}
+    known |= {name for name in declared_tokens.roles.values() if name is not None}
+    found: dict[str, str] = {}
+    for role, usual in _USUAL_NAMES.items():
+        if role in declared_tokens.roles:
+            name = declared_tokens.roles[role]
+            if name is not None and name in known:
+                found[role] = name
+        elif name := next((n for n in usual if n in special), None):
+            found[role] = name
+    return found
+
+
+def _special_tokens_of_roles(
+    path: Path,
+    roles: Mapping[str, str],
+    declared_tokens: DeclaredTokens,
+    backend: Tokenizer,
+    template: tuple[tuple[str, ...], ...],
+) -> SpecialTokens:
+    """Put the roles together; `template` is what stands before, between and after texts."""
+    before, between, after = template
+    if not roles:
+        raise ValueError(
+            f"{path}: no special tokens are known; "
+            "tokenizer_config.json must name them (pad_token, eos_token, ...)"
+        )
+    end = roles.get("eos") or roles.get("sep")
+    # Padding is never read, so that any token does where a model has none of its own, as GPT-2.
+    pad = roles.get("pad") or end or next(iter(roles.values()))
+    start = _decoder_start(declared_tokens, backend) or roles.get("bos") or roles.get("cls")
+    if start is None:
+        # T5 begins with padding; a decoder without a token for it, with what ends the text before.
+        start = pad if after or end is None else end
+    vocab = backend.get_vocab(with_added_tokens=True)
+    n_sentinels = 0
+    while f"<extra_id_{n_sentinels}>" in vocab:
+        n_sentinels += 1
+    return SpecialTokens(
+        pad=pad,
+        start=start,
+        end=end,
+        mask=roles.get("mask"),
+        unknown=roles.get("unk"),
+        prefix=before,
+        separator=between,
+        suffix=after,
+        n_sentinels=n_sentinels,
+    )
+
+
+def _without_language_tokens(special_tokens: SpecialTokens, special: set[str], backend: Tokenizer) -> SpecialTokens:
+    """Take the language, which is said of each text by itself, out of what stands around texts.
+
+    Where it stands says whether the family is mBART or mBART-50.
+    """
+    around, vocab = {*special_tokens.prefix, *special_tokens.suffix}, backend.get_vocab(with_added_tokens=True)
+    known = tuple(name for name in special if _LANGUAGE_TOKEN.fullmatch(name))
+    if not around & set(known):
+        return special_tokens
+    return replace(
+        special_tokens,
+        start=special_tokens.end or special_tokens.start,
+        prefix=tuple(name for name in special_tokens.prefix if name not in known),
+        separator=MBART.separator,
+        suffix=tuple(name for name in special_tokens.suffix if name not in known),
+        languages=tuple(sorted(known, key=lambda name: vocab[name])),
+        language_first=bool(set(special_tokens.prefix) & set(known)),
+    )
+
+
+def _decoder_start(declared_tokens: DeclaredTokens, backend: Tokenizer) -> str | None:
+    i = declared_tokens.model_config.get("decoder_start_token_id")
+    return backend.id_to_token(i) if isinstance(i, int) and i >= 0 else None
+
+
+def _probe_template(path: Path, backend: Tokenizer) -> tuple[tuple[str, ...], ...]:
+    """Find what a pipeline puts before, between and after texts, by trying it."""
+    with limits.tokenizers_errors_as_value_error(f"{path} fails on a text"):
+        read = (
+            t for t in ("a", "1", ".", "the") if backend.encode(t, add_special_tokens=False).ids
+        )
+        probe = next(read, None)
+    if probe is None:
+        raise ValueError(f"{path}: even 'a' and '1' have no tokens")
+    with limits.tokenizers_errors_as_value_error(f"{path} fails on a text"):
+        one, two = backend.encode(probe), backend.encode(probe, probe)
+    order = [list(dict.fromkeys(i for i in x.sequence_ids if i is not None)) for x in (one, two)]
+    if order != [[0], [0, 1]]:
+        raise ValueError(f"{path}: post_processor does not give one text, or two in their order")
+    before, after = _tokens_outside(one.tokens, one.sequence_ids, 0, 0)
+    start, end = _tokens_outside(two.tokens, two.sequence_ids, 0, 1)
+    if (before, after) != (start, end):
+        raise ValueError(f"{path}: other special tokens stand around one text than around two")
+    last = len(two.sequence_ids) - 1 - two.sequence_ids[::-1].index(0)
+    return before, tuple(two.tokens[last + 1 : two.sequence_ids.index(1)]), after
+
+
+def _tokens_outside(
+    tokens: list[str], sequence: list[int | None], first: int, last: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    end = len(sequence) - sequence[::-1].index(last)
+    return tuple(tokens[: sequence.index(first)]), tuple(tokens[end:])
+
+
+def _read_merges(path: Path, vocab: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Read merges.txt: two pieces a line, the first merge first."""
+    merges: list[tuple[str, str]] = []
+    for number, line in enumerate(declared_tokens_module.read_utf8(path).split("\n"), 1):
+        line = line.rstrip("\r")
+        if not line or (number == 1 and line.startswith("#version")):
+            continue
+        pair = line.split(" ")
+        if len(pair) != 2 or not all(pair):
+            raise ValueError(
+                f"{path}:{number}: a line must be two pieces with a space between, got {line!r}"
+            )
+        for piece in (*pair, "".join(pair)):
+            if piece not in vocab:
+                raise ValueError(f"{path}:{number}: {piece!r} is not in vocab.json")
+        merges.append((pair[0], pair[1]))
+    # What is neither one symbol nor made by a merge can only be a special token: many of them show
+    # a lost end.
+    made = {left + right for left, right in merges}
+    unmade = sum(len(p.removesuffix("</w>")) > 1 and p not in made for p in vocab)
+    if unmade > max(1000, len(vocab) // 50):
+        raise ValueError(
+            f"{path} seems to lack its end: {unmade} pieces of vocab.json are made by no line"
+        )
+    return merges
+
+
+def _check_class(path: Path, declared_tokens: DeclaredTokens, allowed_classes: tuple[str, ...]) -> None:
+    """Refuse a folder that names a class of tokenizers which reads such a file otherwise."""
+    if declared_tokens.tokenizer_class not in (*allowed_classes, ""):
+        raise ValueError(
+            f"{path}: a {declared_tokens.config['tokenizer_class']} does more than this file says; "
+            "save it with transformers as tokenizer.json first"
+        )

@@ -1,0 +1,468 @@
+"""Learn a vocabulary from texts: count words, then merge (WordPiece, BPE) or prune (Unigram).
+
+The `tokenizers` library does the merging. What it merges is counted here, because its own count is
+kept in a hash table with another order in each process, and numbers the forms of characters (##a,
+a</w>) by it: ties, and with them ids and sometimes pieces, would differ from run to run. Memory is
+bounded by the number of different words, not by the text.
+"""
+
+import json
+import logging
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+
+import numpy as np
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from unmask.tokenizers import pipeline
+from unmask.tokenizers.formats.sentencepiece import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    SentencePieceEntry,
+    SentencePieceModel,
+)
+from unmask.tokenizers.learn import unigram
+from unmask.tokenizers.spec import (
+    BPE,
+    ByteBPE,
+    ByteLevel,
+    CharacterLevel,
+    CodePoints,
+    CodePointsWithSubwords,
+    PreTokenization,
+    SentencePieceBPE,
+    TokenizerSpec,
+    Unigram,
+    WordBytesWithWords,
+    WordLevel,
+    WordPiece,
+    special_token_names,
+)
+
+MAX_COUNTED_WORDS = 2**21
+"""When more different words than this are counted, the rarest are forgotten."""
+MAX_TRAINER_WORDS = 2**26
+"""Counts are scaled down to add up to about this many words: more of them tell nothing new."""
+MAX_WORD_CHARACTERS = 256
+"""Longer words are cut before pieces are learned from them."""
+
+_log = logging.getLogger(__name__)
+_DIGIT_OR_REST = re.compile(r"\d|\D+")
+_MAX_COUNTED_CHUNKS = 2**20
+_CHUNK_WITH_SPACE = re.compile(r"\s*\S+|\s+\Z")
+_CHUNK_WITH_LINE_END = re.compile(r"\s*\S+(?:\s*[\r\n]+)?|\s+\Z")
+
+
+def train_pipeline(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
+    """Learn the pipeline of `spec`, special tokens included.
+
+    Raises:
+        ValueError: the size is too small for the special tokens and the single characters, or there
+            is no text.
+    """
+    kind, frame = spec.vocabulary, spec.special_tokens
+    if isinstance(kind, CodePoints | CodePointsWithSubwords):
+        raise ValueError("code points are no pipeline, and nothing of them is learned")
+    if isinstance(kind, WordBytesWithWords):
+        raise ValueError("bytes that begin words or not are a pipeline that is not learned")
+    special = special_token_names(frame)
+    if isinstance(kind, ByteLevel):
+        learned = pipeline.byte_pipeline(_number_pieces(special, pipeline.byte_characters()))
+        return pipeline.add_special_tokens(learned, frame, ascending_sentinels=True)
+    if isinstance(kind, ByteBPE):
+        learned = _train_byte_bpe(kind, special, texts)
+    elif frame.unknown is None:
+        raise ValueError(
+            f"{type(kind).__name__} needs a token for what it does not know: frame.unknown"
+        )
+    else:
+        learned = _train_with_unknown(kind, special, frame.unknown, texts)
+    reached, size = learned.get_vocab_size(), kind.vocab_size
+    rare = isinstance(kind, WordLevel) and kind.min_count > 1  # words are left out on purpose
+    if reached < size and not rare:
+        _log.warning("the text has only enough for a vocabulary of %d, not of %d", reached, size)
+    return pipeline.add_special_tokens(learned, frame)
+
+
+def _train_with_unknown(
+    vocabulary_spec: WordPiece | BPE | SentencePieceBPE | Unigram | CharacterLevel | WordLevel,
+    special_names: tuple[str, ...],
+    unknown_token: str,
+    texts: Iterable[str],
+) -> Tokenizer:
+    if isinstance(vocabulary_spec, WordPiece):
+        return _train_wordpiece(vocabulary_spec, special_names, unknown_token, texts)
+    if isinstance(vocabulary_spec, BPE):
+        return _train_bpe(vocabulary_spec, special_names, unknown_token, texts)
+    if isinstance(vocabulary_spec, SentencePieceBPE):
+        return _train_sentencepiece_bpe(vocabulary_spec, special_names, unknown_token, texts)
+    if isinstance(vocabulary_spec, Unigram):
+        return _train_unigram(vocabulary_spec, special_names, unknown_token, texts)
+    if isinstance(vocabulary_spec, CharacterLevel):
+        return _train_characters(vocabulary_spec, special_names, unknown_token, texts)
+    return _train_word_level(vocabulary_spec, special_names, unknown_token, texts)
+
+
+def learn_merges(
+    words: Mapping[str, int],
+    symbols: list[str],
+    n_merges: int,
+    *,
+    prefix: str = "",
+    suffix: str = "",
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """Merge the most frequent pair of neighbors within words, again and again.
+
+    Sennrich et al. 2016, "Neural Machine Translation of Rare Words with Subword Units",
+    arXiv:1508.07909, algorithm 1, which leaves ties open. Among pairs that are equally frequent the
+    first is the one whose left part is first in `symbols`, then the one whose right part is; what
+    was merged comes after all symbols, in the order of merging. A pair must occur twice.
+
+    Args:
+        words: how often each word occurs.
+        symbols: the single characters, with `prefix` where they continue a word, with `suffix`
+            where they end one.
+        n_merges: at most.
+        prefix: written before what continues a word (WordPiece: ##).
+        suffix: written after what ends a word (GPT: </w>).
+
+    Returns:
+        the pieces made, and the merges that made them, in order.
+    """
+    trained = Tokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.BpeTrainer(
+        vocab_size=len(symbols) + n_merges,
+        min_frequency=2,
+        special_tokens=symbols,  # numbered in this order, not in that of a hash table
+        show_progress=False,
+        continuing_subword_prefix=prefix,
+        end_of_word_suffix=suffix,
+    )
+    trained.train_from_iterator(_repeat_words(words), trainer)
+    model = json.loads(trained.to_str())["model"]
+    pieces = sorted(model["vocab"], key=model["vocab"].__getitem__)[len(symbols) :]
+    return pieces, [(left, right) for left, right in model["merges"]]
+
+
+def _train_wordpiece(
+    vocabulary_spec: WordPiece, special_names: tuple[str, ...], unknown_token: str, texts: Iterable[str]
+) -> Tokenizer:
+    def build(vocab: dict[str, int]) -> Tokenizer:
+        return pipeline.wordpiece_pipeline(vocab, unknown_token, lowercase=vocabulary_spec.lowercase)
+
+    counted = count_words(texts, build({unknown_token: 0}), special_names)
+
+    def covered(coverage: float) -> tuple[dict[str, int], list[str]]:
+        words, letters = _apply_coverage(counted, coverage)
+        return words, _initial_symbols(words, letters, prefix="##")
+
+    words, symbols = covered(vocabulary_spec.character_coverage)
+    n_merges = _remaining_ids(vocabulary_spec.vocab_size, special_names, symbols, covered)
+    pieces, _ = learn_merges(words, symbols, n_merges, prefix="##")
+    return build(_number_pieces(special_names, [*sorted(symbols), *pieces]))
+
+
+def _train_bpe(vocabulary_spec: BPE, special_names: tuple[str, ...], unknown_token: str, texts: Iterable[str]) -> Tokenizer:
+    def build(vocab: dict[str, int], made: list[tuple[str, str]]) -> Tokenizer:
+        return pipeline.bpe_pipeline(
+            vocab,
+            made,
+            unknown_token,
+            end_of_word=vocabulary_spec.end_of_word,
+            lowercase=vocabulary_spec.lowercase,
+            separate_end_of_word=vocabulary_spec.separate_end_of_word,
+        )
+
+    counted = count_words(texts, build({unknown_token: 0}, []), special_names)
+    suffix = "" if vocabulary_spec.separate_end_of_word else vocabulary_spec.end_of_word
+
+    def covered(coverage: float) -> tuple[dict[str, int], list[str]]:
+        words, letters = _apply_coverage(counted, coverage)
+        return words, _initial_symbols(words, letters, suffix=suffix)
+
+    words, symbols = covered(vocabulary_spec.character_coverage)
+    n_merges = _remaining_ids(vocabulary_spec.vocab_size, special_names, symbols, covered)
+    pieces, made = learn_merges(words, symbols, n_merges, suffix=suffix)
+    return build(_number_pieces(special_names, [*sorted(symbols), *pieces]), made)
+
+
+def _train_byte_bpe(vocabulary_spec: ByteBPE, special_names: tuple[str, ...], texts: Iterable[str]) -> Tokenizer:
+    alphabet = sorted(pipeline.byte_characters())
+    n_merges = _remaining_ids(vocabulary_spec.vocab_size, special_names, alphabet)
+    shell = pipeline.byte_bpe_pipeline(_number_pieces((), alphabet), [], pre_tokenization=vocabulary_spec.pre_tokenization, nfc=vocabulary_spec.nfc_normalization)
+    words = count_words(texts, shell, special_names, chunks=chunker_for(vocabulary_spec.pre_tokenization))
+    pieces, made = learn_merges(words, _initial_symbols(words, alphabet), n_merges)
+    vocab = _number_pieces(special_names, [*alphabet, *pieces])
+    return pipeline.byte_bpe_pipeline(vocab, made, pre_tokenization=vocabulary_spec.pre_tokenization, nfc=vocabulary_spec.nfc_normalization)
+
+
+def chunker_for(pre_tokenization: PreTokenization) -> Callable[[str], list[str]]:
+    """Return what parts a text so that each part is cut as it would be in the whole."""
+    return (_CHUNK_WITH_SPACE if pre_tokenization == "gpt2" else _CHUNK_WITH_LINE_END).findall
+
+
+def _train_sentencepiece_bpe(
+    vocabulary_spec: SentencePieceBPE, special_names: tuple[str, ...], unknown_token: str, texts: Iterable[str]
+) -> Tokenizer:
+    def build(made: list[str], letters: list[str], *, prefix: bool = True) -> Tokenizer:
+        named = [SentencePieceEntry(n, 0.0, UNKNOWN if n == unknown_token else CONTROL) for n in special_names]
+        coded = [SentencePieceEntry(f"<0x{i:02X}>", 0.0, BYTE) for i in range(256)]
+        merged = [SentencePieceEntry(p, -float(i), NORMAL) for i, p in enumerate([*made, *letters])]
+        return pipeline.sentencepiece_pipeline(
+            SentencePieceModel(
+                pieces=(*named, *coded, *merged),
+                algorithm="bpe",
+                charsmap=b"",
+                add_dummy_prefix=prefix,
+                remove_extra_whitespaces=False,
+                escape_whitespaces=True,
+                whitespace_as_suffix=False,
+                byte_fallback=True,
+                unk_id=special_names.index(unknown_token),
+                bos_id=None,
+                eos_id=None,
+                pad_id=None,
+            )
+        )
+
+    counted, words = count_words(texts, build([], []), special_names), Counter[str]()
+    for word, n in counted.items():
+        for part in _DIGIT_OR_REST.findall(word):
+            words[part] += n
+
+    def covered(coverage: float) -> tuple[dict[str, int], list[str]]:
+        kept, letters = _apply_coverage(words, coverage)
+        return kept, _initial_symbols(kept, letters)
+
+    kept, symbols = covered(vocabulary_spec.character_coverage)
+    room = _remaining_ids(vocabulary_spec.vocab_size, special_names, symbols, covered, n_bytes=256)
+    made, _ = learn_merges(kept, symbols, room)
+    return build([p for p in made if p not in symbols], sorted(symbols), prefix=vocabulary_spec.add_dummy_prefix)
+
+
+def _train_unigram(
+    vocabulary_spec: Unigram, special_names: tuple[str, ...], unknown_token: str, texts: Iterable[str]
+) -> Tokenizer:
+    at = special_names.index(unknown_token)
+    first = pipeline.plain_text_normalizers(keep_accents=False, lowercase=vocabulary_spec.lowercase) if vocabulary_spec.normalize_quotes_and_accents else []
+    shell = pipeline.unigram_pipeline([(name, 0.0) for name in special_names], at, first)
+    counted = count_words(texts, shell, special_names)
+
+    def covered(coverage: float) -> tuple[dict[str, int], list[str]]:
+        return _apply_coverage(counted, coverage)
+
+    words, letters = covered(vocabulary_spec.character_coverage)
+    _remaining_ids(vocabulary_spec.vocab_size, special_names, letters, covered)
+    pieces = unigram.learn_unigram(words, vocabulary_spec.vocab_size - len(special_names))
+    return pipeline.unigram_pipeline([*((name, 0.0) for name in special_names), *pieces], at, first)
+
+
+def _train_characters(
+    vocabulary_spec: CharacterLevel, special_names: tuple[str, ...], unknown_token: str, texts: Iterable[str]
+) -> Tokenizer:
+    frequency = Counter[str]()
+    for text in texts:
+        pipeline.check_unicode(text)
+        frequency.update(text)
+    if not frequency:
+        raise ValueError("there is no text to learn a vocabulary from")
+    room = _remaining_ids(vocabulary_spec.vocab_size, special_names, [])
+    kept = sorted(frequency, key=lambda c: (-frequency[c], c))[:room]
+    return pipeline.character_pipeline(_number_pieces(special_names, sorted(kept)), unknown_token)
+
+
+def _train_word_level(vocabulary_spec: WordLevel, special_names: tuple[str, ...], unknown_token: str, texts: Iterable[str]) -> Tokenizer:
+    how = {"lowercase": vocabulary_spec.lowercase, "punctuation": vocabulary_spec.split_punctuation}
+    shell = pipeline.word_level_pipeline(_number_pieces(special_names, []), unknown_token, **how)
+    words = most_frequent_words(vocabulary_spec.vocab_size, special_names, shell, texts, vocabulary_spec.min_count)
+    return pipeline.word_level_pipeline(_number_pieces(special_names, words), unknown_token, **how)
+
+
+def most_frequent_words(
+    vocab_size: int, special_names: tuple[str, ...], word_splitter: Tokenizer, texts: Iterable[str], min_count: int = 1
+) -> list[str]:
+    """Return the most frequent words of texts, as the pipeline `word_splitter` cuts them.
+
+    Those that are there `min_count` times; with the special tokens `vocab_size`, or fewer where the texts
+    have no more.
+
+    Raises:
+        ValueError: the special tokens leave no room, or there is no text.
+    """
+    frequency = count_words(texts, word_splitter, special_names)
+    room = _remaining_ids(vocab_size, special_names, [])
+    seen = [w for w, n in frequency.items() if n >= min_count and w not in special_names]
+    if not seen:
+        raise ValueError(
+            f"there is no text to learn from: no word stands there {min_count} times or more"
+        )
+    return sorted(seen, key=lambda w: (-frequency[w], w))[:room]
+
+
+def _number_pieces(special_names: tuple[str, ...], pieces: Iterable[str]) -> dict[str, int]:
+    """Number the special tokens, then the pieces."""
+    every = [*special_names, *pieces]
+    if both := set(special_names).intersection(every[len(special_names) :]):
+        raise ValueError(f"{min(both)!r} cannot be a special token: it is a character of the text")
+    return {piece: i for i, piece in enumerate(every)}
+
+
+_CoverageFunction = Callable[[float], tuple[dict[str, int], list[str]]]
+"""Words of the characters that make up a share of a text, and the symbols that they are made of."""
+
+
+def _remaining_ids(
+    vocab_size: int,
+    special_names: tuple[str, ...],
+    symbols: list[str],
+    symbols_at_coverage: _CoverageFunction | None = None,
+    n_bytes: int = 0,
+) -> int:
+    """Return how many ids are left beside the special tokens, bytes and single characters.
+
+    Args:
+        vocab_size: of the vocabulary.
+        special_names: its special tokens.
+        symbols: the single characters.
+        symbols_at_coverage: what they would be with another coverage, which is then named where they are too
+            many; None: there is no such choice.
+        n_bytes: tokens for bytes.
+
+    Raises:
+        ValueError: none is left.
+    """
+    own = len(special_names) + n_bytes
+    least = own + len(symbols)
+    if vocab_size < least or vocab_size == len(special_names):
+        bytes_too = f", {n_bytes} bytes" if n_bytes else ""
+        other = None if symbols_at_coverage is None else _fitting_coverage(vocab_size - own, symbols_at_coverage)
+        rest = "read byte by byte" if n_bytes else "unknown"
+        choice = (
+            "" if other is None
+            else f"; or set character_coverage to {other:g}, so that the rarest ones are {rest}"
+        )  # fmt: skip
+        raise ValueError(
+            f"a vocabulary of {vocab_size} is too small: {len(special_names)} special tokens{bytes_too} and "
+            f"{len(symbols)} single characters must be in it; "
+            f"ask for {max(least, len(special_names) + 1)} or more{choice}"
+        )
+    return vocab_size - least
+
+
+def _fitting_coverage(n_free_ids: int, symbols_at_coverage: _CoverageFunction) -> float | None:
+    """Find the largest round coverage whose single characters fit; None: there is none."""
+    for other in _COVERAGE_STEPS:
+        with suppress(ValueError):  # no word is left
+            words, symbols = symbols_at_coverage(other)
+            if words and len(symbols) <= n_free_ids:
+                return other
+    return None
+
+
+_COVERAGE_STEPS = (0.9995, 0.999, 0.998, 0.995, 0.99, 0.98, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
+
+
+def count_words(
+    texts: Iterable[str],
+    word_splitter: Tokenizer,
+    special_names: tuple[str, ...],
+    chunks: Callable[[str], list[str]] = str.split,
+) -> dict[str, int]:
+    """Count the words of texts as the pipeline `word_splitter` cuts them, but those with a special name.
+
+    Texts are cut at spaces first, and what stands between is counted, so that the pipeline sees
+    each only once.
+    """
+    seen, words = Counter[str](), Counter[str]()
+    for text in texts:
+        pipeline.check_unicode(text)
+        seen.update(chunks(text))
+        if len(seen) > _MAX_COUNTED_CHUNKS:
+            _count_chunk_words(seen, word_splitter, words)
+    _count_chunk_words(seen, word_splitter, words)
+    # A piece is a part of a word: so none is called as a special token is.
+    named = [word for word in words if any(name in word for name in special_names)]
+    for word in named:
+        del words[word]
+    if not words:
+        raise ValueError("there is no text to learn a vocabulary from")
+    return words
+
+
+def _count_chunk_words(chunk_counts: Counter[str], word_splitter: Tokenizer, word_counts: Counter[str]) -> None:
+    """Add the words of the chunks `chunk_counts` to `word_counts`; both stay small."""
+    normalizer, splitter = word_splitter.normalizer, word_splitter.pre_tokenizer
+    for chunk, count in chunk_counts.items():
+        text = chunk if normalizer is None else normalizer.normalize_str(chunk)
+        for word, _ in splitter.pre_tokenize_str(text):
+            for i in range(0, len(word), MAX_WORD_CHARACTERS):
+                word_counts[word[i : i + MAX_WORD_CHARACTERS]] += count
+    chunk_counts.clear()
+    least = 1
+    while len(word_counts) > MAX_COUNTED_WORDS:
+        for word in [w for w, count in word_counts.items() if count <= least]:
+            del word_counts[word]
+        least *= 2
+
+
+def _apply_coverage(words: Mapping[str, int], coverage: float) -> tuple[dict[str, int], list[str]]:
+    """Keep the characters that make up a share of the text, and the words made of them."""
+    code, _, _, count = _character_table(words)
+    letters, place = np.unique(code, return_inverse=True)
+    frequency = np.bincount(place, count)
+    rising = np.lexsort((letters, frequency))
+    rare = np.cumsum(frequency[rising]) <= (1 - coverage) * frequency.sum()
+    out = {chr(c) for c in letters[rising[rare]]}
+    kept = words if not out else {w: n for w, n in words.items() if out.isdisjoint(w)}
+    return dict(kept), sorted({chr(c) for c in letters} - out)
+
+
+def _initial_symbols(
+    words: Mapping[str, int], letters: list[str], *, prefix: str = "", suffix: str = ""
+) -> list[str]:
+    """List the letters, bare and as they stand in words (##a, a</w>), leftmost in words first.
+
+    So ties between pairs go to the one further to the left, on average over all words.
+    """
+    code, place, left, count = _character_table(words)
+    known, letter = np.unique(code, return_inverse=True)
+    form = 4 * letter + 2 * (place > 0) * bool(prefix) + (left == 1) * bool(suffix)
+    total, moment = np.bincount(form, count), np.bincount(form, count * place)
+    mean: dict[str, float] = dict.fromkeys(letters, math.inf)
+    for i in np.flatnonzero(total).tolist():
+        symbol = chr(known[i // 4])
+        mean[prefix * (i // 2 % 2) + symbol + suffix * (i % 2)] = moment[i] / total[i]
+    return sorted(mean, key=lambda symbol: (mean[symbol], symbol))
+
+
+def _character_table(words: Mapping[str, int]) -> tuple[np.ndarray, ...]:
+    """Give of every character of every word: code, place, how many are left, how often."""
+    code = np.frombuffer("".join(words).encode("utf-32-le"), "<u4")
+    lengths = np.array([len(word) for word in words])
+    count = np.repeat(np.array([*words.values()], np.float64), lengths)
+    left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(code))
+    return code, np.repeat(lengths, lengths) - left, left, count
+
+
+def _repeat_words(words: Mapping[str, int]) -> Iterator[str]:
+    """Write every word as often as it counts, with spaces between: the library counts again."""
+    share = max(1, -(-sum(words.values()) // MAX_TRAINER_WORDS))
+    batch: list[str] = []
+    room = 2**16
+    for word, count in words.items():
+        count //= share
+        while count > 0:
+            times = min(count, max(1, room // (len(word) + 1)))
+            batch.append((word + " ") * times)
+            count -= times
+            room -= times * (len(word) + 1)
+            if room <= len(word):
+                yield "".join(batch)
+                batch, room = [], 2**16
+    yield "".join(batch)

@@ -1,0 +1,1 @@
+"""Vocabularies of what is predicted where the input is characters or bytes."""

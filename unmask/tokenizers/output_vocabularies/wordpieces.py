@@ -1,0 +1,122 @@
+"""Subwords of texts whose tokens are characters: what a loss may ask for in their place (CANINE-S).
+
+Clark et al. 2022, arXiv:2103.06874, section 3.2.2. A text is cut each time it is hidden, not once
+when it is tokenized: the model reads characters, so shards hold characters, and the vocabulary is
+of the question alone.
+"""
+
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from unmask.batch import WORD_START, Tokens
+from unmask.tokenizers import pipeline
+from unmask.tokenizers.formats import word_list
+from unmask.tokenizers.learn import train
+from unmask.tokenizers.spec import (
+    BERT,
+    OutputTokens,
+    SpecialTokenIds,
+    TokenizerSpec,
+    WordPiece,
+    special_token_names,
+)
+
+SUBWORDS_FILE = "subwords.txt"
+"""One piece a line, its id the number of the line, from 0; as BERT's vocab.txt."""
+
+
+class WordPieceVocabulary:
+    """A cased vocabulary of BERT's kind, with its special tokens, over characters."""
+
+    def __init__(self, vocabulary: tuple[str, ...]) -> None:
+        """Take the pieces by id.
+
+        Raises:
+            ValueError: one stands twice, or a special token of BERT's is missing.
+        """
+        ids = {piece: i for i, piece in enumerate(vocabulary)}
+        if len(ids) < len(vocabulary):
+            twice = next(piece for i, piece in enumerate(vocabulary) if ids[piece] != i)
+            raise ValueError(f"the subword {twice!r} stands twice")
+        if lacking := [name for name in special_token_names(BERT) if name not in ids]:
+            raise ValueError(f"the subwords lack {', '.join(lacking)}")
+        self.vocabulary = vocabulary
+        self.special_ids = SpecialTokenIds(
+            vocab_size=len(ids),
+            pad=ids[BERT.pad],
+            start=ids[BERT.start],
+            end=ids["[SEP]"],
+            mask=ids["[MASK]"],
+            unknown=ids["[UNK]"],
+            all_ids=frozenset(ids[name] for name in special_token_names(BERT)),
+        )
+        # Special tokens are spelled by nothing: in a text their names are text.
+        self._spellings = [
+            "" if i in self.special_ids.all_ids else piece.removeprefix("##")
+            for i, piece in enumerate(vocabulary)
+        ]
+        self._boundaries = np.array([0 if p.startswith("##") else WORD_START for p in vocabulary], np.uint8)
+        self._backend = pipeline.wordpiece_pipeline(ids, "[UNK]", lowercase=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WordPieceVocabulary, (self.vocabulary,)
+
+    def tokenize(self, characters: Int[np.ndarray, "t"]) -> OutputTokens:
+        """Find the subwords of a text.
+
+        Characters of unknown words, and what BERT's cleaning takes away, are in none.
+        """
+        text = "".join(map(chr, characters.tolist()))
+        found = self._backend.encode(text, add_special_tokens=False)
+        each = zip(found.ids, found.offsets, strict=True)
+        kept = [(i, start) for i, (start, end) in each if text[start:end] == self._spellings[i]]
+        ids, starts = np.array(kept, np.int64).reshape(-1, 2).T
+        return OutputTokens(Tokens(ids, self._boundaries[ids]), starts)
+
+    def spell(self, subword: int) -> Int[np.ndarray, "l"]:
+        """Give the characters of a subword, without the mark of what continues a word."""
+        return np.array([ord(c) for c in self._spellings[subword]], np.int64)
+
+    def same_length(self, subword: int) -> Int[np.ndarray, "k"]:
+        """List the subwords of as many characters."""
+        return self._ids_by_length[len(self._spellings[subword])]
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Write each id as its piece; what continues a word keeps its ##."""
+        return [self.vocabulary[i] for i in ids]
+
+    @cached_property
+    def _ids_by_length(self) -> dict[int, Int[np.ndarray, "k"]]:
+        lengths = np.array([len(spelled) for spelled in self._spellings])
+        return {n: np.flatnonzero(lengths == n) for n in np.unique(lengths).tolist()}
+
+
+def learn_wordpiece_vocabulary(vocab_size: int, texts: Iterable[str]) -> WordPieceVocabulary:
+    """Learn `vocab_size` subwords, special tokens included, from texts.
+
+    Raises:
+        ValueError: the size is too small for the special tokens and the single characters, or there
+            is no text.
+    """
+    spec = TokenizerSpec(WordPiece(vocab_size, lowercase=False), BERT)
+    ids = train.train_pipeline(spec, texts).get_vocab(with_added_tokens=True)
+    return WordPieceVocabulary(tuple(sorted(ids, key=ids.__getitem__)))
+
+
+def save_wordpiece_vocabulary(subwords: WordPieceVocabulary, folder: Path) -> None:
+    """Write the pieces into a folder."""
+    word_list.save_word_list(subwords.vocabulary, folder / SUBWORDS_FILE)
+
+
+def read_wordpiece_vocabulary(folder: Path) -> WordPieceVocabulary | None:
+    """Read the pieces of a folder; None: it has none.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    return word_list.read_word_list(folder / SUBWORDS_FILE, WordPieceVocabulary)

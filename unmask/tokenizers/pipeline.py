@@ -1,0 +1,485 @@
+"""Vocabularies put to work: each kind as a pipeline of the `tokenizers` library.
+
+A pipeline is normalizer, pre-tokenizer (text to words), model (word to pieces) and decoder.
+`finish` adds what a frame says: the special tokens, and where they stand around a text.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
+
+from unmask.tokenizers.formats import limits, sentencepiece
+from unmask.tokenizers.spec import (
+    SUMMARY_SEGMENT_ID,
+    PreTokenization,
+    SpecialTokens,
+    sentinel_names,
+    special_token_names,
+)
+
+SPACE = "▁"
+"""SentencePiece writes a space so."""
+WORD_WITH_SPACE_PATTERN = r" ?\S+|\s"
+"""Words of byte and character vocabularies: a space belongs to the word after it, as in GPT-2."""
+
+
+def wordpiece_pipeline(
+    vocab: Mapping[str, int],
+    unknown: str,
+    *,
+    lowercase: bool,
+    strip_accents: bool | None = None,
+    split_chinese_characters: bool = True,
+) -> Tokenizer:
+    """Build BERT's: punctuation marks are words; lowering letters takes their accents too."""
+    backend = Tokenizer(
+        models.WordPiece(dict(vocab), unk_token=unknown, max_input_chars_per_word=100)
+    )
+    backend.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=split_chinese_characters,
+        strip_accents=strip_accents,
+        lowercase=lowercase,
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix="##", cleanup=True)
+    return backend
+
+
+_DIGIT_PATTERNS: Mapping[PreTokenization, str] = {"llama3": r"\p{N}{1,3}", "qwen2": r"\p{N}"}
+
+
+def byte_bpe_pipeline(
+    vocab: Mapping[str, int],
+    merges: Sequence[tuple[str, str]],
+    *,
+    pre_tokenization: PreTokenization = "gpt2",
+    nfc: bool = False,
+    add_prefix_space: bool = False,
+) -> Tokenizer:
+    """Build GPT-2's: bytes are written as printable characters, words keep the space before.
+
+    Args:
+        vocab: pieces and their ids.
+        merges: of two pieces to one, the first first.
+        pre_tokenization: how text is cut before (`ByteBPE.cut`).
+        nfc: text is put in the form NFC before.
+        add_prefix_space: a space is put before a text that begins with none.
+    """
+    backend = Tokenizer(models.BPE(dict(vocab), list(merges)))
+    whole = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space, use_regex=pre_tokenization == "gpt2")
+    backend.pre_tokenizer = whole
+    if pre_tokenization != "gpt2":
+        rule = (
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+            rf"{_DIGIT_PATTERNS[pre_tokenization]}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        )
+        split = pre_tokenizers.Split(Regex(rule), "isolated")
+        backend.pre_tokenizer = pre_tokenizers.Sequence([split, whole])
+    if nfc:
+        backend.normalizer = normalizers.NFC()
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def bpe_pipeline(
+    vocab: Mapping[str, int],
+    merges: Sequence[tuple[str, str]],
+    unknown: str | None,
+    *,
+    end_of_word: str,
+    lowercase: bool,
+    separate_end_of_word: bool = False,
+) -> Tokenizer:
+    """Build the original GPT's: the last piece of a word carries `end_of_word`, or apart is it."""
+    suffix = "" if separate_end_of_word else end_of_word
+    backend = Tokenizer(
+        models.BPE(dict(vocab), list(merges), unk_token=unknown, end_of_word_suffix=suffix)
+    )
+    bert = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=not separate_end_of_word, strip_accents=None, lowercase=lowercase
+    )
+    if separate_end_of_word:
+        mark = normalizers.Replace(Regex(r"(?<=\S)(?=\s|\z)"), end_of_word)
+        backend.normalizer = normalizers.Sequence([bert, mark])
+        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    else:
+        backend.normalizer = bert
+        backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.BPEDecoder(suffix=end_of_word)
+    return backend
+
+
+def plain_text_normalizers(*, keep_accents: bool, lowercase: bool) -> list[normalizers.Normalizer]:
+    """List what ALBERT's and XLNet's code does to a text before SentencePiece reads it.
+
+    Args:
+        keep_accents: they are kept.
+        lowercase: letters are lowered.
+    """
+    quotes = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    bare = [] if keep_accents else [normalizers.NFKD(), normalizers.StripAccents()]
+    return [*quotes, *bare, *([normalizers.Lowercase()] if lowercase else [])]
+
+
+def unigram_pipeline(
+    pieces: Sequence[tuple[str, float]],
+    unknown: int,
+    normalizers_before: Sequence[normalizers.Normalizer] = (),
+) -> Tokenizer:
+    """Build one for pieces learned here, with what SentencePiece calls nmt_nfkc.
+
+    Args:
+        pieces: with their log probabilities, by id.
+        unknown: the id of what is none of them.
+        normalizers_before: done to a text before.
+    """
+    backend = Tokenizer(models.Unigram(list(pieces), unk_id=unknown, byte_fallback=False))
+    backend.normalizer = normalizers.Sequence(
+        [*normalizers_before, normalizers.Nmt(), normalizers.NFKC(), *_collapse_spaces()]
+    )
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(
+        replacement=SPACE, prepend_scheme="always", split=True
+    )
+    backend.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always", split=True)
+    return backend
+
+
+def byte_pipeline(vocab: Mapping[str, int]) -> Tokenizer:
+    """Build ByT5's: every byte is a token; `vocab` has them as `byte_characters` writes them."""
+    backend = Tokenizer(models.BPE(dict(vocab), []))
+    words = pre_tokenizers.Split(Regex(WORD_WITH_SPACE_PATTERN), "isolated")
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([words, as_bytes])
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def word_byte_pipeline(special_tokens: SpecialTokens, *, split_punctuation: bool = True) -> Tokenizer:
+    """Build ELMo's: every byte is a token, another one where it does not begin a word.
+
+    Args:
+        special_tokens: its tokens come first.
+        split_punctuation: signs are words of their own, each. Otherwise words are what white space parts.
+    """
+    shown = byte_characters()
+    pieces = [*special_token_names(special_tokens), *shown, *(f"##{c}" for c in shown)]
+    vocab = {piece: i for i, piece in enumerate(pieces)}
+    backend = Tokenizer(models.BPE(vocab, [], continuing_subword_prefix="##"))
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([_word_pre_tokenizer(split_punctuation), as_bytes])
+    space = byte_characters()[ord(" ")]
+    backend.decoder = decoders.Sequence(
+        [
+            decoders.WordPiece(prefix="##", cleanup=False),
+            decoders.Replace(" ", space),
+            decoders.ByteLevel(),
+        ]
+    )
+    return add_special_tokens(backend, special_tokens)
+
+
+N_UNUSED_BYTES = 11
+"""The highest bytes, from 0xF5 on, stand in no text of UTF-8."""
+
+
+def byt5_pipeline(special_tokens: SpecialTokens, n_unused_ids: int) -> Tokenizer:
+    """Build the published one, whose sentinels are bytes that no text has, the highest first.
+
+    The released code counts sentinels down from the last id of its vocabulary, which is that of
+    byte 0xFF (`sentinel_id`, and `ByteVocabulary`, which adds none of its own).
+
+    Args:
+        special_tokens: its tokens come first.
+        n_unused_ids: so many ids above the bytes are unused, to fill a table of round size.
+
+    Raises:
+        ValueError: there are not so many such bytes, and others could stand in a text.
+    """
+    marks = sentinel_names(special_tokens)
+    if len(marks) > N_UNUSED_BYTES:
+        raise ValueError(
+            f"only {N_UNUSED_BYTES} bytes stand in no text and can be sentinels, got {len(marks)} sentinels"
+        )
+    shown = byte_characters()[: 256 - len(marks)]
+    unused = [f"<unused_{i}>" for i in range(n_unused_ids)]
+    pieces = [*special_token_names(special_tokens), *shown, *reversed(marks), *unused]
+    backend = byte_pipeline({piece: i for i, piece in enumerate(pieces)})
+    backend.add_special_tokens([AddedToken(x, special=True, normalized=False) for x in unused])
+    # transformers.ByT5Tokenizer: spaces around them go with them.
+    backend.add_special_tokens(
+        [
+            AddedToken(name, special=True, normalized=False, lstrip=True, rstrip=True)
+            for name in special_token_names(special_tokens)
+        ]
+    )
+    return add_special_tokens(backend, special_tokens)
+
+
+def character_pipeline(vocab: Mapping[str, int], unknown: str) -> Tokenizer:
+    """Build one whose tokens are characters."""
+    backend = Tokenizer(models.BPE(dict(vocab), [], unk_token=unknown, fuse_unk=False))
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(WORD_WITH_SPACE_PATTERN), "isolated")
+    backend.decoder = decoders.Fuse()
+    return backend
+
+
+def word_level_pipeline(
+    vocab: Mapping[str, int], unknown: str, *, lowercase: bool = False, split_punctuation: bool = False
+) -> Tokenizer:
+    """Build one whose tokens are what white space parts; a text comes back with single spaces.
+
+    Args:
+        vocab: words and their ids.
+        unknown: the token of what is no such word.
+        lowercase: text is put in lower case, and Unicode's form NFC.
+        split_punctuation: signs are words of their own, each.
+    """
+    backend = Tokenizer(models.WordLevel(dict(vocab), unk_token=unknown))
+    if lowercase:
+        backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
+    backend.pre_tokenizer = _word_pre_tokenizer(split_punctuation)
+    return backend
+
+
+def _word_pre_tokenizer(split_punctuation: bool) -> pre_tokenizers.PreTokenizer:
+    if not split_punctuation:
+        return pre_tokenizers.WhitespaceSplit()
+    return pre_tokenizers.Split(Regex(_WORD_OR_SIGN_PATTERN), "removed", invert=True)
+
+
+_LETTER_PATTERN = r"[\p{L}\p{M}\p{N}\u200c\u200d]"
+_SIGN_PATTERN = r"\S[\p{M}\x{1F3FB}-\x{1F3FF}]*"
+_WORD_OR_SIGN_PATTERN = f"{_LETTER_PATTERN}+(?:['\\u2019]{_LETTER_PATTERN}+)*|{_SIGN_PATTERN}(?:\\u200d{_SIGN_PATTERN})*"
+"""Joiners are inside words of Hindi and Persian. An emoji is one sign with what colors its skin and
+with those that are joined to it."""
+
+
+def sentencepiece_pipeline(
+    model: sentencepiece.SentencePieceModel, normalizers_before: Sequence[normalizers.Normalizer] = ()
+) -> Tokenizer:
+    """Build what a SentencePiece file says; `normalizers_before` is done to a text before.
+
+    Ids are those of SentencePiece's own library, but for three oddities of the `tokenizers`
+    library: an accent on what normalization changes otherwise (½ + U+0301) is lost; the name of a
+    byte in a text ("<0x41>") is that byte to a unigram model; no space is put before a piece of
+    the user's that begins a text.
+
+    Raises:
+        ValueError: it asks for something that the `tokenizers` library cannot do.
+    """
+    if not model.escape_whitespaces or model.whitespace_as_suffix:
+        raise ValueError(
+            "it writes spaces otherwise than as ▁ before words, which is not supported"
+        )
+    if model.algorithm == "word":
+        raise ValueError("its pieces are whole words (model_type WORD), which is not supported")
+    backend = _sentence_piece_model(model)
+    rules = _collapse_spaces() if model.remove_extra_whitespaces else []
+    if model.charsmap:
+        rules = [_charsmap_normalizer(model.charsmap), *rules]
+    rules = [*normalizers_before, *rules]
+    atoms = [p.text for p in model.pieces if p.piece_type == sentencepiece.USER_DEFINED]
+    splits = _space_splits(model)
+    if atoms:  # they are found after normalizing, so that writing spaces must come later still
+        scheme = "first" if model.add_dummy_prefix else "never"
+        spaces = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=False)
+        splits = [spaces, *splits]
+    else:
+        dummy = [normalizers.Prepend(SPACE)] if model.add_dummy_prefix else []
+        rules = [*rules, *dummy, normalizers.Replace(" ", SPACE)]
+    if rules:
+        backend.normalizer = normalizers.Sequence(rules)
+    if splits:
+        backend.pre_tokenizer = pre_tokenizers.Sequence(splits)
+    strip = [decoders.Strip(" ", 1, 0)] if model.add_dummy_prefix else []
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
+    )
+    backend.add_tokens([AddedToken(atom, normalized=True) for atom in atoms])
+    never = (sentencepiece.CONTROL, sentencepiece.UNUSED)
+    backend.add_special_tokens(
+        [
+            AddedToken(p.text, special=True, normalized=False)
+            for p in model.pieces
+            if p.piece_type in never
+        ]
+    )
+    return backend
+
+
+def _space_splits(model: sentencepiece.SentencePieceModel) -> list[pre_tokenizers.PreTokenizer]:
+    """Cut before spaces, unless a piece goes on after one: it is faster, and shows the words."""
+    normal = [p.text for p in model.pieces if p.piece_type == sentencepiece.NORMAL]
+    if any(SPACE in text.lstrip(SPACE) for text in normal):
+        return []
+    return [pre_tokenizers.Split(Regex(f"{SPACE}*[^{SPACE}]+|{SPACE}+"), "isolated")]
+
+
+def add_special_tokens(
+    backend: Tokenizer,
+    special_tokens: SpecialTokens,
+    *,
+    ascending_sentinels: bool = False,
+    lstrip: Sequence[str | None] | None = None,
+) -> Tokenizer:
+    """Make a frame's tokens special, with new ids if they have none, and put them around texts.
+
+    Args:
+        backend: changed, and returned.
+        special_tokens: which tokens, and where.
+        ascending_sentinels: give sentinels that are new rising ids (ByT5); otherwise the first gets the highest
+            id (T5).
+        lstrip: new tokens that take the spaces before them; None: the mask, where spaces are
+            tokens, so that one typed in a text takes the place of a word with its space.
+    """
+    marks = sentinel_names(special_tokens)
+    wanted = [*special_token_names(special_tokens), *(marks if ascending_sentinels else marks[::-1])]
+    known = backend.get_vocab(with_added_tokens=True)
+    wanted.sort(key=lambda name: known.get(name, len(known)))  # stable: new ones stay in order
+    if lstrip is None:
+        words = isinstance(backend.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
+        lstrip = () if words else (special_tokens.mask,)
+    make_special(backend, wanted, lstrip=lstrip)
+    set_template(backend, special_tokens)
+    return backend
+
+
+def make_special(
+    backend: Tokenizer, token_names: Sequence[str], *, lstrip: Sequence[str | None] = ()
+) -> None:
+    """Make tokens special; those that were added before keep how they are found in a text.
+
+    Args:
+        backend: changed.
+        token_names: the tokens; new ones have new ids, in this order.
+        lstrip: of new ones, those that take the spaces before them.
+    """
+    there = {token.content: token for token in backend.get_added_tokens_decoder().values()}
+    backend.add_special_tokens(
+        [
+            AddedToken(name, special=True, normalized=False, lstrip=name in lstrip)
+            if name not in there
+            else as_special_token(there[name])
+            for name in token_names
+        ]
+    )
+
+
+def as_special_token(token: AddedToken) -> AddedToken:
+    """Return a token that is found as this one is, but is special."""
+    return AddedToken(
+        token.content, special=True, normalized=token.normalized, single_word=token.single_word,
+        lstrip=token.lstrip, rstrip=token.rstrip,
+    )  # fmt: skip
+
+
+def set_template(backend: Tokenizer, special_tokens: SpecialTokens) -> None:
+    """Set the post-processor that puts the frame's tokens around one text, and around two."""
+    second = 1 if uses_segments(special_tokens) else 0
+    used = dict.fromkeys((*special_tokens.prefix, *special_tokens.separator, *special_tokens.suffix))
+    ids = [(name, backend.token_to_id(name)) for name in used]
+
+    def after(segment: int) -> list[str]:
+        return [f"{x}:{SUMMARY_SEGMENT_ID if x == special_tokens.summary else segment}" for x in special_tokens.suffix]
+
+    backend.post_processor = processors.TemplateProcessing(
+        single=[*special_tokens.prefix, "$A", *after(0)],
+        pair=[*special_tokens.prefix, "$A", *special_tokens.separator, f"$B:{second}", *after(second)],
+        special_tokens=ids,
+    )
+
+
+def uses_segments(special_tokens: SpecialTokens) -> bool:
+    """Say whether this frame's models number two texts, as BERT: if one mark parts them.
+
+    Or as XLNet: if what comes behind that mark in the end is of neither.
+    """
+    parted = len(special_tokens.separator) == 1 and special_tokens.separator == special_tokens.suffix and bool(special_tokens.prefix)
+    return (parted or special_tokens.summary is not None) and special_tokens.mask is not None
+
+
+def check_unicode(text: str) -> None:
+    """Refuse what is no Unicode text.
+
+    Raises:
+        ValueError: the text holds half of a surrogate pair.
+    """
+    if text.isascii():
+        return
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"character {error.start} of the text is {text[error.start]!a}, "
+            "half of a surrogate pair, which is no Unicode text"
+        ) from None
+
+
+def byte_characters() -> list[str]:
+    """Give the character that GPT-2 writes for each of the 256 bytes.
+
+    A byte that is a printable Latin-1 character is that character; the others follow from U+0100 in
+    their order.
+    """
+    shown = [33 <= b <= 126 or 161 <= b <= 172 or b >= 174 for b in range(256)]
+    hidden = iter(range(256, 512))
+    return [chr(b) if shown[b] else chr(next(hidden)) for b in range(256)]
+
+
+def _collapse_spaces() -> list[normalizers.Normalizer]:
+    """SentencePiece's remove_extra_whitespaces; its rules have made all white space spaces."""
+    return [
+        normalizers.Replace(Regex(" {2,}"), " "),
+        normalizers.Replace(Regex(r"\A +| +\z"), ""),
+    ]
+
+
+def _charsmap_normalizer(charsmap: bytes) -> normalizers.Normalizer:
+    if (growth := limits.charsmap_growth(charsmap)) > limits.MAX_GROWTH:
+        raise ValueError(
+            f"its normalization rules write {growth:.0f} characters for one; at most "
+            f"{limits.MAX_GROWTH} are read"
+        )
+    with limits.tokenizers_errors_as_value_error("its normalization rules cannot be read", hide_output=True):
+        return normalizers.Precompiled(charsmap)
+
+
+def _sentence_piece_model(model: sentencepiece.SentencePieceModel) -> Tokenizer:
+    if model.algorithm == "unigram":
+        pieces = [(p.text, p.score) for p in model.pieces]
+        return Tokenizer(
+            models.Unigram(pieces, unk_id=model.unk_id, byte_fallback=model.byte_fallback)
+        )
+    vocab = {p.text: i for i, p in enumerate(model.pieces)}
+    merges = _merges_from_scores(model) if model.algorithm == "bpe" else []
+    return Tokenizer(
+        models.BPE(
+            vocab,
+            merges,
+            unk_token=model.pieces[model.unk_id].text,
+            fuse_unk=True,
+            byte_fallback=model.byte_fallback,
+        )
+    )
+
+
+def _merges_from_scores(model: sentencepiece.SentencePieceModel) -> list[tuple[str, str]]:
+    """Find the merges of a SentencePiece BPE, which keeps only what they made, best first."""
+    normal = {p.text: p.score for p in model.pieces if p.piece_type == sentencepiece.NORMAL}
+    found: list[tuple[float, int, int, str, str]] = []
+    for order, (text, score) in enumerate(normal.items()):
+        for cut in range(1, len(text)):
+            left, right = text[:cut], text[cut:]
+            if left in normal and right in normal:
+                found.append((-score, order, cut, left, right))
+    return [(left, right) for *_, left, right in sorted(found)]

@@ -1,0 +1,1 @@
+"""Mapping one space of word vectors onto another."""

@@ -1,0 +1,1 @@
+"""Word similarity and analogies."""

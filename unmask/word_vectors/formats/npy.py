@@ -1,0 +1,61 @@
+"""Arrays that are written to disk piece by piece, as .npy files."""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from unmask.files import atomic_path, parser_errors_as_value_error
+
+
+@contextmanager
+def npy_appender(path: Path, element_type: DTypeLike, *width: int) -> Generator[Callable[[np.ndarray], None]]:
+    """Give what appends rows to an array; at the end the file is at `path`, whole.
+
+    Args:
+        path: the file, replaced where there is one.
+        element_type: of numbers; what is appended is converted.
+        width: numbers of a row; none: a row is a number.
+    """
+    dtype = np.dtype(element_type)
+    n_rows = 0
+    with atomic_path(path) as beside, beside.open("w+b") as file:
+
+        def append(rows: np.ndarray) -> None:
+            nonlocal n_rows
+            rows.astype(dtype).tofile(file)
+            n_rows += len(rows)
+
+        _write_header(file, dtype, (0, *width))
+        yield append
+        file.seek(0)
+        _write_header(file, dtype, (n_rows, *width))
+
+
+def open_npy(path: Path, n_dimensions: int = 1) -> np.ndarray:
+    """Map the numbers of a .npy file into memory; nothing in it is unpickled.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is truncated, damaged, or of other things than numbers.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    with path.open("rb") as file:
+        if file.read(6) != b"\x93NUMPY":  # np.load would also take an archive or a pickle
+            raise ValueError(f"{path}: truncated or damaged: not an array of NumPy")
+    with parser_errors_as_value_error(f"{path}: truncated or damaged", TypeError, SyntaxError, KeyError):
+        found = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    if found.ndim != n_dimensions or found.dtype.kind not in "iuf":
+        raise ValueError(f"{path}: must be numbers of {n_dimensions} axes, got {found.dtype} {found.shape}")
+    return found
+
+
+def _write_header(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    """Write the head of the file; it is as long for any number of rows, by numpy's own spaces."""
+    head: dict[str, Any] = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, head)
+    file.flush()

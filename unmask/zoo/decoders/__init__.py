@@ -1,0 +1,1 @@
+"""Published decoders: one file a family."""

@@ -1,0 +1,75 @@
+"""Mistral 7B: Jiang et al. 2023, "Mistral 7B", arXiv:2310.06825."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from unmask.model.architecture import NO_BIASES, Architecture
+from unmask.model.config_keys import ConfigKeys
+from unmask.model.layers.feed_forward import RMSNorm
+from unmask.model.names import ConfigMapping
+from unmask.model.positions.scheme import Rotary
+from unmask.zoo.decoders import llama
+from unmask.zoo.preset import Paper
+
+PAPER = Paper(
+    title="Mistral 7B",
+    authors="Jiang, Sablayrolles, Mensch, Bamford, Chaplot, de las Casas, Bressand, Lengyel, "
+    "Lample, Saulnier, Lavaud, Lachaux, Stock, Le Scao, Lavril, Wang, Lacroix, El Sayed",
+    year=2023,
+    arxiv="2310.06825",
+)
+
+
+def _read_config(config: Mapping[str, Any]) -> Architecture:
+    a = replace(llama.read_config(config), biases=NO_BIASES)
+    window = config.get("sliding_window")
+    # theirs counts a token itself among those that it sees
+    return replace(a, attention_window=() if window is None else (int(window) - 1,))
+
+
+def _write_config(a: Architecture) -> dict[str, Any]:
+    if len(a.attention_window) > 1 or a.biases:
+        raise ValueError(
+            f"Mistral's format has one window for all layers and no bias, got {a.attention_window}, {a.biases}"
+        )
+    near = a.attention_window[0] if a.attention_window else None
+    said = llama.write_config(a)
+    del said["attention_bias"]
+    return said | {"sliding_window": None if near is None else near + 1}
+
+
+CONFIG_KEYS = ConfigKeys(
+    """
+    intermediate_size         used      size       14336
+    max_position_embeddings   used      size       131072
+    num_key_value_heads       used      size?      8
+    sliding_window            used      size?      4096
+    attention_bias            harmless
+    """,
+    llama.RELATED_CONFIG_KEYS,
+)
+
+MISTRAL_7B = llama.with_size(
+    llama.LLAMA_7B, "mistral-7b", 7_241_732_096,
+    family="mistral",
+    paper=PAPER,
+    d_ff=14_336,  # table 1
+    n_kv_heads=8,  # table 1
+    attention_window=(4095,),  # table 1: 4,096 tokens, the token itself among them (released code)
+    position=Rotary(10_000.0, 32_768),  # released code; table 1: a context of 8,192
+    norm=RMSNorm(eps=1e-5),  # released code
+    sequence_length=8192,  # table 1
+    config_mapping=ConfigMapping(
+        model_type="mistral", config_keys=CONFIG_KEYS, to_architecture=_read_config, from_architecture=_write_config,
+        class_names=llama.class_names_with_question_answering("Mistral"),
+    ),
+    hub_id="mistralai/Mistral-7B-v0.1",
+    note="The paper does not say how it was trained: the recipe is that of Llama 7B.",
+)  # fmt: skip
+MISTRAL_MINI = llama.mini_preset(
+    MISTRAL_7B, "mistral-mini", 7_145_728, n_kv_heads=2, d_ff=704, attention_window=(63,),
+    note="Not in the paper: for two CPU cores, with a window of 64 tokens.",
+)  # fmt: skip
+
+PRESETS = (MISTRAL_MINI, MISTRAL_7B)

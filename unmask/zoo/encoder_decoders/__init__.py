@@ -1,0 +1,1 @@
+"""Published encoder-decoders: one file a family."""

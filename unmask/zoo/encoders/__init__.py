@@ -1,0 +1,1 @@
+"""Published encoders: one file a family."""

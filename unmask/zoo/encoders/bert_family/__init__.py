@@ -1,0 +1,1 @@
+"""BERT and the encoders that share its architecture."""

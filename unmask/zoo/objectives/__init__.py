@@ -1,0 +1,1 @@
+"""Objectives by name, and fitting them to a model."""

@@ -1,0 +1,410 @@
+"""What a model can be asked in pretraining, by name: `mlm`, `clm`, `rtd:generator_size=0.25`.
+
+A name stands for an objective and the heads that answer it; options follow a colon, and what goes
+around another objective, or beside it, follows a plus: `mlm:rate=0.3+nsp`. How an objective is
+fitted to a network is in `unmask.zoo.objectives.adapt`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from unmask.config import from_dict, to_dict, unknown_key_message
+from unmask.heads.model import HeadSpec
+from unmask.heads.pretraining.corrective_lm import CorrectiveLM
+from unmask.heads.pretraining.generator import Generator
+from unmask.heads.pretraining.replaced_token_detection import ReplacedTokenDetection
+from unmask.heads.pretraining.span_boundary import SpanBoundaryObjective
+from unmask.objectives import published as values
+from unmask.objectives.characters import BidirectionalWordLM, SubwordMasking
+from unmask.objectives.corrupt import DropTokens, MaskedNextToken, MaskInPlace, ReplaceSpans
+from unmask.objectives.denoising.denoise import DenoisingObjective
+from unmask.objectives.denoising.noise import (
+    DocumentRotation,
+    SentencePermutation,
+    TextInfilling,
+    TokenDeletion,
+    TokenMaskingNoise,
+    TokenPermutation,
+)
+from unmask.objectives.mixtures import StaticMasking
+from unmask.objectives.objective import Objective
+from unmask.objectives.published import ObjectiveSpec
+from unmask.objectives.select import (
+    NGramMasking,
+    RandomSpanMasking,
+    ScheduledRate,
+    SuffixMasking,
+    TokenMasking,
+    TokenSpanMasking,
+    WholeWordMasking,
+)
+from unmask.objectives.sentence_pairs.pairs import (
+    CropContrastiveObjective,
+    SentencePairObjective,
+    SplitTextObjective,
+)
+from unmask.objectives.sentence_pairs.tasks import (
+    NextSentencePrediction,
+    NextTextDiscrimination,
+    SentenceOrderPrediction,
+)
+from unmask.objectives.unified_lm.visibility import Seq2SeqLM, UnidirectionalLM
+from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
+
+LANGUAGE_HEAD = "language"
+"""The head that names tokens: which one, the card says."""
+TOKEN_HEADS: Mapping[str, HeadSpec] = {
+    "generator": Generator(),
+    "replaced": ReplacedTokenDetection(),
+    "corrected": CorrectiveLM(),
+    "boundary": SpanBoundaryObjective(),
+}
+"""Heads for the tokens of a text that an objective may have beside that, or in its place."""
+
+_CORRUPTION_OPTIONS = {"mask": "corrupt.mask_probability", "random": "corrupt.random_token_probability"}
+_MASKING_OPTIONS = {"rate": "select.rate", **_CORRUPTION_OPTIONS}
+_GENERATOR_OPTIONS = {
+    "rate": "select.rate",
+    "mask": "corrupt.mask_probability",
+    "generator_size": "generator/width_factor",
+    "generator_layers": "generator/n_layers",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectivePreset:
+    """An objective by name, with what can be said of it after a colon."""
+
+    description: str
+    """What is hidden or asked, in a line, and where it was published."""
+    objective: ObjectiveSpec
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Names of options -> where they stand: `select.rate` of the objective, `generator/width_factor` of a
+    head."""
+    heads: tuple[str, ...] = (LANGUAGE_HEAD,)
+    """That answer for the tokens of the text."""
+    wraps_objective: bool = False
+    """It may follow a plus: what stands before that is its own `objective`."""
+    adds_heads: bool = False
+    """It may follow a plus: its heads are asked the same, beside those that are asked already."""
+
+
+def _noise_preset(about: str, noise: Any, **options: str) -> ObjectivePreset:
+    paths = {option: f"noises.0.{path}" for option, path in options.items()}
+    return ObjectivePreset(description=about, objective=DenoisingObjective((noise,)), options=paths)
+
+
+OBJECTIVE_PRESETS: Mapping[str, ObjectivePreset] = {
+    # Hidden where they stand.
+    "mlm": ObjectivePreset(
+        description="masked tokens (BERT)", objective=values.MASKED_LM, options=_MASKING_OPTIONS
+    ),
+    "whole-word": ObjectivePreset(
+        description="masked whole words (BERT, 2019)",
+        objective=Objective(WholeWordMasking(rate=0.15), MaskInPlace()),
+        options=_MASKING_OPTIONS,
+    ),
+    "ngram": ObjectivePreset(
+        description="masked runs of up to three words (ALBERT)",
+        objective=Objective(NGramMasking(rate=0.15), MaskInPlace()),
+        options={**_MASKING_OPTIONS, "longest": "select.max_ngram"},
+    ),
+    "spans": ObjectivePreset(
+        description="masked spans of words (SpanBERT)",
+        objective=values.SPANBERT,
+        options={**_MASKING_OPTIONS, "p": "select.geometric_p", "longest": "select.max_span_length"},
+    ),
+    "token-spans": ObjectivePreset(
+        description="masked runs of one to three tokens (UniLM)",
+        objective=Objective(TokenSpanMasking(rate=0.15, length_weights=(0.8, 0.1, 0.1)), MaskInPlace()),
+        options=_MASKING_OPTIONS,
+    ),
+    "scheduled-rate": ObjectivePreset(
+        description="masked tokens, ever fewer from the first step to the last (GPT-BERT, section 3)",
+        objective=Objective(ScheduledRate(0.3, TokenMasking(0.15)), MaskInPlace()),
+        options={"first": "select.initial_rate", "rate": "select.final_selection.rate", **_CORRUPTION_OPTIONS},
+    ),
+    "mntp": ObjectivePreset(
+        description="masked next tokens: each is asked in the place before its own (GPT-BERT)",
+        objective=Objective(TokenMasking(0.15), MaskedNextToken()),
+        options=_MASKING_OPTIONS,
+    ),
+    "rtd": ObjectivePreset(
+        description="replaced tokens, which a smaller network makes, are detected (ELECTRA)",
+        objective=values.ELECTRA,
+        heads=("generator", "replaced"),
+        options={**_GENERATOR_OPTIONS, "weight": "replaced/weight"},
+    ),
+    "corrective": ObjectivePreset(
+        description="replaced tokens are detected and corrected (COCO-LM)",
+        objective=values.COCO_LM.objective,
+        heads=("generator", "corrected"),
+        options={**_GENERATOR_OPTIONS, "copy_weight": "corrected/copy_weight"},
+    ),
+    # Read forward, or in part.
+    "clm": ObjectivePreset(description="the next token (GPT)", objective=values.CAUSAL_LM),
+    "plm": ObjectivePreset(
+        description="tokens in a random order (XLNet)",
+        objective=values.XLNET.objective,
+        options={"context": "select.context_factor", "longest": "select.max_span_length"},
+    ),
+    "unidirectional": ObjectivePreset(
+        description="masked tokens of a text that is read one way (UniLM)",
+        objective=UnidirectionalLM(values.MASKED_LM),
+        options={"direction": "direction"},
+        wraps_objective=True,
+    ),
+    "seq2seq-lm": ObjectivePreset(
+        description="masked tokens of a source, and of a target that is read forward (UniLM)",
+        objective=Seq2SeqLM(values.MASKED_LM),
+        wraps_objective=True,
+    ),
+    "unilm": ObjectivePreset(description="four ways to read masked tokens (UniLM)", objective=values.UNILM),
+    "gpt-bert": ObjectivePreset(
+        description="masked next tokens, and one text of sixteen read forward (GPT-BERT)",
+        objective=values.GPT_BERT,
+    ),
+    # Read by an encoder, said by a decoder; in one stack, one after the other.
+    "prefix-lm": ObjectivePreset(
+        description="the rest of a text whose beginning is read as a whole (T5, section 3.2.1)",
+        objective=Objective(SuffixMasking(), DropTokens()),
+        options={"rate": "select.rate"},
+    ),
+    "span-corruption": ObjectivePreset(
+        description="spans that sentinels stand for (T5)",
+        objective=values.T5,
+        options={"rate": "select.rate", "mean": "select.mean_span_length"},
+    ),
+    "token-corruption": ObjectivePreset(
+        description="tokens, those side by side together, that sentinels stand for (T5, section 3.3.2)",
+        objective=Objective(TokenMasking(0.15), ReplaceSpans()),
+        options={"rate": "select.rate"},
+    ),
+    "dropped": ObjectivePreset(
+        description="tokens that are gone (T5, section 3.3.2)",
+        objective=Objective(TokenMasking(0.15), DropTokens()),
+        options={"rate": "select.rate"},
+    ),
+    "dropped-spans": ObjectivePreset(
+        description="spans that are gone (T5's table 3, with spans)",
+        objective=Objective(RandomSpanMasking(), DropTokens()),
+        options={"rate": "select.rate", "mean": "select.mean_span_length"},
+    ),
+    "mass": ObjectivePreset(
+        description="a masked fragment, half of the text (MASS)",
+        objective=values.MASS,
+        options={"rate": "select.rate", **_CORRUPTION_OPTIONS},
+    ),
+    "token-masking": _noise_preset(
+        "a text with masked tokens, said as a whole (T5, BERT-style)",
+        TokenMaskingNoise(TokenMasking(0.15), random_token_probability=0.1),
+        rate="select.rate", random="random_token_probability",
+    ),
+    "infilling": _noise_preset(
+        "a text with one mask for each of its spans (BART)",
+        TextInfilling(rate=0.3, mean_span_length=3.0),
+        rate="rate", mean="mean_span_length", random="random_token_probability", of="unit",
+    ),
+    "deletion": _noise_preset(
+        "a text without some of its tokens (BART)", TokenDeletion(), rate="select.rate"
+    ),
+    "permutation": _noise_preset(
+        "a text whose sentences are shuffled (BART)", SentencePermutation(), share="fraction"
+    ),
+    "rotation": _noise_preset(
+        "a text that begins in its middle (BART)", DocumentRotation(), share="probability"
+    ),
+    "deshuffling": _noise_preset("a text whose tokens are shuffled (T5)", TokenPermutation()),
+    "bart": ObjectivePreset(
+        description="shuffled sentences, then one mask for each span (BART)", objective=values.BART
+    ),
+    "ul2": ObjectivePreset(description="seven denoisers, each with its token (UL2)", objective=values.UL2),
+    # Around, or beside, another objective.
+    "static": ObjectivePreset(
+        description="hidden in a few ways, which come again (RoBERTa, section 4.1)",
+        objective=StaticMasking(values.MASKED_LM),
+        options={"times": "n_variants"},
+        wraps_objective=True,
+    ),
+    "nsp": ObjectivePreset(
+        description="does the second text follow the first? (BERT)",
+        objective=SentencePairObjective(values.MASKED_LM, NextSentencePrediction()),
+        options={
+            "elsewhere": "sentence_task.random_probability", "short": "sentence_task.short_probability", "single": "sentence_task.single_sentences",
+        },
+        wraps_objective=True,
+    ),
+    "sop": ObjectivePreset(
+        description="are two texts in their order? (ALBERT)",
+        objective=SentencePairObjective(values.MASKED_LM, SentenceOrderPrediction()),
+        options={"swapped": "sentence_task.swap_probability", "short": "sentence_task.short_probability"},
+        wraps_objective=True,
+    ),
+    "neighbor": ObjectivePreset(
+        description="which of many texts follows this one? (DeCLUTR, quick-thoughts)",
+        objective=SplitTextObjective(values.MASKED_LM, NextTextDiscrimination()),
+        options={"shortest": "sentence_task.min_tokens"},
+        wraps_objective=True,
+    ),
+    "contrastive": ObjectivePreset(
+        description="which of many texts is a crop of this one? (COCO-LM)",
+        objective=CropContrastiveObjective(values.MASKED_LM),
+        options={"keep": "crop_fraction"},
+        wraps_objective=True,
+    ),
+    "sbo": ObjectivePreset(
+        description="tokens of a span, told from its two ends, too (SpanBERT)",
+        objective=values.SPANBERT,
+        heads=(LANGUAGE_HEAD, "boundary"),
+        options={**_MASKING_OPTIONS, "longest": "boundary/max_span_length", "weight": "boundary/weight"},
+        adds_heads=True,
+    ),
+    # Sentences, and what characters spell.
+    "skip-thoughts": ObjectivePreset(
+        description="the words of the sentences before and after each (skip-thoughts)",
+        objective=values.SKIP_THOUGHTS,
+        options={"shortest": "min_mean_tokens"},
+        heads=(),
+    ),
+    "quick-thoughts": ObjectivePreset(
+        description="which sentences stand before and after each (quick-thoughts)",
+        objective=values.QUICK_THOUGHTS,
+        options={"shortest": "min_mean_tokens"},
+        heads=(),
+    ),
+    "characters": ObjectivePreset(
+        description="masked words, character by character in a random order (CANINE-C)",
+        objective=values.CANINE_C,
+        options={"rate": "select.rate", "mask": "corrupt.mask_probability"},
+        heads=(),
+    ),
+    "subwords": ObjectivePreset(
+        description="masked subwords of a text of characters (CANINE-S)",
+        objective=SubwordMasking(values.MASKED_LM),
+        heads=(),
+    ),
+    "bidirectional-lm": ObjectivePreset(
+        description="each word, from those before it and from those after it (ELMo)",
+        objective=BidirectionalWordLM(),
+        heads=(),
+    ),
+}  # fmt: skip
+"""By name; the order is that of the table in docs/objectives.md."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedObjective:
+    """What a name stands for."""
+
+    objective: ObjectiveSpec
+    heads: tuple[str, ...]
+    """That answer for the tokens of the text, of which there are no others."""
+    head_options: Mapping[str, Mapping[str, Any]]
+    """What is said of them: {"generator": {"size": 0.25}}."""
+
+
+def is_objective_name(value: object) -> bool:
+    """Say whether an objective is named; otherwise it is a table, or the kind of one."""
+    return isinstance(value, str) and value[:1].islower()
+
+
+def parse_objective(text: str) -> NamedObjective:
+    """Read `NAME[:option=value,...][+NAME...]`.
+
+    Raises:
+        ValueError: no such name or option, a value that does not fit, or names that do not go
+            together.
+    """
+    parts = [_parse_part(text, part.strip()) for part in text.split("+")]
+    found = parts[0][1]
+    for name, part in parts[1:]:
+        found = _combine(text, found, name, part)
+    return found
+
+
+def _parse_part(text: str, part: str) -> tuple[str, NamedObjective]:
+    name, colon, said = part.partition(":")
+    if name not in OBJECTIVE_PRESETS:
+        raise ValueError(f"objective {text!r}: {_unknown_objective(name)}")
+    preset = OBJECTIVE_PRESETS[name]
+    plain, of_heads = to_dict(preset.objective), dict[str, dict[str, Any]]()
+    for option, value in _parse_options(text, name, said) if colon else ():
+        if option not in preset.options:
+            raise ValueError(f"objective {text!r}: {name}: {unknown_key_message(option, preset.options)}")
+        head, slash, key = preset.options[option].partition("/")
+        if slash:
+            of_heads.setdefault(head, {})[key] = value
+        else:
+            _set_option(plain, preset.options[option], value)
+    try:
+        objective = from_dict(type(preset.objective), plain)
+        for head, changes in of_heads.items():
+            from_dict(type(TOKEN_HEADS[head]), to_dict(TOKEN_HEADS[head]) | changes, head)
+    except ValueError as error:
+        raise ValueError(f"objective {text!r}: {error}") from None
+    return name, NamedObjective(objective=objective, heads=preset.heads, head_options=of_heads)
+
+
+def _set_option(plain: Any, path: str, value: Any) -> None:
+    """Set a part of plain data; a number in the path counts the items of a list."""
+    *outer, last = path.split(".")
+    for key in outer:
+        plain = plain[int(key) if key.isdecimal() else key]
+    plain[last] = value
+
+
+def _unknown_objective(name: str) -> str:
+    if name in _WORD_VECTOR_OBJECTIVES:
+        return f"{name} is how word vectors are learned, and no objective of a network"
+    return unknown_key_message(name, OBJECTIVE_PRESETS).replace("unknown key", "unknown name")
+
+
+_WORD_VECTOR_OBJECTIVES = tuple(kind.__name__.lower() for kind in WORD_VECTOR_METHODS)
+
+
+def _parse_options(text: str, name: str, said: str) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for one in said.split(","):
+        option, equals, value = (x.strip() for x in one.partition("="))
+        if not equals or not option or not value:
+            known = ", ".join(OBJECTIVE_PRESETS[name].options) or "none"
+            raise ValueError(
+                f"objective {text!r}: {name} has options as option=value, got {one!r} "
+                f"(known: {known})"
+            )
+        found.append((option, _parse_value(value)))
+    return found
+
+
+def _parse_value(text: str) -> Any:
+    """Read a number, true, false or none; anything else is a word."""
+    words = {"true": True, "false": False, "none": None}
+    if text in words:
+        return words[text]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _combine(text: str, before: NamedObjective, name: str, part: NamedObjective) -> NamedObjective:
+    """Put an objective around another one, or its heads beside those of that."""
+    preset = OBJECTIVE_PRESETS[name]
+    of_heads = {**before.head_options, **part.head_options}
+    if preset.adds_heads:
+        heads = tuple(dict.fromkeys((*before.heads, *part.heads)))
+        return replace(before, heads=heads, head_options=of_heads)
+    if not preset.wraps_objective:
+        can = ", ".join(n for n, p in OBJECTIVE_PRESETS.items() if p.wraps_objective or p.adds_heads)
+        raise ValueError(f"objective {text!r}: only {can} may follow a plus, got {name}")
+    plain = to_dict(part.objective) | {"objective": to_dict(before.objective)}
+    try:
+        objective = from_dict(type(part.objective), plain)
+    except ValueError as error:
+        raise ValueError(
+            f"objective {text!r}: {name} cannot be around what stands before it: {error}"
+        ) from None
+    return NamedObjective(objective=objective, heads=before.heads, head_options=of_heads)

@@ -1,0 +1,1 @@
+"""Published word vectors."""
