@@ -18,6 +18,9 @@ from unmask.tasks.task import Item, Task
 from unmask.tokens.tokenizer import Tokenizer
 from unmask.tokens.vocabulary import Special
 
+_AT_ONCE = 2**16
+"""Tokens whose places are lists together, which take more memory than arrays."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Spoken:
@@ -258,13 +261,17 @@ def fullest(begins: Sequence[int], counts: Sequence[int]) -> list[Bool[np.ndarra
 
 def _offsets(tokenizer: Tokenizer, text: str) -> Int[np.ndarray, "t 2"]:
     """Find where each token stands, without the white space that some have at their ends."""
-    found = np.zeros((0, 2), np.int64)
-    spans: list[tuple[int, int]] = []
-    for begin, end in tokenizer.offsets(text):
-        piece = text[begin:end]
-        lead = len(piece) - len(piece.lstrip())
-        spans.append((begin + lead, begin + max(len(piece.rstrip()), lead)))
-    return np.array(spans, np.int64) if spans else found
+    found = tokenizer.spans(text).copy()
+    for at in range(0, len(found), _AT_ONCE):
+        some = found[at : at + _AT_ONCE]
+        some[:] = [_stripped(text, begin, end) for begin, end in some.tolist()]
+    return found
+
+
+def _stripped(text: str, begin: int, end: int) -> tuple[int, int]:
+    piece = text[begin:end]
+    lead = len(piece) - len(piece.lstrip())
+    return begin + lead, begin + max(len(piece.rstrip()), lead)
 
 
 def _answer_tokens(item: Item, offsets: Int[np.ndarray, "t 2"]) -> tuple[int, int] | None:

@@ -125,7 +125,7 @@ class ByText:
             return source[: self.room]
         last = self._form(item).keep == "end"
         reader = self.tokenizer.reader
-        places = [reader.offsets(text) for text in item.texts]
+        places = [reader.spans(text) for text in item.texts]
         budget = sum(map(len, places)) + self.room - len(source)
         while budget > 0:  # tokens of a part may be others than those of the whole
             most = _level([len(of_text) for of_text in places], budget)
@@ -208,7 +208,7 @@ class ByText:
         return scores.loss, scores.places
 
 
-def _kept(text: str, places: Sequence[tuple[int, int]], n: int, *, last: bool) -> str:
+def _kept(text: str, places: Int[np.ndarray, "t 2"], n: int, *, last: bool) -> str:
     """Keep some tokens of a text: its first, or its last, which begin with a line if there is one.
 
     Args:
@@ -220,8 +220,8 @@ def _kept(text: str, places: Sequence[tuple[int, int]], n: int, *, last: bool) -
     if n >= len(places):
         return text
     if not last:
-        return text[: places[n - 1][1]] if n else ""
-    begin = places[-n][0] if n else len(text)
+        return text[: int(places[n - 1, 1])] if n else ""
+    begin = int(places[-n, 0]) if n else len(text)
     line = text.find("\n", max(begin - 1, 0))
     whole = text[line + 1 :] if line >= 0 else ""
     return whole or text[begin:]

@@ -75,7 +75,7 @@ class ByWord:
     def _pieces(self, words: Sequence[str], ids: Int[np.ndarray, "n"]) -> list[list[int]]:
         """Find whose word each token of the sentence is: a word begins with the space before it."""
         ends = np.cumsum([len(word) + 1 for word in words]) - 1
-        begins = np.array([b for b, _ in self.tokenizer.offsets(" ".join(words))], np.int64)
+        begins = self.tokenizer.spans(" ".join(words))[:, 0]
         owner = np.minimum(np.searchsorted(ends, begins, side="right"), len(words) - 1)
         pieces: list[list[int]] = [[] for _ in words]
         for word, token in zip(owner.tolist(), ids.tolist(), strict=True):

@@ -79,10 +79,10 @@ def ask(
         )
     after = special.after if answers else ()
     texts = prompts if answers else [prompt + begin for prompt in prompts]
-    full = [ids.tolist() for ids in _read(model, tokenizer, texts, fits=fits)]
+    full = _read(model, tokenizer, texts, fits=fits)
     fixed = len(special.before) + len(after)
     gone = [0 if most is None else max(0, fixed + len(ids) - most) for ids in full]
-    read = [[*special.before, *ids[n:], *after] for ids, n in zip(full, gone, strict=True)]
+    read = [[*special.before, *ids[n:].tolist(), *after] for ids, n in zip(full, gone, strict=True)]
     first = begun if answers else []
     decode = [partial(_after, tokenizer, [] if answers else ids, first) for ids in read]
     return Asked(read, [first for _ in read], [Wording(one, stop) for one in decode], gone)

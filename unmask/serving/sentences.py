@@ -94,8 +94,7 @@ def _in_use(
     states = pipeline.embed([texts[i] for i in found], pooling="none", layer=layer)
     vectors = np.zeros((len(texts), states[0].shape[1] if len(states) else 1), np.float32)
     for (i, span), rows in zip(found.items(), states, strict=True):
-        offsets = np.array(tokenizer.offsets(texts[i]), np.int64).reshape(-1, 2)
-        first, last = tokens_of(*span, offsets)
+        first, last = tokens_of(*span, tokenizer.spans(texts[i]))
         if first >= 0 and last < len(rows) - before - after:  # it is read, and not cut
             vectors[i] = rows[before + first : before + last + 1].mean(0)
     return vectors

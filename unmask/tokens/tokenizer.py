@@ -7,9 +7,10 @@ stand where (`Special`), that a text can never write one by itself, and what beg
 
 import copy
 import json
+import logging
 import operator
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -23,7 +24,7 @@ from unmask.config import to_dict
 from unmask.files import write_whole
 from unmask.tokens import code_points, limits, pipeline, spelled, subwords
 from unmask.tokens import learn as learning
-from unmask.tokens.beginning import LONG, Cuts
+from unmask.tokens.beginning import LONG, WHOLE, Cuts
 from unmask.tokens.files import byt5_frame, code_points_frame, read
 from unmask.tokens.marks import WordStarts, is_sign, with_sentences, word_characters
 from unmask.tokens.vocabulary import (
@@ -62,6 +63,11 @@ __all__ = [
     "SpelledWords", "Tokenizer", "TokenizerSpec", "Unigram", "Vocabulary", "WordPiece", "Words",
     "learn",
 ]  # fmt: skip
+
+
+_AT_ONCE = 8
+"""Parts of a long text that are read together."""
+_log = logging.getLogger(__name__)
 
 
 class Tokenizer:
@@ -169,9 +175,13 @@ class Tokenizer:
     def encode_batch(self, texts: Sequence[str], *, special: bool = False) -> list[Tokens]:
         """Do as `encode` for many texts at once, on all cores."""
         ready = self._ready(texts, special=special)
+        short = [text if len(text) <= WHOLE else "" for text in texts]
         with limits.library(f"{self.where} fails on a text"):
-            encodings = ready.encode_batch(list(texts), add_special_tokens=False)
-        found = [self._tokens(t, e, special) for t, e in zip(texts, encodings, strict=True)]
+            encodings = ready.encode_batch(short, add_special_tokens=False)
+        found = [self._tokens(t, e, special) for t, e in zip(short, encodings, strict=True)]
+        for i, text in enumerate(texts):
+            if len(text) > WHOLE:
+                found[i] = self._tokens_of_long(ready, text, special)
         return [tokens.turned() for tokens in found] if self.frame.backward else found
 
     def ids_batch(
@@ -179,9 +189,14 @@ class Tokenizer:
     ) -> list[Int[np.ndarray, "_"]]:
         """Return the ids of `encode_batch` alone, which takes less time than the marks."""
         ready = self._ready(texts, special=special)
+        short = [text if len(text) <= WHOLE else "" for text in texts]
         with limits.library(f"{self.where} fails on a text"):
-            encodings = ready.encode_batch_fast(list(texts), add_special_tokens=False)
+            encodings = ready.encode_batch_fast(short, add_special_tokens=False)
         found = [self._ids(encoding, special) for encoding in encodings]
+        for i, text in enumerate(texts):
+            if len(text) > WHOLE:
+                parts = self._in_parts(ready, text, fast=True)
+                found[i] = np.concatenate([self._ids(e, special)[n:] for e, n, _ in parts])
         return [ids[::-1].copy() for ids in found] if self.frame.backward else found
 
     def first_batch(
@@ -202,12 +217,54 @@ class Tokenizer:
 
     def _first(self, text: str, n: int, special: bool) -> Int[np.ndarray, "_"]:
         pipeline.check_unicode(text)
-        if self._cuts is None:
-            self._cuts = Cuts.of(self._backend, json.loads(self._backend.to_str()))
         ids = None
         if not self.frame.backward:
-            ids = self._cuts.first(lambda some: self.ids_batch(some, special=special), text, n)
+            ids = self._at.first(lambda some: self.ids_batch(some, special=special), text, n)
         return self.ids_batch([text], special=special)[0] if ids is None else ids
+
+    @property
+    def _at(self) -> Cuts:
+        """Where long texts may be cut."""
+        if self._cuts is None:
+            self._cuts = Cuts.of(self._backend, json.loads(self._backend.to_str()))
+        return self._cuts
+
+    def _in_parts(
+        self, ready: tokenizers.Tokenizer, text: str, *, fast: bool
+    ) -> Iterator[tuple[tokenizers.Encoding, int, slice]]:
+        """Read a long text in parts.
+
+        Yields:
+            What was read, how many of its tokens are those of the part before, and where in the
+            text it stands.
+        """
+        parts = self._at.parts(text)
+        whole = max(end - begin for _, begin, end in parts)
+        if whole > 4 * WHOLE:
+            _log.warning(
+                f"{self.where}: {whole:,} characters of a text are read at once, which takes time "
+                "and memory, since nothing parts them for this tokenizer: it cuts at white space, "
+                "or nowhere"
+            )
+        encode = ready.encode_batch_fast if fast else ready.encode_batch
+        for i in range(0, len(parts), _AT_ONCE):
+            some = parts[i : i + _AT_ONCE]
+            with limits.library(f"{self.where} fails on a text"):
+                leads = ready.encode_batch_fast(
+                    [text[lead:begin] for lead, begin, _ in some], add_special_tokens=False
+                )
+                read = encode([text[lead:end] for lead, _, end in some], add_special_tokens=False)
+            for (lead, _, end), before, encoding in zip(some, leads, read, strict=True):
+                yield encoding, len(before.ids), slice(lead, end)
+
+    def _tokens_of_long(self, ready: tokenizers.Tokenizer, text: str, special: bool) -> Tokens:
+        found: list[tuple[np.ndarray, ...]] = []
+        for encoding, n, at in self._in_parts(ready, text, fast=False):
+            ids = self._ids(encoding, special)
+            begins, ends = self._word_starts.of(text[at], encoding, ids)
+            found.append((ids[n:], begins[n:], ends[n:] + at.start))
+        ids, begins, ends = (np.concatenate(column) for column in zip(*found, strict=True))
+        return Tokens(ids, with_sentences(text, begins, ends) if len(ids) else ids.astype(np.uint8))
 
     def decode(self, ids: Iterable[SupportsIndex], *, skip_special: bool = True) -> str:
         """Turn ids into text. An id above the vocabulary (a padded table's row) is nothing.
@@ -333,10 +390,23 @@ class Tokenizer:
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Find where in `text` each token of `encode(text)` stands, as a span of characters."""
+        return [(begin, end) for begin, end in self.spans(text).tolist()]
+
+    def spans(self, text: str) -> Int[np.ndarray, "t 2"]:
+        """Return `offsets` as an array, which of a long text takes less memory."""
         ready = self._ready([text], special=False)
-        with limits.library(f"{self.where} fails on a text"):
-            encoding = ready.encode(text, add_special_tokens=False)
-        return encoding.offsets[::-1] if self.frame.backward else encoding.offsets
+        if len(text) <= WHOLE:
+            with limits.library(f"{self.where} fails on a text"):
+                encoding = ready.encode(text, add_special_tokens=False)
+            found = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+        else:
+            found = np.concatenate(
+                [
+                    np.array(encoding.offsets[n:], np.int64).reshape(-1, 2) + at.start
+                    for encoding, n, at in self._in_parts(ready, text, fast=False)
+                ]
+            )
+        return found[::-1] if self.frame.backward else found
 
     def save(
         self, folder: Path, *, length: int | None = None, segments: bool | None = None
@@ -524,8 +594,12 @@ class CodePointTokenizer(Tokenizer):
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Find where in `text` each token of `encode(text)` stands: a character each."""
+        return [(begin, end) for begin, end in self.spans(text).tolist()]
+
+    def spans(self, text: str) -> Int[np.ndarray, "t 2"]:
+        """Return `offsets` as an array."""
         pipeline.check_unicode(text)
-        return [(i, i + 1) for i in range(len(text))]
+        return np.arange(len(text))[:, None] + np.arange(2)
 
     def save(
         self, folder: Path, *, length: int | None = None, segments: bool | None = None
