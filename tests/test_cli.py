@@ -349,7 +349,43 @@ def test_vectors_are_written_to_an_array(unmask: Run, home: Path, tmp_path: Path
 
     said = unmask("embed", home / "bert", "--input", home / "text.txt", "--out", tmp_path / "v.npy")
     assert said.status == 0
-    assert np.load(tmp_path / "v.npy", allow_pickle=False).shape == (60, 32)
+    lines = (home / "text.txt").read_text().splitlines()
+    assert np.load(tmp_path / "v.npy", allow_pickle=False).shape == (len(lines), 32)
+
+
+BLANKS = {
+    "lines.txt": "\nthe king\n \t\nthe gate\n\n",
+    "lines.jsonl": "".join(f'{{"text": "{t}"}}\n' for t in ("", "the king", " ", "the gate", "")),
+    "lines.tsv": "n\ttext\n1\t\n2\tthe king\n3\t \n4\tthe gate\n5\t\n",
+    "lines.csv": "n,text\n1,\n2,the king\n3, \n4,the gate\n5,\n",
+}
+
+
+def test_a_line_is_a_row_and_blank_ones_are_told(unmask: Run, home: Path, tmp_path: Path) -> None:
+    read = unmask("embed", home / "bert", "", "the king", "", "the gate", "").out
+    expected = np.array([json.loads(line)["vector"] for line in read.splitlines()])
+    out = tmp_path / "v.npy"
+    for name, text in BLANKS.items():
+        path = tmp_path / name
+        path.write_text(text)
+        said = unmask("embed", home / "bert", "--input", path, "--out", out)
+        first = "2, 4, 6" if name in ("lines.tsv", "lines.csv") else "1, 3, 5"
+        assert f"{path}: blank lines are answered as the empty text: {first}\n" in said.err
+        np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
+        assert len(unmask("embed", home / "bert", "--input", path).out.splitlines()) == 5
+        said = unmask("generate", home / "gpt", "--input", path, "--new-tokens", "1", "--json")
+        assert [json.loads(line)["prompt"] for line in said.out.splitlines()] == [
+            "the king",
+            "the gate",
+        ]
+        assert said.err == f"{path}: blank lines are left out: {first}\n"
+    path = tmp_path / "lines.txt"
+    said = unmask("embed", home / "bert", "--out", out, stdin=path.read_bytes())
+    assert "standard input: blank lines are answered as the empty text: 1, 3, 5\n" in said.err
+    np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
+    said = unmask("predict", home / "tuned", "--input", path)
+    assert [json.loads(line)["text"] for line in said.out.splitlines()] == ["the king", "the gate"]
+    assert said.err == f"{path}: blank lines are left out: 1, 3\n"
 
 
 def test_a_folder_without_a_tokenizer_converts_and_says_so(
@@ -1292,7 +1328,8 @@ def test_a_trained_model_that_finds_no_room_is_written_later(
 
 def test_what_finds_no_room_is_absent(unmask: Run, home: Path, disk: Disk) -> None:
     check_mistake(unmask("convert", home / "bert", disk.place / "c"), FULL)
-    words = ["embed", home / "bert", "--input", home / "text.txt", "--out"]
+    (home / "no_blanks.txt").write_text("the old king saw\n" * 60)
+    words = ["embed", home / "bert", "--input", home / "no_blanks.txt", "--out"]
     (disk.place / "ballast").write_bytes(b"x" * 4096)
     check_mistake(unmask(*words, disk.place / "v.npy"), FULL)
     assert os.listdir(disk.place) == ["ballast"]

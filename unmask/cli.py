@@ -460,7 +460,9 @@ def hide(
     """Show what a model would see of a text, and be asked."""
     import unmask
 
-    given = "\n".join(_standard_input("strict")) if text == "-" else _text(text)
+    given = _text(text)
+    if text == "-":
+        given = "\n".join(line for _, line in _standard_input("strict") if line)
     explanation = unmask.hidden(model, given, objective=objective, seed=seed, changes=changes or [])
     if as_json:
         give(explanation.to_json())
@@ -1732,7 +1734,7 @@ def embed(
     if out is not None and not out.parent.is_dir():
         raise FileNotFoundError(f"{out}: there is no folder {out.parent}")
     found = _answered(
-        _texts(texts, input, text, encoding_errors),
+        _texts(texts, input, text, encoding_errors, blanks=True),
         _encoder(model, device, pooling, layer, limit),
     )
     if out is not None:
@@ -2263,25 +2265,44 @@ def _load(model: str, device: str) -> "Pipeline":
 
 
 def _texts(
-    given: Sequence[str] | None, path: Path | None, column: str | None, errors: Any
+    given: Sequence[str] | None,
+    path: Path | None,
+    column: str | None,
+    errors: Any,
+    *,
+    blanks: bool = False,
 ) -> Iterator[str]:
-    """Give texts that were named, those of a file, or the lines of standard input."""
+    """Give texts that were named, those of a file, or the lines of standard input.
+
+    Args:
+        given: texts.
+        path: of a file, each of whose lines is one text, and has one answer, however long it is.
+        column: of its text.
+        errors: what becomes of bytes that are not UTF-8.
+        blanks: blank lines are texts too, so that answers without their text stand as the lines do.
+    """
     if given:
         _not_both(given, path)
         yield from map(_text, given)
-    elif path is not None:
-        from unmask.text.corpus import documents
+        return
+    if path is not None:
+        from unmask.text.corpus import rows
         from unmask.text.records import LONGEST
 
-        # Each line is one text, and has one answer, however long it is.
-        for document in documents(
-            path, document="line", text=column, encoding_errors=errors, longest=2 * LONGEST
-        ):
-            if len(document.text) > LONGEST:
-                raise ValueError(f"{document.where}: a line of more than {LONGEST:,} characters")
-            yield document.text
+        read = rows(path, text=column, encoding_errors=errors, longest=LONGEST)
+        found = ((one.where.rpartition(":")[2], one.text) for one in read)
     else:
-        yield from _standard_input(errors)
+        found = ((str(number), text) for number, text in _standard_input(errors))
+    blank: list[str] = []
+    for number, text in found:
+        if not text:
+            blank.append(number)
+        if text or blanks:
+            yield text
+    if blank:
+        some = ", ".join(blank[:8]) + (" ..." if len(blank) > 8 else "")
+        how = "answered as the empty text" if blanks else "left out"
+        tell(f"{path or 'standard input'}: blank lines are {how}: {some}", sys.stderr)
 
 
 def _not_both(given: Sequence[str] | None, path: Path | None) -> None:
@@ -2298,8 +2319,8 @@ def _text(given: str) -> str:
     return given
 
 
-def _standard_input(errors: Literal["strict", "replace"]) -> Iterator[str]:
-    """Give the lines of standard input that hold anything."""
+def _standard_input(errors: Literal["strict", "replace"]) -> Iterator[tuple[int, str]]:
+    """Give the lines of standard input with their numbers; blank ones are empty."""
     from unmask.text.lines import without_nul
 
     if cast("Any", sys.stdin) is None:
@@ -2322,9 +2343,8 @@ def _standard_input(errors: Literal["strict", "replace"]) -> Iterator[str]:
             ) from None
         if "\0" in text:
             text = without_nul(text, f"standard input:{number}", errors)
-        if text.strip():
-            empty = False
-            yield text.rstrip("\r\n")
+        empty = empty and not text.strip()
+        yield number, text.rstrip("\r\n") if text.strip() else ""
     if empty:
         raise ValueError("standard input: no text in it; name a text, or --input")
 

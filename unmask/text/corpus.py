@@ -87,6 +87,35 @@ def documents(
     return _documents(found, how)
 
 
+def rows(
+    path: str | Path,
+    *,
+    text: str | None = None,
+    encoding_errors: EncodingErrors = "strict",
+    longest: int = records.LONGEST,
+) -> Iterator[Document]:
+    """Yield a document for each line of plain text and each record; of a blank one it is empty.
+
+    Args:
+        path: a source of `documents`.
+        text: as there.
+        encoding_errors: as there.
+        longest: characters of a line.
+
+    Raises:
+        FileNotFoundError: as of `documents`.
+        ValueError: as there, or a line is longer.
+    """
+    how = _How(document="line", column=text or "text", errors=encoding_errors, longest=longest)
+    ((source, found),) = _found(path)
+    any_text = False
+    for one in _each_row(source, found, how):
+        any_text = any_text or bool(one.text)
+        yield one
+    if not any_text:
+        raise ValueError(f"{source}: no text in it")
+
+
 def files(sources: str | Path | Sequence[str | Path]) -> list[Path]:
     """List the files that `documents` reads, in its order; of `hf:owner/name` there is none.
 
@@ -119,6 +148,33 @@ class _How:
     longest: int
 
 
+def _each_row(source: str, found: list[Path], how: _How) -> Iterator[Document]:
+    if source.startswith(_HUB):
+        stream = hub.stream(source.removeprefix(_HUB), how.column, how.errors)
+        yield from (_row(source, number, [text], how) for number, text in stream)
+    for file in found:
+        kind = _kind(file)
+        if kind is None or kind == ".txt":
+            for number, text, goes_on in lines(file, how.longest, how.errors):
+                if goes_on:
+                    raise ValueError(_too_long(file, number, how))
+                yield _row(file, number, [text], how)
+        else:
+            for number, text in _RECORDS[kind](file, how.column, how.errors, blanks=True):
+                yield _row(file, number, [p for p in paragraphs(text) if not blank(p)], how)
+
+
+def _too_long(name: object, number: int, how: _How) -> str:
+    return f"{name}:{number}: a line of more than {how.longest:,} characters"
+
+
+def _row(name: object, number: int, held: list[str], how: _How) -> Document:
+    text = "\n".join(held)
+    if len(text) > how.longest:
+        raise ValueError(_too_long(name, number, how))
+    return Document("" if blank(text) else text, f"{name}:{number}")
+
+
 def _documents(found: list[tuple[str, list[Path]]], how: _How) -> Iterator[Document]:
     for source, files in found:
         if source.startswith(_HUB):
@@ -138,7 +194,7 @@ def _documents(found: list[tuple[str, list[Path]]], how: _How) -> Iterator[Docum
 
 _HUB = "hf:"
 
-_Reader = Callable[[Path, str, EncodingErrors], Iterator[records.Record]]
+_Reader = Callable[..., Iterator[records.Record]]
 _RECORDS: dict[str, _Reader] = {
     ".jsonl": records.jsonl,
     ".csv": records.csv,

@@ -37,8 +37,10 @@ _ROWS = 32  # rows of Parquet decoded at a time: few, since each may be long
 _TOGETHER = 2**26  # bytes of them, where they are longer than most
 
 
-def jsonl(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[Record]:
-    """Read one JSON object a line.
+def jsonl(
+    path: Path, column: str, errors: EncodingErrors = "strict", *, blanks: bool = False
+) -> Iterator[Record]:
+    """Read one JSON object a line; texts that are empty only where `blanks` are asked for.
 
     Raises:
         ValueError: a line is no JSON object, has no such column, or its text is no text.
@@ -47,7 +49,8 @@ def jsonl(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterato
         where = f"{path}:{number}"
         if column not in fields:
             check_column(where, column, list(fields))
-        if text := as_text(fields[column], where, column, errors):
+        text = as_text(fields[column], where, column, errors)
+        if text or blanks:
             yield number, text
 
 
@@ -67,7 +70,9 @@ def json_rows(path: Path, errors: EncodingErrors) -> Iterator[tuple[int, dict[st
         yield number, cast(dict[str, object], record)
 
 
-def csv(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[Record]:
+def csv(
+    path: Path, column: str, errors: EncodingErrors = "strict", *, blanks: bool = False
+) -> Iterator[Record]:
     """Read comma-separated values as RFC 4180 has them, with a header.
 
     A field with commas, quotes or line ends is quoted, each quote in it doubled.
@@ -77,10 +82,12 @@ def csv(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[
             quotes do not match.
     """
     rows = _csv_rows(path, errors)
-    yield from _table(path, column, rows, "a field that holds a comma must be quoted")
+    yield from _table(path, column, rows, "a field that holds a comma must be quoted", blanks)
 
 
-def tsv(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[Record]:
+def tsv(
+    path: Path, column: str, errors: EncodingErrors = "strict", *, blanks: bool = False
+) -> Iterator[Record]:
     """Read tab-separated values as IANA's `text/tab-separated-values` has them.
 
     There is a header, a row is a line, and quotes are plain characters (as in GLUE's files).
@@ -91,10 +98,12 @@ def tsv(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[
     rows = (
         (n, line.split("\t", _FIELDS)) for n, line in whole_lines(path, errors) if not blank(line)
     )
-    yield from _table(path, column, rows, "no field can hold a tab or a line end; .csv can")
+    yield from _table(path, column, rows, "no field can hold a tab or a line end; .csv can", blanks)
 
 
-def parquet(path: Path, column: str, errors: EncodingErrors = "strict") -> Iterator[Record]:
+def parquet(
+    path: Path, column: str, errors: EncodingErrors = "strict", *, blanks: bool = False
+) -> Iterator[Record]:
     """Read one column of a Parquet file, a few rows at a time.
 
     Raises:
@@ -103,13 +112,13 @@ def parquet(path: Path, column: str, errors: EncodingErrors = "strict") -> Itera
     """
     require("pyarrow", "reading .parquet")
     if compression(path) is None:
-        yield from _parquet(path, path, column, errors)
+        yield from _parquet(path, path, column, errors, blanks)
         return
     with tempfile.TemporaryFile() as file:  # Parquet is read from its end
         for data in pieces(path):
             file.write(data)
         file.seek(0)
-        yield from _parquet(path, file, column, errors)
+        yield from _parquet(path, file, column, errors, blanks)
 
 
 def as_text(value: object, where: str, column: str, errors: EncodingErrors) -> str:
@@ -175,7 +184,7 @@ def _json(line: str, where: str) -> object:
 
 
 def _table(
-    path: Path, column: str, rows: Iterator[tuple[int, list[str]]], hint: str
+    path: Path, column: str, rows: Iterator[tuple[int, list[str]]], hint: str, blanks: bool
 ) -> Iterator[Record]:
     number, header = next(rows, (0, [column]))  # an empty file has no rows either
     check_delimiter(path, header)
@@ -187,7 +196,7 @@ def _table(
                 f"{path}:{number}: {len(fields)} fields where the header has {len(header)} "
                 f"({listed(header)}): {hint}"
             )
-        if fields[at]:
+        if fields[at] or blanks:
             yield number, fields[at]
 
 
@@ -236,7 +245,7 @@ def _csv_fields(row: str, where: str) -> list[str]:
 
 
 def _parquet(
-    path: Path, file: Path | BinaryIO, column: str, errors: EncodingErrors
+    path: Path, file: Path | BinaryIO, column: str, errors: EncodingErrors, blanks: bool
 ) -> Iterator[Record]:
     import pyarrow
     from pyarrow import parquet
@@ -263,7 +272,8 @@ def _parquet(
                 number += 1
                 data = value.as_py()
                 budget.spend(0 if data is None else len(data))
-                if text := _utf8(data, f"{path}:{number}", column, errors):
+                text = _utf8(data, f"{path}:{number}", column, errors)
+                if text or blanks:
                     yield number, text
 
 
