@@ -13,6 +13,7 @@ from jaxtyping import Float
 
 from unmask.channels import Stream, clear, markdown_table, over, tell
 from unmask.channels import markdown as text_of
+from unmask.config import check
 from unmask.files import utf8, whole
 from unmask.serving.spaces import open_space
 from unmask.text.lines import blank, lines
@@ -205,6 +206,8 @@ def align(
     _check_numbers(
         seeds=seeds, frequent=frequent, neighbors=neighbors, moved=moved, least=least, limit=limit
     )
+    check(int, refine, "refine")
+    check(int, seed, "seed")
     if refine < 0 or seed < 0:
         name, number = ("refine", refine) if refine < 0 else ("seed", seed)
         raise ValueError(f"--{name} must be 0 or more, got {number}")
@@ -292,6 +295,7 @@ def _check_ways(
 
 def _check_numbers(**given: int | None) -> None:
     for name, number in given.items():
+        check(int | None, number, name)
         if number is not None and number < 1:
             raise ValueError(f"--{name} must be 1 or more, got {number}")
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from unmask.channels import Stream
 from unmask.checkpoints.huggingface import Opened
-from unmask.config import from_dict
+from unmask.config import check, from_dict
 from unmask.finetuning.in_domain import InDomain
 from unmask.finetuning.job import check_same, recorded
 from unmask.finetuning.methods import Method, Shape, method_of
@@ -138,6 +138,7 @@ def finetune(
             already.
         KeyboardInterrupt: someone stopped the run; if it has a folder, it can be resumed.
     """
+    check(float | None, auxiliary, "auxiliary")
     loaded = base.opened if isinstance(base, Loaded) else base
     opened = loaded if isinstance(loaded, Opened) else None
     tuning = Tuning(

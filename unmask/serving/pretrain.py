@@ -36,7 +36,7 @@ from unmask.checkpoints.huggingface import (
 )
 from unmask.checkpoints.subwords import fill_subwords
 from unmask.checkpoints.written import FILES, written
-from unmask.config import from_dict, read_toml, to_dict, unknown
+from unmask.config import check, from_dict, read_toml, to_dict, unknown
 from unmask.evaluation.baselines import bigrams
 from unmask.files import move_into, sweep
 from unmask.heads.labels import Labels
@@ -228,6 +228,7 @@ def pretrain(
         KeyboardInterrupt: someone stopped the run; it can be resumed, and says so.
     """
     check_numbers(steps=steps, tokens=tokens, minutes=minutes, workers=workers, threads=threads)
+    check(float | None, sampling, "sampling")
     out = Path(out)
     was = earlier(out, resume=resume)
     sources = (data,) if isinstance(data, str | Path) else tuple(data)
@@ -303,6 +304,10 @@ def check_numbers(
         ValueError: a number is not allowed, or several say how long to train.
     """
     spans = {"steps": steps, "tokens": tokens, "minutes": minutes}
+    for name, value in spans.items():
+        check(float | None if name == "minutes" else int | None, value, name)
+    check(int, workers, "workers")
+    check(int | None, threads, "threads")
     given = [name for name, value in spans.items() if value is not None]
     if len(given) > 1:
         raise ValueError(f"give one of steps, tokens and minutes, got {' and '.join(given)}")
