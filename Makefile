@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # torch comes first and pinned: with it installed, no other package asks for a newer build.
 TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 
-.PHONY: demo test test-all check bench clean
+.PHONY: demo test test-all check docs bench clean
 
 demo: $(VENV)/.core
 	$(BIN)/unmask demo
@@ -21,6 +21,9 @@ check: $(VENV)/.check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/pretraining.py
@@ -41,6 +44,10 @@ $(VENV)/.test: $(VENV)/.core
 
 $(VENV)/.check: $(VENV)/.test
 	$(PIP) --editable '.[test,check]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.core
+	$(PIP) --editable '.[docs]'
 	touch $@
 
 clean:

@@ -53,7 +53,7 @@ OWN = {
 def options(model: str, shape: str) -> list[str]:
     """Say what differs from the card besides, in the words of the command line."""
     own = OWN.get(model, {}) if shape == "tiny" else {}
-    sets = ("length=128", *(f"architecture.{key}={value}" for key, value in own.items()))
+    sets = ("sequence_length=128", *(f"architecture.{key}={value}" for key, value in own.items()))
     return [part for text in sets for part in ("--set", text)]
 
 
@@ -76,10 +76,19 @@ def held_out(n: int) -> list[Document]:
 def row(run: Path, pairs: int, texts: Sequence[Document]) -> str:
     """Say what a run reached."""
     opened, record = unmask.load(run), read_report_data(run)
-    memory = int(opened.preset.training_options.get("memory", 0)) if opened.preset.objective.causal else 0
+    memory = (
+        int(opened.preset.training_options.get("memory_length", 0))
+        if opened.preset.objective.causal
+        else 0
+    )
     length = min(opened.preset.sequence_length, 128)
     found = evaluate(
-        opened.model, opened.tokenizer, forward(opened.preset), texts, sequence_length=length, memory_length=memory
+        opened.model,
+        opened.tokenizer,
+        forward(opened.preset),
+        texts,
+        sequence_length=length,
+        memory_length=memory,
     )
     (blimp,) = unmask.evaluate_tasks(opened, "blimp", data=DATA.parent, rows=pairs, terminal=None)
     speed = record.timing_log.maximum("tokens_per_second") or 0
@@ -100,7 +109,14 @@ def memories(run: Path, lengths: Sequence[int], texts: Sequence[Document]) -> No
     print("| ---: | ---: | ---: | ---: | ---: |")
     for n in lengths:
         begin, objective = time.process_time(), opened.preset.objective
-        found = evaluate(opened.model, opened.tokenizer, objective, texts, sequence_length=length, memory_length=n)
+        found = evaluate(
+            opened.model,
+            opened.tokenizer,
+            objective,
+            texts,
+            sequence_length=length,
+            memory_length=n,
+        )
         each = (time.process_time() - begin) / found.tokens
         anew = window(opened.model, n + length)
         print(

@@ -41,8 +41,8 @@ MODELS = (
 
 TINY = {"d_model": 128, "n_layers": 2, "n_heads": 2, "d_ff": 512}
 OWN = {
-    "albert-mini": {"embed_width": 64},
-    "electra-mini": {"embed_width": 64, "n_heads": 4},  # two of them for its generator
+    "albert-mini": {"embedding_size": 64},
+    "electra-mini": {"embedding_size": 64, "n_heads": 4},  # two of them for its generator
     "modernbert-mini": {"d_ff": 192},  # gated: three matrices
 }
 TASKS = ("sst2", "mrpc", "conll", "pos")
@@ -57,7 +57,7 @@ def size(model: str, name: str) -> list[str]:
     found = TINY | OWN.get(model, {})
     sets = [f"architecture.{key}={value}" for key, value in found.items()]
     if preset_recipe(model).init_previous_token_heads:
-        sets.append("look_beside=1")
+        sets.append("init_previous_token_heads=1")
     return [
         part
         for text in (*sets, f"batch_tokens={2048 * CHARACTERS.get(model, 1)}")

@@ -72,7 +72,9 @@ def texts() -> tuple[str, ...]:
         from unmask.text.sentences import sentence_spans
 
         found = [
-            d.text[a:b] for d in read_documents(bundled_path("novels")) for a, b in sentence_spans(d.text)[:200]
+            d.text[a:b]
+            for d in read_documents(bundled_path("novels"))
+            for a, b in sentence_spans(d.text)[:200]
         ]
     order = np.random.default_rng(0).permutation(len(found))[:TEXTS]
     return tuple(" ".join(found[i].split()) for i in order)  # a line each
@@ -105,9 +107,16 @@ class OursTuning:
 
     def __init__(self, folder: Path) -> None:
         tuning = FinetuneConfig(
-            base=str(model_folder(folder)), task="classify", train=str(rows(folder)),
-            dev=str(rows(folder)), batch_size=BATCH, epochs=1000.0, learning_rate=5e-5, max_length=128, dropout=0.1,
-        )  # fmt: skip
+            base=str(model_folder(folder)),
+            task="classify",
+            train=str(rows(folder)),
+            dev=str(rows(folder)),
+            batch_size=BATCH,
+            epochs=1000.0,
+            learning_rate=5e-5,
+            max_length=128,
+            dropout=0.1,
+        )
         threads = torch.get_num_threads()
         job = prepare_job(tuning, None, folder / "none", World(), threads, None)
         model = job.initial_model.build_model(0)

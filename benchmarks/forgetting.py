@@ -42,7 +42,7 @@ def say(model: Model, rows: int, new: int, *, forgets: bool) -> tuple[float, int
     prompts = [Prompt(input_ids=dice.integers(5, SIZE, PROMPT).tolist()) for _ in range(rows)]
     start = time.process_time()
     # Where scores depend on all pairs, nothing is forgotten.
-    with patch.object(type(model.backbone.position), "pairs", not forgets):
+    with patch.object(type(model.backbone.position), "needs_all_keys", not forgets):
         read = DecodingBatch(model, prompts, SPECIAL)
         for _ in range(new):
             said.append(read.next_token_logits()[:, 0].argmax(-1, keepdim=True))
@@ -91,7 +91,8 @@ def main() -> None:
             ratio = statistics.median(x / y for x, y in zip(found[True], found[False], strict=True))
             whole, less = (statistics.median(found[x]) for x in (False, True))
             print(
-                f"| {name} | {a.attention_window} | {new} | {whole:.0f} | {less:.0f} | {ratio:.2f}x "
+                f"| {name} | {a.attention_window} | {new} | {whole:.0f} | {less:.0f} | "
+                f"{ratio:.2f}x "
                 f"| {memory[False] / 1e6:.1f} | {memory[True] / 1e6:.1f} "
                 f"| {alike(said[True], said[False]):.1%} |",
                 flush=True,

@@ -36,8 +36,8 @@ from unmask.tasks.readers import tables
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 METHODS = (
-    "full", "frozen", "mix", "gradual", "houlsby", "pfeiffer", "adamix", "lora", "prefix", "prompt",
-    "bitfit", "ia3",
+    "full", "frozen", "scalar_mix", "gradual", "houlsby", "pfeiffer", "adamix", "lora", "prefix",
+    "prompt", "bitfit", "ia3",
 )  # fmt: skip
 
 
@@ -72,9 +72,9 @@ BENCHES = {
 
 
 MEANS = {
-    "classify": {"pool": "mean", "layers": "all"},
-    "pairs": {"pool": "compare", "layers": "all"},
-    "regress": {"pool": "compare", "layers": "all"},
+    "classify": {"pooling": "mean", "pooled_layers": "all"},
+    "pairs": {"pooling": "compare", "pooled_layers": "all"},
+    "regress": {"pooling": "compare", "pooled_layers": "all"},
 }
 
 
@@ -110,13 +110,24 @@ def one(job: dict[str, Any]) -> dict[str, Any]:
     before = resident("VmRSS")
     begin = time.process_time()
     tuned = finetune(
-        base_of(job["base"]), task=bench.kind, train=train, dev=dev, text=bench.text,
-        label=bench.label, metric=bench.metric, tune=job["method"], epochs=float(job["epochs"]),
-        learning_rate=job.get("asked_rate"), batch_size=job.get("batch"), max_length=128, seed=job["seed"],
-        terminal=None, evaluate_every=10**6,
+        base_of(job["base"]),
+        task=bench.kind,
+        train=train,
+        dev=dev,
+        text=bench.text,
+        label=bench.label,
+        metric=bench.metric,
+        tune=job["method"],
+        epochs=float(job["epochs"]),
+        learning_rate=job.get("asked_rate"),
+        batch_size=job.get("batch"),
+        max_length=128,
+        seed=job["seed"],
+        terminal=None,
+        evaluate_every=10**6,
         initialize=job.get("initialize", "pretrained"),
         task_options=MEANS.get(bench.kind) if job.get("means") else None,
-    )  # fmt: skip
+    )
     after = resident("VmHWM")
     return job | {
         "score": tuned.best_run.dev[bench.metric],

@@ -133,7 +133,9 @@ class Ours:
     def __init__(self, work: Workload, folder: Path) -> None:
         recipe, card = recipe_of(work, folder)
         shards = shards_of(work, folder)
-        architecture = with_vocab_size(card.architecture, max(shards.tokenizer.vocab_size, work.vocab_size))
+        architecture = with_vocab_size(
+            card.architecture, max(shards.tokenizer.vocab_size, work.vocab_size)
+        )
         model = replace(card, architecture=architecture).build().initialize(recipe.seed)
         data = build_training_data(shards, recipe, card.objective, work.length)
         self.reports = loop.train(loop.start_run(recipe, model, data.batches))
@@ -203,9 +205,9 @@ class Theirs:
             texts = [shards.read_tokens(int(a), int(b)).ids for a, b in spans]
             return [{"input_ids": [*special.prefix, *t.tolist(), *special.suffix]} for t in texts]
         parts = [
-            np.concatenate((special.prefix, shards.read_tokens(int(a), int(b)).ids, special.suffix)).astype(
-                np.int64
-            )
+            np.concatenate(
+                (special.prefix, shards.read_tokens(int(a), int(b)).ids, special.suffix)
+            ).astype(np.int64)
             for a, b in shards.document_spans
         ]
         blocks = np.concatenate(parts)
@@ -218,7 +220,9 @@ class Theirs:
         data = build_training_data(shards, recipe, card.objective, length)
         examples = []
         for i, (a, b) in enumerate(data.train_rows.row_spans[:4000]):
-            e = card.objective(shards.read_tokens(int(a), int(b)), special, np.random.default_rng(i))
+            e = card.objective(
+                shards.read_tokens(int(a), int(b)), special, np.random.default_rng(i)
+            )
             examples.append({"input_ids": e.source.tolist(), "labels": e.targets.tolist()})
         return examples
 

@@ -154,7 +154,9 @@ def score(model: Any, features: Sequence[np.ndarray], truths: Sequence[Label], t
     flat = model.predict(np.concatenate(features)).tolist()
     ends = pairwise(accumulate(map(len, features), initial=0))
     kind = TASK_KINDS[task.task_kind]
-    said: list[Label] = [tuple(flat[a:b]) if kind.reader.word_per_line else flat[a] for a, b in ends]
+    said: list[Label] = [
+        tuple(flat[a:b]) if kind.reader.word_per_line else flat[a] for a, b in ends
+    ]
     return kind.compute_metrics(task, truths, said)[task.metric]
 
 

@@ -2,11 +2,11 @@
 
     python benchmarks/window.py [--rounds 5] [--lengths 256,512] [--sizes modernbert-base]
 
-Both are `unmask.model.layers.attention.attention.attend` on the same random numbers, in float32 and without dropout:
-once with a mask of all pairs, once with a band. Who sees whom is worked out in each call, as it is
-once a forward. In each round both take a turn, the first of them alternately; printed are medians
-of seconds, and the median of the ratios within rounds. Below which length blocks do not pay is what
-`BANDED_FROM` says.
+Both are `unmask.model.layers.attention.attention.attend` on the same random numbers, in float32 and
+without dropout: once with a mask of all pairs, once with a band. Who sees whom is worked out in
+each call, as it is once a forward. In each round both take a turn, the first of them alternately;
+printed are medians of seconds, and the median of the ratios within rounds. Below which length
+blocks do not pay is what `BLOCK_LOCAL_MIN_KEYS` says.
 """
 
 import argparse

@@ -24,7 +24,7 @@ for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import numpy as np  # noqa: E402
 from gensim.models import Word2Vec  # noqa: E402
 
-from unmask.word_vectors.train import word2vec
+from unmask.word_vectors.train import word2vec  # noqa: E402
 from unmask.word_vectors.train.corpus import (  # noqa: E402
     Corpus,
     Lexicon,
@@ -33,7 +33,7 @@ from unmask.word_vectors.train.corpus import (  # noqa: E402
     count_ids,
     subsample_chunk,
 )
-from unmask.word_vectors.train.kernels import word2vec
+from unmask.word_vectors.train.kernels import word2vec as kernels  # noqa: E402
 
 Vectors = tuple[np.ndarray, np.ndarray]
 D = 100
@@ -69,11 +69,11 @@ def asked(spec: word2vec.Word2VecMethod, words: Lexicon, corpus: Corpus, found: 
     for chunk in corpus.iter_chunks(2**16):
         given = subsample_chunk(chunk, words.row_of, tables.keep_thresholds, key)
         inputs, outputs = (array.copy() for array in found)
-        loop = word2vec.skipgram if isinstance(spec, word2vec.SkipGram) else word2vec.cbow
+        loop = kernels.skipgram if isinstance(spec, word2vec.SkipGram) else kernels.cbow
         loss, n_loss, *_ = loop(
             *given, tables.row_parts, inputs, outputs, tables.tree, tables.alias_entries,
             tables.n_negatives, spec.window, spec.dynamic_window, (0.0, 0.0, 0.0), key,
-            tables.probabilities, *((True, False) if loop is word2vec.cbow else ()),
+            tables.probabilities, *((True, False) if loop is kernels.cbow else ()),
         )  # fmt: skip
         total, n = total + loss, n + n_loss
     return total / n
@@ -90,7 +90,9 @@ def ours(
     """Train; give seconds of the process, and the vectors."""
     state = word2vec.initialize_word2vec(spec, words, D, seed)
     began = time.process_time()
-    for _ in word2vec.train_word2vec(spec, corpus, words, state, learning_rate=rate_of(spec), seed=seed):
+    for _ in word2vec.train_word2vec(
+        spec, corpus, words, state, learning_rate=rate_of(spec), seed=seed
+    ):
         pass
     return time.process_time() - began, (state.inputs, state.outputs)
 
@@ -100,10 +102,18 @@ def theirs(
 ) -> tuple[float, Vectors]:
     """Train gensim's at the same settings."""
     model = Word2Vec(
-        vector_size=D, window=spec.window, negative=5, sample=spec.subsample,
-        sg=int(isinstance(spec, word2vec.SkipGram)), alpha=rate_of(spec), min_alpha=spec.min_learning_rate,
-        min_count=5, workers=1, seed=seed, epochs=spec.epochs,
-    )  # fmt: skip
+        vector_size=D,
+        window=spec.window,
+        negative=5,
+        sample=spec.subsample,
+        sg=int(isinstance(spec, word2vec.SkipGram)),
+        alpha=rate_of(spec),
+        min_alpha=spec.min_learning_rate,
+        min_count=5,
+        workers=1,
+        seed=seed,
+        epochs=spec.epochs,
+    )
     model.build_vocab(lines)
     began = time.process_time()
     model.train(lines, total_examples=len(lines), epochs=spec.epochs)

@@ -51,7 +51,9 @@ def learn(name: str, width: int, shards: Path, out: Path, threads: int) -> dict[
     return {"seconds": seconds, "memory": memory}
 
 
-def gensim(kind: str, width: int, sentences: Path, threads: int) -> tuple[KeyedVectors, dict[str, float]]:
+def gensim(
+    kind: str, width: int, sentences: Path, threads: int
+) -> tuple[KeyedVectors, dict[str, float]]:
     """Learn with gensim at the settings of the cards."""
     from gensim.models import Word2Vec
 

@@ -123,7 +123,7 @@ def train(
         metric=problem.metric,
         max_length=asked + 1,
         evaluate_every=500,
-        task_options={"longest": said + 1, "smoothing": 0.0, "scored": 100},
+        task_options={"max_target_length": said + 1, "label_smoothing": 0.0, "max_dev_items": 100},
         seed=seed,
     )
 
@@ -147,7 +147,7 @@ def verify(
     most = problem.longest[not easy] + 1
     found = {"greedy": [[text] for text in model.generate(asked, max_new_tokens=most)]}
     for n in beams:
-        best = model.generate_candidates(asked, beams=n, best=n, new_tokens=most)
+        best = model.generate_candidates(asked, beams=n, n_best=n, max_new_tokens=most)
         found[f"beam {n}"] = [[one.text for one in some] for some in best]
     verdicts: dict[Pair, bool | None] = {}
     for how, answers in found.items():

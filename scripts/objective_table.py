@@ -67,7 +67,9 @@ def cards() -> list[Published]:
     found: dict[str, Published] = {}
     for card in MODELS.values():
         small = any(word in card.name for word in ("mini", "tiny"))
-        if not isinstance(card.objective, WORD_VECTOR_METHODS) and (small or card.family not in found):
+        if not isinstance(card.objective, WORD_VECTOR_METHODS) and (
+            small or card.family not in found
+        ):
             had = found.get(card.family)
             if had is None or not any(word in had.name for word in ("mini", "tiny")):
                 found[card.family] = card
@@ -80,18 +82,23 @@ def tiny(a: AnyArchitecture) -> dict[str, Any]:
         return {side: tiny(getattr(a, side)) for side in ("encoder", "decoder")}
     made: dict[str, Any] = {"n_layers": max(2, len(a.attention_window)), "d_ff": 128}
     if isinstance(a, ElmoArchitecture):
-        return {"d_model": 32, "embed_width": 16, "d_ff": 48, "spelling": {"filters": [[1, 8]]}}
+        return {
+            "d_model": 32,
+            "embedding_size": 16,
+            "d_ff": 48,
+            "character_cnn": {"filters": [[1, 8]]},
+        }
     if isinstance(a, RecurrentArchitecture):
         made |= {"d_model": 32, "d_ff": 32}
-        return made | ({"embed_width": 32} if a.embedding_size else {})
+        return made | ({"embedding_size": 32} if a.embedding_size else {})
     if isinstance(a, ConvolutionalArchitecture):
         return {"d_model": 30, "n_layers": 2}
     made |= {"d_model": 32, "n_heads": 2}
     made |= {"n_kv_heads": 1} if a.n_kv_heads else {}
-    made |= {"head_width": 16} if a.head_dim else {}
-    made |= {"embed_width": 24} if a.embedding_size else {}
+    made |= {"head_dim": 16} if a.head_dim else {}
+    made |= {"embedding_size": 24} if a.embedding_size else {}
     if isinstance(a, CanineArchitecture):
-        made |= {"block": 16, "n_layers": 1, "n_buckets": 128}
+        made |= {"local_attention_block": 16, "n_layers": 1, "n_hash_buckets": 128}
     return made
 
 
@@ -134,8 +141,9 @@ def tried(card: Published, objective: str, out: Path) -> dict[str, Any]:
         out=run,
         steps=3,
         objective=objective,
-        changes=[{"architecture": tiny(card.architecture), "length": 64, "batch_tokens": 256,
-                  "micro_tokens": None, "dev": 0.0, "precision": "float32"}],
+        changes=[{"architecture": tiny(card.architecture), "sequence_length": 64,
+                  "batch_tokens": 256, "micro_batch_tokens": None, "dev_fraction": 0.0,
+                  "precision": "float32"}],
         threads=1,
         quiet=True,
     )  # fmt: skip

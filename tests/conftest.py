@@ -23,7 +23,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), *(str(HERE / name) for name in ("properties", "finetuning", "vectors"))]
+SHARED_FOLDERS = (
+    "properties",
+    "finetuning",
+    "word_vectors",
+    "objectives",
+    "batching",
+    "tokenizers",
+)
+sys.path[:0] = [str(HERE), *(str(HERE / name) for name in SHARED_FOLDERS)]
 sys.path.append(str(HERE.parent / "examples"))
 
 from quick_cases import named  # noqa: E402  (found on the path above)

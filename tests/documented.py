@@ -9,7 +9,7 @@ import lzma
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
@@ -31,7 +31,7 @@ DOCUMENTS = [
     if path.name != "log.md"  # of what was done at its time
 ]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LANGUAGES = {"", "sh", "bash", "python", "toml"}
+LANGUAGES = {"", "sh", "bash", "python", "text", "toml"}
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class Command:
         return f"{self.block.document.relative_to(ROOT)}:{self.line}"
 
 
-def blocks() -> list[Block]:
-    """Find all fenced parts of all documents."""
+def blocks(documents: Sequence[Path] = DOCUMENTS) -> list[Block]:
+    """Find all fenced parts of documents."""
     found: list[Block] = []
-    for path in DOCUMENTS:
+    for path in documents:
         text = path.read_text(encoding="utf-8")
         for match in FENCE.finditer(text):
             line = text[: match.start()].count("\n") + 2
@@ -73,10 +73,10 @@ def blocks() -> list[Block]:
     return found
 
 
-def commands() -> list[Command]:
-    """Find all command lines of all documents: of `unmask`, of Python, of make and pip."""
+def commands(documents: Sequence[Path] = DOCUMENTS) -> list[Command]:
+    """Find all command lines of documents: of `unmask`, of Python, of make and pip."""
     found: list[Command] = []
-    for block in blocks():
+    for block in blocks(documents):
         if block.language not in ("", "sh", "bash") or "unmask/\n" in block.text:
             continue
         number, held = block.line, ""
@@ -189,7 +189,7 @@ def _nth(row: Mapping[str, Any], n: int) -> dict[str, Any]:
 def workspace(folder: Path) -> None:
     """Lay out the files that documents name."""
     _plain_texts(folder)
-    labelled(folder)
+    labeled(folder)
     of_vectors(folder)
     suite(folder / "GLUE", "glue")
     for name in ("text-to-text", "as-text"):
@@ -198,7 +198,7 @@ def workspace(folder: Path) -> None:
     for name in ("data/imdb/unsup.jsonl", "unsup.jsonl"):
         put(folder / name, "".join(json.dumps({"text": t}) + "\n" for t in TEXTS))
     zero_shot(folder / "DATA")
-    shown = {"[tasks.": "mixture.toml", "description =": "reviews.toml", "asks =": "study.toml"}
+    shown = {"[tasks.": "mixture.toml", "description =": "reviews.toml", "question =": "study.toml"}
     for block in blocks():  # files that the documents show are as they show them
         first = re.match(r"# ([\w-]+\.toml):", block.text)
         own = next((file for key, file in shown.items() if f"\n{key}" in f"\n{block.text}"), None)
@@ -225,7 +225,7 @@ def _plain_texts(folder: Path) -> None:
         put(folder / name, "".join(f"{t} .\n" for t in TEXTS))
 
 
-def labelled(folder: Path) -> None:
+def labeled(folder: Path) -> None:
     for name in ("sms.tsv", "imdb.tsv", "few.tsv", "reviews.tsv", "TREC.tsv", "test.tsv",
                  "train.tsv"):  # fmt: skip
         table(folder / name, ("text", "label"), [(t, ("ham", "spam")[y]) for t, y in ROWS])
@@ -273,7 +273,7 @@ OF_DOCUMENT: Mapping[str, Mapping[str, str]] = {
 # What is scaled
 
 
-SMALL = ("batch_tokens=64", "length=32")
+SMALL = ("batch_tokens=64", "sequence_length=32")
 CARDS = {"bert-base-uncased": "bert-tiny", "elmo": "elmo-mini", "glove": "glove-mini",
          "word2vec-skipgram": "word2vec-skipgram-mini"}  # fmt: skip
 """Cards of which a run would take a machine of its own, and what stands for them."""
@@ -309,7 +309,7 @@ def scale(patch: pytest.MonkeyPatch) -> None:
         given |= {"epochs": 1.0, "seeds": 1, "average": 0, "warmup": 0.1}
         given["rows"] = min(given.get("rows") or 8, 8)
         if given.get("batch_tokens") is None:
-            given["batch"] = 4
+            given["batch_size"] = 4
         return given
 
     def small_finetune(base: Any, **given: Any) -> Any:

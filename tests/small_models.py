@@ -25,7 +25,9 @@ def tokenizer(family: str) -> Tokenizer:
     return train_tokenizer(TokenizerSpec(KINDS[family], frame), corpus(20).splitlines())
 
 
-def make(family: str, folder: Path, kind: str | None = None, **changes: Any) -> tuple[Any, LoadedModel]:
+def make(
+    family: str, folder: Path, kind: str | None = None, **changes: Any
+) -> tuple[Any, LoadedModel]:
     """Make a reference model, save it with its tokenizer, and open it."""
     known = tokenizer(family)
     special = known.special_ids

@@ -113,11 +113,18 @@ def test_fine_tuning_begins_with_its_backbone(model: Pipeline) -> None:
 def test_pretraining_goes_on_from_it(tmp_path: Path, model: Pipeline) -> None:
     (tmp_path / "text.txt").write_text(corpus(), encoding="utf-8")
     after: Any = pretrain(
-        "bert-mini", data=tmp_path / "text.txt", init_from=NAME, out=tmp_path / "run", steps=1,
-        sequence_length=32, changes=["batch_tokens=256", "rate=1e-9", MASKED], quiet=True, threads=1,
-    )  # fmt: skip
-    assert after.tokenizer.size == model.tokenizer.vocab_size
-    for name, tensor in after.model.weights().items():
+        "bert-mini",
+        data=tmp_path / "text.txt",
+        init_from=NAME,
+        out=tmp_path / "run",
+        steps=1,
+        sequence_length=32,
+        changes=["batch_tokens=256", "learning_rate=1e-9", MASKED],
+        quiet=True,
+        threads=1,
+    )
+    assert after.tokenizer.vocab_size == model.tokenizer.vocab_size
+    for name, tensor in after.model.own_weights().items():
         torch.testing.assert_close(tensor, model.model.own_weights()[name], rtol=1e-4, atol=1e-4)
     with pytest.raises(ValueError, match=f"{NAME}: is no card; to go on from its weights"):
         pretrain(NAME, data=tmp_path / "text.txt", out=tmp_path / "other", quiet=True)

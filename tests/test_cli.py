@@ -28,9 +28,9 @@ ROOT = Path(__file__).parents[1]
 SMALL = """
 model = "{model}"
 vocab_size = {size}
-length = 32
+sequence_length = 32
 batch_tokens = 256
-dev = 0.1
+dev_fraction = 0.1
 log_every = 3
 evaluate_every = 6
 checkpoint_every = 5
@@ -89,11 +89,11 @@ def home(tmp_path_factory) -> Path:
         "other.tsv": b"x\ty\nthe king\ta\nthe sea\tb\n",
         "header.tsv": b"text\tlabel\n",
         "numbers.tsv": b"text\tscore\nthe king\t1\nthe sea\tmuch\n",
-        "unknown.toml": b'model = "bert-tiny"\nlenght = 3\n',
-        "type.toml": b'model = "bert-tiny"\nlength = "x"\n',
-        "syntax.toml": b'model = "bert-tiny"\nlength =\n',
+        "unknown.toml": b'model = "bert-tiny"\nsequence_lenght = 3\n',
+        "type.toml": b'model = "bert-tiny"\nsequence_length = "x"\n',
+        "syntax.toml": b'model = "bert-tiny"\nsequence_length =\n',
         "model.toml": b'model = "bert-tinny"\n',
-        "nothing.toml": b"length = 3\n",
+        "nothing.toml": b"sequence_length = 3\n",
     }
     for name, data in files.items():
         (home / name).write_bytes(data)
@@ -182,16 +182,20 @@ def test_the_choices_are_those_of_the_library() -> None:
         return get_args(next((a for a in get_args(literal) if get_args(a)), literal))
 
     assert choices("embed", "pooling") == get_args(EmbeddingPooling)
-    assert choices("evaluate", "hide") == get_args(PseudoLikelihoodMasking)
+    assert choices("evaluate", "pll_masking") == get_args(PseudoLikelihoodMasking)
     assert choices("finetune", "task") == get_args(TaskKindName)
     assert choices("finetune", "precision") == get_args(Precision)
     assert choices("convert", "to") == (*MODEL_FORMATS, *get_args(Format))
     assert choices("evaluate", "case") == get_args(CaseHandling)
     assert choices("picture", "method") == get_args(ProjectionMethod)
-    for name, of_align in (("map", MapName), ("prepare", NormalizationName), ("self_learning", SelfLearningName)):
+    for name, of_align in (
+        ("map", MapName),
+        ("normalize", NormalizationName),
+        ("self_learning", SelfLearningName),
+    ):
         assert choices("align", name) == get_args(of_align)
     for command in ("prepare", "pretrain", "evaluate"):
-        assert choices(command, "document") == get_args(DocumentSeparator)
+        assert choices(command, "document_separator") == get_args(DocumentSeparator)
         assert choices(command, "encoding_errors") == get_args(EncodingErrors)
 
 
@@ -277,7 +281,7 @@ def test_a_quiet_run_says_nothing_on_the_way(unmask: Run, home: Path, tmp_path: 
     words = ["pretrain", home / "small.toml", home / "text.txt", "--out", tmp_path / "run"]
     said = unmask(*words, "--steps", 1, "--quiet")
     assert said.err == ""
-    assert said.out == f"{tmp_path}/run: done; the report is {tmp_path}/run/report.html\n"
+    assert said.out == f"{tmp_path}/run: done; report in {tmp_path}/run/report.html\n"
 
 
 def test_of_several_processes_the_first_alone_says_that_it_is_done(
@@ -299,7 +303,7 @@ def test_every_answer_is_json_if_asked(unmask: Run, home: Path, tmp_path: Path) 
         ["evaluate", home / "tuned", "--data", home / "rows.tsv", "--json"],
         ["predict", home / "tuned", "the king", "the sea", "--json"],
         ["fill", bert, "the [MASK] king", "--json"],
-        ["generate", home / "gpt", "--prompt", "the king", "--new-tokens", 3, "--json"],
+        ["generate", home / "gpt", "--prompt", "the king", "--max-new-tokens", 3, "--json"],
         ["embed", bert, "the king", "--json"],
         ["convert", bert, tmp_path / "c", "--json"],
         ["report", bert, "--json"],
@@ -337,7 +341,7 @@ def test_an_empty_text_is_noted_once_and_not_among_the_answers(unmask: Run, home
 def test_many_texts_are_answered_in_their_order(unmask: Run, home: Path, monkeypatch) -> None:
     texts = [text for text, _ in ROWS[:2]] * 3 + ["the gate"]
     together = unmask("fill", home / "bert", *(f"{text} [MASK]" for text in texts)).out
-    monkeypatch.setattr(cli, "TOGETHER", 2)
+    monkeypatch.setattr(cli, "TEXTS_PER_CALL", 2)
     given = "".join(f"{text} [MASK]\n" for text in texts).encode()
     assert unmask("fill", home / "bert", stdin=given).out == together
     said = unmask("fill", home / "bert", stdin=given + b"nothing\n")
@@ -349,7 +353,43 @@ def test_vectors_are_written_to_an_array(unmask: Run, home: Path, tmp_path: Path
 
     said = unmask("embed", home / "bert", "--input", home / "text.txt", "--out", tmp_path / "v.npy")
     assert said.status == 0
-    assert np.load(tmp_path / "v.npy", allow_pickle=False).shape == (60, 32)
+    lines = (home / "text.txt").read_text().splitlines()
+    assert np.load(tmp_path / "v.npy", allow_pickle=False).shape == (len(lines), 32)
+
+
+BLANKS = {
+    "lines.txt": "\nthe king\n \t\nthe gate\n\n",
+    "lines.jsonl": "".join(f'{{"text": "{t}"}}\n' for t in ("", "the king", " ", "the gate", "")),
+    "lines.tsv": "n\ttext\n1\t\n2\tthe king\n3\t \n4\tthe gate\n5\t\n",
+    "lines.csv": "n,text\n1,\n2,the king\n3, \n4,the gate\n5,\n",
+}
+
+
+def test_a_line_is_a_row_and_blank_ones_are_told(unmask: Run, home: Path, tmp_path: Path) -> None:
+    read = unmask("embed", home / "bert", "", "the king", "", "the gate", "").out
+    expected = np.array([json.loads(line)["vector"] for line in read.splitlines()])
+    out = tmp_path / "v.npy"
+    for name, text in BLANKS.items():
+        path = tmp_path / name
+        path.write_text(text)
+        said = unmask("embed", home / "bert", "--input", path, "--out", out)
+        first = "2, 4, 6" if name in ("lines.tsv", "lines.csv") else "1, 3, 5"
+        assert f"{path}: blank lines are answered as the empty text: {first}\n" in said.err
+        np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
+        assert len(unmask("embed", home / "bert", "--input", path).out.splitlines()) == 5
+        said = unmask("generate", home / "gpt", "--input", path, "--max-new-tokens", "1", "--json")
+        assert [json.loads(line)["prompt"] for line in said.out.splitlines()] == [
+            "the king",
+            "the gate",
+        ]
+        assert said.err == f"{path}: blank lines are left out: {first}\n"
+    path = tmp_path / "lines.txt"
+    said = unmask("embed", home / "bert", "--out", out, stdin=path.read_bytes())
+    assert "standard input: blank lines are answered as the empty text: 1, 3, 5\n" in said.err
+    np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
+    said = unmask("predict", home / "tuned", "--input", path)
+    assert [json.loads(line)["text"] for line in said.out.splitlines()] == ["the king", "the gate"]
+    assert said.err == f"{path}: blank lines are left out: 1, 3\n"
 
 
 def test_a_folder_without_a_tokenizer_converts_and_says_so(
@@ -373,7 +413,7 @@ def test_weights_that_a_folder_lacks_are_named(unmask: Run, home: Path, tmp_path
     save_file(lost, folder / "model.safetensors", {"format": "pt"})
     said = unmask("fill", folder, "the [MASK]")
     assert said.status == 0
-    assert "lacks weights, which are drawn at random: heads.language" in said.err
+    assert "missing weights, randomly initialized: heads.language" in said.err
 
 
 def test_a_part_is_used_without_a_word_about_the_heads_that_its_model_had(
@@ -425,11 +465,13 @@ def test_a_head_that_transformers_lacks_is_told_when_it_is_converted(
     unmask: Run, home: Path, tmp_path: Path
 ) -> None:
     words = ["finetune", home / "bert", "--task", "classify", "--train", home / "rows.tsv"]
-    words += ["--option", "pool=mean", "--epochs", 1, "--out", tmp_path / "run", "--quiet"]
+    words += ["--option", "pooling=mean", "--epochs", 1, "--out", tmp_path / "run", "--quiet"]
     assert unmask(*words).status == 0
     said = unmask("convert", tmp_path / "run", tmp_path / "new")
     assert said.out == f"{tmp_path}/new\n"
-    assert said.err.startswith(f"{tmp_path}/new: its head is SequenceClassification(pool='mean'), which transfor")
+    assert said.err.startswith(
+        f"{tmp_path}/new: its head is SequenceClassification(pooling='mean'), which transfor"
+    )
     assert said.err.count("\n") == 1
     answers = [unmask("predict", tmp_path / name, "the king").out for name in ("run", "new")]
     assert answers[0] == answers[1]
@@ -478,7 +520,7 @@ def test_bytes_that_are_no_text_can_be_replaced(
 ) -> None:
     out = tmp_path / "run"
     words = ["pretrain", home / "small.toml", "--data", home / name, "--out", out, "--quiet"]
-    words += ["--vocab-size", 40, "--steps", 1, "--set", "dev=0", "--objective", "mlm"]
+    words += ["--vocab-size", 40, "--steps", 1, "--set", "dev_fraction=0", "--objective", "mlm"]
     check_mistake(unmask(*words), "--encoding-errors replace")
     assert not out.exists()
     assert unmask(*words, "--encoding-errors", "replace").status == 0
@@ -490,12 +532,12 @@ def test_bytes_that_are_no_text_can_be_replaced(
         ("{}/none.toml {}/text.txt", "none.toml: no such file"),
         (
             "{}/unknown.toml {}/text.txt",
-            "unknown.toml: unknown key 'lenght'; did you mean 'length'",
+            "unknown.toml: unknown key 'sequence_lenght'; did you mean 'sequence_length'",
         ),
-        ("{}/type.toml {}/text.txt", "type.toml: length must be int, got 'x'"),
+        ("{}/type.toml {}/text.txt", "type.toml: sequence_length must be int, got 'x'"),
         ("{}/syntax.toml {}/text.txt", "syntax.toml: not TOML: Invalid value (at line 2"),
         ("{}/model.toml {}/text.txt", "unknown model 'bert-tinny'; did you mean 'bert-tiny'"),
-        ("{}/nothing.toml {}/text.txt", "nothing.toml: model must be the name of a card"),
+        ("{}/nothing.toml {}/text.txt", "nothing.toml: model must be the name of a preset"),
         ("bret-tiny {}/text.txt", "did you mean 'bert-tiny'"),
         ("{}/bert {}/text.txt", "is no card; to go on from its weights, name its card"),
         ("bert-tiny", "no data: name text files"),
@@ -516,7 +558,10 @@ def test_bytes_that_are_no_text_can_be_replaced(
         ("{}/small.toml {}/text.txt --seed -1", "seed must be from 0"),
         ("{}/small.toml {}/text.txt --checkpoint-every 0", "--checkpoint-every must be at least 1"),
         ("{}/small.toml {}/text.txt --device abacus", "device 'abacus' cannot be used here"),
-        ("{}/small.toml {}/text.txt --set rate=nan", "--set rate=nan: rate must be above 0"),
+        (
+            "{}/small.toml {}/text.txt --set learning_rate=nan",
+            "--set learning_rate=nan: learning_rate must be above 0",
+        ),
         (
             "{}/small.toml {}/text.txt --set architecture.d_ff=32 --set architecture.x=3",
             "--set architecture.x=3: unknown key 'architecture.x'",
@@ -526,21 +571,24 @@ def test_bytes_that_are_no_text_can_be_replaced(
             "--set architecture.d_model=33: d_model 33 is not a multiple of n_heads 2",
         ),
         ("{}/small.toml {}/text.txt --set nonsense", "--set nonsense: must be key=value"),
-        ("{}/small.toml {}/text.txt --set lenght=3", "did you mean 'length'"),
+        ("{}/small.toml {}/text.txt --set sequence_lenght=3", "did you mean 'sequence_length'"),
         (
             "{}/small.toml {}/text.txt --set optimizer=Adam",
-            "one of ['Adafactor', 'AdamW', 'Lamb', 'Muon', 'Sgd']",
+            "one of ['Adafactor', 'AdamW', 'LAMB', 'Muon', 'SGD']",
         ),
         (
-            "{}/small.toml {}/text.txt --set unit=corpus",
-            "unit = corpus: its rows are of several documents, and next_sentence is asked",
+            "{}/small.toml {}/text.txt --set row_unit=corpus",
+            "row_unit = corpus: its rows are of several documents, and next_sentence is asked",
         ),
         (
-            "{}/small.toml {}/text.txt --set unit=page",
-            "unit must be one of ['corpus', 'stream', 'document', ",
+            "{}/small.toml {}/text.txt --set row_unit=page",
+            "row_unit must be one of ['corpus', 'stream', 'document', ",
         ),
-        ("{}/small.toml {}/text.txt --length 3", "a length of 3 leaves no room for text"),
-        ("{}/small.toml {}/text.txt --length 600 --set batch_tokens=600", "512 positions, got 600"),
+        ("{}/small.toml {}/text.txt --sequence-length 3", "a length of 3 leaves no room for text"),
+        (
+            "{}/small.toml {}/text.txt --sequence-length 600 --set batch_tokens=600",
+            "512 positions, got 600",
+        ),
         ("{}/small.toml {}/text.txt --vocab-size 3", "a vocabulary of 3 is too small"),
         ("{}/small.toml {}/text.txt --tokenizer {}/none", "none: there is no such folder"),
         ("{}/small.toml {}/text.txt --from {}/none", "none: no such folder"),
@@ -592,23 +640,29 @@ def test_folders_that_are_no_run_are_refused(unmask: Run, home: Path, tmp_path: 
         ("--task classify --train {}/rows.tsv --metric bleu", "metric must be one of accuracy"),
         ("--task classify --train {}/rows.tsv --epochs 0", "epochs must be above 0, got 0"),
         (
-            "--task classify --train {}/rows.tsv --rate nan",
-            "'--rate': must be a finite number of at most 64 bits, got nan",
+            "--task classify --train {}/rows.tsv --learning-rate nan",
+            "'--learning-rate': must be a finite number of at most 64 bits, got nan",
         ),
         ("--task classify --train {}/rows.tsv --tune lore", "tune must be one of full, frozen"),
         ("--task classify --train {}/rows.tsv --labels a,a", "labels must be two or more"),
         ("--task classify --train {}/rows.tsv --rows 0", "rows must be at least 1, got 0"),
-        ("--task classify --train {}/rows.tsv --search 2 --rate 1 --batch 8", "both are given"),
-        ("--task classify --train {}/rows.tsv --tune lora:target_modules=nope", "matches no linear map"),
+        (
+            "--task classify --train {}/rows.tsv --search 2 --learning-rate 1 --batch-size 8",
+            "both are given",
+        ),
+        (
+            "--task classify --train {}/rows.tsv --tune lora:target_modules=nope",
+            "matches no linear map",
+        ),
         ("--task classify --train=", "train must name a file, got ''"),
         ("--task classify --train /dev/null", "must be a file, not a pipe or a device"),
         ("--task classify --train {}/rows.tsv --device abacus", "it is none of auto, cpu, cuda"),
         ("--resume", "holds no run to go on with"),
         ("--resume --seeds 3", "leave out --seeds"),
         ("--tasks glue --tune lore", "tune must be one of full, frozen"),
-        ("--task classify", "name --task and --train, or a suite"),
-        ("--train {}/rows.tsv", "name --task and --train, or a suite"),
-        ("--task classify --train {}/rows.tsv --data {}", "--data is where the files of --tasks"),
+        ("--task classify", "give --task and --train, or a suite"),
+        ("--train {}/rows.tsv", "give --task and --train, or a suite"),
+        ("--task classify --train {}/rows.tsv --data {}", "--data is the folder of the files"),
         ("--tasks glue --train {}/rows.tsv", "leave out --train"),
         ("--tasks glue --metric f1", "leave out --metric"),
         ("--tasks glu", "did you mean 'glue'"),
@@ -648,18 +702,27 @@ def test_a_mistake_in_fine_tuning_is_told_and_leaves_nothing(
         ("generate {}/gpt --prompt a --temperature 1 --beams 2", "give beams or temperature"),
         ("generate {}/gpt --prompt a --top-k 2", "give a temperature above 0"),
         ("generate {}/gpt --prompt a --beams 9999", "9999 beams are more than the"),
-        ("generate {}/gpt --prompt a --beams 2 --best 3", "best must be from 1 to the 2 beams"),
-        ("generate {}/gpt --prompt a --best 3", "best: for a search with beams: give beams"),
-        ("generate {}/gpt --prompt a --beams 2 --stream", "give --stream or --beams"),
-        ("generate {}/gpt --prompt a --json --stream", "give --stream or --json"),
-        ("generate {}/gpt --prompt a --prompt b --stream", "--stream is for one prompt, got 2"),
+        (
+            "generate {}/gpt --prompt a --beams 2 --n-best 3",
+            "--n-best must be from 1 to the 2 beams",
+        ),
+        ("generate {}/gpt --prompt a --n-best 3", "--n-best: for a search with beams: give beams"),
+        (
+            "generate {}/gpt --prompt a --beams 2 --stream",
+            "--stream cannot be combined with --beams",
+        ),
+        ("generate {}/gpt --prompt a --json --stream", "--stream cannot be combined with --json"),
+        (
+            "generate {}/gpt --prompt a --prompt b --stream",
+            "--stream needs exactly one prompt, got 2",
+        ),
         (
             "generate {}/gpt --prompt a --choice b --top-k 2 --temperature 1",
-            "got --temperature, too",
+            "got --temperature",
         ),
-        ("generate {}/gpt --prompt a --choice b --begin c", "got --begin, too"),
+        ("generate {}/gpt --prompt a --choice b --output-prefix c", "got --output-prefix"),
         ("generate {}/gpt --prompt a --choice b --choice b", "choices 1 and 2 are the same"),
-        ("generate {}/gpt --prompt a --guesses 2", "give --draft, too"),
+        ("generate {}/gpt --prompt a --draft-tokens 2", "--draft-tokens needs --draft"),
         ("generate {}/gpt --prompt a --draft {}/bert", "bert has another vocabulary"),
         ("generate {}/gpt --prompt a --draft {}/gpt --beams 2", "give beams or a draft"),
         ("generate {}/gpt --prompt a --early-stopping maybe", "'maybe' is not one of"),
@@ -669,18 +732,18 @@ def test_a_mistake_in_fine_tuning_is_told_and_leaves_nothing(
         ),
         ("generate {}/gpt --prompt a --seed -1", "seed must be at least 0"),
         ("embed {}/bert a --layer 9", "layer must be from -2 to 1, got 9"),
-        ("embed {}/bert a --pooling none --out x.npy", "--pooling none gives one a token"),
+        ("embed {}/bert a --pooling none --out x.npy", "--pooling none gives one per token"),
         ("embed {}/bert a --out {}/none/x.npy", "x.npy: there is no folder"),
         ("embed {}/bert --input {}/fields.jsonl", "no column 'text', only 'body', 'title'"),
         ("predict {}/bert a", "no head that labels texts"),
         ("predict {}/tuned --input {}/other.tsv", "(columns: 'x', 'y')"),
         ("evaluate {}/bert", "no data"),
         ("evaluate {}/bert {}/empty.txt", "empty.txt: no text"),
-        ("evaluate {}/bert {}/text.txt --length 600", "512 positions, got 600"),
+        ("evaluate {}/bert {}/text.txt --sequence-length 600", "512 positions, got 600"),
         ("evaluate {}/bert {}/text.txt --seed -1", "seed must be at least 0, got -1"),
         ("evaluate {}/tuned {}/unseen.tsv", "unseen.tsv:2: label 'c'"),
-        ("evaluate {}/tuned {}/rows.tsv {}/rows.tsv", "one file of labelled rows, got 2"),
-        ("hide {}/bert the --set choose.rat=1", "did you mean 'rate'"),
+        ("evaluate {}/tuned {}/rows.tsv {}/rows.tsv", "one file of labeled rows, got 2"),
+        ("hide {}/bert the --set select.rat=1", "did you mean 'rate'"),
         ("hide {}/bert the --seed -1", "seed must be at least 0, got -1"),
     ],
 )
@@ -697,7 +760,8 @@ def test_generation_by_options_is_that_of_the_library(unmask: Run, home: Path) -
     import unmask as library
 
     model = library.load(home / "gpt")
-    words = ["generate", home / "gpt", "--new-tokens", 6, "--prompt", "the king", "--prompt", ""]
+    words = ["generate", home / "gpt", "--max-new-tokens", 6]
+    words += ["--prompt", "the king", "--prompt", ""]
 
     def texts(*more: object) -> list[str]:
         said = unmask(*words, *more, "--json")
@@ -710,14 +774,14 @@ def test_generation_by_options_is_that_of_the_library(unmask: Run, home: Path) -
             {"beams": 3, "length_penalty": 0.0, "early_stopping": "never"},
         ),
         (
-            "--temperature 1 --min-p .01 --typical .9 --seed 3",
+            "--temperature 1 --min-p .01 --typical-p .9 --seed 3",
             {"temperature": 1.0, "min_p": 0.01, "typical_p": 0.9, "seed": 3},
         ),
         (
-            "--repetition-penalty 2 --no-repeat 2 --min-new-tokens 6",
+            "--repetition-penalty 2 --no-repeat-ngram-size 2 --min-new-tokens 6",
             {"repetition_penalty": 2.0, "no_repeat_ngram_size": 2, "min_new_tokens": 6},
         ),
-        ("--stop e --stop a --begin x", {"stop": ["e", "a"], "begin": "x"}),
+        ("--stop e --stop a --output-prefix x", {"stop": ["e", "a"], "output_prefix": "x"}),
     ):
         assert texts(*options.split()) == model.generate(["the king", ""], max_new_tokens=6, **how)
     long = unmask("generate", home / "gpt", "--prompt", "the king " * 600, "--window")
@@ -727,7 +791,7 @@ def test_generation_by_options_is_that_of_the_library(unmask: Run, home: Path) -
 
 def test_several_answers_are_shown_with_their_scores(unmask: Run, home: Path) -> None:
     words = ["generate", home / "gpt", "--prompt", "the"]
-    for more in (["--beams", 3, "--best", 2], ["--choice", " king", "--choice", " sea"]):
+    for more in (["--beams", 3, "--n-best", 2], ["--choice", " king", "--choice", " sea"]):
         lines = unmask(*words, *more).out.splitlines()
         assert len(lines) == 2
         scores = [float(line.split("\t")[0]) for line in lines]
@@ -741,8 +805,8 @@ def test_several_answers_are_shown_with_their_scores(unmask: Run, home: Path) ->
 
 
 def test_a_draft_says_the_same_and_tells_how_well_it_guessed(unmask: Run, home: Path) -> None:
-    words = ["generate", home / "gpt", "--prompt", "the king", "--new-tokens", 8]
-    said = unmask(*words, "--draft", home / "gpt", "--guesses", 3)
+    words = ["generate", home / "gpt", "--prompt", "the king", "--max-new-tokens", 8]
+    said = unmask(*words, "--draft", home / "gpt", "--draft-tokens", 3)
     assert said.out == unmask(*words).out
     assert said.err.startswith("draft: 100% of ")
 
@@ -764,7 +828,7 @@ class Watched(io.StringIO):
 
 
 def test_text_comes_as_it_is_said_on_a_terminal(unmask: Run, home: Path, monkeypatch) -> None:
-    words = ["generate", home / "gpt", "--prompt", "the king", "--new-tokens", 8]
+    words = ["generate", home / "gpt", "--prompt", "the king", "--max-new-tokens", 8]
     expected = unmask(*words).out
     for terminal, more, streams in (
         (True, [], True),
@@ -785,7 +849,7 @@ def test_text_comes_as_it_is_said_on_a_terminal(unmask: Run, home: Path, monkeyp
 def test_a_stream_that_is_interrupted_keeps_what_was_said(
     unmask: Run, home: Path, monkeypatch
 ) -> None:
-    words = ["generate", home / "gpt", "--prompt", "the king", "--new-tokens", 20]
+    words = ["generate", home / "gpt", "--prompt", "the king", "--max-new-tokens", 20]
     expected = unmask(*words).out
     out = Watched(terminal=True, until=4)
     monkeypatch.setattr(sys, "stdout", out)
@@ -810,10 +874,10 @@ for allocate in (lambda: torch.empty(2**45), lambda: np.empty(2**46), lambda: by
 def test_memory_that_is_not_there_is_told_in_one_line() -> None:
     done = subprocess.run([sys.executable, "-c", LACKING], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "")
-    more = "; shorter texts, smaller batches or a smaller model need less"
+    more = "; use shorter texts, smaller batches or a smaller model"
     assert done.stderr.splitlines() == [
-        f"unmask: out of memory: there is no room for 140,737.5 GB more{more}",
-        f"unmask: out of memory: there is no room for 512 TiB more{more}",
+        f"unmask: out of memory: cannot allocate 140,737.5 GB{more}",
+        f"unmask: out of memory: cannot allocate 512 TiB{more}",
         f"unmask: out of memory{more}",
     ]
 
@@ -831,7 +895,7 @@ def test_a_line_is_one_text_however_long(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "long.txt"
     path.write_text("a b " * 2**20 + "c d\nshort\n")
     assert [len(text) for text in cli._read_texts(None, path, None, "strict")] == [2**22 + 3, 5]
-    monkeypatch.setattr("unmask.text.records.LONGEST", 100)
+    monkeypatch.setattr("unmask.text.records.MAX_RECORD_CHARACTERS", 100)
     with pytest.raises(ValueError, match=r"long\.txt:1: a line of more than 100 characters"):
         list(cli._read_texts(None, path, None, "strict"))
 
@@ -841,8 +905,8 @@ def test_standard_input_that_holds_no_text_is_told(
     command: str, unmask: Run, home: Path, monkeypatch
 ) -> None:
     model = home / {"predict": "tuned", "generate": "gpt"}.get(command, "bert")
-    check_mistake(unmask(command, model, stdin=b""), "standard input: no text in it")
-    check_mistake(unmask(command, model, stdin=b"\n \n"), "standard input: no text in it")
+    check_mistake(unmask(command, model, stdin=b""), "standard input: no text;")
+    check_mistake(unmask(command, model, stdin=b"\n \n"), "standard input: no text;")
     check_mistake(unmask(command, model, stdin=b"\na\xff\n"), "standard input:2: invalid UTF-8")
     monkeypatch.setattr(sys, "stdin", None)
     check_mistake(unmask(command, model), "standard input is closed")
@@ -980,8 +1044,9 @@ def test_names_may_hold_spaces_and_any_letters(unmask: Run, home: Path, tmp_path
     shutil.copy(home / "text.txt", folder / "ein Text.txt")
     words = ["--tokenizer", home / "bert", "--quiet"]
     assert unmask("prepare", folder, "--out", folder / "in Zahlen", *words).status == 0
-    words = ["bert-tiny", "--data", folder / "in Zahlen", "--length", 32, "--steps", 1, "--quiet"]
-    said = unmask("pretrain", *words, "--set", "batch_tokens=64", "--out", folder / "ein Lauf")
+    words = ["bert-tiny", "--data", folder / "in Zahlen", "--sequence-length", 32, "--steps", 1]
+    words += ["--set", "batch_tokens=64", "--quiet"]
+    said = unmask("pretrain", *words, "--out", folder / "ein Lauf")
     assert said.status == 0, said
     assert str(folder / "ein Lauf") in said.out
     said = unmask("prepare", f"{folder}/no\n\x1b[31mfile", "--out", tmp_path / "x")
@@ -1014,10 +1079,11 @@ def test_a_loss_that_is_no_number_ends_with_status_1(
     from unmask.training.config import Recipe
 
     words = ["pretrain", home / "small.toml", home / "text.txt", "--out", tmp_path / "run"]
-    words += ["--set", "max_skipped=1", "--set", "clip=0", "--quiet"]
+    words += ["--set", "max_skipped_steps=1", "--set", "max_grad_norm=0", "--quiet"]
     words += ["--set", "schedule=Constant", "--set", "optimizer=AdamW", "--steps", steps]
-    check_mistake(unmask(*words, "--set", "rate=1e30"), "rate must be above 0 and at most 1000")
-    monkeypatch.setattr(Recipe, "rate_at", lambda recipe, step: 1e30)
+    wrong = "learning_rate must be above 0 and at most 1000"
+    check_mistake(unmask(*words, "--set", "learning_rate=1e30"), wrong)
+    monkeypatch.setattr(Recipe, "learning_rate_at", lambda recipe, step: 1e30)
     said = unmask(*words)
     assert said.status == 1
     assert len(said.err.splitlines()) == 1
@@ -1143,8 +1209,8 @@ def test_each_signal_ends_the_preparation_with_a_hint(
         os.kill(os.getpid(), number if number != signal.SIGINT else signal.SIGHUP)  # often two
 
     out = tmp_path / "out"
-    monkeypatch.setattr("unmask.jobs.prepare.find_tokenizer", stopped)
-    monkeypatch.setattr("unmask.jobs.pretrain.pretrain.find_tokenizer", stopped)
+    monkeypatch.setattr("unmask.jobs.prepare.load_or_train_tokenizer", stopped)
+    monkeypatch.setattr("unmask.jobs.pretrain.pretrain.load_or_train_tokenizer", stopped)
     words = {"prepare": ["prepare", home / "text.txt"], "pretrain": [
         "pretrain", home / "small.toml", home / "text.txt", "--steps", 3]}  # fmt: skip
     said = unmask(*words[command], "--out", out, "--quiet")
@@ -1157,9 +1223,9 @@ def test_the_status_is_said_wherever_in_python_the_signal_came(tmp_path: Path) -
         "import os, signal",
         "from unmask import cli",
         "def broken(given):",
-        "    with cli.interruptible():",
+        "    with cli.interrupt_on_signal():",
         "        try: exec('os.kill(os.getpid(), signal.SIGTERM)\\nfor _ in range(9): pass')",
-        "        except KeyboardInterrupt: return cli.stop_status()",
+        "        except KeyboardInterrupt: return cli.stop_exit_status()",
         "cli.run = broken",
         "cli.main()",
     )
@@ -1200,7 +1266,7 @@ def test_a_command_that_is_stopped_says_so(unmask: Run, home: Path, tmp_path, mo
     def stop(*args: object, **more: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(prepare, "write", stop)
+    monkeypatch.setattr(prepare, "write_shards", stop)
     words = ["prepare", home / "text.txt", "--tokenizer", home / "bert", "--quiet"]
     said = unmask(*words, "--out", tmp_path / "p")
     assert said == (130, "", f"unmask: {tmp_path}/p: interrupted; the same command goes on\n")
@@ -1211,7 +1277,7 @@ def test_a_command_that_is_stopped_says_so(unmask: Run, home: Path, tmp_path, mo
     assert unmask("pretrain", "--out", tmp_path / "r", "--resume", "--steps", 6).status == 2
     words = ["pretrain", home / "small.toml", home / "text.txt", "--quiet"]
     assert unmask(*words, "--out", tmp_path / "q", "--steps", 1).status == 0
-    monkeypatch.setattr(sentence_embeddings, "pool", stop)
+    monkeypatch.setattr(sentence_embeddings, "pool_hidden_states", stop)
     assert unmask("embed", home / "bert", "a") == (130, "", "unmask: interrupted\n")
 
 
@@ -1292,7 +1358,8 @@ def test_a_trained_model_that_finds_no_room_is_written_later(
 
 def test_what_finds_no_room_is_absent(unmask: Run, home: Path, disk: Disk) -> None:
     check_mistake(unmask("convert", home / "bert", disk.place / "c"), FULL)
-    words = ["embed", home / "bert", "--input", home / "text.txt", "--out"]
+    (home / "no_blanks.txt").write_text("the old king saw\n" * 60)
+    words = ["embed", home / "bert", "--input", home / "no_blanks.txt", "--out"]
     (disk.place / "ballast").write_bytes(b"x" * 4096)
     check_mistake(unmask(*words, disk.place / "v.npy"), FULL)
     assert os.listdir(disk.place) == ["ballast"]
@@ -1316,11 +1383,12 @@ def test_what_a_stranger_tries_is_told_with_its_place(unmask: Run, home: Path) -
     (home / "ab.vec").write_text("3 2\na 1 0\nb 0 1\nc 1 1\n")
     check_mistake(unmask("embed", home / "bert", "x", "--out", home / "void"), f"{home / 'void'}")
     check_mistake(
-        unmask("evaluate", home / "bert", home / "text.txt", "--length", 0), "at least 1, got 0"
+        unmask("evaluate", home / "bert", home / "text.txt", "--sequence-length", 0),
+        "at least 1, got 0",
     )
     words = ["picture", home / "ab.vec", "--out", home / "ab.svg", "--seed", -1]
     check_mistake(unmask(*words), "seed must be from 0 to 2^32 - 1, got -1")
     said = unmask("embed", home / "ab.vec", "a", "zzz")
     assert said.status == 0
-    assert "a text has no word that has a vector" in said.err
+    assert "a text contains no word with a vector" in said.err
     assert unmask("embed", home / "ab.vec", "a").err == ""

@@ -62,7 +62,7 @@ def test_what_is_written_is_read_again(drawing: Drawing) -> None:
         ({"name": "a", "shpae": {}}, "unknown key 'shpae'; did you mean 'shape'"),
         (
             {"name": "a", "shape": {"kind": "Squre"}},
-            r"shape.kind must be one of \['AlignmentRound', 'Square'\], got 'Squre'",
+            r"shape.kind must be one of \['Round', 'Square'\], got 'Squre'",
         ),
         (
             {"name": "a", "shape": {"kind": "Square", "side": 1.5}},
@@ -72,11 +72,11 @@ def test_what_is_written_is_read_again(drawing: Drawing) -> None:
             {"name": "a", "shape": {"kind": "Square", "side": True}},
             "shape.side must be int, got True",
         ),
-        ({"name": "a", "shape": {"kind": "AlignmentRound", "side": 1}}, "unknown key 'shape.side'"),
-        ({"name": "a", "shape": "AlignmentRound"}, "shape must be a table with kind one of"),
+        ({"name": "a", "shape": {"kind": "Round", "side": 1}}, "unknown key 'shape.side'"),
+        ({"name": "a", "shape": "Round"}, "shape must be a table with kind one of"),
         ({"name": "a", "color": "green"}, "color must be one of"),
         (
-            {"name": "a", "many": [{"kind": "AlignmentRound"}, {"kind": "?"}]},
+            {"name": "a", "many": [{"kind": "Round"}, {"kind": "?"}]},
             r"many\[1\].kind must be one of",
         ),
         ({"name": "a", "pair": [1]}, "pair must have 2 items, got 1"),

@@ -101,7 +101,7 @@ def model(folder: str) -> str:
 
 def lay(document: Path) -> None:
     """Write the labelled files anew: documents call different ones alike."""
-    documented.labelled(Path())
+    documented.labeled(Path())
     for name, text in OF_DOCUMENT.get(document.name, {}).items():
         documented.put(Path(name), text)
 
@@ -159,7 +159,7 @@ def test_python_of_the_documents_runs(block: Block, home: Path) -> None:
             shutil.rmtree(name, ignore_errors=True)
             base, data = model("runs/bert"), "sms.tsv"
             unmask.finetune(base, task="classify", train=data, out=name, tune="lora", terminal=None)
-    made = re.findall(r'out="([^"]+)"|convert_space\(\w+, "([^"]+)"', block.text)
+    made = re.findall(r'out="([^"]+)"|convert_word_vectors\(\w+, "([^"]+)"', block.text)
     for name in filter(None, (name for names in made for name in names)):
         shutil.rmtree(name) if Path(name).is_dir() else Path(name).unlink(missing_ok=True)
     for name in (*MODELS, *TUNED, *BINARY):

@@ -23,6 +23,7 @@ import unmask
 from unmask.cli import run
 from unmask.config import from_dict
 from unmask.jobs.pretrain.pretrain import preset_recipe
+from unmask.saved_format import from_format_1
 from unmask.training.config import Recipe
 from unmask.zoo.catalogue import MODELS
 
@@ -33,7 +34,7 @@ SEVERAL = ("suite", "study", "stopped")
 """Folders of several models, or of one that is not finished."""
 NAMES = sorted(path.stem for path in SAVED.glob("*.json") if path.stem not in SEVERAL)
 CARDS = json.loads(lzma.decompress((HERE / "cards.json.xz").read_bytes()))
-BESIDE = {"RunProgress": frozenset({"format", "logs", "seed", "precision", "optimizer", "versions"})}
+BESIDE = {"Progress": frozenset({"format", "logs", "seed", "precision", "optimizer", "versions"})}
 """Keys that stand in a table with those of a type."""
 
 
@@ -116,11 +117,12 @@ def test_recipes_and_heads_of_all_cards_are_those_of_today() -> None:
     assert len(CARDS) > 150
     for name, plain in CARDS.items():
         card = MODELS[name]
-        assert from_dict(Recipe, plain["recipe"]) == preset_recipe(name)
-        assert from_dict(type(card.architecture), plain["architecture"]) == card.architecture
-        assert from_dict(type(card.tokenizer), plain["tokenizer"]) == card.tokenizer
+        assert from_dict(Recipe, from_format_1(plain["recipe"])) == preset_recipe(name)
+        architecture = from_format_1(plain["architecture"])
+        assert from_dict(type(card.architecture), architecture) == card.architecture
+        assert from_dict(type(card.tokenizer), from_format_1(plain["tokenizer"])) == card.tokenizer
         for head, spec in card.heads.items():
-            assert from_dict(type(spec), plain["heads"][head]) == spec
+            assert from_dict(type(spec), from_format_1(plain["heads"][head])) == spec
 
 
 def test_there_is_a_run_of_each_kind() -> None:
@@ -177,10 +179,21 @@ def test_a_report_is_written_of_a_run(name: str, home: Path) -> None:
 
 def test_a_new_run_begins_with_an_old_one(tmp_path: Path) -> None:
     more = {"steps": 1, "threads": 1, "quiet": True}
-    small = [{"batch_tokens": 512, "dev": 0.1, "length": 32, "precision": "float32"}]
+    small = [
+        {
+            "batch_tokens": 512,
+            "dev_fraction": 0.1,
+            "sequence_length": 32,
+            "precision": "float32",
+        }
+    ]
     unmask.pretrain(
-        "bert-tiny", data="text/text.txt", init_from="saved/bert", out=tmp_path / "on", changes=small,
+        "bert-tiny",
+        data="text/text.txt",
+        init_from="saved/bert",
+        out=tmp_path / "on",
+        changes=small,
         **more,
-    )  # fmt: skip
+    )
     saved = unmask.load("saved/bert").save(tmp_path / "again", format="unmask")
     assert differences(answers(str(saved)), expected("bert")) == []

@@ -39,27 +39,26 @@ PARSERS = {
     "parquet": ("ParquetFile", "read_table", "read_metadata"), "yaml": ("load", "safe_load"),
     "datasets": ("load_dataset",), "zlib": ("decompressobj", "decompress"), "tokenizers": (),
     "marshal": ("load", "loads"), "shelve": ("open",), "zipfile": ("ZipFile",),
-    "tarfile": ("open",), "h5py": ("FileRecord",), "Tokenizer": ("from_file", "from_buffer"),
+    "tarfile": ("open",), "h5py": ("File",), "Tokenizer": ("from_file", "from_buffer"),
 }  # fmt: skip
 ALONE = ("safe_open", "load_file", "snapshot_download", "hf_hub_download", "eval", "exec")
 READERS = {
-    "files.py": "parsed, checksum_of",  # all JSON; bytes that are only counted
+    "files.py": "parse_json",  # all JSON
     "config.py": "read_toml",
     "cli.py": "main",  # of nothing
-    "training/recipe.py": "_value",  # of --set
-    "vectors/arrays.py": "read_array",
-    "vectors/facebook.py": "_matrix",  # after its size was looked at
-    "tokens/shards.py": "documents, _map",  # likewise
-    "checkpoints/tensors.py": "_opened, _read_pickled",
-    "checkpoints/llama2c.py": "tensors",
-    "checkpoints/huggingface.py": "locate",
-    "tasks/benchmark.py": "fetch",
-    "tasks/readers/tables.py": "_parquet",
-    "text/records.py": "_parquet",
+    "training/config.py": "_parse_toml_value",  # of --set
+    "word_vectors/formats/npy.py": "open_npy",
+    "word_vectors/formats/fasttext_model.py": "_read_matrix",  # after its size was looked at
+    "shards/read.py": "document_spans, _map_arrays",  # likewise
+    "checkpoints/tensors.py": "_open_safetensors, _read_pickled",
+    "checkpoints/llama2c.py": "read_weights",
+    "checkpoints/huggingface/read.py": "resolve_model_folder",
+    "tasks/suites/benchmark.py": "fetch_split",
+    "tasks/readers/tables.py": "_read_parquet",
+    "text/records.py": "_read_parquet",
     "text/hub.py": "_hub_rows",
-    "text/compressed.py": "_new",
-    "tokens/declared.py": "read_json",
-    "model/keys.py": "_value",  # of our own table
+    "text/decompress.py": "_new_decompressor",
+    "model/config_keys.py": "_parse_value",  # of our own table
 }
 OWN = ("to_str", "dumps", "int.from_bytes", "out /")
 """What is parsed there is our own: what was just written."""
@@ -248,7 +247,10 @@ def test_what_is_no_file_is_one_line_that_names_it(reader: str, tmp_path: Path) 
 
 def test_values_are_nested_as_deep_as_is_allowed() -> None:
     assert parse_json("[" * MAX_NESTING + "]" * MAX_NESTING)
-    for data in ("[" * (MAX_NESTING + 1) + "]" * (MAX_NESTING + 1), '{"a":' * 300 + "1" + "}" * 300):
+    for data in (
+        "[" * (MAX_NESTING + 1) + "]" * (MAX_NESTING + 1),
+        '{"a":' * 300 + "1" + "}" * 300,
+    ):
         with pytest.raises(ValueError, match="nested too deeply"):
             parse_json(data)
     assert parse_json('[[{"a": [1, "[[["]}], {}, []]') == [[{"a": [1, "[[["]}], {}, []]

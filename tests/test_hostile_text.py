@@ -30,9 +30,9 @@ LABEL = f"pos{ACTS}\n# pwned\n{TAGS}"
 SMALL = """
 model = "{model}"
 vocab_size = {size}
-length = 32
+sequence_length = 32
 batch_tokens = 64
-dev = 0.1
+dev_fraction = 0.1
 [architecture]
 d_model = 16
 d_ff = 32
@@ -119,7 +119,7 @@ def models(home: Path, unmask: Run) -> Path:
     (text,) = home.glob("te*.txt")
     for name in ("bert", "gpt"):
         unmask("pretrain", home / f"{name}.toml", text, "--out", home / name, "--steps", 2)
-    tune = ("--epochs", 1, "--batch", 4)
+    tune = ("--epochs", 1, "--batch-size", 4)
     names = ("--text", f"te\x1bxt{TAGS}", "--label", f"la\nbel{TAGS}")
     unmask(
         "finetune", home / "bert", "--task", "classify", "--train", home / "rows.csv",
@@ -212,13 +212,13 @@ def test_what_models_answer(models: Path, unmask: Run) -> None:
     unmask("predict", models / "tags", text)
     unmask("evaluate", models / "tags", "--data", models / "train.conll")
     unmask("embed", models / "bert", text)
-    for how in ((), ("--json",), ("--best", 2, "--beams", 2)):
-        unmask("generate", models / "gpt", "--prompt", text, "--new-tokens", 4, *how)
+    for how in ((), ("--json",), ("--n-best", 2, "--beams", 2)):
+        unmask("generate", models / "gpt", "--prompt", text, "--max-new-tokens", 4, *how)
     unmask("generate", models / "gpt", "--prompt", text, "--choice", ACTS, "--choice", "b")
     (file,) = models.glob("te*.txt")
     unmask("evaluate", models / "bert", file)
     unmask("prepare", file, "--out", models / "prepared", "--tokenizer", models / "bert")
-    unmask("neighbors", models / "bert", "--among", file, f"the {WORD}")
+    unmask("neighbors", models / "bert", "--sentences", file, f"the {WORD}")
     unmask("convert", models / "labels", models / "converted")
     check_files(models / "converted")
 
@@ -231,7 +231,9 @@ def test_word_vectors(home: Path, unmask: Run) -> None:
     unmask("evaluate", a, "--data", home / "pairs.txt")
     unmask("picture", a, "--words", home / "words.txt", "--out", home / "words.svg")
     unmask("picture", a, "--out", home / "all.svg")
-    unmask("align", a, b, "--identical", "--moved", 3, "--neighbors", 2, "--out", home / "both")
+    unmask(
+        "align", a, b, "--identical", "--semantic-shift", 3, "--csls-k", 2, "--out", home / "both"
+    )
     unmask("convert", a, home / "c.bin")
     check_files(home)
 
@@ -248,7 +250,7 @@ def test_a_published_folder(models: Path, unmask: Run) -> None:
     tensors = load_file(folder / "model.safetensors")
     save_file(tensors | {LABEL: np.zeros(2, np.float32)}, folder / "model.safetensors")
     shown = unmask("predict", folder, "the king")
-    assert "has weights that are not used" in shown
+    assert "unused weights: " in shown
     unmask("show", folder)
     unmask("convert", folder, models / "again")
     check_files(models / "again")

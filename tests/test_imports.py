@@ -9,9 +9,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "unmask"
 STAGES = (
-    "files", "batch", "config", "channels", "box", "text", "tokens", "hiding", "vectors", "model",
-    "heads", "published", "checkpoints", "adapters", "training", "generation", "tasks",
-    "finetuning", "evaluation", "demo", "serving", "studies", "cli",
+    "batch", "files", "config", "output", "saved_format", "bundled", "text", "tokenizers", "shards",
+    "objectives", "batching", "model", "heads", "word_vectors", "zoo", "checkpoints", "adapters",
+    "training", "generation", "tasks", "finetuning", "evaluation", "inference", "reports", "jobs",
+    "studies", "cli",
 )  # fmt: skip
 FILES = sorted(ROOT.rglob("*.py"))
 

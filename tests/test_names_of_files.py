@@ -14,8 +14,9 @@ from unmask.cli import run
 
 ODD = os.fsdecode(b"caf\xe9")
 SMALL = (
-    "architecture={d_model=16,d_ff=32,n_layers=1,n_heads=2}", "length=32", "batch_tokens=256",
-    "vocab_size=200", "dev=0.1",
+    "architecture={d_model=16,d_ff=32,n_layers=1,n_heads=2}", "sequence_length=32",
+    "batch_tokens=256",
+    "vocab_size=200", "dev_fraction=0.1",
 )  # fmt: skip
 
 pytestmark = pytest.mark.skipif(
@@ -79,13 +80,13 @@ task = "classify"
 files = [{train = "café.csv", dev = "café.csv", text = ["text"], label = "label"}]
 """
 STUDY = """
-asks = "How much should be hidden?"
+question = "How much should be hidden?"
 tasks = "café.toml"
 tokens = 512
 rows = 20
 epochs = 1
 seeds = 1
-changes = ["batch_tokens=256", "length=32", "dev=0.1"]
+changes = ["batch_tokens=256", "sequence_length=32", "dev_fraction=0.1"]
 cells = [{name = "little", model = "bert-tiny"}]
 """
 
@@ -117,10 +118,10 @@ def test_spaces_are_aligned(folder: Path, capfd: pytest.CaptureFixture[str]) -> 
     pairs, out = folder / f"pairs{ODD}", folder / f"mapped{ODD}"
     pairs.write_text("".join(f"a{i}\tb{i}\n" for i in range(60)))
     both = [folder / f"{name}{ODD}.vec" for name in "ab"]
-    does(capfd, "align", *both, "--dictionary", pairs, "--seeds", 40, "--out", out, "--quiet")
+    does(capfd, "align", *both, "--dictionary", pairs, "--seed-pairs", 40, "--out", out, "--quiet")
     assert json.loads((out / "align.json").read_text())
     does(capfd, "neighbors", out / "source.vec", "a1")
-    does(capfd, "align", *both, "--anchors", pairs, "--moved", 3, "--quiet", status=2)
+    does(capfd, "align", *both, "--anchors", pairs, "--semantic-shift", 3, "--quiet", status=2)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_names_with_signs_are_names(
     rows = "".join(f"the sun is {w} {i},{w}\n" for i in range(10) for w in ("good", "bad"))
     Path(f"{name}.csv").write_text(f"text,label\n{rows}")
     run_of = ("finetune", "bert-tiny", "--task", "classify", "--train", f"{name}.csv")
-    does(capfd, *run_of, "--out", name, "--epochs", 1, "--length", 16, "--quiet")
+    does(capfd, *run_of, "--out", name, "--epochs", 1, "--max-length", 16, "--quiet")
     assert does(capfd, "predict", name, "--input", f"{name}.csv").count("\n") == 20
     does(capfd, "show", name)
     does(capfd, "report", name)

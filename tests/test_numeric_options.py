@@ -52,14 +52,14 @@ BEGUN = {
     "finetune": ("bert-tiny", "--task", "classify", "--train", "rows.csv", "--out", "run"),
     "demo": ("--out", "run", "--quiet"),
     "study": ("bart-noises", "--data", "text.txt", "--out", "run", "--quiet"),
-    "align": (*PAIR, "--moved", "3", "--out", "run", "--quiet"),
+    "align": (*PAIR, "--semantic-shift", "3", "--out", "run", "--quiet"),
 }
 """Words with which a command is complete."""
 ZERO = {
-    ("pretrain", "--sampling"), ("pretrain", "--seed"), ("pretrain", "--workers"),
-    ("prepare", "--sampling"), ("prepare", "--workers"), ("study", "--workers"),
+    ("pretrain", "--sampling-exponent"), ("pretrain", "--seed"), ("pretrain", "--workers"),
+    ("prepare", "--sampling-exponent"), ("prepare", "--workers"), ("study", "--workers"),
     ("finetune", "--warmup"), ("finetune", "--average"), ("finetune", "--weight-decay"),
-    ("finetune", "--auxiliary"), ("finetune", "--dropout"), ("finetune", "--seed"),
+    ("finetune", "--lm-loss-weight"), ("finetune", "--dropout"), ("finetune", "--seed"),
     ("finetune", "--search"), ("align", "--refine"), ("align", "--seed"),
 }  # fmt: skip
 """What zero has a meaning for; in `generate` for more, which its own tests tell."""
@@ -108,9 +108,17 @@ def test_an_option_is_named_as_it_was_written(
 
 
 WRONG_TUNING = (
-    "lora:rank=0", "lora:alpha=nan", "lora:dropout=1", "houlsby:bottleneck_size=0", "pfeiffer:bottleneck_size=-3",
-    "adamix:n_experts=0", "prefix:n_virtual_tokens=0", "prompt:n_virtual_tokens=0", "top:n_layers=0", "gradual:layerwise_lr_decay=0",
-)  # fmt: skip
+    "lora:rank=0",
+    "lora:alpha=nan",
+    "lora:dropout=1",
+    "houlsby:bottleneck_size=0",
+    "pfeiffer:bottleneck_size=-3",
+    "adamix:n_experts=0",
+    "prefix:n_virtual_tokens=0",
+    "prompt:n_virtual_tokens=0",
+    "top:n_layers=0",
+    "gradual:layerwise_lr_decay=0",
+)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +126,7 @@ WRONG_TUNING = (
     [
         *([f"--tune={tune}"] for tune in WRONG_TUNING),
         *(
-            ["--in-domain", f"--in-domain-set={number}"]
+            ["--adapt-first", f"--adapt-set={number}"]
             for number in ("epochs=0", "epochs=-1", "epochs=nan", "epochs=1e30")
         ),
     ],
@@ -131,10 +139,10 @@ def test_a_number_within_an_option_is_refused_by_the_options_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    name = "--tune: " if words[0].startswith("--tune") else "in_domain.epochs must"
+    name = "--tune: " if words[0].startswith("--tune") else "adapt_first.epochs must"
     if words[-1] == "--tune=lora:alpha=nan":
         name = "tune.alpha must"
-    given = ["finetune", *BEGUN["finetune"], "--length=16", *words]
+    given = ["finetune", *BEGUN["finetune"], "--max-length=16", *words]
     refused(given, f"unmask: {name}", capsys)
     assert list(tmp_path.iterdir()) == []
 
@@ -147,7 +155,7 @@ rows = {}
 files = [{{train = "rows.csv"}}]
 """
 STUDY = """
-asks = "which?"
+question = "which?"
 tasks = "nli"
 {}
 [[cells]]
@@ -177,7 +185,7 @@ def test_numbers_of_a_studys_file_are_checked(tmp_path: Path) -> None:
         lines = [f"{name} = {value}" for name, value in {**STUDY_NUMBERS, **other}.items()]
         path.write_text(STUDY.format("\n".join(lines), own))
 
-    write("reads = 0")
+    write("token_factor = 0")
     assert read_study(path).cells[0].token_factor == 0
     for name in STUDY_NUMBERS:
         for value in WRONG:
@@ -186,6 +194,6 @@ def test_numbers_of_a_studys_file_are_checked(tmp_path: Path) -> None:
                 read_study(path)
             assert "\n" not in str(told.value)
     for value in WRONG[1:]:
-        write(f"reads = {value}")
-        with pytest.raises(ValueError, match=r"study\.toml: .*reads"):
+        write(f"token_factor = {value}")
+        with pytest.raises(ValueError, match=r"study\.toml: .*token_factor"):
             read_study(path)

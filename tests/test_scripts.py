@@ -27,6 +27,8 @@ NOT_RUN = {
     "scripts/transformer_xl_reference.py": "runs with transformers 4.36 alone, in an environment "
     "of its own",
     "examples/inverse.py": "is what the other examples share",
+    "scripts/docs_site.py": "is a hook of mkdocs, which `make docs` calls",
+    "scripts/models_page.py": "its page is compared in test_readme.py",
 }
 TINY = {"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 32}
 
@@ -214,8 +216,14 @@ def _mini_en(patch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("gensim")
     run("scripts/mini_en.py", "text shared/wikipedia-en shared/books mini", patch)
     run("scripts/mini_en.py", "finish runs/bert mini-final", patch)
-    unmask.prepare("corpus.txt", out="mini-tokens", tokenizer=BUNDLED_MODELS["unmask-mini-en"], quiet=True)
-    run("scripts/mini_en.py", f"blend mini-tokens {BUNDLED_MODELS['unmask-mini-en']} mini-blended", patch)
+    unmask.prepare(
+        "corpus.txt", out="mini-tokens", tokenizer=BUNDLED_MODELS["unmask-mini-en"], quiet=True
+    )
+    run(
+        "scripts/mini_en.py",
+        f"blend mini-tokens {BUNDLED_MODELS['unmask-mini-en']} mini-blended",
+        patch,
+    )
 
 
 def _example(name: str) -> Callable[[pytest.MonkeyPatch], None]:

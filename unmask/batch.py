@@ -45,7 +45,9 @@ class Tokens:
 
     def reversed(self) -> "Tokens":
         """Read the text from its end: a token then begins what it ended."""
-        first = np.full(min(len(self), 1), WORD_START | SENTENCE_START | PARAGRAPH_START, self.boundaries.dtype)
+        first = np.full(
+            min(len(self), 1), WORD_START | SENTENCE_START | PARAGRAPH_START, self.boundaries.dtype
+        )
         other = None if self.other_text is None else self.other_text.reversed()
         return Tokens(self.ids[::-1].copy(), np.concatenate((first, self.boundaries[:0:-1])), other)
 
@@ -154,11 +156,12 @@ class Visibility:
         """Say which of `n_keys` tokens the last `n_queries` of them see.
 
         None where a kernel needs no mask. Causal visibility alone is not written out (`causal`
-        tells the kernel), unless `excluding_self`, a window or a document needs it. With `excluding_self`, rank[j]
-        < rank[i]: the stream that may not see its own token. With `window`, only tokens at most so
-        many columns away, each counted as `dilation` columns, between which it sees none: a matter
-        of the layer, and not transitive. It does not bind `is_global` ones, nor those who look at what
-        is `always_visible`. What is said of neither ranks nor documents is said on `device`.
+        tells the kernel), unless `excluding_self`, a window or a document needs it. With
+        `excluding_self`, rank[j] < rank[i]: the stream that may not see its own token. With
+        `window`, only tokens at most so many columns away, each counted as `dilation` columns,
+        between which it sees none: a matter of the layer, and not transitive. It does not bind
+        `is_global` ones, nor those who look at what is `always_visible`. What is said of neither
+        ranks nor documents is said on `device`.
         """
         import torch
 
@@ -206,7 +209,7 @@ class RecurrenceMemory:
     def update(
         self, layer_index: int, x: "Float[torch.Tensor, 'b t d']", reuse_len: int | None = None
     ) -> "Float[torch.Tensor, 'b m d'] | None":
-        """Give what stood behind x in a layer, and remember the first `reuse_len` columns of x, or all.
+        """Give what stood behind x in a layer, and remember x, or its first `reuse_len` columns.
 
         Raises:
             ValueError: what is remembered is of another number of rows.
@@ -295,8 +298,18 @@ class Batch:
         be resolved.
         """
         if self.reversed_rows is not None and len(self.reversed_rows) != len(self.inputs):
-            raise ValueError(f"backward has {len(self.reversed_rows)} rows, inputs {len(self.inputs)}")
-        for name in ("targets", "prediction_order", "position_ids", "segments", "part_ids", "shifted_targets", "original_ids"):
+            raise ValueError(
+                f"reversed_rows has {len(self.reversed_rows)} rows, inputs {len(self.inputs)}"
+            )
+        for name in (
+            "targets",
+            "prediction_order",
+            "position_ids",
+            "segments",
+            "part_ids",
+            "shifted_targets",
+            "original_ids",
+        ):
             tensor = getattr(self, name)
             if tensor is not None and tensor.shape[-1] != self.inputs.shape[-1]:
                 raise ValueError(
@@ -309,8 +322,13 @@ class Batch:
 
         if self.visibility.document is not None:
             return self.visibility.document >= 0
-        if self.last_token_positions is not None:  # padding comes after texts whose tokens see those before only
-            return torch.arange(self.inputs.shape[1], device=self.last_token_positions.device) <= self.last_token_positions[:, None]
+        if (
+            self.last_token_positions is not None
+        ):  # padding comes after texts whose tokens see those before only
+            return (
+                torch.arange(self.inputs.shape[1], device=self.last_token_positions.device)
+                <= self.last_token_positions[:, None]
+            )
         return torch.ones_like(self.inputs, dtype=torch.bool)
 
     def to(self, device: "torch.device | str") -> "Batch":

@@ -56,7 +56,9 @@ def to_expression(value: Any) -> str:
         short = f"{value:.10g}"
         return short if float(short) == value else repr(value)
     if isinstance(value, str):
-        plain = value.isidentifier() and value not in _KEYWORD_VALUES and not keyword.iskeyword(value)
+        plain = (
+            value.isidentifier() and value not in _KEYWORD_VALUES and not keyword.iskeyword(value)
+        )
         return value if plain else json.dumps(value, ensure_ascii=False)
     return str(value)
 
@@ -84,7 +86,9 @@ def parse_expression(text: str) -> Any:
 
 def _evaluate_literal(node: ast.expr) -> Any:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
-        inside = {one.arg: _evaluate_literal(one.value) for one in node.keywords if one.arg is not None}
+        inside = {
+            one.arg: _evaluate_literal(one.value) for one in node.keywords if one.arg is not None
+        }
         if len(inside) == len(node.keywords):
             return inside if node.func.id == "dict" else {"kind": node.func.id} | inside
     if isinstance(node, ast.List | ast.Tuple):
@@ -252,7 +256,9 @@ def _parse_part(target_type: Any, data: Any, where: str) -> Any:
         raise ValueError(str(error) if where in str(error) else f"{where}: {error}") from None
 
 
-def _parse_plain(target_type: Any, origin: Any, args: tuple[Any, ...], data: Any, where: str) -> Any:
+def _parse_plain(
+    target_type: Any, origin: Any, args: tuple[Any, ...], data: Any, where: str
+) -> Any:
     container = origin or target_type
     if container in (tuple, list, frozenset):
         if not isinstance(data, list | tuple | frozenset):
@@ -269,7 +275,9 @@ def _parse_plain(target_type: Any, origin: Any, args: tuple[Any, ...], data: Any
     if (isinstance(container, type) and issubclass(container, Mapping)) or container is Mapping:
         if not isinstance(data, Mapping):
             raise ValueError(f"{where} must be a table, got {data!r}")
-        return {k: _parse_part(args[1] if args else Any, v, f"{where}.{k}") for k, v in data.items()}
+        return {
+            k: _parse_part(args[1] if args else Any, v, f"{where}.{k}") for k, v in data.items()
+        }
     if target_type is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
     if not isinstance(data, target_type) or (target_type is int and isinstance(data, bool)):

@@ -41,7 +41,9 @@ _DISK_FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @contextmanager
-def parser_errors_as_value_error(path: object, *extra_errors: type[BaseException]) -> Generator[None]:
+def parser_errors_as_value_error(
+    path: object, *extra_errors: type[BaseException]
+) -> Generator[None]:
     """Make a ValueError that names the file of what a parser raises in the body.
 
     The body is a call of a parser, and nothing of our own: what our code raises is a bug.
@@ -109,7 +111,9 @@ def read_bytes(path: Path) -> bytes:
         what = " is a folder or a device, not a file" if path.exists() else ": no such file"
         raise FileNotFoundError(f"{path}{what}")
     if (size := path.stat().st_size) > MAX_FILE_BYTES:
-        raise ValueError(f"{path}: has {size:,} bytes, of which at most {MAX_FILE_BYTES:,} are read")
+        raise ValueError(
+            f"{path}: has {size:,} bytes, of which at most {MAX_FILE_BYTES:,} are read"
+        )
     return path.read_bytes()
 
 
@@ -189,7 +193,9 @@ def atomic_path(path: Path) -> Generator[Path]:
         _rename_into_place(beside, path)
         _flush_path(path.parent)
     except OSError as error:
-        if error.errno in _DISK_FULL_ERRORS and error.filename is None:  # a failed write does not say where
+        if (
+            error.errno in _DISK_FULL_ERRORS and error.filename is None
+        ):  # a failed write does not say where
             raise OSError(error.errno, error.strerror, str(path.parent)) from error
         raise
     finally:
@@ -213,12 +219,12 @@ def _rename_into_place(temporary: Path, path: Path) -> None:
 
 
 def merge_folder(source: Path, folder: Path, last_name: str) -> None:
-    """Move the files and folders of one folder into another that holds more, `last_name` at the end.
+    """Move the contents of one folder into another that holds more, `last_name` at the end.
 
-    With the file `last_name` the other folder is what it should become; an earlier one is removed first.
-    So at no instant does it stand beside files of two writings, and killed anywhere, the same call
-    with the same `source`, made anew, ends the work. Where all is there already, nothing is
-    touched.
+    With the file `last_name` the other folder is what it should become; an earlier one is removed
+    first. So at no instant does it stand beside files of two writings, and killed anywhere, the
+    same call with the same `source`, made anew, ends the work. Where all is there already, nothing
+    is touched.
     """
     if not _is_contained(source, folder):
         _flush_tree(source)

@@ -72,7 +72,10 @@ def safe_lines(text: str) -> str:
 
 def is_invisible(character: str) -> bool:
     """Say whether a character would not be seen on a terminal, or would do something to it."""
-    return unicodedata.category(character) in _INVISIBLE_CATEGORIES and character not in _VISIBLE_FORMAT_CHARACTERS
+    return (
+        unicodedata.category(character) in _INVISIBLE_CATEGORIES
+        and character not in _VISIBLE_FORMAT_CHARACTERS
+    )
 
 
 def escape_character(character: str) -> str:
@@ -214,7 +217,9 @@ def escape_markdown(text: object) -> str:
     By backslashes (CommonMark 0.31, section 2.4), where there would be markup, HTML or a link
     (GitHub Flavored Markdown 0.29, sections 4.10 and 6.9).
     """
-    shown = _MARKDOWN_SPECIAL.sub(r"\\\g<0>", safe_line(str(text)).lstrip(" "))  # four of them begin code
+    shown = _MARKDOWN_SPECIAL.sub(
+        r"\\\g<0>", safe_line(str(text)).lstrip(" ")
+    )  # four of them begin code
     shown = _MARKDOWN_LINKS.sub(r"\\\g<0>", shown)
     return _MARKDOWN_LIST_NUMBER.sub(r"\1\\\2", _MARKDOWN_LINE_START.sub(r"\\\g<0>", shown))
 

@@ -109,7 +109,11 @@ def hidden(of: Model, asked: Batch) -> Tensor:
 
 def real(asked: Batch, row: int) -> int:
     """Count the tokens of a row that are not padding."""
-    return asked.inputs.shape[1] if asked.last_token_positions is None else int(asked.last_token_positions[row]) + 1
+    return (
+        asked.inputs.shape[1]
+        if asked.last_token_positions is None
+        else int(asked.last_token_positions[row]) + 1
+    )
 
 
 def state(of: torch.nn.Module) -> dict[str, Tensor]:
@@ -130,7 +134,9 @@ def start(of: Model, family: str, steps: int = 5, **changes: Any) -> loop.Traini
             yield [batch(family, seed=step), batch(family, (6, 3), seed=step + 100)], step
 
     forward = changes.pop("forward", None)
-    recipe = Recipe(model="tiny", steps=steps, learning_rate=0.05, schedule=Linear(warmup=0), **changes)
+    recipe = Recipe(
+        model="tiny", steps=steps, learning_rate=0.05, schedule=Linear(warmup=0), **changes
+    )
     return loop.start_run(recipe, of, batches, forward=forward)
 
 

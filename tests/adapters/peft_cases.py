@@ -288,7 +288,7 @@ def we_say(case: Case, opened: LoadedModel) -> Tensor:
         if not model.head_specs:
             return hidden
         name, head = next(iter(model.heads.items()))
-        return head.scores(hidden) if name == "language" else head.scores(hidden, batch)
+        return head.logits(hidden) if name == "language" else head.logits(hidden, batch)
 
 
 def difference(a: Tensor, b: Tensor) -> float:

@@ -183,16 +183,21 @@ def test_parameters_are_as_many_as_the_formula_says(family, width, experts, shar
     m = model(family)
     sublayers, layers = (5 * N, 2 * N) if family in TWO_STACKS else (2 * N, N)
     down, up = (D + 1) * width, (width + 1) * D
-    assert count(HoulsbyAdapter(bottleneck_size=width, train_norms=False)) == sublayers * (down + up)
+    assert count(HoulsbyAdapter(bottleneck_size=width, train_norms=False)) == sublayers * (
+        down + up
+    )
     assert count(PfeifferAdapter(bottleneck_size=width)) == layers * (down + up)
     n_down, n_up = (1 if shared == x else experts for x in ("down", "up"))
     expected = layers * (n_down * down + n_up * up)
-    assert count(AdaMix(bottleneck_size=width, n_experts=experts, shared_projection=shared)) == expected
+    assert (
+        count(AdaMix(bottleneck_size=width, n_experts=experts, shared_projection=shared))
+        == expected
+    )
 
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_down_begins_near_zero_and_up_at_zero(spec) -> None:
-    module = attach(model("bert"), spec(width=64))
+    module = attach(model("bert"), spec(bottleneck_size=64))
     for name, weight in module.named_parameters():
         if ".down." in name and name.endswith("weight"):
             assert 0.008 < weight.std() < 0.01  # 0.0088: cut at two standard deviations
@@ -211,15 +216,15 @@ def test_a_width_is_a_sixteenth_and_at_least_eight(spec) -> None:
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_it_is_plain_data_and_back_and_checked(spec) -> None:
-    assert from_dict(spec, to_dict(spec(width=3))) == spec(width=3)
-    with pytest.raises(ValueError, match="width must be at least 1, got 0"):
-        spec(width=0)
+    assert from_dict(spec, to_dict(spec(bottleneck_size=3))) == spec(bottleneck_size=3)
+    with pytest.raises(ValueError, match="bottleneck_size must be at least 1, got 0"):
+        spec(bottleneck_size=0)
 
 
 def test_adamix_checks_its_values() -> None:
-    with pytest.raises(ValueError, match="experts must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="n_experts must be at least 1, got 0"):
         AdaMix(n_experts=0)
-    with pytest.raises(ValueError, match="consistency must be at least 0"):
+    with pytest.raises(ValueError, match="consistency_weight must be at least 0"):
         AdaMix(consistency_weight=-1.0)
     m = model("bert")
     before = state(m)

@@ -48,8 +48,8 @@ def both_ways(p: Tensor, q: Tensor) -> Tensor:
 def test_losses_are_the_mean_of_two_readings_and_scores_should_agree(family) -> None:
     m, b = mixed(model(family)), batch(family)
     torch.manual_seed(4)
-    first, second = m(b, scores=True), m(b, scores=True)
-    assert not torch.allclose(first.scores["label"], second.scores["label"])
+    first, second = m(b, return_logits=True), m(b, return_logits=True)
+    assert not torch.allclose(first.logits["label"], second.logits["label"])
     torch.manual_seed(4)
     terms = ConsistencyTraining(m, 0.5)(b).terms
     assert set(terms) == {*first.terms, "label_consistency"}
@@ -57,8 +57,8 @@ def test_losses_are_the_mean_of_two_readings_and_scores_should_agree(family) -> 
         mean = (term.total + second.terms[name].total) / 2
         torch.testing.assert_close(terms[name].total, mean)
         assert terms[name].count == term.count
-        assert terms[name].n_correct == term.right
-    p, q = (x.scores["label"].log_softmax(-1) for x in (first, second))
+        assert terms[name].n_correct == term.n_correct
+    p, q = (x.logits["label"].log_softmax(-1) for x in (first, second))
     term = terms["label_consistency"]
     torch.testing.assert_close(term.total, both_ways(p, q))
     assert term.weight == 0.5
@@ -89,14 +89,18 @@ def test_numbers_differ_by_their_squared_difference() -> None:
     assert b.labels is not None
     b = replace(b, labels=b.labels.float())
     torch.manual_seed(4)
-    first, second = (m(b, scores=True).scores["label"] for _ in range(2))
+    first, second = (m(b, return_logits=True).logits["label"] for _ in range(2))
     torch.manual_seed(4)
     term = ConsistencyTraining(m)(b).terms["label_consistency"]
     torch.testing.assert_close(term.total, (first - second).square().sum())
 
 
 def test_a_head_that_reads_all_layers_is_given_all_of_them() -> None:
-    m = mixed(Model(adapted.BERT, {"label": SequenceClassification(n_labels=3, pooled_layers="all")}).initialize(1))
+    m = mixed(
+        Model(
+            adapted.BERT, {"label": SequenceClassification(n_labels=3, pooled_layers="all")}
+        ).initialize(1)
+    )
     b = batch("bert")
     torch.manual_seed(4)
     first, second = (m(b).terms["label"].total for _ in range(2))
@@ -112,7 +116,7 @@ def test_tokens_without_a_label_are_not_compared() -> None:
     labels[:, ::2] = IGNORE_INDEX
     b = replace(b, labels=labels)
     torch.manual_seed(4)
-    first, second = (m(b, scores=True).scores["token_label"] for _ in range(2))
+    first, second = (m(b, return_logits=True).logits["token_label"] for _ in range(2))
     torch.manual_seed(4)
     term = ConsistencyTraining(m)(b).terms["token_label_consistency"]
     first, second = (x[labels != IGNORE_INDEX].log_softmax(-1) for x in (first, second))
@@ -136,7 +140,7 @@ def readings(loss: LabelLoss, b: Batch, n_labels: int) -> tuple[Tensor, Tensor, 
     heads = {"label": SequenceClassification(n_labels=n_labels, loss=loss)}
     m = mixed(Model(adapted.BERT, heads).initialize(1))
     torch.manual_seed(4)
-    first, second = (m(b, scores=True).scores["label"] for _ in range(2))
+    first, second = (m(b, return_logits=True).logits["label"] for _ in range(2))
     torch.manual_seed(4)
     both = ConsistencyTraining(m)
     terms = both(b).terms
@@ -180,7 +184,9 @@ def test_a_difference_is_symmetric_not_negative_and_zero_for_equals(n, seed, los
     labels = torch.ones(a.shape if isinstance(loss, BinaryCrossEntropy) else 4, dtype=torch.int64)
     group = torch.tensor([0, 1, 0, 1])
     asked = Batch(inputs=torch.zeros(4, 3, dtype=torch.int64), labels=labels, choice_groups=group)
-    torch.testing.assert_close(consistency_loss(loss, a, b, asked), consistency_loss(loss, b, a, asked))
+    torch.testing.assert_close(
+        consistency_loss(loss, a, b, asked), consistency_loss(loss, b, a, asked)
+    )
     assert consistency_loss(loss, a, b, asked) > 0
     assert not consistency_loss(loss, a, a, asked).any()
 

@@ -110,7 +110,7 @@ def test_names_follow_the_models() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"rank": 0}, {"alpha": 0.0}, {"dropout": 1.0}, {"dropout": -0.1}, {"where": ()}],
+    [{"rank": 0}, {"alpha": 0.0}, {"dropout": 1.0}, {"dropout": -0.1}, {"target_modules": ()}],
 )
 def test_values_out_of_range_are_refused(wrong) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must"):

@@ -69,7 +69,9 @@ CLASSES = {
 OURS = {
     "LoRA": LoRA(rank=3, alpha=7.0, dropout=0.1),
     "LoRA of all maps": LoRA(rank=2, alpha=8.0, target_modules=("all",)),
-    "LoRA of one layer": LoRA(rank=2, alpha=2.0, target_modules=("layers.1.attention.k", "layers.0.*.up")),
+    "LoRA of one layer": LoRA(
+        rank=2, alpha=2.0, target_modules=("layers.1.attention.k", "layers.0.*.up")
+    ),
     "IA3": IA3(),
     "PrefixTuning": PrefixTuning(n_virtual_tokens=5),
     "Prefix through maps": PrefixTuning(n_virtual_tokens=4, projection_size=6),
@@ -371,7 +373,10 @@ def test_maps_that_are_one_of_theirs_share_an_a_or_have_blocks(
     spec = LoRA(rank=3, alpha=6.0, target_modules=("attention.q", "attention.v", "feed_forward.up"))
     opened = with_ours(bases[name], spec)
     write_adapter(tmp_path, opened.model, opened.preset, "mine", base="base")
-    config, tensors = json.loads((tmp_path / CONFIG_FILE).read_text()), load_file(tmp_path / WEIGHTS_FILE)
+    config, tensors = (
+        json.loads((tmp_path / CONFIG_FILE).read_text()),
+        load_file(tmp_path / WEIGHTS_FILE),
+    )
     assert (config["r"], config["lora_alpha"], config["fan_in_fan_out"]) == (3, 6, True)
     assert set(config["rank_pattern"].values()) == {6}
     assert set(config["alpha_pattern"].values()) == {12}
@@ -599,7 +604,11 @@ def test_tensors_that_are_no_weights_are_refused_by_name(
             r"has tensors, but target_modules names only",
         ),
         ("IA3", {"target_modules": 7}, r"adapter_config\.json: target_modules must be "),
-        ("PrefixTuning", {"num_virtual_tokens": 6}, r"prompt_embeddings has shape \[5, .*has \[6, "),
+        (
+            "PrefixTuning",
+            {"num_virtual_tokens": 6},
+            r"prompt_embeddings has shape \[5, .*has \[6, ",
+        ),
         ("Prompt", {"num_virtual_tokens": "5"}, r"num_virtual_tokens must be int, got '5'"),
     ],
 )
@@ -628,7 +637,7 @@ def test_what_cannot_be_written_is_refused(bases: Mapping[str, Path], tmp_path: 
     with pytest.raises(ValueError, match="no adapter 'other'"):
         write("other")
     with pytest.raises(ValueError, match="no parameter 'nothing'"):
-        write("mine", also=["nothing"])
+        write("mine", extra_parameters=["nothing"])
     with pytest.raises(ValueError, match="nothing to write"):
         write(None)
     merge(opened.model, "mine")
@@ -670,6 +679,8 @@ def test_fingerprints_are_of_the_backbone_alone(bases: Mapping[str, Path]) -> No
 def test_tasks_have_the_names_that_peft_gives_them(bases: Mapping[str, Path]) -> None:
     opened = opened_at(bases["bert, a text"])
     assert task_type(opened.model) == "SEQ_CLS"
-    assert task_type(load_folder(bases["bert, a text"], head_specs={}).model) == "FEATURE_EXTRACTION"
+    assert (
+        task_type(load_folder(bases["bert, a text"], head_specs={}).model) == "FEATURE_EXTRACTION"
+    )
     masked = replace(opened.preset).build({"language": opened.preset.heads["label"]})
     assert task_type(masked) is None

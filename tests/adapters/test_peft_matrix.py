@@ -248,6 +248,8 @@ def test_an_adapter_without_a_task_is_of_the_class_that_it_names(folder: Path) -
         ("SEQ_2_SEQ_LM", "task_type SEQ_2_SEQ_LM: no class of bert"),
         ("RANKING", "task_type 'RANKING' is not one of SEQ_CLS"),
     ):
-        (adapter / CONFIG_FILE).write_text(json.dumps(config | {"task_type": task, "auto_mapping": {}}))
+        (adapter / CONFIG_FILE).write_text(
+            json.dumps(config | {"task_type": task, "auto_mapping": {}})
+        )
         with pytest.raises(ValueError, match=message):
             open_adapter(adapter)

@@ -49,7 +49,9 @@ GPT = replace(
     causal=True,
     n_kv_heads=1,
 )
-T5 = encoder_decoder(replace(ENCODER, vocab_size=30, d_model=16, n_layers=2, n_heads=2, d_ff=32, head_dim=8))
+T5 = encoder_decoder(
+    replace(ENCODER, vocab_size=30, d_model=16, n_layers=2, n_heads=2, d_ff=32, head_dim=8)
+)
 BART = transformer.encoder_decoder(
     replace(
         bart.ENCODER, vocab_size=30, d_model=16, n_layers=2, n_heads=2, d_ff=32,
@@ -63,7 +65,11 @@ HEADS: dict[str, HeadSpec] = {
     "t5": LanguageModeling(scale_hidden=True),
     "bart": LanguageModeling(),
 }
-SPECS = [PrefixTuning(n_virtual_tokens=4), PrefixTuning(n_virtual_tokens=3, projection_size=5), PromptTuning(n_virtual_tokens=4)]
+SPECS = [
+    PrefixTuning(n_virtual_tokens=4),
+    PrefixTuning(n_virtual_tokens=3, projection_size=5),
+    PromptTuning(n_virtual_tokens=4),
+]
 
 
 def model(family: str, head: HeadSpec | None = None) -> Model:
@@ -187,7 +193,9 @@ def test_each_part_of_a_text_is_read_as_if_it_were_alone(
         )
 
     pairs = [(texts[0], texts[1]), (texts[2], None), (texts[3], texts[4])]
-    batch = replace(pad_examples([joined(*pair) for pair in pairs], SPECIAL), all_layers=layers == "all")
+    batch = replace(
+        pad_examples([joined(*pair) for pair in pairs], SPECIAL), all_layers=layers == "all"
+    )
     together = made.hidden_states(batch)
     for row, pair in zip(together, pairs, strict=True):
         whole = [replace(pad_examples([e], SPECIAL), all_layers=layers == "all") for e in pair if e]
@@ -197,7 +205,7 @@ def test_each_part_of_a_text_is_read_as_if_it_were_alone(
 
 def test_a_prompt_refuses_rows_with_several_texts() -> None:
     made = with_adapter("gpt", PromptTuning(n_virtual_tokens=4))
-    with pytest.raises(ValueError, match="one text a row"):
+    with pytest.raises(ValueError, match="one text per row"):
         made.hidden_states(pack_examples(examples("gpt", (3, 4)), SPECIAL, 20))
 
 
@@ -238,7 +246,9 @@ def test_rows_of_a_cache_may_be_chosen_and_repeated_as_a_beam_does(spec: Any) ->
         made.backbone(Batch(inputs=ids, visibility=causal), cache)
         cache.select_rows(rows)
         step = made.backbone(Batch(inputs=after, visibility=causal), cache)
-        again = made.hidden_states(Batch(inputs=torch.cat((ids[rows], after), 1), visibility=causal))
+        again = made.hidden_states(
+            Batch(inputs=torch.cat((ids[rows], after), 1), visibility=causal)
+        )
     assert close(step[:, 0], again[:, -1])
 
 
@@ -248,14 +258,14 @@ def test_a_cache_that_was_filled_without_the_prefix_is_refused() -> None:
     cache = made.backbone.new_cache()
     with use_adapters(made, None):
         made.backbone(batch, cache)
-    with pytest.raises(ValueError, match="behind 0 learned tokens, now there are 4"):
+    with pytest.raises(ValueError, match="behind 0 virtual tokens, now there are 4"):
         made.backbone(batch, cache)
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 @pytest.mark.parametrize("family", ["bert", "gpt"])
 def test_learned_tokens_use_up_positions(family: str, spec: Any) -> None:
-    made, room = with_adapter(family, spec), 24 - spec.length
+    made, room = with_adapter(family, spec), 24 - spec.n_virtual_tokens
     made.hidden_states(pad_examples(examples(family, (room,)), SPECIAL))
     with pytest.raises(
         ValueError, match=f"a text of {room + 1} tokens need 25 positions.* only 24"
@@ -265,7 +275,7 @@ def test_learned_tokens_use_up_positions(family: str, spec: Any) -> None:
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_generated_text_ends_where_the_positions_behind_learned_tokens_do(spec: Any) -> None:
-    made, room = with_adapter("gpt", spec), 24 - spec.length
+    made, room = with_adapter("gpt", spec), 24 - spec.n_virtual_tokens
     prompts = [[6] * room, [7] * (room - 3), [5]]
     how = GenerationConfig(max_new_tokens=room + 5)
     assert [len(said) for said in generate(made, prompts, SPECIAL, how)] == [1, 4, room]
@@ -283,18 +293,27 @@ def test_learned_tokens_take_places_of_the_stack_before_whose_texts_they_stand()
     assert max_text_length(made, decoder_stack(made)) == 24 - 5
     made = with_adapter("gpt", PromptTuning(n_virtual_tokens=30))
     assert max_text_length(made, decoder_stack(made)) == 0
-    for spec, places in ((PrefixTuning(n_virtual_tokens=5), (24, 19)), (PromptTuning(n_virtual_tokens=5), (19, 24))):
+    for spec, places in (
+        (PrefixTuning(n_virtual_tokens=5), (24, 19)),
+        (PromptTuning(n_virtual_tokens=5), (19, 24)),
+    ):
         both = replace(FAMILIES["t5"].encoder, position=LearnedPositions(24))
-        a = replace(FAMILIES["t5"], encoder=both, decoder=replace(both, causal=True, cross=True))
+        decoder = replace(both, causal=True, cross_attention=True)
+        a = replace(FAMILIES["t5"], encoder=both, decoder=decoder)
         made = Model(a, {}).initialize(1)
         attach(made, spec)
-        assert (max_text_length(made, encoder_stack(made)), max_text_length(made, decoder_stack(made))) == places
+        assert (
+            max_text_length(made, encoder_stack(made)),
+            max_text_length(made, decoder_stack(made)),
+        ) == places
     assert max_text_length(model("t5"), encoder_stack(model("t5"))) is None
 
 
 def test_the_maps_of_a_prefix_are_two_and_a_tanh() -> None:
     made = model("bert")
-    module = cast(PrefixTuningModule, attach(made, PrefixTuning(n_virtual_tokens=3, projection_size=5)))
+    module = cast(
+        PrefixTuningModule, attach(made, PrefixTuning(n_virtual_tokens=3, projection_size=5))
+    )
     assert module.table is not None
     assert module.into is not None
     assert module.out is not None
@@ -326,7 +345,10 @@ def test_a_prefix_of_attention_is_more_keys_and_values() -> None:
 
 def test_a_head_that_reads_the_first_column_reads_the_first_token_of_the_prompt() -> None:
     spec, ids = PromptTuning(n_virtual_tokens=3), torch.tensor([[5, 6, 7, 8]])
-    first, tokens = (with_adapter("bert", spec, head) for head in (SequenceClassification(), TokenClassification()))
+    first, tokens = (
+        with_adapter("bert", spec, head)
+        for head in (SequenceClassification(), TokenClassification())
+    )
     hidden, plain = first.hidden_states(Batch(inputs=ids)), tokens.hidden_states(Batch(inputs=ids))
     assert close(hidden[:, 1:], plain[:, 1:])
     assert not close(hidden[:, 0], plain[:, 0])
@@ -335,16 +357,26 @@ def test_a_head_that_reads_the_first_column_reads_the_first_token_of_the_prompt(
 def test_a_prompt_begins_with_tokens_of_the_vocabulary_or_with_words() -> None:
     made = model("gpt")
     table = made.backbone.embedding_table.weight
-    drawn = cast(PromptTuningModule, attach(made, PromptTuning(n_virtual_tokens=6), "drawn", seed=3))
+    drawn = cast(
+        PromptTuningModule, attach(made, PromptTuning(n_virtual_tokens=6), "drawn", seed=3)
+    )
     assert all(bool((table == row).all(1).any()) for row in drawn.vectors)
-    other = cast(PromptTuningModule, attach(made, PromptTuning(n_virtual_tokens=6), "other", seed=4))
+    other = cast(
+        PromptTuningModule, attach(made, PromptTuning(n_virtual_tokens=6), "other", seed=4)
+    )
     assert not torch.equal(drawn.vectors, other.vectors)
-    said = cast(PromptTuningModule, attach(made, PromptTuning(n_virtual_tokens=5, init_text="three words"), "words"))
-    with use_adapters(made, "words"), pytest.raises(ValueError, match="shall begin with the words"):
+    said = cast(
+        PromptTuningModule,
+        attach(made, PromptTuning(n_virtual_tokens=5, init_text="three words"), "words"),
+    )
+    with (
+        use_adapters(made, "words"),
+        pytest.raises(ValueError, match="init_text is set: give the tokens of"),
+    ):
         made.hidden_states(Batch(inputs=torch.tensor([[5]])))
     said.initialize_from(made, [9, 8, 7])
     assert torch.equal(said.vectors, table[[9, 8, 7, 9, 8]])
-    with pytest.raises(ValueError, match="have no token"):
+    with pytest.raises(ValueError, match="has no tokens"):
         said.initialize_from(made, [])
     before = table.clone()
     with torch.no_grad():
@@ -352,9 +384,11 @@ def test_a_prompt_begins_with_tokens_of_the_vocabulary_or_with_words() -> None:
     assert torch.equal(table, before)
 
 
-@pytest.mark.parametrize("build", [lambda: PrefixTuning(n_virtual_tokens=0), lambda: PromptTuning(n_virtual_tokens=0)])
+@pytest.mark.parametrize(
+    "build", [lambda: PrefixTuning(n_virtual_tokens=0), lambda: PromptTuning(n_virtual_tokens=0)]
+)
 def test_there_is_at_least_one_learned_token(build: Any) -> None:
-    with pytest.raises(ValueError, match="length must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="n_virtual_tokens must be at least 1, got 0"):
         build()
 
 

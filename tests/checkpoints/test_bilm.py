@@ -26,9 +26,15 @@ from unmask.tokenizers.output_vocabularies.words import starts_word
 h5py = pytest.importorskip("h5py")
 FIXTURE = Path(__file__).parents[3] / "shared" / "data" / "checkpoints" / "bilm-tf-elmo-fixture"
 SMALL = ElmoArchitecture(
-    d_model=8, embedding_size=4, n_layers=2, d_ff=12, cell_clip=3.0,
-    character_cnn=CharacterCNN(character_embedding_size=3, filters=((1, 3), (3, 5)), activation="tanh"),
-)  # fmt: skip
+    d_model=8,
+    embedding_size=4,
+    n_layers=2,
+    d_ff=12,
+    cell_clip=3.0,
+    character_cnn=CharacterCNN(
+        character_embedding_size=3, filters=((1, 3), (3, 5)), activation="tanh"
+    ),
+)
 
 
 def written(folder: Path, a: ElmoArchitecture = SMALL) -> Model:
@@ -48,8 +54,8 @@ def without_dropout(a: ElmoArchitecture) -> ElmoArchitecture:
     "change",
     [
         {},
-        {"clip": None, "n_layers": 1, "residual": False},
-        {"spelling": replace(SMALL.character_cnn, n_highway_layers=0, activation="relu")},
+        {"cell_clip": None, "n_layers": 1, "residual": False},
+        {"character_cnn": replace(SMALL.character_cnn, n_highway_layers=0, activation="relu")},
     ],
 )
 def test_what_is_written_comes_back(change: dict, tmp_path: Path) -> None:
@@ -191,7 +197,7 @@ def test_layers_equal_those_of_the_released_code() -> None:
         for way, stack in enumerate(stacks):
             y = words.reverse_texts(x) if way else x
             for j, cell in enumerate(stack):
-                y, states[k, way, j] = cell(y, states.get((k, way, j), cell.begin(y)))
+                y, states[k, way, j] = cell(y, states.get((k, way, j), cell.initial_state(y)))
             ways.append(words.reverse_texts(y) if way else y)
         found = words.to_batch(torch.cat(ways, -1))[0, starts]
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)

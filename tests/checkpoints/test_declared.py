@@ -23,7 +23,11 @@ from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.model.config_keys import COMMON_KEYS, ConfigKey
 from unmask.zoo.catalogue import MODELS
 
-FIELDS = {c.config_mapping.model_type: c.config_mapping for c in MODELS.values() if c.config_mapping.in_transformers}
+FIELDS = {
+    c.config_mapping.model_type: c.config_mapping
+    for c in MODELS.values()
+    if c.config_mapping.in_transformers
+}
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +101,9 @@ def test_sizes_and_rates_that_cannot_be_are_refused_in_one_line_with_file_and_ke
 def test_heads_that_do_not_divide_the_width_are_refused_by_their_key(
     family: str, shelf: Path, tmp_path: Path
 ) -> None:
-    heads = [k for k in FIELDS[family].config_keys.table.values() if "head" in k.name and k.divisor_of]
+    heads = [
+        k for k in FIELDS[family].config_keys.table.values() if "head" in k.name and k.divisor_of
+    ]
     key = heads[0].name if heads else "num_key_value_heads"
     if family in ("t5", "mt5", "gemma"):  # heads are as wide as is said
         return
@@ -153,7 +159,7 @@ def test_declared_sizes_are_refused_at_once_and_without_their_memory(
 def test_labels_of_a_head_that_no_weights_are_of_are_bounded(
     shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check, "_RANDOM", 10_000)
+    monkeypatch.setattr(check, "_MAX_RANDOM_WEIGHTS", 10_000)
     folder = tmp_path / "x"
     shutil.copytree(shelf / "bert", folder)
     names = {str(i): f"a{i}" for i in range(1_500)}
@@ -282,7 +288,7 @@ def test_what_we_write_untied_the_reference_reads(name: str, tmp_path: Path) -> 
             a = set_value(a, "n_kv_heads", 1)
     spec = card.heads["language"]
     assert isinstance(spec, LanguageModeling)
-    heads = {"language": LanguageModeling(**{**vars(spec), "tied": False})}
+    heads = {"language": LanguageModeling(**{**vars(spec), "tie_embeddings": False})}
     card = card.__class__(**{**vars(card), "architecture": a, "heads": heads})
     model = card.build().initialize(0)
     with torch.no_grad():
@@ -300,7 +306,12 @@ def test_what_we_write_untied_the_reference_reads(name: str, tmp_path: Path) -> 
 
 
 def test_every_kind_of_the_tables_is_tried() -> None:
-    kinds = {k.value_type for f in FIELDS.values() for k in f.config_keys.table.values() if "|" not in k.value_type}
+    kinds = {
+        k.value_type
+        for f in FIELDS.values()
+        for k in f.config_keys.table.values()
+        if "|" not in k.value_type
+    }
     assert kinds - {"anything"} == WRONG.keys()
     assert COMMON_KEYS.table["model_type"].value_type == "word"
 

@@ -27,7 +27,9 @@ TENSORS = {
 
 
 def saved(folder, *steps, **changes):
-    return [write_checkpoint(folder, step, TENSORS, {"tokens": step * 10} | changes) for step in steps]
+    return [
+        write_checkpoint(folder, step, TENSORS, {"tokens": step * 10} | changes) for step in steps
+    ]
 
 
 def names(folder):
@@ -116,9 +118,9 @@ def test_a_manifest_cannot_name_a_file_outside(tmp_path):
 
 def test_a_checkpoint_of_a_later_format_is_an_error(tmp_path, monkeypatch):
     with monkeypatch.context() as m:
-        m.setattr(checkpoints, "FORMAT", 2)
+        m.setattr(checkpoints, "FORMAT", 3)
         saved(tmp_path, 1)
-    with pytest.raises(ValueError, match=r"written by a later version of Unmask \(format 2"):
+    with pytest.raises(ValueError, match="format 3 is of a later version of Unmask"):
         newest_checkpoint(tmp_path)
 
 

@@ -22,7 +22,9 @@ def test_a_model_and_its_generator_come_back(name: str, tmp_path: Path) -> None:
     card = MODELS[name]
     card = replace(card, architecture=with_vocab_size(card.architecture, 50))
     model = card.build().initialize(1).eval()
-    opened = LoadedModel(preset=card, model=model, tokenizer=None, label_names=(), missing=(), unexpected=())
+    opened = LoadedModel(
+        preset=card, model=model, tokenizer=None, label_names=(), missing=(), unexpected=()
+    )
     write_folder(tmp_path, model, card, None)
     write_generator(tmp_path, opened)
     assert (tmp_path / GENERATOR_FOLDER / "config.json").is_file()
@@ -34,4 +36,6 @@ def test_a_model_and_its_generator_come_back(name: str, tmp_path: Path) -> None:
     assert all(torch.allclose(x, theirs[n], atol=1e-6) for n, x in ours.items())
     begun = load_folder(tmp_path, card.heads)  # as pretraining goes on from it
     load_generator_weights(tmp_path, begun.model)
-    assert all(torch.allclose(x, theirs[n], atol=1e-6) for n, x in begun.model.own_weights().items())
+    assert all(
+        torch.allclose(x, theirs[n], atol=1e-6) for n, x in begun.model.own_weights().items()
+    )

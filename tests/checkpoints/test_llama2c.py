@@ -95,7 +95,9 @@ def stories():
 
 
 def test_a_published_model_says_its_published_story(stories) -> None:
-    (said,) = generate(stories.model, [[1]], stories.tokenizer.special, GenerationConfig(max_new_tokens=256))
+    (said,) = generate(
+        stories.model, [[1]], stories.tokenizer.special_ids, GenerationConfig(max_new_tokens=256)
+    )
     story = (STORIES / "greedy_reference.txt").read_text()
     # the published text has one token more than the model has positions
     assert stories.tokenizer.decode(said) == story[:-1]

@@ -56,7 +56,9 @@ def test_a_base_without_heads_comes_back_bit_for_bit(family: str, tmp_path: Path
     opened = load_folder(saved(reference, tmp_path / "theirs"))
     assert (opened.missing, opened.unexpected) == ((), ())
     assert opened.preset.unused_pooler == opened.model.unused_pooler == Pooler()
-    write_folder(tmp_path / "ours", opened.model, opened.preset, opened.tokenizer, opened.label_names)
+    write_folder(
+        tmp_path / "ours", opened.model, opened.preset, opened.tokenizer, opened.label_names
+    )
     theirs, ours = (load_file(tmp_path / name / "model.safetensors") for name in ("theirs", "ours"))
     assert theirs.keys() == ours.keys()
     assert all(torch.equal(theirs[name], ours[name]) for name in theirs)
@@ -88,7 +90,9 @@ def test_a_head_that_reads_the_pooler_holds_it(tmp_path: Path) -> None:
     reading = load_folder(folder, {"label": SequenceClassification()})
     assert reading.preset.unused_pooler is None
     assert reading.model.pooler is None
-    beside = load_folder(folder, {"label": SequenceClassification(pooling="mean", dense_layer=False)})
+    beside = load_folder(
+        folder, {"label": SequenceClassification(pooling="mean", dense_layer=False)}
+    )
     assert beside.preset.unused_pooler == Pooler()
 
 
@@ -98,7 +102,9 @@ def test_fine_tuning_begins_with_what_transformers_begins_with(family: str, tmp_
 
     kind, name = LABELED[family]
     folder = saved(PLAIN[family](), tmp_path / "base")
-    words = train_tokenizer(TokenizerSpec(WordPiece(30, lowercase=True), FRAME), ["a b c d e f g h"] * 9)
+    words = train_tokenizer(
+        TokenizerSpec(WordPiece(30, lowercase=True), FRAME), ["a b c d e f g h"] * 9
+    )
     columns = TaskColumns(texts=("text",), label="label")
     task = Task(task_name="t", task_kind="classify", labels=("a", "b", "c"), columns=columns)
     theirs = getattr(hf, kind).from_pretrained(folder, num_labels=3).state_dict()
@@ -106,7 +112,9 @@ def test_fine_tuning_begins_with_what_transformers_begins_with(family: str, tmp_
     for source in (opened, load_folder(folder, {"label": opened.preset.classification_head})):
         begun = load_initial_model(replace(source, tokenizer=words), task, [])
         assert begun.preset.heads["label"].pooling == opened.preset.classification_head.pooling
-        dense = {n: x for n, x in begun.pretrained_weights.items() if n.startswith("heads.label.dense")}
+        dense = {
+            n: x for n, x in begun.pretrained_weights.items() if n.startswith("heads.label.dense")
+        }
         assert len(dense) == (0 if name is None else 2)
         for ours, tensor in dense.items():
             assert torch.equal(tensor, theirs[f"{name}.{ours.rpartition('.')[2]}"])
@@ -117,9 +125,14 @@ def test_fine_tuning_begins_with_what_transformers_begins_with(family: str, tmp_
 def test_the_maps_below_the_scores_of_modernbert_are_those_of_its_masks(tmp_path: Path) -> None:
     """Of an opened model, too: transformers calls them alike."""
     opened = load_folder(saved(modernbert(), tmp_path))
-    words = train_tokenizer(TokenizerSpec(WordPiece(30, lowercase=True), FRAME), ["a b c d e f g h"] * 9)
+    words = train_tokenizer(
+        TokenizerSpec(WordPiece(30, lowercase=True), FRAME), ["a b c d e f g h"] * 9
+    )
     task = Task(
-        task_name="t", task_kind="classify", labels=("a", "b"), columns=TaskColumns(texts=("t",), label="l")
+        task_name="t",
+        task_kind="classify",
+        labels=("a", "b"),
+        columns=TaskColumns(texts=("t",), label="l"),
     )
     begun = load_initial_model(replace(opened, tokenizer=words), task, [])
     there = opened.model.own_weights()

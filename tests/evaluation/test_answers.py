@@ -56,7 +56,9 @@ def test_the_right_option_is_named_by_text_or_number() -> None:
     options = ["no", "yes", "0"]
     assert target_index(row(gold=1), "{gold}", options) == 1
     assert target_index(row(gold="yes"), "{gold}", options) == 1
-    assert target_index(row(gold="0"), "{gold}", options) == 2, "a text that is an option is that one"
+    assert target_index(row(gold="0"), "{gold}", options) == 2, (
+        "a text that is an option is that one"
+    )
     assert target_index(row(gold=0), "{gold}", options) == 0
     assert target_index(row(gold=True), "{gold}", options) == 1
     assert target_index(row(), "1", options) == 1
@@ -74,7 +76,9 @@ def test_ties_count_in_part() -> None:
 def test_equal_sentences_are_a_tie_in_a_model_too(models: dict) -> None:
     same = PromptedRow(prompt="", row=row(good="the sea", bad="the sea"))
     other = PromptedRow(prompt="", row=row(good="the sea", bad="the sea saw the quiet house"))
-    said = MultipleChoiceScoring(choices=("{good}", "{bad}"), target="0").score(models["bert"], [same, other])
+    said = MultipleChoiceScoring(choices=("{good}", "{bad}"), target="0").score(
+        models["bert"], [same, other]
+    )
     assert said[0].metrics["accuracy"] == 0.5
     assert said[1].metrics["accuracy"] in (0.0, 1.0)
 
@@ -87,15 +91,23 @@ def test_a_space_parts_an_answer_from_its_prompt() -> None:
 @pytest.mark.parametrize("normalize", ["sum", "token", "byte", "unconditional"])
 def test_the_likeliest_answer_is_chosen(family: str, normalize: Any, models: dict) -> None:
     model = models[family]
-    said = continuation_likelihoods(model.model, model.tokenizer, [PROMPT] * 3, [f" {e}" for e in ENDS])
-    alone = continuation_likelihoods(model.model, model.tokenizer, ["So:"] * 3, [f" {e}" for e in ENDS])
+    said = continuation_likelihoods(
+        model.model, model.tokenizer, [PROMPT] * 3, [f" {e}" for e in ENDS]
+    )
+    alone = continuation_likelihoods(
+        model.model, model.tokenizer, ["So:"] * 3, [f" {e}" for e in ENDS]
+    )
     scores = {
         "sum": [one.log_likelihood for one in said],
         "token": [one.log_likelihood / one.n_tokens for one in said],
         "byte": [one.log_likelihood / len(e) for one, e in zip(said, ENDS, strict=True)],
-        "unconditional": [a.log_likelihood - b.log_likelihood for a, b in zip(said, alone, strict=True)],
+        "unconditional": [
+            a.log_likelihood - b.log_likelihood for a, b in zip(said, alone, strict=True)
+        ],
     }[normalize]
-    part = MultipleChoiceScoring(choices="{options}", target="{gold}", normalization=normalize, neutral_context="So:")
+    part = MultipleChoiceScoring(
+        choices="{options}", target="{gold}", normalization=normalize, neutral_context="So:"
+    )
     items = [PromptedRow(prompt=PROMPT, row=row(options=ENDS, gold=i)) for i in range(3)]
     got = [one.metrics["accuracy"] for one in part.score(model, items)]
     assert got == [float(i == scores.index(max(scores))) for i in range(3)]
@@ -109,15 +121,21 @@ def test_contexts_are_compared_by_what_follows_them_alone(family: str, models: d
     said = continuation_likelihoods(model.model, model.tokenizer, contexts, [" was quiet."] * 2)
     best = 0 if said[0].log_likelihood > said[1].log_likelihood else 1
     part = PartialScoring(contexts="{options}", continuation="{end}", target="{gold}")
-    items = [PromptedRow(prompt="", row=row(options=contexts, end="was quiet.", gold=g)) for g in (0, 1)]
+    items = [
+        PromptedRow(prompt="", row=row(options=contexts, end="was quiet.", gold=g)) for g in (0, 1)
+    ]
     assert [s.metrics["accuracy"] for s in part.score(model, items)] == [best == 0, best == 1]
     assert part.render_solved("", items[0].row) == f"{contexts[0]} was quiet."
 
 
 def test_a_text_is_said_greedily_and_its_nats_are_kept(models: dict) -> None:
     model = models["gpt2"]
-    greedy = generate_texts(model.model, model.tokenizer, [PROMPT], GenerationConfig(max_new_tokens=1))[0].text
-    items = [PromptedRow(prompt=PROMPT, row=row(last=w)) for w in (greedy.strip() or "x", "gatehouse")]
+    greedy = generate_texts(
+        model.model, model.tokenizer, [PROMPT], GenerationConfig(max_new_tokens=1)
+    )[0].text
+    items = [
+        PromptedRow(prompt=PROMPT, row=row(last=w)) for w in (greedy.strip() or "x", "gatehouse")
+    ]
     said = TargetLikelihood(target="{last}").score(model, items)
     expected = continuation_likelihoods(model.model, model.tokenizer, [PROMPT] * 2, [
         with_leading_space(PROMPT, str(i.row.values["last"])) for i in items
@@ -130,10 +148,14 @@ def test_a_text_is_said_greedily_and_its_nats_are_kept(models: dict) -> None:
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_a_written_answer_is_compared_once_normalized(family: str, models: dict) -> None:
     model = models[family]
-    text = generate_texts(model.model, model.tokenizer, [PROMPT], GenerationConfig(max_new_tokens=6))[0].text
+    text = generate_texts(
+        model.model, model.tokenizer, [PROMPT], GenerationConfig(max_new_tokens=6)
+    )[0].text
     said = truncate_at(text, ("\n",))
     part = GenerateUntil(target="{gold}", max_new_tokens=6, metric="f1")
-    items = [PromptedRow(prompt=PROMPT, row=row(gold=g)) for g in (["zzz", said.upper()], "zzz zzz")]
+    items = [
+        PromptedRow(prompt=PROMPT, row=row(gold=g)) for g in (["zzz", said.upper()], "zzz zzz")
+    ]
     found = [one.metrics for one in part.score(model, items)]
     assert found[0] == {"exact_match": 1.0, "f1": 1.0}
     assert found[1] == {"exact_match": 0.0, "f1": 0.0}
@@ -151,12 +173,18 @@ def test_a_prompt_too_long_is_cut_and_counted(models: dict) -> None:
     long = "the old king saw the gate " * 30
     item = PromptedRow(prompt=long.strip(), row=row(gold="x", options=["a", "b"]))
     n = len(model.tokenizer.encode(long.strip()))
-    assert GenerateUntil(target="{gold}", max_new_tokens=5).score(model, [item])[0].n_truncated_tokens == n - 35
+    assert (
+        GenerateUntil(target="{gold}", max_new_tokens=5).score(model, [item])[0].n_truncated_tokens
+        == n - 35
+    )
     one = MultipleChoiceScoring(choices="{options}", target="0").score(model, [item])[0]
     longest = max(len(model.tokenizer.encode(end)) for end in (" a", " b"))
     assert one.n_truncated_tokens == n + longest - 41
     short = PromptedModel(model=model.model, tokenizer=model.tokenizer, sequence_length=20)
-    assert GenerateUntil(target="{gold}", max_new_tokens=5).score(short, [item])[0].n_truncated_tokens == n - 15
+    assert (
+        GenerateUntil(target="{gold}", max_new_tokens=5).score(short, [item])[0].n_truncated_tokens
+        == n - 15
+    )
     with pytest.raises(ValueError, match="40 new tokens leave no room for prompts in 40"):
         GenerateUntil(target="{gold}", max_new_tokens=40).score(model, [item])
 
@@ -166,12 +194,17 @@ def test_what_has_too_few_options_is_told(models: dict) -> None:
     with pytest.raises(ValueError, match=r"rows.jsonl:3: needs at least 2 choices, got 'one'"):
         MultipleChoiceScoring(choices="{options}", target="{gold}").score(models["gpt2"], [item])
     with pytest.raises(ValueError, match="at least 2 contexts"):
-        PartialScoring(contexts="{options}", continuation="a", target="0").score(models["gpt2"], [item])
+        PartialScoring(contexts="{options}", continuation="a", target="0").score(
+            models["gpt2"], [item]
+        )
 
 
 def test_shots_show_the_right_answer() -> None:
     one = row(q="How?", options=["so", "thus"], gold=1, said=["thus", "so"])
-    assert MultipleChoiceScoring(choices="{options}", target="{gold}").render_solved("Q: How?", one) == "Q: How? thus"
+    assert (
+        MultipleChoiceScoring(choices="{options}", target="{gold}").render_solved("Q: How?", one)
+        == "Q: How? thus"
+    )
     assert TargetLikelihood(target="{q}").render_solved("", one) == "How?"
     assert GenerateUntil(target="{said}").render_solved("A:", one) == "A: thus"
     assert math.isclose(choice_credit([0.0, -1.0], 0), 1.0)

@@ -24,11 +24,20 @@ from unmask.tokenizers.spec import SpecialTokenIds
 
 V = 12
 SPECIAL = SpecialTokenIds(
-    vocab_size=V, pad=0, start=1, end=2, mask=3, prefix=(1,), suffix=(2,), all_ids=frozenset({0, 1, 2, 3})
+    vocab_size=V,
+    pad=0,
+    start=1,
+    end=2,
+    mask=3,
+    prefix=(1,),
+    suffix=(2,),
+    all_ids=frozenset({0, 1, 2, 3}),
 )
 BACKWARD = UnidirectionalLM(MASKED_LM, "backward")
 NEXT = Objective(TokenMasking(0.4), MaskedNextToken())
-PLAIN = SpecialTokenIds(vocab_size=V, pad=0, start=1, end=2, mask=3, all_ids=frozenset({0, 1, 2, 3}))
+PLAIN = SpecialTokenIds(
+    vocab_size=V, pad=0, start=1, end=2, mask=3, all_ids=frozenset({0, 1, 2, 3})
+)
 pieces = st.lists(arrays(np.int64, st.integers(0, 20), elements=st.integers(4, V - 1)), max_size=8)
 
 
@@ -81,7 +90,9 @@ def test_accuracy_equals_a_count_by_dictionaries(
                 truth = np.where(example.targets != IGNORE_INDEX, example.targets, example.inputs)
                 before = int(truth[at - 1]) if at else None
             elif objective is NEXT:
-                asked_for = np.append(IGNORE_INDEX, example.targets[:-1])  # of the token that stands here
+                asked_for = np.append(
+                    IGNORE_INDEX, example.targets[:-1]
+                )  # of the token that stands here
                 truth = np.where(asked_for != IGNORE_INDEX, asked_for, example.inputs)
                 before = int(truth[at])
             else:
@@ -119,10 +130,12 @@ def test_shards_are_counted_within_spans_up_to_a_bound(tmp_path: Path, monkeypat
         return ids
 
     for most, at_once in ((10**6, 2**21), (10**6, 50), (97, 64), (1, 64)):
-        monkeypatch.setattr(baselines, "MOST", most)
-        monkeypatch.setattr(baselines, "AT_ONCE", at_once)
+        monkeypatch.setattr(baselines, "MAX_COUNTED_TOKENS", most)
+        monkeypatch.setattr(baselines, "TOKENS_PER_CHUNK", at_once)
         table, expected = count_bigrams(shards, spans), pieces(most)
         top, after = counted(expected)
         assert table.token_counts.sum() == min(most, sum(map(len, expected)))
         assert table.most_frequent_token == top
-        assert table.most_frequent_next.tolist() == [after.get(i, top) for i in range(known.vocab_size)]
+        assert table.most_frequent_next.tolist() == [
+            after.get(i, top) for i in range(known.vocab_size)
+        ]

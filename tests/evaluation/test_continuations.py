@@ -124,10 +124,15 @@ def test_the_greedy_continuation_is_known_as_such(models: dict) -> None:
 
     known, model = tokenizer("gpt2"), models["gpt2"][1].model
     context = tuple(known.encode("The old king").ids.tolist())
-    said = tuple(generate(model, [context], known.special_ids, GenerationConfig(max_new_tokens=3))[0])
+    said = tuple(
+        generate(model, [context], known.special_ids, GenerationConfig(max_new_tokens=3))[0]
+    )
     other = (said[0], said[1], (said[2] + 1) % known.vocab_size)
     pairs = [ContextContinuation(context=context, continuation=c) for c in (said, other)]
-    assert [one.is_greedy for one in token_likelihoods(model, known.special_ids, pairs)] == [True, False]
+    assert [one.is_greedy for one in token_likelihoods(model, known.special_ids, pairs)] == [
+        True,
+        False,
+    ]
 
 
 @torch.no_grad()
@@ -142,9 +147,14 @@ def test_a_long_context_is_cut_from_the_left_and_counted(models: dict) -> None:
     expected = sum(nats(logits, 40 - len(then) + i, t)[0] for i, t in enumerate(then))
     assert one.log_likelihood == pytest.approx(expected, rel=1e-5)
     assert one.n_truncated_tokens == len(first) + len(then) - 41 > 0
-    bert = continuation_likelihoods(models["bert"][1].model, tokenizer("bert"), [context], ["the sea"])[0]
+    bert = continuation_likelihoods(
+        models["bert"][1].model, tokenizer("bert"), [context], ["the sea"]
+    )[0]
     known = tokenizer("bert")
-    assert bert.n_truncated_tokens == len(known.encode(context)) + len(known.encode("the sea")) + 2 - 40
+    assert (
+        bert.n_truncated_tokens
+        == len(known.encode(context)) + len(known.encode("the sea")) + 2 - 40
+    )
 
 
 @torch.no_grad()
@@ -195,8 +205,8 @@ def test_mistakes_are_told(models: dict, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="stride must be from 1 to 40, got 41"):
         continuation_likelihoods(model, known, ["a"], [" c"], stride=41)
     unchecked = getattr(continuation_likelihoods, "__wrapped__", continuation_likelihoods)
-    with pytest.raises(ValueError, match="hide must be one of"):
-        unchecked(model, known, ["a"], [" c"], hide="all")
+    with pytest.raises(ValueError, match="pll_masking must be one of"):
+        unchecked(model, known, ["a"], [" c"], pll_masking="all")
     _, headless = make("bert", tmp_path, "BertModel")
     with pytest.raises(ValueError, match="no language-model head"):
         continuation_likelihoods(headless.model, tokenizer("bert"), ["a"], [" c"])

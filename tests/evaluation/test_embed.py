@@ -102,7 +102,9 @@ def test_behind_a_prompt_each_token_has_its_own_vector_in_every_layer(
     model = prompted(family, PromptTuning(n_virtual_tokens=4))
     prompt = model.adapters["default"].vectors
     some = SOME[:-1]  # the last is longer than what then is left of the positions
-    known = [torch.from_numpy(ids)[None] for ids in with_special_tokens(tokenizer(family), some, None)]
+    known = [
+        torch.from_numpy(ids)[None] for ids in with_special_tokens(tokenizer(family), some, None)
+    ]
     expected = [behind(reference, ids, prompt) for ids in known]
     for layer in range(len(expected[0])):
         vectors = embed(model, tokenizer(family), some, pooling="none", layer=layer)
@@ -129,7 +131,9 @@ def test_a_head_that_reads_the_prompt_does_not_change_the_vectors_of_the_text(
     np.testing.assert_array_equal(*found)
 
 
-@pytest.mark.parametrize("spec", [PromptTuning(n_virtual_tokens=4), PrefixTuning(n_virtual_tokens=4)], ids=str)
+@pytest.mark.parametrize(
+    "spec", [PromptTuning(n_virtual_tokens=4), PrefixTuning(n_virtual_tokens=4)], ids=str
+)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_there_is_a_vector_for_each_token_behind_learned_ones(
     family: str, spec: Any, prompted: Callable[[str, Any], Model]

@@ -72,12 +72,12 @@ def test_masked_loss_and_next_sentences_equal_the_reference(models: dict) -> Non
     asked: list[Example] = []
 
     class Recorded:
-        asks, pairs, causal, times = BERT.loss_terms, True, False, None
-        budget, size = BERT.max_text_length, BERT.max_example_length
+        loss_terms, needs_second_text, causal, n_variants = BERT.loss_terms, True, False, None
+        max_text_length, max_example_length = BERT.max_text_length, BERT.max_example_length
 
-        def __call__(self, text: Tokens, special: Any, rng: np.random.Generator) -> Example:
+        def __call__(self, text: Tokens, special_ids: Any, rng: np.random.Generator) -> Example:
             assert text.other_text is not None
-            asked.append(BERT(text, special, rng))
+            asked.append(BERT(text, special_ids, rng))
             return asked[-1]
 
     said = evaluate(opened.model, known, Recorded(), DOCUMENTS, sequence_length=24, seed=3)
@@ -133,7 +133,9 @@ def test_spans_equal_the_reference(models: dict) -> None:
 def test_named_parts_of_a_mixture_are_each_asked_of_all_of_the_text(models: dict) -> None:
     opened, known = models["bert"][1], tokenizer("bert")
     parts = {"both": BERT, "forward": UnidirectionalLM(BERT.objective)}
-    mixed = ObjectiveMixture(tuple((1.0, part) for part in parts.values()), component_names=tuple(parts))
+    mixed = ObjectiveMixture(
+        tuple((1.0, part) for part in parts.values()), component_names=tuple(parts)
+    )
     said = evaluate(opened.model, known, mixed, DOCUMENTS, sequence_length=24, seed=3)
     assert set(said.n_targets) == {"masked_both", "next_sentence_both", "masked_forward"}
     assert set(said.perplexity) == {"masked_both", "masked_forward"}
@@ -151,7 +153,9 @@ def test_named_parts_of_a_mixture_are_each_asked_of_all_of_the_text(models: dict
 
 def test_a_part_that_reads_forward_gives_the_likelihood_of_the_whole_text(models: dict) -> None:
     opened, known = models["gpt2"][1], tokenizer("gpt2")
-    mixed = ObjectiveMixture(((1.0, CAUSAL_LM), (1.0, PREFIX_LM)), component_names=("forward", "prefix"))
+    mixed = ObjectiveMixture(
+        ((1.0, CAUSAL_LM), (1.0, PREFIX_LM)), component_names=("forward", "prefix")
+    )
     said = evaluate(opened.model, known, mixed, DOCUMENTS, sequence_length=24)
     alone = evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, sequence_length=24)
     assert said.bits_per_byte == pytest.approx(alone.bits_per_byte, rel=1e-5)
@@ -172,9 +176,14 @@ def test_batches_do_not_matter_and_the_seed_does(family: str, objective: Any, mo
     def run(batch_tokens: int = 8192, seed: int = 0) -> HeldOutEvaluation:
         known = tokenizer(family)
         return evaluate(
-            opened.model, known, objective, iter(DOCUMENTS), sequence_length=60 if family == "t5" else 24,
-            batch_tokens=batch_tokens, seed=seed,
-        )  # fmt: skip
+            opened.model,
+            known,
+            objective,
+            iter(DOCUMENTS),
+            sequence_length=60 if family == "t5" else 24,
+            batch_tokens=batch_tokens,
+            seed=seed,
+        )
 
     first = run()
     assert run() == first
@@ -186,8 +195,10 @@ def test_batches_do_not_matter_and_the_seed_does(family: str, objective: Any, mo
 def test_windows_do_not_matter_where_one_text_is_asked(models: dict, monkeypatch: Any) -> None:
     _, opened = models["bert"]
     first = evaluate(opened.model, tokenizer("bert"), MASKED_LM, DOCUMENTS, sequence_length=24)
-    monkeypatch.setattr(perplexity, "WINDOW", 3)
-    assert same(evaluate(opened.model, tokenizer("bert"), MASKED_LM, DOCUMENTS, sequence_length=24), first)
+    monkeypatch.setattr(perplexity, "PIECES_PER_WINDOW", 3)
+    assert same(
+        evaluate(opened.model, tokenizer("bert"), MASKED_LM, DOCUMENTS, sequence_length=24), first
+    )
 
 
 def test_what_is_not_the_next_sentence_is_of_another_document(models: dict) -> None:
@@ -199,15 +210,15 @@ def test_what_is_not_the_next_sentence_is_of_another_document(models: dict) -> N
     seen = []
 
     class Recorded:
-        asks, pairs, causal, times = BERT.loss_terms, True, False, None
-        budget, size = BERT.max_text_length, BERT.max_example_length
+        loss_terms, needs_second_text, causal, n_variants = BERT.loss_terms, True, False, None
+        max_text_length, max_example_length = BERT.max_text_length, BERT.max_example_length
 
-        def __call__(self, text: Tokens, special: Any, rng: np.random.Generator) -> Example:
+        def __call__(self, text: Tokens, special_ids: Any, rng: np.random.Generator) -> Example:
             assert text.other_text is not None
             here = {own[i] for i in text.ids.tolist() if i not in shared}
             there = {own[i] for i in text.other_text.ids.tolist() if i not in shared}
             seen.append((here, there))
-            return BERT(text, special, rng)
+            return BERT(text, special_ids, rng)
 
     evaluate(opened.model, known, Recorded(), marked, sequence_length=24)
     assert len(seen) > 10
@@ -227,7 +238,7 @@ def test_what_is_not_the_next_sentence_is_of_another_document(models: dict) -> N
 )
 def test_a_model_without_a_head_for_it_is_an_error(kind: str, asks: str, tmp_path: Path) -> None:
     _, opened = make("bert", tmp_path, kind)
-    message = rf"no head for masked or next_sentence, which would be asked \(it has {asks}\)"
+    message = rf"no head for masked or next_sentence \(it has {asks}\)"
     with pytest.raises(ValueError, match=message):
         evaluate(opened.model, tokenizer("bert"), BERT, DOCUMENTS, sequence_length=24)
 
@@ -252,9 +263,7 @@ def test_nothing_to_ask_is_an_error(models: dict) -> None:
     _, opened = models["gpt2"]
     known = tokenizer("gpt2")
     for some in ([], [Document("", "")]):
-        with pytest.raises(
-            ValueError, match=r"nothing to ask: the text has \d documents and 0 tok"
-        ):
+        with pytest.raises(ValueError, match=r"no targets: the text has \d documents and 0 tok"):
             evaluate(opened.model, known, CAUSAL_LM, some, sequence_length=24)
     with pytest.raises(ValueError, match="a length of 0 leaves no room"):
         evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, sequence_length=0)
@@ -275,7 +284,9 @@ def test_damaged_weights_are_an_error_and_the_mode_is_restored(tmp_path: Path) -
 
 def test_a_text_without_spaces_has_no_word_perplexity_beyond_floats(models: dict) -> None:
     _, opened = models["gpt2"]
-    said = evaluate(opened.model, tokenizer("gpt2"), CAUSAL_LM, [Document("saw" * 400, "")], sequence_length=24)
+    said = evaluate(
+        opened.model, tokenizer("gpt2"), CAUSAL_LM, [Document("saw" * 400, "")], sequence_length=24
+    )
     assert said.words == 1
     assert said.word_perplexity is None
     assert said.bits_per_byte is not None

@@ -28,7 +28,7 @@ train = "train.jsonl"
 kind = "{kind}"
 {options}
 """
-OPTIONS = 'choices = ["king", "fox"]\nright = "{label}"'
+OPTIONS = 'choices = ["king", "fox"]\ntarget = "{label}"'
 
 
 class Recorded(MultipleChoiceScoring):
@@ -36,7 +36,10 @@ class Recorded(MultipleChoiceScoring):
 
     def score(self, model: PromptedModel, items: Any) -> list[RowScore]:
         SEEN.extend(items)
-        return [RowScore({"accuracy": float(len(item.prompt) % 2)}, n_truncated_tokens=1) for item in items]
+        return [
+            RowScore({"accuracy": float(len(item.prompt) % 2)}, n_truncated_tokens=1)
+            for item in items
+        ]
 
 
 SEEN: list[PromptedRow] = []
@@ -61,7 +64,7 @@ def made(**changes: Any) -> PromptTask:
     return PromptTask(
         **{
             "name": "who", "test": "test.jsonl", "train": "train.jsonl", "query": "{text}:",
-            "answer": Recorded(choices=("king", "fox"), right="{label}"),
+            "answer": Recorded(choices=("king", "fox"), target="{label}"),
         }
         | changes
     )  # fmt: skip
@@ -142,7 +145,7 @@ def test_rows_are_spread_over_the_file() -> None:
 
 def test_a_task_file_is_read(folder: Path, model: PromptedModel) -> None:
     path = folder / "who.toml"
-    path.write_text(TASK.format(kind = "MultipleChoiceScoring", options=OPTIONS))
+    path.write_text(TASK.format(kind="MultipleChoiceScoring", options=OPTIONS))
     one = read_prompt_task(path)
     assert (one.name, one.description) == ("who", "Who speaks?")
     assert one.answer == MultipleChoiceScoring(choices=("king", "fox"), target="{label}")
@@ -155,16 +158,18 @@ def test_a_task_file_is_read(folder: Path, model: PromptedModel) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (TASK.format(kind="Pick", options=OPTIONS), r"answer.kind must be one of \['Choose', "),
-        (TASK.format(kind = "MultipleChoiceScoring", options="right = '0'"), "answer lacks choices"),
-        (TASK.format(kind = "MultipleChoiceScoring", options=OPTIONS + "\nnormalise = 'sum'"),
-         "unknown key 'answer.normalise'; did you mean 'normalize'"),
-        (TASK.format(kind = "MultipleChoiceScoring", options=OPTIONS + "\nnormalize = 'mean'"),
-         r"answer.normalize must be one of \['sum', 'token', .*\], got 'mean'"),
-        ("qery = 'a'\n" + TASK.format(kind = "MultipleChoiceScoring", options=OPTIONS), "unknown key 'qery'"),
+        (TASK.format(kind="Pick", options=OPTIONS),
+         r"answer.kind must be one of \['GenerateUntil', "),
+        (TASK.format(kind="MultipleChoiceScoring", options="target = '0'"), "answer lacks choices"),
+        (TASK.format(kind="MultipleChoiceScoring", options=OPTIONS + "\nnormalisation = 'sum'"),
+         "unknown key 'answer.normalisation'; did you mean 'normalization'"),
+        (TASK.format(kind="MultipleChoiceScoring", options=OPTIONS + "\nnormalization = 'mean'"),
+         r"answer.normalization must be one of \['sum', 'token', .*\], got 'mean'"),
+        ("qery = 'a'\n" + TASK.format(kind="MultipleChoiceScoring", options=OPTIONS),
+         "unknown key 'qery'"),
         ("query = 'a'", "lacks answer, test"),
         ("query = ", "not TOML"),
-        ("test = ''\n[answer]\nkind = 'TargetLikelihood'\ntext = 'a'", "test must name a file"),
+        ("test = ''\n[answer]\nkind = 'TargetLikelihood'\ntarget = 'a'", "test must name a file"),
     ],
 )  # fmt: skip
 def test_a_wrong_task_file_is_told(text: str, message: str, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def prompted(opened: LoadedModel, family: str, length: int | None = None) -> Pro
 def test_a_file_is_one_stream(
     length: int | None, stride: int | None, models: dict, folder: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(word_perplexity, "WINDOWS", 2)  # several parts
+    monkeypatch.setattr(word_perplexity, "WINDOWS_PER_REPORT", 2)  # several parts
     reference, opened = models["gpt2"]
     known, most = tokenizer("gpt2"), length or 40
     text = "".join(f"{line}\n" for line in LINES)
@@ -95,7 +95,7 @@ def test_what_remembers_reads_a_file_from_its_beginning_to_its_end(name: str, fo
 
 def test_what_cannot_remember_is_told(models: dict, folder: Path) -> None:
     asked = replace(prompted(models["gpt2"][1], "gpt2"), memory_length=8)
-    with pytest.raises(ValueError, match=r"memory: .*; leave it out, or 0"):
+    with pytest.raises(ValueError, match=r"memory_length: .*; leave it out, or 0"):
         TASK.score(asked, folder, PromptingConfig())
 
 
@@ -110,7 +110,9 @@ def test_lines_end_with_the_end_token_where_there_is_no_newline() -> None:
     ends = (ids == known.special_ids.end).nonzero()[0].tolist()
     n = len(known.encode("the gate"))
     assert ends == [n, len(ids) - 1]
-    assert "\n" in tokenizer("gpt2").decode(word_perplexity._encode_stream(tokenizer("gpt2"), ["a", "b"]))
+    assert "\n" in tokenizer("gpt2").decode(
+        word_perplexity._encode_stream(tokenizer("gpt2"), ["a", "b"])
+    )
 
 
 def test_other_models_and_empty_files_are_told(models: dict, folder: Path) -> None:

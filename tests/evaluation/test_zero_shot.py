@@ -62,17 +62,23 @@ def test_a_task_is_asked_of_every_kind_of_model(
 ) -> None:
     task = ZERO_SHOT[name]
     for shots in (0, 1):
-        got: TaskScore = task.score(models[family], written(task, tmp_path), PromptingConfig(shots=shots))
+        got: TaskScore = task.score(
+            models[family], written(task, tmp_path), PromptingConfig(shots=shots)
+        )
         assert (got.task, got.n_examples) == (name, 2)
         assert 0 <= got.score.value <= 1
         assert set(got.groups) == ({"binding", "binding so"} if name == "blimp" else set())
 
 
-@pytest.mark.parametrize("name", [n for n, t in ZERO_SHOT.items() if isinstance(t, WordPerplexityTask)])
+@pytest.mark.parametrize(
+    "name", [n for n, t in ZERO_SHOT.items() if isinstance(t, WordPerplexityTask)]
+)
 def test_a_text_is_asked_of_a_model_that_reads_forward(
     name: str, models: dict, tmp_path: Path
 ) -> None:
-    got = ZERO_SHOT[name].score(models["gpt2"], written(ZERO_SHOT[name], tmp_path), PromptingConfig())
+    got = ZERO_SHOT[name].score(
+        models["gpt2"], written(ZERO_SHOT[name], tmp_path), PromptingConfig()
+    )
     assert got.n_examples == 6
     assert math.isfinite(got.score.value)
 

@@ -185,14 +185,14 @@ def test_places_are_characters_of_the_text_as_it_is(
 
 
 def test_options_are_checked() -> None:
-    assert resolve_options("answer", {"stride": 3})["stride"] == 3
-    assert resolve_options("answer", {})["no_answer"] is None
+    assert resolve_options("answer", {"window_overlap": 3})["window_overlap"] == 3
+    assert resolve_options("answer", {})["allow_no_answer"] is None
     for given, message in (
-        ({"stride": -1}, "options.stride must be at least 0, got -1"),
-        ({"longest": 0}, "options.longest must be at least 1, got 0"),
+        ({"window_overlap": -1}, "options.window_overlap must be at least 0, got -1"),
+        ({"max_answer_length": 0}, "options.max_answer_length must be at least 1, got 0"),
         ({"n_best": 0}, "options.n_best must be at least 1, got 0"),
-        ({"strides": 1}, "did you mean 'stride'"),
-        ({"no_answer": "yes"}, "no_answer must be bool"),
+        ({"window_overlaps": 1}, "did you mean 'window_overlap'"),
+        ({"allow_no_answer": "yes"}, "allow_no_answer must be bool"),
     ):
         with pytest.raises(ValueError, match=message):
             from_dict(QuestionAnsweringOptions, given, "options")
@@ -203,9 +203,9 @@ def test_whether_there_may_be_no_answer_is_known_from_the_training_file(none: bo
     items = [TaskExample(texts=("q", "a b"), label=("a",), answer_starts=(0,))]
     items += [TaskExample(texts=("q", "a b"), label=())] * none
     task = Task(task_kind="answer", columns=COLUMNS, options=resolve_options("answer", {}))
-    assert ANSWER.resolve_task(task, toy.card("bert"), items).options["no_answer"] is none
+    assert ANSWER.resolve_task(task, toy.card("bert"), items).options["allow_no_answer"] is none
     for asked in (False, True):
-        task = Task(task_kind="answer", columns=COLUMNS, options={"no_answer": asked})
+        task = Task(task_kind="answer", columns=COLUMNS, options={"allow_no_answer": asked})
         assert ANSWER.resolve_task(task, toy.card("bert"), items) == task
 
 
@@ -242,15 +242,20 @@ def test_questions_are_given_as_tables_and_lines() -> None:
 def test_the_threshold_is_the_best_on_the_dev_file() -> None:
     task = Task(
         task_kind="answer", columns=COLUMNS, max_length=32, metric="exact_match",
-        options={"no_answer": True, "null_threshold": None},
+        options={"allow_no_answer": True, "no_answer_threshold": None},
     )  # fmt: skip
     asked = formulate(task, toy.card("bert"), toy.tokenizer("bert"))
     assert isinstance(asked, SpanFormulation)
 
     def spoken(null: float) -> SpanPredictions:
-        return SpanPredictions(spans=np.array([[0, 3]]), span_scores=np.array([1.0]), null_score=null)
+        return SpanPredictions(
+            spans=np.array([[0, 3]]), span_scores=np.array([1.0]), null_score=null
+        )
 
-    has, none = TaskExample(texts=("?", "one two"), label=("one",)), TaskExample(texts=("?", "one two"), label=())
+    has, none = (
+        TaskExample(texts=("?", "one two"), label=("one",)),
+        TaskExample(texts=("?", "one two"), label=()),
+    )
     items, margins = [has, has, none, has, none], [-2.0, 1.0, 2.0, 3.0, 4.0]
     said = [spoken(1.0 + m) for m in margins]
     better = asked.with_tuned_threshold(items, said)
@@ -260,7 +265,7 @@ def test_the_threshold_is_the_best_on_the_dev_file() -> None:
     truths = [i.label for i in items]
     found = ANSWER.compute_metrics(task, truths, told)
     assert found["exact_match"] == 0.8
-    assert better.task.options["null_threshold"] == better.no_answer_threshold == 1.0
+    assert better.task.options["no_answer_threshold"] == better.no_answer_threshold == 1.0
     again = formulate(better.task, toy.card("bert"), toy.tokenizer("bert"))
     assert again == better
     assert better.with_tuned_threshold(items, [spoken(9.0)] * 5) == better  # settled once
@@ -273,7 +278,13 @@ def learn(tmp_path: Path, family: str, train: Path, **more: Any) -> FinetunedMod
     base = tmp_path / "base"
     if not base.exists():
         toy.pretrained(family, base, dropout=0.0, attention_dropout=0.0)
-    known: dict[str, Any] = {"dev": train, "epochs": 50.0, "batch": 10, "rate": 4e-3, "length": 64}
+    known: dict[str, Any] = {
+        "dev": train,
+        "epochs": 50.0,
+        "batch_size": 10,
+        "learning_rate": 4e-3,
+        "max_length": 64,
+    }
     known |= {"evaluate_every": 50, **more}
     return finetune(base, task="answer", train=train, terminal=None, device="cpu", **known)
 
@@ -285,7 +296,7 @@ def test_twenty_questions_are_learned(family: str, tmp_path: Path) -> None:
     assert tuned.best_run.dev["exact_match"] > 0.9
     assert tuned.best_run.dev["answer_f1"] > 0.9
     assert tuned.task.metric == "answer_f1"
-    assert tuned.task.options["no_answer"] is False
+    assert tuned.task.options["allow_no_answer"] is False
     loaded = unmask.load(tmp_path / "out")
     assert loaded.can_predict
     assert loaded.label_names == ()
@@ -306,8 +317,8 @@ def test_questions_without_an_answer_are_learned_and_the_threshold_is_kept(tmp_p
     test = squad(tmp_path / "test.json", toys(10, 3, impossible=0.4))
     known = {"epochs": 65.0, "test": test, "out": tmp_path / "out", "metric": "exact_match"}
     tuned = learn(tmp_path, "bert", train, **known)
-    assert tuned.task.options["no_answer"] is True
-    assert isinstance(tuned.task.options["null_threshold"], float)
+    assert tuned.task.options["allow_no_answer"] is True
+    assert isinstance(tuned.task.options["no_answer_threshold"], float)
     assert tuned.best_run.dev["exact_match"] > 0.9
     assert tuned.best_run.dev["no_answer_exact_match"] > 0.8
     assert tuned.best_run.dev["has_answer_exact_match"] > 0.8
@@ -327,7 +338,7 @@ def test_other_libraries_read_the_model_and_theirs_is_read(family: str, tmp_path
     from transformers import AutoModelForQuestionAnswering
 
     train = squad(tmp_path / "train.json", toys(20, 1))
-    whole = {"length": 128}  # no text is cut: a folder of theirs does not say where
+    whole = {"max_length": 128}  # no text is cut: a folder of theirs does not say where
     tuned = learn(tmp_path, family, train, epochs=1.0, out=tmp_path / "out", **whole)
     theirs = AutoModelForQuestionAnswering.from_pretrained(tmp_path / "out")
     assert type(theirs).__name__ == f"{NAMES[family]}ForQuestionAnswering"
@@ -339,7 +350,9 @@ def test_other_libraries_read_the_model_and_theirs_is_read(family: str, tmp_path
     assert infer_task(opened.loaded_model).task_kind == "answer"
     given = [{"question": "red ?", "context": "a cat red dog"}]
     assert opened.predict(given)[0]["candidates"] == tuned.predict(given)[0]["candidates"]
-    assert score_file(opened.loaded_model, train) == pytest.approx(dict(tuned.best_run.dev), abs=1e-5)
+    assert score_file(opened.loaded_model, train) == pytest.approx(
+        dict(tuned.best_run.dev), abs=1e-5
+    )
     # Its head is where further training begins.
     more = finetune(
         tmp_path / "theirs", task="answer", train=train, dev=train, terminal=None, device="cpu",
@@ -353,6 +366,6 @@ def test_long_texts_are_read_in_parts_and_this_is_said(tmp_path: Path) -> None:
     long = [r["context"] + " cat" * 60 for r in toys(20, 1)]
     records = [r | {"context": c} for r, c in zip(toys(20, 1), long, strict=True)]
     train = squad(tmp_path / "train.json", records)
-    tuned = learn(tmp_path, "bert", train, epochs=1.0, options={"stride": 8})
+    tuned = learn(tmp_path, "bert", train, epochs=1.0, task_options={"window_overlap": 8})
     assert any("20 of 20 training texts have more than 64 tokens and are read in parts" in note
                for note in tuned.notes)  # fmt: skip

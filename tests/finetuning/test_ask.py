@@ -39,7 +39,9 @@ def test_one_text_is_framed_and_cut_as_the_reference_library_does(
 ) -> None:
     theirs = reference_tokenizer(family, tmp_path)
     asked = formulate(
-        Task(task_kind="classify", columns=ONE, max_length=length), toy.card(family), toy.tokenizer(family)
+        Task(task_kind="classify", columns=ONE, max_length=length),
+        toy.card(family),
+        toy.tokenizer(family),
     )
     for text, _ in [*toy.texts(20, 3), ("", "")]:
         (question,) = asked.build_inputs([TaskExample(texts=(text,))])
@@ -56,7 +58,9 @@ def test_a_pair_is_framed_and_cut_as_the_reference_library_does(
 ) -> None:
     theirs = reference_tokenizer("bert", tmp_path)
     asked = formulate(
-        Task(task_kind="pairs", columns=TWO, max_length=length), toy.card("bert"), toy.tokenizer("bert")
+        Task(task_kind="pairs", columns=TWO, max_length=length),
+        toy.card("bert"),
+        toy.tokenizer("bert"),
     )
     texts = [text for text, _ in toy.texts(24, 4)]
     for a, b in [
@@ -104,7 +108,9 @@ def test_an_encoder_decoder_reads_its_task_and_says_the_label() -> None:
 
 def test_what_stands_around_a_text_is_never_cut_off() -> None:
     tokenizer = toy.tokenizer("t5")
-    task = Task(task_kind="pairs", columns=TWO, labels=("no", "yes"), task_name="pairs", max_length=24)
+    task = Task(
+        task_kind="pairs", columns=TWO, labels=("no", "yes"), task_name="pairs", max_length=24
+    )
     (question,) = formulate(task, toy.card("t5"), tokenizer).build_inputs(
         [TaskExample(texts=("cat " * 50, "runs"))]
     )
@@ -125,7 +131,9 @@ def test_likelihoods_of_labels_are_those_of_their_words_one_by_one() -> None:
     assert isinstance(asked, WordLabelFormulation)
     items = [TaskExample(texts=(text,)) for text, _ in toy.texts(5, 5)]
     questions = asked.build_inputs(items)
-    scores = asked.compute_scores(model, pad_examples([q.example for q in questions], tokenizer.special_ids), questions)
+    scores = asked.compute_scores(
+        model, pad_examples([q.example for q in questions], tokenizer.special_ids), questions
+    )
     for i, item in enumerate(items):
         said = []
         for label in labels:
@@ -193,13 +201,17 @@ def test_a_text_learns_without_its_truth_but_is_asked_nothing() -> None:
 def test_impossible_tasks_and_lengths_are_named() -> None:
     with pytest.raises(ValueError, match="cannot label each word"):
         heads_for_task(TAG, toy.card("t5"))
-    with pytest.raises(ValueError, match="length must be at most 512"):
+    with pytest.raises(ValueError, match="max_length must be at most 512"):
         resolve_max_length(toy.card("bert"), 513)
     assert resolve_max_length(toy.card("t5"), 5000) == 5000
     for family in toy.FAMILIES:
-        task = Task(task_kind="pairs", columns=TWO, labels=("no", "yes"), task_name="pairs", max_length=2)
-        with pytest.raises(ValueError, match="length must be at least"):
-            formulate(task, toy.card(family), toy.tokenizer(family)).build_inputs([TaskExample(texts=("a", "b"))])
+        task = Task(
+            task_kind="pairs", columns=TWO, labels=("no", "yes"), task_name="pairs", max_length=2
+        )
+        with pytest.raises(ValueError, match="max_length must be at least"):
+            formulate(task, toy.card(family), toy.tokenizer(family)).build_inputs(
+                [TaskExample(texts=("a", "b"))]
+            )
 
 
 def test_numbers_are_said_as_in_the_paper() -> None:

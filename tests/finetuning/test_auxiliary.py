@@ -22,10 +22,12 @@ from unmask.tasks.task import Task, TaskColumns
 from unmask.training import loop
 from unmask.training.config import Recipe
 
-TASK = Task(task_kind="classify", columns=TaskColumns(texts=("text",), label="label"), labels=("no", "yes"))
+TASK = Task(
+    task_kind="classify", columns=TaskColumns(texts=("text",), label="label"), labels=("no", "yes")
+)
 SHORT = {
-    "epochs": 1.0, "batch": 16, "rate": 3e-3, "terminal": None, "precision": "float32",
-    "device": "cpu",
+    "epochs": 1.0, "batch_size": 16, "learning_rate": 3e-3, "terminal": None,
+    "precision": "float32", "device": "cpu",
 }  # fmt: skip
 
 
@@ -44,7 +46,9 @@ def test_the_next_token_is_asked_at_each_but_the_last() -> None:
     _, (batch, _) = parts(0.5)
     assert batch.targets is not None
     assert batch.last_token_positions is not None
-    for ids, targets, last in zip(batch.inputs, batch.targets, batch.last_token_positions.tolist(), strict=True):
+    for ids, targets, last in zip(
+        batch.inputs, batch.targets, batch.last_token_positions.tolist(), strict=True
+    ):
         assert targets[:last].equal(ids[1 : last + 1])
         assert set(targets[last:].tolist()) == {IGNORE_INDEX}
 
@@ -97,8 +101,14 @@ def test_what_is_logged_and_what_is_left(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "next_token" in json.dumps(line)]
     assert steps
-    assert list(tuned.loaded_model.model.head_specs) == list(tuned.loaded_model.preset.heads) == [LABEL_HEAD]
-    assert not [n for n in tuned.loaded_model.model.own_weights() if n.startswith(f"heads.{LANGUAGE_HEAD}")]
+    assert (
+        list(tuned.loaded_model.model.head_specs)
+        == list(tuned.loaded_model.preset.heads)
+        == [LABEL_HEAD]
+    )
+    assert not [
+        n for n in tuned.loaded_model.model.own_weights() if n.startswith(f"heads.{LANGUAGE_HEAD}")
+    ]
     theirs = hf.GPT2ForSequenceClassification.from_pretrained(out)
     assert theirs.config.architectures == ["GPT2ForSequenceClassification"]
     (again,) = predict(load_folder(out), ["the good cat"], task=read_task(out))
@@ -119,7 +129,9 @@ def test_a_weight_of_zero_changes_no_bit(tmp_path: Path) -> None:
     logs = [(tmp_path / name / "log.jsonl").read_bytes() for name in ("one", "other")]
     assert logs[0] == logs[1]
     assert not torch.equal(
-        tuned("third", lm_loss_weight=0.5).loaded_model.model.own_weights()["backbone.tokens.weight"],
+        tuned("third", lm_loss_weight=0.5).loaded_model.model.own_weights()[
+            "backbone.tokens.weight"
+        ],
         tensors["backbone.tokens.weight"],
     )
 
@@ -131,11 +143,11 @@ def test_it_is_for_decoders_with_a_head_of_labels(family: str, kind: str) -> Non
     card = toy.card(family)
     heads = heads_for_task(replace(TASK, task_kind=kind), card)
     assert with_language_head(heads, card, 0.0) == heads
-    with pytest.raises(ValueError, match="auxiliary is the weight of a language model's loss"):
+    with pytest.raises(ValueError, match="lm_loss_weight is the weight of a language model's loss"):
         with_language_head(heads, card, 0.5)
 
 
 def test_a_weight_is_a_number_of_at_least_zero() -> None:
     for wrong in (-0.1, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match="auxiliary must be"):
+        with pytest.raises(ValueError, match="lm_loss_weight must be"):
             FinetuneConfig(base="x", task="classify", train="x", lm_loss_weight=wrong)

@@ -153,7 +153,7 @@ def test_a_step_of_more_than_there_is_is_told() -> None:
     assert batch_size_warnings(3, None, some, 3) == batch_size_warnings(None, 27, some, 3) == []
     assert batch_size_warnings(None, None, some, 3) == []
     (items,) = batch_size_warnings(10**12, None, some, 3)
-    assert items.startswith("batch = 1,000,000,000,000: a step holds all")
+    assert items.startswith("batch_size = 1,000,000,000,000: a step holds all")
     assert "3 items" in items
     (tokens,) = batch_size_warnings(None, 28, some, 3)
     assert "27 tokens" in tokens

@@ -121,11 +121,15 @@ def test_tags_have_a_head_of_their_own(tmp_path: Path) -> None:
 
 
 def test_a_name_of_the_catalogue_learns_its_vocabulary_and_has_no_weights() -> None:
-    begun = load_initial_model("bert-tiny", TASK, [text for text, _ in toy.texts(50)] * 2, dropout=0.25)
+    begun = load_initial_model(
+        "bert-tiny", TASK, [text for text, _ in toy.texts(50)] * 2, dropout=0.25
+    )
     assert not begun.is_pretrained
     assert begun.preset.architecture.vocab_size == begun.tokenizer.vocab_size
     assert begun.preset.architecture.dropout == begun.preset.architecture.attention_dropout == 0.25
-    assert set(begun.newly_initialized()) == {name for name, _ in begun.build_model(0).named_parameters()}
+    assert set(begun.newly_initialized()) == {
+        name for name, _ in begun.build_model(0).named_parameters()
+    }
 
 
 def test_a_vocabulary_can_be_given_to_a_name_of_the_catalogue(tmp_path: Path) -> None:
@@ -136,12 +140,16 @@ def test_a_vocabulary_can_be_given_to_a_name_of_the_catalogue(tmp_path: Path) ->
 
 def test_a_name_of_the_catalogue_learns_the_kind_of_vocabulary_that_is_asked_for() -> None:
     texts = ["add x 2", "mul x 3"] * 2
-    begun = load_initial_model("transformer-mini", TASK_OF_TEXTS, texts, vocabulary=parse_vocabulary("words"))
+    begun = load_initial_model(
+        "transformer-mini", TASK_OF_TEXTS, texts, vocabulary=parse_vocabulary("words")
+    )
     ids = begun.tokenizer.encode_ids_batch(["mul 3 x add"])[0]
     assert begun.tokenizer.pieces(ids.tolist()) == ["mul", "3", "x", "add"]
     assert begun.tokenizer.decode(ids) == "mul 3 x add"
     assert begun.preset.tokenizer.vocabulary == WordLevel()
-    assert begun.build_model(0).vocab_size == begun.tokenizer.vocab_size == 5 + 3  # words; pad, end, unknown
+    assert (
+        begun.build_model(0).vocab_size == begun.tokenizer.vocab_size == 5 + 3
+    )  # words; pad, end, unknown
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from unmask.model.architecture import Architecture
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 
 ONE = TaskColumns(texts=("source",), label="target")
-SHORT = {"batch": 16, "terminal": None, "precision": "float32", "device": "cpu"}
+SHORT = {"batch_size": 16, "terminal": None, "precision": "float32", "device": "cpu"}
 TOKENIZER = toy.tokenizer("unilm")
 SPECIAL = TOKENIZER.special_ids
 START, END, MASK = SPECIAL.start, SPECIAL.end, SPECIAL.mask
@@ -80,7 +80,7 @@ def test_source_and_target_stand_between_special_tokens() -> None:
 
 
 def test_what_is_read_does_not_depend_on_the_target_and_fits() -> None:
-    one, long = asked(length=40, longest=8), " ".join(toy.WORDS)
+    one, long = asked(length=40, max_target_length=8), " ".join(toy.WORDS)
     some = [of(long), of(long, "a"), of(long, long)]
     unknown, short, cut = (q.example for q in one.build_inputs(some))
     assert all(q.truncated for q in one.build_inputs(some))
@@ -116,7 +116,7 @@ def told(model: Model, source: Sequence[int], target: Sequence[int]) -> float:
 
 
 def test_the_loss_is_that_of_each_token_after_the_true_ones_before_it() -> None:
-    one, model = asked(longest=9), answering()
+    one, model = asked(max_target_length=9), answering()
     some = [of("a cat runs", "the sun"), of("", "one two three"), of("red " * 5), of("dog", "")]
     said = predict_scores(one, model, one.build_inputs(some)).scores
     for item, written in zip(some, said, strict=True):
@@ -126,23 +126,29 @@ def test_the_loss_is_that_of_each_token_after_the_true_ones_before_it() -> None:
             pytest.approx(told(model, source, target), rel=1e-4), len(target),
         )  # fmt: skip
         (expected,) = generate(model, [source], SPECIAL, generation_config(max_new_tokens=9))
-        assert written.ids.tolist() == expected
-    assert len({tuple(written.ids.tolist()) for written in said}) > 1
+        assert written.token_ids.tolist() == expected
+    assert len({tuple(written.token_ids.tolist()) for written in said}) > 1
     for item, written in zip(some, said, strict=True):
         (alone,) = predict_scores(one, model, one.build_inputs([item])).scores
-        assert alone.ids.tolist() == written.ids.tolist()
-        assert alone.loss == pytest.approx(written.loss, rel=1e-4)
+        assert alone.token_ids.tolist() == written.token_ids.tolist()
+        assert alone.target_loss == pytest.approx(written.target_loss, rel=1e-4)
 
 
 def test_a_long_source_beside_a_long_target_stays_within_the_positions() -> None:
     card = toy.card("unilm")
     a = card.architecture
     assert isinstance(a, Architecture)
-    card = replace(card, architecture=replace(a, position=replace(a.position, length=30)))
+    card = replace(card, architecture=replace(a, position=replace(a.position, max_positions=30)))
     model = card.build(heads_for_task(task(30), card)).initialize(0).eval()
-    one, long = asked(length=30, longest=8), " ".join(toy.WORDS)
+    one, long = asked(length=30, max_target_length=8), " ".join(toy.WORDS)
     some = [of(long, "a"), of("a", long), of(long, long)]
-    assert [w.places for w in predict_scores(one, model, one.build_inputs(some)).scores] == [2, 8, 8]
+    assert [
+        w.n_target_tokens for w in predict_scores(one, model, one.build_inputs(some)).scores
+    ] == [
+        2,
+        8,
+        8,
+    ]
 
 
 def test_what_a_model_lacks_is_said_in_one_line() -> None:
@@ -154,8 +160,8 @@ def test_what_a_model_lacks_is_said_in_one_line() -> None:
         heads_for_task(task(), two)
     with pytest.raises(ValueError, match="no token that masks others"):
         formulate(task(), card, toy.tokenizer("t5"))
-    with pytest.raises(ValueError, match="length must be at least 35 for targets of 32 tokens"):
-        asked(length=30, longest=32)
+    with pytest.raises(ValueError, match="max_length must be at least 35 for targets of 32 tokens"):
+        asked(length=30, max_target_length=32)
 
 
 def in_reverse(path: Path, n: int, seed: int) -> Path:
@@ -179,7 +185,8 @@ def test_numbers_are_learned_in_the_reverse_order(files, tmp_path: Path) -> None
     out = tmp_path / "out"
     tuned = finetune(
         base, task="generate", **files, **SHORT, out=out, epochs=18.0, learning_rate=1e-2,
-        metric="exact_match", task_options={"longest": 5, "scored": 40}, evaluate_every=90,
+        metric="exact_match", task_options={"max_target_length": 5, "max_dev_items": 40},
+        evaluate_every=90,
     )  # fmt: skip
     assert tuned.best_run.dev["exact_match"] == 1
     assert tuned.best_run.dev["loss"] < 0.05
@@ -193,7 +200,9 @@ def test_numbers_are_learned_in_the_reverse_order(files, tmp_path: Path) -> None
     assert "answers_sources" not in json.loads((base / "config.json").read_text())
     assert known == tuned.task
     assert predict(again, ["2 6"], task=known) == [{"answer": "6 2"}]
-    assert score_file(again, files["dev"], task=known) == pytest.approx(tuned.best_run.dev, abs=1e-5)
+    assert score_file(again, files["dev"], task=known) == pytest.approx(
+        tuned.best_run.dev, abs=1e-5
+    )
     said = (out / "README.md").read_text()
     assert "pipeline_tag: text2text-generation" in said
     assert "transformers fills masks with it and does not write" in said
@@ -215,8 +224,9 @@ class Killed(Exception):
 def test_a_run_that_was_killed_gives_the_same_bits(at, files, tmp_path, monkeypatch) -> None:
     base = toy.pretrained("unilm", tmp_path / "base")
     more = {
-        **files, **SHORT, "task": "generate", "epochs": 2.0, "rate": 3e-3, "evaluate_every": 7,
-        "options": {"longest": 5, "scored": 4}, "rows": 100,
+        **files, **SHORT, "task": "generate", "epochs": 2.0, "learning_rate": 3e-3,
+        "evaluate_every": 7,
+        "task_options": {"max_target_length": 5, "max_dev_items": 4}, "rows": 100,
     }  # fmt: skip
     whole = finetune(base, **more, out=tmp_path / "whole")
     out, n, save = tmp_path / "killed", 0, train_run._save_checkpoint
@@ -229,7 +239,7 @@ def test_a_run_that_was_killed_gives_the_same_bits(at, files, tmp_path, monkeypa
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(train_run, "_save", save_and_die)
+        patch.setattr(train_run, "_save_checkpoint", save_and_die)
         with pytest.raises(Killed):
             finetune(base, **more, out=out)
     assert list((out / "checkpoints").iterdir())
@@ -246,7 +256,7 @@ def test_it_is_learned_also_where_little_is_tuned(tune: str, files, tmp_path: Pa
     out = tmp_path / "out"
     tuned = finetune(
         base, task="generate", **files, **SHORT, out=out, epochs=1.0, learning_rate=1e-3, tune=tune,
-        rows=32, max_length=40, task_options={"longest": 5, "scored": 10},
+        rows=32, max_length=40, task_options={"max_target_length": 5, "max_dev_items": 10},
     )  # fmt: skip
     assert tuned.best_run.dev["loss"] > 0
     assert load(out).predict(["1 2"]) == tuned.predict(["1 2"])

@@ -38,8 +38,10 @@ ENCODERS_AND_DECODERS = ("bert", "gpt2")
 
 
 def asking(family: str, length: int = 40, **options: object) -> SpanFormulation:
-    known = {"stride": 4, "no_answer": True, **options}
-    task = Task(task_kind="answer", columns=COLUMNS, max_length=length, options=known, metric="answer_f1")
+    known = {"window_overlap": 4, "allow_no_answer": True, **options}
+    task = Task(
+        task_kind="answer", columns=COLUMNS, max_length=length, options=known, metric="answer_f1"
+    )
     asked = formulate(task, toy.card(family), toy.tokenizer(family))
     assert isinstance(asked, SpanFormulation)
     return asked
@@ -48,7 +50,9 @@ def asking(family: str, length: int = 40, **options: object) -> SpanFormulation:
 def item(context: str, answer: str | None, question: str = QUESTION) -> TaskExample:
     if answer is None:
         return TaskExample(texts=(question, context), label=())
-    return TaskExample(texts=(question, context), label=(answer,), answer_starts=(context.index(answer),))
+    return TaskExample(
+        texts=(question, context), label=(answer,), answer_starts=(context.index(answer),)
+    )
 
 
 def marked(question: TaskInput, bit: int) -> list[int]:
@@ -85,7 +89,7 @@ def reference_tokenizer(family: str, folder: Path):
 @pytest.mark.parametrize(("length", "stride"), [(40, 4), (16, 3), (24, 0), (12, 2)])
 def test_windows_are_the_reference_library_s(length: int, stride: int, tmp_path: Path) -> None:
     theirs = reference_tokenizer("bert", tmp_path)
-    asked = asking("bert", length, stride=stride)
+    asked = asking("bert", length, window_overlap=stride)
     for context, _ in toy.texts(20, 3, 1, 40):
         expected = theirs(
             QUESTION, context, truncation="only_second", max_length=length, stride=stride,
@@ -150,7 +154,7 @@ def test_a_long_question_has_half_of_the_tokens_and_is_cut() -> None:
 def test_a_window_without_the_whole_answer_asks_for_none(family: str) -> None:
     context = " ".join(["dog"] * 30 + ["red", "green"] + ["cat"] * 30)
     one = item(context, "red green")
-    asked = asking(family, 24, stride=6)
+    asked = asking(family, 24, window_overlap=6)
     said = [answered(asked, q, one) for q in asked.build_inputs([one])]
     assert len(said) > 3
     assert set(said) == {None, "red green"}
@@ -176,7 +180,7 @@ def test_any_answer_is_found_again_from_its_tokens(
     end = data.draw(st.integers(start + 1, min(start + 3, len(words))))
     answer = " ".join(words[start:end])
     place = len(" ".join(words[:start])) + (start > 0)
-    asked = asking(family, 64, stride=24)
+    asked = asking(family, 64, window_overlap=24)
     one = TaskExample(texts=(QUESTION, context), label=(answer,), answer_starts=(place,))
     offsets = span_head._trimmed_offsets(asked.tokenizer, context)
     tokens = token_span(place, place + len(answer), offsets)
@@ -193,7 +197,9 @@ def test_any_answer_is_found_again_from_its_tokens(
         assert text == text.strip()
 
 
-def spoken(asked: SpanFormulation, one: TaskExample, scores: list[np.ndarray]) -> span_head.SpanPredictions:
+def spoken(
+    asked: SpanFormulation, one: TaskExample, scores: list[np.ndarray]
+) -> span_head.SpanPredictions:
     """Join scores given for the context's tokens of each window, and then for no answer."""
     questions = asked.build_inputs([one])
     if not asked.template.causal:
@@ -234,7 +240,7 @@ def test_the_best_span_is_said_with_its_place_and_probability(family: str) -> No
 def test_an_end_before_its_start_and_too_long_a_span_are_not_said() -> None:
     context = "0 1 2 3 4 5"
     one = item(context, "4")
-    asked = asking("bert", longest=2)
+    asked = asking("bert", max_answer_length=2)
     said = asked.prediction(one, spoken(asked, one, [flat(6, {4: 9.0}, {1: 9.0, 5: 1.0}, -9.0)]))
     assert said == "4 5"
     said = asked.prediction(one, spoken(asked, one, [flat(6, {0: 9.0}, {5: 9.0, 1: 1.0}, -9.0)]))
@@ -246,9 +252,9 @@ def test_no_answer_is_said_above_the_threshold_if_there_may_be_none() -> None:
     scores = [flat(3, {1: 2.0}, {1: 2.0}, 5.0)]
     for options, expected in (
         ({}, ""),
-        ({"null_threshold": 0.5}, ""),
-        ({"null_threshold": 1.5}, "1"),
-        ({"no_answer": False}, "1"),
+        ({"no_answer_threshold": 0.5}, ""),
+        ({"no_answer_threshold": 1.5}, "1"),
+        ({"allow_no_answer": False}, "1"),
     ):
         asked = asking("bert", **options)
         said = spoken(asked, one, scores)
@@ -262,7 +268,7 @@ def test_no_answer_is_said_above_the_threshold_if_there_may_be_none() -> None:
 
 def test_a_start_counts_in_one_window_and_no_answer_in_the_least_likely() -> None:
     one = item(" ".join(["7"] * 12), None)
-    asked = asking("bert", 12, stride=4)  # 3 around, 1 of the question: windows of 8 tokens
+    asked = asking("bert", 12, window_overlap=4)  # 3 around, 1 of the question: windows of 8 tokens
     assert [q.window.start for q in asked.build_inputs([one])] == [0, 4]
     # Token 7 is the last of the first window and in the middle of the second.
     scores = spoken(asked, one, [flat(8, {7: 9.0}, {7: 9.0}, 5.0), flat(8, {}, {}, -1.0)])
@@ -275,7 +281,9 @@ def test_a_start_counts_in_one_window_and_no_answer_in_the_least_likely() -> Non
 
 def test_the_loss_is_the_head_s() -> None:
     asked = asking("bert", 20)
-    model = toy.card("bert").build(heads_for_task(asked.task, toy.card("bert"))).initialize(1).eval()
+    model = (
+        toy.card("bert").build(heads_for_task(asked.task, toy.card("bert"))).initialize(1).eval()
+    )
     context = " ".join(toy.WORDS[:40])
     items = [item(context, "tree"), item("the cat", None)]
     questions = asked.build_inputs(items)
@@ -284,7 +292,7 @@ def test_the_loss_is_the_head_s() -> None:
     totals = [asked.loss(one, s) for one, s in zip(items, said.scores, strict=True)]
     assert sum(total for total, _ in totals) == pytest.approx(float(term.total.detach()), rel=1e-5)
     assert sum(n for _, n in totals) == term.count == len(questions)
-    unknown = [replace(one, truth=None) for one in items]
+    unknown = [replace(one, label=None) for one in items]
     said = predict_scores(asked, model, asked.build_inputs(unknown))
     totals = [asked.loss(one, s) for one, s in zip(unknown, said.scores, strict=True)]
     assert totals == [(0.0, 0)] * 2
@@ -295,7 +303,7 @@ def test_the_loss_is_the_head_s() -> None:
 @torch.no_grad()
 def test_any_context_is_answered_by_a_part_of_it(family: str, context: str) -> None:
     card = toy.card(family)
-    for options in ({"no_answer": True}, {"no_answer": False}):
+    for options in ({"allow_no_answer": True}, {"allow_no_answer": False}):
         asked = asking(family, **options)
         model = card.build(heads_for_task(asked.task, card)).initialize(1).eval()
         for question in ("", QUESTION, "cat " * 60):
@@ -317,7 +325,7 @@ def test_the_least_length_has_room_for_a_token_of_each_text(family: str) -> None
     one = item("cat cat", "cat")
     for question in asking(family, least).build_inputs([one]):
         assert len(question.example.inputs) <= least
-    with pytest.raises(ValueError, match=f"length must be at least {least}, got {least - 1}"):
+    with pytest.raises(ValueError, match=f"max_length must be at least {least}, got {least - 1}"):
         asking(family, least - 1)
 
 
@@ -332,7 +340,9 @@ def all_items() -> dict[Path, list[TaskExample]]:
     for path in (*XQUAD, *SHIFTS):
         table = tables.read_table(path)
         columns = kind.reader.find_columns(table, (), None, ())
-        found[path] = kind.reader.read_examples(table, columns, "strict", has_labels=True, options={})
+        found[path] = kind.reader.read_examples(
+            table, columns, "strict", has_labels=True, options={}
+        )
     return found
 
 
@@ -344,7 +354,9 @@ def test_every_answer_of_real_questions_is_found_again_in_its_windows(
 ) -> None:
     name = "bert-base-uncased" if isinstance(vocabulary, WordPiece) else "gpt2"
     some = [one.texts[1] for items in all_items.values() for one in items[::40]]
-    tokenizer: Tokenizer = train_tokenizer(TokenizerSpec(vocabulary, MODELS[name].tokenizer.special_tokens), some)
+    tokenizer: Tokenizer = train_tokenizer(
+        TokenizerSpec(vocabulary, MODELS[name].tokenizer.special_tokens), some
+    )
     task = Task(task_kind="answer", columns=COLUMNS, max_length=384, metric="answer_f1")
     asked = formulate(task, MODELS[name], tokenizer)
     for items in all_items.values():

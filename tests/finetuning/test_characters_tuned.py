@@ -32,14 +32,15 @@ from unmask.tokenizers.encode import Tokenizer, train_tokenizer
 from unmask.zoo.encoders.canine import CANINE_MINI
 
 SMALL = replace(
-    CANINE_MINI.architecture, d_model=32, n_layers=2, n_heads=2, d_ff=64, n_buckets=256, block=32,
-    position=LearnedPositions(256), dropout=0.0, attention_dropout=0.0, initialize=NormalInit(0.1),
+    CANINE_MINI.architecture, d_model=32, n_layers=2, n_heads=2, d_ff=64,
+    n_hash_buckets=256, local_attention_block=32,
+    position=LearnedPositions(256), dropout=0.0, attention_dropout=0.0, initializer=NormalInit(0.1),
 )  # fmt: skip
 CARD = replace(CANINE_MINI, architecture=SMALL)
 TOKENIZER: Tokenizer = train_tokenizer(CARD.tokenizer, [])
 SHORT = {
-    "epochs": 6.0, "batch": 16, "rate": 3e-3, "terminal": None, "precision": "float32",
-    "device": "cpu",
+    "epochs": 6.0, "batch_size": 16, "learning_rate": 3e-3, "terminal": None,
+    "precision": "float32", "device": "cpu",
 }  # fmt: skip
 
 
@@ -63,7 +64,9 @@ def test_a_pretrained_folder_opens_with_its_head_and_in_the_reference_library(ba
     assert set(opened.model.head_specs) == {"characters"}
     assert (opened.missing, opened.unexpected) == ((), ())
     model = CARD.build().initialize(7)
-    assert all(torch.equal(p, opened.model.own_weights()[n]) for n, p in model.own_weights().items())
+    assert all(
+        torch.equal(p, opened.model.own_weights()[n]) for n, p in model.own_weights().items()
+    )
     tokenizer = hf.AutoTokenizer.from_pretrained(base)
     loaded, said = hf.AutoModel.from_pretrained(base, output_loading_info=True)
     assert set(said["missing_keys"]) == {"pooler.dense.weight", "pooler.dense.bias"}
@@ -148,28 +151,30 @@ def batch() -> Batch:
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    "spec", [LoRA(rank=2, target_modules=("all",)), LoRA(rank=2), HoulsbyAdapter(bottleneck_size=4), PfeifferAdapter(bottleneck_size=4),
-             AdaMix(bottleneck_size=4, n_experts=2), IA3()],
+    "spec", [LoRA(rank=2, target_modules=("all",)), LoRA(rank=2), HoulsbyAdapter(bottleneck_size=4),
+             PfeifferAdapter(bottleneck_size=4), AdaMix(bottleneck_size=4, n_experts=2), IA3()],
 )  # fmt: skip
 def test_adapters_act_on_the_rows_that_are_chosen_and_leave_no_trace(spec) -> None:
     model, given = built(), replace(batch(), targets=None, target_positions=None)
-    before = model(given, scores=True).scores["label"]
+    before = model(given, return_logits=True).logits["label"]
     module = attach(model, spec, "one")
     for p in module.parameters():
         torch.nn.init.normal_(p, std=0.3)
-    after = model(given, scores=True).scores["label"]
+    after = model(given, return_logits=True).logits["label"]
     assert (after - before).abs().min() > 1e-4
     with use_adapters(model, ["one", None, None]):
-        some = model(given, scores=True).scores["label"]
+        some = model(given, return_logits=True).logits["label"]
     torch.testing.assert_close(some[0], after[0])
     torch.testing.assert_close(some[1:], before[1:])
     with pytest.raises(ValueError, match="chosen for 2 rows"), use_adapters(model, ["one", None]):
         model(given)
     detach(model, "one")
-    assert torch.equal(model(given, scores=True).scores["label"], before)
+    assert torch.equal(model(given, return_logits=True).logits["label"], before)
 
 
-@pytest.mark.parametrize("spec", [PrefixTuning(n_virtual_tokens=2), PromptTuning(n_virtual_tokens=2), ScalarMix()])
+@pytest.mark.parametrize(
+    "spec", [PrefixTuning(n_virtual_tokens=2), PromptTuning(n_virtual_tokens=2), ScalarMix()]
+)
 def test_adapters_that_it_cannot_have_are_refused(spec) -> None:
     with pytest.raises(ValueError, match=r"blocks; LoRA|cannot be mixed"):
         attach(built(), spec, "one")
@@ -209,12 +214,17 @@ def test_it_fills_no_blanks_and_says_so() -> None:
 def test_a_pretrained_run_says_what_it_learned(tmp_path: Path) -> None:
     text = "\n\n".join(f"The {who} saw the fox." for who in "abcdefgh")
     (tmp_path / "text.txt").write_text(text * 8)
-    sizes = {"d_model": 32, "n_layers": 1, "n_heads": 2, "d_ff": 32, "block": 16}
+    sizes = {"d_model": 32, "n_layers": 1, "n_heads": 2, "d_ff": 32, "local_attention_block": 16}
     run = pretrain(
-        "canine-mini", data=tmp_path / "text.txt", out=tmp_path / "run", steps=3, sequence_length=32,
+        "canine-mini",
+        data=tmp_path / "text.txt",
+        out=tmp_path / "run",
+        steps=3,
+        sequence_length=32,
         changes=[*(f"architecture.{n}={x}" for n, x in sizes.items()), "batch_tokens=256"],
-        quiet=True, device="cpu",
-    )  # fmt: skip
+        quiet=True,
+        device="cpu",
+    )
     assert set(run.model.head_specs) == {"characters"}
     assert load_folder(tmp_path / "run").missing == ()
     said = unmask.load(tmp_path / "run").evaluate(tmp_path / "text.txt")
@@ -230,8 +240,10 @@ def test_several_parts_share_it_whatever_they_read_of_a_text(base: Path, tmp_pat
     folders = {name: tmp_path / name for name in ("summary", "mean")}
     for name, out in folders.items():
         finetune(
-            base, task="classify", tune="lora:rank=2", out=out, task_options={"pool": name},
-            seed=len(name), **files(tmp_path, 32), **(SHORT | {"epochs": 1.0, "rate": 1e-2}),
+            base, task="classify", tune="lora:rank=2", out=out,
+            task_options={"pooling": name},
+            seed=len(name), **files(tmp_path, 32),
+            **(SHORT | {"epochs": 1.0, "learning_rate": 1e-2}),
         )  # fmt: skip
     several = unmask.MultiAdapter(folders)
     texts = [text for text, _ in toy.texts(9, 5, 1, 12)]

@@ -60,7 +60,7 @@ def good(item: TaskExample) -> TaskExample:
     """Let the right option be "good", which is learned fast."""
     options = list(item.choices)
     options[item.label] = "good"
-    return replace(item, options=tuple(options))
+    return replace(item, choices=tuple(options))
 
 
 def row(item: TaskExample) -> dict:
@@ -85,7 +85,12 @@ def opened(family: str) -> LoadedModel:
         for p in model.parameters():
             p.normal_(std=0.2)
     return LoadedModel(
-        preset=card, model=model, tokenizer=toy.tokenizer(family), label_names=(), missing=(), unexpected=()
+        preset=card,
+        model=model,
+        tokenizer=toy.tokenizer(family),
+        label_names=(),
+        missing=(),
+        unexpected=(),
     )
 
 
@@ -102,7 +107,9 @@ def test_each_option_is_read_after_the_end_of_the_text() -> None:
         tokenizer, card = toy.tokenizer(family), toy.card(family)
         asked = formulate(replace(TASK, max_length=12), card, tokenizer)
         assert isinstance(asked, MultipleChoiceFormulation)
-        item = TaskExample(texts=("cat " * 30 + "dog", "sun moon"), choices=("a tree", "runs"), label=1)
+        item = TaskExample(
+            texts=("cat " * 30 + "dog", "sun moon"), choices=("a tree", "runs"), label=1
+        )
         first, second = asked.build_inputs([item])
         text = tokenizer.encode(" ".join(item.texts)).ids.tolist()
         s, around = asked.special_ids, asked.template
@@ -125,7 +132,7 @@ def test_what_is_said_of_an_item_depends_on_no_other(family: str) -> None:
     model = opened(family)
     items = some_items(9, 1, known=False)
     items[2] = replace(items[2], texts=("cat " * 200,))
-    items[4] = replace(items[4], options=("dog " * 200, "", "a"))
+    items[4] = replace(items[4], choices=("dog " * 200, "", "a"))
     given = [TASK_KINDS["choose"].reader.format_input(item) for item in items]
     alone = [predict(model, [one], task=TASK)[0] for one in given]
     for batch_tokens in (1, 90, 10_000):
@@ -147,7 +154,7 @@ def test_an_encoder_decoder_compares_the_likelihoods_of_options() -> None:
     (answer,) = predict(model, [TASK_KINDS["choose"].reader.format_input(item)], task=task)
     said = []
     for k in range(len(item.choices)):
-        (question,) = asked.build_inputs([replace(item, truth=k)])
+        (question,) = asked.build_inputs([replace(item, label=k)])
         batch = pad_examples([question.example], asked.special_ids)
         said.append(-float(model.model(batch).terms["label"].total))
     expected = torch.tensor(said).softmax(0).tolist()
@@ -178,7 +185,7 @@ def test_scores_and_loss_are_those_of_the_reference_library(n_options: int, tmp_
     assert (task.task_kind, mine.missing, mine.unexpected) == ("choose", (), ())
     items = [i for i in some_items(60, 5) if len(i.choices) == min(n_options, 4)][:6]
     if n_options == 5:
-        items = [replace(item, options=(*item.choices, "moon")) for item in items]
+        items = [replace(item, choices=(*item.choices, "moon")) for item in items]
     asked = formulate(task, mine.preset, known)
     batch = pad_examples([q.example for q in asked.build_inputs(items)], asked.special_ids)
     shape = (len(items), n_options, -1)
@@ -188,10 +195,10 @@ def test_scores_and_loss_are_those_of_the_reference_library(n_options: int, tmp_
         attention_mask=seen.reshape(shape), labels=torch.tensor([item.label for item in items]),
     )  # fmt: skip
     with torch.no_grad():
-        said = mine.model(batch, scores=True)
+        said = mine.model(batch, return_logits=True)
     assert said.terms["choice"].count == len(items)
     assert said.terms["choice"].loss.item() == pytest.approx(out.loss.item(), rel=1e-5)
-    scores = said.scores["choice"].reshape(len(items), n_options)
+    scores = said.logits["choice"].reshape(len(items), n_options)
     assert torch.allclose(scores, out.logits, atol=1e-4)
     given = [TASK_KINDS["choose"].reader.format_input(item) for item in items]
     for answer, row in zip(predict(mine, given), out.logits.softmax(-1).tolist(), strict=True):
@@ -210,7 +217,12 @@ def test_scores_and_loss_are_those_of_the_reference_library(n_options: int, tmp_
 )  # fmt: skip
 def test_options_of_an_item_are_never_parted(lengths, tokens, batch) -> None:
     examples = [
-        Example(inputs=np.full(n, 5), targets=np.full(n, IGNORE_INDEX), choice_group=i, label=int(k == 0))
+        Example(
+            inputs=np.full(n, 5),
+            targets=np.full(n, IGNORE_INDEX),
+            choice_group=i,
+            label=int(k == 0),
+        )
         for i, some in enumerate(lengths)
         for k, n in enumerate(some)
     ]
@@ -259,10 +271,18 @@ def test_a_model_learns_to_choose_and_is_opened_again(family: str, tmp_path: Pat
     dev = write(tmp_path / "dev.jsonl", [row(good(item)) for item in some_items(20, 1)])
     base = toy.pretrained(family, tmp_path / "base")
     tuned = finetune(
-        base, task="choose", train=train, dev=dev, out=tmp_path / "out", learning_rate=3e-3, batch_size=8,
+        base,
+        task="choose",
+        train=train,
+        dev=dev,
+        out=tmp_path / "out",
+        learning_rate=3e-3,
+        batch_size=8,
         epochs={"bert": 4.0, "gpt2": 4.0, "t5": 6.0, "bart": 8.0}[family],
-        terminal=None, dropout=0.0, precision="float32",
-    )  # fmt: skip
+        terminal=None,
+        dropout=0.0,
+        precision="float32",
+    )
     assert tuned.best_run.dev["accuracy"] > 0.9  # guessing has 0.36
     given = [TASK_KINDS["choose"].reader.format_input(item) for item in some_items(8, 7)]
     here = tuned.predict(given)
@@ -306,7 +326,9 @@ def test_a_bad_line_is_named(line: dict, message: str, tmp_path: Path) -> None:
     kind, table = TASK_KINDS["choose"], read_table(path)
     columns = kind.reader.find_columns(table, (), None, ())
     with pytest.raises(ValueError, match=message):
-        kind.reader.read_examples(table, columns, "strict", has_labels=True, options={"numbering": "from 0"})
+        kind.reader.read_examples(
+            table, columns, "strict", has_labels=True, options={"label_format": "from 0"}
+        )
 
 
 def test_how_answers_are_numbered_can_be_said(tmp_path: Path) -> None:
@@ -316,11 +338,15 @@ def test_how_answers_are_numbered_can_be_said(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="fit several ways"):
         kind.reader.read_examples(table, columns, "strict", has_labels=True, options={})
     found = kind.reader.read_examples(
-        table, columns, "strict", has_labels=True, options=resolve_options("choose", {"numbering": "from 1"})
+        table,
+        columns,
+        "strict",
+        has_labels=True,
+        options=resolve_options("choose", {"label_format": "from 1"}),
     )
     assert [item.label for item in found] == [0, 1]
-    with pytest.raises(ValueError, match=r"options.numbering"):
-        resolve_options("choose", {"numbering": "from 2"})
+    with pytest.raises(ValueError, match=r"options.label_format"):
+        resolve_options("choose", {"label_format": "from 2"})
 
 
 @pytest.mark.parametrize(
@@ -341,7 +367,9 @@ def test_what_cannot_be_chosen_from_is_named(text, message: str) -> None:
 
 def test_lines_and_tables_say_the_same() -> None:
     kind = TASK_KINDS["choose"]
-    item = kind.reader.parse_input(TASK, kind.reader.parse_line(TASK, "a cat\truns\twalks"), "line 1")
+    item = kind.reader.parse_input(
+        TASK, kind.reader.parse_line(TASK, "a cat\truns\twalks"), "line 1"
+    )
     assert item == kind.reader.parse_input(
         TASK, {"context": "a cat", "choices": ["runs", "walks"]}, "line 1"
     )

@@ -27,13 +27,15 @@ from unmask.zoo.catalogue import MODELS
 
 WORDS = {"no": "2", "yes": "8"}
 LONG = {"no": "2 3", "yes": "8 5"}
-SHORT = {"batch": 16, "terminal": None, "precision": "float32", "device": "cpu"}
+SHORT = {"batch_size": 16, "terminal": None, "precision": "float32", "device": "cpu"}
 
 
-def asked(family: str, *, length: int = 40, texts=("text",), words=WORDS, **options) -> ClozeFormulation:
+def asked(
+    family: str, *, length: int = 40, texts=("text",), words=WORDS, **options
+) -> ClozeFormulation:
     task = Task(
         task_kind="cloze", columns=TaskColumns(texts=texts, label="label"), labels=("no", "yes"),
-        max_length=length, options={"words": words, **options},
+        max_length=length, options={"label_words": words, **options},
     )  # fmt: skip
     found = formulate(task, toy.card(family), toy.tokenizer(family))
     assert isinstance(found, ClozeFormulation)
@@ -90,7 +92,9 @@ def test_what_is_named_one_place_before_is_asked_there_for_words_of_any_length()
     inputs, at = other.example.inputs, int(np.flatnonzero(other.example.targets != IGNORE_INDEX)[0])
 
     def logs(ids: np.ndarray) -> torch.Tensor:
-        hidden = model.hidden_states(replace(batch, inputs=torch.from_numpy(ids)[None]))[0, [at, at + 1]]
+        hidden = model.hidden_states(replace(batch, inputs=torch.from_numpy(ids)[None]))[
+            0, [at, at + 1]
+        ]
         among = torch.from_numpy(ahead.candidate_ids)
         return model.language_head.candidate_logits(hidden, among).log_softmax(-1)
 
@@ -154,7 +158,7 @@ def test_mistakes_are_named() -> None:
         asked("gpt2", pattern="{text} It was [MASK].")
     with pytest.raises(ValueError, match="two texts for a decoder"):
         asked("gpt2", texts=("a", "b"))
-    with pytest.raises(ValueError, match="length must be at least 13, since the pattern"):
+    with pytest.raises(ValueError, match="max_length must be at least 13, since the pattern"):
         asked("bert", length=12, pattern="1 2 3 4 5 6 7 8 {0} [MASK]")
     with pytest.raises(ValueError, match="classify lets it say labels in words"):
         heads_for_task(asked("bert").task, toy.card("t5"))
@@ -163,7 +167,9 @@ def test_mistakes_are_named() -> None:
 def test_a_label_without_a_word_is_its_own() -> None:
     one = asked("bert", words={"no": "2"})
     known = toy.tokenizer("bert")
-    assert [token for word in one.label_token_ids for token in word] == known.encode("2 yes").ids.tolist()
+    assert [token for word in one.label_token_ids for token in word] == known.encode(
+        "2 yes"
+    ).ids.tolist()
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
@@ -181,7 +187,9 @@ def test_loss_and_gradient_are_those_of_the_label_words_in_the_reference(
     model = opened.preset.build(heads_for_task(task, opened.preset))
     model.load_state_dict(opened.model.state_dict())
     model.eval()
-    some = [TaskExample(texts=(text,), label=y) for text, y in (("ab cd", "x"), ("e", "z"), ("", "y"))]
+    some = [
+        TaskExample(texts=(text,), label=y) for text, y in (("ab cd", "x"), ("e", "z"), ("", "y"))
+    ]
     questions = one.build_inputs(some)
     batch = pad_examples([q.example for q in questions], one.special_ids)
     term = model(batch).terms["label"]
@@ -190,8 +198,8 @@ def test_loss_and_gradient_are_those_of_the_label_words_in_the_reference(
     for question in questions:
         ids = torch.from_numpy(question.example.inputs)[None]
         (place,) = np.flatnonzero(question.example.targets != IGNORE_INDEX)
-        logits = reference(input_ids=ids).logits[0, place][one.among]
-        which = one.among.tolist().index(question.example.targets[place])
+        logits = reference(input_ids=ids).logits[0, place][one.candidate_ids]
+        which = one.candidate_ids.tolist().index(question.example.targets[place])
         losses.append(F.cross_entropy(logits[None], torch.tensor([which])))
     expected = torch.stack(losses).mean()
     expected.backward()
@@ -236,7 +244,7 @@ def _learned(family: str, words: dict[str, str], folder: Path) -> FinetunedModel
     }
     return finetune(
         base, task="cloze", **files, **SHORT, out=folder / "out", epochs=4.0, learning_rate=3e-3,
-        task_options={"pattern": "{text} is [MASK]", "words": words},
+        task_options={"pattern": "{text} is [MASK]", "label_words": words},
     )  # fmt: skip
 
 
@@ -263,9 +271,9 @@ def test_a_word_in_the_text_decides_the_word_in_the_blank(family: str, tmp_path:
 def test_examples_that_compare_other_words_do_not_fit_one_batch() -> None:
     one, other = asked("bert"), asked("bert", words={"no": "4", "yes": "bad"})
     (a,), (b,) = one.build_inputs(items("cat")), other.build_inputs(items("cat"))
-    with pytest.raises(ValueError, match="among different tokens"):
+    with pytest.raises(ValueError, match="different candidate_ids"):
         pad_examples([a.example, b.example], one.special_ids)
-    with pytest.raises(ValueError, match="among different tokens"):
+    with pytest.raises(ValueError, match="different candidate_ids"):
         pad_examples([a.example, replace(a.example, candidate_ids=None)], one.special_ids)
 
 
@@ -282,9 +290,14 @@ def test_columns_are_those_of_one_text_or_two(tmp_path: Path) -> None:
 
     kind = TASK_KINDS["cloze"]
     rows = toy.write(tmp_path / "one.tsv", [("a", "b")])
-    assert kind.reader.find_columns(read_table(rows), (), None, ()) == TaskColumns(texts=("text",), label="label")
+    assert kind.reader.find_columns(read_table(rows), (), None, ()) == TaskColumns(
+        texts=("text",), label="label"
+    )
     pair = toy.write(tmp_path / "two.tsv", [("a", "b", "c")], "sentence1\tsentence2\tlabel")
-    assert kind.reader.find_columns(read_table(pair), (), None, ()).texts == ("sentence1", "sentence2")
+    assert kind.reader.find_columns(read_table(pair), (), None, ()).texts == (
+        "sentence1",
+        "sentence2",
+    )
 
 
 def test_tokens_are_compared_with_those_of_the_words_alone() -> None:
@@ -360,7 +373,7 @@ def test_words_of_several_tokens_are_as_likely_as_by_hand(family: str, tmp_path:
     some = [TaskExample(texts=(text,), label=y) for text, y in zip(texts, words, strict=True)]
     said = predict_scores(one, model, one.build_inputs(some)).scores
     assert len({int(s[0].argmax()) for s in said} | {int(s[0].argmin()) for s in said}) > 1
-    unknown = [replace(item, truth=None) for item in some]
+    unknown = [replace(item, label=None) for item in some]
     for i in (0, 3):  # alone, and with nothing to tell the answer by
         (alone,) = predict_scores(one, model, one.build_inputs(unknown[i : i + 1])).scores
         assert np.allclose(alone, said[i], atol=1e-4)
@@ -377,7 +390,7 @@ def test_words_of_several_tokens_are_as_likely_as_by_hand(family: str, tmp_path:
             assert torch.allclose(each.log_softmax(0), torch.from_numpy(scores[0]), atol=1e-4)
     batch = pad_examples([q.example for q in one.build_inputs(some)], one.special_ids)
     term = model(batch).terms["label"]
-    assert term.count == sum(len(one.words[i]) for i in range(4))
+    assert term.count == sum(len(one.label_token_ids[i]) for i in range(4))
     if family == "gpt2":  # where nothing is hidden, what is learned is what is asked
         logs = np.array([scores[0, i] for i, scores in enumerate(_words(one, model, some))])
         assert term.total.item() == pytest.approx(-logs.sum(), rel=1e-4)

@@ -31,8 +31,8 @@ from unmask.zoo.catalogue import MODELS
 from unmask.zoo.preset import FinetuningDefaults
 
 FAST = {
-    "epochs": 1.0, "batch": 16, "rate": 1e-2, "terminal": None, "precision": "float32",
-    "device": "cpu",
+    "epochs": 1.0, "batch_size": 16, "learning_rate": 1e-2, "terminal": None,
+    "precision": "float32", "device": "cpu",
 }  # fmt: skip
 ONE, TWO = "the good cat", "a red house"
 
@@ -40,7 +40,13 @@ ONE, TWO = "the good cat", "a red house"
 def task_of(does: TaskKindName, n_texts: int = 1, **chosen) -> Task:
     labels = () if does in ("regress", "choose") else ("no", "yes")
     columns = TaskColumns(texts=("a", "b")[:n_texts], label="label")
-    return Task(task_kind=does, columns=columns, labels=labels, max_length=24, options=resolve_options(does, chosen))
+    return Task(
+        task_kind=does,
+        columns=columns,
+        labels=labels,
+        max_length=24,
+        options=resolve_options(does, chosen),
+    )
 
 
 def opened(family: str = "gpt", **changes) -> LoadedModel:
@@ -52,7 +58,12 @@ def opened(family: str = "gpt", **changes) -> LoadedModel:
         for p in model.parameters():
             p.normal_(std=0.3)
     return LoadedModel(
-        preset=card, model=model, tokenizer=toy.tokenizer(family), label_names=(), missing=(), unexpected=()
+        preset=card,
+        model=model,
+        tokenizer=toy.tokenizer(family),
+        label_names=(),
+        missing=(),
+        unexpected=(),
     )
 
 
@@ -61,7 +72,9 @@ def begun_of(does: TaskKindName, n_texts: int = 1, family: str = "gpt", **chosen
 
 
 def read(begun: InitialModel, *items: TaskExample):
-    return [q.example for q in formulate(begun.task, begun.preset, begun.tokenizer).build_inputs(items)]
+    return [
+        q.example for q in formulate(begun.task, begun.preset, begun.tokenizer).build_inputs(items)
+    ]
 
 
 def ids(family: str, text: str) -> list[int]:
@@ -74,7 +87,9 @@ def ids(family: str, text: str) -> list[int]:
 def test_only_the_first_gpt_is_tuned_so_by_itself() -> None:
     for name, card in MODELS.items():
         wanted = (
-            ("added", 0.5) if card.family == "gpt" else (FinetuningDefaults.special_tokens, FinetuningDefaults.lm_loss_weight)
+            ("added", 0.5)
+            if card.family == "gpt"
+            else (FinetuningDefaults.special_tokens, FinetuningDefaults.lm_loss_weight)
         )
         assert (card.finetuning.special_tokens, card.finetuning.lm_loss_weight) == wanted, name
 
@@ -82,7 +97,7 @@ def test_only_the_first_gpt_is_tuned_so_by_itself() -> None:
 @pytest.mark.parametrize("family", ["gpt", "gpt2"])
 def test_what_a_model_reads_in_each_case(family: str) -> None:
     """Section 3.3; the ids follow those of the vocabulary in the released code's order."""
-    chosen = {} if family == "gpt" else {"frame": "added"}
+    chosen = {} if family == "gpt" else {"special_tokens": "added"}
     n, one, two = toy.tokenizer(family).vocab_size, ids(family, ONE), ids(family, TWO)
     start, delimiter, extract = n, n + 1, n + 2
     for does in ("classify", "regress", "multilabel"):
@@ -101,12 +116,12 @@ def test_what_a_model_reads_in_each_case(family: str) -> None:
     swapped = [start, *two, delimiter, *one, extract]
     for does, more in (
         ("regress", {}),
-        ("pairs", {"pool": "both"}),
-        ("pairs", {"symmetric": True}),
-        ("multilabel", {"symmetric": True}),
+        ("pairs", {"pooling": "both"}),
+        ("pairs", {"order_invariant": True}),
+        ("multilabel", {"order_invariant": True}),
     ):
         begun = begun_of(does, 2, family, **chosen, **more)
-        assert begun.task.options["pool"] == "both"
+        assert begun.task.options["pooling"] == "both"
         (example,) = read(begun, TaskExample(texts=(ONE, TWO)))
         assert example.inputs.tolist() == entailed + swapped
         assert np.asarray(example.part_ids).tolist() == [0] * len(entailed) + [1] * len(swapped)
@@ -117,15 +132,17 @@ def test_what_a_model_reads_in_each_case(family: str) -> None:
 
 @pytest.mark.parametrize("family", ["gpt", "gpt2"])
 def test_the_former_way_is_there(family: str) -> None:
-    chosen = {"frame": "own"} if family == "gpt" else {}
+    chosen = {"special_tokens": "own"} if family == "gpt" else {}
     begun = begun_of("pairs", 2, family, **chosen)
     assert begun.tokenizer is toy.tokenizer(family)
     between = [] if family == "gpt" else [begun.tokenizer.special_ids.end]
     (example,) = read(begun, TaskExample(texts=(ONE, TWO)))
     assert example.inputs.tolist() == [*ids(family, ONE), *between, *ids(family, TWO)]
-    assert begun_of("regress", 2, family, **chosen).task.options["pool"] is None
-    assert begun_of("pairs", 2, family, symmetric=True, **chosen).task.options["pool"] is None
-    assert begun_of("regress", 2, "gpt", symmetric=False).task.options["pool"] is None
+    assert begun_of("regress", 2, family, **chosen).task.options["pooling"] is None
+    assert (
+        begun_of("pairs", 2, family, order_invariant=True, **chosen).task.options["pooling"] is None
+    )
+    assert begun_of("regress", 2, "gpt", order_invariant=False).task.options["pooling"] is None
     for does in ("tag", "cloze") if family == "gpt" else ():
         given = {"pattern": "{text} [MASK]"} if does == "cloze" else {}
         assert not load_initial_model(opened(), task_of(does, **given), []).new_token_ids
@@ -186,7 +203,9 @@ def test_a_vocabulary_that_is_learned_has_the_tokens_too() -> None:
 def test_a_matrix_of_scores_of_its_own_grows_too() -> None:
     heads = {"language": LanguageModeling(tie_embeddings=False, bias=True)}
     given = opened("gpt2", heads=heads)
-    begun = load_initial_model(given, task_of("classify", frame="added"), [], lm_loss_weight=0.5)
+    begun = load_initial_model(
+        given, task_of("classify", special_tokens="added"), [], lm_loss_weight=0.5
+    )
     n, weights = given.tokenizer.vocab_size, begun.build_model(0).own_weights()
     for name in ("heads.language.out.weight", "heads.language.bias"):
         assert len(weights[name]) == n + 3
@@ -197,7 +216,11 @@ def test_rows_that_only_fill_up_a_table_are_drawn_anew() -> None:
     card = toy.card("gpt")
     n = toy.tokenizer("gpt").vocab_size
     given = opened(architecture=replace(card.architecture, vocab_size=n + 8))
-    table = load_initial_model(given, task_of("classify"), []).build_model(0).own_weights()["backbone.tokens.weight"]
+    table = (
+        load_initial_model(given, task_of("classify"), [])
+        .build_model(0)
+        .own_weights()["backbone.tokens.weight"]
+    )
     theirs = given.model.own_weights()["backbone.tokens.weight"]
     assert len(table) == n + 8
     assert torch.equal(table[:n], theirs[:n])
@@ -212,7 +235,9 @@ def test_rows_that_only_fill_up_a_table_are_drawn_anew() -> None:
 @pytest.mark.parametrize("pool", ["both", None])
 def test_the_loss_is_that_of_the_task_and_weight_times_that_of_the_next_token(pool, weight) -> None:
     """Equation 5, each loss a mean over what it asks, in float64 from the hidden states."""
-    begun = load_initial_model(opened(), task_of("pairs", 2, pool=pool), [], lm_loss_weight=weight)
+    begun = load_initial_model(
+        opened(), task_of("pairs", 2, pooling=pool), [], lm_loss_weight=weight
+    )
     model = begun.build_model(0).eval()
     rows = [(ONE, TWO, "no"), ("sun", "the very good moon", "yes"), (TWO, "a", "no")]
     items = [TaskExample(texts=(a, b), label=label) for a, b, label in rows]
@@ -252,14 +277,18 @@ def test_the_second_order_is_not_asked_of_the_first() -> None:
 @pytest.mark.parametrize("family", ["gpt", "gpt2"])
 def test_scores_of_a_pair_depend_on_the_order_only_where_one_is_read(family: str) -> None:
     for pool, same in (("both", True), ("last", False)):
-        begun = begun_of("pairs", 2, family, frame="added", pool=pool)
+        begun = begun_of("pairs", 2, family, special_tokens="added", pooling=pool)
         model = begun.build_model(0)
         torch.manual_seed(1)
         torch.nn.init.normal_(model.heads[LABEL_HEAD].out.weight)
         made = LoadedModel(
-            preset=begun.preset, model=model.eval(), tokenizer=begun.tokenizer, label_names=("no", "yes"),
-            missing=(), unexpected=(),
-        )  # fmt: skip
+            preset=begun.preset,
+            model=model.eval(),
+            tokenizer=begun.tokenizer,
+            label_names=("no", "yes"),
+            missing=(),
+            unexpected=(),
+        )
         pairs = [(ONE, TWO), ("sun", "the very good moon and a bird"), ("", "cat")]
         said = unmask.finetuning.results.predict.predict(made, pairs, task=begun.task)
         turned = [(b, a) for a, b in pairs]
@@ -326,7 +355,9 @@ def test_a_run_is_saved_and_read_again(does: TaskKindName, tmp_path: Path) -> No
     n = toy.tokenizer("gpt").vocab_size
     for one in (again, unmask.load(tmp_path / "copy")):
         theirs = one.model.own_weights()
-        assert all(torch.equal(x, theirs[k]) for k, x in tuned.loaded_model.model.own_weights().items())
+        assert all(
+            torch.equal(x, theirs[k]) for k, x in tuned.loaded_model.model.own_weights().items()
+        )
         for old, new in zip(said, one.predict(GIVEN[does]), strict=True):
             assert numbers(new) == pytest.approx(numbers(old), abs=1e-6)
         assert has_task_tokens(one.tokenizer)
@@ -342,7 +373,9 @@ def test_transformers_asks_the_same(family: str, tmp_path: Path) -> None:
     import transformers as hf
 
     base, out = toy.pretrained(family, tmp_path / "base"), tmp_path / "out"
-    tuned = quick(base, rows_of("classify", tmp_path), out=out, options={"frame": "added"})
+    tuned = quick(
+        base, rows_of("classify", tmp_path), out=out, task_options={"special_tokens": "added"}
+    )
     words = hf.AutoTokenizer.from_pretrained(out)
     theirs = hf.AutoModelForSequenceClassification.from_pretrained(out).eval()
     n = toy.tokenizer(family).vocab_size
@@ -368,15 +401,15 @@ def test_a_run_that_was_killed_gives_the_same_bits(tmp_path, monkeypatch) -> Non
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(tuning_module, "_save", save_and_die)
+        patch.setattr(tuning_module, "_save_checkpoint", save_and_die)
         with pytest.raises(Killed):
             quick(base, given, out=tmp_path / "out", epochs=2.0)
-    again = unmask.jobs.finetune.go_on(tmp_path / "out", device="cpu", terminal=None)
+    again = unmask.jobs.finetune.resume_finetuning(tmp_path / "out", device="cpu", terminal=None)
     for name, tensor in whole.loaded_model.model.own_weights().items():
-        assert torch.equal(tensor, again.opened.model.weights()[name]), name
+        assert torch.equal(tensor, again.loaded_model.model.own_weights()[name]), name
     assert again.config.lm_loss_weight == 0.5
-    assert again.config.options == {
-        "frame": "added", "pool": "both", "layers": None, "symmetric": None
+    assert again.config.task_options == {
+        "special_tokens": "added", "pooling": "both", "pooled_layers": None, "order_invariant": None
     }  # fmt: skip
 
 
@@ -391,16 +424,20 @@ def test_what_tunes_no_vectors_of_tokens_adds_none(tmp_path: Path) -> None:
         (said,), (again,) = tuned.predict([ONE]), unmask.load(out).predict([ONE])
         assert numbers(again) == pytest.approx(numbers(said), abs=1e-6)
         with pytest.raises(ValueError, match="leaves their vectors random: tune it in full"):
-            quick(base, given, tune=tune, options={"frame": "added"})
+            quick(base, given, tune=tune, task_options={"special_tokens": "added"})
 
 
-@pytest.mark.parametrize("tune", ["lora", "houlsby", "prefix:n_virtual_tokens=3", "prompt:n_virtual_tokens=3"])
+@pytest.mark.parametrize(
+    "tune", ["lora", "houlsby", "prefix:n_virtual_tokens=3", "prompt:n_virtual_tokens=3"]
+)
 def test_small_parts_read_the_tokens_that_a_model_has_learned(tune: str, tmp_path: Path) -> None:
     base = toy.pretrained("gpt", tmp_path / "base")
     quick(base, rows_of("classify", tmp_path), out=tmp_path / "full")
     given, out = rows_of("pairs", tmp_path), tmp_path / "small"
-    tuned = quick(tmp_path / "full", given, out=out, tune=tune, options={"symmetric": True})
-    assert tuned.task.options["pool"] == "both"
+    tuned = quick(
+        tmp_path / "full", given, out=out, tune=tune, task_options={"order_invariant": True}
+    )
+    assert tuned.task.options["pooling"] == "both"
     again = unmask.load(out)
     assert has_task_tokens(again.tokenizer)
     for a, b in GIVEN["pairs"]:
@@ -415,30 +452,30 @@ def test_small_parts_read_the_tokens_that_a_model_has_learned(tune: str, tmp_pat
 
 def test_what_cannot_be_is_said() -> None:
     for does, n, chosen, why in (
-        ("classify", 1, {"pool": "both"}, "classify here reads none"),
-        ("choose", 2, {"pool": "both"}, "choose here reads none"),
+        ("classify", 1, {"pooling": "both"}, "classify here reads none"),
+        ("choose", 2, {"pooling": "both"}, "choose here reads none"),
     ):
         with pytest.raises(ValueError, match=why):
             begun_of(does, n, **chosen)
     with pytest.raises(ValueError, match="that a decoder reads, and bert-tiny is none"):
-        load_initial_model(opened("bert"), task_of("pairs", 2, pool="both"), [])
+        load_initial_model(opened("bert"), task_of("pairs", 2, pooling="both"), [])
     with pytest.raises(ValueError, match="'own' for bert-tiny: tokens are added for decoders"):
-        load_initial_model(opened("bert"), task_of("classify", frame="added"), [])
-    with pytest.raises(ValueError, match=r"options\.frame must be 'own' for t5-mini"):
-        load_initial_model(opened("t5"), task_of("classify", frame="added"), [])
-    with pytest.raises(ValueError, match=r"frame must be .*'own', 'added'.*, got 'x'"):
-        resolve_options("classify", {"frame": "x"})
+        load_initial_model(opened("bert"), task_of("classify", special_tokens="added"), [])
+    with pytest.raises(ValueError, match=r"options\.special_tokens must be 'own' for t5-mini"):
+        load_initial_model(opened("t5"), task_of("classify", special_tokens="added"), [])
+    with pytest.raises(ValueError, match=r"special_tokens must be .*'own', 'added'.*, got 'x'"):
+        resolve_options("classify", {"special_tokens": "x"})
     assert PoolingOptions().special_tokens is None
 
 
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ("--option frame=addd", "frame must be"),
-        ("--option pool=both", "options.pool 'both' is for two texts that a decoder reads"),
-        ("--option frame=added --tune lora", "leaves their vectors random"),
-        ("--auxiliary -1", "auxiliary must be at least 0, got -1"),
-        ("--auxiliary 0.5 --option auxiliary=0.5", "auxiliary"),
+        ("--option special_tokens=addd", "special_tokens must be"),
+        ("--option pooling=both", "options.pooling 'both' is for two texts that a decoder reads"),
+        ("--option special_tokens=added --tune lora", "leaves their vectors random"),
+        ("--lm-loss-weight -1", "--lm-loss-weight must be at least 0, got -1"),
+        ("--lm-loss-weight 0.5 --option lm_loss_weight=0.5", "lm_loss_weight"),
     ],
 )
 def test_a_mistake_is_one_line(arguments: str, why: str, tmp_path: Path, capsys) -> None:

@@ -36,7 +36,7 @@ from unmask.tasks.readers.tables import read_table
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 
 ONE = TaskColumns(texts=("source",), label="target")
-SHORT = {"batch": 16, "terminal": None, "precision": "float32", "device": "cpu"}
+SHORT = {"batch_size": 16, "terminal": None, "precision": "float32", "device": "cpu"}
 KIND = TASK_KINDS["generate"]
 
 
@@ -125,7 +125,7 @@ def test_languages_are_checked(family: str, named: dict, message: str) -> None:
 @pytest.mark.parametrize(("between", "parts"), [(None, None), ("\n", "\n"), (" red:", " red:")])
 def test_a_decoder_is_asked_for_the_target_alone(between, parts) -> None:
     special = toy.tokenizer("gpt2").special_ids
-    (question,) = asked("gpt2", between=between).build_inputs([of("a cat", "the sun")])
+    (question,) = asked("gpt2", separator=between).build_inputs([of("a cat", "the sun")])
     apart = [special.end] if parts is None else ids("gpt2", parts)
     lead, said = [*ids("gpt2", "a cat"), *apart], [*ids("gpt2", "the sun"), special.end]
     assert question.example.inputs.tolist() == [*lead, *said[:-1]]
@@ -141,7 +141,7 @@ def test_several_columns_are_read_with_their_names() -> None:
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_what_is_read_does_not_depend_on_the_target(family: str) -> None:
-    one = asked(family, length=40, longest=8)
+    one = asked(family, length=40, max_target_length=8)
     long = " ".join(toy.WORDS * 3)
     some = [of(long), of(long, "a"), of(long, " ".join(toy.WORDS))]
     unknown, short, cut = (q.example for q in one.build_inputs(some))
@@ -162,17 +162,21 @@ def test_what_is_read_does_not_depend_on_the_target(family: str) -> None:
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_scores_are_the_greedy_text_and_the_loss_of_the_target(family: str) -> None:
-    one, model = asked(family, longest=9), model_of(family)
+    one, model = asked(family, max_target_length=9), model_of(family)
     some = [of("a cat runs", "the sun"), of("", "one two three"), of("red " * 5), of("dog", "")]
     questions = one.build_inputs(some)
     said = predict_scores(one, model, questions).scores
     for item, question, written in zip(some, questions, said, strict=True):
         example = question.example
-        (unknown,) = one.build_inputs([replace(item, truth=None)])
+        (unknown,) = one.build_inputs([replace(item, label=None)])
         read = unknown.example.source if family == "t5" else unknown.example.inputs
-        (expected,) = generate(model, [read.tolist()], one.special_ids, GenerationConfig(max_new_tokens=9))
-        assert written.ids.tolist() == expected
-        assert one.prediction_record(item, written) == {"answer": toy.tokenizer(family).decode(expected)}
+        (expected,) = generate(
+            model, [read.tolist()], one.special_ids, GenerationConfig(max_new_tokens=9)
+        )
+        assert written.token_ids.tolist() == expected
+        assert one.prediction_record(item, written) == {
+            "answer": toy.tokenizer(family).decode(expected)
+        }
         term = model(pad_examples([example], one.special_ids)).terms["next_token"]
         total = pytest.approx(term.total.item(), rel=1e-5)
         assert one.loss(item, written) == (total, term.count)
@@ -183,13 +187,13 @@ def test_scores_are_the_greedy_text_and_the_loss_of_the_target(family: str) -> N
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_what_is_said_of_a_text_depends_on_no_other(family: str) -> None:
-    one, model = asked(family, longest=6), model_of(family, 3)
+    one, model = asked(family, max_target_length=6), model_of(family, 3)
     some = [of(text, label) for text, label in toy.texts(12, 5)]
     together = predict_scores(one, model, one.build_inputs(some)).scores
     for item, written in zip(some, together, strict=True):
         (alone,) = predict_scores(one, model, one.build_inputs([item])).scores
-        assert alone.ids.tolist() == written.ids.tolist()
-        assert alone.loss == pytest.approx(written.loss, rel=1e-4)
+        assert alone.token_ids.tolist() == written.token_ids.tolist()
+        assert alone.target_loss == pytest.approx(written.target_loss, rel=1e-4)
 
 
 def test_all_references_count_and_the_first_is_learned(tmp_path: Path) -> None:
@@ -207,7 +211,9 @@ def test_all_references_count_and_the_first_is_learned(tmp_path: Path) -> None:
     assert [item.label for item in found] == [
         ("cat", "a", "the cat"), ("dog", "the dog"), ("1", "one"),
     ]  # fmt: skip
-    other = KIND.reader.read_examples(table, columns, "strict", has_labels=True, options={"references": "none"})
+    other = KIND.reader.read_examples(
+        table, columns, "strict", has_labels=True, options={"references_column": "none"}
+    )
     assert [item.label for item in other] == [("cat",), ("dog", "the dog"), ("1",)]
     truth = [item.label for item in found if item.label is not None]
     scores = KIND.compute_metrics(task(), truth, ["the cat", "the dog", "two"])
@@ -228,10 +234,10 @@ def test_mistakes_are_said_with_their_place(tmp_path: Path) -> None:
             KIND.reader.read_examples(read_table(path), ONE, "strict", has_labels=True, options={})
     with pytest.raises(ValueError, match="bert-tiny reads in both directions"):
         heads_for_task(task(), toy.card("bert"))
-    with pytest.raises(ValueError, match="length must be at least 34 for targets of 32 tokens"):
-        asked("gpt2", length=30, longest=32)
-    with pytest.raises(ValueError, match=r"options.longest must be at least 1, got 0"):
-        resolve_options("generate", {"longest": 0})
+    with pytest.raises(ValueError, match="max_length must be at least 34 for targets of 32 tokens"):
+        asked("gpt2", length=30, max_target_length=32)
+    with pytest.raises(ValueError, match=r"options.max_target_length must be at least 1, got 0"):
+        resolve_options("generate", {"max_target_length": 0})
     with pytest.raises(ValueError, match="but the option prefix"):
         KIND.resolve_task(replace(task(), task_name="sst2"), toy.card("t5"), [])
 
@@ -240,7 +246,7 @@ def read_by(form: dict[str, object] | str, rows: list[tuple[str, ...]], folder: 
     """Read rows as a form says, and ask a model; also the options that the file decided."""
     asked_for = FinetuneConfig(
         base="x", task="generate", train=str(toy.write(folder / "rows.tsv", rows, header)),
-        dev=str(toy.write(folder / "dev.tsv", rows, header)), task_options={"form": form},
+        dev=str(toy.write(folder / "dev.tsv", rows, header)), task_options={"template": form},
     )  # fmt: skip
     return plan_read(asked_for)
 
@@ -250,7 +256,9 @@ def test_a_form_puts_columns_in_text_and_targets_in_words(tmp_path: Path) -> Non
     data = read_by("stsb", rows, tmp_path, "sentence1\tsentence2\tscore")
     assert data.columns == TaskColumns(texts=("sentence1", "sentence2"), label="score")
     assert [item.label for item in data.train] == [("2.6", "2.57"), ("5.0",)]
-    one = replace(task(columns=data.columns), options=resolve_options("generate", data.task_options))
+    one = replace(
+        task(columns=data.columns), options=resolve_options("generate", data.task_options)
+    )
     (question, _) = formulate(one, toy.card("t5"), toy.tokenizer("t5")).build_inputs(data.train)
     end = toy.tokenizer("t5").special_ids.end
     expected = ids("t5", "stsb sentence1: a cat sentence2: a dog")
@@ -277,10 +285,10 @@ def test_numbered_labels_are_learned_as_their_words(tmp_path: Path) -> None:
 
 
 def test_the_longest_text_is_cut_and_nothing_around_it() -> None:
-    form = {"source": "text: {a} label: {b}", "keep": "start"}
+    form = {"source": "text: {a} label: {b}", "truncation_keeps": "start"}
     long, short = " ".join(toy.WORDS), "one two"
     columns = TaskColumns(texts=("a", "b"), label="target")
-    one = asked("t5", columns=columns, length=40, form=form)
+    one = asked("t5", columns=columns, length=40, template=form)
     for texts in ((long, short), (short, long), (long, long)):
         (question,) = one.build_inputs([of(texts, "no")])
         said = toy.tokenizer("t5").decode(question.example.source)
@@ -300,9 +308,12 @@ def test_of_a_dialog_the_oldest_turns_are_dropped(tmp_path: Path) -> None:
     data = plan_read(
         FinetuneConfig(base="x", task="generate", train=str(path), dev=str(path), text=("turns",))
     )
-    assert data.task_options["form"]["keep"] == "end"
+    assert data.task_options["template"]["truncation_keeps"] == "end"
     assert data.train[0].texts == ("\n".join(turns),)
-    one = replace(task(length=40, columns=data.columns), options=resolve_options("generate", data.task_options))
+    one = replace(
+        task(length=40, columns=data.columns),
+        options=resolve_options("generate", data.task_options),
+    )
     asked = formulate(one, toy.card("t5"), toy.tokenizer("t5"))
     questions = asked.build_inputs(data.train)
     assert [question.truncated for question in questions] == [True, False]
@@ -320,7 +331,13 @@ def test_a_member_of_a_list_is_a_column(tmp_path: Path) -> None:
     path.write_text(json.dumps({"question": "one?", "context": "the sun", "answers": answers}))
     form = {"source": "{answers[0]} text: {context}", "target": "question"}
     data = plan_read(
-        FinetuneConfig(base="x", task="generate", train=str(path), dev=str(path), task_options={"form": form})
+        FinetuneConfig(
+            base="x",
+            task="generate",
+            train=str(path),
+            dev=str(path),
+            task_options={"template": form},
+        )
     )
     assert data.columns == TaskColumns(texts=("answers[0]", "context"), label="question")
     assert data.train[0].texts == ("the sun", "the sun")
@@ -333,7 +350,8 @@ def test_adafactor_has_a_rate_of_its_own_that_stays(tmp_path: Path) -> None:
     file, out = translated(tmp_path / "train.tsv", 96, 1), tmp_path / "out"
     tuned = finetune(
         toy.pretrained("t5", tmp_path / "base"), task="generate", train=file, dev=file, **SHORT,
-        optimizer="adafactor", epochs=2.0, out=out, task_options={"longest": 6, "scored": 4},
+        optimizer="adafactor", epochs=2.0, out=out,
+        task_options={"max_target_length": 6, "max_dev_items": 4},
     )  # fmt: skip
     assert (tuned.config.learning_rate, tuned.config.schedule) == (1e-3, "constant")
     lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
@@ -344,7 +362,7 @@ def test_adafactor_has_a_rate_of_its_own_that_stays(tmp_path: Path) -> None:
 def test_a_metric_whose_library_is_missing_is_refused_at_once(monkeypatch) -> None:
     from unmask.finetuning.kinds import generate as kind
 
-    monkeypatch.setattr(kind, "_installed", lambda module: False)
+    monkeypatch.setattr(kind, "_is_installed", lambda module: False)
     with pytest.raises(ImportError, match="rougeL needs rouge_score"):
         KIND.resolve_task(replace(task(), metric="rougeL"), toy.card("t5"), [])
     assert KIND.resolve_task(task(), toy.card("t5"), []) == task()
@@ -371,14 +389,16 @@ def test_texts_are_learned_exactly(family: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     tuned = finetune(
         base, task="generate", **files, **SHORT, out=out, epochs=14.0, learning_rate=1e-2,
-        metric="exact_match", task_options={"longest": 12}, evaluate_every=24,
+        metric="exact_match", task_options={"max_target_length": 12}, evaluate_every=24,
     )  # fmt: skip
     assert tuned.best_run.dev["exact_match"] == 1
     assert tuned.predict(["one cat", "two dog"]) == [{"answer": "the red sun"}, {"answer": "moon"}]
     again, known = load_folder(out), read_task(out)
     assert known == tuned.task
     assert predict(again, ["one cat"], task=known) == [{"answer": "the red sun"}]
-    assert score_file(again, files["dev"], task=known) == pytest.approx(tuned.best_run.dev, abs=1e-6)
+    assert score_file(again, files["dev"], task=known) == pytest.approx(
+        tuned.best_run.dev, abs=1e-6
+    )
     results = json.loads((out / "results.json").read_text())
     assert results["confusion"] is None
     assert results["errors"] == []
@@ -395,7 +415,7 @@ def test_fewer_are_scored_while_training_than_at_the_end(tmp_path: Path, monkeyp
 
     def counting(one, model, items, questions, *more):
         seen.append(len(items))
-        assert {q.item for q in questions} <= set(range(40))
+        assert {q.item_index for q in questions} <= set(range(40))
         return score(one, model, items, questions, *more)
 
     monkeypatch.setattr(run, "score", counting)
@@ -404,7 +424,8 @@ def test_fewer_are_scored_while_training_than_at_the_end(tmp_path: Path, monkeyp
         toy.pretrained("gpt2", tmp_path / "base"), task="generate",
         train=translated(tmp_path / "train.tsv", 32, 1),
         dev=translated(tmp_path / "dev.tsv", 40, 2),
-        **SHORT, epochs=1.0, learning_rate=1e-3, task_options={"longest": 4, "scored": 7},
+        **SHORT, epochs=1.0, learning_rate=1e-3,
+        task_options={"max_target_length": 4, "max_dev_items": 7},
     )  # fmt: skip
     assert seen == [7, 40]
 
@@ -418,7 +439,13 @@ def test_targets_that_are_cut_are_counted_also_where_no_progress_is_shown(
     dev = toy.write(tmp_path / "dev.tsv", rows[:2], "source\ttarget")
     files = {"train": train, "dev": dev}
     tuned = finetune(
-        base, task="generate", **files, **SHORT, out=out, epochs=1.0, task_options={"longest": 12}
+        base,
+        task="generate",
+        **files,
+        **SHORT,
+        out=out,
+        epochs=1.0,
+        task_options={"max_target_length": 12},
     )
     for which, n in (("training", 8), ("dev", 2)):
         said = f"1 of {n} {which} targets have more than 12 tokens, and are learned up to there"
@@ -433,10 +460,16 @@ def test_a_folder_says_the_languages_that_were_learned(tmp_path: Path) -> None:
     base, out = toy.pretrained("mbart", tmp_path / "base"), tmp_path / "out"
     languages = {"source_language": "de_DE", "target_language": "en_XX"}
     tuned = finetune(
-        base, task="generate", train=translated(tmp_path / "train.tsv", 32, 1),
-        dev=translated(tmp_path / "dev.tsv", 4, 2), **SHORT, out=out, epochs=2.0, learning_rate=1e-2,
-        task_options={"longest": 8, **languages},
-    )  # fmt: skip
+        base,
+        task="generate",
+        train=translated(tmp_path / "train.tsv", 32, 1),
+        dev=translated(tmp_path / "dev.tsv", 4, 2),
+        **SHORT,
+        out=out,
+        epochs=2.0,
+        learning_rate=1e-2,
+        task_options={"max_target_length": 8, **languages},
+    )
     opened, text = load(out), "one cat"
     said = opened.generate(text, beams=2, max_new_tokens=8)
     assert said == opened.with_languages("de_DE", "en_XX").generate(text, beams=2, max_new_tokens=8)
@@ -482,14 +515,16 @@ def test_a_target_that_is_no_number_is_missing(value: str, tmp_path: Path) -> No
 def test_a_vocabulary_is_learned_from_targets_too() -> None:
     some = [of("a", "b", "c")]
     assert list(jobs._vocabulary_texts(some, tagged=False)) == ["a", "b", "c"]
-    assert list(jobs._vocabulary_texts([TaskExample(texts=("a", "b"), label=("X", "Y"))], tagged=True)) == ["a b"]
+    assert list(
+        jobs._vocabulary_texts([TaskExample(texts=("a", "b"), label=("X", "Y"))], tagged=True)
+    ) == ["a b"]
 
 
 @pytest.mark.parametrize("family", ["t5", "gpt2", "unilm"])
 def test_targets_are_smoothed_while_they_are_learned_alone(family: str) -> None:
     card = toy.card(family)
     assert heads_for_task(task(), card)["language"].label_smoothing == 0
-    model = card.build(heads_for_task(task(smoothing=0.1), card)).initialize(0)
+    model = card.build(heads_for_task(task(label_smoothing=0.1), card)).initialize(0)
     hidden, targets = torch.randn(3, model.backbone.width), torch.tensor([5, 6, 7])
     with torch.no_grad():
         scores = model.language_head.logits(hidden).float()
@@ -502,5 +537,7 @@ def test_targets_are_smoothed_while_they_are_learned_alone(family: str) -> None:
                     scores, targets, reduction="sum", label_smoothing=smoothing
                 ),
             )
-    with pytest.raises(ValueError, match=r"options\.smoothing must be at least 0 and below 1"):
-        task(smoothing=1.0)
+    with pytest.raises(
+        ValueError, match=r"options\.label_smoothing must be at least 0 and below 1"
+    ):
+        task(label_smoothing=1.0)

@@ -144,9 +144,11 @@ def test_the_training_file_decides_what_the_numbers_of_answers_mean(tmp_path: Pa
     train = choices(tmp_path / "train.jsonl", [1, 2, 3] * 4)
     dev = choices(tmp_path / "dev.jsonl", [1, 2])  # of itself it could be from 0, too
     data = config.read_data(of(train, "choose", dev=str(dev)))
-    assert data.task_options["numbering"] == "from 1"
+    assert data.task_options["label_format"] == "from 1"
     assert [item.label for item in data.dev] == [0, 1]
-    told = config.read_data(of(train, "choose", options={"numbering": "from 1"}, dev=str(dev)))
+    told = config.read_data(
+        of(train, "choose", task_options={"label_format": "from 1"}, dev=str(dev))
+    )
     assert told.dev == data.dev
     other = choices(tmp_path / "other.jsonl", [0, 1])
     with pytest.raises(ValueError, match=r"other\.jsonl:1: the answer .* counted from 1"):

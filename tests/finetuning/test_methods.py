@@ -58,7 +58,7 @@ def test_a_word_names_a_method_with_differences() -> None:
         "feed_forward.up",
     )
     assert parse_method("prompt:init_text=a good film") == PromptTuning(init_text="a good film")
-    assert parse_method("prompt:init_text=a good, long film,length=4") == PromptTuning(
+    assert parse_method("prompt:init_text=a good, long film,n_virtual_tokens=4") == PromptTuning(
         init_text="a good, long film", n_virtual_tokens=4
     )
     assert parse_method(TopLayers(n_layers=1)) == TopLayers(n_layers=1)
@@ -71,9 +71,9 @@ def test_a_word_names_a_method_with_differences() -> None:
         ("lore", "tune must be one of full, frozen.*got 'lore'"),
         ("lora:rang=4", "unknown key 'lora.rang'; did you mean 'rank'"),
         ("lora:rank", "tune must be a word, or word:name=value"),
-        ("top:n_layers=0", "layers must be at least 1"),
-        ("full:layerwise_lr_decay=2", "decay must be above 0 and at most 1"),
-        ("gradual:unfreeze_fraction=2", "over must be a share"),
+        ("top:n_layers=0", "n_layers must be at least 1"),
+        ("full:layerwise_lr_decay=2", "layerwise_lr_decay must be above 0 and at most 1"),
+        ("gradual:unfreeze_fraction=2", "unfreeze_fraction must be a share"),
     ],
 )
 def test_a_word_that_is_no_method_is_named(said: str, message: str) -> None:
@@ -112,7 +112,7 @@ def test_only_what_is_tuned_has_gradients() -> None:
 def test_more_layers_than_there_are_cannot_be_tuned_or_drawn() -> None:
     with pytest.raises(ValueError, match="at most 2 layers of this model, got 3"):
         apply_method(TopLayers(n_layers=3), model(), 0)
-    with pytest.raises(ValueError, match="reinitialize must be at most 2"):
+    with pytest.raises(ValueError, match="reinitialize_layers must be at most 2"):
         apply_method(FullFinetuning(reinitialize_layers=3), model(), 0)
 
 
@@ -137,7 +137,9 @@ def test_top_layers_are_drawn_anew() -> None:
 
 
 def test_lower_layers_have_lower_rates() -> None:
-    found = learning_rate_factors(FullFinetuning(layerwise_lr_decay=0.5, head_learning_rate_factor=1.0), model())
+    found = learning_rate_factors(
+        FullFinetuning(layerwise_lr_decay=0.5, head_learning_rate_factor=1.0), model()
+    )
     assert found is not None
     assert found["heads.label.out.weight"] == 1
     assert found["backbone.layers.1.attention.q.weight"] == 0.5
@@ -156,9 +158,11 @@ def test_a_head_that_labels_learns_faster(method) -> None:
     for name, factor in found.items():
         assert factor == (6 if name.startswith("heads.") else 1)
     words = replace(toy.card("bert"), heads={"language": toy.card("bert").heads["language"]})
-    assert learning_rate_factors(method, words.build()) is None, "a head that names tokens was pretrained"
-    with pytest.raises(ValueError, match="head must be above 0"):
-        type(method)(head=0.0)
+    assert learning_rate_factors(method, words.build()) is None, (
+        "a head that names tokens was pretrained"
+    )
+    with pytest.raises(ValueError, match="head_learning_rate_factor must be above 0"):
+        type(method)(head_learning_rate_factor=0.0)
 
 
 def test_layers_are_thawed_from_the_top() -> None:
@@ -191,12 +195,14 @@ def test_a_slanted_triangle_is_the_papers() -> None:
 def test_smaller_parts_learn_at_higher_rates() -> None:
     assert method_learning_rate(FullFinetuning(), 1e-4) == 1e-4
     assert method_learning_rate(LoRA(), 1e-4) > 1e-4
-    assert method_learning_rate(LoRA(), 5e-4) / method_learning_rate(LoRA(), 5e-4 / 4) == pytest.approx(2.0)
+    assert method_learning_rate(LoRA(), 5e-4) / method_learning_rate(
+        LoRA(), 5e-4 / 4
+    ) == pytest.approx(2.0)
     assert method_learning_rate(PromptTuning(), 1e-3) <= 3e-2
 
 
 @pytest.mark.quick("bitfit", "lora", "prefix", "gradual", "top", "mix")
-@pytest.mark.parametrize("word", [w for w in METHODS if w not in ("full", "source")])
+@pytest.mark.parametrize("word", [w for w in METHODS if w not in ("full", "source_encoder")])
 def test_every_method_moves_what_it_says_and_nothing_else(word: str, tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     train = toy.write(tmp_path / "train.tsv", toy.texts(64, 1))
@@ -206,7 +212,13 @@ def test_every_method_moves_what_it_says_and_nothing_else(word: str, tmp_path: P
         learning_rate=3e-3, terminal=None,
     )  # fmt: skip
     before = finetune(
-        str(base), task="classify", train=train, dev=train, epochs=1.0, learning_rate=1e-30, terminal=None
+        str(base),
+        task="classify",
+        train=train,
+        dev=train,
+        epochs=1.0,
+        learning_rate=1e-30,
+        terminal=None,
     ).loaded_model.model.own_weights()
     after = tuned.loaded_model.model.own_weights()
     moved = {n for n, x in after.items() if not torch.allclose(x, before[n], atol=1e-12, rtol=0)}
@@ -224,9 +236,18 @@ def test_a_run_ends_early_when_it_gets_no_better(tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     train = toy.write(tmp_path / "train.tsv", toy.texts(40, 1))
     tuned = finetune(
-        str(base), task="classify", train=train, dev=train, epochs=50.0, batch_size=20, learning_rate=1e-20,
-        evaluate_every=2, patience=3, out=tmp_path / "run", terminal=None,
-    )  # fmt: skip
+        str(base),
+        task="classify",
+        train=train,
+        dev=train,
+        epochs=50.0,
+        batch_size=20,
+        learning_rate=1e-20,
+        evaluate_every=2,
+        patience=3,
+        out=tmp_path / "run",
+        terminal=None,
+    )
     lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
     last = max(json.loads(line)["step"] for line in lines)
     assert tuned.best_run.best_step + 3 * 2 == last < 100

@@ -12,7 +12,13 @@ import toy_models as toy
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.jobs.finetune import finetune
 
-FAST = {"epochs": 2.0, "batch": 16, "rate": 3e-3, "terminal": None, "precision": "float32"}
+FAST = {
+    "epochs": 2.0,
+    "batch_size": 16,
+    "learning_rate": 3e-3,
+    "terminal": None,
+    "precision": "float32",
+}
 
 
 @pytest.fixture
@@ -45,7 +51,7 @@ def test_odd_texts_are_learned_from_without_a_crash(family, tmp_path: Path, capl
     path = tmp_path / "odd.jsonl"
     path.write_text("".join(json.dumps({"text": t, "label": y}) + "\n" for t, y in rows))
     base = toy.pretrained(family, tmp_path / "base")
-    tuned = quick(base, {"train": path, "dev": path}, epochs=1.0, length=64)
+    tuned = quick(base, {"train": path, "dev": path}, epochs=1.0, max_length=64)
     assert any("3 of 24 training texts have more than 64 tokens" in note for note in tuned.notes)
     assert any("odd.jsonl: 6 of 24 texts are empty" in note for note in tuned.notes)
     assert "odd.jsonl: 6 of 24 texts are empty" in caplog.text  # though no progress is shown
@@ -68,14 +74,14 @@ def test_odd_texts_are_learned_from_without_a_crash(family, tmp_path: Path, capl
         (
             "text\tlabel\na\tx\nb\ty\n",
             "text\tlabel\na\tx\n",
-            {"length": 2},
-            "length must be at least",
+            {"max_length": 2},
+            "max_length must be at least",
         ),
         (
             "text\tlabel\na\tx\nb\ty\n",
             "text\tlabel\na\tx\n",
-            {"length": 999},
-            "length must be at most",
+            {"max_length": 999},
+            "max_length must be at most",
         ),
         (
             "text\tlabel\na\tx\nb\ty\n",
@@ -90,7 +96,12 @@ def test_odd_texts_are_learned_from_without_a_crash(family, tmp_path: Path, capl
             "seeds must be at least 1",
         ),
         ("text\tlabel\na\tx\nb\ty\n", "text\tlabel\na\tx\n", {"seed": -1}, "seed must be"),
-        ("text\tlabel\na\tx\nb\ty\n", "text\tlabel\na\tx\n", {"rate": 0.0}, "rate must be above 0"),
+        (
+            "text\tlabel\na\tx\nb\ty\n",
+            "text\tlabel\na\tx\n",
+            {"learning_rate": 0.0},
+            "learning_rate must be above 0",
+        ),
         ("text\tlabel\na\tx\nb\ty\n", "text\tlabel\na\tx\n", {"dropout": 1.0}, "dropout must be"),
         (
             "text\tlabel\na\tx\nb\ty\n",
@@ -105,9 +116,12 @@ def test_odd_texts_are_learned_from_without_a_crash(family, tmp_path: Path, capl
                 ({"tune": "lora:rank=65"}, r"rank must be at most 32, as backbone\..* is, got 65"),
                 ({"tune": "lora:alpha=nan"}, r"tune\.alpha must be a finite number, got nan"),
                 ({"tune": "top:n_layers=99"}, "top tunes at most 2 layers"),
-                ({"tune": "full:reinitialize_layers=99"}, "reinitialize must be at most 2"),
-                ({"tune": "prompt:n_virtual_tokens=100000"}, "100000 learned tokens leave no room in base"),
-                ({"tune": "prompt:words="}, "the words '' that a prompt begins with"),
+                ({"tune": "full:reinitialize_layers=99"}, "reinitialize_layers must be at most 2"),
+                (
+                    {"tune": "prompt:n_virtual_tokens=100000"},
+                    "100000 learned tokens leave no room in base",
+                ),
+                ({"tune": "prompt:init_text="}, "init_text '' has no tokens"),
                 ({"weight_decay": math.nan}, "weight_decay must be at least 0, got nan"),
                 ({"weight_decay": math.inf}, "weight_decay must be a finite number, got inf"),
                 ({"epochs": math.inf}, "epochs must be at most 1,000,000, got inf"),
@@ -144,11 +158,14 @@ def test_each_mistake_is_one_line_and_leaves_no_folder(train, dev, more, message
 
 
 def test_what_was_decided_is_said_in_a_line_before_the_first_step(files, tmp_path: Path) -> None:
-    more = {"tune": "lora:rank=2", "rows": 60, "epochs": None, "length": 32}
+    more = {"tune": "lora:rank=2", "rows": 60, "epochs": None, "max_length": 32}
     base = toy.pretrained("bert", tmp_path / "base")
     with (tmp_path / "said").open("w") as terminal:
         tuned = quick(base, files, terminal=terminal, **more)
-    n, of = tuned.best_run.n_trainable_parameters, sum(p.numel() for p in tuned.loaded_model.model.parameters())
+    n, of = (
+        tuned.best_run.n_trainable_parameters,
+        sum(p.numel() for p in tuned.loaded_model.model.parameters()),
+    )
     line = f"rows 60, epochs 20, batch 16, steps 80, rate 0.003, length 32, tuned {n:,} of {of:,} "
     lines = (tmp_path / "said").read_text().splitlines()
     (at,) = (i for i, one in enumerate(lines) if one.startswith(line))
@@ -159,7 +176,7 @@ def test_what_was_decided_is_said_in_a_line_before_the_first_step(files, tmp_pat
 
 def test_a_value_of_another_type_is_named() -> None:
     code = """
-from unmask.finetuning.config import Tuning
+from unmask.finetuning.config import FinetuneConfig
 for wrong in ({"epochs": "1"}, {"seeds": 1.5}, {"labels": (1, 2)}, {"baseline": "yes"}):
     try:
         FinetuneConfig(base="x", task="classify", train="y.tsv", **wrong)
@@ -190,7 +207,7 @@ def test_an_out_that_holds_other_things_is_left_alone(files, tmp_path: Path) -> 
 
 def test_a_diverged_model_is_an_error_not_a_score(files, tmp_path: Path) -> None:
     with pytest.raises(FloatingPointError, match="not finite"):
-        quick(toy.pretrained("bert", tmp_path / "base"), files, rate=1000.0)
+        quick(toy.pretrained("bert", tmp_path / "base"), files, learning_rate=1000.0)
 
 
 def test_a_run_without_a_dev_file_sets_some_rows_aside(files, tmp_path: Path) -> None:

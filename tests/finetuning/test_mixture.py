@@ -51,19 +51,25 @@ def takes(sizes: dict[str, int], **more: Any) -> tuple[int, ...]:
 def test_shares_are_those_of_the_paper() -> None:  # section 3.5.2
     sizes = {"a": 1000, "b": 100, "c": 10}
     assert takes(sizes) == (1000, 100, 10)
-    assert takes(sizes, limit=100) == (100, 100, 10)
-    assert takes(sizes, sampling=0.0) == (370, 370, 370)
+    assert takes(sizes, size_limit=100) == (100, 100, 10)
+    assert takes(sizes, sampling_exponent=0.0) == (370, 370, 370)
     roots = np.sqrt([1000, 100, 10])
-    assert takes(sizes, sampling=0.5) == tuple((1110 * roots / roots.sum()).round().astype(int))
+    assert takes(sizes, sampling_exponent=0.5) == tuple(
+        (1110 * roots / roots.sum()).round().astype(int)
+    )
     capped = np.array([200.0, 100, 10]) ** 0.5
     expected = (310 * capped / capped.sum()).round().astype(int)
-    assert takes(sizes, limit=200, sampling=0.5) == tuple(expected)
+    assert takes(sizes, size_limit=200, sampling_exponent=0.5) == tuple(expected)
 
 
 def test_a_part_may_have_a_limit_of_its_own() -> None:
     tasks = {"a": MixtureTask(train="x"), "b": MixtureTask(train="x", size_limit=30)}
     one = TaskMixture(name="m", tasks=tasks, text={"c": MixtureText(data=("x",))}, size_limit=20)
-    assert one.make_source_sampling(["a"] * 50 + ["b"] * 50 + ["c"] * 50).rows_per_epoch == (20, 30, 20)
+    assert one.make_source_sampling(["a"] * 50 + ["b"] * 50 + ["c"] * 50).rows_per_epoch == (
+        20,
+        30,
+        20,
+    )
 
 
 @settings(deadline=None)
@@ -74,7 +80,9 @@ def test_a_part_may_have_a_limit_of_its_own() -> None:
     st.integers(0, 9),
 )
 def test_an_epoch_reads_each_part_as_often_as_its_share(sizes, limit, sampling, seed) -> None:
-    one, of = mixture({f"t{i}": n for i, n in enumerate(sizes)}, limit=limit, sampling=sampling)
+    one, of = mixture(
+        {f"t{i}": n for i, n in enumerate(sizes)}, size_limit=limit, sampling_exponent=sampling
+    )
     sources = one.make_source_sampling(of)
     said = [Example(inputs=np.array([7]), targets=np.array([i])) for i in range(len(of))]
     steps = count_epoch_steps(said, 4, None, sources)
@@ -95,7 +103,7 @@ def test_an_epoch_reads_each_part_as_often_as_its_share(sizes, limit, sampling, 
 
 
 def test_a_text_that_is_read_twice_in_an_epoch_is_drawn_twice() -> None:
-    one, of = mixture({"a": 2, "b": 30}, sampling=0.0)
+    one, of = mixture({"a": 2, "b": 30}, sampling_exponent=0.0)
     said = [Example(inputs=np.array([7]), targets=np.array([i])) for i in range(len(of))]
     drawn: list[tuple[int, int]] = []
 
@@ -124,44 +132,62 @@ def write(folder: Path, **more: str) -> Path:
     lines = [
         *(f"{key} = {value}" for key, value in more.items()),
         '[tasks.words]\ntrain = "a.tsv"\ndev = "a_dev.tsv"',
-        f"form = {FORM}",
+        f"template = {FORM}",
         '[tasks.stsb]\ntrain = "b.tsv"\ndev = "b_dev.tsv"\nmetric = "spearman"',
-        '[text.plain]\ndata = ["plain.txt"]\nlimit = 10',
+        '[text.plain]\ndata = ["plain.txt"]\nsize_limit = 10',
     ]
     path.write_text("\n".join(lines) + "\n")
     return path
 
 
 def read(path: Path, **more: Any) -> config.FinetuneData:
-    return config.read_data(FinetuneConfig(base="x", **({"task": "generate", "train": str(path)} | more)))
+    return config.read_data(
+        FinetuneConfig(base="x", **({"task": "generate", "train": str(path)} | more))
+    )
 
 
 def test_what_is_read(tmp_path: Path) -> None:
     data = read(write(tmp_path))
-    assert [item.component for item in data.train] == ["words"] * 40 + ["stsb"] * 27 + ["plain"] * 20
+    assert [item.component for item in data.train] == ["words"] * 40 + ["stsb"] * 27 + [
+        "plain"
+    ] * 20
     assert {item.label for item in data.train[:40]} == {("no",), ("yes",)}
     assert data.train[41].label == ("0.4", "0.5")
     assert data.train[67].label is None
     assert len(data.dev) == 21
     assert not data.test
-    assert data.task_options["tasks"]["stsb"]["target"] == "score"
-    assert data.task_options["tasks"]["stsb"]["metric"] == "spearman"
-    assert data.task_options["tasks"]["words"]["metric"] == "accuracy"
-    assert data.task_options["plain"] == ["plain"]
+    assert data.task_options["task_templates"]["stsb"]["target"] == "score"
+    assert data.task_options["task_templates"]["stsb"]["metric"] == "spearman"
+    assert data.task_options["task_templates"]["words"]["metric"] == "accuracy"
+    assert data.task_options["plain_text_components"] == ["plain"]
     fewer = read(tmp_path / "mixture.toml", rows=10)
-    assert [item.component for item in fewer.train] == ["words"] * 10 + ["stsb"] * 10 + ["plain"] * 20
+    assert [item.component for item in fewer.train] == ["words"] * 10 + ["stsb"] * 10 + [
+        "plain"
+    ] * 20
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("limit = 10", "limit = 0", r"mixture\.toml: text\.plain\.limit must be at least 1, got 0"),
-        ("limit = 10", "limits = 10", r"mixture\.toml: unknown key 'text\.plain\.limits'; did you"),
+        (
+            "size_limit = 10",
+            "size_limit = 0",
+            r"mixture\.toml: text\.plain\.size_limit must be at least 1, got 0",
+        ),
+        (
+            "size_limit = 10",
+            "size_limits = 10",
+            r"mixture\.toml: unknown key 'text\.plain\.size_limits'; did you",
+        ),
         ("[text.plain]", "[text.stsb]", r"mixture\.toml: text\.stsb has the name of a task"),
         ("[text.plain]", "[texts.plain]", r"mixture\.toml: unknown key 'texts'"),
         ('metric = "spearman"', 'metric = "bleu"', r"toml: tasks\.stsb: metric must be one of pea"),
-        ("[tasks.stsb]", "[tasks.mine]", r"toml: tasks\.mine\.form must be one of cola, .* 'mine'"),
-        (FORM, '"sst"', r"toml: tasks\.words\.form must be one of cola, .* got 'sst'"),
+        (
+            "[tasks.stsb]",
+            "[tasks.mine]",
+            r"toml: tasks\.mine\.template must be one of cola, .* 'mine'",
+        ),
+        (FORM, '"sst"', r"toml: tasks\.words\.template must be one of cola, .* got 'sst'"),
         ("{text}", "{txt}", r"a\.tsv: no column 'txt' \(columns: 'text', 'label'\)"),
         ('"yes"]', '"maybe"]', r"a\.tsv:\d+: label 'yes' in column 'label' is none of those"),
         ('"b.tsv"', '"c.tsv"', r"c\.tsv: no such file"),
@@ -172,9 +198,21 @@ def test_what_is_read(tmp_path: Path) -> None:
         ("[text.plain]", '[text.""]', r"toml: text: the name of a part must have from 1 to 100 p"),
         ("[text.plain]", f"[text.{'x' * 101}]", "from 1 to 100 printable characters and no space"),
         ("[tasks.words]", r'[tasks."a\nb"]', r"toml: tasks: the name of a part .* got 'a\\nb'"),
-        (FORM, "{source = '{text}{'}", r"toml: tasks\.words\.form: source has a brace that is not"),
-        (FORM, "{target = ''}", r"toml: tasks\.words\.form: target must be the name of a column"),
-        ("[tasks.words]", "sampling = 2.0\n[tasks.words]", "sampling must be from 0 to 1, got 2.0"),
+        (
+            FORM,
+            "{source = '{text}{'}",
+            r"toml: tasks\.words\.template: source has a brace that is not",
+        ),
+        (
+            FORM,
+            "{target = ''}",
+            r"toml: tasks\.words\.template: target must be the name of a column",
+        ),
+        (
+            "[tasks.words]",
+            "sampling_exponent = 2.0\n[tasks.words]",
+            "sampling_exponent must be from 0 to 1, got 2.0",
+        ),
     ],
 )
 def test_a_mistake_is_told_with_file_and_key(tmp_path: Path, old, new, message) -> None:
@@ -192,8 +230,8 @@ def test_a_mistake_is_told_with_file_and_key(tmp_path: Path, old, new, message) 
         ({"task": "classify"}, "a mixture is learned by task = generate, got 'classify'"),
         ({"dev": "x.tsv"}, "leave out dev"),
         ({"text": ("a",)}, "leave out text"),
-        ({"options": {"form": "stsb"}}, r"leave out options\.form"),
-        ({"batch_tokens": 100}, "give batch in place of batch_tokens"),
+        ({"task_options": {"template": "stsb"}}, r"leave out options\.template"),
+        ({"batch_tokens": 100}, "give batch_size in place of batch_tokens"),
     ],
 )
 def test_what_a_mixture_says_itself_is_not_said_again(tmp_path: Path, more, message) -> None:
@@ -209,16 +247,24 @@ def test_it_is_known_by_its_ending_and_called_by_its_file(tmp_path: Path) -> Non
 
 
 def tune(path: Path, base: Path, **more: Any):
-    said = {"out": path.parent / "run", "epochs": 2.0, "rate": 1e-2, "evaluate_every": 5}
+    said = {"out": path.parent / "run", "epochs": 2.0, "learning_rate": 1e-2, "evaluate_every": 5}
     return finetune(
-        base, task="generate", train=path, batch_size=16, max_length=60, precision="float32", device="cpu",
-        terminal=None, task_options={"longest": 6}, **(said | more),
-    )  # fmt: skip
+        base,
+        task="generate",
+        train=path,
+        batch_size=16,
+        max_length=60,
+        precision="float32",
+        device="cpu",
+        terminal=None,
+        task_options={"max_target_length": 6},
+        **(said | more),
+    )
 
 
 def test_all_tasks_are_learned_scored_and_answered(tmp_path: Path, capsys) -> None:
     base = toy.pretrained("t5", tmp_path / "base", dropout=0.0, attention_dropout=0.0)
-    tuned = tune(write(tmp_path, sampling="0.5"), base, epochs=14.0, evaluate_every=40)
+    tuned = tune(write(tmp_path, sampling_exponent="0.5"), base, epochs=14.0, evaluate_every=40)
     dev = tuned.best_run.dev
     assert dev["words.no_label"] < 0.2
     assert dev["words.accuracy"] >= 0.6
@@ -234,10 +280,13 @@ def test_all_tasks_are_learned_scored_and_answered(tmp_path: Path, capsys) -> No
     alone = Pipeline(tuned.loaded_model, task).mixture_task("words")
     (by_name,) = alone.predict(["a good cat"])
     assert by_name["label"] == by_name["answer"]
-    assert predict(tuned.loaded_model, ["text: a good cat"], task=task)[0]["answer"] == by_name["answer"]
+    assert (
+        predict(tuned.loaded_model, ["text: a good cat"], task=task)[0]["answer"]
+        == by_name["answer"]
+    )
     found = score_file(tuned.loaded_model, tmp_path / "a_dev.tsv", task=alone.task)
     assert found["accuracy"] == dev["words.accuracy"]
-    words = ["evaluate", str(out), "--part", "words", "--data", str(tmp_path / "a_dev.tsv")]
+    words = ["evaluate", str(out), "--mixture-task", "words", "--data", str(tmp_path / "a_dev.tsv")]
     capsys.readouterr()
     assert cli.run([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] == found["accuracy"]
@@ -252,7 +301,10 @@ class Killed(Exception):
 
 
 def test_a_run_that_was_killed_gives_the_same_bits(tmp_path: Path, monkeypatch) -> None:
-    base, path = toy.pretrained("t5", tmp_path / "base"), write(tmp_path / "data", sampling="0.5")
+    base, path = (
+        toy.pretrained("t5", tmp_path / "base"),
+        write(tmp_path / "data", sampling_exponent="0.5"),
+    )
     whole = tune(path, base, out=tmp_path / "whole")
     save = train_run._save_checkpoint
 
@@ -261,7 +313,7 @@ def test_a_run_that_was_killed_gives_the_same_bits(tmp_path: Path, monkeypatch) 
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(train_run, "_save", save_and_die)
+        patch.setattr(train_run, "_save_checkpoint", save_and_die)
         with pytest.raises(Killed):
             tune(path, base, out=tmp_path / "killed")
     said = path.read_text()
@@ -282,9 +334,12 @@ def test_plain_text_is_hidden_as_in_pretraining_and_pairs_are_as_they_are(tmp_pa
 
     data, card = read(write(tmp_path)), toy.card("t5")
     task = Task(
-        task_kind="generate", columns=TaskColumns(texts=("source",), label="target"), task_name="generate",
-        max_length=30, options=resolve_options("generate", {**data.task_options, "longest": 6}),
-    )  # fmt: skip
+        task_kind="generate",
+        columns=TaskColumns(texts=("source",), label="target"),
+        task_name="generate",
+        max_length=30,
+        options=resolve_options("generate", {**data.task_options, "max_target_length": 6}),
+    )
     one = formulate(task, card, toy.tokenizer("t5"))
     questions = one.build_inputs(data.train)
     rng = np.random.default_rng(0)
@@ -310,10 +365,13 @@ def test_figures_of_several_tasks_have_their_names() -> None:
     from unmask.tasks.task import Task, TaskColumns, TaskExample
     from unmask.tasks.text_templates import TEXT_TEMPLATES, TextTemplate
 
-    forms = {"sst2": TEXT_TEMPLATES["sst2"], "mine": TextTemplate(source="x {a}", target="b", metric="exact_match")}
+    forms = {
+        "sst2": TEXT_TEMPLATES["sst2"],
+        "mine": TextTemplate(source="x {a}", target="b", metric="exact_match"),
+    }
     plain = {name: to_dict(form) for name, form in forms.items()}
     task = Task(task_kind="generate", columns=TaskColumns(texts=("source",), label="target"),
-                metric="mean", options={"tasks": plain})  # fmt: skip
+                metric="mean", options={"task_templates": plain})  # fmt: skip
     items = [
         TaskExample(texts=("x",), label=("positive",), component="sst2"),
         TaskExample(texts=("y",), label=("z", "w"), component="mine"),

@@ -108,7 +108,12 @@ def opened(family: str) -> LoadedModel:
         for p in model.parameters():
             p.normal_(std=0.2)
     return LoadedModel(
-        preset=card, model=model, tokenizer=toy.tokenizer(family), label_names=LABELS, missing=(), unexpected=()
+        preset=card,
+        model=model,
+        tokenizer=toy.tokenizer(family),
+        label_names=LABELS,
+        missing=(),
+        unexpected=(),
     )
 
 
@@ -167,12 +172,12 @@ def test_scores_and_loss_are_those_of_the_reference_library(tmp_path: Path) -> N
             attention_mask=(batch.inputs != known.special_ids.pad).long(),
             labels=batch.labels,
         )
-        said = mine.model(batch, scores=True)
+        said = mine.model(batch, return_logits=True)
     term = said.terms["label"]
     assert term.count == mine.model.count_targets(batch)["label"] == 7 * 3
     assert term.loss.item() == pytest.approx(out.loss.item(), rel=1e-5)
-    assert torch.allclose(said.scores["label"], out.logits, atol=1e-4)
-    assert int(term.right) == int(((out.logits > 0) == (batch.labels > 0)).sum())
+    assert torch.allclose(said.logits["label"], out.logits, atol=1e-4)
+    assert int(term.n_correct) == int(((out.logits > 0) == (batch.labels > 0)).sum())
     figures = score(asked, mine.model, found, questions)
     assert figures["loss"] == pytest.approx(out.loss.item(), rel=1e-5)
     texts = [item.texts[0] for item in found]
@@ -184,7 +189,9 @@ def test_scores_and_loss_are_those_of_the_reference_library(tmp_path: Path) -> N
     again = hf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "ours")
     assert again.config.problem_type == "multi_label_classification"
     with torch.no_grad():
-        same = again.eval()(batch.inputs, attention_mask=(batch.inputs != known.special_ids.pad).long())
+        same = again.eval()(
+            batch.inputs, attention_mask=(batch.inputs != known.special_ids.pad).long()
+        )
     assert torch.equal(same.logits, out.logits)
 
 
@@ -195,9 +202,18 @@ def test_a_model_learns_labels_and_is_opened_again(family: str, tmp_path: Path) 
     dev = jsonl(tmp_path / "dev.jsonl", some(40, 1))
     base = toy.pretrained(family, tmp_path / "base")
     tuned = finetune(
-        base, task="multilabel", train=train, dev=dev, out=tmp_path / "out", learning_rate=2e-3, batch_size=16,
-        epochs=10.0, terminal=None, dropout=0.0, precision="float32",
-    )  # fmt: skip
+        base,
+        task="multilabel",
+        train=train,
+        dev=dev,
+        out=tmp_path / "out",
+        learning_rate=2e-3,
+        batch_size=16,
+        epochs=10.0,
+        terminal=None,
+        dropout=0.0,
+        precision="float32",
+    )
     assert tuned.task.metric == "micro_f1"
     assert tuned.best_run.dev["micro_f1"] > 0.85  # all labels of each text: 0.57
     assert set(tuned.best_run.dev) == {"micro_f1", "macro_f1", "subset_accuracy", "loss"}

@@ -61,7 +61,7 @@ def _answer(path: Path) -> dict[str, Any]:
 
 def _generate(path: Path) -> dict[str, Any]:
     rows = [{"source": text, "target": "the " + label} for text, label in toy.texts(N, 4)]
-    return {"train": _lines(path / "targets.jsonl", rows), "options": {"longest": 6}}
+    return {"train": _lines(path / "targets.jsonl", rows), "task_options": {"max_target_length": 6}}
 
 
 def _multilabel(path: Path) -> dict[str, Any]:
@@ -79,8 +79,8 @@ def _choose(path: Path) -> dict[str, Any]:
 
 
 def _cloze(path: Path) -> dict[str, Any]:
-    words = {"pattern": "{text} a [MASK]", "words": {"no": "cat", "yes": "dog"}}
-    return {**_classify(path), "options": words}
+    words = {"pattern": "{text} a [MASK]", "label_words": {"no": "cat", "yes": "dog"}}
+    return {**_classify(path), "task_options": words}
 
 
 TASKS: dict[str, tuple[Callable[[Path], dict[str, Any]], Any]] = {
@@ -107,8 +107,10 @@ def _masked(folder: Path) -> Path:
 
 def _lstm(folder: Path) -> Path:
     card = MODELS["lstm-mini"]
-    words = train_tokenizer(replace(card.tokenizer, vocabulary=replace(card.tokenizer.vocabulary, size=300)),
-                  [text for text, _ in toy.texts(200, 9)])  # fmt: skip
+    words = train_tokenizer(
+        replace(card.tokenizer, vocabulary=replace(card.tokenizer.vocabulary, size=300)),
+        [text for text, _ in toy.texts(200, 9)],
+    )
     a = replace(card.architecture, vocab_size=words.vocab_size, d_model=32, d_ff=32, n_layers=2)
     card = replace(card, architecture=a)
     write_folder(folder, card.build().initialize(7), card, words)
@@ -123,7 +125,7 @@ BASES: dict[str, Callable[[Path], Path]] = {
     "bart": lambda folder: toy.pretrained("bart", folder),
     "lstm": _lstm,
 }
-SHORT: dict[str, Any] = {"epochs": 1.0, "batch": 6, "rate": 1e-2, "terminal": None}
+SHORT: dict[str, Any] = {"epochs": 1.0, "batch_size": 6, "learning_rate": 1e-2, "terminal": None}
 
 
 @pytest.fixture(scope="module")

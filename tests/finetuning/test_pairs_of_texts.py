@@ -36,7 +36,9 @@ def pairs(folder: Path, n: int, seed: int) -> str:
 
 
 def of(family: str, **given):
-    task = Task(task_kind="generate", columns=ONE, max_length=60, options=resolve_options("generate", given))
+    task = Task(
+        task_kind="generate", columns=ONE, max_length=60, options=resolve_options("generate", given)
+    )
     return formulate(task, toy.card(family), toy.tokenizer(family))
 
 
@@ -99,7 +101,7 @@ def test_what_is_wrong_in_a_file_of_pairs_is_told_with_its_line(
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_targets_that_are_too_long_are_counted(family: str) -> None:
-    one = of(family, longest=4)
+    one = of(family, max_target_length=4)
     items = [TaskExample(texts=("a",), label=(t,)) for t in ("a", "a a a a a a a a", "a cat")]
     found = one.build_inputs(items)
     assert [q.target_truncated for q in found][:2] == [False, True]
@@ -109,7 +111,7 @@ def test_targets_that_are_too_long_are_counted(family: str) -> None:
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_targets_are_written_with_beams(family: str) -> None:
-    one = of(family, longest=6, beams=3, length_penalty=0.6)
+    one = of(family, max_target_length=6, beams=3, length_penalty=0.6)
     model = toy.card(family, dropout=0.0, attention_dropout=0.0)
     model = model.build(heads_for_task(one.task, model)).initialize(3).eval()
     some = [TaskExample(texts=(text,)) for text, _ in toy.texts(6, 5)]
@@ -117,8 +119,10 @@ def test_targets_are_written_with_beams(family: str) -> None:
     by = BeamSearch(beams=3, length_penalty=0.6)
     read_ = [q.example.inputs if family == "gpt2" else q.example.source for q in questions]
     for ids, said in zip(read_, predict_scores(one, model, questions).scores, strict=True):
-        (expected,) = generate(model, [ids.tolist()], one.special_ids, GenerationConfig(strategy=by, max_new_tokens=6))
-        assert said.ids.tolist() == expected
+        (expected,) = generate(
+            model, [ids.tolist()], one.special_ids, GenerationConfig(strategy=by, max_new_tokens=6)
+        )
+        assert said.token_ids.tolist() == expected
     with pytest.raises(ValueError, match="beams must be at least 1"):
         TextGenerationOptions(beams=0)
 
@@ -127,7 +131,7 @@ def test_the_transformer_smooths_its_targets_unless_told_otherwise() -> None:
     from unmask.zoo.catalogue import MODELS
 
     card = MODELS["transformer-mini"]
-    for given, smoothing in (({}, 0.1), ({"smoothing": 0.0}, 0.0)):
+    for given, smoothing in (({}, 0.1), ({"label_smoothing": 0.0}, 0.0)):
         task = Task(task_kind="generate", columns=ONE, options=resolve_options("generate", given))
         assert heads_for_task(task, card)["language"].label_smoothing == smoothing
 
@@ -148,7 +152,9 @@ def test_a_mean_is_that_of_float64() -> None:
 
 def test_too_few_checkpoints_are_no_mean(tmp_path: Path) -> None:
     for step in (1, 2, 3):
-        checkpoints.write_checkpoint(tmp_path, step, {"model": {"a": torch.ones(2) * step}}, {}, n_kept=9)
+        checkpoints.write_checkpoint(
+            tmp_path, step, {"model": {"a": torch.ones(2) * step}}, {}, n_kept=9
+        )
     assert [one.step for one in checkpoints.last_checkpoints(tmp_path, 2)] == [2, 3]
     with pytest.raises(
         ValueError, match="holds 3 checkpoints, but the mean is to be of the last 5"
@@ -162,7 +168,9 @@ def test_too_few_checkpoints_are_no_mean(tmp_path: Path) -> None:
 
 
 def test_too_few_evaluations_are_no_mean() -> None:
-    tuning = FinetuneConfig(base="b", task="generate", train="t", average=5, epochs=2.0, evaluate_every=3)
+    tuning = FinetuneConfig(
+        base="b", task="generate", train="t", average=5, epochs=2.0, evaluate_every=3
+    )
     assert resolve_evaluation_interval(tuning, 8).evaluate_every == 3
     with pytest.raises(ValueError, match="one every 3 of 14 steps there are 4"):
         resolve_evaluation_interval(tuning, 7)
@@ -178,10 +186,20 @@ def test_the_last_states_of_a_run_are_averaged(tmp_path: Path, monkeypatch) -> N
 
     monkeypatch.setattr(train_run, "score", score)
     tuned = finetune(
-        toy.pretrained("t5", tmp_path / "base"), task="generate", train=pairs(tmp_path, 24, 1),
-        dev=pairs(tmp_path, 8, 2), out=tmp_path / "run", batch_tokens=60, epochs=2.0, learning_rate=1e-2,
-        evaluate_every=2, average=3, metric="answer_f1", task_options={"longest": 12}, **SHORT,
-    )  # fmt: skip
+        toy.pretrained("t5", tmp_path / "base"),
+        task="generate",
+        train=pairs(tmp_path, 24, 1),
+        dev=pairs(tmp_path, 8, 2),
+        out=tmp_path / "run",
+        batch_tokens=60,
+        epochs=2.0,
+        learning_rate=1e-2,
+        evaluate_every=2,
+        average=3,
+        metric="answer_f1",
+        task_options={"max_target_length": 12},
+        **SHORT,
+    )
     assert real is train_run._trainable_tensors
     assert len(seen) > 4
     *_, a, b, c, both = seen  # the last evaluation is at the last step
@@ -197,7 +215,7 @@ def test_pairs_are_learned_from_random_weights(tmp_path: Path) -> None:
     tuned = finetune(
         "transformer-mini", task="generate", train=pairs(tmp_path, 80, 1),
         dev=pairs(tmp_path, 12, 2), epochs=6.0, learning_rate=3e-3, dropout=0.0,
-        batch_tokens=200, task_options={"longest": 24, "scored": 1}, **SHORT,
+        batch_tokens=200, task_options={"max_target_length": 24, "max_dev_items": 1}, **SHORT,
     )  # fmt: skip
     assert tuned.best_run.dev["loss"] < 0.65 * math.log(tuned.loaded_model.model.vocab_size)
     assert tuned.config.batch_size is None
@@ -208,7 +226,7 @@ def test_pairs_are_learned_from_random_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"batch": 8, "batch_tokens": 90}, "give one of them"),
+        ({"batch_size": 8, "batch_tokens": 90}, "give one of them"),
         ({"average": 1}, "average must be at least 2"),
         ({"average": 3, "patience": 2}, "which patience leaves open"),
         ({"warmup": 1.5}, "or a whole number of steps, got 1.5"),
@@ -226,7 +244,9 @@ def test_a_mean_needs_a_folder_for_its_states() -> None:
 
 
 def test_generate_says_its_figures_exactly() -> None:
-    task = Task(task_kind="generate", columns=ONE, max_length=60, options=resolve_options("generate", {}))
+    task = Task(
+        task_kind="generate", columns=ONE, max_length=60, options=resolve_options("generate", {})
+    )
     found = TASK_KINDS["generate"].metric_signatures(task, [("a b c d",)], ["a b c d"])
     assert found[0].startswith("BLEU 100.00 (nrefs:1|")
     assert found[1].startswith("chrF 100.00 (nrefs:1|")

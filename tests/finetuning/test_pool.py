@@ -28,7 +28,13 @@ from unmask.jobs.finetune import finetune
 from unmask.tasks.task import Task, TaskColumns, TaskExample, TaskKindName
 
 KINDS: tuple[TaskKindName, ...] = ("classify", "pairs", "multilabel", "regress", "choose")
-FAST = {"epochs": 1.0, "batch": 16, "rate": 1e-2, "terminal": None, "precision": "float32"}
+FAST = {
+    "epochs": 1.0,
+    "batch_size": 16,
+    "learning_rate": 1e-2,
+    "terminal": None,
+    "precision": "float32",
+}
 TEXTS = ["the good cat", "a bad moon and a very red house", "sun"]
 
 
@@ -37,9 +43,11 @@ def task_of(
 ) -> Task:
     labels = () if does in ("regress", "choose") else ("no", "yes")
     columns = TaskColumns(texts=("a", "b") if does == "pairs" else ("text",), label="label")
-    given = {"pool": pool, "layers": layers}
+    given = {"pooling": pool, "pooled_layers": layers}
     chosen = resolve_options(does, {name: one for name, one in given.items() if one is not None})
-    return Task(task_kind=does, columns=columns, labels=labels, max_length=24, options=chosen, **more)
+    return Task(
+        task_kind=does, columns=columns, labels=labels, max_length=24, options=chosen, **more
+    )
 
 
 def head_of(does: TaskKindName, family: str, pool: str | None) -> SequenceClassification:
@@ -58,14 +66,20 @@ def opened(task: Task, family: str) -> LoadedModel:
         for p in model.parameters():
             p.normal_(std=0.3)
     return LoadedModel(
-        preset=card, model=model, tokenizer=toy.tokenizer(family), label_names=task.labels, missing=(),
+        preset=card,
+        model=model,
+        tokenizer=toy.tokenizer(family),
+        label_names=task.labels,
+        missing=(),
         unexpected=(),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("does", KINDS)
 @pytest.mark.parametrize(("family", "own"), [("bert", "first"), ("gpt2", "last")])
-def test_the_option_changes_what_is_read_and_nothing_else(does: TaskKindName, family: str, own) -> None:
+def test_the_option_changes_what_is_read_and_nothing_else(
+    does: TaskKindName, family: str, own
+) -> None:
     customary = head_of(does, family, None)
     assert customary.pooling == own
     assert head_of(does, family, own) == customary
@@ -81,19 +95,19 @@ def test_the_option_changes_what_is_read_and_nothing_else(does: TaskKindName, fa
 
 @pytest.mark.parametrize("does", KINDS)
 def test_what_cannot_be_read_is_an_error_that_names_what_can(does: TaskKindName) -> None:
-    told = r"pool must be .*'first', 'last', 'ends', 'mean'.*, got 'min'"
+    told = r"pooling must be .*'first', 'last', 'ends', 'mean'.*, got 'min'"
     with pytest.raises(ValueError, match=told):
-        from_dict(TASK_KINDS[does].options, {"pool": "min"}, "options")
+        from_dict(TASK_KINDS[does].options, {"pooling": "min"}, "options")
     two = {"pairs": "'attention', 'compare' or 'both'", "choose": "'attention' or 'compare'"}
     more = two.get(does)
     fits = "'last', 'mean', 'max', 'concat'" + (f", {more}" if more else " or 'attention'")
-    with pytest.raises(ValueError, match=rf"options\.pool must be {fits} for gpt2-mini"):
+    with pytest.raises(ValueError, match=rf"options\.pooling must be {fits} for gpt2-mini"):
         head_of(does, "gpt2", "first")
     if does not in ("pairs", "choose"):
         with pytest.raises(ValueError, match="'compare' is for two texts, and one is read"):
             head_of(does, "bert", "compare")
-    with pytest.raises(ValueError, match=r"layers must be .*'last', 'all'.*, got 'first'"):
-        from_dict(TASK_KINDS[does].options, {"layers": "first"}, "options")
+    with pytest.raises(ValueError, match=r"pooled_layers must be .*'last', 'all'.*, got 'first'"):
+        from_dict(TASK_KINDS[does].options, {"pooled_layers": "first"}, "options")
     message = "several at once are a text" if does == "multilabel" else "in words: leave it out"
     with pytest.raises(ValueError, match=message):
         heads_for_task(task_of(does, "mean"), toy.card("t5"))
@@ -116,7 +130,8 @@ def check_reading(
     asked = formulate(task, model.preset, model.tokenizer)
     options = ("red", "a green sun") if does == "choose" else ()
     items = [
-        TaskExample(texts=(text, "dog") if does == "pairs" else (text,), choices=options) for text in TEXTS
+        TaskExample(texts=(text, "dog") if does == "pairs" else (text,), choices=options)
+        for text in TEXTS
     ]
     items += [TaskExample(texts=(TEXTS[0], ""))] if does == "pairs" else []
     examples = [q.example for q in asked.build_inputs(items)]
@@ -124,9 +139,13 @@ def check_reading(
     (head,) = model.model.heads.values()
     assert isinstance(head, SequenceClassificationHead)
     with torch.no_grad():
-        said = model.model(pad_examples(examples, asked.special_ids), scores=True).scores[head.spec.term]
+        said = model.model(pad_examples(examples, asked.special_ids), return_logits=True).logits[
+            head.spec.term
+        ]
         for row, example in zip(said, examples, strict=True):
-            row_alone = replace(pad_examples([example], asked.special_ids), all_layers=layers == "all")
+            row_alone = replace(
+                pad_examples([example], asked.special_ids), all_layers=layers == "all"
+            )
             hidden = model.model.hidden_states(row_alone)[0]
             assert torch.allclose(row, head.out(read(hidden, example)), atol=1e-4)
 
@@ -134,7 +153,9 @@ def check_reading(
 @pytest.mark.parametrize("does", KINDS)
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 @pytest.mark.parametrize("layers", ["last", "all"])
-def test_the_mean_is_over_all_tokens_but_padding(does: TaskKindName, family: str, layers: str) -> None:
+def test_the_mean_is_over_all_tokens_but_padding(
+    does: TaskKindName, family: str, layers: str
+) -> None:
     check_reading(does, family, "mean", layers, lambda hidden, _: hidden.mean(0))
 
 
@@ -156,7 +177,9 @@ def test_a_token_of_all_layers(does: TaskKindName, family: str, pool: str, colum
 @pytest.mark.parametrize("does", ["pairs", "choose"])
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 @pytest.mark.parametrize("layers", ["last", "all"])
-def test_two_texts_are_compared_by_their_means(does: TaskKindName, family: str, layers: str) -> None:
+def test_two_texts_are_compared_by_their_means(
+    does: TaskKindName, family: str, layers: str
+) -> None:
     """As [u, v, |u - v|, u * v], each read by itself; of an empty text the mean is 0."""
 
     def compared(hidden: torch.Tensor, example: Example) -> torch.Tensor:
@@ -180,7 +203,9 @@ def test_compared_texts_are_read_each_by_itself(family: str) -> None:
     assert np.array_equal(pair.example.inputs, np.concatenate([e.inputs for e in alone]))
     with torch.no_grad():
         together = model.model.hidden_states(pad_examples([pair.example], pairs.special_ids))[0]
-        each = torch.cat([model.model.hidden_states(pad_examples([e], pairs.special_ids))[0] for e in alone])
+        each = torch.cat(
+            [model.model.hidden_states(pad_examples([e], pairs.special_ids))[0] for e in alone]
+        )
     torch.testing.assert_close(together, each, rtol=0, atol=1e-4)
 
 
@@ -191,7 +216,12 @@ def test_without_a_trained_pooler_means_are_read(pooler: bool, tmp_path: Path) -
     heads = card.heads if pooler else {"language": card.heads["language"]}
     model = replace(card, heads=heads).build().initialize(0)
     given = LoadedModel(
-        preset=card, model=model, tokenizer=toy.tokenizer("bert"), label_names=(), missing=(), unexpected=()
+        preset=card,
+        model=model,
+        tokenizer=toy.tokenizer("bert"),
+        label_names=(),
+        missing=(),
+        unexpected=(),
     )
     for does in ("pairs", "classify"):
         begun = load_initial_model(given, task_of(does), [])
@@ -199,7 +229,10 @@ def test_without_a_trained_pooler_means_are_read(pooler: bool, tmp_path: Path) -
         assert isinstance(head, SequenceClassification)
         means = ("compare" if does == "pairs" else "mean", "all")
         assert (head.pooling, head.pooled_layers) == (("first", "last") if pooler else means)
-        assert load_initial_model(given, task_of(does, "first"), []).preset.heads["label"].pooling == "first"
+        assert (
+            load_initial_model(given, task_of(does, "first"), []).preset.heads["label"].pooling
+            == "first"
+        )
     rows = [
         f"{text}\t{other}\t{i % 2}" for i, text in enumerate(TEXTS * 4) for other in ("cat", "sun")
     ]
@@ -213,7 +246,7 @@ def test_without_a_trained_pooler_means_are_read(pooler: bool, tmp_path: Path) -
     if not pooler:
         with pytest.raises(ValueError, match="this head compares two texts, and one is read"):
             again.logits(["a red sun"])
-    assert tuned.task.options["pool"] == (None if pooler else "compare")
+    assert tuned.task.options["pooling"] == (None if pooler else "compare")
     further = load_initial_model(again.loaded_model, replace(again.task, options={}), [])
     assert further.newly_initialized() == (), "a head that was trained is kept"
 
@@ -227,7 +260,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 
 def quick(base: Path, files: dict[str, Path], **more) -> FinetunedModel:
-    given = {"task": "classify", "device": "cpu", "options": {"pool": "mean"}}
+    given = {"task": "classify", "device": "cpu", "task_options": {"pooling": "mean"}}
     return finetune(base, **(given | files | FAST | more))
 
 
@@ -239,8 +272,8 @@ def test_a_run_is_saved_and_opened_with_what_it_reads(
     from transformers import AutoModel
 
     base = toy.pretrained(family, tmp_path / "base")
-    options = {"pool": "mean", "layers": layers}
-    tuned = quick(base, files, out=tmp_path / "out", baseline=True, options=options)
+    options = {"pooling": "mean", "pooled_layers": layers}
+    tuned = quick(base, files, out=tmp_path / "out", baseline=True, task_options=options)
     said = tuned.predict(TEXTS)
     again = unmask.load(tmp_path / "out")
     assert again.predict(TEXTS) == said
@@ -249,8 +282,11 @@ def test_a_run_is_saved_and_opened_with_what_it_reads(
     assert unmask.load(tmp_path / "copy").predict(TEXTS) == said
     assert [one.shape for one in again.logits(TEXTS)] == [(2,)] * 3
     readme = (tmp_path / "out" / "README.md").read_text()
-    said_of_head = "pool='mean'" + ("" if layers == "last" else ", layers='all'")
-    assert f"its head is SequenceClassification({said_of_head}), which transformers does not have" in readme
+    said_of_head = "pooling='mean'" + ("" if layers == "last" else ", pooled_layers='all'")
+    assert (
+        f"its head is SequenceClassification({said_of_head}), which transformers does not have"
+        in readme
+    )
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert "ForSequenceClassification" not in config["architectures"][0]
     theirs = AutoModel.from_pretrained(tmp_path / "out").eval()
@@ -264,7 +300,7 @@ def test_a_run_is_saved_and_opened_with_what_it_reads(
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 @pytest.mark.parametrize(
-    "options", [{"pool": "mean"}, {"layers": "all"}, {"pool": "compare"}, {}], ids=str
+    "options", [{"pooling": "mean"}, {"pooled_layers": "all"}, {"pooling": "compare"}, {}], ids=str
 )
 def test_numbers_are_said_as_they_are_whatever_is_read(family, options, tmp_path: Path) -> None:
     """The scale in which they are learned goes into the head, or nothing of it does."""
@@ -273,17 +309,17 @@ def test_numbers_are_said_as_they_are_whatever_is_read(family, options, tmp_path
     train = toy.write(tmp_path / "n.tsv", rows, "a\tb\tscore")
     base = toy.pretrained(family, tmp_path / "base")
     given = {"train": train, "dev": train, "text": ("a", "b"), "label": "score"}
-    tuned = quick(base, given, task="regress", options=options, out=tmp_path / "out")
+    tuned = quick(base, given, task="regress", task_options=options, out=tmp_path / "out")
     pairs = [(text, "the sun") for text, _ in toy.texts(9, 5)]
     said = tuned.predict(pairs)
     assert unmask.load(tmp_path / "out").predict(pairs) == pytest.approx(said, rel=1e-5)
-    if family == "bert" or (options.keys() <= {"pool"} and "compare" not in options.values()):
+    if family == "bert" or (options.keys() <= {"pooling"} and "compare" not in options.values()):
         assert np.mean(said) == pytest.approx(500, abs=60)
 
 
 def test_what_the_model_reads_anyway_stays_a_class_of_transformers(files, tmp_path: Path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
-    quick(base, files, out=tmp_path / "out", options={"pool": "first"})
+    quick(base, files, out=tmp_path / "out", task_options={"pooling": "first"})
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["architectures"] == ["BertForSequenceClassification"]
 
@@ -294,14 +330,14 @@ def test_parts_of_one_model_may_read_different_things(family: str, files, tmp_pa
     base = toy.pretrained(family, tmp_path / "base")
     runs = {
         "own": ({}, "lora"),
-        "mean": ({"pool": "mean"}, "lora"),
-        "all": ({"pool": "mean", "layers": "all"}, "lora"),
-        "asked": ({"pool": "mean", "layers": "all"}, "prompt:n_virtual_tokens=3"),
+        "mean": ({"pooling": "mean"}, "lora"),
+        "all": ({"pooling": "mean", "pooled_layers": "all"}, "lora"),
+        "asked": ({"pooling": "mean", "pooled_layers": "all"}, "prompt:n_virtual_tokens=3"),
     }
     for name, (read, tune) in runs.items():
-        quick(base, files, options=read, tune=tune, out=tmp_path / name)
+        quick(base, files, task_options=read, tune=tune, out=tmp_path / name)
     config = json.loads((tmp_path / "mean" / "adapter_config.json").read_text())
-    assert config["unmask"]["heads"]["label"]["pool"] == "mean"
+    assert config["unmask"]["heads"]["label"]["pooling"] == "mean"
     assert "no class of transformers has" in (tmp_path / "mean" / "README.md").read_text()
     several = unmask.MultiAdapter({name: tmp_path / name for name in runs})
     names = [list(runs)[i % 4] for i in range(12)]
@@ -325,7 +361,7 @@ def test_a_run_that_was_killed_gives_the_same_bits(files, tmp_path, monkeypatch)
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(tuning_module, "_save", save_and_die)
+        patch.setattr(tuning_module, "_save_checkpoint", save_and_die)
         with pytest.raises(Killed):
             quick(base, files, out=tmp_path / "out", epochs=2.0)
     again = quick(base, files, out=tmp_path / "out", epochs=2.0, resume=True)
@@ -337,7 +373,9 @@ def test_a_run_that_was_killed_gives_the_same_bits(files, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("does", ["classify", "regress"])
-def test_a_head_is_kept_only_where_it_reads_the_same(does: TaskKindName, files, tmp_path: Path) -> None:
+def test_a_head_is_kept_only_where_it_reads_the_same(
+    does: TaskKindName, files, tmp_path: Path
+) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
     if does == "regress":
         rng = np.random.default_rng(0)
@@ -346,13 +384,21 @@ def test_a_head_is_kept_only_where_it_reads_the_same(does: TaskKindName, files, 
             "dev": tmp_path / "n.tsv"
         }
     for pool in ("first", "mean"):
-        quick(base, files, task=does, options={"pool": pool}, out=tmp_path / pool)
-    fresh = load_initial_model(str(tmp_path / "mean"), task_of(does, "mean", "all"), []).newly_initialized()
+        quick(base, files, task=does, task_options={"pooling": pool}, out=tmp_path / pool)
+    fresh = load_initial_model(
+        str(tmp_path / "mean"), task_of(does, "mean", "all"), []
+    ).newly_initialized()
     assert "heads.label.out.weight" in fresh
     for was in ("first", "mean"):
         for wanted in ("first", "mean", "last"):
-            fresh = load_initial_model(str(tmp_path / was), task_of(does, wanted), []).newly_initialized()
+            fresh = load_initial_model(
+                str(tmp_path / was), task_of(does, wanted), []
+            ).newly_initialized()
             assert ("heads.label.out.weight" in fresh) == (was != wanted), (was, wanted)
-    kept = load_initial_model(str(tmp_path / "first"), task_of(does, "mean"), []).build_model(0).own_weights()
+    kept = (
+        load_initial_model(str(tmp_path / "first"), task_of(does, "mean"), [])
+        .build_model(0)
+        .own_weights()
+    )
     old = load_folder(tmp_path / "first").model.own_weights()
     assert all(torch.equal(x, old[n]) for n, x in kept.items() if n.startswith("backbone."))

@@ -19,10 +19,16 @@ CLOSE = 1e-4  # float32, in batches of other shapes
 ONE, TWO = TaskColumns(texts=("text",), label="label"), TaskColumns(texts=("a", "b"), label="label")
 LABELS = ("no", "perhaps", "yes")
 TASKS = {
-    "classify": Task(task_kind="classify", columns=ONE, labels=LABELS, task_name="classify", max_length=24),
+    "classify": Task(
+        task_kind="classify", columns=ONE, labels=LABELS, task_name="classify", max_length=24
+    ),
     "pairs": Task(task_kind="pairs", columns=TWO, labels=LABELS, task_name="pairs", max_length=24),
-    "regress": Task(task_kind="regress", columns=ONE, task_name="regress", max_length=24, metric="pearson"),
-    "tag": Task(task_kind="tag", columns=ONE, labels=LABELS, max_length=24, metric="token_accuracy"),
+    "regress": Task(
+        task_kind="regress", columns=ONE, task_name="regress", max_length=24, metric="pearson"
+    ),
+    "tag": Task(
+        task_kind="tag", columns=ONE, labels=LABELS, max_length=24, metric="token_accuracy"
+    ),
 }
 CASES = [(f, k) for f in toy.FAMILIES for k in TASKS if (f, k) != ("t5", "tag")]
 
@@ -161,9 +167,15 @@ def test_a_classifier_of_the_reference_library_says_the_same_here(
     torch.manual_seed(0)
     if family == "bert":
         config = hf.BertConfig(
-            vocab_size=tokenizer.vocab_size, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-            intermediate_size=64, max_position_embeddings=40, num_labels=n, initializer_range=0.3,
-        )  # fmt: skip
+            vocab_size=tokenizer.vocab_size,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=64,
+            max_position_embeddings=40,
+            num_labels=n,
+            initializer_range=0.3,
+        )
         theirs = hf.BertForSequenceClassification(config)
     elif family in ("bart", "mbart"):
         name = {"bart": "Bart", "mbart": "MBart"}[family]
@@ -203,7 +215,7 @@ def test_a_folder_says_its_task_or_nothing(tmp_path: Path) -> None:
     assert read_task(tmp_path) is None
     (tmp_path / "unmask.json").write_text('{"format": 1, "kind": "pretrain"}')
     assert read_task(tmp_path) is None
-    (tmp_path / "unmask.json").write_text('{"task": {"kind": "Task", "length": 5}}')
+    (tmp_path / "unmask.json").write_text('{"task": {"kind": "Task", "max_length": 5}}')
     with pytest.raises(ValueError, match=r"unmask\.json: task"):
         read_task(tmp_path)
     (tmp_path / "unmask.json").write_text("{")

@@ -46,7 +46,9 @@ def test_probabilities_are_compared_with_what_is_right() -> None:
     assert found["brier"] == pytest.approx(2 * (0.9**2 + 0.2**2 + 0.6**2 + 0.1**2) / 4)
     assert sum(one["count"] for one in found["bins"]) == 4
     unscaled = [rows + 3.0 for rows in SAID]  # scores that are no logarithms of shares
-    assert report.calibration_report(CLASSIFY, ITEMS, unscaled)["ece"] == pytest.approx(found["ece"])
+    assert report.calibration_report(CLASSIFY, ITEMS, unscaled)["ece"] == pytest.approx(
+        found["ece"]
+    )
     number = Task(task_kind="regress", columns=COLUMNS, metric="pearson")
     assert report.calibration_report(number, ITEMS, SAID) is None
 
@@ -80,7 +82,7 @@ def test_chance_is_the_most_frequent_label_of_training() -> None:
 
 TAG = Task(
     task_kind="tag", columns=COLUMNS, labels=("B-X", "I-X", "O"), metric="entity_f1",
-    options={"scheme": "BIO"},
+    options={"tag_scheme": "BIO"},
 )  # fmt: skip
 SENTENCES = [
     TaskExample(texts=("cat", "runs", "cat"), label=("B-X", "O", "B-X")),
@@ -175,15 +177,18 @@ def test_options_are_trusted_and_mistaken_with_their_probabilities() -> None:
 def test_what_stood_in_the_text_is_marked_in_a_wrong_answer() -> None:
     task = Task(
         task_kind="answer", columns=TaskColumns(texts=("question", "context"), label="answers"),
-        metric="answer_f1", options={"no_answer": False},
+        metric="answer_f1", options={"allow_no_answer": False},
     )  # fmt: skip
     asked = formulate(task, toy.card("bert"), toy.tokenizer("bert"))
     context = "the tree. " * 50 + "the cat runs. " + "the dog. " * 50
     item = TaskExample(texts=("who runs?", context), label=("the cat",), answer_starts=(500,))
     spoken = SpanPredictions(
-        spans=np.array([[500, 507 + 5], [0, 8]]), span_scores=np.array([2.0, 1.0]), null_score=0.0, total_loss=1.0,
+        spans=np.array([[500, 507 + 5], [0, 8]]),
+        span_scores=np.array([2.0, 1.0]),
+        null_score=0.0,
+        total_loss=1.0,
         n_windows=1,
-    )  # fmt: skip
+    )
     (wrong,) = list_errors(asked, [item], [spoken])
     begin, end = wrong["marked"]
     assert wrong["text"][begin:end] == "the cat"

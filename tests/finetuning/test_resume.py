@@ -17,7 +17,13 @@ from unmask.finetuning import train_run as tuning_module
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.jobs.finetune import finetune, resume_finetuning
 
-FAST = {"epochs": 2.0, "batch": 16, "rate": 3e-3, "terminal": None, "precision": "float32"}
+FAST = {
+    "epochs": 2.0,
+    "batch_size": 16,
+    "learning_rate": 3e-3,
+    "terminal": None,
+    "precision": "float32",
+}
 
 
 @pytest.fixture
@@ -48,7 +54,7 @@ def killed(files, base, out: Path, monkeypatch, at: int, **more) -> None:
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(tuning_module, "_save", save_and_die)
+        patch.setattr(tuning_module, "_save_checkpoint", save_and_die)
         with pytest.raises(Killed):
             quick(base, files, out=out, **more)
 
@@ -116,7 +122,9 @@ def test_a_run_goes_on_as_its_record_says(tune, files, tmp_path, monkeypatch) ->
     assert again.run_results == whole.run_results
     for name, tensor in whole.loaded_model.model.state_dict().items():
         assert torch.equal(tensor, again.loaded_model.model.state_dict()[name]), name
-    assert resume_finetuning(out, device="cpu", terminal=None).run_results == whole.run_results  # it is finished
+    assert (
+        resume_finetuning(out, device="cpu", terminal=None).run_results == whole.run_results
+    )  # it is finished
     facts, theirs = (json.loads((d / "unmask.json").read_text()) for d in (out, tmp_path / "whole"))
     assert facts["recipe"] == theirs["recipe"]
 
@@ -141,10 +149,10 @@ def test_the_command_resumes_alone_and_takes_no_other_options(
     words = ["finetune", "--out", str(out), "--resume", "--device", "cpu"]
     assert cli.run([*words, "--epochs", "3"]) == 2
     assert "leave out --epochs" in capsys.readouterr().err
-    assert cli.run([*words, "--option", "pool=mean"]) == 2
+    assert cli.run([*words, "--option", "pooling=mean"]) == 2
     assert "leave out --option" in capsys.readouterr().err
     assert cli.run(["finetune", "--task", "classify", "--train", "x.tsv"]) == 2
-    assert "name the model" in capsys.readouterr().err
+    assert "MODEL is missing" in capsys.readouterr().err
     assert cli.run([*words, "--json", "--quiet"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["runs"][0]["dev"] == dict(whole.best_run.dev)
@@ -220,8 +228,8 @@ def test_a_run_is_not_resumed_with_other_data_or_options(files, tmp_path, monkey
     killed(files, base, out, monkeypatch, 1)
     with pytest.raises(ValueError, match="holds a run already; resume it"):
         quick(base, files, out=out)
-    with pytest.raises(ValueError, match=r"this run has rate = 0\.003, not 0\.001"):
-        quick(base, files, out=out, resume=True, rate=1e-3)
+    with pytest.raises(ValueError, match=r"this run has learning_rate = 0\.003, not 0\.001"):
+        quick(base, files, out=out, resume=True, learning_rate=1e-3)
     toy.write(files["dev"], toy.texts(40, 3))
     with pytest.raises(ValueError, match="the dev data have changed"):
         quick(base, files, out=out, resume=True)

@@ -28,7 +28,9 @@ def files(tmp_path_factory) -> dict[str, str]:
 
 
 def job_of(files: dict[str, str], folder: Path, **more) -> tuple[FinetuneJob, FinetuneConfig]:
-    asked = FinetuneConfig(task="classify", **(files | {"epochs": 1.0, "precision": "float32"} | more))
+    asked = FinetuneConfig(
+        task="classify", **(files | {"epochs": 1.0, "precision": "float32"} | more)
+    )
     with distributed.process_group("cpu") as world:
         return prepare_job(asked, None, folder, world, 1, None), asked
 
@@ -44,13 +46,22 @@ def test_the_first_trial_is_what_is_customary_and_the_others_lie_around_it(files
     found = run_search(job, asked, made)
     tried = read_trials(tmp_path)
     assert [one.index for one in tried] == list(range(1, 9))
-    assert (tried[0].learning_rate, tried[0].batch_size) == (job.config.learning_rate, job.config.batch_size)
-    assert all(tried[0].learning_rate / 10 <= one.learning_rate <= tried[0].learning_rate * 10 for one in tried)
+    assert (tried[0].learning_rate, tried[0].batch_size) == (
+        job.config.learning_rate,
+        job.config.batch_size,
+    )
+    assert all(
+        tried[0].learning_rate / 10 <= one.learning_rate <= tried[0].learning_rate * 10
+        for one in tried
+    )
     assert len({one.learning_rate for one in tried}) == 8
     assert {one.batch_size for one in tried} <= {8, 16, 32, 64}
     top = max(tried, key=lambda one: one.score or 0.0)
-    assert (found.config.learning_rate, found.config.batch_size) == (top.learning_rate, top.batch_size)
-    assert found.run_record["recipe"]["rate"] == top.learning_rate
+    assert (found.config.learning_rate, found.config.batch_size) == (
+        top.learning_rate,
+        top.batch_size,
+    )
+    assert found.run_record["recipe"]["learning_rate"] == top.learning_rate
     assert found.config.evaluate_every == -(-48 // top.batch_size)  # an epoch still
     assert found.config.epochs == job.config.epochs
 
@@ -81,17 +92,19 @@ def test_a_search_that_was_stopped_goes_on_as_if_it_was_not(files, tmp_path) -> 
         return [replace(one, seconds=0.0) for one in read_trials(folder)]
 
     assert said(part) == said(whole)
-    other = replace(job, folder=tmp_path, tuning=replace(job.config, seed=1))
+    other = replace(job, folder=tmp_path, config=replace(job.config, seed=1))
     run_search(other, asked, made)
-    assert [t.learning_rate for t in read_trials(tmp_path)] != [t.learning_rate for t in read_trials(whole)]
+    assert [t.learning_rate for t in read_trials(tmp_path)] != [
+        t.learning_rate for t in read_trials(whole)
+    ]
 
 
 def test_what_is_given_is_not_searched(files, tmp_path) -> None:
     (tmp_path / "a").mkdir()
-    job, asked = job_of(files, tmp_path / "a", search=5, rate=1e-3)
+    job, asked = job_of(files, tmp_path / "a", search=5, learning_rate=1e-3)
     run_search(job, asked, made)
     assert {one.learning_rate for one in read_trials(tmp_path / "a")} == {1e-3}
-    job, asked = job_of(files, tmp_path, search=5, batch=12)
+    job, asked = job_of(files, tmp_path, search=5, batch_size=12)
     run_search(job, asked, made)
     assert {one.batch_size for one in read_trials(tmp_path)} == {12}
     with pytest.raises(ValueError, match="both are given"):
@@ -110,7 +123,14 @@ def test_a_trial_that_diverges_is_not_the_best_and_is_kept(files, tmp_path) -> N
 
 
 def trial(number: int, score: float | None) -> SearchTrial:
-    return SearchTrial(index=number, learning_rate=1.0 * number, batch_size=8, score=score, seconds=1.0, run_digest="x")
+    return SearchTrial(
+        index=number,
+        learning_rate=1.0 * number,
+        batch_size=8,
+        score=score,
+        seconds=1.0,
+        run_digest="x",
+    )
 
 
 def test_the_best_is_by_the_metric_and_of_ties_the_first() -> None:
@@ -141,7 +161,13 @@ def test_without_optuna_it_is_said_how_to_get_it(files, tmp_path, monkeypatch) -
 
 
 def test_a_run_is_made_with_the_best_and_can_be_resumed(files, tmp_path, monkeypatch) -> None:
-    more = files | {"epochs": 1.0, "batch": 16, "precision": "float32", "search": 3, "seeds": 2}
+    more = files | {
+        "epochs": 1.0,
+        "batch_size": 16,
+        "precision": "float32",
+        "search": 3,
+        "seeds": 2,
+    }
     asked = FinetuneConfig(task="classify", **more)
     out = tmp_path / "run"
     tries = 0
@@ -154,7 +180,7 @@ def test_a_run_is_made_with_the_best_and_can_be_resumed(files, tmp_path, monkeyp
             raise KeyboardInterrupt
         return real(job)
 
-    monkeypatch.setattr(run, "_attempt", counted)
+    monkeypatch.setattr(run, "_run_trial", counted)
     with pytest.raises(KeyboardInterrupt):
         run.run_finetuning(asked, output_folder=out, device="cpu", terminal=None)
     assert len(read_trials(out)) == 2
@@ -167,7 +193,10 @@ def test_a_run_is_made_with_the_best_and_can_be_resumed(files, tmp_path, monkeyp
     assert len(tuned.run_results) == 2
     tried = read_trials(out)
     assert tuned.config.learning_rate == best_trial(tried, "accuracy").learning_rate
-    assert json.loads((out / "unmask.json").read_text())["recipe"]["rate"] == tuned.config.learning_rate
+    assert (
+        json.loads((out / "unmask.json").read_text())["recipe"]["learning_rate"]
+        == tuned.config.learning_rate
+    )
     shown = json.loads((out / "results.json").read_text())["search"]
     assert [one["rate"] for one in shown] == [one.learning_rate for one in tried]
     again = run.run_finetuning(asked, output_folder=out, resume=True, device="cpu", terminal=None)

@@ -13,7 +13,7 @@ import unmask
 from unmask.finetuning.methods.method import METHODS
 from unmask.jobs.finetune import finetune
 
-SMALL = [w for w in METHODS if w not in ("full", "frozen", "top", "gradual", "source")]
+SMALL = [w for w in METHODS if w not in ("full", "frozen", "top", "gradual", "source_encoder")]
 PEFT = ("lora", "ia3", "prefix", "prompt")
 TEXTS = ["the good cat", "a bad dog runs", "stone"]
 
@@ -25,7 +25,7 @@ def shares(answers) -> np.ndarray:
 def tuned(word: str, folder: Path, family: str = "bert", **more):
     base = toy.pretrained(family, folder / "base")
     train = toy.write(folder / "train.tsv", toy.texts(32, 1))
-    options = {"epochs": 2.0, "batch": 16, "rate": 3e-3, "terminal": None} | more
+    options = {"epochs": 2.0, "batch_size": 16, "learning_rate": 3e-3, "terminal": None} | more
     return finetune(
         str(base), task="classify", train=train, dev=train, tune=word, out=folder / "run", **options
     )
@@ -72,7 +72,7 @@ def test_the_card_of_a_part_shows_how_peft_opens_it(base: str, tmp_path: Path) -
     train = toy.write(tmp_path / "train.tsv", toy.texts(16, 1))
     run = finetune(
         folder, task="classify", train=train, dev=train, tune="lora", out=tmp_path / "run",
-        epochs=1.0, learning_rate=3e-2, terminal=None, task_options={"pool": "first"},
+        epochs=1.0, learning_rate=3e-2, terminal=None, task_options={"pooling": "first"},
     )  # fmt: skip
     card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     assert ("`unmask convert unmask-mini-en BASE`" in card) == (folder == base)
@@ -116,9 +116,14 @@ def test_a_model_is_tuned_on_from_a_small_part(tmp_path: Path) -> None:
     first = tuned("lora", tmp_path)
     train = tmp_path / "train.tsv"
     second = finetune(
-        str(tmp_path / "run"), task="classify", train=train, dev=train, epochs=1.0, learning_rate=1e-30,
+        str(tmp_path / "run"),
+        task="classify",
+        train=train,
+        dev=train,
+        epochs=1.0,
+        learning_rate=1e-30,
         terminal=None,
-    )  # fmt: skip
+    )
     assert shares(second.predict(TEXTS)) == pytest.approx(shares(first.predict(TEXTS)), abs=1e-5)
 
 
@@ -174,9 +179,9 @@ def test_texts_are_cut_to_the_positions_that_learned_tokens_leave(
     rows = [(f"good {'cat ' * most}", "yes"), ("bad dog", "no")] * 4
     train = toy.write(tmp_path / "train.tsv", rows)
     told = {"task": "classify", "train": train, "dev": train, "epochs": 1.0, "terminal": None}
-    run = finetune(str(base), tune=f"{word}:length=7", out=tmp_path / "run", **told)
+    run = finetune(str(base), tune=f"{word}:n_virtual_tokens=7", out=tmp_path / "run", **told)
     assert run.task.max_length == min(512, most - 7)
     assert "have more than" in " ".join(run.notes)
     assert len(unmask.load(tmp_path / "run").predict([rows[0][0]])) == 1
     with pytest.raises(ValueError, match=f"at most {most - 7}, the positions of .* less 7 of"):
-        finetune(str(base), tune=f"{word}:length=7", max_length=most, **told)
+        finetune(str(base), tune=f"{word}:n_virtual_tokens=7", max_length=most, **told)

@@ -55,8 +55,9 @@ def quick(base: Path, files: dict[str, Path], **more) -> FinetunedModel:
     return finetune(
         base,
         **{
-            "task": "generate", "tune": BORDER, "epochs": 2.0, "batch": 16, "rate": 3e-3,
-            "evaluate_every": 2, "options": {"longest": 12}, "terminal": None,
+            "task": "generate", "tune": BORDER, "epochs": 2.0, "batch_size": 16,
+        "learning_rate": 3e-3,
+            "evaluate_every": 2, "task_options": {"max_target_length": 12}, "terminal": None,
             "precision": "float32", "device": "cpu", **files, **more,
         },
     )  # fmt: skip
@@ -76,13 +77,21 @@ def test_the_first_step_moves_what_the_paper_names_and_the_second_all(
 ) -> None:
     base = toy.pretrained(family, tmp_path / "base")
     last = {"average": 0, "evaluate_every": 12}
-    first = quick(base, files, tune="source_encoder:n_layers=1,vocab_size=300,first_stage_fraction=1", **last)
+    first = quick(
+        base, files, tune="source_encoder:n_layers=1,vocab_size=300,first_stage_fraction=1", **last
+    )
     _, changed = moved(base, first)
     first_layer = {f"backbone.encoder.layers.0.attention.{one}.weight" for one in "qkv"}
     assert changed == first_layer | {
         f"backbone.{stack}.position.table.weight" for stack in ("encoder", "decoder")
     }
-    drawn = quick(base, files, tune="source_encoder:n_layers=1,vocab_size=300,first_stage_fraction=1", rate=1e-30, **last)
+    drawn = quick(
+        base,
+        files,
+        tune="source_encoder:n_layers=1,vocab_size=300,first_stage_fraction=1",
+        learning_rate=1e-30,
+        **last,
+    )
     at_first = drawn.loaded_model.model.own_weights()
     for name, x in first.loaded_model.model.own_weights().items():
         assert not name.startswith(NEW) or not torch.equal(x, at_first[name]), name
@@ -112,11 +121,11 @@ def test_a_folder_has_both_vocabularies_and_reads_with_the_sources(
 ) -> None:
     base, out = toy.pretrained(family, tmp_path / "base"), tmp_path / "out"
     more = {"source_language": "de_DE", "target_language": "en_XX"} if family == "mbart" else {}
-    tuned = quick(base, files, out=out, epochs=0.3, options={"longest": 12, **more})
+    tuned = quick(base, files, out=out, epochs=0.3, task_options={"max_target_length": 12, **more})
     assert any("the encoder of sources (" in note for note in tuned.notes)
     said = json.loads((out / "config.json").read_text())
     assert said["model_type"] == f"unmask-{family}"
-    assert said["architecture"]["source"]["n_layers"] == 1
+    assert said["architecture"]["source_encoder"]["n_layers"] == 1
     opened = unmask.load(out)
     for name, x in tuned.loaded_model.model.own_weights().items():
         assert torch.equal(x, opened.model.own_weights()[name]), name
@@ -125,13 +134,15 @@ def test_a_folder_has_both_vocabularies_and_reads_with_the_sources(
     assert opened.predict(texts[:1]) == opened.predict(texts)[:1], "padding is not read"
     known, reader = tuned.loaded_model.tokenizer, opened.tokenizer.input_tokenizer
     assert known is not None
-    assert reader.pieces(range(reader.vocab_size)) == known.input_tokenizer.pieces(range(reader.vocab_size))
+    assert reader.pieces(range(reader.vocab_size)) == known.input_tokenizer.pieces(
+        range(reader.vocab_size)
+    )
     assert len(reader.encode("Katze").ids) < len(opened.tokenizer.encode("Katze").ids)
     assert opened.tokenizer.encode("the dog").ids.tolist() == known.encode("the dog").ids.tolist()
     if family == "mbart":
         text = tmp_path / "text.txt"
         text.write_text("the dog")
-        with pytest.raises(ValueError, match="what pretraining asked"):
+        with pytest.raises(ValueError, match="the objective of pretraining"):
             opened.evaluate(f"en_XX={text}")
         opened = opened.with_languages("de_DE", "en_XX")
     read = encode_prompts(opened.model, opened.tokenizer, ["eins Katze"]).input_ids
@@ -158,7 +169,7 @@ def test_a_run_that_was_killed_goes_on_over_the_border(
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(train_run, "_save", save_and_die)
+        patch.setattr(train_run, "_save_checkpoint", save_and_die)
         with pytest.raises(Killed):
             quick(bart, files, out=killed)
     (newest,) = sorted((killed / "checkpoints").iterdir())[-1:]
@@ -182,11 +193,23 @@ def test_the_vocabulary_is_of_the_training_sources_alone(bart: Path, files, tmp_
 @pytest.mark.parametrize(
     ("family", "more", "message"),
     [
-        ("gpt2", {}, "source puts a new encoder before that of an encoder-decoder, and base is"),
-        ("bart", {"task": "classify"}, "tune = source is for task = generate, got 'classify'"),
-        ("bart", {"tune": "source_encoder:n_layers=0"}, "layers must be at least 1"),
-        ("bart", {"tune": "source_encoder:first_stage_fraction=2"}, "alone must be a share of the steps"),
-        ("bart", {"tune": "source_encoder:vocab_size=5"}, "vocabulary"),
+        (
+            "gpt2",
+            {},
+            "source_encoder puts a new encoder before that of an encoder-decoder, and base is",
+        ),
+        (
+            "bart",
+            {"task": "classify"},
+            "tune = source_encoder is for task = generate, got 'classify'",
+        ),
+        ("bart", {"tune": "source_encoder:n_layers=0"}, "n_layers must be at least 1"),
+        (
+            "bart",
+            {"tune": "source_encoder:first_stage_fraction=2"},
+            "first_stage_fraction must be a share of the steps",
+        ),
+        ("bart", {"tune": "source_encoder:vocab_size=5"}, "a vocabulary of 5 is too small"),
     ],
 )
 def test_what_it_cannot_be_is_said(family: str, more, message: str, files, tmp_path: Path) -> None:
@@ -204,7 +227,7 @@ def test_a_model_without_an_encoder_of_sources_cannot_be_tuned_so() -> None:
     card = toy.card("bart")
     model = Model(card.architecture, card.heads)
     with pytest.raises(ValueError, match="this model has none"):
-        apply_method(parse_method("source"), model, 0)
+        apply_method(parse_method("source_encoder"), model, 0)
 
 
 def test_it_is_tuned_on_in_full_or_by_small_parts_but_never_by_another_encoder(
@@ -213,7 +236,7 @@ def test_it_is_tuned_on_in_full_or_by_small_parts_but_never_by_another_encoder(
     out = translator
     with pytest.raises(ValueError, match="out has an encoder of sources already"):
         quick(out, files)
-    with pytest.raises(ValueError, match="a prompt stands before texts of the model's own"):
+    with pytest.raises(ValueError, match="does not support a model with a source encoder"):
         quick(out, files, tune="prompt")
     for tune in ("full", "lora:rank=2"):
         more = quick(out, files, tune=tune, epochs=0.1, out=tmp_path / tune[:4])
@@ -237,7 +260,7 @@ def test_what_reads_and_speaks_in_one_vocabulary_is_refused(
     with pytest.raises(ValueError, match=refused):
         quick(
             out, {one: toy.write(tmp_path / f"{one}.tsv", toy.texts(32, 1)) for one in files},
-            task="classify", tune="full", options={},
+            task="classify", tune="full", task_options={},
         )  # fmt: skip
     with pytest.raises(ValueError, match=refused):
         unmask.pretrain(

@@ -71,7 +71,7 @@ def home(tmp_path_factory) -> Path:
 
 
 def quick(home: Path, out: Path, tasks: str = "toys.toml", **more) -> SuiteResult:
-    settings = {"epochs": 1.0, "batch": 8, "precision": "float32", "device": "cpu"}
+    settings = {"epochs": 1.0, "batch_size": 8, "precision": "float32", "device": "cpu"}
     settings |= {"terminal": None, "rows": 24}
     tasks = str(home / tasks) if tasks.endswith(".toml") else tasks
     return finetune_suite(home / "base", tasks=tasks, out=out, **(settings | more))
@@ -101,7 +101,7 @@ def test_each_benchmark_has_its_run_and_all_are_in_one_table(home, tmp_path) -> 
 
 
 def test_test_files_are_left_alone_where_none_is_asked_for(home, tmp_path) -> None:
-    made = quick(home, tmp_path / "run", tested=False)
+    made = quick(home, tmp_path / "run", include_test=False)
     assert all(one.dev and not one.test for one in made.benchmarks)
     again = module.resume_suite(tmp_path / "run", terminal=None)
     assert [one.dev for one in again.benchmarks] == [one.dev for one in made.benchmarks]
@@ -119,7 +119,7 @@ def test_a_suite_that_was_stopped_goes_on_and_runs_nothing_twice(
             raise KeyboardInterrupt
         return run_finetuning(tuning, **more)
 
-    monkeypatch.setattr(module, "run", watched)
+    monkeypatch.setattr(module, "run_finetuning", watched)
     with pytest.raises(KeyboardInterrupt):
         quick(home, out)
     said = json.loads((out / "suite.json").read_text())
@@ -171,13 +171,13 @@ def test_a_suite_that_was_stopped_goes_on_as_its_record_says(
         return run_finetuning(tuning, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "run", stopped)
+        patch.setattr(module, "run_finetuning", stopped)
         with pytest.raises(KeyboardInterrupt):
             quick(home, out, tune="lora:rank=2", rows=20)
     assert cli.run(["finetune", "--out", str(out), "--resume", "--quiet", "--device", "cpu"]) == 0
     said = json.loads((out / "suite.json").read_text())
     assert [one["dev"] for one in said["entries"]] == [list(one.dev) for one in whole.benchmarks]
-    assert "tune=lora" in capsys.readouterr().out
+    assert "--tune lora" in " ".join(capsys.readouterr().out.split())
 
 
 def test_places_and_names_that_will_not_do_are_refused(home, tmp_path) -> None:
@@ -202,7 +202,7 @@ def test_the_command_prints_a_table_or_plain_data_and_writes_reports(
     home, tmp_path, capsys
 ) -> None:
     words = ["finetune", str(home / "base"), "--tasks", str(home / "more.toml"), "--data"]
-    words += [str(home), "--rows", "24", "--epochs", "1", "--batch", "8", "--device", "cpu"]
+    words += [str(home), "--rows", "24", "--epochs", "1", "--batch-size", "8", "--device", "cpu"]
     words += ["--out", str(tmp_path / "run"), "--quiet"]
     assert cli.run(words) == 0
     said = capsys.readouterr().out
@@ -240,7 +240,9 @@ def test_the_average_is_of_means_of_100_of_what_is_better_the_more() -> None:
     assert rows[-1][0] == "average of 2"
     assert "- a note" in suite_markdown(made)
     assert scale_to_100("accuracy", [0.5]) == [50.0]
-    nothing = SuiteResult(suite="s", base="m", tune="full", benchmarks=some[3:], notes=(), folder=Path())
+    nothing = SuiteResult(
+        suite="s", base="m", tune="full", benchmarks=some[3:], notes=(), folder=Path()
+    )
     assert nothing.average_score is None
     assert nothing.table_rows()[1][-1][:3] == ["average of 0", "", ""]
 
@@ -257,9 +259,9 @@ def test_a_baseline_has_a_column() -> None:
 def test_a_suite_takes_what_one_run_takes_but_for_what_a_benchmark_says_itself() -> None:
     one, all_ = (inspect.signature(f).parameters for f in (finetune, finetune_suite))
     own = {"task", "train", "dev", "test", "text", "label", "choices", "labels", "columns"}
-    own |= {"options", "metric", "name", "in_domain"}
+    own |= {"task_options", "metric", "task_name", "adapt_first"}
     assert set(one) - set(all_) == own
-    assert set(all_) - set(one) == {"tasks", "data", "tested"}
+    assert set(all_) - set(one) == {"tasks", "data", "include_test"}
     fields = {field.name: field.default for field in dataclasses.fields(FinetuneConfig)}
     for name in set(one) & set(all_) - {"out"}:
         assert one[name].default == all_[name].default, name

@@ -37,8 +37,14 @@ from unmask.tasks.task import Task, TaskColumns, TaskExample
 COLUMNS = TaskColumns(texts=("words",), label="tags")
 LABELS = scheme_labels(("X", "Y"), "BIO")
 PLAIN = ("the", "cat", "dog", "runs", "tree", "a")
-RECURRENT = {"head": "recurrent", "width": 16}
-FAST = {"epochs": 6.0, "batch": 16, "rate": 1e-2, "terminal": None, "precision": "float32"}
+RECURRENT = {"head": "recurrent", "hidden_size": 16}
+FAST = {
+    "epochs": 6.0,
+    "batch_size": 16,
+    "learning_rate": 1e-2,
+    "terminal": None,
+    "precision": "float32",
+}
 
 
 def sentence(rng: np.random.Generator) -> tuple[list[str], list[str]]:
@@ -70,7 +76,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 def quick(base: Path | str, files: dict[str, Path], **more) -> FinetunedModel:
     return finetune(
-        base, **({"task": "tag", "device": "cpu", "options": RECURRENT} | files | FAST | more)
+        base, **({"task": "tag", "device": "cpu", "task_options": RECURRENT} | files | FAST | more)
     )
 
 
@@ -88,7 +94,7 @@ def test_a_run_is_saved_and_opened_with_its_head(family, tune, files, tmp_path: 
     base = pretrained(family, tmp_path / "base")
     tuned = quick(base, files, tune=tune, out=tmp_path / "out", epochs=1.0)
     assert tuned.task.metric == "entity_f1"
-    assert tuned.task.options["scheme"] == "BIO"
+    assert tuned.task.options["tag_scheme"] == "BIO"
     spec = tuned.loaded_model.model.head_specs["token_label"]
     assert isinstance(spec, BiLSTMCRF)
     assert spec.forbidden_transitions
@@ -128,7 +134,7 @@ def test_transformers_opens_the_model_below_the_head(family: str, tmp_path: Path
         assert torch.allclose(said, model.model.hidden_states(batch), atol=1e-4)
 
 
-@pytest.mark.parametrize("tune", ["mix", "lora"])
+@pytest.mark.parametrize("tune", ["scalar_mix", "lora"])
 def test_what_is_added_below_the_head_is_saved_with_it(tune: str, files, tmp_path: Path) -> None:
     base = pretrained("bert", tmp_path / "base")
     tuned = quick(base, files, tune=tune, out=tmp_path / "out", epochs=1.0)
@@ -154,7 +160,7 @@ def test_a_run_that_was_killed_gives_the_same_bits(files, tmp_path, monkeypatch)
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(tuning_module, "_save", save_and_die)
+        patch.setattr(tuning_module, "_save_checkpoint", save_and_die)
         with pytest.raises(Killed):
             quick(base, files, tune="frozen", out=tmp_path / "out", epochs=2.0)
     again = quick(base, files, tune="frozen", out=tmp_path / "out", epochs=2.0, resume=True)
@@ -166,7 +172,7 @@ def test_a_run_that_was_killed_gives_the_same_bits(files, tmp_path, monkeypatch)
 
 
 def task_of(length: int = 64, **more) -> Task:
-    chosen = resolve_options("tag", RECURRENT | {"scheme": "BIO"} | more)
+    chosen = resolve_options("tag", RECURRENT | {"tag_scheme": "BIO"} | more)
     return Task(
         task_kind="tag", columns=COLUMNS, labels=LABELS, max_length=length, metric="entity_f1",
         options=chosen,
@@ -191,7 +197,7 @@ def opened(family: str, **more) -> LoadedModel:
 @pytest.mark.parametrize("crf", [True, False])
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_what_is_said_of_a_sentence_depends_on_no_other(family: str, crf: bool) -> None:
-    model, task = opened(family, crf=crf), task_of(length=24, crf=crf)
+    model, task = opened(family, use_crf=crf), task_of(length=24, use_crf=crf)
     rng = np.random.default_rng(1)
     texts = [rng.choice(toy.WORDS, n).tolist() for n in (0, 1, 3, 100, 7, 30, 2)]
     alone = [predict(model, [text], task=task)[0] for text in texts]
@@ -208,7 +214,9 @@ def test_what_is_said_is_the_path_and_its_own_probabilities() -> None:
     model = opened("bert")
     asked = formulate(task_of(), model.preset, model.tokenizer)
     assert isinstance(asked, TokenClassificationFormulation)
-    items = [TaskExample(texts=tuple(words), label=("O",) * len(words)) for words in questions_of(9)]
+    items = [
+        TaskExample(texts=tuple(words), label=("O",) * len(words)) for words in questions_of(9)
+    ]
     questions = asked.build_inputs(items)
     batch = pad_examples([q.example for q in questions], asked.special_ids)
     with torch.no_grad():
@@ -220,7 +228,8 @@ def test_what_is_said_is_the_path_and_its_own_probabilities() -> None:
         labels = [LABELS[i] for i in path]
         assert asked.prediction(item, one) == tuple(labels)
         assert all(
-            is_allowed_transition(a, b, "BIO") for a, b in zip([None, *labels], [*labels, None], strict=True)
+            is_allowed_transition(a, b, "BIO")
+            for a, b in zip([None, *labels], [*labels, None], strict=True)
         )
         answer = asked.prediction_record(item, one)
         own = np.exp(one.log_probabilities[np.arange(len(path)), path])
@@ -254,8 +263,8 @@ def learned(task: Task) -> float:
 
 
 def test_it_learns_what_no_word_says_alone() -> None:
-    linear = learned(task_of(head="linear", width=200))
-    recurrent = learned(task_of(width=32))
+    linear = learned(task_of(head="linear", hidden_size=200))
+    recurrent = learned(task_of(hidden_size=32))
     assert recurrent > 0.9
     assert recurrent > linear + 0.3
 
@@ -276,12 +285,14 @@ def test_repaired_labels_are_known_and_mark_the_same_entities(data, scheme) -> N
 
 def test_ill_formed_labels_are_repaired_unless_that_is_unwanted() -> None:
     card, tokenizer = toy.card("bert"), toy.tokenizer("bert")
-    ill = TagPredictions(np.zeros((3, len(LABELS)), np.float32), np.array([0, LABELS.index("I-X"), 0]))
+    ill = TagPredictions(
+        np.zeros((3, len(LABELS)), np.float32), np.array([0, LABELS.index("I-X"), 0])
+    )
     item = TaskExample(texts=("a", "red", "cat"))
     said = {
-        repair: formulate(task_of(head="linear", width=200, repair_tags=repair), card, tokenizer).prediction(
-            item, ill
-        )
+        repair: formulate(
+            task_of(head="linear", hidden_size=200, repair_tags=repair), card, tokenizer
+        ).prediction(item, ill)
         for repair in (True, False)
     }
     assert said == {True: ("O", "B-X", "O"), False: ("O", "I-X", "O")}
@@ -304,7 +315,7 @@ def tagged(path: Path, *tags: str) -> Path:
 def test_the_training_file_says_how_entities_are_marked(tags, scheme, tmp_path: Path) -> None:
     path = tagged(tmp_path / "a.conll", *tags)
     tuning = FinetuneConfig(base="bert-tiny", task="tag", train=str(path), dev=str(path))
-    assert read_data(tuning).task_options["scheme"] == scheme
+    assert read_data(tuning).task_options["tag_scheme"] == scheme
 
 
 def test_tags_that_are_numbers_are_read_by_their_names(tmp_path: Path) -> None:
@@ -315,17 +326,17 @@ def test_tags_that_are_numbers_are_read_by_their_names(tmp_path: Path) -> None:
         base="bert-tiny", task="tag", train=str(path), dev=str(path), labels=("O", "B-X", "I-X"),
         label="ner_tags",
     )  # fmt: skip
-    assert read_data(tuning).task_options["scheme"] == "BIO"
+    assert read_data(tuning).task_options["tag_scheme"] == "BIO"
 
 
 def test_options_that_do_not_fit_are_named() -> None:
-    with pytest.raises(ValueError, match=r"options\.width must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"options\.hidden_size must be at least 1, got 0"):
         TaggingOptions(head="recurrent", hidden_size=0)
     with pytest.raises(ValueError, match=r"are of options\.head = 'recurrent'"):
-        from_dict(TaggingOptions, {"crf": False}, "options")
+        from_dict(TaggingOptions, {"use_crf": False}, "options")
     items = [TaskExample(texts=("a",), label=("NOUN",))]
-    with pytest.raises(ValueError, match=r"options\.scheme = 'BIO' is of labels that mark"):
-        TAG.infer_options_from_examples(items, ("NOUN", "VERB"), {"scheme": "BIO"})
+    with pytest.raises(ValueError, match=r"options\.tag_scheme = 'BIO' is of labels that mark"):
+        TAG.infer_options_from_examples(items, ("NOUN", "VERB"), {"tag_scheme": "BIO"})
 
 
 def test_a_head_is_kept_for_the_same_labels_in_its_own_order(tmp_path: Path) -> None:
@@ -341,9 +352,9 @@ def test_a_head_is_kept_for_the_same_labels_in_its_own_order(tmp_path: Path) -> 
     others = (
         replace(task, labels=("O", "B-X", "I-X", "B-Z", "I-Z")),
         replace(task, labels=("O", "B-X", "I-X")),
-        task_of(width=8),
-        task_of(crf=False),
-        task_of(head="linear", width=200),
+        task_of(hidden_size=8),
+        task_of(use_crf=False),
+        task_of(head="linear", hidden_size=200),
     )
     for other in others:
         begun = load_initial_model(str(tmp_path), other, [])
@@ -356,7 +367,7 @@ def test_a_damaged_head_is_named(tmp_path: Path) -> None:
     write_folder(tmp_path, model.model, model.preset, model.tokenizer, LABELS)
     path = tmp_path / "config.json"
     config = json.loads(path.read_text())
-    config["unmask"]["heads"]["token_label"]["width"] = 4
+    config["unmask"]["heads"]["token_label"]["hidden_size"] = 4
     path.write_text(json.dumps(config))
     with pytest.raises(ValueError, match=r"tensor heads\.token_label\.\S+ has shape"):
         load_folder(tmp_path)

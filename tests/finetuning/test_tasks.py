@@ -28,7 +28,9 @@ def find_columns(table: Table, kind, texts=(), label=None) -> TaskColumns:
 
 def items(table: Table, kind) -> list[TaskExample]:
     columns = TaskColumns(texts=("text",), label="label")
-    return TASK_KINDS[kind].reader.read_examples(table, columns, "strict", has_labels=True, options={})
+    return TASK_KINDS[kind].reader.read_examples(
+        table, columns, "strict", has_labels=True, options={}
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,7 +91,9 @@ def test_labels_are_texts_whatever_a_file_writes_them_as() -> None:
 
 def test_labels_are_in_the_order_of_their_values() -> None:
     def order(*labels):
-        return column_values.find_labels([TaskExample(texts=("a",), label=x) for x in labels], "some.tsv")
+        return column_values.find_labels(
+            [TaskExample(texts=("a",), label=x) for x in labels], "some.tsv"
+        )
 
     assert order("10", "9", "-1") == ("-1", "9", "10")
     assert order("b", "a", "10") == ("10", "a", "b")

@@ -24,8 +24,8 @@ from unmask.jobs.finetune import finetune
 from unmask.reports.report_data import FinetuningResults, read_report_data
 
 SHORT = {
-    "epochs": 1.0, "batch": 16, "rate": 3e-3, "terminal": None, "precision": "float32",
-    "device": "cpu",
+    "epochs": 1.0, "batch_size": 16, "learning_rate": 3e-3, "terminal": None,
+    "precision": "float32", "device": "cpu",
 }  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def test_numbers_are_learned_whatever_their_size(family: str, tmp_path: Path) ->
     again = load_folder(tmp_path / "out")
     assert predict(again, texts, task=read_task(tmp_path / "out")) == pytest.approx([good, bad])
     # Its head is kept, and means the same in the scale in which it is learned.
-    more = quick(tmp_path / "out", files, task="regress", epochs=0.01, rate=1e-9)
+    more = quick(tmp_path / "out", files, task="regress", epochs=0.01, learning_rate=1e-9)
     assert more.best_run.dev["pearson"] == pytest.approx(tuned.best_run.dev["pearson"], abs=1e-3)
     assert more.predict(texts) == pytest.approx([good, bad], rel=1e-3)
 
@@ -152,9 +152,17 @@ def test_a_step_does_not_depend_on_how_it_is_cut(
     losses = []
     for tokens in (micro_tokens, 300):
         tuning = tuning_module.FinetuneConfig(
-            base=str(base), task="classify", train=str(files["train"]), dev=str(files["dev"]),
-            epochs=0.3, batch_size=16, learning_rate=1e-3, log_every=1, micro_batch_tokens=tokens, precision="float32",
-        )  # fmt: skip
+            base=str(base),
+            task="classify",
+            train=str(files["train"]),
+            dev=str(files["dev"]),
+            epochs=0.3,
+            batch_size=16,
+            learning_rate=1e-3,
+            log_every=1,
+            micro_batch_tokens=tokens,
+            precision="float32",
+        )
         out = tmp_path / f"out{tokens}"
         tuning_module.run_finetuning(tuning, output_folder=out, device="cpu", terminal=None)
         losses.append([line["loss"] for line in log_of(out) if "loss" in line])
@@ -170,7 +178,7 @@ def drop_nothing(monkeypatch) -> None:
     def without(task, card):
         return {name: replace(spec, dropout=0.0) for name, spec in heads_for(task, card).items()}
 
-    monkeypatch.setattr(load, "heads_for", without)
+    monkeypatch.setattr(load, "heads_for_task", without)
 
 
 @pytest.mark.parametrize("family", ["bert", "bart", "mbart"])
@@ -198,8 +206,8 @@ def test_a_run_says_all_that_it_depends_on(files, tmp_path: Path) -> None:
     facts = json.loads((out / "unmask.json").read_text())
     assert facts["kind"] == "finetune"
     assert facts["finished"] is True
-    assert facts["recipe"]["rate"] == 3e-3
-    assert facts["recipe"]["length"] == 512
+    assert facts["recipe"]["learning_rate"] == 3e-3
+    assert facts["recipe"]["max_length"] == 512
     assert facts["task"]["labels"] == ["no", "yes"]
     assert facts["data"]["train"]["rows"] == 240
     assert facts["parameters"] == tuned.loaded_model.model.parameter_count()
@@ -221,7 +229,9 @@ def test_a_run_says_all_that_it_depends_on(files, tmp_path: Path) -> None:
     assert record.notes == ()
     assert any("new, drawn at random" in note for note in tuned.notes)
     assert len(tuned.summary()) == 2
-    best = max((s for s in tuned.run_results if s.arm == "pretrained"), key=lambda s: s.dev["accuracy"])
+    best = max(
+        (s for s in tuned.run_results if s.arm == "pretrained"), key=lambda s: s.dev["accuracy"]
+    )
     assert tuned.best_run.dev["accuracy"] == best.dev["accuracy"]
 
 
@@ -237,7 +247,7 @@ def test_the_best_state_is_kept_not_the_last(files, tmp_path, monkeypatch) -> No
         better = best is None or run.progress.step == 30
         return replace(state, step=run.progress.step, tensors=seen[-1][1]) if better else best
 
-    monkeypatch.setattr(train_run, "_evaluated", falling)
+    monkeypatch.setattr(train_run, "_evaluate", falling)
     tuned = quick(base, files, epochs=3.0)
     assert tuned.best_run.best_step == 30
     kept, found = dict(seen)[30], tuned.loaded_model.model.own_weights()
@@ -273,7 +283,7 @@ def test_a_tuned_model_is_tuned_further_with_its_head(files, tmp_path: Path) -> 
         toy.pretrained("bert", tmp_path / "base"), files, out=tmp_path / "out", epochs=5.0
     )
     assert first.best_run.dev["accuracy"] > 0.9
-    more = quick(tmp_path / "out", files, epochs=0.01, rate=1e-9)
+    more = quick(tmp_path / "out", files, epochs=0.01, learning_rate=1e-9)
     assert more.best_run.dev["loss"] == pytest.approx(first.best_run.dev["loss"], rel=1e-3)
 
 
@@ -288,8 +298,15 @@ def test_small_data_is_learned_in_more_epochs() -> None:
         for n in (100, 635, 2490, 8551, 67_349)
     }
     assert list(epochs.values()) == [20, 20, 13, 4, 3]
-    assert resolve_config(asked, task, 100, 110_000_000, uses_word_labels=False).learning_rate == 5e-5
-    assert count_steps(resolve_config(replace(asked, epochs=0.001), task, 100, 1, uses_word_labels=False), 7) == 1
+    assert (
+        resolve_config(asked, task, 100, 110_000_000, uses_word_labels=False).learning_rate == 5e-5
+    )
+    assert (
+        count_steps(
+            resolve_config(replace(asked, epochs=0.001), task, 100, 1, uses_word_labels=False), 7
+        )
+        == 1
+    )
 
 
 def test_the_folder_can_be_moved(files, tmp_path: Path) -> None:

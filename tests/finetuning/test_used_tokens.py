@@ -22,9 +22,20 @@ def run(folder: Path, base: Path, tune: str = "full", **more) -> FinetunedModel:
     train = toy.write(folder / "train.tsv", FEW * 4)
     dev = toy.write(folder / "dev.tsv", [("the good sun", "yes"), ("a bad dog", "no")])
     return finetune(
-        base, task="classify", train=train, dev=dev, tune=tune, epochs=4.0, learning_rate=1e-2, batch_size=4,
-        seed=1, terminal=None, device="cpu", precision="float32", **({"weight_decay": 0.0} | more),
-    )  # fmt: skip
+        base,
+        task="classify",
+        train=train,
+        dev=dev,
+        tune=tune,
+        epochs=4.0,
+        learning_rate=1e-2,
+        batch_size=4,
+        seed=1,
+        terminal=None,
+        device="cpu",
+        precision="float32",
+        **({"weight_decay": 0.0} | more),
+    )
 
 
 def learned(tuned: FinetunedModel) -> dict[str, torch.Tensor]:
@@ -41,7 +52,7 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> list[type]:
         seen.append(type(model.backbone.embedding_table))
         return start(job, model, seed)
 
-    monkeypatch.setattr(train_run, "start", spy)
+    monkeypatch.setattr(train_run, "set_up_run", spy)
     return seen
 
 
@@ -52,7 +63,7 @@ def test_the_same_is_learned_and_other_vectors_stay(
 ) -> None:
     base = toy.pretrained(family, tmp_path / "base")
     few = run(tmp_path, base, tune)
-    monkeypatch.setattr(train_run, "keep_used", lambda *given: None)
+    monkeypatch.setattr(train_run, "shrink_embeddings", lambda *given: None)
     whole = run(tmp_path, base, tune)
     assert tables == [UsedTokenEmbedding, torch.nn.Embedding]
     for name, tensor in learned(whole).items():

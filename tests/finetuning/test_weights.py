@@ -79,14 +79,16 @@ def test_the_loss_that_is_learned_is_torchs_over_the_number_of_texts(tmp_path: P
     assert spec.loss == CrossEntropy(label_weights=(20 / (2 * 16), 20 / (2 * 4)))
     batch = pad_examples(job.train_examples, job.formulation.special_ids)
     heads = {"label": replace(spec, dropout=0.0)}
-    model = replace(job.initial_model, preset=replace(job.initial_model.preset, heads=heads)).build_model(0)
-    said = model.eval()(batch, scores=True)
-    plain = F.cross_entropy(said.scores["label"], batch.labels)
+    model = replace(
+        job.initial_model, preset=replace(job.initial_model.preset, heads=heads)
+    ).build_model(0)
+    said = model.eval()(batch, return_logits=True)
+    plain = F.cross_entropy(said.logits["label"], batch.labels)
     assert said.terms["label"].loss.item() == pytest.approx(plain.item(), rel=1e-6)
     learned = model.train()(batch)
     weights = torch.tensor(spec.loss.label_weights)
     # Over all data, whose mean weight is 1, torch's weighted mean is the same.
-    expected = F.cross_entropy(said.scores["label"], batch.labels, weights)
+    expected = F.cross_entropy(said.logits["label"], batch.labels, weights)
     assert learned.terms["label"].loss.item() == pytest.approx(expected.item(), rel=1e-5)
     assert learned.terms["label"].count == 20
 
@@ -99,10 +101,19 @@ def test_a_rare_label_is_said_where_it_counts_more(tmp_path: Path) -> None:
 
     def chance(weights) -> float:
         tuned = finetune(
-            base, task="classify", train=train, dev=train, epochs=16.0, batch_size=16, learning_rate=3e-3,
-            evaluate_every=1000, terminal=None, class_weights=weights, dropout=0.0,
+            base,
+            task="classify",
+            train=train,
+            dev=train,
+            epochs=16.0,
+            batch_size=16,
+            learning_rate=3e-3,
+            evaluate_every=1000,
+            terminal=None,
+            class_weights=weights,
+            dropout=0.0,
             precision="float32",
-        )  # fmt: skip
+        )
         (answer,) = tuned.predict(["a cat"])
         return answer["probabilities"]["yes"]
 
@@ -119,7 +130,9 @@ def test_words_are_weighed_and_what_has_no_labels_is_refused(tmp_path: Path) -> 
     tuned = finetune(
         base, task="tag", train=path, dev=path, epochs=1.0, terminal=None, class_weights="balanced"
     )
-    assert tuned.loaded_model.preset.heads["token_label"].loss.label_weights == pytest.approx((1.5, 0.75))
+    assert tuned.loaded_model.preset.heads["token_label"].loss.label_weights == pytest.approx(
+        (1.5, 0.75)
+    )
     numbers = toy.write(tmp_path / "n.tsv", [("a", "1"), ("b", "2")] * 4, "text\tscore")
     with pytest.raises(ValueError, match="class_weights are of labels of which a head says one"):
         finetune(

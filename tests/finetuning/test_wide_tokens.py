@@ -23,14 +23,14 @@ LABELS = ("no", "yes")
 TASKS = {
     "classify": Task(task_kind="classify", columns=ONE, labels=LABELS),
     "pairs": Task(task_kind="pairs", columns=TWO, labels=LABELS),
-    "compare": Task(task_kind="pairs", columns=TWO, labels=LABELS, options={"pool": "compare"}),
+    "compare": Task(task_kind="pairs", columns=TWO, labels=LABELS, options={"pooling": "compare"}),
     "multilabel": Task(task_kind="multilabel", columns=ONE, labels=LABELS),
     "regress": Task(task_kind="regress", columns=ONE),
     "answer": Task(
         task_kind="answer",
         columns=TaskColumns(texts=("question", "context"), label="answers"),
         max_length=40,
-        options={"stride": 4, "no_answer": True},
+        options={"window_overlap": 4, "allow_no_answer": True},
         metric="answer_f1",
     ),
     "choose": Task(task_kind="choose", columns=ONE, labels=()),
@@ -51,7 +51,7 @@ def asking(name: str, family: str = "longformer") -> TaskFormulation:
 
 
 def model(name: str):
-    card = toy.card("longformer", window=(4,))
+    card = toy.card("longformer", attention_window=(4,))
     card = replace(card, heads=heads_for_task(TASKS[name], card))
     return card, card.build().initialize(1).eval()
 
@@ -80,7 +80,9 @@ def test_who_sees_all_depends_on_what_is_asked(name: str) -> None:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_models_without_wide_tokens_are_not_told_of_any(name: str) -> None:
-    assert all(q.example.global_positions is None for q in asking(name, "bert").build_inputs([item(name)]))
+    assert all(
+        q.example.global_positions is None for q in asking(name, "bert").build_inputs([item(name)])
+    )
 
 
 @pytest.mark.parametrize("banded", [True, False])
@@ -90,7 +92,7 @@ def test_what_is_said_is_what_the_reference_library_says(name, banded, tmp_path:
     """It makes the same tokens global by itself."""
     import transformers as hf
 
-    monkeypatch.setattr(attention, "BANDED_FROM", -1000 if banded else 1000)
+    monkeypatch.setattr(attention, "BLOCK_LOCAL_MIN_KEYS", -1000 if banded else 1000)
     card, ours = model(name)
     write_folder(tmp_path, ours, card, toy.tokenizer("longformer"), TASKS[name].labels)
     kind = {"classify": "SequenceClassification", "answer": "QuestionAnswering"}[name]
@@ -102,11 +104,13 @@ def test_what_is_said_is_what_the_reference_library_says(name, banded, tmp_path:
     batch = pad_examples([q.example for q in questions], asked.special_ids)
     real = batch.inputs != asked.special_ids.pad
     out = theirs(input_ids=batch.inputs, attention_mask=real.long())
-    said = ours(replace(batch, labels=None), scores=True).scores
+    said = ours(replace(batch, labels=None), return_logits=True).logits
     if name == "classify":
         assert torch.allclose(said["label"], out.logits, atol=1e-5)
         assert not torch.allclose(
-            ours(replace(batch, global_positions=None), scores=True).scores["label"], out.logits, atol=1e-5
+            ours(replace(batch, global_positions=None), return_logits=True).logits["label"],
+            out.logits,
+            atol=1e-5,
         )
         return
     expected = torch.stack((out.start_logits, out.end_logits), -1)
@@ -114,7 +118,9 @@ def test_what_is_said_is_what_the_reference_library_says(name, banded, tmp_path:
 
 
 @pytest.mark.parametrize("name", TASKS)
-@pytest.mark.parametrize("spec", [PrefixTuning(n_virtual_tokens=3), PromptTuning(n_virtual_tokens=3)], ids=str)
+@pytest.mark.parametrize(
+    "spec", [PrefixTuning(n_virtual_tokens=3), PromptTuning(n_virtual_tokens=3)], ids=str
+)
 def test_learned_tokens_before_a_text_leave_its_wide_tokens_where_they_are(name, spec) -> None:
     """A text is read alike alone and beside a longer one, and the tokens reach what is said."""
     torch.manual_seed(0)
@@ -132,7 +138,11 @@ def test_learned_tokens_before_a_text_leave_its_wide_tokens_where_they_are(name,
         n = len(question.example.inputs)
         assert alone.shape[0] == n
         assert torch.allclose(row[:n], alone, atol=1e-4)
-    column = int(questions[0].example.global_positions[0]) if questions[0].example.global_positions is not None else 0
+    column = (
+        int(questions[0].example.global_positions[0])
+        if questions[0].example.global_positions is not None
+        else 0
+    )
     (gradient,) = torch.autograd.grad(together[0, column].square().sum(), module.parameters())
     assert gradient.abs().max() > 0
     assert np.isfinite(together.detach().numpy()).all()
@@ -152,5 +162,5 @@ def test_a_prompts_tokens_are_wide_and_the_text_has_its_own_after_them(name: str
     )
     expected = made.hidden_states(before)[:, 4:]
     module = attach(made, PromptTuning(n_virtual_tokens=3))
-    module.begin(made, ids)
+    module.initialize_from(made, ids)
     assert torch.allclose(made.hidden_states(batch)[:, 1:], expected, atol=1e-5)

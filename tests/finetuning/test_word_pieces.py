@@ -7,7 +7,7 @@ import pytest
 import toy_models as toy
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tokens.tokenizer_cases import LOSSLESS, SPECS, learned
+from tokenizer_cases import LOSSLESS, SPECS, learned
 
 from unmask.batch import IGNORE_INDEX
 from unmask.finetuning.formulations.formulation import InputTemplate
@@ -33,7 +33,12 @@ LABELS = tuple(map(str, range(len(ODD))))
 def asked(name: str, length: int, *, causal: bool) -> TokenClassificationFormulation:
     tokenizer = learned(name)
     card = toy.card("gpt2" if causal else "bert")
-    task = Task(task_kind="tag", columns=TaskColumns(texts=("a",), label="b"), labels=LABELS, max_length=length)
+    task = Task(
+        task_kind="tag",
+        columns=TaskColumns(texts=("a",), label="b"),
+        labels=LABELS,
+        max_length=length,
+    )
     around = InputTemplate.from_architecture(tokenizer.special_ids, card.architecture, length)
     return TokenClassificationFormulation(task=task, tokenizer=tokenizer, template=around)
 
@@ -80,7 +85,9 @@ def test_the_tokens_of_a_word_are_its_own(name: str, words: list[str]) -> None:
     pieces = {}
     for causal in (False, True):
         ask = asked(name, 4000, causal=causal)
-        (question,) = ask.build_inputs([TaskExample(texts=tuple(words), label=LABELS[: len(words)])])
+        (question,) = ask.build_inputs(
+            [TaskExample(texts=tuple(words), label=LABELS[: len(words)])]
+        )
         places = np.flatnonzero(question.example.label != IGNORE_INDEX).tolist()
         pieces[causal] = question.example.inputs.tolist(), places
     assert pieces[False][0] == pieces[True][0]

@@ -58,7 +58,7 @@ def tokenizer(family: str) -> Tokenizer:
         "longformer": 300,
     }
     size = sizes[family]
-    spec = TokenizerSpec(replace(spec.vocabulary, size=size), spec.special_tokens)
+    spec = TokenizerSpec(replace(spec.vocabulary, vocab_size=size), spec.special_tokens)
     plain = [f"{text} {label}" for text, label in texts(300, 99)]
     return train_tokenizer(
         spec, [*plain, "text: label: classify pairs regress sentence1 sentence2", "-.0123456789"]
@@ -71,7 +71,7 @@ def card(family: str, **changes: float) -> Published:
     d_ff = 128 if family == "gpt" else 64  # the first GPT's format knows no other
 
     def small(a: Architecture) -> Architecture:
-        sizes = {"d_model": 32, "n_layers": 2, "n_heads": 2, "d_ff": d_ff, "head_width": None}
+        sizes = {"d_model": 32, "n_layers": 2, "n_heads": 2, "d_ff": d_ff, "head_dim": None}
         return replace(a, vocab_size=tokenizer(family).vocab_size, **sizes, **changes)
 
     a = published.architecture
@@ -98,5 +98,6 @@ def write(path: Path, rows: list[tuple[str, ...]], header: str = "text\tlabel") 
 def items(rows: list[tuple[str, str]]) -> list[TaskExample]:
     """Make items of texts and labels."""
     return [
-        TaskExample(texts=(text,), label=label, location=f"row {i}") for i, (text, label) in enumerate(rows)
+        TaskExample(texts=(text,), label=label, location=f"row {i}")
+        for i, (text, label) in enumerate(rows)
     ]

@@ -40,7 +40,8 @@ def answers(run: str, *, tags: bool = False) -> dict[str, Any]:
         "predict": lambda: [plain(one) for one in opened.predict(asked)],
         "evaluate": lambda: plain(opened.evaluate(HELD_OUT).loss),
         "neighbors": lambda: [
-            [one.word, plain(one.score)] for one in unmask.load_word_vectors(run).neighbors(["king"], 5)[0]
+            [one.word, plain(one.score)]
+            for one in unmask.load_word_vectors(run).neighbors(["king"], 5)[0]
         ],
     }.items():
         try:

@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 from asked import answers
-from unmask.checkpoints.written import FILES_KEY, record_files
 
 import unmask
+from unmask.checkpoints.written import FILES, written
 
 HERE = Path(__file__).parent
 RUNS = "saved"
@@ -214,7 +214,7 @@ def make_movable(run: Path) -> None:
     path, record = run / "adapter_config.json", run / "unmask.json"
     path.write_text(path.read_text().replace(str(HERE.resolve() / RUNS), ".."))
     said = json.loads(record.read_text())
-    said[FILES_KEY] = {name: file for name, file in record_files(run).items() if name in said[FILES_KEY]}
+    said[FILES] = {name: file for name, file in written(run).items() if name in said[FILES]}
     record.write_text(json.dumps(said, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -250,15 +250,15 @@ def make_several() -> None:
     """Make a suite and a study."""
     common = {"epochs": 2.0, "batch": 8, "precision": "float32", "terminal": None, "seeds": 2}
     suite = unmask.finetune_suite(
-        f"{RUNS}/bert", tasks="text/toys.toml", out=f"{RUNS}/suite", learning_rate=0.01, **common
+        f"{RUNS}/bert", tasks="text/toys.toml", out=f"{RUNS}/suite", rate=0.01, **common
     )
-    write("suite", {"average": suite.average_score, "entries": [one.name for one in suite.benchmarks]})
+    write("suite", {"average": suite.average, "entries": [one.name for one in suite.entries]})
     os.chdir("text")  # a study finds its suite where it is run
     study = unmask.run_study(
         "rates.toml", data="text.txt", out=f"../{RUNS}/study", threads=1, terminal=None
     )
     os.chdir(HERE)
-    write("study", {"losses": {one.name: one.loss for one in study.cell_results}})
+    write("study", {"losses": {one.name: one.loss for one in study.outcomes}})
 
 
 if __name__ == "__main__":

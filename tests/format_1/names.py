@@ -14,36 +14,36 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from unmask.box import BUNDLED_MODELS
-from unmask.finetuning.kinds.catalogue import TASK_KINDS
-from unmask.finetuning.mixture import TaskMixture
-from unmask.finetuning.plan import FinetuneConfig
 from unmask.finetuning.tasks import Task
-from unmask.hiding.loader import DataCursor
+
+from unmask.adapters.specs import Adapter
+from unmask.box import BOX
+from unmask.config import to_dict
+from unmask.finetuning.kinds.catalogue import TASK_KINDS
+from unmask.finetuning.mixture import Mixture
+from unmask.finetuning.plan import Tuning
+from unmask.finetuning.results import Scored
+from unmask.finetuning.search import Trial
+from unmask.finetuning.suite import Ran
+from unmask.heads.model import HeadSpec
+from unmask.hiding.loader import Cursor
+from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.model.canine import CanineArchitecture
 from unmask.model.convolutional import ConvolutionalArchitecture
 from unmask.model.elmo import ElmoArchitecture
 from unmask.model.recurrent import RecurrentArchitecture
 from unmask.published.catalogue import MODELS
-from unmask.published.objectives import OBJECTIVE_PRESETS
-from unmask.serving.pretrain import preset_recipe
-from unmask.serving.record import FinetuningResults, ReportSample
-from unmask.studies.studied import CellResult
-from unmask.tokens.manifest import ShardsManifest
-from unmask.tokens.vocabulary import SpecialTokens, TokenizerSpec
-from unmask.training.recipe import Recipe
-from unmask.vectors.counts import CooccurrenceWindow
-
-from unmask.adapters.specs import Adapter
-from unmask.config import to_dict
-from unmask.finetuning.results import RunResult
-from unmask.finetuning.search import SearchTrial
-from unmask.finetuning.suite import BenchmarkResult
-from unmask.heads.model import HeadSpec
-from unmask.model.architecture import EncoderDecoderArchitecture
+from unmask.published.objectives import PRESETS
+from unmask.serving.pretrain import card_recipe
+from unmask.serving.record import Comparison, Sample
+from unmask.studies.studied import Outcome
 from unmask.studies.study import Study
-from unmask.training.log import LossSums
-from unmask.training.loop import RunProgress
+from unmask.tokens.manifest import Manifest
+from unmask.tokens.vocabulary import Frame, TokenizerSpec
+from unmask.training.log import Sums
+from unmask.training.loop import Progress
+from unmask.training.recipe import Recipe
+from unmask.vectors.counts import Windows
 
 HERE = Path(__file__).parent
 ARCHITECTURES = (
@@ -55,23 +55,23 @@ ARCHITECTURES = (
 )
 ROOTS: Mapping[str, Any] = {
     "recipe of unmask.json, pretraining": Recipe,
-    "recipe of unmask.json, fine-tuning; suite.json": FinetuneConfig,
+    "recipe of unmask.json, fine-tuning; suite.json": Tuning,
     "task of unmask.json": Task,
-    "scored, best of unmask.json": RunResult,
-    "data.mixture of unmask.json": TaskMixture,
+    "scored, best of unmask.json": Scored,
+    "data.mixture of unmask.json": Mixture,
     "architecture of config.json; difference in a recipe": ARCHITECTURES,
     "unmask.heads of config.json; adapter.json": HeadSpec,
     "adapter.json": Adapter,
-    "unmask.frame of tokenizer_config.json": SpecialTokens,
+    "unmask.frame of tokenizer_config.json": Frame,
     "card": TokenizerSpec,
-    "results.json": FinetuningResults,
-    "samples.json": ReportSample,
-    "trials.jsonl": SearchTrial,
-    "progress.json of a checkpoint": RunProgress | LossSums | DataCursor,
-    "shards.json": ShardsManifest,
-    "counts": CooccurrenceWindow,
-    "suite.json": BenchmarkResult,
-    "study.json": Study | CellResult,
+    "results.json": Comparison,
+    "samples.json": Sample,
+    "trials.jsonl": Trial,
+    "progress.json of a checkpoint": Progress | Sums | Cursor,
+    "shards.json": Manifest,
+    "counts": Windows,
+    "suite.json": Ran,
+    "study.json": Study | Outcome,
     "options of a task": Union[tuple(one.options for one in TASK_KINDS.values())],  # noqa: UP007
 }
 """What is saved, by where; a type stands at the first place of which it is a part."""
@@ -111,10 +111,10 @@ def cards() -> dict[str, Any]:
     """Say what a run of each card saves of what it is: recipe, and the card's own parts."""
     return {
         name: {
-            "recipe": to_dict(preset_recipe(name)),
+            "recipe": to_dict(card_recipe(name)),
             "architecture": to_dict(card.architecture),
             "heads": to_dict(card.heads),
-            "labels": to_dict(card.classification_head),
+            "labels": to_dict(card.labels),
             "objective": to_dict(card.objective),
             "tokenizer": to_dict(card.tokenizer),
         }
@@ -152,7 +152,7 @@ def keys_in(plain: Any, before: str = "") -> Iterator[str]:
 def saved_files() -> dict[str, list[Any]]:
     """Read the JSON files of the runs, by name; those of our own format of models by themselves."""
     found: dict[str, list[Any]] = {}
-    bundled = sorted(BUNDLED_MODELS["unmask-mini-en"].glob("*.json"))
+    bundled = sorted(BOX["unmask-mini-en"].glob("*.json"))
     for path in [*sorted((HERE / "saved").glob("*/**/*.json*")), *bundled]:
         lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
         for one in map(json.loads, lines):
@@ -175,7 +175,7 @@ def main() -> None:
     names = {
         "types": listed,
         "meant_by_their_place": sorted(name for name, n in of.items() if n > 1),
-        "objectives": {name: dict(preset.options) for name, preset in OBJECTIVE_PRESETS.items()},
+        "objectives": {name: dict(preset.options) for name, preset in PRESETS.items()},
     }
     _write("names.json", names)
     keys = {

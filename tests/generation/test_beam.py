@@ -26,11 +26,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Mod
 def check(reference: Any, model: Model, end: int | None, n: int, **how: Any) -> list[list[int]]:
     """Check texts and scores of several prompts against the reference, and return its texts."""
     texts = prompts((9, 1, 14, 5))
-    names = {
-        "beams": "num_beams",
-        "best": "num_return_sequences",
-        "no_repeat_ngram_size": "no_repeat_ngram_size",
-    }
+    names = {"beams": "num_beams", "n_best": "num_return_sequences"}
     expected, scores = theirs(
         reference, texts, end, n, **{names.get(k, k): v for k, v in how.items()}
     )
@@ -45,12 +41,13 @@ def check(reference: Any, model: Model, end: int | None, n: int, **how: Any) -> 
 @pytest.mark.parametrize("family", MODELS)
 def test_texts_and_scores_equal_the_reference(family: str, models: dict) -> None:
     reference, model = models[family]
-    free = check(reference, model, None, 12, beams=3, best=3)
+    free = check(reference, model, None, 12, beams=3, n_best=3)
     end = free[0][2]
     lengths = set()
     for beams, best in ((2, 1), (5, 4)):
         for penalty, early in WAYS:
-            how = {"beams": beams, "best": best, "length_penalty": penalty, "early_stopping": early}
+            how = {"beams": beams, "n_best": best, "length_penalty": penalty}
+            how["early_stopping"] = early
             lengths |= {len(row) for row in check(reference, model, end, 12, **how)}
     assert len(lengths) > 3  # some end early
 
@@ -67,11 +64,11 @@ def test_what_may_not_be_said_equals_the_reference(family: str, models: dict) ->
     ):
         # one by one: the reference takes its padding for tokens that were read
         for text in prompts((9, 1)):
-            names = {"no_repeat_ngram_size": "no_repeat_ngram_size"}
-            more = {names.get(k, k): v for k, v in how.items()}
-            expected, scores = theirs(reference, [text], end, 10, num_beams=3, **more)
+            expected, scores = theirs(reference, [text], end, 10, num_beams=3, **how)
             special = replace(SPECIAL, end=end)
-            ((ours,),) = generate_candidates(model, [text], special, generation_config(beams=3, max_new_tokens=10, **how))
+            ((ours,),) = generate_candidates(
+                model, [text], special, generation_config(beams=3, max_new_tokens=10, **how)
+            )
             assert list(ours.token_ids) == expected[0]
             assert ours.score == pytest.approx(scores[0], rel=1e-4)
 
@@ -83,7 +80,9 @@ def test_a_prompt_alone_equals_the_same_one_among_others(family: str, models: di
     texts = prompts((9, 1, 14, 5, 20, 3))
     special = replace(SPECIAL, end=generate(model, texts, SPECIAL)[2][6])
     how = generation_config(beams=3, n_best=2, max_new_tokens=9)
-    together = [[one.token_ids for one in best] for best in generate_candidates(model, texts, special, how)]
+    together = [
+        [one.token_ids for one in best] for best in generate_candidates(model, texts, special, how)
+    ]
     for text, expected in zip(texts, together, strict=True):
         (alone,) = generate_candidates(model, [text], special, how)
         assert [one.token_ids for one in alone] == expected
@@ -100,7 +99,7 @@ def test_a_beam_of_all_tokens_finds_the_likeliest_text(models: dict) -> None:
     for said in product(range(6), repeat=2):
         ids = torch.tensor([[*prompt, *said]])
         hidden = model.backbone(Batch(inputs=ids, visibility=Visibility(causal=True)))
-        logs = model.language.scores(hidden)[0, :, :6].double().log_softmax(-1)
+        logs = model.language_head.logits(hidden)[0, :, :6].double().log_softmax(-1)
         totals[said] = sum(logs[2 + i, token].item() for i, token in enumerate(said))
     best = sorted(totals, key=lambda said: -totals[said])[:6]
     assert [one.token_ids for one in wide] == best
@@ -109,7 +108,9 @@ def test_a_beam_of_all_tokens_finds_the_likeliest_text(models: dict) -> None:
 
 def test_positions_end_the_search(models: dict) -> None:
     _, model = models["gpt2"]  # of 40 positions
-    said = generate_candidates(model, prompts((40, 38)), SPECIAL, generation_config(beams=3, n_best=2))
+    said = generate_candidates(
+        model, prompts((40, 38)), SPECIAL, generation_config(beams=3, n_best=2)
+    )
     assert [[len(one.token_ids) for one in best] for best in said] == [[1, 1], [3, 3]]
 
 
@@ -122,7 +123,9 @@ def test_where_nothing_may_follow_the_search_is_over(models: dict) -> None:
         left = 4 if encoder else 3  # of five tokens, those that were not read
         (said,) = generate(model, [prompt], small, how)
         assert len(set(said)) == len(said) == left
-        (greedy,) = generate(model, [prompt], small, replace(how, strategy=GenerationConfig().strategy))
+        (greedy,) = generate(
+            model, [prompt], small, replace(how, strategy=GenerationConfig().strategy)
+        )
         assert len(set(greedy)) == len(greedy) == left
 
 

@@ -48,7 +48,7 @@ def test_likelihoods_are_those_of_each_choice_alone(
             [likelihood(model, text, [*c, *([3] if ended else [])]) for c in some] for text in texts
         ]
         found = rank_choices(model, texts, [some] * 2, special)
-        monkeypatch.setattr(choosing, "AT_ONCE", 2)
+        monkeypatch.setattr(choosing, "CHOICES_PER_BATCH", 2)
         again = rank_choices(model, texts, [some] * 2, special)
         wide = rank_choices(model, texts, [some] * 2, special, beams=5)
         for row, scores in enumerate(expected):
@@ -74,7 +74,9 @@ def test_greedy_choice_takes_the_likeliest_token_that_leads_on(family: str, mode
             left, n = [i for i in left if some[i][n] == best], n + 1
         (found,) = rank_choices(model, [text], [CHOICES], special, beams=1)
         assert [one.choice_index for one in found] == left
-        assert found[0].log_probability == pytest.approx(likelihood(model, text, some[left[0]]), rel=1e-4)
+        assert found[0].log_probability == pytest.approx(
+            likelihood(model, text, some[left[0]]), rel=1e-4
+        )
 
 
 def test_choices_that_cannot_be_are_told(models: dict) -> None:

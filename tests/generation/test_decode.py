@@ -53,7 +53,10 @@ def test_a_prompt_alone_equals_the_same_one_among_others(family: str, models: di
     _, model = models[family]
     texts = prompts((9, 1, 14, 5, 20, 3))
     special = replace(SPECIAL, end=generate(model, texts, SPECIAL)[2][6])
-    for how in (GenerationConfig(max_new_tokens=15), generation_config(max_new_tokens=15, temperature=0.8, seed=4)):
+    for how in (
+        GenerationConfig(max_new_tokens=15),
+        generation_config(max_new_tokens=15, temperature=0.8, seed=4),
+    ):
         together = generate(model, texts, special, how)
         assert [generate(model, [text], special, how)[0] for text in texts] == together
         assert generate(model, texts[::-1], special, how) == together[::-1]
@@ -64,7 +67,7 @@ def test_what_is_held_at_once_does_not_matter(models: dict, monkeypatch: Any) ->
     texts = prompts((9, 1, 14, 5, 20, 3))
     how = generation_config(max_new_tokens=10, temperature=1.0, top_p=0.9)
     together = generate(model, texts, SPECIAL, how)
-    monkeypatch.setattr(decode, "AT_ONCE", 35)
+    monkeypatch.setattr(decode, "MAX_CACHED_TOKENS", 35)
     assert generate(model, texts, SPECIAL, how) == together
 
 
@@ -104,7 +107,9 @@ def test_a_text_that_has_no_room_says_so(
 def test_no_and_empty_prompts(models: dict) -> None:
     for _, model in models.values():
         assert generate(model, [], SPECIAL, GenerationConfig()) == []
-        first, second = generate(model, [[], [SPECIAL.start]], SPECIAL, GenerationConfig(max_new_tokens=5))
+        first, second = generate(
+            model, [[], [SPECIAL.start]], SPECIAL, GenerationConfig(max_new_tokens=5)
+        )
         assert len(first) == 5
         assert first == second
 
@@ -141,7 +146,11 @@ def test_scores_that_are_no_numbers_are_an_error(tmp_path: Path) -> None:
     for wrong in (np.nan, np.inf):
         model = load_folder(saved(gpt2(), tmp_path / str(wrong))).model
         model.backbone.embedding_table.weight.data[3] = wrong
-        for how in (GenerationConfig(), generation_config(temperature=1.0), generation_config(beams=2)):
+        for how in (
+            GenerationConfig(),
+            generation_config(temperature=1.0),
+            generation_config(beams=2),
+        ):
             with pytest.raises(FloatingPointError, match="not finite"):
                 generate(model, [[5, 3]], SPECIAL, how)
 
@@ -166,7 +175,9 @@ def test_the_same_seed_draws_the_same_and_another_another(models: dict) -> None:
     _, model = models["gpt2"]
 
     def drawn(seed: int, texts: list[list[int]]) -> list[list[int]]:
-        return generate(model, texts, SPECIAL, generation_config(temperature=1.5, seed=seed, max_new_tokens=12))
+        return generate(
+            model, texts, SPECIAL, generation_config(temperature=1.5, seed=seed, max_new_tokens=12)
+        )
 
     (text,) = prompts((5,))
     assert drawn(1, [text]) == drawn(1, [text])

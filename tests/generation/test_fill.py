@@ -132,14 +132,18 @@ def test_a_word_piece_joins_as_it_is_read(text: str, token: str, expected: str) 
     ],
 )
 def test_a_byte_piece_joins_as_it_is_read(text: str, token: str, expected: str) -> None:
-    known = train_tokenizer(TokenizerSpec(ByteBPE(300), ROBERTA), ["the king fox s kings ( fox king"] * 9)
+    known = train_tokenizer(
+        TokenizerSpec(ByteBPE(300), ROBERTA), ["the king fox s kings ( fox king"] * 9
+    )
     read = text.rstrip()  # the mask takes the space before it
     number = next(i for i in range(known.vocab_size) if known.pieces([i]) == [token])
     assert _append_token(known, text, known.encode(read).ids, number) == expected
 
 
 def test_a_character_joins_as_it_is_read() -> None:
-    known = train_tokenizer(TokenizerSpec(CharacterLevel(40), BERT), ["the king fox s kings ( fox king"] * 9)
+    known = train_tokenizer(
+        TokenizerSpec(CharacterLevel(40), BERT), ["the king fox s kings ( fox king"] * 9
+    )
     assert with_token(known, "the f", "o") == "the fo"
     assert with_token(known, "the ", "f") == "the f"
 
@@ -252,7 +256,7 @@ def test_as_much_is_said_as_there_are_blanks(models: dict, monkeypatch: Any) -> 
     sentinel, king = known.special_ids.sentinels[0], known.encode("king").ids.tolist()
 
     def talk(model: Any, prompts: Any, special: Any, how: Any) -> list[list[int]]:
-        return [[sentinel, *king * 500][: how.new_tokens] for _ in prompts]
+        return [[sentinel, *king * 500][: how.max_new_tokens] for _ in prompts]
 
     monkeypatch.setattr(module, "generate", talk)
     one, two = fill(models["t5"][1].model, known, ["[MASK]", "[MASK] [MASK]"])
@@ -270,8 +274,10 @@ def test_a_model_that_says_whole_texts_goes_on_where_nothing_is_shown(
     known = tokenizer("bart")
     special, read = known.special_ids, []
 
-    def talk(model: Any, prompts: Any, special: Any, how: Any, *, begun: Any) -> list[list[int]]:
-        read.append((prompts, [known.decode(ids) for ids in begun]))
+    def talk(
+        model: Any, prompts: Any, special: Any, how: Any, *, output_prefixes: Any
+    ) -> list[list[int]]:
+        read.append((prompts, [known.decode(ids) for ids in output_prefixes]))
         return [known.encode(" old king saw him saw.").ids.tolist() for _ in prompts]
 
     monkeypatch.setattr(module, "generate", talk)
@@ -300,12 +306,12 @@ def test_a_model_with_sentinels_that_says_whole_texts_fills_blanks_likewise(
     spans = [known.special_ids.sentinels[0], *known.encode("boy").ids.tolist()]
 
     def talk(
-        model: Any, prompts: Any, special: Any, how: Any, *, begun: Any = None
+        model: Any, prompts: Any, special: Any, how: Any, *, output_prefixes: Any = None
     ) -> list[list[int]]:
-        if begun is None:
+        if output_prefixes is None:
             return [whole, spans, []]
-        read.extend(zip(prompts, begun, strict=True))
-        return [whole[len(ids) :] for ids in begun]
+        read.extend(zip(prompts, output_prefixes, strict=True))
+        return [whole[len(ids) :] for ids in output_prefixes]
 
     monkeypatch.setattr(module, "generate", talk)
     some = ["the [MASK] saw him.", "the [MASK] saw him.", "the [MASK]."]
@@ -328,7 +334,9 @@ def test_blanks_of_whole_texts_are_filled_whatever_stands_beside_them(tmp_path: 
 
 
 def test_where_pieces_tell_words_ends_what_goes_on_has_its_sign_behind(tmp_path: Path) -> None:
-    known = train_tokenizer(TokenizerSpec(BPE(vocab_size=120), XLM), ["the king saw the gate and the kingdom"] * 4)
+    known = train_tokenizer(
+        TokenizerSpec(BPE(vocab_size=120), XLM), ["the king saw the gate and the kingdom"] * 4
+    )
     card = MODELS["flaubert-mini"].with_vocabulary(known.special_ids)
     (one,) = fill(card.build().initialize(0).eval(), known, ["the <special1> king"], top_k=200)
     said = {candidate.text for candidate in one.blanks[0]}

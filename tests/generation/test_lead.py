@@ -45,7 +45,9 @@ def test_beams_equal_those_behind_a_token_that_is_forced_first(pair, penalty: fl
     rows = out.sequences[:, 2:].tolist()
     expected = [row[: row.index(end)] if end in row else row for row in rows]
     special = replace(BART, end=end)
-    found = generate_candidates(model, texts, special, generation_config(max_new_tokens=12, beams=3, **how))
+    found = generate_candidates(
+        model, texts, special, generation_config(max_new_tokens=12, beams=3, **how)
+    )
     assert [list(best[0].token_ids) for best in found] == expected
     scores = out.sequences_scores.tolist()
     assert [best[0].score for best in found] == pytest.approx(scores, rel=1e-4)

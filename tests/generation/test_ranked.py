@@ -45,7 +45,9 @@ def test_the_likeliest_of_what_is_drawn_is_said(models: dict, name: str, ends: b
     how = {"temperature": 0.7, "top_k": 40, "max_new_tokens": 7, "seed": 2}
     end = generate(model, asked[:1], SPECIAL, generation_config(**how))[0][3] if ends else None
     special = replace(SPECIAL, end=end)
-    found = generate_candidates(model, asked, special, generation_config(samples=N, n_best=N, **how))
+    found = generate_candidates(
+        model, asked, special, generation_config(samples=N, n_best=N, **how)
+    )
     for prompt, best in zip(asked, found, strict=True):
         drawn = generate(model, [prompt] * N, special, generation_config(**how))
         assert {one.token_ids for one in best} == {tuple(ids) for ids in drawn}

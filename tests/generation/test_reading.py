@@ -42,7 +42,9 @@ def test_groups_say_which_texts_and_where_they_end(family: str, tmp_path: Path) 
     for group in text_batches(opened.model, tokenizer(family), some, 60):
         batch = group.batch
         table = batch.source if family == "t5" else batch.inputs
-        for row, text, n, last in zip(table, group.text_indices, group.lengths, batch.last_token_positions, strict=True):
+        for row, text, n, last in zip(
+            table, group.text_indices, group.lengths, batch.last_token_positions, strict=True
+        ):
             assert row[:n].tolist() == read[text].tolist()
             assert int(last) == n - 1
             seen.append(text)

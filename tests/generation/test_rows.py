@@ -19,9 +19,17 @@ from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.zoo.catalogue import MODELS
 
 SPECIAL = SpecialTokenIds(
-    vocab_size=50, pad=0, unknown=1, start=2, end=3, mask=4, prefix=(2,), separator=(3,), suffix=(3,),
+    vocab_size=50,
+    pad=0,
+    unknown=1,
+    start=2,
+    end=3,
+    mask=4,
+    prefix=(2,),
+    separator=(3,),
+    suffix=(3,),
     all_ids=frozenset({0, 1, 2, 3, 4}),
-)  # fmt: skip
+)
 ENDLESS = replace(SPECIAL, end=None)
 FINE_TUNING = MODELS["unilm-mini"].finetuning
 SOURCES = [[2, 9, 7, 30, 11, 3], [2, 3], [2, 21, 13, 3]]
@@ -30,7 +38,9 @@ SOURCES = [[2, 9, 7, 30, 11, 3], [2, 3], [2, 21, 13, 3]]
 def answering(whole: Model) -> Model:
     language = whole.head_specs["language"]
     assert isinstance(language, LanguageModeling)
-    model = Model(whole.architecture, {"language": replace(language, generation=FINE_TUNING.generation)})
+    model = Model(
+        whole.architecture, {"language": replace(language, generation=FINE_TUNING.generation)}
+    )
     return model.initialize(5).eval()
 
 
@@ -50,7 +60,9 @@ def logs(model: Model, source: list[int], said: list[int]) -> torch.Tensor:
     target = FINE_TUNING.seq2seq_target
     assert target is not None
     example = target.unmasked_example(source, [*said, 4])
-    scores = model.language_head.logits(model.hidden_states(pad_examples([example], SPECIAL)))[0, -1]
+    scores = model.language_head.logits(model.hidden_states(pad_examples([example], SPECIAL)))[
+        0, -1
+    ]
     return scores[: SPECIAL.vocab_size].log_softmax(-1)
 
 
@@ -78,12 +90,19 @@ def test_each_token_is_what_a_mask_is_named_after_all_before_it(model: Model) ->
 
 def test_an_answer_that_is_begun_goes_on(model: Model) -> None:
     (whole,) = generate(model, SOURCES[:1], ENDLESS, generation_config(max_new_tokens=7))
-    rest = generate(model, SOURCES[:1], ENDLESS, generation_config(max_new_tokens=4), output_prefixes=[whole[:3]])
+    rest = generate(
+        model,
+        SOURCES[:1],
+        ENDLESS,
+        generation_config(max_new_tokens=4),
+        output_prefixes=[whole[:3]],
+    )
     assert rest == [whole[3:]]
 
 
 @pytest.mark.parametrize(
-    "how", [{}, {"temperature": 1.0, "seed": 3}, {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2}]
+    "how",
+    [{}, {"temperature": 1.0, "seed": 3}, {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2}],
 )
 def test_a_source_alone_equals_the_same_one_among_others(model: Model, how) -> None:
     asked = generation_config(**how, max_new_tokens=9)
@@ -140,7 +159,9 @@ def test_what_was_cut_was_never_said(model: Model) -> None:
 def test_a_source_is_read_whole_also_where_a_text_goes_beyond_the_positions() -> None:
     whole = build("unilm")
     a = whole.architecture
-    short = answering(Model(replace(a, position=replace(a.position, length=8)), whole.head_specs))
+    short = answering(
+        Model(replace(a, position=replace(a.position, max_positions=8)), whole.head_specs)
+    )
     assert len(generate(short, [[2, 9, 3]], ENDLESS, generation_config(max_new_tokens=50))[0]) == 5
     with pytest.raises(ValueError, match="prompt 1 has 8 tokens, but the model only 7 positions"):
         generate(short, [[2] * 8], SPECIAL)

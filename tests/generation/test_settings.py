@@ -88,7 +88,9 @@ def test_typical_leaves_out_what_is_too_likely() -> None:
     # Meister et al. 2023, section 4, worked out by hand: -ln p is 0.51, 1.39, 2.30 and 3.00, the
     # entropy 1.03; nearest are the second (0.36), the first (0.52), the third and the last.
     row = torch.tensor([[0.6, 0.25, 0.1, 0.05]]).log()
-    assert (Sampling(typical_p=0.2).probabilities(row) > 0).tolist() == [[False, True, False, False]]
+    assert (Sampling(typical_p=0.2).probabilities(row) > 0).tolist() == [
+        [False, True, False, False]
+    ]
     assert (Sampling(typical_p=0.3).probabilities(row) > 0).tolist() == [[True, True, False, False]]
     assert (Sampling(typical_p=1.0).probabilities(row) > 0).all()
 
@@ -107,7 +109,9 @@ def test_filters_act_in_the_order_in_which_they_stand(
     share = how.probabilities(row)
     # each filter with numbers a little to both sides: where they agree, rounding does not decide
     sides = [
-        Sampling(temperature=2.0, top_k=k, top_p=p + e, min_p=low + e, typical_p=0.95 + e).probabilities(row)
+        Sampling(
+            temperature=2.0, top_k=k, top_p=p + e, min_p=low + e, typical_p=0.95 + e
+        ).probabilities(row)
         for e in (-1e-5, 1e-5)
     ]
     if torch.equal(sides[0] > 0, sides[1] > 0):
@@ -160,18 +164,25 @@ def test_nothing_is_picked_where_nothing_may_follow() -> None:
 
 
 def test_settings_by_name_make_the_parts() -> None:
-    assert generation_config() == generation_config(temperature=0) == generation_config(temperature=0.0, seed=0) == GenerationConfig()
+    assert (
+        generation_config()
+        == generation_config(temperature=0)
+        == generation_config(temperature=0.0, seed=0)
+        == GenerationConfig()
+    )
     drawn = generation_config(temperature=0.5, min_p=0.1, stop="a", max_new_tokens=3)
     sample = Sampling(temperature=0.5, min_p=0.1)
     assert drawn == GenerationConfig(strategy=sample, stop=("a",), max_new_tokens=3)
-    assert generation_config(beams=3, n_best=2, no_repeat_ngram_size=2) == GenerationConfig(strategy=BeamSearch(beams=3, n_best=2), no_repeat_ngram_size=2)
+    assert generation_config(beams=3, n_best=2, no_repeat_ngram_size=2) == GenerationConfig(
+        strategy=BeamSearch(beams=3, n_best=2), no_repeat_ngram_size=2
+    )
     assert generation_config(stop=["a", "b"]).stop == ("a", "b")
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"max_new_tokens": 0}, "new_tokens must be at least 1, got 0"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be at least 1, got 0"),
         ({"min_new_tokens": 51}, "min_new_tokens must be from 0 to the 50 new tokens, got 51"),
         ({"min_new_tokens": -1}, "min_new_tokens must be from 0 to the 50 new tokens, got -1"),
         ({"temperature": -0.1}, "temperature must be from 1e-6 to 1e6, got -0.1"),
@@ -181,26 +192,29 @@ def test_settings_by_name_make_the_parts() -> None:
         ({"temperature": 1.0, "top_p": 0.0}, "top_p must be above 0 and at most 1, got 0.0"),
         ({"temperature": 1.0, "top_p": 1.1}, "top_p must be above 0 and at most 1, got 1.1"),
         ({"temperature": 1.0, "min_p": 0.0}, "min_p must be above 0 and at most 1, got 0.0"),
-        ({"temperature": 1.0, "typical_p": 2.0}, "typical must be above 0 and at most 1, got 2.0"),
+        (
+            {"temperature": 1.0, "typical_p": 2.0},
+            "typical_p must be above 0 and at most 1, got 2.0",
+        ),
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"top_k": 5}, "at temperature 0 none is: give a temperature above 0"),
         ({"temperature": 0, "top_p": 0.9}, "top_p: says among which tokens one is drawn"),
         ({"beams": 0}, "beams must be at least 1, got 0"),
-        ({"beams": 2, "best": 3}, "best must be from 1 to the 2 beams, got 3"),
+        ({"beams": 2, "n_best": 3}, "n_best must be from 1 to the 2 beams, got 3"),
         ({"beams": 2, "length_penalty": float("nan")}, "length_penalty must be a number, got nan"),
         ({"beams": 2, "temperature": 1.0}, "give beams or temperature, not both"),
-        ({"best": 2}, "best: for a search with beams: give beams, or samples of what is drawn"),
-        ({"best": 2, "temperature": 1.0}, "give beams, or samples"),
+        ({"n_best": 2}, "n_best: for a search with beams: give beams, or samples of what is drawn"),
+        ({"n_best": 2, "temperature": 1.0}, "give beams, or samples"),
         ({"samples": 3}, "samples are drawn: give a temperature above 0"),
         ({"samples": 3, "temperature": 0}, "samples are drawn: give a temperature above 0"),
         ({"samples": 0, "temperature": 1.0}, "samples must be at least 1, got 0"),
-        ({"samples": 2, "best": 3, "temperature": 1.0}, "best must be from 1 to the 2 samples"),
+        ({"samples": 2, "n_best": 3, "temperature": 1.0}, "n_best must be from 1 to the 2 samples"),
         ({"samples": 2, "beams": 3, "temperature": 1.0}, "give beams or temperature, not both"),
         ({"beams": 2, "window": True}, "give beams or window, not both"),
         ({"repetition_penalty": 0.0}, "repetition_penalty must be above 0, got 0.0"),
-        ({"no_repeat_ngram_size": 0}, "no_repeat must be at least 1, got 0"),
+        ({"no_repeat_ngram_size": 0}, "no_repeat_ngram_size must be at least 1, got 0"),
         ({"stop": ["a", ""]}, "a stop string is empty"),
-        ({"beens": 2}, "no setting 'beens'; there are beams, best,"),
+        ({"beens": 2}, "no setting 'beens'; there are beams, early_stopping,"),
     ],
 )
 def test_a_wrong_setting_is_named(wrong: dict, message: str) -> None:

@@ -44,7 +44,9 @@ def test_greedy_text_is_the_same_whatever_the_draft(
     free = generate(model, texts, SPECIAL, generation_config(max_new_tokens=10))
     special, shares = replace(SPECIAL, end=free[2][5]), []
     plain = generation_config(max_new_tokens=10)
-    kept = generation_config(max_new_tokens=10, repetition_penalty=1.3, no_repeat_ngram_size=2, min_new_tokens=4)
+    kept = generation_config(
+        max_new_tokens=10, repetition_penalty=1.3, no_repeat_ngram_size=2, min_new_tokens=4
+    )
     for much, guesses, how in ((0.0, 3, kept), (0.05, 1, plain), (0.05, 4, kept), (3.0, 2, plain)):
         draft = DraftModel(
             model=disturbed(reference, tmp_path / str(len(shares)), much), draft_tokens=guesses
@@ -59,7 +61,10 @@ def test_greedy_text_is_the_same_whatever_the_draft(
 def test_positions_end_a_text_as_without_a_draft(models: dict, tmp_path: Path) -> None:
     reference, model = models["gpt2"]  # of 40 positions
     draft = DraftModel(model=disturbed(reference, tmp_path, 0.05))
-    for how in (generation_config(max_new_tokens=6), generation_config(max_new_tokens=24, window=True)):
+    for how in (
+        generation_config(max_new_tokens=6),
+        generation_config(max_new_tokens=24, window=True),
+    ):
         texts = prompts((40, 36))
         assert generate(model, texts, SPECIAL, how, draft=draft) == generate(
             model, texts, SPECIAL, how
@@ -97,7 +102,8 @@ def test_texts_are_drawn_as_without_a_draft(models: dict, tmp_path: Path) -> Non
         for before in list(expected):
             ids = torch.tensor([[*prompt, *before]])
             hidden = model.backbone(Batch(inputs=ids, visibility=Visibility(causal=True)))
-            share = how.strategy.probabilities(model.language.scores(hidden[:, -1])[:, :4])[0].double()
+            logits = model.language_head.logits(hidden[:, -1])[:, :4]
+            share = how.strategy.probabilities(logits)[0].double()
             mass = expected.pop(before)
             for token, p in enumerate((share / share.sum()).tolist()):
                 expected[*before, token] = mass * p
@@ -136,6 +142,6 @@ def test_drafts_that_cannot_guess_are_told(models: dict, tmp_path: Path) -> None
     short = load_folder(saved(gpt2(n_positions=20), tmp_path / "positions")).model
     told(short, "the draft has 20 positions and the model 40")
     told(model, "give beams or a draft, not both", beams=2)
-    with pytest.raises(ValueError, match="guesses must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="draft_tokens must be at least 1, got 0"):
         DraftModel(model=model, draft_tokens=0)
     assert isinstance(generation_config().strategy, Greedy)

@@ -32,7 +32,9 @@ def test_greedy_text_that_may_not_repeat_equals_the_reference(family: str, model
         {"repetition_penalty": 0.5},
         {"min_new_tokens": 8},
     ):
-        more = {{"no_repeat_ngram_size": "no_repeat_ngram_size"}.get(k, k): v for k, v in how.items()}
+        more = {
+            {"no_repeat_ngram_size": "no_repeat_ngram_size"}.get(k, k): v for k, v in how.items()
+        }
         ours = generate(model, texts, special, generation_config(max_new_tokens=15, **how))
         # one by one: the reference takes its padding for tokens that were read
         expected = [theirs(reference, [t], special.end, 15, **more)[0][0] for t in texts]
@@ -44,7 +46,9 @@ def test_greedy_text_that_may_not_repeat_equals_the_reference(family: str, model
 def test_what_may_not_be_said_is_not_drawn_either(models: dict) -> None:
     _, model = models["gpt2"]
     small = replace(SPECIAL, vocab_size=20, end=7)
-    how = generation_config(temperature=3.0, no_repeat_ngram_size=1, min_new_tokens=6, max_new_tokens=12)
+    how = generation_config(
+        temperature=3.0, no_repeat_ngram_size=1, min_new_tokens=6, max_new_tokens=12
+    )
     for text in generate(model, [[5, 6]] * 8, small, how):
         assert len(set(text)) == len(text) >= 6
         assert not {5, 6} & set(text)
@@ -78,14 +82,20 @@ def test_a_window_slides_over_a_text_longer_than_the_positions(models: dict) -> 
 def test_a_window_changes_nothing_where_positions_do_not_end(models: dict) -> None:
     for _, model in models.values():
         texts = prompts((5, 9))
-        for how in (generation_config(max_new_tokens=20), generation_config(max_new_tokens=20, temperature=1.0)):
+        for how in (
+            generation_config(max_new_tokens=20),
+            generation_config(max_new_tokens=20, temperature=1.0),
+        ):
             wide = replace(how, window=True)
             assert generate(model, texts, SPECIAL, wide) == generate(model, texts, SPECIAL, how)
 
 
 def test_what_is_drawn_in_a_window_does_not_depend_on_others(models: dict) -> None:
     _, model = models["gpt2"]
-    texts, how = prompts((60, 38, 3)), generation_config(max_new_tokens=70, temperature=1.0, window=True)
+    texts, how = (
+        prompts((60, 38, 3)),
+        generation_config(max_new_tokens=70, temperature=1.0, window=True),
+    )
     together = generate(model, texts, SPECIAL, how)
     assert [generate(model, [text], SPECIAL, how)[0] for text in texts] == together
 
@@ -94,7 +104,10 @@ def test_what_is_drawn_in_a_window_does_not_depend_on_others(models: dict) -> No
 def test_an_answer_that_has_begun_goes_on(family: str, models: dict) -> None:
     _, model = models[family]
     texts = prompts((9, 1, 6))
-    for how in (generation_config(max_new_tokens=9), generation_config(max_new_tokens=9, beams=1, early_stopping=True)):
+    for how in (
+        generation_config(max_new_tokens=9),
+        generation_config(max_new_tokens=9, beams=1, early_stopping=True),
+    ):
         whole = generate(model, texts, SPECIAL, how)
         for cut in ((3, 3, 3), (1, 4, 0)):
             begun = [said[:n] for said, n in zip(whole, cut, strict=True)]

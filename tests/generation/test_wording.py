@@ -17,7 +17,10 @@ def spelled(ids: Sequence[int]) -> str:
 
 def pieces(wording: TextStreamer, said: Sequence[int]) -> list[str]:
     """Let a text grow token by token; return what was settled each time, the whole at the end."""
-    return [*(wording.stable_text(said[: n + 1]) for n in range(len(said))), wording.final_text(said)]
+    return [
+        *(wording.stable_text(said[: n + 1]) for n in range(len(said))),
+        wording.final_text(said),
+    ]
 
 
 def test_a_stop_string_ends_a_text_wherever_tokens_part_it() -> None:

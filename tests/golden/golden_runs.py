@@ -38,26 +38,27 @@ PRETRAIN = {
 }  # fmt: skip
 FINETUNE = {
     "task": "task", "train": "train", "dev": "dev", "out": "out", "method": "tune",
-    "learning_rate": "rate", "epochs": "epochs", "batch": "batch", "precision": "precision",
-    "terminal": "terminal",
+    "learning_rate": "learning_rate", "epochs": "epochs", "batch": "batch_size",
+    "precision": "precision", "terminal": "terminal",
 }  # fmt: skip
 RECIPE = {
-    "vocab_size": "vocab_size", "length": "length", "batch_tokens": "batch_tokens",
-    "log_every": "log_every", "evaluate_every": "evaluate_every", "dev": "dev",
-    "precision": "precision", "memory": "memory",
+    "vocab_size": "vocab_size", "length": "sequence_length", "batch_tokens": "batch_tokens",
+    "log_every": "log_every", "evaluate_every": "evaluate_every", "dev": "dev_fraction",
+    "precision": "precision", "memory": "memory_length",
     "architecture": "architecture", "objective": "objective", "dropout": "dropout",
-    "optimizer": "optimizer", "kind": "kind", "learning_rate": "rate", "packing": "packing",
-    "micro_tokens": "micro_tokens",
+    "optimizer": "optimizer", "kind": "kind", "learning_rate": "learning_rate",
+    "packing": "packing", "micro_tokens": "micro_batch_tokens",
 }  # fmt: skip
-OPTIMIZERS = {"adamw": "AdamW", "lamb": "Lamb", "sgd": "Sgd", "adafactor": "Adafactor"}
+OPTIMIZERS = {"adamw": "AdamW", "lamb": "LAMB", "sgd": "SGD", "adafactor": "Adafactor"}
 """Where none is named, it is the small card's: of most of them Muon."""
 PACKED = "pack"
 ARCHITECTURE = {
     "width": "d_model", "inner": "d_ff", "layers": "n_layers", "heads": "n_heads",
-    "kv_heads": "n_kv_heads", "head_width": "head_width", "embed": "embed_width",
-    "window": "window", "block": "block", "encoder": "encoder", "decoder": "decoder",
-    "characters": "spelling", "filters": "filters",
-    "dropout": "dropout", "input_dropout": "input_dropout", "token_dropout": "token_dropout",
+    "kv_heads": "n_kv_heads", "head_width": "head_dim", "embed": "embedding_size",
+    "window": "attention_window", "block": "local_attention_block",
+    "encoder": "encoder", "decoder": "decoder",
+    "characters": "character_cnn", "filters": "filters",
+    "dropout": "dropout", "input_dropout": "input_dropout", "token_dropout": "embedding_dropout",
     "weight_dropout": "weight_dropout",
 }  # fmt: skip
 OBJECTIVE = {"epochs": "epochs"}

@@ -33,7 +33,10 @@ def test_hidden_states_of_all_layers_equal_the_references(family: str, tmp_path:
 def test_a_head_beside_one_that_reads_all_layers_reads_the_last(tmp_path: Path) -> None:
     card = load_folder(saved(bert("BertForMaskedLM"), tmp_path)).preset
     language = card.heads["language"]
-    heads = {"language": language, "label": SequenceClassification(pooling="mean", pooled_layers="all", dense_layer=False)}
+    heads = {
+        "language": language,
+        "label": SequenceClassification(pooling="mean", pooled_layers="all", dense_layer=False),
+    }
     both = Model(card.architecture, heads).initialize().eval()
     alone = Model(card.architecture, {"language": language}).initialize().eval()
     ids = torch.randint(0, V, (2, 7), generator=torch.Generator().manual_seed(0))

@@ -71,12 +71,12 @@ def test_the_loss_of_found_sentences_is_written_out(how: str) -> None:
         total = math.log(sum(math.exp(scores[i, j]) for j in others))
         lost += sum(total - scores[i, j] for j in wanted) / len(wanted)
         right += max(others, key=lambda j, i=i: scores[i, j]) in wanted
-    said = head(hidden, batch(), scores=True)
+    said = head(hidden, batch(), return_logits=True)
     term = said.terms["sentences_found"]
     assert float(term.total) == pytest.approx(lost, rel=1e-5)
-    assert (term.count, int(term.right)) == (5, right)
-    assert head.count(batch()) == {"sentences_found": 5}
-    found = said.scores["sentences_found"]
+    assert (term.count, int(term.n_correct)) == (5, right)
+    assert head.count_targets(batch()) == {"sentences_found": 5}
+    found = said.logits["sentences_found"]
     assert torch.isinf(found.diagonal()).all()
     np.testing.assert_allclose(found.numpy()[0, 1:], scores[0, 1:], rtol=1e-4, atol=1e-5)
 
@@ -107,7 +107,7 @@ def test_the_loss_of_said_sentences_is_written_out() -> None:
             found = lost(decoder, *PLACES[said], hidden[row, b - 1])
             sums[name] = [x + y for x, y in zip(sums[name], found, strict=True)]
     terms = made(given).terms
-    assert head.count(given) == {name: n for name, (_, n) in sums.items()}
+    assert head.count_targets(given) == {name: n for name, (_, n) in sums.items()}
     for name, (total, n) in sums.items():
         assert float(terms[name].total) == pytest.approx(total, rel=1e-5)
         assert terms[name].count == n
@@ -116,12 +116,12 @@ def test_the_loss_of_said_sentences_is_written_out() -> None:
 @torch.no_grad()
 def test_a_word_is_told_from_the_words_before_it_and_the_sentence_beside_it_alone() -> None:
     made, given = model(SkipThoughts()), batch()
-    before = made(given, scores=True).scores
+    before = made(given, return_logits=True).logits
     order = {"following": [(j, i) for i, j in FOLLOWED], "preceding": FOLLOWED}
     for row, column in np.ndindex(*PARTS.shape):
         ids = given.inputs.clone()
         ids[row, column] = (ids[row, column] + 1) % V
-        after = made(replace(given, inputs=ids), scores=True).scores
+        after = made(replace(given, inputs=ids), return_logits=True).logits
         for name, pairs in order.items():
             moved = (after[name] != before[name]).any(1).tolist()
             wanted = list[bool]()
@@ -152,7 +152,7 @@ def test_texts_of_one_sentence_are_asked_nothing(spec: SkipThoughts | QuickThoug
 @pytest.mark.parametrize("pool_by", ["last", "ends", "mean", "first"])
 @torch.no_grad()
 def test_what_stands_for_a_sentence_stands_for_a_text_that_is_read_alone(pool_by: str) -> None:
-    made, given = model(SkipThoughts(pooling=pool_by), reads="together", causal=False), batch()
+    made, given = model(SkipThoughts(pooling=pool_by), direction="together", causal=False), batch()
     sentences = SentenceLayout.from_batch(given)
     assert sentences is not None
     found = sentences.sentence_embeddings(made.hidden_states(given), pool_by)
@@ -166,13 +166,23 @@ def test_what_stands_for_a_sentence_stands_for_a_text_that_is_read_alone(pool_by
 
 
 @pytest.mark.parametrize(
-    "spec", [SkipThoughts(pooling="ends"), QuickThoughts(pooling="ends"), SequenceClassification(pooling="ends")], ids=str
+    "spec",
+    [
+        SkipThoughts(pooling="ends"),
+        QuickThoughts(pooling="ends"),
+        SequenceClassification(pooling="ends"),
+    ],
+    ids=str,
 )
 def test_a_network_that_reads_forward_has_one_end(spec) -> None:
-    with pytest.raises(ValueError, match="pool 'ends' is of recurrent networks that read in both"):
+    with pytest.raises(ValueError, match="pooling 'ends' needs a bidirectional recurrent network"):
         model(spec)
-    with pytest.raises(ValueError, match="'ends' is of the last layer alone"):
-        model(SequenceClassification(pooling="ends", pooled_layers="all"), reads="together", causal=False)
+    with pytest.raises(ValueError, match="'ends' needs pooled_layers"):
+        model(
+            SequenceClassification(pooling="ends", pooled_layers="all"),
+            direction="together",
+            causal=False,
+        )
 
 
 def test_a_vector_that_cannot_be_halved_is_refused() -> None:

@@ -19,7 +19,9 @@ from unmask.tokenizers.encode import train_tokenizer
 from unmask.tokenizers.output_vocabularies.words import FIRST_CONTINUATION_ID
 from unmask.tokenizers.spec import ELMO, TokenizerSpec, WordBytesWithWords
 
-TEXT = train_tokenizer(TokenizerSpec(WordBytesWithWords(9), ELMO), ["the old king said: the old queen"])
+TEXT = train_tokenizer(
+    TokenizerSpec(WordBytesWithWords(9), ELMO), ["the old king said: the old queen"]
+)
 SMALL = ElmoArchitecture(
     d_model=12, embedding_size=6, n_layers=2, d_ff=16, cell_clip=3.0, dropout=0.0,
     character_cnn=CharacterCNN(character_embedding_size=4, filters=((1, 3), (2, 4))),
@@ -31,7 +33,9 @@ def asked(text: str):
 
 
 def built(**changes) -> Model:
-    spec = replace(BidirectionalLM(output_vocab_size=2), **changes).with_vocabulary(TEXT.special_ids)
+    spec = replace(BidirectionalLM(output_vocab_size=2), **changes).with_vocabulary(
+        TEXT.special_ids
+    )
     return Model(SMALL, {"both_sides": spec}).initialize(0)
 
 
@@ -41,7 +45,20 @@ def test_each_word_is_asked_at_its_first_byte() -> None:
     places = np.flatnonzero(example.targets != IGNORE_INDEX)
     assert places.tolist() == [1, 4, 7]
     assert known.pieces(example.targets[places].tolist()) == ["the", "<UNK>", "king"]
-    assert example.target_position_of.tolist() == [IGNORE_INDEX, 1, 1, 1, 4, 4, 4, 7, 7, 7, 7, IGNORE_INDEX]
+    assert example.target_position_of.tolist() == [
+        IGNORE_INDEX,
+        1,
+        1,
+        1,
+        4,
+        4,
+        4,
+        7,
+        7,
+        7,
+        7,
+        IGNORE_INDEX,
+    ]
     assert example.inputs.tolist() == [1, *TEXT.encode("the odd king").ids.tolist(), 2]
     assert example.two_stream
     objective = BidirectionalWordLM()
@@ -51,7 +68,9 @@ def test_each_word_is_asked_at_its_first_byte() -> None:
 
 
 def test_a_torn_word_and_what_is_special_are_not_asked() -> None:
-    ids = np.array([FIRST_CONTINUATION_ID + 97, *TEXT.encode("the").ids, 2, *TEXT.encode("old").ids])
+    ids = np.array(
+        [FIRST_CONTINUATION_ID + 97, *TEXT.encode("the").ids, 2, *TEXT.encode("old").ids]
+    )
     text = replace(TEXT.encode("x"), ids=ids, boundaries=np.zeros(len(ids), np.uint8))
     example = BidirectionalWordLM()(text, TEXT.special_ids, np.random.default_rng(0))
     assert np.flatnonzero(example.targets != IGNORE_INDEX).tolist() == [2, 6]
@@ -71,18 +90,18 @@ def test_both_readers_name_the_word_between_them(cutoffs: tuple[int, ...]) -> No
     model = built(cutoffs=cutoffs)
     batch = pad_examples([asked("the old king"), asked("the queen said")], TEXT.special_ids)
     head = model.heads["both_sides"]
-    prediction = model(batch, scores=True)
+    prediction = model(batch, return_logits=True)
     term = prediction.terms["both_sides"]
     assert (term.count, model.count_targets(batch)) == (12, {"both_sides": 12})
-    said = prediction.scores["both_sides"]
+    said = prediction.logits["both_sides"]
     targets = batch.targets.flatten()[batch.target_positions].repeat(2)
     torch.testing.assert_close(term.total, F.cross_entropy(said, targets, reduction="sum"))
     # Before "old" stands "the", behind it "king", in the states of all that they have read.
     hidden = model.hidden_states(replace(batch, two_stream=False))
     place = int(batch.target_positions[1])
     before, after = hidden[0, place - 1, :6], hidden[0, place + 3, 6:]
-    torch.testing.assert_close(said[1], head.names.scores(before))
-    torch.testing.assert_close(said[7], head.names.scores(after))
+    torch.testing.assert_close(said[1], head.names.logits(before))
+    torch.testing.assert_close(said[7], head.names.logits(after))
     names = {name.split(".")[2] for name in model.trained_weights() if name.startswith("heads.")}
     assert names == {"table", "names"}
     assert model.flops(20, 0.2) > 0
@@ -103,11 +122,11 @@ def test_it_learns_a_text_by_heart() -> None:
 def test_what_would_know_its_answers_is_refused() -> None:
     model = built()
     batch = pad_examples([asked("the king")], TEXT.special_ids)
-    with pytest.raises(ValueError, match="who have not read it"):
+    with pytest.raises(ValueError, match="do not see the targets"):
         model(replace(batch, two_stream=False))
     assert not model(Batch(inputs=batch.inputs)).terms
     with pytest.raises(ValueError, match="size must be at least 1"):
         BidirectionalLM(output_vocab_size=0)
     bare = replace(TEXT.special_ids, output_vocabulary=None)
-    with pytest.raises(ValueError, match="words are asked for, and this tokenizer knows none"):
+    with pytest.raises(ValueError, match="words are predicted, and this tokenizer knows none"):
         BidirectionalWordLM()(TEXT.encode("a"), bare, np.random.default_rng(0))

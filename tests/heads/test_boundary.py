@@ -18,11 +18,19 @@ def test_runs_of_places_know_their_neighbors() -> None:
     assert before.tolist() == [1, 1, 1, 6, 10, 10]
     assert after.tolist() == [5, 5, 5, 8, 13, 13]
     assert place.tolist() == [0, 1, 2, 0, 0, 1]
-    assert [x.tolist() for x in span_of_position(torch.tensor([], dtype=torch.int64))] == [[], [], []]
+    assert [x.tolist() for x in span_of_position(torch.tensor([], dtype=torch.int64))] == [
+        [],
+        [],
+        [],
+    ]
 
 
 def test_the_loss_is_the_papers() -> None:
-    m = Model(A, {"boundary": SpanBoundaryObjective(position_embedding_size=6, max_span_length=3)}).initialize(1).eval()
+    m = (
+        Model(A, {"boundary": SpanBoundaryObjective(position_embedding_size=6, max_span_length=3)})
+        .initialize(1)
+        .eval()
+    )
     torch.manual_seed(0)
     inputs = torch.randint(5, V, (2, 9))
     targets = torch.full((2, 9), IGNORE_INDEX)

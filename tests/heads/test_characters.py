@@ -22,7 +22,14 @@ from unmask.zoo.encoders.bert_family.bert import BASE as BERT_BASE
 from unmask.zoo.encoders.canine import BASE
 
 SMALL = replace(
-    BASE, d_model=16, n_heads=2, d_ff=32, n_layers=1, n_hash_buckets=64, local_attention_block=8, position=LearnedPositions(64)
+    BASE,
+    d_model=16,
+    n_heads=2,
+    d_ff=32,
+    n_layers=1,
+    n_hash_buckets=64,
+    local_attention_block=8,
+    position=LearnedPositions(64),
 )
 MASK = 0xE003
 
@@ -42,13 +49,19 @@ def texts() -> Batch:
         ids = np.array([ord(c) for c in text])
         targets, turn = np.full(len(ids), IGNORE_INDEX), np.zeros(len(ids), np.int64)
         targets[asked], turn[asked] = ids[asked], turns
-        return Example(inputs=np.where(targets != IGNORE_INDEX, MASK, ids), targets=targets, prediction_order=turn)
+        return Example(
+            inputs=np.where(targets != IGNORE_INDEX, MASK, ids),
+            targets=targets,
+            prediction_order=turn,
+        )
 
     examples = [one("The old king.", [4, 5, 6, 12], [2, 0, 3, 1]), one("A 👑.", [2], [0])]
     return pad_examples([*examples, one("None", [], [])], code_points.special_code_points(CANINE))
 
 
-def by_formula(head: AutoregressiveCharactersHead, y: torch.Tensor, ids: list[int], turns: list[int]):
+def by_formula(
+    head: AutoregressiveCharactersHead, y: torch.Tensor, ids: list[int], turns: list[int]
+):
     """Scores of one text's places in float64, each from sums over the earlier turns one by one."""
     weights = {n: p.double() for n, p in head.named_parameters()}
 
@@ -85,12 +98,12 @@ def by_formula(head: AutoregressiveCharactersHead, y: torch.Tensor, ids: list[in
 def test_scores_and_loss_are_those_of_the_formula() -> None:
     whole, head = model()
     batch = texts()
-    prediction = whole(batch, scores=True)
+    prediction = whole(batch, return_logits=True)
     hidden = whole.hidden_states(batch)
     first = by_formula(head, hidden[0, [4, 5, 6, 12]], [ord(c) for c in "old."], [2, 0, 3, 1])
     second = by_formula(head, hidden[1, [2]], [0x1F451], [0])
     expected = torch.cat((first, second))
-    said = prediction.scores["characters"].double()
+    said = prediction.logits["characters"].double()
     assert float((said - expected).abs().max() / expected.abs().max()) < 1e-5
     buckets = torch.tensor([ord(c) % 64 for c in "old."] + [0x1F451 % 64])
     loss = torch.nn.functional.cross_entropy(expected, buckets)
@@ -116,10 +129,10 @@ def test_a_place_is_told_earlier_characters_and_neither_its_own_nor_later_ones()
 def test_a_text_is_told_nothing_of_another() -> None:
     whole, _ = model()
     batch = texts()
-    said = whole(batch, scores=True).scores["characters"]
+    said = whole(batch, return_logits=True).logits["characters"]
     targets = batch.targets.clone()
     targets[1, 2] = ord("x")
-    again = whole(replace(batch, targets=targets), scores=True).scores["characters"]
+    again = whole(replace(batch, targets=targets), return_logits=True).logits["characters"]
     assert torch.equal(said, again)
 
 
@@ -127,7 +140,9 @@ def test_nothing_asked_is_no_loss() -> None:
     whole, _ = model()
     batch = texts()
     nothing = replace(
-        batch, targets=torch.full_like(batch.inputs, IGNORE_INDEX), target_positions=torch.zeros(0, dtype=torch.long)
+        batch,
+        targets=torch.full_like(batch.inputs, IGNORE_INDEX),
+        target_positions=torch.zeros(0, dtype=torch.long),
     )
     prediction = whole(nothing)
     assert prediction.terms["characters"].count == 0
@@ -143,9 +158,9 @@ def test_gradients_reach_the_whole_network_and_the_vectors_of_told_characters() 
 
 
 def test_buckets_can_be_fewer() -> None:
-    whole, head = model(buckets=7)
+    whole, head = model(n_buckets=7)
     assert head.out.out_features == 7
-    assert whole(texts(), scores=True).scores["characters"].shape == (5, 7)
+    assert whole(texts(), return_logits=True).logits["characters"].shape == (5, 7)
 
 
 def test_it_needs_turns_and_a_network_that_hashes() -> None:
@@ -165,7 +180,9 @@ def test_what_stands_in_a_few_texts_is_learned() -> None:
     losses = []
     for step in range(150):
         drawn = np.random.default_rng(step)
-        batch = pad_examples([CANINE_C(row, known.special_ids, drawn) for row in rows], known.special_ids)
+        batch = pad_examples(
+            [CANINE_C(row, known.special_ids, drawn) for row in rows], known.special_ids
+        )
         loss = whole(batch).loss
         optimizer.zero_grad()
         loss.backward()

@@ -21,7 +21,13 @@ from unmask.model.positions.scheme import LearnedPositions
 from unmask.zoo.catalogue import MODELS
 
 A = Architecture(
-    vocab_size=50, d_model=16, embedding_size=8, n_layers=1, n_heads=2, d_ff=32, position=LearnedPositions(8)
+    vocab_size=50,
+    d_model=16,
+    embedding_size=8,
+    n_layers=1,
+    n_heads=2,
+    d_ff=32,
+    position=LearnedPositions(8),
 )
 HIDDEN = torch.zeros(10, 16)
 
@@ -61,7 +67,9 @@ def test_characters_in_turn() -> None:
     rows, length, asked = 3, 40, 10  # in each row
     y = torch.zeros(rows * asked, a.d_model)
     turn, row = torch.arange(asked).repeat(rows), torch.arange(rows).repeat_interleave(asked)
-    said = counted(lambda: head.out(head.condition_on_predicted(y, torch.full_like(turn, 65), turn, row, rows)))
+    said = counted(
+        lambda: head.out(head.condition_on_predicted(y, torch.full_like(turn, 65), turn, row, rows))
+    )
     assert said == pytest.approx(rows * length * head.flops(length, asked / length))
 
 

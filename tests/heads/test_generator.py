@@ -17,9 +17,17 @@ from unmask.model.positions.scheme import LearnedPositions
 
 V = 40
 A = Architecture(
-    vocab_size=V, d_model=16, n_layers=2, n_heads=4, d_ff=32, n_segments=2, position=LearnedPositions(20),
-    embedding_norm=True, dropout=0.0, attention_dropout=0.0,
-)  # fmt: skip
+    vocab_size=V,
+    d_model=16,
+    n_layers=2,
+    n_heads=4,
+    d_ff=32,
+    n_segments=2,
+    position=LearnedPositions(20),
+    embedding_norm=True,
+    dropout=0.0,
+    attention_dropout=0.0,
+)
 SHARINGS = ("all", "tokens", "none", "disentangled")
 
 
@@ -36,7 +44,11 @@ def batch(b: int = 3, t: int = 12) -> Batch:
 
 
 def model(sharing: str = "all", **heads) -> Model:
-    specs = {"generator": Generator(width_factor=0.5, embedding_sharing=sharing), "replaced": ReplacedTokenDetection(), **heads}
+    specs = {
+        "generator": Generator(width_factor=0.5, embedding_sharing=sharing),
+        "replaced": ReplacedTokenDetection(),
+        **heads,
+    }
     return Model(A, specs).initialize(3).train()
 
 
@@ -54,7 +66,7 @@ def test_guesses_are_drawn_from_what_the_generator_says() -> None:
     head = model().heads["generator"]
     head.language.bias.data[:] = torch.randn(V)
     hidden = torch.randn(1, head.network.a.d_model)
-    shares = head.language.scores(hidden).softmax(-1)[0].detach()
+    shares = head.language.logits(hidden).softmax(-1)[0].detach()
     drawn = head._sample_tokens(hidden.expand(40_000, -1))
     seen = torch.bincount(drawn, minlength=V) / 40_000
     assert float((seen - shares).abs().max()) < 0.01
@@ -63,8 +75,8 @@ def test_guesses_are_drawn_from_what_the_generator_says() -> None:
 def test_a_right_guess_is_not_a_replacement() -> None:
     m, b = model(), batch()
     m.heads["generator"]._sample_tokens = lambda hidden: b.targets.flatten()[b.target_positions]
-    said = m(b, scores=True)
-    scores, real = said.scores["replaced"], b.visibility.document >= 0
+    said = m(b, return_logits=True)
+    scores, real = said.logits["replaced"], b.visibility.document >= 0
     expected = F.softplus(scores.double())[real].sum()  # nothing is replaced
     torch.testing.assert_close(said.terms["replaced"].total.double(), expected)
 
@@ -72,7 +84,7 @@ def test_a_right_guess_is_not_a_replacement() -> None:
 def test_the_loss_is_the_papers() -> None:
     m, b = model(), batch()
     torch.manual_seed(1)
-    said = m(b, scores=True)
+    said = m(b, return_logits=True)
     torch.manual_seed(1)
     read, _ = m.heads["generator"].corrupt(b)
     total = right = 0.0
@@ -80,16 +92,18 @@ def test_the_loss_is_the_papers() -> None:
         for place in range(b.inputs.shape[1]):
             if b.visibility.document[row, place] < 0:
                 continue
-            x = said.scores["replaced"][row, place].item()
+            x = said.logits["replaced"][row, place].item()
             fake = bool(read.inputs[row, place] != read.original_ids[row, place])
             p = 1 / (1 + math.exp(-x))
             total -= math.log(p if fake else 1 - p)
             right += (x > 0) == fake
     term = said.terms["replaced"]
     assert term.total.item() == pytest.approx(total, rel=1e-5)
-    assert (term.count, int(term.right)) == (12 + 9 + 4, right)
+    assert (term.count, int(term.n_correct)) == (12 + 9 + 4, right)
     assert m.count_targets(b) == {name: t.count for name, t in said.terms.items()}
-    masked = F.cross_entropy(said.scores["masked"].double(), b.targets.flatten()[b.target_positions])
+    masked = F.cross_entropy(
+        said.logits["masked"].double(), b.targets.flatten()[b.target_positions]
+    )
     torch.testing.assert_close(said.loss.double(), masked + 50 * total / 25)
 
 
@@ -141,18 +155,18 @@ def test_without_hidden_places_nothing_is_guessed() -> None:
     m, b = model(), replace(batch(), targets=None, target_positions=None)
     assert m(b).terms == {}
     assert m.count_targets(b) == {}
-    assert m(b, scores=True).scores["replaced"].shape == b.inputs.shape
+    assert m(b, return_logits=True).logits["replaced"].shape == b.inputs.shape
 
 
 def test_a_correction_copies_or_names_as_the_paper_says() -> None:
     specs = {"generator": Generator(width_factor=0.5), "corrected": CorrectiveLM()}
     m, b = Model(A, specs).initialize(3).train(), batch()
     torch.manual_seed(1)
-    said = m(b, scores=True)
+    said = m(b, return_logits=True)
     torch.manual_seed(1)
     read, _ = m.heads["generator"].corrupt(b)
     copy = m.heads["corrected"].copy(m.hidden_states(read))[..., 0].double().sigmoid()
-    shares = said.scores["corrected"].double().softmax(-1)
+    shares = said.logits["corrected"].double().softmax(-1)
     there = read.inputs == read.original_ids
     lost = 0.0
     for n, place in enumerate(b.target_positions.tolist()):

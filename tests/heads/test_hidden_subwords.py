@@ -23,7 +23,14 @@ from unmask.tokenizers.encode import (
 from unmask.zoo.encoders.canine import BASE, CANINE_S_MINI
 
 SMALL = replace(
-    BASE, d_model=16, n_heads=2, d_ff=32, n_layers=1, n_hash_buckets=64, local_attention_block=8, position=LearnedPositions(64)
+    BASE,
+    d_model=16,
+    n_heads=2,
+    d_ff=32,
+    n_layers=1,
+    n_hash_buckets=64,
+    local_attention_block=8,
+    position=LearnedPositions(64),
 )
 
 
@@ -52,17 +59,17 @@ def texts() -> Batch:
 def test_scores_and_loss_are_those_of_the_formula() -> None:
     whole, head = model()
     batch = texts()
-    prediction = whole(batch, scores=True)
+    prediction = whole(batch, return_logits=True)
     y = whole.hidden_states(batch).double()[[0, 0, 1], [5, 12, 2]]
     expected = y @ head.out.weight.double().T + head.out.bias.double()
-    said = prediction.scores["subwords"].double()
+    said = prediction.logits["subwords"].double()
     assert float((said - expected).abs().max() / expected.abs().max()) < 1e-5
     likely = expected.exp() / expected.exp().sum(-1, keepdim=True)
     loss = -likely[[0, 1, 2], [7, 3, 10]].log().mean()
     assert float(prediction.loss) == pytest.approx(float(loss), rel=1e-5)
     term = prediction.terms["subwords"]
     assert whole.count_targets(batch) == {"subwords": 3}
-    assert (term.count, int(term.right)) == (
+    assert (term.count, int(term.n_correct)) == (
         3, int((expected.argmax(-1) == torch.tensor([7, 3, 10])).sum()),
     )  # fmt: skip
 
@@ -71,7 +78,9 @@ def test_nothing_asked_is_no_loss() -> None:
     whole, _ = model()
     batch = texts()
     nothing = replace(
-        batch, targets=torch.full_like(batch.inputs, IGNORE_INDEX), target_positions=torch.zeros(0, dtype=torch.long)
+        batch,
+        targets=torch.full_like(batch.inputs, IGNORE_INDEX),
+        target_positions=torch.zeros(0, dtype=torch.long),
     )
     prediction = whole(nothing)
     assert prediction.terms["subwords"].count == 0
@@ -92,10 +101,16 @@ def test_its_table_is_not_kept_and_has_as_many_rows_as_there_are_subwords() -> N
     assert whole.parameter_count() == sum(p.numel() for p in whole.backbone.parameters())
     assert not any(name.startswith("heads.") for name in whole.trained_weights())
     assert head.out.weight.shape == (11, 16)
-    known = train_tokenizer(TokenizerSpec(CodePointsWithSubwords(20), CANINE), ["abc abd ab"]).special_ids
+    known = train_tokenizer(
+        TokenizerSpec(CodePointsWithSubwords(20), CANINE), ["abc abd ab"]
+    ).special_ids
     assert known.output_vocabulary is not None
     fitted = CANINE_S_MINI.with_vocabulary(known)
-    assert fitted.heads == {"subwords": SubwordPrediction(output_vocab_size=known.output_vocabulary.special_ids.vocab_size)}
+    assert fitted.heads == {
+        "subwords": SubwordPrediction(
+            output_vocab_size=known.output_vocabulary.special_ids.vocab_size
+        )
+    }
     plain = train_tokenizer(TokenizerSpec(CodePoints(), CANINE), []).special_ids
     assert CANINE_S_MINI.with_vocabulary(plain).heads == CANINE_S_MINI.heads
     with pytest.raises(ValueError, match="size must be at least 1, got 0"):
@@ -114,7 +129,9 @@ def test_what_stands_in_a_few_texts_is_learned() -> None:
     losses = []
     for step in range(80):
         drawn = np.random.default_rng(step)
-        batch = pad_examples([CANINE_S(row, known.special_ids, drawn) for row in rows], known.special_ids)
+        batch = pad_examples(
+            [CANINE_S(row, known.special_ids, drawn) for row in rows], known.special_ids
+        )
         loss = whole(batch).loss
         optimizer.zero_grad()
         loss.backward()

@@ -15,10 +15,13 @@ def architecture():
 
 def test_a_head_begins_alike_whatever_stands_beside_it() -> None:
     alone = Model(architecture(), {"label": SequenceClassification()}).initialize(3)
-    beside = Model(architecture(), {"language": LanguageModeling(), "label": SequenceClassification()}).initialize(3)
+    beside = Model(
+        architecture(), {"language": LanguageModeling(), "label": SequenceClassification()}
+    ).initialize(3)
     other = Model(architecture(), {"label": SequenceClassification()}).initialize(4)
     assert torch.equal(
-        alone.own_weights()["heads.label.out.weight"], beside.own_weights()["heads.label.out.weight"]
+        alone.own_weights()["heads.label.out.weight"],
+        beside.own_weights()["heads.label.out.weight"],
     )
     assert not torch.equal(
         alone.own_weights()["heads.label.out.weight"], other.own_weights()["heads.label.out.weight"]

@@ -95,7 +95,9 @@ def test_weights_count_while_a_head_learns_and_not_after() -> None:
     expected = F.cross_entropy(said, truth, torch.tensor(weights), reduction="sum")
     assert learned.total.item() == pytest.approx(expected.item(), rel=1e-6)
     assert learned.count == 4
-    assert CrossEntropy(label_weights=weights).term(said, asked).total.item() == pytest.approx(plain.item())
+    assert CrossEntropy(label_weights=weights).term(said, asked).total.item() == pytest.approx(
+        plain.item()
+    )
     words = CrossEntropy(label_weights=weights).term(
         said[None].expand(2, -1, -1), batch([truth.tolist()] * 2), training=True
     )
@@ -103,7 +105,9 @@ def test_weights_count_while_a_head_learns_and_not_after() -> None:
 
 
 def test_the_last_tokens_of_both_parts_are_added() -> None:
-    made = pad_examples([example(3, part=np.array([0, 0, 1])), example(2, part=np.array([0, 1]))], SPECIAL)
+    made = pad_examples(
+        [example(3, part_ids=np.array([0, 0, 1])), example(2, part_ids=np.array([0, 1]))], SPECIAL
+    )
     hidden = torch.arange(6.0).reshape(2, 3, 1)  # of the second row the last is padding
     assert sum_parts(hidden, made).tolist() == [[1 + 2], [3 + 4]]
     with pytest.raises(ValueError, match="give pairs to `predict`"):
@@ -124,7 +128,9 @@ def test_three_vectors_side_by_side_stand_for_a_text() -> None:
 def test_a_learned_vector_weighs_hidden_states_and_not_padding() -> None:
     torch.manual_seed(0)
     a = RecurrentArchitecture(vocab_size=9, d_model=4, n_layers=0, d_ff=1)
-    head = SequenceClassification(pooling="attention", dense_layer=False, dropout=0.0).build(a, torch.nn.Embedding(9, 4))
+    head = SequenceClassification(pooling="attention", dense_layer=False, dropout=0.0).build(
+        a, torch.nn.Embedding(9, 4)
+    )
     hidden, made = torch.randn(2, 3, 4), pad_examples([example(2), example(3)], SPECIAL)
     said = head.logits(hidden, made)
     other = hidden.clone()
@@ -136,7 +142,10 @@ def test_a_learned_vector_weighs_hidden_states_and_not_padding() -> None:
 
 
 def test_rows_know_their_group_and_labels_that_may_hold_are_stacked() -> None:
-    made = pad_examples([example(group=7), example(4, group=3), example(group=7), example()], SPECIAL)
+    made = pad_examples(
+        [example(choice_group=7), example(4, choice_group=3), example(choice_group=7), example()],
+        SPECIAL,
+    )
     assert made.choice_groups.tolist() == [0, 1, 0, 2]
     assert pad_examples([example()], SPECIAL).choice_groups is None
     assert made.to("cpu").choice_groups.tolist() == [0, 1, 0, 2]
@@ -150,7 +159,7 @@ def test_rows_that_do_not_fit_a_batch_are_named() -> None:
         pad_examples([held, example(label=1)], SPECIAL)
     with pytest.raises(ValueError, match="must all have one label, or as many that may hold"):
         pad_examples([held, example(label=np.array([1], np.float32))], SPECIAL)
-    with pytest.raises(ValueError, match="asked together cannot be packed"):
-        pack_examples([example(group=1), example(group=1)], SPECIAL, 20)
+    with pytest.raises(ValueError, match="choice_group cannot be packed"):
+        pack_examples([example(choice_group=1), example(choice_group=1)], SPECIAL, 20)
     with pytest.raises(ValueError, match="cannot be packed"):
         pack_examples([held, held], SPECIAL, 20)

@@ -22,13 +22,15 @@ TINY = Architecture(
 def test_loss_and_gradients_equal_cross_entropy_however_many_rows_at_once(
     rows, biased, cap, smoothing, monkeypatch
 ) -> None:
-    monkeypatch.setattr(language_modeling, "ROWS_AT_ONCE", rows)
+    monkeypatch.setattr(language_modeling, "ROWS_PER_CHUNK", rows)
     torch.manual_seed(0)
     leaves = [torch.randn(11, 8), torch.randn(23, 8), torch.randn(23)]
     leaves = [x.double().requires_grad_() for x in leaves]
     hidden, weight, bias = leaves if biased else (*leaves[:2], None)
     targets = torch.randint(0, 23, (11,))
-    total, right = linear_cross_entropy(hidden, weight, bias, targets, softcap=cap, label_smoothing=smoothing)
+    total, right = linear_cross_entropy(
+        hidden, weight, bias, targets, softcap=cap, label_smoothing=smoothing
+    )
     scores = F.linear(hidden, weight, bias)
     scores = scores if cap is None else cap * torch.tanh(scores / cap)
     expected = F.cross_entropy(scores, targets, reduction="sum", label_smoothing=smoothing)
@@ -44,7 +46,8 @@ def test_smoothing_is_of_learning_alone() -> None:
     torch.manual_seed(0)
     hidden, targets = torch.randn(5, 8), torch.randint(0, 23, (5,))
     plain, smooth = (
-        Model(TINY, {"language": LanguageModeling(label_smoothing=x)}).initialize(1).language_head for x in (0.0, 0.3)
+        Model(TINY, {"language": LanguageModeling(label_smoothing=x)}).initialize(1).language_head
+        for x in (0.0, 0.3)
     )
     assert torch.equal(
         plain.eval().loss(hidden, targets)[0], smooth.eval().loss(hidden, targets)[0]
@@ -56,7 +59,9 @@ def test_smoothing_is_of_learning_alone() -> None:
 
 
 def test_a_very_unlikely_target_has_a_finite_loss() -> None:
-    total, _ = linear_cross_entropy(torch.ones(1, 1), torch.tensor([[500.0], [0.0]]), None, torch.tensor([1]))
+    total, _ = linear_cross_entropy(
+        torch.ones(1, 1), torch.tensor([[500.0], [0.0]]), None, torch.tensor([1])
+    )
     assert float(total) == pytest.approx(500.0)
 
 
@@ -76,7 +81,9 @@ def test_nothing_asked_is_zero_and_gives_zero_gradients() -> None:
 
 def test_asking_at_a_place_without_a_target_is_an_error() -> None:
     model = Model(TINY, {"language": LanguageModeling()})
-    batch = Batch(inputs=torch.ones(1, 2, dtype=torch.long), targets=torch.tensor([[3, IGNORE_INDEX]]))
+    batch = Batch(
+        inputs=torch.ones(1, 2, dtype=torch.long), targets=torch.tensor([[3, IGNORE_INDEX]])
+    )
     with pytest.raises(ValueError, match="without a target"):
         model(batch)
 
@@ -105,9 +112,9 @@ def test_scores_are_those_of_the_places_asked() -> None:
     inputs = torch.arange(6)[None]
     asked = torch.tensor([1, 4])
     targets = torch.where(torch.tensor([0, 1, 0, 0, 1, 0]) == 1, inputs, IGNORE_INDEX)
-    said = model(Batch(inputs=inputs, targets=targets, target_positions=asked), scores=True)
+    said = model(Batch(inputs=inputs, targets=targets, target_positions=asked), return_logits=True)
     every = model.language_head.logits(model.hidden_states(Batch(inputs=inputs)))
-    assert torch.allclose(said.scores["next_token"], every[0, asked], atol=1e-6)
+    assert torch.allclose(said.logits["next_token"], every[0, asked], atol=1e-6)
 
 
 def test_a_tied_head_adds_no_parameters_and_copies_stay_tied() -> None:

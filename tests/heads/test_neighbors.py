@@ -33,7 +33,7 @@ def asked(hidden: torch.Tensor, temperature: float = 0.05) -> Prediction:
     head = head_of(ContrastiveLoss(temperature=temperature))
     batch = Batch(inputs=torch.zeros(PARTS.shape, dtype=torch.int64), part_ids=PARTS)
     assert head.count_targets(batch) == {"neighbor": 4}
-    return head(hidden, batch, scores=True)
+    return head(hidden, batch, return_logits=True)
 
 
 def test_the_loss_is_written_out() -> None:
@@ -94,12 +94,19 @@ def test_a_temperature_of_nothing_is_refused() -> None:
 
 def test_a_part_is_read_as_if_it_were_alone() -> None:
     card = get_preset("bert-tiny")
-    model = Model(with_vocab_size(card.architecture, 50), {"neighbor": ContrastiveLoss()}).initialize().eval()
+    model = (
+        Model(with_vocab_size(card.architecture, 50), {"neighbor": ContrastiveLoss()})
+        .initialize()
+        .eval()
+    )
     ids = torch.randint(0, 50, (1, 8), generator=torch.Generator().manual_seed(0))
     parts = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1]])
     place = torch.tensor([[0, 1, 2, 0, 1, 2, 3, 4]])
     both = model.hidden_states(
         Batch(inputs=ids, visibility=Visibility(document=parts), part_ids=parts, position_ids=place)
     )
-    first, second = model.hidden_states(Batch(inputs=ids[:, :3])), model.hidden_states(Batch(inputs=ids[:, 3:]))
+    first, second = (
+        model.hidden_states(Batch(inputs=ids[:, :3])),
+        model.hidden_states(Batch(inputs=ids[:, 3:])),
+    )
     torch.testing.assert_close(both, torch.cat((first, second), 1), rtol=0, atol=1e-5)

@@ -23,7 +23,7 @@ def batch(family: str, lengths: tuple[int, ...]):
         )
         for n in lengths
     ]
-    return pad_examples(examples, toy.tokenizer(family).special)
+    return pad_examples(examples, toy.tokenizer(family).special_ids)
 
 
 @pytest.mark.parametrize("lengths", [(7, 7), (3, 9, 1, 6)])
@@ -38,16 +38,16 @@ def test_reading_one_column_changes_nothing(family: str, pool, lengths) -> None:
     seen: list[tuple[int, ...]] = []
     last = model.backbone.layers[-1]
     handle = last.register_forward_hook(lambda m, a, out: seen.append(tuple(out.shape)))
-    said = model(given, scores=True)
+    said = model(given, return_logits=True)
     said.loss.backward()
     ours = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     assert seen[0][1] == (max(lengths) if pool == "mean" else 1)
     handle.remove()
     model.zero_grad()
     head = model.heads["label"]
-    whole = head(model.backbone(given), given, scores=True)
+    whole = head(model.backbone(given), given, return_logits=True)
     whole.loss.backward()
-    torch.testing.assert_close(said.scores["label"], whole.scores["label"], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(said.logits["label"], whole.logits["label"], rtol=1e-5, atol=1e-6)
     for name, p in model.named_parameters():
         if p.grad is not None:
             torch.testing.assert_close(ours[name], p.grad, rtol=1e-4, atol=1e-6)

@@ -54,25 +54,27 @@ def test_a_sentence_is_its_words_wherever_they_stand_and_whatever_is_between(crf
 def test_rows_do_not_know_of_each_other(crf) -> None:
     head, batch = head_of(crf=crf), batch_of()
     hidden = torch.randn(3, 6, 8)
-    whole = head(hidden, batch, scores=True)
+    whole = head(hidden, batch, return_logits=True)
     total = 0.0
     for i in range(3):
-        one = head(hidden[i : i + 1], batch_of(LABELS[i : i + 1], ROWS[i : i + 1]), scores=True)
+        one = head(
+            hidden[i : i + 1], batch_of(LABELS[i : i + 1], ROWS[i : i + 1]), return_logits=True
+        )
         total += float(one.terms["token_label"].total.detach())
-        for name, said in one.scores.items():
-            assert torch.allclose(said[0], whole.scores[name][i], atol=1e-6)
+        for name, said in one.logits.items():
+            assert torch.allclose(said[0], whole.logits[name][i], atol=1e-6)
     assert float(whole.terms["token_label"].total.detach()) == pytest.approx(total, rel=1e-5)
 
 
 @BOTH
 def test_the_loss_is_that_of_sequences_counted_by_words(crf) -> None:
     head, batch, hidden = head_of(crf=crf), batch_of(), torch.randn(3, 6, 8)
-    prediction = head(hidden, batch, scores=True)
+    prediction = head(hidden, batch, return_logits=True)
     term = prediction.terms["token_label"]
     assert head.count_targets(batch) == {"token_label": 4}
     assert term.count == 4
     assert head.count_targets(batch_of(None)) == {}
-    logs = prediction.scores["token_label"]
+    logs = prediction.logits["token_label"]
     asked = LABELS != IGNORE_INDEX
     by_word = -logs[asked].gather(1, LABELS[asked][:, None]).sum()
     if crf:  # what all labels say together is not the sum of what each says
@@ -80,15 +82,15 @@ def test_the_loss_is_that_of_sequences_counted_by_words(crf) -> None:
     else:
         assert torch.allclose(term.total, by_word, atol=1e-5)
     # of one word alone there is nothing else to know
-    one = head(hidden[1:2], batch_of(LABELS[1:2], ROWS[1:2]), scores=True)
-    said = one.scores["token_label"][0, 1, 1]
+    one = head(hidden[1:2], batch_of(LABELS[1:2], ROWS[1:2]), return_logits=True)
+    said = one.logits["token_label"][0, 1, 1]
     assert torch.allclose(one.terms["token_label"].total, -said, atol=1e-5)
 
 
 @BOTH
 def test_scores_are_probabilities_at_words_and_nothing_elsewhere(crf) -> None:
-    prediction = head_of(crf=crf)(torch.randn(3, 6, 8), batch_of(), scores=True)
-    said, path = prediction.scores["token_label"], prediction.scores["token_label_path"]
+    prediction = head_of(crf=crf)(torch.randn(3, 6, 8), batch_of(), return_logits=True)
+    said, path = prediction.logits["token_label"], prediction.logits["token_label_path"]
     asked = LABELS != IGNORE_INDEX
     assert torch.allclose(said[asked].exp().sum(-1), torch.ones(4))
     assert not said[~asked].any()
@@ -98,19 +100,19 @@ def test_scores_are_probabilities_at_words_and_nothing_elsewhere(crf) -> None:
 @BOTH
 def test_the_path_is_what_is_decoded_and_counted_as_right(crf) -> None:
     head, hidden, batch = head_of(crf=crf), torch.randn(3, 6, 8), batch_of()
-    prediction = head(hidden, batch, scores=True)
-    path = prediction.scores["token_label_path"]
+    prediction = head(hidden, batch, return_logits=True)
+    path = prediction.logits["token_label_path"]
     rows = head.decode(hidden, batch)
     assert [len(row) for row in rows] == [3, 1, 0]
     assert rows == [path[i][LABELS[i] != IGNORE_INDEX].tolist() for i in range(3)]
     right = int((path == LABELS)[LABELS != IGNORE_INDEX].sum())
-    assert int(prediction.terms["token_label"].right) == right
+    assert int(prediction.terms["token_label"].n_correct) == right
     unknown = batch_of(torch.where(LABELS == IGNORE_INDEX, IGNORE_INDEX, 0))
     assert head.decode(hidden, unknown) == rows  # labels only mark the places
 
 
 def test_impossible_transitions_are_never_decoded() -> None:
-    head = head_of(impossible=((BOUNDARY, 2), (0, 2), (2, 2)))
+    head = head_of(forbidden_transitions=((BOUNDARY, 2), (0, 2), (2, 2)))
     labels = torch.zeros(50, 6, dtype=torch.long)
     rows = head.decode(3 * torch.randn(50, 6, 8), batch_of(labels, labels))
     assert all(row[0] != 2 for row in rows)
@@ -134,7 +136,7 @@ def test_without_marks_nothing_is_asked_and_scores_are_an_error() -> None:
     batch = batch_of(None)
     assert not model(batch).terms
     with pytest.raises(ValueError, match=r"batch.labels is None: it must mark"):
-        model(batch, scores=True)
+        model(batch, return_logits=True)
 
 
 @BOTH
@@ -211,4 +213,4 @@ def test_words_are_labelled_by_what_stands_before_and_behind_them() -> None:
         optimizer.zero_grad()
         term.loss.backward()
         optimizer.step()
-    assert float(term.right) / term.count > 0.95
+    assert float(term.n_correct) / term.count > 0.95

@@ -40,12 +40,12 @@ def test_scores_and_loss_equal_the_reference(kind: str, tmp_path: Path) -> None:
     visibility = Visibility(causal=kind.startswith("GPT2"))
     batch = Batch(inputs=ids, visibility=visibility, labels=labels)
     out = reference(input_ids=ids, start_positions=starts, end_positions=ends)
-    said = ours(batch, scores=True)
-    torch.testing.assert_close(said.scores["span"][..., 0], out.start_logits, rtol=0, atol=1e-4)
-    torch.testing.assert_close(said.scores["span"][..., 1], out.end_logits, rtol=0, atol=1e-4)
+    said = ours(batch, return_logits=True)
+    torch.testing.assert_close(said.logits["span"][..., 0], out.start_logits, rtol=0, atol=1e-4)
+    torch.testing.assert_close(said.logits["span"][..., 1], out.end_logits, rtol=0, atol=1e-4)
     torch.testing.assert_close(said.terms["span"].loss, out.loss, rtol=1e-5, atol=0)
     both = (out.start_logits.argmax(1) == starts) & (out.end_logits.argmax(1) == ends)
-    assert int(said.terms["span"].right) == int(both.sum())
+    assert int(said.terms["span"].n_correct) == int(both.sum())
     assert ours.count_targets(batch) == {"span": 3}
 
 
@@ -76,8 +76,8 @@ def asked(labels: list[list[int]]) -> tuple[QuestionAnsweringHead, torch.Tensor,
 
 def test_only_tokens_that_may_be_marked_are_compared() -> None:
     head, hidden, batch = asked([[N, X, S, E, N, X], [S | E, X, N, X, X, X]])
-    said = head(hidden, batch, scores=True)
-    scores = said.scores["span"].detach()
+    said = head(hidden, batch, return_logits=True)
+    scores = said.logits["span"].detach()
     expected = 0.0
     for row, may, start, end in ((0, [0, 2, 3, 4], 1, 2), (1, [0, 2], 0, 0)):
         logs = scores[row, may].log_softmax(0)
@@ -110,4 +110,4 @@ def test_right_are_those_whose_start_and_end_are() -> None:
     for start, end, right in ((1, 2, 1), (1, 1, 0), (0, 2, 0)):
         x = torch.zeros_like(hidden)
         x[0, start, 0] = x[0, end, 1] = 1.0
-        assert int(head(x, batch).terms["span"].right) == right
+        assert int(head(x, batch).terms["span"].n_correct) == right

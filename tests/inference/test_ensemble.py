@@ -68,10 +68,10 @@ def test_what_labels_otherwise_is_refused(two, tmp_path) -> None:
 
 def test_the_command_line_asks_together(two, tmp_path, capsys) -> None:
     test = toy.write(tmp_path / "test.tsv", toy.texts(20, 4))
-    assert cli.run(["predict", str(two[0]), "--with", str(two[1]), "a good cat"]) == 0
+    assert cli.run(["predict", str(two[0]), "--ensemble", str(two[1]), "a good cat"]) == 0
     assert '"probabilities"' in capsys.readouterr().out
-    words = ["evaluate", str(two[0]), "--with", str(two[1]), "--data", str(test)]
+    words = ["evaluate", str(two[0]), "--ensemble", str(two[1]), "--data", str(test)]
     assert cli.run(words) == 0
     assert "accuracy" in capsys.readouterr().out
     assert cli.run([*words, "--task", "blimp"]) == 2
-    assert "--with is for models that label" in capsys.readouterr().err
+    assert "--ensemble applies to fine-tuned models, not to --task" in capsys.readouterr().err

@@ -37,7 +37,9 @@ def tiny(name: str, **heads) -> LoadedModel:
             architecture = set_value(architecture, f"{stack}{key}", value)
     card = replace(card, architecture=architecture, heads=heads or card.heads)
     model = card.build().initialize(0).eval()
-    return LoadedModel(preset=card, model=model, tokenizer=None, label_names=(), missing=(), unexpected=())
+    return LoadedModel(
+        preset=card, model=model, tokenizer=None, label_names=(), missing=(), unexpected=()
+    )
 
 
 @pytest.mark.parametrize("format", ["huggingface", "unmask"])
@@ -54,10 +56,12 @@ def test_a_saved_model_is_the_same_again(name: str, format: str, tmp_path: Path)
 
 
 def test_what_made_the_model_is_kept(tmp_path: Path) -> None:
-    folder = save_model(tiny("bert-tiny"), tmp_path / "m", "unmask", {"recipe": {"length": 7}})
+    folder = save_model(
+        tiny("bert-tiny"), tmp_path / "m", "unmask", {"recipe": {"sequence_length": 7}}
+    )
     facts = read_run_file(folder)
     assert (facts["kind"], facts["card"]) == ("model", "bert-tiny")
-    assert facts["recipe"] == {"length": 7}
+    assert facts["recipe"] == {"sequence_length": 7}
 
 
 @pytest.mark.parametrize("format", ["huggingface", "unmask"])
@@ -88,7 +92,7 @@ def test_transformers_is_told_what_scores_of_labels_mean(
 
 
 def test_the_task_stands_beside_a_model_in_either_format(tmp_path: Path) -> None:
-    said = {"task": {"does": "tag"}}
+    said = {"task": {"task_kind": "tag"}}
     for format in ("huggingface", "unmask"):
         folder = save_model(tiny("bert-tiny"), tmp_path / format, format, said)
         assert read_run_file(folder)["task"] == said["task"]
@@ -144,7 +148,9 @@ def test_what_a_run_is_can_be_read_again(tmp_path: Path) -> None:
     card = get_preset("bert-tiny")
     around = environment_record("cpu", 3)
     more = {"minutes": 2.5}
-    write_run_file(tmp_path, "pretrain", {"steps": 3}, card, 7, around, finished=False, extra_facts=more)
+    write_run_file(
+        tmp_path, "pretrain", {"steps": 3}, card, 7, around, finished=False, extra_facts=more
+    )
     facts = read_run_file(tmp_path)
     assert facts["recipe"] == {"steps": 3}
     assert (facts["card"], facts["parameters"], facts["finished"]) == ("bert-tiny", 7, False)
@@ -160,7 +166,10 @@ def test_what_a_run_is_can_be_read_again(tmp_path: Path) -> None:
         (b"\xff", "unmask.json: not JSON"),
         (b"[1]", "lacks 'format'"),
         (b"{}", "lacks 'format'"),
-        (json.dumps({"format": 2}).encode(), "format 2 is of a later version; this one reads 1"),
+        (
+            json.dumps({"format": 3}).encode(),
+            "format 3 is of a later version of Unmask; this one reads 1 to 2",
+        ),
     ],
 )
 def test_what_is_no_run_is_refused(data: bytes | None, message: str, tmp_path: Path) -> None:

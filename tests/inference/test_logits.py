@@ -24,17 +24,21 @@ BASES = ("bert", "gpt2", "bart", "longformer", "unilm", *CARDS)
 
 
 def _base(name: str) -> tuple[Published, Tokenizer]:
-    if name in toy_models.PRESETS:
+    if name in toy_models.CARDS:
         return toy_models.card(name), toy_models.tokenizer(name)
     card = MODELS[name]
     if name == "canine-mini":
         known = train_tokenizer(card.tokenizer, [])
     else:
         frame = (
-            card.tokenizer.special_tokens if name == "mbart-mini" else MODELS["bert-tiny"].tokenizer.special_tokens
+            card.tokenizer.special_tokens
+            if name == "mbart-mini"
+            else MODELS["bert-tiny"].tokenizer.special_tokens
         )
         vocabulary = (
-            replace(card.tokenizer.vocabulary, size=120) if name == "mbart-mini" else WordPiece(100)
+            replace(card.tokenizer.vocabulary, vocab_size=120)
+            if name == "mbart-mini"
+            else WordPiece(100)
         )
         known = train_tokenizer(TokenizerSpec(vocabulary, frame), corpus(20).splitlines())
     if not name.startswith(("lstm", "bilstm", "cnn")):
@@ -57,9 +61,13 @@ def _pipeline(name: str, head: str) -> Pipeline:
     labels = () if head in ("number", "spans") else ("A", "B", "C")
     model = card.build(heads).initialize(0).eval()
     opened = LoadedModel(
-        preset=replace(card, heads=heads), model=model, tokenizer=known, label_names=labels, missing=(),
+        preset=replace(card, heads=heads),
+        model=model,
+        tokenizer=known,
+        label_names=labels,
+        missing=(),
         unexpected=(),
-    )  # fmt: skip
+    )
     return Pipeline(opened)
 
 

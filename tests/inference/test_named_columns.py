@@ -149,7 +149,7 @@ def test_pairs_are_scored_by_named_and_by_customary_columns(folders, tmp_path, c
         (["--text", "up"], "no column 'up'"),
         (["--text", "left", "--label", "up"], "no column 'up'"),
         (["--choices", "left"], "choices are of a model that chooses"),
-        (["--length", "3"], "--length is for held-out text"),
+        (["--sequence-length", "3"], "--sequence-length applies to held-out text only"),
     ):
         assert run([*asked, "--data", str(b), *words]) == 2
         assert line in capsys.readouterr().err
@@ -162,8 +162,8 @@ def test_what_does_not_go_together_is_told(folders, tmp_path, capsys, caplog) ->
         (["a\tb", "c"], "text 2 is a text"),
         (["c", "a\tb"], "text 2 is a pair of texts"),
         (["a\tb\tc"], "text 1 must be a pair of texts"),
-        (["a", "--text", "x"], "--text is of --input, which is not given"),
-        (["a", "--columns", "x"], "--columns is of --input, which is not given"),
+        (["a", "--text", "x"], "--text needs --input"),
+        (["a", "--columns", "x"], "--columns needs --input"),
     ):
         assert run([*asked, *words]) == 2
         err = capsys.readouterr().err

@@ -22,13 +22,15 @@ from unmask.word_vectors.formats.files import write_vectors
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.preset import Published
 
-SMALL = {"d_model": 8, "embed_width": 8, "d_ff": 8}
+SMALL = {"d_model": 8, "embedding_size": 8, "d_ff": 8}
 SENTENCES = texts(12, seed=3)
 
 
 def opened(card: Published, model: Model, words: Tokenizer) -> Pipeline:
     return Pipeline(
-        LoadedModel(preset=card, model=model, tokenizer=words, label_names=(), missing=(), unexpected=())
+        LoadedModel(
+            preset=card, model=model, tokenizer=words, label_names=(), missing=(), unexpected=()
+        )
     )
 
 
@@ -165,18 +167,20 @@ def test_options_that_mean_nothing_are_refused(space) -> None:
         sentence_encoder(space, pooling="none")
     with pytest.raises(ValueError, match="'!': no word of it has a vector"):
         unmask.nearest_sentences(space, "!", SENTENCES)
-    with pytest.raises(ValueError, match="there is no sentence to be found"):
+    with pytest.raises(ValueError, match="sentences: there are none"):
         unmask.nearest_sentences(space, "the sea", [])
 
 
 @pytest.mark.parametrize("model", ["skip", "words.vec"])
 def test_the_command_line_takes_a_model_or_word_vectors(model: str, run) -> None:
-    code, out, _ = run(f"neighbors {model} --among some.txt -k 2 'the sea' '{SENTENCES[4]}' --json")
+    code, out, _ = run(
+        f"neighbors {model} --sentences some.txt -k 2 'the sea' '{SENTENCES[4]}' --json"
+    )
     assert code == 0
     lines = [json.loads(line) for line in out.splitlines()]
     assert [line["text"] for line in lines] == ["the sea", SENTENCES[4]]
     assert all(len(line["neighbors"]) == 2 for line in lines)
-    code, out, _ = run(f"neighbors {model} --among some.txt -k 2 'the sea'")
+    code, out, _ = run(f"neighbors {model} --sentences some.txt -k 2 'the sea'")
     assert (code, len(out.splitlines())) == (0, 2)
     code, out, _ = run(f"evaluate {model} --task similarity --data sick.tsv --json")
     assert code == 0
@@ -191,21 +195,21 @@ def test_the_command_line_takes_a_model_or_word_vectors(model: str, run) -> None
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("neighbors skip sea --among empty.txt", "empty.txt: no text in it"),
-        ("neighbors skip sea --among none.txt", "none.txt: no such file"),
-        ("neighbors skip sea --among some.txt --minus x", "leave out --minus"),
-        ("neighbors words.vec sea --word sea", "--word is of --among, which is not given"),
-        ("neighbors skip sea --among some.txt --word gate", "'sea': 'gate' is no word of it"),
-        ("neighbors words.vec sea --pooling last", "--pooling is of --among, which is not given"),
-        ("evaluate skip --task similarity", "name files of pairs of sentences"),
+        ("neighbors skip sea --sentences empty.txt", "empty.txt: no text in it"),
+        ("neighbors skip sea --sentences none.txt", "none.txt: no such file"),
+        ("neighbors skip sea --sentences some.txt --minus x", "leave out --minus"),
+        ("neighbors words.vec sea --word sea", "--word needs --sentences"),
+        ("neighbors skip sea --sentences some.txt --word gate", "'sea': 'gate' is no word of it"),
+        ("neighbors words.vec sea --pooling last", "--pooling needs --sentences"),
+        ("evaluate skip --task similarity", "no data: give files of sentence pairs"),
         ("evaluate skip --task similarity --data some.txt", "which two columns hold the texts"),
         ("evaluate skip --task similarity --data empty.txt", "empty.txt"),
-        ("evaluate skip --data some.txt --pooling last", "--pooling is of --task similarity"),
+        ("evaluate skip --data some.txt --pooling last", "--pooling needs --task similarity"),
         ("evaluate skip --task similarity --data sick.tsv --rows 3", "leave out --rows"),
         ("embed words.vec sea --pooling first", "leave out pooling and layer"),
-        ("embed skip sea --limit 3", "--limit is for a file of word vectors"),
+        ("embed skip sea --limit 3", "--limit applies to word vectors only"),
         ("convert words.vec x.vec --expand words.vec", "leave out --expand"),
-        ("convert skip x --limit 3", "--limit is for a file of word vectors"),
+        ("convert skip x --limit 3", "--limit applies to word vectors only"),
         ("convert skip x --expand words.vec --limit 2", "words are known to both"),
     ],
 )
@@ -243,7 +247,7 @@ def test_new_words_have_the_vectors_of_a_space_by_a_linear_map(name: str, space)
 def test_an_expanded_model_is_a_folder_that_opens(run, home: Path) -> None:
     code, _, told = run("convert skip more --expand words.vec")
     assert code == 0
-    assert "words are new, by a map from" in told
+    assert "words added through a linear map" in told
     again = unmask.load(home / "more")
     assert again.tokenizer.pieces(again.tokenizer.encode("castle").ids) == ["castle"]
     assert again.model.head_specs == {}

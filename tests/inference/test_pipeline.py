@@ -178,7 +178,10 @@ def test_rows_of_pairs_and_of_sentences_are_what_predict_takes(tmp_path: Path) -
     _, opened = make("bert", tmp_path / "pairs", "BertForSequenceClassification", num_labels=2)
     labels = opened.label_names
     pairs = Task(
-        task_kind="pairs", columns=TaskColumns(texts=("a", "b"), label="c"), labels=labels, max_length=40
+        task_kind="pairs",
+        columns=TaskColumns(texts=("a", "b"), label="c"),
+        labels=labels,
+        max_length=40,
     )
     path = tmp_path / "pairs.csv"
     path.write_text('a,b,c\nthe king,"the gate, the sea",LABEL_0\n')
@@ -211,7 +214,11 @@ def test_a_line_of_plain_text_is_a_text_whatever_the_task(
     kind: str, folders: dict, tmp_path: Path
 ) -> None:
     texts = ("a", "b") if kind in ("regress", "answer") else ("a",)
-    task = Task(task_kind=cast(TaskKindName, kind), columns=TaskColumns(texts=texts, label="c"), max_length=40)
+    task = Task(
+        task_kind=cast(TaskKindName, kind),
+        columns=TaskColumns(texts=texts, label="c"),
+        max_length=40,
+    )
     pipeline = Pipeline(load(folders["bert"][1]).loaded_model, task)
     line, text = LINES[kind]
     for name in ("new.txt", "new.txt.gz"):
@@ -227,7 +234,8 @@ def test_a_line_of_plain_text_is_a_text_whatever_the_task(
 def test_a_line_that_lacks_a_tab_is_named(kind: str, folders: dict, tmp_path: Path) -> None:
     columns = TaskColumns(texts=("a", "b"), label="c")
     pipeline = Pipeline(
-        load(folders["bert"][1]).loaded_model, Task(task_kind=cast(TaskKindName, kind), columns=columns, max_length=40)
+        load(folders["bert"][1]).loaded_model,
+        Task(task_kind=cast(TaskKindName, kind), columns=columns, max_length=40),
     )
     (tmp_path / "new.txt").write_text(f"{LINES[kind][0]}\nno tab\n")
     with pytest.raises(ValueError, match=r"new\.txt:2"):
@@ -281,9 +289,11 @@ def test_evaluation_asks_what_the_run_asked_and_reads_as_much(
 
     asked: list[tuple[Any, int]] = []
 
-    def record(*given: Any, length: int, seed: int, memory: int) -> Any:
-        asked.append((given[2], length))
-        return evaluate(*given, sequence_length=length, seed=seed, memory_length=memory)
+    def record(*given: Any, sequence_length: int, seed: int, memory_length: int) -> Any:
+        asked.append((given[2], sequence_length))
+        return evaluate(
+            *given, sequence_length=sequence_length, seed=seed, memory_length=memory_length
+        )
 
     monkeypatch.setattr(module, "evaluate", record)
     (tmp_path / "text.txt").write_text(corpus(2))
@@ -291,13 +301,13 @@ def test_evaluation_asks_what_the_run_asked_and_reads_as_much(
     _, opened = make("bert", folder, max_position_embeddings=1000)
     load(folder).evaluate(tmp_path / "text.txt")
     recipes = [
-        {"model": "bert-tiny", "objective": None, "length": None, "steps": 3},
-        {"model": "bert-tiny", "objective": to_dict(MASKED_LM), "length": 77},
-        {"model": "bert-tiny", "objective": to_dict(MASKED_LM), "length": 7000},
+        {"model": "bert-tiny", "objective": None, "sequence_length": None, "steps": 3},
+        {"model": "bert-tiny", "objective": to_dict(MASKED_LM), "sequence_length": 77},
+        {"model": "bert-tiny", "objective": to_dict(MASKED_LM), "sequence_length": 7000},
         {"model": "of a later version"},
     ]
     for recipe in recipes:
-        facts = {"format": 1, "kind": "pretrain", "recipe": recipe}
+        facts = {"format": 2, "kind": "pretrain", "recipe": recipe}
         (folder / "unmask.json").write_text(json.dumps(facts))
         load(folder).evaluate(tmp_path / "text.txt")
     load(folder).evaluate(tmp_path / "text.txt", sequence_length=30)
@@ -309,14 +319,16 @@ def test_evaluation_asks_what_the_run_asked_and_reads_as_much(
         (opened.preset.objective, DEFAULT_SEQUENCE_LENGTH),
         (opened.preset.objective, 30),
     ]
-    with pytest.raises(ValueError, match="length must be at most the model's 1000 positions"):
+    with pytest.raises(
+        ValueError, match="sequence_length must be at most the model's 1000 positions"
+    ):
         load(folder).evaluate(tmp_path / "text.txt", sequence_length=1001)
     with pytest.raises(FileNotFoundError, match=r"none\.txt: no such file"):
         load(folder).evaluate(tmp_path / "none.txt")
     (folder / "unmask.json").write_text(
-        '{"format": 1, "kind": "pretrain", "recipe": {"length": ""}}'
+        '{"format": 2, "kind": "pretrain", "recipe": {"sequence_length": ""}}'
     )
-    with pytest.raises(ValueError, match=r"unmask\.json: recipe\.length"):
+    with pytest.raises(ValueError, match=r"unmask\.json: recipe\.sequence_length"):
         load(folder)
 
 
@@ -368,8 +380,8 @@ def test_a_saved_classifier_predicts_the_same(family: str, tuned: dict, tmp_path
 
 def test_what_was_asked_in_pretraining_is_saved(tmp_path: Path) -> None:
     make("bert", tmp_path / "run")
-    recipe = {"model": "bert-tiny", "objective": to_dict(MASKED_LM), "length": 17}
-    facts = {"format": 1, "kind": "pretrain", "recipe": recipe}
+    recipe = {"model": "bert-tiny", "objective": to_dict(MASKED_LM), "sequence_length": 17}
+    facts = {"format": 2, "kind": "pretrain", "recipe": recipe}
     (tmp_path / "run" / "unmask.json").write_text(json.dumps(facts))
     again = load(load(tmp_path / "run").save(tmp_path / "saved", format="unmask"))
     assert (again.preset.objective, again.preset.sequence_length) == (MASKED_LM, 17)

@@ -29,11 +29,11 @@ def test_settings_by_name_are_those_of_a_decoding(family: str, pipelines: dict) 
     how = GenerationConfig(strategy=BeamSearch(beams=3), max_new_tokens=6)
     several = ["the old king", "", "a"]
     assert model.generate(several, beams=3, max_new_tokens=6) == model.generate(several, how)
-    best = model.candidates(several[0], beams=3, n_best=3, max_new_tokens=6)
+    best = model.generate_candidates(several[0], beams=3, n_best=3, max_new_tokens=6)
     assert len(best) == 3
     assert best[0].text == model.generate(several[0], how)
     assert best[0].score >= best[1].score >= best[2].score
-    each = model.candidates(several, beams=3, n_best=3, max_new_tokens=6)
+    each = model.generate_candidates(several, beams=3, n_best=3, max_new_tokens=6)
     assert [some[0].text for some in each] == model.generate(several, how)
     assert [one.text for one in each[0]] == [one.text for one in best]
     with pytest.raises(ValueError, match=r"settings by name, not both: got \['beams'\]"):
@@ -122,24 +122,24 @@ def test_characters_of_several_tokens_are_streamed_whole(tmp_path: Path) -> None
 def test_choices_are_ordered_by_their_likelihood(family: str, pipelines: dict) -> None:
     model = pipelines[family]
     choices = [" king", " gate", " old sea"]
-    found = model.choose("the old", choices)
+    found = model.rank_choices("the old", choices)
     assert sorted(one.text for one in found) == sorted(choices)
     assert found[0].score >= found[1].score >= found[2].score
-    assert [one.text for one in model.choose("the old", choices, beams=3)] == [
+    assert [one.text for one in model.rank_choices("the old", choices, beams=3)] == [
         one.text for one in found
     ]
-    (greedy,) = model.choose("the old", choices, beams=1)
+    (greedy,) = model.rank_choices("the old", choices, beams=1)
     assert greedy.text in choices
     for some, message in (([" king", ""], "choice 2 has no token"), ([], "there is no choice")):
         with pytest.raises(ValueError, match=message):
-            model.choose("the", some)
+            model.rank_choices("the", some)
 
 
 def test_what_the_tokenizer_does_not_know_is_not_to_be_said(pipelines: dict) -> None:
     model = pipelines["t5"]
     for ask in (
         lambda: model.generate("the king", output_prefix="\u2603"),
-        lambda: model.choose("the", ["king", "\u2603"]),
+        lambda: model.rank_choices("the", ["king", "\u2603"]),
     ):
         with pytest.raises(ValueError, match="has what the tokenizer does not know"):
             ask()
@@ -156,7 +156,7 @@ def test_a_draft_of_the_same_vocabulary_guesses(
     draft = model.draft(model, draft_tokens=3)
     text = model.generate("the king", max_new_tokens=9)
     assert model.generate("the king", max_new_tokens=9, draft=draft) == text
-    assert draft.share == 1
+    assert draft.acceptance_rate == 1
     assert "".join(model.stream("the king", max_new_tokens=9, draft=draft)) == text
 
 
@@ -168,6 +168,9 @@ def test_a_prompt_longer_than_the_positions_is_read_in_a_window(pipelines: dict)
     text = model.generate(long, window=True, max_new_tokens=50)
     ids = tokenizer("gpt2").encode(long).ids.tolist()
     (new,) = generate(
-        model.model, [ids], model.tokenizer.special, GenerationConfig(window=True, max_new_tokens=50)
+        model.model,
+        [ids],
+        model.tokenizer.special_ids,
+        GenerationConfig(window=True, max_new_tokens=50),
     )
     assert text == model.tokenizer.decode([*ids, *new])[len(long) :]

@@ -24,7 +24,12 @@ def parts(folder: Path, words: dict[str, str], family: str = "bert") -> dict[str
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_each_text_is_answered_as_its_part_answers_it_alone(family: str, tmp_path: Path) -> None:
-    words = {"low": "lora", "after": "pfeiffer", "scaled": "ia3", "asked": "prompt:n_virtual_tokens=3"}
+    words = {
+        "low": "lora",
+        "after": "pfeiffer",
+        "scaled": "ia3",
+        "asked": "prompt:n_virtual_tokens=3",
+    }
     folders = parts(tmp_path, words, family)
     several = unmask.MultiAdapter(folders)
     assert several.adapter_names == tuple(words)

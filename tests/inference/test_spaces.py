@@ -96,7 +96,7 @@ def test_vectors_are_scored_on_pairs_and_analogies(run) -> None:
 )
 def test_vectors_are_converted(name, to, form, run, home, space) -> None:
     status, out, _ = run(f"convert royal.vec {name} {to}")
-    assert (status, out) == (0, f"{name}: 7 words, 4 numbers each\n")
+    assert (status, out) == (0, f"{name}: 7 words, 4 dimensions\n")
     assert detect_format(home / name) == form
     assert np.array_equal(read_vectors(home / name).vectors, space.vectors)
     assert json.loads(run(f"convert {name} b.vec --limit 2 --json")[1])["words"] == 2
@@ -140,18 +140,24 @@ def test_a_model_of_the_package_is_named_as_everywhere(home) -> None:
             "list.txt:1: a line must be a word and its numbers, got 'king'",
         ),
         ("neighbors royal.vec king --limit 0", "limit must be at least 1"),
-        ("evaluate royal.vec", "no data: name files of word pairs or of analogies"),
+        ("evaluate royal.vec", "no data: give files of word pairs or analogies"),
         ("evaluate none.vec --data pairs.tsv", "none.vec: no such file"),
         ("evaluate royal.vec --data list.txt", "list.txt:1: 1 fields, 'king', where word pairs"),
-        ("evaluate royal.vec --data pairs.tsv --length 3", "word vectors; leave out --length"),
-        ("evaluate royal.vec --data pairs.tsv --task x", "word vectors; leave out --task"),
-        ("evaluate unmask-mini-en --data pairs.tsv --limit 3", "--limit is for a file of word"),
+        (
+            "evaluate royal.vec --data pairs.tsv --sequence-length 3",
+            "word vectors: leave out --sequence-length",
+        ),
+        ("evaluate royal.vec --data pairs.tsv --task x", "word vectors: leave out --task"),
+        (
+            "evaluate unmask-mini-en --data pairs.tsv --limit 3",
+            "--limit applies to word vectors only",
+        ),
         ("convert royal.vec royal.vec", "royal.vec: is there already"),
         ("convert royal.vec a.bin --to huggingface", "are written as word2vec-text, word2vec"),
         ("convert royal.vec a.dat", "a.dat: name the format, or end the name in one of .vec"),
-        ("convert royal.vec a.bin --average 2", "--average is of a pretraining run"),
+        ("convert royal.vec a.bin --average 2", "--average applies to pretraining runs only"),
         ("convert unmask-mini-en a --to glove", "huggingface, unmask or elmo; got --to glove"),
-        ("convert unmask-mini-en a --white-space _", "--white-space is for a file of word vectors"),
+        ("convert unmask-mini-en a --white-space _", "--white-space applies to word vectors only"),
         ("picture royal.vec king queen", "a picture shows 3 to 2,000 words, got 2"),
         ("picture royal.vec king nobody", "'nobody' is not among"),
         ("picture royal.vec --words none.txt", "none.txt: no such file"),
@@ -159,8 +165,11 @@ def test_a_model_of_the_package_is_named_as_everywhere(home) -> None:
         ("picture royal.vec --out map.png", "map.png: pictures are drawn as SVG"),
         ("picture royal.vec --out pipe", "pipe: is a folder or a device"),
         ("picture royal.vec --out .", ".: is a folder or a device"),
-        ("evaluate royal.vec --data pairs.tsv --shots 2", "word vectors; leave out --shots"),
-        ("evaluate royal.vec --data pairs.tsv --memory 0", "word vectors; leave out --memory"),
+        ("evaluate royal.vec --data pairs.tsv --shots 2", "word vectors: leave out --shots"),
+        (
+            "evaluate royal.vec --data pairs.tsv --memory-length 0",
+            "word vectors: leave out --memory-length",
+        ),
         ("evaluate royal.vec --data latin.tsv", "latin.tsv:1: invalid UTF-8"),
         (
             "fill royal.vec x",
@@ -201,7 +210,8 @@ def test_labels_hide_no_other_where_there_is_room(space) -> None:
     words = [f"word{i}" for i in range(60)]
     places = _scale_to_page(rng.standard_normal((60, 2)), 900.0, 700.0)
     boxes = [
-        (one.left, one.top, one.left + one.width) for one in _place_labels(words, places, 900.0, 700.0)
+        (one.left, one.top, one.left + one.width)
+        for one in _place_labels(words, places, 900.0, 700.0)
     ]
     for i, (left, top, right) in enumerate(boxes):
         assert left >= 0
@@ -212,7 +222,9 @@ def test_labels_hide_no_other_where_there_is_room(space) -> None:
 
 
 def test_points_that_are_all_the_same_are_drawn(tmp_path) -> None:
-    space = unmask.KeyedVectors(("a", "<b>", "c", "zero"), np.array([[1], [1], [1], [0]], np.float32))
+    space = unmask.KeyedVectors(
+        ("a", "<b>", "c", "zero"), np.array([[1], [1], [1], [0]], np.float32)
+    )
     for method in ("pca", "tsne"):
         unmask.draw_word_map(space, ("a", "<b>", "c"), out=tmp_path / "x.svg", method=method)
         assert "&lt;b&gt;" in (tmp_path / "x.svg").read_text()

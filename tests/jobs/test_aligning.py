@@ -37,7 +37,7 @@ def home(tmp_path_factory) -> Home:
     write_vectors(source, folder / "en.vec")
     write_vectors(target, folder / "de.vec")
     write_vectors(named(source.vectors[:, :7], words=source.words), folder / "narrow.vec")
-    write_vectors(source.first(5), folder / "five.vec")
+    write_vectors(source.most_frequent(5), folder / "five.vec")
     texts = {
         "all.tsv": pairs,
         "train.tsv": pairs[25:125],
@@ -64,7 +64,11 @@ def test_a_dictionary_maps_and_another_scores(home: Home, tmp_path: Path) -> Non
     )
     scored = made.scores["csls"]
     assert scored.precision_at_1 > 0.98
-    assert (scored.n_evaluated, scored.n_source_unknown, scored.n_target_unknown) == (N - 125 + 1, 1, 0)
+    assert (scored.n_evaluated, scored.n_source_unknown, scored.n_target_unknown) == (
+        N - 125 + 1,
+        1,
+        0,
+    )
     assert scored.n_seed_words == 1
     facts = json.loads((tmp_path / "out" / "align.json").read_text())
     assert facts == json.loads(json.dumps(made.summary))
@@ -99,7 +103,9 @@ def test_the_first_pairs_are_seeds_and_the_others_the_test(home: Home) -> None:
 def test_numerals_are_enough_with_self_learning(way, home: Home, monkeypatch) -> None:
     import unmask.jobs.align as serving
 
-    monkeypatch.setattr(serving, "STOCHASTIC", replace(serving.STOCHASTIC_SELF_LEARNING, patience=2))
+    monkeypatch.setattr(
+        serving, "STOCHASTIC_SELF_LEARNING", replace(serving.STOCHASTIC_SELF_LEARNING, patience=2)
+    )
     made = unmask.align(
         home / "en.vec", home / "de.vec", numerals=True, test=home / "test.tsv", self_learning=way
     )
@@ -169,9 +175,15 @@ def test_the_words_that_moved_most_are_found_with_their_neighbors() -> None:
 
 def test_rare_words_are_not_said_to_move() -> None:
     then, now = two_times(6)
-    counted = [one.word for one in unmask.align(then, now, semantic_shift=N, min_count=N - 3).semantic_shifts]
+    counted = [
+        one.word
+        for one in unmask.align(then, now, semantic_shift=N, min_count=N - 3).semantic_shifts
+    ]
     assert sorted(counted) == ["w0", "w1", "w2", "w3"]
-    first = [one.word for one in unmask.align(then, now, semantic_shift=N, vocabulary_cutoff=100).semantic_shifts]
+    first = [
+        one.word
+        for one in unmask.align(then, now, semantic_shift=N, vocabulary_cutoff=100).semantic_shifts
+    ]
     assert set(first) == set(then.words[:100]) & set(now.words[:100])
     with pytest.raises(ValueError, match="of the first 2 words of each: the spaces have no word"):
         unmask.align(then, now, semantic_shift=N, vocabulary_cutoff=2)
@@ -225,7 +237,7 @@ def run(capsys, *arguments: object) -> tuple[int, str, str]:
 
 
 def test_the_command_prints_a_table_and_writes_a_folder(home: Home, tmp_path: Path, capsys) -> None:
-    words = f"--dictionary {home / 'all.tsv'} --seeds 60 --refine 1 --out {tmp_path / 'o'}"
+    words = f"--dictionary {home / 'all.tsv'} --seed-pairs 60 --refine 1 --out {tmp_path / 'o'}"
     status, out, _ = run(capsys, "align", home / "en.vec", home / "de.vec", *words.split())
     assert status == 0
     assert "P@1" in out
@@ -240,10 +252,10 @@ def test_the_command_lists_what_moved(home: Home, tmp_path: Path, capsys) -> Non
     write_vectors(then, tmp_path / "then.vec")
     write_vectors(now, tmp_path / "now.bin")
     files = tmp_path / "then.vec", tmp_path / "now.bin"
-    status, out, _ = run(capsys, "align", *files, "--moved", 3)
+    status, out, _ = run(capsys, "align", *files, "--semantic-shift", 3)
     assert status == 0
     assert all(name in out for name in ("word", "cosine", "then", "now", "w0"))
-    status, out, err = run(capsys, "align", *files, "--moved", 3, "--json")
+    status, out, err = run(capsys, "align", *files, "--semantic-shift", 3, "--json")
     assert (status, err) == (0, "")
     facts = json.loads(out)
     assert len(facts["moved"]) == 3
@@ -256,11 +268,20 @@ def test_the_command_lists_what_moved(home: Home, tmp_path: Path, capsys) -> Non
     [
         ("en.vec de.vec", "nothing to learn from: give --dictionary, --numerals"),
         ("en.vec de.vec --numerals --identical", "learn from one of them: got --numerals and"),
-        ("en.vec de.vec --numerals --seeds 5", "--seeds is how many pairs of --dictionary"),
-        ("en.vec de.vec --dictionary train.tsv --seeds 0", "--seeds must be 1 or more, got 0"),
+        (
+            "en.vec de.vec --numerals --seed-pairs 5",
+            "--seed-pairs is how many pairs of --dictionary",
+        ),
+        (
+            "en.vec de.vec --dictionary train.tsv --seed-pairs 0",
+            "--seed-pairs must be 1 or more, got 0",
+        ),
         ("en.vec de.vec --numerals --refine -1", "--refine must be 0 or more, got -1"),
         ("en.vec de.vec --numerals --seed -1", "--seed must be 0 or more, got -1"),
-        ("en.vec de.vec --numerals --least 5", "--least is of the words that --moved lists"),
+        (
+            "en.vec de.vec --numerals --min-count 5",
+            "--min-count is of the words that --semantic-shift lists",
+        ),
         ("en.vec de.vec --dictionary broken.tsv", "broken.tsv:5: a line must be a word"),
         ("en.vec de.vec --dictionary empty.tsv", "empty.tsv: no pair of words"),
         ("en.vec de.vec --dictionary other.tsv", "other.tsv: the dictionary's 1 pairs have none"),
@@ -273,8 +294,11 @@ def test_the_command_lists_what_moved(home: Home, tmp_path: Path, capsys) -> Non
         ("five.vec de.vec --numerals --refine 1", "only 5 source words; k may be at most 5"),
         ("en.vec de.vec --anchors other.tsv", "other.tsv: of those that were given, the spaces"),
         ("en.vec de.vec --anchors empty.tsv", "empty.tsv: no word in it"),
-        ("en.vec de.vec --moved 0", "--moved must be 1 or more, got 0"),
-        ("en.vec de.vec --moved 3 --least 3", "does not say how often words were seen"),
+        ("en.vec de.vec --semantic-shift 0", "--semantic-shift must be 1 or more, got 0"),
+        (
+            "en.vec de.vec --semantic-shift 3 --min-count 3",
+            "does not say how often words were seen",
+        ),
         ("en.vec de.vec --numerals --out /proc/new", "/proc/new"),
         ("en.vec de.vec --numerals --out full", "is there already"),
         ("en.vec de.vec --numerals --out en.vec", "is there already"),
@@ -295,7 +319,7 @@ def test_a_mistake_is_told_in_one_line(
     assert sorted(home.folder.rglob("*")) == before
 
 
-@pytest.mark.parametrize("wrong", [{"map": "affine"}, {"prepare": "all"}, {"self_learning": "x"}])
+@pytest.mark.parametrize("wrong", [{"map": "affine"}, {"normalize": "all"}, {"self_learning": "x"}])
 def test_a_wrong_choice_is_told_in_python_too(wrong: dict, home: Home) -> None:
     with pytest.raises((ValueError, TypeError), match=r"must be one of|violates|Type-check"):
         unmask.align(home.source, home.target, numerals=True, **wrong)

@@ -33,7 +33,8 @@ def _script() -> ModuleType:
 SCRIPT = _script()
 CARDS = {card.name: card for card in SCRIPT.cards()}
 SMALL: Mapping[str, Any] = {
-    "vocab_size": 300, "length": 32, "batch_tokens": 256, "micro_tokens": None, "dev": 0.0,
+    "vocab_size": 300, "sequence_length": 32, "batch_tokens": 256, "micro_batch_tokens": None,
+    "dev_fraction": 0.0,
 }  # fmt: skip
 
 
@@ -92,7 +93,7 @@ def test_replaced_tokens_of_another_network_and_its_generator_are_kept(
     made = run("roberta-mini", "rtd:generator_size=0.5", text, out)
     opened = load(out)
     assert set(opened.model.head_specs) == {"generator", "replaced"}
-    mine, theirs = made.model.weights(), opened.model.own_weights()
+    mine, theirs = made.model.own_weights(), opened.model.own_weights()
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
     run("roberta-mini", "rtd:generator_size=0.5", text, out, resume=True)
     with pytest.raises(ValueError, match="a resumed run must be the same"):
@@ -109,7 +110,7 @@ def test_a_short_run_has_the_published_share_of_its_schedule(
     ):
         pretrain(
             name, data=text, out=tmp_path / name, steps=3, threads=1,
-            changes=[{**SMALL, "dev": 0.0, **more}],
+            changes=[{**SMALL, "dev_fraction": 0.0, **more}],
         )  # fmt: skip
         assert told in capsys.readouterr().err
     with pytest.raises(ValueError, match="warm-up and decay take 50 steps, but steps is 3"):
@@ -128,15 +129,16 @@ def test_what_the_cards_rows_or_network_alone_could_do_is_left_out_and_told(
         "xlnet-mini", data=text, out=tmp_path / "a", steps=1, objective="mlm", changes=changes,
         threads=1,
     )  # fmt: skip
-    assert "unit = document, not the card's stream" in capsys.readouterr().err
+    assert "row_unit = document, not the card's stream" in capsys.readouterr().err
     small = {**SMALL, "architecture": SCRIPT.tiny(CARDS["bert-tiny"].architecture)}
     rotary = [small, "architecture.position=Rotary"]
     pretrain("bert-tiny", data=text, out=tmp_path / "b", steps=1, changes=rotary, threads=1)
-    assert "look_beside = 2 is not used: look_beside needs" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="look_beside needs"):
+    key = "init_previous_token_heads"
+    assert f"{key} = 2 is not used: {key} needs" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=f"{key} needs"):
         pretrain(
             "bert-tiny", data=text, out=tmp_path / "c", steps=1, threads=1, quiet=True,
-            changes=[*rotary, "look_beside=2"],
+            changes=[*rotary, "init_previous_token_heads=2"],
         )  # fmt: skip
 
 
@@ -144,7 +146,7 @@ def test_what_the_cards_rows_or_network_alone_could_do_is_left_out_and_told(
 def test_hide_and_pretrain_refuse_alike(
     objective: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hiding, "SAMPLE_CHARACTERS", 50_000)
+    monkeypatch.setattr(hiding, "TOKENIZER_SAMPLE_CHARACTERS", 50_000)
     with pytest.raises(ValueError, match=objective.split(":")[0].split("+")[0]) as shown:
         hide("bert-tiny", "the old king saw the sea", objective=objective)
     with pytest.raises(ValueError, match=objective.split(":")[0].split("+")[0]) as refused:

@@ -41,7 +41,9 @@ def test_a_small_card_passes_all_commands(name: str, tmp_path: Path) -> None:
     made, tuned = tmp_path / "run", tmp_path / "tuned"
     words = isinstance(MODELS[name].objective, WordVectorMethod)
     length = (
-        [] if words else ["--steps", 2, "--set", f"batch_tokens={max(512, MODELS[name].sequence_length)}"]
+        []
+        if words
+        else ["--steps", 2, "--set", f"batch_tokens={max(512, MODELS[name].sequence_length)}"]
     )
     if name in NARROW:
         length += ["--set", f"architecture.d_model={NARROW[name]}"]
@@ -72,7 +74,9 @@ def _asked(made: Path, held_out: str, folder: Path) -> None:
     if model.decoder_architecture.cross_attention and not fills:
         assert "neither a mask nor sentinels" in str(unsupported_reason(model, tokenizer))
     assert end("fill", made, "the old [MASK] saw him") == (0 if fills else 2)
-    assert end("generate", made, "--prompt", "the", "--new-tokens", 3) == (0 if generates else 2)
+    assert end("generate", made, "--prompt", "the", "--max-new-tokens", 3) == (
+        0 if generates else 2
+    )
     assert end("evaluate", made, "--data", held_out) == 0
     assert end("embed", made, "the old king") == 0
     assert end("convert", made, folder / "theirs") == 0

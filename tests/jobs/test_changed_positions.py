@@ -16,10 +16,17 @@ CARDS = (
     "xlnet-mini", "gpt-bert-mini", "t5-mini", "bart-mini", "canine-mini", "lstm-mini", "cnn-mini",
 )  # fmt: skip
 SCHEMES = (
-    "LearnedPositions", "Sinusoidal", "RelativePositionBias", "LearnedPositionsAndRelativeBias", "Rotary", "DisentangledAttention",
-    "TransformerXLPositions", "NoPositions", "Rotary(theta=500000, length=1024)",
-    "LayerwiseRotary(parts=[Rotary(theta=10000), Rotary(theta=500000)])",
-)  # fmt: skip
+    "LearnedPositions",
+    "Sinusoidal",
+    "RelativePositionBias",
+    "LearnedPositionsAndRelativeBias",
+    "Rotary",
+    "DisentangledAttention",
+    "TransformerXLPositions",
+    "NoPositions",
+    "Rotary(theta=500000, max_positions=1024)",
+    "LayerwiseRotary(schemes=[Rotary(theta=10000), Rotary(theta=500000)])",
+)
 
 
 @pytest.mark.quick("bert-mini", "t5-mini", "llama-mini", "lstm-mini")
@@ -43,9 +50,9 @@ def test_a_scheme_of_places_works_or_says_why(name: str, scheme: str) -> None:
     if told is not None:
         assert "\n" not in told
         assert scheme.split("(")[0] in told or "position" in told
-        assert "look_beside" not in told
+        assert "init_previous_token_heads" not in told
         assert "memory" not in told
     assert all("is not used" in note for note in notes)
     longest_now, longest_then = max_positions(a), max_positions(card.architecture)
-    if longest_then is not None and longest_now is not None and "length=" not in scheme:
+    if longest_then is not None and longest_now is not None and "max_positions=" not in scheme:
         assert longest_now >= min(longest_then, 512)

@@ -30,7 +30,10 @@ def test_it_pretrains_fine_tunes_and_reports_and_is_not_done_twice(tmp_path: Pat
     assert "1. Pretraining" in said
     assert "2. Fine-tuning" in said
     assert "3. The report" in said
-    assert {scored.arm for scored in found.finetuned.run_results} == {"pretrained", "random initialization"}
+    assert {scored.arm for scored in found.finetuned.run_results} == {
+        "pretrained",
+        "random initialization",
+    }
     assert 0 < found.bigram_accuracy < 1
     assert json.loads((out / "results.json").read_text())["metric"]
     before = (out / "log.jsonl").read_bytes(), (out / "model.safetensors").read_bytes()

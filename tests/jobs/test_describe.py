@@ -39,12 +39,17 @@ def test_every_card_has_a_line_and_a_page(name: str) -> None:
 
 
 def test_a_page_does_not_tell_what_says_nothing_of_the_network() -> None:
-    pages = {name: list(format_description(describe(name))) for name in ("lstm-medium", "glove-mini", "t5-mini")}
+    pages = {
+        name: list(format_description(describe(name)))
+        for name in ("lstm-medium", "glove-mini", "t5-mini")
+    }
     fields = {
         name: {line.split()[0] for line in page if line.startswith("  ")}
         for name, page in pages.items()
     }
-    transformers = {"n_heads", "norm", "norm_at", "activation", "attention_dropout", "window"}
+    transformers = {
+        "n_heads", "norm", "norm_placement", "activation", "attention_dropout", "attention_window",
+    }  # fmt: skip
     assert transformers <= fields["t5-mini"]
     assert not fields["lstm-medium"] & transformers
     assert {"d_ff", "dropout", "cell"} <= fields["lstm-medium"]
@@ -58,15 +63,18 @@ def test_a_run_is_described_by_its_own_recipe(tmp_path: Path) -> None:
     pretrain(
         "bert-tiny", data=tmp_path / "text.txt", out=tmp_path / "run", steps=2, quiet=True,
         changes=[
-            "architecture={d_model=32,d_ff=64,n_heads=2}", "vocab_size=300", "length=32",
-            "batch_tokens=256", "rate=0.002", "dev=0.1", "objective.choose.rate=0.4",
+            "architecture={d_model=32,d_ff=64,n_heads=2}", "vocab_size=300", "sequence_length=32",
+            "batch_tokens=256", "learning_rate=0.002", "dev_fraction=0.1",
+            "objective.select.rate=0.4",
         ],
     )  # fmt: skip
     facts = describe(str(tmp_path / "run"))
     assert (facts["length"], facts["batch_tokens"], facts["rate"]) == (32, 256, 0.002)
     assert facts["training"]["steps"] == 2
-    assert "rate" not in facts["training"]
-    assert "rate=0.4" in next(line for line in format_description(facts) if line.startswith("objective"))
+    assert "learning_rate" not in facts["training"]
+    assert "rate=0.4" in next(
+        line for line in format_description(facts) if line.startswith("objective")
+    )
 
 
 def test_an_unknown_name_is_refused_and_the_nearest_named() -> None:

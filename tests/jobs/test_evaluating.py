@@ -18,7 +18,7 @@ test = "rows.jsonl"
 [answer]
 kind = "MultipleChoiceScoring"
 choices = ["the king", "a fox"]
-right = "{who}"
+target = "{who}"
 """
 
 
@@ -37,7 +37,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_all_tasks_of_a_folder_are_scored(home: Path, capsys: pytest.CaptureFixture) -> None:
-    found = evaluate_tasks(home / "gpt2", data=home, shots=(0, 1), sequence_length=12, terminal=sys.stderr)
+    found = evaluate_tasks(
+        home / "gpt2", data=home, shots=(0, 1), sequence_length=12, terminal=sys.stderr
+    )
     said = capsys.readouterr().err
     names = [(one.task, one.shots) for one in found]
     assert names == [("blimp", 0), ("blimp", 1), ("penn-treebank", 0)]
@@ -60,9 +62,14 @@ def test_a_task_of_ones_own_needs_no_other_folder(home: Path) -> None:
 
 def test_scores_are_written_in_lines() -> None:
     one = TaskScore(
-        task="blimp", shots=0, primary_metric="accuracy", n_examples=1200, n_truncated=3, groups={"binding": 0.5},
+        task="blimp",
+        shots=0,
+        primary_metric="accuracy",
+        n_examples=1200,
+        n_truncated=3,
+        groups={"binding": 0.5},
         metrics={"perplexity": MetricValue(12.345, 1.5), "accuracy": MetricValue(0.612, 0.019)},
-    )  # fmt: skip
+    )
     assert [line.split() for line in format_task_scores([one])] == [
         ["task", "shots", "measure", "score", "±", "items", "cut"],
         ["blimp", "0", "accuracy", "61.2", "1.9", "1,200", "3"],
@@ -94,16 +101,22 @@ def test_the_command_prints_a_table_or_json(home: Path, capsys: pytest.CaptureFi
         ("--task zero-shot --data {0}/gpt2", "gpt2: holds the files of no task"),
         ("--task {0}/none.toml", "none.toml: no such file"),
         ("--task {0}/own.toml --shots 6", "rows.jsonl: 6 rows, of which 5 may be examples"),
-        ("--task {0}/own.toml --shots two", "--shots must be numbers with commas between"),
+        ("--task {0}/own.toml --shots two", "--shots must be integers separated by commas"),
         ("--task {0}/own.toml --shots -1", "shots must be at least 0, got -1"),
         ("--task {0}/own.toml --rows 0", "rows must be at least 1, got 0"),
-        ("--task {0}/own.toml --length 99", "length must be at most the model's 40 positions"),
-        ("--task {0}/own.toml --data {0} {0}", "--data must name one folder with --task, got 2"),
+        (
+            "--task {0}/own.toml --sequence-length 99",
+            "--sequence-length must be at most the model's 40 positions",
+        ),
+        ("--task {0}/own.toml --data {0} {0}", "--data must be one folder with --task, got 2"),
         ("--task blimp --data {0} --stride 4", "stride is of whole files, and none of the tasks"),
-        ("--task blimp --data {0} --memory 4", "memory is of whole files, and none of the tasks"),
-        ("--task penn-treebank --data {0} --memory 4", "memory: "),
+        (
+            "--task blimp --data {0} --memory-length 4",
+            "--memory-length is of whole files, and none of the tasks",
+        ),
+        ("--task penn-treebank --data {0} --memory-length 4", "--memory-length: "),
         ("--task penn-treebank --data {0} --stride 41", "stride must be from 1 to 40, got 41"),
-        ("--data {0}/ptb.test.txt --rows 3", "--rows is of --task, which is not given"),
+        ("--data {0}/ptb.test.txt --rows 3", "--rows needs --task"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(

@@ -11,17 +11,19 @@ from unmask.word_vectors.train.trainer import WordVectorMethod
 from unmask.zoo.catalogue import MODELS
 
 ONE_STACK = "architecture={d_model=16,d_ff=32,n_layers=1,n_heads=2}"
-STACK = "{d_model=16,d_ff=32,n_layers=1,n_heads=2,head_width=8}"
+STACK = "{d_model=16,d_ff=32,n_layers=1,n_heads=2,head_dim=8}"
 SIZES: dict[str, str] = {
     "electra-mini": ONE_STACK,
     "coco-lm-mini": ONE_STACK,
     "t5-mini": f"architecture={{encoder={STACK},decoder={STACK}}}",
-    "elmo-mini": "architecture={d_model=16,embed_width=8,d_ff=24,spelling={filters=[[1,8],[3,8]]}}",
-    "canine-s-mini": "architecture={d_model=16,d_ff=32,n_layers=1,n_heads=2,block=16}",
+    "elmo-mini": "architecture={d_model=16,embedding_size=8,d_ff=24,"
+    "character_cnn={filters=[[1,8],[3,8]]}}",
+    "canine-s-mini": "architecture={d_model=16,d_ff=32,n_layers=1,n_heads=2,"
+    "local_attention_block=16}",
     "word2vec-skipgram-mini": "architecture.d_model=8",
     "lsa-mini": "architecture.d_model=8",
     "svd-ppmi-mini": "architecture.d_model=8",
-    "skip-thoughts-bi": "architecture={d_model=16,embed_width=8}",
+    "skip-thoughts-bi": "architecture={d_model=16,embedding_size=8}",
 }
 QUICK = ("electra-mini", "coco-lm-mini", "t5-mini", "elmo-mini", "canine-s-mini", "lsa-mini")
 CARDS = [name for name in MODELS if name.endswith(("-mini", "-tiny"))] + ["skip-thoughts-bi"]

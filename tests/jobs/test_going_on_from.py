@@ -15,8 +15,12 @@ LANGUAGES = {"mbart-mini": "en_XX="}
 TINY = ["architecture={d_model=32,d_ff=64,n_layers=2,n_heads=2}"]
 SMALL = {
     "electra-mini": TINY, "coco-lm-mini": TINY, "bert-tiny": TINY, "spanbert-mini": TINY,
-    "canine-s-mini": ["architecture={d_model=32,d_ff=64,n_layers=1,n_heads=2,block=16}"],
-    "elmo-mini": ["architecture={d_model=32,embed_width=16,d_ff=48,spelling={filters=[[1,8]]}}"],
+    "canine-s-mini": [
+        "architecture={d_model=32,d_ff=64,n_layers=1,n_heads=2,local_attention_block=16}"
+    ],
+    "elmo-mini": [
+        "architecture={d_model=32,embedding_size=16,d_ff=48,character_cnn={filters=[[1,8]]}}"
+    ],
 }  # fmt: skip
 QUICK = ["electra-mini", "canine-s-mini", "elmo-mini"]
 OBJECTIVES = {
@@ -44,7 +48,7 @@ def train(
     steps: int = 1, begin: str | None = None, **more: str | Path,
 ) -> Pipeline:  # fmt: skip
     length = min(MODELS[name].sequence_length, 96)
-    common = [f"length={length}", f"batch_tokens={max(512, length)}", "dev=0.05"]
+    common = [f"sequence_length={length}", f"batch_tokens={max(512, length)}", "dev_fraction=0.05"]
     return pretrain(
         name, data=f"{LANGUAGES.get(name, '')}{folder / 'text.txt'}", out=folder / out,
         steps=steps, init_from=None if begin is None else folder / begin, objective=objective,
@@ -63,10 +67,10 @@ def test_all_that_a_run_learned_goes_on(
     name: str, objective: str | None, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = "vocab_size=300"
-    first = train(name, folder, "first", small, "rate=0.01", steps=2, objective=objective)
+    first = train(name, folder, "first", small, "learning_rate=0.01", steps=2, objective=objective)
     had = {n: x.clone() for n, x in first.model.state_dict().items()}
     capsys.readouterr()
-    second = train(name, folder, "on", "rate=1e-9", begin="first", objective=objective)
+    second = train(name, folder, "on", "learning_rate=1e-9", begin="first", objective=objective)
     assert "drawn at random" not in capsys.readouterr().err
     assert second.model.head_specs == first.model.head_specs
     has = second.model.state_dict()

@@ -17,8 +17,8 @@ def cache(tmp_path_factory):
     """Keep tokenizers that are learned here out of the user's cache, and learn each once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(module, "SAMPLE_CHARACTERS", 100_000)
-        patch.setattr(module, "SAMPLE_VOCABULARY", 800)
+        patch.setattr(module, "TOKENIZER_SAMPLE_CHARACTERS", 100_000)
+        patch.setattr(module, "MAX_SAMPLE_VOCAB_SIZE", 800)
         yield
 
 
@@ -63,14 +63,15 @@ def test_another_objective_can_be_hidden_by_and_modes_have_a_tokenizer_of_their_
 
 
 def test_a_setting_of_the_objective_can_be_changed() -> None:
-    changes = ["choose.rate=0.9"]
+    changes = ["select.rate=0.9"]
     few, many = asked("bert-mini"), asked("bert-mini", changes=changes)
     assert len(many) > 2 * len(few)
-    assert asked("bert-mini", changes=["objective.choose.rate=0.9"]) == many
-    assert asked("bert-mini", changes=["objective.objective.choose.rate=0.9"]) == many
-    assert asked("t5-small", changes=["objective.choose.rate=0.9"])
+    assert asked("bert-mini", changes=["objective.select.rate=0.9"]) == many
+    assert asked("bert-mini", changes=["objective.objective.select.rate=0.9"]) == many
+    assert asked("t5-small", changes=["objective.select.rate=0.9"])
     assert len(asked("canine-s-mini", changes=changes)) > 2 * len(asked("canine-s-mini"))
-    always = [hide("bert-mini", TEXT, seed=s, changes=["question.random=1.0"]) for s in range(5)]
+    random = ["sentence_task.random_probability=1.0"]
+    always = [hide("bert-mini", TEXT, seed=s, changes=random) for s in range(5)]
     assert {said.label for said in always} == {"1: B comes from elsewhere"}
 
 
@@ -82,7 +83,8 @@ def test_xlnet_reads_ahead_a_second_text_that_may_be_another() -> None:
     }
     assert all([c.piece for c in e.inputs[-2:]] == ["<sep>", "<cls>"] for e in said)
     assert all("read first, and see none of the others" in e.visibility for e in said)
-    whole = hide("xlnet-mini", " ".join(two), changes=["random=0.0", "kept=0.0"])
+    changes = ["random_probability=0.0", "reuse_fraction=0.0"]
+    whole = hide("xlnet-mini", " ".join(two), changes=changes)
     assert "read first" not in whole.visibility
     text = "".join(c.piece for c in whole.inputs if c.role != "special")
     assert {second in text for second in seconds} == {True, False}
@@ -91,10 +93,10 @@ def test_xlnet_reads_ahead_a_second_text_that_may_be_another() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("choose.rat=0.9", "--set choose.rat=0.9: unknown key .* did you mean 'rate'"),
-        ("choose=Wrods", "must be one of .*'Words'.* got 'Wrods'"),
-        ("choose.rate=2.0", "rate"),
-        ("choose", "must be key=value"),
+        ("select.rat=0.9", "--set select.rat=0.9: unknown key .* did you mean 'rate'"),
+        ("select=Wrods", "must be one of .*'WholeWordMasking'.* got 'Wrods'"),
+        ("select.rate=2.0", "rate"),
+        ("select", "must be key=value"),
     ],
 )
 def test_a_wrong_setting_is_one_clear_error(change: str, message: str) -> None:
@@ -117,7 +119,7 @@ def test_a_tokenizer_is_learned_once(monkeypatch) -> None:
     def fail(*arguments: object) -> None:
         raise AssertionError("it was learned again")
 
-    monkeypatch.setattr(module, "learn", fail)
+    monkeypatch.setattr(module, "train_tokenizer", fail)
     assert asked("bert-mini") == before
 
 
@@ -131,13 +133,21 @@ def test_a_home_that_cannot_be_written_does_no_harm(tmp_path: Path, monkeypatch)
 def test_a_folder_has_a_tokenizer_and_an_objective_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(corpus())
     pretrain(
-        "bert-tiny", data=tmp_path / "text.txt", out=tmp_path / "run", steps=1, quiet=True,
-        vocab_size=100, sequence_length=32, threads=1,
+        "bert-tiny",
+        data=tmp_path / "text.txt",
+        out=tmp_path / "run",
+        steps=1,
+        quiet=True,
+        vocab_size=100,
+        sequence_length=32,
+        threads=1,
         changes=[
-            "batch_tokens=64", "architecture={d_model=32,d_ff=64,n_layers=1,n_heads=2}",
-            "objective={kind='Objective', select={kind='Words', rate=0.5}, corrupt={kind='MaskInPlace'}}",
+            "batch_tokens=64",
+            "architecture={d_model=32,d_ff=64,n_layers=1,n_heads=2}",
+            "objective={kind='Objective', select={kind='WholeWordMasking', rate=0.5}, "
+            "corrupt={kind='MaskInPlace'}}",
         ],
-    )  # fmt: skip
+    )
     said = hide(tmp_path / "run", "the old king saw the gate")
     assert said.loss_terms == ("masked",)
     assert said.label is None

@@ -21,8 +21,10 @@ from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.training import loop
 from unmask.training.schedules import SlantedTriangular
 
-FAST = {"epochs": 2.0, "batch": 16, "rate": 3e-3, "precision": "float32"}
-FEW = TaskAdaptivePretraining(epochs=2.0, changes=("batch_tokens=128", "length=32", "checkpoint_every=2"))
+FAST = {"epochs": 2.0, "batch_size": 16, "learning_rate": 3e-3, "precision": "float32"}
+FEW = TaskAdaptivePretraining(
+    epochs=2.0, changes=("batch_tokens=128", "sequence_length=32", "checkpoint_every=2")
+)
 
 LITTLE = {"epochs": 0.5, "changes": ("batch_tokens=64",)}
 
@@ -36,7 +38,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 
 def quick(base, files: dict[str, Path], **more) -> FinetunedModel:
-    plain = {"task": "classify", "device": "cpu", "terminal": None, "in_domain": FEW}
+    plain = {"task": "classify", "device": "cpu", "terminal": None, "adapt_first": FEW}
     return finetune(base, **(plain | files | FAST | more))
 
 
@@ -45,8 +47,8 @@ def lstm(tmp_path: Path, name: str = "ulmfit-mini", *more: str) -> Path:
     text = tmp_path / "general.txt"
     text.write_text("\n\n".join(t for t, _ in toy.texts(400, 5, least=8, most=20)), "utf-8")
     changes = [
-        "architecture.d_model=32", "architecture.d_ff=32", "batch_tokens=128", "length=16",
-        "vocab_size=300", "dev=0.1", *more,
+        "architecture.d_model=32", "architecture.d_ff=32", "batch_tokens=128", "sequence_length=16",
+        "vocab_size=300", "dev_fraction=0.1", *more,
     ]  # fmt: skip
     pretrain(name, data=text, out=tmp_path / "lm", steps=4, changes=changes, threads=1, quiet=True)
     return tmp_path / "lm"
@@ -80,15 +82,18 @@ def test_three_stages_are_one_call(files, tmp_path) -> None:
     assert tuned.predict(["a good cat"])
     run = json.loads((tmp_path / "out/in-domain/unmask.json").read_text())
     assert run["finished"]
-    assert run["recipe"]["begin"] == str(base)
-    assert run["recipe"]["unit"] == "stream"
-    assert run["recipe"]["layer_decay"] == pytest.approx(1 / 2.6)
-    assert run["recipe"]["schedule"] == {**SlantedTriangular().__dict__, "kind": "SlantedTriangular"}
+    assert run["recipe"]["init_from"] == str(base)
+    assert run["recipe"]["row_unit"] == "stream"
+    assert run["recipe"]["layerwise_lr_decay"] == pytest.approx(1 / 2.6)
+    assert run["recipe"]["schedule"] == {
+        **SlantedTriangular().__dict__,
+        "kind": "SlantedTriangular",
+    }
     text = (tmp_path / "out/in-domain-text/rows.jsonl").read_text().splitlines()
     assert [json.loads(line)["text"] for line in text] == [t for t, _ in toy.texts(96, 1)]
     own = json.loads((tmp_path / "out/unmask.json").read_text())
     assert own["recipe"]["base"] == str(base)
-    assert own["recipe"]["in_domain"]["unlabeled"] == [str(more)]
+    assert own["recipe"]["adapt_first"]["unlabeled"] == [str(more)]
     again = resume_finetuning(tmp_path / "out", device="cpu", terminal=None)
     assert again.run_results == tuned.run_results
     plain = quick(base, files, adapt_first=False, tune="gradual")
@@ -101,7 +106,9 @@ def test_words_of_the_domain_are_learned_and_begin_as_the_mean(files, tmp_path) 
     rows = [(f"zyx {text} qvxy", label) for text, label in toy.texts(48, 1)]
     rows[0] = (rows[0][0] + " seenonce", rows[0][1])
     files["train"] = toy.write(tmp_path / "new.tsv", rows)
-    tuned = quick(base, files, out=tmp_path / "out", adapt_first=TaskAdaptivePretraining(**LITTLE), epochs=0.5)
+    tuned = quick(
+        base, files, out=tmp_path / "out", adapt_first=TaskAdaptivePretraining(**LITTLE), epochs=0.5
+    )
     grown = unmask.load(tmp_path / "out/in-domain-text/model")
     size = before.tokenizer.vocab_size
     assert grown.tokenizer.pieces(range(size, grown.tokenizer.vocab_size)) == ["qvxy", "zyx"]
@@ -116,10 +123,13 @@ def test_words_of_the_domain_are_learned_and_begin_as_the_mean(files, tmp_path) 
             mean = was[name][:size].mean(0).expand(2, *x.shape[1:])
             torch.testing.assert_close(x[size : size + 2], mean)
     run = json.loads((tmp_path / "out/in-domain/unmask.json").read_text())
-    assert run["recipe"]["begin"].endswith("in-domain-text/model")
+    assert run["recipe"]["init_from"].endswith("in-domain-text/model")
     learned = unmask.load(tmp_path / "out/in-domain").model.own_weights()["backbone.tokens.weight"]
     assert not torch.equal(learned[size], learned[size + 1])
-    for said in (TaskAdaptivePretraining(min_count=None, **LITTLE), TaskAdaptivePretraining(max_vocab_size=size, **LITTLE)):
+    for said in (
+        TaskAdaptivePretraining(min_count=None, **LITTLE),
+        TaskAdaptivePretraining(max_vocab_size=size, **LITTLE),
+    ):
         quick(base, files, out=tmp_path / "same", adapt_first=said, epochs=0.5)
         assert unmask.load(tmp_path / "same").tokenizer.vocab_size == size
         shutil.rmtree(tmp_path / "same")
@@ -128,7 +138,7 @@ def test_words_of_the_domain_are_learned_and_begin_as_the_mean(files, tmp_path) 
 def test_words_that_scores_group_by_frequency_stay_as_they_are(files, tmp_path) -> None:
     base = lstm(
         tmp_path, "transformer-xl-words-mini", "architecture.n_layers=1",
-        "architecture.n_heads=2", "architecture.adaptive.cutoffs=[20]",
+        "architecture.n_heads=2", "architecture.adaptive_input.cutoffs=[20]",
     )  # fmt: skip
     size = unmask.load(base).tokenizer.vocab_size
     files["train"] = toy.write(tmp_path / "new.tsv", [(f"zyx {t}", y) for t, y in toy.texts(48, 1)])
@@ -147,7 +157,13 @@ def test_a_half_that_reads_backward_answers_with_the_other(files, tmp_path) -> N
     for name in ("ulmfit-mini", "ulmfit-mini-backward"):
         (home := tmp_path / name).mkdir()
         base = lstm(home, name)
-        quick(base, files, out=home / "out", adapt_first=TaskAdaptivePretraining(epochs=1.0), tune="gradual")
+        quick(
+            base,
+            files,
+            out=home / "out",
+            adapt_first=TaskAdaptivePretraining(epochs=1.0),
+            tune="gradual",
+        )
         runs.append(home / "out")
     forward, backward = (unmask.load(run) for run in runs)
     ids = [one.tokenizer.encode("a good cat").ids.tolist() for one in (forward, backward)]
@@ -164,13 +180,20 @@ def test_a_long_text_is_read_whole_and_learned_from_its_first_token_on(tmp_path)
     rows = [(f"{text} " + "the cat runs " * 300, label) for text, label in toy.texts(16, 1)]
     train = toy.write(tmp_path / "long.tsv", rows)
     tuned = finetune(
-        base, task="classify", train=train, dev=train, max_length=2000, tune="gradual", terminal=None,
-        device="cpu", **FAST | {"epochs": 1.0, "batch": 8},
-    )  # fmt: skip
+        base,
+        task="classify",
+        train=train,
+        dev=train,
+        max_length=2000,
+        tune="gradual",
+        terminal=None,
+        device="cpu",
+        **FAST | {"epochs": 1.0, "batch_size": 8},
+    )
     assert not [note for note in tuned.notes if "cut" in note]
     cut = finetune(
         base, task="classify", train=train, dev=train, terminal=None, device="cpu",
-        **FAST | {"epochs": 1.0, "batch": 8},
+        **FAST | {"epochs": 1.0, "batch_size": 8},
     )  # fmt: skip
     assert [note for note in cut.notes if "have more than 512 tokens and are cut" in note]
     asked = formulate(tuned.task, tuned.loaded_model.preset, tuned.loaded_model.tokenizer)
@@ -195,7 +218,8 @@ def test_any_pretrained_model_reads_its_domain(family, files, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "name", "at"), [(loop, "save", 1), (stage, "pretrain", 1), (train_run, "_save", 1)]
+    ("where", "name", "at"),
+    [(loop, "save_checkpoint", 1), (stage, "pretrain", 1), (train_run, "_save_checkpoint", 1)],
 )
 def test_a_run_that_was_killed_in_either_stage_gives_the_same_bits(
     where, name, at, files, tmp_path, monkeypatch
@@ -223,13 +247,13 @@ def test_a_small_part_stands_on_the_model_that_has_read_the_domain(files, tmp_pa
     ("more", "message"),
     [
         ({"base": "ulmfit-mini"}, "ulmfit-mini is a card, without weights; pretrain it first"),
-        ({"initialize": "random"}, "in_domain goes on from trained weights"),
-        ({"search": 2}, "give one of search and in_domain"),
+        ({"initialize": "random"}, "adapt_first goes on from trained weights"),
+        ({"search": 2}, "give one of search and adapt_first"),
         (
-            {"in_domain": TaskAdaptivePretraining(changes=("rtae=1",))},
-            "--in-domain-set rtae=1: unknown key 'rtae'",
+            {"adapt_first": TaskAdaptivePretraining(changes=("rtae=1",))},
+            "--adapt-set rtae=1: unknown key 'rtae'",
         ),
-        ({"in_domain": TaskAdaptivePretraining(unlabeled=("none.txt",))}, "none.txt"),
+        ({"adapt_first": TaskAdaptivePretraining(unlabeled=("none.txt",))}, "none.txt"),
     ],
 )
 def test_a_mistake_is_told_before_anything_is_written(more, message, files, tmp_path) -> None:
@@ -242,12 +266,14 @@ def test_a_mistake_is_told_before_anything_is_written(more, message, files, tmp_
 def test_where_the_text_is_too_little_nothing_is_left(files, tmp_path) -> None:
     base = lstm(tmp_path)
     files["train"] = toy.write(tmp_path / "few.tsv", toy.texts(8, 1))
-    with pytest.raises(ValueError, match="unit = stream: the text has"):
+    with pytest.raises(ValueError, match="row_unit = stream: the text has"):
         quick(
             base,
             files,
             out=tmp_path / "out",
-            adapt_first=TaskAdaptivePretraining(changes=("length=4000", "batch_tokens=4000")),
+            adapt_first=TaskAdaptivePretraining(
+                changes=("sequence_length=4000", "batch_tokens=4000")
+            ),
         )
     assert not (tmp_path / "out").exists()
 
@@ -257,18 +283,18 @@ def test_the_command_line_says_it_in_its_words(files, tmp_path, capsys) -> None:
     words = ["finetune", str(base), "--task", "classify", "--train", str(files["train"])]
     words += ["--epochs", "1", "--out", str(out), "--device", "cpu", "--quiet"]
     assert cli.run([*words, "--unlabeled", "more.txt"]) == 2
-    assert "--unlabeled is of --in-domain, which is not given" in capsys.readouterr().err
-    assert cli.run([*words, "--in-domain", "--in-domain-set", "epochs=many"]) == 2
+    assert "--unlabeled needs --adapt-first" in capsys.readouterr().err
+    assert cli.run([*words, "--adapt-first", "--adapt-set", "epochs=many"]) == 2
     assert "epochs" in capsys.readouterr().err
     assert not out.exists()
-    assert cli.run([*words, "--in-domain", "--in-domain-set", "epochs=1"]) == 0
+    assert cli.run([*words, "--adapt-first", "--adapt-set", "epochs=1"]) == 0
     run = json.loads((out / "unmask.json").read_text())
-    assert run["recipe"]["in_domain"]["epochs"] == 1.0
+    assert run["recipe"]["adapt_first"]["epochs"] == 1.0
 
 
 def test_pretraining_alone_is_told_how_long_it_is(files, tmp_path) -> None:
     base = toy.pretrained("bert", tmp_path / "base")
-    said = TaskAdaptivePretraining(changes=("batch_tokens=128", "length=32", "steps=3"))
+    said = TaskAdaptivePretraining(changes=("batch_tokens=128", "sequence_length=32", "steps=3"))
     quick(base, files, out=tmp_path / "out", adapt_first=said, epochs=1.0)
     run = json.loads((tmp_path / "out/in-domain/unmask.json").read_text())
     assert run["recipe"]["steps"] == 3

@@ -17,17 +17,21 @@ from unmask.jobs.prepare import prepare
 from unmask.jobs.pretrain.pretrain import pretrain
 
 SMALL = (
-    "architecture={d_model=16,d_ff=32,n_layers=1,n_heads=2}", "look_beside=0", "vocab_size=300",
-    "length=16", "batch_tokens=64", "log_every=1", "evaluate_every=2", "dev=0.1",
+    "architecture={d_model=16,d_ff=32,n_layers=1,n_heads=2}", "init_previous_token_heads=0",
+    "vocab_size=300", "sequence_length=16", "batch_tokens=64", "log_every=1", "evaluate_every=2",
+    "dev_fraction=0.1",
 )  # fmt: skip
 TWO_STACKS = (
-    "architecture={encoder={d_model=16,d_ff=32,n_layers=1,n_heads=2,head_width=8},"
-    "decoder={d_model=16,d_ff=32,n_layers=1,n_heads=2,head_width=8}}",
+    "architecture={encoder={d_model=16,d_ff=32,n_layers=1,n_heads=2,head_dim=8},"
+    "decoder={d_model=16,d_ff=32,n_layers=1,n_heads=2,head_dim=8}}",
     *SMALL[1:],
 )
-CHARACTERS = ("architecture={d_model=16,d_ff=32,n_layers=1,n_heads=2,block=16}", *SMALL[3:])
+CHARACTERS = (
+    "architecture={d_model=16,d_ff=32,n_layers=1,n_heads=2,local_attention_block=16}",
+    *SMALL[3:],
+)
 ELMO = (
-    "architecture={d_model=16,embed_width=8,d_ff=24,spelling={filters=[[1,8],[3,8]]}}",
+    "architecture={d_model=16,embedding_size=8,d_ff=24,character_cnn={filters=[[1,8],[3,8]]}}",
     *SMALL[2:],
 )
 WORDS = ("architecture={d_model=8}", "log_every=1")
@@ -49,10 +53,19 @@ def tuning(base: str, task: str = "classify", **more: object) -> Job:
         rows = home / ("pairs.tsv" if task == "generate" else "rows.tsv")
         more.setdefault("epochs", 1.0)
         told = FinetuneConfig(
-            base=str(home / base) if (home / base).is_dir() else base, task=task, train=str(rows),
-            dev=str(rows), batch_size=8, max_length=16, evaluate_every=1, learning_rate=1e-3, **more,
-        )  # fmt: skip
-        return tune(told, output_folder=out, resume=again and out.exists(), n_threads=1, terminal=None)
+            base=str(home / base) if (home / base).is_dir() else base,
+            task=task,
+            train=str(rows),
+            dev=str(rows),
+            batch_size=8,
+            max_length=16,
+            evaluate_every=1,
+            learning_rate=1e-3,
+            **more,
+        )
+        return tune(
+            told, output_folder=out, resume=again and out.exists(), n_threads=1, terminal=None
+        )
 
     return job
 
@@ -81,7 +94,9 @@ JOBS: dict[str, Job] = {
     "pretrain t5": pretraining("t5-mini", *TWO_STACKS),
     "pretrain canine": pretraining("canine-mini", *CHARACTERS),
     "pretrain elmo": pretraining("elmo-mini", *ELMO),
-    "fasttext": pretraining("fasttext-mini", "objective.phrases={}", "dev=0.0", *WORDS),
+    "fasttext": pretraining(
+        "fasttext-mini", "objective.phrase_detection={}", "dev_fraction=0.0", *WORDS
+    ),
     "glove": pretraining("glove-mini", *WORDS),
     "lsa": pretraining("lsa-mini", *WORDS),
     "tune": tuning("electra"),
@@ -184,7 +199,7 @@ def test_what_only_the_report_shows_stands_in_no_models_way(
     def broken(*_: object) -> None:
         raise RuntimeError("a picture cannot be made")
 
-    for place in ("samples", "write_report", "bigrams"):
+    for place in ("held_out_samples", "write_report", "count_bigrams"):
         monkeypatch.setattr(f"unmask.jobs.pretrain.pretrain.{place}", broken)
     monkeypatch.setattr("unmask.inference.export.model_card", broken)
     job(home, tmp_path / "other", False)

@@ -39,18 +39,18 @@ task = "regress"
 files = [{train = "numbers.tsv", text = ["text"], label = "n"}]
 """
 STUDY = """
-asks = "How much should be hidden?"
+question = "How much should be hidden?"
 tasks = "toys.toml"
 tokens = 128
 rows = 12
 epochs = 1
 seeds = 1
-changes = ["batch_tokens=64", "length=16", "dev=0.1", "log_every=1",
+changes = ["batch_tokens=64", "sequence_length=16", "dev_fraction=0.1", "log_every=1",
     "architecture={d_model=16,d_ff=32,n_layers=1,n_heads=2}"]
 cells = [
     {name = "little", model = "bert-tiny"},
-    {name = "on", model = "bert-tiny", begins = "little"},
-    {name = "none", model = "bert-tiny", reads = 0.0},
+    {name = "on", model = "bert-tiny", init_from = "little"},
+    {name = "none", model = "bert-tiny", token_factor = 0.0},
 ]
 """
 
@@ -79,34 +79,57 @@ def studying(home: Path, out: Path, again: bool) -> object:
 
 def suiting(home: Path, out: Path, again: bool) -> object:
     return finetune_suite(
-        home / "electra", tasks=str(home / "toys.toml"), out=out, epochs=1.0, batch_size=8, max_length=16,
-        learning_rate=1e-3, rows=16, device="cpu", terminal=None, resume=again and out.exists(),
-    )  # fmt: skip
+        home / "electra",
+        tasks=str(home / "toys.toml"),
+        out=out,
+        epochs=1.0,
+        batch_size=8,
+        max_length=16,
+        learning_rate=1e-3,
+        rows=16,
+        device="cpu",
+        terminal=None,
+        resume=again and out.exists(),
+    )
 
 
 def tuning(base: str, **more: object) -> Job:
     def job(home: Path, out: Path, again: bool) -> object:
         rows = str(home / "rows.tsv")
         told = FinetuneConfig(
-            base=str(home / base), task="classify", train=rows, dev=rows, batch_size=8, max_length=16,
-            epochs=1.0, evaluate_every=1, **more,
-        )  # fmt: skip
+            base=str(home / base),
+            task="classify",
+            train=rows,
+            dev=rows,
+            batch_size=8,
+            max_length=16,
+            epochs=1.0,
+            evaluate_every=1,
+            **more,
+        )
         if told.adapt_first is not None:
             domain = replace(told.adapt_first, unlabeled=(str(home / "more.txt"),))
             told = replace(told, adapt_first=domain)
         return tune(
-            told, output_folder=out, resume=again and out.exists(), n_threads=1, adapt=adapt_to_task_text, terminal=None
+            told,
+            output_folder=out,
+            resume=again and out.exists(),
+            n_threads=1,
+            adapt=adapt_to_task_text,
+            terminal=None,
         )
 
     return job
 
 
-FEW = TaskAdaptivePretraining(epochs=0.3, changes=("batch_tokens=64", "length=16", "checkpoint_every=2"))
+FEW = TaskAdaptivePretraining(
+    epochs=0.3, changes=("batch_tokens=64", "sequence_length=16", "checkpoint_every=2")
+)
 JOBS: dict[str, Job] = {
     "study": studying,
     "suite": suiting,
-    "in domain": tuning("electra", rate=1e-3, adapt_first=FEW),
-    "in domain, new words": tuning("lstm", rate=1e-3, adapt_first=FEW),
+    "in domain": tuning("electra", learning_rate=1e-3, adapt_first=FEW),
+    "in domain, new words": tuning("lstm", learning_rate=1e-3, adapt_first=FEW),
     "search": tuning("electra", search=3),
 }
 WITHIN = (
@@ -135,7 +158,7 @@ def lstm(home: Path) -> None:
     if not (home / "lstm").exists():
         (home / "little.txt").write_text("The king saw the gate at night.\n\n" * 60)
         sizes = "architecture={d_model=16,d_ff=16,n_layers=1}"
-        changes = (sizes, "batch_tokens=64", "length=8", "dev=0.1")
+        changes = (sizes, "batch_tokens=64", "sequence_length=8", "dev_fraction=0.1")
         model = pretraining("ulmfit-mini", *changes)
         little = home / "small"
         little.mkdir()

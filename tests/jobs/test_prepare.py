@@ -53,7 +53,7 @@ def test_a_finished_folder_is_taken_as_it_is(text: Path, tmp_path: Path, monkeyp
     def fail(*arguments: object, **more: object) -> None:
         raise AssertionError("it learned a tokenizer again")
 
-    monkeypatch.setattr(module, "learn", fail)
+    monkeypatch.setattr(module, "train_tokenizer", fail)
     assert small(text, tmp_path / "out").n_documents == 30
 
 
@@ -61,7 +61,7 @@ def test_a_finished_folder_is_taken_as_it_is(text: Path, tmp_path: Path, monkeyp
     ("change", "message"),
     [
         ({"vocab_size": 100}, "was prepared with vocab_size = 120, not 100"),
-        ({"document": "line"}, "was prepared with document = 'blank', not 'line'"),
+        ({"document_separator": "line"}, "prepared with document_separator = 'blank', not 'line'"),
         ({"encoding_errors": "replace"}, "encoding_errors = 'strict', not 'replace'"),
         ({"model": "gpt2-mini", "vocab_size": 300}, "model = 'bert-mini', not 'gpt2-mini'"),
     ],
@@ -96,13 +96,13 @@ def test_interrupted_it_goes_on_with_its_tokenizer(
 
         return write(some(), tokenizer, out, **more)
 
-    monkeypatch.setattr(module, "write", stop)
+    monkeypatch.setattr(module, "write_shards", stop)
     with pytest.raises(KeyboardInterrupt, match="interrupted; the same command goes on"):
         small(text, tmp_path / "out", model=model)
     with pytest.raises(FileNotFoundError, match="unfinished"):
         TokenShards.open(tmp_path / "out")
     monkeypatch.undo()
-    monkeypatch.setattr(module, "learn", stop)  # it must not be called
+    monkeypatch.setattr(module, "train_tokenizer", stop)  # it must not be called
     small(text, tmp_path / "out", model=model)
     monkeypatch.undo()
     small(text, tmp_path / "whole", model=model)
@@ -155,7 +155,7 @@ class Terminal(io.StringIO):
 def test_progress_is_shown_and_ends_with_what_was_read(
     live: bool, text: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(module, "_LIVE", 0.0)
+    monkeypatch.setattr(module, "_REDRAW_SECONDS", 0.0)
     terminal = Terminal(live)
     monkeypatch.setattr(module.sys, "stderr", terminal)
     prepare(text, out=tmp_path / "out", vocab_size=120)
@@ -168,7 +168,7 @@ def test_progress_is_shown_and_ends_with_what_was_read(
 
 def test_training_on_it_is_training_on_the_text(text: Path, tmp_path: Path) -> None:
     small(text, tmp_path / "prepared", model="bert-tiny")
-    changes = ["length=32", "batch_tokens=256", "log_every=2", "dev=0.1"]
+    changes = ["sequence_length=32", "batch_tokens=256", "log_every=2", "dev_fraction=0.1"]
     changes += ["architecture={d_model=32,d_ff=64,n_layers=1,n_heads=2}"]
     for name, data, size in (("a", text, 120), ("b", tmp_path / "prepared", None)):
         pretrain(
@@ -184,7 +184,7 @@ def test_training_on_it_is_training_on_the_text(text: Path, tmp_path: Path) -> N
     ("told", "message"),
     [
         ({"vocab_size": 100}, "was prepared with vocab_size = 120, not 100"),
-        ({"document": "line"}, "was prepared with document = 'blank', not 'line'"),
+        ({"document_separator": "line"}, "prepared with document_separator = 'blank', not 'line'"),
     ],
 )
 def test_training_on_it_with_other_options_is_refused(
@@ -212,7 +212,7 @@ def _masked(shards: TokenShards, out: Path) -> Pipeline:
     return pretrain(
         "llama-mini", data=shards.folder, objective="mlm", out=out, steps=1, quiet=True,
         changes=["architecture.d_model=16", "architecture.n_layers=1", "architecture.n_heads=2",
-                 "architecture.n_kv_heads=1", "architecture.d_ff=16", "length=16",
+                 "architecture.n_kv_heads=1", "architecture.d_ff=16", "sequence_length=16",
                  "batch_tokens=64"],
     )  # fmt: skip
 
@@ -256,8 +256,10 @@ def test_the_tokenizer_is_learned_from_the_smoothed_text(
     languages: list[Path], tmp_path: Path
 ) -> None:
     sizes = []
-    for sampling in (1.0, 0.0):
-        shards = small(languages, tmp_path / f"{sampling}", sampling=sampling, vocab_size=100)
+    for exponent in (1.0, 0.0):
+        shards = small(
+            languages, tmp_path / f"{exponent}", sampling_exponent=exponent, vocab_size=100
+        )
         assert shards.n_documents == 66, "all of the text is tokenized"
         assert shards.sources_of_documents is not None
         documents, of = shards.document_spans, shards.sources_of_documents[1]
@@ -268,13 +270,14 @@ def test_the_tokenizer_is_learned_from_the_smoothed_text(
 def test_sampling_that_has_nothing_to_sample_is_one_clear_error(
     languages: list[Path], tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match=r"sampling = 0.3 needs several sources, and .*en is one"):
-        small(languages[0], tmp_path / "out", sampling=0.3)
-    with pytest.raises(ValueError, match=r"sampling must be from 0 to 1, got 1.5"):
-        small(languages, tmp_path / "out", sampling=1.5)
+    message = r"sampling_exponent = 0.3 needs several sources, and .*en is one"
+    with pytest.raises(ValueError, match=message):
+        small(languages[0], tmp_path / "out", sampling_exponent=0.3)
+    with pytest.raises(ValueError, match=r"sampling_exponent must be from 0 to 1, got 1.5"):
+        small(languages, tmp_path / "out", sampling_exponent=1.5)
     small(languages, tmp_path / "out")
-    with pytest.raises(ValueError, match=r"was prepared with sampling = 1.0, not 0.3"):
-        small(languages, tmp_path / "out", sampling=0.3)
+    with pytest.raises(ValueError, match=r"was prepared with sampling_exponent = 1.0, not 0.3"):
+        small(languages, tmp_path / "out", sampling_exponent=0.3)
 
 
 def test_a_size_of_a_vocabulary_that_is_not_learned_is_said(

@@ -28,26 +28,29 @@ SMALL = {
     "roberta-mini": ["architecture={d_model=32,d_ff=64,n_layers=2,n_heads=2}"],
     "longformer-mini": ["architecture={d_model=32,d_ff=64,n_layers=2,n_heads=2}"],
     "t5-mini": [
-        "architecture={encoder={d_model=32,d_ff=64,n_layers=1,n_heads=2,head_width=16},"
-        "decoder={d_model=32,d_ff=64,n_layers=1,n_heads=2,head_width=16}}"
+        "architecture={encoder={d_model=32,d_ff=64,n_layers=1,n_heads=2,head_dim=16},"
+        "decoder={d_model=32,d_ff=64,n_layers=1,n_heads=2,head_dim=16}}"
     ],
     "elmo-mini": [
-        "architecture={d_model=32,embed_width=16,d_ff=48,spelling={filters=[[1,8],[3,8]]}}",
-        "length=96",
+        "architecture={d_model=32,embedding_size=16,d_ff=48,character_cnn={filters=[[1,8],[3,8]]}}",
+        "sequence_length=96",
     ],
 }
 CHARACTERS = {
-    name: ["architecture={d_model=32,d_ff=64,n_layers=1,n_heads=2,block=16}", "length=96"]
+    name: [
+        "architecture={d_model=32,d_ff=64,n_layers=1,n_heads=2,local_attention_block=16}",
+        "sequence_length=96",
+    ]
     for name in ("canine-mini", "canine-s-mini")
 }
 """Of the latter the head is not kept: it is not evaluated."""
 COMMON = [
     "vocab_size=300",
-    "length=32",
+    "sequence_length=32",
     "batch_tokens=256",
     "log_every=3",
     "evaluate_every=6",
-    "dev=0.1",
+    "dev_fraction=0.1",
 ]
 
 
@@ -204,7 +207,7 @@ def test_micro_batches_do_not_change_the_loss(text: Path, tmp_path: Path) -> Non
         changes = [
             *COMMON,
             *SMALL["bert-tiny"],
-            f"micro_tokens={micro}",
+            f"micro_batch_tokens={micro}",
             "dropout=0.0",
             "precision=float32",
         ]
@@ -218,7 +221,7 @@ def test_a_step_of_more_tokens_than_there_are_is_told(
     text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     out = tmp_path / "run"
-    changes = [*COMMON, *SMALL["gpt2-mini"], "batch_tokens=1000000000000", "dev=0.5"]
+    changes = [*COMMON, *SMALL["gpt2-mini"], "batch_tokens=1000000000000", "dev_fraction=0.5"]
     pretrain("gpt2-mini", data=text, out=out, steps=1, quiet=True, changes=changes, threads=1)
     (said,) = [r.getMessage() for r in caplog.records if "batch_tokens" in r.getMessage()]
     log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
@@ -241,8 +244,8 @@ def test_minutes_fix_the_number_of_steps_before_the_first(text: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ("objective.question.random=1.0", "are asked, and the answer is always 1"),
-        ("length=24", None),
+        ("objective.sentence_task.random_probability=1.0", "are asked, and the answer is always 1"),
+        ("sequence_length=24", None),
     ],
 )
 def test_a_question_that_cannot_be_learned_of_the_rows_is_told(
@@ -258,7 +261,7 @@ def test_a_question_that_cannot_be_learned_of_the_rows_is_told(
 @pytest.mark.parametrize(
     ("objective", "told"),
     [
-        (None, "next_sentence: of .* none has two parts to ask about .unit = document"),
+        (None, "next_sentence: of .* none has two parts to ask about .row_unit = document"),
         ("mlm+nsp", "next_sentence: of .* none has two parts .*--objective mlm"),
         ("neighbor:shortest=40", "neighbor: of .* rows of at most 32 tokens none has two parts"),
         ("quick-thoughts", "sentences_found: of .* none has two sentences"),
@@ -272,9 +275,16 @@ def test_documents_of_one_sentence_cannot_be_asked_about_two(
     changes = [*COMMON, *SMALL["bert-tiny"]]
     with pytest.raises(ValueError, match=told):
         pretrain(
-            "bert-tiny", data=lines, document_separator="line", out=tmp_path / "run", steps=1, quiet=True,
-            objective=objective, changes=changes, threads=1,
-        )  # fmt: skip
+            "bert-tiny",
+            data=lines,
+            document_separator="line",
+            out=tmp_path / "run",
+            steps=1,
+            quiet=True,
+            objective=objective,
+            changes=changes,
+            threads=1,
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -283,9 +293,16 @@ def test_documents_of_one_sentence_do_for_others(objective: str, tmp_path: Path)
     lines = tmp_path / "lines.txt"
     lines.write_text(corpus().replace(". ", ".\n").replace("\n\n", "\n"))
     pretrain(
-        "bert-tiny", data=lines, document_separator="line", out=tmp_path / "run", steps=1, quiet=True,
-        objective=objective, changes=[*COMMON, *SMALL["bert-tiny"]], threads=1,
-    )  # fmt: skip
+        "bert-tiny",
+        data=lines,
+        document_separator="line",
+        out=tmp_path / "run",
+        steps=1,
+        quiet=True,
+        objective=objective,
+        changes=[*COMMON, *SMALL["bert-tiny"]],
+        threads=1,
+    )
     assert (tmp_path / "run" / "config.json").is_file()
 
 
@@ -293,7 +310,7 @@ def test_training_goes_on_from_given_weights(text: Path, tmp_path: Path) -> None
     first = run("bert-tiny", text, tmp_path / "first")
     second = pretrain(
         "bert-tiny", data=text, out=tmp_path / "second", init_from=tmp_path / "first", steps=1,
-        quiet=True, changes=[*COMMON, "rate=1e-9"], threads=1,
+        quiet=True, changes=[*COMMON, "learning_rate=1e-9"], threads=1,
     )  # fmt: skip
     a, b = first.model.own_weights(), second.model.own_weights()
     assert all(np.allclose(a[n].numpy(), b[n].numpy(), atol=1e-5) for n in a)
@@ -315,7 +332,7 @@ def test_subwords_and_their_scores_are_kept_beside_a_run(text: Path, tmp_path: P
     _reads_as_the_reference(opened, tmp_path / "first")
     assert opened.evaluate(text).loss["subwords"] > 0
     more = {"data": text, "steps": 1, "quiet": True, "threads": 1}
-    changes = [*COMMON, "length=96", "rate=1e-9"]
+    changes = [*COMMON, "sequence_length=96", "learning_rate=1e-9"]
     second = pretrain(
         "canine-s-mini", out=tmp_path / "on", init_from=tmp_path / "first", changes=changes, **more
     )
@@ -336,14 +353,16 @@ def _reads_as_the_reference(opened: Pipeline, folder: Path) -> None:
     reference = AutoModel.from_pretrained(folder).eval()
     assert isinstance(reference, CanineModel)
     theirs = reference(ids).last_hidden_state
-    torch.testing.assert_close(opened.model.hidden_states(Batch(inputs=ids)), theirs, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        opened.model.hidden_states(Batch(inputs=ids)), theirs, rtol=1e-4, atol=1e-5
+    )
 
 
 def test_a_model_that_knows_no_subwords_learns_some(text: Path, tmp_path: Path) -> None:
     first = run("canine-mini", text, tmp_path / "first", steps=1)
-    changes = [*COMMON, "length=96", "rate=1e-9"]
+    changes = [*COMMON, "sequence_length=96", "learning_rate=1e-9"]
     more = {"steps": 1, "quiet": True, "threads": 1}
-    begin = {"begin": tmp_path / "first"}
+    begin = {"init_from": tmp_path / "first"}
     made = pretrain(
         "canine-s-mini", data=text, out=tmp_path / "on", changes=changes, **begin, **more
     )
@@ -358,7 +377,10 @@ def test_a_model_that_knows_no_subwords_learns_some(text: Path, tmp_path: Path) 
         "canine-s-mini", data=tmp_path / "p", out=tmp_path / "from-prepared", changes=changes,
         **begin, **more,
     )  # fmt: skip
-    assert made.model.head_specs["subwords"].output_vocab_size == ready.tokenizer.special_ids.output_vocabulary.special_ids.vocab_size
+    assert (
+        made.model.head_specs["subwords"].output_vocab_size
+        == ready.tokenizer.special_ids.output_vocabulary.special_ids.vocab_size
+    )
     prepare(text, out=tmp_path / "plain", model="canine-mini", quiet=True)
     with pytest.raises(ValueError, match="this tokenizer knows none beside its characters"):
         pretrain(
@@ -370,7 +392,7 @@ def test_a_model_that_knows_no_subwords_learns_some(text: Path, tmp_path: Path) 
 def test_released_weights_of_elmo_learn_words_of_their_own(text: Path, tmp_path: Path) -> None:
     first = run("elmo-mini", text, tmp_path / "first", steps=1)
     load(tmp_path / "first").save(tmp_path / "released", format="elmo")
-    changes = [*COMMON, "length=96", "rate=1e-9", "vocab_size=20"]
+    changes = [*COMMON, "sequence_length=96", "learning_rate=1e-9", "vocab_size=20"]
     on = {"data": text, "steps": 1, "quiet": True, "threads": 1, "changes": changes}
     second = pretrain("elmo-mini", out=tmp_path / "on", init_from=tmp_path / "released", **on)
     assert second.model.head_specs["both_sides"].output_vocab_size == 20
@@ -382,23 +404,29 @@ def test_released_weights_of_elmo_learn_words_of_their_own(text: Path, tmp_path:
 
 def test_a_recipe_may_change_a_head(text: Path, tmp_path: Path) -> None:
     changes = [
-        *COMMON, *SMALL["bert-tiny"], "architecture.embed_width=none",
-        "heads.generator={size=1.0,sharing='none'}",
+        *COMMON, *SMALL["bert-tiny"], "architecture.embedding_size=none",
+        "heads.generator={width_factor=1.0,embedding_sharing='none'}",
     ]  # fmt: skip
     done = pretrain(
         "electra-mini", data=text, out=tmp_path / "run", steps=2, changes=changes, quiet=True
     )
     generator = done.model.head_specs["generator"]
-    assert (generator.output_vocab_size, generator.embedding_sharing) == (1.0, "none")
+    assert (generator.width_factor, generator.embedding_sharing) == (1.0, "none")
     assert load(tmp_path / "run" / "generator").model.decoder_architecture.d_model == 32
 
 
 def test_a_longformer_begins_with_a_robertas_weights(text: Path, tmp_path: Path) -> None:
     first = run("roberta-mini", text, tmp_path / "first", steps=2)
     second = pretrain(
-        "longformer-mini", data=text, out=tmp_path / "second", init_from=tmp_path / "first", steps=1,
-        quiet=True, changes=[*COMMON, "rate=1e-9", "architecture.window=[8]"], threads=1,
-    )  # fmt: skip
+        "longformer-mini",
+        data=text,
+        out=tmp_path / "second",
+        init_from=tmp_path / "first",
+        steps=1,
+        quiet=True,
+        changes=[*COMMON, "learning_rate=1e-9", "architecture.attention_window=[8]"],
+        threads=1,
+    )
     a, b = first.model.own_weights(), second.model.own_weights()
     table = "backbone.position.table.weight"
     assert all(np.allclose(a[n].numpy(), b[n].numpy(), atol=1e-5) for n in a if n != table)
@@ -409,9 +437,14 @@ def test_a_longformer_begins_with_a_robertas_weights(text: Path, tmp_path: Path)
     assert again.model.decoder_architecture.d_model == 32
     with pytest.raises(ValueError, match="is a longformer model, the recipe's is roberta"):
         pretrain(
-            "roberta-mini", data=text, out=tmp_path / "third", init_from=tmp_path / "second", steps=1,
-            quiet=True, changes=COMMON,
-        )  # fmt: skip
+            "roberta-mini",
+            data=text,
+            out=tmp_path / "third",
+            init_from=tmp_path / "second",
+            steps=1,
+            quiet=True,
+            changes=COMMON,
+        )
 
 
 def test_what_no_text_taught_is_copied_when_a_longformer_is_written(
@@ -540,7 +573,8 @@ def test_a_run_whose_past_would_have_been_another_does_not_become_longer(
 
 
 FALLING = (
-    'objective={kind="Objective",select={kind="ScheduledRate",initial_rate=0.6,final_selection={kind="TokenMasking",rate=0.1}},'
+    'objective={kind="Objective",select={kind="ScheduledRate",initial_rate=0.6,'
+    'final_selection={kind="TokenMasking",rate=0.1}},'
     'corrupt={kind="MaskInPlace",mask_probability=0.8,random_token_probability=0.1}}'
 )
 
@@ -568,7 +602,7 @@ def test_a_rate_of_hiding_falls_in_the_minutes_as_in_their_steps(
 
     changes = [*COMMON, *SMALL["bert-tiny"], CONSTANT, FALLING]
     told = {"data": text, "quiet": True, "threads": 1, "changes": changes}
-    monkeypatch.setattr(loop, "measure", lambda run, minutes: 6)
+    monkeypatch.setattr(loop, "estimate_steps", lambda run, minutes: 6)
     pretrain("bert-tiny", out=tmp_path / "minutes", minutes=0.02, **told)
     pretrain("bert-tiny", out=tmp_path / "steps", steps=6, **told)
     assert learned(tmp_path / "minutes") == learned(tmp_path / "steps")
@@ -581,7 +615,7 @@ def test_a_run_that_was_given_minutes_and_goes_on_for_steps_is_one_of_steps(
 
     changes = [*COMMON, *SMALL["bert-tiny"], CONSTANT]
     told = {"data": text, "out": tmp_path / "run", "quiet": True, "threads": 1, "changes": changes}
-    monkeypatch.setattr(loop, "measure", lambda run, minutes: 6)
+    monkeypatch.setattr(loop, "estimate_steps", lambda run, minutes: 6)
     pretrain("bert-tiny", minutes=0.02, **told)
     assert json.loads((tmp_path / "run" / "unmask.json").read_text())["minutes"] == 0.02
     pretrain(out=tmp_path / "run", resume=True, steps=9, quiet=True)
@@ -599,7 +633,7 @@ def test_a_run_that_is_stopped_before_its_first_step_goes_on(
         raise KeyboardInterrupt
 
     run("bert-tiny", text, tmp_path / "whole")
-    monkeypatch.setattr(preparing, "write", stop)
+    monkeypatch.setattr(preparing, "write_shards", stop)
     with pytest.raises(KeyboardInterrupt, match="interrupted; go on with --resume"):
         run("bert-tiny", text, tmp_path / "run")
     monkeypatch.undo()
@@ -633,7 +667,7 @@ def test_minutes_are_remembered_until_they_are_measured(
 
     changes = [*COMMON, *SMALL["bert-tiny"]]
     told = {"data": text, "out": tmp_path / "run", "quiet": True, "threads": 1, "changes": changes}
-    monkeypatch.setattr(loop, "measure", stop)
+    monkeypatch.setattr(loop, "estimate_steps", stop)
     with pytest.raises(KeyboardInterrupt):
         pretrain("bert-tiny", minutes=0.02, **told)
     facts = json.loads((tmp_path / "run" / "unmask.json").read_text())
@@ -644,11 +678,11 @@ def test_minutes_are_remembered_until_they_are_measured(
         given.append(minutes)
         return 5
 
-    monkeypatch.setattr(loop, "measure", measure)
+    monkeypatch.setattr(loop, "estimate_steps", measure)
     stop_after(monkeypatch, 2)
     with pytest.raises(KeyboardInterrupt):
         pretrain(out=tmp_path / "run", resume=True, quiet=True)
-    monkeypatch.setattr(loop, "measure", stop)  # once is enough
+    monkeypatch.setattr(loop, "estimate_steps", stop)  # once is enough
     pretrain("bert-tiny", minutes=0.02, resume=True, **told)
     assert given == [0.02]
     facts = json.loads((tmp_path / "run" / "unmask.json").read_text())
@@ -660,7 +694,7 @@ def test_a_resumed_run_computes_with_as_many_threads_as_before(
 ) -> None:
     run("bert-tiny", text, tmp_path / "run", steps=1)
     asked = []
-    monkeypatch.setattr(distributed, "use_threads", lambda n: asked.append(n) or 1)
+    monkeypatch.setattr(distributed, "set_threads", lambda n: asked.append(n) or 1)
     pretrain(out=tmp_path / "run", resume=True, quiet=True)
     pretrain(out=tmp_path / "run", resume=True, quiet=True, threads=2)
     assert asked == [1, 2]
@@ -668,16 +702,23 @@ def test_a_resumed_run_computes_with_as_many_threads_as_before(
 
 def test_options_and_changes_are_applied_together(text: Path, tmp_path: Path) -> None:
     """On its own, neither would fit the card's batches of 4,096 tokens or rows of 128."""
-    changes = ["batch_tokens=64", "dev=0.1", *SMALL["bert-tiny"]]
+    changes = ["batch_tokens=64", "dev_fraction=0.1", *SMALL["bert-tiny"]]
     pretrain(
-        "bert-tiny", data=text, out=tmp_path / "run", sequence_length=32, vocab_size=100, tokens=129,
-        quiet=True, changes=changes, threads=1,
-    )  # fmt: skip
+        "bert-tiny",
+        data=text,
+        out=tmp_path / "run",
+        sequence_length=32,
+        vocab_size=100,
+        tokens=129,
+        quiet=True,
+        changes=changes,
+        threads=1,
+    )
     recipe = json.loads((tmp_path / "run" / "unmask.json").read_text())["recipe"]
-    assert (recipe["length"], recipe["batch_tokens"], recipe["steps"]) == (32, 64, 3)
+    assert (recipe["sequence_length"], recipe["batch_tokens"], recipe["steps"]) == (32, 64, 3)
 
 
-@pytest.mark.parametrize("key", ["objective.objective.choose.rate", "objective.choose.rate"])
+@pytest.mark.parametrize("key", ["objective.objective.select.rate", "objective.select.rate"])
 def test_a_recipe_is_a_difference_to_the_cards_objective(
     key: str, text: Path, tmp_path: Path
 ) -> None:
@@ -691,7 +732,8 @@ def test_a_recipe_is_a_difference_to_the_cards_objective(
 
 
 APART = (
-    'objective={kind="SplitTextObjective",objective={kind="Objective",select={kind="TokenMasking",rate=0.2},'
+    'objective={kind="SplitTextObjective",objective={kind="Objective",'
+    'select={kind="TokenMasking",rate=0.2},'
     'corrupt={kind="MaskInPlace",mask_probability=0.8,random_token_probability=0.1}}}'
 )
 
@@ -758,7 +800,7 @@ def test_frozen_must_name_something_and_leave_something(
     ("name", "changes", "told"),
     [
         ("skip-thoughts-mini", [], "sentences_said: of 39 rows of at most 128 tokens none has two"),
-        ("quick-thoughts-mini", [], r"none has two sentences \(unit = sentences\)"),
+        ("quick-thoughts-mini", [], r"none has two sentences \(row_unit = sentences\)"),
         (
             "quick-thoughts-mini",
             ["batch_tokens=128"],
@@ -773,7 +815,8 @@ def test_sentences_without_others_beside_them_are_one_clear_error(
     said = f"{long} {long}" if changes else long
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join([said] * 40) + "\n")
-    small = ["vocab_size=60", *(f"architecture.{n}=8" for n in ("d_model", "embed_width", "d_ff"))]
+    sizes = ("d_model", "embedding_size", "d_ff")
+    small = ["vocab_size=60", *(f"architecture.{name}=8" for name in sizes)]
     with pytest.raises(ValueError, match=told):
         pretrain(
             name, data=text, out=tmp_path / "run", steps=1, quiet=True, changes=[*small, *changes]
@@ -804,8 +847,8 @@ def test_a_bad_byte_after_much_text_does_not_lose_what_was_tokenized(
     second.write_text(corpus(3, seed=1))
     run("bert-tiny", [text, second], tmp_path / "whole")
     write = preparing.write_shards
-    monkeypatch.setattr(preparing, "write", lambda *a, **k: write(*a, **k, shard_tokens=500))
-    monkeypatch.setattr(workers, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(preparing, "write_shards", lambda *a, **k: write(*a, **k, shard_tokens=500))
+    monkeypatch.setattr(workers, "WORKER_CHUNK_BYTES", 1000)
     second.write_bytes(b"\xff")
     with pytest.raises(ValueError, match="invalid UTF-8"):
         run("bert-tiny", [text, second], tmp_path / "run", tokenizer=tmp_path / "whole")
@@ -846,7 +889,7 @@ def test_a_text_of_a_few_words_is_enough_but_for_a_next_sentence(
 
 
 def test_without_held_out_text_there_is_nothing_to_ask(text: Path, tmp_path: Path) -> None:
-    changes = [*COMMON, *SMALL["bert-tiny"], "dev=0.0"]
+    changes = [*COMMON, *SMALL["bert-tiny"], "dev_fraction=0.0"]
     pretrain("bert-tiny", data=text, out=tmp_path / "r", steps=7, quiet=True, changes=changes)
     assert not (tmp_path / "r" / "samples.json").exists()
     assert "evaluation" not in (tmp_path / "r" / "log.jsonl").read_text()
@@ -863,7 +906,7 @@ def test_without_held_out_text_there_is_nothing_to_ask(text: Path, tmp_path: Pat
         ({"workers": -1}, "workers must be at least 0, got -1"),
         ({"workers": 10**6}, "workers must be at most .* here, with .* cores, got 1000000"),
         ({"threads": 10**6}, "threads must be at most 1,024, got 1000000"),
-        ({"length": 0}, "length must be at least 1, got 0"),
+        ({"sequence_length": 0}, "sequence_length must be at least 1, got 0"),
         ({"seed": -1}, "seed must be from 0"),
     ],
 )
@@ -878,17 +921,18 @@ def test_a_number_that_is_not_allowed_is_one_clear_error(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("lenght=3", "did you mean 'length'"),
-        ("length=1024", "at most the model's 512 positions"),
+        ("sequence_lenght=3", "did you mean 'sequence_length'"),
+        ("sequence_length=1024", "at most the model's 512 positions"),
         ("architecture={d_modle=3}", "did you mean 'd_model'"),
         ("architecture={n_heads=3}", "not a multiple"),
         ({"architecture": {"n_heads": 3}}, "not a multiple"),
         ("heads.langauge.bias=false", "heads: unknown key 'langauge'; did you mean 'language'"),
         ("heads.language=false", "heads.language: must be a table, got False"),
         ("heads.language.sise=2", "unknown key 'heads.language.sise'"),
-        ("rate=fast", "rate"),
+        ("learning_rate=fast", "rate"),
         (
-            "objective={kind='Objective', select={kind='ContextSpanMasking'}, corrupt={kind='PermutationLM'}}",
+            "objective={kind='Objective', select={kind='ContextSpanMasking'}, "
+            "corrupt={kind='PermutationLM'}}",
             "positions must be in the scores",
         ),
     ],
@@ -939,11 +983,11 @@ def languages(tmp_path: Path) -> list[Path]:
 @pytest.mark.parametrize("name", SMALL)
 def test_any_model_reads_rows_of_several_documents(name: str, text: Path, tmp_path: Path) -> None:
     masked = json.dumps(to_dict(MASKED_LM)).replace('": ', '" = ')
-    changes = [*COMMON, *SMALL[name], "unit=corpus", "packing=pack"]
+    changes = [*COMMON, *SMALL[name], "row_unit=corpus", "packing=pack"]
     changes += [f"objective={masked}"] if name == "bert-tiny" else []
     made = pretrain(name, data=text, out=tmp_path / "run", steps=3, changes=changes, quiet=True)
     recipe = json.loads((tmp_path / "run" / "unmask.json").read_text())["recipe"]
-    assert recipe["unit"] == "corpus"
+    assert recipe["row_unit"] == "corpus"
     assert np.isfinite(list(made.evaluate(text).loss.values())).all()
 
 
@@ -958,7 +1002,7 @@ def test_robertas_rows_are_of_several_documents_and_berts_of_one() -> None:
 def test_a_sampled_run_stopped_in_an_epoch_and_resumed_equals_one_that_was_not(
     workers: int, languages: list[Path], tmp_path: Path, monkeypatch
 ) -> None:
-    more = {"sampling": 0.3, "checkpoint_every": 7}
+    more = {"sampling_exponent": 0.3, "checkpoint_every": 7}
     run("bert-tiny", languages, tmp_path / "whole", steps=60, **more)
     stop_after(monkeypatch, 31)
     with pytest.raises(KeyboardInterrupt, match="stopped after step 31 of 60"):
@@ -978,10 +1022,16 @@ def test_a_sampled_run_says_what_each_source_has_and_gets(
 ) -> None:
     changes = [*COMMON, *SMALL["bert-tiny"]]
     pretrain(
-        "bert-tiny", data=languages, out=tmp_path / "run", steps=2, changes=changes, sampling_exponent=0.5,
+        "bert-tiny",
+        data=languages,
+        out=tmp_path / "run",
+        steps=2,
+        changes=changes,
+        sampling_exponent=0.5,
         threads=1,
-    )  # fmt: skip
-    (line,) = [x for x in capsys.readouterr().err.split("\n") if x.startswith("sampling = ")]
+    )
+    lines = capsys.readouterr().err.split("\n")
+    (line,) = [x for x in lines if x.startswith("sampling_exponent = ")]
     assert f"{languages[0]} has 8" in line
     sources = json.loads((tmp_path / "run" / "unmask.json").read_text())["sources"]
     small, large = sources[str(languages[1])], sources[str(languages[0])]
@@ -998,7 +1048,11 @@ def test_an_epoch_of_a_sampled_run_has_the_shares_that_it_says(
     prepare(languages, out=tmp_path / "data", model="bert-tiny", vocab_size=300, quiet=True)
     shards = TokenShards.open(tmp_path / "data")
     recipe = Recipe(
-        model="bert-tiny", data=(str(tmp_path / "data"),), sampling_exponent=0.3, dev_fraction=0.1, batch_tokens=256
+        model="bert-tiny",
+        data=(str(tmp_path / "data"),),
+        sampling_exponent=0.3,
+        dev_fraction=0.1,
+        batch_tokens=256,
     )
     data = build_training_data(shards, recipe, MASKED_LM, 32)
     n = len(data.train_rows.row_spans)
@@ -1008,7 +1062,9 @@ def test_an_epoch_of_a_sampled_run_has_the_shares_that_it_says(
     for epoch in range(3):
         rows = plan.row_order(epoch) % n
         got = np.bincount(of[rows], sizes[rows])
-        assert got / got.sum() == pytest.approx([s.sampling_share for s in data.source_shares], abs=0.02)
+        assert got / got.sum() == pytest.approx(
+            [s.sampling_share for s in data.source_shares], abs=0.02
+        )
         assert got.sum() == pytest.approx(sizes.sum(), rel=0.05)
     dev = source_of_rows(shards, data.dev_rows)
     assert set(dev.tolist()) == {0, 1}, "both are evaluated"
@@ -1017,11 +1073,18 @@ def test_an_epoch_of_a_sampled_run_has_the_shares_that_it_says(
 def test_sampling_of_what_is_no_several_sources_is_one_clear_error(
     text: Path, languages: list[Path], tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match=r"sampling = 0.3 needs several sources, and .*text"):
-        run("bert-tiny", text, tmp_path / "run", sampling=0.3)
+    message = r"sampling_exponent = 0.3 needs several sources, and .*text"
+    with pytest.raises(ValueError, match=message):
+        run("bert-tiny", text, tmp_path / "run", sampling_exponent=0.3)
     prepare(text, out=tmp_path / "data", model="bert-tiny", vocab_size=120, quiet=True)
     with pytest.raises(ValueError, match="does not say of several sources which document"):
-        pretrain("bert-tiny", data=tmp_path / "data", out=tmp_path / "run", steps=2, sampling_exponent=0.3)
-    with pytest.raises(ValueError, match="sampling must be from 0 to 1, got -1"):
-        run("bert-tiny", languages, tmp_path / "run", sampling=-1)
+        pretrain(
+            "bert-tiny",
+            data=tmp_path / "data",
+            out=tmp_path / "run",
+            steps=2,
+            sampling_exponent=0.3,
+        )
+    with pytest.raises(ValueError, match="sampling_exponent must be from 0 to 1, got -1"):
+        run("bert-tiny", languages, tmp_path / "run", sampling_exponent=-1)
     assert not (tmp_path / "run").exists()

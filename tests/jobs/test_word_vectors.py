@@ -22,9 +22,9 @@ from unmask.training.log import TrainingLog
 MINIS = {
     "word2vec-skipgram-mini": "objective.epochs=6",
     "word2vec-cbow-mini": "objective.epochs=6",
-    "fasttext-mini": "objective.ngrams.buckets=500",
+    "fasttext-mini": "objective.character_ngrams.n_buckets=500",
     "glove-mini": "objective.epochs=6",
-    "svd-ppmi-mini": "objective.contexts=false",
+    "svd-ppmi-mini": "objective.add_contexts=false",
     "lsa-mini": "objective.power=0.5",
 }
 COUNTED = ("glove-mini", "svd-ppmi-mini")
@@ -63,7 +63,7 @@ def test_a_run_opens_as_a_space_and_as_a_model(name: str, text: Path, tmp_path: 
     for one in shown:
         assert one["neighbors"] == [list(near) for near in space.neighbors([one["word"]], 5)[0]]
         assert f"<mark>{one['word']}</mark>" in report
-    assert not re.search("Perplexity|nats</|Kaplan|AdamW|layer_decay", report)
+    assert not re.search("Perplexity|nats</|Kaplan|AdamW|layerwise_lr_decay", report)
     space = unmask.load_word_vectors(out)
     assert {"king", "followed", "silver"} <= set(space.words)
     assert not {".", "<unk>", "<eos>"} & set(space.words)
@@ -77,7 +77,9 @@ def test_a_run_opens_as_a_space_and_as_a_model(name: str, text: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "changes", ["d_model=12", "objective.output=Hierarchical", "objective=Cbow"], ids=str
+    "changes",
+    ["d_model=12", "objective.output_layer=HierarchicalSoftmax", "objective=CBOW"],
+    ids=str,
 )
 def test_a_run_of_fasttext_knows_words_that_it_has_not_seen(
     changes: str, text: Path, tmp_path: Path
@@ -85,8 +87,8 @@ def test_a_run_of_fasttext_knows_words_that_it_has_not_seen(
     gensim = pytest.importorskip("gensim.models.fasttext")
     name, out = "fasttext-mini", tmp_path / "run"
     change = {
-        "d_model=12": "objective.ngrams.buckets=500",
-        "objective=Cbow": 'objective={kind="CBOW",character_ngrams={buckets=500}}',
+        "d_model=12": "objective.character_ngrams.n_buckets=500",
+        "objective=CBOW": 'objective={kind="CBOW",character_ngrams={n_buckets=500}}',
     }.get(changes, changes)
     learn(name, text, out, change)
     space = unmask.load_word_vectors(out)
@@ -124,7 +126,7 @@ def test_phrases_become_words_of_a_run(name: str, tmp_path: Path) -> None:
             for _ in range(300)
         )
     )
-    changes = "objective.phrases={thresholds=[3.0,3.0]}"
+    changes = "objective.phrase_detection={thresholds=[3.0,3.0]}"
     made = learn(name, text, out, changes)
     space = unmask.load_word_vectors(out)
     assert {"new_york", "new_york_times", "new_delhi", "green_tea", "old"} <= set(space.words)
@@ -192,7 +194,7 @@ def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(
 def test_a_seed_and_a_rate_are_the_recipes(text: Path, tmp_path: Path) -> None:
     name = "word2vec-skipgram-mini"
     runs = {
-        "one": {}, "same": {}, "seed": {"seed": 1}, "rate": {"changes": "rate=0.2"},
+        "one": {}, "same": {}, "seed": {"seed": 1}, "rate": {"changes": "learning_rate=0.2"},
     }  # fmt: skip
     found = {}
     for run, how in runs.items():
@@ -222,17 +224,18 @@ def test_a_classifier_begins_with_the_vectors(text: Path, tmp_path: Path) -> Non
         ({"minutes": 1}, "whole epochs"),
         ({"changes": ["steps=10"]}, "whole epochs"),
         ({"changes": ["architecture.n_layers=3"]}, "have d_model alone"),
-        ({"length": 20}, "length: word vectors have no length, got 20"),
+        ({"sequence_length": 20}, "sequence_length: word vectors have no sequence_length, got 20"),
         ({"changes": ["optimizer=Muon"]}, "optimizer: word vectors have no optimizer"),
-        ({"changes": ["clip=2.0"]}, "clip: word vectors have no clip, got 2"),
+        ({"changes": ["max_grad_norm=2.0"]},
+         "max_grad_norm: word vectors have no max_grad_norm, got 2"),
         ({"changes": ["architecture.dropout=0.5"]}, "have d_model alone, their width"),
-        ({"changes": ["unit=corpus"]}, "unit: windows lie within one of"),
+        ({"changes": ["row_unit=corpus"]}, "row_unit: windows lie within one of"),
         ({"changes": ['objective={kind="Objective",select={kind="TokenMasking",rate=0.1},'
-                      'corrupt={kind="MaskInPlace"}}']}, "are learned by one of Cbow, Glove, Lsa"),
-        ({"begin": "somewhere"}, "begin: word vectors have no begin"),
+                      'corrupt={kind="MaskInPlace"}}']}, "are learned by one of CBOW, GloVe, LSA"),
+        ({"init_from": "somewhere"}, "init_from: word vectors have no init_from"),
         ({"vocab_size": 2}, "too small"),
         ({"changes": ["objective.window=0"]}, "window must be at least 1, got 0"),
-        ({"changes": ["rate=1e-9"]}, "rate must be above 0, and at least last_rate"),
+        ({"changes": ["learning_rate=1e-9"]}, "rate must be above 0, and at least min_learning"),
     ],
 )  # fmt: skip
 def test_what_word_vectors_do_not_have_is_told_and_nothing_is_left(
@@ -246,8 +249,10 @@ def test_what_word_vectors_do_not_have_is_told_and_nothing_is_left(
 
 
 def test_factors_have_no_rate(text: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="rate: factors are computed"):
-        unmask.pretrain("svd-ppmi-mini", data=text, out=tmp_path / "out", changes=["rate=0.5"])
+    with pytest.raises(ValueError, match="learning_rate: factors are computed"):
+        unmask.pretrain(
+            "svd-ppmi-mini", data=text, out=tmp_path / "out", changes=["learning_rate=0.5"]
+        )
 
 
 def test_words_that_are_too_rare_are_told(tmp_path: Path) -> None:
@@ -291,7 +296,8 @@ def test_the_word_that_is_drawn_and_its_neighbors_are_shown(seed: int) -> None:
     line = 'The man saw the house. "The house saw the man," he said.'
     words = [["the", "man", "saw", "the", "house"], ["the", "house", "saw", "the", "man", "he",
              "said"]]  # fmt: skip
-    out = hide("word2vec-skipgram-mini", line, seed=seed, changes=["shrink=false", "window=2"])
+    changes = ["dynamic_window=false", "window=2"]
+    out = hide("word2vec-skipgram-mini", line, seed=seed, changes=changes)
     read, asked = {c.piece for c in out.inputs}, [c.target for c in out.inputs]
     (word,) = read
     around = [
@@ -301,7 +307,7 @@ def test_the_word_that_is_drawn_and_its_neighbors_are_shown(seed: int) -> None:
         if one == word
     ]
     assert asked in around
-    inward = hide("word2vec-cbow-mini", line, seed=seed, changes=["shrink=false", "window=2"])
+    inward = hide("word2vec-cbow-mini", line, seed=seed, changes=changes)
     assert [c.piece for c in inward.inputs] == asked
     assert {c.target for c in inward.inputs} == {word}
     assert "mean of the neighbors' vectors" in inward.visibility

@@ -72,8 +72,10 @@ def in_blocks(
 ) -> AttentionMask:
     """Return a sight that is a band, however short the text is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "BANDED_FROM", -1000)
-        sight = AttentionMask.from_visibility(v, t, t, window=window, global_positions=wide, dilation=dilation)
+        patch.setattr(attention, "BLOCK_LOCAL_MIN_KEYS", -1000)
+        sight = AttentionMask.from_visibility(
+            v, t, t, window=window, global_positions=wide, dilation=dilation
+        )
     assert sight.block_local_mask is not None
     return sight
 
@@ -96,7 +98,7 @@ def check(sight: AttentionMask, v: Visibility, t: int, mask: Tensor) -> None:
 @pytest.mark.parametrize("case", visibilities(3))
 @pytest.mark.parametrize("path", ["plain", "fused"])
 def test_blocks_equal_a_mask_of_all_pairs(path, case, window, monkeypatch) -> None:
-    monkeypatch.setattr(attention, "plain_is_faster", lambda *a, **k: path == "plain")
+    monkeypatch.setattr(attention, "eager_is_faster", lambda *a, **k: path == "plain")
     for t in lengths(window):
         torch.manual_seed(t)
         v = visibilities(t)[case]
@@ -133,7 +135,9 @@ def test_a_dilated_window_sees_wide_tokens() -> None:
     x = inputs(t)
     ours, expected = attend(*x, blocks, scale=0.3), reference(*x, mask)
     narrow = [[i for i in range(t) if i not in row] for row in COLUMNS.tolist()]
-    for b, rows in enumerate(narrow):  # what the wide ones ask, `GlobalAttentionProjections` asks again
+    for b, rows in enumerate(
+        narrow
+    ):  # what the wide ones ask, `GlobalAttentionProjections` asks again
         assert torch.allclose(ours[b][:, rows], expected[b][:, rows], atol=1e-12)
 
 
@@ -144,7 +148,7 @@ COLUMNS = torch.tensor([[0, 4, 7], [2, -1, -1]])
 @pytest.mark.parametrize("case", visibilities(3))
 def test_blocks_with_wide_tokens_equal_a_mask_of_all_pairs(case, window, monkeypatch) -> None:
     """But for what the wide ones themselves ask: `GlobalAttentionProjections` asks that again."""
-    monkeypatch.setattr(attention, "BANDED_FROM", 1000)
+    monkeypatch.setattr(attention, "BLOCK_LOCAL_MIN_KEYS", 1000)
     t = 11
     torch.manual_seed(t)
     v = visibilities(t)[case]
@@ -152,7 +156,12 @@ def test_blocks_with_wide_tokens_equal_a_mask_of_all_pairs(case, window, monkeyp
     x = inputs(t)
     expected = reference(*x, mask)
     assert torch.allclose(
-        attend(*x, AttentionMask.from_visibility(v, t, t, window=window, global_positions=COLUMNS), scale=0.3), expected
+        attend(
+            *x,
+            AttentionMask.from_visibility(v, t, t, window=window, global_positions=COLUMNS),
+            scale=0.3,
+        ),
+        expected,
     )
     narrow = ~attention.columns_to_mask(COLUMNS, t)
     ours = attend(*x, in_blocks(v, t, window=window, wide=COLUMNS), scale=0.3)
@@ -172,7 +181,7 @@ def test_blocks_with_wide_tokens_equal_a_mask_of_all_pairs(case, window, monkeyp
 @pytest.mark.parametrize("case", visibilities(3))
 @pytest.mark.parametrize("banded", [True, False])
 def test_one_column_sees_what_it_sees_among_all(banded, case, wide, monkeypatch) -> None:
-    monkeypatch.setattr(attention, "BANDED_FROM", 1000)
+    monkeypatch.setattr(attention, "BLOCK_LOCAL_MIN_KEYS", 1000)
     t, window = 11, 2
     torch.manual_seed(t)
     v = visibilities(t)[case]
@@ -180,7 +189,9 @@ def test_one_column_sees_what_it_sees_among_all(banded, case, wide, monkeypatch)
     mask = visible(v, t, window, None if wide is None else wide.tolist())
     expected = reference(q, k, values, mask)
     make = in_blocks if banded else AttentionMask.from_visibility
-    sight = make(v, t, t, window=window, wide=wide)
+    sight = make(
+        v, t, t, window=window, **({"wide": wide} if banded else {"global_positions": wide})
+    )
     for at in (torch.tensor([0, 2]), torch.tensor([10, 5])):
         rows = torch.arange(B)
         one = attend(q[rows, :, at][:, :, None], k, values, sight.for_columns(at, t), scale=0.3)
@@ -216,9 +227,17 @@ def test_dropout_drops_shares_within_the_window() -> None:
 def test_long_texts_are_cut_into_blocks_and_short_ones_are_not() -> None:
     window = 4
     n = attention.BLOCK_LOCAL_MIN_KEYS + 3 * window
-    assert AttentionMask.from_visibility(Visibility(), n - 1, n - 1, window=window).block_local_mask is None
-    assert AttentionMask.from_visibility(Visibility(), n, n, window=window).block_local_mask is not None
-    assert AttentionMask.from_visibility(Visibility(), 1, n, window=window).block_local_mask is None, "a cache holds the others"
+    assert (
+        AttentionMask.from_visibility(Visibility(), n - 1, n - 1, window=window).block_local_mask
+        is None
+    )
+    assert (
+        AttentionMask.from_visibility(Visibility(), n, n, window=window).block_local_mask
+        is not None
+    )
+    assert (
+        AttentionMask.from_visibility(Visibility(), 1, n, window=window).block_local_mask is None
+    ), "a cache holds the others"
     assert AttentionMask.from_visibility(Visibility(), n, n).block_local_mask is None
 
 

@@ -26,7 +26,7 @@ A = Architecture(
 NARROW = replace(A, embedding_size=32)
 
 
-def drawn(a: Architecture) -> Transformer:
+def build(a: Architecture) -> Transformer:
     torch.manual_seed(0)
     stack = Transformer(a)
     for name, module in stack.named_modules():
@@ -34,7 +34,7 @@ def drawn(a: Architecture) -> Transformer:
     return stack.eval()
 
 
-def shares(stack: Transformer, layer: int) -> torch.Tensor:
+def attention_weights(stack: Transformer, layer: int) -> torch.Tensor:
     """The attention [h t t] of a layer of a text of random tokens, that layer reading the first."""
     with torch.no_grad():
         x = stack.widen(stack.embed(Batch(inputs=torch.randint(300, (1, 40)))))
@@ -47,11 +47,11 @@ def shares(stack: Transformer, layer: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize("a", [A, NARROW], ids=["as wide", "narrow"])
-def test_two_heads_look_at_the_places_beside(a: Architecture, layer: int) -> None:
-    stack = drawn(a)
-    before = shares(stack, layer)
+def test_two_heads_attend_to_the_adjacent_positions(a: Architecture, layer: int) -> None:
+    stack = build(a)
+    before = attention_weights(stack, layer)
     init_previous_token_heads([stack], 2)
-    share = shares(stack, layer)
+    share = attention_weights(stack, layer)
     for head, step in ((0, -1), (1, 1)):
         beside = share[head].diagonal(step)
         assert beside.mean() > 0.15 > 4 * before[head].diagonal(step).mean()
@@ -60,8 +60,8 @@ def test_two_heads_look_at_the_places_beside(a: Architecture, layer: int) -> Non
         ).float().mean() > 0.5  # by chance: 1 in 40
 
 
-def test_other_layers_and_heads_stay_as_drawn() -> None:
-    stack, other = drawn(A), drawn(A)
+def test_other_layers_and_heads_are_unchanged() -> None:
+    stack, other = build(A), build(A)
     init_previous_token_heads([stack], 2)
     changed = {
         name
@@ -79,27 +79,29 @@ def test_other_layers_and_heads_stay_as_drawn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("a", "layers", "says"),
+    ("a", "layers", "message"),
     [
-        (replace(A, position=Rotary()), 1, "learned vectors of places"),
+        (replace(A, position=Rotary()), 1, "learned position embeddings"),
         (replace(A, embedding_size=8), 1, "as wide as a head, 16, got 8"),
         (replace(A, n_heads=1), 1, "two heads"),
-        (replace(A, head_dim=5), 1, "an even head width, got 4 and 5"),
+        (replace(A, head_dim=5), 1, "an even head_dim, got 4 and 5"),
     ],
 )
-def test_a_stack_that_cannot_is_refused(a: Architecture, layers: int, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_a_stack_that_cannot_is_refused(a: Architecture, layers: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         init_previous_token_heads([Transformer(a)], layers)
 
 
-def seen(attention, x: torch.Tensor, context: torch.Tensor, bias=0.0) -> torch.Tensor:
-    """The shares [h t s] that the heads of a layer give to what it reads."""
+def attention_weights_of(
+    attention, x: torch.Tensor, context: torch.Tensor, bias=0.0
+) -> torch.Tensor:
+    """The attention weights [h t s] of a layer."""
     with torch.no_grad():
-        q, k = attention.heads(attention.q(x)), attention.heads(attention.k(context))
+        q, k = attention.split_heads(attention.q(x)), attention.split_heads(attention.k(context))
         return (attention.scale * q @ k.mT + bias).softmax(-1)[0]
 
 
-def test_an_encoder_looks_beside_and_its_decoder_for_the_same_token() -> None:
+def test_an_encoder_attends_to_adjacent_tokens_and_its_decoder_to_the_same_token() -> None:
     backbone = Model(with_vocab_size(T5_MINI.architecture, 300), {}).initialize(0).backbone
     assert isinstance(backbone, EncoderDecoder)
     before = {name: x.clone() for name, x in backbone.named_parameters()}
@@ -113,20 +115,20 @@ def test_an_encoder_looks_beside_and_its_decoder_for_the_same_token() -> None:
     x = backbone.tokens(ids)[None]
     x = x / x.square().mean(-1, keepdim=True).sqrt()
     bias = backbone.encoder.position.position_state(x, 40)
-    share = seen(backbone.encoder.layers[0].attention, x, x, bias)
+    share = attention_weights_of(backbone.encoder.layers[0].attention, x, x, bias)
     for head, step in ((0, -1), (1, 1)):
         assert share[head].diagonal(step).mean() > 0.15
         assert share[head].diagonal(-step).mean() < 0.1
     for block in backbone.decoder.layers[:2]:
-        share = seen(block.cross, x, x)
+        share = attention_weights_of(block.cross, x, x)
         assert share[1].diagonal().mean() > 0.8
         assert share[[0, 2, 3]].diagonal(dim1=1, dim2=2).mean() < 0.1
     bias = backbone.decoder.position.position_state(x, 40)
-    share = seen(backbone.decoder.layers[0].attention, x, x, bias)
+    share = attention_weights_of(backbone.decoder.layers[0].attention, x, x, bias)
     assert share[0].diagonal(-1).mean() > 0.15
 
 
-def test_stacks_with_biases_in_common_are_raised_once() -> None:
+def test_biases_shared_by_stacks_are_raised_once() -> None:
     made = [Model(MODELS[n].architecture, {}).initialize(0) for n in ("t5-shared-mini", "t5-mini")]
     before = [one.backbone.encoder.position.table.weight.clone() for one in made]
     for one, was in zip(made, before, strict=True):
@@ -136,22 +138,24 @@ def test_stacks_with_biases_in_common_are_raised_once() -> None:
         assert raised.count_nonzero() == 2
 
 
-def test_an_encoder_with_a_decoder_and_vectors_of_places_is_refused() -> None:
-    with pytest.raises(ValueError, match="or biases of distances; use 0"):
+def test_an_encoder_with_a_decoder_and_position_embeddings_is_refused() -> None:
+    with pytest.raises(ValueError, match="or relative position biases; use 0"):
         init_previous_token_heads(Model(MODELS["bart-mini"].architecture, {}).networks, 2)
 
 
 def test_a_negative_number_is_refused() -> None:
-    with pytest.raises(ValueError, match="look_beside must be at least 0"):
+    with pytest.raises(ValueError, match="init_previous_token_heads must be at least 0"):
         Recipe(model="bert-mini", init_previous_token_heads=-1)
 
 
 @pytest.mark.parametrize("name", [n for n in MODELS if preset_recipe(n).init_previous_token_heads])
-def test_every_card_that_asks_for_it_can(name: str) -> None:
-    card = MODELS[name]
-    small = with_vocab_size(card.architecture, 8)
-    init_previous_token_heads(Model(small, card.heads).networks, preset_recipe(name).init_previous_token_heads)
+def test_every_preset_that_sets_it_can(name: str) -> None:
+    preset = MODELS[name]
+    small = with_vocab_size(preset.architecture, 8)
+    init_previous_token_heads(
+        Model(small, preset.heads).networks, preset_recipe(name).init_previous_token_heads
+    )
 
 
-def test_bert_mini_asks_for_it() -> None:
+def test_bert_mini_sets_it() -> None:
     assert preset_recipe(BERT_MINI.name).init_previous_token_heads == 2

@@ -38,7 +38,7 @@ def test_what_tokens_see_is_what_an_endless_list_has_there(steps, span, first, b
             new = torch.arange(number, number + 2 * how).view(2, 1, how, 1).float()
             number, known = number + 2 * how, torch.cat((known, new), 2)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(module, "_spare", lambda most: spare)
+                patch.setattr(module, "_growth", lambda most: spare)
                 k, v = cache.extend(new, -new)
             start = 0 if span is None else max(n - span, first)
             seen = torch.cat((known[:, :, :first], known[:, :, max(start, first) :]), 2)
@@ -71,7 +71,7 @@ def test_what_is_forgotten_cannot_be_seen_again() -> None:
     for layer in cache.layers:
         layer.extend(one, one)
     cache.crop(58)
-    with pytest.raises(ValueError, match="1 tokens cannot be taken back: what stood a window"):
+    with pytest.raises(ValueError, match="1 tokens cannot be removed: the window before them"):
         cache.crop(57)
     assert cache.layers[0].all_keys_values is not None
     assert cache.layers[1].all_keys_values is None
@@ -82,7 +82,13 @@ def test_each_layer_forgets_by_its_own_window_unless_scores_depend_on_all_places
     position: PositionScheme,
 ) -> None:
     a = Architecture(
-        vocab_size=20, d_model=8, n_layers=3, n_heads=2, d_ff=8, position=position, attention_window=(5, None)
+        vocab_size=20,
+        d_model=8,
+        n_layers=3,
+        n_heads=2,
+        d_ff=8,
+        position=position,
+        attention_window=(5, None),
     )
     cache, one = Transformer(a).new_cache(), torch.zeros(1, 2, 70, 4)
     seen = [layer.extend(one, one) and layer.extend(one, one)[0].shape[2] for layer in cache.layers]

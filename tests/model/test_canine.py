@@ -114,14 +114,14 @@ LABELLED = {
 @pytest.mark.parametrize("kind", LABELLED)
 @torch.no_grad()
 def test_heads_say_what_the_reference_says(kind: str, tmp_path: Path) -> None:
-    answering = "TaskInput" in kind
+    answering = "Question" in kind
     reference = theirs(kind, **({} if answering else {"num_labels": 3}))
     opened = load_folder(saved(reference, tmp_path))
     assert opened.missing == ()
     assert opened.unexpected == ()
     batch, given = texts([37, 20, 5], 37)
     out = reference(**given)
-    said = opened.model(batch, scores=True).scores[LABELLED[kind]]
+    said = opened.model(batch, return_logits=True).logits[LABELLED[kind]]
     expected = torch.stack((out.start_logits, out.end_logits), -1) if answering else out.logits
     real = given["attention_mask"].bool()
     if said.ndim == 3:
@@ -167,7 +167,10 @@ def test_the_published_size_is_the_references() -> None:
     bare = sum(p.numel() for n, p in labelled.named_parameters() if ".out." not in n)
     assert bare == 132_082_944
     assert CANINE_C.config_mapping.to_architecture(hf.CanineConfig().to_dict()) == replace(
-        BASE, initializer=CANINE_C.config_mapping.to_architecture(hf.CanineConfig().to_dict()).initializer
+        BASE,
+        initializer=CANINE_C.config_mapping.to_architecture(
+            hf.CanineConfig().to_dict()
+        ).initializer,
     )
 
 
@@ -178,7 +181,7 @@ def test_options_are_scored_as_in_the_reference(tmp_path: Path) -> None:
     assert (opened.missing, opened.unexpected) == ((), ())
     batch, given = texts([37, 20, 5], 37)
     out = reference(**{name: x[None] for name, x in given.items()})
-    said = opened.model(batch, scores=True).scores["choice"]
+    said = opened.model(batch, return_logits=True).logits["choice"]
     assert apart(said[:, 0], out.logits[0]) < TOLERANCE
 
 
@@ -199,8 +202,8 @@ def test_hashes_are_those_of_the_reference() -> None:
 
 def network(**changes: Any) -> Canine:
     sizes = {
-        "d_model": 16, "n_heads": 2, "d_ff": 16, "n_layers": 2, "n_buckets": 64, "block": 8,
-        "position": LearnedPositions(64),
+        "d_model": 16, "n_heads": 2, "d_ff": 16, "n_layers": 2, "n_hash_buckets": 64,
+        "local_attention_block": 8, "position": LearnedPositions(64),
     }  # fmt: skip
     model = Canine(replace(BASE, **(sizes | changes))).eval()
     torch.manual_seed(0)
@@ -220,7 +223,9 @@ def test_with_enough_padding_a_text_does_not_depend_on_the_others() -> None:
         longer.segments[0, n:] = 0
         long = model(model.pad_for_network(longer))[0, :n]
         assert apart(short, long) < TOLERANCE, n
-    assert apart(model(texts([5], 5)[0]), model(model.pad_for_network(texts([5], 5)[0]))[:, :5]) > 1e-3
+    assert (
+        apart(model(texts([5], 5)[0]), model(model.pad_for_network(texts([5], 5)[0]))[:, :5]) > 1e-3
+    )
 
 
 def reads(model: Canine, batch: Batch) -> dict[str, Tensor]:
@@ -288,11 +293,11 @@ def test_what_it_cannot_read_is_refused() -> None:
     model, (batch, _) = network(), texts([9], 9)
     places = torch.arange(9)[None]
     for change, message in (
-        ({"place": places}, "one text a row"),
-        ({"parts": places * 0, "place": places}, "one text a row"),
-        ({"visibility": Visibility(causal=True)}, "in no order"),
-        ({"visibility": Visibility(rank=places)}, "in no order"),
-        ({"all_layers": True}, "different places"),
+        ({"position_ids": places}, "one text per row"),
+        ({"part_ids": places * 0, "position_ids": places}, "one text per row"),
+        ({"visibility": Visibility(causal=True)}, "is bidirectional"),
+        ({"visibility": Visibility(rank=places)}, "is bidirectional"),
+        ({"all_layers": True}, "different positions"),
     ):
         with pytest.raises(ValueError, match=message):
             model(replace(batch, **change))
@@ -303,15 +308,18 @@ def test_what_it_cannot_read_is_refused() -> None:
 def test_an_architecture_that_is_none_is_refused() -> None:
     for change, message in (
         ({"causal": True}, "causal = True"),
-        ({"window": (3,)}, "window"),
-        ({"n_hashes": 7}, "not a multiple of n_hashes"),
-        ({"n_hashes": 17}, "from 1 to 16"),
-        ({"rate": 0}, "rate must be at least 1"),
-        ({"position": Rotary()}, "places are learned"),
+        ({"attention_window": (3,)}, "attention_window"),
+        ({"n_hash_functions": 7}, "not a multiple of n_hash_functions"),
+        ({"n_hash_functions": 17}, "from 1 to 16"),
+        ({"downsampling_rate": 0}, "downsampling_rate must be at least 1"),
+        ({"position": Rotary()}, "must be LearnedPositions"),
     ):
         with pytest.raises(ValueError, match=message):
             replace(BASE, **change)
-    for labels in (SequenceClassification(pooling="compare"), SequenceClassification(pooled_layers="all")):
+    for labels in (
+        SequenceClassification(pooling="compare"),
+        SequenceClassification(pooled_layers="all"),
+    ):
         with pytest.raises(ValueError, match="are not possible"):
             Model(network().a, {"label": labels})
 

@@ -66,12 +66,12 @@ def test_the_first_layer_alone_has_it_beside() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="width must be odd and at least 1, got 2"):
+    with pytest.raises(ValueError, match="kernel_size must be odd and at least 1, got 2"):
         NgramInputEncoding(2)
     stack = Transformer(replace(A, ngram_input_encoding=NgramInputEncoding(3), causal=True)).eval()
     cache, causal = stack.new_cache(), Visibility(causal=True)
     stack(Batch(inputs=torch.tensor([[1, 2]]), visibility=causal), cache)
-    with pytest.raises(ValueError, match="reads a text at once"):
+    with pytest.raises(ValueError, match="it has no cache"):
         stack(Batch(inputs=torch.tensor([[3]]), visibility=causal), cache)
 
 

@@ -80,10 +80,13 @@ def test_layers_side_by_side_are_those_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"gated": True}, "gated = True is nothing that filters have"),
-        ({"causal": True}, "causal = True is nothing that filters have"),
-        ({"widths": ()}, "widths must be one or more numbers above 0"),
-        ({"widths": (3, 4)}, "d_model 9 is not a multiple of 2 widths"),
+        (
+            {"gated_feed_forward": True},
+            "gated_feed_forward = True is not supported by a convolutional network",
+        ),
+        ({"causal": True}, "causal = True is not supported by a convolutional network"),
+        ({"filter_widths": ()}, "filter_widths must be one or more numbers above 0"),
+        ({"filter_widths": (3, 4)}, "d_model 9 is not a multiple of 2 filter widths"),
     ],
 )
 def test_what_cannot_be_is_said(changes: dict, said: str) -> None:

@@ -23,11 +23,20 @@ from unmask.model.positions.scheme import DisentangledAttention, LearnedPosition
 
 T, H, D, REACH = 7, 2, 8, 3
 A = Architecture(
-    vocab_size=13, d_model=D, n_layers=3, n_heads=H, d_ff=12, position=DisentangledAttention(REACH, 20),
-    norm=LayerNorm(1e-7), embedding_norm=True, initializer=NormalInit(0.5),
-)  # fmt: skip
+    vocab_size=13,
+    d_model=D,
+    n_layers=3,
+    n_heads=H,
+    d_ff=12,
+    position=DisentangledAttention(REACH, 20),
+    norm=LayerNorm(1e-7),
+    embedding_norm=True,
+    initializer=NormalInit(0.5),
+)
 HEADS = {
-    "language": LanguageModeling(term="masked", transform="gelu", bias=True, query_stream=EnhancedMaskDecoder(20)),
+    "language": LanguageModeling(
+        term="masked", transform="gelu", bias=True, query_stream=EnhancedMaskDecoder(20)
+    ),
 }
 TEXT = torch.tensor([[3, 1, 4, 1, 5, 9, 2]])
 
@@ -41,7 +50,7 @@ def built(a: Architecture = A, **heads) -> Model:
 
 
 def attended(block: Block, table: Tensor, asking: Tensor, read: Tensor) -> Tensor:
-    """Equation 4 with queries of `asking`, keys and values of `read`; see `DisentangledAttention`."""
+    """Equation 4: queries of `asking`, keys and values of `read`; see `DisentangledAttention`."""
     attention, e = block.attention, D // H
 
     def heads(x: Tensor) -> Tensor:
@@ -61,7 +70,7 @@ def attended(block: Block, table: Tensor, asking: Tensor, read: Tensor) -> Tenso
 @pytest.mark.parametrize("times", [1, 2, 3])
 @torch.no_grad()
 def test_places_ask_the_last_layer_of_what_the_one_before_says(times: int) -> None:
-    head = replace(HEADS["language"], decoder=EnhancedMaskDecoder(20, times))
+    head = replace(HEADS["language"], query_stream=EnhancedMaskDecoder(20, times))
     model = built(language=head)
     below = model.backbone(Batch(inputs=TEXT, all_layers=True))[0, :, 2 * D : 3 * D]
     last = cast(Block, model.backbone.layers[2])
@@ -74,9 +83,9 @@ def test_places_ask_the_last_layer_of_what_the_one_before_says(times: int) -> No
     torch.testing.assert_close(hidden, asking, rtol=1e-12, atol=1e-12)
     targets = torch.full_like(TEXT, IGNORE_INDEX)
     targets[0, 2], asked = 8, torch.tensor([2])
-    said = model(Batch(inputs=TEXT, targets=targets, target_positions=asked), scores=True)
+    said = model(Batch(inputs=TEXT, targets=targets, target_positions=asked), return_logits=True)
     expected = model.language_head.logits(asking[2])
-    torch.testing.assert_close(said.scores["masked"][0], expected)
+    torch.testing.assert_close(said.logits["masked"][0], expected)
     loss = torch.nn.functional.cross_entropy(expected[None], torch.tensor([8]))
     torch.testing.assert_close(said.loss, loss, check_dtype=False)
 
@@ -106,7 +115,9 @@ def test_packed_and_padded_texts_are_decoded_as_alone() -> None:
     hidden = model.hidden_states(packed)
     torch.testing.assert_close(hidden[:, :3], model.hidden_states(Batch(inputs=first)))
     torch.testing.assert_close(hidden[:, 3:7], model.hidden_states(Batch(inputs=second)))
-    counted = replace(packed, position_ids=torch.arange(9)[None])  # the second text stands elsewhere
+    counted = replace(
+        packed, position_ids=torch.arange(9)[None]
+    )  # the second text stands elsewhere
     assert not torch.allclose(model.hidden_states(counted)[:, 3:7], hidden[:, 3:7])
 
 
@@ -114,11 +125,11 @@ def test_packed_and_padded_texts_are_decoded_as_alone() -> None:
 def test_other_heads_read_the_backbone_as_it_is() -> None:
     model = built(label=SequenceClassification())
     batch = Batch(inputs=TEXT, labels=torch.tensor([1]), targets=TEXT)
-    said, label = model(batch, scores=True), model.heads["label"]
+    said, label = model(batch, return_logits=True), model.heads["label"]
     plain = model.backbone(batch)
-    torch.testing.assert_close(said.scores["label"], label.scores(plain, batch).float())
+    torch.testing.assert_close(said.logits["label"], label.logits(plain, batch).float())
     expected = model.language_head.logits(model.hidden_states(batch)[0])
-    torch.testing.assert_close(said.scores["masked"], expected)
+    torch.testing.assert_close(said.logits["masked"], expected)
     assert not torch.allclose(plain, model.hidden_states(batch))
 
 
@@ -132,12 +143,14 @@ def test_the_last_layer_and_the_places_learn() -> None:
 def test_what_a_cache_holds_already_is_asked_again_and_not_read_twice() -> None:
     model, batch = built(), Batch(inputs=TEXT)
     cache = model.backbone.new_cache()
-    said = model.backbone(batch, cache, decoder=model.query_stream)
+    said = model.backbone(batch, cache, query_stream=model.query_stream)
     assert [layer.length for layer in cache.layers] == [T, T, T]
     torch.testing.assert_close(said, model.hidden_states(batch))
 
 
-@pytest.mark.parametrize("adapter", [PrefixTuning(n_virtual_tokens=2), PromptTuning(n_virtual_tokens=2)])
+@pytest.mark.parametrize(
+    "adapter", [PrefixTuning(n_virtual_tokens=2), PromptTuning(n_virtual_tokens=2)]
+)
 @torch.no_grad()
 def test_learned_tokens_stand_before_texts_that_are_decoded(adapter) -> None:
     model = built()
@@ -153,16 +166,16 @@ def test_only_the_column_asked_is_not_made_where_a_decoder_asks() -> None:
 
 
 def test_a_decoder_costs_a_layer_for_each_further_time() -> None:
-    plain = Model(A, {"language": replace(HEADS["language"], decoder=None)})
-    once = built(language=replace(HEADS["language"], decoder=EnhancedMaskDecoder(20, 1)))
+    plain = Model(A, {"language": replace(HEADS["language"], query_stream=None)})
+    once = built(language=replace(HEADS["language"], query_stream=EnhancedMaskDecoder(20, 1)))
     assert once.flops(T, 0.1) == plain.flops(T, 0.1)
     assert built().flops(T, 0.0) == pytest.approx(plain.flops(T, 0.0) * 4 / 3)
 
 
 def test_impossible_decoders_are_refused() -> None:
-    with pytest.raises(ValueError, match="times must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="n_passes must be at least 1, got 0"):
         EnhancedMaskDecoder(n_passes=0)
-    with pytest.raises(ValueError, match="hidden states of width 8, but"):
+    with pytest.raises(ValueError, match="hidden states of size 8, but"):
         Model(replace(A, embedding_size=4), HEADS)
     with pytest.raises(ValueError, match="a text of 21 tokens is longer than the model's 20"):
         built().hidden_states(Batch(inputs=torch.zeros(1, 21, dtype=torch.long)))

@@ -24,7 +24,9 @@ SCHEMES = {
     "content to position": DisentangledAttention(4, terms=(C2P,)),
     "position to content": DisentangledAttention(4, terms=(P2C,)),
     "shared": DisentangledAttention(4, share_projections=True),
-    "buckets, shared, norm": DisentangledAttention(9, n_buckets=4, share_projections=True, distance_norm=True),
+    "buckets, shared, norm": DisentangledAttention(
+        9, n_buckets=4, share_projections=True, distance_norm=True
+    ),
     "exact buckets": DisentangledAttention(64, n_buckets=32, share_projections=True),
 }
 
@@ -84,11 +86,13 @@ def test_attention_is_equation_4_for_each_pair(name: str, queries: int) -> None:
     torch.testing.assert_close(said[0], expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("scheme", [DisentangledAttention(512), DisentangledAttention(512, n_buckets=256)])
+@pytest.mark.parametrize(
+    "scheme", [DisentangledAttention(512), DisentangledAttention(512, n_buckets=256)]
+)
 def test_published_distances_have_the_rows_of_equation_3(scheme: DisentangledAttention) -> None:
     position = scheme.build(BASE)
     n = 700
-    row = position.position_state(torch.zeros(1, n, D), n).row
+    row = position.position_state(torch.zeros(1, n, D), n).distance_index
     unused = scheme.n_buckets_per_side - scheme.n_rows_used(n)
     for i, j in ((0, 0), (0, 1), (1, 0), (300, 172), (300, 171), (511, 0), (0, 511), (699, 0)):
         assert int(row[i, j]) + unused == delta(i, j, scheme)
@@ -97,10 +101,18 @@ def test_published_distances_have_the_rows_of_equation_3(scheme: DisentangledAtt
 
 def test_short_texts_read_the_rows_of_their_distances_only() -> None:
     x = torch.zeros(1, 20, D)
-    assert DisentangledAttention(512).build(BASE).position_state(x, 20).table.shape == (40, D)
-    assert DisentangledAttention(512, n_buckets=256).build(BASE).position_state(x, 20).table.shape == (40, D)
-    assert DisentangledAttention(16).build(BASE).position_state(x, 20).table.shape == (32, D)
-    assert DisentangledAttention(64, n_buckets=16).build(BASE).position_state(x, 20).table.shape == (32, D)
+    assert DisentangledAttention(512).build(BASE).position_state(
+        x, 20
+    ).distance_embeddings.shape == (40, D)
+    assert DisentangledAttention(512, n_buckets=256).build(BASE).position_state(
+        x, 20
+    ).distance_embeddings.shape == (40, D)
+    assert DisentangledAttention(16).build(BASE).position_state(
+        x, 20
+    ).distance_embeddings.shape == (32, D)
+    assert DisentangledAttention(64, n_buckets=16).build(BASE).position_state(
+        x, 20
+    ).distance_embeddings.shape == (32, D)
 
 
 def test_nothing_is_written_out_for_each_pair_and_width() -> None:
@@ -134,7 +146,10 @@ def test_absolute_places_are_added_to_tokens_only_if_asked_for() -> None:
 
 
 def test_terms_cost_what_their_scores_cost() -> None:
-    plain, both = replace(BASE, n_layers=3), replace(BASE, n_layers=3, position=DisentangledAttention(8))
+    plain, both = (
+        replace(BASE, n_layers=3),
+        replace(BASE, n_layers=3, position=DisentangledAttention(8)),
+    )
     # of each layer and term, q or k of width d with 2 * 8 rows, two FLOPs a number
     assert both.flops(20) - plain.flops(20) == 3 * 2 * (2 * D * 16)
     assert both.flops(5) - plain.flops(5) == 3 * 2 * (2 * D * 10)
@@ -145,7 +160,7 @@ def test_impossible_schemes_are_refused() -> None:
         DisentangledAttention(terms=())
     with pytest.raises(ValueError, match="terms must be one or both"):
         DisentangledAttention(terms=(C2P, C2P))
-    with pytest.raises(ValueError, match="buckets must be at least 4 and fewer than 14"):
+    with pytest.raises(ValueError, match="n_buckets must be at least 4 and below 14"):
         DisentangledAttention(8, n_buckets=14)
     with pytest.raises(ValueError, match="buckets must be at least 4"):
         DisentangledAttention(8, n_buckets=2)

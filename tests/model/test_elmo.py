@@ -16,9 +16,18 @@ from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import ELMO
 
 SMALL = ElmoArchitecture(
-    d_model=12, embedding_size=6, n_layers=2, d_ff=16, cell_clip=3.0,
-    character_cnn=CharacterCNN(character_embedding_size=4, filters=((1, 3), (2, 4), (3, 5)), n_highway_layers=2, max_characters=9),
-)  # fmt: skip
+    d_model=12,
+    embedding_size=6,
+    n_layers=2,
+    d_ff=16,
+    cell_clip=3.0,
+    character_cnn=CharacterCNN(
+        character_embedding_size=4,
+        filters=((1, 3), (2, 4), (3, 5)),
+        n_highway_layers=2,
+        max_characters=9,
+    ),
+)
 TEXT = Tokenizer(pipeline.word_byte_pipeline(ELMO), ELMO)
 
 
@@ -145,16 +154,16 @@ def test_an_architecture_says_what_cannot_be() -> None:
     assert from_dict(ElmoArchitecture, to_dict(SMALL)) == SMALL
     for change, said in (
         ({"vocab_size": 30}, "vocab_size must be 515"),
-        ({"embed_width": None}, "half of d_model"),
-        ({"reads": "together"}, "must be 'apart'"),
+        ({"embedding_size": None}, "half of d_model"),
+        ({"direction": "together"}, "must be 'apart'"),
     ):
         with pytest.raises(ValueError, match=said):
             replace(SMALL, **change)
     for change, said in (
         ({"filters": ()}, "filters must be"),
-        ({"filters": ((12, 3),)}, "longest must be"),
-        ({"width": 0}, "width must be at least 1"),
-        ({"highways": -1}, "at least 0"),
+        ({"filters": ((12, 3),)}, "max_characters must be"),
+        ({"character_embedding_size": 0}, "character_embedding_size must be at least 1"),
+        ({"n_highway_layers": -1}, "at least 0"),
     ):
         with pytest.raises(ValueError, match=said):
             replace(SMALL.character_cnn, **change)

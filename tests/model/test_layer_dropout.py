@@ -11,9 +11,17 @@ from unmask.model.backbones.transformer import Transformer
 from unmask.model.positions.scheme import LearnedPositions
 
 A = Architecture(
-    vocab_size=50, d_model=16, n_layers=4, n_heads=2, d_ff=32, position=LearnedPositions(8), norm_placement=PRE_NORM,
-    dropout=0.0, attention_dropout=0.0, layer_dropout=0.2,
-)  # fmt: skip
+    vocab_size=50,
+    d_model=16,
+    n_layers=4,
+    n_heads=2,
+    d_ff=32,
+    position=LearnedPositions(8),
+    norm_placement=PRE_NORM,
+    dropout=0.0,
+    attention_dropout=0.0,
+    layer_dropout=0.2,
+)
 BATCH = Batch(inputs=torch.randint(50, (2, 8), generator=torch.Generator().manual_seed(0)))
 
 

@@ -16,9 +16,16 @@ from unmask.model.positions.scheme import (
 )
 
 A = Architecture(
-    vocab_size=50, d_model=16, n_layers=3, n_heads=2, d_ff=16, position=TransformerXLPositions(), causal=True,
-    dropout=0.0, attention_dropout=0.0,
-)  # fmt: skip
+    vocab_size=50,
+    d_model=16,
+    n_layers=3,
+    n_heads=2,
+    d_ff=16,
+    position=TransformerXLPositions(),
+    causal=True,
+    dropout=0.0,
+    attention_dropout=0.0,
+)
 CAUSAL = Visibility(causal=True)
 
 
@@ -97,7 +104,7 @@ def test_a_memory_keeps_the_last_places() -> None:
 @pytest.mark.parametrize("position", [LearnedPositions(20), Rotary()])
 def test_places_that_are_no_distances_are_refused(position) -> None:
     stack = drawn(replace(A, position=position))
-    with pytest.raises(ValueError, match="cannot be counted through a memory"):
+    with pytest.raises(ValueError, match="do not extend over a memory"):
         stack(Batch(inputs=torch.zeros(1, 3, dtype=torch.long), memory=RecurrenceMemory(4)))
 
 

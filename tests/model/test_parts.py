@@ -132,12 +132,13 @@ def test_norms_inside_stand_before_the_map_that_writes() -> None:
     assert isinstance(Transformer(SIZES).layers[0].attention.inside, torch.nn.Identity)
 
 
-def test_sublayers_side_by_side_cannot_be_mixed() -> None:
-    with pytest.raises(ValueError, match="have nothing between to be mixed"):
+def test_parallel_sublayers_have_no_depth_weighted_average() -> None:
+    with pytest.raises(ValueError, match="have no sublayer inputs for depth_weighted_average"):
         replace(SIZES, depth_weighted_average=True, parallel_sublayers="one_norm")
     stack = Transformer(replace(SIZES, depth_weighted_average=True))
     assert not stack.supports_last_only
-    with pytest.raises(ValueError, match="no last layer can be asked again"):
+    with pytest.raises(ValueError, match="does not support a query stream"):
         stack(
-            Batch(inputs=torch.zeros(1, 3, dtype=torch.int64)), decoder=EnhancedMaskDecoder(8).build(SIZES)
+            Batch(inputs=torch.zeros(1, 3, dtype=torch.int64)),
+            query_stream=EnhancedMaskDecoder(8).build(SIZES),
         )

@@ -44,13 +44,15 @@ def test_in_a_row_longer_than_the_table_far_columns_have_the_last_bucket() -> No
 
 
 @pytest.mark.parametrize(
-    ("buckets", "reach", "message"),
+    ("n_buckets", "max_distance", "message"),
     [
-        (31, 128, "buckets must be even and at least 4, got 31"),
-        (2, 128, "buckets must be even and at least 4, got 2"),
-        (32, 9, r"reach must be above 9 \(a quarter of the buckets, and 1\), got 9"),
+        (31, 128, "n_buckets must be even and at least 4, got 31"),
+        (2, 128, "n_buckets must be even and at least 4, got 2"),
+        (32, 9, r"max_distance must be above 9 \(a quarter of n_buckets, and 1\), got 9"),
     ],
 )
-def test_buckets_that_cannot_be_are_refused(buckets: int, reach: int, message: str) -> None:
+def test_buckets_that_cannot_be_are_refused(
+    n_buckets: int, max_distance: int, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
-        LearnedPositionsAndRelativeBias(64, buckets, reach)
+        LearnedPositionsAndRelativeBias(64, n_buckets, max_distance)

@@ -57,7 +57,11 @@ def some(causal: bool = True, padded: bool = False) -> Batch:
         return Batch(inputs=ids, visibility=Visibility(causal=causal))
     document = torch.tensor([[0] * n + [-1] * (T - n) for n in LENGTHS])
     last = torch.tensor(LENGTHS) - 1
-    return Batch(inputs=ids, visibility=Visibility(document=document, causal=causal), last_token_positions=last)
+    return Batch(
+        inputs=ids,
+        visibility=Visibility(document=document, causal=causal),
+        last_token_positions=last,
+    )
 
 
 @torch.no_grad()
@@ -110,7 +114,9 @@ def test_cells_and_what_is_projected_are_clipped() -> None:
     network = build(replace(APART, residual=False))
     said = network(some(causal=False))
     assert said.abs().max() == pytest.approx(0.3)
-    assert build(replace(APART, cell_clip=None, residual=False))(some(causal=False)).abs().max() > 0.3
+    assert (
+        build(replace(APART, cell_clip=None, residual=False))(some(causal=False)).abs().max() > 0.3
+    )
 
 
 @torch.no_grad()
@@ -121,7 +127,7 @@ def test_in_a_blind_batch_each_direction_speaks_one_place_before() -> None:
         torch.testing.assert_close(unseen[row, 1:n, :8], seen[row, : n - 1, :8])
         torch.testing.assert_close(unseen[row, : n - 1, 8:], seen[row, 1:n, 8:])
         assert not unseen[row, 0, :8].any()
-    with pytest.raises(ValueError, match="read apart"):
+    with pytest.raises(ValueError, match="need direction"):
         build(TOGETHER)(replace(some(causal=False), two_stream=True))
 
 
@@ -161,7 +167,7 @@ def test_no_gradient_passes_into_a_memory() -> None:
 
 def test_only_a_network_that_reads_forward_goes_on() -> None:
     for a in (TOGETHER, APART):
-        with pytest.raises(ValueError, match="only a network that reads forward"):
+        with pytest.raises(ValueError, match="only a forward recurrent network"):
             build(a)(replace(some(causal=False), memory=RecurrenceMemory(1)))
 
 
@@ -175,12 +181,14 @@ def test_tokens_are_taken_back_as_far_as_they_are_known() -> None:
     torch.testing.assert_close(said, network(batch)[:, 2:])
     many = network.new_cache()
     network(replace(batch, inputs=batch.inputs.repeat(1, 3)), many)
-    with pytest.raises(ValueError, match="cannot be taken back"):
+    with pytest.raises(ValueError, match="cannot be removed"):
         many.crop(2)
 
 
 def test_the_same_numbers_of_a_text_are_dropped_at_all_of_its_tokens() -> None:
-    network = build(replace(SMALL, n_layers=0, variational_dropout=True, input_dropout=0.5, causal=False))
+    network = build(
+        replace(SMALL, n_layers=0, variational_dropout=True, input_dropout=0.5, causal=False)
+    )
     network.a = replace(network.a, embedding_size=8)
     network.train()
     with torch.no_grad():
@@ -262,16 +270,16 @@ def test_no_layers_are_a_table_of_vectors() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"gated": True}, "gated = True is nothing that an LSTM has"),
-        ({"causal": False}, "causal = False does not go with reads = 'forward'"),
-        ({"reads": "together"}, "causal = True does not go with reads = 'together'"),
+        ({"gated_feed_forward": True}, "gated_feed_forward = True is not supported by an LSTM"),
+        ({"causal": False}, "causal = False does not go with direction = 'forward'"),
+        ({"direction": "together"}, "causal = True does not go with direction = 'together'"),
         ({"n_layers": -1}, "n_layers must be at least 0, got -1"),
         ({"d_model": 0}, "d_model must be at least 1, got 0"),
         ({"weight_dropout": 1.0}, "weight_dropout must be from 0 to below 1, got 1.0"),
-        ({"cell": "gru", "clip": 3.0}, "a GRU says what it holds: it has no projection"),
+        ({"cell": "gru", "cell_clip": 3.0}, "a GRU has neither projection nor cell_clip"),
         (
-            {"reads": "twice", "causal": False, "embed_width": 9},
-            "both stacks have half of each token's vector, of 9",
+            {"direction": "twice", "causal": False, "embedding_size": 9},
+            "each stack has half of the token embeddings: their size must be even, got 9",
         ),
     ],
 )
@@ -283,8 +291,8 @@ def test_what_cannot_be_is_said(changes: dict, said: str) -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        {"n_heads": 4}, {"norm": RMSNorm()}, {"norm_at": PRE_NORM}, {"activation": "relu"},
-        {"bias": NO_BIASES}, {"attention_dropout": 0.5}, {"feed_forward_dropout": 0.5},
+        {"n_heads": 4}, {"norm": RMSNorm()}, {"norm_placement": PRE_NORM}, {"activation": "relu"},
+        {"biases": NO_BIASES}, {"attention_dropout": 0.5}, {"activation_dropout": 0.5},
     ],
     ids=lambda changed: next(iter(changed)),
 )  # fmt: skip

@@ -25,7 +25,9 @@ def rotated(x: torch.Tensor, scheme: Rotary) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.25])
-@pytest.mark.parametrize("scaling", [None, LinearScaling(4.0), Llama3Scaling(factor=4.0, original_max_positions=30)])
+@pytest.mark.parametrize(
+    "scaling", [None, LinearScaling(4.0), Llama3Scaling(factor=4.0, original_max_positions=30)]
+)
 def test_pairs_turn_as_complex_numbers_do(share, scaling) -> None:
     torch.manual_seed(0)
     scheme = Rotary(100.0, 40, share, scaling)
@@ -43,12 +45,16 @@ def test_pairs_turn_as_complex_numbers_do(share, scaling) -> None:
 
 
 def test_fast_pairs_stay_and_slow_ones_turn_slower() -> None:
-    scaling = Llama3Scaling(factor=8.0, low_frequency_factor=1.0, high_frequency_factor=4.0, original_max_positions=100)
+    scaling = Llama3Scaling(
+        factor=8.0, low_frequency_factor=1.0, high_frequency_factor=4.0, original_max_positions=100
+    )
     turns = torch.tensor([8.0, 4.0, 2.5, 1.0, 0.1])  # all around, within 100 places
     speed = turns * 2 * math.pi / 100
     share = scaling(speed) / speed
     assert torch.allclose(share, torch.tensor([1, 1, 0.5 + 0.5 / 8, 1 / 8, 1 / 8]))
-    with pytest.raises(ValueError, match="high must be above low"):
+    with pytest.raises(
+        ValueError, match="high_frequency_factor must be above low_frequency_factor"
+    ):
         Llama3Scaling(low_frequency_factor=2.0, high_frequency_factor=2.0)
 
 

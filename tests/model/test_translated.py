@@ -23,7 +23,7 @@ def architecture(name: str = "bart-mini") -> EncoderDecoderArchitecture:
     assert isinstance(a, EncoderDecoderArchitecture)
 
     def small(one: Architecture) -> Architecture:
-        sizes = {"d_model": 16, "n_layers": 2, "n_heads": 2, "d_ff": 24, "head_width": None}
+        sizes = {"d_model": 16, "n_layers": 2, "n_heads": 2, "d_ff": 24, "head_dim": None}
         return replace(one, vocab_size=40, **sizes)
 
     encoder = small(a.encoder)
@@ -109,7 +109,7 @@ def test_an_encoder_of_sources_must_fit() -> None:
     a = architecture()
     assert a.source_encoder is not None
     for wrong in (replace(a.source_encoder, d_model=8), replace(a.source_encoder, causal=True)):
-        with pytest.raises(ValueError, match="source: must read in both directions and be 16 wide"):
+        with pytest.raises(ValueError, match="causal = False and d_model = 16"):
             replace(a, source_encoder=wrong)
     assert source_encoder_of(replace(a, source_encoder=None)) is None
     assert source_encoder_of(a.encoder) is None
@@ -124,5 +124,8 @@ def test_the_third_stack_is_counted_and_drops_as_the_others() -> None:
     without = EncoderDecoder(replace(a, source_encoder=None))
     more = EncoderDecoder(a).flops(9) - without.flops(9)
     assert more == pytest.approx(Transformer(a.source_encoder).flops(9) / 2)
-    kept = [activation_bytes_per_token(one, 8, torch.float32) for one in (a, replace(a, source_encoder=None))]
+    kept = [
+        activation_bytes_per_token(one, 8, torch.float32)
+        for one in (a, replace(a, source_encoder=None))
+    ]
     assert kept[0] - kept[1] == activation_bytes_per_token(a.source_encoder, 8, torch.float32)

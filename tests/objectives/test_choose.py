@@ -50,7 +50,9 @@ def test_single_tokens_are_hidden_at_the_rate_and_only_free_ones(tokens, seed, r
 
 def test_every_token_is_as_likely_to_be_hidden_as_any_other():
     tokens, rng = text(range(10, 30)), np.random.default_rng(0)
-    counts = sum(TokenMasking(0.15)(tokens, np.ones(20, bool), rng).astype(int) for _ in range(4000))
+    counts = sum(
+        TokenMasking(0.15)(tokens, np.ones(20, bool), rng).astype(int) for _ in range(4000)
+    )
     expected = 4000 * 3 / 20
     assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
 
@@ -66,7 +68,9 @@ def test_runs_of_tokens_are_hidden_at_the_rate_and_only_free_ones(tokens, seed, 
 
 def test_runs_of_tokens_are_as_long_as_their_shares_say():
     n, free = 200_000, np.ones(200_000, bool)
-    hidden = TokenSpanMasking(0.005, (0.8, 0.1, 0.1))(text(np.full(n, 20)), free, np.random.default_rng(0))
+    hidden = TokenSpanMasking(0.005, (0.8, 0.1, 0.1))(
+        text(np.full(n, 20)), free, np.random.default_rng(0)
+    )
     assert hidden.sum() == 1000
     edges = np.flatnonzero(np.diff(np.concatenate(([0], hidden.astype(int), [0]))))
     seen = Counter(np.diff(edges.reshape(-1, 2)).ravel().tolist())
@@ -82,7 +86,9 @@ def test_a_falling_rate_goes_in_a_line_and_bounds_all_between(n, first, rate, sh
     falling = ScheduledRate(first, TokenSpanMasking(rate))
     then = falling.at_progress(share)
     assert then.rate == pytest.approx((1 - share) * first + share * rate)
-    for bound, found in zip(falling.folded_lengths(np.arange(n)), then.folded_lengths(np.arange(n)), strict=True):
+    for bound, found in zip(
+        falling.folded_lengths(np.arange(n)), then.folded_lengths(np.arange(n)), strict=True
+    ):
         assert (bound >= found).all()
 
 
@@ -100,7 +106,7 @@ def test_a_falling_rate_begins_at_a_share():
 
 @pytest.mark.parametrize("shares", [(), (0.0, 0.0), (1.5, -0.5), (float("inf"),)])
 def test_runs_need_a_share_of_some_length(shares):
-    with pytest.raises(ValueError, match="shares must be at least 0, and one above it"):
+    with pytest.raises(ValueError, match="length_weights must be at least 0, and one above it"):
         TokenSpanMasking(0.15, shares)
 
 
@@ -111,7 +117,7 @@ def test_words_are_hidden_whole_and_never_more_than_the_rate(choose, tokens, see
     hidden = choose(rate)(tokens, free, np.random.default_rng(seed))
     assert not (hidden & ~free).any()
     assert hidden.sum() <= max(1, round(rate * len(tokens)))
-    continues = (tokens.marks[1:] & 1) == 0
+    continues = (tokens.boundaries[1:] & 1) == 0
     together = continues & free[1:] & free[:-1]
     assert (hidden[1:] == hidden[:-1])[together].all()
 
@@ -151,7 +157,7 @@ def test_spans_of_words_are_whole_and_never_more_than_the_rate(tokens, seed, rat
     hidden = SpanMasking(rate)(tokens, free, np.random.default_rng(seed))
     assert not (hidden & ~free).any()
     assert hidden.sum() <= max(1, np.ceil(rate * len(tokens)))
-    continues = (tokens.marks[1:] & 1) == 0
+    continues = (tokens.boundaries[1:] & 1) == 0
     together = continues & free[1:] & free[:-1]
     assert (hidden[1:] == hidden[:-1])[together].all()
 
@@ -159,7 +165,9 @@ def test_spans_of_words_are_whole_and_never_more_than_the_rate(tokens, seed, rat
 def test_a_run_of_words_that_is_too_long_is_made_shorter():
     tokens = text(range(10, 20), words=[0, 2, 4, 6, 8])
     for seed in range(40):
-        hidden = NGramMasking(0.5, max_ngram=3)(tokens, np.ones(10, bool), np.random.default_rng(seed))
+        hidden = NGramMasking(0.5, max_ngram=3)(
+            tokens, np.ones(10, bool), np.random.default_rng(seed)
+        )
         assert hidden.sum() == 4  # five tokens are allowed, and words are of two
 
 
@@ -210,7 +218,10 @@ def test_spans_need_two_free_tokens():
 
 def test_all_tails_but_none_and_all_are_equally_likely():
     rng = np.random.default_rng(0)
-    shown = [int((~SuffixMasking()(text(range(10, 15)), np.ones(5, bool), rng)).sum()) for _ in range(4000)]
+    shown = [
+        int((~SuffixMasking()(text(range(10, 15)), np.ones(5, bool), rng)).sum())
+        for _ in range(4000)
+    ]
     counts = np.bincount(shown, minlength=6)
     assert counts[[0, 5]].tolist() == [0, 0]
     assert np.abs(counts[1:5] - 1000).max() < 5 * np.sqrt(1000)
@@ -229,7 +240,16 @@ def test_everything_is_everything():
 
 
 @pytest.mark.parametrize(
-    "choose", [TokenMasking(), WholeWordMasking(), NGramMasking(), SpanMasking(), RandomSpanMasking(), SuffixMasking(), AllTokens()]
+    "choose",
+    [
+        TokenMasking(),
+        WholeWordMasking(),
+        NGramMasking(),
+        SpanMasking(),
+        RandomSpanMasking(),
+        SuffixMasking(),
+        AllTokens(),
+    ],
 )
 def test_the_same_seed_chooses_the_same_tokens(choose):
     tokens, free = long_text(300), np.ones(300, bool)
@@ -249,7 +269,9 @@ def test_an_id_outside_the_vocabulary_is_named():
 
 
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.5, float("nan")])
-@pytest.mark.parametrize("choose", [TokenMasking, WholeWordMasking, NGramMasking, SpanMasking, RandomSpanMasking])
+@pytest.mark.parametrize(
+    "choose", [TokenMasking, WholeWordMasking, NGramMasking, SpanMasking, RandomSpanMasking]
+)
 def test_rates_must_be_shares(choose, rate):
     with pytest.raises(ValueError, match="rate must be above 0 and at most 1"):
         choose(rate)
@@ -257,5 +279,5 @@ def test_rates_must_be_shares(choose, rate):
 
 @pytest.mark.parametrize("mean", [0.0, 0.5, float("nan"), float("inf")])
 def test_spans_have_a_token_at_least(mean):
-    with pytest.raises(ValueError, match="mean must be a span of at least 1 token"):
+    with pytest.raises(ValueError, match="mean_span_length must be a span of at least 1 token"):
         RandomSpanMasking(0.15, mean)

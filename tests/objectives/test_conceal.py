@@ -75,13 +75,17 @@ def test_something_stands_before_the_first_token_that_may_be_hidden():
         assert framed.ids.tolist() == [first, 10, 11, *special.suffix]
         size = MaskedNextToken().max_example_length(np.array([2]), TokenMasking(), special)
         assert size.tolist() == [len(framed)]
-    with pytest.raises(ValueError, match=r"mask \+ random must be at most 1"):
+    with pytest.raises(
+        ValueError, match=r"mask_probability \+ random_token_probability must be at most 1"
+    ):
         MaskedNextToken(mask_probability=0.8, random_token_probability=0.3)
 
 
 def test_random_tokens_are_any_that_are_not_special():
     tokens = long_text(100_000)
-    e = MaskInPlace(mask_probability=0.0, random_token_probability=1.0)(tokens, np.ones(100_000, bool), BERT, rng())
+    e = MaskInPlace(mask_probability=0.0, random_token_probability=1.0)(
+        tokens, np.ones(100_000, bool), BERT, rng()
+    )
     counts = np.bincount(e.inputs, minlength=100)
     special = np.isin(np.arange(100), list(BERT.all_ids))
     assert not counts[special].any()
@@ -91,7 +95,9 @@ def test_random_tokens_are_any_that_are_not_special():
 
 def test_special_tokens_stay_in_place_even_if_chosen():
     tokens = text([2, 20, 21, 3])
-    e = MaskInPlace(mask_probability=1.0, random_token_probability=0.0)(tokens, np.ones(4, bool), BERT, rng())
+    e = MaskInPlace(mask_probability=1.0, random_token_probability=0.0)(
+        tokens, np.ones(4, bool), BERT, rng()
+    )
     assert e.inputs.tolist() == [2, 4, 4, 3]
     assert e.targets.tolist() == [IGNORE_INDEX, 20, 21, IGNORE_INDEX]
 
@@ -229,17 +235,31 @@ def test_in_turn_of_ten_words_nine_are_masked_in_an_order_that_is_none():
     e = AutoregressiveMasking()(tokens, np.ones(40_000, bool), BERT, rng())
     assert abs((e.inputs == BERT.mask).mean() - 0.9) < 0.01
     assert abs(np.corrcoef(e.prediction_order, np.arange(40_000))[0, 1]) < 0.02
-    assert (AutoregressiveMasking(mask_probability=0.0)(tokens, np.ones(40_000, bool), BERT, rng()).inputs == tokens.ids).all()
+    assert (
+        AutoregressiveMasking(mask_probability=0.0)(
+            tokens, np.ones(40_000, bool), BERT, rng()
+        ).inputs
+        == tokens.ids
+    ).all()
     with pytest.raises(ValueError, match="needs a mask token"):
         AutoregressiveMasking()(tokens, np.ones(40_000, bool), GPT, rng())
-    with pytest.raises(ValueError, match="mask must be between 0 and 1"):
+    with pytest.raises(ValueError, match="mask_probability must be between 0 and 1"):
         AutoregressiveMasking(mask_probability=1.1)
 
 
-@pytest.mark.parametrize("choose", [TokenMasking(), WholeWordMasking(), RandomSpanMasking(), SuffixMasking(), AllTokens()])
+@pytest.mark.parametrize(
+    "choose",
+    [TokenMasking(), WholeWordMasking(), RandomSpanMasking(), SuffixMasking(), AllTokens()],
+)
 @pytest.mark.parametrize(
     ("conceal", "special"),
-    [(MaskInPlace(), BERT), (AutoregressiveMasking(), BERT), (ReplaceSpans(), T5), (CausalLM(), T5), (CausalLM(), LLAMA)],
+    [
+        (MaskInPlace(), BERT),
+        (AutoregressiveMasking(), BERT),
+        (ReplaceSpans(), T5),
+        (CausalLM(), T5),
+        (CausalLM(), LLAMA),
+    ],
 )
 @given(tokens=texts(), seed=SEEDS, rate=st.floats(0.01, 1), mean=st.floats(1, 6))
 def test_no_example_is_longer_than_foretold(choose, conceal, special, tokens, seed, rate, mean):
@@ -249,9 +269,13 @@ def test_no_example_is_longer_than_foretold(choose, conceal, special, tokens, se
         choose = type(choose)(rate)
     e = Objective(choose, conceal)(tokens, special, rng(seed))
     longest = max(len(e.inputs), 0 if e.source is None else len(e.source))
-    assert longest <= conceal.size(np.array([len(tokens)]), choose, special)[0]
+    assert longest <= conceal.max_example_length(np.array([len(tokens)]), choose, special)[0]
     assert e.inputs.dtype == e.targets.dtype == np.int64
-    assert len(e.inputs) == len(e.targets) >= (2 if isinstance(conceal, MaskInPlace | AutoregressiveMasking) else 1)
+    assert (
+        len(e.inputs)
+        == len(e.targets)
+        >= (2 if isinstance(conceal, MaskInPlace | AutoregressiveMasking) else 1)
+    )
 
 
 def test_texts_are_joined_whatever_their_ids_are_stored_as():

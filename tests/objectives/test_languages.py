@@ -170,7 +170,7 @@ def test_a_language_that_is_not_known_is_named(data: tuple[str, ...], got: str) 
 
 def test_batches_depend_on_no_worker(tmp_path: Path) -> None:
     data = laid_out(tmp_path)
-    plain, other = (next(replace(data, workers=n).batches(None))[0] for n in (0, 2))
+    plain, other = (next(replace(data, n_workers=n).batches(None))[0] for n in (0, 2))
     assert json.dumps([b.source.tolist() for b in plain]) == json.dumps(
         [b.source.tolist() for b in other]
     )

@@ -11,7 +11,9 @@ from unmask.objectives.mixtures import ObjectiveMixture, StaticMasking
 from unmask.objectives.objective import Objective
 from unmask.objectives.select import AllTokens
 
-MIXTURE = ObjectiveMixture(((1.0, published.MASKED_LM), (2.0, published.CAUSAL_LM), (1.0, published.PREFIX_LM)))
+MIXTURE = ObjectiveMixture(
+    ((1.0, published.MASKED_LM), (2.0, published.CAUSAL_LM), (1.0, published.PREFIX_LM))
+)
 GPT_WITH_MASK = replace(GPT, mask=4, all_ids=GPT.all_ids | {4})
 
 
@@ -31,16 +33,26 @@ def test_a_mixture_asks_each_part_as_often_as_its_weight_says():
 def test_parts_of_a_mixture_have_all_a_name_of_their_own_or_none():
     parts = ((1.0, published.MASKED_LM), (3.0, published.PREFIX_LM))
     named = ObjectiveMixture(parts, component_names=("masked", "prefix"))
-    assert dict(named.components_by_name) == {"masked": published.MASKED_LM, "prefix": published.PREFIX_LM}
+    assert dict(named.components_by_name) == {
+        "masked": published.MASKED_LM,
+        "prefix": published.PREFIX_LM,
+    }
     assert published.components_of(StaticMasking(named)) == named.components_by_name
-    assert published.components_of(ObjectiveMixture(parts)) == published.components_of(published.BERT) == {}
+    assert (
+        published.components_of(ObjectiveMixture(parts))
+        == published.components_of(published.BERT)
+        == {}
+    )
     for names in (("masked",), ("masked", "masked"), ("a", "b", "c")):
-        with pytest.raises(ValueError, match="one for each of the 2 parts, all different"):
+        with pytest.raises(ValueError, match="one for each of the 2 components, all different"):
             ObjectiveMixture(parts, component_names=names)
 
 
 def test_unilm_reads_each_way_as_often_as_published():
-    tokens, seen = replace(long_text(60), other_text=long_text(60, 1)), {"pair": 0, 2: 0, 3: 0, 4: 0}
+    tokens, seen = (
+        replace(long_text(60), other_text=long_text(60, 1)),
+        {"pair": 0, 2: 0, 3: 0, 4: 0},
+    )
     for seed in range(1200):
         e = published.UNILM(tokens, BERT, rng(seed))
         seen["pair" if e.rank is None else int(e.segments[0])] += 1

@@ -20,16 +20,35 @@ from unmask.objectives.sentence_pairs.tasks import NextSentencePrediction, NextT
 from unmask.objectives.unified_lm.visibility import Seq2SeqLM, UnidirectionalLM
 
 SEEDS = st.integers(0, 2**32 - 1)
-HUNDRED = replace(T5, vocab_size=1000, sentinels=tuple(range(999, 899, -1)), all_ids=frozenset({0, 1, 2}))
-MIXTURE = ObjectiveMixture(((1.0, published.MASKED_LM), (2.0, published.CAUSAL_LM), (1.0, published.PREFIX_LM)))
+HUNDRED = replace(
+    T5, vocab_size=1000, sentinels=tuple(range(999, 899, -1)), all_ids=frozenset({0, 1, 2})
+)
+MIXTURE = ObjectiveMixture(
+    ((1.0, published.MASKED_LM), (2.0, published.CAUSAL_LM), (1.0, published.PREFIX_LM))
+)
 ALL = [
-    published.MASKED_LM, published.BERT, published.BERT_WHOLE_WORD, published.CAUSAL_LM, published.PREFIX_LM,
-    published.T5, MIXTURE, StaticMasking(published.BERT, 4), SplitTextObjective(published.MASKED_LM), published.ALBERT,
-    published.SPANBERT, published.ELECTRA, published.COCO_LM, published.UNILM,
-    UnidirectionalLM(published.MASKED_LM), Seq2SeqLM(published.MASKED_LM), published.GPT_BERT,
-    published.BART, StaticMasking(published.BART, 2), published.SKIP_THOUGHTS,
+    published.MASKED_LM,
+    published.BERT,
+    published.BERT_WHOLE_WORD,
+    published.CAUSAL_LM,
+    published.PREFIX_LM,
+    published.T5,
+    MIXTURE,
+    StaticMasking(published.BERT, 4),
+    SplitTextObjective(published.MASKED_LM),
+    published.ALBERT,
+    published.SPANBERT,
+    published.ELECTRA,
+    published.COCO_LM,
+    published.UNILM,
+    UnidirectionalLM(published.MASKED_LM),
+    Seq2SeqLM(published.MASKED_LM),
+    published.GPT_BERT,
+    published.BART,
+    StaticMasking(published.BART, 2),
+    published.SKIP_THOUGHTS,
     published.QUICK_THOUGHTS,
-]  # fmt: skip
+]
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -62,7 +81,10 @@ def test_the_budget_of_spans_is_the_released_codes(rate, mean, length):
         expected += 1
     if rate == 0.5 and lengths(expected)[1] > lengths(expected)[0]:
         expected -= 1  # there a hack for what is said to be no longer than what is read
-    assert Objective(RandomSpanMasking(rate, mean), ReplaceSpans()).max_text_length(length, HUNDRED) == expected
+    assert (
+        Objective(RandomSpanMasking(rate, mean), ReplaceSpans()).max_text_length(length, HUNDRED)
+        == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,7 +114,11 @@ def test_a_text_may_be_as_long_as_its_frame_leaves_room(objective, special, leng
 
 
 def test_a_length_for_special_tokens_only_is_refused():
-    for objective, length in ((published.MASKED_LM, 2), (published.BERT, 4), (published.MASKED_LM, 0)):
+    for objective, length in (
+        (published.MASKED_LM, 2),
+        (published.BERT, 4),
+        (published.MASKED_LM, 0),
+    ):
         with pytest.raises(ValueError, match=f"a length of {length} leaves no room for text"):
             objective.max_text_length(length, BERT)
     assert published.BERT.max_text_length(5, BERT) == 2
@@ -102,7 +128,11 @@ def test_a_length_for_special_tokens_only_is_refused():
 
 
 def test_objectives_say_what_they_ask():
-    assert published.BERT.loss_terms == published.BERT_WHOLE_WORD.loss_terms == ("masked", "next_sentence")
+    assert (
+        published.BERT.loss_terms
+        == published.BERT_WHOLE_WORD.loss_terms
+        == ("masked", "next_sentence")
+    )
     assert published.MASKED_LM.loss_terms == ("masked",)
     assert published.CAUSAL_LM.loss_terms == published.PREFIX_LM.loss_terms == ("next_token",)
     assert published.T5.loss_terms == ("denoised",)
@@ -112,12 +142,22 @@ def test_objectives_say_what_they_ask():
 
 
 def test_objectives_say_whether_they_are_causal_need_two_texts_and_repeat_themselves():
-    causal = {published.CAUSAL_LM, published.T5, UnidirectionalLM(published.MASKED_LM), published.BART}
+    causal = {
+        published.CAUSAL_LM,
+        published.T5,
+        UnidirectionalLM(published.MASKED_LM),
+        published.BART,
+    }
     causal.add(StaticMasking(published.BART, 2))
-    pairs = {published.BERT, published.BERT_WHOLE_WORD, published.UNILM, StaticMasking(published.BERT, 4)}
+    pairs = {
+        published.BERT,
+        published.BERT_WHOLE_WORD,
+        published.UNILM,
+        StaticMasking(published.BERT, 4),
+    }
     assert [o.causal for o in ALL] == [o in causal for o in ALL]
-    assert [o.pairs for o in ALL] == [o in pairs for o in ALL]
-    assert [o.times for o in ALL] == [None] * 7 + [4] + [None] * 10 + [2] + [1] * 2
+    assert [o.needs_second_text for o in ALL] == [o in pairs for o in ALL]
+    assert [o.n_variants for o in ALL] == [None] * 7 + [4] + [None] * 10 + [2] + [1] * 2
 
 
 @dataclass(frozen=True)
@@ -136,9 +176,9 @@ def test_objectives_are_plain_data_and_back(objective):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("choose", "rate"), 2.0, "rate must be above 0 and at most 1, got 2.0"),
-        (("choose", "kind"), "Span", "must be one of"),
-        (("conceal", "masks"), 0.8, "unknown key 'objective.conceal.masks'"),
+        (("select", "rate"), 2.0, "rate must be above 0 and at most 1, got 2.0"),
+        (("select", "kind"), "Span", "must be one of"),
+        (("corrupt", "masks"), 0.8, "unknown key 'objective.corrupt.masks'"),
     ],
 )
 def test_a_wrong_objective_is_refused_in_one_line(path, value, message):
@@ -151,7 +191,7 @@ def test_a_wrong_objective_is_refused_in_one_line(path, value, message):
 
 def test_only_what_is_hidden_in_place_can_be_a_pair():
     for kind in (SentencePairObjective, SplitTextObjective, UnidirectionalLM, Seq2SeqLM):
-        with pytest.raises(ValueError, match="conceal must be MaskInPlace, got Sentinels"):
+        with pytest.raises(ValueError, match="corrupt must be MaskInPlace, got ReplaceSpans"):
             kind(published.T5)
 
 
@@ -161,11 +201,11 @@ def test_mixtures_and_static_masking_need_sensible_numbers():
             ObjectiveMixture(tuple((w, published.MASKED_LM) for w in weights))
     with pytest.raises(ValueError, match="for an encoder-decoder"):
         ObjectiveMixture(((1.0, published.MASKED_LM), (1.0, published.T5)))
-    with pytest.raises(ValueError, match="times must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="n_variants must be at least 1, got 0"):
         StaticMasking(published.MASKED_LM, 0)
-    with pytest.raises(ValueError, match="shortest must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="min_tokens must be at least 1, got 0"):
         NextTextDiscrimination(0)
-    for field in ("random", "short"):
+    for field in ("random_probability", "short_probability"):
         with pytest.raises(ValueError, match=f"{field} must be between 0 and 1, got 1.5"):
             NextSentencePrediction(**{field: 1.5})
 
@@ -185,20 +225,26 @@ def test_bert_stands_between_cls_and_sep():
 @pytest.mark.parametrize(
     ("objective", "special"),
     [(o, s) for o in ALL for s in (BERT,) if o is not published.T5]
-    + [(published.T5, T5), (published.CAUSAL_LM, GPT), (Objective(SuffixMasking(), ReplaceSpans()), T5)],
+    + [
+        (published.T5, T5),
+        (published.CAUSAL_LM, GPT),
+        (Objective(SuffixMasking(), ReplaceSpans()), T5),
+    ],
 )
 @given(seed=SEEDS)
 def test_little_text_gives_an_example_that_asks_little_or_nothing(objective, special, n, seed):
     e = objective(text(range(10, 10 + n)), special, rng(seed))
     assert len(e.inputs) == len(e.targets) >= 1
     asked = (e.targets != IGNORE_INDEX).sum()
-    assert asked <= objective.size(np.array([n]), special)[0]
+    assert asked <= objective.max_example_length(np.array([n]), special)[0]
     if n == 0:
         assert not asked
         assert e.label in (None, IGNORE_INDEX)
 
 
 def test_the_unknown_is_text_but_is_never_drawn():
-    e = Objective(AllTokens(), MaskInPlace(mask_probability=0.0, random_token_probability=1.0))(text([1] * 500), BERT, rng())
+    e = Objective(AllTokens(), MaskInPlace(mask_probability=0.0, random_token_probability=1.0))(
+        text([1] * 500), BERT, rng()
+    )
     assert (e.targets[1:-1] == 1).all()
     assert not (e.inputs == 1).any()

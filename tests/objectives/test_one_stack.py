@@ -20,9 +20,17 @@ T5 = SpecialTokenIds(
     sentinels=tuple(range(59, 56, -1)), all_ids=frozenset({0, 1, 2, 57, 58, 59}),
 )  # fmt: skip
 BART = SpecialTokenIds(
-    vocab_size=60, pad=1, start=2, end=2, mask=4, unknown=3, prefix=(0,), separator=(2, 2), suffix=(2,),
+    vocab_size=60,
+    pad=1,
+    start=2,
+    end=2,
+    mask=4,
+    unknown=3,
+    prefix=(0,),
+    separator=(2, 2),
+    suffix=(2,),
     all_ids=frozenset(range(5)),
-)  # fmt: skip
+)
 CASES = {
     "T5": (published.T5, T5),
     "BART": (published.BART, BART),
@@ -52,7 +60,9 @@ def test_it_is_what_two_stacks_read_one_after_the_other(case, whole, text, seed)
         assert (one.rank[i + 1 :] > one.rank[i]).all()  # what is asked is not seen
         assert (one.rank[: i + 1] <= one.rank[i]).all()  # all that stands before it is
     assert (one.rank[:n] == (0 if whole else np.arange(n))).all()
-    size = SingleStackSeq2Seq(objective, whole).max_example_length(np.array([len(text)]), special)[0]
+    size = SingleStackSeq2Seq(objective, whole).max_example_length(np.array([len(text)]), special)[
+        0
+    ]
     assert len(one.inputs) <= size
     if len(text) > 1 and case in ("rest", "all"):
         assert len(one.inputs) == size - 1  # the last token is asked, and not read
@@ -72,5 +82,5 @@ def test_it_can_be_written_and_what_has_no_source_is_refused() -> None:
     assert from_dict(Recipe, to_dict(recipe)) == recipe
     assert SingleStackSeq2Seq(published.T5).causal
     assert not objective.causal
-    with pytest.raises(ValueError, match=r"objective.conceal must be Sentinels, got Future"):
+    with pytest.raises(ValueError, match=r"objective.corrupt must be ReplaceSpans, got CausalLM"):
         SingleStackSeq2Seq(Objective(published.CAUSAL_LM.select, published.CAUSAL_LM.corrupt))

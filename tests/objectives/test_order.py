@@ -26,7 +26,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 def test_one_of_so_many_tokens_is_hidden_in_runs_of_whole_words(context: int) -> None:
     chooser = ContextSpanMasking(context)
     for i in range(100):
-        text = TEXTS.text(512 * i, 512 * (i + 1))
+        text = TEXTS.read_tokens(512 * i, 512 * (i + 1))
         free = maskable_tokens(text.ids, BERT)
         hidden = chooser(text, free, rng(i))
         assert not hidden[~free].any()
@@ -38,7 +38,7 @@ def test_one_of_so_many_tokens_is_hidden_in_runs_of_whole_words(context: int) ->
 
 def test_lengths_of_runs_follow_their_law() -> None:
     """One word a token, and far more room than is filled: what is hidden are the drawn runs."""
-    text = replace(TEXTS.text(0, 50_000), boundaries=np.full(50_000, WORD_START))
+    text = replace(TEXTS.read_tokens(0, 50_000), boundaries=np.full(50_000, WORD_START))
     counts = np.zeros(6)
     for seed in range(10):
         hidden = ContextSpanMasking(6)(text, np.ones(50_000, bool), rng(seed))
@@ -51,7 +51,7 @@ def test_lengths_of_runs_follow_their_law() -> None:
 
 
 def test_hidden_tokens_come_last_each_once_and_stay_where_they_are() -> None:
-    text = TEXTS.text(0, 200)
+    text = TEXTS.read_tokens(0, 200)
     first, second = (XLNET(text, BERT, rng(seed)) for seed in (1, 2))
     for example in (first, second):
         assert example.two_stream
@@ -69,18 +69,22 @@ def test_without_chance_all_is_told_from_left_to_right() -> None:
     objective = Objective(AllTokens(), PermutationLM(random_order=False))
     assert objective.causal
     assert not XLNET.causal
-    example = objective(TEXTS.text(0, 9), BERT, rng())
+    example = objective(TEXTS.read_tokens(0, 9), BERT, rng())
     assert example.rank is not None
     assert example.rank.tolist() == [0, *range(1, 10), 0]
 
 
 def test_a_text_in_which_nothing_can_be_hidden_is_asked_nothing() -> None:
-    example = XLNET(TEXTS.text(0, 0), BERT, rng())
+    example = XLNET(TEXTS.read_tokens(0, 0), BERT, rng())
     assert (example.targets == IGNORE_INDEX).all()
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"), [({"context": 1}, "context must be"), ({"longest": 0}, "longest must be")]
+    ("changes", "says"),
+    [
+        ({"context_factor": 1}, "context_factor must be"),
+        ({"max_span_length": 0}, "max_span_length must be"),
+    ],
 )
 def test_what_cannot_be_is_refused(changes: dict, says: str) -> None:
     with pytest.raises(ValueError, match=says):
@@ -89,12 +93,12 @@ def test_what_cannot_be_is_refused(changes: dict, says: str) -> None:
 
 def test_what_is_shown_of_it_says_that_the_answer_is_not_seen() -> None:
     class Names:
-        special = BERT
+        special_ids = BERT
 
         def pieces(self, ids: Iterable[int]) -> list[str]:
             return [f"t{i}" for i in ids]
 
-    example = XLNET(TEXTS.text(0, 30), BERT, rng())
+    example = XLNET(TEXTS.read_tokens(0, 30), BERT, rng())
     said = explain_example(example, Names(), XLNET)
     roles = {cell.role for cell in said.inputs if cell.target is not None}
     assert roles == {"unseen"}

@@ -24,16 +24,18 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 def pair_of(tokens, special, seed, question=EVERY_SENTENCE):
     """Make a pair; give A, B, the label and the segments."""
-    show_all = Objective(TokenMasking(1e-9), MaskInPlace(mask_probability=0.0, random_token_probability=0.0))
+    show_all = Objective(
+        TokenMasking(1e-9), MaskInPlace(mask_probability=0.0, random_token_probability=0.0)
+    )
     e = SentencePairObjective(show_all, question)(tokens, special, rng(seed))
-    inside = e.inputs[len(special.before) : len(e.inputs) - len(special.after)]
-    cut = len(special.before) + int(np.argmax(e.segments)) if e.segments.any() else None
+    inside = e.inputs[len(special.prefix) : len(e.inputs) - len(special.suffix)]
+    cut = len(special.prefix) + int(np.argmax(e.segments)) if e.segments.any() else None
     if cut is None:
         return inside.tolist(), [], e
-    end_of_a = int(np.argmax(e.segments)) - len(special.between)
+    end_of_a = int(np.argmax(e.segments)) - len(special.separator)
     return (
-        e.inputs[len(special.before) : end_of_a].tolist(),
-        e.inputs[int(np.argmax(e.segments)) : len(e.inputs) - len(special.after)].tolist(),
+        e.inputs[len(special.prefix) : end_of_a].tolist(),
+        e.inputs[int(np.argmax(e.segments)) : len(e.inputs) - len(special.suffix)].tolist(),
         e,
     )
 
@@ -79,9 +81,11 @@ def test_neither_lengths_nor_ends_tell_whether_a_text_follows():
     found = {0: [], 1: []}
     for seed in range(3000):
         one, other = (rows[i] for i in rng(seed).choice(300, 2, replace=False))
-        a, b, label = EVERY_SENTENCE(replace(one, other=other), rng(seed))
+        a, b, label = EVERY_SENTENCE(replace(one, other_text=other), rng(seed))
         if label != IGNORE_INDEX:
-            found[label].append((len(a), len(a) + len(b) == n, b.boundaries[0] & SENTENCE_START > 0))
+            found[label].append(
+                (len(a), len(a) + len(b) == n, b.boundaries[0] & SENTENCE_START > 0)
+            )
     followed, elsewhere = (np.array(found[label], float) for label in (0, 1))
     assert abs(len(followed) / (len(followed) + len(elsewhere)) - 0.5) < 0.05
     assert followed[:, 1].all()
@@ -120,7 +124,9 @@ def test_half_of_the_pairs_are_in_their_order_and_half_are_swapped():
         cuts.add(len(first))
     assert 160 < swapped < 240
     assert cuts == {10, 20, 30, 40, 50}
-    assert not SentencePairObjective(published.MASKED_LM, question).needs_second_text  # nothing comes from elsewhere
+    assert not SentencePairObjective(
+        published.MASKED_LM, question
+    ).needs_second_text  # nothing comes from elsewhere
 
 
 def test_a_pair_of_sentences_is_one_each_from_here_or_from_elsewhere():
@@ -148,19 +154,28 @@ def test_a_pair_of_sentences_is_one_each_from_here_or_from_elsewhere():
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_a_text_of_one_token_has_no_order(n):
-    assert SentencePairObjective(published.MASKED_LM, SentenceOrderPrediction())(long_text(n), BERT, rng()).label == IGNORE_INDEX
+    assert (
+        SentencePairObjective(published.MASKED_LM, SentenceOrderPrediction())(
+            long_text(n), BERT, rng()
+        ).label
+        == IGNORE_INDEX
+    )
 
 
 def test_a_tenth_of_the_rows_is_shorter():
     tokens = replace(text(range(10, 90), sentences=range(0, 80, 4)), other_text=OTHER)
     always = [
-        len(pair_of(tokens, BERT, s, NextSentencePrediction(0.0, 1.0))[2].inputs) - 3 for s in range(400)
+        len(pair_of(tokens, BERT, s, NextSentencePrediction(0.0, 1.0))[2].inputs) - 3
+        for s in range(400)
     ]
     # the first sentences that have a length from 2 to 80 together, of four tokens each; where that
     # is one sentence, the row
     assert min(always) == 8
     assert abs(np.mean(always) - (3 * 80 + 16 * sum(range(2, 21))) / 79) < 6
-    default = [len(pair_of(tokens, BERT, s, NextSentencePrediction(0.0))[2].inputs) - 3 for s in range(2000)]
+    default = [
+        len(pair_of(tokens, BERT, s, NextSentencePrediction(0.0))[2].inputs) - 3
+        for s in range(2000)
+    ]
     share = np.mean(np.array(default) < 80)
     assert abs(share - 0.1 * 72 / 79) < 5 * np.sqrt(0.1 / 2000)
 
@@ -177,7 +192,7 @@ def test_without_another_text_b_is_what_follows_and_one_sentence_is_asked_nothin
 @given(texts(least=1), texts(), SEEDS, st.floats(0, 1), st.floats(0, 1))
 def test_a_pair_is_never_longer_than_its_row(tokens, other, seed, random, short):
     objective = SentencePairObjective(published.MASKED_LM, NextSentencePrediction(random, short))
-    e = objective(replace(tokens, other=other), BERT, rng(seed))
+    e = objective(replace(tokens, other_text=other), BERT, rng(seed))
     assert len(e.inputs) <= objective.max_example_length(np.array([len(tokens)]), BERT)[0]
     assert e.label in (0, 1, IGNORE_INDEX)
     assert (e.label == IGNORE_INDEX) == (not e.segments.any())

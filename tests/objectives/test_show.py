@@ -27,12 +27,12 @@ SPECIAL_PIECES = {0: "[PAD]", 1: "[UNK]", 2: "[CLS]", 3: "[SEP]", 4: "[MASK]"}
 class Words:
     """A tokenizer that knows the pieces w10, w11, ..."""
 
-    special: SpecialTokenIds
+    special_ids: SpecialTokenIds
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        if self.special is BERT:
+        if self.special_ids is BERT:
             return [SPECIAL_PIECES.get(i, f"w{i}") for i in ids]
-        return [f"<{i}>" if i in self.special.all_ids else f"w{i}" for i in ids]
+        return [f"<{i}>" if i in self.special_ids.all_ids else f"w{i}" for i in ids]
 
 
 def told(objective, special, tokens, seed=0):
@@ -123,7 +123,9 @@ def test_a_text_read_in_part_is_told_and_its_hidden_tokens_stand_in_their_places
 
 
 def test_what_is_hidden_is_told_where_it_stands_and_asked_for_one_place_before():
-    objective = Objective(TokenMasking(0.3), MaskedNextToken(mask_probability=1.0, random_token_probability=0.0))
+    objective = Objective(
+        TokenMasking(0.3), MaskedNextToken(mask_probability=1.0, random_token_probability=0.0)
+    )
     x = told(objective, BERT, text(range(10, 30)))
     masked = [i for i, cell in enumerate(x.inputs) if cell.role == "masked"]
     assert len(masked) == 7
@@ -142,7 +144,9 @@ def test_an_encoder_and_a_decoder_are_told_apart():
     plain = x.to_text()
     assert plain.startswith("the encoder reads\n  w10")
     assert "\nthe decoder reads, and is asked for what stands below\n  <0> " in plain
-    assert x.visibility.startswith("encoder: every token sees every token; decoder: each token sees")
+    assert x.visibility.startswith(
+        "encoder: every token sees every token; decoder: each token sees"
+    )
 
 
 def test_a_pair_is_shown_in_two_parts_with_its_question():
@@ -219,6 +223,8 @@ def test_json_says_the_same():
         "asked": "w11",
         "segment": None,
     }
+    assert list(data) == ["source", "inputs", "asks", "sees", "label"]
+    assert data["asks"] == ["masked"]
     assert data["sees"] == x.visibility
     assert "\n" not in x.to_json()
 

@@ -85,10 +85,16 @@ def test_nothing_of_a_masked_subword_is_shown_and_all_else_is(text: str, seed: i
 
 @given(text=TEXTS, seed=SEEDS)
 def test_what_is_drawn_in_the_place_of_a_subword_is_another_as_long(text: str, seed: int) -> None:
-    always = SubwordMasking(Objective(TokenMasking(0.5), MaskInPlace(mask_probability=0.0, random_token_probability=1.0)))
+    always = SubwordMasking(
+        Objective(
+            TokenMasking(0.5), MaskInPlace(mask_probability=0.0, random_token_probability=1.0)
+        )
+    )
     e = example(text, seed, always)
     for place, where in spans(e).items():
-        spelled = [KNOWN.spell(i).tolist() for i in KNOWN.same_length(int(e.targets[place])).tolist()]
+        spelled = [
+            KNOWN.spell(i).tolist() for i in KNOWN.same_length(int(e.targets[place])).tolist()
+        ]
         assert e.inputs[where].tolist() in spelled
 
 
@@ -96,7 +102,10 @@ def test_what_is_drawn_in_the_place_of_a_subword_is_another_as_long(text: str, s
 def test_same_seed_same_example_as_long_as_foretold(text: str, seed: int) -> None:
     a, b = example(text, seed), example(text, seed)
     assert all(np.array_equal(x, getattr(b, name)) for name, x in vars(a).items())
-    assert len(a.inputs) == CANINE_S.max_example_length(np.array([len(TOKENIZER.encode(text))]), SPECIAL)[0]
+    assert (
+        len(a.inputs)
+        == CANINE_S.max_example_length(np.array([len(TOKENIZER.encode(text))]), SPECIAL)[0]
+    )
     assert a.inputs.dtype == a.targets.dtype == np.int64
 
 
@@ -123,7 +132,11 @@ def test_subwords_are_hidden_at_the_published_rates() -> None:
 
 
 def test_the_place_that_is_asked_is_each_character_of_the_subword_alike() -> None:
-    always = SubwordMasking(Objective(TokenMasking(1.0), MaskInPlace(mask_probability=1.0, random_token_probability=0.0)))
+    always = SubwordMasking(
+        Objective(
+            TokenMasking(1.0), MaskInPlace(mask_probability=1.0, random_token_probability=0.0)
+        )
+    )
     one = "." * 3_000  # each is a subword of one character
     assert asked(example(one, 0, always)) == list(range(1, 3_001))
     places = np.zeros(3, int)
@@ -134,7 +147,11 @@ def test_the_place_that_is_asked_is_each_character_of_the_subword_alike() -> Non
 
 
 def test_a_drawn_subword_is_any_that_is_as_long_alike() -> None:
-    always = SubwordMasking(Objective(TokenMasking(1.0), MaskInPlace(mask_probability=0.0, random_token_probability=1.0)))
+    always = SubwordMasking(
+        Objective(
+            TokenMasking(1.0), MaskInPlace(mask_probability=0.0, random_token_probability=1.0)
+        )
+    )
     e = example(" ".join(["k"] * 4_000), 0, always)
     drawn, counts = np.unique(e.inputs[asked(e)], return_counts=True)
     single = {int(KNOWN.spell(i)[0]) for i in KNOWN.same_length(int(e.targets[1])).tolist()}
@@ -190,5 +207,7 @@ def test_without_subwords_or_a_mask_it_is_refused() -> None:
             CANINE_S(text, special, np.random.default_rng(0))
         with pytest.raises(ValueError, match=message):
             CANINE_S.max_text_length(100, special)
-    with pytest.raises(ValueError, match=r"objective\.conceal must be MaskInPlace, got AutoregressiveMasking"):
+    with pytest.raises(
+        ValueError, match=r"objective\.corrupt must be MaskInPlace, got AutoregressiveMasking"
+    ):
         SubwordMasking(Objective(WholeWordMasking(), AutoregressiveMasking()))

@@ -11,9 +11,17 @@ from unmask.objectives.unified_lm.masked_target import MaskedTarget
 from unmask.tokenizers.spec import SpecialTokenIds
 
 SPECIAL = SpecialTokenIds(
-    vocab_size=50, pad=0, unknown=1, start=2, end=3, mask=4, prefix=(2,), separator=(3,), suffix=(3,),
+    vocab_size=50,
+    pad=0,
+    unknown=1,
+    start=2,
+    end=3,
+    mask=4,
+    prefix=(2,),
+    separator=(3,),
+    suffix=(3,),
     all_ids=frozenset({0, 1, 2, 3, 4}),
-)  # fmt: skip
+)
 HIDES = MaskedTarget(rate=0.7, segment_ids=(4, 5))
 SOURCE, TARGET = [2, 11, 12, 13, 3], [21, 22, 23, 3]
 
@@ -76,6 +84,8 @@ def test_what_cannot_be_is_refused() -> None:
 
 def test_what_is_put_in_place_may_be_in_place_of_special_tokens() -> None:
     ids, hidden = np.array([2, 11, 3]), np.array([False, True, True])
-    put = MaskInPlace(mask_probability=1.0, random_token_probability=0.0).mask_tokens(ids, hidden, SPECIAL, np.random.default_rng(0))
+    put = MaskInPlace(mask_probability=1.0, random_token_probability=0.0).mask_tokens(
+        ids, hidden, SPECIAL, np.random.default_rng(0)
+    )
     assert put.tolist() == [2, 4, 4]
     assert ids.tolist() == [2, 11, 3]

@@ -38,7 +38,9 @@ def test_beside_a_hidden_text_stands_a_crop_of_it_as_it_was(tokens, seed, keep):
     assert (whole[1:-1] == tokens.ids).all()
 
 
-APART = SplitTextObjective(Objective(TokenMasking(1e-9), MaskInPlace(mask_probability=0.0, random_token_probability=0.0)))
+APART = SplitTextObjective(
+    Objective(TokenMasking(1e-9), MaskInPlace(mask_probability=0.0, random_token_probability=0.0))
+)
 
 
 def parts_of(tokens, seed=0, objective=APART):
@@ -78,7 +80,11 @@ def test_a_text_too_short_for_two_parts_is_one(n):
 def test_parts_are_never_longer_than_their_row(tokens, seed, shortest):
     objective = SplitTextObjective(published.MASKED_LM, NextTextDiscrimination(shortest))
     e = objective(tokens, BERT, rng(seed))
-    assert len(e.part_ids) == len(e.inputs) <= objective.max_example_length(np.array([len(tokens)]), BERT)[0]
+    assert (
+        len(e.part_ids)
+        == len(e.inputs)
+        <= objective.max_example_length(np.array([len(tokens)]), BERT)[0]
+    )
     assert e.segments is None
     assert e.label is None
     assert (np.diff(e.part_ids) >= 0).all()
@@ -93,16 +99,18 @@ def test_sentences_are_read_apart_and_each_word_is_asked_for_by_the_one_before(
     objective = AdjacentSentences(reconstruct=said, min_mean_tokens=shortest)
     e = objective(tokens, BERT, rng(seed))
     n = e.part_ids.max() + 1
-    starts = [0, *(i for i in np.flatnonzero(tokens.marks & SENTENCE_START) if i), len(tokens)]
+    starts = [0, *(i for i in np.flatnonzero(tokens.boundaries & SENTENCE_START) if i), len(tokens)]
     assert n == min(len(starts) - 1, -(-len(tokens) // shortest))
     for i in range(n):
         read, asked = e.inputs[e.part_ids == i].tolist(), e.targets[e.part_ids == i].tolist()
         assert read == [2, *tokens.ids[starts[i] : starts[i + 1]], 3]
-        assert asked == ([*read[1:], IGNORE_INDEX] if said and n > 1 else [IGNORE_INDEX] * len(read))
+        assert asked == (
+            [*read[1:], IGNORE_INDEX] if said and n > 1 else [IGNORE_INDEX] * len(read)
+        )
     assert len(e.inputs) <= objective.max_example_length(np.array([len(tokens)]), BERT)[0]
     assert (e.rank, e.label, e.segments) == (None, None, None)
 
 
 def test_sentences_have_a_token_at_least():
-    with pytest.raises(ValueError, match="shortest must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="min_mean_tokens must be at least 1, got 0"):
         AdjacentSentences(min_mean_tokens=0)

@@ -34,7 +34,7 @@ def parts(ids: np.ndarray, kept: int) -> tuple[list[int], list[int], list[int]]:
 @given(texts(1), texts(), SEEDS, st.sampled_from([0.0, 0.3, 0.5, 0.9]))
 def test_the_text_is_what_is_kept_then_a_then_b_or_b_is_of_the_other(text, other, seed, share):
     objective = TwoSegments(INNER, reuse_fraction=share)
-    e = objective(replace(text, other=other), XLNET, np.random.default_rng(seed))
+    e = objective(replace(text, other_text=other), XLNET, np.random.default_rng(seed))
     n = e.reuse_len or 0
     assert n == min(int(share * (len(text) + 3)), max(len(text) - 2, 0))
     kept, a, b = parts(e.inputs, n)
@@ -47,13 +47,16 @@ def test_the_text_is_what_is_kept_then_a_then_b_or_b_is_of_the_other(text, other
         follows = b == text.ids[n + len(a) :].tolist()
         runs = [other.ids[i : i + len(b)].tolist() for i in range(len(other))]
         assert follows or b in runs
-        assert len(e.inputs) == objective.max_example_length(np.array([len(text)]), XLNET)[0] or not follows
+        assert (
+            len(e.inputs) == objective.max_example_length(np.array([len(text)]), XLNET)[0]
+            or not follows
+        )
 
 
 @settings(max_examples=150, deadline=None)
 @given(texts(2), SEEDS)
 def test_segments_and_the_order_are_told(text, seed):
-    e = published.XLNET(replace(text, other=long_text(80)), XLNET, np.random.default_rng(seed))
+    e = published.XLNET(replace(text, other_text=long_text(80)), XLNET, np.random.default_rng(seed))
     n = e.reuse_len or 0
     _, a, b = parts(e.inputs, n)
     batch = pad_examples([e], XLNET)
@@ -108,7 +111,9 @@ def test_without_another_text_b_is_what_follows():
 
 
 def test_a_text_that_is_read_from_its_end_has_words_that_begin_there():
-    marks = np.array([WORD_START | SENTENCE_START, 0, WORD_START, 0, 0, WORD_START | SENTENCE_START])
+    marks = np.array(
+        [WORD_START | SENTENCE_START, 0, WORD_START, 0, 0, WORD_START | SENTENCE_START]
+    )
     text = Tokens(np.arange(6), marks, other_text=Tokens(np.arange(2), marks[:2])).reversed()
     assert text.ids.tolist() == [5, 4, 3, 2, 1, 0]
     first = WORD_START | SENTENCE_START | PARAGRAPH_START
@@ -121,9 +126,12 @@ def test_a_text_that_is_read_from_its_end_has_words_that_begin_there():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"random": 1.1}, "random must be"),
-        ({"kept": 1.0}, "kept must be at least 0 and below 1"),
-        ({"objective": Objective(ContextSpanMasking(), MaskInPlace())}, "objective.conceal must be Order"),
+        ({"random_probability": 1.1}, "random_probability must be"),
+        ({"reuse_fraction": 1.0}, "reuse_fraction must be at least 0 and below 1"),
+        (
+            {"objective": Objective(ContextSpanMasking(), MaskInPlace())},
+            "objective.corrupt must be PermutationLM",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(changes, says):

@@ -10,9 +10,17 @@ WORDS = 90
 """Ids from 10 up to this are ordinary in every vocabulary here."""
 
 BERT = SpecialTokenIds(
-    vocab_size=100, pad=0, unknown=1, start=2, end=3, mask=4, prefix=(2,), separator=(3,), suffix=(3,),
+    vocab_size=100,
+    pad=0,
+    unknown=1,
+    start=2,
+    end=3,
+    mask=4,
+    prefix=(2,),
+    separator=(3,),
+    suffix=(3,),
     all_ids=frozenset({0, 1, 2, 3, 4, 97}),
-)  # fmt: skip
+)
 T5 = SpecialTokenIds(
     vocab_size=100, pad=0, start=0, end=1, unknown=2, separator=(1,), suffix=(1,),
     sentinels=tuple(range(99, 91, -1)), all_ids=frozenset({0, 1, 2, *range(92, 100)}),

@@ -140,12 +140,15 @@ def ours(folder: Path, t: int) -> torch.Tensor:
         more = {"source": texts(t - 2, seed=2)}
     seen = Visibility(causal=model.decoder_architecture.causal)
     if "label" in model.head_specs:
-        more |= {"last": torch.full((b,), t - 1), "wide": torch.zeros(b, 1, dtype=torch.long)}
+        more |= {
+            "last_token_positions": torch.full((b,), t - 1),
+            "global_positions": torch.zeros(b, 1, dtype=torch.long),
+        }
         batch = Batch(inputs=ids, visibility=seen, **more)
-        return model(batch, scores=True).scores["label"]
+        return model(batch, return_logits=True).logits["label"]
     asked = torch.arange(b * t)
     batch = Batch(inputs=ids, visibility=seen, targets=ids, target_positions=asked, **more)
-    (scores,) = model(batch, scores=True).scores.values()
+    (scores,) = model(batch, return_logits=True).logits.values()
     return scores.unflatten(0, (b, t))
 
 

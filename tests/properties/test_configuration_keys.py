@@ -18,7 +18,11 @@ from reference import saved
 from unmask.model.config_keys import ConfigKey
 from unmask.zoo.catalogue import MODELS
 
-FIELDS = {c.config_mapping.model_type: c.config_mapping for c in MODELS.values() if c.config_mapping.in_transformers}
+FIELDS = {
+    c.config_mapping.model_type: c.config_mapping
+    for c in MODELS.values()
+    if c.config_mapping.in_transformers
+}
 T = 11
 
 

@@ -47,18 +47,26 @@ def shrunk(a: Any) -> Any:
     """Return the same kind of network, so small that all of the catalogue fits."""
     if isinstance(a, EncoderDecoderArchitecture):
         sides = {name: shrunk(getattr(a, name)) for name in ("encoder", "decoder")}
-        return replace(a, **sides, source_encoder=None if a.source_encoder is None else shrunk(a.source_encoder))
+        return replace(
+            a,
+            **sides,
+            source_encoder=None if a.source_encoder is None else shrunk(a.source_encoder),
+        )
     assert isinstance(a, Architecture)
-    patterns = (len(a.attention_window), len(a.layer_types), len(getattr(a.position, "parts", ())))
+    patterns = (
+        len(a.attention_window),
+        len(a.layer_types),
+        len(getattr(a.position, "schemes", ())),
+    )
     small: dict[str, Any] = {
         "vocab_size": a.vocab_size if isinstance(a, CanineArchitecture) else V,
         "d_model": D, "d_ff": 4 * D, "n_heads": 4, "n_layers": max(2, *patterns),
-        "head_width": None if a.head_dim is None else 12,
+        "head_dim": None if a.head_dim is None else 12,
         "n_kv_heads": min(a.n_kv_heads, 2) if a.n_kv_heads is not None else None,
-        "embed_width": None if a.embedding_size is None else 16,
+        "embedding_size": None if a.embedding_size is None else 16,
     }  # fmt: skip
     if isinstance(a, CanineArchitecture):
-        small |= {"n_buckets": 512, "position": LearnedPositions(512)}
+        small |= {"n_hash_buckets": 512, "position": LearnedPositions(512)}
     return replace(a, **small)
 
 
@@ -70,7 +78,9 @@ def specs_of(card: Published, names: tuple[str, ...]) -> dict[str, HeadSpec]:
         if name == "label":
             made[name] = replace(card.classification_head, n_labels=3)  # type: ignore[type-var]
         elif name == "choice":
-            made[name] = replace(card.classification_head, term=name, n_labels=1, loss=ChoiceCrossEntropy())  # type: ignore[type-var]
+            made[name] = replace(
+                card.classification_head, term=name, n_labels=1, loss=ChoiceCrossEntropy()
+            )  # type: ignore[type-var]
         elif name == "token_label":
             made[name] = replace(token_classification_head(card), n_labels=3)
         elif name == "spans":
@@ -152,7 +162,9 @@ def ours(model: Model, ids: Tensor, lengths: list[int], said: Tensor) -> dict[st
         sight = Visibility(document=document, causal=model.decoder_architecture.causal)
         whole = {"label", "spans", "choice"} & model.head_specs.keys()
         wide = torch.zeros(len(ids), 1, dtype=torch.long) if whole else None
-        batch = Batch(inputs=ids, visibility=sight, last_token_positions=last, global_positions=wide)
+        batch = Batch(
+            inputs=ids, visibility=sight, last_token_positions=last, global_positions=wide
+        )
         batch = model.pad_for_network(batch)
     hidden = model.hidden_states(batch)
     found: dict[str, Tensor] = {}
@@ -160,8 +172,10 @@ def ours(model: Model, ids: Tensor, lengths: list[int], said: Tensor) -> dict[st
         if isinstance(spec, LanguageModeling):
             found[name] = model.language_head.logits(hidden)[:, :t]
         elif is_kept_after_pretraining(spec):
-            (term,) = {getattr(spec, "term", name), name} & set(model(batch, scores=True).scores)
-            found[name] = model(batch, scores=True).scores[term]
+            (term,) = {getattr(spec, "term", name), name} & set(
+                model(batch, return_logits=True).logits
+            )
+            found[name] = model(batch, return_logits=True).logits[term]
     return found or {"hidden": hidden[:, :t]}
 
 
@@ -334,7 +348,11 @@ def _opened(card: Published, words: Any) -> Any:
     )  # fmt: skip
 
 
-FAMILIES = {card.config_mapping.model_type: card for card in MODELS.values() if card.config_mapping.in_transformers}
+FAMILIES = {
+    card.config_mapping.model_type: card
+    for card in MODELS.values()
+    if card.config_mapping.in_transformers
+}
 BELOW = {"BartModel", "MBartModel", "MarianModel"}
 """What released folders name whose table is all that the head has."""
 
@@ -361,7 +379,10 @@ def test_each_class_of_a_family_is_written_or_it_is_said_why_not(model_type: str
         kind
         for card in MODELS.values()
         if card.config_mapping.model_type == model_type
-        for kind in (*card.config_mapping.class_names.values(), *card.config_mapping.causal_class_names.values())
+        for kind in (
+            *card.config_mapping.class_names.values(),
+            *card.config_mapping.causal_class_names.values(),
+        )
     }
     there = set(_classes(model_type))
     assert not there - written - UNSUPPORTED_CLASSES.keys() - BELOW
@@ -389,7 +410,9 @@ def test_a_head_that_no_class_has_says_which_class_is_another() -> None:
     assert "FlaubertForMultipleChoice: it scores an option through a map" in said
     modern = MODELS["modernbert-mini"]
     plain: dict[str, HeadSpec] = {"token_label": TokenClassification(n_labels=3)}
-    assert heads_without_transformers_class(modern, plain) == {"token_label": "TokenClassification(map=None)"}
+    assert heads_without_transformers_class(modern, plain) == {
+        "token_label": "TokenClassification(transform=None)"
+    }
     crf: dict[str, HeadSpec] = {"token_label": BiLSTMCRF(n_labels=3)}
     assert heads_without_transformers_class(modern, crf) == {"token_label": "BiLSTMCRF"}
     with torch.device("meta"):

@@ -16,7 +16,9 @@ from unmask.model.backbones.transformer import EncoderDecoder
 from unmask.tokenizers.spec import SpecialTokenIds
 
 MODELS = {family: build(family) for family in FAMILIES}
-GENERATING = [f for f, model in MODELS.items() if model.predicts_next_token and model.has_language_head]
+GENERATING = [
+    f for f, model in MODELS.items() if model.predicts_next_token and model.has_language_head
+]
 SPECIAL = SpecialTokenIds(vocab_size=50, pad=0, start=1, end=2)
 PROMPTS = [[5, 9, 7, 30, 11, 4], [8], [21, 13, 40]]
 
@@ -53,9 +55,14 @@ def test_greedy_text_with_a_cache_equals_that_without(family: str) -> None:
 @pytest.mark.parametrize(
     "how",
     [
-        {"beams": 3, "best": 2, "max_new_tokens": 6},
+        {"beams": 3, "n_best": 2, "max_new_tokens": 6},
         {"temperature": 1.0, "min_p": 0.01, "typical_p": 0.95, "max_new_tokens": 6, "seed": 1},
-        {"repetition_penalty": 1.3, "no_repeat_ngram_size": 2, "min_new_tokens": 3, "max_new_tokens": 6},
+        {
+            "repetition_penalty": 1.3,
+            "no_repeat_ngram_size": 2,
+            "min_new_tokens": 3,
+            "max_new_tokens": 6,
+        },
     ],
     ids=["beams", "drawn", "restrained"],
 )
@@ -81,7 +88,9 @@ def test_rows_that_are_cut_and_reordered_read_on_as_if_it_had_always_been_so(fam
     def rows(texts: list[list[int]]) -> DecodingBatch:
         if not encoder:
             return DecodingBatch(model, [Prompt(input_ids=text) for text in texts], SPECIAL)
-        return DecodingBatch(model, [Prompt(input_ids=text, source_ids=text[:1] * 3) for text in texts], SPECIAL)
+        return DecodingBatch(
+            model, [Prompt(input_ids=text, source_ids=text[:1] * 3) for text in texts], SPECIAL
+        )
 
     some = rows(PROMPTS)
     some.next_token_logits()
@@ -92,7 +101,9 @@ def test_rows_that_are_cut_and_reordered_read_on_as_if_it_had_always_been_so(fam
     some.select_rows(torch.tensor([2, 0, 2]))
     some.append_tokens(torch.tensor([[12], [13], [14]]))
     expected = rows([[*PROMPTS[2], 7, 12], [*PROMPTS[0], 3, 13], [*PROMPTS[2], 7, 14]])
-    torch.testing.assert_close(some.next_token_logits(), expected.next_token_logits(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        some.next_token_logits(), expected.next_token_logits(), rtol=1e-4, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("family", GENERATING)

@@ -29,7 +29,7 @@ TWO_STACKS = [
 
 def tiny(a: Architecture, **changes) -> Architecture:
     groups = a.n_kv_heads and 1
-    sizes = {"d_model": 16, "n_heads": 2, "d_ff": 16, "n_layers": 4, "head_width": None}
+    sizes = {"d_model": 16, "n_heads": 2, "d_ff": 16, "n_layers": 4, "head_dim": None}
     return replace(a, **sizes | changes, n_kv_heads=groups)
 
 
@@ -63,8 +63,8 @@ def depends(model, batch: Batch, on: str = "inputs") -> Tensor:
             seen.append(output)
         return output
 
-    hook = model.backbone.table.register_forward_hook(keep)
-    out = model.hidden(batch)
+    hook = model.backbone.embedding_table.register_forward_hook(keep)
+    out = model.hidden_states(batch)
     hook.remove()
     direction = torch.randn(out.shape[-1])
     rows = [

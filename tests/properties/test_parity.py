@@ -83,8 +83,10 @@ def test_hidden_states_scores_and_loss_equal_the_reference(shape: str, tmp_path:
     if (n_segments := getattr(reference.config, "type_vocab_size", 0)) > 1:
         segments = texts(5, b, t) % n_segments
         more["segments"], theirs["token_type_ids"] = segments, segments
-    batch = Batch(inputs=ids, visibility=visibility, targets=targets, target_positions=asked, **more)
-    prediction = ours(batch, scores=True)
+    batch = Batch(
+        inputs=ids, visibility=visibility, targets=targets, target_positions=asked, **more
+    )
+    prediction = ours(batch, return_logits=True)
     hidden = ours.hidden_states(batch)
 
     out = reference(**theirs, output_hidden_states=True)
@@ -92,13 +94,13 @@ def test_hidden_states_scores_and_loss_equal_the_reference(shape: str, tmp_path:
     logits = out.prediction_logits if hasattr(out, "prediction_logits") else out.logits
     close(hidden, states[-1], real)
     if "replaced" in ours.head_specs:  # asked of all tokens: tests/heads/test_replaced.py
-        close(prediction.scores["replaced"], logits, real)
+        close(prediction.logits["replaced"], logits, real)
         return
     (term,) = prediction.terms
-    close(prediction.scores[term], logits.flatten(0, 1)[asked])
+    close(prediction.logits[term], logits.flatten(0, 1)[asked])
     expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
     close(prediction.terms[term].loss, expected)
-    assert int(prediction.terms[term].right) == int(
+    assert int(prediction.terms[term].n_correct) == int(
         (logits.flatten(0, 1)[asked].argmax(-1) == targets.flatten()[asked]).sum()
     )
 
@@ -113,8 +115,8 @@ def test_scores_of_two_texts_equal_the_reference(make, asks, theirs, tmp_path: P
     ours = load_folder(saved(reference, tmp_path)).model
     ids, labels = texts(1, 3, 9), torch.tensor([0, 1, 1])
     out = getattr(reference(input_ids=ids, labels=None), theirs)
-    prediction = ours(Batch(inputs=ids, labels=labels), scores=True)
-    close(prediction.scores[asks], out)
+    prediction = ours(Batch(inputs=ids, labels=labels), return_logits=True)
+    close(prediction.logits[asks], out)
     close(prediction.terms[asks].loss, torch.nn.functional.cross_entropy(out, labels))
 
 
@@ -161,7 +163,7 @@ def test_label_scores_of_padded_texts_equal_the_reference(kind: str, tmp_path: P
         global_positions=torch.zeros(3, 1, dtype=torch.long),  # only Longformer reads it
     )
     out = reference(input_ids=ids, attention_mask=(document >= 0).long())
-    close(ours(batch, scores=True).scores["label"], out.logits)
+    close(ours(batch, return_logits=True).logits["label"], out.logits)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +181,7 @@ def test_flaubert_marks_tokens_as_the_reference_does(kind: str, heads: str, tmp_
     logits = out.logits if heads == "token_label" else torch.stack(
         (out.start_logits, out.end_logits), -1
     )  # fmt: skip
-    (said,) = opened.model(Batch(inputs=ids), scores=True).scores.values()
+    (said,) = opened.model(Batch(inputs=ids), return_logits=True).logits.values()
     close(said, logits)
 
 
@@ -187,14 +189,20 @@ def test_flaubert_marks_tokens_as_the_reference_does(kind: str, heads: str, tmp_
 def test_flaubert_choosing_is_written_as_a_head_of_ours(tmp_path: Path) -> None:
     card = MODELS["flaubert-mini"]
     assert card.classification_head is not None
-    heads = {"choice": replace(card.classification_head, term="choice", n_labels=1, loss=ChoiceCrossEntropy())}
+    heads = {
+        "choice": replace(
+            card.classification_head, term="choice", n_labels=1, loss=ChoiceCrossEntropy()
+        )
+    }
     model = card.build(heads).initialize(0)
     write_folder(tmp_path, model, card, None)
     theirs = json.loads((tmp_path / "config.json").read_text())
     assert theirs["architectures"] == ["FlaubertModel"]
     opened = load_folder(tmp_path)
     assert opened.model.head_specs == heads
-    assert all(torch.equal(x, opened.model.own_weights()[n]) for n, x in model.own_weights().items())
+    assert all(
+        torch.equal(x, opened.model.own_weights()[n]) for n, x in model.own_weights().items()
+    )
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_every_path_equals_the_definition(
         visible = torch.rand(2, 1, queries, keys) < 0.5
         visible[..., 0] = True
         sight = AttentionMask(visible)
-    monkeypatch.setattr(attention, "plain_is_faster", lambda *a, **k: path == "plain")
+    monkeypatch.setattr(attention, "eager_is_faster", lambda *a, **k: path == "plain")
     ours = attend(q, k, v, sight, bias=bias, scale=0.3, softcap=cap)
     expected = reference(q, k, v, visible, bias, 0.3, cap)
     assert torch.allclose(ours.double(), expected, atol=1e-6)  # float32 against float64
@@ -82,9 +82,11 @@ def test_cached_decoding_equals_uncached(family: str) -> None:
         part = Batch(inputs=ids[:, i:j], visibility=Visibility(causal=True), **more)
         return model.backbone(part, cache)
 
-    if model.decoder_architecture.ngram_input_encoding is not None:  # each token reads the one after it
+    if (
+        model.decoder_architecture.ngram_input_encoding is not None
+    ):  # each token reads the one after it
         read(0, 4)
-        with pytest.raises(ValueError, match="not piece by piece"):
+        with pytest.raises(ValueError, match="it has no cache"):
             read(4, 5)
         return
     parts = [read(i, j) for i, j in ((0, 4), (4, 5), (5, 6), (6, 11))]
@@ -93,17 +95,19 @@ def test_cached_decoding_equals_uncached(family: str) -> None:
 
 
 @pytest.mark.quick("None", "llama", "t5")
-@pytest.mark.parametrize("adapter", [None, PrefixTuning(n_virtual_tokens=3), PromptTuning(n_virtual_tokens=3)], ids=str)
+@pytest.mark.parametrize(
+    "adapter", [None, PrefixTuning(n_virtual_tokens=3), PromptTuning(n_virtual_tokens=3)], ids=str
+)
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f not in {"bert", *IN_ORDER}])
 @torch.no_grad()
 def test_cached_decoding_equals_uncached_far_beyond_windows(
     family: str, adapter: PrefixTuning | PromptTuning | None, monkeypatch
 ) -> None:
     """Rows of unequal length; some tokens are taken back, and rows chosen and repeated."""
-    monkeypatch.setattr(cache, "_spare", lambda most: 3)  # what is forgotten is so, soon
-    model = build(family, window=(4, None, 1, 2), dilation=(1, 1, 1, 3))
+    monkeypatch.setattr(cache, "_growth", lambda max_length: 3)  # what is forgotten is so, soon
+    model = build(family, attention_window=(4, None, 1, 2), attention_dilation=(1, 1, 1, 3))
     if model.decoder_architecture.ngram_input_encoding is not None:
-        pytest.skip("a model with a convolution reads a text at once")
+        pytest.skip("a model with a bidirectional convolution has no cache")
     if adapter is not None:
         torch.nn.init.normal_(next(attach(model, adapter).parameters()), std=0.3)
     torch.manual_seed(1)
@@ -118,7 +122,9 @@ def test_cached_decoding_equals_uncached_far_beyond_windows(
     def batch(ids: Tensor, i: int, j: int, kept: Tensor) -> Batch:
         sees = Visibility(causal=True, document=document[kept, :j])
         source = {name: x[kept] for name, x in more.items()}
-        return Batch(inputs=ids[kept, i:j], position_ids=place[kept, i:j], visibility=sees, **source)
+        return Batch(
+            inputs=ids[kept, i:j], position_ids=place[kept, i:j], visibility=sees, **source
+        )
 
     kept, wrong = torch.tensor([0, 1]), torch.randint(0, 50, (2, t))
     whole, read = model.backbone(batch(ids, 0, t, kept)), model.backbone.new_cache(max_rollback=2)
@@ -143,7 +149,7 @@ def test_cached_decoding_equals_uncached_far_beyond_windows(
 def test_windows_in_blocks_equal_those_of_all_pairs(
     family: str, adapter: PromptTuning | None, monkeypatch
 ) -> None:
-    model = build(family, window=(4, None, 1, 2), dilation=(1, 1, 1, 3))
+    model = build(family, attention_window=(4, None, 1, 2), attention_dilation=(1, 1, 1, 3))
     if adapter is not None:
         torch.nn.init.normal_(next(attach(model, adapter).parameters()), std=0.3)
     torch.manual_seed(1)
@@ -153,7 +159,7 @@ def test_windows_in_blocks_equal_those_of_all_pairs(
     sees = Visibility(causal=model.decoder_architecture.causal, document=torch.zeros(2, 40).long())
     batch, found = Batch(inputs=torch.randint(0, 50, (2, 40)), visibility=sees, **more), []
     for least in (-1000, 1000):
-        monkeypatch.setattr(attention, "BANDED_FROM", least)
+        monkeypatch.setattr(attention, "BLOCK_LOCAL_MIN_KEYS", least)
         found.append(model.hidden_states(batch))
     assert torch.allclose(*found, atol=1e-5)
 
@@ -168,7 +174,9 @@ def test_bfloat16_follows_float32(family: str) -> None:
         more = {"source": torch.randint(0, 50, (2, 6))}
     batch = Batch(
         inputs=torch.randint(0, 50, (2, 9)),
-        visibility=Visibility(causal=model.decoder_architecture.causal, document=torch.zeros(2, 9).long()),
+        visibility=Visibility(
+            causal=model.decoder_architecture.causal, document=torch.zeros(2, 9).long()
+        ),
         **more,
     )
     exact = model.hidden_states(batch)

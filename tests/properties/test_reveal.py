@@ -31,9 +31,17 @@ from unmask.objectives.sentence_pairs.tasks import NextSentencePrediction
 from unmask.tokenizers.spec import SpecialTokenIds
 
 BERT = SpecialTokenIds(
-    vocab_size=60, pad=0, unknown=1, start=2, end=3, mask=4, prefix=(2,), separator=(3,), suffix=(3,),
+    vocab_size=60,
+    pad=0,
+    unknown=1,
+    start=2,
+    end=3,
+    mask=4,
+    prefix=(2,),
+    separator=(3,),
+    suffix=(3,),
     all_ids=frozenset({0, 1, 2, 3, 4}),
-)  # fmt: skip
+)
 ROBERTA = replace(BERT, separator=(3, 3))
 BART = replace(ROBERTA, start=3)
 T5 = SpecialTokenIds(
@@ -42,7 +50,14 @@ T5 = SpecialTokenIds(
 )  # fmt: skip
 GPT2 = SpecialTokenIds(vocab_size=60, pad=59, start=59, end=59, unknown=59, all_ids=frozenset({59}))
 LLAMA = SpecialTokenIds(
-    vocab_size=60, pad=1, start=0, end=1, unknown=2, prefix=(0,), separator=(0,), all_ids=frozenset({0, 1, 2})
+    vocab_size=60,
+    pad=1,
+    start=0,
+    end=1,
+    unknown=2,
+    prefix=(0,),
+    separator=(0,),
+    all_ids=frozenset({0, 1, 2}),
 )
 GPT_BERT = SpecialTokenIds(
     vocab_size=60, pad=3, start=1, end=2, mask=4, unknown=0, prefix=(1,), separator=(1,),
@@ -68,12 +83,20 @@ CASES = [
     Case("BERT of whole words", published.BERT_WHOLE_WORD, BERT, 0.15),
     Case("RoBERTa, static", StaticMasking(published.MASKED_LM, 10), ROBERTA, 0.15),
     Case("spans in place", Objective(RandomSpanMasking(0.15, 3.8), MaskInPlace()), BERT, 0.15),
-    Case("pairs in RoBERTa's frame", SentencePairObjective(Objective(WholeWordMasking(0.2), MaskInPlace())), ROBERTA, 0.2),
+    Case(
+        "pairs in RoBERTa's frame",
+        SentencePairObjective(Objective(WholeWordMasking(0.2), MaskInPlace())),
+        ROBERTA,
+        0.2,
+    ),
     Case("ALBERT", published.ALBERT, BERT, 0.15),
     Case("SpanBERT", published.SPANBERT, BERT, 0.15),
     Case("ELECTRA", published.ELECTRA, BERT, 0.15),
     Case(
-        "pairs of single sentences", SentencePairObjective(published.MASKED_LM, NextSentencePrediction(single_sentences=True)), BERT, None
+        "pairs of single sentences",
+        SentencePairObjective(published.MASKED_LM, NextSentencePrediction(single_sentences=True)),
+        BERT,
+        None,
     ),
     Case("COCO-LM", published.COCO_LM, BERT, None),
     Case("DeBERTa", published.DEBERTA, BERT, 0.15),
@@ -86,9 +109,16 @@ CASES = [
     Case("Llama", published.CAUSAL_LM, LLAMA, 1.0),
     Case("GPT with an end of text", published.CAUSAL_LM, T5, 1.0),
     Case("prefix language model", published.PREFIX_LM, GPT2, None),
-    Case("spans of a prefix language model", Objective(RandomSpanMasking(0.5, 3.0), CausalLM()), GPT2, 0.5),
+    Case(
+        "spans of a prefix language model",
+        Objective(RandomSpanMasking(0.5, 3.0), CausalLM()),
+        GPT2,
+        0.5,
+    ),
     Case("T5", published.T5, T5, None),
-    Case("T5, half of the tokens", Objective(RandomSpanMasking(0.5, 10.0), ReplaceSpans()), T5, None),
+    Case(
+        "T5, half of the tokens", Objective(RandomSpanMasking(0.5, 10.0), ReplaceSpans()), T5, None
+    ),
     Case("T5, single tokens", Objective(TokenMasking(0.3), ReplaceSpans()), T5, None),
     Case("T5, prefix", Objective(SuffixMasking(), ReplaceSpans()), T5, None),
     Case("BART", published.BART, BART, 1.0),
@@ -98,7 +128,12 @@ CASES = [
     Case("infilling, restored", DenoisingObjective((TextInfilling(),)), BART, 1.0),
     Case("sentences, restored", DenoisingObjective((SentencePermutation(),)), T5, 1.0),
     Case("rotation, restored", DenoisingObjective((DocumentRotation(), TokenDeletion())), T5, 1.0),
-    Case("a mixture", ObjectiveMixture(((1.0, published.MASKED_LM), (1.0, published.PREFIX_LM))), BERT, None),
+    Case(
+        "a mixture",
+        ObjectiveMixture(((1.0, published.MASKED_LM), (1.0, published.PREFIX_LM))),
+        BERT,
+        None,
+    ),
     Case("UniLM", published.UNILM, BERT, 0.15),
     Case("XLNet, what follows", replace(published.XLNET, random_probability=0.0), XLNET, 1 / 6),
 ]
@@ -162,39 +197,42 @@ def test_what_is_hidden_can_be_revealed(case, text, seed):
     whole = reveal(e, special)
     if e.part_ids is not None:
         first = whole[e.part_ids == 0]
-        assert first.tolist() == [*special.before, *text.ids, *special.after]
-        crop = e.inputs[e.part_ids == 1][len(special.before) : -len(special.after)]
+        assert first.tolist() == [*special.prefix, *text.ids, *special.suffix]
+        crop = e.inputs[e.part_ids == 1][len(special.prefix) : -len(special.suffix)]
         assert contains(text.ids, crop)
         assert len(crop) == -(-9 * len(text) // 10)
     elif shifted(e) and e.rank is None:
-        assert whole[:-1].tolist() == [*text.ids, *special.after]
-        assert e.inputs[0] == (special.before or (special.start,))[0]
+        assert whole[:-1].tolist() == [*text.ids, *special.suffix]
+        assert e.inputs[0] == (special.prefix or (special.start,))[0]
     elif shifted(e):
         asked_nothing_at_the_end = e.targets[-1] == IGNORE_INDEX
         n = len(text) if not asked_nothing_at_the_end else len(whole) - 1
         assert (whole[:n] == text.ids[:n]).all()
-        assert asked_nothing_at_the_end or whole[n:].tolist() == list(special.after)
+        assert asked_nothing_at_the_end or whole[n:].tolist() == list(special.suffix)
     elif isinstance(case.objective, DenoisingObjective):
-        assert whole.tolist() == [*special.decoder_prefix, *text.ids, *special.after]
+        assert whole.tolist() == [*special.decoder_prefix, *text.ids, *special.suffix]
     elif e.source is not None:
-        assert whole.tolist() == [*text.ids, *special.after]
-    elif (e.segments is None or (e.segments == e.segments[0]).all()) and e.label in (None, IGNORE_INDEX):
-        assert whole.tolist() == [*special.before, *text.ids, *special.after]
+        assert whole.tolist() == [*text.ids, *special.suffix]
+    elif (e.segments is None or (e.segments == e.segments[0]).all()) and e.label in (
+        None,
+        IGNORE_INDEX,
+    ):
+        assert whole.tolist() == [*special.prefix, *text.ids, *special.suffix]
     else:
         second = int(np.argmax(e.segments))
         assert (np.diff(e.segments) >= 0).all()
-        a = whole[len(special.before) : second - len(special.between)]
-        b = whole[second : len(whole) - len(special.after)]
-        frame = (whole[: len(special.before)], whole[second - len(special.between) : second])
-        assert [part.tolist() for part in frame] == [list(special.before), list(special.between)]
-        assert whole[len(whole) - len(special.after) :].tolist() == list(special.after)
+        a = whole[len(special.prefix) : second - len(special.separator)]
+        b = whole[second : len(whole) - len(special.suffix)]
+        frame = (whole[: len(special.prefix)], whole[second - len(special.separator) : second])
+        assert [part.tolist() for part in frame] == [list(special.prefix), list(special.separator)]
+        assert whole[len(whole) - len(special.suffix) :].tolist() == list(special.suffix)
         assert e.label in (0, 1, None)
-        if e.label and not case.objective.pairs:  # swapped
+        if e.label and not case.objective.needs_second_text:  # swapped
             assert (np.concatenate((b, a)) == text.ids[: len(a) + len(b)]).all()
         elif e.label:
             assert contains(text.ids, a)
-            assert contains(text.other.ids, b)
-        elif getattr(getattr(case.objective, "question", None), "single", False):
+            assert contains(text.other_text.ids, b)
+        elif getattr(getattr(case.objective, "sentence_task", None), "single_sentences", False):
             assert contains(text.ids, np.concatenate((a, b)))
         else:
             assert (np.concatenate((a, b)) == text.ids[: len(a) + len(b)]).all()
@@ -221,10 +259,12 @@ def test_no_one_sees_the_answer(case, text, seed):
         if isinstance(case.objective, DenoisingObjective):
             assert len(e.source) <= len(special_around(case.special)) + len(text)
             return
-        n_hidden = sum(t not in case.special.sentinels for t in e.targets) - len(case.special.after)
+        n_hidden = sum(t not in case.special.sentinels for t in e.targets) - len(
+            case.special.suffix
+        )
         n_runs = sum(t in case.special.sentinels for t in e.source)
         nothing = bool((e.targets == IGNORE_INDEX).all())
-        assert len(e.source) == len(text) + len(case.special.after) - (
+        assert len(e.source) == len(text) + len(case.special.suffix) - (
             0 if nothing else n_hidden - n_runs
         )
     elif shifted(e) and e.rank is None:
@@ -245,7 +285,7 @@ def test_no_one_sees_the_answer(case, text, seed):
 def test_special_tokens_are_shown_as_they_are(case, text, seed):
     e, special = example(case, text, seed), case.special
     if e.source is None and not shifted(e):
-        frame = set(special.before + special.between + special.after)
+        frame = set(special.prefix + special.separator + special.suffix)
         there = np.isin(e.inputs, list(frame))
         assert (e.targets[there] == IGNORE_INDEX).all()
         assert not np.isin(e.inputs, [special.pad, special.unknown]).any()
@@ -257,7 +297,7 @@ def test_special_tokens_are_shown_as_they_are(case, text, seed):
 def test_an_example_is_as_long_as_foretold(case, text, seed):
     e = example(case, text, seed)
     longest = max(len(e.inputs), 0 if e.source is None else len(e.source))
-    assert longest <= case.objective.size(np.array([len(text)]), case.special)[0]
+    assert longest <= case.objective.max_example_length(np.array([len(text)]), case.special)[0]
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.rate is not None], ids=lambda c: c.name)
@@ -275,7 +315,9 @@ def test_long_texts_are_asked_at_the_published_rate(case):
 
 
 def test_t5_on_a_long_text_hides_85_of_568_tokens_in_28_spans():
-    special = replace(T5, vocab_size=200, sentinels=tuple(range(199, 99, -1)), all_ids=frozenset({0, 1, 2}))
+    special = replace(
+        T5, vocab_size=200, sentinels=tuple(range(199, 99, -1)), all_ids=frozenset({0, 1, 2})
+    )
     text = Tokens(np.random.default_rng(0).integers(5, 40, 568), np.ones(568, np.int64))
     e = published.T5(text, special, np.random.default_rng(0))
     sentinels = np.isin(e.targets, special.sentinels)

@@ -28,7 +28,9 @@ from unmask.zoo.catalogue import MODELS
 
 FAMILIES = sorted({card.family for card in MODELS.values()})
 
-OURS = [n for n, c in MODELS.items() if c.weight_names is NATIVE_WEIGHT_NAMES and n.endswith("-mini")]
+OURS = [
+    n for n, c in MODELS.items() if c.weight_names is NATIVE_WEIGHT_NAMES and n.endswith("-mini")
+]
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -219,7 +221,9 @@ def test_a_base_model_without_heads_opens_and_names_what_is_new(tmp_path: Path) 
 
 
 def test_extra_heads_are_named(tmp_path: Path) -> None:
-    opened = load_folder(saved(bert(), tmp_path), head_specs={"label": SequenceClassification(n_labels=2)})
+    opened = load_folder(
+        saved(bert(), tmp_path), head_specs={"label": SequenceClassification(n_labels=2)}
+    )
     assert all(name.startswith("cls.") for name in opened.unexpected)
     assert len(opened.unexpected) == 7
 
@@ -270,7 +274,9 @@ def test_a_bias_of_scores_is_there_only_where_it_was_learned(make, tmp_path: Pat
     one_each = biased.model.parameter_count() - opened.model.parameter_count()
     assert one_each == biased.model.vocab_size
 
-    labelled = load_folder(tmp_path / "biased", head_specs={"label": SequenceClassification(n_labels=2)})
+    labelled = load_folder(
+        tmp_path / "biased", head_specs={"label": SequenceClassification(n_labels=2)}
+    )
     assert "final_logits_bias" in labelled.unexpected
 
 

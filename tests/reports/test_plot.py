@@ -149,6 +149,8 @@ def test_curves_that_stand_together_share_their_margins():
 def test_any_numbers_can_be_drawn(values):
     clean = [math.nan if finite_number(v) is None else finite_number(v) for v in values]
     for zero in (True, False):
-        for html in draw_charts([figure(clean, starts_at_zero=zero, allows_log_scale=not zero, unit="%")]):
+        for html in draw_charts(
+            [figure(clean, starts_at_zero=zero, allows_log_scale=not zero, unit="%")]
+        ):
             assert "nan" not in html.source
             assert "inf" not in html.source

@@ -12,11 +12,30 @@ from unmask.training.config import Recipe, apply_changes, parse_change
 from unmask.zoo.catalogue import MODELS
 
 VALUES = (
-    None, True, False, 0, -3, 128_256, 0.15, 1e-5, 500_000.0, float("inf"), "silu", "both ways",
-    "none", "true", "lambda", "a-b", "ü", [], [None, 64, [1, "x"]], {"kind": "Muon"},
+    None,
+    True,
+    False,
+    0,
+    -3,
+    128_256,
+    0.15,
+    1e-5,
+    500_000.0,
+    float("inf"),
+    "silu",
+    "both ways",
+    "none",
+    "true",
+    "lambda",
+    "a-b",
+    "ü",
+    [],
+    [None, 64, [1, "x"]],
+    {"kind": "Muon"},
     {"kind": "Rotary", "theta": 1e4, "scaling": {"kind": "LinearScaling", "factor": 2.0}},
-    {"kind": "Objective", "select": {"kind": "WholeWordMasking", "rate": 0.15}, "list": [{"a": 1}]}, {"a": {}},
-)  # fmt: skip
+    {"kind": "Objective", "select": {"kind": "WholeWordMasking", "rate": 0.15}, "list": [{"a": 1}]},
+    {"a": {}},
+)
 
 
 def lists(value: Any) -> Any:
@@ -46,6 +65,7 @@ def test_all_that_is_shown_of_all_cards_parses_back() -> None:
     n = 0
     for card in MODELS.values():
         facts = lists(preset_to_dict(card))
+        facts |= {"sequence_length": facts["length"], "learning_rate": facts["rate"]}
         for key, value in recipe_settings(facts):
             read = parse_change(f"{key}={value}")
             wanted: Any = facts if key.split(".")[0] in facts else facts["training"]

@@ -30,12 +30,15 @@ def test_plain_numbers_have_three_digits(value, text):
 @pytest.mark.parametrize(
     ("write", "value", "text"),
     [
-        (format_percent, 0.38172, "38.2 %"), (format_percent, -0.5, "−50.0 %"), (format_rounded, 24_012, "24,000"),
-        (format_si, 12_345_678, "12.3 M"), (format_si, 999_999, "1.00 M"), (format_si, 12, "12.0"),
-        (format_si, 3.1e24, "3.10 Y"), (format_in_words, 11_170_560, "11.2 million"), (format_in_words, 950, "950"),
-        (format_seconds, 0.25, "0.25 s"), (format_seconds, 59.7, "1 min"), (format_seconds, 492, "8 min 12 s"),
-        (format_seconds, 3600, "1 h"), (format_seconds, 90_061, "1 d 1 h"), (format_bytes, 3 * 2**29, "1.50 GiB"),
-        (format_bytes, 12, "12 bytes"), (format_energy, 36_000, "10.0 Wh"), (format_energy, 7.2e6, "2.00 kWh"),
+        (format_percent, 0.38172, "38.2 %"), (format_percent, -0.5, "−50.0 %"),
+        (format_rounded, 24_012, "24,000"), (format_si, 12_345_678, "12.3 M"),
+        (format_si, 999_999, "1.00 M"), (format_si, 12, "12.0"), (format_si, 3.1e24, "3.10 Y"),
+        (format_in_words, 11_170_560, "11.2 million"), (format_in_words, 950, "950"),
+        (format_seconds, 0.25, "0.25 s"), (format_seconds, 59.7, "1 min"),
+        (format_seconds, 492, "8 min 12 s"), (format_seconds, 3600, "1 h"),
+        (format_seconds, 90_061, "1 d 1 h"), (format_bytes, 3 * 2**29, "1.50 GiB"),
+        (format_bytes, 12, "12 bytes"), (format_energy, 36_000, "10.0 Wh"),
+        (format_energy, 7.2e6, "2.00 kWh"),
     ],
 )  # fmt: skip
 def test_quantities_have_their_units(write, value, text):
@@ -48,9 +51,9 @@ def test_a_duration_is_never_empty(seconds):
 
 
 def test_settings_read_like_code():
-    choose = {"kind": "WholeWordMasking", "rate": 0.15}
-    hide = {"kind": "Objective", "select": choose, "corrupt": {"kind": "CausalLM"}}
-    assert format_expression(hide) == "Objective(Words(rate=0.15), CausalLM())"
+    select = {"kind": "WholeWordMasking", "rate": 0.15}
+    hide = {"kind": "Objective", "select": select, "corrupt": {"kind": "CausalLM"}}
+    assert format_expression(hide) == "Objective(WholeWordMasking(rate=0.15), CausalLM())"
     assert format_expression({"kind": "AdamW", "betas": [0.9, 0.98], "a": []}) == (
         "AdamW(betas=[0.9, 0.98], a=[])"
     )

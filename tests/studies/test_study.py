@@ -38,16 +38,16 @@ task = "classify"
 files = [{train = "train.tsv", dev = "train.tsv", text = ["text"], label = "label"}]
 """
 STUDY = """
-asks = "How much should be hidden?"
+question = "How much should be hidden?"
 tasks = "toys.toml"
 tokens = 768
 rows = 20
 epochs = 1
 seeds = 2
-changes = ["batch_tokens=256", "length=32", "dev=0.1"]
+changes = ["batch_tokens=256", "sequence_length=32", "dev_fraction=0.1"]
 cells = [
     {name = "little", model = "bert-tiny"},
-    {name = "much", model = "bert-tiny", changes = ["objective.choose.rate=0.5"]},
+    {name = "much", model = "bert-tiny", changes = ["objective.select.rate=0.5"]},
 ]
 """
 
@@ -79,7 +79,7 @@ def test_a_study_is_run_cell_by_cell_and_goes_on(home: Path, monkeypatch) -> Non
     assert len(done.scores_of("Good or bad")) == len(done.averages()) == 2
     before = (home / "out/pretrained/much/model.safetensors").read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(pretraining, "_steps", _interrupt)
+        patch.setattr(pretraining, "_take_steps", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             going(home, resume=True)
     whole = going(home, resume=True)
@@ -87,7 +87,7 @@ def test_a_study_is_run_cell_by_cell_and_goes_on(home: Path, monkeypatch) -> Non
     assert (home / "out/pretrained/much/model.safetensors").read_bytes() == before
     assert all(len(one.averages()) == 2 for one in whole.cell_results)
     facts = json.loads((home / "out/pretrained/much/unmask.json").read_text())
-    assert facts["recipe"]["objective"]["objective"]["choose"]["rate"] == 0.5
+    assert facts["recipe"]["objective"]["objective"]["select"]["rate"] == 0.5
     assert facts["recipe"]["steps"] == 3
     made = [one.name for one in (home / "out/text").iterdir() if one.is_dir()]
     assert made == ["bert-tiny"]
@@ -96,12 +96,14 @@ def test_a_study_is_run_cell_by_cell_and_goes_on(home: Path, monkeypatch) -> Non
         assert f"| {one.name} | {one.parameters:,} | {one.loss:.3f} |" in page
     assert (home / "out/plot.svg").read_text() == draw_svg(whole)
     again = going(home, resume=True)
-    assert [one.averages() for one in again.cell_results] == [o.averages() for o in whole.cell_results]
+    assert [one.averages() for one in again.cell_results] == [
+        o.averages() for o in whole.cell_results
+    ]
 
 
 def test_a_cell_may_read_nothing_and_be_tuned_from_random_weights(home: Path) -> None:
     path = home / "rates.toml"
-    path.write_text(STUDY.replace('{name = "little",', '{name = "none", reads = 0.0,'))
+    path.write_text(STUDY.replace('{name = "little",', '{name = "none", token_factor = 0.0,'))
     none, much = going(home).cell_results
     assert (none.loss, none.tokens, none.parameters) == (None, 0, much.parameters)
     assert len(none.averages()) == 2
@@ -113,14 +115,14 @@ def test_a_cell_may_read_nothing_and_be_tuned_from_random_weights(home: Path) ->
 
 
 VECTORS = """
-asks = "What do vectors of words give?"
+question = "What do vectors of words give?"
 tasks = "toys.toml"
 tokens = 768
 rows = 20
 epochs = 1
 seeds = 1
 cells = [
-    {name = "drawn", model = "word2vec-skipgram-mini", reads = 0.0},
+    {name = "drawn", model = "word2vec-skipgram-mini", token_factor = 0.0},
     {name = "words", model = "word2vec-skipgram-mini", changes = ["objective.epochs=2"]},
 ]
 """
@@ -135,7 +137,7 @@ def test_a_cell_may_be_word_vectors(home: Path) -> None:
     page = (home / "out/README.md").read_text()
     assert "But for words, too: word vectors, learned of the whole text" in page
     assert "But for drawn: random weights" in page
-    with pytest.raises(ValueError, match=r"reads of glove-mini must be 0 or 1, got 0\.5"):
+    with pytest.raises(ValueError, match=r"token_factor of glove-mini must be 0 or 1, got 0\.5"):
         StudyCell(name="half", model="glove-mini", token_factor=0.5)
 
 
@@ -185,7 +187,11 @@ def test_another_study_is_refused(home: Path, change: dict, message: str, monkey
             r"a cell much with changes = \['obj.*=0.5'\], not \['obj.*=0.4'\]$",
         ),
         ('"much"', '"more"', "this study has the cells little, much, not little, more$"),
-        ("length=32", "length=16", r"this study has changes = \[.*'length=32'.*'length=16'"),
+        (
+            "sequence_length=32",
+            "sequence_length=16",
+            r"this study has changes = \[.*'sequence_length=32'.*'sequence_length=16'",
+        ),
     ],
 )
 def test_a_changed_file_is_told_with_what_has_changed(home: Path, old, new, message) -> None:
@@ -244,7 +250,7 @@ def test_a_report_that_is_missing_is_written(home: Path, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("objective.choose.rate=0.5", "objective.choose.rate=7"),
+        ("objective.select.rate=0.5", "objective.select.rate=7"),
         ('name = "much"', 'name = "little"'),
         ('name = "much"', 'name = "../much"'),
         ('"toys.toml"', '"toys"'),
@@ -288,15 +294,16 @@ NAN = """objective = {kind = "Objective", corrupt = {kind = "MaskInPlace"},
     ("old", "new", "message"),
     [
         (
-            'changes = ["objective.choose.rate=0.5"]',
+            'changes = ["objective.select.rate=0.5"]',
             NAN.replace("\n             ", ""),
-            r"rates\.toml: cells\[1\]\.objective\.choose: rate must be above 0 .*, got nan$",
+            r"rates\.toml: cells\[1\]\.objective\.select: rate must be above 0 .*, got nan$",
         ),
         ('"much"', '"a/b"', r"rates\.toml: cells\[1\]: name must do for a folder, .*, got 'a/b'$"),
         (
             "batch_tokens=256",
             "batch_tokens=16",
-            r"cell little: changes length=32: batch_tokens must be at least length, 32, got 16$",
+            r"cell little: changes sequence_length=32: batch_tokens must be at least "
+            r"sequence_length, 32, got 16$",
         ),
         ("=0.5", "=7", r"cell much: changes objective\..*=7: .* at most 1, got 7"),
     ],
@@ -310,10 +317,11 @@ def test_a_mistake_is_told_with_its_place(home: Path, old: str, new: str, messag
 
 
 @pytest.mark.parametrize(
-    "change", ["steps=7", "model=bert-mini", "data=['x']", "vocab_size=500", "sampling=0.5"]
+    "change",
+    ["steps=7", "model=bert-mini", "data=['x']", "vocab_size=500", "sampling_exponent=0.5"],
 )
 def test_what_a_study_says_itself_is_not_changed(home: Path, change: str) -> None:
-    (home / "rates.toml").write_text(STUDY.replace("dev=0.1", change))
+    (home / "rates.toml").write_text(STUDY.replace("dev_fraction=0.1", change))
     key = change.split("=")[0]
     with pytest.raises(ValueError, match=rf"rates.toml: cell little: changes: {key} is not change"):
         going(home)
@@ -387,7 +395,9 @@ def test_text_that_cannot_be_read_leaves_no_folder(home: Path) -> None:
         assert not (home / "out").exists()
 
 
-SPECIAL = SpecialTokenIds(vocab_size=8292, pad=0, start=0, end=1, suffix=(1,), sentinels=tuple(range(8192, 8292)))
+SPECIAL = SpecialTokenIds(
+    vocab_size=8292, pad=0, start=0, end=1, suffix=(1,), sentinels=tuple(range(8192, 8292))
+)
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -441,14 +451,19 @@ def test_architectures_are_of_the_sizes_of_t5_s_table_and_read_as_much_text() ->
 
 
 def test_a_cell_s_objective_is_written_in_a_file_as_in_a_recipe(home: Path) -> None:
-    own = 'changes = ["objective.choose.rate=0.5"]'
-    told = 'objective = {kind="Objective",select={kind="TokenMasking",rate=0.5},corrupt={kind="MaskInPlace"}}'
+    own = 'changes = ["objective.select.rate=0.5"]'
+    told = (
+        'objective = {kind="Objective",select={kind="TokenMasking",rate=0.5},'
+        'corrupt={kind="MaskInPlace"}}'
+    )
     (home / "rates.toml").write_text(STUDY.replace(own, told), encoding="utf-8")
     study = read_study(home / "rates.toml")
-    assert _check_cell(study, study.cells[1])[0].objective == Objective(TokenMasking(0.5), MaskInPlace())
+    assert _check_cell(study, study.cells[1])[0].objective == Objective(
+        TokenMasking(0.5), MaskInPlace()
+    )
     told = told.replace("TokenMasking", "Tokenwide")
     (home / "rates.toml").write_text(STUDY.replace(own, told), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"rates.toml: cells\[1\].objective.choose.kind must be"):
+    with pytest.raises(ValueError, match=r"rates.toml: cells\[1\].objective.select.kind must be"):
         read_study(home / "rates.toml")
 
 
@@ -456,14 +471,17 @@ def some(scores: dict[str, tuple[float, ...]]) -> StudyResult:
     cells = tuple(StudyCell(name=name, model="bert-tiny") for name in scores)
     study = Study(name="s", question="?", cells=cells, tasks="glue", tokens=1, seeds=2)
     outcomes = tuple(
-        CellResult(name=name, parameters=5, loss=1.0, scores=_ran(own)) for name, own in scores.items()
+        CellResult(name=name, parameters=5, loss=1.0, scores=_ran(own))
+        for name, own in scores.items()
     )
     return StudyResult(study=study, benchmarks=("A", "B"), cell_results=outcomes)
 
 
 def _ran(own: tuple[float, ...]) -> tuple[BenchmarkResult, ...]:
     return tuple(
-        BenchmarkResult(name=name, folder=name, task="classify", metric="accuracy", dev=(s, s + 0.1))
+        BenchmarkResult(
+            name=name, folder=name, task="classify", metric="accuracy", dev=(s, s + 0.1)
+        )
         for name, s in zip("AB", own, strict=False)
     )
 
@@ -478,7 +496,9 @@ def test_the_average_is_of_each_seed() -> None:
 
 def test_a_task_that_was_left_out_of_a_cell_is_told() -> None:
     made = some({"x": (0.2, 0.6)})
-    lacking = BenchmarkResult(name="B", folder="B", task="classify", error="b.tsv:3: a row has 1 field")
+    lacking = BenchmarkResult(
+        name="B", folder="B", task="classify", error="b.tsv:3: a row has 1 field"
+    )
     one = made.cell_results[0]
     made = made.with_result(replace(one, scores=(one.scores[0], lacking)))
     assert "- B was left out of x: b.tsv:3: a row has 1 field\n" in format_markdown(made)
@@ -500,20 +520,22 @@ def test_the_picture_has_a_dot_for_each_score_in_its_place() -> None:
 
 
 STAGES = """
-asks = "What does each stage give?"
+question = "What does each stage give?"
 tasks = "few.toml"
 tokens = 512
 epochs = 1
 seeds = 1
 changes = [
-    "architecture.d_model=32", "architecture.d_ff=32", "batch_tokens=128", "length=16", "dev=0.1",
+    "architecture.d_model=32", "architecture.d_ff=32", "batch_tokens=128", "sequence_length=16",
+    "dev_fraction=0.1",
 ]
 cells = [
-    {name = "no-pretraining", model = "ulmfit-mini", reads = 0.0},
+    {name = "no-pretraining", model = "ulmfit-mini", token_factor = 0.0},
     {name = "no-domain", model = "ulmfit-mini", tune = "gradual"},
-    {name = "all-stages", model = "ulmfit-mini", begins = "no-domain", text = ["domain.txt"], \
-     reads = 0.5, changes = ["schedule=SlantedTriangular", "layer_decay=0.5"], tune = "gradual"},
-    {name = "plain", model = "ulmfit-mini", begins = "all-stages", reads = 0.0},
+    {name = "all-stages", model = "ulmfit-mini", init_from = "no-domain", text = ["domain.txt"], \
+     token_factor = 0.5, changes = ["schedule=SlantedTriangular", "layerwise_lr_decay=0.5"], \
+     tune = "gradual"},
+    {name = "plain", model = "ulmfit-mini", init_from = "all-stages", token_factor = 0.0},
 ]
 """
 
@@ -559,8 +581,8 @@ def test_a_cell_may_begin_with_the_weights_of_another(stages: Path, monkeypatch)
     assert (none.loss, plain.loss, general.tokens) == (None, None, 512)
     assert whole.tokens == 256
     recipe = facts(out / "pretrained/all-stages")["recipe"]
-    assert recipe["begin"] == str(out / "pretrained/no-domain")
-    assert recipe["layer_decay"] == 0.5
+    assert recipe["init_from"] == str(out / "pretrained/no-domain")
+    assert recipe["layerwise_lr_decay"] == 0.5
     assert recipe["data"] == [str(out / "text/of-all-stages")]
     told = {name: facts(out / "tuned" / name / "Few")["recipe"] for name in ("all-stages", "plain")}
     assert [one["rows"] for one in told.values()] == [4, 4]
@@ -581,7 +603,11 @@ def _stop(*args: object, **options: object) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('begins = "no-domain"', 'begins = "plain"', "all-stages: begins must be a cell before it"),
+        (
+            'init_from = "no-domain"',
+            'init_from = "plain"',
+            "all-stages: init_from must be a cell before it",
+        ),
         ('"domain.txt"', '"none.txt"', "cell all-stages reads none.txt, which is not there"),
         ('tune = "gradual"}', 'tune = "slow"}', "tune must be one of full, "),
     ],
@@ -598,7 +624,7 @@ def test_a_study_that_was_begun_before_cells_had_more_to_say_goes_on(home: Path)
     path = home / "out/study.json"
     told = json.loads(path.read_text())
     for cell in told["study"]["cells"]:
-        for key in ("begins", "text", "tune"):
+        for key in ("init_from", "text", "tune"):
             del cell[key]
     path.write_text(json.dumps(told))
     assert going(home, resume=True).cell_results == made.cell_results

@@ -99,7 +99,10 @@ def test_files_are_found_in_the_original_layout_and_in_ours(glue: Path) -> None:
     assert list(found) == ["CoLA", "SST-2", "MRPC", "STS-B"]
     cola, mrpc = found["CoLA"], found["MRPC"]
     assert cola.column_names == ("source", "label", "original_mark", "sentence")
-    assert read_table(cola.train, header=cola.column_names).column("sentence") == ["They sang.", "They sings."]
+    assert read_table(cola.train, header=cola.column_names).column("sentence") == [
+        "They sang.",
+        "They sings.",
+    ]
     assert (mrpc.text, mrpc.label) == (("#1 String", "#2 String"), "Quality")
     assert (mrpc.dev, mrpc.test) == (str(glue / "MRPC/dev.tsv"), None)
     assert found["SST-2"].train == str(glue / "SST-2/train.tsv.xz")
@@ -231,10 +234,10 @@ def test_an_abstract_that_is_a_list_of_sentences_keeps_its_beginning(tmp_path: P
     table = read_table(entry.train, header=entry.column_names)
     columns = TaskColumns(texts=entry.text, label=entry.label)
     files = TASK_KINDS[entry.task].reader
-    asked = files.decided(table, columns, "strict", entry.options)
-    assert parse_template(asked["form"], "form").truncation_keeps == "start"
-    dialog = files.decided(table, columns, "strict", {})
-    assert parse_template(dialog["form"], "form").truncation_keeps == "end"
+    asked = files.infer_options_from_table(table, columns, "strict", entry.options)
+    assert parse_template(asked["template"], "template").truncation_keeps == "start"
+    dialog = files.infer_options_from_table(table, columns, "strict", {})
+    assert parse_template(dialog["template"], "template").truncation_keeps == "end"
 
 
 def test_without_a_folder_the_hub_is_named_and_nothing_fetched(monkeypatch) -> None:
@@ -359,7 +362,8 @@ def labels_read(entry: LocatedBenchmark, table: Table) -> set[str]:
         return set()
     if entry.task == "regress":
         assert all(
-            0 <= column_values.parse_number(t, entry.label, table.location(i)) <= 5 for i, t in truths
+            0 <= column_values.parse_number(t, entry.label, table.location(i)) <= 5
+            for i, t in truths
         )
         return set()
     return {column_values.parse_label(truth, entry.label, table.location(i)) for i, truth in truths}

@@ -121,12 +121,12 @@ def test_nothing_has_figures_too(form: TextTemplate) -> None:
         ({"source": "a"}, "names no column"),
         ({"labels": ("a",)}, "two or more that differ"),
         ({"labels": ("a", "a")}, "two or more that differ"),
-        ({"step": 0.0}, "above 0"),
-        ({"labels": ("a", "b"), "step": 0.2}, "labels or numbers"),
-        ({"between": (0.0, 5.0)}, "which have a step"),
-        ({"step": 0.2, "between": (5.0, 0.0)}, "least and the greatest"),
+        ({"number_step": 0.0}, "above 0"),
+        ({"labels": ("a", "b"), "number_step": 0.2}, "give labels or number_step"),
+        ({"number_range": (0.0, 5.0)}, "which have a number_step"),
+        ({"number_step": 0.2, "number_range": (5.0, 0.0)}, "least and the greatest"),
         ({"labels": ("a", "b"), "metric": "bleu"}, "must be one of accuracy"),
-        ({"step": 0.2, "metric": "accuracy"}, "must be one of pearson, spearman"),
+        ({"number_step": 0.2, "metric": "accuracy"}, "must be one of pearson, spearman"),
     ],
 )
 def test_a_form_that_cannot_be_is_refused(wrong: dict[str, object], message: str) -> None:

@@ -125,7 +125,9 @@ def test_what_expands_as_no_text_does_is_refused(tmp_path: Path, monkeypatch: py
     with pytest.raises(ValueError, match=r"expands more than 250 times.*decompress it first"):
         list(read_decompressed(bomb))
     text = " ".join(str(i) for i in range(300_000)).encode()
-    assert b"".join(read_decompressed(write(tmp_path, ".xz", lzma.compress(text, preset=0)))) == text
+    assert (
+        b"".join(read_decompressed(write(tmp_path, ".xz", lzma.compress(text, preset=0)))) == text
+    )
 
 
 def test_an_xz_file_cannot_ask_for_gigabytes(tmp_path: Path):
@@ -151,7 +153,9 @@ def test_a_zst_file_cannot_ask_for_gigabytes(tmp_path: Path):
 def test_pieces_are_of_moderate_size(tmp_path: Path):
     text = " ".join(str(i) for i in range(200_000)).encode()
     for ending in COMPRESSIONS:
-        sizes = [len(p) for p in read_decompressed(write(tmp_path, ending, compressed(text, ending)))]
+        sizes = [
+            len(p) for p in read_decompressed(write(tmp_path, ending, compressed(text, ending)))
+        ]
         assert len(sizes) > 3
         assert max(sizes) <= 2 * CHUNK_BYTES
 

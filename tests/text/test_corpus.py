@@ -65,14 +65,15 @@ def test_documents_come_back(
 
 
 @settings(deadline=None)
-@given(found=DOCUMENTS, longest=st.integers(1, 20))
+@given(found=DOCUMENTS, max_characters=st.integers(1, 20))
 @pytest.mark.parametrize("name", ["x.txt", "x.jsonl"])
 def test_long_documents_come_in_parts_that_lose_nothing(
-    name: str, found: list[list[str]], longest: int, tmp_path_factory: pytest.TempPathFactory
+    name: str, found: list[list[str]], max_characters: int, tmp_path_factory: pytest.TempPathFactory
 ):
     expected = ["\n".join(paragraphs) for paragraphs in found]
-    parts = texts(write(tmp_path_factory.getbasetemp() / name, expected), longest=longest)
-    assert all(1 <= len(part) <= longest for part in parts)
+    path = write(tmp_path_factory.getbasetemp() / name, expected)
+    parts = texts(path, max_characters=max_characters)
+    assert all(1 <= len(part) <= max_characters for part in parts)
     assert not any(part.isspace() for part in parts)
     assert "".join("".join(parts).split()) == "".join("".join(expected).split())
 
@@ -105,26 +106,29 @@ def test_blank_lines_separate_documents(tmp_path: Path):
 def test_a_document_may_be_a_line_or_a_file(tmp_path: Path):
     path = plain(tmp_path / "x.txt", TEXT)
     lines = ["Title", "  First. ", "Second.", "Third.", "Fourth."]
-    assert texts(path, document="line") == lines
-    assert texts(path, document="file") == ["\n".join(lines)]
+    assert texts(path, document_separator="line") == lines
+    assert texts(path, document_separator="file") == ["\n".join(lines)]
     where = [document.location for document in read_documents(path, document_separator="line")]
     assert where == [f"{path}:{line}" for line in (3, 4, 8, 9, 11)]
 
 
 def test_a_long_blank_line_separates_and_takes_no_memory(tmp_path: Path):
     path = plain(tmp_path / "x.txt", "a\n" + " " * 1000 + "\nb" + " " * 1000 + "c\nd")
-    assert texts(path, longest=10) == ["a", "b" + " " * 9, "c\nd"]
+    assert texts(path, max_characters=10) == ["a", "b" + " " * 9, "c\nd"]
 
 
 def test_records_are_documents_without_their_blank_lines(tmp_path: Path):
     path = write(tmp_path / "x.jsonl", ["\n\na\r\n \n\nb\rc\n", "\n", "d"])
-    assert list(read_documents(path)) == [Document("a\nb\nc", f"{path}:1"), Document("d", f"{path}:3")]
-    assert texts(path, document="line") == ["a\nb\nc", "d"]
+    assert list(read_documents(path)) == [
+        Document("a\nb\nc", f"{path}:1"),
+        Document("d", f"{path}:3"),
+    ]
+    assert texts(path, document_separator="line") == ["a\nb\nc", "d"]
 
 
 def test_the_column_has_a_name(tmp_path: Path):
     path = plain(tmp_path / "x.csv", "title,body\na,b\n")
-    assert texts(path, text="body") == ["b"]
+    assert texts(path, text_column="body") == ["b"]
     fails(path, "x.csv:1: no column 'text', only 'title', 'body'")
 
 
@@ -219,14 +223,14 @@ def test_a_source_without_text_is_named(text: str, tree: Path):
 def test_sources_and_choices_are_checked(tree: Path):
     fails([], "no text was named")
     fails([""], "a source has no name")
-    fails(tree, "longest must be at least 1", longest=0)
+    fails(tree, "max_characters must be at least 1", max_characters=0)
 
 
-@pytest.mark.parametrize("how", [{"document": "page"}, {"encoding_errors": "ignore"}])
+@pytest.mark.parametrize("how", [{"document_separator": "page"}, {"encoding_errors": "ignore"}])
 def test_unknown_choices_are_refused(how: dict[str, str], tree: Path):
     code = (
-        "from unmask.text.documents import documents\n"
-        f"try:\n    documents({str(tree)!r}, **{how!r})\n"
+        "from unmask.text.documents import read_documents\n"
+        f"try:\n    read_documents({str(tree)!r}, **{how!r})\n"
         "except ValueError as error:\n    print(error)"
     )  # in a process without run-time type checks, as users have it
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -286,10 +290,10 @@ def test_many_lines_are_read_in_bounded_memory(unit: str, tmp_path: Path):
         file.write("\nend")
     code = (
         "import resource, sys\n"
-        "from unmask.text.documents import documents\n"
+        "from unmask.text.documents import read_documents\n"
         "def memory(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024\n"
         "before = memory()\n"
-        "for document in documents(sys.argv[1], longest=2**17): pass\n"
+        "for document in read_documents(sys.argv[1], max_characters=2**17): pass\n"
         "print(memory() - before, document.text[-3:])\n"
     )  # in a process without run-time type checks, which take a minute for so many lines
     said = subprocess.run(

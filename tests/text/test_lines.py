@@ -61,7 +61,7 @@ def test_lines_do_not_depend_on_how_the_bytes_come(
     path = write(tmp_path_factory.getbasetemp(), text)
     whole = list(read_lines(path, longest))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decompress, "PIECE", piece)
+        patch.setattr(decompress, "CHUNK_BYTES", piece)
         assert list(read_lines(path, longest)) == whole
 
 
@@ -134,7 +134,7 @@ def test_invalid_utf8_is_located(
     data: bytes, where: str, offset: int, found: str, piece: int, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):  # fmt: skip
-    monkeypatch.setattr(decompress, "PIECE", piece)
+    monkeypatch.setattr(decompress, "CHUNK_BYTES", piece)
     path = write(tmp_path, data)
     with pytest.raises(ValueError, match=r"invalid UTF-8") as caught:
         list(read_decoded(path))
@@ -154,7 +154,7 @@ def test_the_usual_other_encodings_are_recognized(tmp_path: Path):
 
 @pytest.mark.parametrize("piece", [1, 2, 2**18])
 def test_a_nul_is_located(piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(decompress, "PIECE", piece)
+    monkeypatch.setattr(decompress, "CHUNK_BYTES", piece)
     path = write(tmp_path, "one\r\ntwo\rthr\0ee")
     with pytest.raises(ValueError, match=r"x\.txt:3: a NUL character.*--encoding-errors replace"):
         list(read_decoded(path))

@@ -62,7 +62,9 @@ def test_small_sources_gain_large_ones_lose_and_their_order_stays(sizes, exponen
 
 @pytest.mark.parametrize(("sizes", "exponent"), [([1, 2], -0.1), ([1, 2], 1.1), ([0, 0], 0.5)])
 def test_what_has_no_shares_is_refused(sizes, exponent):
-    with pytest.raises(ValueError, match=r"sampling must be from 0 to 1|no source has any text"):
+    with pytest.raises(
+        ValueError, match=r"sampling_exponent must be from 0 to 1|no source has any text"
+    ):
         smoothed_shares(sizes, exponent)
 
 

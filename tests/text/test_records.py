@@ -49,7 +49,8 @@ def test_jsonl_gives_the_line_of_each_text(tmp_path: Path):
     path = write(tmp_path, "x.jsonl", "\r\n".join(lines[:-1]))
     assert list(read_jsonl(path, "text")) == [(1, "a\nb"), (3, "c")]
     fails(
-        read_jsonl(write(tmp_path, "x.jsonl", "\n".join(lines)), "text"), "x.jsonl:7: no column 'text'"
+        read_jsonl(write(tmp_path, "x.jsonl", "\n".join(lines)), "text"),
+        "x.jsonl:7: no column 'text'",
     )
 
 
@@ -88,7 +89,11 @@ def test_jsonl_names_the_line_of_a_mistake(line: str, said: str, tmp_path: Path)
 
 def test_lone_surrogates_are_refused_or_replaced(tmp_path: Path):
     path = write(tmp_path, "x.jsonl", '{"text": "\\ud83d\\ude00"}\n{"text": "a\\ud800b\\udc00"}')
-    fails(read_jsonl(path, "text"), "x.jsonl:2: a lone surrogate (\\ud800)", "--encoding-errors replace")
+    fails(
+        read_jsonl(path, "text"),
+        "x.jsonl:2: a lone surrogate (\\ud800)",
+        "--encoding-errors replace",
+    )
     assert list(read_jsonl(path, "text", "replace")) == [(1, "😀"), (2, "a\ufffdb\ufffd")]
 
 
@@ -148,7 +153,7 @@ def test_csv_names_the_line_of_a_mistake(data: str, parts: tuple[str, ...], tmp_
 def test_a_quote_that_never_ends_does_not_fill_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(records, "LONGEST", 1000)
+    monkeypatch.setattr(records, "MAX_RECORD_CHARACTERS", 1000)
     path = write(tmp_path, "x.csv", 'id,text\n1,"' + "\n" * 10_000 + '"')
     fails(read_csv(path, "text"), "x.csv:2: a quote opens a field that never ends")
 
@@ -157,15 +162,15 @@ def test_a_quote_that_never_ends_does_not_fill_the_memory(
 def test_a_record_has_a_limit(
     reader: Callable[..., Iterator[object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(records, "LONGEST", 1000)
+    monkeypatch.setattr(records, "MAX_RECORD_CHARACTERS", 1000)
     path = write(tmp_path, "x", "a" * 5000)
     fails(reader(path, "text"), "x:1: a record of more than 1000 characters")
 
 
 def test_a_bomb_of_values_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(records, "_LONG", 1000)
-    monkeypatch.setattr(records, "_VALUES", 100)
-    monkeypatch.setattr(records, "_FIELDS", 100)
+    monkeypatch.setattr(records, "_LONG_JSON_CHARACTERS", 1000)
+    monkeypatch.setattr(records, "_MAX_JSON_VALUES", 100)
+    monkeypatch.setattr(records, "_MAX_FIELDS", 100)
     text = "[{,}]\\" * 500
     path = write(tmp_path, "x.jsonl", json.dumps({"text": text, "n": [1] * 90}))
     assert list(read_jsonl(path, "text")) == [(1, text)]

@@ -1,5 +1,6 @@
 """The first tokens of a long text are those of all of it, and little of it is read."""
 
+import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 
@@ -73,6 +74,59 @@ def test_the_first_tokens_are_those_of_the_whole(name: str, kind: str) -> None:
             assert first.tolist() == whole[: len(first)].tolist()
 
 
+@pytest.fixture(name="short_parts")
+def _short_parts(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Have texts read in short parts, or whole."""
+    monkeypatch.setattr(beginning, "_PART", 100)
+    monkeypatch.setattr(beginning, "_LEAD", 30)
+    return lambda parts: monkeypatch.setattr(encode, "WHOLE", 60 if parts else 2**40)
+
+
+@pytest.mark.parametrize(("name", "kind"), list(_cases()))
+def test_in_parts_a_text_has_the_tokens_of_the_whole(
+    name: str, kind: str, short_parts: Callable[[bool], None]
+) -> None:
+    known = learned(name)
+    some = _text(kind, 700)
+    for text in (some, some + " " + _text("words", 700, 1) + some[:90]):
+        found: list[list[object]] = []
+        for parts in (False, True):
+            short_parts(parts)
+            tokens = known.encode(text)
+            found.append(
+                [
+                    *(
+                        known.encode_ids_batch([text], allow_special=s)[0].tolist()
+                        for s in (False, True)
+                    ),
+                    (tokens.ids.tolist(), tokens.boundaries.tolist()),
+                    known.offset_array(text).tolist(),
+                    [list(span) for span in known.offsets(text)],
+                ]
+            )
+        assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("kind", ["words", "base64", "Chinese"])
+@pytest.mark.parametrize("name", ["wordpiece", "bytebpe", "pieces"])
+def test_parts_are_short_or_it_is_said(
+    name: str,
+    kind: str,
+    short_parts: Callable[[bool], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    short_parts(True)
+    known, text = learned(name), _text(kind, 1000)
+    assert len(known.encode_ids_batch([text])[0])
+    cuts = beginning.Cuts.of(known._backend, json.loads(known._backend.to_str()))
+    read = [end - lead for lead, _, end in cuts.parts(text)]
+    if kind == "words" or (name, kind) == ("bytebpe", "base64"):
+        assert max(read) < 300
+        assert not caplog.records
+    else:
+        assert f"{len(text):,} characters of a text are read at once" in caplog.text
+
+
 @pytest.mark.parametrize("kind", ["words", "Chinese", "base64"])
 @pytest.mark.parametrize("name", ["wordpiece", "bytebpe", "pieces", "unigram", "code points"])
 def test_of_a_long_text_little_is_read(
@@ -85,12 +139,12 @@ def test_of_a_long_text_little_is_read(
     one = Tokenizer.encode_ids_batch
 
     def counted(
-        self: Tokenizer, texts: Sequence[str], *, special: bool = False
+        self: Tokenizer, texts: Sequence[str], *, allow_special: bool = False
     ) -> list[np.ndarray]:
         read[0] += sum(map(len, texts))
-        return one(self, texts, allow_special=special)
+        return one(self, texts, allow_special=allow_special)
 
-    monkeypatch.setattr(Tokenizer, "ids_batch", counted)
+    monkeypatch.setattr(Tokenizer, "encode_ids_batch", counted)
     counts: list[int] = []
     for times in (2, 10):
         read[0] = 0

@@ -38,7 +38,9 @@ def test_any_text_has_the_ids_of_the_reference_and_comes_back(text: str) -> None
     assert ids == [3 + byte for byte in text.encode()]
     assert TOKENIZER.decode(ids) == text
     assert not TOKENIZER.special_ids.all_ids.intersection(ids)
-    if not any(name in text for name in (*special_token_names(BYT5), "<extra_id_")):  # theirs takes those as such
+    if not any(
+        name in text for name in (*special_token_names(BYT5), "<extra_id_")
+    ):  # theirs takes those as such
         assert [*ids, *TOKENIZER.special_ids.suffix] == theirs()(text).input_ids
 
 

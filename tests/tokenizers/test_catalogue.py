@@ -34,15 +34,17 @@ def cards() -> dict[str, Published]:
     kinds: dict[object, Published] = {}
     for card in MODELS.values():
         spec = card.tokenizer
-        kinds.setdefault((card.config_mapping.model_type, sized(card).vocabulary, spec.special_tokens), card)
+        kinds.setdefault(
+            (card.config_mapping.model_type, sized(card).vocabulary, spec.special_tokens), card
+        )
     return {card.name: card for card in kinds.values()}
 
 
 def sized(card: Published):
     spec = card.tokenizer
-    if "size" not in [f.name for f in fields(spec.vocabulary)]:
+    if "vocab_size" not in [f.name for f in fields(spec.vocabulary)]:
         return spec
-    return replace(spec, vocabulary=replace(spec.vocabulary, size=900))
+    return replace(spec, vocabulary=replace(spec.vocabulary, vocab_size=900))
 
 
 CARDS = cards()
@@ -114,7 +116,9 @@ def test_the_familys_own_class_reads_the_same(name: str, cls: str, tmp_path: Pat
 @pytest.mark.parametrize("text", ["a.\n\nb 12345 6", "x \n\n  \n y.\n z", "it'S 7\r\n  z!\n"])
 def test_words_are_counted_as_the_whole_text_is_cut(cut: PreTokenization, text: str):
     """A text is cut into chunks before its words are counted; that changes none of them."""
-    shell = pipeline.byte_bpe_pipeline({c: i for i, c in enumerate(pipeline.byte_characters())}, [], pre_tokenization=cut)
+    shell = pipeline.byte_bpe_pipeline(
+        {c: i for i, c in enumerate(pipeline.byte_characters())}, [], pre_tokenization=cut
+    )
     assert shell.pre_tokenizer is not None
     whole = Counter(word for word, _ in shell.pre_tokenizer.pre_tokenize_str(text))
     assert counted(cut, text, shell) == whole

@@ -57,13 +57,20 @@ def test_half_of_a_surrogate_pair_is_refused() -> None:
 def test_a_text_writes_no_special_token() -> None:
     text = "a\x00b\ue000\ue001\ue002\ue003"
     assert TOKENIZER.encode(text).ids.tolist() == [97, 0xFFFD, 98, *[0xFFFD] * 4]
-    assert TOKENIZER.encode(text, allow_special=True).ids.tolist() == [97, 0xFFFD, 98, *[0xFFFD] * 4]
+    assert TOKENIZER.encode(text, allow_special=True).ids.tolist() == [
+        97,
+        0xFFFD,
+        98,
+        *[0xFFFD] * 4,
+    ]
     assert len(TOKENIZER.encode("[MASK]")) == 6
 
 
 def test_named_special_tokens_are_one_token_where_asked() -> None:
     tokens = TOKENIZER.encode("A [MASK] fox.[SEP] He ran.", allow_special=True)
-    special = [(i, t) for i, t in enumerate(tokens.ids.tolist()) if t in TOKENIZER.special_ids.all_ids]
+    special = [
+        (i, t) for i, t in enumerate(tokens.ids.tolist()) if t in TOKENIZER.special_ids.all_ids
+    ]
     assert special == [(2, 0xE003), (8, 0xE001)]
     assert TOKENIZER.decode(tokens.ids) == "A  fox. He ran."
     assert TOKENIZER.decode(tokens.ids, skip_special_tokens=False) == "A [MASK] fox.[SEP] He ran."
@@ -103,7 +110,11 @@ def test_what_the_reference_saved_opens(tmp_path: Path) -> None:
     opened = Tokenizer.load(tmp_path)
     assert isinstance(opened, CodePointTokenizer)
     assert (opened.special_tokens, opened.special_ids) == (CANINE, TOKENIZER.special_ids)
-    assert (opened.special_ids.pad, opened.special_ids.start, opened.special_ids.end) == (0, 0xE000, 0xE001)
+    assert (opened.special_ids.pad, opened.special_ids.start, opened.special_ids.end) == (
+        0,
+        0xE000,
+        0xE001,
+    )
 
 
 def test_a_folder_of_a_canine_model_alone_opens(tmp_path: Path) -> None:

@@ -141,7 +141,9 @@ def folder(name: str, path: Path) -> Folder:
     kind, model_type, cls = LAYOUTS[name]
     ours = learned(kind)
     ours.save(path)
-    made = Folder(path, ours.vocab_size, ours.special_tokens.mask or str(ours.special_tokens.end), 0)
+    made = Folder(
+        path, ours.vocab_size, ours.special_tokens.mask or str(ours.special_tokens.end), 0
+    )
     mask_id = ours.special_ids.end if ours.special_ids.mask is None else ours.special_ids.mask
     made = Folder(path, ours.vocab_size, made.mask, int(mask_id or 0))
     made.edit("config.json", model_type=model_type)
@@ -228,7 +230,9 @@ def test_ids_are_those_of_transformers_or_the_folder_is_refused(
     ours.save(tmp_path / "b")
     again = Tokenizer.load(tmp_path / "b")
     for text in texts(made.mask):
-        assert (again.encode(text, allow_special=True).ids == ours.encode(text, allow_special=True).ids).all()
+        assert (
+            again.encode(text, allow_special=True).ids == ours.encode(text, allow_special=True).ids
+        ).all()
     shutil.rmtree(made.path)
 
 

@@ -208,6 +208,6 @@ def test_a_file_is_read_up_to_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyP
     from unmask.tokenizers.formats import declared_tokens
 
     learned("wordpiece").save(tmp_path)
-    monkeypatch.setattr(declared_tokens, "MOST_BYTES", 1000)
+    monkeypatch.setattr(declared_tokens, "MAX_JSON_BYTES", 1000)
     with pytest.raises(ValueError, match=r"tokenizer.json: has [0-9,]+ bytes, of which at"):
         Ours.load(tmp_path)

@@ -75,7 +75,7 @@ def learned(name: str) -> Tokenizer:
     spec = KINDS[name]
     vocabulary = spec.vocabulary
     if name not in ("words", "signs", "bytes", "code points", "spelled"):
-        vocabulary = replace(vocabulary, size=700 if name != "pieces" else 900)
+        vocabulary = replace(vocabulary, vocab_size=700 if name != "pieces" else 900)
     return train_tokenizer(replace(spec, vocabulary=vocabulary), [story(), letters(), SIGNS * 9])
 
 
@@ -248,7 +248,12 @@ def test_each_word_of_a_sentence_is_labeled_at_its_own_tokens():
     for name in KINDS:
         tokenizer = learned(name)
         around = InputTemplate(
-            special_ids=tokenizer.special_ids, prefix=(), separator=(), suffix=(), causal=False, max_length=999
+            special_ids=tokenizer.special_ids,
+            prefix=(),
+            separator=(),
+            suffix=(),
+            causal=False,
+            max_length=999,
         )
         question = TokenClassificationFormulation(task=TASK, tokenizer=tokenizer, template=around)
         for text in TEXTS.values():

@@ -38,7 +38,13 @@ def test_ids_are_bytes_behind_the_special_tokens() -> None:
     ids = LEARNED.encode("a é").ids
     assert ids.tolist() == [N_SPECIAL_IDS + 97, N_SPECIAL_IDS + 0xC3, FIRST_CONTINUATION_ID + 0xA9]
     assert (LEARNED.vocab_size, BARE.vocab_size) == (VOCAB_SIZE, VOCAB_SIZE)
-    assert LEARNED.pieces([*ids, 1, FIRST_CONTINUATION_ID + 98]) == ["a", "\\xc3", "##\\xa9", "<S>", "##b"]
+    assert LEARNED.pieces([*ids, 1, FIRST_CONTINUATION_ID + 98]) == [
+        "a",
+        "\\xc3",
+        "##\\xa9",
+        "<S>",
+        "##b",
+    ]
 
 
 SEPARATORS = "\x1c\x1d\x1e\x1f"
@@ -73,11 +79,14 @@ def test_words_of_the_loss_are_found_where_they_begin() -> None:
     cut = KNOWN.tokenize(text.ids)
     assert KNOWN.pieces(cut.tokens.ids.tolist()) == ["the", "étés", "<UNK>", "<UNK>"]
     assert cut.starts.tolist() == [0, 3, 9, 10]
-    torn = np.array([FIRST_CONTINUATION_ID + 116, *LEARNED.encode("the").ids, 2, FIRST_CONTINUATION_ID + 97])
+    torn = np.array(
+        [FIRST_CONTINUATION_ID + 116, *LEARNED.encode("the").ids, 2, FIRST_CONTINUATION_ID + 97]
+    )
     cut = KNOWN.tokenize(torn)  # what continues a word from before, and follows an end, is in none
     assert (KNOWN.pieces(cut.tokens.ids.tolist()), cut.starts.tolist()) == (["the"], [1])
     assert (
-        KNOWN.pieces(KNOWN.tokenize(BARE.encode("<UNK> <S>").ids).tokens.ids.tolist()) == ["<UNK>"] * 2
+        KNOWN.pieces(KNOWN.tokenize(BARE.encode("<UNK> <S>").ids).tokens.ids.tolist())
+        == ["<UNK>"] * 2
     )
 
 

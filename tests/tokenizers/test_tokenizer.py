@@ -192,13 +192,20 @@ def test_sentences_and_paragraphs_are_marked(name: str):
 
 @pytest.mark.parametrize("name", ["wordpiece", "cased", "bytebpe", "bpe", "unigram", "bytes"])
 def test_words_are_marked(name: str):
-    assert begins(learned(name), "the xylophones remembered him", WORD_START) == ["t", "x", "r", "h"]
+    assert begins(learned(name), "the xylophones remembered him", WORD_START) == [
+        "t",
+        "x",
+        "r",
+        "h",
+    ]
 
 
 @pytest.mark.parametrize("name", ["wordpiece", "bytebpe", "unigram", "bytes"])
 def test_a_special_token_that_is_meant_is_a_word(name: str):
     tokenizer = learned(name)
-    special = tokenizer.special_tokens.mask or "<extra_id_0>" if name != "bytebpe" else "<|endoftext|>"
+    special = (
+        tokenizer.special_tokens.mask or "<extra_id_0>" if name != "bytebpe" else "<|endoftext|>"
+    )
     tokens = tokenizer.encode(f"the{special}king", allow_special=True)
     place = [i for i, x in enumerate(tokens.ids.tolist()) if x in tokenizer.special_ids.all_ids]
     assert len(place) == 1
@@ -252,7 +259,11 @@ def test_pieces_are_readable():
 
 def test_decoding_leaves_special_tokens_out_unless_asked():
     tokenizer = learned("wordpiece")
-    ids = [*tokenizer.special_ids.prefix, *tokenizer.encode("the king").ids, *tokenizer.special_ids.suffix]
+    ids = [
+        *tokenizer.special_ids.prefix,
+        *tokenizer.encode("the king").ids,
+        *tokenizer.special_ids.suffix,
+    ]
     assert tokenizer.decode(ids) == "the king"
     assert tokenizer.decode(np.array(ids), skip_special_tokens=False) == "[CLS] the king [SEP]"
     assert tokenizer.decode([tokenizer.vocab_size + 100]) == ""
@@ -265,7 +276,7 @@ def test_decoding_leaves_special_tokens_out_unless_asked():
 def test_a_copy_for_another_process_keeps_typed_tokens_text(name: str, copied):
     tokenizer = learned(name)
     other = copied(tokenizer)
-    assert other.special == tokenizer.special_ids
+    assert other.special_ids == tokenizer.special_ids
     text = f"the {tokenizer.special_tokens.end} king"
     np.testing.assert_array_equal(other.encode(text).ids, tokenizer.encode(text).ids)
     assert tokenizer.special_ids.end not in other.encode(text).ids
@@ -319,7 +330,9 @@ def test_saving_and_loading_changes_nothing(name: str, tmp_path: Path):
     assert loaded.special_tokens == tokenizer.special_tokens
     for text in (story(20, seed=1), "[MASK] </s> <unk> é中😀 \n\n x"):
         np.testing.assert_array_equal(loaded.encode(text).ids, tokenizer.encode(text).ids)
-        np.testing.assert_array_equal(loaded.encode(text).boundaries, tokenizer.encode(text).boundaries)
+        np.testing.assert_array_equal(
+            loaded.encode(text).boundaries, tokenizer.encode(text).boundaries
+        )
     loaded.save(tmp_path / "again", max_length=128)
     first, again = (
         {path.name: path.read_bytes() for path in folder.iterdir()}

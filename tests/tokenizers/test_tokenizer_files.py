@@ -149,7 +149,9 @@ def test_a_llama_folder_begins_texts_and_pads_with_what_ends_them(tmp_path: Path
         tokenizer_config={"bos_token": bos, "eos_token": eos, "tokenizer_class": "PreTrained"},
     )
     tokenizer = Tokenizer.load(folder)
-    assert tokenizer.special_tokens == SpecialTokens(pad=eos, start=bos, end=eos, prefix=(bos,), separator=(bos,))
+    assert tokenizer.special_tokens == SpecialTokens(
+        pad=eos, start=bos, end=eos, prefix=(bos,), separator=(bos,)
+    )
     assert tokenizer.special_ids.all_ids == {258, 259, 260}
     assert tokenizer.encode("the <|reserved_0|>").ids.max() < 258
 
@@ -349,8 +351,8 @@ def gpt2(folder: Path) -> None:
         (
             saved,
             "tokenizer_config.json",
-            b'{"unmask": {"frame": {"pad": "<p>", "start": "[CLS]"}}}',
-            "unmask.frame names '<p>', which tokenizer.json does not have",
+            b'{"unmask": {"special_tokens": {"pad": "<p>", "start": "[CLS]"}}}',
+            "unmask names '<p>', which tokenizer.json does not have",
         ),
         (saved, "tokenizer_config.json", b'{"pad_token": 3}', "pad_token must be a token, got 3"),
         (

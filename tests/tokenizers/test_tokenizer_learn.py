@@ -50,7 +50,9 @@ ONE = SpecialTokens(pad="<unk>", start="<unk>", unknown="<unk>")
 def test_bpe_of_jurafsky_and_martin():
     """Speech and Language Processing, 3rd edition, byte-pair encoding: corpus, merges, new word."""
     corpus = "low " * 5 + "lowest " * 2 + "newer " * 6 + "wider " * 3 + "new " * 2
-    spec = TokenizerSpec(BPE(vocab_size=1 + 11 + 8, end_of_word="_", separate_end_of_word=True), ONE)
+    spec = TokenizerSpec(
+        BPE(vocab_size=1 + 11 + 8, end_of_word="_", separate_end_of_word=True), ONE
+    )
     tokenizer = train_tokenizer(spec, [corpus])
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     assert pieces[:12] == ["<unk>", *"_deilnorstw"]
@@ -61,7 +63,9 @@ def test_bpe_of_jurafsky_and_martin():
 
 
 def test_xlms_special_tokens_have_the_ids_of_its_released_vocabularies():
-    tokenizer = train_tokenizer(TokenizerSpec(BPE(vocab_size=37), XLM), ["le chat mange la pomme du chat " * 3])
+    tokenizer = train_tokenizer(
+        TokenizerSpec(BPE(vocab_size=37), XLM), ["le chat mange la pomme du chat " * 3]
+    )
     special = tokenizer.special_ids
     assert (special.start, special.end, special.pad, special.unknown) == (0, 1, 2, 3)
     assert special.mask == 5
@@ -127,7 +131,7 @@ def test_ids_begin_with_the_special_tokens_then_single_characters(name: str):
     assert special.pad == {"roberta": 1, "pieces": 2}.get(name, 0)
     pieces = tokenizer.pieces(range(n, tokenizer.vocab_size - len(special.sentinels)))
     assert len(set(pieces)) == len(pieces) or name in LOSSLESS
-    size = getattr(SPECS[name].vocabulary, "size", 259)
+    size = getattr(SPECS[name].vocabulary, "vocab_size", 259)
     assert tokenizer.vocab_size - len(special.sentinels) <= size
 
 
@@ -157,10 +161,10 @@ LEARN = """\
 import hashlib, sys
 from pathlib import Path
 from tokenizer_cases import SPECS, story
-from unmask.tokenizers.encode import learn
+from unmask.tokenizers.encode import train_tokenizer
 for name, spec in SPECS.items():
     folder = Path(sys.argv[1]) / name
-    learn(spec, story().split("\\n")).save(folder)
+    train_tokenizer(spec, story().split("\\n")).save(folder)
     print(name, hashlib.sha256((folder / "tokenizer.json").read_bytes()).hexdigest())
 """
 
@@ -229,7 +233,10 @@ def test_no_text_is_an_error(name: str, texts: list[str]):
             "in it; ask for 257 or more",
         ),
         (TokenizerSpec(WordPiece(20), BERT), "a vocabulary of 20 is too small: 5 special tokens"),
-        (TokenizerSpec(BPE(vocab_size=20), ONE), "a vocabulary of 20 is too small: 1 special tokens"),
+        (
+            TokenizerSpec(BPE(vocab_size=20), ONE),
+            "a vocabulary of 20 is too small: 1 special tokens",
+        ),
         (TokenizerSpec(Unigram(20), T5), "a vocabulary of 20 is too small: 3 special tokens"),
         (TokenizerSpec(CharacterLevel(3), T5), "ask for 4 or more"),
         (TokenizerSpec(WordPiece(400), GPT2.__class__(pad="p", start="p")), "frame.unknown"),
@@ -285,8 +292,8 @@ def test_the_rarest_characters_are_unknown():
 
 
 def test_memory_is_bounded_by_forgetting_the_rarest_words(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(learning, "N_WORDS", 50)
-    monkeypatch.setattr(learning, "_N_CHUNKS", 30)
+    monkeypatch.setattr(learning, "MAX_COUNTED_WORDS", 50)
+    monkeypatch.setattr(learning, "_MAX_COUNTED_CHUNKS", 30)
     rare = [f"w{i}" for i in range(1000)]
     texts = [f"the king {word} the king" for word in rare]
     shell = learning.pipeline.wordpiece_pipeline({"?": 0}, "?", lowercase=True)
@@ -296,14 +303,18 @@ def test_memory_is_bounded_by_forgetting_the_rarest_words(monkeypatch: pytest.Mo
 
 
 def test_large_counts_are_scaled_down(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(learning, "N_FED", 1000)
+    monkeypatch.setattr(learning, "MAX_TRAINER_WORDS", 1000)
     made, _ = learn_merges({"ab": 10**9, "bc": 10**8, "cd": 3}, list("abcd"), 5)
     assert made == ["ab", "bc"]
 
 
 def test_very_long_words_are_cut():
-    tokenizer = train_tokenizer(TokenizerSpec(ByteBPE(400), GPT2), ["a" * 100_000 + " " + "acgt" * 20_000])
-    assert max(map(len, tokenizer.pieces(range(tokenizer.vocab_size)))) <= learning.MAX_WORD_CHARACTERS
+    tokenizer = train_tokenizer(
+        TokenizerSpec(ByteBPE(400), GPT2), ["a" * 100_000 + " " + "acgt" * 20_000]
+    )
+    assert (
+        max(map(len, tokenizer.pieces(range(tokenizer.vocab_size)))) <= learning.MAX_WORD_CHARACTERS
+    )
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -336,7 +347,10 @@ def test_words_may_be_lower_cased_apart_from_signs_and_not_too_rare() -> None:
         "\u00c9T\u00c9 3.5, the end",
     ]
     tokenizer = train_tokenizer(
-        TokenizerSpec(WordLevel(50, min_count=2, lowercase=True, split_punctuation=True), WORD_LEVEL), texts
+        TokenizerSpec(
+            WordLevel(50, min_count=2, lowercase=True, split_punctuation=True), WORD_LEVEL
+        ),
+        texts,
     )
     words = set(tokenizer.pieces(range(tokenizer.vocab_size)))
     assert words == {"<eos>", "<unk>", "the", "dog's", "\u00e9t\u00e9", ",", "."}
@@ -344,7 +358,7 @@ def test_words_may_be_lower_cased_apart_from_signs_and_not_too_rare() -> None:
     assert tokenizer.pieces(found.ids) == [
         "the", "<unk>", "dog's", "<unk>", "<unk>", ",", "\u00e9t\u00e9", "."
     ]  # fmt: skip
-    with pytest.raises(ValueError, match="least must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="min_count must be at least 1, got 0"):
         WordLevel(min_count=0)
 
 

@@ -83,7 +83,10 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 @pytest.mark.parametrize("name", KINDS)
 def test_pieces_scores_and_roles_are_read(name: str, train: Callable[..., Path]):
     path = train(name)
-    model, theirs = parse_sentencepiece(path.read_bytes()), reference.SentencePieceProcessor(model_file=str(path))
+    model, theirs = (
+        parse_sentencepiece(path.read_bytes()),
+        reference.SentencePieceProcessor(model_file=str(path)),
+    )
     assert len(model.pieces) == theirs.get_piece_size()
     for i, piece in enumerate(model.pieces):
         assert (piece.text, piece.score) == (theirs.id_to_piece(i), theirs.get_score(i))
@@ -96,7 +99,10 @@ def test_pieces_scores_and_roles_are_read(name: str, train: Callable[..., Path])
 def tokenizer_of(path: Path) -> Tokenizer:
     frame = SpecialTokens(pad="</s>", start="<s>", end="</s>", unknown="<unk>")
     return Tokenizer(
-        pipeline.add_special_tokens(pipeline.sentencepiece_pipeline(parse_sentencepiece(path.read_bytes())), frame), frame
+        pipeline.add_special_tokens(
+            pipeline.sentencepiece_pipeline(parse_sentencepiece(path.read_bytes())), frame
+        ),
+        frame,
     )
 
 
@@ -170,7 +176,8 @@ def place(path: Path, folder: Path, name: str, **config: Any) -> Path:
         )),
         ("DebertaV2", BERT),
         ("Llama", SpecialTokens(
-            pad="</s>", start="<s>", end="</s>", unknown="<unk>", prefix=("<s>",), separator=("<s>",)
+            pad="</s>", start="<s>", end="</s>", unknown="<unk>", prefix=("<s>",),
+            separator=("<s>",),
         )),
         ("XLNet", SpecialTokens(
             pad="<pad>", start="<s>", end="</s>", mask="<mask>", unknown="<unk>",
@@ -208,7 +215,11 @@ def test_a_family_does_what_transformers_does(
         getattr(transformers, f"{family}Tokenizer").from_pretrained(folder),
     )
     for text in ("The Old  king", "``quoted'' féx Ünï", "ﬁx\n12 ½ 中", ""):
-        framed = [*ours.special_ids.prefix, *ours.encode(text).ids.tolist(), *ours.special_ids.suffix]
+        framed = [
+            *ours.special_ids.prefix,
+            *ours.encode(text).ids.tolist(),
+            *ours.special_ids.suffix,
+        ]
         assert framed == theirs(text).input_ids, text
     assert ours.special_ids.pad == theirs.pad_token_id or family == "Llama"
     assert ours.special_ids.mask == theirs.mask_token_id
@@ -364,28 +375,55 @@ def test_what_cannot_be_done_is_refused():
     with pytest.raises(ValueError, match="model_type is 9"):
         parse_sentencepiece(unknown + field(2, b"\x18\x09") + empty)
     with pytest.raises(ValueError, match="pieces are whole words"):
-        pipeline.sentencepiece_pipeline(parse_sentencepiece(unknown + field(2, b"\x18\x03") + empty))
+        pipeline.sentencepiece_pipeline(
+            parse_sentencepiece(unknown + field(2, b"\x18\x03") + empty)
+        )
     with pytest.raises(ValueError, match="writes spaces otherwise"):
-        pipeline.sentencepiece_pipeline(parse_sentencepiece(unknown + field(2, b"\xc0\x01\x01") + empty))
+        pipeline.sentencepiece_pipeline(
+            parse_sentencepiece(unknown + field(2, b"\xc0\x01\x01") + empty)
+        )
     with pytest.raises(ValueError, match="normalization rules cannot be read"):
-        pipeline.sentencepiece_pipeline(parse_sentencepiece(unknown + field(3, field(2, b"xxxxxxxx"))))
+        pipeline.sentencepiece_pipeline(
+            parse_sentencepiece(unknown + field(3, field(2, b"xxxxxxxx")))
+        )
     with pytest.raises(ValueError, match="longer than ten bytes"):
         parse_sentencepiece(b"\xff" * 11)
 
 
 def test_families_are_plain_data():
-    assert all(isinstance(family.special_tokens, SpecialTokens) for family in sentencepiece_families.FAMILIES)
+    assert all(
+        isinstance(family.special_tokens, SpecialTokens)
+        for family in sentencepiece_families.FAMILIES
+    )
     model = SentencePieceModel(
         pieces=(
-            SentencePieceEntry("<unk>", 0.0, 2), SentencePieceEntry("<s>", 0.0, 3), SentencePieceEntry("</s>", 0.0, 3),
+            SentencePieceEntry("<unk>", 0.0, 2),
+            SentencePieceEntry("<s>", 0.0, 3),
+            SentencePieceEntry("</s>", 0.0, 3),
             SentencePieceEntry("a", -1.0, 1),
         ),
-        algorithm="unigram", charsmap=b"", add_dummy_prefix=True, remove_extra_whitespaces=True,
-        escape_whitespaces=True, whitespace_as_suffix=False, byte_fallback=False,
-        unk_id=0, bos_id=1, eos_id=2, pad_id=None,
-    )  # fmt: skip
+        algorithm="unigram",
+        charsmap=b"",
+        add_dummy_prefix=True,
+        remove_extra_whitespaces=True,
+        escape_whitespaces=True,
+        whitespace_as_suffix=False,
+        byte_fallback=False,
+        unk_id=0,
+        bos_id=1,
+        eos_id=2,
+        pad_id=None,
+    )
     family = sentencepiece_families.family_of(model, "XLMRoberta", "None")
     numbered = sentencepiece_families.renumber_pieces(family, model)
     assert [p.text for p in numbered.pieces] == ["<s>", "<pad>", "</s>", "<unk>", "a"]
-    assert sentencepiece_families.renumber_pieces(sentencepiece_families.family_of(model, "T5", ""), model) is model
-    assert isinstance(sentencepiece_families.normalizer_rules(family, {"do_lower_case": True})[0], normalizers.Lowercase)
+    assert (
+        sentencepiece_families.renumber_pieces(
+            sentencepiece_families.family_of(model, "T5", ""), model
+        )
+        is model
+    )
+    assert isinstance(
+        sentencepiece_families.normalizer_rules(family, {"do_lower_case": True})[0],
+        normalizers.Lowercase,
+    )

@@ -70,7 +70,9 @@ def test_best_cuts_are_the_best_of_all_cuts(words: dict[str, int], seed: int):
     probability = np.random.default_rng(seed).uniform(0.01, 1, len(spelled))
     score = dict(zip(spelled, np.log(probability), strict=True))
     found: list[list[str]] = [[] for _ in words]
-    for word, piece in unigram._viterbi_segmentations(unigram._build_lattice(corpus, trie), probability):
+    for word, piece in unigram._viterbi_segmentations(
+        unigram._build_lattice(corpus, trie), probability
+    ):
         for w, p in zip(word.tolist(), piece.tolist(), strict=True):
             found[w].insert(0, spelled[p])
     order = sorted(words, key=lambda word: (-words[word], word))
@@ -92,7 +94,9 @@ def test_pieces_are_frequent_substrings_that_mix_nothing(words: dict[str, int], 
         bare = piece.replace("▁", "")
         assert bare.isalpha() or bare.isdecimal() or not any(c.isalnum() for c in bare)
     assert [s for _, s in pieces] == sorted((s for _, s in pieces), reverse=True)
-    assert learn_unigram(dict(reversed(words.items())), size) == pieces, "the order of counting is nothing"
+    assert learn_unigram(dict(reversed(words.items())), size) == pieces, (
+        "the order of counting is nothing"
+    )
 
 
 def test_letters_are_pieces_even_if_there_is_no_room():
@@ -142,7 +146,7 @@ def test_digamma_is_scipys():
 def test_long_words_are_cut_and_only_the_most_frequent_read(monkeypatch: pytest.MonkeyPatch):
     pieces = dict(learn_unigram({"▁" + "ab" * 500: 3}, 10))
     assert max(map(len, pieces)) <= unigram.MAX_PIECE_CHARACTERS
-    monkeypatch.setattr(unigram, "N_CHARACTERS", 8)
+    monkeypatch.setattr(unigram, "MAX_TRAINING_CHARACTERS", 8)
     pieces = dict(learn_unigram({"▁ab": 9, "▁abab": 5, "▁zz": 2}, 10))
     assert "z" not in pieces
 

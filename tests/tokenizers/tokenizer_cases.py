@@ -44,7 +44,9 @@ SPECS = {
     "bytes": TokenizerSpec(ByteLevel(), T5),
     "characters": TokenizerSpec(CharacterLevel(60), T5),
     "words": TokenizerSpec(WordLevel(50), WORD_LEVEL),
-    "signs": TokenizerSpec(WordLevel(50, min_count=2, lowercase=True, split_punctuation=True), WORD_LEVEL),
+    "signs": TokenizerSpec(
+        WordLevel(50, min_count=2, lowercase=True, split_punctuation=True), WORD_LEVEL
+    ),
 }
 EVERY = SPECS | {"code points": TokenizerSpec(CodePoints(), CANINE)}
 """With the kind of which nothing is learned, and which is no pipeline."""

@@ -31,7 +31,8 @@ STEPS, EVERY = 40, 3
 def begin(model: str, precision: str) -> tuple[loop.TrainingRun, list[Batch]]:
     """Begin a run of the toy, or of a small model of the catalogue, and what it is evaluated on."""
     changes = {
-        "steps": STEPS, "precision": precision, "optimizer": Muon(), "rate": 1e-2, "log_every": 4
+        "steps": STEPS, "precision": precision, "optimizer": Muon(),
+        "learning_rate": 1e-2, "log_every": 4,
     }  # fmt: skip
     if model == "toy":
         return toy.run(Recipe(model="toy", **changes)), [toy.rows(10**6)]

@@ -1,4 +1,4 @@
-"""What a run reads where rows are of several documents: `unit = "corpus"`."""
+"""What a run reads where rows are of several documents: `row_unit = "corpus"`."""
 
 import itertools
 from dataclasses import replace
@@ -68,9 +68,14 @@ def test_rows_have_all_text_once_and_training_and_held_out_text_apart(shards: To
         (data.train_rows, shards.split_held_out(0.2, RECIPE.seed)[0]),
         (data.dev_rows, shards.split_held_out(0.2, RECIPE.seed)[1]),
     ):
-        assert read(part, end) == [x for a, b in spans for x in shards.read_tokens(a, b).ids.tolist()]
+        assert read(part, end) == [
+            x for a, b in spans for x in shards.read_tokens(a, b).ids.tolist()
+        ]
         assert part.row_lengths.max() <= LENGTH - 2
-        apart = [(part.token_source.read_tokens(a, b).ids == end).sum() for a, b in part.row_spans.tolist()]
+        apart = [
+            (part.token_source.read_tokens(a, b).ids == end).sum()
+            for a, b in part.row_spans.tolist()
+        ]
         assert sum(apart) > len(spans) // 3, "most documents end within a row"
 
 
@@ -78,7 +83,10 @@ def test_rows_have_all_text_once_and_training_and_held_out_text_apart(shards: To
 def test_separators_are_read_and_never_hidden_nor_asked(name: str, shards: TokenShards) -> None:
     data = build_training_data(shards, RECIPE, OF_ONE_TEXT[name], LENGTH)
     special, beside = shards.tokenizer.special_ids, set[int]()
-    texts = (data.train_rows.token_source.read_tokens(a, b) for a, b in data.train_rows.row_spans.tolist())
+    texts = (
+        data.train_rows.token_source.read_tokens(a, b)
+        for a, b in data.train_rows.row_spans.tolist()
+    )
     with_some = (text for text in texts if (text.ids == special.end).any())
     for i, text in enumerate(itertools.islice(with_some, 20)):
         between = len(special.prefix) + np.flatnonzero(text.ids == special.end)
@@ -87,7 +95,9 @@ def test_separators_are_read_and_never_hidden_nor_asked(name: str, shards: Token
             assert len(example.inputs) <= LENGTH
             assert (example.inputs[between] == special.end).all()
             assert (example.targets[between] == IGNORE_INDEX).all()
-            beside |= {at for at in (-1, 1) if (example.targets[between + at] != IGNORE_INDEX).any()}
+            beside |= {
+                at for at in (-1, 1) if (example.targets[between + at] != IGNORE_INDEX).any()
+            }
     assert beside == {-1, 1}, "what is beside them is hidden"
 
 
@@ -117,10 +127,12 @@ def test_batches_are_the_same_for_any_workers_and_after_resuming(
     recipe = replace(RECIPE, packing=packing)
     data = build_training_data(shards, recipe, published.MASKED_LM, LENGTH)
     whole = batches(data, 30)
-    assert batches(replace(data, workers=workers), 8) == whole[:8]
+    assert batches(replace(data, n_workers=workers), 8) == whole[:8]
     assert batches(data, 10, whole[19][1]) == whole[20:]
     assert (
-        batches(build_training_data(shards, replace(recipe, seed=1), published.MASKED_LM, LENGTH), 8)
+        batches(
+            build_training_data(shards, replace(recipe, seed=1), published.MASKED_LM, LENGTH), 8
+        )
         != (whole[:8])
     )
 
@@ -136,8 +148,12 @@ def test_rows_do_not_go_from_one_source_to_another(tmp_path: Path) -> None:
         assert (last > part.document_of_row).any()
     plan = data.make_loader(data.train_rows, DataCursor(), sample_sources=True).plan
     rows = plan.row_order(0) % len(data.train_rows.row_spans)
-    got = np.bincount(source_of_rows(shards, data.train_rows)[rows], data.train_rows.row_lengths[rows])
-    assert got / got.sum() == pytest.approx([share.sampling_share for share in data.source_shares], abs=0.05)
+    got = np.bincount(
+        source_of_rows(shards, data.train_rows)[rows], data.train_rows.row_lengths[rows]
+    )
+    assert got / got.sum() == pytest.approx(
+        [share.sampling_share for share in data.source_shares], abs=0.05
+    )
     assert set(source_of_rows(shards, data.dev_rows).tolist()) == {0, 1}
 
 
@@ -148,7 +164,10 @@ def test_where_documents_have_an_end_or_the_paper_joins_them_bare_nothing_is_put
     shards = made(tmp_path, model, {"text.txt": 20})
     objective = MODELS[model].objective
     data = build_training_data(shards, replace(RECIPE, model=model), objective, LENGTH)
-    ids = [data.train_rows.token_source.read_tokens(a, b).ids for a, b in data.train_rows.row_spans.tolist()]
+    ids = [
+        data.train_rows.token_source.read_tokens(a, b).ids
+        for a, b in data.train_rows.row_spans.tolist()
+    ]
     spans = shards.split_held_out(0.2, RECIPE.seed)[0]
     np.testing.assert_array_equal(
         np.concatenate(ids), np.concatenate([shards.read_tokens(a, b).ids for a, b in spans])
@@ -165,14 +184,19 @@ def test_where_documents_have_an_end_or_the_paper_joins_them_bare_nothing_is_put
         (published.BERT, "next_sentence"),
         (published.ALBERT, "sentence_order"),
         (SplitTextObjective(published.MASKED_LM), "neighbor"),
-        (StaticMasking(SentencePairObjective(published.MASKED_LM, SentenceOrderPrediction())), "sentence_order"),
+        (
+            StaticMasking(SentencePairObjective(published.MASKED_LM, SentenceOrderPrediction())),
+            "sentence_order",
+        ),
         (ObjectiveMixture(((0.5, published.MASKED_LM), (0.5, published.BERT))), "next_sentence"),
     ],
 )
 def test_a_question_about_a_document_is_not_asked_of_several(
     objective: ObjectiveSpec, asks: str, shards: TokenShards
 ) -> None:
-    with pytest.raises(ValueError, match=rf"^unit = corpus: .*{asks} is asked about one") as error:
+    with pytest.raises(
+        ValueError, match=rf"^row_unit = corpus: .*{asks} is asked about one"
+    ) as error:
         build_training_data(shards, RECIPE, objective, LENGTH)
     assert "\n" not in str(error.value)
     build_training_data(shards, replace(RECIPE, row_unit="document"), objective, LENGTH)

@@ -29,7 +29,9 @@ def test_a_table_that_scores_are_tied_to_learns_with_the_head() -> None:
     spoken = parameters_by_layer_with_tied_output(lstm(language=LanguageModeling(bias=True)))
     assert [group[0].rpartition(".layers.")[2][:1] for group in spoken[:-1]] == ["0", "1", "2"]
     assert set(spoken[-1]) == {"heads.language.bias", TABLE}
-    own = parameters_by_layer_with_tied_output(lstm(language=LanguageModeling(tie_embeddings=False)))
+    own = parameters_by_layer_with_tied_output(
+        lstm(language=LanguageModeling(tie_embeddings=False))
+    )
     assert own[0] == [TABLE]
     labelled = lstm(label=SequenceClassification(pooling="concat"))
     assert parameters_by_layer_with_tied_output(labelled) == parameters_by_layer(labelled)
@@ -48,5 +50,5 @@ def test_four_groups_have_the_paper_s_rates_and_more_the_same_in_all() -> None:
 
 @pytest.mark.parametrize("decay", [0.0, 1.5, -1.0])
 def test_a_decay_that_is_none_is_refused(decay: float) -> None:
-    with pytest.raises(ValueError, match="layer_decay must be above 0 and at most 1"):
+    with pytest.raises(ValueError, match="layerwise_lr_decay must be above 0 and at most 1"):
         Recipe(model="ulmfit-mini", layerwise_lr_decay=decay)

@@ -20,13 +20,14 @@ from unmask.training.log import (
 )
 
 
-def report(step=1, steps=100, loss=5.0, since=None, **changes):
+def report(step=1, total_steps=100, loss=5.0, sums_since_log=None, **changes):
     sums = LossSums(
         {"masked": loss * 4, "next_sentence": 1.4}, {"masked": 4, "next_sentence": 2}, {"masked": 1}
     )
     fields = dict(
-        step=step, steps=steps, tokens=step * 10, new_tokens=10, sums=sums, since=since, rate=0.1,
-        gradient_norm=1.5, seconds=0.5, skipped=0,
+        step=step, total_steps=total_steps, n_tokens=step * 10, step_tokens=10, sums=sums,
+        sums_since_log=sums_since_log, learning_rate=0.1, gradient_norm=1.5, seconds=0.5,
+        n_skipped=0,
     )  # fmt: skip
     return StepReport(**(fields | changes))
 
@@ -42,7 +43,9 @@ def read(path):
 
 def test_sums_add_up_and_means_follow():
     a = LossSums({"masked": 6.0}, {"masked": 3}, {"masked": 1})
-    b = LossSums({"masked": 2.0, "pairs": 1.0}, {"masked": 1, "pairs": 2}, {"masked": 1, "pairs": 2})
+    b = LossSums(
+        {"masked": 2.0, "pairs": 1.0}, {"masked": 1, "pairs": 2}, {"masked": 1, "pairs": 2}
+    )
     both = a + b
     assert both.mean_losses == {"masked": 2.0, "pairs": 0.5}
     assert both.loss == 2.5
@@ -60,7 +63,7 @@ def test_where_nothing_is_asked_the_loss_is_zero_and_there_is_no_accuracy():
 def test_a_logged_step_is_one_line_without_anything_of_this_machine(tmp_path):
     with TrainingLog(tmp_path) as log:
         log(report(1))
-        log(report(2, since=report().sums))
+        log(report(2, sums_since_log=report().sums))
     assert read(tmp_path / "log.jsonl") == [
         {
             "step": 2,
@@ -76,9 +79,11 @@ def test_a_logged_step_is_one_line_without_anything_of_this_machine(tmp_path):
 
 
 def test_timings_have_their_own_file(tmp_path):
-    with TrainingLog(tmp_path, flops_per_token=1000.0, peak_flops=40_000.0, memory_usage=lambda: 7) as log:
+    with TrainingLog(
+        tmp_path, flops_per_token=1000.0, peak_flops=40_000.0, memory_usage=lambda: 7
+    ) as log:
         log(report(1))
-        log(report(2, since=report().sums, seconds=1.5))
+        log(report(2, sums_since_log=report().sums, seconds=1.5))
     (said,) = read(tmp_path / "timing.jsonl")
     assert said.pop("seconds") >= 0
     assert said == {"step": 2, "tokens_per_second": 10.0, "matmul_share": 0.25, "memory_bytes": 7}
@@ -87,13 +92,13 @@ def test_timings_have_their_own_file(tmp_path):
 def test_the_log_goes_on_where_it_ends(tmp_path):
     for step in (1, 2):
         with TrainingLog(tmp_path) as log:
-            log(report(step, since=report().sums))
+            log(report(step, sums_since_log=report().sums))
     assert [said["step"] for said in read(tmp_path / "log.jsonl")] == [1, 2]
 
 
 def test_each_line_is_in_the_file_at_once(tmp_path):
     log = TrainingLog(tmp_path)
-    log(report(1, since=report().sums))
+    log(report(1, sums_since_log=report().sums))
     log.log_evaluation(1, {"masked_loss": 2.0})
     assert read(tmp_path / "log.jsonl")[1] == {"step": 1, "evaluation": {"masked_loss": 2.0}}
     log.close()
@@ -101,7 +106,11 @@ def test_each_line_is_in_the_file_at_once(tmp_path):
 
 def test_numbers_that_are_none_are_null(tmp_path):
     with TrainingLog(tmp_path) as log:
-        log(report(1, since=LossSums(), gradient_norm=math.nan, skipped=1, was_skipped=True))
+        log(
+            report(
+                1, sums_since_log=LossSums(), gradient_norm=math.nan, n_skipped=1, was_skipped=True
+            )
+        )
     (said,) = read(tmp_path / "log.jsonl")
     assert said["gradient_norm"] is None
     assert said["loss"] is None
@@ -114,11 +123,11 @@ def test_a_full_disk_names_the_file():
 
 
 def test_a_terminal_sees_one_line_that_is_overwritten(tmp_path, monkeypatch):
-    monkeypatch.setattr(logs, "_REDRAW", 0.0)
+    monkeypatch.setattr(logs, "_REDRAW_SECONDS", 0.0)
     terminal = Terminal()
     with TrainingLog(tmp_path, terminal=terminal) as log:
         for step in range(1, 4):
-            log(report(step, steps=3))
+            log(report(step, total_steps=3))
     text = terminal.getvalue()
     assert text.count("\n") == 1
     assert text.endswith("\n")
@@ -128,7 +137,7 @@ def test_a_terminal_sees_one_line_that_is_overwritten(tmp_path, monkeypatch):
 
 
 def test_a_shorter_line_leaves_nothing_of_a_longer_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(logs, "_REDRAW", 0.0)
+    monkeypatch.setattr(logs, "_REDRAW_SECONDS", 0.0)
     terminal = Terminal()
     with TrainingLog(tmp_path, terminal=terminal) as log:
         log(report(1, seconds=4000.0))
@@ -144,7 +153,7 @@ def test_elsewhere_there_is_a_line_now_and_then_and_the_last_one(tmp_path):
     stream = io.StringIO()
     with TrainingLog(tmp_path, terminal=stream) as log:
         for step in range(1, 51):
-            log(report(step, steps=50))
+            log(report(step, total_steps=50))
     lines = stream.getvalue().splitlines()
     assert [text.split("/")[0].strip() for text in lines] == ["1", "50"]
     assert "\r" not in stream.getvalue()
@@ -153,8 +162,8 @@ def test_elsewhere_there_is_a_line_now_and_then_and_the_last_one(tmp_path):
 def test_skipped_steps_are_said_where_they_can_be_seen(tmp_path):
     stream = io.StringIO()
     with TrainingLog(tmp_path, terminal=stream) as log:
-        log(report(7, loss=math.nan, skipped=1, was_skipped=True, gradient_norm=math.nan))
-        log(report(8, skipped=2, was_skipped=True, gradient_norm=math.inf))
+        log(report(7, loss=math.nan, n_skipped=1, was_skipped=True, gradient_norm=math.nan))
+        log(report(8, n_skipped=2, was_skipped=True, gradient_norm=math.inf))
     assert "step 7: the loss is not finite, so the step was skipped (1 so far)" in stream.getvalue()
     assert "step 8: the gradient is not finite" in stream.getvalue()
 
@@ -168,7 +177,7 @@ def test_skipped_steps_are_said_where_they_can_be_seen(tmp_path):
     skipped=st.integers(0, 10**6),
 )
 def test_the_live_line_fits_and_has_no_line_break(step, loss, seconds, tokens, share, skipped):
-    said = report(step, 10**7, loss=loss, new_tokens=tokens, seconds=seconds, skipped=skipped)
+    said = report(step, 10**7, loss=loss, step_tokens=tokens, seconds=seconds, n_skipped=skipped)
     text = format_report(said, Throughput().updated(said), share)
     assert len(text) <= 100
     assert "\n" not in text
@@ -181,7 +190,7 @@ def test_the_live_line_says_what_one_wants_to_know():
         " 50/100  loss  5.700 = 5.000 + 0.700   25.0% right       20 tokens/s"
         "   54% of peak     0:25 left"
     )
-    one = report(50, sums=LossSums({"masked": 10.0}, {"masked": 2}, {"masked": 1}), skipped=3)
+    one = report(50, sums=LossSums({"masked": 10.0}, {"masked": 2}, {"masked": 1}), n_skipped=3)
     assert format_report(one, Throughput().updated(one), 0.54) == (
         " 50/100  loss  5.000   50.0% right       20 tokens/s   54% of peak     0:25 left"
         "  3 skipped"
@@ -190,7 +199,9 @@ def test_the_live_line_says_what_one_wants_to_know():
 
 def test_parts_are_named_where_there_is_room():
     sums = LossSums({"a": 1.0, "b": 2.0}, {"a": 1, "b": 1}, {"a": 1})
-    assert "loss  3.000 = a 1.000 + b 2.000  " in format_report(report(sums=sums), Throughput(), 0.5)
+    assert "loss  3.000 = a 1.000 + b 2.000  " in format_report(
+        report(sums=sums), Throughput(), 0.5
+    )
 
 
 @pytest.mark.parametrize(
@@ -233,13 +244,17 @@ def test_a_language_model_shows_its_perplexity():
 
 
 def test_a_step_that_asks_nothing_says_so():
-    counts = LossSums(n_targets={"characters": 0}, total_loss={"characters": 0.0}, n_correct={"characters": 0})
-    said = logs._format_quality(report(sums=counts, since=counts))
+    counts = LossSums(
+        n_targets={"characters": 0}, total_loss={"characters": 0.0}, n_correct={"characters": 0}
+    )
+    said = logs._format_quality(report(sums=counts, sums_since_log=counts))
     assert said == "nothing asked"
 
 
 def test_a_regression_shows_its_squared_error_and_no_perplexity():
-    said = format_report(report(sums=LossSums({"label": 2.5}, {"label": 2}, {})), Throughput(), None)
+    said = format_report(
+        report(sums=LossSums({"label": 2.5}, {"label": 2}, {})), Throughput(), None
+    )
     assert "squared error   1.25" in said
     assert "perplexity" not in said
 
@@ -271,7 +286,7 @@ def test_tensorboard_gets_every_number(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     with TrainingLog(tmp_path, tensorboard=True) as log:
-        log(report(3, since=report().sums))
+        log(report(3, sums_since_log=report().sums))
         log.log_evaluation(3, {"masked_loss": 2.0})
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
@@ -280,7 +295,7 @@ def test_tensorboard_gets_every_number(tmp_path):
     assert events.Scalars("evaluation/masked_loss")[0].value == 2.0
     assert events.Scalars("loss")[0].step == 3
     with TrainingLog(tmp_path, tensorboard=True, last_step=1) as log:
-        log(report(2, since=report().sums))
+        log(report(2, sums_since_log=report().sums))
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert [event.step for event in events.Scalars("loss")] == [2]

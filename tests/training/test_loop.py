@@ -33,7 +33,10 @@ KINDS = [
 
 
 def state(run):
-    return {n: t.clone() for n, t in {**loop.trained_tensors(run), **run.optimizer.tensors()}.items()}
+    return {
+        n: t.clone()
+        for n, t in {**loop.trained_tensors(run), **run.optimizer.state_tensors()}.items()
+    }
 
 
 def assert_equal(a, b):
@@ -60,12 +63,14 @@ def trained(run, folder=None, until=None, save_at=()):
 @pytest.mark.parametrize(("precision", "optimizer"), KINDS)
 def test_ten_steps_and_ten_after_a_resume_are_twenty(tmp_path, precision, optimizer):
     """Weights, optimizer, progress, log, bit for bit; with dropout and two micro-batches a step."""
-    changes = dict(precision=precision, optimizer=optimizer, steps=20, rate=1e-2, log_every=3)
+    changes = dict(
+        precision=precision, optimizer=optimizer, steps=20, learning_rate=1e-2, log_every=3
+    )
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     straight = trained(toy.run(**changes), tmp_path / "a", save_at=[20])
     trained(toy.run(**changes), tmp_path / "b", until=13, save_at=[10])
-    again = trained(toy.go_on(tmp_path / "b", **changes), tmp_path / "b", save_at=[20])
+    again = trained(toy.resume_run(tmp_path / "b", **changes), tmp_path / "b", save_at=[20])
     assert_equal(state(straight), state(again))
     assert straight.progress == again.progress
     a, b = (tmp_path / name for name in "ab")
@@ -85,14 +90,14 @@ def test_ten_steps_and_ten_after_a_resume_are_twenty(tmp_path, precision, optimi
 )
 def test_however_often_a_run_is_resumed_it_is_the_same(tmp_path_factory, stops, kind, seed):
     changes = dict(
-        precision=kind[0], optimizer=kind[1], steps=12, rate=1e-2, log_every=5, seed=seed
+        precision=kind[0], optimizer=kind[1], steps=12, learning_rate=1e-2, log_every=5, seed=seed
     )
     a, b = (tmp_path_factory.mktemp(name) for name in "ab")
     straight = trained(toy.run(**changes), a)
     again = toy.run(**changes)
     for stop in stops:
         trained(again, b, until=stop, save_at=[stop])
-        again = toy.go_on(b, **changes)
+        again = toy.resume_run(b, **changes)
     trained(again, b)
     assert_equal(state(straight), state(again))
     assert (a / "log.jsonl").read_bytes() == (b / "log.jsonl").read_bytes()
@@ -181,7 +186,7 @@ for compiled in (True, False):
     recipe = Recipe(model="toy", steps=4, precision="float32", compile=compiled)
     model = toy.model()
     model.backbone.dropout = 0.0
-    print(*(report.loss for report in loop.train(loop.start(recipe, model, toy.batches()))))
+    print(*(report.loss for report in loop.train(loop.start_run(recipe, model, toy.batches()))))
 """
 
 
@@ -211,7 +216,9 @@ def test_a_run_learns_what_does_not_change():
         while True:
             yield [toy.part(toy.rows(0), 0, 4)], None
 
-    recipe = Recipe(model="toy", steps=300, learning_rate=0.03, precision="float32", schedule=Constant())
+    recipe = Recipe(
+        model="toy", steps=300, learning_rate=0.03, precision="float32", schedule=Constant()
+    )
     model = toy.model()
     model.backbone.dropout = 0.0
     reports = list(loop.train(loop.start_run(recipe, model, same)))
@@ -234,7 +241,7 @@ def spoiled(run, steps, how):
             return prediction
         weight = run.weights.parameters["backbone.up.bias"]
         terms = {
-            name: Term(how(term.total, weight), term.count, term.right)
+            name: Term(how(term.total, weight), term.count, term.n_correct)
             for name, term in prediction.terms.items()
         }
         return Prediction(terms=terms)
@@ -268,8 +275,9 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(tmp_path, how, precisi
     assert not math.isfinite(reports[3].loss) or not math.isfinite(reports[3].gradient_norm)
     assert all(math.isfinite(r.loss) for r in reports if not r.was_skipped)
     since = [r.sums_since_log for r in reports if r.sums_since_log is not None]
-    assert all(s.finite for s in since)
-    assert since[1].counts == reports[5].sums.counts  # of steps 4, 5 and 6, only the last counts
+    assert all(s.is_finite for s in since)
+    # Of steps 4, 5 and 6, only the last counts.
+    assert since[1].n_targets == reports[5].sums.n_targets
 
 
 def test_too_many_skipped_steps_in_a_row_end_the_run_and_say_where(tmp_path):
@@ -279,7 +287,9 @@ def test_too_many_skipped_steps_in_a_row_end_the_run_and_say_where(tmp_path):
     with pytest.raises(FloatingPointError, match=said):
         trained(run, tmp_path, save_at=[6])
     assert run.progress.step == 7
-    again = spoiled(toy.go_on(tmp_path, steps=20, max_skipped_steps=3, precision="float32"), {7}, how)
+    again = spoiled(
+        toy.resume_run(tmp_path, steps=20, max_skipped_steps=3, precision="float32"), {7}, how
+    )
     with pytest.raises(FloatingPointError, match="step 7"):
         trained(again)
 
@@ -406,7 +416,10 @@ def test_an_evaluation_of_nothing_is_zero():
 
 def test_what_is_asked_of_a_part_is_told_under_its_name() -> None:
     model, rows = toy.model(), [toy.rows(1, 12)]
-    whole, part = loop.evaluate_batches(model, rows), loop.evaluate_batches(model, rows, component="forward")
+    whole, part = (
+        loop.evaluate_batches(model, rows),
+        loop.evaluate_batches(model, rows, component="forward"),
+    )
     assert set(part) == {f"{name}_forward_{what}" for name in _terms(whole) for what in WHAT}
     for name in _terms(whole):
         for what in WHAT:
@@ -442,13 +455,13 @@ def test_measuring_goes_beyond_a_short_recipe():
     [
         ({"seed": 1}, "seed was 0, the recipe says 1"),
         ({"precision": "bfloat16"}, "precision was 'float32', the recipe says 'bfloat16'"),
-        ({"optimizer": LAMB()}, "optimizer was 'AdamW', the recipe says 'Lamb'"),
+        ({"optimizer": LAMB()}, "optimizer was 'AdamW', the recipe says 'LAMB'"),
     ],
 )
 def test_a_checkpoint_of_another_recipe_is_an_error(tmp_path, changes, says):
     trained(toy.run(steps=2, precision="float32"), tmp_path, save_at=[2])
     with pytest.raises(ValueError, match=rf"step-00000002: {says}"):
-        toy.go_on(tmp_path, **({"precision": "float32"} | changes))
+        toy.resume_run(tmp_path, **({"precision": "float32"} | changes))
 
 
 def test_a_checkpoint_of_another_model_is_an_error(tmp_path):
@@ -493,7 +506,7 @@ def test_what_is_not_trained_is_not_saved_and_must_be_the_same(tmp_path, precisi
 def test_the_numbers_of_a_model_beside_its_parameters_are_kept(tmp_path):
     run = trained(toy.run(steps=3, precision="float32"), tmp_path, save_at=[2])
     assert run.model.seen == 6
-    assert toy.go_on(tmp_path, precision="float32").model.seen == 4
+    assert toy.resume_run(tmp_path, precision="float32").model.seen == 4
 
 
 def test_a_step_that_was_broken_off_is_not_saved(tmp_path):
@@ -516,7 +529,7 @@ def test_a_step_that_was_broken_off_is_not_saved(tmp_path):
 
 def test_progress_survives_json(tmp_path):
     trained(toy.run(steps=9, log_every=4, precision="float32"), tmp_path, until=7, save_at=[7])
-    run = toy.go_on(tmp_path, steps=9, log_every=4, precision="float32")
+    run = toy.resume_run(tmp_path, steps=9, log_every=4, precision="float32")
     assert run.progress.step == 7
     assert run.progress.cursor == {"row": 56}
     assert isinstance(run.progress.sums_since_log, LossSums)
@@ -593,7 +606,7 @@ def test_a_run_that_is_asked_to_stop_finishes_its_step_and_can_go_on(tmp_path):
                 loop.save_checkpoint(run, tmp_path)
                 break
     assert run.progress.step == 2
-    assert_equal(state(straight), state(trained(toy.go_on(tmp_path, steps=6))))
+    assert_equal(state(straight), state(trained(toy.resume_run(tmp_path, steps=6))))
 
 
 def test_in_another_thread_signals_are_left_alone():

@@ -74,11 +74,21 @@ def test_adamw_is_torchs_own():
     named = dict(model.named_parameters())
     reference = torch.optim.AdamW(
         [
-            {"params": [p for n, p in named.items() if uses_weight_decay(n, p)], "weight_decay": 0.3},
-            {"params": [p for n, p in named.items() if not uses_weight_decay(n, p)], "weight_decay": 0.0},
+            {
+                "params": [p for n, p in named.items() if uses_weight_decay(n, p)],
+                "weight_decay": 0.3,
+            },
+            {
+                "params": [p for n, p in named.items() if not uses_weight_decay(n, p)],
+                "weight_decay": 0.0,
+            },
         ],
-        lr=0.01, betas=(0.8, 0.9), eps=1e-5, foreach=False, fused=False,
-    )  # fmt: skip
+        lr=0.01,
+        betas=(0.8, 0.9),
+        eps=1e-5,
+        foreach=False,
+        fused=False,
+    )
     for step in range(5):
         reference.zero_grad()
         backward(model, step)
@@ -89,9 +99,12 @@ def test_adamw_is_torchs_own():
 
 
 OPTIMIZERS = [
-    training_config.AdamW(), training_config.LAMB(), training_config.Muon(), training_config.Adafactor(),
+    training_config.AdamW(),
+    training_config.LAMB(),
+    training_config.Muon(),
+    training_config.Adafactor(),
     training_config.SGD(momentum=0.9, averaging_patience=1),
-]  # fmt: skip
+]
 
 
 def test_lamb_is_algorithm_2_of_its_paper():
@@ -211,9 +224,9 @@ def test_a_parameter_without_gradient_is_neither_moved_nor_decayed(config):
 def test_an_optimizer_remembers_exactly(config, dtype):
     def trained(optimizer, model, weights, steps):
         for step in steps:
-            weights.begin()
+            weights.begin_step()
             backward(model, step)
-            weights.settle(weights.has_gradient)
+            weights.finish_backward(weights.has_gradient)
             optimizer.step(0.01)
             weights.copy_to_model()
 

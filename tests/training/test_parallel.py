@@ -43,7 +43,12 @@ def two(tmp_path_factory):
 @pytest.fixture(scope="module")
 def one():
     recipe = Recipe(
-        model="toy", steps=6, precision="float32", learning_rate=1e-2, log_every=2, optimizer=AdamW(eps=1e-3)
+        model="toy",
+        steps=6,
+        precision="float32",
+        learning_rate=1e-2,
+        log_every=2,
+        optimizer=AdamW(eps=1e-3),
     )
     model = toy.model()
     model.backbone.dropout = 0.0
@@ -56,7 +61,7 @@ def test_two_processes_take_the_steps_of_one_up_to_rounding(one, two):
     tensors = loop.trained_tensors(run)
     for rank in "01":
         said = json.loads((two / rank / "said.json").read_text())
-        assert [t for _, _, t in said["losses"]] == [report.tokens for report in reports]
+        assert [t for _, _, t in said["losses"]] == [report.n_tokens for report in reports]
         for (loss, norm, _), report in zip(said["losses"], reports, strict=True):
             # Float32 sums in another order.
             assert loss == pytest.approx(report.loss, rel=1e-5)
@@ -90,7 +95,7 @@ def test_processes_agree_on_how_many_steps_fit(two):
 def test_only_the_first_process_saves_and_one_process_can_go_on(two):
     checkpoint, damaged = newest_checkpoint(two)
     assert not damaged
-    run = toy.run(steps=8, precision="float32", rate=1e-2, optimizer=AdamW(eps=1e-3))
+    run = toy.run(steps=8, precision="float32", learning_rate=1e-2, optimizer=AdamW(eps=1e-3))
     loop.restore_run(run, checkpoint)
     assert [report.step for report in loop.train(run)] == [7, 8]
 

@@ -33,7 +33,7 @@ def test_a_file_is_a_difference_to_its_card(tmp_path):
         steps = 500
         optimizer = {weight_decay = 0.1}
         schedule = {kind = "WSD", decay = 50}
-        objective.objective.choose.rate = 0.3
+        objective.objective.select.rate = 0.3
         [architecture]
         d_model = 64
         """,
@@ -55,14 +55,14 @@ def test_changes_are_differences_to_the_file(tmp_path):
         path,
         base=card,
         changes=[
-            "rate=3e-4",
+            "learning_rate=3e-4",
             "steps=20",
             "schedule.kind=Cosine",
-            "schedule.floor=0.5",
-            "optimizer=Lamb",
+            "schedule.final_fraction=0.5",
+            "optimizer=LAMB",
             "architecture.n_layers=2",
-            "micro_tokens=512",
-            "micro_tokens=none",
+            "micro_batch_tokens=512",
+            "micro_batch_tokens=none",
             "tokenizer=runs/other",
             "compile=true",
         ],
@@ -93,24 +93,39 @@ def test_a_recipe_is_plain_data():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("steps = 5", "my.toml: model must be the name of a card, got None"),
-        ("model = 3", "my.toml: model must be the name of a card, got 3"),
+        ("steps = 5", "my.toml: model must be the name of a preset, got None"),
+        ("model = 3", "my.toml: model must be the name of a preset, got 3"),
         ('model = "bert-mini"\nsteps = = 5', r"my.toml: not TOML: .*line 2"),
         ('model = "bert-mini"\nstep = 5', "my.toml: unknown key 'step'; did you mean 'steps'"),
         ('model = "bert-mini"\nsteps = "5"', "my.toml: steps must be int, got '5'"),
         ('model = "bert-mini"\nsteps = 0', "my.toml: steps must be at least 1, got 0"),
-        ('model = "bert-mini"\nrate = nan', "rate must be above 0 and at most 1000, got nan"),
-        ('model = "bert-mini"\nrate = -1.0', "my.toml: rate must be above 0"),
-        ('model = "bert-mini"\nrate = 1e30', "rate must be above 0 and at most 1000, got"),
+        (
+            'model = "bert-mini"\nlearning_rate = nan',
+            "learning_rate must be above 0 and at most 1000, got nan",
+        ),
+        ('model = "bert-mini"\nlearning_rate = -1.0', "my.toml: learning_rate must be above 0"),
+        (
+            'model = "bert-mini"\nlearning_rate = 1e30',
+            "learning_rate must be above 0 and at most 1000, got",
+        ),
         ('model = "bert-mini"\noptimizer.weight_decay = 1e9', "must be from 0 to below 1000"),
         ('model = "bert-mini"\noptimizer.eps = 2.0', "optimizer.eps must be above 0 and at most 1"),
         ('model = "bert-mini"\ndropout = 1.0', "dropout must be from 0 to below 1, got 1"),
         ('model = "bert-mini"\ndropout = 1.0', "my.toml: dropout must be from 0 to below 1"),
-        ('model = "bert-mini"\ndev = 1.0', "my.toml: dev must be from 0 to below 1"),
-        ('model = "bert-mini"\nclip = -1.0', "my.toml: clip must be at least 0"),
+        (
+            'model = "bert-mini"\ndev_fraction = 1.0',
+            "my.toml: dev_fraction must be from 0 to below 1",
+        ),
+        ('model = "bert-mini"\nmax_grad_norm = -1.0', "my.toml: max_grad_norm must be at least 0"),
         ('model = "bert-mini"\nseed = -1', "my.toml: seed must be from 0"),
-        ('model = "bert-mini"\nbatch_tokens = 100', "batch_tokens must be at least length, 128"),
-        ('model = "bert-mini"\nmicro_tokens = 100', "micro_tokens must be at least length, 128"),
+        (
+            'model = "bert-mini"\nbatch_tokens = 100',
+            "batch_tokens must be at least sequence_length, 128",
+        ),
+        (
+            'model = "bert-mini"\nmicro_batch_tokens = 100',
+            "micro_batch_tokens must be at least sequence_length, 128",
+        ),
         ('model = "bert-mini"\nschedule = "Cosinus"', "schedule.kind must be one of .*'Cosine'"),
         ('model = "bert-mini"\nschedule.warmup = 1.5', r"schedule\.warmup must be a whole number"),
         ('model = "bert-mini"\noptimizer.betas = [0.9]', "optimizer.betas must have 2 items"),

@@ -30,7 +30,7 @@ schedules = st.one_of(
 def test_every_step_of_every_schedule_is_taken_at_a_rate_above_zero_and_up_to_the_peak(
     schedule, steps
 ):
-    rates = [schedule.rate(step, steps) for step in range(1, steps + 1)]
+    rates = [schedule.factor(step, steps) for step in range(1, steps + 1)]
     assert all(0 <= rate <= 1 + 1e-12 for rate in rates)
     if not (isinstance(schedule, Cosine) and schedule.final_fraction == 0):
         assert all(rate > 0 for rate in rates)
@@ -38,7 +38,7 @@ def test_every_step_of_every_schedule_is_taken_at_a_rate_above_zero_and_up_to_th
 
 @given(schedules, st.integers(1, 200))
 def test_rates_rise_and_then_only_fall(schedule, steps):
-    rates = [schedule.rate(step, steps) for step in range(1, steps + 1)]
+    rates = [schedule.factor(step, steps) for step in range(1, steps + 1)]
     top = rates.index(max(rates))
     assert rates[: top + 1] == sorted(rates[: top + 1])
     assert all(a >= b - 1e-12 for a, b in zip(rates[top:], rates[top + 1 :], strict=False))

@@ -23,9 +23,16 @@ from unmask.training.data import TrainingData, build_training_data
 from unmask.zoo.catalogue import MODELS
 
 RECIPE = Recipe(
-    model="transformer-xl-mini", row_unit="stream", memory_length=24, dev_fraction=0.2, batch_tokens=64, steps=6,
-    precision="float32", learning_rate=1e-2, log_every=4,
-)  # fmt: skip
+    model="transformer-xl-mini",
+    row_unit="stream",
+    memory_length=24,
+    dev_fraction=0.2,
+    batch_tokens=64,
+    steps=6,
+    precision="float32",
+    learning_rate=1e-2,
+    log_every=4,
+)
 LENGTH = 16
 
 
@@ -112,7 +119,10 @@ def rows_in_turn(data: TrainingData, step: int) -> list[Tokens]:
     """The texts of the rows of a step, every other from its end."""
     n = len(data.train_rows.row_spans) // 4
     numbers = [row * n + (n - 1 - step if row % 2 else step) for row in range(4)]
-    found = [data.train_rows.token_source.read_tokens(*data.train_rows.row_spans[i].tolist()) for i in numbers]
+    found = [
+        data.train_rows.token_source.read_tokens(*data.train_rows.row_spans[i].tolist())
+        for i in numbers
+    ]
     return [text.reversed() if row % 2 else text for row, text in enumerate(found)]
 
 
@@ -121,7 +131,9 @@ def test_a_row_is_what_is_kept_and_two_texts_ahead_of_it(ahead: TrainingData) ->
     special = ahead.shards.tokenizer.special_ids
     sep, cls = special.suffix
     n_steps = len(ahead.train_rows.row_spans) // 4
-    everything = ahead.train_rows.token_source.read_tokens(0, ahead.train_rows.token_source.n_tokens).ids.tolist()
+    everything = ahead.train_rows.token_source.read_tokens(
+        0, ahead.train_rows.token_source.n_tokens
+    ).ids.tolist()
     kept: list[list[int]] = [[], [], [], []]
     follows = total = 0
     for step, ((batch,), _) in enumerate(itertools.islice(ahead.batches(None), n_steps)):
@@ -182,7 +194,7 @@ def test_rows_ahead_are_the_same_for_any_workers_and_after_resuming(ahead: Train
 
     n_steps = len(ahead.train_rows.row_spans) // 4
     whole = said(ahead, n_steps + 4)
-    assert said(replace(ahead, workers=1), 5) == whole[:5]
+    assert said(replace(ahead, n_workers=1), 5) == whole[:5]
     assert said(ahead, 6, whole[n_steps - 3][-1]) == whole[n_steps - 2 :], "into the next epoch"
     assert whole[0][:2] != whole[n_steps][:2], "hidden anew, and other second texts"
 
@@ -221,7 +233,7 @@ def test_the_same_for_any_workers_and_after_resuming(shards: TokenShards) -> Non
 
     data = laid_out(shards)
     whole = said(data, 12)
-    assert said(replace(data, workers=1), 5) == whole[:5]
+    assert said(replace(data, n_workers=1), 5) == whole[:5]
     assert said(data, 5, whole[6][1]) == whole[7:]
 
 
@@ -235,12 +247,12 @@ def test_what_is_remembered_is_what_stood_before(shards: TokenShards, model: str
     run = begun(shards, replace(RECIPE, model=model, memory_length=10_000))
     model = run.model.eval()
     micro = [batch for (batch,), _ in itertools.islice(run.batches(None), 4)]
-    parts = [model(run.memories.attach(0, b), scores=True).scores for b in micro]
-    names = ("inputs", "targets", "ahead")
+    parts = [model(run.memories.attach(0, b), return_logits=True).logits for b in micro]
+    names = ("inputs", "targets", "shifted_targets")
     joined = {name: torch.cat([getattr(b, name) for b in micro], 1) for name in names}
     whole = replace(micro[0], **joined)
     ours = torch.cat([next(iter(s.values())).unflatten(0, (4, -1)) for s in parts], 1)
-    theirs = next(iter(model(whole, scores=True).scores.values())).unflatten(0, (4, -1))
+    theirs = next(iter(model(whole, return_logits=True).logits.values())).unflatten(0, (4, -1))
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
@@ -307,9 +319,15 @@ def test_held_out_text_is_read_with_a_memory_too(shards: TokenShards) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"unit": "document"}, "memory = 24 .* unit must be 'stream', got 'document'"),
-        ({"memory": -1}, "memory must be at least 0, got -1"),
-        ({"both_ways": True, "memory": 0, "unit": "corpus"}, "both_ways: unit must be 'stream'"),
+        (
+            {"row_unit": "document"},
+            "memory_length = 24 .* row_unit must be 'stream', got 'document'",
+        ),
+        ({"memory_length": -1}, "memory_length must be at least 0, got -1"),
+        (
+            {"bidirectional_data": True, "memory_length": 0, "row_unit": "corpus"},
+            "bidirectional_data: row_unit must be 'stream'",
+        ),
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused(changes: dict, says: str) -> None:
@@ -321,9 +339,9 @@ def test_a_recipe_that_cannot_be_is_refused(changes: dict, says: str) -> None:
     ("changes", "objective", "says"),
     [
         ({"packing": "pack"}, published.CAUSAL_LM, "cannot be packed"),
-        ({"sampling": 0.5}, published.CAUSAL_LM, "keeps the order of the text"),
+        ({"sampling_exponent": 0.5}, published.CAUSAL_LM, "keeps the order of the text"),
         ({}, published.BERT, "next_sentence is asked about one"),
-        ({"both_ways": True}, published.CAUSAL_LM, "told forward"),
+        ({"bidirectional_data": True}, published.CAUSAL_LM, "this objective is causal"),
     ],
 )
 def test_what_cannot_be_asked_of_streams_is_refused(
@@ -334,7 +352,7 @@ def test_what_cannot_be_asked_of_streams_is_refused(
 
 
 def test_a_model_that_cannot_recall_says_so(shards: TokenShards) -> None:
-    with pytest.raises(ValueError, match="Learned places cannot be counted through a memory"):
+    with pytest.raises(ValueError, match="LearnedPositions positions do not extend over a memory"):
         begun(shards, replace(RECIPE, model="gpt2-mini"))
     with pytest.raises(ValueError, match="only a model of one stack"):
         MODELS["t5-mini"].build().check_supports_memory()

@@ -54,7 +54,7 @@ class Toy(nn.Module):
         )
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
 
-    def count(self, batch: Batch) -> dict[str, int]:
+    def count_targets(self, batch: Batch) -> dict[str, int]:
         assert batch.targets is not None
         counts = {"masked": int((batch.targets != IGNORE_INDEX).sum())}
         return counts if batch.labels is None else counts | {"label": len(batch.labels)}
@@ -127,7 +127,7 @@ def run(recipe: Recipe | None = None, **changes: Any) -> loop.TrainingRun:
     return loop.start_run(recipe or Recipe(model="toy", **changes), model(), batches())
 
 
-def go_on(folder: Path, **changes: Any) -> loop.TrainingRun:
+def resume_run(folder: Path, **changes: Any) -> loop.TrainingRun:
     """What a new process does."""
     from unmask.checkpoints import folder as checkpoints
 

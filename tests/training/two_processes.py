@@ -20,12 +20,19 @@ def main(rank: str, port: str, out: str) -> None:
     os.environ |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     recipe = Recipe(
-        model="toy", steps=6, precision="float32", learning_rate=1e-2, log_every=2, optimizer=AdamW(eps=1e-3)
+        model="toy",
+        steps=6,
+        precision="float32",
+        learning_rate=1e-2,
+        log_every=2,
+        optimizer=AdamW(eps=1e-3),
     )
     with process_group("cpu") as world:
         model = toy.model()
         model.backbone.dropout = 0.0
-        run = loop.start_run(recipe, model, toy.batches((0, 3, 8), world.rank, world.size), world=world)
+        run = loop.start_run(
+            recipe, model, toy.batches((0, 3, 8), world.rank, world.size), world=world
+        )
         folder = Path(out)
         losses = []
         steps = loop.estimate_steps(run, 0.01)
@@ -37,7 +44,9 @@ def main(rank: str, port: str, out: str) -> None:
         stop.is_requested = rank == "1"
         agreed = stop.is_requested_anywhere(world)
         told = world.all_gather_object({"rank": world.rank})
-        gathered = world.all_gather_tensors({f"of {rank}": torch.full((1 + world.rank, 2), world.rank + 0.5)})
+        gathered = world.all_gather_tensors(
+            {f"of {rank}": torch.full((1 + world.rank, 2), world.rank + 0.5)}
+        )
         first = world.broadcast_object(f"from {rank}")
         loop.save_checkpoint(run, folder)
         world.broadcast_object(None)

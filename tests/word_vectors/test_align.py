@@ -36,12 +36,16 @@ def test_preparing_is_unit_length_and_mean_zero() -> None:
     space = gaussian(50, 7, seed=1)
     unit = prepare_vectors(space, (UnitNormalization(),)).vectors
     np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1, atol=1e-6)
-    np.testing.assert_allclose(prepare_vectors(space, (MeanCentering(),)).vectors.mean(0), 0, atol=1e-6)
+    np.testing.assert_allclose(
+        prepare_vectors(space, (MeanCentering(),)).vectors.mean(0), 0, atol=1e-6
+    )
     by_hand = space.vectors.astype(float)
     by_hand /= np.linalg.norm(by_hand, axis=1, keepdims=True)
     by_hand -= by_hand.mean(0)
     by_hand /= np.linalg.norm(by_hand, axis=1, keepdims=True)
-    np.testing.assert_allclose(prepare_vectors(space, DEFAULT_PREPARATION).vectors, by_hand, atol=1e-6)
+    np.testing.assert_allclose(
+        prepare_vectors(space, DEFAULT_PREPARATION).vectors, by_hand, atol=1e-6
+    )
     np.testing.assert_array_equal(prepare_vectors(space, ()).vectors, space.vectors)
 
 
@@ -91,7 +95,9 @@ def test_procrustes_names_both_widths() -> None:
 def test_least_squares_maps_between_widths() -> None:
     source = gaussian(60, 8, seed=2)
     target = named(source.vectors[:, :3] * 2)
-    found, to, _ = align(source, target, identical_pairs(source, target), preparation=(), fit=LeastSquaresMap())
+    found, to, _ = align(
+        source, target, identical_pairs(source, target), preparation=(), fit=LeastSquaresMap()
+    )
     np.testing.assert_allclose(found.vectors, to.vectors, atol=1e-5)
 
 
@@ -151,7 +157,9 @@ def test_unrelated_spaces_are_not_claimed_to_align(seeds: int) -> None:
     pairs = np.stack([np.arange(400)] * 2, 1)
     words = tuple((source.words[i], target.words[i]) for i in range(seeds, 400))
     for learn in (None, SelfLearning(), BOTH, QUICK):
-        found, to, _ = align(source, target, pairs[:seeds], self_learning=learn, refinement=ProcrustesRefinement(1))
+        found, to, _ = align(
+            source, target, pairs[:seeds], self_learning=learn, refinement=ProcrustesRefinement(1)
+        )
         for retrieval in (CosineRetrieval(), CSLS()):
             scored = score_dictionary(found, to, words, retrieval)
             assert not scored.above_chance
@@ -161,10 +169,18 @@ def test_unrelated_spaces_are_not_claimed_to_align(seeds: int) -> None:
 def test_self_learning_and_refining_go_on_from_each_other() -> None:
     source, target, pairs = copied(clustered(300, 20, seed=9), noise=0.1)
     s, t = prepare_vectors(source), prepare_vectors(target)
-    done = list(alignment_rounds(s, t, pairs[:40], self_learning=SelfLearning(), refinement=ProcrustesRefinement(2)))
+    done = list(
+        alignment_rounds(
+            s, t, pairs[:40], self_learning=SelfLearning(), refinement=ProcrustesRefinement(2)
+        )
+    )
     assert [r.index for r in done] == list(range(len(done)))
     assert len(done) > 4
-    again = list(alignment_rounds(s, t, pairs[:40], self_learning=SelfLearning(), refinement=ProcrustesRefinement(2)))
+    again = list(
+        alignment_rounds(
+            s, t, pairs[:40], self_learning=SelfLearning(), refinement=ProcrustesRefinement(2)
+        )
+    )
     np.testing.assert_array_equal(done[-1].map_weights, again[-1].map_weights)
 
 
@@ -173,7 +189,13 @@ def test_the_seed_decides_what_is_left_out() -> None:
     learn = SelfLearning(keep_probability=0.2, patience=2, bidirectional=True)
 
     def second(seed: int) -> np.ndarray:
-        run = alignment_rounds(prepare_vectors(source), prepare_vectors(target), pairs[:30], self_learning=learn, seed=seed)
+        run = alignment_rounds(
+            prepare_vectors(source),
+            prepare_vectors(target),
+            pairs[:30],
+            self_learning=learn,
+            seed=seed,
+        )
         next(run)
         return next(run).map_weights
 
@@ -204,12 +226,12 @@ def test_what_cannot_be_is_told() -> None:
     with pytest.raises(ValueError, match="k = 10 neighbors, but there are only 5 source words"):
         align(*few, np.array([[0, 0]]), refinement=ProcrustesRefinement(1))
     for wrong, why in (
-        ({"keep": 0.0}, "keep must be above 0"),
-        ({"keep": 1.5}, "keep must be above 0"),
-        ({"growth": 1.0}, "growth must be above 1"),
+        ({"keep_probability": 0.0}, "keep_probability must be above 0"),
+        ({"keep_probability": 1.5}, "keep_probability must be above 0"),
+        ({"keep_growth": 1.0}, "keep_growth must be above 1"),
         ({"patience": 0}, "patience must be 1"),
         ({"threshold": 0.0}, "threshold must be above 0"),
-        ({"frequent": 0}, "must be 1 or more, got 0"),
+        ({"vocabulary_cutoff": 0}, "must be 1 or more, got 0"),
     ):
         with pytest.raises(ValueError, match=why):
             SelfLearning(**wrong)

@@ -68,13 +68,19 @@ def dense(found: CooccurrenceMatrix) -> np.ndarray:
         CooccurrenceWindow(window=4, distance_weighting="flat"),
         CooccurrenceWindow(window=5, distance_weighting="harmonic"),
         CooccurrenceWindow(window=3, distance_weighting="dynamic", symmetric=False),
-        CooccurrenceWindow(window=1, distance_weighting="flat", symmetric=False, break_at_unknown=True),
+        CooccurrenceWindow(
+            window=1, distance_weighting="flat", symmetric=False, break_at_unknown=True
+        ),
     ],
 )
 @pytest.mark.parametrize("memory", [2**30, SMALL])
-def test_counts_are_those_of_a_double_loop(windows: CooccurrenceWindow, memory: int, tmp_path: Path) -> None:
+def test_counts_are_those_of_a_double_loop(
+    windows: CooccurrenceWindow, memory: int, tmp_path: Path
+) -> None:
     corpus, words = made(400)
-    found = count_cooccurrences(corpus, words, windows, tmp_path / "counts", memory=memory, chunk=20)
+    found = count_cooccurrences(
+        corpus, words, windows, tmp_path / "counts", memory=memory, chunk=20
+    )
     np.testing.assert_allclose(dense(found), by_hand(corpus, words, windows), rtol=1e-6)
     keys = found.row_indices.astype(np.int64) * found.n_words + found.columns
     assert (np.diff(keys) > 0).all()
@@ -101,7 +107,9 @@ def test_little_memory_writes_runs_and_a_dense_block_of_frequent_pairs(
         runs.append(1)
 
     monkeypatch.setattr(counting, "_write_run", seen)
-    count_cooccurrences(corpus, words, CooccurrenceWindow(window=4), tmp_path / "counts", memory=SMALL, chunk=20)
+    count_cooccurrences(
+        corpus, words, CooccurrenceWindow(window=4), tmp_path / "counts", memory=SMALL, chunk=20
+    )
     assert len(runs) > 3
 
 
@@ -173,7 +181,9 @@ def test_merged_runs_add_up(n_pairs: int) -> None:
 
 def test_associations_follow_the_formula(tmp_path: Path) -> None:
     corpus, words = made()
-    found = count_cooccurrences(corpus, words, CooccurrenceWindow(window=3, distance_weighting="flat"), tmp_path / "counts")
+    found = count_cooccurrences(
+        corpus, words, CooccurrenceWindow(window=3, distance_weighting="flat"), tmp_path / "counts"
+    )
     n = by_hand(corpus, words, CooccurrenceWindow(window=3, distance_weighting="flat"))
     context = n.sum(0) ** 0.75 / (n.sum(0) ** 0.75).sum()
     with np.errstate(divide="ignore"):
@@ -222,7 +232,9 @@ def test_factors_that_cannot_be_are_told(tmp_path: Path) -> None:
         svd.PMI(log_shift=0.0)
     with pytest.raises(ValueError, match="smoothing must be above 0 and at most 1"):
         svd.PMI(context_smoothing=1.5)
-    nothing = CooccurrenceMatrix(np.zeros(3, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
+    nothing = CooccurrenceMatrix(
+        np.zeros(3, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32)
+    )
     with pytest.raises(ValueError, match="no pair was counted"):
         svd.pmi_matrix(nothing, svd.PMI())
 

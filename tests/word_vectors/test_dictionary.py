@@ -175,4 +175,6 @@ def test_scoring_nothing_or_too_few_is_told() -> None:
     with pytest.raises(ValueError, match="dictionary is empty"):
         score_dictionary(SOURCE, TARGET, ())
     with pytest.raises(ValueError, match="k = 10 neighbors"):
-        score_dictionary(SOURCE, named(np.eye(6)[:, :5], words=list("a12345")), (("a", "a"),), CSLS())
+        score_dictionary(
+            SOURCE, named(np.eye(6)[:, :5], words=list("a12345")), (("a", "a"),), CSLS()
+        )

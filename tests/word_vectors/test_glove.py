@@ -17,7 +17,9 @@ def made(n: int = 20, share: float = 0.4) -> CooccurrenceMatrix:
     matrix = random.exponential(4, (n, n)) * (random.random((n, n)) < share)
     rows, columns = np.nonzero(matrix)
     offsets = np.searchsorted(rows, np.arange(n + 1))
-    return CooccurrenceMatrix(offsets, columns.astype(np.int32), matrix[rows, columns].astype(np.float32))
+    return CooccurrenceMatrix(
+        offsets, columns.astype(np.int32), matrix[rows, columns].astype(np.float32)
+    )
 
 
 def test_pairs_move_vectors_as_plain_python_does() -> None:
@@ -62,7 +64,9 @@ def test_each_epoch_has_every_pair_once_in_another_order(monkeypatch: pytest.Mon
             for i in p.order
         ]
         orders.append(seen)
-    whole = zip(counts.row_indices.tolist(), counts.columns.tolist(), counts.values.tolist(), strict=True)
+    whole = zip(
+        counts.row_indices.tolist(), counts.columns.tolist(), counts.values.tolist(), strict=True
+    )
     assert sorted(orders[0]) == sorted(orders[1]) == sorted(whole)
     assert orders[0] != orders[1]
     assert max(len(p.order) for p in glove._shuffled_pairs(counts, 0, 0)) == 30
@@ -111,8 +115,10 @@ def test_what_makes_no_sense_is_told() -> None:
         GloVe(x_max=0.0)
     with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
         GloVe(epochs=0)
-    with pytest.raises(ValueError, match="power must be at least 0"):
+    with pytest.raises(ValueError, match="alpha must be at least 0"):
         GloVe(alpha=-1.0)
-    nothing = CooccurrenceMatrix(np.zeros(3, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
+    nothing = CooccurrenceMatrix(
+        np.zeros(3, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32)
+    )
     with pytest.raises(ValueError, match="no pair was counted"):
         glove.initialize_glove(nothing)

@@ -37,9 +37,9 @@ def best_by_hand(scores: Array, n: int) -> list[list[int]]:
 @pytest.fixture
 def small_blocks(monkeypatch) -> None:
     """Make blocks of a few rows and groups of a few columns, so that small spaces have several."""
-    monkeypatch.setattr(retrieval, "BLOCK", 100)
-    monkeypatch.setattr(retrieval, "_GROUP", 2)
-    monkeypatch.setattr(retrieval, "_MORE", 3)
+    monkeypatch.setattr(retrieval, "MAX_SCORES_IN_MEMORY", 100)
+    monkeypatch.setattr(retrieval, "_COLUMNS_PER_GROUP", 2)
+    monkeypatch.setattr(retrieval, "_EXTRA_CANDIDATES", 3)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -95,7 +95,7 @@ def test_results_do_not_depend_on_the_blocks(m: int, monkeypatch) -> None:
     x, z = gaussian(60, 8, seed=1).unit_vectors, gaussian(m, 8, seed=2).unit_vectors
     whole = retrieve(x, z, 10, CSLS(3).adjustment(x, z))
     means = mean_top_k_cosine(x, z, 4)
-    monkeypatch.setattr(retrieval, "BLOCK", 7 * m)
+    monkeypatch.setattr(retrieval, "MAX_SCORES_IN_MEMORY", 7 * m)
     parts = retrieve(x, z, 10, CSLS(3).adjustment(x, z))
     np.testing.assert_array_equal(parts.rows, whole.rows)
     np.testing.assert_array_equal(parts.scores, whole.scores)
@@ -106,7 +106,10 @@ def test_results_do_not_depend_on_the_blocks(m: int, monkeypatch) -> None:
 
 
 def test_many_equal_words_come_in_their_order() -> None:
-    x, z = gaussian(3, 8, seed=1).unit_vectors, np.repeat(gaussian(2, 8, seed=2).unit_vectors, 3000, 0)
+    x, z = (
+        gaussian(3, 8, seed=1).unit_vectors,
+        np.repeat(gaussian(2, 8, seed=2).unit_vectors, 3000, 0),
+    )
     z = np.concatenate([z, np.zeros((100, 8), np.float32)])
     x = np.concatenate([x, np.zeros((1, 8), np.float32)])
     found = retrieve(x, z, 5)
@@ -118,9 +121,9 @@ def test_many_equal_words_come_in_their_order() -> None:
 @pytest.mark.parametrize("block", [2**24, 70])
 @pytest.mark.parametrize("measure", [CosineRetrieval(), CSLS(3)])
 def test_the_best_of_both_directions(block: int, measure, monkeypatch) -> None:
-    monkeypatch.setattr(retrieval, "BLOCK", block)
+    monkeypatch.setattr(retrieval, "MAX_SCORES_IN_MEMORY", block)
     x, z = gaussian(30, 6, seed=3).unit_vectors, gaussian(40, 6, seed=4).unit_vectors
-    found = retrieve_both_directions(x, z, measure.measure(x, z))
+    found = retrieve_both_directions(x, z, measure.adjustment(x, z))
     scores = csls_by_hand(x, z, 3) if measure == CSLS(3) else x.astype(float) @ z.T
     assert found.forward.tolist() == scores.argmax(1).tolist()
     assert found.backward.tolist() == scores.argmax(0).tolist()
@@ -135,14 +138,19 @@ def test_what_is_left_out_is_not_found_and_does_not_depend_on_the_blocks(
     block: int, monkeypatch
 ) -> None:
     x, z = gaussian(30, 6, seed=3).unit_vectors, gaussian(40, 6, seed=4).unit_vectors
-    monkeypatch.setattr(retrieval, "BLOCK", block)
-    found = retrieve_both_directions(x, z, CosineRetrieval().adjustment(x, z), 0.05, np.random.default_rng(5))
+    monkeypatch.setattr(retrieval, "MAX_SCORES_IN_MEMORY", block)
+    found = retrieve_both_directions(
+        x, z, CosineRetrieval().adjustment(x, z), 0.05, np.random.default_rng(5)
+    )
     kept = np.random.default_rng(5).random((30, 40), np.float32) < 0.05
     scores = np.where(kept, x @ z.T, -np.inf)
     assert found.forward.tolist() == np.where(kept.any(1), scores.argmax(1), -1).tolist()
     assert found.backward.tolist() == np.where(kept.any(0), scores.argmax(0), -1).tolist()
     assert -1 in found.forward
-    assert found.mean_cosine == retrieve_both_directions(x, z, CosineRetrieval().adjustment(x, z)).mean_cosine
+    assert (
+        found.mean_cosine
+        == retrieve_both_directions(x, z, CosineRetrieval().adjustment(x, z)).mean_cosine
+    )
 
 
 def test_more_than_there_are_is_told() -> None:

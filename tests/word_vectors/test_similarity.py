@@ -53,11 +53,20 @@ def file(tmp_path):
 
 
 def test_pairs_are_read_with_tabs_spaces_commas_and_headers(file) -> None:
-    expected = WordSimilarityTest(name="ws", pairs=(("tiger", "big cat"), ("a", "b")), scores=(7.5, -1.0))
-    assert read_word_vector_test(file("ws.tsv", "# made\ntiger\tbig cat\t7.5\n\na\tb\t-1\n")) == expected
-    assert read_word_vector_test(file("ws.tsv", "w1\tw2\tscore\ntiger\tbig cat\t7.5\na\tb\t-1\n")) == expected
+    expected = WordSimilarityTest(
+        name="ws", pairs=(("tiger", "big cat"), ("a", "b")), scores=(7.5, -1.0)
+    )
     assert (
-        read_word_vector_test(file("ws.csv", "W 1,W 2,Human (mean)\ntiger,big cat,7.5\na,b,-1\n")) == expected
+        read_word_vector_test(file("ws.tsv", "# made\ntiger\tbig cat\t7.5\n\na\tb\t-1\n"))
+        == expected
+    )
+    assert (
+        read_word_vector_test(file("ws.tsv", "w1\tw2\tscore\ntiger\tbig cat\t7.5\na\tb\t-1\n"))
+        == expected
+    )
+    assert (
+        read_word_vector_test(file("ws.csv", "W 1,W 2,Human (mean)\ntiger,big cat,7.5\na,b,-1\n"))
+        == expected
     )
     assert read_word_vector_test(file("ws.txt", "tiger cat 7.5\n# b 1\n")) == WordSimilarityTest(
         name="ws", pairs=(("tiger", "cat"), ("#", "b")), scores=(7.5, 1.0)
@@ -116,7 +125,9 @@ def test_correlations_are_gensims(file) -> None:
     _, theirs, _ = space.to_gensim().evaluate_word_pairs(
         str(path), case_insensitive=False, dummy4unknown=True
     )
-    all_of_them = evaluate_word_similarity(space, read_word_vector_test(path), unknown_cosine=0.0).spearman_all
+    all_of_them = evaluate_word_similarity(
+        space, read_word_vector_test(path), unknown_cosine=0.0
+    ).spearman_all
     assert all_of_them == pytest.approx(theirs.statistic, abs=1e-12)
 
 
@@ -140,16 +151,22 @@ def test_unknown_pairs_have_the_mean_cosine() -> None:
 )
 def test_a_correlation_that_is_not_defined_is_none(pairs) -> None:
     found = evaluate_word_similarity(
-        made(), WordSimilarityTest(name="t", pairs=pairs, scores=tuple(map(float, range(len(pairs)))))
+        made(),
+        WordSimilarityTest(name="t", pairs=pairs, scores=tuple(map(float, range(len(pairs))))),
     )
     assert found.spearman is None
 
 
 def test_words_are_put_in_lower_case_where_the_space_has_no_other() -> None:
-    test = WordSimilarityTest(name="t", pairs=(("W0", "w1"), ("W2", "W3"), ("w4", "w5")), scores=(1.0, 3.0, 2.0))
+    test = WordSimilarityTest(
+        name="t", pairs=(("W0", "w1"), ("W2", "W3"), ("w4", "w5")), scores=(1.0, 3.0, 2.0)
+    )
     space = made()
     assert is_lower_case(space)
-    assert (evaluate_word_similarity(space, test).n_known, evaluate_word_similarity(space, test).lowercased) == (3, True)
+    assert (
+        evaluate_word_similarity(space, test).n_known,
+        evaluate_word_similarity(space, test).lowercased,
+    ) == (3, True)
     assert evaluate_word_similarity(space, test, case="keep").n_known == 1
     mixed = KeyedVectors((*space.words[:-1], "W0"), space.vectors)
     assert not is_lower_case(mixed)
@@ -162,7 +179,7 @@ def test_words_are_put_in_lower_case_where_the_space_has_no_other() -> None:
 
 def test_answers_are_those_of_the_formulas(monkeypatch) -> None:
     monkeypatch.setattr(similarity, "_BLOCK", 64)
-    monkeypatch.setattr(similarity, "_TOGETHER", 7)
+    monkeypatch.setattr(similarity, "_QUESTIONS_PER_BLOCK", 7)
     space = made()
     rows = np.random.default_rng(2).integers(0, 400, (30, 3))
     cos = space.unit_vectors.astype(np.float64) @ space.unit_vectors.T.astype(np.float64)
@@ -211,7 +228,11 @@ def test_sections_that_begin_with_gram_are_syntactic(file) -> None:
 
 def test_questions_none_of_which_is_known_have_no_accuracy(file) -> None:
     found = evaluate_analogies(made(), read_word_vector_test(file("q.txt", ": s\na b c d\n")))
-    assert (found.total.n_known, found.total.accuracy_add, found.syntactic.accuracy_multiply) == (0, None, None)
+    assert (found.total.n_known, found.total.accuracy_add, found.syntactic.accuracy_multiply) == (
+        0,
+        None,
+        None,
+    )
 
 
 def test_an_answer_is_never_a_word_of_its_question() -> None:

@@ -38,7 +38,9 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> TokenShards:
 
 @pytest.mark.parametrize("unit", ["document", "paragraph", "sentence"])
 @pytest.mark.parametrize("held_out", [False, True])
-def test_sentences_are_the_units_of_the_shards(shards: TokenShards, unit: str, held_out: bool) -> None:
+def test_sentences_are_the_units_of_the_shards(
+    shards: TokenShards, unit: str, held_out: bool
+) -> None:
     within = shards.split_held_out(0.3)[0] if held_out else None
     corpus = corpus_from_shards(shards, unit, within)  # type: ignore[arg-type]
     assert len(corpus.part_sizes) > 2
@@ -61,11 +63,17 @@ def test_ids_are_not_copied(shards: TokenShards) -> None:
 
 
 @pytest.mark.parametrize("n_tokens", [1, 20, 100, 10**6])
-def test_chunks_have_every_sentence_once_and_begin_anywhere(shards: TokenShards, n_tokens: int) -> None:
+def test_chunks_have_every_sentence_once_and_begin_anywhere(
+    shards: TokenShards, n_tokens: int
+) -> None:
     corpus = corpus_from_shards(shards)
     chunks = list(corpus.iter_chunks(n_tokens))
     all_spans = [(c.part.offset, *span) for c in chunks for span in c.sentences.tolist()]
-    assert len(set(all_spans)) == len(all_spans) == len(shards.row_spans(MAX_DOCUMENT_WORDS, "sentence"))
+    assert (
+        len(set(all_spans))
+        == len(all_spans)
+        == len(shards.row_spans(MAX_DOCUMENT_WORDS, "sentence"))
+    )
     assert [c.end for c in chunks[:-1]] <= [c.start for c in chunks[1:]]
     for place in (chunks[len(chunks) // 2].end, 0, corpus.n_tokens):
         rest = [
@@ -78,7 +86,11 @@ def test_chunks_have_every_sentence_once_and_begin_anywhere(shards: TokenShards,
 
 def test_long_sentences_are_cut() -> None:
     corpus = corpus_from_ids(np.zeros(2 * MAX_DOCUMENT_WORDS + 5, np.uint16))
-    assert np.diff(corpus.read_part(0).sentences).ravel().tolist() == [MAX_DOCUMENT_WORDS, MAX_DOCUMENT_WORDS, 5]
+    assert np.diff(corpus.read_part(0).sentences).ravel().tolist() == [
+        MAX_DOCUMENT_WORDS,
+        MAX_DOCUMENT_WORDS,
+        5,
+    ]
 
 
 def test_words_are_counted_and_special_ones_left_out(shards: TokenShards) -> None:
@@ -160,7 +172,9 @@ def test_vectors_are_learned_from_shards(shards: TokenShards) -> None:
     known = lexicon_from_tokenizer(shards.tokenizer, count_ids(corpus), min_count=3)
     spec = word2vec.SkipGram(epochs=2)
     state = word2vec.initialize_word2vec(spec, known, d_model=8)
-    reports = list(word2vec.train_word2vec(spec, corpus, known, state, learning_rate=0.025, chunk=50))
+    reports = list(
+        word2vec.train_word2vec(spec, corpus, known, state, learning_rate=0.025, chunk=50)
+    )
     assert state.place == 2 * corpus.n_tokens
     assert sum(r.n_words for r in reports) > 0
     assert np.isfinite(word2vec.word_vectors(spec, known, state)).all()
@@ -202,7 +216,9 @@ def test_phrases_of_three_words_are_joined_in_two_passes(tmp_path: Path) -> None
     assert same == words
     np.testing.assert_array_equal(again.read_part(0).ids, part.ids)
     with pytest.raises(ValueError, match="joined otherwise"):
-        phrases.detect_phrases(corpus, NAMES, [0], phrases.PhraseDetection(thresholds=(5.0,)), tmp_path)
+        phrases.detect_phrases(
+            corpus, NAMES, [0], phrases.PhraseDetection(thresholds=(5.0,)), tmp_path
+        )
 
 
 def test_scores_of_pairs_follow_the_formula(tmp_path: Path) -> None:
@@ -226,7 +242,7 @@ def test_phrases_that_make_no_sense_are_told() -> None:
     with pytest.raises(ValueError, match="discount must be at least 0"):
         phrases.PhraseDetection(discount=-1.0)
     for joint in ("", " ", "a\tb"):
-        with pytest.raises(ValueError, match="joint must be a text without white space"):
+        with pytest.raises(ValueError, match="delimiter must be a text without white space"):
             phrases.PhraseDetection(delimiter=joint)
 
 

@@ -501,9 +501,9 @@ def test_words_that_were_not_seen_are_composed_as_that_library_does_it(facebook,
         np.testing.assert_allclose(space.vector(word), vectors[word], atol=1e-6)
     for word in ("käsebrot", "chees"):
         (found,) = space.neighbors([word], k=2)
-        cosines = [vectors.mean_cosine(word, one.word) for one in found]
+        cosines = [vectors.similarity(word, one.word) for one in found]
         assert [one.score for one in found] == pytest.approx(cosines, abs=1e-5)
-        assert space.cosine(word, "the") == pytest.approx(vectors.mean_cosine(word, "the"), abs=1e-5)
+        assert space.cosine(word, "the") == pytest.approx(vectors.similarity(word, "the"), abs=1e-5)
     assert not prepare_vectors(space).has_vector("käsebrot")  # which would be of the space before
     assert space.most_frequent(1).has_vector("käsebrot")
     again = tmp_path / "again.bin"
@@ -512,4 +512,6 @@ def test_words_that_were_not_seen_are_composed_as_that_library_does_it(facebook,
     with pytest.raises(ValueError, match="is written whole, with its 6 words, got 2"):
         write_vectors(space, tmp_path / "few.bin", "fasttext")
     with pytest.raises(ValueError, match="these vectors have none"):
-        write_vectors(KeyedVectors(("a",), np.ones((1, 2), np.float32)), tmp_path / "n.bin", "fasttext")
+        write_vectors(
+            KeyedVectors(("a",), np.ones((1, 2), np.float32)), tmp_path / "n.bin", "fasttext"
+        )

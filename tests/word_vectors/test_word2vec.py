@@ -48,10 +48,14 @@ def started(spec: w2v.Word2VecMethod, seed: int = SEED) -> w2v.Word2VecState:
 
 
 def train(spec: w2v.Word2VecMethod, state: w2v.Word2VecState, seed: int = SEED, **options: int):
-    return w2v.train_word2vec(spec, corpus(), words(), state, learning_rate=RATE, seed=seed, **options)
+    return w2v.train_word2vec(
+        spec, corpus(), words(), state, learning_rate=RATE, seed=seed, **options
+    )
 
 
-def learned(spec: w2v.Word2VecMethod, seed: int = SEED, **options: int) -> tuple[w2v.Word2VecState, list[w2v.Word2VecReport]]:
+def learned(
+    spec: w2v.Word2VecMethod, seed: int = SEED, **options: int
+) -> tuple[w2v.Word2VecState, list[w2v.Word2VecReport]]:
     state = started(spec, seed)
     return state, list(train(spec, state, seed, **options))
 
@@ -72,7 +76,9 @@ class Plain:
         self.spec, self.lexicon = spec, words()
         state = started(spec)
         self.inputs, self.outputs = state.inputs.copy(), state.outputs.copy()
-        self.keep = keep_thresholds(subsampling_keep_probabilities(self.lexicon.counts, spec.subsample))
+        self.keep = keep_thresholds(
+            subsampling_keep_probabilities(self.lexicon.counts, spec.subsample)
+        )
         self.tables = w2v._lookup_tables(spec, self.lexicon)
         self.state = 0
 
@@ -145,7 +151,9 @@ class Plain:
                     np.add.at(self.inputs, self.rows(word), error)
             else:
                 rows = [row for other in near for row in self.rows(other)]
-                hidden = self.inputs[rows].sum(0) / np.float32(len(rows) if self.spec.average_context else 1)
+                hidden = self.inputs[rows].sum(0) / np.float32(
+                    len(rows) if self.spec.average_context else 1
+                )
                 error = self.step(hidden, self.questions(word), rate)
                 part = len(rows) if self.spec.average_context and self.spec.divide_gradient else 1
                 np.add.at(self.inputs, rows, error / np.float32(part))
@@ -155,12 +163,16 @@ SMALL = w2v.SkipGram(window=3, subsample=0.05, epochs=2)
 SMALL_CBOW = w2v.CBOW(window=3, subsample=0.05, epochs=2)
 SPECS = {
     "skip-gram": SMALL,
-    "whole windows": replace(SMALL, dynamic_window=False, subsample=None, output_layer=w2v.NegativeSampling(4, 0.5)),
+    "whole windows": replace(
+        SMALL, dynamic_window=False, subsample=None, output_layer=w2v.NegativeSampling(4, 0.5)
+    ),
     "tree": replace(SMALL, output_layer=w2v.HierarchicalSoftmax()),
     "n-grams": replace(SMALL, character_ngrams=w2v.CharacterNgrams(2, 3, 7)),
     "cbow": SMALL_CBOW,
     "cbow, sum": replace(SMALL_CBOW, average_context=False),
-    "cbow, divided": replace(SMALL_CBOW, divide_gradient=True, output_layer=w2v.HierarchicalSoftmax()),
+    "cbow, divided": replace(
+        SMALL_CBOW, divide_gradient=True, output_layer=w2v.HierarchicalSoftmax()
+    ),
     "cbow, n-grams": replace(SMALL_CBOW, character_ngrams=w2v.CharacterNgrams(2, 3, 7)),
 }
 
@@ -349,7 +361,10 @@ def test_a_word_has_the_mean_of_its_rows() -> None:
         (w2v.SkipGram(epochs=20, subsample=None), 0.05),
         (w2v.SkipGram(epochs=20, subsample=None, output_layer=w2v.HierarchicalSoftmax()), 0.05),
         (w2v.CBOW(epochs=20, subsample=None), 0.1),
-        (w2v.SkipGram(epochs=20, subsample=None, character_ngrams=w2v.CharacterNgrams(3, 4, 50)), 0.025),
+        (
+            w2v.SkipGram(epochs=20, subsample=None, character_ngrams=w2v.CharacterNgrams(3, 4, 50)),
+            0.025,
+        ),
     ],
 )
 def test_words_of_one_topic_come_together(spec: w2v.Word2VecMethod, rate: float) -> None:
@@ -387,11 +402,17 @@ def test_a_rate_that_is_too_high_is_told() -> None:
     [
         (lambda: w2v.SkipGram(window=0), "window must be at least 1, got 0"),
         (lambda: w2v.CBOW(epochs=0), "epochs must be at least 1, got 0"),
-        (lambda: w2v.CBOW(min_learning_rate=-0.1), r"last_rate must be at least 0, got -0\.1"),
+        (
+            lambda: w2v.CBOW(min_learning_rate=-0.1),
+            r"min_learning_rate must be at least 0, got -0\.1",
+        ),
         (lambda: w2v.SkipGram(subsample=0.0), "subsample must be above 0, got 0.0"),
-        (lambda: w2v.NegativeSampling(0), "count must be at least 1, got 0"),
-        (lambda: w2v.CharacterNgrams(3, 2), "most characters of an n-gram must be at least 3, got 2"),
-        (lambda: w2v.CharacterNgrams(n_buckets=0), "buckets must be at least 1, got 0"),
+        (lambda: w2v.NegativeSampling(0), "n_negatives must be at least 1, got 0"),
+        (
+            lambda: w2v.CharacterNgrams(3, 2),
+            "most characters of an n-gram must be at least 3, got 2",
+        ),
+        (lambda: w2v.CharacterNgrams(n_buckets=0), "n_buckets must be at least 1, got 0"),
     ],
 )
 def test_a_spec_that_makes_no_sense_is_told(make: object, said: str) -> None:
@@ -404,7 +425,9 @@ def test_what_does_not_fit_a_training_is_told() -> None:
     with pytest.raises(ValueError, match="must be of shapes"):
         list(train(replace(SMALL, output_layer=w2v.HierarchicalSoftmax()), state))
     for rate in (0.0, math.inf, 1e-5):
-        with pytest.raises(ValueError, match="rate must be above 0, and at least last_rate"):
+        with pytest.raises(
+            ValueError, match="rate must be above 0, and at least min_learning_rate"
+        ):
             list(w2v.train_word2vec(SMALL, corpus(), words(), state, learning_rate=rate))
     with pytest.raises(ValueError, match="two words or more"):
         w2v.initialize_word2vec(SMALL, build_lexicon(["a"], np.array([9])))

@@ -30,7 +30,9 @@ def test_hidden_tokens_of_a_reaction_are_named() -> None:
     for row, place in enumerate(places):
         hidden[row, place] = opened.tokenizer.special_ids.mask
     states = opened.model.hidden_states(Batch(inputs=hidden))
-    scores = opened.model.language_head.logits(states)[torch.arange(len(places)), torch.tensor(places)]
+    scores = opened.model.language_head.logits(states)[
+        torch.arange(len(places)), torch.tensor(places)
+    ]
     right = scores.argmax(-1) == ids[0, 1:-1]
     assert int(right.sum()) == 53  # 98.1 % of 54
     expected = torch.tensor([-11.621652, -16.191179, -15.104384, -14.502679, -13.687809])

@@ -10,7 +10,8 @@ from unmask.zoo.catalogue import MODELS
 from unmask.zoo.encoder_decoders.t5 import encoder_decoder
 
 UNUSED = {
-    "dilation": "Longformer's paper tells small models of characters with it; none was published"
+    "attention_dilation": "Longformer's paper tells small models of characters with it; "
+    "none was published"
 }
 """Fields of Architecture that no card sets, and why they are fields all the same."""
 
@@ -46,7 +47,7 @@ def test_a_card_names_its_paper_and_its_own_sizes(name: str) -> None:
     assert 1960 < card.paper.year < 2100
     assert card.batch_tokens >= card.sequence_length
     for a in stacks(card.architecture):
-        length = getattr(a.position, "length", None)
+        length = getattr(a.position, "max_positions", None)
         assert length is None or card.sequence_length <= length
     terms = {required_term(head, spec) for head, spec in card.heads.items()}
     assert set(card.objective.loss_terms) == terms
@@ -55,10 +56,12 @@ def test_a_card_names_its_paper_and_its_own_sizes(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_their_configuration_of_a_card_is_read_as_the_card(name: str) -> None:
     card = MODELS[name]
-    again = card.config_mapping.to_architecture(card.config_mapping.from_architecture(card.architecture))
+    again = card.config_mapping.to_architecture(
+        card.config_mapping.from_architecture(card.architecture)
+    )
     for mine, other in zip(stacks(card.architecture), stacks(again), strict=True):
         free = {
-            "initialize": mine.initializer,
+            "initializer": mine.initializer,
             "position": mine.position,
         }  # not all of it is in their files
         assert dataclasses.replace(other, **free) == mine

@@ -221,7 +221,7 @@ def test_scores_of_labels_equal_the_reference(tmp_path: Path) -> None:
     opened = load_folder(folder(tmp_path / "f", weights, config))
     assert (opened.missing, opened.unexpected, opened.label_names) == ((), (), ("a", "b", "c"))
     for x in texts(20, 3):
-        said = opened.model(Batch(inputs=x[None]), scores=True).scores["label"][0]
+        said = opened.model(Batch(inputs=x[None]), return_logits=True).logits["label"][0]
         close(said, Released(weights, config).labels(x))
 
 
@@ -342,12 +342,14 @@ def two_texts() -> Batch:
         rows.append(
             {
                 "inputs": torch.cat((torch.where(hidden, 4, x), crop)),
-                "targets": torch.cat((torch.where(hidden, x, IGNORE_INDEX), torch.full((n,), IGNORE_INDEX))),
-                "parts": torch.cat((torch.zeros(len(x)), torch.ones(n))).long(),
-                "place": torch.cat((torch.arange(len(x)), torch.arange(n))),
+                "targets": torch.cat(
+                    (torch.where(hidden, x, IGNORE_INDEX), torch.full((n,), IGNORE_INDEX))
+                ),
+                "part_ids": torch.cat((torch.zeros(len(x)), torch.ones(n))).long(),
+                "position_ids": torch.cat((torch.arange(len(x)), torch.arange(n))),
             }
         )
-    padding = {"inputs": 1, "targets": IGNORE_INDEX, "parts": -1, "place": 0}
+    padding = {"inputs": 1, "targets": IGNORE_INDEX, "part_ids": -1, "position_ids": 0}
     made = {
         name: torch.nn.utils.rnn.pad_sequence(
             [row[name] for row in rows], batch_first=True, padding_value=padding[name]
@@ -355,7 +357,7 @@ def two_texts() -> Batch:
         for name in padding
     }
     asked = (made["targets"].flatten() != IGNORE_INDEX).nonzero()[:, 0]
-    return Batch(**made, target_positions=asked, visibility=Visibility(document=made["parts"]))
+    return Batch(**made, target_positions=asked, visibility=Visibility(document=made["part_ids"]))
 
 
 def of_config(model: Model) -> dict[str, Any]:
@@ -445,7 +447,9 @@ def test_guesses_are_drawn_without_the_dropout_that_is_learned_with() -> None:
     model, batch = mini(0.5), two_texts()
     head = model.heads["generator"]
     seen: list[Tensor] = []
-    head._sample_tokens = lambda hidden: seen.append(hidden) or batch.targets.flatten()[batch.target_positions]
+    head._sample_tokens = lambda hidden: (
+        seen.append(hidden) or batch.targets.flatten()[batch.target_positions]
+    )
     for seed in (1, 2):
         torch.manual_seed(seed)
         head.corrupt(batch)
@@ -474,7 +478,9 @@ def test_the_two_networks_have_token_vectors_places_and_a_norm_in_common_but_no_
 def test_a_trained_model_comes_back_with_its_heads_and_its_generator(tmp_path: Path) -> None:
     model = mini().eval()
     card = replace(MODELS["coco-lm-mini"], architecture=model.architecture)
-    opened = LoadedModel(preset=card, model=model, tokenizer=None, label_names=(), missing=(), unexpected=())
+    opened = LoadedModel(
+        preset=card, model=model, tokenizer=None, label_names=(), missing=(), unexpected=()
+    )
     write_folder(tmp_path, model, card, None)
     write_generator(tmp_path, opened)
     again = load_folder(tmp_path)
@@ -505,4 +511,6 @@ def test_nothing_of_it_is_said_to_open_elsewhere() -> None:
     assert note == "transformers has no class of this network: `unmask.load` opens it"
     model = mini()
     attach(model, LoRA(rank=2))
-    assert peft_incompatibility(model, card, "default") == "transformers has no class of this family"
+    assert (
+        peft_incompatibility(model, card, "default") == "transformers has no class of this family"
+    )

@@ -20,7 +20,11 @@ BOTH = pytest.mark.parametrize("make", [deberta, deberta_v2])
 TEXTS = torch.from_numpy(np.random.default_rng(1).integers(5, 99, (2, 9)))
 DOCUMENT = torch.tensor([[0] * 9, [0] * 4 + [-1] * 5])
 READ = {"input_ids": TEXTS, "attention_mask": (DOCUMENT >= 0).long()}
-BATCH = Batch(inputs=TEXTS, visibility=Visibility(document=DOCUMENT), last_token_positions=torch.tensor([8, 3]))
+BATCH = Batch(
+    inputs=TEXTS,
+    visibility=Visibility(document=DOCUMENT),
+    last_token_positions=torch.tensor([8, 3]),
+)
 CARDS = [name for name, card in MODELS.items() if card.family in ("deberta", "deberta-v2")]
 
 
@@ -54,11 +58,11 @@ def test_a_card_has_the_parameters_that_transformers_counts_and_the_places_of_it
 def test_labels_of_tokens_and_answers_equal_the_reference(make, tmp_path: Path) -> None:
     reference = make("ForTokenClassification", num_labels=3)
     ours = load_folder(saved(reference, tmp_path / "tags")).model
-    said = ours(BATCH, scores=True).scores["token_label"]
+    said = ours(BATCH, return_logits=True).logits["token_label"]
     close(said[DOCUMENT >= 0], reference(**READ).logits[DOCUMENT >= 0])
     reference = make("ForQuestionAnswering")
     ours = load_folder(saved(reference, tmp_path / "answers")).model
-    said, out = ours(BATCH, scores=True).scores["span"], reference(**READ)
+    said, out = ours(BATCH, return_logits=True).logits["span"], reference(**READ)
     close(said[0], torch.stack((out.start_logits, out.end_logits), -1)[0])
 
 
@@ -67,7 +71,7 @@ def test_options_are_scored_as_by_the_reference(tmp_path: Path) -> None:
     reference = deberta_v2("ForMultipleChoice")
     ours = load_folder(saved(reference, tmp_path)).model
     out = reference(**{name: x[None] for name, x in READ.items()}).logits
-    close(ours(BATCH, scores=True).scores["choice"][:, 0], out[0])
+    close(ours(BATCH, return_logits=True).logits["choice"][:, 0], out[0])
 
 
 @BOTH
@@ -164,7 +168,7 @@ def test_maps_joined_head_by_head_are_cut_and_joined_by_the_heads_of_the_archite
     assert torch.equal(read["a.weight"], a)
     assert torch.equal(read["b.weight"], b)
     assert MODELS["deberta-large"].weight_names.n_heads == 16
-    with pytest.raises(ValueError, match="of how many heads is unknown"):
+    with pytest.raises(ValueError, match="number of heads is unknown"):
         WeightNames(names.table).to_external({"a.weight": a, "b.weight": b})
 
 

@@ -30,8 +30,8 @@ def said(model) -> tuple[Tensor, Tensor, Tensor]:
     """Return ids, hidden states and scores of two texts."""
     ids = torch.randint(0, V, (2, T), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        hidden = model.hidden(Batch(inputs=ids, visibility=Visibility(causal=True)))
-        return ids, hidden, model.language.scores(hidden)
+        hidden = model.hidden_states(Batch(inputs=ids, visibility=Visibility(causal=True)))
+        return ids, hidden, model.language_head.logits(hidden)
 
 
 def close(ours: Tensor, expected: Tensor) -> None:
@@ -116,7 +116,7 @@ def test_lamda_by_its_formula() -> None:
 
 @pytest.mark.parametrize("band", [3, 100])
 def test_gpt3_is_gpt2_whose_every_other_layer_sees_a_band(band: int) -> None:
-    model = small("gpt3-mini", window=(None, band))
+    model = small("gpt3-mini", attention_window=(None, band))
     w = {n: x.double() for n, x in model.own_weights().items()}
     ids, hidden, scores = said(model)
 

@@ -167,14 +167,14 @@ def test_packed_texts_are_read_as_if_each_stood_alone() -> None:
             visibility=Visibility(causal=True, document=where),
             position_ids=place,
         ),
-        memory=(memory := torch.randn(1, 15, D, dtype=torch.float64)),
+        encoder_hidden_states=(encoded := torch.randn(1, 15, D, dtype=torch.float64)),
         encoder_visibility=Visibility(document=there),
     )
     texts = (first, slice(15), slice(12)), (second, slice(15, 37), slice(12, 15))
     for ids, columns, keys in texts:
         alone = made.backbone.decoder(
             Batch(inputs=torch.tensor([ids]), visibility=Visibility(causal=True)),
-            memory=memory[:, keys],
+            encoder_hidden_states=encoded[:, keys],
             encoder_visibility=Visibility(),
         )
         torch.testing.assert_close(packed[:, columns], alone, rtol=1e-9, atol=1e-9)
@@ -183,7 +183,10 @@ def test_packed_texts_are_read_as_if_each_stood_alone() -> None:
 def test_meena_has_one_block_that_reads_and_thirteen_that_answer() -> None:
     a = MODELS["meena"].architecture
     assert (a.encoder.n_layers, a.decoder.n_layers) == (2, 26)
-    assert [type(a.encoder.layer_type(i)).__name__ for i in (0, 1)] == ["EvolvedEncoderConvolutions", "NoneType"]
+    assert [type(a.encoder.layer_type(i)).__name__ for i in (0, 1)] == [
+        "EvolvedEncoderConvolutions",
+        "NoneType",
+    ]
     assert MODELS["meena"].n_parameters == pytest.approx(2.6e9, rel=0.005)
     with torch.device("meta"):
         decoder = Transformer(a.decoder)
@@ -191,19 +194,25 @@ def test_meena_has_one_block_that_reads_and_thirteen_that_answer() -> None:
 
 
 GATED = replace(evolved_transformer.ENCODER, d_model=16, n_heads=2, d_ff=8)
-ATTENDED = replace(GATED, layer_types=(EvolvedDecoderConvolutions(),), causal=True, cross_attention=True)
+ATTENDED = replace(
+    GATED, layer_types=(EvolvedDecoderConvolutions(),), causal=True, cross_attention=True
+)
 
 
 @pytest.mark.parametrize(
     ("a", "change", "message"),
     [
-        (GATED, {"causal": True}, "EvolvedEncoderConvolutions read what follows"),
-        (GATED, {"mixed": True}, "cannot be with mixed"),
-        (GATED, {"convolution": NgramInputEncoding(3)}, "cannot be with convolution"),
-        (GATED, {"n_kv_heads": 1}, "cannot be with n_kv_heads"),
-        (ATTENDED, {"cross": False}, "causal and cross must be true"),
-        (ATTENDED, {"d_model": 24}, "d_model 24 wide together: 2 of 12, and 16, are not"),
-        (ATTENDED, {"head_width": 4}, "2 of 4, and 16, are not"),
+        (GATED, {"causal": True}, "EvolvedEncoderConvolutions are bidirectional"),
+        (GATED, {"depth_weighted_average": True}, "cannot be combined with depth_weighted_average"),
+        (
+            GATED,
+            {"ngram_input_encoding": NgramInputEncoding(3)},
+            "cannot be combined with ngram_input_encoding",
+        ),
+        (GATED, {"n_kv_heads": 1}, "cannot be combined with n_kv_heads"),
+        (ATTENDED, {"cross_attention": False}, "causal and cross_attention must be true"),
+        (ATTENDED, {"d_model": 24}, "d_model 24: 2 of 12, and 16, do not"),
+        (ATTENDED, {"head_dim": 4}, "2 of 4, and 16, do not"),
         (ATTENDED, {"position": Rotary()}, "got Rotary"),
     ],
 )
@@ -215,7 +224,7 @@ def test_what_such_layers_cannot_be_with_is_refused(
 
 
 def test_widths_of_kernels_are_checked() -> None:
-    with pytest.raises(ValueError, match="wide must be odd and at least 1, got 8"):
+    with pytest.raises(ValueError, match="wide_kernel_size must be odd and at least 1, got 8"):
         EvolvedEncoderConvolutions(wide_kernel_size=8)
     with pytest.raises(ValueError, match="must be at least 1"):
         EvolvedDecoderConvolutions(n_heads=0)
@@ -234,7 +243,7 @@ def test_what_is_read_next_to_what_was_read_last() -> None:
     recent.select_rows(torch.tensor([1, 1, 0]))
     assert torch.equal(recent.extend(x[[1, 1, 0], at : at + 1]), x[[1, 1, 0], at - 4 : at + 1])
     recent.extend(x[[1, 1, 0], :100])
-    with pytest.raises(ValueError, match="50 tokens cannot be taken back"):
+    with pytest.raises(ValueError, match="50 tokens cannot be removed"):
         recent.crop(recent.length - 50)
 
 
@@ -245,7 +254,11 @@ def test_flops_count_each_product_once() -> None:
         weights = sum(
             p.numel() for n, p in stack.named_parameters() if p.dim() > 1 and "tokens" not in n
         )
-        looks = [i for i in range(a.n_layers) if not isinstance(a.layer_type(i), EvolvedEncoderConvolutions)]
+        looks = [
+            i
+            for i in range(a.n_layers)
+            if not isinstance(a.layer_type(i), EvolvedEncoderConvolutions)
+        ]
         each = 4 * 16 * (0.5 if a.causal else 1) * 10 * len(looks) * (1 + a.cross_attention)
         assert stack.flops(10) == 2 * weights + each
 

@@ -36,7 +36,7 @@ def small(**changes) -> Model:
     card = MODELS["gpt-bert-mini"]
     a = card.architecture
     assert isinstance(a, Architecture)
-    position = replace(a.position, reach=LONGEST, length=LONGEST, buckets=BUCKETS)
+    position = replace(a.position, max_distance=LONGEST, max_positions=LONGEST, n_buckets=BUCKETS)
     sizes = {"vocab_size": V, "d_model": D, "n_heads": H, "d_ff": FF, "n_layers": LAYERS}
     a = replace(a, **sizes, position=position, **changes)
     model = replace(card, architecture=a).build().eval()
@@ -48,7 +48,12 @@ def small(**changes) -> Model:
 
 def theirs(model: Model) -> dict[str, Tensor]:
     """The weights by the released code's names, in float64."""
-    return {n: x.double() for n, x in MODELS["gpt-bert-mini"].weight_names.to_external(model.trained_weights()).items()}
+    return {
+        n: x.double()
+        for n, x in MODELS["gpt-bert-mini"]
+        .weight_names.to_external(model.trained_weights())
+        .items()
+    }
 
 
 def norm(x: Tensor) -> Tensor:
@@ -226,8 +231,14 @@ def test_a_blank_is_filled_by_what_is_said_one_place_before_it() -> None:
     filled = fill(model, words, texts, top_k=3)
     special = words.special_ids
     for text, one in zip(texts, filled, strict=True):
-        ids = [*special.prefix, *words.encode(text, allow_special=True).ids.tolist(), *special.suffix]
-        scores = model.language_head.logits(model.hidden_states(Batch(inputs=torch.tensor([ids]))))[0]
+        ids = [
+            *special.prefix,
+            *words.encode(text, allow_special=True).ids.tolist(),
+            *special.suffix,
+        ]
+        scores = model.language_head.logits(model.hidden_states(Batch(inputs=torch.tensor([ids]))))[
+            0
+        ]
         places = [i for i, token in enumerate(ids) if token == special.mask]
         assert len(places) == len(one.blanks)
         for place, blank in zip(places, one.blanks, strict=True):
@@ -242,23 +253,25 @@ def test_a_blank_is_filled_by_what_is_said_one_place_before_it() -> None:
 def test_a_text_is_as_likely_as_its_tokens_read_forward() -> None:
     model = build("gpt-bert")
     assert is_causal_model(model)
-    assert not model.stack.causal
+    assert not model.decoder_architecture.causal
     for ids in ([9, 7, 30, 11, 4], [8, 21, 13, 40, 22, 31, 5, 17, 29]):
         pair = ContextContinuation(context=tuple(ids[:2]), continuation=tuple(ids[2:]))
         (said,) = token_likelihoods(model, SPECIAL, [pair])
         read = torch.tensor([[1, *ids]])
         batch = Batch(inputs=read, visibility=Visibility(causal=True))
-        logs = model.language.scores(model.hidden(batch))[0].log_softmax(-1)
+        logs = model.language_head.logits(model.hidden_states(batch))[0].log_softmax(-1)
         expected = sum(float(logs[i, ids[i]]) for i in range(2, len(ids)))
         assert said.log_likelihood == pytest.approx(expected, rel=1e-4)
 
 
 def test_it_says_text_as_a_decoder_and_reads_it_as_an_encoder() -> None:
     model = build("gpt-bert")
-    (said,) = generate(model, [[1, 9, 7]], replace(SPECIAL, end=None), generation_config(max_new_tokens=4))
+    (said,) = generate(
+        model, [[1, 9, 7]], replace(SPECIAL, end=None), generation_config(max_new_tokens=4)
+    )
     read = torch.tensor([[1, 9, 7, *said]])
     batch = Batch(inputs=read, visibility=Visibility(causal=True))
-    best = model.language.scores(model.hidden(batch))[0].detach().argmax(-1)
+    best = model.language_head.logits(model.hidden_states(batch))[0].detach().argmax(-1)
     assert said == best[2:-1].tolist()
     both = depends(model, Batch(inputs=read))
     assert both.all()

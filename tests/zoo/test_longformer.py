@@ -31,7 +31,7 @@ WIDE = {
 
 @pytest.fixture(params=[True, False], ids=["in blocks", "with a mask"])
 def banded(request, monkeypatch) -> None:
-    monkeypatch.setattr(attention, "BANDED_FROM", -1000 if request.param else 1000)
+    monkeypatch.setattr(attention, "BLOCK_LOCAL_MIN_KEYS", -1000 if request.param else 1000)
 
 
 def padded(reference) -> tuple[torch.Tensor, torch.Tensor]:
@@ -75,7 +75,7 @@ def test_scores_of_answers_equal_the_reference(tmp_path: Path) -> None:
     wide = torch.where(torch.arange(9) < ends[:, None], torch.arange(9), -1)
     out = reference(input_ids=ids, attention_mask=(document >= 0).long())
     batch = Batch(inputs=ids, visibility=Visibility(document=document), global_positions=wide)
-    said = ours(batch, scores=True).scores["span"]
+    said = ours(batch, return_logits=True).logits["span"]
     close(said, torch.stack((out.start_logits, out.end_logits), -1), document >= 0)
 
 
@@ -106,7 +106,7 @@ def test_gradients_with_wide_tokens_equal_the_reference(tmp_path: Path) -> None:
 
 def small(window: tuple[int, ...], layers: int) -> Model:
     model = build("longformer")
-    a = replace(model.architecture, window=window, n_layers=layers)
+    a = replace(model.architecture, attention_window=window, n_layers=layers)
     model = Model(a, {}).eval()
     torch.manual_seed(0)
     for p in model.parameters():
@@ -199,17 +199,23 @@ def test_a_text_within_the_window_is_read_as_by_the_roberta_it_begins_with(tmp_p
     wide = long.hidden_states(replace(batch, global_positions=torch.tensor([[0, 3], [4, -1]])))
     assert torch.allclose(wide, expected, atol=1e-6), "all see all, by the same projections"
     for begin in (40, 80):  # the same positions again
-        later = long.hidden_states(replace(batch, position_ids=torch.arange(begin, begin + 9).expand(2, -1)))
+        later = long.hidden_states(
+            replace(batch, position_ids=torch.arange(begin, begin + 9).expand(2, -1))
+        )
         assert torch.allclose(later, expected, atol=1e-6)
     asked = replace(batch, targets=batch.inputs)
-    said, before = (model(asked, scores=True).scores["masked"] for model in (long, short))
+    said, before = (model(asked, return_logits=True).logits["masked"] for model in (long, short))
     assert torch.allclose(said, before, atol=1e-5)
     with pytest.raises(ValueError, match="table of positions"):
         card.from_roberta(short, get_preset("modernbert-mini").architecture)
 
 
 def test_windows_that_their_format_cannot_say_are_refused() -> None:
-    for changes in ({"window": (None, 16)}, {"window": ()}, {"global_attention": False}):
+    for changes in (
+        {"attention_window": (None, 16)},
+        {"attention_window": ()},
+        {"global_attention": False},
+    ):
         with pytest.raises(ValueError, match="window in each layer and global attention"):
             card.CONFIG_MAPPING.from_architecture(replace(card.BASE, **changes))
     plain = card.CONFIG_MAPPING.from_architecture(replace(card.BASE, attention_window=(4, 8)))
@@ -222,4 +228,6 @@ def test_windows_that_their_format_cannot_say_are_refused() -> None:
 
 def test_wide_tokens_need_the_whole_text() -> None:
     with pytest.raises(ValueError, match="need all 9 columns at once, got 1"):
-        attention.AttentionMask.from_visibility(Visibility(), 1, 9, window=2, global_positions=torch.zeros(1, 1).long())
+        attention.AttentionMask.from_visibility(
+            Visibility(), 1, 9, window=2, global_positions=torch.zeros(1, 1).long()
+        )

@@ -35,9 +35,12 @@ def test_a_name_stands_for_a_value_whose_options_follow() -> None:
     assert asked.select == TokenMasking(0.3)
     named = parse_objective("rtd:generator_size=0.5,generator_layers=2")
     assert named.heads == ("generator", "replaced")
-    assert named.head_options == {"generator": {"size": 0.5, "n_layers": 2}}
+    assert named.head_options == {"generator": {"width_factor": 0.5, "n_layers": 2}}
     both = parse_objective("mlm:rate=0.2+sop:swapped=0.3").objective
-    assert both == SentencePairObjective(replace(values.MASKED_LM, select=TokenMasking(0.2)), SentenceOrderPrediction(swap_probability=0.3))
+    assert both == SentencePairObjective(
+        replace(values.MASKED_LM, select=TokenMasking(0.2)),
+        SentenceOrderPrediction(swap_probability=0.3),
+    )
     assert parse_objective("spans+sbo").heads == ("language", "boundary")
 
 
@@ -49,11 +52,11 @@ def test_a_name_stands_for_a_value_whose_options_follow() -> None:
         ("mlm:rat=0.3", "mlm: unknown key 'rat'; did you mean 'rate'"),
         ("mlm:rate", "options as option=value, got 'rate' .known: rate, mask, random"),
         ("clm:rate=0.1", "clm: unknown key 'rate' .known: none"),
-        ("mlm:rate=2", "choose: rate must be above 0 and at most 1, got 2"),
-        ("mlm:rate=x", "choose.rate must be float, got 'x'"),
-        ("rtd:generator_size=7", "size must be above 0 and at most 1, got 7"),
+        ("mlm:rate=2", "select: rate must be above 0 and at most 1, got 2"),
+        ("mlm:rate=x", "select.rate must be float, got 'x'"),
+        ("rtd:generator_size=7", "width_factor must be above 0 and at most 1, got 7"),
         ("nsp+mlm", "only static, .* may follow a plus, got mlm|only .* may follow a plus"),
-        ("clm+nsp", "objective.conceal must be MaskInPlace|hidden in place"),
+        ("clm+nsp", "objective.corrupt must be MaskInPlace|hidden in place"),
         ("mlm+", "unknown name ''"),
     ],
 )
@@ -75,7 +78,7 @@ def test_each_option_of_a_name_is_one_of_its_value(name: str) -> None:
 def test_every_kind_of_objective_has_a_name() -> None:
     made = [preset.objective for preset in OBJECTIVE_PRESETS.values()]
     kinds = {type(one) for one in made} | {SingleStackSeq2Seq}  # which follows from the network
-    parts = {type(part) for one in made if hasattr(one, "parts") for _, part in one.components}
+    parts = {type(part) for one in made if hasattr(one, "components") for _, part in one.components}
     assert {kind.__name__ for kind in get_args(ObjectiveSpec)} <= {
         k.__name__ for k in kinds | parts
     } | {
@@ -124,7 +127,9 @@ def test_an_objective_fits_or_has_one_reason(card: str, name: str) -> None:
     assert frame.n_sentinels or not wanted.sentinels
     assert frame.separator or not wanted.separator
     assert set(made.heads), asks
-    assert adapt_to_objective(made, name).objective == made.objective, "asked once more, it is the same"
+    assert adapt_to_objective(made, name).objective == made.objective, (
+        "asked once more, it is the same"
+    )
     assert adapt_to_objective(made, made.objective) == made
 
 
@@ -142,7 +147,10 @@ def test_visibility_heads_and_tokens_come_with_the_objective() -> None:
     found = adapt_to_objective(MODELS["roberta-mini"], "rtd:generator_size=0.5").heads
     assert found == {"generator": Generator(width_factor=0.5), "replaced": ReplacedTokenDetection()}
     own = adapt_to_objective(MODELS["electra-mini"], "rtd:weight=20").heads
-    assert own == {"generator": Generator(width_factor=0.5), "replaced": ReplacedTokenDetection(weight=20.0)}
+    assert own == {
+        "generator": Generator(width_factor=0.5),
+        "replaced": ReplacedTokenDetection(weight=20.0),
+    }
     assert set(adapt_to_objective(MODELS["electra-mini"], "mlm").heads) == {"language"}
     next_one = adapt_to_objective(MODELS["bert-mini"], "mntp").heads["language"]
     assert isinstance(next_one, LanguageModeling)
@@ -152,25 +160,32 @@ def test_visibility_heads_and_tokens_come_with_the_objective() -> None:
     head = whole.heads["language"]
     assert isinstance(head, LanguageModeling)
     assert head.generation == SourcePrefixGeneration(bidirectional_source=True)
-    assert adapt_to_objective(MODELS["llama-mini"], "span-corruption").objective == SingleStackSeq2Seq(values.T5)
+    assert adapt_to_objective(
+        MODELS["llama-mini"], "span-corruption"
+    ).objective == SingleStackSeq2Seq(values.T5)
     encoder = adapt_to_objective(MODELS["t5-mini"], "mlm").architecture
     assert isinstance(encoder, Architecture)
     assert not encoder.cross_attention
-    assert adapt_to_objective(MODELS["transformer-mini"], "span-corruption").tokenizer.special_tokens.n_sentinels == 100
+    assert (
+        adapt_to_objective(
+            MODELS["transformer-mini"], "span-corruption"
+        ).tokenizer.special_tokens.n_sentinels
+        == 100
+    )
 
 
 @pytest.mark.parametrize(
     ("card", "name", "reason"),
     [
         ("bert-mini", "plm", "positions must be in the scores .*, got Learned"),
-        ("lstm-mini", "prefix-lm", "sees no part whole"),
+        ("lstm-mini", "prefix-lm", "does not support a bidirectional prefix"),
         ("lstm-mini", "rtd", "a generator is a smaller Transformer"),
-        ("cnn-mini", "clm", "filters read what follows"),
-        ("canine-mini", "mlm", "characters are not scored one by one"),
-        ("elmo-mini", "mlm", "no table of vectors"),
+        ("cnn-mini", "clm", "a convolutional network is bidirectional"),
+        ("canine-mini", "mlm", "characters have no token embeddings"),
+        ("elmo-mini", "mlm", "no token embeddings"),
         ("word2vec-skipgram-mini", "mlm", "no network that reads a text"),
         ("bert-mini", "characters", "hashes characters"),
-        ("transformer-xl-words-mini", "rtd", "clusters"),
+        ("transformer-xl-words-mini", "rtd", "adaptive_input is supported by next-token heads"),
     ],
 )
 def test_what_cannot_be_is_told(card: str, name: str, reason: str) -> None:

@@ -18,12 +18,12 @@ from unmask.zoo.native_format import inexpressible_keys, with_expressible_format
 from unmask.zoo.preset import Published, with_vocab_size
 
 CHANGES: dict[str, dict[str, Any]] = {
-    "a window": {"window": (4, None)},
-    "holes in it": {"window": (4,), "dilation": (2,)},
+    "a window": {"attention_window": (4, None)},
+    "holes in it": {"attention_window": (4,), "attention_dilation": (2,)},
     "other places": {"position": Rotary()},
-    "norms elsewhere": {"norm_at": PRE_NORM, "norm_final": True},
+    "norms elsewhere": {"norm_placement": PRE_NORM, "final_norm": True},
     "other norms": {"norm": RMSNorm()},
-    "shared layers": {"shared": frozenset({"attention"})},
+    "shared layers": {"shared_sublayers": frozenset({"attention"})},
 }
 
 
@@ -41,7 +41,9 @@ def test_a_card_is_said_in_its_family_s_words(name: str) -> None:
 def test_what_bert_cannot_say_is_kept(change: str, tmp_path: Path) -> None:
     card = small("bert-tiny")
     assert isinstance(card.architecture, Architecture)
-    card = with_expressible_format(replace(card, architecture=replace(card.architecture, **CHANGES[change])))
+    card = with_expressible_format(
+        replace(card, architecture=replace(card.architecture, **CHANGES[change]))
+    )
     assert not card.config_mapping.in_transformers
     assert opening_note(card, card.heads) is not None
     model = card.build().initialize(3).eval()
@@ -59,12 +61,12 @@ def test_what_bert_cannot_say_is_kept(change: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "keys"),
     [
-        ("bert-tiny", CHANGES["a window"], ["window"]),
+        ("bert-tiny", CHANGES["a window"], ["attention_window"]),
         ("bert-tiny", CHANGES["other places"], ["position"]),
-        ("bert-tiny", CHANGES["norms elsewhere"], ["norm_at", "norm_final"]),
+        ("bert-tiny", CHANGES["norms elsewhere"], ["norm_placement", "final_norm"]),
         ("bert-tiny", CHANGES["other places"] | {"d_model": 64, "dropout": 0.3}, ["position"]),
-        ("bart-mini", {"window": (3,)}, ["encoder.window"]),
-        ("t5-mini", {"tokens_scaled": True}, ["encoder.tokens_scaled"]),
+        ("bart-mini", {"attention_window": (3,)}, ["encoder.attention_window"]),
+        ("t5-mini", {"scale_embedding": True}, ["encoder.scale_embedding"]),
     ],
 )
 def test_the_keys_that_a_format_cannot_say_are_named(
@@ -89,7 +91,9 @@ def test_an_activation_that_the_format_gives_the_head_as_well_is_kept(tmp_path: 
     """One key of BERT's says both: its head would be read back with another activation."""
     card = small("bert-mini")
     assert isinstance(card.architecture, Architecture)
-    card = with_expressible_format(replace(card, architecture=replace(card.architecture, activation="relu")))
+    card = with_expressible_format(
+        replace(card, architecture=replace(card.architecture, activation="relu"))
+    )
     assert card.config_mapping.model_type == "unmask-bert"
     model = card.build().initialize(3).eval()
     write_folder(tmp_path, model, card, None)
@@ -98,7 +102,10 @@ def test_an_activation_that_the_format_gives_the_head_as_well_is_kept(tmp_path: 
     roberta = small("roberta-base")  # its head has gelu whatever the network has
     assert isinstance(roberta.architecture, Architecture)
     a = replace(roberta.architecture, activation="relu")
-    assert with_expressible_format(replace(roberta, architecture=a)).config_mapping is roberta.config_mapping
+    assert (
+        with_expressible_format(replace(roberta, architecture=a)).config_mapping
+        is roberta.config_mapping
+    )
 
 
 def test_two_stacks_are_kept_too(tmp_path: Path) -> None:
@@ -119,7 +126,9 @@ def test_two_stacks_are_kept_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [n for n in MODELS if n.endswith("-mini")])
 def test_a_network_in_our_words_stays_of_its_family(name: str) -> None:
     card = with_native_format(MODELS[name])
-    theirs = card.config_mapping.from_architecture(card.architecture) | {"model_type": card.config_mapping.model_type}
+    theirs = card.config_mapping.from_architecture(card.architecture) | {
+        "model_type": card.config_mapping.model_type
+    }
     again = preset_for_config(theirs)
     assert (again.family, again.finetuning) == (card.family, card.finetuning)
     assert again.config_mapping.to_architecture(theirs) == card.architecture
@@ -149,7 +158,10 @@ def test_what_matters_in_training_alone_needs_no_words() -> None:
     a = card.architecture
     assert isinstance(a, Architecture)
     free = replace(a, activation_dropout=0.3, initializer=replace(a.initializer, std=0.5))  # type: ignore[call-arg]
-    assert with_expressible_format(replace(card, architecture=free)).config_mapping is card.config_mapping
+    assert (
+        with_expressible_format(replace(card, architecture=free)).config_mapping
+        is card.config_mapping
+    )
 
 
 def test_an_unknown_family_in_our_words_is_refused(tmp_path: Path) -> None:

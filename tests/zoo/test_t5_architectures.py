@@ -48,7 +48,11 @@ def test_shared_layers_are_one_tensor_with_two_uses() -> None:
     assert not encoder.position.scheme.causal
     assert decoder.final_norm is encoder.final_norm
     a = model.architecture
-    apart = replace(MODELS["t5-shared-mini"], architecture=replace(a, shared=False)).build().eval()
+    apart = (
+        replace(MODELS["t5-shared-mini"], architecture=replace(a, tie_encoder_decoder=False))
+        .build()
+        .eval()
+    )
     twins = {n: model.state_dict(keep_vars=False)[n] for n in apart.state_dict()}
     apart.load_state_dict(twins)
     torch.manual_seed(1)
@@ -73,7 +77,7 @@ def test_shared_layers_are_one_tensor_with_two_uses() -> None:
 def test_stacks_that_are_not_alike_share_nothing() -> None:
     a = MODELS["t5-shared-mini"].architecture
     assert isinstance(a, EncoderDecoderArchitecture)
-    with pytest.raises(ValueError, match="shared: decoder must be as encoder"):
+    with pytest.raises(ValueError, match="tie_encoder_decoder: decoder must equal encoder"):
         replace(a, decoder=replace(a.decoder, d_ff=8))
 
 
@@ -81,9 +85,16 @@ def test_stacks_that_are_not_alike_share_nothing() -> None:
 def test_a_source_is_seen_as_a_whole_by_a_prefix_language_model_alone(whole: bool) -> None:
     card = MODELS["t5-prefix-lm-mini" if whole else "t5-lm-mini"]
     model = build(card.family)
-    rows = DecodingBatch(model, [Prompt(input_ids=[5, 6, 7, 8], n_source_tokens=4), Prompt(input_ids=[5, 6], n_source_tokens=2)], SPECIAL)
+    rows = DecodingBatch(
+        model,
+        [
+            Prompt(input_ids=[5, 6, 7, 8], n_source_tokens=4),
+            Prompt(input_ids=[5, 6], n_source_tokens=2),
+        ],
+        SPECIAL,
+    )
     rank = rows._batch.visibility.rank  # pyright: ignore[reportPrivateUsage]
-    assert (rank is not None) == model.whole == whole
+    assert (rank is not None) == model.bidirectional_prompt == whole
     n, t = 4, 7
     rank = (torch.arange(t) - n + 1).clamp(min=0) if whole else torch.arange(t)
     batch = Batch(inputs=torch.arange(5, 5 + t)[None], visibility=Visibility(rank=rank[None]))

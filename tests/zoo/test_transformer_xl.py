@@ -61,12 +61,18 @@ def test_a_configuration_comes_back(case: str) -> None:
     fields = TRANSFORMER_XL.config_mapping
     a = fields.to_architecture(theirs)
     assert fields.to_architecture(fields.from_architecture(a)) == a
-    same = {k: v for k, v in fields.from_architecture(a).items() if k in theirs and k not in ("mem_len",)}
+    same = {
+        k: v
+        for k, v in fields.from_architecture(a).items()
+        if k in theirs and k not in ("mem_len",)
+    }
     assert same == {k: v for k, v in theirs.items() if k in same}
 
 
 def test_the_published_configuration_has_its_window() -> None:
-    a = TRANSFORMER_XL.config_mapping.to_architecture(TRANSFORMER_XL.config_mapping.from_architecture(TRANSFORMER_XL.architecture))
+    a = TRANSFORMER_XL.config_mapping.to_architecture(
+        TRANSFORMER_XL.config_mapping.from_architecture(TRANSFORMER_XL.architecture)
+    )
     assert a == TRANSFORMER_XL.architecture
     assert TRANSFORMER_XL.config_mapping.from_architecture(a)["mem_len"] == 1600
 
@@ -90,7 +96,9 @@ def test_a_saved_model_opens_as_it_was(name: str, tmp_path: Path) -> None:
     assert again.preset.architecture == small.architecture
     batch = Batch(inputs=IDS, visibility=Visibility(causal=True), targets=IDS)
     assert torch.equal(again.model(batch).loss, model(batch).loss)
-    alone = load_folder(tmp_path, {"label": SequenceClassification(n_labels=3)})  # as fine-tuning opens it
+    alone = load_folder(
+        tmp_path, {"label": SequenceClassification(n_labels=3)}
+    )  # as fine-tuning opens it
     theirs = model.backbone.state_dict()
     assert all(torch.equal(x, theirs[n]) for n, x in alone.model.backbone.state_dict().items())
 

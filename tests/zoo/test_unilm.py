@@ -24,9 +24,17 @@ from unmask.zoo.catalogue import MODELS, preset_for_config
 from unmask.zoo.encoders import unilm as card
 
 SPECIAL = SpecialTokenIds(
-    vocab_size=50, pad=0, unknown=1, start=2, end=3, mask=4, prefix=(2,), separator=(3,), suffix=(3,),
+    vocab_size=50,
+    pad=0,
+    unknown=1,
+    start=2,
+    end=3,
+    mask=4,
+    prefix=(2,),
+    separator=(3,),
+    suffix=(3,),
     all_ids=frozenset({0, 1, 2, 3, 4}),
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +95,10 @@ def test_text_is_said_by_a_mask_after_what_is_known(model: Model) -> None:
 
 def test_a_prompt_alone_equals_the_same_one_among_others(model: Model) -> None:
     prompts = [[2, 9, 7, 30, 11], [2], [2, 21, 13]]
-    for how in ({"temperature": 1.0, "seed": 3}, {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2}):
+    for how in (
+        {"temperature": 1.0, "seed": 3},
+        {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2},
+    ):
         asked = generation_config(**how, max_new_tokens=6)
         alone = [generate(model, [prompt], SPECIAL, asked)[0] for prompt in prompts]
         assert alone == generate(model, prompts, SPECIAL, asked)
@@ -107,7 +118,9 @@ def test_choices_are_said_by_masks_too(model: Model) -> None:
             read = torch.tensor([[*known, SPECIAL.mask]])
             segments = torch.full_like(read, card.FORWARD_SEGMENT)
             batch = Batch(inputs=read, visibility=Visibility(causal=True), segments=segments)
-            scores = model.language_head.logits(model.hidden_states(batch))[0, -1, : SPECIAL.vocab_size]
+            scores = model.language_head.logits(model.hidden_states(batch))[
+                0, -1, : SPECIAL.vocab_size
+            ]
             total += scores.log_softmax(-1)[token].item()
             known.append(token)
         assert one.log_probability == pytest.approx(total, rel=1e-4)
@@ -116,18 +129,27 @@ def test_choices_are_said_by_masks_too(model: Model) -> None:
 def test_the_mask_stands_in_a_position_of_its_own() -> None:
     whole = build("unilm")
     a = whole.architecture
-    short = Model(replace(a, position=replace(a.position, length=8)), whole.head_specs).initialize(0)
+    short = Model(
+        replace(a, position=replace(a.position, max_positions=8)), whole.head_specs
+    ).initialize(0)
     special = replace(SPECIAL, end=None)
     assert len(generate(short, [[2, 9, 7]], special, generation_config(max_new_tokens=50))[0]) == 5
     with pytest.raises(ValueError, match="has 8 tokens, but the model only 7 positions"):
         generate(short, [[2] * 8], special)
-    assert len(generate(short, [[2] * 20], special, generation_config(max_new_tokens=9, window=True))[0]) == 9
+    assert (
+        len(
+            generate(short, [[2] * 20], special, generation_config(max_new_tokens=9, window=True))[
+                0
+            ]
+        )
+        == 9
+    )
 
 
 def test_without_a_mask_nothing_is_said_and_guesses_are_not_read(model: Model) -> None:
-    with pytest.raises(ValueError, match="says text by masks needs one"):
+    with pytest.raises(ValueError, match="generates by appended masks needs a mask token"):
         generate(model, [[2, 9]], replace(SPECIAL, mask=None))
-    with pytest.raises(ValueError, match="by masks reads no guesses"):
+    with pytest.raises(ValueError, match="by appended masks reads no draft"):
         generate(model, [[2, 9]], SPECIAL, draft=DraftModel(model=model))
 
 

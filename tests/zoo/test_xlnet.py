@@ -51,7 +51,7 @@ def close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
 @torch.no_grad()
 def test_what_is_asked_in_an_order_equals_the_reference(both) -> None:
     ours, reference = both
-    said = ours.language.scores(ours.hidden(ORDERED))[:, ASKED]
+    said = ours.language_head.logits(ours.hidden_states(ORDERED))[:, ASKED]
     close(said, reference(IDS, **THEIRS).logits)
 
 
@@ -60,7 +60,7 @@ def test_a_memory_equals_the_reference(both) -> None:
     ours, reference = both
     memory, theirs = RecurrenceMemory(8), None
     for ids in (IDS, MORE, IDS):
-        said = ours.hidden(replace(ORDERED, inputs=ids, memory=memory))[:, ASKED]
+        said = ours.hidden_states(replace(ORDERED, inputs=ids, memory=memory))[:, ASKED]
         out = reference.transformer(ids, mems=theirs, use_mems=True, **THEIRS)
         close(said, out.last_hidden_state)
         theirs = out.mems
@@ -105,7 +105,9 @@ def test_segments_are_those_of_the_reference_s_tokenizer(
     reference = XLNetTokenizer([tuple(piece) for piece in vocabulary])
     theirs = reference(*texts, return_token_type_ids=True)
     saved_ = AutoTokenizer.from_pretrained(tmp_path)(*texts)  # says by itself that they are read
-    around = InputTemplate.from_architecture(known.special_ids, MODELS["xlnet-mini"].architecture, 64)
+    around = InputTemplate.from_architecture(
+        known.special_ids, MODELS["xlnet-mini"].architecture, 64
+    )
     example, _ = around.build_example([known.encode(text).ids for text in texts])
     ours = pad_examples([example], known.special_ids)
     assert ours.inputs[0].tolist() == theirs["input_ids"] == saved_["input_ids"]
@@ -120,9 +122,9 @@ def test_rows_read_backward_equal_the_reference(both) -> None:
     ours, reference = both
     reference.transformer.bi_data = True
     backward = torch.tensor([False, True])
-    said = ours.hidden(Batch(inputs=IDS, reversed_rows=backward))
+    said = ours.hidden_states(Batch(inputs=IDS, reversed_rows=backward))
     close(said, reference.transformer(IDS).last_hidden_state)
-    close(said[1:].flip(1), ours.hidden(Batch(inputs=IDS[1:].flip(1))))
+    close(said[1:].flip(1), ours.hidden_states(Batch(inputs=IDS[1:].flip(1))))
 
 
 @torch.no_grad()
@@ -140,7 +142,7 @@ def test_labels_of_padded_texts_equal_the_reference(tmp_path: Path) -> None:
     )
     turned = torch.stack([ids.roll(T - int(n)) for ids, n in zip(IDS, lengths, strict=True)])
     out = reference(turned, attention_mask=there.flip(1).long())
-    close(ours(batch, scores=True).scores["label"], out.logits)
+    close(ours(batch, return_logits=True).logits["label"], out.logits)
 
 
 def test_what_asks_does_not_see_its_token_nor_later_ones(both) -> None:
@@ -151,8 +153,8 @@ def test_what_asks_does_not_see_its_token_nor_later_ones(both) -> None:
         seen.append(output.detach().requires_grad_(True))
         return seen[-1]
 
-    hook = ours.backbone.table.register_forward_hook(keep)
-    hidden = ours.hidden(ORDERED)
+    hook = ours.backbone.embedding_table.register_forward_hook(keep)
+    hidden = ours.hidden_states(ORDERED)
     hook.remove()
     for place in ASKED:
         (slope,) = torch.autograd.grad(hidden[0, place].sum(), seen[0], retain_graph=True)
@@ -183,7 +185,9 @@ def test_a_blank_is_asked_as_in_pretraining() -> None:
             assert [c.probability for c in said] == pytest.approx(some.tolist(), rel=1e-4)
     # and how likely a text is: each token by the others, whatever stands in its place
     before, token = (known.encode(text).ids.tolist() for text in ("ax", "by"))
-    pair = ContextContinuation(context=tuple(before), continuation=tuple(token[:1]), word_starts=(True,))
+    pair = ContextContinuation(
+        context=tuple(before), continuation=tuple(token[:1]), word_starts=(True,)
+    )
     (likely,) = token_likelihoods(model, special, [pair])
     ids = torch.tensor([[*before, 9, *special.suffix]])
     rank = torch.zeros_like(ids)

@@ -1,7 +1,6 @@
-"""Attach adapters to a model, choose among them, fold them into its weights, and remove them.
+"""Attach adapters to a model, activate them, merge them into its weights, and detach them.
 
-What an adapter does, it does by hooks on the model's modules: they, their names and their files
-stay as they are.
+Adapters act by hooks on the model's modules: these, their names and their files stay as they are.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -21,31 +20,31 @@ from unmask.model.backbones.recurrent import GRULayer, LSTMLayer
 
 @dataclass
 class Attachment:
-    """How an adapter stands in its model. An adapter's hooks read `rows`; the rest is ours."""
+    """The state of an adapter in its model. An adapter's hooks read `rows` alone."""
 
     rows: Int[Tensor, "n"] | None = None
     """The rows of the batch on which it acts; None: all."""
     hooks: list[RemovableHandle] = field(default_factory=list[RemovableHandle])
-    """There are some while it acts."""
+    """Hooks, while it is active."""
     unmerged_weights: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
     """While it is merged: the weights without it, by name."""
 
 
 @runtime_checkable
 class AdapterModule(Protocol):
-    """What the module of an adapter offers, which is an nn.Module.
+    """The module of an adapter, an nn.Module.
 
-    It is built from torch's default generator, which `attach` seeds. It never asks whether it is
-    active: while it is not, it has no hooks.
+    It is initialized from torch's default generator, which `attach` seeds. It need not check
+    whether it is active: while it is not, it has no hooks.
     """
 
     attachment: Attachment
-    """Made by the module when it is built."""
+    """Created by the module."""
     supports_row_selection: bool
-    """It can act on some rows of a batch only, which `attachment.rows` says."""
+    """Whether it can act on the rows of a batch in `attachment.rows` alone."""
 
     def register_hooks(self, model: Model) -> list[RemovableHandle]:
-        """Begin to act on a model, until these are removed.
+        """Act on a model until these handles are removed.
 
         Hooks are bound methods or partials of them, so that a copy of the model has its own.
         """
@@ -54,16 +53,16 @@ class AdapterModule(Protocol):
 
 @runtime_checkable
 class Mergeable(Protocol):
-    """An adapter that a change of the model's weights can replace."""
+    """An adapter that can be merged into the model's weights."""
 
     def merged_weights(self, model: Model) -> dict[str, Tensor]:
-        """Return the weights with the adapter in them, by the names of the model's parameters."""
+        """Return the merged weights, by the names of the model's parameters."""
         ...
 
 
 @runtime_checkable
 class AdapterSpec(Protocol):
-    """The value that describes an adapter; `specs.Adapter` has them all."""
+    """The specification of an adapter; `specs.Adapter` has them all."""
 
     def build(self, model: Model) -> nn.Module:
         """Build the adapter for a model, an AdapterModule."""
@@ -71,7 +70,7 @@ class AdapterSpec(Protocol):
 
 
 def attach(model: Model, spec: AdapterSpec, name: str = "default", seed: int = 0) -> nn.Module:
-    """Build an adapter and let it act on the model; if there are several, none does until `use`.
+    """Build an adapter and activate it; if there are several, none is until `use_adapters`.
 
     Its weights are `adapters.<name>.…` of the model, initialized from a generator of their own.
     What is trained is not changed; see `freeze`.
@@ -81,7 +80,9 @@ def attach(model: Model, spec: AdapterSpec, name: str = "default", seed: int = 0
             an adapter is merged.
     """
     if name in model.adapters:
-        raise ValueError(f"the model has an adapter {name!r} already; detach it, or choose a name")
+        raise ValueError(
+            f"the model has an adapter {name!r} already; detach it, or choose another name"
+        )
     if not name or "." in name or hasattr(model.adapters, name):
         raise ValueError(f"{name!r} cannot be the name of an adapter; choose a plain word")
     _check_unmerged(model, f"attach {name!r}")
@@ -96,7 +97,7 @@ def attach(model: Model, spec: AdapterSpec, name: str = "default", seed: int = 0
 
 
 def detach(model: Model, name: str) -> None:
-    """Remove an adapter: the model is what it was before.
+    """Remove an adapter and restore the model.
 
     Raises:
         ValueError: there is none of this name.
@@ -121,15 +122,17 @@ def find_adapter(model: Model, name: str) -> AdapterModule:
 
 
 @contextmanager
-def use_adapters(model: Model, adapter_names: str | Sequence[str | None] | None) -> Generator[None, None, None]:
-    """Choose, for a while, which adapter acts: one, none, or one or none for each row of a batch.
+def use_adapters(
+    model: Model, adapter_names: str | Sequence[str | None] | None
+) -> Generator[None, None, None]:
+    """Activate one adapter, none, or one or none for each row of a batch, within a `with` block.
 
-    Rows are those of the batches that the model is given, in their order. `generate` arranges its
-    prompts into batches itself, so there only one adapter for all makes sense.
+    Rows are those of the batches that the model is given, in their order. `generate` forms batches
+    of its prompts itself, so there only one adapter for all makes sense.
 
     Raises:
-        ValueError: there is no such adapter, it cannot act on some rows only, an adapter is merged,
-            or a batch has other rows than were named.
+        ValueError: there is no such adapter, it does not support row selection, an adapter is
+            merged, or a batch has another number of rows.
     """
     _check_unmerged(model, "choose")
     before = {n: a.attachment.rows for n, a in _adapters(model).items() if a.attachment.hooks}
@@ -151,7 +154,7 @@ def use_adapters(model: Model, adapter_names: str | Sequence[str | None] | None)
 
 
 def merge(model: Model, name: str) -> None:
-    """Put an adapter into the model's weights: it then costs nothing.
+    """Merge an adapter into the model's weights: it then costs nothing.
 
     Raises:
         ValueError: an adapter is merged already, or this one cannot be.
@@ -159,9 +162,10 @@ def merge(model: Model, name: str) -> None:
     adapter = find_adapter(model, name)
     _check_unmerged(model, f"merge {name!r}")
     if not isinstance(adapter, Mergeable):
-        kind = type(cast(Any, adapter).spec).__name__.lower()
+        method = type(cast(Any, adapter).spec).__name__.replace("ScalarMix", "scalar_mix")
+        method = method.removesuffix("Adapter").removesuffix("Tuning").lower()
         raise ValueError(
-            f"{kind} cannot be put into the model's weights; LoRA, IA3 and BitFit can. A folder "
+            f"{method} cannot be put into the model's weights; LoRA, IA3 and BitFit can. A folder "
             "that holds one can be copied as it is"
         )
     with torch.no_grad():
@@ -173,7 +177,7 @@ def merge(model: Model, name: str) -> None:
 
 
 def unmerge(model: Model, name: str) -> None:
-    """Take an adapter out of the weights, which are then what they were, bit for bit.
+    """Unmerge an adapter: the weights are restored bit for bit.
 
     Raises:
         ValueError: it is not merged.
@@ -189,7 +193,7 @@ def unmerge(model: Model, name: str) -> None:
 
 
 def freeze(model: Model) -> None:
-    """Let only adapters and heads learn, not the backbone.
+    """Train only adapters and heads, not the backbone.
 
     Raises:
         ValueError: an adapter is merged.
@@ -202,10 +206,10 @@ def freeze(model: Model) -> None:
 def find_linears(model: Model, target_modules: Sequence[str]) -> dict[str, nn.Linear]:
     """Find the backbone's linear maps by patterns, by their names in the model.
 
-    A pattern stands for the end of a name, whole words between dots, where `*` and the like fill
+    A pattern matches the end of a name, by whole words between dots, where `*` and the like match
     one word: `v`, `attention.v`, `layers.3.*.v`. "all": every linear map of the layers.
 
-    Those of an LSTM are none: it reads their weights at once, and calls no map by itself.
+    LSTMs have none: one kernel uses all of their weights.
 
     Raises:
         ValueError: a pattern matches none, or there are none.
@@ -216,7 +220,7 @@ def find_linears(model: Model, target_modules: Sequence[str]) -> dict[str, nn.Li
         n: m for n, m in there.items() if n.startswith("backbone.") and not n.startswith(inside)
     }
     if not there:
-        raise ValueError("an adapter of linear maps finds none: those of an LSTM are one kernel")
+        raise ValueError("this backbone has no linear maps to adapt: an LSTM is one kernel")
     found: set[str] = set()
     for pattern in target_modules:
         mine = {name for name in there if _matches(name, pattern)}
@@ -236,7 +240,7 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def add_submodule(tree: nn.Module, name: str, module: nn.Module) -> None:
-    """Make `module` a module of `tree` under a dotted name."""
+    """Add `module` to `tree` under a dotted name."""
     *path, last = name.split(".")
     for step in path:
         if step not in dict(tree.named_children()):
@@ -259,12 +263,12 @@ def _adapters(model: Model) -> dict[str, AdapterModule]:
 
 
 def _activate_single(model: Model) -> None:
-    """Let the only adapter act, if there is one."""
+    """Activate the only adapter, if there is one."""
     _activate(model, dict.fromkeys(model.adapters) if len(model.adapters) == 1 else {})
 
 
 def _activate(model: Model, rows_by_name: Mapping[str, Tensor | None]) -> None:
-    """Let these adapters act on these rows, and no others."""
+    """Activate these adapters on these rows, and no others."""
     for name, rows in rows_by_name.items():
         if rows is not None and not find_adapter(model, name).supports_row_selection:
             raise ValueError(f"adapter {name!r} acts on all rows of a batch or on none")
@@ -278,7 +282,9 @@ def _activate(model: Model, rows_by_name: Mapping[str, Tensor | None]) -> None:
         adapter.attachment.hooks = adapter.register_hooks(model)
 
 
-def _rows_by_name(adapter_names: Sequence[str | None], device: torch.device) -> dict[str, Tensor | None]:
+def _rows_by_name(
+    adapter_names: Sequence[str | None], device: torch.device
+) -> dict[str, Tensor | None]:
     names = dict.fromkeys(name for name in adapter_names if name is not None)
     if len(set(adapter_names)) == 1:
         return dict.fromkeys(names)
@@ -287,7 +293,7 @@ def _rows_by_name(adapter_names: Sequence[str | None], device: torch.device) -> 
 
 
 class _CheckRows:
-    """Refuse a batch that has not as many rows as adapters were chosen for."""
+    """Check that a batch has as many rows as adapters were chosen for."""
 
     def __init__(self, n: int) -> None:
         self.n = n

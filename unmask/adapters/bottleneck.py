@@ -1,4 +1,4 @@
-"""Bottlenecks: a narrow map after some sublayers, beside the identity."""
+"""Bottleneck adapters: a narrow residual map after some sublayers."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -16,30 +16,30 @@ from unmask.model.backbones.transformer import Block
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation, OffsetRMSNorm
 
 REDUCTION_FACTOR = 16
-"""The model's width over the bottleneck's, where nothing is said: AdapterHub's reduction factor
+"""The default of d_model / bottleneck_size: AdapterHub's reduction factor
 (Pfeiffer et al. 2020, arXiv:2007.07779)."""
 MIN_WIDTH = 8
-"""The bottleneck of models so narrow that the reduction would leave less: the least width that
-Houlsby et al. 2019 tried on GLUE (section 3.2)."""
+"""The smallest default bottleneck_size: the smallest that Houlsby et al. 2019 tried on GLUE
+(section 3.2)."""
 INIT_STD = 0.01
-"""Of the weights in the beginning (Houlsby et al. 2019, section 3.6)."""
+"""Of the initial weights (Houlsby et al. 2019, section 3.6)."""
 
 Sublayer = Literal["attention", "cross", "feed_forward"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class HoulsbyAdapter:
-    """A bottleneck after each sublayer, before its result is added to the stream; own norms.
+    """A bottleneck after each sublayer, before its residual connection; own norms.
 
     Houlsby et al. 2019, arXiv:1902.00751, section 2.1.
     """
 
     bottleneck_size: int | None = None
-    """None: a sixteenth of the model's, 8 at least."""
+    """None: a sixteenth of d_model, 8 at least."""
     activation: Activation = "gelu"
-    """Of the released code."""
+    """That of the released code."""
     train_norms: bool = True
-    """Learn copies of the model's norms, which stand in their place (section 2.1)."""
+    """Train copies of the model's norms, which replace them (section 2.1)."""
 
     def __post_init__(self) -> None:
         _check_width(self.bottleneck_size)
@@ -51,13 +51,13 @@ class HoulsbyAdapter:
 
 @dataclass(frozen=True, kw_only=True)
 class PfeifferAdapter:
-    """One bottleneck a layer, which reads the layer's result and adds to its feed-forward.
+    """One bottleneck per layer, from the layer's output, added to its feed-forward.
 
     Pfeiffer et al. 2021, arXiv:2005.00247, appendix A; released code, `PfeifferConfig`.
     """
 
     bottleneck_size: int | None = None
-    """None: a sixteenth of the model's, 8 at least."""
+    """None: a sixteenth of d_model, 8 at least."""
     activation: Activation = "relu"
 
     def __post_init__(self) -> None:
@@ -72,25 +72,27 @@ class PfeifferAdapter:
 class AdaMix:
     """After each feed-forward a bottleneck of several experts: one at random in training.
 
-    Otherwise their mean. Training reads each batch twice; see `unmask.adapters.consistency`. Wang
+    Otherwise their mean. Training runs each batch twice; see `unmask.adapters.consistency`. Wang
     et al. 2022, arXiv:2205.12410, section 3.
     """
 
     bottleneck_size: int | None = None
-    """None: a sixteenth of the model's, 8 at least (48 for BERT-base, as in the released runs)."""
+    """None: a sixteenth of d_model, 8 at least (48 for BERT-base, as in the released runs)."""
     activation: Activation = "gelu"
     n_experts: int = 4
     consistency_weight: float = 1.0
-    """Weight of the loss that two readings differ by."""
+    """Weight of the consistency loss of the two forwards."""
     shared_projection: Literal["up", "down"] | None = "up"
-    """The map that all experts have in common (section 3.4); the released runs share `up`."""
+    """The projection that all experts share (section 3.4); the released runs share `up`."""
 
     def __post_init__(self) -> None:
         _check_width(self.bottleneck_size)
         if self.n_experts < 1:
             raise ValueError(f"n_experts must be at least 1, got {self.n_experts}")
         if self.consistency_weight < 0:
-            raise ValueError(f"consistency_weight must be at least 0, got {self.consistency_weight}")
+            raise ValueError(
+                f"consistency_weight must be at least 0, got {self.consistency_weight}"
+            )
 
     def build(self, model: Model) -> "AdaMixModule":
         """Build the experts of a model."""
@@ -99,7 +101,7 @@ class AdaMix:
 
 def _check_width(width: int | None) -> None:
     if width is not None and width < 1:
-        raise ValueError(f"width must be at least 1, got {width}")
+        raise ValueError(f"bottleneck_size must be at least 1, got {width}")
 
 
 class MixtureOfProjections(nn.Module):
@@ -113,7 +115,7 @@ class MixtureOfProjections(nn.Module):
         self.each = nn.ModuleList(nn.Linear(d_in, d_out) for _ in range(n))
 
     def forward(self, x: Float[Tensor, "*b i"]) -> Float[Tensor, "*b o"]:
-        """Map by one expert, or by the mean of all."""
+        """Apply one expert, or the mean of all."""
         if len(self.each) == 1:
             return self.each[0](x)
         if self.training:
@@ -126,19 +128,28 @@ class MixtureOfProjections(nn.Module):
 
 
 class BottleneckLayer(nn.Module):
-    """What a bottleneck adds to what passes it.
+    """The residual branch of a bottleneck.
 
-    Deviates: `up` is zero at first, so that nothing is changed; Houlsby et al. 2019 begin with both
-    maps near zero, from N(0, 0.01) cut at two standard deviations, as `down` is here.
+    Deviates: `up` is initialized to zero, so that nothing is changed; Houlsby et al. 2019
+    initialize both from N(0, 0.01) truncated at two standard deviations, as `down` is here.
     """
 
     def __init__(
-        self, d_model: int, bottleneck_size: int | None, activation: Activation, *, n_down_experts: int, n_up_experts: int
+        self,
+        d_model: int,
+        bottleneck_size: int | None,
+        activation: Activation,
+        *,
+        n_down_experts: int,
+        n_up_experts: int,
     ) -> None:
         super().__init__()
         if bottleneck_size is None:
             bottleneck_size = max(MIN_WIDTH, d_model // REDUCTION_FACTOR)
-        self.down, self.up = MixtureOfProjections(n_down_experts, d_model, bottleneck_size), MixtureOfProjections(n_up_experts, bottleneck_size, d_model)
+        self.down, self.up = (
+            MixtureOfProjections(n_down_experts, d_model, bottleneck_size),
+            MixtureOfProjections(n_up_experts, bottleneck_size, d_model),
+        )
         self.activation = ACTIVATIONS[activation]
         for name, weight in self.named_parameters():
             if name.startswith("down.") and weight.dim() == 2:
@@ -147,7 +158,7 @@ class BottleneckLayer(nn.Module):
                 nn.init.zeros_(weight)
 
     def forward(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
-        """Map each vector down, and up again."""
+        """Project each vector down, and up again."""
         return self.up(self.activation(self.down(x)))
 
 
@@ -164,13 +175,19 @@ def _add_bottlenecks(
     downs: int = 1,
     ups: int = 1,
 ) -> None:
-    """Build a bottleneck for each of these sublayers that there is, under the sublayer's name."""
+    """Build a bottleneck for each of these sublayers, under the sublayer's name."""
     for name, block in model.named_modules():
         if isinstance(block, Block):
             for sublayer in after:
                 if sublayer != "cross" or block.cross is not None:
                     width = block.feed_forward.down.out_features
-                    part = BottleneckLayer(width, spec.bottleneck_size, spec.activation, n_down_experts=downs, n_up_experts=ups)
+                    part = BottleneckLayer(
+                        width,
+                        spec.bottleneck_size,
+                        spec.activation,
+                        n_down_experts=downs,
+                        n_up_experts=ups,
+                    )
                     add_submodule(tree, f"{name}.{sublayer}", part)
 
 
@@ -189,7 +206,7 @@ class HoulsbyAdapterModule(nn.Module):
                     add_submodule(self, name, _copy_norm(norm))
 
     def register_hooks(self, model: Model) -> list[RemovableHandle]:
-        """Stand behind the sublayers' dropout, as in the released code, and in the norms' place."""
+        """Act behind the sublayers' dropout, as in the released code, and replace the norms."""
         hooks = [
             model.get_submodule(f"{name}_norm.dropout").register_forward_hook(
                 partial(self._add, part)
@@ -236,7 +253,7 @@ class PfeifferAdapterModule(nn.Module):
         _add_bottlenecks(self, model, ("feed_forward",), spec)
 
     def register_hooks(self, model: Model) -> list[RemovableHandle]:
-        """Read what leaves the layer, and add to what enters its last norm, where it has one."""
+        """Add to the input of the layer's last norm, where it has one, from its output."""
         return [
             model.get_submodule(f"{name}_norm.after").register_forward_hook(
                 partial(self._add_bottleneck, part)
@@ -248,7 +265,9 @@ class PfeifferAdapterModule(nn.Module):
         self, part: BottleneckLayer, norm: nn.Module, args: tuple[Tensor, ...], out: Tensor
     ) -> Tensor:
         # forward, not a call: the norm's hooks are being run
-        return apply_to_rows(self.attachment.rows, lambda y, x: norm.forward(x + part(y)), out, args[0])
+        return apply_to_rows(
+            self.attachment.rows, lambda y, x: norm.forward(x + part(y)), out, args[0]
+        )
 
 
 class AdaMixModule(nn.Module):
@@ -264,7 +283,7 @@ class AdaMixModule(nn.Module):
         _add_bottlenecks(self, model, ("feed_forward",), spec, downs=downs, ups=ups)
 
     def register_hooks(self, model: Model) -> list[RemovableHandle]:
-        """Stand behind the feed-forwards, before dropout, as in the released code."""
+        """Act behind the feed-forwards, before dropout, as in the released code."""
         return [
             model.get_submodule(f"{name}.down").register_forward_hook(partial(self._add, part))
             for name, part in _bottlenecks(self).items()

@@ -1,4 +1,4 @@
-"""Consistency: a loss that two readings of one batch, which differ by chance, should agree."""
+"""Consistency training: two stochastic forwards of one batch should agree."""
 
 from dataclasses import dataclass, replace
 
@@ -22,48 +22,54 @@ from unmask.heads.prediction import Prediction, Term
 
 ClassificationHead = SequenceClassificationHead | TokenClassificationHead
 CONSISTENCY_SUFFIX = "_consistency"
-"""After the name of a term: the loss that its two readings differ by."""
+"""Suffix of a term's name: the consistency loss of its two forwards."""
 
 
 @dataclass(frozen=True)
 class ConsistencyTraining:
-    """Reads each batch of training twice; `loop.start(forward=…)` takes it in place of the model.
+    """Runs each batch of training twice; `loop.start_run(forward=…)` takes it instead of the model.
 
-    The loss of each head is the mean of the two readings'; heads of labels have a second term, how
-    far their scores differ. Heads that name tokens have none: their scores are never all held at
-    once. A batch that asks no head of labels, or is not for training, is read once.
+    The loss of each head is the mean of the two forwards'; classification heads have a second term,
+    the difference of their logits. Language-modeling heads have none: their logits are never all in
+    memory at once. A batch without labels, or not for training, is run once.
 
     Deviates: Wang et al. 2022, arXiv:2205.12410, section 3.2, has the loss of one of the two
-    readings beside their difference; the mean of both learns from both.
+    forwards besides their difference; here both are trained.
     """
 
     model: Model
     weight: float = 1.0
-    """Of the second term; `AdaMix.consistency`."""
+    """Of the second term; `AdaMix.consistency_weight`."""
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
-        """Count the places that each term asks of this batch."""
+        """Count the targets of each term in this batch."""
         counts = self.model.count_targets(batch)
-        again = {f"{name}{CONSISTENCY_SUFFIX}": counts[name] for name in self._compared_terms(counts)}
+        again = {
+            f"{name}{CONSISTENCY_SUFFIX}": counts[name] for name in self._compared_terms(counts)
+        }
         return counts | again
 
     def __call__(self, batch: Batch) -> Prediction:
-        """Read a batch, and again if that is compared."""
+        """Run a batch, and again if logits are compared."""
         if not (compared := self._compared_terms(self.model.count_targets(batch))):
             return self.model(batch)
-        labels = [name for name, head in self.model.heads.items() if isinstance(head, ClassificationHead)]
-        first, second = (self.model(batch, scores=labels) for _ in range(2))
+        labels = [
+            name for name, head in self.model.heads.items() if isinstance(head, ClassificationHead)
+        ]
+        first, second = (self.model(batch, return_logits=labels) for _ in range(2))
         terms = {
             name: replace(term, total=(term.total + second.terms[name].total) / 2)
             for name, term in first.terms.items()
         }
         for name, loss in compared.items():
-            apart = consistency_loss(loss, first.scores[name], second.scores[name], batch)
-            terms[f"{name}{CONSISTENCY_SUFFIX}"] = Term(apart, terms[name].count, weight=self.weight)
+            difference = consistency_loss(loss, first.logits[name], second.logits[name], batch)
+            terms[f"{name}{CONSISTENCY_SUFFIX}"] = Term(
+                difference, terms[name].count, weight=self.weight
+            )
         return Prediction(terms=terms)
 
     def _compared_terms(self, counts: dict[str, int]) -> dict[str, LabelLoss]:
-        """Say what the terms are about whose scores are compared."""
+        """Return the losses of the terms whose logits are compared."""
         if not self.model.training:
             return {}
         heads = self.model.heads.values()
@@ -74,25 +80,27 @@ class ConsistencyTraining:
 def consistency_loss(
     loss: LabelLoss, a: Float[Tensor, "*b labels"], b: Float[Tensor, "*b labels"], batch: Batch
 ) -> Float[Tensor, ""]:
-    """Sum over the places asked how far two scores of labels differ.
+    """Sum the difference of two logits over the targets.
 
-    The mean of the two Kullback-Leibler divergences (Wang et al. 2022, section 3.2) of what the
-    scores say: shares of labels, whether a label holds, shares of a group's rows. Of a single
-    number, the squared difference.
+    The mean of the two Kullback-Leibler divergences (Wang et al. 2022, section 3.2) of the
+    distributions: over labels, of each label, over a group's rows. For regression, the squared
+    difference.
     """
     labels = batch.labels
     assert labels is not None
     if isinstance(loss, ChoiceCrossEntropy):
         assert batch.choice_groups is not None
-        known = torch.zeros_like(labels).scatter_add(0, batch.choice_groups, (labels == CORRECT).long())
+        known = torch.zeros_like(labels).scatter_add(
+            0, batch.choice_groups, (labels == CORRECT).long()
+        )
         p, q = (group_log_softmax(said[:, 0], batch.choice_groups)[0] for said in (a, b))
         return ((p.exp() - q.exp()) * (p - q) * known[batch.choice_groups]).sum() / 2
     if isinstance(loss, BinaryCrossEntropy):
-        # log p - log(1 - p) is the score itself
-        apart = (a.sigmoid() - b.sigmoid()) * (a - b) / 2
+        # log p - log(1 - p) is the logit itself
+        difference = (a.sigmoid() - b.sigmoid()) * (a - b) / 2
     elif a.shape[-1] == 1:
-        apart = (a - b).square().squeeze(-1)
+        difference = (a - b).square().squeeze(-1)
     else:
         p, q = F.log_softmax(a, -1), F.log_softmax(b, -1)
-        apart = ((p.exp() - q.exp()) * (p - q)).sum(-1) / 2
-    return (apart * (labels != IGNORE_INDEX)).sum()
+        difference = ((p.exp() - q.exp()) * (p - q)).sum(-1) / 2
+    return (difference * (labels != IGNORE_INDEX)).sum()

@@ -1,6 +1,6 @@
-"""Open an adapter's folder with the model that it belongs to; put it into that model's weights.
+"""Open an adapter's folder with its base model; merge it into that model's weights.
 
-The folder says where the model is; the model itself is not in it.
+The folder names the base model, but does not contain it.
 """
 
 from collections.abc import Generator, Mapping
@@ -41,12 +41,12 @@ from unmask.text.records import format_names
 from unmask.zoo.preset import Published
 
 ADAPTER_NAME = "default"
-"""What the adapter of a folder is called in the model."""
+"""The name of a folder's adapter in the model."""
 _HEADS_OF_TASK: Mapping[str, tuple[str, ...]] = {
     "SEQ_CLS": ("label",), "TOKEN_CLS": ("token_label",), "QUESTION_ANS": ("spans",),
     "CAUSAL_LM": ("language",), "SEQ_2_SEQ_LM": ("language",), "FEATURE_EXTRACTION": (),
 }  # fmt: skip
-"""PEFT's words for what a model does -> our heads."""
+"""PEFT's task types -> our heads."""
 
 
 @dataclass(frozen=True)
@@ -57,24 +57,26 @@ class _TrainedHeads:
 
 
 def is_adapter(folder: Path) -> bool:
-    """Say whether a folder holds an adapter, and no model."""
+    """Return whether a folder holds an adapter, and no model."""
     return (folder / CONFIG_FILE).is_file() and not (folder / "config.json").is_file()
 
 
-def open_model_or_adapter(folder: Path, heads: Mapping[str, HeadSpec] | None = None, seed: int = 0) -> LoadedModel:
-    """Open a model, or an adapter with its model; see `open_folder` and `open_adapter`."""
+def open_model_or_adapter(
+    folder: Path, heads: Mapping[str, HeadSpec] | None = None, seed: int = 0
+) -> LoadedModel:
+    """Open a model, or an adapter with its model; see `load_folder` and `open_adapter`."""
     return (
         open_adapter(folder, seed=seed) if is_adapter(folder) else load_folder(folder, heads, seed)
     )
 
 
 def open_adapter(folder: Path, *, base: str | None = None, seed: int = 0) -> LoadedModel:
-    """Open an adapter, ours or PEFT's, with the model that it belongs to.
+    """Open an adapter, ours or PEFT's, with its base model.
 
     Args:
         folder: has adapter_config.json and adapter_model.safetensors.
-        base: where the model is; None: where the folder says.
-        seed: fills weights that neither has.
+        base: the base model; None: the one that the folder names.
+        seed: initializes weights that neither has.
 
     Raises:
         FileNotFoundError: the model is not where it is said to be.
@@ -84,7 +86,9 @@ def open_adapter(folder: Path, *, base: str | None = None, seed: int = 0) -> Loa
     config = read_json_file(folder / CONFIG_FILE)
     said = base or config.get("base_model_name_or_path")
     if not isinstance(said, str):
-        raise ValueError(f"{folder / CONFIG_FILE}: base_model_name_or_path must be text, got {said!r}")
+        raise ValueError(
+            f"{folder / CONFIG_FILE}: base_model_name_or_path must be text, got {said!r}"
+        )
     home = _base_model_folder(said, folder, None if base else config.get("revision"))
     record = native_record(folder, config)
     peft_config_of(folder, config)  # what is not read is said before anything is opened
@@ -94,7 +98,8 @@ def open_adapter(folder: Path, *, base: str | None = None, seed: int = 0) -> Loa
     if opened.missing:
         raise ValueError(
             f"{folder}: neither this adapter nor its model in {home} has "
-            f"{format_names(opened.missing[:3])}: it was trained with random numbers that were not saved"
+            f"{format_names(opened.missing[:3])}: it was trained with random numbers that were "
+            "not saved"
         )
     _check_output_matrix(folder, home, opened)
     read_adapter(folder, opened.model, opened.preset, ADAPTER_NAME)
@@ -109,7 +114,10 @@ def _check_output_matrix(folder: Path, home: Path, loaded_model: LoadedModel) ->
     Raises:
         ValueError: so it is; PEFT draws the matrix anew each time.
     """
-    tied = any(isinstance(s, LanguageModeling) and s.tie_embeddings for s in loaded_model.model.head_specs.values())
+    tied = any(
+        isinstance(s, LanguageModeling) and s.tie_embeddings
+        for s in loaded_model.model.head_specs.values()
+    )
     if tied and read_config(home).get("tie_word_embeddings") is False:
         raise ValueError(
             f"{folder}: {home / 'config.json'} says tie_word_embeddings = false, but neither this "
@@ -121,7 +129,11 @@ def _base_label_names(loaded_model: LoadedModel) -> tuple[str, ...]:
     """Return the labels' names that the model below has, if they are of as many."""
     spec = next((s for s in loaded_model.model.head_specs.values() if has_label_names(s)), None)
     n = getattr(spec, "n_labels", len(loaded_model.label_names))
-    return loaded_model.label_names if n == len(loaded_model.label_names) else tuple(f"LABEL_{i}" for i in range(n))
+    return (
+        loaded_model.label_names
+        if n == len(loaded_model.label_names)
+        else tuple(f"LABEL_{i}" for i in range(n))
+    )
 
 
 def _base_model_folder(base_name: str, folder: Path, revision: object) -> Path:
@@ -161,7 +173,11 @@ def _trained_heads(
     n = 2 if head is None else _count_labels(folder, home, head, card, over)
     made = head_specs_by_name(names, card, theirs, n)
     one = card.architecture
-    forward = bool(card.config_mapping.causal_class_names) and isinstance(one, Architecture) and one.causal
+    forward = (
+        bool(card.config_mapping.causal_class_names)
+        and isinstance(one, Architecture)
+        and one.causal
+    )
     return {name: as_causal_head(s) for name, s in made.items()} if forward else made
 
 
@@ -181,7 +197,9 @@ def _head_names(path: Path, config: Mapping[str, Any], preset: Published) -> tup
     if task not in _HEADS_OF_TASK:
         raise ValueError(f"{path}: task_type {task!r} is not one of {', '.join(_HEADS_OF_TASK)}")
     both = isinstance(preset.architecture, EncoderDecoderArchitecture)
-    if (names := _HEADS_OF_TASK[task]) not in classes or (names == ("language",) and both != ("2" in task)):
+    if (names := _HEADS_OF_TASK[task]) not in classes or (
+        names == ("language",) and both != ("2" in task)
+    ):
         raise ValueError(
             f"{path}: task_type {task}: no class of {preset.family} for it is read here, only "
             f"{', '.join(classes.values())}"
@@ -209,7 +227,9 @@ def _check_base_class(
         )
 
 
-def _count_labels(folder: Path, home: Path, head: str, preset: Published, over: Mapping[str, Tensor]) -> int:
+def _count_labels(
+    folder: Path, home: Path, head: str, preset: Published, over: Mapping[str, Tensor]
+) -> int:
     """Count the labels that a head scores: PEFT saves its last map, and not how many they are."""
     name = f"heads.{head}.out.weight"
     scores = preset.weight_names.external_tensor(name, over)

@@ -14,20 +14,22 @@ from unmask.heads.model import Model
 
 @dataclass(frozen=True, kw_only=True)
 class IA3:
-    """A factor for each number that some linear maps return, or read.
+    """Learned factors of the outputs, or inputs, of some linear maps.
 
     Liu et al. 2022, arXiv:2205.05638, section 3.3.
     """
 
     target_modules: tuple[str, ...] = ("k", "v")
-    """Patterns of the linear maps whose outputs are scaled; see `attach.linears`. Keys and values
-    of every attention."""
+    """Patterns of the linear maps whose outputs are scaled; see `attach.find_linears`. Keys and
+    values of every attention."""
     feedforward_modules: tuple[str, ...] = ("feed_forward.down",)
-    """Patterns of those whose inputs are: the inner activations of the feed-forward."""
+    """Patterns of those whose inputs are scaled: the inner activations of the feed-forward."""
 
     def __post_init__(self) -> None:
         if not self.target_modules and not self.feedforward_modules:
-            raise ValueError("where and inputs name no linear map; one of them must")
+            raise ValueError(
+                "target_modules and feedforward_modules name no linear map; one of them must"
+            )
 
     def build(self, model: Model) -> "IA3Module":
         """Build the factors of a model.
@@ -59,9 +61,12 @@ class IA3Module(nn.Module):
         self.spec = spec
         self.attachment = Attachment()
         self.supports_row_selection = True
-        outputs, inputs = find_linears(model, spec.target_modules), find_linears(model, spec.feedforward_modules)
+        outputs, inputs = (
+            find_linears(model, spec.target_modules),
+            find_linears(model, spec.feedforward_modules),
+        )
         if both := sorted(outputs.keys() & inputs.keys()):
-            raise ValueError(f"{both[0]} is in both `where` and `inputs`; scale one side of it")
+            raise ValueError(f"{both[0]} is in both target_modules and feedforward_modules")
         for name, linear in outputs.items():
             add_submodule(self, name, IA3Scaling(linear.out_features, scales_input=False))
         for name, linear in inputs.items():
@@ -73,7 +78,7 @@ class IA3Module(nn.Module):
         return {name: m for name, m in self.named_modules() if isinstance(m, IA3Scaling)}
 
     def register_hooks(self, model: Model) -> list[RemovableHandle]:
-        """Scale what the linear maps read or return."""
+        """Scale the inputs or outputs of the linear maps."""
         hooks: list[RemovableHandle] = []
         for name, part in self.scalings.items():
             linear = model.get_submodule(name)

@@ -23,12 +23,12 @@ class LoRA:
 
     rank: int = 8
     alpha: float = 16.0
-    """Beside the rank, a factor of what is learned: 16 and 8 are what PEFT's examples use."""
+    """The update is scaled by alpha / rank: 16 / 8 is what PEFT's examples use."""
     dropout: float = 0.0
     """Of x, in training (released code)."""
     target_modules: tuple[str, ...] = ("attention.q", "attention.v")
-    """Patterns of the linear maps; see `attach.linears`. Queries and values of self-attention were
-    the best two matrices to adapt (section 7.1)."""
+    """Patterns of the linear maps; see `attach.find_linears`. Queries and values of self-attention
+    were the best two matrices to adapt (section 7.1)."""
 
     def __post_init__(self) -> None:
         if self.rank < 1:
@@ -46,7 +46,7 @@ class LoRA:
 
 
 class LoRALayer(nn.Module):
-    """The two matrices beside one linear map."""
+    """The low-rank update of one linear map."""
 
     def __init__(self, spec: LoRA, linear: nn.Linear) -> None:
         super().__init__()
@@ -60,14 +60,14 @@ class LoRALayer(nn.Module):
         nn.init.kaiming_uniform_(self.down, a=5**0.5)
 
     def forward(self, y: Float[Tensor, "*b f"], x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b f"]:
-        """Add to y, which the linear map made of x."""
+        """Add to y, the output of the linear map for x."""
         inner = F.linear(self.dropout(x), self.down) * self.scale
         # one pass over the sum, where a product and an addition would make two
         total = torch.addmm(y.flatten(0, -2), inner.flatten(0, -2), self.up.T)
         return total.view(y.shape)
 
     def delta_weight(self) -> Float[Tensor, "f d"]:
-        """Return what is added to the map's matrix, instead."""
+        """Return the update of the map's matrix."""
         return self.up @ self.down * self.scale
 
 
@@ -84,11 +84,11 @@ class LoRAModule(nn.Module):
 
     @property
     def layers(self) -> dict[str, LoRALayer]:
-        """What stands beside each linear map, by the map's name."""
+        """The update of each linear map, by the map's name."""
         return {name: m for name, m in self.named_modules() if isinstance(m, LoRALayer)}
 
     def register_hooks(self, model: Model) -> list[RemovableHandle]:
-        """Add to what the linear maps return."""
+        """Add to the outputs of the linear maps."""
         return [
             model.get_submodule(name).register_forward_hook(partial(self._add_update, part))
             for name, part in self.layers.items()

@@ -1,7 +1,7 @@
-"""Prefix tuning and prompt tuning: learned vectors that stand before the text.
+"""Prefix tuning and prompt tuning: learned virtual tokens before the text.
 
-A model to which they are attached does not behave as before, not even before they have learned:
-its texts have something before them.
+A model to which they are attached does not behave as before, not even before training: its texts
+have virtual tokens before them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,24 +28,24 @@ from unmask.model.layers.attention.attention import Attention, split_heads
 from unmask.zoo.preset import max_positions
 
 INIT_STD = 0.02
-"""Of the numbers that vectors begin with where nothing better is known."""
+"""Of the initialization where nothing better is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrefixTuning:
-    """Keys and values of learned tokens before the text, in every self-attention of the stack.
+    """Keys and values of virtual tokens before the text, in every self-attention of the stack.
 
-    Li and Liang 2021, arXiv:2101.00190, section 4.2. Of an encoder-decoder in the decoder.
+    Li and Liang 2021, arXiv:2101.00190, section 4.2. In an encoder-decoder, of the decoder.
     """
 
     n_virtual_tokens: int = 20
-    """Tokens of the prefix; they use up as many of the model's positions."""
+    """Virtual tokens of the prefix; they use up as many of the model's positions."""
     projection_size: int | None = None
-    """Learn the prefix through two linear maps with a tanh between them, of this inner width
-    (section 4.3); what is kept in the end is the prefix alone."""
+    """Learn the prefix through two linear maps with a tanh between them, of this hidden size
+    (section 4.3); only the prefix itself is saved."""
 
     def __post_init__(self) -> None:
-        _check(length=self.n_virtual_tokens, hidden=self.projection_size)
+        _check(n_virtual_tokens=self.n_virtual_tokens, projection_size=self.projection_size)
 
     def build(self, model: Model) -> "PrefixTuningModule":
         """Build the prefix of a model."""
@@ -54,19 +54,20 @@ class PrefixTuning:
 
 @dataclass(frozen=True, kw_only=True)
 class PromptTuning:
-    """Learned token vectors before the text: Lester et al. 2021, arXiv:2104.08691, section 2.
+    """Embeddings of virtual tokens before the text.
 
-    Of an encoder-decoder before the encoder's text.
+    Lester et al. 2021, arXiv:2104.08691, section 2. In an encoder-decoder, before the
+    encoder's text.
     """
 
     n_virtual_tokens: int = 20
-    """Tokens of the prompt; they use up as many of the model's positions."""
+    """Virtual tokens of the prompt; they use up as many of the model's positions."""
     init_text: str | None = None
-    """A text whose tokens' vectors the prompt begins with, repeated to its length (section 3.2);
-    None: vectors of tokens drawn from the vocabulary."""
+    """A text whose token embeddings initialize the prompt, repeated to its length (section 3.2);
+    None: those of tokens drawn from the vocabulary."""
 
     def __post_init__(self) -> None:
-        _check(length=self.n_virtual_tokens)
+        _check(n_virtual_tokens=self.n_virtual_tokens)
 
     def build(self, model: Model) -> "PromptTuningModule":
         """Build the prompt of a model."""
@@ -105,14 +106,14 @@ class PrefixTuningModule(nn.Module):
             nn.init.normal_(weight, std=INIT_STD) if weight.dim() == 2 else nn.init.zeros_(weight)
 
     def keys_values(self) -> Float[Tensor, "p lke"]:
-        """Return what stands before the text: layer by layer a key and a value for each token."""
+        """Return the prefix: layer by layer a key and a value for each virtual token."""
         if self.table is None or self.into is None or self.out is None:
             assert self.vectors is not None
             return self.vectors
         return self.out(torch.tanh(self.into(self.table)))
 
     def register_hooks(self, model: Model) -> list[RemovableHandle]:
-        """Stand before every text that the model's only stack, or its decoder, reads."""
+        """Prepend the prefix to every text of the model's only stack, or of its decoder."""
         stack = _require_attention(decoder_stack(model))
         return [stack.register_forward_pre_hook(self._prepend, with_kwargs=True)]
 
@@ -142,10 +143,10 @@ class PrefixTuningModule(nn.Module):
 
 
 class PromptTuningModule(nn.Module):
-    """The vectors of the prompt's tokens.
+    """The embeddings of the prompt's virtual tokens.
 
-    Where a head reads a text's first column, that is the prompt's first token: BERT's pooler sees
-    what stands first. Of a text in two parts, each has the prompt before it.
+    Where a head uses a text's first column, that is the prompt's first token: BERT's pooler uses
+    whatever stands first. In a text of two parts, each has the prompt before it.
     """
 
     supports_row_selection = False
@@ -162,43 +163,42 @@ class PromptTuningModule(nn.Module):
         self._awaited = False
         self._two_part_layout: _TwoPartLayout | None = None
         if spec.init_text is None:
-            self.initialize_from(model, torch.randint(model.vocab_size, (spec.n_virtual_tokens,)).tolist())
-        else:  # no vector is one, until `begin`
+            self.initialize_from(
+                model, torch.randint(model.vocab_size, (spec.n_virtual_tokens,)).tolist()
+            )
+        else:  # missing, until `initialize_from`
             nn.init.constant_(self.vectors, torch.nan)
 
     @torch.no_grad()
     def initialize_from(self, model: Model, ids: Sequence[int]) -> None:
-        """Begin with the vectors of these tokens, repeated to the prompt's length.
+        """Initialize with the embeddings of these tokens, repeated to the prompt's length.
 
-        A prompt that is to begin with `words` needs this before its first use: their tokens are
-        the tokenizer's business.
+        A prompt with `init_text` needs this before its first use, with the text's tokens.
 
         Raises:
             ValueError: there are none.
         """
         if not ids:
-            raise ValueError(
-                f"the words {self.spec.init_text!r} that a prompt begins with have no token"
-            )
+            raise ValueError(f"init_text {self.spec.init_text!r} has no tokens")
         rows = torch.tensor([ids[i % len(ids)] for i in range(self.spec.n_virtual_tokens)])
         table = model.backbone.embedding_table.weight
         self.vectors.copy_(table[rows.to(table.device)])
 
     def register_hooks(self, model: Model) -> list[RemovableHandle]:
-        """Stand before every text that the model's only stack, or its encoder, reads."""
+        """Prepend the prompt to every text of the model's only stack, or of its encoder."""
         stack = _require_attention(encoder_stack(model))
         if isinstance(stack, SourceEncodedTransformer):
-            raise ValueError(
-                "a prompt stands before texts of the model's own vocabulary, and this model's "
-                "sources have another, with an encoder of its own"
-            )
+            raise ValueError("PromptTuning does not support a model with a source encoder")
         hooks = [
             stack.register_forward_pre_hook(self._prepend, with_kwargs=True),
             stack.tokens.register_forward_hook(self._insert_embeddings),
         ]
         if isinstance(model.backbone, EncoderDecoder):
             other = model.backbone.decoder
-            return [*hooks, other.register_forward_pre_hook(self._extend_source_visibility, with_kwargs=True)]
+            return [
+                *hooks,
+                other.register_forward_pre_hook(self._extend_source_visibility, with_kwargs=True),
+            ]
         return [*hooks, stack.register_forward_hook(self._drop_prompt_columns, with_kwargs=True)]
 
     def _prepend(
@@ -206,14 +206,15 @@ class PromptTuningModule(nn.Module):
     ) -> tuple[tuple[()], dict[str, Any]]:
         if self.spec.init_text is not None and bool(self.vectors.isnan().any()):
             raise ValueError(
-                f"the prompt shall begin with the words {self.spec.init_text!r}: give it their tokens "
-                "(`begin`)"
+                f"init_text is set: give the tokens of {self.spec.init_text!r} to `initialize_from`"
             )
         given = _named_arguments(args, kwargs)
         batch: Batch = given["batch"]
         cache: Cache | None = given.get("cache")
         past = 0 if cache is None else cache.length
-        _check_positions_left(self.a, batch, past or self.spec.n_virtual_tokens, self.spec.n_virtual_tokens)
+        _check_positions_left(
+            self.a, batch, past or self.spec.n_virtual_tokens, self.spec.n_virtual_tokens
+        )
         if past:
             assert cache is not None
             _check_cache(cache, self.spec.n_virtual_tokens)
@@ -229,7 +230,9 @@ class PromptTuningModule(nn.Module):
     def _add_prompt_columns(self, batch: Batch) -> Batch:
         """Return the batch with columns for the prompt before each row."""
         n = self.spec.n_virtual_tokens
-        self._two_part_layout = None if batch.part_ids is None else _TwoPartLayout.from_parts(batch.part_ids, n)
+        self._two_part_layout = (
+            None if batch.part_ids is None else _TwoPartLayout.from_parts(batch.part_ids, n)
+        )
         if self._two_part_layout is not None:
             return self._two_part_layout.add_prompt_columns(batch)
         place = batch.position_ids
@@ -241,22 +244,30 @@ class PromptTuningModule(nn.Module):
             visibility=_extend_visibility(batch.visibility, n),
             position_ids=place,
             segments=None if batch.segments is None else F.pad(batch.segments, (n, 0)),
-            global_positions=None if batch.global_positions is None else _with_prompt_columns(batch.global_positions, batch.global_positions + n, n),
-            virtual_token_positions=torch.arange(n, device=batch.inputs.device).expand(len(batch.inputs), -1),
+            global_positions=None
+            if batch.global_positions is None
+            else _with_prompt_columns(batch.global_positions, batch.global_positions + n, n),
+            virtual_token_positions=torch.arange(n, device=batch.inputs.device).expand(
+                len(batch.inputs), -1
+            ),
             all_layers=batch.all_layers,
         )
 
     def _insert_embeddings(
         self, table: nn.Module, args: tuple[Tensor, ...], out: Float[Tensor, "b t d"]
     ) -> Tensor | None:
-        """Put the prompt's vectors where `_prepend` made room for them."""
+        """Insert the prompt's embeddings where `_prepend` made room for them."""
         if not self._awaited:
             return None
         self._awaited = False
         n = self.spec.n_virtual_tokens
         vectors = self.vectors.to(out.dtype).expand(len(out), -1, -1)
         out = torch.cat((vectors, out[:, n:]), 1)
-        return out if self._two_part_layout is None else _scatter_columns(out, self._two_part_layout.second_part_columns, vectors)
+        return (
+            out
+            if self._two_part_layout is None
+            else _scatter_columns(out, self._two_part_layout.second_part_columns, vectors)
+        )
 
     def _drop_prompt_columns(
         self,
@@ -265,13 +276,15 @@ class PromptTuningModule(nn.Module):
         kwargs: dict[str, Any],
         out: Float[Tensor, "b t d"],
     ) -> Tensor | None:
-        """Return the columns of the text, the first of them the prompt's where heads read it."""
+        """Return the columns of the text, the first of them the prompt's where heads use it."""
         cache: Cache | None = kwargs.get("cache")
         n = self.spec.n_virtual_tokens
         if cache is not None and cache.length > out.shape[1]:  # what followed the text
             return None
         if self._two_part_layout is not None:
-            return out.gather(1, self._two_part_layout.text_columns[..., None].expand(-1, -1, out.shape[-1]))
+            return out.gather(
+                1, self._two_part_layout.text_columns[..., None].expand(-1, -1, out.shape[-1])
+            )
         if self._first:
             return torch.cat((out[:, :1], out[:, n + 1 :]), 1)
         return out[:, n:]
@@ -279,11 +292,11 @@ class PromptTuningModule(nn.Module):
     def _extend_source_visibility(
         self, stack: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[()], dict[str, Any]]:
-        """Tell the decoder that what the encoder read is longer."""
+        """Extend the encoder visibility of the decoder by the prompt."""
         given = _named_arguments(args, kwargs)
-        seen: Visibility | None = given.get("memory_visibility")
+        seen: Visibility | None = given.get("encoder_visibility")
         wider = None if seen is None else _extend_visibility(seen, self.spec.n_virtual_tokens)
-        return (), given | {"memory_visibility": wider}
+        return (), given | {"encoder_visibility": wider}
 
 
 @dataclass(frozen=True)
@@ -291,7 +304,7 @@ class _TwoPartLayout:
     """Rows of texts in two parts, with room for a prompt before each part."""
 
     n_virtual_tokens: int
-    """Tokens of the prompt."""
+    """Virtual tokens of the prompt."""
     text_columns: Int[Tensor, "b t"]
     """The column of each token of the text."""
     second_part_columns: Int[Tensor, "b n"]
@@ -299,13 +312,13 @@ class _TwoPartLayout:
 
     @staticmethod
     def from_parts(parts: Int[Tensor, "b t"], n: int) -> "_TwoPartLayout":
-        """Make room for `n` tokens; padding stays behind all.
+        """Make room for `n` virtual tokens before each part; padding stays last.
 
         Raises:
             ValueError: a row holds several texts.
         """
         if parts.device.type == "cpu" and int(parts.max()) > 1:
-            raise ValueError("a prompt stands before one text a row; this batch packs several")
+            raise ValueError("virtual tokens need one text per row; this batch packs several")
         column = torch.arange(parts.shape[1], device=parts.device)
         first = (parts == 0).sum(1, keepdim=True)
         before = torch.arange(n, device=parts.device)
@@ -315,7 +328,10 @@ class _TwoPartLayout:
         """Return the batch with columns for the prompts."""
         assert batch.part_ids is not None
         assert batch.position_ids is not None
-        n, before = self.n_virtual_tokens, torch.arange(self.n_virtual_tokens, device=self.text_columns.device)
+        n, before = (
+            self.n_virtual_tokens,
+            torch.arange(self.n_virtual_tokens, device=self.text_columns.device),
+        )
         rows, width = self.text_columns.shape
         empty = batch.inputs.new_zeros((rows, width + 2 * n))
         document = _scatter_columns(empty + 1, self.text_columns, batch.part_ids)
@@ -326,24 +342,33 @@ class _TwoPartLayout:
             inputs=_scatter_columns(empty, self.text_columns, batch.inputs),
             visibility=replace(batch.visibility, document=document),
             position_ids=_scatter_columns(place, self.second_part_columns, before.expand(rows, -1)),
-            segments=None if batch.segments is None else _scatter_columns(empty, self.text_columns, batch.segments),
-            global_positions=None if batch.global_positions is None else self._global_positions(batch.global_positions),
-            virtual_token_positions=torch.cat((before.expand(rows, -1), self.second_part_columns), 1),
+            segments=None
+            if batch.segments is None
+            else _scatter_columns(empty, self.text_columns, batch.segments),
+            global_positions=None
+            if batch.global_positions is None
+            else self._global_positions(batch.global_positions),
+            virtual_token_positions=torch.cat(
+                (before.expand(rows, -1), self.second_part_columns), 1
+            ),
             all_layers=batch.all_layers,
         )
 
     def _global_positions(self, columns: Int[Tensor, "b g"]) -> Int[Tensor, "b _"]:
-        """Return where wide tokens stand now; those of both prompts are wide, too."""
+        """Return the new global positions; those of both prompts are global, too."""
         moved = self.text_columns.gather(1, columns.clamp(min=0))
-        return torch.cat((_with_prompt_columns(columns, moved, self.n_virtual_tokens), self.second_part_columns), 1)
+        return torch.cat(
+            (_with_prompt_columns(columns, moved, self.n_virtual_tokens), self.second_part_columns),
+            1,
+        )
 
 
 def _with_prompt_columns(
     columns: Int[Tensor, "b g"], moved: Int[Tensor, "b g"], n: int
 ) -> Int[Tensor, "b _"]:
-    """Let the first `n` columns be wide, and those that tokens have moved to; -1 stays -1.
+    """Return the first `n` columns, and the new columns of global positions; -1 stays -1.
 
-    Of a prompt's tokens the first is what a head may read, and all stand for the task.
+    The first virtual token of a prompt may be a head's input, and all describe the task.
     """
     before = torch.arange(n, device=columns.device).expand(len(columns), -1)
     return torch.cat((before, moved.masked_fill(columns < 0, -1)), 1)
@@ -352,20 +377,20 @@ def _with_prompt_columns(
 def _scatter_columns(
     into: Shaped[Tensor, "b w ..."], columns: Int[Tensor, "b n"], what: Shaped[Tensor, "b n ..."]
 ) -> Shaped[Tensor, "b w ..."]:
-    """Put something into columns of each row."""
+    """Write values into columns of each row."""
     index = columns if into.ndim == 2 else columns[..., None].expand(-1, -1, into.shape[-1])
     return into.scatter(1, index, what)
 
 
 def n_virtual_tokens_of(spec: object) -> int:
-    """Return how many places before a text an adapter's learned tokens take."""
+    """Return how many positions before a text an adapter's virtual tokens take."""
     return spec.n_virtual_tokens if isinstance(spec, PrefixTuning | PromptTuning) else 0
 
 
 def n_positions_taken(model: Model, stack: SingleStack) -> int:
-    """Return how many places learned tokens take before the texts of a model's stack.
+    """Return how many positions virtual tokens take before the texts of a model's stack.
 
-    Those of adapters that act.
+    Those of active adapters.
     """
     here = {PrefixTuningModule: decoder_stack(model), PromptTuningModule: encoder_stack(model)}
     return sum(
@@ -378,7 +403,7 @@ def n_positions_taken(model: Model, stack: SingleStack) -> int:
 
 
 def max_text_length(model: Model, stack: SingleStack) -> int | None:
-    """Return how many tokens a text of a model's stack may have; None: its places do not end."""
+    """Return how many tokens a text of a model's stack may have; None: there is no limit."""
     most = max_positions(stack.a)
     return None if most is None else max(most - n_positions_taken(model, stack), 0)
 
@@ -390,40 +415,40 @@ def decoder_stack(model: Model) -> SingleStack:
 
 
 def encoder_stack(model: Model) -> SingleStack:
-    """Return the stack that reads texts: the only one, or the encoder of an encoder-decoder."""
+    """Return the input stack: the only one, or the encoder of an encoder-decoder."""
     backbone = model.backbone
     return backbone.encoder if isinstance(backbone, EncoderDecoder) else backbone
 
 
 def _require_attention(stack: SingleStack) -> Transformer:
-    """Return a stack whose attention reads what stands before a text.
+    """Return a stack that supports virtual tokens before a text.
 
     Raises:
-        ValueError: it has none.
+        ValueError: it does not.
     """
     if isinstance(stack, Canine):
         raise ValueError(
-            "learned tokens cannot stand before CANINE's texts, whose characters are read in "
+            "CANINE does not support virtual tokens before its texts, because of its attention in "
             "blocks; LoRA and bottlenecks can be attached"
         )
     if isinstance(stack, Recurrent | Convolutional):
         raise ValueError(
-            "learned tokens cannot stand before the texts of a network that has no attention"
+            "a network without attention does not support virtual tokens before its texts"
         )
     return stack
 
 
 def _named_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Name the arguments of a stack's forward."""
-    names = ("batch", "cache", "memory", "memory_visibility")
+    names = ("batch", "cache", "encoder_hidden_states", "encoder_visibility")
     return dict(zip(names, args, strict=False)) | dict(kwargs)
 
 
 def _extend_visibility(visibility: Visibility, n: int) -> Visibility:
-    """Let all see `n` columns more, which stand first.
+    """Let all see `n` more columns, which stand first.
 
     Raises:
-        ValueError: a row holds several texts: one prompt cannot read them apart.
+        ValueError: a row holds several texts, which would share one prompt.
     """
     rank, document = visibility.rank, visibility.document
     if rank is not None:
@@ -431,7 +456,7 @@ def _extend_visibility(visibility: Visibility, n: int) -> Visibility:
     if document is not None:
         # not on an accelerator, which would have to wait for the answer
         if document.device.type == "cpu" and int(document.max()) > 0:
-            raise ValueError("a prompt stands before one text a row; this batch packs several")
+            raise ValueError("virtual tokens need one text per row; this batch packs several")
         document = F.pad(document, (n, 0))
     return replace(visibility, rank=rank, document=document)
 
@@ -439,12 +464,13 @@ def _extend_visibility(visibility: Visibility, n: int) -> Visibility:
 def _check_cache(cache: Cache, length: int) -> None:
     if cache.prefix_length != length:
         raise ValueError(
-            f"this cache was filled behind {cache.prefix_length} learned tokens, now there are {length}"
+            f"this cache was filled behind {cache.prefix_length} virtual tokens, now there are "
+            f"{length}"
         )
 
 
 def _check_positions_left(a: Architecture, batch: Batch, past: int, length: int) -> None:
-    """Refuse a text that, with what stands before it, has no places left."""
+    """Check that a text and the virtual tokens before it fit the model's positions."""
     most = max_positions(a)
     if most is None:
         return
@@ -453,6 +479,6 @@ def _check_positions_left(a: Architecture, batch: Batch, past: int, length: int)
         end = int(batch.position_ids.max()) + 1 + length
     if end > most:
         raise ValueError(
-            f"{length} learned tokens and a text of {end - length} tokens need {end} positions, "
+            f"{length} virtual tokens and a text of {end - length} tokens need {end} positions, "
             f"but the model has only {most}"
         )

@@ -1,4 +1,4 @@
-"""Mix: a learned mean of all layers in place of the last one."""
+"""Scalar mix: a learned weighted mean of all layers instead of the last one."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,15 +19,14 @@ from unmask.model.backbones.transformer import EncoderDecoder, Transformer
 
 @dataclass(frozen=True)
 class ScalarMix:
-    """gamma · Σ softmax(w)_j h_j over what enters the first layer and what each layer returns.
+    """gamma · Σ softmax(w)_j h_j over the input of the first layer and all layers' outputs.
 
     Peters et al. 2018, arXiv:1802.05365, section 3.2, equation 1; without the norm of each layer
-    that is optional there. Of an encoder-decoder, the decoder's layers. At first all layers weigh
-    the same: a model with this is not the one without.
+    that is optional there. In an encoder-decoder, of the decoder's layers. All weights are equal at
+    first: a model with this is not the one without.
 
-    Where a model has a norm after its last layer, each h_j passes it: otherwise the later layers,
-    which are longer vectors, would outweigh the others. All weight on the last layer is then the
-    model without this.
+    Where a model has a final norm, it is applied to each h_j: otherwise the later layers, whose
+    vectors are longer, would dominate. All weight on the last layer is then the model without this.
     """
 
     def build(self, model: Model) -> "ScalarMixModule":
@@ -42,7 +41,7 @@ class ScalarMixModule(nn.Module):
         super().__init__()
         if isinstance(model.backbone, Canine | Convolutional):
             raise ValueError(
-                "CANINE's layers stand for different places, and those of filters differ in width: "
+                "CANINE's layers have different positions, and those of filters different widths: "
                 "they cannot be mixed"
             )
         if isinstance(model.architecture, RecurrentArchitecture):
@@ -53,13 +52,13 @@ class ScalarMixModule(nn.Module):
         self.attachment = Attachment()
         self.supports_row_selection = True
         self.weights = nn.Parameter(torch.zeros(model.decoder_architecture.n_layers + 1))
-        """w of the paper; that of what enters the first layer comes first."""
+        """w of the paper; that of the first layer's input comes first."""
         self.gamma = nn.Parameter(torch.ones(()))
         self._layer_outputs: list[Tensor] = []
         self._all_layers_requested = False
 
     def summary(self) -> str:
-        """Say what was learned."""
+        """Describe the learned weights."""
         shares = ", ".join(f"{share:.2f}" for share in self.weights.float().softmax(0).tolist())
         return (
             f"what enters the first layer, and each layer after it, weigh {shares}; together they "
@@ -67,7 +66,7 @@ class ScalarMixModule(nn.Module):
         )
 
     def register_hooks(self, model: Model) -> list[RemovableHandle]:
-        """Watch the layers, and mix where the last one would be used."""
+        """Record the layers, and replace the output of the last one."""
         backbone = model.backbone
         if isinstance(backbone, Recurrent):
             return [
@@ -103,7 +102,9 @@ class ScalarMixModule(nn.Module):
         self._all_layers_requested = batch.all_layers
         return (replace(batch, all_layers=True), *args[1:])
 
-    def _replace_last_of_all(self, network: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
+    def _replace_last_of_all(
+        self, network: nn.Module, args: tuple[Any, ...], out: Tensor
+    ) -> Tensor:
         *rest, last = out.chunk(len(self.weights), -1)
 
         def change(last: Tensor, *rest: Tensor) -> Tensor:

@@ -6,4 +6,6 @@ from unmask.adapters.lora import LoRA
 from unmask.adapters.prefix import PrefixTuning, PromptTuning
 from unmask.adapters.scalar_mix import ScalarMix
 
-Adapter = LoRA | HoulsbyAdapter | PfeifferAdapter | AdaMix | IA3 | PrefixTuning | PromptTuning | ScalarMix
+Adapter = (
+    LoRA | HoulsbyAdapter | PfeifferAdapter | AdaMix | IA3 | PrefixTuning | PromptTuning | ScalarMix
+)

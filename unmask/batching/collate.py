@@ -1,7 +1,7 @@
 """Examples -> Batch: padded to the longest, or several in a row.
 
-All is counted and laid out in NumPy, as `BatchArrays`, so that worker processes need nothing else and no
-tensor is ever read back to decide who sees whom; torch comes in at the very end.
+All is counted and laid out in NumPy, as `BatchArrays`, so that worker processes need nothing else
+and no tensor is ever read back to decide who sees whom; torch comes in at the very end.
 """
 
 from collections.abc import Callable, Sequence
@@ -78,7 +78,9 @@ class BatchArrays:
         )
 
 
-def pad_examples(examples: Sequence[Example], special_ids: SpecialTokenIds, *, length_multiple: int = 1) -> Batch:
+def pad_examples(
+    examples: Sequence[Example], special_ids: SpecialTokenIds, *, length_multiple: int = 1
+) -> Batch:
     """Lay each example in a row of its own, padded on the right to the longest.
 
     Padding is document -1 and the text is document 0, wherever this is needed: not where rows are
@@ -93,7 +95,9 @@ def pad_examples(examples: Sequence[Example], special_ids: SpecialTokenIds, *, l
     return collate([[e] for e in examples], special_ids, length_multiple=length_multiple).to_batch()
 
 
-def pack_examples(examples: Sequence[Example], special_ids: SpecialTokenIds, row_length: int) -> Batch:
+def pack_examples(
+    examples: Sequence[Example], special_ids: SpecialTokenIds, row_length: int
+) -> Batch:
     """Lay several examples in each row of `row_length` tokens.
 
     Each, in their order, goes into the first row that has room for it. They do not see each other,
@@ -105,7 +109,9 @@ def pack_examples(examples: Sequence[Example], special_ids: SpecialTokenIds, row
     """
     sizes = [example_length(e) for e in examples]
     groups = first_fit(np.array(sizes, np.int64), row_length)
-    return collate([[examples[i] for i in g] for g in groups], special_ids, min_width=row_length).to_batch()
+    return collate(
+        [[examples[i] for i in g] for g in groups], special_ids, min_width=row_length
+    ).to_batch()
 
 
 def example_length(example: Example) -> int:
@@ -122,8 +128,9 @@ def group_by_length(
 ) -> list[list[int]]:
     """Group items of like size, the largest first.
 
-    Padded to its largest item, a group has at most `max_tokens` tokens and at most `max_rows` rows, unless
-    it is one item. A group with ENOUGH tokens takes no item that would be padded by a quarter.
+    Padded to its largest item, a group has at most `max_tokens` tokens and at most `max_rows`
+    rows, unless it is one item. A group with ENOUGH tokens takes no item that would be padded by a
+    quarter.
 
     Args:
         lengths: tokens of a row of each item.
@@ -138,7 +145,12 @@ def group_by_length(
         n = 1 if row_counts is None else row_counts[i]
         wanted, width = held + n, lengths[last[0]] if last else 0
         alike = held * width < EFFICIENT_GROUP_TOKENS or 4 * lengths[i] > 3 * width
-        if last and alike and wanted * width <= max_tokens and (max_rows is None or wanted <= max_rows):
+        if (
+            last
+            and alike
+            and wanted * width <= max_tokens
+            and (max_rows is None or wanted <= max_rows)
+        ):
             last.append(i)
             held = wanted
         else:
@@ -148,9 +160,9 @@ def group_by_length(
 
 
 def first_fit(sizes: Int[np.ndarray, "n"], row_length: int) -> list[list[int]]:
-    """Put each item into the first row of `row_length` with room for it; give the items of each row.
+    """Put each item into the first row of `row_length` with room for it; give each row's items.
 
-    Of many rows only the last `OPEN_ROWS` are looked at.
+    Of many rows only the last `MAX_OPEN_ROWS` are looked at.
 
     Raises:
         ValueError: an item is longer than a row.
@@ -199,7 +211,9 @@ def collate(
     asked = np.flatnonzero(targets != IGNORE_INDEX)
     source = source_document = None
     if paired:
-        source, source_document = _collate_source(groups, special_ids, packed, min_width, length_multiple)
+        source, source_document = _collate_source(
+            groups, special_ids, packed, min_width, length_multiple
+        )
     document = _document_ids(lengths, t) if packed or (padded and not causal) else None
     place = _position_ids(lengths, t) if packed else None
     if any(e.position_ids is not None for e in examples):
@@ -233,7 +247,9 @@ def collate(
         source_document=source_document,
         segments=segments,
         part_ids=parts,
-        last_token_positions=np.array([max(sum(row), 1) - 1 for row in lengths], np.int64) if padded else None,
+        last_token_positions=np.array([max(sum(row), 1) - 1 for row in lengths], np.int64)
+        if padded
+        else None,
         labels=_collate_labels(groups, t),
         choice_groups=_number_choice_groups(examples, packed),
         candidate_ids=examples[0].candidate_ids,
@@ -254,7 +270,9 @@ def _collate_source(
     lengths = [[len(_require_source(e)) for e in group] for group in groups]
     s = _row_width(lengths, min_width, length_multiple)
     needed = packed or any(sum(row) < s for row in lengths)
-    return _fill_rows(groups, _require_source, s, special_ids.pad), _document_ids(lengths, s) if needed else None
+    return _fill_rows(groups, _require_source, s, special_ids.pad), _document_ids(
+        lengths, s
+    ) if needed else None
 
 
 def _check_same_kind(groups: Sequence[Sequence[Example]], examples: Sequence[Example]) -> None:
@@ -263,12 +281,16 @@ def _check_same_kind(groups: Sequence[Sequence[Example]], examples: Sequence[Exa
     if len({e.source is None for e in examples}) > 1:
         raise ValueError("examples with a source and examples without one do not fit one batch")
     if len({e.two_stream for e in examples}) > 1:
-        raise ValueError("examples that see their own token and blind ones do not fit one batch")
+        raise ValueError(
+            "examples that see their own token and two-stream ones do not fit one batch"
+        )
     if len({None if e.candidate_ids is None else e.candidate_ids.tobytes() for e in examples}) > 1:
-        raise ValueError("examples whose answers are among different tokens do not fit one batch")
+        raise ValueError("examples with different candidate_ids do not fit one batch")
 
 
-def _row_width(lengths: Sequence[Sequence[int]], min_width: int | None, length_multiple: int) -> int:
+def _row_width(
+    lengths: Sequence[Sequence[int]], min_width: int | None, length_multiple: int
+) -> int:
     longest = max(max(sum(row) for row in lengths), min_width or 0, 1)
     return -(-longest // length_multiple) * length_multiple
 
@@ -309,7 +331,9 @@ def _position_ids_of(example: Example) -> Int[np.ndarray, "t"]:
 
 def _part_lengths(group: Sequence[Example]) -> list[int]:
     """Count the tokens of each part of a row; none between two texts, whose parts are no pair."""
-    lengths = [[len(e.inputs)] if e.part_ids is None else np.bincount(e.part_ids).tolist() for e in group]
+    lengths = [
+        [len(e.inputs)] if e.part_ids is None else np.bincount(e.part_ids).tolist() for e in group
+    ]
     return [n for parts in lengths for n in (*parts, 0)]
 
 
@@ -322,7 +346,11 @@ def _rank_of(example: Example) -> Int[np.ndarray, "t"]:
 
 
 def _prediction_order_of(example: Example) -> Int[np.ndarray, "t"]:
-    return np.zeros(len(example.inputs), np.int64) if example.prediction_order is None else example.prediction_order
+    return (
+        np.zeros(len(example.inputs), np.int64)
+        if example.prediction_order is None
+        else example.prediction_order
+    )
 
 
 def _segments_of(example: Example) -> Int[np.ndarray, "t"]:
@@ -339,7 +367,9 @@ def _require_source(example: Example) -> Int[np.ndarray, "s"]:
     return example.source
 
 
-def _collate_labels(groups: Sequence[Sequence[Example]], row_width: int) -> Shaped[np.ndarray, "b ..."] | None:
+def _collate_labels(
+    groups: Sequence[Sequence[Example]], row_width: int
+) -> Shaped[np.ndarray, "b ..."] | None:
     """Stack the labels of texts, or of their tokens; IGNORE where one has none and others have."""
     labels = [e.label for group in groups for e in group]
     kinds = {type(label) for label in labels} - {type(None)}
@@ -395,11 +425,18 @@ def _number_choice_groups(examples: Sequence[Example], packed: bool) -> Int[np.n
     if all(e.choice_group is None for e in examples):
         return None
     if packed:
-        raise ValueError("texts that are asked together cannot be packed: each needs a row")
-    keys = [(e.choice_group is None, i if e.choice_group is None else e.choice_group) for i, e in enumerate(examples)]
+        raise ValueError("texts of a choice_group cannot be packed: each needs a row")
+    keys = [
+        (e.choice_group is None, i if e.choice_group is None else e.choice_group)
+        for i, e in enumerate(examples)
+    ]
     number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
     return np.array([number[key] for key in keys], np.int64)
 
 
 def _token_labels_of(example: Example) -> Int[np.ndarray, "t"]:
-    return example.label if isinstance(example.label, np.ndarray) else np.full(len(example.inputs), IGNORE_INDEX)
+    return (
+        example.label
+        if isinstance(example.label, np.ndarray)
+        else np.full(len(example.inputs), IGNORE_INDEX)
+    )

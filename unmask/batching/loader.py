@@ -3,8 +3,8 @@
 An epoch's order is a permutation of all rows (where sources are sampled, of those that it takes of
 each). It is cut into windows of about 64 batches; within a window, rows are put together by length
 (or laid out in full rows), and the batches shuffled. Nothing of this depends on the number of
-processes, workers or micro-batches, and a `DataCursor` of a few integers is all that a checkpoint must
-hold.
+processes, workers or micro-batches, and a `DataCursor` of a few integers is all that a checkpoint
+must hold.
 """
 
 import logging
@@ -98,13 +98,21 @@ class BatchPlan:
     @cached_property
     def n_windows(self) -> int:
         """Count the windows of an epoch."""
-        n = len(self.lengths) if self.source_sampling is None else sum(self.source_sampling.rows_per_epoch)
+        n = (
+            len(self.lengths)
+            if self.source_sampling is None
+            else sum(self.source_sampling.rows_per_epoch)
+        )
         return max(1, round(min(n, self.n_tokens / self.batch_tokens) / BATCHES_PER_WINDOW))
 
     @cached_property
     def n_tokens(self) -> float:
         """Count the tokens of an epoch's examples, on average over epochs, padding left out."""
-        return float(self.lengths.sum()) if self.source_sampling is None else self._sampled_tokens(self.source_sampling)
+        return (
+            float(self.lengths.sum())
+            if self.source_sampling is None
+            else self._sampled_tokens(self.source_sampling)
+        )
 
     def _sampled_tokens(self, sources: SourceSampling) -> float:
         """Return how long all examples of an epoch are together, on average over epochs."""
@@ -117,18 +125,26 @@ class BatchPlan:
         if self.source_sampling is None:
             return draw.permutation(len(self.lengths))
         return draw.permutation(
-            self.source_sampling.epoch_rows(epoch, lambda *which: self._generator(_SOURCE_STREAM, *which))
+            self.source_sampling.epoch_rows(
+                epoch, lambda *which: self._generator(_SOURCE_STREAM, *which)
+            )
         )
 
     def lengths_of(self, row_ids: Int[np.ndarray, "k"] | list[int]) -> Int[np.ndarray, "k"]:
         """Look up how long the examples of rows, or of readings of them, are."""
         return self.lengths[np.asarray(row_ids) % len(self.lengths)]
 
-    def window_batches(self, epoch: int, window: int, row_order: Int[np.ndarray, "k"]) -> list[RowGroups]:
-        """Make the batches of a window of the epoch, whose `row_order` is given to compute it once."""
+    def window_batches(
+        self, epoch: int, window: int, row_order: Int[np.ndarray, "k"]
+    ) -> list[RowGroups]:
+        """Make the batches of a window of the epoch, whose `row_order` is computed once."""
         n = len(row_order)
         rows = row_order[n * window // self.n_windows : n * (window + 1) // self.n_windows]
-        batches = self._bucket_by_length(rows) if self.packed_length is None else self._pack_rows(rows, self.packed_length)
+        batches = (
+            self._bucket_by_length(rows)
+            if self.packed_length is None
+            else self._pack_rows(rows, self.packed_length)
+        )
         shuffled = self._generator(_BATCH_STREAM, epoch, window).permutation(len(batches))
         return [batches[i] for i in shuffled]
 
@@ -145,12 +161,16 @@ class BatchPlan:
             order = self.row_order(cursor.epoch)
             for w in range(cursor.window, self.n_windows):
                 first = cursor.batch if w == cursor.window else 0
-                for step in self._window_global_batches(DataCursor(cursor.epoch, w, first, taken), order):
+                for step in self._window_global_batches(
+                    DataCursor(cursor.epoch, w, first, taken), order
+                ):
                     taken = step.next_cursor.n_batches
                     yield step
             cursor = DataCursor(cursor.epoch + 1)
 
-    def _window_global_batches(self, cursor: DataCursor, row_order: Int[np.ndarray, "k"]) -> Iterator[GlobalBatch]:
+    def _window_global_batches(
+        self, cursor: DataCursor, row_order: Int[np.ndarray, "k"]
+    ) -> Iterator[GlobalBatch]:
         epoch, w = cursor.epoch, cursor.window
         batches = self.window_batches(epoch, w, row_order)
         if not 0 <= cursor.batch < len(batches):
@@ -163,9 +183,10 @@ class BatchPlan:
             yield GlobalBatch(batches[i], here, replace(after, n_batches=taken + 1))
 
     def micro_batches(self, row_groups: RowGroups, max_tokens: int | None) -> list[RowGroups]:
-        """Cut what one process has of a global batch into micro-batches of at most `max_tokens` tokens.
+        """Cut what one process has of a global batch into micro-batches.
 
-        Each has one row at least. Their sizes are as equal as can be.
+        Each has at most `max_tokens` tokens, but one row at least. Their sizes are as equal as can
+        be.
         """
         if max_tokens is None:
             return [row_groups] if row_groups else []
@@ -225,7 +246,9 @@ class StreamPlan(BatchPlan):
         """Rows of a stream."""
         return len(self.lengths) // self.n_streams
 
-    def window_batches(self, epoch: int, window: int, row_order: Int[np.ndarray, "k"]) -> list[RowGroups]:
+    def window_batches(
+        self, epoch: int, window: int, row_order: Int[np.ndarray, "k"]
+    ) -> list[RowGroups]:
         """Return the batches of the epoch: one row of each stream."""
         n = self.n_streams
         streams = row_order[: n * self.rows_per_stream].reshape(n, -1)
@@ -240,7 +263,7 @@ class StreamPlan(BatchPlan):
 
 
 def balanced_splits(lengths: Int[np.ndarray, "n"], max_tokens: int) -> list[int]:
-    """Cut rows in descending order of size into batches that have at most `max_tokens` tokens padded.
+    """Cut rows in descending order of size into batches of at most `max_tokens` tokens, padded.
 
     There are as few batches as can be, and the largest is as small as can be, so that none is left
     with a row or two. A batch has one row at least. Gives the end of each.
@@ -320,7 +343,9 @@ class BatchLoader:
     @cached_property
     def plan(self) -> BatchPlan:
         """The order of all batches."""
-        sizes = self.objective.max_example_length(self.row_spans[:, 1] - self.row_spans[:, 0], self.special_ids)
+        sizes = self.objective.max_example_length(
+            self.row_spans[:, 1] - self.row_spans[:, 0], self.special_ids
+        )
         if self.strategy == "stream":
             width = int(sizes.max())
             return StreamPlan(
@@ -352,7 +377,9 @@ class BatchLoader:
             special_ids_by_source=self.special_ids_by_source,
             seed=self.seed,
             row_width=self.plan.packed_length,
-            other_rows=(self.row_spans, self.document_of_row) if self.objective.needs_second_text else None,
+            other_rows=(self.row_spans, self.document_of_row)
+            if self.objective.needs_second_text
+            else None,
             is_stream=self.strategy == "stream",
         )
         works = self._worker_tasks()
@@ -367,7 +394,11 @@ class BatchLoader:
             epoch = step.cursor.epoch
             mine = step.row_groups[self.rank :: self.world_size]
             micro = self.plan.micro_batches(mine, self.micro_batch_tokens)
-            share = None if self.total_steps is None else min(step.cursor.n_batches / self.total_steps, 1.0)
+            share = (
+                None
+                if self.total_steps is None
+                else min(step.cursor.n_batches / self.total_steps, 1.0)
+            )
             yield _WorkerTask(
                 micro_batches=[
                     [[self._row_reading(i, epoch) for i in group] for group in groups]
@@ -454,9 +485,14 @@ class _BatchMaker:
         now = self
         if task.progress is not None:
             now = replace(self, objective=objective_at_progress(self.objective, task.progress))
-        return _WorkerResult([now._stream_arrays(groups, task.continues) for groups in task.micro_batches], task.next_cursor)
+        return _WorkerResult(
+            [now._stream_arrays(groups, task.continues) for groups in task.micro_batches],
+            task.next_cursor,
+        )
 
-    def _stream_arrays(self, row_groups: Sequence[Sequence[_RowReading]], continues: bool | None) -> BatchArrays:
+    def _stream_arrays(
+        self, row_groups: Sequence[Sequence[_RowReading]], continues: bool | None
+    ) -> BatchArrays:
         backward = np.array([group[0][4] for group in row_groups])
         arrays = replace(self._collate_readings(row_groups), continues=continues)
         return replace(arrays, reversed_rows=backward) if backward.any() else arrays
@@ -476,8 +512,13 @@ class _BatchMaker:
         rng = np.random.default_rng([self.seed, epoch, row])
         text = self.token_source.read_tokens(start, end)
         if self.is_stream and start:
-            text = replace(text, previous_token=int(self.token_source.read_tokens(start - 1, start).ids[0]))
-        if self.other_rows is not None and (other := draw_other_row(row, *self.other_rows, rng)) is not None:
+            text = replace(
+                text, previous_token=int(self.token_source.read_tokens(start - 1, start).ids[0])
+            )
+        if (
+            self.other_rows is not None
+            and (other := draw_other_row(row, *self.other_rows, rng)) is not None
+        ):
             text = replace(text, other_text=self.token_source.read_tokens(*other))
         special = self.special_ids
         if self.special_ids_by_source is not None:
@@ -526,7 +567,9 @@ _WORKER_EXIT_SECONDS = 5.0
 """Seconds in which a worker ends by itself that has nothing more to do."""
 
 
-def _run_workers(maker: _BatchMaker, tasks: Iterable[_WorkerTask], n_workers: int) -> Iterator[_WorkerResult]:
+def _run_workers(
+    maker: _BatchMaker, tasks: Iterable[_WorkerTask], n_workers: int
+) -> Iterator[_WorkerResult]:
     """Let worker processes do the work; results come in the order of the work.
 
     Where a worker is lost, for instance because memory was scarce and the system has killed it, all
@@ -603,7 +646,9 @@ def _end_workers(processes: Iterable[Any]) -> None:
 _START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 
 
-def _start_workers(maker: _BatchMaker, tasks: Iterable[_WorkerTask], n_workers: int) -> Iterator[_WorkerResult | _WorkerError]:
+def _start_workers(
+    maker: _BatchMaker, tasks: Iterable[_WorkerTask], n_workers: int
+) -> Iterator[_WorkerResult | _WorkerError]:
     import torch
     from torch.utils.data import DataLoader
 
@@ -693,15 +738,15 @@ def _check_loader(loader: BatchLoader) -> None:
         ValueError: says what.
     """
     for name, least in (
-        ("length", 1),
+        ("max_length", 1),
         ("batch_tokens", 1),
-        ("workers", 0),
+        ("n_workers", 0),
         ("seed", 0),
-        ("world", 1),
+        ("world_size", 1),
     ):
         if getattr(loader, name) < least:
             raise ValueError(f"{name} must be at least {least}, got {getattr(loader, name)}")
-    for name in ("micro_tokens", "epochs"):
+    for name in ("micro_batch_tokens", "max_epochs"):
         value = getattr(loader, name)
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
@@ -715,11 +760,14 @@ def _check_loader(loader: BatchLoader) -> None:
 
 def _check_streams(loader: BatchLoader) -> None:
     if loader.bidirectional and (loader.strategy != "stream" or loader.objective.causal):
-        raise ValueError("only streams of what is not told forward are read both ways")
+        raise ValueError(
+            "bidirectional: only streams of an objective that is not causal are read in both "
+            "directions"
+        )
     if loader.length_jitter and (loader.strategy != "stream" or loader.bidirectional):
-        raise ValueError("jitter is of streams that are read forward")
+        raise ValueError("length_jitter is of streams that are read forward")
     if loader.length_jitter and (loader.row_spans[1:, 0] != loader.row_spans[:-1, 1]).any():
-        raise ValueError("jitter moves where a row ends and the next begins; these overlap")
+        raise ValueError("length_jitter moves where a row ends and the next begins; these overlap")
     if loader.strategy == "stream" and loader.source_sampling is not None:
         raise ValueError("sources cannot be sampled in streams, whose rows keep their order")
 
@@ -736,9 +784,12 @@ def _check_rows(loader: BatchLoader) -> None:
         i = int(sizes.argmax())
         budget = loader.objective.max_text_length(loader.max_length, loader.special_ids)
         raise ValueError(
-            f"row {i} has {int(n[i])} tokens; at most {budget} fit an example of {loader.max_length}"
+            f"row {i} has {int(n[i])} tokens; at most {budget} fit an example of "
+            f"{loader.max_length}"
         )
-    if loader.source_sampling is not None and len(loader.source_sampling.source_of_row) != len(rows):
-        raise ValueError("sources must be one number for each row")
+    if loader.source_sampling is not None and len(loader.source_sampling.source_of_row) != len(
+        rows
+    ):
+        raise ValueError("source_of_row must be one number for each row")
     if documents is not None and (len(documents) != len(rows) or (np.diff(documents) < 0).any()):
-        raise ValueError("documents must be one number for each row, in ascending order")
+        raise ValueError("document_of_row must be one number for each row, in ascending order")

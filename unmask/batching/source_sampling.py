@@ -20,7 +20,9 @@ class SourceSampling:
     rows_per_epoch: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if (np.bincount(self.source_of_row, minlength=len(self.rows_per_epoch)) < 1).any() or min(self.rows_per_epoch) < 1:
+        if (np.bincount(self.source_of_row, minlength=len(self.rows_per_epoch)) < 1).any() or min(
+            self.rows_per_epoch
+        ) < 1:
             raise ValueError("each source must have a row, and an epoch must take one of each")
 
     @cached_property
@@ -39,7 +41,9 @@ class SourceSampling:
             generator: gives one for a source and a round, always the same.
         """
         n, found = len(self.source_of_row), list[np.ndarray]()
-        for source, (rows, take) in enumerate(zip(self._rows_by_source, self.rows_per_epoch, strict=True)):
+        for source, (rows, take) in enumerate(
+            zip(self._rows_by_source, self.rows_per_epoch, strict=True)
+        ):
             begin, end = epoch * take, (epoch + 1) * take
             for turn in range(begin // len(rows), -(-end // len(rows))):
                 before = turn * len(rows)

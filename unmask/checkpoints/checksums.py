@@ -56,7 +56,10 @@ def check_recorded_file(folder: Path, name: str) -> None:
 
 
 def _changed_advice(folder: Path, name: str) -> str:
-    return f"where it was changed on purpose, take {name!r} out of {FILES_KEY!r} in {folder / RUN_FILE}"
+    return (
+        f"where it was changed on purpose, take {name!r} out of {FILES_KEY!r} in "
+        f"{folder / RUN_FILE}"
+    )
 
 
 def _recorded_files(folder: Path) -> dict[str, Mapping[str, Any]]:
@@ -79,5 +82,7 @@ def _recorded_files(folder: Path) -> dict[str, Mapping[str, Any]]:
     for name, file in table.items():
         inside = not PurePosixPath(name).is_absolute() and ".." not in PurePosixPath(name).parts
         if not inside or not isinstance(file, dict) or not isinstance(file.get("size"), int):
-            raise ValueError(f"{path}: {FILES_KEY}.{name!r:.60} is no file with a size and a checksum")
+            raise ValueError(
+                f"{path}: {FILES_KEY}.{name!r:.60} is no file with a size and a checksum"
+            )
     return cast("dict[str, Mapping[str, Any]]", table)

@@ -20,6 +20,7 @@ from unmask.files import parser_errors_as_value_error
 from unmask.model.backbones.elmo import ElmoArchitecture
 from unmask.model.layers.embeddings.character_cnn import N_CHARACTERS, CharacterCNN
 from unmask.model.layers.feed_forward import ACTIVATIONS
+from unmask.saved_format import write_record
 from unmask.tokenizers import pipeline
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import ELMO
@@ -62,7 +63,7 @@ def read_config(path: Path) -> dict[str, Any]:
     return {
         "model_type": MODEL_TYPE,
         "architectures": [MODEL_TYPE],
-        "architecture": to_dict(a),
+        "architecture": write_record(to_dict(a)),
     }
 
 
@@ -79,7 +80,9 @@ def read_weights(path: Path, architecture: ElmoArchitecture) -> dict[str, Tensor
         return {
             ours: torch.from_numpy(x)
             for names, theirs, kind in _name_table(architecture)
-            for ours, x in zip(names, _to_internal(_read_array(file, theirs, path, kind), kind), strict=True)
+            for ours, x in zip(
+                names, _to_internal(_read_array(file, theirs, path, kind), kind), strict=True
+            )
         }
 
 

@@ -20,9 +20,9 @@ from typing import Any
 from torch import Tensor
 
 from unmask.checkpoints.tensors import read_tensors, write_tensors
-from unmask.files import atomic_path, read_json, read_json_object, remove_partial_files, sha256
+from unmask.files import atomic_path, read_json, remove_partial_files, sha256
+from unmask.saved_format import FORMAT, read_saved
 
-FORMAT_VERSION = 1
 LOG_FILES = ("log.jsonl", "timing.jsonl")
 """Files of the run folder that grow; a resumed run cuts them back to where its checkpoint was."""
 
@@ -56,8 +56,8 @@ def write_checkpoint(
     """Write the checkpoint of a run at `step`, and remove all but the newest `n_kept`.
 
     The run's logs are flushed to the disk first, and how long they are is written with the
-    checkpoint: `rewind` cuts them back to it. Checkpoints of later steps, which only a run that
-    went back can find, are removed too.
+    checkpoint: `truncate_logs` cuts them back to it. Checkpoints of later steps, which only a run
+    that went back can find, are removed too.
 
     Args:
         folder: of the run; the checkpoint goes to `checkpoints/step-…` in it.
@@ -79,7 +79,7 @@ def write_checkpoint(
         logs = _flush_logs(folder)
         if path.exists() and find_damage(path) is None and read_progress(path)["logs"] == logs:
             return path
-        _write_folder(fresh, tensors, {"format": FORMAT_VERSION, "step": step, "logs": logs, **progress})
+        _write_folder(fresh, tensors, {"format": FORMAT, "step": step, "logs": logs, **progress})
         if path.exists():  # damaged, or written before the logs' last lines
             _remove(path)
         fresh.rename(path)
@@ -105,7 +105,9 @@ def _remove_old(home: Path, step: int, n_kept: int) -> None:
         _remove(damaged)
 
 
-def newest_checkpoint(folder: Path, *, clean_up: bool = True) -> tuple[Checkpoint | None, list[str]]:
+def newest_checkpoint(
+    folder: Path, *, clean_up: bool = True
+) -> tuple[Checkpoint | None, list[str]]:
     """Find the newest whole checkpoint of a run; say which newer ones are damaged, a line each.
 
     Args:
@@ -151,7 +153,9 @@ def last_checkpoints(folder: Path, n: int) -> list[Checkpoint]:
     return [Checkpoint(path, step, read_progress(path)) for step, path in reversed(found)]
 
 
-def average_tensors(states: Iterable[Mapping[str, Tensor]], names: Iterable[str]) -> dict[str, Tensor]:
+def average_tensors(
+    states: Iterable[Mapping[str, Tensor]], names: Iterable[str]
+) -> dict[str, Tensor]:
     """Average the tensors of these names over some states, summed in float64; float32.
 
     Raises:
@@ -208,14 +212,7 @@ def read_progress(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: a later version of Unmask wrote it.
     """
-    progress = read_json_object(path / _PROGRESS_FILE)
-    made = progress.get("format")
-    if not isinstance(made, int) or made > FORMAT_VERSION:
-        raise ValueError(
-            f"{path} was written by a later version of Unmask "
-            f"(format {made}; this one reads up to {FORMAT_VERSION})"
-        )
-    return progress
+    return read_saved(path / _PROGRESS_FILE)
 
 
 def truncate_logs(folder: Path, checkpoint: Checkpoint | None) -> list[str]:
@@ -266,7 +263,9 @@ def lock_run_folder(folder: Path, *, wait: bool = False) -> Generator[None, None
 def _list_checkpoints(home: Path) -> list[tuple[int, Path]]:
     """List the checkpoints, whole or not, newest first."""
     found = [
-        (int(m[1]), p) for p in home.iterdir() if (m := _CHECKPOINT_NAME.fullmatch(p.name)) and p.is_dir()
+        (int(m[1]), p)
+        for p in home.iterdir()
+        if (m := _CHECKPOINT_NAME.fullmatch(p.name)) and p.is_dir()
     ]
     return sorted(found, reverse=True)
 
@@ -289,7 +288,7 @@ def _build_manifest(folder: Path) -> dict[str, Any]:
     files = {
         p.name: {"size": p.stat().st_size, "sha256": sha256(p)} for p in sorted(folder.iterdir())
     }
-    return {"format": FORMAT_VERSION, "files": files}
+    return {"format": FORMAT, "files": files}
 
 
 def _flush_logs(folder: Path) -> dict[str, int]:

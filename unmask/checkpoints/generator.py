@@ -15,6 +15,7 @@ from unmask.files import encode_utf8
 from unmask.heads.model import Model
 from unmask.heads.pretraining.generator import Generator, GeneratorHead
 from unmask.model.architecture import Architecture
+from unmask.saved_format import read_record, write_record
 from unmask.zoo.native_format import with_expressible_format
 
 GENERATOR_FOLDER = "generator"
@@ -45,7 +46,7 @@ def write_generator(folder: Path, loaded_model: LoadedModel) -> None:
         alone.load_state_dict(weights, strict=False)
     write_folder(folder / GENERATOR_FOLDER, alone, card, loaded_model.tokenizer)
     path = folder / GENERATOR_FOLDER / "config.json"
-    said = read_json_file(path) | {GENERATOR_KEY: to_dict(head.spec)}
+    said = read_json_file(path) | {GENERATOR_KEY: write_record(to_dict(head.spec))}
     path.write_bytes(encode_utf8(json.dumps(said, indent=2, ensure_ascii=False) + "\n"))
 
 
@@ -56,8 +57,13 @@ def add_generator(folder: Path, model: Model) -> None:
         ValueError: its files are damaged, or do not fit the model.
     """
     if (folder / GENERATOR_FOLDER / "config.json").is_file():
-        said = read_json_file(folder / GENERATOR_FOLDER / "config.json").get(GENERATOR_KEY)
-        model.add_head(GENERATOR_FOLDER, from_dict(Generator, said, f"{folder / GENERATOR_FOLDER / 'config.json'}: {GENERATOR_KEY}"))
+        path = folder / GENERATOR_FOLDER / "config.json"
+        where = f"{path}: {GENERATOR_KEY}"
+        said = read_record(read_json_file(path).get(GENERATOR_KEY), where)
+        model.add_head(
+            GENERATOR_FOLDER,
+            from_dict(Generator, said, where),
+        )
         load_generator_weights(folder, model)
 
 
@@ -82,7 +88,9 @@ def load_generator_weights(folder: Path, model: Model) -> frozenset[str]:
 
 def _fill(folder: Path, head: GeneratorHead) -> Iterator[str]:
     """Copy the weights of a generator's folder into a head; give their names within it."""
-    found = load_folder(folder / GENERATOR_FOLDER, {"language": head.spec.language_head}).model.own_weights()
+    found = load_folder(
+        folder / GENERATOR_FOLDER, {"language": head.spec.language_head}
+    ).model.own_weights()
     wanted = dict(head.named_parameters(remove_duplicate=False))
     for ours, here in _HEAD_PREFIXES.items():
         for name, x in found.items():
@@ -91,8 +99,12 @@ def _fill(folder: Path, head: GeneratorHead) -> Iterator[str]:
                 yield here + name.removeprefix(ours)
 
 
-def _copy_tensor(parameters: Mapping[str, nn.Parameter], name: str, tensor: Tensor, folder: Path) -> None:
+def _copy_tensor(
+    parameters: Mapping[str, nn.Parameter], name: str, tensor: Tensor, folder: Path
+) -> None:
     if name not in parameters or parameters[name].shape != tensor.shape:
-        raise ValueError(f"{folder / GENERATOR_FOLDER}: its tensor {name} does not fit the model beside it")
+        raise ValueError(
+            f"{folder / GENERATOR_FOLDER}: its tensor {name} does not fit the model beside it"
+        )
     with torch.no_grad():
         parameters[name].copy_(tensor)

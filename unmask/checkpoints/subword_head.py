@@ -38,9 +38,13 @@ def fill_subwords(folder: Path, model: Model) -> frozenset[str]:
     Raises:
         ValueError: the file is damaged, or does not fit the model.
     """
-    if not isinstance(model.head_specs.get(SUBWORD_HEAD), SubwordPrediction) or not _put(folder, model):
+    if not isinstance(model.head_specs.get(SUBWORD_HEAD), SubwordPrediction) or not _put(
+        folder, model
+    ):
         return frozenset()
-    return frozenset(f"heads.{SUBWORD_HEAD}.{name}" for name, _ in model.heads[SUBWORD_HEAD].named_parameters())
+    return frozenset(
+        f"heads.{SUBWORD_HEAD}.{name}" for name, _ in model.heads[SUBWORD_HEAD].named_parameters()
+    )
 
 
 def _put(folder: Path, model: Model) -> bool:
@@ -51,7 +55,8 @@ def _put(folder: Path, model: Model) -> bool:
     shapes = {"out.weight": (rows, model.decoder_architecture.d_model), "out.bias": (rows,)}
     if rows < 1 or {name: tuple(x.shape) for name, x in found.items()} != shapes:
         raise ValueError(
-            f"{folder / SUBWORD_HEAD_FILE}: must hold out.weight [n {model.decoder_architecture.d_model}] and out.bias [n], "
+            f"{folder / SUBWORD_HEAD_FILE}: must hold out.weight [n "
+            f"{model.decoder_architecture.d_model}] and out.bias [n], "
             f"got { {name: list(x.shape) for name, x in found.items()} }"
         )
     model.add_head(SUBWORD_HEAD, SubwordPrediction(output_vocab_size=rows))

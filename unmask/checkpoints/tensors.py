@@ -28,7 +28,7 @@ SAFETENSORS_WEIGHTS, PICKLED_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 METADATA = {"format": "pt"}
 """What other libraries look for in a file's header."""
 CHECKSUM_KEY = "unmask_checksum"
-"""The key of a file's header under which we say what its tensors are; see `digits_of`."""
+"""The key of a file's header under which we say what its tensors are; see `tensors_checksum`."""
 
 
 # What a reader of pickled data raises where the data are none is up to those data.
@@ -148,7 +148,10 @@ def _order_metadata(path: Path, checksum_value: str) -> None:
     """Let a file's header say what is said of it in one order: the library's differs by process."""
     wanted, other = (
         json.dumps(said, separators=(",", ":")).encode()
-        for said in (METADATA | {CHECKSUM_KEY: checksum_value}, {CHECKSUM_KEY: checksum_value} | METADATA)
+        for said in (
+            METADATA | {CHECKSUM_KEY: checksum_value},
+            {CHECKSUM_KEY: checksum_value} | METADATA,
+        )
     )
     with path.open("r+b") as file:
         head = file.read(int.from_bytes(file.read(8), "little"))
@@ -173,7 +176,8 @@ def read_model_tensors(folder: Path) -> dict[str, Tensor]:
         if index.is_file():
             return _read_weight_shards(folder, index)
     raise FileNotFoundError(
-        f"{folder}: no weights (looked for {SAFETENSORS_WEIGHTS}, {PICKLED_WEIGHTS} and their .index.json)"
+        f"{folder}: no weights (looked for {SAFETENSORS_WEIGHTS}, {PICKLED_WEIGHTS} and their "
+        ".index.json)"
     )
 
 

@@ -1,1 +1,1 @@
-"""How good a model is."""
+"""Evaluation: likelihood, perplexity, prompted tasks, sentence embeddings and baselines."""

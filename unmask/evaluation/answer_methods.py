@@ -1,7 +1,6 @@
-"""How a prompted model answers: it chooses, completes, says a text word by word, or writes one.
+"""How a prompted model answers: multiple choice, partial scoring, target likelihood, generation.
 
-Each is a part of a task (`unmask.evaluation.prompting`): it asks the model about some items, and
-says what each scored.
+Each is a part of a task (`unmask.evaluation.prompting`): it scores a model on some rows.
 """
 
 import re
@@ -22,8 +21,8 @@ from unmask.text.records import describe_value, format_names
 from unmask.tokenizers.encode import Tokenizer
 
 ChoiceNormalization = Literal["sum", "token", "byte", "unconditional"]
-"""By what answers of different lengths are made comparable: nothing, their tokens, their bytes, or
-how likely they are after a neutral context."""
+"""Divisor that makes answers of different lengths comparable: none, their tokens, their bytes, or
+their probability after a neutral context."""
 
 _TEMPLATE_COLUMN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
 
@@ -37,12 +36,12 @@ class TemplateRow:
     """File and line."""
 
     def template_value(self, template: str) -> object:
-        """Return the value of a column if the template names nothing else, else what is written."""
+        """Return a column's value if the template names nothing else, else the rendered text."""
         alone = _TEMPLATE_COLUMN.fullmatch(template)
         return self._value(alone[1]) if alone and alone[1] is not None else self.render(template)
 
     def render(self, template: str) -> str:
-        """Write the row into a template: {column} is its value, {{ and }} are braces.
+        """Render a template: {column} is the row's value, {{ and }} are braces.
 
         Of a list, its texts with spaces between.
 
@@ -54,7 +53,7 @@ class TemplateRow:
         )
 
     def render_list(self, template: str) -> list[str]:
-        """Return the texts of a column of lists, or the one that is written."""
+        """Return the texts of a column of lists, or the one that is rendered."""
         found = self.template_value(template)
         if isinstance(found, list):
             return [self._as_text(template, one) for one in found]
@@ -62,7 +61,9 @@ class TemplateRow:
 
     def _value(self, column: str) -> object:
         if column not in self.values:
-            raise ValueError(f"{self.location}: no column {column!r} (columns: {format_names(self.values)})")
+            raise ValueError(
+                f"{self.location}: no column {column!r} (columns: {format_names(self.values)})"
+            )
         return self.values[column]
 
     def _as_text(self, column: str, value: object) -> str:
@@ -75,10 +76,10 @@ class TemplateRow:
 
 @dataclass(frozen=True, kw_only=True)
 class PromptedRow:
-    """What is asked about a row."""
+    """A row and its prompt."""
 
     prompt: str
-    """A description, examples, and the query."""
+    """A description, shots, and the query."""
     row: TemplateRow
 
 
@@ -93,12 +94,12 @@ class PromptedModel:
     sequence_length: int | None = None
     """Tokens that are read together at most. None: as many as the model has positions."""
     memory_length: int = 0
-    """Of a file that is read as one stream: places before those that each layer remembers."""
+    """Of a file that is read as one stream: positions before a piece that each layer remembers."""
 
     def likelihoods(
         self, contexts: Sequence[str], continuations: Sequence[str]
     ) -> list[ContinuationLikelihood]:
-        """Say how likely continuations are."""
+        """Compute the likelihoods of continuations."""
         return continuation_likelihoods(
             self.model,
             self.tokenizer,
@@ -108,14 +109,18 @@ class PromptedModel:
             sequence_length=self.sequence_length,
         )
 
-    def generate_texts(self, prompts: Sequence[str], generation_config: GenerationConfig) -> list[GenerationOutput]:
-        """Go on from prompts, or answer them; of one that is too long the beginning is cut."""
-        return generate_texts(self.model, self.tokenizer, prompts, generation_config, max_length=self.sequence_length)
+    def generate_texts(
+        self, prompts: Sequence[str], generation_config: GenerationConfig
+    ) -> list[GenerationOutput]:
+        """Continue prompts, or answer them; of one that is too long the beginning is cut."""
+        return generate_texts(
+            self.model, self.tokenizer, prompts, generation_config, max_length=self.sequence_length
+        )
 
 
 @dataclass(frozen=True)
 class RowScore:
-    """What an item scored."""
+    """The metrics of a row."""
 
     metrics: Mapping[str, float]
     n_truncated_tokens: int = 0
@@ -128,20 +133,20 @@ class AnswerMethod(Protocol):
 
     @property
     def primary_metric(self) -> str:
-        """The customary figure."""
+        """The customary metric."""
         ...
 
     def render_solved(self, query: str, row: TemplateRow) -> str:
-        """Write a row with its right answer, for a shot."""
+        """Render a row with its right answer, for a shot."""
         ...
 
     def score(self, model: PromptedModel, rows: Sequence[PromptedRow]) -> list[RowScore]:
-        """Ask a model."""
+        """Score a model on rows."""
         ...
 
 
 def with_leading_space(prompt: str, answer: str) -> str:
-    """Return an answer with the space that parts it from its prompt, where one does."""
+    """Return an answer with the space that separates it from its prompt, where one does."""
     return answer if not prompt or prompt[-1].isspace() else f" {answer}"
 
 
@@ -157,7 +162,7 @@ class MultipleChoiceScoring:
     target: str
     """Template of the right one: its text, or its number from 0."""
     normalization: ChoiceNormalization = "sum"
-    """"unconditional": log p(answer | prompt) - log p(answer | `neutral_context`); there."""
+    """"unconditional": log p(answer | prompt) - log p(answer | `neutral_context`)."""
     neutral_context: str = "Answer:"
 
     @property
@@ -166,7 +171,7 @@ class MultipleChoiceScoring:
         return "accuracy"
 
     def render_solved(self, query: str, row: TemplateRow) -> str:
-        """Write a row with its right answer."""
+        """Render a row with its right answer."""
         choices = self._render_choices(row)
         return query + with_leading_space(query, choices[target_index(row, self.target, choices)])
 
@@ -178,21 +183,21 @@ class MultipleChoiceScoring:
         return _check_several(found, row, "choices")
 
     def score(self, model: PromptedModel, rows: Sequence[PromptedRow]) -> list[RowScore]:
-        """Compare the answers of each item."""
+        """Compare the answers of each row."""
         choices = [self._render_choices(item.row) for item in rows]
-        asked = [
+        pairs = [
             (item.prompt, with_leading_space(item.prompt, one))
             for item, some in zip(rows, choices, strict=True)
             for one in some
         ]
-        answers = [one for _, one in asked]
-        said = model.likelihoods([prompt for prompt, _ in asked], answers)
-        scores = [self._normalized_score(one) for one in said]
+        answers = [one for _, one in pairs]
+        likelihoods = model.likelihoods([prompt for prompt, _ in pairs], answers)
+        scores = [self._normalized_score(one) for one in likelihoods]
         if self.normalization == "unconditional":
             alone = [with_leading_space(self.neutral_context, one.lstrip()) for one in answers]
             base = model.likelihoods([self.neutral_context] * len(alone), alone)
             scores = [a - b.log_likelihood for a, b in zip(scores, base, strict=True)]
-        return _score_choices(rows, choices, self.target, scores, said)
+        return _score_choices(rows, choices, self.target, scores, likelihoods)
 
     def _normalized_score(self, one: ContinuationLikelihood) -> float:
         if self.normalization == "token":
@@ -219,7 +224,7 @@ class PartialScoring:
         return "accuracy"
 
     def render_solved(self, query: str, row: TemplateRow) -> str:
-        """Write a row with its right context."""
+        """Render a row with its right context."""
         contexts = self._render_contexts(row)
         context = query + contexts[target_index(row, self.target, contexts)]
         return context + with_leading_space(context, row.render(self.continuation))
@@ -232,15 +237,21 @@ class PartialScoring:
         return _check_several(found, row, "contexts")
 
     def score(self, model: PromptedModel, rows: Sequence[PromptedRow]) -> list[RowScore]:
-        """Compare the contexts of each item."""
+        """Compare the contexts of each row."""
         contexts = [self._render_contexts(item.row) for item in rows]
-        asked = [
-            (context := item.prompt + one, with_leading_space(context, item.row.render(self.continuation)))
+        pairs = [
+            (
+                context := item.prompt + one,
+                with_leading_space(context, item.row.render(self.continuation)),
+            )
             for item, some in zip(rows, contexts, strict=True)
             for one in some
         ]
-        said = model.likelihoods([context for context, _ in asked], [text for _, text in asked])
-        return _score_choices(rows, contexts, self.target, [one.log_likelihood for one in said], said)
+        likelihoods = model.likelihoods(
+            [context for context, _ in pairs], [text for _, text in pairs]
+        )
+        scores = [one.log_likelihood for one in likelihoods]
+        return _score_choices(rows, contexts, self.target, scores, likelihoods)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,25 +270,28 @@ class TargetLikelihood:
         return "accuracy"
 
     def render_solved(self, query: str, row: TemplateRow) -> str:
-        """Write a row with its text."""
+        """Render a row with its text."""
         return query + with_leading_space(query, row.render(self.target))
 
     def score(self, model: PromptedModel, rows: Sequence[PromptedRow]) -> list[RowScore]:
-        """Ask for the text of each item."""
+        """Compute the likelihood of the text of each row."""
         prompts = [item.prompt for item in rows]
         texts = [
             with_leading_space(prompt, item.row.render(self.target))
             for prompt, item in zip(prompts, rows, strict=True)
         ]
         return [
-            RowScore({"accuracy": float(one.is_greedy), "perplexity": one.log_likelihood}, one.n_truncated_tokens)
+            RowScore(
+                {"accuracy": float(one.is_greedy), "perplexity": one.log_likelihood},
+                one.n_truncated_tokens,
+            )
             for one in model.likelihoods(prompts, texts)
         ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateUntil:
-    """A text that is written, and compared with right ones once normalized as SQuAD's are."""
+    """A text that is generated, and compared with right ones once normalized as SQuAD's are."""
 
     target: str
     """Template of the right answer, or that of a column of lists, each of which is right."""
@@ -292,17 +306,21 @@ class GenerateUntil:
         return self.metric
 
     def render_solved(self, query: str, row: TemplateRow) -> str:
-        """Write a row with its first right answer."""
-        return query + with_leading_space(query, _check_several(row.render_list(self.target), row, "right answers", 1)[0])
+        """Render a row with its first right answer."""
+        return query + with_leading_space(
+            query, _check_several(row.render_list(self.target), row, "right answers", 1)[0]
+        )
 
     def score(self, model: PromptedModel, rows: Sequence[PromptedRow]) -> list[RowScore]:
-        """Let the model write."""
-        said = model.generate_texts([item.prompt for item in rows], GenerationConfig(max_new_tokens=self.max_new_tokens))
+        """Let the model generate, and compare."""
+        outputs = model.generate_texts(
+            [item.prompt for item in rows], GenerationConfig(max_new_tokens=self.max_new_tokens)
+        )
         found: list[RowScore] = []
-        for item, one in zip(rows, said, strict=True):
+        for item, one in zip(rows, outputs, strict=True):
             right, text = item.row.render_list(self.target), truncate_at(one.text, self.until)
-            figures = {"exact_match": answer_exact_match(right, text), "f1": answer_f1(right, text)}
-            found.append(RowScore(figures, one.n_truncated_tokens))
+            metrics = {"exact_match": answer_exact_match(right, text), "f1": answer_f1(right, text)}
+            found.append(RowScore(metrics, one.n_truncated_tokens))
         return found
 
 
@@ -310,9 +328,9 @@ AnswerMethodSpec = MultipleChoiceScoring | PartialScoring | TargetLikelihood | G
 
 
 def truncate_at(text: str, stop_strings: Sequence[str]) -> str:
-    """Return what stands before the first of some texts."""
-    for end in filter(None, stop_strings):
-        text = text.split(end, 1)[0]
+    """Return the text before the first of some stop strings."""
+    for stop in filter(None, stop_strings):
+        text = text.split(stop, 1)[0]
     return text
 
 
@@ -329,14 +347,16 @@ def target_index(row: TemplateRow, template: str, choices: Sequence[str]) -> int
     if text.isdecimal() and int(text) < len(choices):
         return int(text)
     raise ValueError(
-        f"{row.location}: the right answer must be one of {format_names(choices)}, or its number from 0, "
-        f"got {text!r}"
+        f"{row.location}: the right answer must be one of {format_names(choices)}, or its number "
+        f"from 0, got {text!r}"
     )
 
 
 def _check_several(texts: list[str], row: TemplateRow, noun: str, minimum: int = 2) -> list[str]:
     if len(texts) < minimum:
-        raise ValueError(f"{row.location}: needs at least {minimum} {noun}, got {format_names(texts)}")
+        raise ValueError(
+            f"{row.location}: needs at least {minimum} {noun}, got {format_names(texts)}"
+        )
     return texts
 
 
@@ -347,13 +367,13 @@ def _score_choices(
     scores: Sequence[float],
     likelihoods: Sequence[ContinuationLikelihood],
 ) -> list[RowScore]:
-    """Say of each item how much of the likeliest option is the right one."""
+    """Compute the accuracy of each row: the share of its likeliest choices that are right."""
     found: list[RowScore] = []
     at = 0
     for item, some in zip(rows, choices, strict=True):
         part = slice(at, at + len(some))
-        figures = {"accuracy": choice_credit(scores[part], target_index(item.row, target, some))}
-        found.append(RowScore(figures, max(one.n_truncated_tokens for one in likelihoods[part])))
+        metrics = {"accuracy": choice_credit(scores[part], target_index(item.row, target, some))}
+        found.append(RowScore(metrics, max(one.n_truncated_tokens for one in likelihoods[part])))
         at += len(some)
     return found
 

@@ -1,4 +1,4 @@
-"""What simple tables reach on the held-out places: a model that does not beat them knows little."""
+"""Unigram and bigram baselines on held-out targets, which a model should beat."""
 
 from collections.abc import Iterable, Iterator
 
@@ -27,7 +27,7 @@ class BigramBaseline:
     most_frequent_token: int
     """The most frequent token."""
     most_frequent_next: Int[np.ndarray, "v"]
-    """What follows each token most often; `most_frequent_token` where nothing ever did."""
+    """The most frequent next token of each; `most_frequent_token` where none ever followed."""
 
     def __init__(self, pieces: Iterable[Int[np.ndarray, "_"]], vocab_size: int) -> None:
         """Count pieces of text; pairs do not cross their borders.
@@ -51,30 +51,31 @@ class BigramBaseline:
         self.most_frequent_next[first[order]] = second[order]
 
     def accuracy(self, batches: Iterable[Batch]) -> dict[str, float]:
-        """Say how often two tables name the token that is asked for.
+        """Compute the share of targets that each baseline predicts.
 
-        "unigram" says the most frequent token of all, "bigram" the one most frequent after the true
-        token before, which a masked model may not see; where there is none, as "unigram". Not for
-        encoder-decoders.
+        "unigram" predicts the most frequent token of all, "bigram" the one most frequent after the
+        true token before, which a masked model may not see; where there is none, as "unigram". Not
+        for encoder-decoders.
         """
-        asked = unigram = bigram = 0
+        n_targets = unigram = bigram = 0
         for batch in batches:
             if batch.targets is None:
                 continue
             targets = batch.targets.numpy()
             where = targets != IGNORE_INDEX
-            wanted, before = targets[where], _previous_tokens(batch)[where]
-            guess = np.where(before >= 0, self.most_frequent_next[before], self.most_frequent_token)
-            asked += len(wanted)
-            unigram += int((wanted == self.most_frequent_token).sum())
-            bigram += int((wanted == guess).sum())
-        return {"unigram": unigram / max(asked, 1), "bigram": bigram / max(asked, 1)}
+            labels, before = targets[where], _previous_tokens(batch)[where]
+            following = self.most_frequent_next[before]
+            prediction = np.where(before >= 0, following, self.most_frequent_token)
+            n_targets += len(labels)
+            unigram += int((labels == self.most_frequent_token).sum())
+            bigram += int((labels == prediction).sum())
+        return {"unigram": unigram / max(n_targets, 1), "bigram": bigram / max(n_targets, 1)}
 
 
 def _join_pieces(
     pieces: Iterable[Int[np.ndarray, "_"]],
 ) -> Iterator[tuple[Int[np.ndarray, "t"], Int[np.ndarray, "_"]]]:
-    """Join pieces, short ones many at a time; give the ids, and which are followed by another."""
+    """Join pieces, short ones many at a time; yield the ids, and which are followed by another."""
     held: list[np.ndarray] = []
     n = 0
     for piece in pieces:
@@ -106,18 +107,22 @@ def _count_pairs(
 
 
 def _previous_tokens(batch: Batch) -> Int[np.ndarray, "b t"]:
-    """Return the true token before each place; -1 where there is none."""
+    """Return the true token before each position; -1 where there is none."""
     assert batch.targets is not None
-    truth, targets = batch.inputs.numpy().copy(), batch.targets.numpy()
-    late = np.zeros_like(targets) if batch.shifted_targets is None else batch.shifted_targets.numpy().astype(np.int64)
-    row, place = np.nonzero(targets != IGNORE_INDEX)
-    at = place + late[row, place]  # where the answer is read
-    there = at < truth.shape[1]
+    tokens, targets = batch.inputs.numpy().copy(), batch.targets.numpy()
+    shift = (
+        np.zeros_like(targets)
+        if batch.shifted_targets is None
+        else batch.shifted_targets.numpy().astype(np.int64)
+    )
+    row, column = np.nonzero(targets != IGNORE_INDEX)
+    at = column + shift[row, column]  # where the target is read
+    inside = at < tokens.shape[1]
     if batch.position_ids is not None:  # what follows the last of a text is of another
-        there &= batch.position_ids.numpy()[row, at.clip(max=truth.shape[1] - 1)] > 0
-    truth[row[there], at[there]] = targets[row[there], place[there]]
-    at = np.arange(truth.shape[1]) + late - 1
-    return np.where(at < 0, -1, np.take_along_axis(truth, at.clip(min=0), 1))
+        inside &= batch.position_ids.numpy()[row, at.clip(max=tokens.shape[1] - 1)] > 0
+    tokens[row[inside], at[inside]] = targets[row[inside], column[inside]]
+    at = np.arange(tokens.shape[1]) + shift - 1
+    return np.where(at < 0, -1, np.take_along_axis(tokens, at.clip(min=0), 1))
 
 
 def count_bigrams(shards: TokenShards, spans: Int[np.ndarray, "n 2"]) -> BigramBaseline:
@@ -125,14 +130,19 @@ def count_bigrams(shards: TokenShards, spans: Int[np.ndarray, "n 2"]) -> BigramB
     return BigramBaseline(_read_pieces(shards, spans), shards.tokenizer.vocab_size)
 
 
-def _read_pieces(shards: TokenShards, spans: Int[np.ndarray, "n 2"]) -> Iterator[Int[np.ndarray, "_"]]:
-    """Give the ids of each span, reading ahead: documents may be many and short."""
+def _read_pieces(
+    shards: TokenShards, spans: Int[np.ndarray, "n 2"]
+) -> Iterator[Int[np.ndarray, "_"]]:
+    """Yield the ids of each span, reading ahead: documents may be many and short."""
     base, ids, left = 0, np.zeros(0, np.int64), MAX_COUNTED_TOKENS
     for start, end in spans.tolist():
         end = min(end, start + left)
         for at in range(start, end, TOKENS_PER_CHUNK):
             stop = min(end, at + TOKENS_PER_CHUNK)
             if at < base or stop > base + len(ids):
-                base, ids = at, shards.read_tokens(at, min(at + TOKENS_PER_CHUNK, shards.n_tokens)).ids
+                base, ids = (
+                    at,
+                    shards.read_tokens(at, min(at + TOKENS_PER_CHUNK, shards.n_tokens)).ids,
+                )
             yield ids[at - base : stop - base]
         left -= end - start

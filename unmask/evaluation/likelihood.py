@@ -1,4 +1,4 @@
-"""How likely a text is after another: of decoders, encoder-decoders and masked models."""
+"""Likelihood of a text after another: of decoders, encoder-decoders and masked models."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -20,18 +20,18 @@ from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
 
 PseudoLikelihoodMasking = Literal["word", "token"]
-"""What a masked model does not see while it is asked for a token: the token and those after it in
-its word, or the token alone."""
+"""What is masked while a masked model predicts a token: the token and those after it in its word,
+or the token alone."""
 
 CONTINUATIONS_PER_CHUNK = 1024
-"""Continuations that are laid out at the same time."""
+"""Continuations that are prepared at the same time."""
 MAX_LOGITS = 2**25
-"""Scores of tokens that are held at the same time: 128 MiB."""
+"""Logits that are held at the same time: 128 MiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContinuationLikelihood:
-    """How likely a continuation is after its context."""
+    """Likelihood of a continuation after its context."""
 
     log_likelihood: float
     """Its log-probability, in nats; of a masked model, the pseudo-log-likelihood."""
@@ -39,7 +39,7 @@ class ContinuationLikelihood:
     n_bytes: int
     """Of the continuation in UTF-8, without white space before it."""
     is_greedy: bool
-    """Whether the likeliest token was the continuation's, each time."""
+    """Whether each token of the continuation was the likeliest."""
     n_truncated_tokens: int = 0
     """Tokens of the context that did not fit, its first ones."""
 
@@ -61,7 +61,7 @@ class ContextContinuation:
     context: tuple[int, ...]
     continuation: tuple[int, ...]
     word_starts: tuple[bool, ...] = ()
-    """Which tokens of the continuation begin a word; asked of masked models alone."""
+    """Which tokens of the continuation begin a word; for masked models alone."""
 
 
 def continuation_likelihoods(
@@ -75,49 +75,54 @@ def continuation_likelihoods(
     stride: int | None = None,
     batch_tokens: int = 8192,
 ) -> list[ContinuationLikelihood]:
-    """Compute how likely each continuation is after its context, which may be empty.
+    """Compute the likelihood of each continuation after its context, which may be empty.
 
     A decoder reads both as one text: a space that ends the context counts to the continuation.
-    Where a token would cross the border each is read by itself. An empty context is the start
-    token. An encoder-decoder reads the context and says the continuation, without an end. A masked
-    model reads both and is asked for each token of the continuation by itself: the
-    pseudo-log-likelihood of Salazar et al. 2020, arXiv:1910.14659, section 2.3 (`pll_masking` "token"), or
-    its form of Kauf and Ivanova 2023, arXiv:2305.10588, section 3, in which later tokens of the
-    same word are hidden too ("word").
+    Where a token would cross the border each is encoded by itself. An empty context is the start
+    token. An encoder-decoder reads the context and predicts the continuation, without an end. A
+    masked model reads both and predicts each token of the continuation by itself: the
+    pseudo-log-likelihood of Salazar et al. 2020, arXiv:1910.14659, section 2.3 (`pll_masking`
+    "token"), or its form of Kauf and Ivanova 2023, arXiv:2305.10588, section 3, in which later
+    tokens of the same word are masked too ("word").
 
-    What does not fit is cut from the context's beginning. A continuation that
-    does not fit itself is asked for in windows, each token once, with all tokens before it that fit
-    beside those asked with it. What is said of one does not depend on others, but for rounding.
+    What does not fit is cut from the context's beginning. A continuation that does not fit itself
+    is predicted in windows, each token once, after all tokens before it that fit beside the targets
+    of its window. The result for one does not depend on others, but for rounding.
 
     Args:
-        model: with a head that names tokens.
+        model: with a head that predicts tokens.
         tokenizer: the model's own.
         contexts: as many as continuations.
         continuations: with the space before them, if there is one.
-        pll_masking: from a masked model.
-        sequence_length: tokens that are read together at most, special ones included. None: as many as the
-            model has positions.
-        stride: tokens that are asked of a window after the first. None: as many as fit.
-        batch_tokens: read at once.
+        pll_masking: what is masked, of a masked model.
+        sequence_length: tokens that are read together at most, special ones included. None: as
+            many as the model has positions.
+        stride: targets of a window after the first. None: as many as fit.
+        batch_tokens: tokens that go through the model at once.
 
     Raises:
-        ValueError: a continuation has no token, the model names none, or length or stride do not
-            fit it.
-        FloatingPointError: a score is not a number.
+        ValueError: a continuation has no token, the model predicts none, or `sequence_length` or
+            `stride` does not fit it.
+        FloatingPointError: a logit is not a number.
     """
     tokenizer.check_single_vocabulary("likelihood")
     tokenizer.check_reads_forward("likelihood")
     if pll_masking not in get_args(PseudoLikelihoodMasking):
-        raise ValueError(f"hide must be one of {list(get_args(PseudoLikelihoodMasking))}, got {pll_masking!r}")
+        raise ValueError(
+            f"pll_masking must be one of {list(get_args(PseudoLikelihoodMasking))}, "
+            f"got {pll_masking!r}"
+        )
     found: list[ContinuationLikelihood] = []
     for at in range(0, len(continuations), CONTINUATIONS_PER_CHUNK):
         some = slice(at, at + CONTINUATIONS_PER_CHUNK)
         texts = continuations[some]
-        pairs = _encode_pairs(model, tokenizer, contexts[some], texts, mark_word_starts=pll_masking == "word")
+        pairs = _encode_pairs(
+            model, tokenizer, contexts[some], texts, mark_word_starts=pll_masking == "word"
+        )
         for i, pair in enumerate(pairs):
             if not pair.continuation:
                 raise ValueError(f"continuation {at + i + 1} has no token: {texts[i]!r}")
-        said = token_likelihoods(
+        likelihoods = token_likelihoods(
             model,
             tokenizer.special_ids,
             pairs,
@@ -127,7 +132,7 @@ def continuation_likelihoods(
         )
         found += [
             replace(one, n_bytes=len(text.lstrip().encode()))
-            for one, text in zip(said, texts, strict=True)
+            for one, text in zip(likelihoods, texts, strict=True)
         ]
     return found
 
@@ -140,25 +145,26 @@ def _encode_pairs(
     *,
     mark_word_starts: bool,
 ) -> list[ContextContinuation]:
-    """Write texts in tokens as the kind of model reads them."""
-    apart = isinstance(model.backbone, EncoderDecoder)
-    cut = [len(c) if apart else len(c.rstrip()) for c in contexts]
-    after = [c[n:] + t for c, n, t in zip(contexts, cut, continuations, strict=True)]
-    before = [c[:n] for c, n in zip(contexts, cut, strict=True)]
+    """Encode texts as the kind of model reads them."""
+    has_encoder = isinstance(model.backbone, EncoderDecoder)
+    cuts = [len(c) if has_encoder else len(c.rstrip()) for c in contexts]
+    after = [c[n:] + t for c, n, t in zip(contexts, cuts, continuations, strict=True)]
+    before = [c[:n] for c, n in zip(contexts, cuts, strict=True)]
     first, second = tokenizer.encode_ids_batch(before), tokenizer.encode_ids_batch(after)
-    if apart:
+    if has_encoder:
         return [_make_pair(a, b) for a, b in zip(first, second, strict=True)]
-    wholes = [a + b for a, b in zip(before, after, strict=True)]
+    texts = [a + b for a, b in zip(before, after, strict=True)]
     if model.predicts_next_token or not mark_word_starts:
-        whole = tokenizer.encode_ids_batch(wholes)
-        begins = [np.ones(len(ids), bool) for ids in whole]
-        alone = [np.ones(len(ids), bool) for ids in second]
+        joint = tokenizer.encode_ids_batch(texts)
+        joint_starts = [np.ones(len(ids), bool) for ids in joint]
+        second_starts = [np.ones(len(ids), bool) for ids in second]
     else:
-        read = tokenizer.encode_batch(wholes)
-        whole, begins = [t.ids for t in read], [(t.boundaries & WORD_START) > 0 for t in read]
-        alone = [(t.boundaries & WORD_START) > 0 for t in tokenizer.encode_batch(after)]
+        encoded = tokenizer.encode_batch(texts)
+        joint = [t.ids for t in encoded]
+        joint_starts = [(t.boundaries & WORD_START) > 0 for t in encoded]
+        second_starts = [(t.boundaries & WORD_START) > 0 for t in tokenizer.encode_batch(after)]
     pairs: list[ContextContinuation] = []
-    for ids, a, b, m, n in zip(whole, first, second, begins, alone, strict=True):
+    for ids, a, b, m, n in zip(joint, first, second, joint_starts, second_starts, strict=True):
         together = len(ids) > len(a) and bool((ids[: len(a)] == a).all())
         pairs.append(_make_pair(a, ids[len(a) :], m[len(a) :]) if together else _make_pair(a, b, n))
     return pairs
@@ -178,17 +184,17 @@ def _make_pair(
 
 @dataclass(frozen=True, kw_only=True)
 class _ScoredInput:
-    """What the model reads once, and what it is asked then."""
+    """An input that the model reads once, and its targets."""
 
     inputs: tuple[int, ...]
     source: tuple[int, ...] | None = None
     targets: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
-    """Column, token, and of which pair."""
+    """Column, token, and index of the pair."""
 
 
 @dataclass(kw_only=True)
 class _LikelihoodSum:
-    """What was said of a pair so far."""
+    """Likelihood of a pair so far."""
 
     log_likelihood: float = 0.0
     is_greedy: bool = True
@@ -196,7 +202,7 @@ class _LikelihoodSum:
 
 
 class _ScoredInputs:
-    """All that is read for some pairs: what is read for several is read once."""
+    """All inputs of some pairs: one that several pairs need is read once."""
 
     def __init__(self, n_pairs: int) -> None:
         self.sums = [_LikelihoodSum() for _ in range(n_pairs)]
@@ -206,9 +212,11 @@ class _ScoredInputs:
         self, inputs: tuple[int, ...], column: int, token: int, pair_index: int,
         source: tuple[int, ...] | None = None,
     ) -> None:  # fmt: skip
-        """Ask for a token of a pair at a column of what is read."""
-        reading = self.input_by_ids.setdefault((inputs, source), _ScoredInput(inputs=inputs, source=source))
-        reading.targets.append((column, token, pair_index))
+        """Add a token of a pair as the target of a column of an input."""
+        scored_input = self.input_by_ids.setdefault(
+            (inputs, source), _ScoredInput(inputs=inputs, source=source)
+        )
+        scored_input.targets.append((column, token, pair_index))
 
 
 def token_likelihoods(
@@ -220,52 +228,66 @@ def token_likelihoods(
     stride: int | None = None,
     batch_tokens: int = 8192,
 ) -> list[ContinuationLikelihood]:
-    """Compute how likely continuations in tokens are; `bytes` is not known, hence 0.
+    """Compute the likelihood of continuations in tokens; `n_bytes` is not known, hence 0.
 
-    As `likelihoods`, which says what is raised.
+    Args and errors are those of `continuation_likelihoods`.
     """
-    _ = model.language_head  # or it is said that there is none
-    ask = _InputBuilder(model, special_ids, sequence_length, stride)
-    readings = _ScoredInputs(len(pairs))
+    _ = model.language_head  # raises where there is none
+    builder = _InputBuilder(model, special_ids, sequence_length, stride)
+    scored_inputs = _ScoredInputs(len(pairs))
     for i, pair in enumerate(pairs):
-        ask(readings, i, pair)
+        builder(scored_inputs, i, pair)
     with evaluation_mode(model):
-        _score_inputs(model, special_ids, readings, batch_tokens)
+        _score_inputs(model, special_ids, scored_inputs, batch_tokens)
     return [
         ContinuationLikelihood(
-            log_likelihood=s.log_likelihood, n_tokens=len(pair.continuation), n_bytes=0, is_greedy=s.is_greedy, n_truncated_tokens=s.n_truncated_tokens
+            log_likelihood=s.log_likelihood,
+            n_tokens=len(pair.continuation),
+            n_bytes=0,
+            is_greedy=s.is_greedy,
+            n_truncated_tokens=s.n_truncated_tokens,
         )
-        for s, pair in zip(readings.sums, pairs, strict=True)
+        for s, pair in zip(scored_inputs.sums, pairs, strict=True)
     ]
 
 
 class _InputBuilder:
-    """Lays out what a kind of model reads for a pair."""
+    """Builds the inputs of a pair for a kind of model."""
 
     def __init__(
-        self, model: Model, special_ids: SpecialTokenIds, sequence_length: int | None, stride: int | None
+        self,
+        model: Model,
+        special_ids: SpecialTokenIds,
+        sequence_length: int | None,
+        stride: int | None,
     ) -> None:
         self.special_ids, self.stride = special_ids, stride
-        self.sequence_length = limit_length(max_text_length(model, decoder_stack(model)), sequence_length)
-        self.max_source_length = limit_length(max_text_length(model, encoder_stack(model)), sequence_length)
+        self.sequence_length = limit_length(
+            max_text_length(model, decoder_stack(model)), sequence_length
+        )
+        self.max_source_length = limit_length(
+            max_text_length(model, encoder_stack(model)), sequence_length
+        )
         if isinstance(model.backbone, EncoderDecoder):
             self.add_pair = self._add_encoder_decoder
         elif model.predicts_next_token:
             self.add_pair = self._add_causal
         elif special_ids.mask is None:
-            raise ValueError("the tokenizer has no mask token to ask this model with")
+            raise ValueError("the tokenizer has no mask token, which this model needs")
         else:
             self.add_pair = self._add_masked
 
-    def __call__(self, scored_inputs: _ScoredInputs, pair_index: int, pair: ContextContinuation) -> None:
-        """Add what is read for pair `pair_index`."""
+    def __call__(
+        self, scored_inputs: _ScoredInputs, pair_index: int, pair: ContextContinuation
+    ) -> None:
+        """Add the inputs of pair `pair_index`."""
         self.add_pair(scored_inputs, pair_index, pair)
 
     def _max_text_tokens(self, n_tokens_taken: int) -> int:
         """Count the tokens of text that fit beside special ones.
 
         Raises:
-            ValueError: no two do, or fewer than are asked of a window.
+            ValueError: no two do, or fewer than the stride.
         """
         width = 2**31 if self.sequence_length is None else self.sequence_length - n_tokens_taken
         if width < 2:
@@ -274,28 +296,40 @@ class _InputBuilder:
             raise ValueError(f"stride must be from 1 to {width}, got {self.stride}")
         return width
 
-    def _add_causal(self, scored_inputs: _ScoredInputs, pair_index: int, pair: ContextContinuation) -> None:
-        before, context = self.special_ids.prefix, pair.context
-        if not before and not context:
+    def _add_causal(
+        self, scored_inputs: _ScoredInputs, pair_index: int, pair: ContextContinuation
+    ) -> None:
+        prefix, context = self.special_ids.prefix, pair.context
+        if not prefix and not context:
             context = (self.special_ids.start,)
-        self._add_autoregressive(scored_inputs, pair_index, before, context, pair.continuation, None)
+        self._add_autoregressive(
+            scored_inputs, pair_index, prefix, context, pair.continuation, None
+        )
 
-    def _add_encoder_decoder(self, scored_inputs: _ScoredInputs, pair_index: int, pair: ContextContinuation) -> None:
+    def _add_encoder_decoder(
+        self, scored_inputs: _ScoredInputs, pair_index: int, pair: ContextContinuation
+    ) -> None:
         special = self.special_ids
-        around = len(special.prefix) + len(special.suffix)
-        n = len(pair.context)
-        kept = n if self.max_source_length is None else min(n, max(self.max_source_length - around, 0))
-        source = (*special.prefix, *pair.context[n - kept :], *special.suffix)
+        n = n_read = len(pair.context)
+        if self.max_source_length is not None:
+            n_special = len(special.prefix) + len(special.suffix)
+            n_read = min(n, max(self.max_source_length - n_special, 0))
+        source = (*special.prefix, *pair.context[n - n_read :], *special.suffix)
         source = source or (special.start,)
-        before = (special.start, *special.decoder_prefix)
-        self._add_autoregressive(scored_inputs, pair_index, before, (), pair.continuation, source)
-        scored_inputs.sums[pair_index].n_truncated_tokens = n - kept
+        prefix = (special.start, *special.decoder_prefix)
+        self._add_autoregressive(scored_inputs, pair_index, prefix, (), pair.continuation, source)
+        scored_inputs.sums[pair_index].n_truncated_tokens = n - n_read
 
     def _add_autoregressive(
-        self, scored_inputs: _ScoredInputs, pair_index: int, prefix: tuple[int, ...], context: tuple[int, ...],
-        continuation: tuple[int, ...], source: tuple[int, ...] | None,
-    ) -> None:  # fmt: skip
-        """Ask for each token after those before it; the last need not be read."""
+        self,
+        scored_inputs: _ScoredInputs,
+        pair_index: int,
+        prefix: tuple[int, ...],
+        context: tuple[int, ...],
+        continuation: tuple[int, ...],
+        source: tuple[int, ...] | None,
+    ) -> None:
+        """Predict each token after those before it; the last need not be read."""
         row, n = (*context, *continuation), len(prefix)
         width = self._max_text_tokens(n) + 1
         for low, a, b in strided_windows(len(context), len(row), width, self.stride or width - 1):
@@ -305,36 +339,40 @@ class _InputBuilder:
             for t in range(a, b):
                 scored_inputs.add_target(inputs, n + t - low - 1, row[t], pair_index, source)
 
-    def _add_masked(self, scored_inputs: _ScoredInputs, pair_index: int, pair: ContextContinuation) -> None:
-        """Ask for each token with it, and what follows it in its word, hidden."""
+    def _add_masked(
+        self, scored_inputs: _ScoredInputs, pair_index: int, pair: ContextContinuation
+    ) -> None:
+        """Predict each token with it, and what follows it in its word, masked."""
         special, n = self.special_ids, len(pair.context)
         assert special.mask is not None
         row = (*pair.context, *pair.continuation)
-        begins = (*[True] * n, *(pair.word_starts or [True] * len(pair.continuation)))
+        word_starts = (*[True] * n, *(pair.word_starts or [True] * len(pair.continuation)))
         width = self._max_text_tokens(len(special.prefix) + len(special.suffix))
         for low, a, b in strided_windows(n, len(row), width, self.stride or width):
             if a == n:
                 scored_inputs.sums[pair_index].n_truncated_tokens = low
             for t in range(a, b):
-                end = next((u for u in range(t + 1, b) if begins[u]), b)
-                inside = (*row[low:t], *[special.mask] * (end - t), *row[end:b])
-                inputs = (*special.prefix, *inside, *special.suffix)
+                end = next((u for u in range(t + 1, b) if word_starts[u]), b)
+                masked = (*row[low:t], *[special.mask] * (end - t), *row[end:b])
+                inputs = (*special.prefix, *masked, *special.suffix)
                 scored_inputs.add_target(inputs, len(special.prefix) + t - low, row[t], pair_index)
 
 
 def limit_length(positions: int | None, sequence_length: int | None) -> int | None:
-    """Return how many tokens are read together: what is asked for, as far as there are positions.
+    """Return how many tokens are read together: as requested, as far as there are positions.
 
-    None: there is no end of them.
+    None: any number.
     """
     known = [n for n in (positions, sequence_length) if n is not None]
     return min(known, default=None)
 
 
-def strided_windows(begin: int, end: int, width: int, stride: int) -> Iterator[tuple[int, int, int]]:
-    """Cut the places from `begin` to `end` into windows: (where it begins, first asked, end).
+def strided_windows(
+    begin: int, end: int, width: int, stride: int
+) -> Iterator[tuple[int, int, int]]:
+    """Cut the positions from `begin` to `end` into windows: (its begin, its first target, its end).
 
-    Each place is asked once. The first window holds as many as fit; each next one asks `stride`
+    Each position is a target once. The first window has as many as fit; each next one has `stride`
     more, and is as wide as can be.
     """
     at = begin
@@ -344,25 +382,29 @@ def strided_windows(begin: int, end: int, width: int, stride: int) -> Iterator[t
         at = stop
 
 
-def _score_inputs(model: Model, special_ids: SpecialTokenIds, scored_inputs: _ScoredInputs, batch_tokens: int) -> None:
-    """Run the model over all readings and add up what it says."""
-    read = list(scored_inputs.input_by_ids.values())
-    sizes = [max(len(r.inputs), len(r.source or ())) for r in read]
-    n_scores = max(MAX_LOGITS // model.vocab_size, 1)
+def _score_inputs(
+    model: Model, special_ids: SpecialTokenIds, scored_inputs: _ScoredInputs, batch_tokens: int
+) -> None:
+    """Run the model over all inputs and sum the log-probabilities of their targets."""
+    inputs = list(scored_inputs.input_by_ids.values())
+    sizes = [max(len(x.inputs), len(x.source or ())) for x in inputs]
+    chunk = max(MAX_LOGITS // model.vocab_size, 1)
     for rows in group_by_length(sizes, batch_tokens):
-        some = [read[i] for i in rows]
-        batch = model.pad_for_network(pad_examples([_make_example(r, model) for r in some], special_ids)).to(model.device)
+        some = [inputs[i] for i in rows]
+        batch = model.pad_for_network(
+            pad_examples([_make_example(x, model) for x in some], special_ids)
+        ).to(model.device)
         if special_ids.mask is not None:
             batch = model.mask_two_stream(batch, special_ids.mask)
-        asked = [(row, *one) for row, r in enumerate(some) for one in r.targets]
-        row, at, token, pair = torch.tensor(asked).T
-        hidden = _hidden_states_at(model, batch, row.to(model.device), at.to(model.device))
-        for k in range(0, len(asked), n_scores):
-            part = slice(k, k + n_scores)
-            logs, hit = _log_probabilities(model, hidden[part], token[part].to(model.device))
-            for i, log, right in zip(pair[part].tolist(), logs, hit, strict=True):
-                scored_inputs.sums[i].total += log
-                scored_inputs.sums[i].is_greedy &= right
+        targets = [(row, *target) for row, x in enumerate(some) for target in x.targets]
+        row, column, token, pair = torch.tensor(targets).T
+        hidden = _hidden_states_at(model, batch, row.to(model.device), column.to(model.device))
+        for k in range(0, len(targets), chunk):
+            part = slice(k, k + chunk)
+            logs, likeliest = _log_probabilities(model, hidden[part], token[part].to(model.device))
+            for i, log, is_greedy in zip(pair[part].tolist(), logs, likeliest, strict=True):
+                scored_inputs.sums[i].log_likelihood += log
+                scored_inputs.sums[i].is_greedy &= is_greedy
 
 
 def _make_example(scored_input: _ScoredInput, model: Model) -> Example:
@@ -378,7 +420,7 @@ def _make_example(scored_input: _ScoredInput, model: Model) -> Example:
 def _hidden_states_at(
     model: Model, batch: Batch, row: Int[Tensor, "n"], columns: Int[Tensor, "n"]
 ) -> Float[Tensor, "n d"]:
-    """Return hidden states at places; where each text has one, the last layer makes no other."""
+    """Return hidden states at positions; of one a text, the last layer computes no other."""
     batch = replace(batch, targets=None, target_positions=None)
     if model.supports_last_only and len(row) == len(batch.inputs) and bool((row.diff() == 1).all()):
         return model.hidden_states(replace(batch, selected_column=columns))[:, 0]
@@ -390,7 +432,7 @@ def _log_probabilities(
 ) -> tuple[list[float], list[bool]]:
     """Return the log-probability of each token, and whether it is the likeliest."""
     logs = model.language_head.logits(hidden).float().log_softmax(-1)
-    said = logs.gather(-1, token_ids[:, None])[:, 0].tolist()
-    if any(map(math.isnan, said)):
-        raise FloatingPointError("the model's scores are not numbers: its weights are damaged")
-    return said, (logs.argmax(-1) == token_ids).tolist()
+    selected = logs.gather(-1, token_ids[:, None])[:, 0].tolist()
+    if any(map(math.isnan, selected)):
+        raise FloatingPointError("the model's logits are not numbers: its weights are damaged")
+    return selected, (logs.argmax(-1) == token_ids).tolist()

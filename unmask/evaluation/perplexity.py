@@ -1,9 +1,9 @@
-"""How likely a model finds held-out text: perplexity, bits by byte; how often it is right."""
+"""How likely a model finds held-out text: perplexity, bits per byte and accuracy."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
 
 PIECES_PER_WINDOW = 256
-"""Pieces of text that are hidden together, and sorted by length."""
+"""Pieces of text that are corrupted together, and sorted by length."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,19 +41,23 @@ class HeldOutEvaluation:
     tokens: int
     """Of the text, special ones apart."""
     n_targets: Mapping[str, int]
-    """Places asked, by term: "masked", "next_sentence", "next_token", "denoised"; of a mixture
-    whose parts have names, by term and part: "masked_forward"."""
+    """Target positions by term: "masked", "next_sentence", "next_token", "denoised"; of a mixture
+    whose components have names, by term and component: "masked_forward"."""
     loss: Mapping[str, float]
-    """By term, nats for each place asked."""
+    """By term, nats per target."""
     accuracy: Mapping[str, float]
-    """By term, the share of places where the best score is the answer's."""
+    """By term, the share of targets with the highest score."""
     perplexity: Mapping[str, float]
-    """exp of the loss, of terms that name tokens or words."""
+    """exp of the loss, of terms that predict tokens or words."""
     word_perplexity: float | None
     """exp of all nats by words: of a causal model, whose nats are those of the whole text. None
     also where that is beyond any float: in a language that writes few spaces."""
     bits_per_byte: float | None
     """All nats, in bits, by bytes: of a causal model."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as plain data."""
+        return {{"n_targets": "asked"}.get(name, name): x for name, x in vars(self).items()}
 
 
 def evaluate(
@@ -67,83 +71,91 @@ def evaluate(
     seed: int = 0,
     memory_length: int = 0,
 ) -> HeldOutEvaluation:
-    """Ask what pretraining asks, of text that the model has not seen; nothing is learned.
+    """Compute the objective of pretraining on text that the model has not seen, without training.
 
-    Documents are cut into consecutive pieces that fit `sequence_length`, without overlap. Each piece is read
-    on its own: a causal model is asked for every token of the text exactly once, for the first of
-    each piece after the start token alone, and not for the end of a document. So its figures are
-    somewhat worse than with all that stands before (a sliding window would cost a forward for each
-    stride).
+    Documents are cut into consecutive pieces that fit `sequence_length`, without overlap. Each
+    piece is read on its own: a causal model predicts every token of the text exactly once, the
+    first of each piece after the start token alone, and not the end of a document. So its figures
+    are somewhat worse than with all preceding text (a sliding window would cost a forward pass for
+    each stride).
 
-    With a memory, the documents are one text after the other, and what stood before each piece, as
-    the network has read it, is behind it in every layer (Dai et al. 2019, arXiv:1901.02860, section
-    3.2): so each token is told from all that was read within it and the memory, at the cost of a
-    piece alone. What parts documents is read, and not asked.
+    With a memory, the documents are one text after the other, and each layer attends to the hidden
+    states of the text before each piece (Dai et al. 2019, arXiv:1901.02860, section 3.2): so each
+    token is predicted from all that stands before it in its piece and the memory, at the cost of a
+    piece alone. Separators of documents are read and not predicted.
 
-    Of a masked model, the same seed hides the same places. What is not the next sentence comes from
-    another document among the next 256 pieces. Of a mixture whose parts have names each part is
-    asked of all of the text, and told by itself.
+    Of a masked model, the same seed masks the same tokens. What is not the next sentence comes from
+    another document among the next 256 pieces. Each named component of a mixture is computed on all
+    of the text, and reported separately.
 
     Args:
-        model: with a head for what the objective asks; of several questions some suffice.
+        model: with a head for at least one loss term of the objective.
         tokenizer: the model's own.
-        objective: what pretraining asked.
+        objective: that of pretraining.
         documents: read one by one; where a token says the language of a text, `source` names it.
         sequence_length: tokens of a piece, special ones included, at most.
-        batch_tokens: read at once.
-        seed: of what is hidden.
-        memory_length: places that each layer remembers; it may be longer than in training.
+        batch_tokens: tokens that go through the model at once.
+        seed: random seed of the objective.
+        memory_length: positions that each layer remembers; it may be longer than in training.
 
     Raises:
-        ValueError: the model has no head for what the objective asks, there is nothing to ask, or
-            there is a memory, and the model cannot read one, or does not read forward.
+        ValueError: the model has no head for any loss term of the objective, there are no targets,
+            or there is a memory, and the model cannot read one, or is not causal.
         FloatingPointError: the loss is not finite.
     """
-    tokenizer.check_single_vocabulary("what pretraining asked")
+    tokenizer.check_single_vocabulary("the objective of pretraining")
     terms = {required_term(name, spec) for name, spec in model.head_specs.items()}
     if not terms & set(objective.loss_terms):
         raise ValueError(
-            f"this model has no head for {' or '.join(objective.loss_terms)}, which would be asked "
+            f"this model has no head for {' or '.join(objective.loss_terms)} "
             f"(it has {', '.join(sorted(terms)) or 'none'})"
         )
     if seed < 0:
         raise ValueError(f"seed must be at least 0, got {seed}")
-    read = _TextCounts()
-    budget = objective.max_text_length(sequence_length, tokenizer.special_ids)
-    answering = [
+    counts = _TextCounts()
+    heads = [
         cast(Head, model.heads[name])
         for name, spec in model.head_specs.items()
         if required_term(name, spec) in objective.loss_terms
     ]
     sums: dict[tuple[str, str], _TermSum] = {}
-    parts: Mapping[str, AnyObjective] = components_of(objective) or {"": objective}
+    components: Mapping[str, AnyObjective] = components_of(objective) or {"": objective}
     if memory_length:
-        if not objective.causal:
-            raise ValueError("memory: this model does not read forward only; leave it out, or 0")
-        try:
-            model.check_supports_memory()
-        except ValueError as error:
-            raise ValueError(f"memory: {error}; leave it out, or 0") from None
-        stream = _batches_with_memory(documents, tokenizer, sequence_length, RecurrenceMemory(memory_length), read)
+        _check_memory(model, objective)
+        memory = RecurrenceMemory(memory_length)
+        stream = _batches_with_memory(documents, tokenizer, sequence_length, memory, counts)
         batches = (("", batch) for batch in stream)
     else:
-        windows = _windows(_split_pieces(documents, tokenizer, budget, read))
-        batches = _independent_batches(windows, parts, tokenizer, batch_tokens, seed)
+        max_text_length = objective.max_text_length(sequence_length, tokenizer.special_ids)
+        windows = _windows(_split_pieces(documents, tokenizer, max_text_length, counts))
+        batches = _independent_batches(windows, components, tokenizer, batch_tokens, seed)
     with evaluation_mode(model), torch.random.fork_rng():
-        torch.manual_seed(seed)  # of a generator's guesses
-        for part, batch in batches:
-            wanted = {name for head in answering for name in head.count_targets(batch)}
+        torch.manual_seed(seed)  # of a generator's samples
+        for component, batch in batches:
+            terms = {name for head in heads for name in head.count_targets(batch)}
             for name, term in model(batch.to(model.device)).terms.items():
-                if name in wanted:
-                    sums.setdefault((name, part), _TermSum()).add(term)
+                if name in terms:
+                    sums.setdefault((name, component), _TermSum()).add(term)
     sums = {name: s for name, s in sums.items() if s.n_targets}
     if not sums:
         raise ValueError(
-            f"nothing to ask: the text has {read.n_documents} documents and {read.n_tokens} tokens"
+            f"no targets: the text has {counts.n_documents} documents and {counts.n_tokens} tokens"
         )
-    forward = [part for part, asked in parts.items() if asked.causal]
-    whole = next((s for (name, part), s in sums.items() if _covers_whole_text(name, part, forward)), None)
-    return _make_evaluation(sums, read, _token_terms(model), None if whole is None else whole.total_loss)
+    causal = [name for name, objective in components.items() if objective.causal]
+    whole = next(
+        (s for (name, part), s in sums.items() if _covers_whole_text(name, part, causal)), None
+    )
+    total_nats = None if whole is None else whole.total_loss
+    return _make_evaluation(sums, counts, _token_terms(model), total_nats)
+
+
+def _check_memory(model: Model, objective: AnyObjective) -> None:
+    if not objective.causal:
+        raise ValueError("memory_length: this model is not causal; leave it out, or 0")
+    try:
+        model.check_supports_memory()
+    except ValueError as error:
+        raise ValueError(f"memory_length: {error}; leave it out, or 0") from None
 
 
 def _covers_whole_text(name: str, component: str, causal_components: Sequence[str]) -> bool:
@@ -158,21 +170,27 @@ def _independent_batches(
     batch_tokens: int,
     seed: int,
 ) -> Iterator[tuple[str, Batch]]:
-    """Make batches of pieces that are read each on its own, as each part of an objective asks."""
+    """Make batches of pieces that are read each on its own, for each component of an objective."""
     for pieces in windows:
-        for part, asked in components.items():
-            examples = [_corrupt_piece(pieces, i, asked, tokenizer, seed) for i in range(len(pieces))]
+        for name, objective in components.items():
+            examples = [
+                _corrupt_piece(pieces, i, objective, tokenizer, seed) for i in range(len(pieces))
+            ]
             for batch in _sorted_batches(examples, tokenizer, batch_tokens):
-                yield part, batch
+                yield name, batch
 
 
 def _batches_with_memory(
-    documents: Iterable[Document], tokenizer: Tokenizer, sequence_length: int, memory: RecurrenceMemory, counts: "_TextCounts"
+    documents: Iterable[Document],
+    tokenizer: Tokenizer,
+    sequence_length: int,
+    memory: RecurrenceMemory,
+    counts: "_TextCounts",
 ) -> Iterator[Batch]:
-    """Make a batch of each piece of a text, each of which goes on with the memory."""
+    """Make a batch of each piece of a text, each of which continues with the memory."""
     special = tokenizer.special_ids
-    between = np.array(document_separator_ids(special), np.int64)
-    before, ids, asked = special.start, [between[:0]], [between[:0]]
+    separator = np.array(document_separator_ids(special), np.int64)
+    previous, ids, targets = special.start, [separator[:0]], [separator[:0]]
 
     for document in documents:
         found = tokenizer.encode(document.text).ids.astype(np.int64)
@@ -180,22 +198,25 @@ def _batches_with_memory(
         counts.n_words += len(document.text.split())
         counts.n_bytes += len(document.text.encode())
         counts.n_tokens += len(found)
-        text = np.concatenate((*ids, found, between))
-        answers = np.concatenate((*asked, found, np.full(len(between), IGNORE_INDEX)))
+        text = np.concatenate((*ids, found, separator))
+        labels = np.concatenate((*targets, found, np.full(len(separator), IGNORE_INDEX)))
         whole = len(text) // sequence_length * sequence_length
         for start in range(0, whole, sequence_length):
             piece = slice(start, start + sequence_length)
-            yield batch_with_memory(before, text[piece], answers[piece], memory)
-            before = int(text[start + sequence_length - 1])
-        ids, asked = [text[whole:]], [answers[whole:]]
+            yield batch_with_memory(previous, text[piece], labels[piece], memory)
+            previous = int(text[start + sequence_length - 1])
+        ids, targets = [text[whole:]], [labels[whole:]]
     if len(ids[0]):
-        yield batch_with_memory(before, ids[0], asked[0], memory)
+        yield batch_with_memory(previous, ids[0], targets[0], memory)
 
 
 def batch_with_memory(
-    previous_token: int, text: Int[np.ndarray, "t"], targets: Int[np.ndarray, "t"], memory: RecurrenceMemory
+    previous_token: int,
+    text: Int[np.ndarray, "t"],
+    targets: Int[np.ndarray, "t"],
+    memory: RecurrenceMemory,
 ) -> Batch:
-    """Ask for a piece of a text that goes on with a memory, after the token before it."""
+    """Make the batch of a piece of a text that continues with a memory, after the token before."""
     return Batch(
         inputs=torch.from_numpy(np.concatenate(([previous_token], text[:-1])))[None],
         visibility=Visibility(causal=True),
@@ -224,22 +245,25 @@ class _TermSum:
     n_correct: int = 0
 
     def add(self, term: Term) -> None:
-        """Add what was said of a batch."""
+        """Add a batch."""
         self.total_loss += float(term.total)
         self.n_targets += term.count
         self.n_correct += 0 if term.n_correct is None else int(term.n_correct)
 
 
 def _make_evaluation(
-    sums_by_component: Mapping[tuple[str, str], _TermSum], counts: _TextCounts, token_terms: set[str], total_nats: float | None
+    sums_by_component: Mapping[tuple[str, str], _TermSum],
+    counts: _TextCounts,
+    token_terms: set[str],
+    total_nats: float | None,
 ) -> HeldOutEvaluation:
-    told = {f"{name}_{part}" if part else name: name for name, part in sums_by_component}
-    sums = dict(zip(told, sums_by_component.values(), strict=True))
+    terms = {f"{name}_{part}" if part else name: name for name, part in sums_by_component}
+    sums = dict(zip(terms, sums_by_component.values(), strict=True))
     loss = {name: s.total_loss / s.n_targets for name, s in sums.items()}
     for name, value in loss.items():
         if not math.isfinite(value):
             raise FloatingPointError(f"the loss of {name!r} is not finite: the weights are damaged")
-    by_token = {name: _finite_exp(nats) for name, nats in loss.items() if told[name] in token_terms}
+    perplexity = {n: _finite_exp(nats) for n, nats in loss.items() if terms[n] in token_terms}
     return HeldOutEvaluation(
         documents=counts.n_documents,
         words=counts.n_words,
@@ -248,18 +272,22 @@ def _make_evaluation(
         n_targets={name: s.n_targets for name, s in sums.items()},
         loss=loss,
         accuracy={name: s.n_correct / s.n_targets for name, s in sums.items()},
-        perplexity={name: value for name, value in by_token.items() if value is not None},
-        word_perplexity=None if total_nats is None else _finite_exp(total_nats / max(counts.n_words, 1)),
-        bits_per_byte=None if total_nats is None else total_nats / math.log(2) / max(counts.n_bytes, 1),
+        perplexity={name: value for name, value in perplexity.items() if value is not None},
+        word_perplexity=None
+        if total_nats is None
+        else _finite_exp(total_nats / max(counts.n_words, 1)),
+        bits_per_byte=None
+        if total_nats is None
+        else total_nats / math.log(2) / max(counts.n_bytes, 1),
     )
 
 
 def _token_terms(model: Model) -> set[str]:
-    """Return the terms of heads that name tokens."""
-    naming = (LanguageModelingHead, GeneratorHead, BidirectionalLMHead)
+    """Return the terms of heads that predict tokens."""
+    token_heads = (LanguageModelingHead, GeneratorHead, BidirectionalLMHead)
     heads = list(model.heads.values())
-    said = {name for h in heads if isinstance(h, SkipThoughtsHead) for name in h.spec.terms}
-    return said | {h.spec.term for h in heads if isinstance(h, naming)}
+    several = {name for h in heads if isinstance(h, SkipThoughtsHead) for name in h.spec.terms}
+    return several | {h.spec.term for h in heads if isinstance(h, token_heads)}
 
 
 def _finite_exp(nats: float) -> float | None:
@@ -277,7 +305,7 @@ class _Piece:
     document: int
     text: Tokens = field(repr=False)
     source: str | None = None
-    """What its document is of, which may be a language."""
+    """Source of its document, which may be a language."""
 
 
 def _split_pieces(
@@ -308,9 +336,13 @@ def _windows(pieces: Iterator[_Piece]) -> Iterator[list[_Piece]]:
 
 
 def _corrupt_piece(
-    pieces: Sequence[_Piece], piece_index: int, objective: AnyObjective, tokenizer: Tokenizer, seed: int
+    pieces: Sequence[_Piece],
+    piece_index: int,
+    objective: AnyObjective,
+    tokenizer: Tokenizer,
+    seed: int,
 ) -> Example:
-    """Hide a piece with a generator of its own."""
+    """Corrupt a piece with a random generator of its own."""
     piece, text = pieces[piece_index], pieces[piece_index].text
     rng = np.random.default_rng([seed, piece.index])
     if objective.needs_second_text:
@@ -321,9 +353,13 @@ def _corrupt_piece(
 
 
 def _special_ids_for_source(tokenizer: Tokenizer, source: str | None) -> SpecialTokenIds:
-    """Return the special tokens around a text, its language among them where one is told."""
+    """Return the special tokens around a text, that of its language included where it is known."""
     special = tokenizer.special_ids
-    return special.with_languages(source) if special.needs_languages and source is not None else special
+    return (
+        special.with_languages(source)
+        if special.needs_languages and source is not None
+        else special
+    )
 
 
 def _sorted_batches(

@@ -1,4 +1,4 @@
-"""Tasks that a model does from a prompt alone: no weight is learned.
+"""Tasks that a model does from a prompt alone: no weight is trained.
 
 A task is a value: of the table `unmask.evaluation.zero_shot`, or read from a TOML file.
 """
@@ -22,23 +22,23 @@ from unmask.tasks.readers import tables
 from unmask.tasks.suites.benchmark import find_file
 
 EXAMPLES_PER_BATCH = 128
-"""Items that are asked together."""
+"""Examples that are scored together."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PromptingConfig:
-    """How much is asked, and with what before it."""
+    """Number of shots and of rows, and how rows are read."""
 
     shots: int = 0
     """Examples with their answers before each question (Brown et al. 2020, section 2)."""
     seed: int = 0
-    """Of which examples are drawn."""
+    """Random seed of the choice of shots."""
     rows: int | None = None
-    """Ask so many, evenly spaced in the file. None: all."""
+    """Number of rows, evenly spaced in the file. None: all."""
     stride: int | None = None
-    """Of perplexity: tokens that a window asks. None: as many as fit."""
+    """Of perplexity: targets of a window. None: as many as fit."""
     on_progress: Callable[[int, int], None] | None = None
-    """Is told how many items are done, and of how many."""
+    """Called with the number of examples done, and of all."""
 
     def __post_init__(self) -> None:
         for name in ("shots", "seed"):
@@ -50,7 +50,7 @@ class PromptingConfig:
 
 @dataclass(frozen=True)
 class MetricValue:
-    """A figure, and its standard error where that is known."""
+    """A metric's value, and its standard error where that is known."""
 
     value: float
     standard_error: float | None = None
@@ -63,19 +63,19 @@ class TaskScore:
     task: str
     shots: int
     primary_metric: str
-    """The customary one of the figures."""
+    """The customary one of the metrics."""
     metrics: Mapping[str, MetricValue]
     """Shares are from 0 to 1."""
     n_examples: int
     n_truncated: int = 0
-    """Items of whose prompt the beginning did not fit the model."""
+    """Examples of whose prompt the beginning did not fit the model."""
     groups: Mapping[str, float] = field(default_factory=dict[str, float])
-    """The customary figure by group, where the task has groups."""
+    """The primary metric by group, where the task has groups."""
     notes: tuple[str, ...] = ()
 
     @property
     def score(self) -> MetricValue:
-        """The customary figure."""
+        """The primary metric."""
         return self.metrics[self.primary_metric]
 
 
@@ -91,45 +91,48 @@ class PromptTask:
     """The file, by its path within the folder of data; of several, the first that is there."""
     answer: AnswerMethodSpec
     train: str | tuple[str, ...] = ()
-    """The file that examples are drawn from. None named: the test file, but for the item itself."""
+    """The file that shots are drawn from. None named: the test file, but for the row itself."""
     description: str = ""
-    """Comes first."""
+    """Text at the beginning of the prompt."""
     query: str = ""
     """Template of a question, up to where the answer begins."""
     example: str | None = None
     """Template of a question with its answer. None: the query and the right answer."""
     separator: str = "\n\n"
-    """Between description, examples and the question."""
+    """Between description, shots and the question."""
     group: str = ""
-    """Template of what a row is counted under."""
+    """Template of the name of a row's group."""
     paper: str = ""
 
     def __post_init__(self) -> None:
         if not self.test:
             raise ValueError("test must name a file")
 
-    def score(self, model: PromptedModel, folder: Path, prompting_config: PromptingConfig) -> TaskScore:
-        """Ask a model.
+    def score(
+        self, model: PromptedModel, folder: Path, prompting_config: PromptingConfig
+    ) -> TaskScore:
+        """Score a model.
 
         Raises:
             FileNotFoundError: the files are not in the folder.
-            ValueError: a file lacks a column, or has fewer rows than there are to be examples.
+            ValueError: a file lacks a column, or has fewer rows than shots.
         """
         all_rows = read_rows(find_task_file(folder, self.test, self.name))
-        spread = evenly_spaced(len(all_rows), prompting_config.rows)
+        indices = evenly_spaced(len(all_rows), prompting_config.rows)
         shots = self._make_shot_drawer(all_rows, folder, prompting_config)
-        said: list[RowScore] = []
-        for at in range(0, len(spread), EXAMPLES_PER_BATCH):
-            some = [
-                self._prompted_row(all_rows[i], shots(i, all_rows[i])) for i in spread[at : at + EXAMPLES_PER_BATCH]
+        scores: list[RowScore] = []
+        for start in range(0, len(indices), EXAMPLES_PER_BATCH):
+            rows = [
+                self._prompted_row(all_rows[i], shots(i, all_rows[i]))
+                for i in indices[start : start + EXAMPLES_PER_BATCH]
             ]
-            said += self.answer.score(model, some)
+            scores += self.answer.score(model, rows)
             if prompting_config.on_progress is not None:
-                prompting_config.on_progress(len(said), len(spread))
-        return self._aggregate([all_rows[i] for i in spread], said, prompting_config)
+                prompting_config.on_progress(len(scores), len(indices))
+        return self._aggregate([all_rows[i] for i in indices], scores, prompting_config)
 
     def render_solved(self, row: TemplateRow) -> str:
-        """Write a row with its right answer."""
+        """Render a row with its right answer."""
         if self.example is not None:
             return row.render(self.example)
         return self.answer.render_solved(row.render(self.query), row)
@@ -141,7 +144,7 @@ class PromptTask:
     def _make_shot_drawer(
         self, rows: Sequence[TemplateRow], folder: Path, prompting_config: PromptingConfig
     ) -> Callable[[int, TemplateRow], list[str]]:
-        """Return what draws the examples of an item, with a generator of its own."""
+        """Return a function that draws the shots of a row, with a random generator of its own."""
         if not prompting_config.shots:
             return lambda i, row: []
         path = find_task_file(folder, self.train or self.test, self.name)
@@ -159,20 +162,29 @@ class PromptTask:
             return [given[k] for k in order if given[k] != own][: prompting_config.shots]
 
         if prompting_config.shots > different:
-            raise ValueError(f"{path}: {different} different rows, got shots = {prompting_config.shots}")
+            raise ValueError(
+                f"{path}: {different} different rows, got shots = {prompting_config.shots}"
+            )
         return draw
 
-    def _aggregate(self, rows: Sequence[TemplateRow], row_scores: Sequence[RowScore], prompting_config: PromptingConfig) -> TaskScore:
-        measure = self.answer.primary_metric
+    def _aggregate(
+        self,
+        rows: Sequence[TemplateRow],
+        row_scores: Sequence[RowScore],
+        prompting_config: PromptingConfig,
+    ) -> TaskScore:
+        primary_metric = self.answer.primary_metric
         groups: dict[str, list[float]] = {}
         for row, one in zip(rows, row_scores, strict=True) if self.group else ():
-            groups.setdefault(row.render(self.group), []).append(one.metrics[measure])
+            groups.setdefault(row.render(self.group), []).append(one.metrics[primary_metric])
         return TaskScore(
             task=self.name,
             shots=prompting_config.shots,
-            primary_metric=measure,
+            primary_metric=primary_metric,
             metrics={
-                name: _mean_metric(name, np.array([one.metrics[name] for one in row_scores], np.float64))
+                name: _mean_metric(
+                    name, np.array([one.metrics[name] for one in row_scores], np.float64)
+                )
                 for name in row_scores[0].metrics
             },
             n_examples=len(row_scores),
@@ -182,7 +194,7 @@ class PromptTask:
 
 
 def _mean_metric(name: str, values: "np.ndarray") -> MetricValue:
-    """Average over items; a perplexity is exp of a mean, and its error follows from that one's."""
+    """Average over examples; a perplexity is exp of a mean, with the error that follows from it."""
     mean = float(values.mean())
     error = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
     if name != "perplexity":
@@ -192,7 +204,7 @@ def _mean_metric(name: str, values: "np.ndarray") -> MetricValue:
 
 
 def evenly_spaced(n: int, max_rows: int | None) -> list[int]:
-    """Choose some of `n` rows, evenly spaced: also files sorted by kind give some of each."""
+    """Choose some of `n` rows, evenly spaced, so that files sorted by class give some of each."""
     if max_rows is None or max_rows >= n:
         return list(range(n))
     return [i * n // max_rows for i in range(max_rows)]
@@ -207,7 +219,9 @@ def read_rows(path: Path) -> list[TemplateRow]:
     """
     table = tables.read_table(path)
     return [
-        TemplateRow(values=dict(zip(table.columns, fields, strict=True)), location=table.location(i))
+        TemplateRow(
+            values=dict(zip(table.columns, fields, strict=True)), location=table.location(i)
+        )
         for i, (_, fields) in enumerate(table.rows)
     ]
 
@@ -221,7 +235,9 @@ def find_task_file(folder: Path, names: str | Sequence[str], task_name: str) -> 
     several = [names] if isinstance(names, str) else names
     found = next(filter(None, (find_file(folder, name) for name in several)), None)
     if found is None:
-        raise FileNotFoundError(f"{folder}: the task {task_name!r} needs {' or '.join(several)} there")
+        raise FileNotFoundError(
+            f"{folder}: the task {task_name!r} needs {' or '.join(several)} there"
+        )
     return found
 
 

@@ -44,19 +44,21 @@ def embed(
         model: in float32 or bfloat16; the vectors are float32.
         tokenizer: the model's own.
         texts: in any order; those of like length are read together.
-        pooling: the mean over tokens, the first or the last token's vector, of a network that reads
-            in both directions what each says where it "ends", or "none".
+        pooling: the mean over tokens, the first or the last token's vector; of a bidirectional
+            recurrent network the last state of each direction, "ends"; or "none".
         layer: 0 is what enters the first block, 1 what leaves it, ...; the last one, -1, is after
             the final norm, if there is one. Of CANINE, which has a vector for each character
             before and after its deep stack only: 0 enters the first block, 1 the last, 2 leaves it.
-        batch_tokens: read at once.
+        batch_tokens: tokens that go through the model at once.
 
     Raises:
         ValueError: there is no such layer or pooling, or none of this network.
         FloatingPointError: a number is not finite.
     """
     if pooling not in get_args(EmbeddingPooling):
-        raise ValueError(f"pooling must be one of {list(get_args(EmbeddingPooling))}, got {pooling!r}")
+        raise ValueError(
+            f"pooling must be one of {list(get_args(EmbeddingPooling))}, got {pooling!r}"
+        )
     if pooling == "ends":
         check_bidirectional(encoder_stack(model).a)
     layer = _layer_index(layer, len(_transformer_blocks(encoder_stack(model))))
@@ -99,7 +101,7 @@ def hidden_states(model: Model, batch: Batch, layer: int) -> Float[Tensor, "b t 
     """
     stack, backbone = encoder_stack(model), model.backbone
     if isinstance(stack, Recurrent | Convolutional):
-        # What is said at last may be of all layers: see `unmask.adapters.scalar_mix`.
+        # The output may be of all layers: see `unmask.adapters.scalar_mix`.
         return stack(batch) if layer == len(stack.layers) else stack.layer_outputs(batch)[layer]
     seen: list[Tensor] = []
 

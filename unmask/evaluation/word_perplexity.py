@@ -24,7 +24,7 @@ from unmask.tokenizers.encode import Tokenizer
 MAX_LINE_CHARACTERS = 2**22
 """Characters that a line may have."""
 WINDOWS_PER_REPORT = 64
-"""Windows that are read before it is told how far it is."""
+"""Windows that are read between reports of progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +33,13 @@ class WordPerplexityTask:
 
     `word_perplexity` is exp of all nats by all words, which stand between white space, plus one
     <eos> for each line: as WikiText and the Penn Treebank are counted (Merity et al. 2016,
-    arXiv:1609.07843; Mikolov et al. 2010). The model is asked for the text as it is written, <unk>
-    letter by letter where that is not a token of its own, and for each line's end: the newline, or,
+    arXiv:1609.07843; Mikolov et al. 2010). The model predicts the text as it is written, <unk>
+    letter by letter where that is not a token of its own, and each line's end: the newline, or,
     where its tokenizer writes none, the token that ends a text.
 
-    A model that remembers what stood before reads the file from its beginning to its end, piece by
-    piece (`Prompted.memory`), as is customary for LSTMs and Transformer-XL; any other in windows.
+    A model with a memory reads the file from its beginning to its end, piece by piece
+    (`PromptedModel.memory_length`), as is customary for LSTMs and Transformer-XL; any other in
+    windows.
     """
 
     name: str
@@ -46,24 +47,32 @@ class WordPerplexityTask:
     """The file, by its path within the folder of data; of several, the first that is there."""
     paper: str = ""
 
-    def score(self, model: PromptedModel, folder: Path, prompting_config: PromptingConfig) -> TaskScore:
-        """Ask a model that reads forward for the whole file; `how.rows` is of its first lines.
+    def score(
+        self, model: PromptedModel, folder: Path, prompting_config: PromptingConfig
+    ) -> TaskScore:
+        """Score a causal model on the whole file; `rows` counts its first lines.
 
         Raises:
             FileNotFoundError: the file is not in the folder.
-            ValueError: the model does not read forward, or the file has no words.
+            ValueError: the model is not causal, or the file has no words.
         """
         if not is_causal_model(model.model):
             raise ValueError(f"{self.name}: is of models that only read forward")
         if prompting_config.shots:
             raise ValueError(f"{self.name}: has no shots, got {prompting_config.shots}")
         path = find_task_file(folder, self.test, self.name)
-        text = [line for _, line, _ in read_lines(path, MAX_LINE_CHARACTERS)][: prompting_config.rows]
+        text = [line for _, line, _ in read_lines(path, MAX_LINE_CHARACTERS)][
+            : prompting_config.rows
+        ]
         words = sum(len(line.split()) for line in text)
         if not words:
             raise ValueError(f"{path}: has no words")
         ids = _encode_stream(model.tokenizer, text)
-        nats = _nats_with_memory(model, ids, prompting_config) if model.memory_length else _nats_in_windows(model, ids, prompting_config)
+        nats = (
+            _nats_with_memory(model, ids, prompting_config)
+            if model.memory_length
+            else _nats_in_windows(model, ids, prompting_config)
+        )
         n_bytes = sum(len(line.encode()) + 1 for line in text)
         return TaskScore(
             task=self.name,
@@ -77,13 +86,13 @@ class WordPerplexityTask:
             n_examples=words + len(text),
             notes=(
                 f"{self.name}: {words:,} words and {len(text):,} ends of lines are counted; "
-                f"{len(ids):,} tokens were asked",
+                f"{len(ids):,} tokens were predicted",
             ),
         )
 
 
 def is_causal_model(model: Model) -> bool:
-    """Say whether a model reads and says one text, from left to right."""
+    """Say whether a model reads and predicts one text, from left to right."""
     return model.predicts_next_token and not isinstance(model.backbone, EncoderDecoder)
 
 
@@ -92,7 +101,7 @@ def _perplexity_of(nats: float) -> MetricValue:
 
 
 def _encode_stream(tokenizer: Tokenizer, text: Sequence[str]) -> Int[np.ndarray, "t"]:
-    """Write lines in tokens, with their ends.
+    """Encode lines, with their ends.
 
     Raises:
         ValueError: there is no token for an end.
@@ -109,60 +118,71 @@ def _window_length(model: PromptedModel) -> int:
     """Return how many tokens are read together.
 
     Raises:
-        ValueError: as many as one likes.
+        ValueError: any number.
     """
-    most = limit_length(max_text_length(model.model, decoder_stack(model.model)), model.sequence_length)
-    if most is None:
-        raise ValueError("this model's positions do not end: say by length how much is read")
-    return most
+    length = limit_length(
+        max_text_length(model.model, decoder_stack(model.model)), model.sequence_length
+    )
+    if length is None:
+        raise ValueError("this model has any number of positions: give a sequence_length")
+    return length
 
 
-def _nats_with_memory(model: PromptedModel, ids: Int[np.ndarray, "t"], prompting_config: PromptingConfig) -> float:
-    """Ask for all tokens in pieces, each of which goes on where the one before ended.
+def _nats_with_memory(
+    model: PromptedModel, ids: Int[np.ndarray, "t"], prompting_config: PromptingConfig
+) -> float:
+    """Compute the nats of all tokens in pieces, each of which continues the one before.
 
     Raises:
-        ValueError: windows are asked for as well, or the model can remember nothing.
+        ValueError: there is a stride as well, or the model cannot read a memory.
     """
     if prompting_config.stride is not None:
         raise ValueError(
-            f"stride is of windows, and this model remembers {model.memory_length} places before each "
-            "piece; leave out stride, or say memory 0"
+            f"stride is of windows, and this model remembers {model.memory_length} positions "
+            "before each piece; leave out stride, or give memory_length 0"
         )
     try:
         model.model.check_supports_memory()
     except ValueError as error:
-        raise ValueError(f"memory: {error}; leave it out, or 0") from None
-    most = _window_length(model)
-    naming = [h for h in model.model.heads.values() if isinstance(h, LanguageModelingHead)]
-    if not naming:
-        raise ValueError("this model has no head that names tokens")
-    memory, total, before = RecurrenceMemory(model.memory_length), 0.0, model.tokenizer.special_ids.start
+        raise ValueError(f"memory_length: {error}; leave it out, or 0") from None
+    length = _window_length(model)
+    heads = [h for h in model.model.heads.values() if isinstance(h, LanguageModelingHead)]
+    if not heads:
+        raise ValueError("this model has no head that predicts tokens")
+    memory, total = RecurrenceMemory(model.memory_length), 0.0
+    previous = model.tokenizer.special_ids.start
     with evaluation_mode(model.model):
-        for at in range(0, len(ids), most):
-            piece = ids[at : at + most].astype(np.int64)
-            batch = batch_with_memory(before, piece, piece, memory).to(model.model.device)
-            term = model.model(batch).terms[naming[0].spec.term]
-            total, before = total + float(term.total), int(piece[-1])
-            if prompting_config.on_progress is not None and at // most % WINDOWS_PER_REPORT == 0:
-                prompting_config.on_progress(min(at + most, len(ids)), len(ids))
+        for at in range(0, len(ids), length):
+            piece = ids[at : at + length].astype(np.int64)
+            batch = batch_with_memory(previous, piece, piece, memory).to(model.model.device)
+            term = model.model(batch).terms[heads[0].spec.term]
+            total, previous = total + float(term.total), int(piece[-1])
+            if prompting_config.on_progress is not None and at // length % WINDOWS_PER_REPORT == 0:
+                prompting_config.on_progress(min(at + length, len(ids)), len(ids))
     return total
 
 
-def _nats_in_windows(model: PromptedModel, ids: Int[np.ndarray, "t"], prompting_config: PromptingConfig) -> float:
-    """Ask for all tokens, some windows at a time; return how unlikely they are together."""
+def _nats_in_windows(
+    model: PromptedModel, ids: Int[np.ndarray, "t"], prompting_config: PromptingConfig
+) -> float:
+    """Compute the nats of all tokens, some windows at a time."""
     special = model.tokenizer.special_ids
-    most = _window_length(model)
-    stride = most if prompting_config.stride is None else prompting_config.stride
+    length = _window_length(model)
+    stride = length if prompting_config.stride is None else prompting_config.stride
     total, at = 0.0, 0
     while at < len(ids):
         # Cut where windows are cut, so that the parts have the windows of the whole.
-        stop = at + WINDOWS_PER_REPORT * stride if at else most + WINDOWS_PER_REPORT * stride
+        stop = at + WINDOWS_PER_REPORT * stride if at else length + WINDOWS_PER_REPORT * stride
         pair = ContextContinuation(
-            context=tuple(ids[max(0, at - most) : at].tolist()),
+            context=tuple(ids[max(0, at - length) : at].tolist()),
             continuation=tuple(ids[at:stop].tolist()),
         )
         one = token_likelihoods(
-            model.model, special, [pair], sequence_length=model.sequence_length, stride=prompting_config.stride
+            model.model,
+            special,
+            [pair],
+            sequence_length=model.sequence_length,
+            stride=prompting_config.stride,
         )[0]
         total, at = total - one.log_likelihood, min(stop, len(ids))
         if prompting_config.on_progress is not None:

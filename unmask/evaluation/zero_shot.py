@@ -1,4 +1,4 @@
-"""ZERO_SHOT: the explicit table of published tasks that are done unlearned, by name.
+"""ZERO_SHOT: the explicit table of published zero-shot tasks, by name.
 
 Files have the columns of MosaicML's llm-foundry (`query`, `choices`, `gold`) where it hands them
 out; prompts are those of Brown et al. 2020, arXiv:2005.14165, appendix G, unless it says otherwise.
@@ -22,13 +22,17 @@ ALL_TASKS = "zero-shot"
 """Names all that are in a folder."""
 
 
-def _multiple_choice_task(name: str, query: str, paper: str, normalization: ChoiceNormalization = "token") -> PromptTask:
+def _multiple_choice_task(
+    name: str, query: str, paper: str, normalization: ChoiceNormalization = "token"
+) -> PromptTask:
     file = f"{name.replace('-', '_')}.jsonl"
     return PromptTask(
         name=name,
         test=(f"multiple_choice/{file}", file),
         query=query,
-        answer=MultipleChoiceScoring(choices="{choices}", target="{gold}", normalization=normalization),
+        answer=MultipleChoiceScoring(
+            choices="{choices}", target="{gold}", normalization=normalization
+        ),
         paper=paper,
     )
 
@@ -60,8 +64,12 @@ _TASKS: tuple[ZeroShotTask, ...] = (
         group="{term}",
         paper="Warstadt et al. 2020, arXiv:1912.00582",
     ),
-    _partial_scoring_task("winograd", "winograd_wsc273.jsonl", "Levesque et al. 2012; Trinh and Le 2018"),
-    _partial_scoring_task("winogrande", "winogrande_dev.jsonl", "Sakaguchi et al. 2019, arXiv:1907.10641"),
+    _partial_scoring_task(
+        "winograd", "winograd_wsc273.jsonl", "Levesque et al. 2012; Trinh and Le 2018"
+    ),
+    _partial_scoring_task(
+        "winogrande", "winogrande_dev.jsonl", "Sakaguchi et al. 2019, arXiv:1907.10641"
+    ),
     PromptTask(
         name="story-cloze",
         test=("multiple_choice/roc_story_cloze/test.jsonl", "roc_story_cloze/test.jsonl"),
@@ -70,13 +78,19 @@ _TASKS: tuple[ZeroShotTask, ...] = (
         answer=MultipleChoiceScoring(choices="{choices}", target="{answer}", normalization="token"),
         paper="Mostafazadeh et al. 2016, arXiv:1604.01696",
     ),
-    _multiple_choice_task("copa", "{query}", "Roemmele et al. 2011; Wang et al. 2019, arXiv:1905.00537"),
-    _multiple_choice_task("arc-easy", "{query}\nAnswer:", "Clark et al. 2018, arXiv:1803.05457", "unconditional"),
+    _multiple_choice_task(
+        "copa", "{query}", "Roemmele et al. 2011; Wang et al. 2019, arXiv:1905.00537"
+    ),
+    _multiple_choice_task(
+        "arc-easy", "{query}\nAnswer:", "Clark et al. 2018, arXiv:1803.05457", "unconditional"
+    ),
     _multiple_choice_task(
         "arc-challenge", "{query}\nAnswer:", "Clark et al. 2018, arXiv:1803.05457", "unconditional"
     ),
     _multiple_choice_task("piqa", "{query}Answer:", "Bisk et al. 2019, arXiv:1911.11641"),
-    _multiple_choice_task("openbookqa", "{query}", "Mihaylov et al. 2018, arXiv:1809.02789", "unconditional"),
+    _multiple_choice_task(
+        "openbookqa", "{query}", "Mihaylov et al. 2018, arXiv:1809.02789", "unconditional"
+    ),
     _multiple_choice_task("siqa", "{query}", "Sap et al. 2019, arXiv:1904.09728"),
     _multiple_choice_task("commonsense-qa", "{query}", "Talmor et al. 2019, arXiv:1811.00937"),
     _multiple_choice_task("boolq", "{query}\nAnswer:", "Clark et al. 2019, arXiv:1905.10044"),

@@ -1,4 +1,4 @@
-"""Tuning: all that a fine-tuning run depends on, and how what is left open is decided."""
+"""FinetuneConfig: all that a fine-tuning run depends on, and how what is left open is decided."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -48,16 +48,17 @@ PRETRAINED = "pretrained"
 _MIN_STEPS, _MAX_DEFAULT_EPOCHS, _MIN_DEFAULT_EPOCHS = 1000, 20, 3
 _MAX_STEPS_BETWEEN_EVALUATIONS = 1000
 _MINIMUM: Mapping[str, int] = {
-    "batch": 1, "batch_tokens": 1, "length": 1, "micro_tokens": 1, "evaluate_every": 1,
-    "patience": 1, "log_every": 1, "average": 0, "seeds": 1, "rows": 1, "search": 0,
-    "weight_decay": 0, "auxiliary": 0, "clip": 0,
+    "batch_size": 1, "batch_tokens": 1, "max_length": 1, "micro_batch_tokens": 1,
+    "evaluate_every": 1, "patience": 1, "log_every": 1, "average": 0, "seeds": 1, "rows": 1,
+    "search": 0, "weight_decay": 0, "lm_loss_weight": 0, "max_grad_norm": 0,
 }  # fmt: skip
 _MAXIMUM: Mapping[str, float] = {
-    "rate": MAX_LEARNING_RATE, "weight_decay": 1e3, "auxiliary": 1e3, "clip": 1e9, "warmup": 1e12,
+    "learning_rate": MAX_LEARNING_RATE, "weight_decay": 1e3, "lm_loss_weight": 1e3,
+    "max_grad_norm": 1e9, "warmup": 1e12,
 }  # fmt: skip
 _ADAFACTOR_LEARNING_RATE = 1e-3
 _MIXTURE_COLUMNS = TaskColumns(texts=("source",), label="target")
-"""What is read of a mixture: what its tasks' forms make of their columns."""
+"""What is read of a mixture: what its tasks' templates make of their columns."""
 # The first two are measured: docs/log.md, 2026-11-21.
 _LEARNING_RATES_BY_SIZE = (
     (2_500_000, 1e-3), (6_000_000, 5e-4), (20_000_000, 3e-4), (80_000_000, 1e-4),
@@ -118,8 +119,8 @@ class FinetuneConfig:
     batch_size: int | None = None
     """Texts a step."""
     batch_tokens: int | None = None
-    """Tokens a step, padding included, in the place of `batch_size`: as many texts of like length as
-    have so many; of an encoder-decoder, of the side that has more."""
+    """Tokens a step, padding included, in the place of `batch_size`: as many texts of like length
+    as have so many; of an encoder-decoder, of the side that has more."""
     learning_rate: float | None = None
     """The peak."""
     warmup: float = 0.1
@@ -201,7 +202,9 @@ class FinetuneConfig:
 
     def _check_combinations(self) -> None:
         if self.batch_size is not None and self.batch_tokens is not None:
-            raise ValueError("batch counts texts and batch_tokens their tokens: give one of them")
+            raise ValueError(
+                "batch_size counts texts and batch_tokens their tokens: give one of them"
+            )
         if self.tokenizer is not None and self.vocabulary is not None:
             raise ValueError("vocabulary is of a tokenizer that is learned: give it or tokenizer")
         if self.average == 1:
@@ -209,16 +212,16 @@ class FinetuneConfig:
         if self.average and self.patience is not None:
             raise ValueError("average is of a run's end, which patience leaves open: give one")
         if self.adapt_first is not None and self.initialize == "random":
-            raise ValueError("in_domain goes on from trained weights: initialize is not 'random'")
+            raise ValueError("adapt_first goes on from trained weights: initialize is not 'random'")
         if self.adapt_first is not None and self.search:
             raise ValueError(
-                "search is of a model that is there: give one of search and in_domain, and search "
-                "on the model of a run that had in_domain"
+                "search is of a model that is there: give one of search and adapt_first, and "
+                "search on the model of a run that had adapt_first"
             )
         if self.schedule is not None and isinstance(self.tune, GradualUnfreezing):
             raise ValueError("gradual has a schedule of its own, a slanted triangle")
         if isinstance(self.tune, SourceEncoder) and self.task != "generate":
-            raise ValueError(f"tune = source is for task = generate, got {self.task!r}")
+            raise ValueError(f"tune = source_encoder is for task = generate, got {self.task!r}")
 
 
 def _check_finite(value: Any, name: str) -> None:
@@ -272,15 +275,22 @@ def _read_task(config: FinetuneConfig) -> FinetuneData:
     _check_columns(columns, config.train)
     notes = [] if tables.parallel_paths(config.train) else [_describe_columns(columns)]
     if isinstance(kind.reader, InfersOptionsFromTable):
-        said = kind.reader.infer_options_from_table(table, columns, config.encoding_errors, config.task_options)
+        said = kind.reader.infer_options_from_table(
+            table, columns, config.encoding_errors, config.task_options
+        )
         config = replace(config, task_options=said)
     train = _read_items(config, table, columns)
     if not train:
         raise ValueError(f"{config.train}: no sentence has a word")
     labels = _resolve_labels(config, train, columns)
     if isinstance(kind, InfersOptionsFromExamples):
-        config = replace(config, task_options=kind.infer_options_from_examples(train, labels, config.task_options))
-    dev, test = (_read_other_split(config, path, columns, labels) for path in (config.dev, config.test))
+        config = replace(
+            config,
+            task_options=kind.infer_options_from_examples(train, labels, config.task_options),
+        )
+    dev, test = (
+        _read_other_split(config, path, columns, labels) for path in (config.dev, config.test)
+    )
     if config.dev is None:
         what = "sentences, parted by blank lines" if kind.reader.word_per_line else "rows"
         train, dev = split_dev(train, where=config.train, unit=what)
@@ -301,7 +311,9 @@ def _read_task(config: FinetuneConfig) -> FinetuneData:
     )  # fmt: skip
 
 
-def _named_columns(config: FinetuneConfig, table: tables.Table) -> tuple[tuple[str, ...], str | None]:
+def _named_columns(
+    config: FinetuneConfig, table: tables.Table
+) -> tuple[tuple[str, ...], str | None]:
     """Return the columns that are named, by options of their own or by those of the task."""
     files = TASK_KINDS[config.task].reader
     if not isinstance(files, NamesColumnsInOptions):
@@ -309,11 +321,13 @@ def _named_columns(config: FinetuneConfig, table: tables.Table) -> tuple[tuple[s
     texts, label = files.columns_in_options(config.task_options)
     if texts and config.text and config.text != texts:
         raise ValueError(
-            f"text: the source of options.form names the columns, {format_names(texts)}; got "
+            f"text: the source of options.template names the columns, {format_names(texts)}; got "
             f"{format_names(config.text)}"
         )
     texts = config.text or texts
-    return texts, config.label or label or files.find_target_column(table, texts, config.task_options)
+    return texts, config.label or label or files.find_target_column(
+        table, texts, config.task_options
+    )
 
 
 def _read_mixture(config: FinetuneConfig) -> FinetuneData:
@@ -325,26 +339,39 @@ def _read_mixture(config: FinetuneConfig) -> FinetuneData:
         TaskExample(texts=(text.text,), location=text.location, component=name)
         for name, part in mixture.text.items()
         for text in read_documents(
-            [_relative_to_mixture(config, one) for one in part.data], encoding_errors=config.encoding_errors
+            [_relative_to_mixture(config, one) for one in part.data],
+            encoding_errors=config.encoding_errors,
         )
     ]
 
     def items(which: Literal["train", "dev", "test"]) -> list[TaskExample]:
         return [
-            replace(item, part=name) for name, one in read.items() for item in getattr(one, which)
+            replace(item, component=name)
+            for name, one in read.items()
+            for item in getattr(one, which)
         ]
 
-    forms = {name: one.task_options["form"] for name, one in read.items()}
+    templates = {name: one.task_options["template"] for name, one in read.items()}
     return FinetuneData(
-        columns=_MIXTURE_COLUMNS, train=[*items("train"), *plain], dev=items("dev"), test=items("test"),
-        labels=(), notes=_prefixed_lines(read, "notes"), warnings=_prefixed_lines(read, "warnings"),
-        task_options=dict(config.task_options) | {"tasks": forms, "plain": list(mixture.text)},
+        columns=_MIXTURE_COLUMNS,
+        train=[*items("train"), *plain],
+        dev=items("dev"),
+        test=items("test"),
+        labels=(),
+        notes=_prefixed_lines(read, "notes"),
+        warnings=_prefixed_lines(read, "warnings"),
+        task_options=dict(config.task_options)
+        | {"task_templates": templates, "plain_text_components": list(mixture.text)},
         mixture=mixture,
-    )  # fmt: skip
+    )
 
 
-def _prefixed_lines(data_by_task: Mapping[str, FinetuneData], field_name: Literal["notes", "warnings"]) -> tuple[str, ...]:
-    return tuple(f"{name}: {line}" for name, one in data_by_task.items() for line in getattr(one, field_name))
+def _prefixed_lines(
+    data_by_task: Mapping[str, FinetuneData], field_name: Literal["notes", "warnings"]
+) -> tuple[str, ...]:
+    return tuple(
+        f"{name}: {line}" for name, one in data_by_task.items() for line in getattr(one, field_name)
+    )
 
 
 def _check_mixture_options(config: FinetuneConfig) -> None:
@@ -356,7 +383,7 @@ def _check_mixture_options(config: FinetuneConfig) -> None:
         )
     own = {
         "dev": config.dev, "test": config.test, "labels": config.labels, "columns": config.columns,
-        "choices": config.choices, "options.form": config.task_options.get("form"),
+        "choices": config.choices, "options.template": config.task_options.get("template"),
         "text": config.text if config.text != _MIXTURE_COLUMNS.texts else (),
         "label": config.label if config.label != _MIXTURE_COLUMNS.label else None,
     }  # fmt: skip
@@ -366,33 +393,56 @@ def _check_mixture_options(config: FinetuneConfig) -> None:
         )
     if config.batch_tokens is not None:
         raise ValueError(
-            f"{config.train}: a mixture is learned in steps of so many texts; give batch in place "
-            "of batch_tokens"
+            f"{config.train}: a mixture is learned in steps of so many texts; give batch_size in "
+            "place of batch_tokens"
         )
 
 
 def _read_mixture_task(config: FinetuneConfig, mixture: TaskMixture, name: str) -> FinetuneData:
-    """Read the files of one task of a mixture, and decide all of its form."""
+    """Read the files of one task of a mixture, and decide all of its template."""
     part, where = mixture.tasks[name], f"{config.train}: tasks.{name}"
-    form = resolve_template(name if part.template is None else part.template, f"{where}.form")
+    template = resolve_template(
+        name if part.template is None else part.template, f"{where}.template"
+    )
     if part.metric is not None:
         try:
-            form = replace(form, metric=part.metric)
+            template = replace(template, metric=part.metric)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
-    dev, test = (None if one is None else _relative_to_mixture(config, one) for one in (part.dev, part.test))
+    dev, test = (
+        None if one is None else _relative_to_mixture(config, one) for one in (part.dev, part.test)
+    )
     found = _read_task(
         replace(
-            config, train=_relative_to_mixture(config, part.train), dev=dev, test=test, text=(), choices=(),
-            label=part.label, columns=part.column_names, batch_tokens=None, metric=None,
-            task_options=dict(config.task_options) | {"tasks": {}, "plain": [], "form": to_dict(form)},
+            config,
+            train=_relative_to_mixture(config, part.train),
+            dev=dev,
+            test=test,
+            text=(),
+            choices=(),
+            label=part.label,
+            columns=part.column_names,
+            batch_tokens=None,
+            metric=None,
+            task_options=dict(config.task_options)
+            | {
+                "task_templates": {},
+                "plain_text_components": [],
+                "template": to_dict(template),
+            },
         )
-    )  # fmt: skip
-    if form.source is None and len(found.columns.texts) > 1:
-        raise ValueError(f"{where}.form.source must say how {format_names(found.columns.texts)} are read")
-    form = parse_template(found.task_options["form"], where)
-    form = replace(form, target=found.columns.label, metric=form.metric or form.metric_names[0])
-    return replace(found, task_options=dict(found.task_options) | {"form": to_dict(form)})
+    )
+    if template.source is None and len(found.columns.texts) > 1:
+        raise ValueError(
+            f"{where}.template.source must say how {format_names(found.columns.texts)} are read"
+        )
+    template = parse_template(found.task_options["template"], where)
+    template = replace(
+        template,
+        target=found.columns.label,
+        metric=template.metric or template.metric_names[0],
+    )
+    return replace(found, task_options=dict(found.task_options) | {"template": to_dict(template)})
 
 
 def _relative_to_mixture(config: FinetuneConfig, path: str) -> str:
@@ -459,14 +509,18 @@ def _read_table(config: FinetuneConfig, path: str) -> tables.Table:
     )
 
 
-def _read_items(config: FinetuneConfig, table: tables.Table, columns: TaskColumns) -> list[TaskExample]:
+def _read_items(
+    config: FinetuneConfig, table: tables.Table, columns: TaskColumns
+) -> list[TaskExample]:
     found = TASK_KINDS[config.task].reader.read_examples(
         table, columns, config.encoding_errors, has_labels=True, options=config.task_options
     )
     return column_values.with_label_names(found, config.labels) if config.labels else found
 
 
-def _resolve_labels(config: FinetuneConfig, train: Sequence[TaskExample], columns: TaskColumns) -> tuple[str, ...]:
+def _resolve_labels(
+    config: FinetuneConfig, train: Sequence[TaskExample], columns: TaskColumns
+) -> tuple[str, ...]:
     """Return all labels: those that are given, or those of the training file.
 
     Raises:
@@ -482,7 +536,9 @@ def _resolve_labels(config: FinetuneConfig, train: Sequence[TaskExample], column
     return config.labels
 
 
-def _unseen_label_warnings(train: Sequence[TaskExample], labels: Sequence[str], path: str) -> list[str]:
+def _unseen_label_warnings(
+    train: Sequence[TaskExample], labels: Sequence[str], path: str
+) -> list[str]:
     """Say which labels are not learned, if any."""
     seen = {label for item in train for label in column_values.example_labels(item)}
     unseen = [label for label in labels if label not in seen]
@@ -495,7 +551,9 @@ def sample_rows(items: Sequence[TaskExample], n_rows: int) -> list[TaskExample]:
     return [items[i] for i in sorted(order[:n_rows].tolist())]
 
 
-def resolve_config(config: FinetuneConfig, task: Task, n_train: int, n_parameters: int, *, uses_word_labels: bool) -> FinetuneConfig:
+def resolve_config(
+    config: FinetuneConfig, task: Task, n_train: int, n_parameters: int, *, uses_word_labels: bool
+) -> FinetuneConfig:
     """Decide what is left open.
 
     Little data is learned in more epochs, up to 20 (Mosbach et al. 2021, arXiv:2006.04884, section
@@ -510,7 +568,9 @@ def resolve_config(config: FinetuneConfig, task: Task, n_train: int, n_parameter
     """
     batch = config.batch_size or (16 if n_train < 2000 else 32)
     steps = -(-n_train // batch)  # an epoch
-    epochs = config.epochs or min(max(-(-_MIN_STEPS // steps), _MIN_DEFAULT_EPOCHS), _MAX_DEFAULT_EPOCHS)
+    epochs = config.epochs or min(
+        max(-(-_MIN_STEPS // steps), _MIN_DEFAULT_EPOCHS), _MAX_DEFAULT_EPOCHS
+    )
     full = default_learning_rate(n_parameters, uses_word_labels=uses_word_labels)
     if config.optimizer == "adafactor":
         full = _ADAFACTOR_LEARNING_RATE
@@ -537,7 +597,9 @@ def _has_constant_learning_rate(config: FinetuneConfig) -> bool:
 
 def describe_batch_size(config: FinetuneConfig) -> str:
     """Say how large the steps of a settled run are."""
-    return str(config.batch_size) if config.batch_tokens is None else f"{config.batch_tokens:,} tokens"
+    return (
+        str(config.batch_size) if config.batch_tokens is None else f"{config.batch_tokens:,} tokens"
+    )
 
 
 def default_learning_rate(n_parameters: int, *, uses_word_labels: bool) -> float:

@@ -17,7 +17,7 @@ from unmask.batch import Example
 from unmask.batching.source_sampling import SourceSampling
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.config import to_dict
-from unmask.files import read_json, write_atomically
+from unmask.files import write_atomically
 from unmask.finetuning import config as finetune_config
 from unmask.finetuning.config import PRETRAINED, RANDOM_INITIALIZATION, FinetuneConfig, FinetuneData
 from unmask.finetuning.data.batch_stream import batch_size_warnings, count_epoch_steps
@@ -54,6 +54,7 @@ from unmask.finetuning.results import report
 from unmask.finetuning.results.predict import RUN_FILE
 from unmask.heads.model import Model
 from unmask.output import OutputStream, print_line
+from unmask.saved_format import FORMAT, read_saved
 from unmask.tasks.task import Task, TaskExample, examples_sha256
 from unmask.tasks.text_templates import parse_template
 from unmask.text.records import format_names
@@ -103,7 +104,12 @@ class FinetuneJob:
     def total_steps(self) -> int:
         """How many steps a run has."""
         t = self.config
-        return finetune_config.count_steps(t, count_epoch_steps(self.train_examples, t.batch_size, t.batch_tokens, self.source_sampling))
+        return finetune_config.count_steps(
+            t,
+            count_epoch_steps(
+                self.train_examples, t.batch_size, t.batch_tokens, self.source_sampling
+            ),
+        )
 
     @property
     def runs(self) -> list[tuple[str, int]]:
@@ -121,7 +127,10 @@ class FinetuneJob:
         Of a mixture's tasks each has as many, or all that it has.
         """
         items = self.data.dev
-        if not isinstance(self.formulation, LimitsDevEvaluation) or len(items) <= self.formulation.max_dev_items:
+        if (
+            not isinstance(self.formulation, LimitsDevEvaluation)
+            or len(items) <= self.formulation.max_dev_items
+        ):
             return items, self.dev_inputs
         parts: dict[str, list[int]] = {}
         for i, item in enumerate(items):
@@ -132,14 +141,17 @@ class FinetuneJob:
             for part in parts.values()
             for i in range(min(most, len(part)))
         }
-        return [items[i] for i in sorted(chosen)], [q for q in self.dev_inputs if q.item_index in chosen]
+        return [items[i] for i in sorted(chosen)], [
+            q for q in self.dev_inputs if q.item_index in chosen
+        ]
 
     @property
     def summary(self) -> str:
         """What is learned from, and how: a line, in the words of the options."""
         t = self.config
         return (
-            f"rows {len(self.data.train):,}, epochs {t.epochs:g}, batch {finetune_config.describe_batch_size(t)}, "
+            f"rows {len(self.data.train):,}, epochs {t.epochs:g}, batch "
+            f"{finetune_config.describe_batch_size(t)}, "
             f"steps {self.total_steps:,}, rate {t.learning_rate:.3g}, length {t.max_length}, "
             f"tuned {self.n_trainable_parameters:,} of {self.n_parameters:,} parameters"
         )
@@ -194,7 +206,9 @@ def prepare_job(
     if config.class_weights is not None:
         card = with_class_weights(begun.preset, config.class_weights, task, data.train)
         begun = replace(begun, preset=card)
-    asked = with_target_scale(formulate(task, begun.preset, begun.tokenizer), begun.preset, data.train)
+    asked = with_target_scale(
+        formulate(task, begun.preset, begun.tokenizer), begun.preset, data.train
+    )
     with torch.device("meta"):
         model = begun.preset.build()
     if isinstance(config.tune, FrozenFeatures) and not any(True for _ in model.heads.parameters()):
@@ -203,25 +217,34 @@ def prepare_job(
         )
     if is_parameter_efficient(config.tune) and not begun.is_pretrained:
         raise ValueError(
-            f"{method_name(config.tune)} adds to a model that was trained, and {config.base} has no "
-            "weights; pretrain it first, or tune it in full"
+            f"{method_name(config.tune)} adds to a model that was trained, and {config.base} has "
+            "no weights; pretrain it first, or tune it in full"
         )
     parameters, words = model.parameter_count(), uses_word_labels(begun.preset)
     of_weights = _weight_notes(begun, config)
     questions = asked.build_inputs(data.train)
     sources = None
     if data.mixture is not None:
-        sources = data.mixture.make_source_sampling([data.train[q.item_index].component for q in questions])
+        sources = data.mixture.make_source_sampling(
+            [data.train[q.item_index].component for q in questions]
+        )
     n_train = len(data.train) if sources is None else sum(sources.rows_per_epoch)
     asked_batch = config.batch_size
-    config = finetune_config.resolve_config(config, task, n_train, parameters, uses_word_labels=words)
+    config = finetune_config.resolve_config(
+        config, task, n_train, parameters, uses_word_labels=words
+    )
     config = _resolve_micro_batch_tokens(config, begun, folder, world.device)
-    examples = [with_next_token_targets(q.example) if config.lm_loss_weight else q.example for q in questions]
-    config = finetune_config.resolve_evaluation_interval(config, count_epoch_steps(examples, config.batch_size, config.batch_tokens, sources))
+    examples = [
+        with_next_token_targets(q.example) if config.lm_loss_weight else q.example
+        for q in questions
+    ]
+    config = finetune_config.resolve_evaluation_interval(
+        config, count_epoch_steps(examples, config.batch_size, config.batch_tokens, sources)
+    )
     n_cut = len({q.item_index for q in questions if q.truncated})
     n_short = sum(q.target_truncated for q in questions)
     facts = {
-        "format": 1,
+        "format": FORMAT,
         "kind": "finetune",
         "card": begun.preset.name,
         "opened": loaded_model is not None,
@@ -261,7 +284,9 @@ def prepare_job(
         ),
         terminal=terminal,
     )
-    model = job.build_model(*job.runs[0])  # now, not in the first run: what it cannot be is said here
+    model = job.build_model(
+        *job.runs[0]
+    )  # now, not in the first run: what it cannot be is said here
     each = [(p.numel(), p.requires_grad) for p in model.parameters()]
     return replace(
         job,
@@ -270,7 +295,9 @@ def prepare_job(
     )
 
 
-def _load_initial_model(config: FinetuneConfig, loaded_model: LoadedModel | None, data: FinetuneData) -> InitialModel:
+def _load_initial_model(
+    config: FinetuneConfig, loaded_model: LoadedModel | None, data: FinetuneData
+) -> InitialModel:
     """Begin the model that is named, or that is open, for the task."""
     named = config.task if config.task_name is None else config.task_name
     task = Task(
@@ -298,15 +325,25 @@ def restart_from(job: FinetuneJob, folder: Path) -> FinetuneJob:
     What the folder does not have, a pooler for instance, stays as it is. Where it knows more words,
     what is asked is made anew of these.
     """
-    tuning, known = replace(job.config, base=str(folder)), job.initial_model.pretrained_weights
-    found = _load_initial_model(tuning, None, job.data)
+    config, known = replace(job.config, base=str(folder)), job.initial_model.pretrained_weights
+    found = _load_initial_model(config, None, job.data)
     if found.tokenizer.vocab_size != job.initial_model.tokenizer.vocab_size:
         threads = job.run_record["environment"]["threads"]
-        made = prepare_job(tuning, None, job.folder, job.world, threads, None)
+        made = prepare_job(config, None, job.folder, job.world, threads, None)
         facts = {**job.run_record, "parameters": made.run_record["parameters"]}
-        job = replace(made, facts=facts, kept=job.keeps_folder, peak_flops=job.peak_flops, terminal=job.terminal)
+        job = replace(
+            made,
+            run_record=facts,
+            keeps_folder=job.keeps_folder,
+            peak_flops=job.peak_flops,
+            terminal=job.terminal,
+        )
     tensors = {name: found.pretrained_weights.get(name, x) for name, x in known.items()}
-    return replace(job, tuning=tuning, begun=replace(job.initial_model, pretrained_weights=tensors))
+    return replace(
+        job,
+        config=config,
+        initial_model=replace(job.initial_model, pretrained_weights=tensors),
+    )
 
 
 def _requested_lm_loss_weight(config: FinetuneConfig) -> float | None:
@@ -316,7 +353,9 @@ def _requested_lm_loss_weight(config: FinetuneConfig) -> float | None:
     return config.lm_loss_weight
 
 
-def _resolve_micro_batch_tokens(config: FinetuneConfig, initial_model: InitialModel, folder: Path, device: torch.device) -> FinetuneConfig:
+def _resolve_micro_batch_tokens(
+    config: FinetuneConfig, initial_model: InitialModel, folder: Path, device: torch.device
+) -> FinetuneConfig:
     """Decide how many tokens go through the model at once, or take it from the run in the folder.
 
     That was decided by the memory of then, and rounding depends on it.
@@ -325,15 +364,16 @@ def _resolve_micro_batch_tokens(config: FinetuneConfig, initial_model: InitialMo
         return config
     assert config.max_length is not None
     dtype = distributed.weight_dtype(distributed.resolve_precision(config.precision, device))
-    most = max_micro_batch_tokens(initial_model.preset.architecture, config.max_length, dtype, device)
+    most = max_micro_batch_tokens(
+        initial_model.preset.architecture, config.max_length, dtype, device
+    )
     return replace(config, micro_batch_tokens=_recorded_micro_batch_tokens(folder) or most)
 
 
 def _recorded_micro_batch_tokens(folder: Path) -> int | None:
     """Read how many tokens went through the model at once in the run that the folder holds."""
     try:
-        facts = read_json(folder / RUN_FILE)
-        known = facts["recipe"]["micro_tokens"]
+        known = read_saved(folder / RUN_FILE)["recipe"]["micro_batch_tokens"]
     except (OSError, ValueError, KeyError, TypeError):  # no run: is_finished says what is wrong
         return None
     return known if isinstance(known, int) else None
@@ -356,7 +396,9 @@ def _complete_task(initial_model: InitialModel, config: FinetuneConfig, data: Fi
     task = initial_model.task
     task = replace(
         task,
-        max_length=resolve_max_length(initial_model.preset, config.max_length, n_virtual_tokens_of(config.tune)),
+        max_length=resolve_max_length(
+            initial_model.preset, config.max_length, n_virtual_tokens_of(config.tune)
+        ),
         metric=resolve_metric(task, config.metric),
     )
     return TASK_KINDS[task.task_kind].resolve_task(task, initial_model.preset, data.train)
@@ -367,13 +409,19 @@ def _weight_notes(initial_model: InitialModel, config: FinetuneConfig) -> list[s
     notes: list[str] = []
     if not initial_model.is_pretrained and config.tokenizer is None:
         notes.append(
-            f"a vocabulary of {initial_model.tokenizer.vocab_size:,} tokens, special ones included, was learned "
-            "from the training texts"
+            f"a vocabulary of {initial_model.tokenizer.vocab_size:,} tokens, special ones "
+            "included, was learned from the training texts"
         )
-    if initial_model.preset.pooler_head and initial_model.task.options.get("pool") != config.task_options.get("pool"):
-        means = "the two texts' means are compared" if reads_two_texts(initial_model.task) else "the mean is read"
+    if initial_model.preset.pooler_head and initial_model.task.options.get(
+        "pooling"
+    ) != config.task_options.get("pooling"):
+        means = (
+            "the two texts' means are compared"
+            if reads_two_texts(initial_model.task)
+            else "the mean is read"
+        )
         notes.append(
-            f"no pooler was trained: {means}, of all layers (--option pool=first for "
+            f"no pooler was trained: {means}, of all layers (--option pooling=first for "
             f"{initial_model.preset.name}'s own head, which transformers has a class for)"
         )
     notes += _template_notes(initial_model, config)
@@ -381,11 +429,19 @@ def _weight_notes(initial_model: InitialModel, config: FinetuneConfig) -> list[s
         return [*notes, "all weights are drawn at random"]
     fresh = newly_initialized_names(initial_model)
     if initial_model.new_token_ids:
-        fresh = (*fresh, *(f"the vector of {name}" for name in initial_model.tokenizer.pieces(initial_model.new_token_ids)))
+        fresh = (
+            *fresh,
+            *(
+                f"the vector of {name}"
+                for name in initial_model.tokenizer.pieces(initial_model.new_token_ids)
+            ),
+        )
     if fresh:
         notes.append(f"new, drawn at random: {format_names(fresh)}")
     if initial_model.unexpected:
-        names = format_names(initial_model.unexpected[:3]) + (", ..." if len(initial_model.unexpected) > 3 else "")
+        names = format_names(initial_model.unexpected[:3]) + (
+            ", ..." if len(initial_model.unexpected) > 3 else ""
+        )
         notes.append(f"not used of the model: {len(initial_model.unexpected)} tensors ({names})")
     return notes
 
@@ -394,14 +450,18 @@ def _template_notes(initial_model: InitialModel, config: FinetuneConfig) -> list
     """Say what a paper's own way of fine-tuning put around texts, or why it did not."""
     said, asked = initial_model.task.options, config.task_options
     notes: list[str] = []
-    if said.get("frame") != asked.get("frame"):
+    if said.get("special_tokens") != asked.get("special_tokens"):
         notes.append(
-            f"around texts stand {format_names(TASK_TOKENS.names)}, as in the model's paper (--option "
-            "frame=own for what its tokenizer puts there)"
+            f"around texts stand {format_names(TASK_TOKENS.names)}, as in the model's paper "
+            "(--option special_tokens=own for what its tokenizer puts there)"
         )
-    if said.get("pool") == "both" != asked.get("pool"):
-        notes.append("two texts are read in both orders (--option symmetric=false for one)")
-    wanted = "frame" in said and said["frame"] is None and initial_model.preset.finetuning.special_tokens == "added"
+    if said.get("pooling") == "both" != asked.get("pooling"):
+        notes.append("two texts are read in both orders (--option order_invariant=false for one)")
+    wanted = (
+        "special_tokens" in said
+        and said["special_tokens"] is None
+        and initial_model.preset.finetuning.special_tokens == "added"
+    )
     if wanted and not trains_embeddings(config.tune):
         notes.append(
             f"{method_name(config.tune)} tunes no vectors of tokens: none are added, unlike in the "
@@ -410,14 +470,21 @@ def _template_notes(initial_model: InitialModel, config: FinetuneConfig) -> list
     return notes
 
 
-def _mixture_notes(mixture: TaskMixture | None, source_sampling: SourceSampling | None) -> list[str]:
+def _mixture_notes(
+    mixture: TaskMixture | None, source_sampling: SourceSampling | None
+) -> list[str]:
     """Say of each part of a mixture how much there is, and how much of it an epoch reads."""
     if mixture is None or source_sampling is None:
         return []
-    sizes, total = np.bincount(source_sampling.source_of_row).tolist(), sum(source_sampling.rows_per_epoch)
+    sizes, total = (
+        np.bincount(source_sampling.source_of_row).tolist(),
+        sum(source_sampling.rows_per_epoch),
+    )
     return [
         f"{name}: {take:,} of {size:,} examples an epoch, {take / total:.1%} of what is learned"
-        for name, size, take in zip(mixture.component_names, sizes, source_sampling.rows_per_epoch, strict=True)
+        for name, size, take in zip(
+            mixture.component_names, sizes, source_sampling.rows_per_epoch, strict=True
+        )
     ]
 
 
@@ -429,10 +496,19 @@ def split_text_notes(task: Task, n_truncated: int, n_items: int, split_name: str
 
 
 def _too_long_texts(n_truncated: int, n_items: int, split_name: str, task: Task) -> str:
-    return f"{n_truncated:,} of {n_items:,} {split_name} texts have more than {task.max_length} tokens and"
+    return (
+        f"{n_truncated:,} of {n_items:,} {split_name} texts have more than {task.max_length} "
+        "tokens and"
+    )
 
 
-def truncation_warnings(formulation: TaskFormulation, n_truncated: int, n_truncated_targets: int, n_items: int, split_name: str) -> list[str]:
+def truncation_warnings(
+    formulation: TaskFormulation,
+    n_truncated: int,
+    n_truncated_targets: int,
+    n_items: int,
+    split_name: str,
+) -> list[str]:
     """Say of how many texts, and of how many targets, a part is lost, if of any.
 
     Args:
@@ -445,14 +521,15 @@ def truncation_warnings(formulation: TaskFormulation, n_truncated: int, n_trunca
     found: list[str] = []
     task = formulation.task
     if n_truncated and not TASK_KINDS[task.task_kind].splits_long_texts:
-        form = task.options.get("form")
-        oldest = form and parse_template(form, "options.form").truncation_keeps == "end"
+        template = task.options.get("template")
+        oldest = template and parse_template(template, "options.template").truncation_keeps == "end"
         how = "lose their beginning, of lines the oldest" if oldest else "are cut"
         found.append(f"{_too_long_texts(n_truncated, n_items, split_name, task)} {how}")
     if n_truncated_targets and isinstance(formulation, TextToTextFormulation):
         found.append(
-            f"{n_truncated_targets:,} of {n_items:,} {split_name} targets have more than {formulation.max_target_length} tokens, and are "
-            f"learned up to there (--option longest={2 * formulation.max_target_length} for more)"
+            f"{n_truncated_targets:,} of {n_items:,} {split_name} targets have more than "
+            f"{formulation.max_target_length} tokens, and are learned up to there (--option "
+            f"max_target_length={2 * formulation.max_target_length} for more)"
         )
     return found
 
@@ -495,7 +572,7 @@ def read_run_record(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"{folder}: holds no run to go on with")
     try:
-        facts = read_json(path)
+        facts = read_saved(path)
         if (kind := facts["kind"]) == "finetune":
             return {**facts, "recipe": dict(facts["recipe"]), "data": dict(facts["data"])}
     except (ValueError, KeyError, TypeError) as error:
@@ -504,7 +581,9 @@ def read_run_record(folder: Path) -> dict[str, Any]:
     raise ValueError(f"{folder}: is a run of {kind}, not of fine-tuning")
 
 
-def check_same_config(folder: Path, recorded_config: Mapping[str, Any], config: FinetuneConfig) -> None:
+def check_same_config(
+    folder: Path, recorded_config: Mapping[str, Any], config: FinetuneConfig
+) -> None:
     """Check that what is asked for is what the record of a folder says.
 
     Raises:

@@ -15,7 +15,7 @@ from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.checksums import FILES_KEY
 from unmask.checkpoints.huggingface.read import LoadedModel, has_label_names
 from unmask.config import from_dict, to_dict
-from unmask.files import read_json_object, remove_partial_files, write_atomically
+from unmask.files import remove_partial_files, write_atomically
 from unmask.finetuning import config as finetune_config
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.formulations.formulation import TaskFormulation, uses_word_labels
@@ -46,6 +46,7 @@ from unmask.finetuning.search import trial_record as plain_trial
 from unmask.finetuning.train_run import BestState, train_run
 from unmask.heads.model import Model
 from unmask.output import OutputStream
+from unmask.saved_format import read_saved
 from unmask.tasks.task import Label, Task
 from unmask.training import distributed
 from unmask.training.best_effort import best_effort
@@ -80,13 +81,14 @@ def run_finetuning(
 
     Args:
         config: the recipe.
-        loaded_model: the model, in place of what `tuning.base` names.
+        loaded_model: the model, in place of what `config.base` names.
         output_folder: a folder for the run. None: nothing is written.
         resume: go on with the run in `output_folder`.
         device: "auto", "cpu", "cuda", ...
         n_threads: None: as many as there are cores.
         adapt: what trains the model of a job on the text of its task first, or goes on with that,
-            and returns the model's folder; for a recipe that says so (`Tuning.in_domain`).
+            and returns the model's folder; for a recipe that says so
+            (`FinetuneConfig.adapt_first`).
         terminal: where progress is shown. None: nowhere.
     """
     _check_options(config, loaded_model, output_folder, resume)
@@ -96,7 +98,9 @@ def run_finetuning(
         n = distributed.set_threads(n_threads)
         distributed.keep_freed_memory()
         job = prepare_job(config, loaded_model, folder, world, n, terminal)
-        job = replace(job, kept=output_folder is not None, peak_flops=_measure_peak_flops(job))
+        job = replace(
+            job, keeps_folder=output_folder is not None, peak_flops=_measure_peak_flops(job)
+        )
         folder.mkdir(parents=True, exist_ok=True)
         with checkpoints.lock_run_folder(folder):
             remove_partial_files(folder)
@@ -114,13 +118,22 @@ def run_finetuning(
             return _run_all(job)
 
 
-def _check_options(config: FinetuneConfig, loaded_model: LoadedModel | None, output_folder: Path | None, resume: bool) -> None:
+def _check_options(
+    config: FinetuneConfig,
+    loaded_model: LoadedModel | None,
+    output_folder: Path | None,
+    resume: bool,
+) -> None:
     """Find what can be found before anything is read."""
     if resume and output_folder is None:
         raise ValueError("a run can only be resumed in its folder: name it with out")
     if config.average and output_folder is None:
         raise ValueError("average is of a run's checkpoints: name a folder for it with out")
-    if loaded_model is not None and output_folder is not None and is_parameter_efficient(config.tune):
+    if (
+        loaded_model is not None
+        and output_folder is not None
+        and is_parameter_efficient(config.tune)
+    ):
         raise ValueError(
             f"what {method_name(config.tune)} tunes is saved without the model below it: name that "
             "model's folder rather than give it open, or save the run with `save`"
@@ -155,7 +168,9 @@ def _measure_peak_flops(job: FinetuneJob) -> float:
 def _check_output_folder(output_folder: Path, resume: bool) -> None:
     if output_folder.exists() and not output_folder.is_dir():
         raise ValueError(f"{output_folder}: is a file; a run needs a folder")
-    there = output_folder.is_dir() and any(not p.name.startswith(".") for p in output_folder.iterdir())
+    there = output_folder.is_dir() and any(
+        not p.name.startswith(".") for p in output_folder.iterdir()
+    )
     if there and not any((output_folder / name).is_file() for name in (RUN_FILE, TRIALS_FILE)):
         raise ValueError(f"{output_folder}: holds files, but not a run; name a new folder")
     if there and not resume:
@@ -177,7 +192,7 @@ def _run_trial(job: FinetuneJob) -> float | None:
     with tempfile.TemporaryDirectory() as name:
         try:
             _, state = train_run(
-                replace(job, folder=Path(name), kept=False, terminal=None), *job.runs[0]
+                replace(job, folder=Path(name), keeps_folder=False, terminal=None), *job.runs[0]
             )
         except FloatingPointError:
             return None
@@ -200,7 +215,9 @@ def _run_all(job: FinetuneJob) -> FinetunedModel:
             best = one, model
     assert best is not None
     opened = _to_loaded_model(job, best[1])
-    asked = tune_threshold(without_target_scale(job.formulation), opened.model, job.data.dev, job.dev_inputs)
+    asked = tune_threshold(
+        without_target_scale(job.formulation), opened.model, job.data.dev, job.dev_inputs
+    )
     said = predict_scores(asked, opened.model, job.dev_inputs)
     report: dict[str, Any] | None = None
     with best_effort(RESULTS_FILE):
@@ -210,27 +227,39 @@ def _run_all(job: FinetuneJob) -> FinetunedModel:
         if job.config.search:
             report["search"] = [plain_trial(one) for one in read_trials(job.folder)]
     n_short = sum(question.target_truncated for question in job.dev_inputs)
-    warnings = truncation_warnings(job.formulation, said.n_truncated, n_short, len(job.data.dev), "dev")
+    warnings = truncation_warnings(
+        job.formulation, said.n_truncated, n_short, len(job.data.dev), "dev"
+    )
     found = [
         *split_text_notes(job.task, said.n_truncated, len(job.data.dev), "dev"),
         *_metric_signatures(asked, job, opened.model, said),
-        *(one.summary() for one in opened.model.adapters.values() if isinstance(one, ScalarMixModule)),
+        *(
+            one.summary()
+            for one in opened.model.adapters.values()
+            if isinstance(one, ScalarMixModule)
+        ),
     ]
     for warning in warnings:
         job.warn(warning)
     for note in found:
         job.print_progress(note)
     tuned = FinetunedModel(
-        loaded_model=opened, task=asked.task, config=job.config, run_results=tuple(scored), best_run=best[0],
+        loaded_model=opened,
+        task=asked.task,
+        config=job.config,
+        run_results=tuple(scored),
+        best_run=best[0],
         notes=(*job.notes, *job.warnings, *warnings, *found),
         folder=job.folder if job.keeps_folder else None,
-    )  # fmt: skip
+    )
     if job.keeps_folder:
         _write_results(job, tuned, report, (*job.warnings, *warnings))
     return tuned
 
 
-def _metric_signatures(formulation: TaskFormulation, job: FinetuneJob, model: Model, predicted: PredictedScores) -> list[str]:
+def _metric_signatures(
+    formulation: TaskFormulation, job: FinetuneJob, model: Model, predicted: PredictedScores
+) -> list[str]:
     """Say how exactly figures were computed that others compare, and what they are."""
     kind = TASK_KINDS[job.task.task_kind]
     if not isinstance(kind, ReportsMetricSignatures):
@@ -240,24 +269,41 @@ def _metric_signatures(formulation: TaskFormulation, job: FinetuneJob, model: Mo
         ("dev", job.data.dev, job.dev_inputs),
         ("test", job.data.test, job.test_inputs),
     ):
-        scores = predicted.scores if which == "dev" or not items else predict_scores(formulation, model, questions).scores
+        scores = (
+            predicted.scores
+            if which == "dev" or not items
+            else predict_scores(formulation, model, questions).scores
+        )
         for name, task in tasks_of_mixture(job.task).items():
             some = [
                 (cast("Label", item.label), formulation.prediction(item, s))
                 for item, s in zip(items, scores, strict=bool(items))
                 if item.component == name
             ]
-            lines = kind.metric_signatures(task, [truth for truth, _ in some], [text for _, text in some])
+            lines = kind.metric_signatures(
+                task, [truth for truth, _ in some], [text for _, text in some]
+            )
             found += [f"{which} {name} {line}".replace("  ", " ") for line in lines]
     return found
 
 
-def _score_run(job: FinetuneJob, arm: str, seed: int, model: Model, best_state: BestState) -> RunResult:
+def _score_run(
+    job: FinetuneJob, arm: str, seed: int, model: Model, best_state: BestState
+) -> RunResult:
     """Score the best state of a run as it will be used, in float32."""
-    asked = tune_threshold(without_target_scale(job.formulation), model, job.data.dev, job.dev_inputs)
+    asked = tune_threshold(
+        without_target_scale(job.formulation), model, job.data.dev, job.dev_inputs
+    )
     dev = score(asked, model, job.data.dev, job.dev_inputs)
     test = score(asked, model, job.data.test, job.test_inputs) if job.test_inputs else {}
-    return RunResult(arm=arm, seed=seed, best_step=best_state.step, dev=dev, test=test, n_trainable_parameters=job.n_trainable_parameters)
+    return RunResult(
+        arm=arm,
+        seed=seed,
+        best_step=best_state.step,
+        dev=dev,
+        test=test,
+        n_trainable_parameters=job.n_trainable_parameters,
+    )
 
 
 def _to_loaded_model(job: FinetuneJob, model: Model) -> LoadedModel:
@@ -274,12 +320,21 @@ def _to_loaded_model(job: FinetuneJob, model: Model) -> LoadedModel:
 
 
 def _write_results(
-    job: FinetuneJob, finetuned: FinetunedModel, report: Mapping[str, Any] | None, warnings: Sequence[str]
+    job: FinetuneJob,
+    finetuned: FinetunedModel,
+    report: Mapping[str, Any] | None,
+    warnings: Sequence[str],
 ) -> None:
     """Write the model into the run's folder, and say at the very end that the run is finished."""
     folder = job.folder
     base = job.config.base if is_parameter_efficient(job.config.tune) else None
-    files = save_into_run_folder(folder, finetuned.loaded_model, finetuned.task, [*_summary_lines(finetuned), *warnings], base)
+    files = save_into_run_folder(
+        folder,
+        finetuned.loaded_model,
+        finetuned.task,
+        [*_summary_lines(finetuned), *warnings],
+        base,
+    )
     with best_effort(RESULTS_FILE):
         if report is not None:
             write_atomically(folder / RESULTS_FILE, results_report.to_json(report))
@@ -319,7 +374,7 @@ def _summary_lines(finetuned: FinetunedModel) -> list[str]:
 def _load_finished(job: FinetuneJob) -> FinetunedModel:
     """Return what a finished run left in its folder."""
     _remove_checkpoints(job)
-    facts = read_json_object(job.folder / RUN_FILE)
+    facts = read_saved(job.folder / RUN_FILE)
     opened = open_model_or_adapter(job.folder)
     if uses_word_labels(opened.preset):
         opened = replace(opened, label_names=())

@@ -29,7 +29,9 @@ LEARNING_RATE_FACTOR = 10.0
 BATCH_SIZES = (8, 16, 32, 64)
 _N_RANDOM_TRIALS = 4
 """So many trials are drawn before there is something to learn from."""
-_IGNORED_KEYS = frozenset({"rate", "batch", "evaluate_every", "micro_tokens", "search"})
+_IGNORED_KEYS = frozenset(
+    {"learning_rate", "batch_size", "evaluate_every", "micro_batch_tokens", "search"}
+)
 """What of a recipe the trials do not depend on, or decide."""
 
 
@@ -63,7 +65,11 @@ def check_search(requested_config: FinetuneConfig) -> None:
         raise ValueError("search tries rates and batch sizes, but both are given")
 
 
-def run_search(job: FinetuneJob, requested_config: FinetuneConfig, run_trial: Callable[[FinetuneJob], float | None]) -> FinetuneJob:
+def run_search(
+    job: FinetuneJob,
+    requested_config: FinetuneConfig,
+    run_trial: Callable[[FinetuneJob], float | None],
+) -> FinetuneJob:
     """Try what is open of rate and batch size, and return the job with the best; of ties the first.
 
     What a folder holds of trials is not tried again. Each draw depends on the seed, its number and
@@ -89,7 +95,14 @@ def run_search(job: FinetuneJob, requested_config: FinetuneConfig, run_trial: Ca
         score = run_trial(_with_trial(job, requested_config, rate, batch))
         seconds = round(time.perf_counter() - start, 3)
         found.append(
-            SearchTrial(index=number, learning_rate=rate, batch_size=batch, score=score, seconds=seconds, run_digest=run)
+            SearchTrial(
+                index=number,
+                learning_rate=rate,
+                batch_size=batch,
+                score=score,
+                seconds=seconds,
+                run_digest=run,
+            )
         )
         _write_trials(job.folder, found)
         said = "diverged" if score is None else f"{metric} {score:.4f}"
@@ -98,7 +111,10 @@ def run_search(job: FinetuneJob, requested_config: FinetuneConfig, run_trial: Ca
             f"({seconds:.0f} s)"
         )
     chosen = best_trial(found, metric)
-    job.print_progress(f"of {len(found)} trials the best is rate {chosen.learning_rate:.3g}, batch {chosen.batch_size}")
+    job.print_progress(
+        f"of {len(found)} trials the best is rate {chosen.learning_rate:.3g}, batch "
+        f"{chosen.batch_size}"
+    )
     return _with_trial(job, requested_config, chosen.learning_rate, chosen.batch_size)
 
 
@@ -135,19 +151,38 @@ def read_trials(folder: Path) -> list[SearchTrial]:
 
 def trial_record(trial: SearchTrial) -> dict[str, Any]:
     """Return what a report shows of a trial."""
-    return {k: v for k, v in to_dict(trial).items() if k not in ("kind", "run")}
+    return {
+        "number": trial.index,
+        "rate": trial.learning_rate,
+        "batch": trial.batch_size,
+        "score": trial.score,
+        "seconds": trial.seconds,
+    }
 
 
 def _write_trials(folder: Path, completed: Sequence[SearchTrial]) -> None:
-    lines = [json.dumps({k: v for k, v in to_dict(one).items() if k != "kind"}) for one in completed]
+    lines = [
+        json.dumps({k: v for k, v in to_dict(one).items() if k != "kind"}) for one in completed
+    ]
     write_atomically(folder / TRIALS_FILE, "".join(f"{line}\n" for line in lines))
 
 
-def _with_trial(job: FinetuneJob, requested_config: FinetuneConfig, learning_rate: float, batch_size: int) -> FinetuneJob:
+def _with_trial(
+    job: FinetuneJob, requested_config: FinetuneConfig, learning_rate: float, batch_size: int
+) -> FinetuneJob:
     """Return the job with another rate and batch size, for the same number of epochs."""
-    tuning = replace(job.config, learning_rate=learning_rate, batch_size=batch_size, evaluate_every=requested_config.evaluate_every)
-    tuning = resolve_evaluation_interval(tuning, count_epoch_steps(job.train_examples, batch_size, None, job.source_sampling))
-    return replace(job, tuning=tuning, facts=dict(job.run_record) | {"recipe": to_dict(tuning)})
+    config = replace(
+        job.config,
+        learning_rate=learning_rate,
+        batch_size=batch_size,
+        evaluate_every=requested_config.evaluate_every,
+    )
+    config = resolve_evaluation_interval(
+        config, count_epoch_steps(job.train_examples, batch_size, None, job.source_sampling)
+    )
+    return replace(
+        job, config=config, run_record=dict(job.run_record) | {"recipe": to_dict(config)}
+    )
 
 
 def _digest(job: FinetuneJob) -> str:
@@ -156,7 +191,12 @@ def _digest(job: FinetuneJob) -> str:
     return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
-def _suggest(job: FinetuneJob, requested_config: FinetuneConfig, completed: Sequence[SearchTrial], number: int) -> tuple[float, int]:
+def _suggest(
+    job: FinetuneJob,
+    requested_config: FinetuneConfig,
+    completed: Sequence[SearchTrial],
+    number: int,
+) -> tuple[float, int]:
     """Draw a rate and a batch size, knowing the trials so far; the first are the customary ones."""
     rate, batch = job.config.learning_rate, job.config.batch_size
     assert rate is not None
@@ -174,9 +214,11 @@ def _suggest(job: FinetuneJob, requested_config: FinetuneConfig, completed: Sequ
 
     space: dict[str, BaseDistribution] = {}
     if requested_config.learning_rate is None:
-        space["rate"] = FloatDistribution(rate / LEARNING_RATE_FACTOR, rate * LEARNING_RATE_FACTOR, log=True)
+        space["learning_rate"] = FloatDistribution(
+            rate / LEARNING_RATE_FACTOR, rate * LEARNING_RATE_FACTOR, log=True
+        )
     if requested_config.batch_size is None:
-        space["batch"] = CategoricalDistribution(sorted({*BATCH_SIZES, batch}))
+        space["batch_size"] = CategoricalDistribution(sorted({*BATCH_SIZES, batch}))
     seed = int(np.random.SeedSequence((job.config.seed, number)).generate_state(1)[0])
     level = logging.get_verbosity()
     logging.set_verbosity(logging.WARNING)
@@ -194,4 +236,4 @@ def _suggest(job: FinetuneJob, requested_config: FinetuneConfig, completed: Sequ
         drawn = study.ask(space).params
     finally:
         logging.set_verbosity(level)
-    return float(drawn.get("rate", rate)), int(drawn.get("batch", batch))
+    return float(drawn.get("learning_rate", rate)), int(drawn.get("batch_size", batch))

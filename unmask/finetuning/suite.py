@@ -14,7 +14,7 @@ import numpy as np
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.config import from_dict, to_dict
-from unmask.files import read_json_object, remove_partial_files, write_atomically
+from unmask.files import remove_partial_files, write_atomically
 from unmask.finetuning.config import RANDOM_INITIALIZATION, FinetuneConfig, OptimizerName
 from unmask.finetuning.job import check_same_config
 from unmask.finetuning.methods.method import (
@@ -29,6 +29,7 @@ from unmask.finetuning.run import HasLoadedModel, run_finetuning
 from unmask.output import OutputStream, print_line
 from unmask.output import escape_markdown as text_of
 from unmask.output import markdown_table as table
+from unmask.saved_format import FORMAT, read_saved
 from unmask.tasks.metrics.metric import METRICS
 from unmask.tasks.suites.benchmark import LocatedBenchmark, fetch_files
 from unmask.tasks.suites.bundled import find_suite
@@ -85,7 +86,9 @@ class SuiteResult:
     @property
     def average_score(self) -> float | None:
         """The mean over benchmarks of the mean over seeds, of 100; None where none has a score."""
-        scores = [np.mean(scale_to_100(one.metric, one.dev)) for one in self.benchmarks if one.is_averaged]
+        scores = [
+            np.mean(scale_to_100(one.metric, one.dev)) for one in self.benchmarks if one.is_averaged
+        ]
         return float(np.mean(scores)) if scores else None
 
     def table_rows(self) -> tuple[list[str], list[list[str]]]:
@@ -126,7 +129,7 @@ class _SuiteProgress:
     def write(self, *, finished: bool = False) -> SuiteResult:
         made = self.result()
         said = {
-            "format": 1,
+            "format": FORMAT,
             "kind": "suite",
             "finished": finished,
             "suite": made.suite,
@@ -209,8 +212,8 @@ def finetune_suite(
         average: the mean of the weights at so many last evaluations may be the best state.
         weight_decay: of matrices, a step at rate 1.
         class_weights: "balanced": rare labels count more while they are learned.
-        lm_loss_weight: weight of a language model's loss beside the task's, for decoders. None: that
-            of the model's paper, which most do not have.
+        lm_loss_weight: weight of a language model's loss beside the task's, for decoders. None:
+            that of the model's paper, which most do not have.
         dropout: in place of the model's own.
         max_length: tokens that are read of a text at most.
         evaluate_every: steps.
@@ -234,20 +237,46 @@ def finetune_suite(
     opened = loaded if isinstance(loaded, LoadedModel) else None
     name = opened.preset.name if opened is not None else str(base)
     template = FinetuneConfig(
-        base=name, task="classify", train=tasks, rows=rows,  # each benchmark says its own
-        encoding_errors=encoding_errors, initialize=initialize, baseline=baseline,
-        tokenizer=None if tokenizer is None else str(tokenizer), tune=parse_method(tune),
+        base=name,
+        task="classify",
+        train=tasks,
+        rows=rows,  # each benchmark says its own
+        encoding_errors=encoding_errors,
+        initialize=initialize,
+        baseline=baseline,
+        tokenizer=None if tokenizer is None else str(tokenizer),
+        tune=parse_method(tune),
         vocabulary=None if vocabulary is None else parse_vocabulary(vocabulary),
-        epochs=epochs, batch_size=batch_size, batch_tokens=batch_tokens, learning_rate=learning_rate, warmup=warmup,
-        schedule=schedule, optimizer=optimizer, average=average, weight_decay=weight_decay,
-        class_weights=class_weights, lm_loss_weight=None if lm_loss_weight is None else float(lm_loss_weight),
-        dropout=dropout, max_length=max_length, evaluate_every=evaluate_every, patience=patience,
-        seed=seed, seeds=seeds, search=search, precision=precision,
-    )  # fmt: skip
+        epochs=epochs,
+        batch_size=batch_size,
+        batch_tokens=batch_tokens,
+        learning_rate=learning_rate,
+        warmup=warmup,
+        schedule=schedule,
+        optimizer=optimizer,
+        average=average,
+        weight_decay=weight_decay,
+        class_weights=class_weights,
+        lm_loss_weight=None if lm_loss_weight is None else float(lm_loss_weight),
+        dropout=dropout,
+        max_length=max_length,
+        evaluate_every=evaluate_every,
+        patience=patience,
+        seed=seed,
+        seeds=seeds,
+        search=search,
+        precision=precision,
+    )
     return _run_suite(
-        template, loaded_model=opened, output_folder=Path(out), data=None if data is None else Path(data),
-        resume=resume, include_test=include_test, device=device, terminal=terminal,
-    )  # fmt: skip
+        template,
+        loaded_model=opened,
+        output_folder=Path(out),
+        data=None if data is None else Path(data),
+        resume=resume,
+        include_test=include_test,
+        device=device,
+        terminal=terminal,
+    )
 
 
 def resume_suite(
@@ -257,19 +286,26 @@ def resume_suite(
     device: str = "auto",
     terminal: OutputStream | None = sys.stderr,
 ) -> SuiteResult:
-    """Go on with the suite in a folder as its own record says; see `tune.go_on`."""
+    """Go on with the suite in a folder as its own record says; see `resume_finetuning`."""
     said = _read_suite_record(run_folder)
     if "recipe" not in said:
-        raise ValueError(f"{run_folder / SUITE_FILE}: does not say all of its options; give them again")
-    tuning = from_dict(FinetuneConfig, said["recipe"], f"{run_folder / SUITE_FILE}: recipe")
+        raise ValueError(
+            f"{run_folder / SUITE_FILE}: does not say all of its options; give them again"
+        )
+    config = from_dict(FinetuneConfig, said["recipe"], f"{run_folder / SUITE_FILE}: recipe")
     if said.get("opened"):
         raise ValueError(f"{run_folder}: was given its model open; give it again, in Python")
-    tuning = tuning if base is None else replace(tuning, base=base)
+    config = config if base is None else replace(config, base=base)
     data = None if said["data"] is None else Path(said["data"])
     return _run_suite(
-        tuning, output_folder=run_folder, data=data, resume=True, include_test=said.get("tested", True), device=device,
+        config,
+        output_folder=run_folder,
+        data=data,
+        resume=True,
+        include_test=said.get("tested", True),
+        device=device,
         terminal=terminal,
-    )  # fmt: skip
+    )
 
 
 @interrupt_on_signal()
@@ -290,26 +326,38 @@ def _run_suite(
     places = _folder_names(entries)
     _check_output_folder(folder, suite, resume)
     if resume and (folder / SUITE_FILE).is_file():
-        check_same_config(folder, _read_suite_record(folder).get("recipe", to_dict(template)), template)
+        check_same_config(
+            folder, _read_suite_record(folder).get("recipe", to_dict(template)), template
+        )
     kept = _SuiteProgress(
-        folder=folder, notes=tuple(notes), config=template, from_loaded_model=loaded_model is not None, data=data,
+        folder=folder,
+        notes=tuple(notes),
+        config=template,
+        from_loaded_model=loaded_model is not None,
+        data=data,
         include_test=include_test,
-    )  # fmt: skip
+    )
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     with checkpoints.lock_run_folder(folder):
         remove_partial_files(folder)
         names = [entry.name for entry in entries]
-        kept.results_by_name |= {one.name: one for one in _previous_results(folder) if one.name in names}
+        kept.results_by_name |= {
+            one.name: one for one in _previous_results(folder) if one.name in names
+        }
         kept.write()
         for note in notes:
             _print_progress(terminal, note)
         for n, (entry, place) in enumerate(zip(entries, places, strict=True), 1):
             _print_progress(terminal, f"{entry.name}, {n} of {len(entries)}")
             one = _BenchmarkRun(
-                located_benchmark=entry, config=template, loaded_model=loaded_model, folder=folder / place, device=device,
+                located_benchmark=entry,
+                config=template,
+                loaded_model=loaded_model,
+                folder=folder / place,
+                device=device,
                 terminal=terminal,
-            )  # fmt: skip
+            )
             one.run_into(kept)
         made = kept.write(finished=True)
     if not any(one.dev for one in made.benchmarks):
@@ -333,14 +381,24 @@ class _BenchmarkRun:
     def run_into(self, progress: _SuiteProgress) -> None:
         """Run it, and keep what came out, also if someone stops it."""
         start = time.perf_counter()
-        before = progress.results_by_name[self.located_benchmark.name].seconds if self.located_benchmark.name in progress.results_by_name else 0.0
-        ran = BenchmarkResult(name=self.located_benchmark.name, folder=self.folder.name, task=self.located_benchmark.task)
+        before = (
+            progress.results_by_name[self.located_benchmark.name].seconds
+            if self.located_benchmark.name in progress.results_by_name
+            else 0.0
+        )
+        ran = BenchmarkResult(
+            name=self.located_benchmark.name,
+            folder=self.folder.name,
+            task=self.located_benchmark.task,
+        )
         done = (self.folder / "unmask.json").is_file() and _is_finished(self.folder)
         try:
             ran = self._with_scores(ran, self._run())
         except (ValueError, FileNotFoundError, ImportError, FloatingPointError) as error:
             ran = replace(ran, error=" ".join(str(error).split()))
-            _print_progress(self.terminal, f"{self.located_benchmark.name} is left out: {ran.error}")
+            _print_progress(
+                self.terminal, f"{self.located_benchmark.name} is left out: {ran.error}"
+            )
         finally:
             now = 0.0 if done else time.perf_counter() - start
             progress.results_by_name[ran.name] = replace(ran, seconds=round(before + now, 1))
@@ -348,7 +406,7 @@ class _BenchmarkRun:
 
     def _run(self) -> FinetunedModel:
         entry = fetch_files(self.located_benchmark)
-        tuning = replace(
+        config = replace(
             self.config, task=entry.task, train=entry.train, dev=entry.dev, test=entry.test,
             text=entry.text, label=entry.label, choices=entry.choices, columns=entry.column_names,
             labels=entry.labels, metric=entry.metric, task_options=entry.options,
@@ -356,11 +414,17 @@ class _BenchmarkRun:
         )  # fmt: skip
         begun = self.folder.is_dir() and any(self.folder.iterdir())
         return run_finetuning(
-            tuning, loaded_model=self.loaded_model, output_folder=self.folder, resume=begun, device=self.device,
+            config,
+            loaded_model=self.loaded_model,
+            output_folder=self.folder,
+            resume=begun,
+            device=self.device,
             terminal=self.terminal,
-        )  # fmt: skip
+        )
 
-    def _with_scores(self, benchmark_result: BenchmarkResult, finetuned: FinetunedModel) -> BenchmarkResult:
+    def _with_scores(
+        self, benchmark_result: BenchmarkResult, finetuned: FinetunedModel
+    ) -> BenchmarkResult:
         metric, first = finetuned.task.metric, finetuned.run_results[0].arm
         own = [one for one in finetuned.run_results if one.arm == first]
         return replace(
@@ -388,15 +452,29 @@ def suite_markdown(suite_result: SuiteResult) -> str:
         "",
         f"Scores are of 100; ± is the standard deviation over seeds. {AVERAGE_NOTE}",
     ]
-    lines += ["", *(f"- {text_of(note)}" for note in suite_result.notes)] if suite_result.notes else []
+    lines += (
+        ["", *(f"- {text_of(note)}" for note in suite_result.notes)] if suite_result.notes else []
+    )
     return "\n".join(lines) + "\n"
 
 
 def _row(benchmark_result: BenchmarkResult, *, with_baseline: bool, with_test: bool) -> list[str]:
     if benchmark_result.error:
-        return [benchmark_result.name, "", "left out", *[""] * (with_baseline + with_test), f"{benchmark_result.seconds:,.0f}"]
-    cells = [benchmark_result.name, benchmark_result.metric.replace("_", " "), _format_mean(benchmark_result.metric, benchmark_result.dev)]
-    cells += [_format_mean(benchmark_result.metric, benchmark_result.baseline)] if with_baseline else []
+        return [
+            benchmark_result.name,
+            "",
+            "left out",
+            *[""] * (with_baseline + with_test),
+            f"{benchmark_result.seconds:,.0f}",
+        ]
+    cells = [
+        benchmark_result.name,
+        benchmark_result.metric.replace("_", " "),
+        _format_mean(benchmark_result.metric, benchmark_result.dev),
+    ]
+    cells += (
+        [_format_mean(benchmark_result.metric, benchmark_result.baseline)] if with_baseline else []
+    )
     cells += [_format_mean(benchmark_result.metric, benchmark_result.test)] if with_test else []
     return [*cells, f"{benchmark_result.seconds:,.0f}"]
 
@@ -429,7 +507,9 @@ def _folder_names(benchmarks: Sequence[LocatedBenchmark]) -> list[str]:
 def _check_output_folder(output_folder: Path, suite: str, resume: bool) -> None:
     if output_folder.exists() and not output_folder.is_dir():
         raise ValueError(f"{output_folder}: is a file; a suite needs a folder")
-    there = output_folder.is_dir() and any(not p.name.startswith(".") for p in output_folder.iterdir())
+    there = output_folder.is_dir() and any(
+        not p.name.startswith(".") for p in output_folder.iterdir()
+    )
     if there and not (output_folder / SUITE_FILE).is_file():
         raise ValueError(f"{output_folder}: holds files, but not a suite; name a new folder")
     if there and not resume:
@@ -440,7 +520,7 @@ def _check_output_folder(output_folder: Path, suite: str, resume: bool) -> None:
 
 def _read_suite_record(folder: Path) -> Mapping[str, Any]:
     path = folder / SUITE_FILE
-    return read_json_object(path)
+    return read_saved(path)
 
 
 def _previous_results(folder: Path) -> list[BenchmarkResult]:
@@ -455,7 +535,7 @@ def _previous_results(folder: Path) -> list[BenchmarkResult]:
 
 def _is_finished(folder: Path) -> bool:
     try:
-        return bool(read_json_object(folder / "unmask.json").get("finished"))
+        return bool(read_saved(folder / "unmask.json").get("finished"))
     except ValueError:  # the run itself says what is wrong
         return False
 

@@ -79,7 +79,9 @@ def train_run(job: FinetuneJob, arm: str, seed: int) -> tuple[Model, BestState]:
     return model, state
 
 
-def _train(job: FinetuneJob, model: Model, seed: int, folder: Path, checkpoint: Checkpoint | None) -> BestState:
+def _train(
+    job: FinetuneJob, model: Model, seed: int, folder: Path, checkpoint: Checkpoint | None
+) -> BestState:
     run = set_up_run(job, model, seed)
     best = None
     if checkpoint is not None:
@@ -118,18 +120,32 @@ def set_up_run(job: FinetuneJob, model: Model, seed: int) -> TrainingRun:
         checkpoint_every=every,
         keep_checkpoints=max(_N_KEPT_CHECKPOINTS, t.average),
     )
-    draw = job.formulation.sample_example if isinstance(job.formulation, ResamplesExamples) else None
+    draw = (
+        job.formulation.sample_example if isinstance(job.formulation, ResamplesExamples) else None
+    )
     data = make_batch_stream(
-        job.train_examples, job.formulation.special_ids, t.batch_size, t.micro_batch_tokens, seed, draw, batch_tokens=t.batch_tokens,
+        job.train_examples,
+        job.formulation.special_ids,
+        t.batch_size,
+        t.micro_batch_tokens,
+        seed,
+        draw,
+        batch_tokens=t.batch_tokens,
         source_sampling=job.source_sampling,
-    )  # fmt: skip
+    )
     return loop.start_run(
-        recipe, model, data, world=job.world, learning_rate_factors=learning_rate_factors(t.tune, model),
+        recipe,
+        model,
+        data,
+        world=job.world,
+        learning_rate_factors=learning_rate_factors(t.tune, model),
         forward=training_forward(t.tune, model),
-    )  # fmt: skip
+    )
 
 
-def _train_steps(job: FinetuneJob, run: TrainingRun, folder: Path, best: BestState | None) -> BestState:
+def _train_steps(
+    job: FinetuneJob, run: TrainingRun, folder: Path, best: BestState | None
+) -> BestState:
     """Take the steps that are left, evaluate, save; return the best state."""
     recipe, tuning = run.recipe, job.config
     if _should_stop_early(tuning, best):
@@ -154,7 +170,9 @@ def _train_steps(job: FinetuneJob, run: TrainingRun, folder: Path, best: BestSta
                 last = last or _should_stop_early(tuning, best)
             if last:
                 break
-            if job.keeps_folder and (stop.is_requested or report.step % recipe.checkpoint_every == 0):
+            if job.keeps_folder and (
+                stop.is_requested or report.step % recipe.checkpoint_every == 0
+            ):
                 _save_checkpoint(run, folder, best)
             if stop.is_requested:
                 kept = "; go on with it by resuming" if job.keeps_folder else ""
@@ -163,7 +181,9 @@ def _train_steps(job: FinetuneJob, run: TrainingRun, folder: Path, best: BestSta
             unfreeze(tuning.tune, _require_model(run), report.step + 1, recipe.steps)
         step = run.progress.step
         if best is not None and step < recipe.steps:
-            log.print_above(f"ended early, after step {step:,}: none better since step {best.step:,}")
+            log.print_above(
+                f"ended early, after step {step:,}: none better since step {best.step:,}"
+            )
         elif best is not None and tuning.average:
             best = _average_checkpoints(job, run, log, best, folder)
     assert best is not None
@@ -172,7 +192,9 @@ def _train_steps(job: FinetuneJob, run: TrainingRun, folder: Path, best: BestSta
     return best
 
 
-def _average_checkpoints(job: FinetuneJob, run: TrainingRun, log: TrainingLog, best: BestState, folder: Path) -> BestState:
+def _average_checkpoints(
+    job: FinetuneJob, run: TrainingRun, log: TrainingLog, best: BestState, folder: Path
+) -> BestState:
     """Score the mean of the last evaluated states; return it, or the best if that is better.
 
     The last of them is the run's own, the others are in its checkpoints.
@@ -198,7 +220,11 @@ def _average_checkpoints(job: FinetuneJob, run: TrainingRun, log: TrainingLog, b
 
 def _should_stop_early(config: FinetuneConfig, best: BestState | None) -> bool:
     """Say whether a run has not become better for too long."""
-    return best is not None and config.patience is not None and best.n_worse_evaluations >= config.patience
+    return (
+        best is not None
+        and config.patience is not None
+        and best.n_worse_evaluations >= config.patience
+    )
 
 
 def _require_model(run: TrainingRun) -> Model:
@@ -215,7 +241,9 @@ def _flops_per_token(job: FinetuneJob) -> float:
     return model.flops(max(length, 1), asked)
 
 
-def _evaluate(job: FinetuneJob, run: TrainingRun, log: TrainingLog, best: BestState | None) -> BestState:
+def _evaluate(
+    job: FinetuneJob, run: TrainingRun, log: TrainingLog, best: BestState | None
+) -> BestState:
     """Score the model on the dev file, and keep it if it is the best so far."""
     step = run.progress.step
     scores = score(job.formulation, _require_model(run), *job.dev_subset)
@@ -231,7 +259,9 @@ def _trainable_tensors(run: TrainingRun) -> dict[str, Tensor]:
     return {name: run.weights.masters[name] for name in run.weights.trained_names}
 
 
-def _save_checkpoint(run: TrainingRun, folder: Path, best: BestState | None, *, done: bool = False) -> None:
+def _save_checkpoint(
+    run: TrainingRun, folder: Path, best: BestState | None, *, done: bool = False
+) -> None:
     """Write a checkpoint: the loop's and the best state so far; of a run that is done only that."""
     progress = loop.progress_record(run) | {
         "done": done,
@@ -255,4 +285,6 @@ def _read_best_state(checkpoint: Checkpoint) -> BestState | None:
     if said is None:
         return None
     tensors = checkpoint.tensors("best")
-    return BestState(step=said["step"], scores=said["scores"], tensors=tensors, n_worse_evaluations=said["worse"])
+    return BestState(
+        step=said["step"], scores=said["scores"], tensors=tensors, n_worse_evaluations=said["worse"]
+    )

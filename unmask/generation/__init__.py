@@ -1,1 +1,1 @@
-"""Text from a model: one token after another, or into what is hidden."""
+"""Generation: token by token, beam search, speculative decoding, and filling blanks."""

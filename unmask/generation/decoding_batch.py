@@ -1,4 +1,4 @@
-"""Texts side by side, read once and then token by token, with a cache of what was read."""
+"""A batch of texts that is decoded token by token, with a cache."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,29 +16,35 @@ from unmask.tokenizers.spec import SpecialTokenIds
 
 @dataclass(frozen=True, kw_only=True)
 class Prompt:
-    """What is read before a text is said."""
+    """The input before generation."""
 
     input_ids: Sequence[int]
     """By the decoder, or by the only stack there is: at least one token."""
     source_ids: Sequence[int] | None = None
     """By the encoder, where there is one."""
     n_source_tokens: int = 0
-    """So many of `input_ids`, the first, are a source; some models see it as a whole (`Model.whole`)."""
+    """The first so many of `input_ids` are a source; some models attend to it in both directions
+    (`Model.bidirectional_prompt`)."""
 
 
 class DecodingBatch:
-    """Texts that a model, which is at rest, reads side by side: prompts and what follows them."""
+    """Prompts and what follows them, side by side, read by a model in evaluation mode."""
 
     def __init__(
-        self, model: Model, prompts: Sequence[Prompt], special_ids: SpecialTokenIds, *, max_rollback: int = 0
+        self,
+        model: Model,
+        prompts: Sequence[Prompt],
+        special_ids: SpecialTokenIds,
+        *,
+        max_rollback: int = 0,
     ) -> None:
-        """Lay prompts side by side, aligned at their ends, each counting its own places.
+        """Lay prompts side by side, aligned at their ends, each with its own position ids.
 
-        Of tokens that were read, the last `max_rollback` may be taken back (`crop`).
+        Of tokens that were read, the last `max_rollback` may be removed (`crop`).
         """
         self._model, self._vocab_size = model, special_ids.vocab_size
         self._mask_id, self._appended_mask = special_ids.mask, model.appended_mask_generation
-        max_rollback += self._appended_mask is not None  # the mask that asked
+        max_rollback += self._appended_mask is not None  # the mask itself
         self._cache = model.backbone.new_cache(max_rollback)
         width = max(len(prompt.input_ids) for prompt in prompts)
         ids = np.full((len(prompts), width), special_ids.pad, np.int64)
@@ -63,26 +69,26 @@ class DecodingBatch:
             source=None if source is None else source.inputs,
             source_visibility=Visibility() if source is None else source.visibility,
         ).to(model.device)
-        """Its inputs are those tokens alone that were not read yet, and it has no places."""
+        """Its inputs are only the tokens that were not read yet, and it has no position ids."""
         self._next_positions = torch.from_numpy((document == 0).sum(1)).to(model.device)
-        """The place of the token that follows each text [b]."""
+        """Position id of the token that follows each text [b]."""
 
     def next_token_logits(self, n_last: int = 1) -> Float[Tensor, "b last v"]:
-        """Read what was not read yet, and score what may follow each of the last tokens.
+        """Read what was not read yet; return the logits after each of the last tokens.
 
         Raises:
-            FloatingPointError: a score is not finite.
-            ValueError: the model says text by masks, and there is none.
+            FloatingPointError: a logit is not finite.
+            ValueError: the model generates by appended masks, and there is no mask token.
         """
         if self._appended_mask is None:
             return self._forward(n_last)
         if self._mask_id is None:
-            raise ValueError("a model that says text by masks needs one")
+            raise ValueError("a model that generates by appended masks needs a mask token")
         mask = torch.full_like(self._next_positions, self._mask_id)[:, None]
         after = self._batch.inputs[:, self._batch.inputs.shape[1] - n_last + 1 :]
         self.crop(n_last - 1)
         found: list[Tensor] = []
-        for i in range(n_last):  # a mask where the token stands that is asked for, then the token
+        for i in range(n_last):  # a mask in place of the token to be predicted, then the token
             self.append_tokens(after[:, i - 1 : i] if i else after[:, :0])
             self.append_tokens(mask)
             found.append(self._forward(1))
@@ -93,28 +99,29 @@ class DecodingBatch:
         batch = self._batch
         n = batch.inputs.shape[1]
         back = torch.arange(-n, 0, device=self._next_positions.device)
-        place = (self._next_positions[:, None] + back).clamp(min=0)  # of padding, 0
+        position_ids = (self._next_positions[:, None] + back).clamp(min=0)  # of padding, 0
         segments = None
         if self._appended_mask is not None:
             segments = torch.full_like(batch.inputs, self._appended_mask.target_segment)
             rank = batch.visibility.rank
             if rank is not None and self._appended_mask.source_segment is not None:
                 segments[rank[:, -n:] == 0] = self._appended_mask.source_segment
-        read = replace(batch, position_ids=place, segments=segments)
-        hidden = self._model.backbone(read, self._cache)
+        positioned = replace(batch, position_ids=position_ids, segments=segments)
+        hidden = self._model.backbone(positioned, self._cache)
         self._batch = replace(batch, inputs=batch.inputs[:, n:])
-        scores = self._model.language_head.logits(hidden[:, -n_last:]).float()[..., : self._vocab_size]
-        if not bool(scores.sum().isfinite()):  # a tenth of the time of looking at each
-            raise FloatingPointError("the model's scores are not finite: its weights are damaged")
-        return scores
+        logits = self._model.language_head.logits(hidden[:, -n_last:]).float()
+        logits = logits[..., : self._vocab_size]
+        if not bool(logits.sum().isfinite()):  # a tenth of the time of looking at each
+            raise FloatingPointError("the model's logits are not finite: its weights are damaged")
+        return logits
 
     def append_tokens(self, tokens: Int[Tensor, "b t"]) -> None:
-        """Let tokens follow; they are read when scores are asked for."""
+        """Append tokens; they are read by the next `next_token_logits`."""
         batch = self._batch
         visibility = batch.visibility
         if visibility.rank is not None:
-            on = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
-            rank = torch.cat((visibility.rank, visibility.rank[:, -1:] + on), 1)
+            steps = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
+            rank = torch.cat((visibility.rank, visibility.rank[:, -1:] + steps), 1)
             visibility = replace(visibility, rank=rank)
         if visibility.document is not None:
             document = torch.cat((visibility.document, torch.zeros_like(tokens)), 1)
@@ -124,7 +131,7 @@ class DecodingBatch:
         self._next_positions = self._next_positions + tokens.shape[1]
 
     def crop(self, n: int) -> None:
-        """Forget the last n tokens of each text, whether they were read or not.
+        """Remove the last n tokens of each text, whether they were read or not.
 
         Raises:
             ValueError: layers with a window have forgotten what stood before them.
@@ -145,11 +152,11 @@ class DecodingBatch:
     def select_rows(self, rows: Int[Tensor, "k"]) -> None:
         """Keep only these rows, in this order; one may come several times."""
 
-        def kept(x: Tensor | None) -> Tensor | None:
+        def select(x: Tensor | None) -> Tensor | None:
             return None if x is None else x[rows]
 
-        def seen(v: Visibility) -> Visibility:
-            return replace(v, rank=kept(v.rank), document=kept(v.document))
+        def select_visibility(v: Visibility) -> Visibility:
+            return replace(v, rank=select(v.rank), document=select(v.document))
 
         batch = self._batch
         self._cache.select_rows(rows)
@@ -157,7 +164,7 @@ class DecodingBatch:
         self._batch = replace(
             batch,
             inputs=batch.inputs[rows],
-            visibility=seen(batch.visibility),
-            source=kept(batch.source),
-            source_visibility=seen(batch.source_visibility),
+            visibility=select_visibility(batch.visibility),
+            source=select(batch.source),
+            source_visibility=select_visibility(batch.source_visibility),
         )

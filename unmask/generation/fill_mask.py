@@ -1,4 +1,4 @@
-"""Fill in what is hidden: [MASK] in an encoder's text, a span in an encoder-decoder's."""
+"""Fill blanks: [MASK] with an encoder's masked LM, spans with an encoder-decoder."""
 
 import re
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import sentinel_names
 
 MASK_PLACEHOLDER = "[MASK]"
-"""What marks a hidden place in a text, for every model; a tokenizer's own marks do too."""
+"""Marks a blank in a text, for every model; a tokenizer's own mask and sentinels do too."""
 TOKENS_PER_BLANK = 12
-"""Tokens that an encoder-decoder says at most, times the number of blanks."""
+"""Tokens that an encoder-decoder generates at most, times the number of blanks."""
 _CONTEXT_TOKENS = 16
-"""Tokens before one that say whether a space is between."""
+"""Tokens before another that decide whether a space is between."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class BlankCandidate:
     """One way to fill a blank."""
 
     text: str
-    """What continues a word in BERT's way keeps its ##; what is gone on with, where pieces tell
-    words' ends and not their beginnings, has it behind."""
+    """A WordPiece that continues a word keeps its ##; where pieces mark the ends of words and not
+    their beginnings, one that a word goes on after has ## behind."""
     probability: float | None
-    """None where a whole span is said, token by token."""
+    """None where a whole span is generated, token by token."""
 
 
 @dataclass(frozen=True)
@@ -61,21 +61,21 @@ def fill(
     top_k: int = 5,
     batch_tokens: int = 4096,
 ) -> list[FilledText]:
-    """Say what may stand at each blank of each text.
+    """Predict the tokens at each blank of each text.
 
     Blanks are written [MASK], as the tokenizer's own mask, or, for T5, as <extra_id_0> and so on.
-    An encoder says one token for each blank, and its probability; several blanks are filled each on
-    its own, as if the others stayed hidden. Special tokens are no candidates, though they have a
-    share of the probability. An encoder-decoder says one candidate for each blank, of any number of
-    tokens. One that says whole texts (BART, or T5 where it has learned that: it begins with no
-    sentinel) begins with what is shown, one blank after the other.
+    An encoder predicts one token for each blank, with its probability; several blanks are filled
+    each on its own, as if the others stayed masked. Special tokens are no candidates, though they
+    have a share of the probability. An encoder-decoder generates one candidate for each blank, of
+    any number of tokens. One that generates whole texts (BART, or T5 where it has learned that: its
+    output begins with no sentinel) continues the visible text, one blank after the other.
 
     Args:
-        model: an encoder with a head that names tokens, or an encoder-decoder.
+        model: an encoder with a language-model head, or an encoder-decoder.
         tokenizer: the model's own.
-        texts: in any order; what is said of one does not depend on the others.
+        texts: in any order; the result for one does not depend on the others.
         top_k: candidates for each blank of an encoder.
-        batch_tokens: read at once.
+        batch_tokens: tokens that go through the model at once.
 
     Raises:
         ValueError: a text has no blank, or more tokens than the model has positions, or the model
@@ -84,28 +84,33 @@ def fill(
     tokenizer.check_single_vocabulary("fill")
     if top_k < 1:
         raise ValueError(f"top_k must be at least 1, got {top_k}")
-    if (why := unsupported_reason(model, tokenizer)) is not None:
-        raise ValueError(why)
-    cut = [_split_at_blanks(text, tokenizer) for text in texts]
-    for i, pieces in enumerate(cut, 1):
+    if (reason := unsupported_reason(model, tokenizer)) is not None:
+        raise ValueError(reason)
+    text_pieces = [_split_at_blanks(text, tokenizer) for text in texts]
+    for i, pieces in enumerate(text_pieces, 1):
         if len(pieces) < 2:
             shown = pieces[0] if len(pieces[0]) <= 80 else f"{pieces[0][:80]}..."
-            raise ValueError(f"text {i} has no blank: {shown!r}; write {MASK_PLACEHOLDER} where one is")
+            raise ValueError(
+                f"text {i} has no blank: {shown!r}; write {MASK_PLACEHOLDER} where one is"
+            )
     if isinstance(model.backbone, EncoderDecoder):
-        by_name = tokenizer.special_tokens.n_sentinels or tokenizer.special_tokens.mask is None
-        found = _fill_spans(model, tokenizer, cut) if by_name else [None] * len(cut)
-        whole = iter(_fill_by_reconstruction(model, tokenizer, [cut[i] for i, f in enumerate(found) if not f]))
-        return [one or next(whole) for one in found]
-    return _fill_masks(model, tokenizer, cut, top_k, batch_tokens)
+        special = tokenizer.special_tokens
+        found: list[FilledText | None] = [None] * len(text_pieces)
+        if special.n_sentinels or special.mask is None:
+            found = _fill_spans(model, tokenizer, text_pieces)
+        rest = [text_pieces[i] for i, f in enumerate(found) if not f]
+        reconstructed = iter(_fill_by_reconstruction(model, tokenizer, rest))
+        return [one or next(reconstructed) for one in found]
+    return _fill_masks(model, tokenizer, text_pieces, top_k, batch_tokens)
 
 
 def unsupported_reason(model: Model, tokenizer: Tokenizer) -> str | None:
     """Say why a model fills no blanks; None: it does."""
-    frame = tokenizer.special_tokens
+    special = tokenizer.special_tokens
     if isinstance(model.backbone, EncoderDecoder):
         if not model.has_language_head:
             return _missing_language_head(model)
-        if frame.mask is None and not frame.n_sentinels:
+        if special.mask is None and not special.n_sentinels:
             return (
                 "this model's texts have no blanks: its tokenizer has neither a mask nor "
                 "sentinels; use `generate`"
@@ -115,15 +120,18 @@ def unsupported_reason(model: Model, tokenizer: Tokenizer) -> str | None:
         return "this model only reads forward and does not fill blanks; use `generate`"
     if not model.has_language_head:
         return _missing_language_head(model)
-    if frame.mask is None or tokenizer.special_ids.mask is None:
+    if special.mask is None or tokenizer.special_ids.mask is None:
         return "the tokenizer has no mask token, so this model fills no blanks"
     return None
 
 
 def _missing_language_head(model: Model) -> str:
-    """Say what else there is, where a model has no head that names tokens."""
+    """Explain what else there is, where a model has no head that predicts tokens."""
     heads = ", ".join(model.head_specs) or "none"
-    if any(isinstance(spec, ReplacedTokenDetection | CorrectiveLM) for spec in model.head_specs.values()):
+    if any(
+        isinstance(spec, ReplacedTokenDetection | CorrectiveLM)
+        for spec in model.head_specs.values()
+    ):
         other = "the generator that it was trained with does: the folder generator inside its own"
     elif any(isinstance(spec, AutoregressiveCharacters) for spec in model.head_specs.values()):
         other = "it reads characters and fills no blanks; `embed` or `finetune` it"
@@ -134,14 +142,16 @@ def _missing_language_head(model: Model) -> str:
 
 def _split_at_blanks(text: str, tokenizer: Tokenizer) -> list[str]:
     """Cut a text at its blanks."""
-    frame = tokenizer.special_tokens
-    marks = {MASK_PLACEHOLDER, *sentinel_names(frame)} | ({frame.mask} if frame.mask is not None else set())
+    special = tokenizer.special_tokens
+    marks = {MASK_PLACEHOLDER, *sentinel_names(special)}
+    if special.mask is not None:
+        marks.add(special.mask)
     return re.split("|".join(re.escape(mark) for mark in sorted(marks)), text)
 
 
 @dataclass(frozen=True)
 class _MaskPrediction:
-    """What an encoder says at one blank, the likeliest first."""
+    """An encoder's prediction at one blank, the likeliest first."""
 
     token_ids: Int[np.ndarray, "k"]
     probabilities: Float[np.ndarray, "k"]
@@ -154,42 +164,47 @@ def _fill_masks(
     top_k: int,
     batch_tokens: int,
 ) -> list[FilledText]:
-    special, mask, late = tokenizer.special_ids, tokenizer.special_tokens.mask, int(model.shifted_targets)
-    assert mask is not None, "`why_not` has asked"
-    assert special.mask is not None, "`why_not` has asked"
-    before = special.prefix or (special.start,) * late
-    texts, most = [mask.join(pieces) for pieces in text_pieces], max_text_length(model, decoder_stack(model))
-    more = None if most is None else most + 1
-    inner = tokenizer.first_batch(texts, more, special=True)
-    framed = [np.array([*before, *ids, *special.suffix], np.int64) for ids in inner]
-    _check_lengths(framed, most, texts)
+    special, mask = tokenizer.special_ids, tokenizer.special_tokens.mask
+    shift = int(model.shifted_targets)
+    assert mask is not None, "`unsupported_reason` has checked"
+    assert special.mask is not None, "`unsupported_reason` has checked"
+    prefix = special.prefix or (special.start,) * shift
+    texts = [mask.join(pieces) for pieces in text_pieces]
+    max_length = max_text_length(model, decoder_stack(model))
+    limit = None if max_length is None else max_length + 1
+    encoded = tokenizer.first_batch(texts, limit, special=True)
+    inputs = [np.array([*prefix, *ids, *special.suffix], np.int64) for ids in encoded]
+    _check_lengths(inputs, max_length, texts)
     reserved = torch.tensor(sorted(special.all_ids), device=model.device)
     top_k = min(top_k, tokenizer.vocab_size - len(reserved))
-    said: list[list[_MaskPrediction]] = [[] for _ in text_pieces]
+    predictions: list[list[_MaskPrediction]] = [[] for _ in text_pieces]
     with evaluation_mode(model):
-        for rows in group_by_length([len(ids) for ids in framed], batch_tokens):
-            batch = pad_texts([framed[i] for i in rows], special).to(model.device)
-            blank = (batch.inputs == special.mask).roll(-late, 1)
+        for rows in group_by_length([len(ids) for ids in inputs], batch_tokens):
+            batch = pad_texts([inputs[i] for i in rows], special).to(model.device)
+            is_blank = (batch.inputs == special.mask).roll(-shift, 1)
             batch = model.mask_two_stream(batch, special.mask)
-            scores = model.language_head.logits(_hidden_states_at(model, batch, blank)).float()[:, : tokenizer.vocab_size]
-            check_logits(scores)
-            shares, best = scores.softmax(-1).index_fill(-1, reserved, -1).topk(top_k)
-            row_of = blank.nonzero()[:, 0].tolist()
+            hidden = _hidden_states_at(model, batch, is_blank)
+            logits = model.language_head.logits(hidden).float()[:, : tokenizer.vocab_size]
+            check_logits(logits)
+            probabilities, best = logits.softmax(-1).index_fill(-1, reserved, -1).topk(top_k)
+            blank_rows = is_blank.nonzero()[:, 0].tolist()
             for row, ids, some in zip(
-                row_of, best.cpu().numpy(), shares.cpu().numpy(), strict=True
+                blank_rows, best.cpu().numpy(), probabilities.cpu().numpy(), strict=True
             ):
-                said[rows[row]].append(_MaskPrediction(ids, some))
+                predictions[rows[row]].append(_MaskPrediction(ids, some))
     return [
         FilledText(
             _fill_text(tokenizer, pieces, ids, some),
             tuple(_candidates(tokenizer, one) for one in some),
         )
-        for pieces, ids, some in zip(text_pieces, framed, said, strict=True)
+        for pieces, ids, some in zip(text_pieces, inputs, predictions, strict=True)
     ]
 
 
-def _hidden_states_at(model: Model, batch: Batch, is_blank: Bool[Tensor, "b t"]) -> Float[Tensor, "n d"]:
-    """Return hidden states at blanks; where each text has one, the last layer makes no other."""
+def _hidden_states_at(
+    model: Model, batch: Batch, is_blank: Bool[Tensor, "b t"]
+) -> Float[Tensor, "n d"]:
+    """Return hidden states at blanks; of one a text, the last layer computes no other."""
     if model.supports_last_only and bool((is_blank.sum(1) == 1).all()):
         return model.hidden_states(replace(batch, selected_column=is_blank.long().argmax(1)))[:, 0]
     return model.hidden_states(batch)[is_blank]
@@ -212,8 +227,8 @@ def _candidates(tokenizer: Tokenizer, prediction: _MaskPrediction) -> tuple[Blan
     if (end := tokenizer.end_of_word_suffix) is not None:
         pieces = [_mark_unfinished_word(piece, end) for piece in pieces]
     return tuple(
-        BlankCandidate(piece.strip() or piece, float(share))
-        for piece, share in zip(pieces, prediction.probabilities, strict=True)
+        BlankCandidate(piece.strip() or piece, float(probability))
+        for piece, probability in zip(pieces, prediction.probabilities, strict=True)
     )
 
 
@@ -244,23 +259,25 @@ def _append_token(tokenizer: Tokenizer, text: str, before: Int[np.ndarray, "t"],
         tokenizer: which knows what begins a word.
         text: so far, as it was written.
         before: its tokens.
-        token: that follows.
+        token: the one to append.
     """
     near = before[-_CONTEXT_TOKENS:]
     old, new = tokenizer.decode(near), tokenizer.decode([*near, token])
-    said = new[len(old) :] if new.startswith(old) else f" {tokenizer.decode([token])}"
-    if said[:1].isspace():  # it begins a word
-        parted = text[-1:].isalnum() and said.lstrip()[:1].isalnum()
-        return text + " " * parted + said.lstrip()
+    added = new[len(old) :] if new.startswith(old) else f" {tokenizer.decode([token])}"
+    if added[:1].isspace():  # it begins a word
+        separated = text[-1:].isalnum() and added.lstrip()[:1].isalnum()
+        return text + " " * separated + added.lstrip()
     if not old or old[-1].isspace():
-        return text + said
-    return text.rstrip() + said
+        return text + added
+    return text.rstrip() + added
 
 
-def _fill_spans(model: Model, tokenizer: Tokenizer, text_pieces: Sequence[Sequence[str]]) -> list[FilledText | None]:
-    """Let an encoder-decoder say each hidden span after its sentinel, as it was trained to (T5).
+def _fill_spans(
+    model: Model, tokenizer: Tokenizer, text_pieces: Sequence[Sequence[str]]
+) -> list[FilledText | None]:
+    """Let an encoder-decoder generate each span after its sentinel, as in pretraining (T5).
 
-    None where it begins with a word instead: it has learned to say whole texts.
+    None where the output begins with a word instead: it has learned to generate whole texts.
     """
     special, names = tokenizer.special_ids, sentinel_names(tokenizer.special_tokens)
     for i, pieces in enumerate(text_pieces, 1):
@@ -269,26 +286,30 @@ def _fill_spans(model: Model, tokenizer: Tokenizer, text_pieces: Sequence[Sequen
                 f"text {i} has {len(pieces) - 1} blanks, but the tokenizer only {len(names)} "
                 "sentinels to tell them apart"
             )
-    hidden = [
+    marked = [
         "".join(f"{name}{piece}" for name, piece in zip(("", *names), pieces, strict=False))
         for pieces in text_pieces
     ]
-    sources = tokenizer.encode_ids_batch(hidden, allow_special=True)
-    most = [TOKENS_PER_BLANK * (len(pieces) - 1) for pieces in text_pieces]
-    said = generate(
+    sources = tokenizer.encode_ids_batch(marked, allow_special=True)
+    limits = [TOKENS_PER_BLANK * (len(pieces) - 1) for pieces in text_pieces]
+    outputs = generate(
         model,
         [[*source.tolist(), *special.suffix] for source in sources],
         special,
-        GenerationConfig(max_new_tokens=max(most, default=1)),
+        GenerationConfig(max_new_tokens=max(limits, default=1)),
     )
     return [
-        _insert_spans(tokenizer, pieces, ids[:n]) if not ids or ids[0] in special.sentinels else None
-        for pieces, ids, n in zip(text_pieces, said, most, strict=True)
+        _insert_spans(tokenizer, pieces, ids[:n])
+        if not ids or ids[0] in special.sentinels
+        else None
+        for pieces, ids, n in zip(text_pieces, outputs, limits, strict=True)
     ]
 
 
-def _insert_spans(tokenizer: Tokenizer, pieces: Sequence[str], generated_ids: Sequence[int]) -> FilledText:
-    """Cut what was said at the sentinels, and put each span into its blank."""
+def _insert_spans(
+    tokenizer: Tokenizer, pieces: Sequence[str], generated_ids: Sequence[int]
+) -> FilledText:
+    """Cut the output at its sentinels, and put each span into its blank."""
     number = {sentinel: i for i, sentinel in enumerate(tokenizer.special_ids.sentinels)}
     spans: list[list[int]] = [[] for _ in pieces[1:]]
     blank = len(spans)  # what stands before the first sentinel belongs to none
@@ -301,27 +322,35 @@ def _insert_spans(tokenizer: Tokenizer, pieces: Sequence[str], generated_ids: Se
     return FilledText(text, tuple((BlankCandidate(word, None),) for word in words))
 
 
-def _fill_by_reconstruction(model: Model, tokenizer: Tokenizer, text_pieces: Sequence[Sequence[str]]) -> list[FilledText]:
-    """Let an encoder-decoder that says whole texts (BART) go on where a text is shown no more.
+def _fill_by_reconstruction(
+    model: Model, tokenizer: Tokenizer, text_pieces: Sequence[Sequence[str]]
+) -> list[FilledText]:
+    """Let an encoder-decoder that generates whole texts (BART) continue the text before each blank.
 
-    It has read all that is shown, with masks between (`Special.blank`). What it says in a blank
-    ends where it comes to the first word that is shown behind that; otherwise, with what it says at
-    most.
+    Its source is the visible text, with masks between. The text of a blank ends before the first
+    visible word behind it, or after `TOKENS_PER_BLANK` tokens.
     """
-    special, mask = tokenizer.special_ids, tokenizer.special_tokens.mask or sentinel_names(tokenizer.special_tokens)[0]
-    inner = tokenizer.encode_ids_batch([mask.join(pieces) for pieces in text_pieces], allow_special=True)
-    sources = [[*special.prefix, *ids.tolist(), *special.suffix] for ids in inner]
+    special = tokenizer.special_ids
+    mask = tokenizer.special_tokens.mask or sentinel_names(tokenizer.special_tokens)[0]
+    encoded = tokenizer.encode_ids_batch(
+        [mask.join(pieces) for pieces in text_pieces], allow_special=True
+    )
+    sources = [[*special.prefix, *ids.tolist(), *special.suffix] for ids in encoded]
     texts = [pieces[0] for pieces in text_pieces]
     words: list[list[str]] = [[] for _ in text_pieces]
     for blank in range(1, max(map(len, text_pieces), default=1)):
         rows = [i for i, pieces in enumerate(text_pieces) if blank < len(pieces)]
-        begun = [ids.tolist() for ids in tokenizer.encode_ids_batch([texts[i].rstrip() for i in rows])]
-        how = GenerationConfig(max_new_tokens=TOKENS_PER_BLANK)
-        said = generate(model, [sources[i] for i in rows], special, how, output_prefixes=begun)
-        for i, before, ids in zip(rows, begun, said, strict=True):
-            whole = tokenizer.decode([*before, *ids])[len(tokenizer.decode(before)) :]
+        prefixes = [
+            ids.tolist() for ids in tokenizer.encode_ids_batch([texts[i].rstrip() for i in rows])
+        ]
+        config = GenerationConfig(max_new_tokens=TOKENS_PER_BLANK)
+        outputs = generate(
+            model, [sources[i] for i in rows], special, config, output_prefixes=prefixes
+        )
+        for i, prefix, ids in zip(rows, prefixes, outputs, strict=True):
+            generated = tokenizer.decode([*prefix, *ids])[len(tokenizer.decode(prefix)) :]
             last = blank == len(text_pieces[i]) - 1
-            words[i].append(_truncate_at_visible_text(whole, text_pieces[i][blank], last=last))
+            words[i].append(_truncate_at_visible_text(generated, text_pieces[i][blank], last=last))
             texts[i] += words[i][-1] + text_pieces[i][blank]
     return [
         FilledText(text, tuple((BlankCandidate(word, None),) for word in some))
@@ -330,9 +359,9 @@ def _fill_by_reconstruction(model: Model, tokenizer: Tokenizer, text_pieces: Seq
 
 
 def _truncate_at_visible_text(generated_text: str, visible_text: str, *, last: bool) -> str:
-    """Cut what was said in a blank before the first word that is shown behind it.
+    """Cut the text of a blank before the first visible word behind the blank.
 
-    Where nothing but another blank follows, its first word is kept.
+    Where nothing but another blank follows, keep its first word.
     """
     first = re.match(r"\w+|\S", visible_text.strip())
     if first is None:

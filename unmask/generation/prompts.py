@@ -1,4 +1,4 @@
-"""Prompts in words -> what a model reads, and what it says after them, in words."""
+"""Text prompts -> tokens, and generated tokens -> text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,23 +19,23 @@ from unmask.tokenizers.encode import Tokenizer
 
 @dataclass(frozen=True)
 class EncodedPrompts:
-    """Prompts as they are read."""
+    """Prompts as token ids."""
 
     input_ids: list[list[int]]
     output_prefixes: list[list[int]]
     """What answers begin with, where it is not read with the prompt."""
     streamers: list[TextStreamer]
-    """How what is said after each becomes text."""
+    """How the new tokens of each become text."""
     n_truncated_tokens: list[int]
     """Tokens of each prompt that did not fit, its first ones."""
 
 
 @dataclass(frozen=True)
 class GenerationOutput:
-    """What a model wrote."""
+    """Text that a model generated."""
 
     text: str
-    """The new text alone, `begin` apart."""
+    """The new text alone, without an output prefix."""
     n_truncated_tokens: int = 0
     """Tokens of the prompt that did not fit, its first ones."""
 
@@ -50,7 +50,7 @@ def encode_prompts(
     max_prompt_tokens: int | None = None,
     check_positions: bool = False,
 ) -> EncodedPrompts:
-    """Turn prompts into what is read: a decoder goes on from it, others answer (`Model.answers`).
+    """Encode prompts: a decoder continues them, others answer (`Model.is_sequence_to_sequence`).
 
     Special tokens typed in a prompt (<extra_id_0>) are what they name.
 
@@ -58,54 +58,71 @@ def encode_prompts(
         model: one that generates.
         tokenizer: the model's own.
         prompts: may be empty.
-        output_prefix: what each answer begins with.
-        stop: where the text of an answer ends.
-        max_prompt_tokens: of a prompt that has more tokens, special ones included, the beginning is left out;
-            None: of none.
-        check_positions: a prompt that has more tokens than the model has positions is refused; of a long one
-            no more is read than tells that.
+        output_prefix: text with which each answer begins.
+        stop: strings before which an answer ends.
+        max_prompt_tokens: of a prompt that has more tokens, special ones included, the beginning
+            is left out; None: of none.
+        check_positions: refuse a prompt that has more tokens than the model has positions; of a
+            long one no more is encoded than shows that.
 
     Raises:
-        ValueError: a prompt is too long, `output_prefix` has characters that the tokenizer does not know,
-            or it is not said in which language the prompts are; or texts are read from their end.
+        ValueError: a prompt is too long, `output_prefix` has characters that the tokenizer does not
+            know, the languages of prompts and answers are not given, or texts are read from their
+            end.
     """
     tokenizer.check_reads_forward("going on from a prompt")
-    special, begun, answers = tokenizer.input_tokenizer.special_ids, encode_known_text(tokenizer, output_prefix), model.is_sequence_to_sequence
+    special, seq2seq = tokenizer.input_tokenizer.special_ids, model.is_sequence_to_sequence
+    prefix_ids = encode_known_text(tokenizer, output_prefix)
     if tokenizer.special_ids.needs_languages:
         raise ValueError(
-            "this model reads texts of one language and answers in one: name them (`told`; "
-            f"--source-language, --target-language), two of "
+            "this model reads texts of one language and answers in one: name them "
+            "(`with_languages`; --source-language, --target-language), two of "
             f"{', '.join(dict(tokenizer.special_ids.languages))}"
         )
-    after = special.suffix if answers else ()
-    texts = prompts if answers else [prompt + output_prefix for prompt in prompts]
-    full = [ids.tolist() for ids in _encode_texts(model, tokenizer, texts, check_positions=check_positions)]
-    fixed = len(special.prefix) + len(after)
-    gone = [0 if max_prompt_tokens is None else max(0, fixed + len(ids) - max_prompt_tokens) for ids in full]
-    read = [[*special.prefix, *ids[n:], *after] for ids, n in zip(full, gone, strict=True)]
-    first = begun if answers else []
-    decode = [partial(_decode_continuation, tokenizer, [] if answers else ids, first) for ids in read]
-    return EncodedPrompts(read, [first for _ in read], [TextStreamer(one, stop) for one in decode], gone)
+    suffix = special.suffix if seq2seq else ()
+    texts = prompts if seq2seq else [prompt + output_prefix for prompt in prompts]
+    encoded = _encode_texts(model, tokenizer, texts, check_positions=check_positions)
+    fixed = len(special.prefix) + len(suffix)
+    truncated = [
+        0 if max_prompt_tokens is None else max(0, fixed + len(ids) - max_prompt_tokens)
+        for ids in encoded
+    ]
+    input_ids = [
+        [*special.prefix, *ids[n:].tolist(), *suffix]
+        for ids, n in zip(encoded, truncated, strict=True)
+    ]
+    prefix_ids = prefix_ids if seq2seq else []
+    decode = [
+        partial(_decode_continuation, tokenizer, [] if seq2seq else ids, prefix_ids)
+        for ids in input_ids
+    ]
+    return EncodedPrompts(
+        input_ids,
+        [prefix_ids for _ in input_ids],
+        [TextStreamer(one, stop) for one in decode],
+        truncated,
+    )
 
 
 def _encode_texts(
     model: Model, tokenizer: Tokenizer, texts: Sequence[str], *, check_positions: bool
 ) -> list[Int[np.ndarray, "_"]]:
-    apart = isinstance(model.backbone, EncoderDecoder)
-    most = max_text_length(model, encoder_stack(model) if apart else decoder_stack(model)) if check_positions else None
-    more = None if most is None else most + 1
-    found = tokenizer.input_tokenizer.first_batch(texts, more, special=True)
+    has_encoder = isinstance(model.backbone, EncoderDecoder)
+    stack = encoder_stack(model) if has_encoder else decoder_stack(model)
+    max_length = max_text_length(model, stack) if check_positions else None
+    limit = None if max_length is None else max_length + 1
+    found = tokenizer.input_tokenizer.first_batch(texts, limit, special=True)
     for i, (ids, text) in enumerate(zip(found, texts, strict=True), 1):
-        if most is not None and len(text) > LONG and len(ids) > most:
+        if max_length is not None and len(text) > LONG and len(ids) > max_length:
             raise ValueError(
-                f"prompt {i} has more than {most} tokens, but the model only {most} positions for "
-                "it"
+                f"prompt {i} has more than {max_length} tokens, but the model only {max_length} "
+                "positions for it"
             )
     return found
 
 
 def encode_known_text(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Return the tokens of a text that is to be said.
+    """Return the tokens of a text to be generated.
 
     Raises:
         ValueError: one of its characters has none.
@@ -130,32 +147,48 @@ def generate_texts(
         model: one that generates.
         tokenizer: the model's own.
         prompts: may be empty.
-        generation_config: the text is said.
-        max_length: tokens of a prompt and what follows it, at most; None: the model's positions.
+        generation_config: how text is generated.
+        max_length: tokens of a prompt and its output, at most; None: the model's positions.
 
     Raises:
         ValueError: the model does not generate, or there is no room for a prompt.
     """
-    special, apart = tokenizer.input_tokenizer.special_ids, isinstance(model.backbone, EncoderDecoder)
-    positions = max_text_length(model, encoder_stack(model) if apart else decoder_stack(model))
-    most = min((n for n in (positions, max_length) if n is not None), default=None)
-    new_tokens = 0 if apart else generation_config.max_new_tokens
+    special = tokenizer.input_tokenizer.special_ids
+    has_encoder = isinstance(model.backbone, EncoderDecoder)
+    positions = max_text_length(
+        model, encoder_stack(model) if has_encoder else decoder_stack(model)
+    )
+    limit = min((n for n in (positions, max_length) if n is not None), default=None)
+    new_tokens = 0 if has_encoder else generation_config.max_new_tokens
     fixed = len(special.prefix) + len(special.suffix) * model.is_sequence_to_sequence + new_tokens
-    if most is not None and most <= fixed:
-        raise ValueError(f"{generation_config.max_new_tokens} new tokens leave no room for prompts in {most}")
-    most = None if most is None else most - new_tokens
-    asked = encode_prompts(model, tokenizer, prompts, stop=generation_config.stop, max_prompt_tokens=most)
-    new = generate(
-        model, asked.input_ids, tokenizer.special_ids, generation_config, output_prefixes=asked.output_prefixes, constraints=asked.streamers
+    if limit is not None and limit <= fixed:
+        raise ValueError(
+            f"{generation_config.max_new_tokens} new tokens leave no room for prompts in {limit}"
+        )
+    limit = None if limit is None else limit - new_tokens
+    encoded = encode_prompts(
+        model, tokenizer, prompts, stop=generation_config.stop, max_prompt_tokens=limit
+    )
+    generated_ids = generate(
+        model,
+        encoded.input_ids,
+        tokenizer.special_ids,
+        generation_config,
+        output_prefixes=encoded.output_prefixes,
+        constraints=encoded.streamers,
     )
     return [
-        GenerationOutput(wording.final_text(ids), cut)
-        for wording, ids, cut in zip(asked.streamers, new, asked.n_truncated_tokens, strict=True)
+        GenerationOutput(streamer.final_text(ids), n_truncated)
+        for streamer, ids, n_truncated in zip(
+            encoded.streamers, generated_ids, encoded.n_truncated_tokens, strict=True
+        )
     ]
 
 
-def _decode_continuation(tokenizer: Tokenizer, prompt_ids: list[int], output_prefix: list[int], new_ids: Sequence[int]) -> str:
-    """Decode what is new with what stands before it, where spaces depend on that."""
+def _decode_continuation(
+    tokenizer: Tokenizer, prompt_ids: list[int], output_prefix: list[int], new_ids: Sequence[int]
+) -> str:
+    """Decode new tokens together with those before them, since spaces depend on these."""
     before = tokenizer.decode([*prompt_ids, *output_prefix])
     whole = tokenizer.decode([*prompt_ids, *output_prefix, *new_ids])
     return whole[len(before) :] if whole.startswith(before) else tokenizer.decode(new_ids)

@@ -1,4 +1,4 @@
-"""Let a model choose among given texts: by the likelihood of each, or token by token."""
+"""Rank given texts: by the likelihood of each, or by constrained beam search."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,48 +36,52 @@ def rank_choices(
     *,
     beams: int | None = None,
 ) -> list[list[RankedChoice]]:
-    """Say which of its choices is the likeliest after each prompt, the likeliest first.
+    """Rank the choices of each prompt by their likelihood after it, the likeliest first.
 
     The end token counts as the last token of each choice where prompts are answered
-    (`Model.answers`), and wherever a choice begins with another one.
+    (`Model.is_sequence_to_sequence`), and wherever a choice begins with another one.
 
     Args:
         model: a decoder or an encoder-decoder.
         prompts: their tokens, special ones included.
         choices: for each prompt, the tokens of its choices.
         special_ids: of the vocabulary.
-        beams: None: all choices are read. Otherwise only the tokens that lead to one are said, by a
-            beam search with so many beams; 1 is greedy. That reads less where there are many
-            choices, gives at most so many, and may miss the likeliest.
+        beams: None: all choices are scored. Otherwise a beam search with so many beams generates
+            only the tokens that lead to one; 1 is greedy. That reads less where there are many
+            choices, returns at most so many, and may miss the likeliest.
 
     Raises:
         ValueError: the model does not generate; a prompt and its choices are longer than its
             positions; a choice is empty, is given twice, or begins another one in a model without
             an end token.
     """
-    how = generation_config(max_new_tokens=max((len(c) for some in choices for c in some), default=0) + 1)
-    whole = [_with_end_tokens(some, special_ids, model.is_sequence_to_sequence) for some in choices]
-    asked = initial_states(model, prompts, special_ids, how)
+    config = generation_config(
+        max_new_tokens=max((len(c) for some in choices for c in some), default=0) + 1
+    )
+    ended = [_with_end_tokens(some, special_ids, model.is_sequence_to_sequence) for some in choices]
+    states = initial_states(model, prompts, special_ids, config)
     length = max_text_length(model, decoder_stack(model))
-    for i, (text, some) in enumerate(zip(asked, whole, strict=True), 1):
+    for i, (state, some) in enumerate(zip(states, ended, strict=True), 1):
         longest = max(map(len, some))
-        if length is not None and len(text.prompt_ids) + longest - 1 > length:
+        if length is not None and len(state.prompt_ids) + longest - 1 > length:
             raise ValueError(
-                f"prompt {i} has {len(text.prompt_ids)} tokens and its longest choice {longest}, but the "
-                f"model has only {length} positions"
+                f"prompt {i} has {len(state.prompt_ids)} tokens and its longest choice {longest}, "
+                f"but the model has only {length} positions"
             )
     if beams is None:
         with evaluation_mode(model):
-            return [_score_choices(model, *one, special_ids) for one in zip(asked, whole, strict=True)]
-    guides = [ChoiceConstraint(some) for some in whole]
-    how = generation_config(
+            return [
+                _score_choices(model, *one, special_ids) for one in zip(states, ended, strict=True)
+            ]
+    constraints = [ChoiceConstraint(some) for some in ended]
+    config = generation_config(
         beams=beams,
         n_best=beams,
         length_penalty=0.0,
         early_stopping=True,
-        max_new_tokens=how.max_new_tokens,
+        max_new_tokens=config.max_new_tokens,
     )
-    found = generate_candidates(model, prompts, special_ids, how, constraints=guides)
+    found = generate_candidates(model, prompts, special_ids, config, constraints=constraints)
     return [
         [RankedChoice([tuple(c) for c in some].index(one.token_ids), one.score) for one in best]
         for best, some in zip(found, choices, strict=True)
@@ -85,7 +89,7 @@ def rank_choices(
 
 
 class ChoiceConstraint:
-    """A guide that lets only the tokens follow that lead to one of some texts."""
+    """A constraint that allows only tokens that lead to one of some texts."""
 
     def __init__(self, choices: Sequence[Sequence[int]]) -> None:
         self._next_tokens: dict[tuple[int, ...], dict[int, None]] = {}
@@ -94,18 +98,18 @@ class ChoiceConstraint:
                 self._next_tokens.setdefault(tuple(choice[:n]), {})[token] = None
 
     def is_finished(self, generated_ids: Sequence[int]) -> bool:
-        """Say whether nothing leads on from here."""
+        """Say whether no choice goes on from here."""
         return not self.allowed_tokens(generated_ids)
 
     def allowed_tokens(self, generated_ids: Sequence[int]) -> Sequence[int]:
-        """List the tokens that lead on."""
+        """List the next tokens of choices that begin so."""
         return list(self._next_tokens.get(tuple(generated_ids), ()))
 
 
 def _with_end_tokens(
     choices: Sequence[Sequence[int]], special_ids: SpecialTokenIds, always_end: bool
 ) -> list[tuple[int, ...]]:
-    """Check choices, and add the end token where it tells one from another."""
+    """Check choices, and add the end token where it distinguishes one from another."""
     known = [tuple(choice) for choice in choices]
     if not known:
         raise ValueError("there is no choice")
@@ -118,12 +122,17 @@ def _with_end_tokens(
     if not always_end and begin.isdisjoint(known):
         return known
     if special_ids.end is None:
-        raise ValueError("a choice begins with another one, and there is no end token to tell them")
+        raise ValueError(
+            "a choice begins with another one, and there is no end token to distinguish them"
+        )
     return [(*one, special_ids.end) for one in known]
 
 
 def _score_choices(
-    model: Model, state: GenerationState, choices: Sequence[tuple[int, ...]], special_ids: SpecialTokenIds
+    model: Model,
+    state: GenerationState,
+    choices: Sequence[tuple[int, ...]],
+    special_ids: SpecialTokenIds,
 ) -> list[RankedChoice]:
     """Read the prompt once and every choice after it."""
     found: list[RankedChoice] = []

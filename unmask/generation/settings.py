@@ -1,4 +1,4 @@
-"""How text is said: Greedy, Sample, Ranked or Beam, and what holds for all of them (Decoding)."""
+"""Generation settings: Greedy, Sampling, BestOfN or BeamSearch in a GenerationConfig."""
 
 import math
 from dataclasses import dataclass, fields
@@ -14,20 +14,20 @@ class Greedy:
     """Always the likeliest token."""
 
     def probabilities(self, logits: Float[Tensor, "b v"]) -> Float[Tensor, "b v"]:
-        """Return the probability with which each token is said: 1 of the likeliest."""
+        """Return the probability with which each token is selected: 1 of the likeliest."""
         best = logits.argmax(-1, keepdim=True)
         return torch.zeros_like(logits).scatter_(-1, best, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """A token drawn by its probability, among those that all filters leave.
+    """A token sampled by its probability, among those that all filters keep.
 
-    They act in the order in which they stand here, each on what those before it left.
+    The filters act in the order of the fields, each on what those before it kept.
     """
 
     temperature: float = 1.0
-    """The scores are divided by it."""
+    """The logits are divided by it."""
     top_k: int | None = None
     """The k likeliest, and those as likely as the k-th (Fan et al. 2018, arXiv:1805.04833, section
     5.4)."""
@@ -44,45 +44,45 @@ class Sampling:
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""
-        if not 1e-6 <= self.temperature <= 1e6:  # scores that are divided by it stay numbers
+        if not 1e-6 <= self.temperature <= 1e6:  # logits that are divided by it stay finite
             raise ValueError(f"temperature must be from 1e-6 to 1e6, got {self.temperature}")
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"top_k must be at least 1, got {self.top_k}")
         for name in ("top_p", "min_p", "typical_p"):
-            share = vars(self)[name]
-            if share is not None and not 0 < share <= 1:
-                raise ValueError(f"{name} must be above 0 and at most 1, got {share}")
+            p = vars(self)[name]
+            if p is not None and not 0 < p <= 1:
+                raise ValueError(f"{name} must be above 0 and at most 1, got {p}")
 
     def probabilities(self, logits: Float[Tensor, "b v"]) -> Float[Tensor, "b v"]:
-        """Return the probability of each token, 0 of those that a filter takes away.
+        """Return the probability of each token, 0 of those that a filter removes.
 
-        They are not normalized again: what is left may have less than 1 together.
+        They are not normalized again: their sum may be less than 1.
         """
         logits = (logits - logits.amax(-1, keepdim=True)) / self.temperature  # 0 at most
         if self.top_k is not None and self.top_k < logits.shape[-1]:
             least = logits.topk(self.top_k).values[:, -1:]
             logits = logits.masked_fill(logits < least, -torch.inf)
-        share = logits.softmax(-1)
+        probabilities = logits.softmax(-1)
         if self.top_p is not None and self.top_p < 1:
-            share = _top_p_filter(share, self.top_p)
+            probabilities = _top_p_filter(probabilities, self.top_p)
         if self.min_p is not None:
-            least = self.min_p * share.amax(-1, keepdim=True)
-            share = share.masked_fill(share < least, 0)
+            least = self.min_p * probabilities.amax(-1, keepdim=True)
+            probabilities = probabilities.masked_fill(probabilities < least, 0)
         if self.typical_p is not None and self.typical_p < 1:
-            share = _typical_filter(share, self.typical_p)
-        return share
+            probabilities = _typical_filter(probabilities, self.typical_p)
+        return probabilities
 
 
 def _top_p_filter(probabilities: Float[Tensor, "b v"], top_p: float) -> Float[Tensor, "b v"]:
     """Keep the likeliest tokens, up to the one with which they reach this probability."""
     ordered, order = probabilities.sort(descending=True, stable=True)
     before = ordered.double().cumsum(-1) - ordered
-    gone = torch.zeros_like(order, dtype=torch.bool).scatter(-1, order, before >= top_p)
-    return probabilities.masked_fill(gone, 0)
+    removed = torch.zeros_like(order, dtype=torch.bool).scatter(-1, order, before >= top_p)
+    return probabilities.masked_fill(removed, 0)
 
 
 def _typical_filter(probabilities: Float[Tensor, "b v"], typical_p: float) -> Float[Tensor, "b v"]:
-    """Keep the tokens whose information is nearest to the entropy, until they reach this share."""
+    """Keep the tokens whose information is nearest to the entropy, until they reach `typical_p`."""
     exact = probabilities.double() / probabilities.double().sum(-1, keepdim=True)
     information = -exact.log()
     entropy = torch.special.entr(exact).sum(-1, keepdim=True)
@@ -95,45 +95,47 @@ def _typical_filter(probabilities: Float[Tensor, "b v"], typical_p: float) -> Fl
 
 @dataclass(frozen=True, kw_only=True)
 class BestOfN:
-    """The likeliest of several texts that are drawn, each on its own.
+    """The likeliest of several texts that are sampled independently.
 
     Adiwardana et al. 2020, arXiv:2001.09977, "sample-and-rank". A text's score is the sum of its
     tokens' log-probabilities, the end token's too, without temperature and filters.
     """
 
     sampling: Sampling = Sampling()
-    """How each is drawn."""
+    """How each is sampled."""
     samples: int = 20
     n_best: int = 1
-    """How many texts are wanted, the likeliest first; fewer, where fewer differ."""
+    """Number of texts to return, the likeliest first; fewer, where fewer differ."""
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""
         if self.samples < 1:
             raise ValueError(f"samples must be at least 1, got {self.samples}")
         if not 1 <= self.n_best <= self.samples:
-            raise ValueError(f"n_best must be from 1 to the {self.samples} samples, got {self.n_best}")
+            raise ValueError(
+                f"n_best must be from 1 to the {self.samples} samples, got {self.n_best}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class BeamSearch:
-    """The best of several texts that are followed side by side.
+    """The best of several texts that are continued side by side.
 
     A text's score is the sum of its tokens' log-probabilities, the end token's too, divided by the
-    number of tokens to the power of the length penalty. Of all continuations of the texts followed,
-    the 2 * `beams` best are looked at; those of the first half that end are kept, and the best that
-    do not end are followed (as in transformers).
+    number of tokens to the power of the length penalty. Of all continuations of the hypotheses, the
+    2 * `beams` best are candidates; those of the first half that end are finished, and the best
+    that do not end are the next hypotheses (as in transformers).
     """
 
     beams: int = 4
     n_best: int = 1
-    """How many texts are wanted, the best first."""
+    """Number of texts to return, the best first."""
     length_penalty: float = 1.0
     """0: none, so that short texts are favored; 1: the mean; above: long texts are favored."""
     early_stopping: bool | Literal["never"] = False
-    """When it is over. True: as soon as `beams` texts have ended. False: when, besides, the best
-    that goes on is worse than each of them at the present length. "never": when it would be worse
-    even at the length at which a positive length penalty would help it most."""
+    """When the search ends. True: as soon as `beams` texts have ended. False: when, besides, the
+    best hypothesis is worse than each of them at the present length. "never": when it would be
+    worse even at the length at which a positive length penalty would help it most."""
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""
@@ -147,28 +149,28 @@ class BeamSearch:
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationConfig:
-    """How a text is said, how long it becomes, and which tokens it may not have."""
+    """How text is generated, how long it becomes, and which tokens it may not have."""
 
     strategy: Greedy | Sampling | BestOfN | BeamSearch = Greedy()
     max_new_tokens: int = 50
-    """At most so many; fewer where the model ends its text, or its positions end."""
+    """Maximum; fewer where the model ends its text, or its positions end."""
     min_new_tokens: int = 0
     """The model may not end its text before; a stop string may."""
     repetition_penalty: float = 1.0
-    """What a token's score is divided by (multiplied, if it is negative) once it was read or said:
-    Keskar et al. 2019, arXiv:1909.05858, section 4.1. Beams: its log-probability is multiplied."""
+    """Divisor of a token's logit (factor, if it is negative) after its first occurrence in prompt
+    or text: Keskar et al. 2019, arXiv:1909.05858, section 4.1. Beams: factor of its
+    log-probability."""
     no_repeat_ngram_size: int | None = None
-    """No n tokens, n this number, that were read or said one after another are said again. An
-    encoder's text does not count."""
+    """No n-gram of this size occurs twice in prompt and text. An encoder's input does not count."""
     stop: tuple[str, ...] = ()
-    """The text ends before the one of these that is said first; what never comes never ends it."""
+    """Stop strings: the text ends before the first that is generated."""
     window: bool = False
     """Of a text that has more tokens than a decoder has positions only the last are read: as many
-    as leave room for what is yet to be said, but at least half of the positions. Where the
-    positions end, the last are read again, which costs about a token read for each that is said.
+    as leave room for the remaining new tokens, but at least half of the positions. Where the
+    positions end, the last are read again, which costs about one token read for each new one.
     False: such a prompt is an error, and a text ends where the positions do."""
     seed: int = 0
-    """Of what is drawn."""
+    """Random seed of sampling."""
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range, and what does not go together."""
@@ -182,7 +184,9 @@ class GenerationConfig:
         if not 0 < self.repetition_penalty < math.inf:
             raise ValueError(f"repetition_penalty must be above 0, got {self.repetition_penalty}")
         if self.no_repeat_ngram_size is not None and self.no_repeat_ngram_size < 1:
-            raise ValueError(f"no_repeat_ngram_size must be at least 1, got {self.no_repeat_ngram_size}")
+            raise ValueError(
+                f"no_repeat_ngram_size must be at least 1, got {self.no_repeat_ngram_size}"
+            )
         if "" in self.stop:
             raise ValueError("a stop string is empty: every text would end before it begins")
         if self.window and isinstance(self.strategy, BeamSearch):
@@ -191,44 +195,49 @@ class GenerationConfig:
             raise ValueError(f"seed must be at least 0, got {self.seed}")
 
 
-_FIELD_NAMES = {part: frozenset(f.name for f in fields(part)) for part in (Sampling, BestOfN, BeamSearch, GenerationConfig)}
+_FIELD_NAMES = {
+    part: frozenset(f.name for f in fields(part))
+    for part in (Sampling, BestOfN, BeamSearch, GenerationConfig)
+}
 
 
 def generation_config(**settings: Any) -> GenerationConfig:
-    """Make a Decoding of the fields of Decoding, Sample, Ranked and Beam, by name.
+    """Make a GenerationConfig of fields of GenerationConfig, Sampling, BestOfN and BeamSearch.
 
-    `temperature` above 0 draws, with `samples` several texts of which the likeliest is said,
-    `beams` searches, and without all of them the likeliest token is said.
+    `temperature` above 0 samples, with `samples` several texts of which the likeliest is returned,
+    `beams` searches, and without all of them the likeliest token is selected.
 
     Raises:
         ValueError: there is no such setting, or two do not go together.
     """
     known = frozenset[str]().union(*_FIELD_NAMES.values()) - {"strategy", "sampling"}
-    if strange := sorted(settings.keys() - known):
-        raise ValueError(f"no setting {strange[0]!r}; there are {', '.join(sorted(known))}")
-    drawn = {name: settings[name] for name in _FIELD_NAMES[Sampling] & settings.keys()}
-    ranked = {name: settings[name] for name in _FIELD_NAMES[BestOfN] & settings.keys()}
-    ranked = ranked if "samples" in ranked else {}
-    searched = {name: settings[name] for name in (_FIELD_NAMES[BeamSearch] & settings.keys()) - ranked.keys()}
+    if unknown := sorted(settings.keys() - known):
+        raise ValueError(f"no setting {unknown[0]!r}; there are {', '.join(sorted(known))}")
+    sampling = {name: settings[name] for name in _FIELD_NAMES[Sampling] & settings.keys()}
+    best_of_n = {name: settings[name] for name in _FIELD_NAMES[BestOfN] & settings.keys()}
+    best_of_n = best_of_n if "samples" in best_of_n else {}
+    beams = {
+        name: settings[name]
+        for name in (_FIELD_NAMES[BeamSearch] & settings.keys()) - best_of_n.keys()
+    }
     rest = {name: settings[name] for name in _FIELD_NAMES[GenerationConfig] & settings.keys()}
     if "stop" in rest:
         rest["stop"] = (rest["stop"],) if isinstance(rest["stop"], str) else tuple(rest["stop"])
-    if drawn.get("temperature", 0) == 0:
-        drawn.pop("temperature", None)
-        if drawn:
+    if sampling.get("temperature", 0) == 0:
+        sampling.pop("temperature", None)
+        if sampling:
             raise ValueError(
-                f"{', '.join(sorted(drawn))}: says among which tokens one is drawn, but at "
+                f"{', '.join(sorted(sampling))}: says among which tokens one is drawn, but at "
                 "temperature 0 none is: give a temperature above 0"
             )
-    if ranked and not drawn:
+    if best_of_n and not sampling:
         raise ValueError("samples are drawn: give a temperature above 0")
-    if searched and "beams" not in searched:
-        also = ", or samples of what is drawn" if searched.keys() == {"n_best"} else ""
-        raise ValueError(
-            f"{', '.join(sorted(searched))}: for a search with beams: give beams{also}"
-        )
-    if drawn and searched:
+    if beams and "beams" not in beams:
+        also = ", or samples of what is drawn" if beams.keys() == {"n_best"} else ""
+        raise ValueError(f"{', '.join(sorted(beams))}: for a search with beams: give beams{also}")
+    if sampling and beams:
         raise ValueError("beams search and temperature draws: give beams or temperature, not both")
-    by = Sampling(**drawn) if drawn else BeamSearch(**searched) if searched else Greedy()
-    by = BestOfN(sampling=by, **ranked) if isinstance(by, Sampling) and ranked else by
-    return GenerationConfig(strategy=by, **rest)
+    strategy = Sampling(**sampling) if sampling else BeamSearch(**beams) if beams else Greedy()
+    if isinstance(strategy, Sampling) and best_of_n:
+        strategy = BestOfN(sampling=strategy, **best_of_n)
+    return GenerationConfig(strategy=strategy, **rest)

@@ -1,4 +1,4 @@
-"""Texts as a model reads them: framed, in groups of like length, the model at rest."""
+"""Batches of texts for inference: with special tokens, grouped by length."""
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,14 +20,14 @@ from unmask.tokenizers.spec import SpecialTokenIds
 
 @dataclass(frozen=True, kw_only=True)
 class TextBatch:
-    """Some texts that go through the model together."""
+    """Texts that go through the model together."""
 
     text_indices: tuple[int, ...]
     """Which ones: row r of the batch is text `texts[r]`."""
     lengths: tuple[int, ...]
     """Their tokens, special ones included, padding apart."""
     batch: Batch
-    """`last` is the last token of each text."""
+    """`last_token_positions` are those of the last token of each text."""
 
 
 _DAMAGE_EXPLANATION = (
@@ -38,7 +38,7 @@ _DAMAGE_EXPLANATION = (
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Generator[None]:
-    """Switch dropout and gradients off, and leave the model in the mode in which it was."""
+    """Switch dropout and gradients off; leave the model in its former mode."""
     training = model.training
     model.eval()
     try:
@@ -49,13 +49,13 @@ def evaluation_mode(model: nn.Module) -> Generator[None]:
 
 
 def check_logits(logits: Float[Tensor, "... v"]) -> None:
-    """Check that some score of each place is a number, and none is not a number.
+    """Check that the highest logit of each position is finite.
 
     Raises:
-        FloatingPointError: one is not: no answer can be made of it.
+        FloatingPointError: one is not: nothing can be predicted from it.
     """
     if logits.numel() and not bool(logits.amax(-1).isfinite().all()):
-        raise FloatingPointError(f"the model's scores are not finite: {_DAMAGE_EXPLANATION}")
+        raise FloatingPointError(f"the model's logits are not finite: {_DAMAGE_EXPLANATION}")
 
 
 def check_vectors(vectors: Float[Tensor, "..."]) -> None:
@@ -79,22 +79,24 @@ def with_special_tokens(
         ValueError: the special tokens alone are more than `max_length`.
     """
     special = tokenizer.special_ids
-    around = len(special.prefix) + len(special.suffix)
-    if max_length is not None and around > max_length:
-        raise ValueError(f"{around} special tokens do not fit the model's {max_length} positions")
-    room = None if max_length is None else max_length - around
-    found = tokenizer.first_batch(texts, room)
+    n_special = len(special.prefix) + len(special.suffix)
+    if max_length is not None and n_special > max_length:
+        raise ValueError(
+            f"{n_special} special tokens do not fit the model's {max_length} positions"
+        )
+    limit = None if max_length is None else max_length - n_special
+    encoded = tokenizer.first_batch(texts, limit)
     return [
         np.array(
-            [*special.prefix, *ids[:room].tolist(), *special.suffix] or [special.start],
+            [*special.prefix, *ids[:limit].tolist(), *special.suffix] or [special.start],
             np.int64,
         )
-        for ids in found
+        for ids in encoded
     ]
 
 
 def pad_texts(texts: Sequence[Int[np.ndarray, "_"]], special_ids: SpecialTokenIds) -> Batch:
-    """Lay each text in a row of its own; nothing is asked."""
+    """Lay each text in a row of its own, without targets."""
     batch = pad_examples([Example(inputs=ids, targets=ids) for ids in texts], special_ids)
     return replace(batch, targets=None, target_positions=None)
 
@@ -107,16 +109,18 @@ def text_batches(
     *,
     decoder_reads_text: bool = False,
 ) -> Iterator[TextBatch]:
-    """Frame texts, cut to the model's positions, and put those of like length together.
+    """Encode texts with special tokens, cut to the model's positions, and batch them by length.
 
-    An encoder-decoder reads them as its source; its decoder has read the start token, or reads the
-    text `decoder_reads_text`: each token one place later (Lewis et al. 2020, section 3.1).
+    An encoder-decoder reads them as its source; its decoder has read the start token, or, with
+    `decoder_reads_text`, the text, each token one position later (Lewis et al. 2020, section 3.1).
     """
     special = tokenizer.special_ids
-    read = with_special_tokens(tokenizer.input_tokenizer, texts, max_text_length(model, encoder_stack(model)))
-    for rows in group_by_length([len(ids) for ids in read], batch_tokens):
-        lengths = [len(read[i]) for i in rows]
-        batch = pad_texts([read[i] for i in rows], special)
+    inputs = with_special_tokens(
+        tokenizer.input_tokenizer, texts, max_text_length(model, encoder_stack(model))
+    )
+    for rows in group_by_length([len(ids) for ids in inputs], batch_tokens):
+        lengths = [len(inputs[i]) for i in rows]
+        batch = pad_texts([inputs[i] for i in rows], special)
         if isinstance(model.backbone, EncoderDecoder):
             start = torch.full((len(rows), 1), special.start)
             batch = Batch(

@@ -72,14 +72,16 @@ HeadSpec = (
 
 
 def is_kept_after_pretraining(spec: HeadSpec) -> bool:
-    """Say whether a trained model is kept with a head.
+    """Return whether a trained model is saved with a head.
 
-    Not with one that serves pretraining alone: a generator, CANINE-S's scores of subwords, a fine,
-    or a comparison without weights.
+    Not with one for pretraining alone: a generator, CANINE-S's subwords, a regularizer, or a
+    contrastive loss without weights.
     """
     if isinstance(spec, ContrastiveLoss):
         return spec.transform is not None
-    return not isinstance(spec, Generator | SubwordPrediction | ActivationRegularization | QuickThoughts)
+    return not isinstance(
+        spec, Generator | SubwordPrediction | ActivationRegularization | QuickThoughts
+    )
 
 
 @runtime_checkable
@@ -87,17 +89,17 @@ class Head(Protocol):
     """What turns hidden states into a Prediction."""
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
-        """Count the places that each term asks of this batch."""
+        """Count the targets of each term in this batch."""
         ...
 
     def __call__(self, hidden: Tensor, batch: Batch, *, return_logits: bool = False) -> Prediction:
-        """Ask what the batch asks; with `return_logits`, also return what was said."""
+        """Compute the terms of the batch; with `return_logits`, also return logits."""
         ...
 
 
 @runtime_checkable
 class SelfInitializing(Protocol):
-    """A module whose own weights begin in a way of its own, from torch's generator."""
+    """A module that initializes its own weights, from torch's generator."""
 
     def initialize_parameters(self) -> None:
         """Fill the weights."""
@@ -106,7 +108,7 @@ class SelfInitializing(Protocol):
 
 @runtime_checkable
 class HasOutputVocabulary(Protocol):
-    """A head whose size is that of a vocabulary which the network does not read."""
+    """A head with an output vocabulary that is not the network's."""
 
     def with_vocabulary(self, special: SpecialTokenIds) -> "HeadSpec":
         """Return the head for another vocabulary."""
@@ -114,13 +116,13 @@ class HasOutputVocabulary(Protocol):
 
 
 def required_term(name: str, spec: HeadSpec) -> str:
-    """Return what an objective must ask for a head to have something to answer."""
-    return getattr(spec, "asked_by", getattr(spec, "term", name))
+    """Return the term that an objective must have for a head to be trained."""
+    return getattr(spec, "required_term", getattr(spec, "term", name))
 
 
 @runtime_checkable
 class InputCorrupter(Protocol):
-    """A head with a network of its own, which changes what the backbone reads."""
+    """A head with a network of its own, which corrupts the backbone's inputs."""
 
     @property
     def network(self) -> nn.Module:
@@ -128,29 +130,32 @@ class InputCorrupter(Protocol):
         ...
 
     def share_with(self, backbone: Transformer) -> None:
-        """Have in common with the backbone what is shared."""
+        """Share embeddings with the backbone."""
         ...
 
     def corrupt(self, batch: Batch, *, return_logits: bool = False) -> tuple[Batch, Prediction]:
-        """Return the batch that the backbone reads, and what was said on the way."""
+        """Return the corrupted batch, and the prediction of the head's own network."""
         ...
 
     def without_sharing(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return a model's weights by name as they are without this head beside it."""
+        """Return a model's weights by name as they are without sharing with this head."""
         ...
 
 
 @runtime_checkable
 class HasFlops(Protocol):
-    """A head whose matrix products are worth counting beside the backbone's."""
+    """A head whose FLOPs are counted."""
 
     def flops(self, length: int, target_fraction: float) -> float:
-        """Count the forward's FLOPs a token in texts of `length`, the share `target_fraction` of it asked."""
+        """Count the forward's FLOPs per token in texts of `length` tokens.
+
+        `target_fraction` is the fraction of tokens that have a target.
+        """
         ...
 
 
 def build_backbone(architecture: Architecture | EncoderDecoderArchitecture) -> Backbone:
-    """Build the network of an architecture: each kind of architecture has one."""
+    """Build the network of an architecture."""
     if isinstance(architecture, EncoderDecoderArchitecture):
         return EncoderDecoder(architecture)
     if isinstance(architecture, CanineArchitecture):
@@ -185,41 +190,43 @@ class Model(nn.Module):
         for name, spec in heads.items():
             self.add_head(name, spec)
         self.pooler = None if pooler is None else pooler.build(stack)
-        """A map of its own that no head reads."""
+        """A pooler that no head uses."""
         self.adapters = nn.ModuleDict()
-        """What stands beside the model's own weights; see `unmask.adapters.attach`."""
+        """Adapters, whose weights are not the model's own; see `unmask.adapters.attach`."""
 
     def add_head(self, name: str, spec: HeadSpec) -> None:
-        """Add a head; the weights of one that has any are not drawn."""
+        """Add a head; its weights are not initialized."""
         self.head_specs[name] = spec
-        self.heads[name] = head = spec.build(self.decoder_architecture, self.backbone.embedding_table)
+        self.heads[name] = head = spec.build(
+            self.decoder_architecture, self.backbone.embedding_table
+        )
         if isinstance(head, InputCorrupter) and isinstance(self.backbone, Transformer):
             head.share_with(self.backbone)
 
     @property
     def networks(self) -> list[nn.Module]:
-        """The backbone, and the networks that heads have of their own."""
+        """The backbone, and the networks of heads."""
         own = (h.network for h in self.heads.values() if isinstance(h, InputCorrupter))
         return [self.backbone, *own]
 
     @property
     def vocab_size(self) -> int:
-        """Rows of the table of tokens."""
+        """Size of the vocabulary."""
         return self.architecture.vocab_size
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.backbone.embedding_table.weight.device
 
     @property
     def has_language_head(self) -> bool:
-        """Whether some head names tokens."""
+        """Whether there is a language-modeling head."""
         return any(isinstance(head, LanguageModelingHead) for head in self.heads.values())
 
     @property
     def language_head(self) -> LanguageModelingHead:
-        """The head that names tokens.
+        """The language-modeling head.
 
         Raises:
             ValueError: there is none.
@@ -232,19 +239,23 @@ class Model(nn.Module):
         )
 
     @property
-    def _generation(self) -> AppendedMaskGeneration | ShiftedTargetGeneration | SourcePrefixGeneration | None:
-        found = (h.spec.generation for h in self.heads.values() if isinstance(h, LanguageModelingHead))
+    def _generation(
+        self,
+    ) -> AppendedMaskGeneration | ShiftedTargetGeneration | SourcePrefixGeneration | None:
+        found = (
+            h.spec.generation for h in self.heads.values() if isinstance(h, LanguageModelingHead)
+        )
         return next(found, None)
 
     @property
     def appended_mask_generation(self) -> AppendedMaskGeneration | None:
-        """How it says text by masks, if it does."""
+        """The settings of generation by masks, if it has that."""
         return self._generation if isinstance(self._generation, AppendedMaskGeneration) else None
 
     def mask_two_stream(self, batch: Batch, mask_id: int) -> Batch:
-        """Return the batch whose masked places are asked, as this model asks for what is hidden.
+        """Return the batch as this model reads masked tokens.
 
-        One whose second stream asks (XLNet) reads no masks: their places are seen by nobody.
+        One with a query stream (XLNet) reads no masks: their positions are visible to nobody.
         """
         if not self.has_language_head or not self.language_head.two_stream:
             return batch
@@ -253,38 +264,41 @@ class Model(nn.Module):
 
     @property
     def is_sequence_to_sequence(self) -> bool:
-        """Whether a prompt is a source, which what is said answers and does not go on with."""
+        """Whether a prompt is a source, which generated text answers and does not continue."""
         one = isinstance(self._generation, SourcePrefixGeneration)
         return one or self.bidirectional_prompt or isinstance(self.backbone, EncoderDecoder)
 
     @property
     def bidirectional_prompt(self) -> bool:
-        """Whether a stack that says text sees a prompt as a whole."""
+        """Whether a single stack that generates text attends to a prompt bidirectionally."""
         if isinstance(self._generation, AppendedMaskGeneration):
             return self._generation.source_segment is not None
-        return isinstance(self._generation, SourcePrefixGeneration) and self._generation.bidirectional_source
+        return (
+            isinstance(self._generation, SourcePrefixGeneration)
+            and self._generation.bidirectional_source
+        )
 
     @property
     def shifted_targets(self) -> bool:
-        """Whether it sees in both directions and names what is hidden one place before it."""
+        """Whether it is bidirectional and predicts a masked token one position before it."""
         return isinstance(self._generation, ShiftedTargetGeneration)
 
     @property
     def predicts_next_token(self) -> bool:
-        """Whether each place, which sees those before it, names the token after its own."""
+        """Whether it is causal and each position predicts the next token."""
         return self.decoder_architecture.causal or self.shifted_targets
 
     @property
     def can_generate(self) -> bool:
-        """Whether it says text, token by token."""
+        """Whether it generates text, token by token."""
         return self.predicts_next_token or self.appended_mask_generation is not None
 
     def parameter_count(self) -> int:
-        """Count the numbers that the model is kept with, shared ones once, without adapters."""
+        """Count the parameters that the model is saved with, shared ones once, without adapters."""
         return sum(p.numel() for p in self.trained_weights().values())
 
     def trained_weights(self) -> dict[str, Tensor]:
-        """Return the weights of a trained model: those without heads of pretraining alone."""
+        """Return the weights of a trained model: without heads for pretraining alone."""
         weights = self.own_weights()
         for head in self.heads.values():
             if isinstance(head, InputCorrupter):
@@ -299,10 +313,10 @@ class Model(nn.Module):
         return {name: p.detach() for name, p in named if not name.startswith("adapters.")}
 
     def initialize(self, seed: int = 0, loaded: Collection[str] = ()) -> "Model":
-        """Fill the model's own weights as the architecture says, but for those that are known.
+        """Initialize the model's own weights as the architecture says, except those loaded.
 
-        A module's numbers follow from the seed and its name alone, so they are the same whatever
-        else is drawn: a new head begins alike on a published backbone and on a random one.
+        The weights of a module depend on the seed and its name alone: a new head begins alike on a
+        published backbone and on a random one.
         """
         there = {id(p) for name, p in self.named_parameters() if name in loaded}
         with torch.random.fork_rng(devices=[]):
@@ -318,52 +332,60 @@ class Model(nn.Module):
         return self
 
     def check_supports_memory(self) -> None:
-        """Check that the network can read a memory of what stood before a text.
+        """Check that the network supports a memory of earlier segments.
 
         Raises:
             ValueError: it cannot.
         """
         if not isinstance(self.backbone, Transformer | Recurrent) or len(self.networks) > 1:
-            raise ValueError("only a model of one stack reads a memory of what stood before")
+            raise ValueError("only a model of one stack supports a memory of earlier segments")
         self.backbone.check_supports_memory()
 
     @property
     def query_stream(self) -> QueryStream | None:
-        """What its language head, if it has one, lets ask the backbone's layers."""
+        """The query stream of its language head, if it has one."""
         found = (h.decoder for h in self.heads.values() if isinstance(h, LanguageModelingHead))
         return next(found, None)
 
     def hidden_states(self, batch: Batch) -> Float[Tensor, "b t _"]:
-        """Run the backbone, as the language head reads it if there is one."""
-        found = (h.query_stream_for(batch) for h in self.heads.values() if isinstance(h, LanguageModelingHead))
+        """Run the backbone, with the query stream of the language head if there is one."""
+        found = (
+            h.query_stream_for(batch)
+            for h in self.heads.values()
+            if isinstance(h, LanguageModelingHead)
+        )
         return self._run_backbone(batch, next(found, None))
 
-    def _run_backbone(self, batch: Batch, query_stream: QueryStream | None) -> Float[Tensor, "b t _"]:
+    def _run_backbone(
+        self, batch: Batch, query_stream: QueryStream | None
+    ) -> Float[Tensor, "b t _"]:
         if query_stream is None:
             return self.backbone(batch)
-        return self.backbone(batch, decoder=query_stream)
+        return self.backbone(batch, query_stream=query_stream)
 
     def pad_for_network(self, batch: Batch) -> Batch:
-        """Return the batch with so much padding that no text depends on how long the others are.
+        """Return the batch with so much padding that no text depends on the others' length.
 
         Most networks need none; see `Canine`.
         """
         return self.backbone.pad_for_network(batch)
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
-        """Count the places that each term asks of this batch, before the forward."""
+        """Count the targets of each term in this batch, before the forward."""
         counts: dict[str, int] = {}
         for head in self.heads.values():
             counts |= cast(Head, head).count_targets(batch)
         return counts
 
     def flops(self, length: int, target_fraction: float) -> float:
-        """Count a training step's matrix-product FLOPs a token.
+        """Count a training step's matrix-product FLOPs per token.
 
-        The share `target_fraction` of the tokens is asked for. Backward costs twice the forward (Kaplan et
-        al. 2020, section 2.1).
+        `target_fraction` is the fraction of tokens that have a target. Backward costs twice the
+        forward (Kaplan et al. 2020, section 2.1).
         """
-        heads = [h.flops(length, target_fraction) for h in self.heads.values() if isinstance(h, HasFlops)]
+        heads = [
+            h.flops(length, target_fraction) for h in self.heads.values() if isinstance(h, HasFlops)
+        ]
         forward = self.backbone.flops(length)
         if (decoder := self.query_stream) is not None:
             forward *= 1 + decoder.extra_cost(self.decoder_architecture.n_layers)
@@ -371,30 +393,30 @@ class Model(nn.Module):
 
     @property
     def supports_last_only(self) -> bool:
-        """Whether its last layer can make `batch.only`; what adapters do may need all columns."""
+        """Whether its last layer supports `selected_column`; adapters may need all columns."""
         return self.backbone.supports_last_only and not self.adapters and self.query_stream is None
 
     @property
     def uses_all_layers(self) -> bool:
-        """Whether some head reads the hidden states of all layers."""
+        """Whether some head uses the hidden states of all layers."""
         return any(uses_all_layers(spec) for spec in self.head_specs.values())
 
     @property
     def uses_summary(self) -> bool:
-        """Whether some head reads the vector that the network itself makes of a text."""
+        """Whether some head uses the network's own vector of a text."""
         return any(uses_summary(spec) for spec in self.head_specs.values())
 
     def _pooled_column(self, batch: Batch) -> Int[Tensor, "b"] | None:
-        """Find the one column of each row that the heads read, if that is all they read."""
+        """Return the one column of each row that the heads use, if that is all they use."""
         head, *more = list(self.heads.values()) or [None]
         if more or not self.supports_last_only or not isinstance(head, SequenceClassificationHead):
             return None
         return head.pooled_column(batch)
 
     def forward(self, batch: Batch, *, return_logits: bool | Collection[str] = False) -> Prediction:
-        """Read a batch; each head answers what the batch asks of it.
+        """Run the model over a batch; each head computes its terms.
 
-        With `return_logits`, those heads, or all, also return what they said.
+        With `return_logits`, those heads, or all, also return logits.
         """
         said: dict[str, Tensor] = {}
         terms: dict[str, Term] = {}
@@ -415,7 +437,9 @@ class Model(nn.Module):
             batch = replace(batch, last_token_positions=None)  # there is but one column
         states: dict[QueryStream | None, Tensor] = {}
         for name, head in self.heads.items():
-            decoder = head.query_stream_for(batch) if isinstance(head, LanguageModelingHead) else None
+            decoder = (
+                head.query_stream_for(batch) if isinstance(head, LanguageModelingHead) else None
+            )
             if decoder not in states:
                 states[decoder] = self._run_backbone(read, decoder)
             hidden, spec = states[decoder], self.head_specs[name]
@@ -434,16 +458,16 @@ class Model(nn.Module):
 
 
 def uses_all_layers(spec: HeadSpec) -> bool:
-    """Say whether a head reads the hidden states of all layers, not those of the last one alone."""
+    """Return whether a head uses the hidden states of all layers, not of the last one alone."""
     return isinstance(spec, SequenceClassification) and spec.pooled_layers == "all"
 
 
 def uses_summary(spec: HeadSpec) -> bool:
-    """Say whether a head reads the vector that the network itself makes of the whole text."""
+    """Return whether a head uses the network's own vector of the whole text."""
     return isinstance(spec, SequenceClassification) and spec.pooling == "summary"
 
 
 def _module_seed(seed: int, name: str) -> int:
-    """Return a seed of a module's own."""
+    """Return the seed of a module."""
     digest = hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1

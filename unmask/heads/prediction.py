@@ -1,4 +1,4 @@
-"""What a model returns: scores, and losses as sums.
+"""What a model returns: logits, and losses as sums.
 
 The sums add up over micro-batches, processes and batches.
 """
@@ -16,26 +16,26 @@ class Term:
     """One named part of the loss."""
 
     total: Float[Tensor, ""]
-    """Summed over the places asked, in nats (or squared error), float32."""
+    """The loss summed over targets, in nats (or squared error), float32."""
     count: int
-    """Places asked."""
+    """The number of targets."""
     n_correct: Int[Tensor, ""] | None = None
-    """How many of them the model got right; None where that means nothing (regression)."""
+    """How many predictions are correct; None where that is undefined (regression)."""
     weight: float = 1.0
-    """Of its mean in the loss."""
+    """The weight of its mean in the loss."""
 
     @property
     def loss(self) -> Float[Tensor, ""]:
-        """The mean; zero where nothing is asked."""
+        """The mean; zero without targets."""
         return self.total / max(self.count, 1)
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says of a batch."""
+    """The output of a model for a batch."""
 
     logits: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
-    """By head: of the places asked [n v], of the texts [b labels]."""
+    """By head: of the targets [n v], of the texts [b labels]."""
     terms: Mapping[str, Term] = field(default_factory=dict[str, Term])
 
     @property

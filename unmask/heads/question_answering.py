@@ -1,4 +1,4 @@
-"""Hidden states -> where an answer starts and ends among the tokens of a text."""
+"""Extractive question answering: start and end of the answer among the tokens of a text."""
 
 from dataclasses import dataclass
 
@@ -19,23 +19,25 @@ START, END = 1, 2
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionAnswering:
-    """The head that marks a part of a text: the answer to a question."""
+    """The head that finds a span of a text: the answer to a question."""
 
     term: str = "span"
     transform: PredictionHeadTransform | None = None
-    """What stands before the scores (ModernBERT)."""
+    """A transform before the output layer (ModernBERT)."""
 
-    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "QuestionAnsweringHead":
-        """Build the head of a stack."""
+    def build(
+        self, architecture: Architecture, embedding_table: TokenEmbedding
+    ) -> "QuestionAnsweringHead":
+        """Build the head of an architecture."""
         return QuestionAnsweringHead(self, architecture)
 
 
 class QuestionAnsweringHead(nn.Module):
-    """Scores of each token as the start and as the end, and the mean of their cross-entropies.
+    """Logits of each token as the start and as the end, and the mean of their cross-entropies.
 
     A softmax over the tokens of a text finds each (Devlin et al. 2019, section 4.2); there is no
-    dropout before the scores (released code). Tokens labelled IGNORE, which no answer may start or
-    end at, have no part in it.
+    dropout before the logits (released code). Tokens labelled IGNORE, where no answer may start or
+    end, are excluded.
     """
 
     def __init__(self, spec: QuestionAnswering, a: Architecture) -> None:
@@ -50,12 +52,14 @@ class QuestionAnsweringHead(nn.Module):
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
         """Count the texts whose answer is known."""
-        return {} if batch.labels is None else {self.spec.term: int(_answerable(batch.labels).sum())}
+        return (
+            {} if batch.labels is None else {self.spec.term: int(_answerable(batch.labels).sum())}
+        )
 
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
-        """Ask where the answer of each text is."""
+        """Compute the loss of each text's answer span."""
         said = self.logits(hidden, batch).float()
         kept = {self.spec.term: said} if return_logits else {}
         if batch.labels is None:
@@ -67,7 +71,9 @@ class QuestionAnsweringHead(nn.Module):
         totals: list[Tensor] = []
         right = asked
         for i, bit in enumerate((START, END)):
-            place = torch.where(asked, _boundary_targets(labels, bit).int().argmax(1), IGNORE_INDEX)  # [b]
+            place = torch.where(
+                asked, _boundary_targets(labels, bit).int().argmax(1), IGNORE_INDEX
+            )  # [b]
             totals.append(
                 F.cross_entropy(masked[..., i], place, reduction="sum", ignore_index=IGNORE_INDEX)
             )

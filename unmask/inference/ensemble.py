@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from unmask.checkpoints.huggingface.read import LoadedModel
-from unmask.finetuning.formulations.formulation import PredictionRecord
+from unmask.finetuning.formulations.formulation import PredictionRecord, TaskFormulation
 from unmask.finetuning.kinds.all_kinds import formulate
 from unmask.finetuning.results.predict import (
     infer_task,
@@ -41,17 +41,21 @@ class Ensemble:
         """
         self._pipelines = [m if isinstance(m, Pipeline) else load(m) for m in models]
         if not self._pipelines:
-            raise ValueError("there are no models to ask together")
+            raise ValueError("there are no models in the ensemble")
         self._tasks = [one.task or infer_task(one.loaded_model) for one in self._pipelines]
         for one, task in zip(self._pipelines, self._tasks, strict=True):
             if task.task_kind not in ENSEMBLE_TASKS:
                 raise ValueError(
-                    f"{one.preset.name}: models answer together in {', '.join(ENSEMBLE_TASKS)}; it was "
-                    f"fine-tuned to {task.task_kind}"
+                    f"{one.preset.name}: models answer together in {', '.join(ENSEMBLE_TASKS)}; "
+                    f"it was fine-tuned to {task.task_kind}"
                 )
-            if (_comparable_kind(task), sorted(task.labels)) != (_comparable_kind(self.task), sorted(self.task.labels)):
+            if (_comparable_kind(task), sorted(task.labels)) != (
+                _comparable_kind(self.task),
+                sorted(self.task.labels),
+            ):
                 raise ValueError(
-                    f"{one.preset.name}: {_describe_task(task)}, but the first {_describe_task(self.task)}"
+                    f"{one.preset.name}: {_describe_task(task)}, but the first "
+                    f"{_describe_task(self.task)}"
                 )
 
     @property
@@ -74,7 +78,8 @@ class Ensemble:
         some = [texts] if isinstance(texts, str) else list(texts)
         items = make_items(self.task, some)
         first = self._formulation_of(0, items)
-        return [first.answer(item, s) for item, s in zip(items, self._mean_scores(items), strict=True)]
+        scores = self._mean_scores(items)
+        return [first.prediction_record(item, s) for item, s in zip(items, scores, strict=True)]
 
     def read_inputs(self, path: str | Path, **options: Any) -> list[Any]:
         """Read what `predict` takes from a file of rows; see `Pipeline.rows`."""
@@ -84,25 +89,30 @@ class Ensemble:
         """Compute all figures of what they say together, on a file; see `Pipeline.score`."""
         items = read_items(self.task, path, **options)
         first, scores = self._formulation_of(0, items), self._mean_scores(items)
-        said = [first.truth(item, s) for item, s in zip(items, scores, strict=True)]
-        return compute_metrics(self.task, items, said) | {"loss": mean_loss(first, items, scores)}
+        predictions = [first.prediction(item, s) for item, s in zip(items, scores, strict=True)]
+        return compute_metrics(self.task, items, predictions) | {
+            "loss": mean_loss(first, items, scores)
+        }
 
-    def _formulation_of(self, model_index: int, items: Sequence[TaskExample]) -> Any:
+    def _formulation_of(self, model_index: int, items: Sequence[TaskExample]) -> TaskFormulation:
         one = self._pipelines[model_index]
-        return formulate(infer_text_columns(self._tasks[model_index], items), one.preset, one.tokenizer)
+        return formulate(
+            infer_text_columns(self._tasks[model_index], items), one.preset, one.tokenizer
+        )
 
     def _mean_scores(self, items: Sequence[TaskExample]) -> list[np.ndarray]:
         """Return for each item the mean number [1 1], or the logarithms of mean probabilities."""
         if not items:
             return []
-        said: list[np.ndarray] = []
+        all_scores: list[np.ndarray] = []
         for i, one in enumerate(self._pipelines):
-            asked = self._formulation_of(i, items)
-            scores = np.stack(predict_scores(asked, one.model, asked.questions(items)).scores)
-            said.append(scores[..., self._label_order(i)] if self.task.labels else scores)
+            formulation = self._formulation_of(i, items)
+            inputs = formulation.build_inputs(items)
+            scores = np.stack(predict_scores(formulation, one.model, inputs).scores)
+            all_scores.append(scores[..., self._label_order(i)] if self.task.labels else scores)
         if not self.task.labels:
-            return list(np.mean(said, 0))
-        return list(np.logaddexp.reduce(said) - np.log(len(said)))
+            return list(np.mean(all_scores, 0))
+        return list(np.logaddexp.reduce(all_scores) - np.log(len(all_scores)))
 
     def _label_order(self, model_index: int) -> list[int]:
         """Say where a model has the labels of the first."""
@@ -115,4 +125,5 @@ def _comparable_kind(task: Task) -> str:
 
 
 def _describe_task(task: Task) -> str:
-    return f"it was fine-tuned to {task.task_kind} ({format_names(task.labels) if task.labels else 'numbers'})"
+    labels = format_names(task.labels) if task.labels else "numbers"
+    return f"it was fine-tuned to {task.task_kind} ({labels})"

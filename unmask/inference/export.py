@@ -1,4 +1,4 @@
-"""Folders that other people open: a model with its card, written whole."""
+"""Folders that other people open: a model with its model card, written whole."""
 
 import json
 import os
@@ -13,6 +13,7 @@ from unmask.adapters.folder import merged
 from unmask.bundled.models import BUNDLED_MODELS
 from unmask.checkpoints import elmo
 from unmask.checkpoints import folder as checkpoints
+from unmask.checkpoints.checksums import RUN_FILE
 from unmask.checkpoints.generator import write_generator
 from unmask.checkpoints.huggingface.read import (
     HUB_PREFIX,
@@ -29,7 +30,7 @@ from unmask.heads.model import Model
 from unmask.model.backbones.elmo import ElmoArchitecture
 from unmask.model.layers.attention.attention import copy_to_global_attention
 from unmask.output import escape_markdown
-from unmask.reports.report_data import RUN_FILE
+from unmask.saved_format import FORMAT, check_format
 from unmask.training.best_effort import best_effort
 from unmask.training.loop import library_versions
 from unmask.zoo.catalogue import ALIASES, MODELS
@@ -54,7 +55,7 @@ def resolve_model_format(format_name: str | None) -> ModelFormat:
 
 
 def is_preset_name(model: str) -> bool:
-    """Say whether a name can only mean a card: known, or neither on the disk nor on the Hub."""
+    """Say whether a name can only mean a preset: known, or neither on the disk nor on the Hub."""
     if Path(model).is_dir() or model in BUNDLED_MODELS:
         return False
     named = model in MODELS or model in ALIASES
@@ -62,7 +63,7 @@ def is_preset_name(model: str) -> bool:
 
 
 def check_new_folder(folder: Path) -> None:
-    """Check that a model can be written into a folder; also before a long work.
+    """Check that a model can be written into a folder; also before long work.
 
     Raises:
         ValueError: it is a file or holds something already.
@@ -81,9 +82,9 @@ def save_model(
 ) -> Path:
     """Write a model into a new folder.
 
-    The first two formats open in transformers, but for heads that it lacks. In unmask.json stands
-    `extra_facts`, such as the task; without any, only "unmask" has that file, which says what made the
-    model. "elmo" is the layout of ELMo's released code, which has neither heads nor a tokenizer.
+    The first two formats open in transformers, but for heads that it lacks. `extra_facts`, such as
+    the task, are written to unmask.json; without any, only "unmask" has that file, which says what
+    made the model. "elmo" is the layout of ELMo's released code, without heads and tokenizer.
 
     Raises:
         ModuleNotFoundError: the format needs a library that is not installed.
@@ -95,7 +96,9 @@ def save_model(
     check_new_folder(folder)
     a = loaded_model.model.architecture
     if format == "elmo" and not isinstance(a, ElmoArchitecture):
-        raise ValueError(f"format elmo is that of ELMo alone, got a {loaded_model.preset.family} model")
+        raise ValueError(
+            f"format elmo is that of ELMo alone, got a {loaded_model.preset.family} model"
+        )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(folder) as beside:
         if format == "elmo":
@@ -110,7 +113,13 @@ def save_model(
 def write_model(folder: Path, loaded_model: LoadedModel, card_entries: Mapping[str, Any]) -> None:
     """Write weights, configuration, tokenizer and README.md; the caller makes the folder whole."""
     with merged(loaded_model.model):
-        write_folder(folder, loaded_model.model, loaded_model.preset, loaded_model.tokenizer, loaded_model.label_names)
+        write_folder(
+            folder,
+            loaded_model.model,
+            loaded_model.preset,
+            loaded_model.tokenizer,
+            loaded_model.label_names,
+        )
         write_generator(folder, loaded_model)
         write_subword_head(folder, loaded_model)
     with best_effort("README.md"):
@@ -118,17 +127,17 @@ def write_model(folder: Path, loaded_model: LoadedModel, card_entries: Mapping[s
 
 
 def check_average_count(n_checkpoints: int) -> None:
-    """Check of how many checkpoints a mean is asked.
+    """Check the number of checkpoints to average.
 
     Raises:
-        ValueError: it is of fewer than two.
+        ValueError: it is less than two.
     """
     if n_checkpoints < 2:
         raise ValueError(f"average must be of 2 checkpoints or more, got {n_checkpoints}")
 
 
 def average_checkpoints(model: Model, run_folder: Path, n_checkpoints: int) -> None:
-    """Give a model the mean of the last `n_checkpoints` checkpoints of the pretraining run that made it.
+    """Give a model the mean of the last checkpoints of its pretraining run.
 
     Vaswani et al. 2017, arXiv:1706.03762, section 6.1: of the base model the last 5, written every
     10 minutes, of the large one the last 20. Summed in float64; what was not trained stays.
@@ -139,37 +148,45 @@ def average_checkpoints(model: Model, run_folder: Path, n_checkpoints: int) -> N
     """
     check_average_count(n_checkpoints)
     facts = read_run_file(run_folder)
-    states = [one.tensors("model") for one in checkpoints.last_checkpoints(run_folder, n_checkpoints)]
+    states = [
+        one.tensors("model") for one in checkpoints.last_checkpoints(run_folder, n_checkpoints)
+    ]
     weights = model.own_weights()
     found = checkpoints.average_tensors(states, [name for name in weights if name in states[0]])
     if not found:
-        raise ValueError(f"{run_folder / 'checkpoints'}: hold no weights of the model in {run_folder}")
+        raise ValueError(
+            f"{run_folder / 'checkpoints'}: hold no weights of the model in {run_folder}"
+        )
     with torch.no_grad():
         for name, x in found.items():
             weights[name].copy_(x)
     recipe = cast("Mapping[str, Any]", facts.get("recipe") or {})
-    if recipe.get("begin") is None:  # as at the end of the run
+    if recipe.get("init_from") is None:  # as at the end of the run
         copy_to_global_attention(model)
 
 
 def model_card(loaded_model: LoadedModel, card_entries: Mapping[str, Any]) -> str:
     """Write what a stranger must know before using these weights."""
-    card, model = loaded_model.preset, loaded_model.model
-    kind = to_external_config(model, card)["architectures"][0]
-    what = kind if card.config_mapping.in_transformers else "network"
-    note = opening_note(card, model.head_specs)
-    alike = card.config_mapping.in_transformers and transformers_difference(card, model.head_specs) is None
+    preset, model = loaded_model.preset, loaded_model.model
+    class_name = to_external_config(model, preset)["architectures"][0]
+    what = class_name if preset.config_mapping.in_transformers else "network"
+    note = opening_note(preset, model.head_specs)
+    alike = (
+        preset.config_mapping.in_transformers
+        and transformers_difference(preset, model.head_specs) is None
+    )
     lines = [
         "---",
         f"library_name: {'transformers' if note is None else 'unmask'}",
         "tags: [unmask]",
         f"pipeline_tag: {_pipeline_tag(model.head_specs, model.decoder_architecture.causal)}",
         "---",
-        f"# {escape_markdown(card.name)}",
+        f"# {escape_markdown(preset.name)}",
         "",
         f"A {what} with {model.parameter_count():,} parameters, made with Unmask after "
-        f"{escape_markdown(card.paper.authors)} {card.paper.year}, *{escape_markdown(card.paper.title)}*"
-        + (f" (arXiv:{escape_markdown(card.paper.arxiv)})." if card.paper.arxiv else "."),
+        f"{escape_markdown(preset.paper.authors)} {preset.paper.year}, "
+        f"*{escape_markdown(preset.paper.title)}*"
+        + (f" (arXiv:{escape_markdown(preset.paper.arxiv)})." if preset.paper.arxiv else "."),
         "",
     ]
     lines += [f"- {escape_markdown(f'{name}: {value}')}" for name, value in card_entries.items()]
@@ -180,7 +197,7 @@ def model_card(loaded_model: LoadedModel, card_entries: Mapping[str, Any]) -> st
     lines += [
         "",
         "```python",
-        *_loading_example(kind if alike else None),
+        *_loading_example(class_name if alike else None),
         "```",
         "",
         "It knows what stands in the text it was trained on, mistakes and prejudices included.",
@@ -211,7 +228,7 @@ def _pipeline_tag(heads: Mapping[str, Any], causal: bool) -> str:
 
 
 def environment_record(device: str, threads: int) -> dict[str, Any]:
-    """Say on what a run was made."""
+    """Describe the machine that a run was made on."""
     return {
         "machine": platform.machine(),
         "system": platform.system(),
@@ -245,7 +262,7 @@ def write_run_file(
 ) -> None:
     """Write unmask.json: all that a run depends on, and on what it was made."""
     facts = {
-        "format": 1,
+        "format": FORMAT,
         "kind": kind,
         "card": preset.name,
         "parameters": n_parameters,
@@ -270,8 +287,4 @@ def read_run_file(folder: Path) -> dict[str, Any]:
     facts = read_json(path)
     if not isinstance(facts, dict) or "format" not in facts:
         raise ValueError(f"{path}: not a run's description: it lacks 'format'")
-    if facts["format"] != 1:
-        raise ValueError(
-            f"{path}: format {facts['format']} is of a later version; this one reads 1"
-        )
-    return facts
+    return check_format(facts, path)

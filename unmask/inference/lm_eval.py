@@ -2,9 +2,11 @@
 
 That library finds model classes in its own table alone, so its program is started from here:
 
-    python -m unmask.inference.lm_eval run --model unmask --model_args path=RUN --tasks lambada_openai
+    python -m unmask.inference.lm_eval run --model unmask --model_args path=RUN --tasks
+    lambada_openai
 
-takes all that `lm-eval` takes. In Python: `lm_eval.simple_evaluate(model=UnmaskLM(RUN), tasks=...)`.
+takes all that `lm-eval` takes. In Python: `lm_eval.simple_evaluate(model=UnmaskLM(RUN),
+tasks=...)`.
 """
 
 # lm_eval is not among what the checks install.
@@ -38,7 +40,7 @@ _KNOWN_SETTINGS = ("until", "max_gen_toks", "do_sample", "temperature", "top_k",
 
 @register_model("unmask")
 class UnmaskLM(LM):
-    """A model as lm-evaluation-harness asks it."""
+    """A model as lm-evaluation-harness evaluates it."""
 
     def __init__(
         self,
@@ -58,8 +60,8 @@ class UnmaskLM(LM):
             device: where it runs; the CPU where there is no CUDA, which the harness's program names
                 if its user names nothing.
             max_length: tokens that are read together. None: as many as the model has positions.
-            pll_masking: from a masked model while it is asked for a token.
-            seed: of what is drawn where a task samples.
+            pll_masking: what is masked while a masked model predicts a token.
+            seed: random seed where a task samples.
             batch_size: is not read: texts are grouped by their tokens.
             max_batch_size: is not read either.
         """
@@ -70,49 +72,54 @@ class UnmaskLM(LM):
         self._pll_masking: PseudoLikelihoodMasking = pll_masking
 
     def loglikelihood(self, requests: Sequence[Instance]) -> list[tuple[float, bool]]:
-        """Say how likely each continuation is after its context, and whether it is the greedy one.
+        """Compute the log-likelihood of each continuation, and whether it is the greedy one.
 
         A token that would cross their border is read in two parts (the harness's own classes read
         the context with its last token changed).
         """
-        asked = [_request_arguments(request) for request in requests]
-        contexts, after = [context for context, _ in asked], [text for _, text in asked]
-        return [(one.log_likelihood, one.is_greedy) for one in self._score_continuations(contexts, after)]
+        pairs = [_request_arguments(request) for request in requests]
+        contexts, continuations = [context for context, _ in pairs], [text for _, text in pairs]
+        return [
+            (one.log_likelihood, one.is_greedy)
+            for one in self._score_continuations(contexts, continuations)
+        ]
 
     def loglikelihood_rolling(self, requests: Sequence[Instance]) -> list[float]:
-        """Say how likely whole texts are, a long one in windows that ask each token once."""
+        """Compute the log-likelihood of whole texts, of a long one in windows."""
         texts: list[str] = [_request_arguments(request)[0] for request in requests]
-        read = [i for i, text in enumerate(texts) if text.strip()]
-        said = self._score_continuations([""] * len(read), [texts[i] for i in read])
-        found = dict(zip(read, said, strict=True))
+        rows = [i for i, text in enumerate(texts) if text.strip()]
+        scored = self._score_continuations([""] * len(rows), [texts[i] for i in rows])
+        found = dict(zip(rows, scored, strict=True))
         return [found[i].log_likelihood if i in found else 0.0 for i in range(len(texts))]
 
     def generate_until(self, requests: Sequence[Instance]) -> list[str]:
-        """Go on from prompts, up to the first of the texts that end an answer.
+        """Continue prompts, up to the first of the texts that end an answer.
 
         Raises:
             ValueError: a setting of generation is not known.
         """
         found: dict[int, str] = {}
         groups: dict[str, list[int]] = {}
-        asked = [_request_arguments(request) for request in requests]
-        for i, (_, settings) in enumerate(asked):
+        arguments = [_request_arguments(request) for request in requests]
+        for i, (_, settings) in enumerate(arguments):
             groups.setdefault(repr(settings), []).append(i)
         for rows in groups.values():
-            settings = asked[rows[0]][1]
-            said = generate_texts(
+            settings = arguments[rows[0]][1]
+            outputs = generate_texts(
                 self._pipeline.model,
                 self._pipeline.tokenizer,
-                [asked[i][0] for i in rows],
+                [arguments[i][0] for i in rows],
                 self._generation_config(settings),
                 max_length=self._max_length,
             )
-            ends = settings.get("until") or ()
-            ends = [ends] if isinstance(ends, str) else ends
-            found |= {i: truncate_at(one.text, ends) for i, one in zip(rows, said, strict=True)}
+            stop = settings.get("until") or ()
+            stop = [stop] if isinstance(stop, str) else stop
+            found |= {i: truncate_at(one.text, stop) for i, one in zip(rows, outputs, strict=True)}
         return [found[i] for i in range(len(requests))]
 
-    def _score_continuations(self, contexts: Sequence[str], continuations: Sequence[str]) -> list[ContinuationLikelihood]:
+    def _score_continuations(
+        self, contexts: Sequence[str], continuations: Sequence[str]
+    ) -> list[ContinuationLikelihood]:
         return continuation_likelihoods(
             self._pipeline.model,
             self._pipeline.tokenizer,
@@ -125,14 +132,15 @@ class UnmaskLM(LM):
     def _generation_config(self, settings: Mapping[str, Any]) -> GenerationConfig:
         if unknown := sorted(set(settings) - set(_KNOWN_SETTINGS)):
             raise ValueError(
-                f"generation_kwargs: {unknown[0]!r} is not known (known: {', '.join(_KNOWN_SETTINGS)})"
+                f"generation_kwargs: {unknown[0]!r} is not known (known: "
+                f"{', '.join(_KNOWN_SETTINGS)})"
             )
-        new_tokens = int(settings.get("max_gen_toks", 256))  # the harness's own default
-        drawn = settings.get("do_sample", settings.get("temperature", 0) > 0)
-        if not drawn:
-            return GenerationConfig(max_new_tokens=new_tokens)
+        max_new_tokens = int(settings.get("max_gen_toks", 256))  # the harness's own default
+        do_sample = settings.get("do_sample", settings.get("temperature", 0) > 0)
+        if not do_sample:
+            return GenerationConfig(max_new_tokens=max_new_tokens)
         return generation_config(
-            max_new_tokens=new_tokens,
+            max_new_tokens=max_new_tokens,
             temperature=float(settings.get("temperature", 1.0)),
             top_k=settings.get("top_k"),
             top_p=settings.get("top_p"),

@@ -1,4 +1,4 @@
-"""Word vectors where a model is named: opened, scored, described, converted."""
+"""Word vectors where a model is named: loaded, evaluated, described, converted."""
 
 import os
 import sys
@@ -39,13 +39,23 @@ from unmask.word_vectors.train.trainer import FASTTEXT_FILE, WORD_VECTOR_FAMILY
 
 WordVectorScores = list[WordSimilarityScore | AnalogyScore]
 
+_JSON_KEYS = {
+    "n_pairs": "pairs",
+    "n_questions": "questions",
+    "n_known": "known",
+    "n_correct_add": "right_add",
+    "n_correct_multiply": "right_multiply",
+    "lowercased": "lowered",
+}
+"""What fields of scores are called in plain data, where they are called otherwise."""
+
 
 def load_word_vectors(path: str | Path | KeyedVectors, *, limit: int | None = None) -> KeyedVectors:
-    """Open word vectors: the one place that decides what a path is.
+    """Load word vectors: the one place that decides what a path is.
 
     Args:
-        path: a file of vectors (`unmask.word_vectors.formats.files`), or a model, named as for `unmask.load`,
-            whose table of tokens is meant; a space is returned as it is.
+        path: a file of vectors (`unmask.word_vectors.formats.files`), or a model, named as for
+            `unmask.load`, whose token embeddings are meant; keyed vectors are returned as they are.
         limit: only the first `limit` words: the most frequent, in most files.
 
     Raises:
@@ -56,40 +66,41 @@ def load_word_vectors(path: str | Path | KeyedVectors, *, limit: int | None = No
         return path if limit is None else path.most_frequent(limit)
     if is_word_vectors(path) and not Path(path).is_dir():
         return read_vectors(path, limit=limit)
-    space = _token_embeddings(path)
-    return space if limit is None else space.most_frequent(limit)
+    vectors = _token_embeddings(path)
+    return vectors if limit is None else vectors.most_frequent(limit)
 
 
 def _token_embeddings(model: str | Path) -> KeyedVectors:
-    """Return the vectors of a model's tokens; zeros are those of what has none."""
+    """Return the embeddings of a model's tokens, but for those that are zero."""
     from unmask.checkpoints.checksums import check_recorded_file
     from unmask.checkpoints.huggingface.read import load_folder
     from unmask.inference.pipeline import find_model
     from unmask.model.backbones.transformer import EncoderDecoder
 
     folder, _ = find_model(model)
-    opened = load_folder(folder, {})
-    if opened.tokenizer is None or isinstance(opened.model.backbone, EncoderDecoder):
+    loaded_model = load_folder(folder, {})
+    tokenizer = loaded_model.tokenizer
+    if tokenizer is None or isinstance(loaded_model.model.backbone, EncoderDecoder):
         raise ValueError(f"{model}: has no table of words' vectors, with a tokenizer")
-    table = opened.model.own_weights().get("backbone.tokens.weight")
+    table = loaded_model.model.own_weights().get("backbone.tokens.weight")
     if table is None:
         raise ValueError(f"{model}: this model has no table of words' vectors")
     vectors = table.detach().float().numpy()
-    special = opened.tokenizer.special_ids.all_ids
+    special = tokenizer.special_ids.all_ids
     ids = [i for i in np.flatnonzero(vectors.any(1)).tolist() if i not in special]
     ngrams = folder / FASTTEXT_FILE
     check_recorded_file(folder, FASTTEXT_FILE)
-    unseen = open_fasttext(ngrams) if ngrams.is_file() else None
-    return KeyedVectors(tuple(opened.tokenizer.pieces(ids)), vectors[ids], composer=unseen)
+    composer = open_fasttext(ngrams) if ngrams.is_file() else None
+    return KeyedVectors(tuple(tokenizer.pieces(ids)), vectors[ids], composer=composer)
 
 
 def is_word_vectors(model: str | Path) -> bool:
-    """Say whether a model that is named is word vectors: a file, a name as theirs, or a run."""
+    """Say whether a name means word vectors: a file, a name with their suffix, or a run."""
     path = Path(model)
     if path.is_dir():
         return _model_type(path) == WORD_VECTOR_FAMILY
-    ending = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
-    named = ending.suffix.lower() in FORMAT_OF_SUFFIX and not str(model).startswith("hf:")
+    inner = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
+    named = inner.suffix.lower() in FORMAT_OF_SUFFIX and not str(model).startswith("hf:")
     return os.path.isfile(path) or (named and not path.is_dir())
 
 
@@ -109,16 +120,16 @@ def evaluate_word_vectors(
     encoding_errors: EncodingErrors = "strict",
     terminal: OutputStream | None = sys.stderr,
 ) -> WordVectorScores:
-    """Score word vectors on files of word pairs and of analogies; a file says what it is.
+    """Evaluate word vectors on files of word pairs and of analogies; a file says what it is.
 
     Args:
         word_vectors: word vectors, or their file.
         data: files, folders or patterns.
         case: how words of these files are looked up: as they are, in lower case, or in lower case
-            where all words of the space are.
+            where all words of the vectors are.
         limit: only the first `limit` words are known, and can be an answer.
         encoding_errors: what becomes of bytes of these files that are not UTF-8.
-        terminal: where it says how far it is, and what it does. None: nowhere.
+        terminal: where progress is printed. None: nowhere.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -188,12 +199,14 @@ def describe_word_vectors(path: str | Path) -> dict[str, Any]:
 def format_word_vector_facts(description: Mapping[str, Any]) -> list[str]:
     """Write a description in lines for a terminal."""
     case = "lower case alone" if description["lower_case"] else "upper and lower case"
+    megabytes = description["bytes"] / 1e6
     return [
         description["name"],
         "",
         f"format  {description['format']}",
-        f"words   {description['words']:,}, {case}{', with counts' if description['counted'] else ''}",
-        f"width   {description['width']:,}, in float32: {description['bytes'] / 1e6:,.1f} MB in memory",
+        f"words   {description['words']:,}, "
+        f"{case}{', with counts' if description['counted'] else ''}",
+        f"width   {description['width']:,}, in float32: {megabytes:,.1f} MB in memory",
         f"first   {' '.join(description['first'])}",
     ]
 
@@ -206,15 +219,19 @@ def resolve_word_vector_format(format_name: str | None) -> Format | None:
     """
     found: Format | None = next((form for form in FORMATS if form == format_name), None)
     if format_name is not None and found is None:
-        raise ValueError(f"word vectors are written as {', '.join(FORMATS)}; got --to {format_name}")
+        raise ValueError(
+            f"word vectors are written as {', '.join(FORMATS)}; got --to {format_name}"
+        )
     return found
 
 
 def score_to_dict(score: WordSimilarityScore | AnalogyScore) -> dict[str, Any]:
     """Return a score as plain data."""
     if isinstance(score, WordSimilarityScore):
-        return {"kind": "pairs"} | asdict(score)
-    sums = {name: _counts_to_dict(getattr(score, name)) for name in ("total", "semantic", "syntactic")}
+        return {"kind": "pairs"} | _to_plain(score)
+    sums = {
+        name: _counts_to_dict(getattr(score, name)) for name in ("total", "semantic", "syntactic")
+    }
     sections = [_counts_to_dict(section) for section in score.sections]
     more = {"name": score.name, "lowered": score.lowercased, "among": score.restrict_vocab}
     return {"kind": "analogies"} | more | sums | {"sections": sections}
@@ -227,18 +244,36 @@ def format_word_vector_scores(scores: WordVectorScores) -> list[str]:
     if pairs:
         rows = [("word pairs", "pairs", "known", "Spearman", "with unknown")]
         rows += [
-            (one.name, f"{one.n_pairs:,}", f"{one.n_known:,}", *map(_format_correlation, _correlations(one))) for one in pairs
+            (
+                one.name,
+                f"{one.n_pairs:,}",
+                f"{one.n_known:,}",
+                *map(_format_correlation, _correlations(one)),
+            )
+            for one in pairs
         ]
         lines += _align_columns(rows)
     for one in scores:
         if isinstance(one, AnalogyScore):
             rows = [
-                (f"{one.name}, among {one.restrict_vocab:,}", "questions", "known", "3CosAdd", "3CosMul")
+                (
+                    f"{one.name}, among {one.restrict_vocab:,}",
+                    "questions",
+                    "known",
+                    "3CosAdd",
+                    "3CosMul",
+                )
             ]
             parts = [one.semantic, one.syntactic] if one.syntactic.n_questions else []
             tallies = [*one.sections, *parts, one.total]
             rows += [
-                (t.name, f"{t.n_questions:,}", f"{t.n_known:,}", _format_share(t.accuracy_add), _format_share(t.accuracy_multiply))
+                (
+                    t.name,
+                    f"{t.n_questions:,}",
+                    f"{t.n_known:,}",
+                    _format_share(t.accuracy_add),
+                    _format_share(t.accuracy_multiply),
+                )
                 for t in tallies
             ]
             lines += ["", *_align_columns(rows)] if lines else _align_columns(rows)
@@ -250,7 +285,11 @@ def _correlations(score: WordSimilarityScore) -> tuple[float | None, float | Non
 
 
 def _counts_to_dict(counts: AnalogyCounts) -> dict[str, Any]:
-    return asdict(counts) | {"add": counts.accuracy_add, "multiply": counts.accuracy_multiply}
+    return _to_plain(counts) | {"add": counts.accuracy_add, "multiply": counts.accuracy_multiply}
+
+
+def _to_plain(score: WordSimilarityScore | AnalogyCounts) -> dict[str, Any]:
+    return {_JSON_KEYS.get(name, name): value for name, value in asdict(score).items()}
 
 
 def _format_correlation(value: float | None) -> str:

@@ -1,5 +1,6 @@
 """Text in, answer out: what `unmask.load` returns."""
 
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -87,6 +88,8 @@ DEFAULT_SEQUENCE_LENGTH = 512
 and the model has as many positions."""
 MAX_BATCH_TOKENS = 4096
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class ScoredText:
@@ -133,7 +136,7 @@ class Pipeline:
 
     @property
     def can_predict(self) -> bool:
-        """Whether it labels texts: by a head, or, fine-tuned to do so, in words."""
+        """Whether it labels texts: with a head, or, fine-tuned to do so, as text."""
         specs = self.model.head_specs
         heads = {LABEL_HEAD, TOKEN_LABEL_HEAD, SPAN_HEAD, CHOICE_HEAD}
         return self.task is not None or not heads.isdisjoint(specs)
@@ -144,7 +147,7 @@ class Pipeline:
     @overload
     def fill(self, text: Sequence[str], *, top_k: int = 5) -> list[FilledText]: ...
     def fill(self, text: str | Sequence[str], *, top_k: int = 5) -> FilledText | list[FilledText]:
-        """Say what may stand at each [MASK] of a text, or of several."""
+        """Predict the tokens at each [MASK] of a text, or of several."""
         texts = as_text_list(text, "text")
         filled = fill(self.model, self.tokenizer, texts, top_k=top_k)
         return filled[0] if isinstance(text, str) else filled
@@ -152,7 +155,7 @@ class Pipeline:
     def with_languages(self, source: str, target: str | None = None) -> "Pipeline":
         """Return this model for texts of a language, answered in another; None: in the same.
 
-        `load("mbart").told("en_XX", "ro_RO").generate("Good morning.")`
+        `load("mbart").with_languages("en_XX", "ro_RO").generate("Good morning.")`
 
         Raises:
             ValueError: there is no such language.
@@ -163,7 +166,7 @@ class Pipeline:
     def mixture_task(self, name: str) -> "Pipeline":
         """Return this model for one task of the mixture that it was fine-tuned on.
 
-        `load("runs/mixture").part("stsb").predict([("A cat.", "A dog.")])`
+        `load("runs/mixture").mixture_task("stsb").predict([("A cat.", "A dog.")])`
 
         Raises:
             ValueError: it has learned no such task.
@@ -206,9 +209,9 @@ class Pipeline:
 
         Args:
             prompt: one or several.
-            config: the text is said; or the same by name: `generate(prompt, beams=4)`.
+            config: how the text is generated; or the same by name: `generate(prompt, beams=4)`.
             output_prefix: what each answer begins with; its tokens do not count as new ones.
-            draft: a smaller model that guesses what will be said, as `draft` makes it.
+            draft: a smaller model that proposes tokens, as `draft` makes it.
             settings: fields of `GenerationConfig`, `Sampling`, `BestOfN` and `BeamSearch`.
 
         Raises:
@@ -216,23 +219,31 @@ class Pipeline:
                 settings do not go together.
         """
         config = _resolve_config(config, settings)
-        asked = self._encode_prompts(as_text_list(prompt, "prompt"), output_prefix, config)
+        encoded = self._encode_prompts(as_text_list(prompt, "prompt"), output_prefix, config)
         special = self.tokenizer.special_ids
-        new = generate(
+        generated_ids = generate(
             self.model,
-            asked.input_ids,
+            encoded.input_ids,
             special,
             config,
-            output_prefixes=asked.output_prefixes,
-            constraints=asked.streamers,
+            output_prefixes=encoded.output_prefixes,
+            constraints=encoded.streamers,
             draft=draft,
         )
-        said = [output_prefix + one.final_text(ids) for one, ids in zip(asked.streamers, new, strict=True)]
-        return said[0] if isinstance(prompt, str) else said
+        texts = [
+            output_prefix + streamer.final_text(ids)
+            for streamer, ids in zip(encoded.streamers, generated_ids, strict=True)
+        ]
+        return texts[0] if isinstance(prompt, str) else texts
 
     @overload
     def generate_candidates(  # pyright: ignore[reportOverlappingOverload]
-        self, prompt: str, config: GenerationConfig | None = None, *, output_prefix: str = "", **settings: Any
+        self,
+        prompt: str,
+        config: GenerationConfig | None = None,
+        *,
+        output_prefix: str = "",
+        **settings: Any,
     ) -> list[ScoredText]: ...
     @overload
     def generate_candidates(
@@ -251,26 +262,32 @@ class Pipeline:
         output_prefix: str = "",
         **settings: Any,
     ) -> list[ScoredText] | list[list[ScoredText]]:
-        """Search with beams, or draw; return the best texts, the best first, with their scores.
+        """Search with beams, or sample; return the best texts, the best first, with their scores.
 
-        `candidates(prompt, beams=5, best=3)`, or `candidates(prompt, temperature=0.9, samples=20,
-        best=3)`; of several prompts a list for each. The arguments are those of `generate`.
+        `generate_candidates(prompt, beams=5, n_best=3)`, or `generate_candidates(prompt,
+        temperature=0.9, samples=20, n_best=3)`; of several prompts a list for each. The arguments
+        are those of `generate`.
         """
         config = _resolve_config(config, settings)
-        asked = self._encode_prompts([prompt] if isinstance(prompt, str) else list(prompt), output_prefix, config)
+        encoded = self._encode_prompts(
+            [prompt] if isinstance(prompt, str) else list(prompt), output_prefix, config
+        )
         found = generate_candidates(
             self.model,
-            asked.input_ids,
+            encoded.input_ids,
             self.tokenizer.special_ids,
             config,
-            output_prefixes=asked.output_prefixes,
-            constraints=asked.streamers,
+            output_prefixes=encoded.output_prefixes,
+            constraints=encoded.streamers,
         )
-        said = [
-            [ScoredText(output_prefix + wording.final_text(one.token_ids), one.score) for one in best]
-            for wording, best in zip(asked.streamers, found, strict=True)
+        candidates = [
+            [
+                ScoredText(output_prefix + streamer.final_text(one.token_ids), one.score)
+                for one in best
+            ]
+            for streamer, best in zip(encoded.streamers, found, strict=True)
         ]
-        return said[0] if isinstance(prompt, str) else said
+        return candidates[0] if isinstance(prompt, str) else candidates
 
     def stream(
         self,
@@ -291,15 +308,29 @@ class Pipeline:
         """
         config = _resolve_config(config, settings)
         if isinstance(config.strategy, BeamSearch | BestOfN):
-            raise ValueError(f"{candidates_noun(config.strategy)} end before a text is known: no stream")
-        asked = self._encode_prompts([prompt], output_prefix, config)
+            raise ValueError(
+                f"{candidates_noun(config.strategy)} end before a text is known: no stream"
+            )
+        encoded = self._encode_prompts([prompt], output_prefix, config)
         special = self.tokenizer.special_ids
-        text = initial_states(self.model, asked.input_ids, special, config, output_prefixes=asked.output_prefixes, constraints=asked.streamers)
-        steps = stream_tokens(self.model, text, special, config, draft=draft)
-        return self._stream_pieces(steps, text[0].generated_ids, asked.streamers[0], output_prefix)
+        states = initial_states(
+            self.model,
+            encoded.input_ids,
+            special,
+            config,
+            output_prefixes=encoded.output_prefixes,
+            constraints=encoded.streamers,
+        )
+        steps = stream_tokens(self.model, states, special, config, draft=draft)
+        streamer = encoded.streamers[0]
+        return self._stream_pieces(steps, states[0].generated_ids, streamer, output_prefix)
 
     def _stream_pieces(
-        self, steps: Iterator[object], token_ids: Sequence[int], streamer: TextStreamer, output_prefix: str
+        self,
+        steps: Iterator[object],
+        token_ids: Sequence[int],
+        streamer: TextStreamer,
+        output_prefix: str,
     ) -> Iterator[str]:
         given = ""
         if output_prefix:
@@ -322,7 +353,7 @@ class Pipeline:
         Args:
             prompt: a text, as for `generate`.
             choices: as they would follow it: " yes", with its space, where a decoder goes on.
-            beams: see `unmask.generation.rank_choices.choose`.
+            beams: see `unmask.generation.rank_choices.rank_choices`.
 
         Raises:
             ValueError: the model does not generate, a prompt is too long, or a choice is empty, is
@@ -344,16 +375,29 @@ class Pipeline:
         """
         mine, its = self.tokenizer, draft_model.tokenizer
         alone = (mine.source_tokenizer is None) == (its.source_tokenizer is None)
-        if not (alone and _same_vocabulary(mine, its) and _same_vocabulary(mine.input_tokenizer, its.input_tokenizer)):
+        if not (
+            alone
+            and _same_vocabulary(mine, its)
+            and _same_vocabulary(mine.input_tokenizer, its.input_tokenizer)
+        ):
             raise ValueError(
-                f"{draft_model.preset.name} has another vocabulary ({its.vocab_size:,} tokens) than "
-                f"{self.preset.name} ({mine.vocab_size:,}), so it cannot be its draft"
+                f"{draft_model.preset.name} has another vocabulary ({its.vocab_size:,} tokens) "
+                f"than {self.preset.name} ({mine.vocab_size:,}), so it cannot be its draft"
             )
         return DraftModel(model=draft_model.model, draft_tokens=draft_tokens)
 
-    def _encode_prompts(self, prompts: Sequence[str], output_prefix: str, config: GenerationConfig | None) -> EncodedPrompts:
-        stop, fits = ((), True) if config is None else (config.stop, not config.window)
-        return encode_prompts(self.model, self.tokenizer, prompts, output_prefix=output_prefix, stop=stop, check_positions=fits)
+    def _encode_prompts(
+        self, prompts: Sequence[str], output_prefix: str, config: GenerationConfig | None
+    ) -> EncodedPrompts:
+        stop, check = ((), True) if config is None else (config.stop, not config.window)
+        return encode_prompts(
+            self.model,
+            self.tokenizer,
+            prompts,
+            output_prefix=output_prefix,
+            stop=stop,
+            check_positions=check,
+        )
 
     def _continuation_ids(self, prompt: str, prompt_ids: list[int], continuation: str) -> list[int]:
         """Return the tokens of a text after a prompt."""
@@ -368,36 +412,43 @@ class Pipeline:
         return whole[len(prompt_ids) :] if whole[: len(prompt_ids)] == prompt_ids else alone
 
     def embed(
-        self, texts: str | Sequence[str], *, pooling: EmbeddingPooling | None = None, layer: int = -1
+        self,
+        texts: str | Sequence[str],
+        *,
+        pooling: EmbeddingPooling | None = None,
+        layer: int = -1,
     ) -> "Float[np.ndarray, 'n d'] | list[Float[np.ndarray, '_ d']]":
         """Return a vector for each text [n d]; with pooling "none" those of its tokens [t d].
 
         Without a pooling it is the card's: the mean, or the last token of a model that was
         pretrained to let that stand for a sentence.
         """
-        texts, how = as_text_list(texts, "texts"), self.preset.pooling if pooling is None else pooling
-        return embed(self.model, self.tokenizer, texts, pooling=how, layer=layer)
+        texts = as_text_list(texts, "texts")
+        pooling = self.preset.pooling if pooling is None else pooling
+        return embed(self.model, self.tokenizer, texts, pooling=pooling, layer=layer)
 
     def logits(self, texts: str | Sequence[str]) -> "list[Float[np.ndarray, '...']]":
-        """Return the scores of the head that the model has, for each text.
+        """Return the logits of the model's head for each text.
 
         Of its labels [labels]; of each token, special ones included, the labels [t labels]; of the
-        vocabulary [t v]. Of several heads, the one that names tokens speaks. An encoder-decoder
-        reads the text, and its scores are of the first token that it would say [1 v]. The end of a
-        text that has more tokens than the model has positions is cut.
+        vocabulary [t v]. Of several heads, those of the language model. An encoder-decoder reads
+        the text, and its logits are those of the first token that it would generate [1 v]. The end
+        of a text that has more tokens than the model has positions is cut.
 
         Raises:
-            ValueError: the model has no head, or none that scores texts as they are.
+            ValueError: the model has no head, or none that has logits of texts as they are.
         """
         texts = as_text_list(texts, "texts")
         if not self.model.head_specs:
             raise ValueError(f"{self.preset.name}: this model has no head; use `embed`")
         found: dict[int, Float[np.ndarray, "..."]] = {}
         with evaluation_mode(self.model):
-            marks = LANGUAGE_HEAD not in self.model.heads
-            for group in text_batches(self.model, self.tokenizer, texts, MAX_BATCH_TOKENS, decoder_reads_text=marks):
-                for text, scores in zip(group.text_indices, self._group_logits(group), strict=True):
-                    found[text] = scores.float().cpu().numpy()
+            labels = LANGUAGE_HEAD not in self.model.heads
+            for group in text_batches(
+                self.model, self.tokenizer, texts, MAX_BATCH_TOKENS, decoder_reads_text=labels
+            ):
+                for text, logits in zip(group.text_indices, self._group_logits(group), strict=True):
+                    found[text] = logits.float().cpu().numpy()
         return [found[i] for i in range(len(texts))]
 
     def _group_logits(self, text_batch: TextBatch) -> Iterator[Tensor]:
@@ -406,34 +457,55 @@ class Pipeline:
             head, hidden = self.model.language_head, self.model.hidden_states(text_batch.batch)
             yield from (head.logits(x[:n]) for x, n in zip(hidden, text_batch.lengths, strict=True))
             return
-        marks = SequenceClassificationHead | TokenClassificationHead | QuestionAnsweringHead | BiLSTMCRFHead
-        found = ((name, one) for name, one in heads.items() if isinstance(one, marks))
+        label_heads = (
+            SequenceClassificationHead
+            | TokenClassificationHead
+            | QuestionAnsweringHead
+            | BiLSTMCRFHead
+        )
+        found = ((name, one) for name, one in heads.items() if isinstance(one, label_heads))
         name, head = next(found, ("", None))
         if head is None:
             raise ValueError(
                 f"{self.preset.name}: its heads serve pretraining alone "
                 f"({', '.join(heads)}); use `embed`"
             )
-        scores = self._label_logits(name, head, text_batch.batch)
+        logits = self._label_logits(name, head, text_batch.batch)
         if isinstance(head, SequenceClassificationHead):
-            yield from scores
+            yield from logits
         else:
-            yield from (x[:n] for x, n in zip(scores, text_batch.lengths, strict=True))
+            yield from (x[:n] for x, n in zip(logits, text_batch.lengths, strict=True))
 
-    def _label_logits(self, head_name: str, head: nn.Module, batch: Batch) -> Float[Tensor, "b ..."]:
-        """Return what a head of labels says, reading all that `predict` lets it read."""
+    def _label_logits(
+        self, head_name: str, head: nn.Module, batch: Batch
+    ) -> Float[Tensor, "b ..."]:
+        """Return the logits of a head of labels, which reads all that `predict` lets it read."""
         if isinstance(head, BiLSTMCRFHead):
             return head.logits(self.model.hidden_states(batch), batch)
-        assert isinstance(head, SequenceClassificationHead | TokenClassificationHead | QuestionAnsweringHead)
-        if isinstance(head, SequenceClassificationHead) and self.model.decoder_architecture.global_attention:
-            batch = replace(batch, global_positions=torch.zeros(len(batch.inputs), 1, dtype=torch.long))
-        return self.model(batch.to(self.model.device), scores=[head_name]).scores[head.spec.term]
+        assert isinstance(
+            head, SequenceClassificationHead | TokenClassificationHead | QuestionAnsweringHead
+        )
+        if (
+            isinstance(head, SequenceClassificationHead)
+            and self.model.decoder_architecture.global_attention
+        ):
+            batch = replace(
+                batch, global_positions=torch.zeros(len(batch.inputs), 1, dtype=torch.long)
+            )
+        prediction = self.model(batch.to(self.model.device), return_logits=[head_name])
+        return prediction.logits[head.spec.term]
 
     @overload
-    def likelihood(self, context: str, continuation: str, *, pll_masking: PseudoLikelihoodMasking = "word") -> ContinuationLikelihood: ...  # pyright: ignore[reportOverlappingOverload]
+    def likelihood(  # pyright: ignore[reportOverlappingOverload]
+        self, context: str, continuation: str, *, pll_masking: PseudoLikelihoodMasking = "word"
+    ) -> ContinuationLikelihood: ...
     @overload
     def likelihood(
-        self, context: Sequence[str], continuation: Sequence[str], *, pll_masking: PseudoLikelihoodMasking = "word"
+        self,
+        context: Sequence[str],
+        continuation: Sequence[str],
+        *,
+        pll_masking: PseudoLikelihoodMasking = "word",
     ) -> list[ContinuationLikelihood]: ...
     def likelihood(
         self,
@@ -442,27 +514,32 @@ class Pipeline:
         *,
         pll_masking: PseudoLikelihoodMasking = "word",
     ) -> ContinuationLikelihood | list[ContinuationLikelihood]:
-        """Say how likely a continuation is after a context, or several, each after its own.
+        """Compute the likelihood of a continuation after a context, or of several.
 
         `likelihood("", text)` is that of a whole text. See `unmask.evaluation.likelihood`.
 
         Args:
             context: may be empty.
             continuation: with the space before it, if there is one.
-            pll_masking: from a masked model while it is asked for a token: also what follows it in its
-                word (Kauf and Ivanova 2023), or it alone (Salazar et al. 2020).
+            pll_masking: what is masked while a masked model predicts a token: also what follows it
+                in its word (Kauf and Ivanova 2023), or it alone (Salazar et al. 2020).
 
         Raises:
-            ValueError: a continuation has no token, contexts are not as many, or the model names no
-                tokens.
+            ValueError: a continuation has no token, contexts are not as many, or the model predicts
+                no tokens.
         """
-        contexts, after = as_text_list(context, "context"), as_text_list(continuation, "continuation")
-        if len(contexts) != len(after):
-            raise ValueError(f"{len(contexts)} contexts, but {len(after)} continuations")
-        found = continuation_likelihoods(self.model, self.tokenizer, contexts, after, pll_masking=pll_masking)
+        contexts = as_text_list(context, "context")
+        continuations = as_text_list(continuation, "continuation")
+        if len(contexts) != len(continuations):
+            raise ValueError(f"{len(contexts)} contexts, but {len(continuations)} continuations")
+        found = continuation_likelihoods(
+            self.model, self.tokenizer, contexts, continuations, pll_masking=pll_masking
+        )
         return found[0] if isinstance(continuation, str) else found
 
-    def predict(self, texts: str | Iterable[Any], *, task: Task | None = None) -> list[PredictionRecord]:
+    def predict(
+        self, texts: str | Iterable[Any], *, task: Task | None = None
+    ) -> list[PredictionRecord]:
         """Label texts, pairs of texts, or sentences given as lists of words.
 
         Of a text {"label", "probability", "probabilities"}, of a sentence {"labels",
@@ -470,7 +547,7 @@ class Pipeline:
 
         Args:
             texts: one or several of what the task takes.
-            task: in place of what the model was fine-tuned for: one that it does unlearned; see
+            task: in place of what the model was fine-tuned for: one that it does zero-shot; see
                 `unmask.finetuning.kinds.cloze.cloze`.
 
         Raises:
@@ -508,24 +585,27 @@ class Pipeline:
             ValueError: it has no such columns, is damaged, or the model labels nothing.
         """
         task = self._required_task()
-        files = TASK_KINDS[task.task_kind].reader
+        reader = TASK_KINDS[task.task_kind].reader
         text, choices = _as_tuple(text), _as_tuple(choices)
         if tables.is_plain_text(Path(path)):
             if text or choices or columns:
                 raise ValueError(f"{path}: lines of .txt have no columns to be named")
             return _read_lines(task, tables.read_table(path, encoding_errors=encoding_errors))
         table = tables.read_table(
-            path, header=tuple(columns), word_per_line=files.word_per_line, encoding_errors=encoding_errors
+            path,
+            header=tuple(columns),
+            word_per_line=reader.word_per_line,
+            encoding_errors=encoding_errors,
         )
         task = select_columns(task, table, text, choices)
-        items = files.read_examples(
+        items = reader.read_examples(
             table,
-            files.find_text_columns(table, task.columns),
+            reader.find_text_columns(table, task.columns),
             encoding_errors,
             has_labels=False,
             options=task.options,
         )
-        return [files.format_input(item) for item in items]
+        return [reader.format_input(item) for item in items]
 
     def score(
         self,
@@ -537,7 +617,7 @@ class Pipeline:
         columns: Sequence[str] = (),
         encoding_errors: EncodingErrors = "strict",
     ) -> dict[str, float]:
-        """Compute all figures of a model that labels, on a file of labelled rows.
+        """Compute all metrics of a model that labels, on a file of labelled rows.
 
         Args:
             path: of the file.
@@ -577,34 +657,37 @@ class Pipeline:
         text_column: str | None = None,
         encoding_errors: EncodingErrors = "strict",
     ) -> HeldOutEvaluation:
-        """Ask what pretraining asked, of held-out text: perplexity, bits per byte, accuracy.
+        """Evaluate the objective of pretraining on held-out text: perplexity, bits per byte.
 
         Args:
-            data: files, folders, patterns or `hf:owner/name`; each called by its language where the
-                model is told that (mBART: "de_DE=FILE").
-            sequence_length: tokens that are read together. None: as many as pretraining read.
-            seed: of what is hidden.
-            memory_length: places before each piece that every layer remembers. None: as many as in the
-                family's pretraining, if it reads forward only; otherwise none.
+            data: files, folders, patterns or `hf:owner/name`; each called by its language where a
+                token says it (mBART: "de_DE=FILE").
+            sequence_length: tokens that are read together. None: as many as in pretraining.
+            seed: random seed of the objective.
+            memory_length: positions before each piece that every layer remembers. None: as many as
+                in the family's pretraining, if the objective is causal; otherwise none.
             document_separator: what a document of plain text is.
             text_column: the column that holds the text of a record.
             encoding_errors: what becomes of bytes that are not UTF-8.
 
         Raises:
             FileNotFoundError: a file is missing.
-            ValueError: the model has no head for what is asked, the text cannot be read, or there
+            ValueError: the model has no head for the objective, the text cannot be read, or there
                 is none.
         """
-        named, tokenizer = _as_sources(data), self.tokenizer
+        sources, tokenizer = _as_sources(data), self.tokenizer
         if tokenizer.special_ids.languages:
-            check_source_languages([split_language_prefix(one)[0] for one in named], tokenizer.special_ids)
-            tokenizer = tokenizer.without_languages()  # each text has its own, whatever the task's are
+            check_source_languages(
+                [split_language_prefix(one)[0] for one in sources], tokenizer.special_ids
+            )
+            # Each text has its own language, whatever the task's are.
+            tokenizer = tokenizer.without_languages()
         return evaluate(
             self.model,
             tokenizer,
             self.preset.objective,
             read_documents_by_source(
-                named,
+                sources,
                 document_separator=document_separator,
                 text_column=text_column,
                 encoding_errors=encoding_errors,
@@ -615,26 +698,31 @@ class Pipeline:
         )
 
     def resolve_memory_length(self, memory_length: int | None = None) -> int:
-        """Return how many places each layer remembers: what is asked for, or as in pretraining."""
+        """Return how many positions each layer remembers: as requested, or as in pretraining."""
         if memory_length is not None:
             return memory_length
         causal = self.preset.objective.causal
-        return int(self.preset.training_options.get("memory", 0)) if causal else 0
+        return int(self.preset.training_options.get("memory_length", 0)) if causal else 0
 
     def resolve_sequence_length(self, sequence_length: int | None = None) -> int:
-        """Return how many tokens are read together: what is asked for, or as in pretraining.
+        """Return how many tokens are read together: as requested, or as in pretraining.
 
         Raises:
             ValueError: the model has not so many positions.
         """
         longest = max_text_length(self.model, encoder_stack(self.model))
         if sequence_length is None:
-            return self.preset.sequence_length if longest is None else min(self.preset.sequence_length, longest)
+            return (
+                self.preset.sequence_length
+                if longest is None
+                else min(self.preset.sequence_length, longest)
+            )
         if sequence_length < 1:
-            raise ValueError(f"length must be at least 1, got {sequence_length}")
+            raise ValueError(f"sequence_length must be at least 1, got {sequence_length}")
         if longest is not None and sequence_length > longest:
             raise ValueError(
-                f"length must be at most the model's {longest} positions, got {sequence_length}"
+                f"sequence_length must be at most the model's {longest} positions, got "
+                f"{sequence_length}"
             )
         return sequence_length
 
@@ -650,8 +738,10 @@ class Pipeline:
         """
         facts: dict[str, Any] = {} if self.task is None else {"task": to_dict(self.task)}
         if format == "unmask":
-            asked = {"objective": to_dict(self.preset.objective), "length": self.preset.sequence_length}
-            facts["recipe"] = asked
+            facts["recipe"] = {
+                "objective": to_dict(self.preset.objective),
+                "sequence_length": self.preset.sequence_length,
+            }
         return save_model(self.loaded_model, Path(folder), format, facts)
 
     def to(self, device: str, *, dtype: Literal["float32", "bfloat16"] = "float32") -> "Pipeline":
@@ -667,27 +757,39 @@ class Pipeline:
         return self
 
 
-def _resolve_config(config: GenerationConfig | None, settings: Mapping[str, Any]) -> GenerationConfig:
+def _resolve_config(
+    config: GenerationConfig | None, settings: Mapping[str, Any]
+) -> GenerationConfig:
     if config is not None and settings:
-        raise ValueError(f"give a Decoding, or settings by name, not both: got {sorted(settings)}")
+        raise ValueError(
+            f"give a GenerationConfig, or settings by name, not both: got {sorted(settings)}"
+        )
     return generation_config(**settings) if config is None else config
 
 
 def _same_vocabulary(a: Tokenizer, b: Tokenizer) -> bool:
     """Say whether all ids of two tokenizers are the same tokens."""
     ids = range(a.vocab_size)
-    return a.vocab_size == b.vocab_size and a.special_ids == b.special_ids and a.pieces(ids) == b.pieces(ids)
+    return (
+        a.vocab_size == b.vocab_size
+        and a.special_ids == b.special_ids
+        and a.pieces(ids) == b.pieces(ids)
+    )
 
 
 def _read_lines(task: Task, table: tables.Table) -> list[Any]:
     """Read what `predict` takes from each line, and check it while its place is known."""
-    files, found = TASK_KINDS[task.task_kind].reader, list[Any]()
+    reader, found = TASK_KINDS[task.task_kind].reader, list[Any]()
+    numbers = {number for number, _ in table.rows if isinstance(number, int)}
+    if blank := [n for n in range(1, max(numbers, default=0)) if n not in numbers]:
+        some = ", ".join(map(str, blank[:8])) + (" ..." if len(blank) > 8 else "")
+        _log.warning(f"{table.path}: blank lines are left out: {some}")
     for i, (line,) in enumerate(fields for _, fields in table.rows):
         try:
-            text = files.parse_line(task, str(line))
+            text = reader.parse_line(task, str(line))
         except ValueError as error:
             raise ValueError(f"{table.location(i)}: {error}") from None
-        found.append(files.format_input(files.parse_input(task, text, table.location(i))))
+        found.append(reader.format_input(reader.parse_input(task, text, table.location(i))))
     return found
 
 
@@ -696,59 +798,59 @@ def load(model: str | Path, *, seed: int = 0) -> Pipeline:
 
     Args:
         model: a run folder, a folder in the Hugging Face layout, `hf:owner/name`, a model in the
-            package (`unmask.bundled.models`), or a card's name, whose published weights are fetched from the
-            Hub.
+            package (`unmask.bundled.models`), or a preset's name, whose published weights are
+            fetched from the Hub.
         seed: fills the weights that a folder does not have.
 
     Raises:
         FileNotFoundError: there is no such folder, or the Hub does not answer.
-        ValueError: the folder is damaged, of an unknown family, or a run that has not ended; a card
-            has no published weights.
+        ValueError: the folder is damaged, of an unknown family, or a run that has not ended; a
+            preset has no published weights.
     """
-    folder, card = find_model(model)
-    opened = open_model_or_adapter(folder, seed=seed)
-    card = _with_pretraining_options(opened.preset, card, folder)
-    asked = PAIR_HEADS.keys() & set(card.objective.loss_terms)
-    for model in asked - opened.model.head_specs.keys():  # of those without weights no file knows
-        opened.model.add_head(model, PAIR_HEADS[model])
-    add_generator(folder, opened.model)
-    add_subword_head(folder, opened.model)
-    card = _with_answerable_objective(card, opened.model)
-    task, tokenizer = read_task(folder), opened.tokenizer
+    folder, preset = find_model(model)
+    loaded_model = open_model_or_adapter(folder, seed=seed)
+    preset = _with_pretraining_options(loaded_model.preset, preset, folder)
+    heads = PAIR_HEADS.keys() & set(preset.objective.loss_terms)
+    for name in heads - loaded_model.model.head_specs.keys():  # without weights, so in no file
+        loaded_model.model.add_head(name, PAIR_HEADS[name])
+    add_generator(folder, loaded_model.model)
+    add_subword_head(folder, loaded_model.model)
+    preset = _with_answerable_objective(preset, loaded_model.model)
+    task, tokenizer = read_task(folder), loaded_model.tokenizer
     if tokenizer is not None:
         tokenizer = with_task_languages(tokenizer, task)
-    return Pipeline(replace(opened, preset=card, tokenizer=tokenizer), task)
+    return Pipeline(replace(loaded_model, preset=preset, tokenizer=tokenizer), task)
 
 
 def find_model(model: str | Path) -> tuple[Path, Published | None]:
-    """Return the folder of a model that is named as `load` takes it, and the card that names it.
+    """Return the folder of a model named as for `load`, and the preset of that name, if it is one.
 
     Raises:
         FileNotFoundError: there is no such folder, or the Hub does not answer.
-        ValueError: it is a file, the run has not ended, or the card has no published weights.
+        ValueError: it is a file, the run has not ended, or the preset has no published weights.
     """
-    card = None if Path(model).is_dir() else _preset_of_name(str(model))
-    folder = resolve_model_folder(model if card is None else f"{HUB_PREFIX}{card.hub_id}")
+    preset = None if Path(model).is_dir() else _preset_of_name(str(model))
+    folder = resolve_model_folder(model if preset is None else f"{HUB_PREFIX}{preset.hub_id}")
     if problem := unfinished_reason(folder):
         raise ValueError(problem)
-    return folder, card
+    return folder, preset
 
 
 def _preset_of_name(name: str) -> Published | None:
-    """Return the card of this name; None for what names a folder or a model of the Hub.
+    """Return the preset of this name; None for the name of a folder or a model of the Hub.
 
     Raises:
         FileNotFoundError: it is neither.
-        ValueError: it is a file, or the card's weights were not published.
+        ValueError: it is a file, or the preset's weights were not published.
     """
     if name in MODELS or name in ALIASES:
-        card = get_preset(name)
-        if card.hub_id is None:
+        preset = get_preset(name)
+        if preset.hub_id is None:
             raise ValueError(
                 f"{name} is a description without trained weights: pretrain it "
                 f"(`unmask pretrain {name} ...`), or give the folder of a run"
             )
-        return card
+        return preset
     if Path(name).exists():
         raise ValueError(
             f"{name}: is a file; a model is a folder (word vectors are taken by unmask neighbors, "
@@ -785,25 +887,31 @@ def as_text_list(texts: Any, argument_name: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _PretrainingOptions:
-    """What a model was asked when it was pretrained: the part of a recipe that evaluation needs."""
+    """The part of a pretraining recipe that evaluation needs."""
 
     model: str | None = None
     objective: ObjectiveSpec | WordVectorMethod | str | None = None
     sequence_length: int | None = None
 
 
-def _with_pretraining_options(preset: Published, named_preset: Published | None, folder: Path) -> Published:
-    """Put into a card what its weights were asked in pretraining, and in rows of which length.
+def _with_pretraining_options(
+    preset: Published, named_preset: Published | None, folder: Path
+) -> Published:
+    """Return a preset with the objective and sequence length of its weights' pretraining.
 
-    That is known of a card that was named, and of a run's folder.
+    These are known of a preset that was named, and of a run's folder.
     """
     run = _PretrainingOptions() if named_preset is not None else _read_pretraining(folder)
     if named_preset is None:
         named_preset = MODELS.get(run.model or "")
-    asked = preset if named_preset is None else named_preset
-    objective = asked.objective if run.objective is None else resolve_objective(asked, run.objective)
+    source = preset if named_preset is None else named_preset
+    objective = (
+        source.objective if run.objective is None else resolve_objective(source, run.objective)
+    )
     longest = max_text_tokens(preset)
-    length = run.sequence_length or (DEFAULT_SEQUENCE_LENGTH if named_preset is None else named_preset.sequence_length)
+    length = run.sequence_length or (
+        DEFAULT_SEQUENCE_LENGTH if named_preset is None else named_preset.sequence_length
+    )
     return replace(
         preset,
         objective=objective,
@@ -812,13 +920,13 @@ def _with_pretraining_options(preset: Published, named_preset: Published | None,
 
 
 def _with_answerable_objective(preset: Published, model: Model) -> Published:
-    """Let a card ask what the model's heads answer, where another card of the family does."""
+    """Return a preset whose objective the model's heads can compute, as another of the family."""
     terms = {required_term(name, spec) for name, spec in model.head_specs.items()}
     if not terms or terms & set(preset.objective.loss_terms):
         return preset
     kin = (one.objective for one in MODELS.values() if one.family == preset.family)
-    found = next((asks for asks in kin if terms & set(asks.loss_terms)), preset.objective)
-    return replace(preset, objective=found)
+    suitable = (objective for objective in kin if terms & set(objective.loss_terms))
+    return replace(preset, objective=next(suitable, preset.objective))
 
 
 def _read_pretraining(folder: Path) -> _PretrainingOptions:
@@ -828,7 +936,7 @@ def _read_pretraining(folder: Path) -> _PretrainingOptions:
     recipe = facts.get("recipe")
     if facts.get("kind") not in ("pretrain", "model") or not isinstance(recipe, dict):
         return _PretrainingOptions()
-    known = {k: recipe[k] for k in ("model", "objective", "length") if k in recipe}
+    known = {k: recipe[k] for k in ("model", "objective", "sequence_length") if k in recipe}
     return from_dict(_PretrainingOptions, known, f"{folder / RUN_FILE}: recipe")
 
 

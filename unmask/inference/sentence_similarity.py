@@ -1,10 +1,11 @@
-"""Sentences as vectors, whatever makes these: the nearest ones, and how alike two are."""
+"""Sentence vectors of models and of word vectors: nearest sentences, and similarity."""
 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -38,7 +39,7 @@ def sentence_encoder(
     Args:
         model: as for `unmask.load`, or what that returned; or word vectors, or their file.
         word: let its vector in a text stand for the text; zeros where it is not, or is cut.
-        pooling: see `Pipeline.embed`. None: the card's own.
+        pooling: see `Pipeline.embed`. None: the preset's own.
         layer: likewise. None: the last.
         limit: of word vectors, only the first `limit` words.
 
@@ -50,16 +51,18 @@ def sentence_encoder(
     """
     if pooling == "none":
         raise ValueError("pooling none gives each token a vector; a sentence has one")
-    if isinstance(model, Pipeline) or not (isinstance(model, KeyedVectors) or is_word_vectors(model)):
+    if isinstance(model, Pipeline) or not (
+        isinstance(model, KeyedVectors) or is_word_vectors(model)
+    ):
         if limit is not None:
             raise ValueError("limit is of word vectors; leave it out")
         pipeline = model if isinstance(model, Pipeline) else load(model)
-        at = -1 if layer is None else layer
+        layer_index = -1 if layer is None else layer
         if word is not None:
             if pooling is not None:
                 raise ValueError("pooling is of whole texts, and a word is compared; leave it out")
-            return partial(_word_in_context_vectors, pipeline, _word_pattern(word), at)
-        return lambda texts: np.asarray(pipeline.embed(texts, pooling=pooling, layer=at))
+            return partial(_word_in_context_vectors, pipeline, _word_pattern(word), layer_index)
+        return lambda texts: np.asarray(pipeline.embed(texts, pooling=pooling, layer=layer_index))
     if word is not None:
         raise ValueError(
             "word: in a file of word vectors it has the same one in all sentences; name a model"
@@ -94,14 +97,15 @@ def _word_in_context_vectors(
     states = pipeline.embed([texts[i] for i in found], pooling="none", layer=layer)
     vectors = np.zeros((len(texts), states[0].shape[1] if len(states) else 1), np.float32)
     for (i, span), rows in zip(found.items(), states, strict=True):
-        offsets = np.array(tokenizer.offsets(texts[i]), np.int64).reshape(-1, 2)
-        first, last = token_span(*span, offsets)
+        first, last = token_span(*span, tokenizer.offset_array(texts[i]))
         if first >= 0 and last < len(rows) - before - after:  # it is read, and not cut
             vectors[i] = rows[before + first : before + last + 1].mean(0)
     return vectors
 
 
-def _sentence_vectors(texts: tuple[str, ...], vectors: Float[np.ndarray, "n d"], word: str | None) -> KeyedVectors:
+def _sentence_vectors(
+    texts: tuple[str, ...], vectors: Float[np.ndarray, "n d"], word: str | None
+) -> KeyedVectors:
     """Return the vectors of texts; of those that have a word, where one is asked for.
 
     Raises:
@@ -111,14 +115,14 @@ def _sentence_vectors(texts: tuple[str, ...], vectors: Float[np.ndarray, "n d"],
         return KeyedVectors(texts, vectors)
     has = np.flatnonzero(vectors.any(1))
     if not len(has):
-        raise ValueError(f"among: {word!r} is a word of none of {len(texts):,} sentences")
+        raise ValueError(f"sentences: {word!r} is a word of none of {len(texts):,} sentences")
     return KeyedVectors(tuple(texts[i] for i in has), vectors[has])
 
 
 def nearest_sentences(
     model: str | Path | Pipeline | KeyedVectors,
     queries: str | Sequence[str],
-    sentences_file: str | Path | Sequence[str],
+    sentences: str | Path | Sequence[str],
     top_k: int = 10,
     *,
     word: str | None = None,
@@ -130,19 +134,18 @@ def nearest_sentences(
 ) -> list[list[Neighbor]]:
     """Find the sentences whose vectors are nearest to those of others, by cosine.
 
-    A sentence that is looked for is no neighbor of itself; one that stands there several times is
-    found once. With a `word`, what is compared is its vector in each sentence, so that those are
-    found in which it is used alike (Peters et al. 2018, arXiv:1802.05365, table 4).
+    A query is no neighbor of itself; a sentence that stands there several times is found once. With
+    a `word`, its vectors in each sentence are compared, so that those are found in which it is used
+    alike (Peters et al. 2018, arXiv:1802.05365, table 4).
 
     Args:
-        model: see `encoder`.
-        queries: those that are looked for.
-        sentences_file: sentences, or a file of them: a line each, or records.
-        top_k: at most so many of each.
-        word: a word of each sentence that is looked for, or several in a row, in capitals or not;
-            sentences without it are not found. Its vector is the mean over its tokens, where it
-            stands first.
-        pooling: see `encoder`.
+        model: see `sentence_encoder`.
+        queries: sentences whose neighbors are looked for.
+        sentences: sentences, or a file of them: a line each, or records.
+        top_k: number of neighbors of each, at most.
+        word: a word of each query, or several in a row, in capitals or not; sentences without it
+            are not found. Its vector is the mean over its tokens, where it stands first.
+        pooling: see `sentence_encoder`.
         layer: likewise.
         limit: likewise.
         text_column: the column of records that holds the text.
@@ -150,26 +153,31 @@ def nearest_sentences(
 
     Raises:
         FileNotFoundError: there is no such file or model.
-        ValueError: there is no text in the file, or no word of a sentence has a vector; a sentence
-            that is looked for has no such `word`, or none of the others has; see `encoder`.
+        ValueError: there is no text in the file, or no word of a sentence has a vector; a query has
+            no such `word`, or none of the sentences has; see `sentence_encoder`.
     """
-    asked = as_text_list(queries, "sentences")
+    queries = as_text_list(queries, "queries")
     encode = sentence_encoder(model, word=word, pooling=pooling, layer=layer, limit=limit)
-    if isinstance(sentences_file, str | Path):
-        read = read_documents(sentences_file, document_separator="line", text_column=text_column, encoding_errors=encoding_errors)
-        sentences_file = [document.text for document in read]
-    there = tuple(dict.fromkeys(as_text_list(sentences_file, "among")))
-    if not there:
-        raise ValueError("among: there is no sentence to be found")
-    vectors = encode(asked)
-    for sentence, vector in zip(asked, vectors, strict=True):
+    if isinstance(sentences, str | Path):
+        read = read_documents(
+            sentences,
+            document_separator="line",
+            text_column=text_column,
+            encoding_errors=encoding_errors,
+        )
+        sentences = [document.text for document in read]
+    texts = tuple(dict.fromkeys(as_text_list(sentences, "sentences")))
+    if not texts:
+        raise ValueError("sentences: there are none")
+    vectors = encode(queries)
+    for sentence, vector in zip(queries, vectors, strict=True):
         if not vector.any():
             what = "no word of it has a vector" if word is None else f"{word!r} is no word of it"
             raise ValueError(f"{sentence!r}: {what}")
-    space = _sentence_vectors(there, encode(there), word)
+    candidates = _sentence_vectors(texts, encode(texts), word)
     return [
-        space.neighbors(vector[None], top_k, [sentence] if sentence in space else [])[0]
-        for sentence, vector in zip(asked, vectors, strict=True)
+        candidates.neighbors(vector[None], top_k, [sentence] if sentence in candidates else [])[0]
+        for sentence, vector in zip(queries, vectors, strict=True)
     ]
 
 
@@ -200,11 +208,11 @@ def evaluate_sentence_similarity(
     """Correlate the cosines of pairs of sentences with people's scores (SICK, STS).
 
     Args:
-        model: see `encoder`.
+        model: see `sentence_encoder`.
         data: a file of rows with two texts and a number: .tsv, .csv, .jsonl, .parquet.
         text: the columns of the texts. None named: customary ones.
         label: the column of the numbers. None: a customary one.
-        pooling: see `encoder`.
+        pooling: see `sentence_encoder`.
         layer: likewise.
         limit: likewise.
         encoding_errors: what becomes of bytes of the file that are not UTF-8.
@@ -212,39 +220,44 @@ def evaluate_sentence_similarity(
     Raises:
         FileNotFoundError: there is no such file or model.
         ValueError: it has no such columns, or a value is no text or no number, with file and line;
-            see `encoder`.
+            see `sentence_encoder`.
     """
     table = tables.read_table(data, encoding_errors=encoding_errors)
     columns = READER.find_columns(table, tuple(text) or find_text_pair(table), label, ())
     if len(columns.texts) != 2:
         raise ValueError(f"similarity is of two columns of text, got {columns.texts[0]!r} alone")
     items = READER.read_examples(table, columns, encoding_errors, has_labels=True, options={})
-    truth = np.array([item.label for item in items], np.float64)
+    labels = np.array([item.label for item in items], np.float64)
     sides = list(zip(*(item.texts for item in items), strict=True))
     encode = sentence_encoder(model, pooling=pooling, layer=layer, limit=limit)
     texts = list(dict.fromkeys(t for side in sides for t in side))
     unit = dict(zip(texts, _normalize_rows(encode(texts)), strict=True))
-    said = np.array([unit[a] @ unit[b] for a, b in zip(*sides, strict=True)])
+    cosines = np.array([unit[a] @ unit[b] for a, b in zip(*sides, strict=True)])
     return SentenceSimilarityScore(
         name=Path(data).name,
         n_pairs=len(items),
-        pearson=pearson(truth, said),
-        spearman=spearman(truth, said),
+        pearson=pearson(labels, cosines),
+        spearman=spearman(labels, cosines),
     )
 
 
 def _normalize_rows(vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
     """Return vectors of length 1; one of zeros stays so."""
-    wide = vectors.astype(np.float64)
-    lengths = np.linalg.norm(wide, axis=1, keepdims=True)
-    return wide / np.where(lengths > 0, lengths, 1)
+    exact = vectors.astype(np.float64)
+    lengths = np.linalg.norm(exact, axis=1, keepdims=True)
+    return exact / np.where(lengths > 0, lengths, 1)
+
+
+def similarity_score_to_dict(score: SentenceSimilarityScore) -> dict[str, Any]:
+    """Return a score as plain data."""
+    return {{"n_pairs": "pairs"}.get(name, name): value for name, value in vars(score).items()}
 
 
 def format_similarity_scores(scores: Sequence[SentenceSimilarityScore]) -> list[str]:
     """Write scores in lines."""
-    wide = max(len("sentence pairs"), *(len(one.name) for one in scores))
-    lines = [f"{'sentence pairs':{wide}}  {'pairs':>7}  Pearson  Spearman"]
+    width = max(len("sentence pairs"), *(len(one.name) for one in scores))
+    lines = [f"{'sentence pairs':{width}}  {'pairs':>7}  Pearson  Spearman"]
     return lines + [
-        f"{one.name:{wide}}  {one.n_pairs:>7,}  {one.pearson:7.3f}  {one.spearman:8.3f}"
+        f"{one.name:{width}}  {one.n_pairs:>7,}  {one.pearson:7.3f}  {one.spearman:8.3f}"
         for one in scores
     ]

@@ -1,4 +1,4 @@
-"""Several fine-tuned parts on one model in memory: each text is read with its own, in one batch."""
+"""Several adapters on one model in memory: each text is read with its own, in one batch."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,27 +35,27 @@ from unmask.tasks.task import Task, TaskExample
 
 @dataclass(frozen=True, kw_only=True)
 class _LoadedAdapter:
-    """A fine-tuned part: the shared model with its own heads, and what it was tuned for."""
+    """A fine-tuned adapter: the shared model with its own heads, and its task."""
 
     model: Model
     task: Task
     formulation: TaskFormulation
     pair_formulation: TaskFormulation
-    """As `formulation`, for two texts, where the folder does not say which it reads."""
+    """As `formulation`, for pairs of texts, where the folder does not say which it reads."""
 
 
 class MultiAdapter:
-    """One model below several fine-tuned parts, which are kilobytes each."""
+    """One model below several fine-tuned adapters, which are kilobytes each."""
 
     def __init__(self, adapters: Mapping[str, str | Path]) -> None:
-        """Open some runs that tuned small parts of the same model.
+        """Load some runs that tuned adapters of the same model.
 
         Args:
-            adapters: folders by the names that the parts shall have.
+            adapters: folders by the names of the adapters.
 
         Raises:
             FileNotFoundError: a folder, or the model below it, is not there.
-            ValueError: a folder is no such run, its part belongs to another model than the first
+            ValueError: a folder is no such run, its adapter belongs to another model than the first
                 one's, or changes the model's own weights.
         """
         if not adapters:
@@ -67,7 +67,7 @@ class MultiAdapter:
 
     @property
     def adapter_names(self) -> tuple[str, ...]:
-        """What the parts are called."""
+        """Names of the adapters."""
         return tuple(self._adapters)
 
     def _load_adapter(self, name: str, folder: Path) -> _LoadedAdapter:
@@ -79,7 +79,9 @@ class MultiAdapter:
         if opened.tokenizer is None:
             raise ValueError(f"{folder}: its model has no tokenizer, which reading text needs")
         model = opened.model.eval()
-        adapter = cast(Any, find_adapter(model, ADAPTER_NAME)) if ADAPTER_NAME in model.adapters else None
+        adapter = (
+            cast(Any, find_adapter(model, ADAPTER_NAME)) if ADAPTER_NAME in model.adapters else None
+        )
         if self._base is None:
             self._base = opened
             if adapter is not None:
@@ -88,14 +90,16 @@ class MultiAdapter:
             _check_same_base(folder, model, self._base.model)
         shared = self._base.model
         model.backbone, model.adapters = shared.backbone, shared.adapters
-        if adapter is not None:  # to this part's heads: what they read, prompts must know
+        if adapter is not None:  # before this adapter's heads: prompts depend on what they read
             own = attach(model, cast(AdapterSpec, adapter.spec), name)
             own.load_state_dict(adapter.state_dict())
             own.eval()
         task = read_task(folder) or infer_task(opened)
         one, two = (
             formulate(
-                task if task.columns.texts else with_text_columns(task, names), opened.preset, opened.tokenizer
+                task if task.columns.texts else with_text_columns(task, names),
+                opened.preset,
+                opened.tokenizer,
             )
             for names in (("text",), ("text1", "text2"))
         )
@@ -108,19 +112,19 @@ class MultiAdapter:
         *,
         batch_tokens: int = DEFAULT_BATCH_TOKENS,
     ) -> list[PredictionRecord]:
-        """Answer texts, each with the part that is named for it.
+        """Predict texts, each with the adapter that is named for it.
 
-        Texts of all parts are read together where their kind of part allows it (LoRA, bottlenecks,
-        (IA)3); those with prefixes and prompts are read by themselves. The answers are those that
-        each part gives alone, but for rounding.
+        Texts of all adapters are read together where their method allows it (LoRA, bottlenecks,
+        (IA)3); those with prefixes and prompts are read by themselves. The predictions are those of
+        each adapter alone, but for rounding.
 
         Args:
-            texts: what each part's task takes.
-            adapters: for each text the name of a part.
+            texts: what each adapter's task takes.
+            adapters: for each text the name of an adapter.
             batch_tokens: tokens that go through the model at once.
 
         Raises:
-            ValueError: there are not as many names as texts, there is no such part, or a text is
+            ValueError: there are not as many names as texts, there is no such adapter, or a text is
                 not what its task takes.
         """
         if len(texts) != len(adapters):
@@ -129,79 +133,90 @@ class MultiAdapter:
             if name not in self._adapters:
                 raise ValueError(f"no part {name!r} (there are {', '.join(self._adapters)})")
         items: list[TaskExample] = []
-        questions: list[TaskInput] = []
+        task_inputs: list[TaskInput] = []
         for i, (text, name) in enumerate(zip(texts, adapters, strict=True)):
-            part = self._adapters[name]
-            item = TASK_KINDS[part.task.task_kind].reader.parse_input(part.task, text, f"text {i + 1}")
+            adapter = self._adapters[name]
+            item = TASK_KINDS[adapter.task.task_kind].reader.parse_input(
+                adapter.task, text, f"text {i + 1}"
+            )
             items.append(item)
-            asked = part.pair_formulation if len(item.texts) == 2 else part.formulation
-            questions += [replace(q, item_index=i) for q in asked.build_inputs([item])]
-        said = self._answer_questions(questions, adapters, batch_tokens)
-        answers: list[PredictionRecord] = []
+            is_pair = len(item.texts) == 2
+            formulation = adapter.pair_formulation if is_pair else adapter.formulation
+            task_inputs += [replace(x, item_index=i) for x in formulation.build_inputs([item])]
+        input_scores = self._score_inputs(task_inputs, adapters, batch_tokens)
+        records: list[PredictionRecord] = []
         for i, (item, name) in enumerate(zip(items, adapters, strict=True)):
-            mine = [j for j, q in enumerate(questions) if q.item_index == i]
-            asked = self._adapters[name].formulation
-            scores = asked.merge_scores([questions[j] for j in mine], [said[j] for j in mine])
-            answers.append(asked.prediction_record(item, scores))
-        return answers
+            own = [j for j, x in enumerate(task_inputs) if x.item_index == i]
+            formulation = self._adapters[name].formulation
+            scores = formulation.merge_scores(
+                [task_inputs[j] for j in own], [input_scores[j] for j in own]
+            )
+            records.append(formulation.prediction_record(item, scores))
+        return records
 
-    def _answer_questions(
-        self, questions: Sequence[TaskInput], adapters: Sequence[str], batch_tokens: int
+    def _score_inputs(
+        self, task_inputs: Sequence[TaskInput], adapters: Sequence[str], batch_tokens: int
     ) -> list[Any]:
-        said: list[Any] = [None] * len(questions)
-        for together in self._group_questions(questions, adapters):
-            sizes = [example_length(questions[i].example) for i in together]
+        found: list[Any] = [None] * len(task_inputs)
+        for together in self._group_inputs(task_inputs, adapters):
+            sizes = [example_length(task_inputs[i].example) for i in together]
             for group in group_by_length(sizes, batch_tokens, MAX_BATCH_ROWS):
-                places = [together[i] for i in group]
-                names = [adapters[questions[i].item_index] for i in places]
-                found = self._score_batch([questions[i] for i in places], names)
-                for i, scores in zip(places, found, strict=True):
-                    said[i] = scores
-        return said
+                indices = [together[i] for i in group]
+                names = [adapters[task_inputs[i].item_index] for i in indices]
+                batch_scores = self._score_batch([task_inputs[i] for i in indices], names)
+                for i, scores in zip(indices, batch_scores, strict=True):
+                    found[i] = scores
+        return found
 
-    def _group_questions(self, questions: Sequence[TaskInput], adapters: Sequence[str]) -> list[list[int]]:
-        """Say which questions may share a batch: those of parts that mix, and of each other one."""
+    def _group_inputs(
+        self, task_inputs: Sequence[TaskInput], adapters: Sequence[str]
+    ) -> list[list[int]]:
+        """Group inputs that may share a batch: of all adapters that select rows, of each other."""
         assert self._base is not None
         model = self._base.model
         groups: dict[str, list[int]] = {}
-        for i, question in enumerate(questions):
-            name = adapters[question.item_index]
+        for i, task_input in enumerate(task_inputs):
+            name = adapters[task_input.item_index]
             mixes = name not in model.adapters or find_adapter(model, name).supports_row_selection
             groups.setdefault("" if mixes else name, []).append(i)
         return list(groups.values())
 
     @torch.no_grad()
-    def _score_batch(self, questions: Sequence[TaskInput], adapters: Sequence[str]) -> list[Any]:
-        """Run the shared model once, and the head of each part over its own rows."""
+    def _score_batch(self, task_inputs: Sequence[TaskInput], adapters: Sequence[str]) -> list[Any]:
+        """Run the shared model once, and the head of each adapter over its own rows."""
         assert self._base is not None
         model = self._base.model
         special = self._adapters[adapters[0]].formulation.special_ids
-        examples = [q.example for q in questions]
+        examples = [x.example for x in task_inputs]
         which = [name if name in model.adapters else None for name in adapters]
         only = which[0] if len(set(which)) == 1 else which
         if isinstance(only, str) and not find_adapter(model, only).supports_row_selection:
             batch = model.pad_for_network(pad_examples(examples, special)).to(model.device)
             with use_adapters(model, only):
-                part = self._adapters[only]
-                return list(part.formulation.compute_scores(part.model, batch, questions))
-        plain = model.pad_for_network(pad_examples([replace(e, label=None) for e in examples], special))
-        every = any(self._adapters[name].model.uses_all_layers for name in adapters)
+                adapter = self._adapters[only]
+                return list(adapter.formulation.compute_scores(adapter.model, batch, task_inputs))
+        plain = model.pad_for_network(
+            pad_examples([replace(e, label=None) for e in examples], special)
+        )
+        all_layers = any(self._adapters[name].model.uses_all_layers for name in adapters)
         summary = any(self._adapters[name].model.uses_summary for name in adapters)
-        read = replace(plain, all_layers=every, summary=summary)
+        shared = replace(plain, all_layers=all_layers, summary=summary)
         with use_adapters(model, only):
-            hidden = model.backbone(read.to(model.device))
-        said: list[Any] = [None] * len(questions)
+            hidden = model.backbone(shared.to(model.device))
+        found: list[Any] = [None] * len(task_inputs)
         for name in dict.fromkeys(adapters):
             rows = [i for i, other in enumerate(adapters) if other == name]
             batch = pad_examples([examples[i] for i in rows], special).to(model.device)
-            part = self._adapters[name]
-            first = int(summary and not part.model.uses_summary)
+            adapter = self._adapters[name]
+            first = int(summary and not adapter.model.uses_summary)
             columns = slice(first, int(summary) + batch.inputs.shape[1])
-            with _precomputed_hidden_states(part.model, hidden[rows, columns]):
-                found = part.formulation.compute_scores(part.model, batch, [questions[i] for i in rows])
-            for i, scores in zip(rows, found, strict=True):
-                said[i] = scores
-        return said
+            with _precomputed_hidden_states(adapter.model, hidden[rows, columns]):
+                own_scores = adapter.formulation.compute_scores(
+                    adapter.model, batch, [task_inputs[i] for i in rows]
+                )
+            for i, scores in zip(rows, own_scores, strict=True):
+                found[i] = scores
+        return found
 
 
 class _PrecomputedBackbone(nn.Module):
@@ -217,7 +232,7 @@ class _PrecomputedBackbone(nn.Module):
         return False
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return what is known."""
+        """Return the known hidden states."""
         return self.hidden_states
 
 
@@ -225,7 +240,11 @@ class _PrecomputedBackbone(nn.Module):
 def _precomputed_hidden_states(model: Model, hidden_states: Tensor) -> Generator[None, None, None]:
     """Let a model's heads read hidden states that are known, for a while."""
     backbone = model.backbone
-    read = hidden_states if model.uses_all_layers else hidden_states[..., -model.decoder_architecture.d_model :]
+    read = (
+        hidden_states
+        if model.uses_all_layers
+        else hidden_states[..., -model.decoder_architecture.d_model :]
+    )
     model.backbone = cast(Any, _PrecomputedBackbone(read, backbone.embedding_table))
     try:
         yield

@@ -53,8 +53,8 @@ def check_adaptation(config: FinetuneConfig, *, model_given: bool = False) -> No
     """
     if model_given:
         raise ValueError(
-            "in_domain goes on with the model of a folder: name that folder rather than give the "
-            "model open"
+            "adapt_first goes on with the model of a folder: name that folder rather than give "
+            "the model open"
         )
     recipe = adaptation_recipe(config)
     apply_recipe(get_preset(recipe.model), recipe)
@@ -71,21 +71,21 @@ def adapt_to_task_text(job: FinetuneJob) -> Path:
         KeyboardInterrupt: someone stopped it.
     """
     out, recipe = job.folder / ADAPTATION_FOLDER, adaptation_recipe(job.config)
-    begun = (out / RUN_FILE).is_file()
-    if begun and read_run_file(out).get("finished"):
+    is_resumed = (out / RUN_FILE).is_file()
+    if is_resumed and read_run_file(out).get("finished"):
         return out
     sources = _write_task_text(job, recipe)
     recipe = replace(recipe, init_from=_initial_model_with_words(job, recipe, sources))
     text = _tokenize_task_text(job, recipe, sources)
-    epochs, said = _adaptation(job.config).epochs, _changed_keys(job.config)
+    epochs, changed = _adaptation(job.config).epochs, _changed_keys(job.config)
     tokens = math.ceil(epochs * text.n_tokens * (1 - recipe.dev_fraction))
     job.print_progress(f"first, {text.n_tokens:,} tokens of its domain are read, as in pretraining")
     pretrain(
         recipe,
         data=text.folder,
         out=out,
-        tokens=None if "steps" in said else tokens,
-        resume=begun,
+        tokens=None if "steps" in changed else tokens,
+        resume=is_resumed,
         device=str(job.world.device),
         threads=job.run_record["environment"]["threads"],
         quiet=job.terminal is None,
@@ -105,47 +105,50 @@ def adaptation_recipe(config: FinetuneConfig) -> Recipe:
     """
     if is_preset_name(config.base):
         raise ValueError(
-            f"in_domain: {config.base} is a card, without weights; pretrain it first (unmask "
+            f"adapt_first: {config.base} is a card, without weights; pretrain it first (unmask "
             f"pretrain {config.base} ...) and name the run's folder"
         )
     folder = resolve_model_folder(config.base)
     if is_adapter(folder):
         raise ValueError(
-            f"in_domain: {config.base} is a part of a model; write both as one first (unmask "
+            f"adapt_first: {config.base} is a part of a model; write both as one first (unmask "
             f"convert {config.base} FOLDER)"
         )
     pipeline = load(config.base)
-    was = recipe_of(folder)
-    if was is None:
+    recipe_of_run = recipe_of(folder)
+    if recipe_of_run is None:
         usual = preset_recipe(preset_for_config(read_config(folder)).name)
         length = pipeline.preset.sequence_length
-        was = replace(
+        recipe_of_run = replace(
             usual,
             objective=pipeline.preset.objective,
             sequence_length=length,
             batch_tokens=max(length, min(usual.batch_tokens, DEFAULT_MICRO_BATCH_TOKENS)),
             micro_batch_tokens=None,
-            learning_rate=default_learning_rate(pipeline.model.parameter_count(), uses_word_labels=False),
+            learning_rate=default_learning_rate(
+                pipeline.model.parameter_count(), uses_word_labels=False
+            ),
         )
-    usual = Recipe(model=was.model)
+    usual = Recipe(model=recipe_of_run.model)
     recipe = replace(
-        was,
+        recipe_of_run,
         init_from=config.base,
         data=(),
         **{name: getattr(usual, name) for name in _RESET_KEYS},
         schedule=SlantedTriangular(),
-        layerwise_lr_decay=default_layerwise_lr_decay(len(parameters_by_layer_with_tied_output(pipeline.model))),
+        layerwise_lr_decay=default_layerwise_lr_decay(
+            len(parameters_by_layer_with_tied_output(pipeline.model))
+        ),
         encoding_errors=config.encoding_errors,
         precision=config.precision,
         seed=config.seed,
     )
-    return recipes.apply_changes(recipe, _adaptation(config).changes, origin="--in-domain-set")
+    return recipes.apply_changes(recipe, _adaptation(config).changes, origin="--adapt-set")
 
 
 _RESET_KEYS = (
-    "document", "text", "sampling", "tokenizer", "vocab_size", "character_coverage",
-    "look_beside", "frozen", "steps",
-    "dev",
+    "document_separator", "text_column", "sampling_exponent", "tokenizer", "vocab_size",
+    "character_coverage", "init_previous_token_heads", "frozen", "steps", "dev_fraction",
 )  # fmt: skip
 """What the run that made a model had for its own text, or only at its beginning."""
 
@@ -169,7 +172,9 @@ def _write_task_text(job: FinetuneJob, recipe: Recipe) -> list[str | Path]:
     rows.parent.mkdir(exist_ok=True)
     if not rows.is_file():
         column = _text_column(job, recipe)
-        lines = (json.dumps({column: text}, ensure_ascii=False) + "\n" for text in _training_texts(job))
+        lines = (
+            json.dumps({column: text}, ensure_ascii=False) + "\n" for text in _training_texts(job)
+        )
         write_atomically(rows, "".join(lines))
     return [rows, *_adaptation(job.config).unlabeled]
 
@@ -178,17 +183,19 @@ def _text_column(job: FinetuneJob, recipe: Recipe) -> str:
     return recipe.text_column or job.task.columns.texts[0]
 
 
-def _initial_model_with_words(job: FinetuneJob, recipe: Recipe, sources: Sequence[str | Path]) -> str:
+def _initial_model_with_words(
+    job: FinetuneJob, recipe: Recipe, sources: Sequence[str | Path]
+) -> str:
     """Name the model to begin with: where words are its tokens, one that knows those of the text.
 
     It is made once, in the folder of the text.
     """
-    wanted, made = _adaptation(job.config), job.folder / TASK_TEXT_FOLDER / "model"
-    if (made / "config.json").is_file():
-        return str(made)
-    opened = load(job.config.base).loaded_model
-    tokenizer = opened.tokenizer
-    if wanted.min_count is None or tokenizer is None or not tokenizer.is_word_level:
+    adaptation, folder = _adaptation(job.config), job.folder / TASK_TEXT_FOLDER / "model"
+    if (folder / "config.json").is_file():
+        return str(folder)
+    loaded = load(job.config.base).loaded_model
+    tokenizer = loaded.tokenizer
+    if adaptation.min_count is None or tokenizer is None or not tokenizer.is_word_level:
         return job.config.base
     texts = read_documents(
         sources,
@@ -197,24 +204,26 @@ def _initial_model_with_words(job: FinetuneJob, recipe: Recipe, sources: Sequenc
         encoding_errors=recipe.encoding_errors,
     )
     counts, known = tokenizer.count_words(one.text for one in texts), tokenizer.word_vocabulary()
-    new = [word for word, n in counts.items() if n >= wanted.min_count and word not in known]
+    new = [word for word, n in counts.items() if n >= adaptation.min_count and word not in known]
     new = sorted(new, key=lambda word: (-counts[word], word))
-    new = new[: max(0, wanted.max_vocab_size - tokenizer.vocab_size)]
+    new = new[: max(0, adaptation.max_vocab_size - tokenizer.vocab_size)]
     if not new:
         return job.config.base
-    said = f"{len(new):,} words of its domain are new to the model, {new[0]!r} the most frequent"
+    message = f"{len(new):,} words of its domain are new to the model, {new[0]!r} the most frequent"
     try:
-        opened = add_words(opened, new)
+        loaded = add_words(loaded, new)
     except ValueError as error:
-        job.print_progress(f"{said}; they stay unknown: {error}")
+        job.print_progress(f"{message}; they stay unknown: {error}")
         return job.config.base
-    job.print_progress(said)
-    with atomic_path(made) as beside:
-        write_model(beside, opened, {"words added": len(new)})
-    return str(made)
+    job.print_progress(message)
+    with atomic_path(folder) as beside:
+        write_model(beside, loaded, {"words added": len(new)})
+    return str(folder)
 
 
-def _tokenize_task_text(job: FinetuneJob, recipe: Recipe, sources: Sequence[str | Path]) -> TokenShards:
+def _tokenize_task_text(
+    job: FinetuneJob, recipe: Recipe, sources: Sequence[str | Path]
+) -> TokenShards:
     """Make tokens of the text of the task, unless they are there."""
     assert recipe.init_from is not None
     return prepare(

@@ -88,10 +88,13 @@ def demo(
         tuned = _finetune_once(out, seeds)
         for line in tuned.summary():
             say(f"   {line}")
-        say(f"   and from {BUNDLED_MODEL}, which is in the package and has read more (without labels,")
+        say(
+            f"   and from {BUNDLED_MODEL}, which is in the package and has read more (without "
+            "labels,"
+        )
         say("   some of the novels that this is tested on among it):")
-        boxed = _finetune_bundled(out, seeds)
-        say(f"   {boxed.summary()[0]}")
+        bundled = _finetune_bundled(out, seeds)
+        say(f"   {bundled.summary()[0]}")
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{out}: stopped; the same command goes on") from None
     with best_effort("report.html"):
@@ -101,7 +104,7 @@ def demo(
         masked_accuracy=accuracy,
         bigram_accuracy=bigram,
         finetuned=tuned,
-        bundled_finetuned=boxed,
+        bundled_finetuned=bundled,
         seconds=time.monotonic() - begin,
     )
 
@@ -111,7 +114,14 @@ def _pretrain_once(output_folder: Path, minutes: int | float, quiet: bool) -> Re
     if not ((output_folder / RUN_FILE).is_file() and read_run_file(output_folder).get("finished")):
         recipe = recipes.read_recipe(demo_recipe_path(), base=preset_recipe)
         data = bundled_path("novels")
-        pretrain(recipe, data=data, out=output_folder, minutes=minutes, resume=output_folder.is_dir(), quiet=quiet)
+        pretrain(
+            recipe,
+            data=data,
+            out=output_folder,
+            minutes=minutes,
+            resume=output_folder.is_dir(),
+            quiet=quiet,
+        )
     return read_report_data(output_folder)
 
 
@@ -127,7 +137,10 @@ def _finetune_once(output_folder: Path, seeds: int) -> FinetunedModel:
 def _finetune_bundled(output_folder: Path, seeds: int) -> FinetunedModel:
     """Fine-tune the model in the package, too, and put it beside the others in the report."""
     tuned = _finetune(BUNDLED_MODEL, output_folder / "spoken-boxed", seeds, baseline=False)
-    comparison, own = read_report_data(output_folder).results, read_report_data(output_folder / "spoken-boxed").results
+    comparison, own = (
+        read_report_data(output_folder).results,
+        read_report_data(output_folder / "spoken-boxed").results,
+    )
     if comparison is not None and own is not None:
         arm = replace(own.arms[0], name=BUNDLED_MODEL)
         others = tuple(a for a in comparison.arms if a.name != BUNDLED_MODEL)
@@ -162,7 +175,9 @@ def _print_samples(record: ReportData, print_line: Callable[[str], None]) -> Non
 
 
 def _format_predictions(predictions_by_blank: Sequence[BlankPredictions]) -> str:
-    return "; ".join(", ".join(f"{word} {p or 0:.0%}" for word, p in b[:3]) for b in predictions_by_blank)
+    return "; ".join(
+        ", ".join(f"{word} {p or 0:.0%}" for word, p in b[:3]) for b in predictions_by_blank
+    )
 
 
 def _print_line(text: str) -> None:

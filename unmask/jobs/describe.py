@@ -41,10 +41,10 @@ def describe(model: str) -> dict[str, Any]:
     with torch.device("meta"):
         built = card.build()
     n = built.parameter_count()
-    asked = 0.15 if "masked" in card.objective.loss_terms else 1.0
+    target_fraction = 0.15 if "masked" in card.objective.loss_terms else 1.0
     return preset_to_dict(card) | {
         "parameters": n,
-        "flops_per_token": built.flops(card.sequence_length, asked),
+        "flops_per_token": built.flops(card.sequence_length, target_fraction),
         "memory_bytes": {
             "inference_float32": 4 * n,
             "inference_bfloat16": 2 * n,
@@ -53,8 +53,22 @@ def describe(model: str) -> dict[str, Any]:
     }
 
 
-KEYS_SHOWN_ELSEWHERE = ("architecture", "heads", "objective", "length", "batch_tokens", "rate")
+KEYS_SHOWN_ELSEWHERE = (
+    "architecture",
+    "heads",
+    "objective",
+    "sequence_length",
+    "batch_tokens",
+    "learning_rate",
+)
 """Of a run's recipe: what a page says in other places."""
+
+_RECIPE_KEYS = {
+    "sequence_length": "length",
+    "batch_tokens": "batch_tokens",
+    "learning_rate": "rate",
+}
+"""Keys of a recipe, by which a description calls them otherwise."""
 
 
 def _preset_with_weights(model: str | Path) -> Published:
@@ -62,23 +76,25 @@ def _preset_with_weights(model: str | Path) -> Published:
 
     Its note says where they are.
     """
-    opened = load(model)
-    where = Path(model) if Path(model).is_dir() else BUNDLED_MODELS.get(str(model), model)
+    loaded = load(model)
+    location = Path(model) if Path(model).is_dir() else BUNDLED_MODELS.get(str(model), model)
     card = replace(
-        opened.preset,
-        n_parameters=opened.model.parameter_count(),
-        note=f"Its weights: {where}",
+        loaded.preset,
+        n_parameters=loaded.model.parameter_count(),
+        note=f"Its weights: {location}",
     )
-    recipe = recipe_of(Path(where))
+    recipe = recipe_of(Path(location))
     if recipe is None:
         return card
-    told, usual = to_dict(recipe), to_dict(Recipe(model=recipe.model))
+    plain, usual = to_dict(recipe), to_dict(Recipe(model=recipe.model))
     return replace(
         card,
         sequence_length=recipe.sequence_length or card.sequence_length,
         batch_tokens=recipe.batch_tokens,
         learning_rate=recipe.learning_rate,
-        training_options={k: v for k, v in told.items() if v != usual[k] and k not in KEYS_SHOWN_ELSEWHERE},
+        training_options={
+            k: v for k, v in plain.items() if v != usual[k] and k not in KEYS_SHOWN_ELSEWHERE
+        },
     )
 
 
@@ -108,26 +124,39 @@ def preset_to_dict(preset: Published) -> dict[str, Any]:
     }
 
 
-def _architecture_to_dict(architecture: Architecture | EncoderDecoderArchitecture) -> dict[str, Any]:
+def _architecture_to_dict(
+    architecture: Architecture | EncoderDecoderArchitecture,
+) -> dict[str, Any]:
     """Return a network as plain data, without what says nothing of it."""
     if isinstance(architecture, EncoderDecoderArchitecture):
-        parts = {name: getattr(architecture, name) for name in ("encoder", "decoder", "source")}
-        stacks = {name: _architecture_to_dict(part) for name, part in parts.items() if part is not None}
+        stacks = {
+            name: _architecture_to_dict(stack)
+            for name in ("encoder", "decoder", "source_encoder")
+            if (stack := getattr(architecture, name)) is not None
+        }
         return to_dict(architecture) | stacks
-    return {name: value for name, value in to_dict(architecture).items() if name not in architecture.ignored_fields}
+    return {
+        name: value
+        for name, value in to_dict(architecture).items()
+        if name not in architecture.ignored_fields
+    }
 
 
 def preset_line(preset: Published) -> str:
     """Write a card in one line of a table."""
-    who = f"{preset.paper.authors.split(',')[0]} {preset.paper.year}"
+    authors = f"{preset.paper.authors.split(',')[0]} {preset.paper.year}"
     if preset.name in BUNDLED_MODELS:
-        who = "with its weights in this package"
-    return f"{preset.name:38}{_format_count(preset.n_parameters):>7} parameters  {who}"
+        authors = "with its weights in this package"
+    return f"{preset.name:38}{_format_count(preset.n_parameters):>7} parameters  {authors}"
 
 
 def format_description(description: Mapping[str, Any]) -> Iterator[str]:
     """Write a description in lines for a terminal."""
-    return iter(format_word_vector_facts(description)) if "width" in description else _format_model(description)
+    return (
+        iter(format_word_vector_facts(description))
+        if "width" in description
+        else _format_model(description)
+    )
 
 
 def _format_model(description: Mapping[str, Any]) -> Iterator[str]:
@@ -139,17 +168,17 @@ def _format_model(description: Mapping[str, Any]) -> Iterator[str]:
     if description["note"]:
         yield description["note"]
     yield ""
-    for name, said in _description_rows(description).items():
-        yield f"{name:24}{said}"
+    for name, text in _description_rows(description).items():
+        yield f"{name:24}{text}"
     yield ""
     yield "recipe"
-    recipe = {name: description[name] for name in ("length", "batch_tokens", "rate")}
+    recipe = {key: description[name] for key, name in _RECIPE_KEYS.items()}
     yield from _format_fields(recipe | description["training"])
     for name, stack in _stacks_by_name(description["architecture"]).items():
         yield ""
         yield f"architecture{name and '.' + name}"
         yield from _format_fields(stack)
-    if description["architecture"].get("shared") is True:
+    if description["architecture"].get("tie_encoder_decoder") is True:
         yield ""
         yield "the layers of both are the same"
 
@@ -157,7 +186,10 @@ def _format_model(description: Mapping[str, Any]) -> Iterator[str]:
 def _description_rows(description: Mapping[str, Any]) -> dict[str, str]:
     size = description["memory_bytes"]
     weights, training = map(_format_memory, (size["inference_float32"], size["training"]))
-    rows = {"parameters": f"{description['parameters']:,}", "memory": f"{weights} of weights in float32"}
+    rows = {
+        "parameters": f"{description['parameters']:,}",
+        "memory": f"{weights} of weights in float32",
+    }
     if flops := description["flops_per_token"]:  # there is none where no step is one of a network
         rows["memory"] += f"; to train, {training} and activations"
         rows["to train"] = f"{_format_count(flops)}FLOP a token, in rows of {description['length']}"
@@ -167,7 +199,9 @@ def _description_rows(description: Mapping[str, Any]) -> dict[str, str]:
         "tokenizer": to_expression(description["tokenizer"]["vocabulary"]),
         "objective": to_expression(description["objective"]),
     }
-    return rows | {f"heads.{name}": to_expression(spec) for name, spec in description["heads"].items()}
+    return rows | {
+        f"heads.{name}": to_expression(spec) for name, spec in description["heads"].items()
+    }
 
 
 def recipe_settings(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -175,8 +209,8 @@ def recipe_settings(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]
     yield "objective", to_expression(description["objective"])
     for name, spec in description["heads"].items():
         yield f"heads.{name}", to_expression(spec)
-    for name in ("length", "batch_tokens", "rate"):
-        yield name, to_expression(description[name])
+    for key, name in _RECIPE_KEYS.items():
+        yield key, to_expression(description[name])
     for name, value in description["training"].items():
         yield name, to_expression(value)
     for name, stack in _stacks_by_name(description["architecture"]).items():

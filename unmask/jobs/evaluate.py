@@ -14,6 +14,13 @@ from unmask.evaluation.zero_shot import ALL_TASKS, ZERO_SHOT, ZeroShotTask, find
 from unmask.inference.pipeline import Pipeline, load
 from unmask.output import OutputStream, overwrite_line, print_line
 
+_JSON_KEYS = {
+    "primary_metric": "measure",
+    "metrics": "figures",
+    "n_examples": "items",
+    "n_truncated": "cut",
+}
+"""What fields of a score are called in plain data, where they are called otherwise."""
 _TABLE_HEADER: tuple[str, ...] = ("task", "shots", "measure", "score", "±", "items", "cut")
 
 
@@ -41,11 +48,11 @@ def evaluate_tasks(
         shots: examples before each question; of several numbers each is tried.
         seed: of which examples are drawn.
         rows: of a task, evenly spaced. None: all.
-        sequence_length: tokens that are read together. None: as many as pretraining read. Of a longer
-            prompt the beginning is cut.
+        sequence_length: tokens that are read together. None: as many as pretraining read. Of a
+            longer prompt the beginning is cut.
         stride: tokens that a window asks, of perplexity. None: as many as fit.
-        memory_length: of perplexity, places before each piece that every layer remembers. None: as in
-            `Pipeline.evaluate`, but none where there is a stride.
+        memory_length: of perplexity, places before each piece that every layer remembers. None: as
+            in `Pipeline.evaluate`, but none where there is a stride.
         pll_masking: from a masked model while it is asked for a token.
         terminal: where it says what it does. None: nowhere.
 
@@ -59,8 +66,10 @@ def evaluate_tasks(
     if not names or not counts:
         raise ValueError(f"{'tasks' if not names else 'shots'}: none is named")
     pipeline = model if isinstance(model, Pipeline) else load(model)
-    chosen = [one for name in names for one in _select_tasks(name, data, counts, pipeline, terminal)]
-    whole = {"stride": stride, "memory": memory_length}
+    chosen = [
+        one for name in names for one in _select_tasks(name, data, counts, pipeline, terminal)
+    ]
+    whole = {"stride": stride, "memory_length": memory_length}
     given = [name for name, n in whole.items() if n is not None]
     if given and not any(isinstance(one, WordPerplexityTask) for one, _, _ in chosen):
         raise ValueError(
@@ -71,7 +80,9 @@ def evaluate_tasks(
         tokenizer=pipeline.tokenizer,
         pll_masking=pll_masking,
         sequence_length=pipeline.resolve_sequence_length(sequence_length),
-        memory_length=pipeline.resolve_memory_length(0 if memory_length is None and stride is not None else memory_length),
+        memory_length=pipeline.resolve_memory_length(
+            0 if memory_length is None and stride is not None else memory_length
+        ),
     )
     found: list[TaskScore] = []
     for one, folder, n in chosen:
@@ -95,7 +106,9 @@ def _select_tasks(
         one = find_task(name)
         own = data is None and name not in ZERO_SHOT
         folder = _data_folder(Path(name).parent if own else data, name)
-        once = isinstance(one, WordPerplexityTask) and 0 in shots  # a text has none: it is asked without
+        once = (
+            isinstance(one, WordPerplexityTask) and 0 in shots
+        )  # a text has none: it is asked without
         return [(one, folder, n) for n in ((0,) if once else shots)]
     folder = _data_folder(data, name)
     there: list[tuple[ZeroShotTask, Path, int]] = []
@@ -127,7 +140,9 @@ def _data_folder(data: str | Path | None, name: str) -> Path:
     return Path(data)
 
 
-def _progress_callback(name: str, terminal: OutputStream | None) -> Callable[[int, int], None] | None:
+def _progress_callback(
+    name: str, terminal: OutputStream | None
+) -> Callable[[int, int], None] | None:
     """Return what shows how far a task is, on one line of a terminal."""
     if terminal is None or not terminal.isatty():
         return None
@@ -144,7 +159,8 @@ def _score_notes(score: TaskScore, prompted_model: PromptedModel) -> Iterable[st
     yield from score.notes
     if score.n_truncated:
         yield (
-            f"{score.task}: of {score.n_truncated:,} of {score.n_examples:,} prompts the beginning was cut to fit "
+            f"{score.task}: of {score.n_truncated:,} of {score.n_examples:,} prompts the "
+            "beginning was cut to fit "
             f"{prompted_model.sequence_length:,} tokens"
         )
 
@@ -156,7 +172,16 @@ def _print_if_shown(terminal: OutputStream | None, text: str) -> None:
 
 def task_score_to_dict(score: TaskScore) -> dict[str, Any]:
     """Return a score as plain data."""
-    return asdict(score) | {"score": score.score.value, "standard_error": score.score.standard_error}
+    plain = {_JSON_KEYS.get(name, name): value for name, value in asdict(score).items()}
+    figures = {
+        name: {"value": metric.value, "error": metric.standard_error}
+        for name, metric in score.metrics.items()
+    }
+    return plain | {
+        "figures": figures,
+        "score": score.score.value,
+        "standard_error": score.score.standard_error,
+    }
 
 
 def format_task_scores(scores: Sequence[TaskScore]) -> list[str]:
@@ -193,4 +218,7 @@ def _format_figure(name: str, figure: MetricValue) -> tuple[str, str]:
     if name in ("accuracy", "exact_match", "f1"):
         error = "" if figure.standard_error is None else f"{100 * figure.standard_error:.1f}"
         return f"{100 * figure.value:.1f}", error
-    return f"{figure.value:,.2f}", "" if figure.standard_error is None else f"{figure.standard_error:,.2f}"
+    return (
+        f"{figure.value:,.2f}",
+        "" if figure.standard_error is None else f"{figure.standard_error:,.2f}",
+    )

@@ -1,6 +1,6 @@
 """Fine-tuning in one call: a model, labelled files, and what shall be otherwise than usual.
 
-Where the model is to read the text of its task first, `in_domain` does that.
+Where the model is to read the text of its task first, `adapt_first` does that.
 """
 
 import sys
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unmask.checkpoints.huggingface.read import LoadedModel
-from unmask.config import from_dict
+from unmask.config import check_value, from_dict
 from unmask.finetuning.config import FinetuneConfig, OptimizerName
 from unmask.finetuning.data.class_weights import ClassWeights
 from unmask.finetuning.job import check_same_config, read_run_record
@@ -75,12 +75,12 @@ def finetune(
     resume: bool = False,
     terminal: OutputStream | None = sys.stderr,
 ) -> FinetunedModel:
-    """Fine-tune a model on a labelled file. What is left open is decided; see `plan.Tuning`.
+    """Fine-tune a model on a labelled file. What is left open is decided; see `FinetuneConfig`.
 
     Args:
         base: a run folder, a folder in the Hugging Face layout, `hf:owner/name`, a model that is
             open, or a name of the catalogue (its weights are then drawn at random).
-        task: one of `unmask.tasks.task.KINDS`: classify, pairs, regress, tag, choose, ...
+        task: one of `unmask.tasks.task.TASK_KIND_NAMES`: classify, pairs, regress, tag, choose, ...
         train: a .tsv, .csv, .jsonl or .parquet file; to tag also .conllu and .conll; to generate
             also a .toml file, a mixture of tasks: see `unmask.finetuning.data.task_mixture`.
         dev: by which the best state is chosen. None: a tenth of the training file.
@@ -96,12 +96,13 @@ def finetune(
         encoding_errors: what becomes of bytes that are no UTF-8: an error, or U+FFFD.
         initialize: "random" draws the weights of `base` anew.
         adapt_first: first go on with pretraining on the text of the training rows, without labels;
-            `TaskAdaptivePretraining(unlabeled=("more.txt",), epochs=3)`: on more text, or otherwise.
+            `TaskAdaptivePretraining(unlabeled=("more.txt",), epochs=3)`: on more text, or
+            otherwise.
         baseline: also tune a randomly initialized network, and compare.
         tokenizer: a folder with a tokenizer, for a name of the catalogue.
         vocabulary: what such a model learns from the training texts, in place of its card's kind:
             "words" (a closed set of them), "unigram:8000", ...; see
-            `unmask.tokenizers.spec.KINDS`.
+            `unmask.tokenizers.spec.VOCABULARY_KINDS`.
         tune: what is tuned: "full", "frozen", "lora", "lora:rank=4", `LoRA(rank=4)`, ...; see
             `unmask.finetuning.methods.method`.
         metric: by which the best state is chosen; see `unmask.tasks.metrics`.
@@ -117,8 +118,8 @@ def finetune(
         average: the mean of the weights at so many last evaluations may be the best state.
         weight_decay: of matrices, a step at rate 1.
         class_weights: how much each label counts while it is learned; "balanced": rare ones more.
-        lm_loss_weight: weight of a language model's loss beside the task's, for decoders. None: that
-            of the model's paper, which most do not have.
+        lm_loss_weight: weight of a language model's loss beside the task's, for decoders. None:
+            that of the model's paper, which most do not have.
         dropout: in place of the model's own.
         max_length: tokens that are read of a text at most.
         task_name: what an encoder-decoder reads before a text, for instance "sst2".
@@ -138,29 +139,60 @@ def finetune(
             already.
         KeyboardInterrupt: someone stopped the run; if it has a folder, it can be resumed.
     """
+    check_value(float | None, lm_loss_weight, "lm_loss_weight")
     loaded = base.loaded_model if isinstance(base, HasLoadedModel) else base
     opened = loaded if isinstance(loaded, LoadedModel) else None
     tuning = FinetuneConfig(
         base=opened.preset.name if opened is not None else str(base),
-        task=task, train=str(train), dev=_as_text(dev), test=_as_text(test),
-        text=(text,) if isinstance(text, str) else tuple(text), label=label,
+        task=task,
+        train=str(train),
+        dev=_as_text(dev),
+        test=_as_text(test),
+        text=(text,) if isinstance(text, str) else tuple(text),
+        label=label,
         choices=(choices,) if isinstance(choices, str) else tuple(choices),
-        labels=tuple(labels), rows=rows, columns=tuple(columns), task_options=task_options or {},
+        labels=tuple(labels),
+        rows=rows,
+        columns=tuple(columns),
+        task_options=task_options or {},
         encoding_errors=encoding_errors,
-        initialize=initialize, baseline=baseline, tokenizer=_as_text(tokenizer),
+        initialize=initialize,
+        baseline=baseline,
+        tokenizer=_as_text(tokenizer),
         adapt_first=TaskAdaptivePretraining() if adapt_first is True else adapt_first or None,
         vocabulary=None if vocabulary is None else parse_vocabulary(vocabulary),
-        tune=parse_method(tune), metric=metric, epochs=epochs,
-        batch_size=batch_size, batch_tokens=batch_tokens, learning_rate=learning_rate, warmup=warmup, schedule=schedule,
+        tune=parse_method(tune),
+        metric=metric,
+        epochs=epochs,
+        batch_size=batch_size,
+        batch_tokens=batch_tokens,
+        learning_rate=learning_rate,
+        warmup=warmup,
+        schedule=schedule,
         optimizer=optimizer,
-        average=average, weight_decay=weight_decay,
-        class_weights=class_weights, dropout=dropout,
+        average=average,
+        weight_decay=weight_decay,
+        class_weights=class_weights,
+        dropout=dropout,
         lm_loss_weight=None if lm_loss_weight is None else float(lm_loss_weight),
-        max_length=max_length, task_name=task_name, evaluate_every=evaluate_every, patience=patience,
-        seed=seed, seeds=seeds, search=search, precision=precision,
-    )  # fmt: skip
+        max_length=max_length,
+        task_name=task_name,
+        evaluate_every=evaluate_every,
+        patience=patience,
+        seed=seed,
+        seeds=seeds,
+        search=search,
+        precision=precision,
+    )
     folder = None if out is None else Path(out)
-    return _run_finetuning(tuning, loaded_model=opened, output_folder=folder, resume=resume, device=device, terminal=terminal)
+    return _run_finetuning(
+        tuning,
+        loaded_model=opened,
+        output_folder=folder,
+        resume=resume,
+        device=device,
+        terminal=terminal,
+    )
 
 
 def resume_finetuning(
@@ -183,14 +215,18 @@ def resume_finetuning(
         ValueError: there is no run, or its data have changed.
     """
     if (run_folder / TRIALS_FILE).is_file() and not (run_folder / RUN_FILE).is_file():
-        raise ValueError(f"{run_folder}: its search has not ended; resume it with all of its options")
+        raise ValueError(
+            f"{run_folder}: its search has not ended; resume it with all of its options"
+        )
     facts = read_run_record(run_folder)
     if facts.get("opened"):
         raise ValueError(f"{run_folder}: was given its model open; give it again, in Python")
     tuning = from_dict(FinetuneConfig, facts["recipe"], f"{run_folder / RUN_FILE}: recipe")
     if base is not None:
         check_same_config(run_folder, facts["recipe"], replace(tuning, base=base))
-    return _run_finetuning(tuning, output_folder=run_folder, resume=True, device=device, terminal=terminal)
+    return _run_finetuning(
+        tuning, output_folder=run_folder, resume=True, device=device, terminal=terminal
+    )
 
 
 def _as_text(path: str | Path | None) -> str | None:
@@ -209,6 +245,11 @@ def _run_finetuning(
     if config.adapt_first is not None:
         check_adaptation(config, model_given=loaded_model is not None)
     return run_finetuning(
-        config, loaded_model=loaded_model, output_folder=output_folder, resume=resume, device=device, adapt=adapt_to_task_text,
+        config,
+        loaded_model=loaded_model,
+        output_folder=output_folder,
+        resume=resume,
+        device=device,
+        adapt=adapt_to_task_text,
         terminal=terminal,
-    )  # fmt: skip
+    )

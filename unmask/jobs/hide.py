@@ -1,4 +1,4 @@
-"""What a model would see of a text, and what it would be asked."""
+"""What a model would see of a text, and what it would have to predict."""
 
 import hashlib
 import json
@@ -68,26 +68,32 @@ def hide(
     if seed < 0:
         raise ValueError(f"seed must be at least 0, got {seed}")
     card, tokenizer = _load_preset_and_tokenizer(str(model), objective, changes)
-    asked = card.objective
+    objective_spec = card.objective
     tokens = tokenizer.encode(text)
     if not len(tokens):
         raise ValueError("the text is empty: there is nothing to hide")
-    if asked.needs_second_text:
+    if objective_spec.needs_second_text:
         tokens = replace(tokens, other_text=_second_text(tokenizer))
-    if isinstance(asked, WindowMethod):
+    if isinstance(objective_spec, WindowMethod):
         tokens = _without_punctuation(tokens, tokenizer)
-    example = asked(tokens, tokenizer.special_ids, np.random.default_rng(seed))
-    return explain_example(example, tokenizer, asked)
+    example = objective_spec(tokens, tokenizer.special_ids, np.random.default_rng(seed))
+    return explain_example(example, tokenizer, objective_spec)
 
 
 def _adapt_preset(preset: Published, objective: str | None, changes: Sequence[str]) -> Published:
     """Return a card as it is asked, by name or with changes."""
     if objective is not None:
         preset = adapt_to_objective(preset, objective)
-    return adapt_to_objective(preset, _apply_objective_changes(preset.objective, changes)) if changes else preset
+    return (
+        adapt_to_objective(preset, _apply_objective_changes(preset.objective, changes))
+        if changes
+        else preset
+    )
 
 
-def _apply_objective_changes(objective: ObjectiveSpec | WordVectorMethod, changes: Sequence[str]) -> ObjectiveSpec | WordVectorMethod | str:
+def _apply_objective_changes(
+    objective: ObjectiveSpec | WordVectorMethod, changes: Sequence[str]
+) -> ObjectiveSpec | WordVectorMethod | str:
     found: ObjectiveSpec | WordVectorMethod | str = objective
     for change in changes:
         try:
@@ -100,7 +106,9 @@ def _apply_objective_changes(objective: ObjectiveSpec | WordVectorMethod, change
     return found
 
 
-def _load_preset_and_tokenizer(model: str, objective: str | None, changes: Sequence[str]) -> tuple[Published, Tokenizer]:
+def _load_preset_and_tokenizer(
+    model: str, objective: str | None, changes: Sequence[str]
+) -> tuple[Published, Tokenizer]:
     if is_preset_name(model):
         card = _adapt_preset(get_preset(model), objective, changes)
         return card, _cached_tokenizer(card)
@@ -111,20 +119,25 @@ def _load_preset_and_tokenizer(model: str, objective: str | None, changes: Seque
 def _cached_tokenizer(preset: Published) -> Tokenizer:
     """Learn the card's kind of tokenizer, or load the one that was learned before."""
     kind = preset.tokenizer.vocabulary
-    size = min(getattr(kind, "size", MAX_SAMPLE_VOCAB_SIZE), MAX_SAMPLE_VOCAB_SIZE)
+    size = min(getattr(kind, "vocab_size", MAX_SAMPLE_VOCAB_SIZE), MAX_SAMPLE_VOCAB_SIZE)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    case = "uncased" if getattr(kind, "lowercase", False) else "cased"
-    home = cache / "unmask" / "tokenizers"
+    case_name = "uncased" if getattr(kind, "lowercase", False) else "cased"
+    cache_folder = cache / "unmask" / "tokenizers"
     modes = "-modes" if preset.tokenizer.special_tokens.modes else ""
-    if preset.tokenizer.special_tokens != get_preset(preset.name).tokenizer.special_tokens:  # it has tokens more
-        told = json.dumps(to_dict(preset.tokenizer.special_tokens), sort_keys=True)
-        modes += f"-{hashlib.blake2b(told.encode(), digest_size=6).hexdigest()}"
-    folder = home / f"{preset.family}-{type(kind).__name__}-{size}-{case}{modes}"
+    if (
+        preset.tokenizer.special_tokens != get_preset(preset.name).tokenizer.special_tokens
+    ):  # it has tokens more
+        plain = json.dumps(to_dict(preset.tokenizer.special_tokens), sort_keys=True)
+        modes += f"-{hashlib.blake2b(plain.encode(), digest_size=6).hexdigest()}"
+    folder = cache_folder / f"{preset.family}-{type(kind).__name__}-{size}-{case_name}{modes}"
     if (folder / "tokenizer_config.json").is_file():
         return Tokenizer.load(folder)
-    tokenizer = train_tokenizer(resolve_tokenizer_spec(Recipe(model=preset.name, vocab_size=size), preset), _tokenizer_sample())
+    tokenizer = train_tokenizer(
+        resolve_tokenizer_spec(Recipe(model=preset.name, vocab_size=size), preset),
+        _tokenizer_sample(),
+    )
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        cache_folder.mkdir(parents=True, exist_ok=True)
         with atomic_path(folder) as beside:
             tokenizer.save(beside)
     except OSError:  # a home that cannot be written costs some seconds at the next call, no more
@@ -149,7 +162,7 @@ def _second_text(tokenizer: Tokenizer) -> Tokens:
 
 def _without_punctuation(tokens: Tokens, tokenizer: Tokenizer) -> Tokens:
     """Leave out punctuation, which has no vector; what began with it begins after it."""
-    kept = np.array([not is_punctuation(piece) for piece in tokenizer.pieces(tokens.ids)], bool)
-    sentence = np.cumsum(tokens.boundaries & SENTENCE_START > 0)[kept]
+    is_kept = np.array([not is_punctuation(piece) for piece in tokenizer.pieces(tokens.ids)], bool)
+    sentence = np.cumsum(tokens.boundaries & SENTENCE_START > 0)[is_kept]
     begins = np.diff(sentence, prepend=0) > 0
-    return Tokens(tokens.ids[kept], tokens.boundaries[kept] | SENTENCE_START * begins)
+    return Tokens(tokens.ids[is_kept], tokens.boundaries[is_kept] | SENTENCE_START * begins)

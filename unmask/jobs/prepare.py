@@ -32,10 +32,17 @@ from unmask.zoo.catalogue import get_preset
 from unmask.zoo.objectives.adapt import adapt_to_objective
 from unmask.zoo.preset import Published
 
-DOCUMENT_OPTIONS = ("tokenizer", "vocab_size", "character_coverage", "document", "text", "encoding_errors")
+DOCUMENT_OPTIONS = (
+    "tokenizer",
+    "vocab_size",
+    "character_coverage",
+    "document_separator",
+    "text_column",
+    "encoding_errors",
+)
 """Fields of a recipe that decide what becomes of the documents."""
 
-_DEFAULT_OPTIONS = {"sampling": 1.0}
+_DEFAULT_OPTIONS = {"sampling_exponent": 1.0}
 """What is not written of a folder where it is so."""
 
 _REDRAW_SECONDS, _LINE_SECONDS = 0.2, 10.0
@@ -72,11 +79,12 @@ def prepare(
         character_coverage: share of the text whose characters it knows; None: the card's.
         objective: name of the objective that is pretrained on it, whose special tokens the
             tokenizer then has; None: the card's.
-        document_separator: what a document of plain text is: parted by blank lines, a line, or a file.
+        document_separator: what a document of plain text is: parted by blank lines, a line, or a
+            file.
         text_column: the column that holds the text of a record.
         encoding_errors: with "replace", what is not UTF-8 becomes U+FFFD.
-        sampling_exponent: exponent of each source's share of the text that the tokenizer is learned from;
-            1: as they are. All of the text is tokenized.
+        sampling_exponent: exponent of each source's share of the text that the tokenizer is
+            learned from; 1: as they are. All of the text is tokenized.
         workers: processes that tokenize; the result is the same.
         quiet: show nothing on the terminal.
 
@@ -101,7 +109,9 @@ def prepare(
         character_coverage=character_coverage,
         objective=objective,
     )
-    card = get_preset(model) if objective is None else adapt_to_objective(get_preset(model), objective)
+    card = (
+        get_preset(model) if objective is None else adapt_to_objective(get_preset(model), objective)
+    )
     if open_prepared(recipe.data) is not None:
         raise ValueError(f"{recipe.data[0]}: is prepared already")
     folder, terminal = Path(out), None if quiet else sys.stderr
@@ -110,8 +120,8 @@ def prepare(
     check_sampling(recipe, None)
     _check_output_folder(folder, _provenance(recipe))
     try:
-        made = load_or_train_tokenizer(recipe, folder, terminal, card)
-        return tokenize_corpus(recipe, folder, made, n_workers=workers, terminal=terminal)
+        trained = load_or_train_tokenizer(recipe, folder, terminal, card)
+        return tokenize_corpus(recipe, folder, trained, n_workers=workers, terminal=terminal)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{out}: interrupted; the same command goes on") from None
 
@@ -129,7 +139,7 @@ def tokenize_corpus(
     Args:
         recipe: names the documents.
         output_folder: a new folder, or one in which this was begun.
-        tokenizer: see `find_tokenizer`.
+        tokenizer: see `load_or_train_tokenizer`.
         n_workers: processes that tokenize.
         terminal: where progress is shown.
 
@@ -159,7 +169,9 @@ def check_sources(sources: Sequence[str]) -> None:
 
 
 def _provenance(recipe: Recipe) -> dict[str, Any]:
-    sampling = {} if recipe.sampling_exponent == 1 else {"sampling": recipe.sampling_exponent}
+    sampling = (
+        {} if recipe.sampling_exponent == 1 else {"sampling_exponent": recipe.sampling_exponent}
+    )
     objective = {"objective": recipe.objective} if isinstance(recipe.objective, str) else {}
     places = [split_language_prefix(source)[1] for source in recipe.data]
     return {name: getattr(recipe, name) for name in ("model", *DOCUMENT_OPTIONS)} | {
@@ -174,21 +186,31 @@ def _check_output_folder(output_folder: Path, requested: Mapping[str, Any]) -> N
     """Check that a folder is new, or compare what it was made from with what is asked for.
 
     Raises:
-        ValueError: it is something else. (Whether the documents are the same, `write` sees.)
+        ValueError: it is something else. (Whether the documents are the same, `write_shards` sees.)
     """
     if output_folder.exists() and not output_folder.is_dir():
         raise ValueError(f"{output_folder}: is a file; name a folder")
-    begun = [name for name in ("shards.json", "unfinished.json") if (output_folder / name).is_file()]
+    begun = [
+        name for name in ("shards.json", "unfinished.json") if (output_folder / name).is_file()
+    ]
     if not begun and output_folder.is_dir() and not is_empty_folder(output_folder):
-        raise FileExistsError(f"{output_folder}: holds files, but no prepared tokens; name a new folder")
+        raise FileExistsError(
+            f"{output_folder}: holds files, but no prepared tokens; name a new folder"
+        )
     for name in begun:
         check_prepared_options(
-            output_folder, read_manifest(output_folder / name), requested, ("model", "sampling", "objective", *DOCUMENT_OPTIONS)
+            output_folder,
+            read_manifest(output_folder / name),
+            requested,
+            ("model", "sampling_exponent", "objective", *DOCUMENT_OPTIONS),
         )
 
 
 def check_prepared_options(
-    output_folder: Path, manifest: ShardsManifest, requested: Mapping[str, Any], option_names: Iterable[str]
+    output_folder: Path,
+    manifest: ShardsManifest,
+    requested: Mapping[str, Any],
+    option_names: Iterable[str],
 ) -> None:
     """Check that a folder was prepared with the options that are asked for.
 
@@ -200,17 +222,23 @@ def check_prepared_options(
     except ValueError:  # made by another part of the library: it says nothing
         return
     if not isinstance(found, dict):
-        raise ValueError(f"{output_folder}: made_from must hold an object, got {manifest.made_from!r:.40}")
+        raise ValueError(
+            f"{output_folder}: made_from must hold an object, got {manifest.made_from!r:.40}"
+        )
     for name in option_names:
-        was, now = (said.get(name, _DEFAULT_OPTIONS.get(name)) for said in (found, requested))
-        if was != now:
+        old, new = (options.get(name, _DEFAULT_OPTIONS.get(name)) for options in (found, requested))
+        if old != new:
             raise ValueError(
-                f"{output_folder}: was prepared with {name} = {was!r}, not {now!r}; name another folder"
+                f"{output_folder}: was prepared with {name} = {old!r}, not {new!r}; name another "
+                "folder"
             )
 
 
 def load_or_train_tokenizer(
-    recipe: Recipe, output_folder: Path, terminal: OutputStream | None = None, preset: Published | None = None
+    recipe: Recipe,
+    output_folder: Path,
+    terminal: OutputStream | None = None,
+    preset: Published | None = None,
 ) -> Tokenizer:
     """Load the tokenizer of a folder that is being prepared, or the recipe's; or learn one.
 
@@ -223,17 +251,19 @@ def load_or_train_tokenizer(
     if recipe.tokenizer is not None:
         return Tokenizer.load(Path(recipe.tokenizer))
     spec = resolve_tokenizer_spec(recipe, get_preset(recipe.model) if preset is None else preset)
-    unlearned = isinstance(spec.vocabulary, ByteLevel | CodePoints)
-    if terminal is not None and unlearned and recipe.vocab_size is not None:
-        read = "bytes" if isinstance(spec.vocabulary, ByteLevel) else "characters"
-        said = f"vocab_size = {recipe.vocab_size} is not used: {recipe.model} reads {read}"
-        print_line(said, terminal)
-    what = f"learning a {type(spec.vocabulary).__name__} tokenizer"
-    texts = _with_progress(_tokenizer_training_documents(recipe, terminal), what, terminal)
+    is_fixed = isinstance(spec.vocabulary, ByteLevel | CodePoints)
+    if terminal is not None and is_fixed and recipe.vocab_size is not None:
+        unit = "bytes" if isinstance(spec.vocabulary, ByteLevel) else "characters"
+        note = f"vocab_size = {recipe.vocab_size} is not used: {recipe.model} reads {unit}"
+        print_line(note, terminal)
+    activity = f"learning a {type(spec.vocabulary).__name__} tokenizer"
+    texts = _with_progress(_tokenizer_training_documents(recipe, terminal), activity, terminal)
     return train_tokenizer(spec, (document.text for document in texts))
 
 
-def _tokenizer_training_documents(recipe: Recipe, terminal: OutputStream | None) -> Iterable[Document]:
+def _tokenizer_training_documents(
+    recipe: Recipe, terminal: OutputStream | None
+) -> Iterable[Document]:
     """Open the documents that a tokenizer is learned from, each as often as its source is due."""
     if recipe.sampling_exponent == 1:
         return open_documents(recipe)
@@ -251,23 +281,31 @@ def _with_progress(
     documents: Iterable[Document], activity: str, terminal: OutputStream | None
 ) -> Iterable[Document]:
     """Show on a terminal how many documents were read so far, as they are."""
-    return documents if terminal is None else _report_progress(documents, activity, _DocumentProgress(terminal))
+    return (
+        documents
+        if terminal is None
+        else _report_progress(documents, activity, _DocumentProgress(terminal))
+    )
 
 
-def _report_progress(documents: Iterable[Document], activity: str, progress: "_DocumentProgress") -> Iterator[Document]:
+def _report_progress(
+    documents: Iterable[Document], activity: str, progress: "_DocumentProgress"
+) -> Iterator[Document]:
     begin = time.monotonic()
     n = size = 0
 
-    def said() -> str:
+    def status() -> str:
         seconds = time.monotonic() - begin
         speed = f", {format_si(size / seconds)} a second" if seconds >= 1 else ""
-        return f"{activity}: {n:,} documents, {format_si(size)} characters{speed}".replace(NARROW_SPACE, " ")
+        return f"{activity}: {n:,} documents, {format_si(size)} characters{speed}".replace(
+            NARROW_SPACE, " "
+        )
 
     for document in documents:
         yield document
         n, size = n + 1, size + len(document.text)
-        progress.show(said)
-    progress.finish(said)
+        progress.show(status)
+    progress.finish(status)
 
 
 class _DocumentProgress:
@@ -277,7 +315,9 @@ class _DocumentProgress:
         self._terminal = terminal
         self._is_terminal = terminal.isatty()
         self._shown_length = 0
-        self._next_update = time.monotonic() + (_REDRAW_SECONDS if self._is_terminal else _LINE_SECONDS)
+        self._next_update = time.monotonic() + (
+            _REDRAW_SECONDS if self._is_terminal else _LINE_SECONDS
+        )
 
     def show(self, text_of: Callable[[], str]) -> None:
         """Show where it is, unless that was just done."""

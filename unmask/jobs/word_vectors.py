@@ -84,12 +84,20 @@ def check_word_vector_recipe(recipe: Recipe, preset_recipe: Recipe, *, length_gi
     if other := recipe.architecture.keys() - {"d_model"}:
         raise ValueError(f"architecture.{min(other)}: word vectors have d_model alone, their width")
     if recipe.row_unit not in WORD_VECTOR_ROW_UNITS:
-        raise ValueError(f"unit: windows lie within one of {list(WORD_VECTOR_ROW_UNITS)}, got {recipe.row_unit!r}")
+        raise ValueError(
+            f"row_unit: windows lie within one of {list(WORD_VECTOR_ROW_UNITS)}, got "
+            f"{recipe.row_unit!r}"
+        )
     if not isinstance(recipe.objective, WORD_VECTOR_METHODS):
         names = ", ".join(sorted(kind.__name__ for kind in WORD_VECTOR_METHODS))
         raise ValueError(f"objective: word vectors are learned by one of {names}")
-    if isinstance(recipe.objective, SVD | LSA) and recipe.learning_rate != preset_recipe.learning_rate:
-        raise ValueError(f"rate: factors are computed, at no rate, got {recipe.learning_rate:g}")
+    if (
+        isinstance(recipe.objective, SVD | LSA)
+        and recipe.learning_rate != preset_recipe.learning_rate
+    ):
+        raise ValueError(
+            f"learning_rate: factors are computed, at no rate, got {recipe.learning_rate:g}"
+        )
 
 
 @dataclass(eq=False)
@@ -105,7 +113,12 @@ class WordVectorJob:
 
     @classmethod
     def start(
-        cls, recipe: Recipe, preset: Published, shards: TokenShards, output_folder: Path, n_threads: int
+        cls,
+        recipe: Recipe,
+        preset: Published,
+        shards: TokenShards,
+        output_folder: Path,
+        n_threads: int,
     ) -> "WordVectorJob":
         """Choose the words, count pairs where that is the method, and draw the first vectors.
 
@@ -116,21 +129,32 @@ class WordVectorJob:
         method = word_vector_method(preset)
         assert method is not None
         assert isinstance(preset.architecture, Architecture)
-        within = shards.split_held_out(recipe.dev_fraction, recipe.seed)[0] if recipe.dev_fraction else None
+        within = (
+            shards.split_held_out(recipe.dev_fraction, recipe.seed)[0]
+            if recipe.dev_fraction
+            else None
+        )
         assert recipe.row_unit in WORD_VECTOR_ROW_UNITS
         corpus, tokenizer = corpus_from_shards(shards, recipe.row_unit, within), shards.tokenizer
         if method.phrase_detection is not None:
-            corpus, tokenizer = detect_tokenizer_phrases(corpus, tokenizer, method.phrase_detection, output_folder / PHRASES_FOLDER)
+            corpus, tokenizer = detect_tokenizer_phrases(
+                corpus, tokenizer, method.phrase_detection, output_folder / PHRASES_FOLDER
+            )
         words = lexicon_from_tokenizer(tokenizer, count_ids(corpus), min_count=1)
-        told = WordVectorOptions(
-            d_model=preset.architecture.d_model, rate=recipe.learning_rate, seed=recipe.seed, threads=n_threads
+        options = WordVectorOptions(
+            d_model=preset.architecture.d_model,
+            rate=recipe.learning_rate,
+            seed=recipe.seed,
+            threads=n_threads,
         )
-        learning = build_trainer(method, corpus, words, told, output_folder / COUNTS_FOLDER)
+        trainer = build_trainer(method, corpus, words, options, output_folder / COUNTS_FOLDER)
         return cls(
-            replace(recipe, steps=learning.n_steps), preset, tokenizer, words, learning, shards
+            replace(recipe, steps=trainer.n_steps), preset, tokenizer, words, trainer, shards
         )
 
-    def restore_newest(self, output_folder: Path) -> tuple[checkpoints.Checkpoint | None, list[str]]:
+    def restore_newest(
+        self, output_folder: Path
+    ) -> tuple[checkpoints.Checkpoint | None, list[str]]:
         """Go back to the newest whole checkpoint, if there is one; say which are damaged."""
         found, damaged = checkpoints.newest_checkpoint(output_folder)
         if found is not None:
@@ -138,11 +162,19 @@ class WordVectorJob:
             self.trainer.restore(arrays)
         return found, damaged
 
-    def save_checkpoint(self, output_folder: Path, step: WordVectorStep, losses: "ExampleLossSum") -> None:
+    def save_checkpoint(
+        self, output_folder: Path, step: WordVectorStep, losses: "ExampleLossSum"
+    ) -> None:
         """Write a checkpoint."""
         arrays = {n: torch.from_numpy(x) for n, x in self.trainer.state().items()}
         progress = {"place": step.position, "loss": losses.total_loss, "asked": losses.n_examples}
-        checkpoints.write_checkpoint(output_folder, step.step, {"vectors": arrays}, progress, n_kept=self.recipe.keep_checkpoints)
+        checkpoints.write_checkpoint(
+            output_folder,
+            step.step,
+            {"vectors": arrays},
+            progress,
+            n_kept=self.recipe.keep_checkpoints,
+        )
 
     def train(
         self,
@@ -160,8 +192,14 @@ class WordVectorJob:
             last_progress: the progress that the checkpoint told, with which it goes on.
             tensorboard: also write TensorBoard's event files.
         """
-        recipe, since, asked = self.recipe, ExampleLossSum.of_progress(last_progress), ExampleLossSum()
-        place, taken = (int(last_progress["place"]), int(last_progress["step"])) if last_progress else (0, 0)
+        recipe, since, losses = (
+            self.recipe,
+            ExampleLossSum.of_progress(last_progress),
+            ExampleLossSum(),
+        )
+        place, taken = (
+            (int(last_progress["place"]), int(last_progress["step"])) if last_progress else (0, 0)
+        )
         logged, saved = taken // recipe.log_every, taken // recipe.checkpoint_every
         begun = time.perf_counter()
         with (
@@ -176,18 +214,18 @@ class WordVectorJob:
         ):
             for step in self.trainer.steps():
                 now = time.perf_counter()
-                asked = ExampleLossSum.of_step(step)
-                since = since + asked
+                losses = ExampleLossSum.of_step(step)
+                since = since + losses
                 end = step.step >= recipe.steps
-                told = end or step.step // recipe.log_every > logged
+                is_logged = end or step.step // recipe.log_every > logged
                 log(
                     StepReport(
                         step=step.step,
                         total_steps=recipe.steps,
                         n_tokens=step.position,
                         step_tokens=step.position - place,
-                        sums=asked.loss_sums,
-                        sums_since_log=since.loss_sums if told else None,
+                        sums=losses.loss_sums,
+                        sums_since_log=since.loss_sums if is_logged else None,
                         learning_rate=step.rate,
                         gradient_norm=math.nan,
                         seconds=now - begun,
@@ -195,7 +233,7 @@ class WordVectorJob:
                     )
                 )
                 begun, place = now, step.position
-                if told:
+                if is_logged:
                     since, logged = ExampleLossSum(), step.step // recipe.log_every
                 if end or stop.is_requested or step.step // recipe.checkpoint_every > saved:
                     saved = step.step // recipe.checkpoint_every
@@ -214,7 +252,11 @@ class WordVectorJob:
 
     def file_records(self, output_folder: Path) -> dict[str, Any]:
         """Return what is to be known of the file of n-grams, if there is one."""
-        return {FASTTEXT_FILE: file_record(output_folder / FASTTEXT_FILE)} if (output_folder / FASTTEXT_FILE).is_file() else {}
+        return (
+            {FASTTEXT_FILE: file_record(output_folder / FASTTEXT_FILE)}
+            if (output_folder / FASTTEXT_FILE).is_file()
+            else {}
+        )
 
     @property
     def training_summary(self) -> str:
@@ -271,7 +313,9 @@ class ExampleLossSum:
         return cls(int(progress["asked"]), float(progress["loss"])) if progress else cls()
 
     def __add__(self, other: "ExampleLossSum") -> "ExampleLossSum":
-        return ExampleLossSum(self.n_examples + other.n_examples, self.total_loss + other.total_loss)
+        return ExampleLossSum(
+            self.n_examples + other.n_examples, self.total_loss + other.total_loss
+        )
 
     @property
     def loss_sums(self) -> LossSums:

@@ -24,7 +24,7 @@ from unmask.model.positions.scheme import (
 )
 
 AttentionPattern = Literal["both_ways", "forward", "in_part"]
-"""What the tokens of a text see of it: all, those before them, or what their ranks allow."""
+"""Which tokens a token attends to: all, those before it, or what ranks allow (a prefix)."""
 NormSlot = Literal["into", "inside", "inside_feed_forward", "out", "after"]
 Sublayer = Literal["attention", "feed_forward"]
 PRE_NORM: frozenset[NormSlot] = frozenset({"into"})
@@ -33,19 +33,26 @@ OUTPUT_NORM: frozenset[NormSlot] = frozenset({"out"})
 SANDWICH_NORM: frozenset[NormSlot] = frozenset({"into", "out"})
 SUB_LN: frozenset[NormSlot] = frozenset({"into", "inside"})
 FEED_FORWARD_INNER_SLOTS: frozenset[NormSlot] = frozenset({"inside", "inside_feed_forward"})
-"""Those of a feed-forward."""
+"""Slots of a feed-forward layer."""
 BiasLocation = Literal["read", "write", "feed_forward"]
 ALL_BIASES: frozenset[BiasLocation] = frozenset({"read", "write", "feed_forward"})
 NO_BIASES: frozenset[BiasLocation] = frozenset()
 MAX_LAYERS = 1_024
-"""No stack is deeper: the deepest published one has 1,000 layers (Wang et al. 2022,
-arXiv:2203.00555), and each layer costs time to be built, even without weights."""
+"""The deepest published stack has 1,000 layers (Wang et al. 2022, arXiv:2203.00555), and each layer
+costs time to build, even without weights."""
 MAX_SIZE = 2**24
-"""No width, vocabulary, length or count of heads is larger."""
+"""The largest hidden size, vocabulary, length or number of heads."""
 DROPOUT_RATES = (
     "dropout", "attention_dropout", "activation_dropout", "final_dropout", "layer_dropout",
 )  # fmt: skip
-_SCHEMES_WITH_MAX_POSITIONS = (LearnedPositions, LearnedPositionsAndRelativeBias, DisentangledAttention, Sinusoidal, Rotary, TransformerXLPositions)
+_SCHEMES_WITH_MAX_POSITIONS = (
+    LearnedPositions,
+    LearnedPositionsAndRelativeBias,
+    DisentangledAttention,
+    Sinusoidal,
+    Rotary,
+    TransformerXLPositions,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,33 +65,34 @@ class Architecture:
     n_heads: int
     d_ff: int
     n_kv_heads: int | None = None
-    """Heads of keys and values, each read by as many heads of queries (Ainslie et al. 2023,
-    arXiv:2305.13245); 1: Shazeer 2019, arXiv:1911.02150. None: n_heads."""
+    """Key and value heads, each shared by as many query heads: grouped-query attention (Ainslie et
+    al. 2023, arXiv:2305.13245); 1: multi-query attention (Shazeer 2019, arXiv:1911.02150). None:
+    n_heads."""
     head_dim: int | None = None
     """None: d_model / n_heads. T5's larger sizes differ."""
     embedding_size: int | None = None
-    """Of token vectors, which a linear map then widens (Lan et al. 2020, section 3.1). None:
-    d_model."""
+    """Of token embeddings, which a linear map then projects to d_model (Lan et al. 2020, section
+    3.1). None: d_model."""
     adaptive_input: AdaptiveInput | None = None
-    """Token vectors are the narrower, the rarer the token is. None: all have one width."""
+    """Token embeddings are the smaller, the rarer the token is. None: all have one size."""
     layer_types: tuple[LayerType | None, ...] = ()
-    """What the first layer is, the second and so on, from the start again; None, or nothing:
-    attention and a feed-forward."""
+    """The type of each layer, repeated cyclically; None, or nothing: attention and a feed-forward
+    layer."""
     shared_sublayers: frozenset[Sublayer] = frozenset()
     """Sublayers, with their norms, that are the same in all layers (Lan et al. 2020, section
     3.1)."""
     attention_window: tuple[int | None, ...] = ()
-    """How many columns away a token sees, in the first layer, the second and so on, from the start
-    again; None, or nothing: any."""
+    """How many columns away a token attends, by layer, repeated cyclically; None, or nothing: any
+    distance."""
     attention_dilation: tuple[int, ...] = ()
-    """Of a layer's window, by layers likewise: a token sees every so many columns only, and so many
+    """Of a layer's window, by layer likewise: a token attends to every n-th column only, and n
     times as far (Beltagy et al. 2020, section 3.1, "Dilated Sliding Window"). Nothing: 1."""
     global_attention: bool = False
-    """Tokens that the batch calls wide are bound by no window; they read by projections of their
+    """The batch's `global_positions` are bound by no window; they attend by projections of their
     own (Beltagy et al. 2020, section 3.1)."""
     scale_embedding: bool = False
-    """Token vectors are multiplied by the square root of their width (Vaswani et al. 2017, section
-    3.4)."""
+    """Token embeddings are multiplied by the square root of their size (Vaswani et al. 2017,
+    section 3.4)."""
     n_segments: int = 0
     position: PositionScheme = LearnedPositions(512)
     norm: Norm = LayerNorm()
@@ -95,46 +103,52 @@ class Architecture:
     embedding_norm: bool = False
     final_norm: bool = False
     query_key_norm: Literal["head", "all"] | None = None
-    """Queries and keys are normed, each head or all heads together (Dehghani et al. 2023,
+    """Queries and keys are normalized, each head or all heads together (Dehghani et al. 2023,
     arXiv:2302.05442, section 2)."""
     attention_gate: Activation | None = None
-    """What attention finds is multiplied by this of a linear map of what it reads (Charpentier and
-    Samuel 2024, arXiv:2410.24159, section 3)."""
+    """The output of attention is multiplied by this activation of a linear map of its input
+    (Charpentier and Samuel 2024, arXiv:2410.24159, section 3)."""
     depth_weighted_average: bool = False
-    """Before each sublayer, and after the last, stands a learned sum of the token vectors and of
-    what left each sublayer so far (Pagliardini et al. 2024, arXiv:2402.02622, section 3, after each
-    sublayer and not each block alone)."""
+    """The input of each sublayer, and the last output, is a learned sum of the token embeddings and
+    the outputs of all sublayers so far (Pagliardini et al. 2024, arXiv:2402.02622, section 3, after
+    each sublayer and not each block alone)."""
     parallel_sublayers: Literal["own_norms", "one_norm"] | None = None
-    """Attention and feed-forward read the same vector, each past a norm of its own or both past one
-    (Wang and Komatsuzaki 2021, GPT-J). None: the feed-forward reads what attention has added."""
+    """Attention and feed-forward have the same input, each behind a norm of its own or both behind
+    one (Wang and Komatsuzaki 2021, GPT-J). None: the feed-forward follows attention."""
     ngram_input_encoding: NgramInputEncoding | None = None
-    """Beside the first layer (He et al. 2021, section 5.3)."""
+    """Parallel to the first layer (He et al. 2021, section 5.3)."""
     activation: Activation = "gelu"
     gated_feed_forward: bool = False
     """SwiGLU = gated silu, GeGLU = gated gelu."""
     biases: frozenset[BiasLocation] = ALL_BIASES
-    """Linear maps that have one: those by which attention reads (queries, keys, values), the one by
-    which it writes, those of the feed-forward."""
+    """Linear maps that have one: "read" are the projections of queries, keys and values, "write" is
+    the output projection of attention, "feed_forward" both maps of the feed-forward layer."""
     attention_scale: float | None = None
     """Of the attention scores. None: 1 / sqrt(e); T5: 1."""
     attention_logit_softcapping: float | None = None
     """Attention scores s become cap tanh(s / cap) (Bello et al. 2017, arXiv:1611.09940)."""
     causal: bool = False
     cross_attention: bool = False
-    """A third sublayer reads the encoder."""
+    """A third sublayer attends to the encoder."""
     dropout: float = 0.1
     attention_dropout: float = 0.1
     activation_dropout: float = 0.0
     """Inside the feed-forward layer, after its activation (T5)."""
     final_dropout: float = 0.0
-    """Of what leaves the last norm (T5)."""
+    """Of the output of the last norm (T5)."""
     layer_dropout: float = 0.0
-    """How often a whole layer is left out in training: LayerDrop (Fan et al. 2020,
+    """The probability that a whole layer is left out in training: LayerDrop (Fan et al. 2020,
     arXiv:1909.11556, section 3.2); nothing is scaled up for it."""
     initializer: Initializer = NormalInit()
 
-    positive_fields: ClassVar[tuple[str, ...]] = ("vocab_size", "d_model", "n_layers", "n_heads", "d_ff")
-    """Of which there is at least one."""
+    positive_fields: ClassVar[tuple[str, ...]] = (
+        "vocab_size",
+        "d_model",
+        "n_layers",
+        "n_heads",
+        "d_ff",
+    )
+    """Fields that must be at least 1."""
     unsupported_fields: ClassVar[tuple[str, ...]] = ()
     """Fields that a network of another kind does not have."""
 
@@ -142,7 +156,10 @@ class Architecture:
         self._check_sizes()
         self._check_rates()
         if any(d < 1 for d in self.attention_dilation):
-            raise ValueError(f"attention_dilation must be at least 1 in each layer, got {self.attention_dilation}")
+            raise ValueError(
+                "attention_dilation must be at least 1 in each layer, got "
+                f"{self.attention_dilation}"
+            )
         if self.head_dim is None and self.d_model % self.n_heads:
             raise ValueError(f"d_model {self.d_model} is not a multiple of n_heads {self.n_heads}")
         if self.n_key_value_heads < 1 or self.n_heads % self.n_key_value_heads:
@@ -150,20 +167,25 @@ class Architecture:
                 f"n_heads {self.n_heads} is not a multiple of n_kv_heads {self.n_kv_heads}"
             )
         if self.adaptive_input is not None and self.embedding_size is not None:
-            raise ValueError("adaptive token vectors have maps of their own: leave embed_width out")
+            raise ValueError("adaptive_input has projections of its own: leave embedding_size out")
         if self.depth_weighted_average and self.parallel_sublayers is not None:
-            raise ValueError("sublayers side by side (parallel) have nothing between to be mixed")
+            raise ValueError(
+                "parallel_sublayers have no sublayer inputs for depth_weighted_average"
+            )
         self._check_layer_types()
         if self.attention_logit_softcapping is not None and self.attention_logit_softcapping <= 0:
-            raise ValueError(f"attention_logit_softcapping must be above 0, got {self.attention_logit_softcapping}")
+            raise ValueError(
+                "attention_logit_softcapping must be above 0, got "
+                f"{self.attention_logit_softcapping}"
+            )
 
     @property
     def ignored_fields(self) -> tuple[str, ...]:
-        """Fields that say nothing of this network, whatever they hold."""
+        """Fields that have no effect on this network, whatever they hold."""
         return self.unsupported_fields
 
     def _check_sizes(self) -> None:
-        """Refuse sizes of nothing, and those that nobody can mean."""
+        """Check that sizes are positive and plausible."""
         for name in self.positive_fields:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -172,61 +194,89 @@ class Architecture:
             most = MAX_LAYERS if name == "n_layers" else MAX_SIZE
             if (size := getattr(self, name)) is not None and size > most:
                 raise ValueError(f"{name} must be at most {most:,}, got {size:,}")
-        places = self.position
-        if isinstance(places, _SCHEMES_WITH_MAX_POSITIONS) and not 1 <= places.max_positions <= MAX_SIZE:
-            raise ValueError(f"position.length must be from 1 to {MAX_SIZE:,}, got {places.max_positions:,}")
+        position = self.position
+        if (
+            isinstance(position, _SCHEMES_WITH_MAX_POSITIONS)
+            and not 1 <= position.max_positions <= MAX_SIZE
+        ):
+            raise ValueError(
+                f"position.max_positions must be from 1 to {MAX_SIZE:,}, got "
+                f"{position.max_positions:,}"
+            )
 
     def _check_rates(self) -> None:
-        """Refuse rates that are no probabilities below 1."""
+        """Check that rates are probabilities below 1."""
         for name in DROPOUT_RATES:
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be from 0 to below 1, got {getattr(self, name)}")
 
     def _check_layer_types(self) -> None:
-        """Refuse layers of other kinds where they lack what they need, or what they do not have."""
+        """Check layers of other types against the fields that they need or do not support."""
         kinds = [part for part in self.layer_types if part is not None]
         if not kinds:
             return
-        others = ("shared_sublayers", "global_attention", "depth_weighted_average", "parallel_sublayers", "ngram_input_encoding", "n_kv_heads")
+        others = (
+            "shared_sublayers",
+            "global_attention",
+            "depth_weighted_average",
+            "parallel_sublayers",
+            "ngram_input_encoding",
+            "n_kv_heads",
+        )
         defaults = {f.name: f.default for f in fields(Architecture)}
         for name in others:
             if getattr(self, name) != defaults[name]:
-                raise ValueError(f"layers of their own kinds cannot be with {name}")
+                raise ValueError(f"layer_types cannot be combined with {name}")
         for part in kinds:
             if isinstance(part, EvolvedEncoderConvolutions) and self.causal:
-                raise ValueError("EvolvedEncoderConvolutions read what follows: causal must be false")
+                raise ValueError(
+                    "EvolvedEncoderConvolutions are bidirectional: causal must be false"
+                )
             if isinstance(part, EvolvedDecoderConvolutions):
                 self._check_evolved_decoder_layer(part)
 
     def _check_evolved_decoder_layer(self, part: EvolvedDecoderConvolutions) -> None:
         if not (self.causal and self.cross_attention):
-            raise ValueError("EvolvedDecoderConvolutions are a decoder's: causal and cross_attention must be true")
+            raise ValueError(
+                "EvolvedDecoderConvolutions belong to a decoder: causal and cross_attention must "
+                "be true"
+            )
         if (
             self.d_model % max(part.n_heads, self.n_heads)
             or self.n_heads * self.d_head != self.d_model
         ):
             raise ValueError(
-                f"EvolvedDecoderConvolutions need heads that are d_model {self.d_model} wide together: "
-                f"{self.n_heads} of {self.d_head}, and {part.n_heads}, are not"
+                "EvolvedDecoderConvolutions need heads whose sizes sum to "
+                f"d_model {self.d_model}: {self.n_heads} of {self.d_head}, and {part.n_heads}, "
+                "do not"
             )
         if not isinstance(self.position, LearnedPositions | Sinusoidal):
             raise ValueError(
-                "EvolvedDecoderConvolutions have heads of a width of their own: position must be added "
-                f"to token vectors (Learned, Sinusoidal), got {type(self.position).__name__}"
+                "EvolvedDecoderConvolutions have a head_dim of their own: position must be added "
+                "to token embeddings (LearnedPositions, Sinusoidal), got "
+                f"{type(self.position).__name__}"
             )
 
-    def with_attention_pattern(self, pattern: AttentionPattern, *, generates: bool = False) -> "Architecture":
-        """Return the same network for tokens that see all of a text, those before them, or a part.
+    def with_attention_pattern(
+        self, pattern: AttentionPattern, *, generates: bool = False
+    ) -> "Architecture":
+        """Return the same network with another attention pattern.
 
         Args:
-            pattern: see `Sees`.
-            generates: what follows a text is said token by token, whatever is seen of the text.
+            pattern: see `AttentionPattern`.
+            generates: what follows a text is generated token by token, whatever the pattern within
+                the text is.
 
         Raises:
-            ValueError: it cannot read so.
+            ValueError: the network does not support it.
         """
-        if pattern != "both_ways" and any(isinstance(k, EvolvedEncoderConvolutions) for k in self.layer_types):
-            raise ValueError("EvolvedEncoderConvolutions read what follows: a text is seen as a whole only")
+        if pattern != "both_ways" and any(
+            isinstance(k, EvolvedEncoderConvolutions) for k in self.layer_types
+        ):
+            raise ValueError(
+                "EvolvedEncoderConvolutions are bidirectional: the attention pattern must be "
+                "'both_ways'"
+            )
         position = self.position
         if isinstance(position, RelativePositionBias):
             position = replace(position, causal=pattern == "forward")
@@ -234,37 +284,41 @@ class Architecture:
 
     @property
     def uses_segments(self) -> bool:
-        """Whether the network is told which of two texts a token is of."""
+        """Whether the network has segment embeddings, absolute or relative."""
         return self.n_segments > 0 or (
             isinstance(self.position, TransformerXLPositions) and self.position.relative_segments
         )
 
     @property
     def n_key_value_heads(self) -> int:
-        """Heads of keys and values: of one group of queries each."""
+        """Key and value heads: one for each group of query heads."""
         return self.n_heads if self.n_kv_heads is None else self.n_kv_heads
 
     @property
     def d_head(self) -> int:
-        """Width of one head."""
+        """Size of one head."""
         return self.head_dim or self.d_model // self.n_heads
 
     @property
     def d_embed(self) -> int:
-        """Width of token vectors before the first block."""
+        """Size of token embeddings before the first block."""
         return self.embedding_size or self.d_model
 
     def layer_type(self, i: int) -> LayerType | None:
-        """Return what layer i is; None: attention and a feed-forward."""
+        """Return the type of layer i; None: attention and a feed-forward layer."""
         return self.layer_types[i % len(self.layer_types)] if self.layer_types else None
 
     def window_and_dilation(self, i: int) -> tuple[int | None, int]:
         """Return the window of layer i and its dilation."""
-        window = self.attention_window[i % len(self.attention_window)] if self.attention_window else None
-        return window, self.attention_dilation[i % len(self.attention_dilation)] if self.attention_dilation else 1
+        window = (
+            self.attention_window[i % len(self.attention_window)] if self.attention_window else None
+        )
+        return window, self.attention_dilation[
+            i % len(self.attention_dilation)
+        ] if self.attention_dilation else 1
 
     def with_dropout(self, rate: float) -> "Architecture":
-        """Return the same with another dropout; inside the layers and at the end where it has any.
+        """Return the same with another dropout, `activation_` and `final_dropout` where nonzero.
 
         Raises:
             ValueError: the rate is not from 0 to below 1.
@@ -276,59 +330,66 @@ class Architecture:
         return replace(self, dropout=rate, attention_dropout=rate, **inner)
 
     def flops(self, length: int) -> float:
-        """Count the forward's matrix-product FLOPs a token, embedding and head apart.
+        """Count the forward's matrix-product FLOPs per token, without embedding and head.
 
-        The token is read in texts of `length` tokens. Two a weight and token, and 4 t h e for
-        scores and mixing (Kaplan et al. 2020, table 1). What a position scheme computes once for
-        all texts is left out.
+        Texts have `length` tokens. Two per weight and token, and 4 t h e for attention scores and
+        weighted sums (Kaplan et al. 2020, table 1). What a position scheme computes once for all
+        texts is left out.
         """
         gates = self.n_heads * (self.attention_gate is not None)
-        attention = self.d_model * (2 * (self.n_heads + self.n_key_value_heads) + gates) * self.d_head
+        attention = (
+            self.d_model * (2 * (self.n_heads + self.n_key_value_heads) + gates) * self.d_head
+        )
         forward = (3 if self.gated_feed_forward else 2) * self.d_model * self.d_ff
-        each = 4 * self.n_heads * self.d_head * (0.5 if self.causal else 1)
+        per_key = 4 * self.n_heads * self.d_head * (0.5 if self.causal else 1)
         kinds = [self.layer_type(i) for i in range(self.n_layers)]
         attends = [part is None or part.has_attention for part in kinds]
-        reach = [self.window_and_dilation(i)[0] for i, does in enumerate(attends) if does]
-        seen = each * sum(length if w is None else min(length, 2 * w + 1) for w in reach)
-        matrices = attention * (1 + self.cross_attention) * sum(attends) + forward * kinds.count(None)
+        windows = [self.window_and_dilation(i)[0] for i, does in enumerate(attends) if does]
+        scores = per_key * sum(length if w is None else min(length, 2 * w + 1) for w in windows)
+        matrices = attention * (1 + self.cross_attention) * sum(attends) + forward * kinds.count(
+            None
+        )
         matrices += sum(part.n_weights(self) for part in kinds if part is not None)
-        widen = 0 if self.embedding_size is None else self.embedding_size * self.d_model
-        crossed = each * length * sum(attends) * self.cross_attention
-        position, beside = self.position, self.ngram_input_encoding
+        projection = 0 if self.embedding_size is None else self.embedding_size * self.d_model
+        crossed = per_key * length * sum(attends) * self.cross_attention
+        position, ngrams = self.position, self.ngram_input_encoding
         if isinstance(position, DisentangledAttention | TransformerXLPositions):
-            seen += self.n_layers * position.flops(self, length)
-        near_by = 0 if beside is None else self.d_model**2 * beside.kernel_size // beside.groups
-        return float(2 * (matrices + widen + near_by) + seen + crossed)
+            scores += self.n_layers * position.flops(self, length)
+        kernel = 0 if ngrams is None else self.d_model**2 * ngrams.kernel_size // ngrams.groups
+        return float(2 * (matrices + projection + kernel) + scores + crossed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoderArchitecture:
-    """Two stacks that share the table of tokens: what encoder-decoders differ in."""
+    """Two stacks that share the token embeddings: what encoder-decoders differ in."""
 
     encoder: Architecture
     decoder: Architecture
     tie_encoder_decoder: bool = False
-    """The layers of both are the same, with their norms and what they know of places; the decoder
-    has besides what reads the encoder (Raffel et al. 2020, section 3.2.2)."""
+    """Both stacks share their layers, norms and positions; cross-attention is the decoder's own
+    (Raffel et al. 2020, section 3.2.2)."""
     source_encoder: Architecture | None = None
-    """An encoder with a vocabulary of its own, that of sources: its vectors go into `encoder` in
-    place of those of tokens (Lewis et al. 2020, arXiv:1910.13461, section 3.4)."""
+    """An additional encoder with a vocabulary of its own for sources: its outputs replace the token
+    embeddings of `encoder` (Lewis et al. 2020, arXiv:1910.13461, section 3.4)."""
 
     def __post_init__(self) -> None:
-        """Refuse stacks that share layers and are not alike, and vectors that do not fit."""
-        if (a := self.source_encoder) is not None and (a.causal or a.d_model != self.encoder.d_embed):
+        """Check that tied stacks are alike, and that the source encoder fits."""
+        if (a := self.source_encoder) is not None and (
+            a.causal or a.d_model != self.encoder.d_embed
+        ):
             raise ValueError(
-                f"source_encoder: must read in both directions and be {self.encoder.d_embed} wide as the "
-                f"encoder's vectors of tokens are, got causal = {a.causal}, d_model = {a.d_model}"
+                "source_encoder must have causal = False and d_model = "
+                f"{self.encoder.d_embed}, the encoder's embedding size, got causal = {a.causal}, "
+                f"d_model = {a.d_model}"
             )
         if self.tie_encoder_decoder and self.decoder not in self._tieable_decoders():
             raise ValueError(
-                "shared: decoder must be as encoder but for causal and cross, which are true, and "
-                "for distances that only look back"
+                "tie_encoder_decoder: decoder must equal encoder except that causal and "
+                "cross_attention are true and relative positions are causal"
             )
 
     def _tieable_decoders(self) -> list["Architecture"]:
-        """Return the decoders that may share the encoder's layers."""
+        """Return the decoders that may be tied to the encoder."""
         alike = replace(self.encoder, causal=True, cross_attention=True)
         if not isinstance(alike.position, RelativePositionBias):
             return [alike]
@@ -336,12 +397,12 @@ class EncoderDecoderArchitecture:
 
     @property
     def vocab_size(self) -> int:
-        """Rows of the shared table."""
+        """Size of the shared vocabulary."""
         return self.encoder.vocab_size
 
     @property
     def d_model(self) -> int:
-        """Width of the decoder's hidden states."""
+        """Size of the decoder's hidden states."""
         return self.decoder.d_model
 
     def with_dropout(self, rate: float) -> "EncoderDecoderArchitecture":
@@ -354,11 +415,13 @@ class EncoderDecoderArchitecture:
             self,
             encoder=self.encoder.with_dropout(rate),
             decoder=self.decoder.with_dropout(rate),
-            source_encoder=None if self.source_encoder is None else self.source_encoder.with_dropout(rate),
+            source_encoder=None
+            if self.source_encoder is None
+            else self.source_encoder.with_dropout(rate),
         )
 
 
 def source_encoder_of(architecture: object) -> Architecture | None:
-    """Return the encoder of sources that have a vocabulary of their own, where there is one."""
+    """Return the source encoder of an encoder-decoder, where there is one."""
     both = isinstance(architecture, EncoderDecoderArchitecture)
     return architecture.source_encoder if both else None

@@ -1,4 +1,4 @@
-"""Keys and values of what was read already, so that a decoder reads each token once."""
+"""Keys and values of earlier tokens, so that a decoder computes each token once."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -11,7 +11,7 @@ from torch import Tensor
 class LayerCache:
     """Keys and values [b h s e] of one attention sublayer, in memory that grows by doubling.
 
-    Of a layer that sees `span` columns back, those before are forgotten (Jiang et al. 2023,
+    Of a layer that sees `window` columns back, those before are dropped (Jiang et al. 2023,
     arXiv:2310.06825, section 2, "Rolling Buffer Cache").
     """
 
@@ -22,9 +22,9 @@ class LayerCache:
         self._max_length = None if window is None else window + max_rollback
         self._n_dropped = 0
         self.length = 0
-        """Tokens read so far, those forgotten included."""
+        """Tokens so far, dropped ones included."""
         self.prefix_length = 0
-        """So many of them, the first, are never forgotten, and seen by all."""
+        """The first tokens, which are never dropped, and seen by all."""
 
     @property
     def capacity(self) -> int:
@@ -33,7 +33,7 @@ class LayerCache:
 
     @property
     def all_keys_values(self) -> tuple[Tensor, Tensor] | None:
-        """All keys and values so far; None where there are none, or some may be forgotten."""
+        """All keys and values so far; None where there are none, or some may be dropped."""
         if self._k is None or self._v is None or self._max_length is not None:
             return None
         return self._k[:, :, : self.length], self._v[:, :, : self.length]
@@ -41,7 +41,7 @@ class LayerCache:
     def extend(
         self, k: Float[Tensor, "b h t e"], v: Float[Tensor, "b h t e"]
     ) -> tuple[Tensor, Tensor]:
-        """Append and return all that these tokens may see."""
+        """Append, and return all that these tokens may see."""
         start, n = self.length - self._n_dropped, k.shape[2]
         end = start + n
         self.length += n
@@ -54,18 +54,18 @@ class LayerCache:
         return self._visible(k, n), self._visible(v, n)
 
     def _reallocate(self, k: Float[Tensor, "b h s e"], v: Float[Tensor, "b h s e"]) -> None:
-        """Lay what has to be kept into new memory, with room for more."""
-        end, first, room = k.shape[2], self.prefix_length, max(64, 2 * k.shape[2])
-        gone = 0
+        """Copy what has to be kept into new memory, with room for more."""
+        end, prefix, capacity = k.shape[2], self.prefix_length, max(64, 2 * k.shape[2])
+        n_dropped = 0
         if self._max_length is not None:
-            most = first + self._max_length
-            gone = max(end - most, 0) if end > most + _growth(most) else 0
-            room = min(room, most + _growth(most))
-        self._k, self._v = (x.new_empty(*x.shape[:2], room, x.shape[3]) for x in (k, v))
-        for into, x in ((self._k, k), (self._v, v)):
-            into[:, :, :first] = x[:, :, :first]
-            into[:, :, first : end - gone] = x[:, :, first + gone :]
-        self._n_dropped += gone
+            most = prefix + self._max_length
+            n_dropped = max(end - most, 0) if end > most + _growth(most) else 0
+            capacity = min(capacity, most + _growth(most))
+        self._k, self._v = (x.new_empty(*x.shape[:2], capacity, x.shape[3]) for x in (k, v))
+        for new, x in ((self._k, k), (self._v, v)):
+            new[:, :, :prefix] = x[:, :, :prefix]
+            new[:, :, prefix : end - n_dropped] = x[:, :, prefix + n_dropped :]
+        self._n_dropped += n_dropped
 
     def _visible(self, x: Float[Tensor, "b h s e"], n: int) -> Float[Tensor, "b h _ e"]:
         """Return what the last n columns may see, which are among them."""
@@ -80,23 +80,27 @@ class LayerCache:
             self._k, self._v = self._k[rows], self._v[rows]
 
     def crop(self, length: int) -> None:
-        """Forget what comes after the first `length` tokens.
+        """Drop all tokens after the first `length`.
 
         Raises:
-            ValueError: tokens that would be seen then are forgotten.
+            ValueError: tokens that would be visible then are dropped already.
         """
         if length >= self.length:
             return
-        if self._window is not None and self._n_dropped and length - self._window < self.prefix_length + self._n_dropped:
+        if (
+            self._window is not None
+            and self._n_dropped
+            and length - self._window < self.prefix_length + self._n_dropped
+        ):
             raise ValueError(
-                f"{self.length - length} tokens cannot be taken back: what stood a window before "
-                "them is forgotten"
+                f"{self.length - length} tokens cannot be removed: the window before them is "
+                "dropped already; raise max_rollback"
             )
         self.length = length
 
 
 def _growth(max_length: int) -> int:
-    """Return for how many columns more there is room, so that few steps move what is kept."""
+    """Return how many spare columns to allocate, so that few steps copy what is kept."""
     return max(8, max_length // 4)
 
 
@@ -107,16 +111,16 @@ def _append_after(
 
 
 class ConvolutionCache:
-    """The last columns [b s d] that a convolution has read: those that follow read them again."""
+    """The last inputs [b s d] of a causal convolution, which later columns need again."""
 
     def __init__(self, span: int, max_rollback: int = 0) -> None:
         self._x: Tensor | None = None
         self._span, self._max_length = span, span + max_rollback
         self.length = 0
-        """Columns read so far, those forgotten included."""
+        """Columns so far, dropped ones included."""
 
     def extend(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b _ d"]:
-        """Append, and return all that these columns may read."""
+        """Append, and return all that these columns depend on."""
         n = x.shape[1]
         x = x if self._x is None else torch.cat((self._x, x), 1)
         self.length += n
@@ -129,28 +133,28 @@ class ConvolutionCache:
         self._x = None if self._x is None else self._x[rows]
 
     def crop(self, length: int) -> None:
-        """Forget what comes after the first `length` columns.
+        """Drop all columns after the first `length`.
 
         Raises:
-            ValueError: columns that would be read then are forgotten.
+            ValueError: columns that would be needed then are dropped already.
         """
-        gone = self.length - length
-        if gone <= 0 or self._x is None:
+        n_removed = self.length - length
+        if n_removed <= 0 or self._x is None:
             return
-        left = self._x.shape[1] - gone
+        left = self._x.shape[1] - n_removed
         if left < min(self._span, length):
             raise ValueError(
-                f"{gone} tokens cannot be taken back: what convolutions read before them is "
-                "forgotten"
+                f"{n_removed} tokens cannot be removed: the inputs of convolutions before them are "
+                "dropped already; raise max_rollback"
             )
         self._x, self.length = self._x[:, :left], length
 
 
 class Cache:
-    """One LayerCache a layer.
+    """One LayerCache per layer.
 
-    For an encoder-decoder also those of cross-attention, which are filled once; and what
-    convolutions have read last.
+    For an encoder-decoder also those of cross-attention, which are filled once; and the last inputs
+    of causal convolutions.
     """
 
     def __init__(
@@ -159,29 +163,33 @@ class Cache:
         max_rollback: int = 0,
         convolution_spans: Sequence[Sequence[int]] = (),
     ) -> None:
-        """Begin with nothing.
+        """Create an empty cache.
 
         Args:
             windows: how many columns back each layer sees; None: all.
-            max_rollback: how many tokens before the last that was ever read may be taken back (`crop`).
-            convolution_spans: for each layer how many columns back each of its convolutions reads.
+            max_rollback: how many of the last tokens may be removed again (`crop`).
+            convolution_spans: for each layer how many columns back each of its convolutions
+                reaches.
         """
         self.layers = [LayerCache(span, max_rollback) for span in windows]
         self.cross_attention = [LayerCache() for _ in windows]
-        self.convolutions = [[ConvolutionCache(reach, max_rollback) for reach in layer] for layer in convolution_spans]
+        self.convolutions = [
+            [ConvolutionCache(reach, max_rollback) for reach in layer]
+            for layer in convolution_spans
+        ]
 
     @property
     def length(self) -> int:
-        """Tokens read so far."""
+        """Tokens so far."""
         return self.layers[0].length
 
     @property
     def prefix_length(self) -> int:
-        """Of the tokens read so far, those before the text, which all of it sees."""
+        """The virtual tokens before the text, which all of it sees."""
         return min(self.layers[0].prefix_length, self.length)
 
     def set_prefix_length(self, n: int) -> None:
-        """Say that the first n tokens to be read stand before the text."""
+        """Declare the first n tokens to be virtual tokens before the text."""
         for layer in self.layers:
             layer.prefix_length = n
 
@@ -193,10 +201,10 @@ class Cache:
             recent.select_rows(rows)
 
     def crop(self, length: int) -> None:
-        """Forget what comes after the first `length` tokens, those before the text included.
+        """Drop all tokens after the first `length`, virtual tokens included.
 
         Raises:
-            ValueError: more are taken back than was said before.
+            ValueError: more are removed than `max_rollback` allows.
         """
         text = length - self.prefix_length
         for layer in self.layers:

@@ -1,4 +1,4 @@
-"""Keys: what each key of another library's configuration is to us, and what it may hold."""
+"""The keys of another library's configuration: how each is used, and its allowed values."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -54,17 +54,17 @@ _VALUE_TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "table": ("an object", lambda x: isinstance(x, dict)),
     "anything": ("anything", lambda x: True),
 }  # fmt: skip
-"""What values may be: in words, and as a test."""
+"""Value types: a description, and a test."""
 
 
 @dataclass(frozen=True)
 class ConfigKey:
-    """One line of a table: a key, what is decided of it, and its values."""
+    """One line of a table: a key, its use, and its values."""
 
     name: str
     use: KeyUse
     value_type: str = "anything"
-    """One of `_KINDS`; several words with `|` between: one of them."""
+    """One of `_VALUE_TYPES`; several words separated by `|`: one of them."""
     optional: bool = False
     """It may be null."""
     divisor_of: str = ""
@@ -72,7 +72,7 @@ class ConfigKey:
     allowed: tuple[Any, ...] = ()
     """Of a fixed key; "@key" stands for the value of another."""
     default: tuple[Any, ...] = ()
-    """What the reference takes where the key is absent; nothing: it stays absent."""
+    """The reference's default where the key is absent; empty: it stays absent."""
     required: bool = False
     alias_of: str = ""
     """Of an alias: the key that it is another name of."""
@@ -81,7 +81,7 @@ class ConfigKey:
         """Check the key's value in a whole configuration.
 
         Raises:
-            ValueError: it is of another kind, or another than the only one known.
+            ValueError: it has another type, or is not one of those supported.
         """
         if self.name not in config:
             if self.required:
@@ -105,31 +105,29 @@ class ConfigKey:
     def _check_value_type(self, value: Any, config: Mapping[str, Any]) -> None:
         words = self.value_type.split("|")
         if len(words) > 1:
-            said, fits = f"one of {words}", value in words
+            expected, fits = f"one of {words}", value in words
         else:
-            said, test = _VALUE_TYPES[self.value_type]
+            expected, test = _VALUE_TYPES[self.value_type]
             fits = test(value)
         if not fits:
             null = " or null" if self.optional else ""
-            raise ValueError(f"{self.name} must be {said}{null}, got {_shorten(value)}")
+            raise ValueError(f"{self.name} must be {expected}{null}, got {_shorten(value)}")
         whole = config.get(self.divisor_of)
         if self.divisor_of and _is_integer(whole) and whole % value:
-            raise ValueError(
-                f"{self.name} = {value} must divide {self.divisor_of} = {whole} without a rest"
-            )
+            raise ValueError(f"{self.name} = {value} must divide {self.divisor_of} = {whole}")
 
 
 class ConfigKeys:
-    """A table, one key a line: what is decided of it, the kind of its values, the default.
+    """A table, one key per line: its use, the type of its values, the default.
 
-    `used` keys are read, and `harmless` ones change no number that a trained network gives;
-    `fixed` ones are refused unless they are absent or hold one of the values named, with `|`
-    between, where `@other` is the value of another key; an `alias` is another name of the key that
+    `used` keys are read, and `harmless` ones do not change the output of a trained network;
+    `fixed` ones are refused unless they are absent or hold one of the values given, separated by
+    `|`, where `@other` is the value of another key; an `alias` is another name of the key that
     follows.
-    Kinds are those of `_KINDS`; one that ends in `?` may be null, and `size@other` divides the
-    value of another key. Where a used key is absent the reference takes the default; `-`: none, and
-    the key stays absent; no default: it has to be there. Keys of no table are left as they are: the
-    reference's classes do not read what they do not declare, but for those that stand here.
+    Types are those of `_VALUE_TYPES`; one that ends in `?` may be null, and `size@other` divides
+    the value of another key. Where a used key is absent the reference takes the default; `-`: none,
+    and the key stays absent; no default: it is required. Keys of no table are ignored: the
+    reference's classes do not read undeclared keys, except those listed here.
     """
 
     def __init__(self, table: str, *bases: "ConfigKeys") -> None:
@@ -175,19 +173,21 @@ def _parse_key(words: list[str]) -> ConfigKey:
         return ConfigKey(name, "alias", alias_of=rest[0])
     if decision == "fixed":
         return ConfigKey(
-            name, "fixed", allowed=tuple(map(_parse_value, "|".join(rest).split("|"))) if rest else ()
+            name,
+            "fixed",
+            allowed=tuple(map(_parse_value, "|".join(rest).split("|"))) if rest else (),
         )
     kind, _, divides = (rest[0] if rest else "anything").partition("@")
     optional = kind.endswith("?")
-    said = rest[1] if len(rest) > 1 else "-" if decision == "harmless" else None
+    default = rest[1] if len(rest) > 1 else "-" if decision == "harmless" else None
     return ConfigKey(
         name,
         cast(KeyUse, decision),
         value_type=kind.removesuffix("?"),
         optional=optional,
         divisor_of=divides,
-        default=() if said in (None, "-") else (_parse_value(said),),
-        required=said is None,
+        default=() if default in (None, "-") else (_parse_value(default),),
+        required=default is None,
     )
 
 
@@ -200,8 +200,8 @@ def _parse_value(word: str) -> Any:
 
 
 def _shorten(value: Any) -> str:
-    said = repr(value)
-    return said if len(said) <= 80 else f"{said[:77]}..."
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 COMMON_KEYS = ConfigKeys(

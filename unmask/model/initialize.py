@@ -1,6 +1,6 @@
-"""How weights begin: one value for each published way.
+"""Weight initialization: one value for each published scheme.
 
-Each is a function from a module and its name to new numbers.
+Each is a function of a module and its name.
 """
 
 import math
@@ -14,7 +14,7 @@ from unmask.model.layers.feed_forward import ModelDimensions, OffsetRMSNorm
 
 
 def _init_norms_and_biases(module: nn.Module) -> None:
-    """Norms begin as the identity, biases at zero."""
+    """Initialize norms to the identity, biases to zero."""
     if isinstance(module, nn.LayerNorm | nn.RMSNorm) and module.elementwise_affine:
         begin = 1 - module.offset if isinstance(module, OffsetRMSNorm) else 1.0
         nn.init.constant_(module.weight, begin)
@@ -33,12 +33,12 @@ class NormalInit:
     std: float = 0.02
     truncated: bool = False
     n_residual_branches: int = 0
-    """The number of residual branches n: projections into the residual stream begin at
+    """The number of residual branches n: projections into the residual stream have
     std / sqrt(n), as in GPT-2 (Radford et al. 2019, section 2.3). 0: like every other matrix."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.std < math.inf:
-            raise ValueError(f"initialize.std must be a number, at least 0, got {self.std}")
+            raise ValueError(f"initializer.std must be a number, at least 0, got {self.std}")
 
     def __call__(self, name: str, module: nn.Module, dimensions: ModelDimensions) -> None:
         """Fill the parameters that `module` itself owns."""
@@ -46,7 +46,11 @@ class NormalInit:
         if not isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d):
             return
         into = name.endswith(("attention.o", "cross.o", "feed_forward.down"))
-        std = self.std / self.n_residual_branches**0.5 if self.n_residual_branches and into else self.std
+        std = (
+            self.std / self.n_residual_branches**0.5
+            if self.n_residual_branches and into
+            else self.std
+        )
         if self.truncated:
             nn.init.trunc_normal_(module.weight, std=std, a=-2 * std, b=2 * std)
         else:
@@ -55,21 +59,24 @@ class NormalInit:
 
 @dataclass(frozen=True)
 class FanInInit:
-    """Every matrix from N(0, 1/sqrt(width of its input)).
+    """Every matrix from N(0, 1/sqrt(inputs)).
 
-    Raffel et al. 2020 do not say; this is Mesh TensorFlow's initializer for the released models.
+    Raffel et al. 2020 do not specify it; this is Mesh TensorFlow's initializer for the released
+    models.
     """
 
     embedding_std: float = 1.0
     scale_queries: bool = True
-    """Those of queries also by 1/sqrt(e), as T5 does in place of a scale."""
+    """Those of queries also by 1/sqrt(e), as T5 does instead of a scale."""
 
     def __call__(self, name: str, module: nn.Module, dimensions: ModelDimensions) -> None:
         """Fill the parameters that `module` itself owns."""
         _init_norms_and_biases(module)
         if isinstance(module, nn.Embedding):
             table = name.endswith(".table")
-            nn.init.normal_(module.weight, std=dimensions.d_model**-0.5 if table else self.embedding_std)
+            nn.init.normal_(
+                module.weight, std=dimensions.d_model**-0.5 if table else self.embedding_std
+            )
         elif isinstance(module, nn.Linear):
             std = module.in_features**-0.5
             if self.scale_queries and name.endswith(".q"):
@@ -79,7 +86,7 @@ class FanInInit:
 
 @dataclass(frozen=True)
 class SmallInit:
-    """Every matrix from N(0, sqrt(2 / (5 d))), d the width of hidden states, cut at twice that.
+    """Every matrix from N(0, sqrt(2 / (5 d))), d = d_model, truncated at twice that.
 
     Nguyen and Salazar 2019, arXiv:1910.05895, section 2.2 (SmallInit). Those of the feed-forward of
     layer i, from 1, are divided by sqrt(2 i) (Bajaj et al. 2022, arXiv:2204.06644; Samuel et al.
@@ -104,8 +111,8 @@ class GlorotInit:
     """Every matrix uniform, its variance 2 / (inputs + outputs); vectors from N(0, 1/sqrt(d)).
 
     Glorot and Bengio 2010, proceedings.mlr.press/v9/glorot10a, equation 16. Vaswani et al. 2017 do
-    not say; this is their released code's (`uniform_unit_scaling` with a gain of 1), whose vectors
-    of tokens the square root of d then scales to 1.
+    not specify it; this is their released code's (`uniform_unit_scaling` with a gain of 1), whose
+    token embeddings are then scaled to 1 by the square root of d.
     """
 
     def __call__(self, name: str, module: nn.Module, dimensions: ModelDimensions) -> None:
@@ -119,11 +126,11 @@ class GlorotInit:
 
 @dataclass(frozen=True)
 class UniformInit:
-    """Every matrix of an LSTM uniform within 1/sqrt(cells), as torch begins, vectors within 0.1.
+    """Every matrix of an LSTM uniform within 1/sqrt(cells), as in torch, embeddings within 0.1.
 
-    Merity et al. 2018, arXiv:1708.02182, section 5. With `bound`, all alike, biases zero (Zaremba
-    et al. 2014, arXiv:1409.2329, section 4.1). With `orthogonal`, the maps from what a layer said
-    to each of its gates are so (Saxe et al. 2014, arXiv:1312.6120).
+    Merity et al. 2018, arXiv:1708.02182, section 5. With `bound`, all within it, biases zero
+    (Zaremba et al. 2014, arXiv:1409.2329, section 4.1). With `orthogonal`, the recurrent weights of
+    each gate are (Saxe et al. 2014, arXiv:1312.6120).
     """
 
     bound: float | None = None
@@ -149,10 +156,10 @@ class UniformInit:
 
 @dataclass(frozen=True)
 class ElmoInit:
-    """As ELMo's released code begins: of LSTMs as `GlorotInit`, their forget gates open, biases 1.
+    """As in ELMo's released code: LSTMs as `GlorotInit`, with forget gates' biases 1.
 
-    Characters are uniform within 1, filters within 0.05; other matrices from N(0, 1/sqrt(inputs)),
-    and biases of -2 let highways change little.
+    Character embeddings are uniform within 1, filters within 0.05; other matrices from
+    N(0, 1/sqrt(inputs)), and gate biases of highway layers are -2.
     """
 
     def __call__(self, name: str, module: nn.Module, dimensions: ModelDimensions) -> None:

@@ -1,4 +1,4 @@
-"""Names and Fields: two-way tables between our tensors and configuration and another library's."""
+"""WeightNames and ConfigMapping: two-way tables to another library's tensors and configuration."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -12,6 +12,7 @@ from torch import Tensor
 from unmask import config
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.config_keys import NO_KEYS, ConfigKeys
+from unmask.saved_format import read_record, write_record
 
 AnyArchitecture = Architecture | EncoderDecoderArchitecture
 ArchitectureT = TypeVar("ArchitectureT", bound=Architecture)
@@ -19,22 +20,22 @@ ArchitectureT = TypeVar("ArchitectureT", bound=Architecture)
 
 @dataclass(frozen=True)
 class WeightRule:
-    """One line of a table: which of our modules hold which of theirs."""
+    """One line of a table: which of our modules correspond to which of theirs."""
 
     internal_names: tuple[str, ...]
     external_name: str
     operation: str
     requires: str
-    """The rule counts only where this module of ours exists too."""
+    """The rule applies only if this module of ours exists too."""
 
 
 @dataclass(frozen=True)
 class MatchedWeights:
-    """What came of reading another library's tensors."""
+    """The result of reading another library's tensors."""
 
     tensors: Mapping[str, Tensor]
     missing: tuple[str, ...]
-    """Ours that theirs do not have: they keep their initial values."""
+    """Ours that are missing in theirs: they keep their initial values."""
     unexpected: tuple[str, ...]
     """Theirs that have no place in this model."""
 
@@ -46,7 +47,7 @@ class WeightNames:
     without heads leaves out, or, in some of their classes, with the alias.
 
     `ours  theirs`; `a + b  theirs` cuts and joins a fused tensor along its outputs; an operation at
-    the end (`transposed`) is its own inverse; `joins_by_head` says that theirs are joined head by head,
+    the end (`transposed`) is its own inverse; `by_head` says that theirs are joined head by head,
     `in_heads` that heads are an axis of their own, the last but one; with `transposed_in_heads` our
     matrix is transposed, too;
     `tied` that theirs is a second copy, checked on reading and not written, and left out where it
@@ -64,7 +65,9 @@ class WeightNames:
         self, table: str, *, prefix: str = "", n_heads: int | None = None, alias: str = ""
     ) -> None:
         self.table, self.prefix, self.n_heads, self.alias = table, prefix, n_heads, alias
-        self.rules = tuple(self._parse_rule(line) for line in table.strip().splitlines() if line.strip())
+        self.rules = tuple(
+            self._parse_rule(line) for line in table.strip().splitlines() if line.strip()
+        )
 
     @property
     def joins_by_head(self) -> bool:
@@ -84,8 +87,10 @@ class WeightNames:
         operation = next((word for word in rest if "beside:" not in word), "")
         return WeightRule(tuple(left.split("+")), theirs, operation, beside)
 
-    def from_external(self, state_dict: Mapping[str, Tensor], expected_shapes: Mapping[str, torch.Size]) -> MatchedWeights:
-        """Find our tensors, of the names and shapes `expected_shapes`, among theirs.
+    def from_external(
+        self, state_dict: Mapping[str, Tensor], expected_shapes: Mapping[str, torch.Size]
+    ) -> MatchedWeights:
+        """Return our tensors, of the names and shapes `expected_shapes`, among theirs.
 
         Raises:
             ValueError: a tensor has another shape than the configuration says, or two copies of one
@@ -140,7 +145,9 @@ class WeightNames:
                 if any(o not in state_dict for o in _required_tensors(rule, numbers)):
                     continue
                 ours = [_fill_pattern(o, numbers) + tail for o in rule.internal_names]
-                theirs = self._apply_operation(rule, torch.cat([state_dict[o] for o in ours]), self.n_heads)
+                theirs = self._apply_operation(
+                    rule, torch.cat([state_dict[o] for o in ours]), self.n_heads
+                )
                 out[_fill_pattern(rule.external_name, numbers) + tail] = theirs.contiguous()
                 for o in ours:
                     del left[o]
@@ -149,12 +156,16 @@ class WeightNames:
         return out
 
     def zero_rows(self, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the rows of zeros that their language models have beside our tensors."""
+        """Return the rows of zeros that their language models have besides our tensors."""
         rules = [rule for rule in self.rules if rule.operation == "zeros"]
-        tables = {rule.external_name: state_dict[f"{rule.internal_names[0]}.weight"] for rule in rules}
+        tables = {
+            rule.external_name: state_dict[f"{rule.internal_names[0]}.weight"] for rule in rules
+        }
         return {theirs: table.new_zeros(1, len(table)) for theirs, table in tables.items()}
 
-    def external_tensor(self, internal_name: str, state_dict: Mapping[str, Tensor]) -> Tensor | None:
+    def external_tensor(
+        self, internal_name: str, state_dict: Mapping[str, Tensor]
+    ) -> Tensor | None:
         """Return the tensor of theirs that one of ours is read from, if it is there."""
         for name in self.external_names(internal_name):
             for known in (name, name.removeprefix(self.prefix)):
@@ -163,15 +174,25 @@ class WeightNames:
         return None
 
     def external_names(self, internal_name: str) -> list[str]:
-        """List what one of our tensors may be called there; none: it is joined with others."""
-        rules = [r for r in self.rules if len(r.internal_names) == 1 and r.operation not in _COPY_OPERATIONS]
+        """Return the external names that one of our tensors may have; none: it is joined."""
+        rules = [
+            r
+            for r in self.rules
+            if len(r.internal_names) == 1 and r.operation not in _COPY_OPERATIONS
+        ]
         hits = [(rule, _match(rule.internal_names[0], internal_name)) for rule in rules]
-        return [_fill_pattern(rule.external_name, hit[0]) + hit[1] for rule, hit in hits if hit is not None]
+        return [
+            _fill_pattern(rule.external_name, hit[0]) + hit[1]
+            for rule, hit in hits
+            if hit is not None
+        ]
 
     def has_required_tensors(self, internal_name: str, state_dict: Collection[str]) -> bool:
-        """Say whether theirs have what stands beside a module of ours, where lines say such."""
+        """Return whether theirs have the modules that rules of ours require."""
         beside = [rule.external_name for rule in self.rules if rule.requires == internal_name]
-        return not beside or self._contains_any([f"{theirs}.weight" for theirs in beside], state_dict)
+        return not beside or self._contains_any(
+            [f"{theirs}.weight" for theirs in beside], state_dict
+        )
 
     def without_prefix(self, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Name tensors as a model without heads does in their library."""
@@ -188,7 +209,7 @@ class WeightNames:
         }
 
     def _apply_operation(self, rule: WeightRule, tensor: Tensor, inner_size: int | None) -> Tensor:
-        """Do what the rule says; of tensors joined head by head, `inner_size` ones become outer."""
+        """Apply a rule's operation; of tensors joined by head, `inner_size` ones become outer."""
         if rule.operation == "transposed":
             return tensor.T if tensor.dim() == 2 else tensor
         if rule.operation == "row":
@@ -198,18 +219,20 @@ class WeightNames:
         if rule.operation != "by_head":
             return tensor
         if self.n_heads is None:
-            raise ValueError(f"{rule.external_name} is joined head by head, of how many heads is unknown")
+            raise ValueError(
+                f"{rule.external_name} is joined head by head, but the number of heads is unknown"
+            )
         n = self.n_heads * len(rule.internal_names)
         assert inner_size is not None
         cut = tensor.unflatten(0, (n // inner_size, inner_size, -1))  # outer, inner, rows of a head
         return cut.transpose(0, 1).flatten(0, 2)
 
     def _in_heads(self, tensor: Tensor, *, transposed: bool) -> Tensor:
-        """Give heads their axis, or take it from them."""
+        """Add the axis of heads, or remove it."""
         if tensor.dim() == 3:
             return tensor.flatten(1).T if transposed else tensor.flatten(1)
         if self.n_heads is None:
-            raise ValueError("a tensor has an axis of heads, of how many is unknown")
+            raise ValueError("a tensor has an axis of heads, but the number of heads is unknown")
         tensor = tensor.T if transposed else tensor
         return tensor.unflatten(1, (self.n_heads, -1))
 
@@ -227,7 +250,11 @@ class WeightNames:
         """Give names of ours that names of theirs may stand for."""
         for name in external_names:
             for rule, numbers, tail in self._matching_rules(name):
-                yield from (_fill_pattern(ours, numbers) + tail for ours in rule.internal_names if ours != "-")
+                yield from (
+                    _fill_pattern(ours, numbers) + tail
+                    for ours in rule.internal_names
+                    if ours != "-"
+                )
 
     def missing_untied(self, state_dict: Collection[str], *, language_head: bool) -> list[str]:
         """Name what a file of tables that are not tied would have and these tensors have not.
@@ -235,23 +262,33 @@ class WeightNames:
         Those are the scores' own matrix, unless no language head is asked for, and what else a line
         calls a second copy.
         """
-        heads = [rule.external_name for rule in self.rules if rule.internal_names == (_OUTPUT_MATRIX,)]
+        heads = [
+            rule.external_name for rule in self.rules if rule.internal_names == (_OUTPUT_MATRIX,)
+        ]
         names = [f"{theirs}.weight" for theirs in heads]
         out = names[:1] if language_head and not self._contains_any(names, state_dict) else []
         for rule in self.rules:
             of_head = not (self.prefix and rule.external_name.startswith(self.prefix))
             if not self._is_copy(rule) or (of_head and not language_head):
                 continue
-            name = rule.external_name if rule.external_name.endswith(".bias") else f"{rule.external_name}.weight"
+            name = (
+                rule.external_name
+                if rule.external_name.endswith(".bias")
+                else f"{rule.external_name}.weight"
+            )
             out += [] if self._contains_any([name], state_dict) else [name]
         return out
 
     def _contains_any(self, names: Iterable[str], state_dict: Collection[str]) -> bool:
-        return any(name in state_dict or name.removeprefix(self.prefix) in state_dict for name in names)
+        return any(
+            name in state_dict or name.removeprefix(self.prefix) in state_dict for name in names
+        )
 
     def _is_copy(self, rule: WeightRule) -> bool:
         """Say whether a line is of a second copy, and not of scores that may have their own."""
-        heads = {other.external_name for other in self.rules if other.internal_names == (_OUTPUT_MATRIX,)}
+        heads = {
+            other.external_name for other in self.rules if other.internal_names == (_OUTPUT_MATRIX,)
+        }
         tied = rule.operation in ("tied", "instead")
         return tied and "*" not in rule.external_name and rule.external_name not in heads
 
@@ -319,21 +356,20 @@ class ConfigMapping:
     """A two-way table between our architecture and their config.json."""
 
     model_type: str
-    """Their word for the family."""
+    """Their name of the family."""
     config_keys: ConfigKeys = NO_KEYS
-    """What each key of theirs is to us: `architecture` checks all and fills in defaults."""
+    """The use of each of their keys: `to_architecture` checks all and fills in defaults."""
     to_architecture: Callable[[Mapping[str, Any]], AnyArchitecture]
     from_architecture: Callable[[Any], dict[str, Any]]
     class_names: Mapping[tuple[str, ...], str]
     """Our heads, by name -> the class of theirs that has just these (`architectures` in their
     config.json)."""
     read_language_head: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda theirs: {}
-    """What their configuration says of the language head: fields of `LanguageModeling` that differ from
-    the card's."""
+    """Fields of `LanguageModeling` from their configuration that differ from the preset's."""
     write_language_head: Callable[[Any], dict[str, Any]] = lambda spec: {}
-    """What their configuration shall say of a language head."""
+    """The keys of their configuration for a language head."""
     read_classification_head: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda theirs: {}
-    """The same of the head that labels whole texts: fields of `SequenceClassification`."""
+    """The same for classification heads: fields of `SequenceClassification`."""
     in_transformers: bool = True
     """Whether the reference library has classes of this family."""
     aliased_classes: frozenset[str] = frozenset()
@@ -344,12 +380,13 @@ class ConfigMapping:
     identifying_keys: frozenset[str] = frozenset()
     """Keys that tell the family of a configuration which has no model_type, or one that several
     families share; none: it is not told."""
-    causal_class_names: Mapping[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
-    """Classes, in place of those above, of a network of theirs that reads forward, where the family
-    has such beside those that see a text as a whole."""
+    causal_class_names: Mapping[tuple[str, ...], str] = field(
+        default_factory=dict[tuple[str, ...], str]
+    )
+    """Their classes for causal networks, where the family has such besides bidirectional ones,
+    instead of those above."""
     pooling_key: tuple[str, Mapping[str, str]] | None = None
-    """Their key for what stands for a text that is labelled, and its values in our words; None: it
-    is as the card has it."""
+    """Their key for the pooling of texts, and its values -> ours; None: it is the preset's."""
     ties_embeddings: Callable[[Mapping[str, Any]], bool] = lambda theirs: False
     """Whether their classes tie all tables of tokens to one, unless a file holds others, whatever
     `tie_word_embeddings` says."""
@@ -365,18 +402,20 @@ class ConfigMapping:
         return next((heads for heads, name in every if name == class_name), None)
 
 
-def native_config_mapping(model_type: str, architecture_class: type[AnyArchitecture] = Architecture) -> ConfigMapping:
+def native_config_mapping(
+    model_type: str, architecture_class: type[AnyArchitecture] = Architecture
+) -> ConfigMapping:
     """Return a format that holds our architecture as it is, for what the other library lacks."""
 
     def read(theirs: Mapping[str, Any]) -> AnyArchitecture:
-        plain = require_key(theirs, "architecture")
+        plain = read_record(require_key(theirs, "architecture"), "architecture")
         stack = isinstance(plain, Mapping) and plain.get("kind") == Architecture.__name__
         # Of two stacks, one alone may have been asked.
         one = stack and issubclass(architecture_class, EncoderDecoderArchitecture)
         return config.from_dict(Architecture if one else architecture_class, plain, "architecture")
 
     def write(a: AnyArchitecture) -> dict[str, Any]:
-        return {"architecture": config.to_dict(a)}
+        return {"architecture": write_record(config.to_dict(a))}
 
     return ConfigMapping(
         model_type=model_type,
@@ -443,9 +482,10 @@ def require_key(config: Mapping[str, Any], key: str) -> Any:
 
 
 def with_is_decoder(
-    read: Callable[[Mapping[str, Any]], ArchitectureT], write: Callable[[ArchitectureT], dict[str, Any]]
+    read: Callable[[Mapping[str, Any]], ArchitectureT],
+    write: Callable[[ArchitectureT], dict[str, Any]],
 ) -> tuple[Callable[[Mapping[str, Any]], ArchitectureT], Callable[[ArchitectureT], dict[str, Any]]]:
-    """Let a format that says `is_decoder` tell a network that reads forward."""
+    """Let a format with `is_decoder` distinguish causal networks."""
 
     def read_either(theirs: Mapping[str, Any]) -> ArchitectureT:
         a = read({**theirs, "is_decoder": False})
@@ -471,7 +511,9 @@ def config_functions(
         for ours, key in table.items():
             if key in theirs and theirs[key] is not None:
                 value = theirs[key]
-                _set_nested(plain, ours, read_activation(value, key) if ours == "activation" else value)
+                _set_nested(
+                    plain, ours, read_activation(value, key) if ours == "activation" else value
+                )
             elif ours in ("vocab_size", "d_model", "n_layers", "n_heads"):
                 require_key(theirs, key)
         return config.from_dict(type(base), plain)

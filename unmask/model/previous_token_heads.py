@@ -1,4 +1,4 @@
-"""Heads that begin by looking at the place beside each place, or for what is the same."""
+"""Attention heads that begin by attending to the adjacent tokens, or to the same token."""
 
 import math
 from collections.abc import Sequence
@@ -11,39 +11,40 @@ from unmask.model.layers.attention.attention import Attention
 from unmask.model.positions.scheme import LearnedPositionsModule, RelativePositionBiasModule
 
 MIN_FREQUENCY, MAX_FREQUENCY = 0.02, 0.9 * math.pi
-"""Of the sinusoids, in radians a place: the slowest as a share of the fastest."""
+"""Of the sinusoids, in radians a position: the slowest as a fraction of the fastest."""
 SINUSOID_AMPLITUDE = 2.0
 """Of the sinusoids, in standard deviations of the table that they are written into."""
 PREVIOUS_TOKEN_BIAS = 4.0
-"""What the bias of a distance is raised by, in nats."""
+"""What the relative position bias is raised by, in nats."""
 SAME_TOKEN_SCORE = 8.0
 """The score that a token has with itself, in nats, about."""
 _REQUIREMENTS = (
-    "look_beside needs one stack that adds learned vectors of places, or biases of distances; use 0"
+    "init_previous_token_heads needs one stack with learned position embeddings or relative "
+    "position biases; use 0"
 )
 
 
 @torch.no_grad()
 def init_previous_token_heads(stacks: Sequence[nn.Module], n_layers: int) -> None:
-    """Let two heads of the first layers begin by looking at the place before and the one after.
+    """Let two heads of the first layers begin by attending to the previous and the next token.
 
-    A masked model whose places are vectors of no order must find out first which is next to which,
-    and knows no more than how frequent words are until it has; a small one may need a million
-    tokens for that (docs/log.md, 2026-11-21 and 2026-11-22). Here a head's width of each place's
-    vector begins as sinusoids of its number; the two heads' keys are these numbers, their queries
-    the same turned by one place. A map that widens vectors begins by handing these numbers on. All
-    else is random, and all of it is trained.
+    A masked model whose position embeddings have no order must find out first which is next to
+    which, and knows no more than how frequent words are until it has; a small one may need a
+    million tokens for that (docs/log.md, 2026-11-21 and 2026-11-22). Here the first `d_head`
+    dimensions of each position embedding begin as sinusoids of the position; the two heads' keys
+    are these numbers, their queries the same rotated by one position. A projection of embeddings to
+    the hidden size begins as the identity on them. All else is random, and all of it is trained.
 
-    Where distances have biases (T5), those of the places beside are raised, in all layers, since
-    they have them in common; a causal stack has the place before alone. A decoder that reads an
-    encoder also begins with heads that look for the token that they are at: the second one of the
-    first layers. To say what is behind a sentinel, it must both find the sentinel in the source and
-    be told there what stands beside it, and neither serves without the other (docs/log.md,
+    Relative position biases (T5) of the adjacent positions are raised, in all layers, since they
+    share them; in a causal stack, of the previous position alone. A decoder with cross-attention
+    also begins with heads that attend to the same token in the source: the second one of the first
+    layers. To generate what follows a sentinel, it must both find the sentinel in the source and
+    learn there which token is next to it, and neither serves without the other (docs/log.md,
     2026-11-23).
 
     Raises:
-        ValueError: a stack has no such table of places at least as wide as a head and no biases of
-            distances, or no two heads of an even width.
+        ValueError: a stack has neither position embeddings at least as wide as a head nor relative
+            position biases, or no two heads of an even size.
     """
     check_previous_token_heads(stacks)
     tables: dict[Tensor, Tensor] = {}
@@ -59,17 +60,19 @@ def init_previous_token_heads(stacks: Sequence[nn.Module], n_layers: int) -> Non
             continue
         table = _position_table(stack)
         width = stack.a.d_head
-        if table not in tables:  # two stacks may have it in common
+        if table not in tables:  # two stacks may share it
             tables[table] = _write_sinusoids(table, width)
         if isinstance(stack.widen, nn.Linear):
             _init_projection_identity(stack.widen, width)
         for block in stack.layers[:n_layers]:
             assert isinstance(block, Block)
-            _init_rotated_queries_keys(block.attention.q.weight, block.attention.k.weight, tables[table])
+            _init_rotated_queries_keys(
+                block.attention.q.weight, block.attention.k.weight, tables[table]
+            )
 
 
 def check_previous_token_heads(stacks: Sequence[nn.Module]) -> None:
-    """Check that heads can look beside, as `look_beside` has it.
+    """Check that the stacks can begin so.
 
     Raises:
         ValueError: they cannot.
@@ -78,13 +81,15 @@ def check_previous_token_heads(stacks: Sequence[nn.Module]) -> None:
     for stack in _flat_stacks(stacks):
         if isinstance(stack.position, RelativePositionBiasModule):
             if stack.a.n_heads < 2:
-                raise ValueError(f"look_beside needs two heads, got {stack.a.n_heads}; use 0")
+                raise ValueError(
+                    f"init_previous_token_heads needs two heads, got {stack.a.n_heads}; use 0"
+                )
             continue
         width = widths.setdefault(_position_table(stack), stack.a.d_head)
         if width != stack.a.d_head:
             raise ValueError(
-                "look_beside needs heads of one width in all networks that share places, got "
-                f"{width} and {stack.a.d_head}; use 0"
+                "init_previous_token_heads needs one head_dim in all networks that share position "
+                f"embeddings, got {width} and {stack.a.d_head}; use 0"
             )
 
 
@@ -94,7 +99,9 @@ def _flat_stacks(stacks: Sequence[nn.Module]) -> list[Transformer]:
     for stack in stacks:
         pair = isinstance(stack, EncoderDecoder)
         for part in (stack.encoder, stack.decoder) if pair else (stack,):
-            biased = isinstance(part, Transformer) and isinstance(part.position, RelativePositionBiasModule)
+            biased = isinstance(part, Transformer) and isinstance(
+                part.position, RelativePositionBiasModule
+            )
             if not isinstance(part, Transformer) or (pair and not biased):
                 raise ValueError(_REQUIREMENTS)
             found.append(part)
@@ -102,7 +109,7 @@ def _flat_stacks(stacks: Sequence[nn.Module]) -> list[Transformer]:
 
 
 def _bias_adjacent_positions(stack: Transformer, position: RelativePositionBiasModule) -> None:
-    """Raise the biases of the places beside: one for each of the first two heads."""
+    """Raise the biases of the adjacent positions: one for each of the first two heads."""
     before, behind = position.bucket(torch.tensor([[-1, 1]]))[0].tolist()
     position.table.weight[before, 0] += PREVIOUS_TOKEN_BIAS
     if not position.scheme.causal:
@@ -110,51 +117,53 @@ def _bias_adjacent_positions(stack: Transformer, position: RelativePositionBiasM
 
 
 def _init_token_matching(cross_attention: Attention) -> None:
-    """Let the second head look for what is the same: its queries are its keys, but for a factor."""
+    """Let the second head attend to the same token: its queries are its keys, but for a factor."""
     head = slice(cross_attention.d_head, 2 * cross_attention.d_head)
     keys = cross_attention.k.weight[head]
-    # Of numbers of unit size a key has this squared length.
-    cross_attention.q.weight[head] = SAME_TOKEN_SCORE / (cross_attention.scale * keys.square().sum()) * keys
+    # Of an input of unit variance a key has this squared norm.
+    cross_attention.q.weight[head] = (
+        SAME_TOKEN_SCORE / (cross_attention.scale * keys.square().sum()) * keys
+    )
 
 
 def _position_table(stack: Transformer) -> Tensor:
-    """Return the table of a stack's places, if it and the heads are such as are needed."""
+    """Return the position embeddings of a stack, if they and the heads are such as are needed."""
     a, position = stack.a, stack.position
     if not isinstance(position, LearnedPositionsModule):
         raise ValueError(_REQUIREMENTS)
     if a.n_heads < 2 or a.d_head % 2:
         raise ValueError(
-            "look_beside needs two heads and an even head width, got "
+            "init_previous_token_heads needs two heads and an even head_dim, got "
             f"{a.n_heads} and {a.d_head}; use 0"
         )
     if a.d_embed < a.d_head:
         raise ValueError(
-            f"look_beside needs vectors of places as wide as a head, {a.d_head}, got {a.d_embed}; "
-            "use 0"
+            "init_previous_token_heads needs position embeddings as wide as a head, "
+            f"{a.d_head}, got {a.d_embed}; use 0"
         )
     return position.table.weight
 
 
 def _init_projection_identity(projection: nn.Linear, width: int) -> None:
-    """Let the first numbers of what is widened be those that come in."""
+    """Let the first dimensions of the output be those of the input."""
     projection.weight[:width] = 0
     projection.weight[:width, :width] = torch.eye(width)
     projection.bias[:width] = 0
 
 
 def _write_sinusoids(table: Tensor, width: int) -> Tensor:
-    """Make the first `width` numbers of each place sinusoids; return radians a place of each."""
-    share = torch.arange(width // 2) / max(width // 2 - 1, 1)
-    turns = MAX_FREQUENCY * MIN_FREQUENCY**share
-    angle = torch.arange(len(table))[:, None] * turns
-    loud = SINUSOID_AMPLITUDE * table.std()
-    table[:, 0:width:2] = loud * angle.sin()
-    table[:, 1:width:2] = loud * angle.cos()
-    return turns
+    """Make the first `width` dimensions sinusoids of the position; return their frequencies."""
+    fraction = torch.arange(width // 2) / max(width // 2 - 1, 1)
+    frequencies = MAX_FREQUENCY * MIN_FREQUENCY**fraction
+    angle = torch.arange(len(table))[:, None] * frequencies
+    amplitude = SINUSOID_AMPLITUDE * table.std()
+    table[:, 0:width:2] = amplitude * angle.sin()
+    table[:, 1:width:2] = amplitude * angle.cos()
+    return frequencies
 
 
 def _init_rotated_queries_keys(q: Tensor, k: Tensor, angles: Tensor) -> None:
-    """Make keys of heads 0 and 1 the sinusoids, queries the same one place back, and forth."""
+    """Make keys of heads 0 and 1 the sinusoids, queries the same one position back, and forth."""
     width = 2 * len(angles)
     for head, step in enumerate((-1, 1)):
         queries, keys = (weight[head * width : (head + 1) * width] for weight in (q, k))

@@ -1,4 +1,4 @@
-"""Where the texts of a batch stand, for networks that read each from its beginning to its end."""
+"""Where the texts of a batch stand, for networks that process each text separately."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from unmask.batch import Batch
 
 
 def document_ids(batch: Batch) -> Int[Tensor, "b t"] | None:
-    """Return which document each token is of, -1 in padding; None: each row is one."""
+    """Return the document of each token, -1 in padding; None: each row is one document."""
     document = batch.visibility.document
     if document is None and batch.last_token_positions is not None:
         return torch.where(batch.is_token(), 0, -1)
@@ -19,38 +19,38 @@ def document_ids(batch: Batch) -> Int[Tensor, "b t"] | None:
 
 @dataclass(frozen=True)
 class TextLayout:
-    """Where the texts of a batch stand, so that each can be read by itself."""
+    """Where the texts of a batch stand, so that each can be processed by itself."""
 
     index: Int[Tensor, "n l"] | None
-    """The place of each token of each text in the flattened batch; 0 behind its end. None: each row
+    """The index of each token of each text in the flattened batch; 0 behind its end. None: each row
     is one text."""
     is_token: Bool[Tensor, "n l"] | None
     shape: torch.Size
 
     @classmethod
     def from_batch(cls, batch: Batch) -> "TextLayout":
-        """Find the texts of a batch: the runs of one document in a row, padding apart."""
+        """Find the texts of a batch: the runs of one document in a row, without padding."""
         document = document_ids(batch)
         if document is None:
             return cls(None, None, batch.inputs.shape)
         begins = torch.ones_like(document, dtype=torch.bool)
         begins[:, 1:] = document[:, 1:] != document[:, :-1]
         number = begins.flatten().cumsum(0) - 1
-        place = torch.arange(len(number), device=number.device)
-        first = place[begins.flatten()]
+        index = torch.arange(len(number), device=number.device)
+        first = index[begins.flatten()]
         ends = torch.cat((first[1:], first.new_tensor([len(number)])))
-        kept = document.flatten()[first] >= 0
-        first, lengths = first[kept], (ends - first)[kept]
+        is_text = document.flatten()[first] >= 0
+        first, lengths = first[is_text], (ends - first)[is_text]
         column = torch.arange(int(lengths.max()) if len(lengths) else 0, device=number.device)
-        real = column < lengths[:, None]
-        return cls((first[:, None] + column) * real, real, batch.inputs.shape)
+        is_token = column < lengths[:, None]
+        return cls((first[:, None] + column) * is_token, is_token, batch.inputs.shape)
 
     def to_texts(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "n l d"]:
-        """Lay each text in a row of its own."""
+        """Put each text in a row of its own."""
         return x if self.index is None else x.flatten(0, 1)[self.index]
 
     def to_batch(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "b t d"]:
-        """Lay texts back where they stood; padding is zeros."""
+        """Put texts back in the batch's rows; padding is zeros."""
         if self.index is None or self.is_token is None:
             return x
         flat = x.new_zeros(self.shape.numel(), x.shape[-1])
@@ -58,13 +58,13 @@ class TextLayout:
         return flat.unflatten(0, self.shape)
 
     def zero_padding(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "n l d"]:
-        """Let there be zeros behind the end of each text."""
+        """Set what is behind the end of each text to zeros."""
         return x if self.is_token is None else x * self.is_token[..., None]
 
     def reverse_texts(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "n l d"]:
-        """Turn each text round, what is behind its end apart."""
+        """Reverse each text, without the padding behind it."""
         if self.is_token is None:
             return x.flip(1)
         column = torch.arange(x.shape[1], device=x.device)
-        back = (self.is_token.sum(1, keepdim=True) - 1 - column).clamp(min=0)
-        return x.gather(1, back[..., None].expand_as(x))
+        reversed_column = (self.is_token.sum(1, keepdim=True) - 1 - column).clamp(min=0)
+        return x.gather(1, reversed_column[..., None].expand_as(x))

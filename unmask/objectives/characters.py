@@ -28,7 +28,7 @@ class SubwordMasking:
     def __post_init__(self) -> None:
         if not isinstance(self.objective.corrupt, MaskInPlace):
             raise ValueError(
-                "subwords can only be hidden in place: objective.conceal must be MaskInPlace, "
+                "subwords can only be masked in place: objective.corrupt must be MaskInPlace, "
                 f"got {type(self.objective.corrupt).__name__}"
             )
 
@@ -52,7 +52,9 @@ class SubwordMasking:
         """A text is hidden anew in every epoch."""
         return None
 
-    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
         """Count the characters, which stay as many as they are.
 
         Raises:
@@ -65,7 +67,9 @@ class SubwordMasking:
         """Count the characters that a text may have: `max_length` without the special ones."""
         return max_fitting_text_length(self, max_length, special_ids)
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Example:
         """Hide subwords, and spell what is read.
 
         Raises:
@@ -118,7 +122,9 @@ class BidirectionalWordLM:
         """Nothing is drawn: a text is the same in every epoch."""
         return 1
 
-    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
         """Count the tokens, which stay as many as they are."""
         return np.asarray(text_lengths) + len(special_ids.prefix) + len(special_ids.suffix)
 
@@ -126,7 +132,9 @@ class BidirectionalWordLM:
         """Count the tokens that a text may have: `max_length` without the special ones."""
         return max_fitting_text_length(self, max_length, special_ids)
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Example:
         """Name each word.
 
         Raises:
@@ -152,11 +160,11 @@ def _require_subwords(special_ids: SpecialTokenIds) -> tuple[SubwordVocabulary, 
     if not isinstance(known, SubwordVocabulary):
         raise ValueError(_NO_OUTPUT_VOCABULARY.format("subwords"))
     if special_ids.mask is None:
-        raise ValueError("hiding subwords needs a mask token, and this vocabulary has none")
+        raise ValueError("masking subwords needs a mask token, and this vocabulary has none")
     return known, special_ids.mask
 
 
 _NO_OUTPUT_VOCABULARY = (
-    "{} are asked for, and this tokenizer knows none beside its characters; let the card that asks "
-    "so learn one (without --tokenizer, or by `unmask prepare --model`)"
+    "{} are predicted, and this tokenizer knows none beside its characters; let the preset that "
+    "needs them learn one (without --tokenizer, or by `unmask prepare --model`)"
 )

@@ -2,9 +2,9 @@
 
 Every way of concealing is a pure function (framed text, hidden, special tokens, generator) ->
 Example. Where the special tokens come to stand differs: BERT hides in a text that has them already
-and counts them (`MaskInPlace.frame`); T5 hides first, then ends both what the encoder reads and what
-the decoder says (`Sentinels.__call__`). `size` says how long an example gets, so that rows can be
-cut and batches planned before anything is hidden.
+and counts them (`MaskInPlace.frame`); T5 hides first, then ends both what the encoder reads and
+what the decoder says (`Sentinels.__call__`). `size` says how long an example gets, so that rows can
+be cut and batches planned before anything is hidden.
 """
 
 from dataclasses import dataclass, replace
@@ -34,7 +34,10 @@ class Corruption(Protocol):
         ...
 
     def max_example_length(
-        self, text_lengths: Int[np.ndarray, "m"], selection: TargetSelection, special_ids: SpecialTokenIds
+        self,
+        text_lengths: Int[np.ndarray, "m"],
+        selection: TargetSelection,
+        special_ids: SpecialTokenIds,
     ) -> Int[np.ndarray, "m"]:
         """Count the tokens, at most, of examples made of texts of `text_lengths` tokens.
 
@@ -66,7 +69,10 @@ class _InPlaceCorruption:
         return concatenate(special_ids.prefix, text, special_ids.suffix)
 
     def max_example_length(
-        self, text_lengths: Int[np.ndarray, "m"], selection: TargetSelection, special_ids: SpecialTokenIds
+        self,
+        text_lengths: Int[np.ndarray, "m"],
+        selection: TargetSelection,
+        special_ids: SpecialTokenIds,
     ) -> Int[np.ndarray, "m"]:
         """Count the tokens, which stay as many as they are."""
         return text_lengths + len(special_ids.prefix) + len(special_ids.suffix)
@@ -90,9 +96,16 @@ class MaskInPlace(_InPlaceCorruption):
     loss_term: ClassVar[str] = "masked"
 
     def __post_init__(self) -> None:
-        check_fractions(mask=self.mask_probability, random=self.random_token_probability)
-        if self.mask_probability + self.random_token_probability > 1 + 1e-9:  # 0.7 + 0.3 may be above 1 by a rounding error
-            raise ValueError(f"mask + random_token_probability must be at most 1, got {self.mask_probability} + {self.random_token_probability}")
+        check_fractions(
+            mask_probability=self.mask_probability,
+            random_token_probability=self.random_token_probability,
+        )
+        # 0.7 + 0.3 may be above 1 by a rounding error
+        if self.mask_probability + self.random_token_probability > 1 + 1e-9:
+            raise ValueError(
+                "mask_probability + random_token_probability must be at most 1, got "
+                f"{self.mask_probability} + {self.random_token_probability}"
+            )
 
     def __call__(
         self,
@@ -123,13 +136,17 @@ class MaskInPlace(_InPlaceCorruption):
             ValueError: the vocabulary has neither a mask nor sentinels.
         """
         if special_ids.mask_or_sentinel is None:
-            raise ValueError("hiding in place needs a mask token, and this vocabulary has none")
+            raise ValueError("masking in place needs a mask token, and this vocabulary has none")
         dice = rng.random(len(ids))
         if self.whole_spans:
             dice = dice[np.cumsum(_span_starts(selected)) - 1]
         inputs = ids.copy()
         inputs[selected & (dice < self.mask_probability)] = special_ids.mask_or_sentinel
-        other = selected & (self.mask_probability <= dice) & (dice < self.mask_probability + self.random_token_probability)
+        other = (
+            selected
+            & (self.mask_probability <= dice)
+            & (dice < self.mask_probability + self.random_token_probability)
+        )
         inputs[other] = _draw_random_tokens(int(other.sum()), special_ids, rng)
         return inputs
 
@@ -164,7 +181,10 @@ class MaskedNextToken:
         return concatenate(special_ids.prefix or (special_ids.start,), text, special_ids.suffix)
 
     def max_example_length(
-        self, text_lengths: Int[np.ndarray, "m"], selection: TargetSelection, special_ids: SpecialTokenIds
+        self,
+        text_lengths: Int[np.ndarray, "m"],
+        selection: TargetSelection,
+        special_ids: SpecialTokenIds,
     ) -> Int[np.ndarray, "m"]:
         """Count the tokens, which stay as many as they are."""
         return text_lengths + max(len(special_ids.prefix), 1) + len(special_ids.suffix)
@@ -199,7 +219,7 @@ class AutoregressiveMasking(_InPlaceCorruption):
     loss_term: ClassVar[str] = "characters"
 
     def __post_init__(self) -> None:
-        check_fractions(mask=self.mask_probability)
+        check_fractions(mask_probability=self.mask_probability)
 
     def __call__(
         self,
@@ -214,7 +234,9 @@ class AutoregressiveMasking(_InPlaceCorruption):
             ValueError: the vocabulary has no token for a mask.
         """
         if special_ids.mask is None:
-            raise ValueError("hiding in turn needs a mask token, and this vocabulary has none")
+            raise ValueError(
+                "autoregressive masking needs a mask token, and this vocabulary has none"
+            )
         free = maskable_tokens(text.ids, special_ids)
         selected = selected & free
         word, sizes = number_words(text, free)
@@ -289,12 +311,19 @@ class ReplaceSpans:
         return concatenate(text)
 
     def max_example_length(
-        self, text_lengths: Int[np.ndarray, "m"], selection: TargetSelection, special_ids: SpecialTokenIds
+        self,
+        text_lengths: Int[np.ndarray, "m"],
+        selection: TargetSelection,
+        special_ids: SpecialTokenIds,
     ) -> Int[np.ndarray, "m"]:
         """Count the tokens of what the encoder or the decoder reads, whichever are more."""
         folded = selection.folded_lengths(text_lengths)
         able = text_lengths >= selection.min_tokens
-        source = np.where(able & (folded.n_spans <= len(special_ids.sentinels)), folded.source_length, text_lengths)
+        source = np.where(
+            able & (folded.n_spans <= len(special_ids.sentinels)),
+            folded.source_length,
+            text_lengths,
+        )
         return np.maximum(
             np.maximum(source, np.where(able, folded.target_length, 0)) + len(special_ids.suffix), 1
         )
@@ -312,7 +341,7 @@ class ReplaceSpans:
             ValueError: the vocabulary has no sentinels.
         """
         if not special_ids.sentinels:
-            raise ValueError("hiding spans needs sentinel tokens, and this vocabulary has none")
+            raise ValueError("replacing spans needs sentinel tokens, and this vocabulary has none")
         after = np.array(special_ids.suffix, np.int64)
         source = np.concatenate((text.ids, after))
         if not selected.any():
@@ -344,7 +373,10 @@ class DropTokens:
         return concatenate(text)
 
     def max_example_length(
-        self, text_lengths: Int[np.ndarray, "m"], selection: TargetSelection, special_ids: SpecialTokenIds
+        self,
+        text_lengths: Int[np.ndarray, "m"],
+        selection: TargetSelection,
+        special_ids: SpecialTokenIds,
     ) -> Int[np.ndarray, "m"]:
         """Count the tokens of a side that has all of the text."""
         return np.maximum(np.asarray(text_lengths) + len(special_ids.suffix), 1)
@@ -391,7 +423,10 @@ class MaskedSeq2Seq(_InPlaceCorruption):
         return True
 
     def max_example_length(
-        self, text_lengths: Int[np.ndarray, "m"], selection: TargetSelection, special_ids: SpecialTokenIds
+        self,
+        text_lengths: Int[np.ndarray, "m"],
+        selection: TargetSelection,
+        special_ids: SpecialTokenIds,
     ) -> Int[np.ndarray, "m"]:
         """Count the tokens of what the encoder reads, which stay as many as they are."""
         return np.maximum(super().max_example_length(text_lengths, selection, special_ids), 1)
@@ -409,7 +444,9 @@ class MaskedSeq2Seq(_InPlaceCorruption):
             ValueError: the vocabulary has neither a mask nor sentinels.
         """
         if not selected.any():
-            return empty_example(special_ids, text.ids if len(text) else np.array([special_ids.start]))
+            return empty_example(
+                special_ids, text.ids if len(text) else np.array([special_ids.start])
+            )
         masked = selected & maskable_tokens(text.ids, special_ids)
         place = np.flatnonzero(selected)
         return Example(
@@ -446,10 +483,15 @@ class CausalLM:
         return concatenate(special_ids.decoder_prefix, text, special_ids.suffix)
 
     def max_example_length(
-        self, text_lengths: Int[np.ndarray, "m"], selection: TargetSelection, special_ids: SpecialTokenIds
+        self,
+        text_lengths: Int[np.ndarray, "m"],
+        selection: TargetSelection,
+        special_ids: SpecialTokenIds,
     ) -> Int[np.ndarray, "m"]:
         """Count the tokens: `start` comes in, the last one is not read."""
-        return np.maximum(text_lengths + len(special_ids.decoder_prefix) + len(special_ids.suffix), 1)
+        return np.maximum(
+            text_lengths + len(special_ids.decoder_prefix) + len(special_ids.suffix), 1
+        )
 
     def __call__(
         self,
@@ -488,7 +530,9 @@ def seq2seq_example(
     )
 
 
-def empty_example(special_ids: SpecialTokenIds, source: Int[np.ndarray, "s"] | None = None) -> Example:
+def empty_example(
+    special_ids: SpecialTokenIds, source: Int[np.ndarray, "s"] | None = None
+) -> Example:
     """Read the start token, and beside it a source if there is one."""
     nothing = np.full(1, IGNORE_INDEX)
     return Example(
@@ -500,7 +544,9 @@ def empty_example(special_ids: SpecialTokenIds, source: Int[np.ndarray, "s"] | N
     )
 
 
-def _draw_random_tokens(n: int, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Int[np.ndarray, "n"]:
+def _draw_random_tokens(
+    n: int, special_ids: SpecialTokenIds, rng: np.random.Generator
+) -> Int[np.ndarray, "n"]:
     """Draw `n` tokens that are not special, all equally likely."""
     taken = np.array(sorted(i for i in special_ids.all_ids if i < special_ids.vocab_size), np.int64)
     if len(taken) >= special_ids.vocab_size:

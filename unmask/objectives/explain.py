@@ -1,14 +1,15 @@
 """What a model sees of a text and what it is asked, for people: `unmask hide MODEL "text"`.
 
-Data first (`explain`: cells with roles, and the answers asked of them), then layout in columns that
-says everything without color too (`Explanation.lines`), then color (`render`).
+Data first (`explain_example`: tokens with roles, and the answers asked of them), then layout in
+columns that says everything without color too (`ObjectiveExplanation.styled_lines`), then color
+(`to_rich`).
 """
 
 import string
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -21,7 +22,7 @@ from unmask.output import to_safe_json
 from unmask.tokenizers.spec import OutputVocabulary, SpecialTokenIds, SubwordVocabulary
 
 if TYPE_CHECKING:
-    pass
+    from rich.text import Text
 
 TokenRole = Literal["shown", "masked", "replaced", "kept", "unseen", "sentinel", "special"]
 """Of a token that the model reads: of those that are asked in their own place, `masked` hides the
@@ -94,7 +95,22 @@ class ObjectiveExplanation:
 
     def to_json(self) -> str:
         """Write all of it as a line of JSON."""
-        return to_safe_json(asdict(self))
+
+        def of_tokens(tokens: tuple[ExplainedToken, ...]) -> list[dict[str, object]]:
+            return [
+                {"piece": t.piece, "role": t.role, "asked": t.target, "segment": t.segment}
+                for t in tokens
+            ]
+
+        return to_safe_json(
+            {
+                "source": None if self.source is None else of_tokens(self.source),
+                "inputs": of_tokens(self.inputs),
+                "asks": self.loss_terms,
+                "sees": self.visibility,
+                "label": self.label,
+            }
+        )
 
     def styled_lines(self, width: int = 80) -> Iterator[list[tuple[str, str]]]:
         """Lay it out for a terminal: lines of (text, style); answers stand under the tokens."""
@@ -118,15 +134,19 @@ class ObjectiveExplanation:
         lines = ("".join(text for text, _ in line).rstrip() for line in self.styled_lines(width))
         return "\n".join(lines)
 
-    def to_rich(self, width: int = 80) -> "GenerationState":
+    def to_rich(self, width: int = 80) -> "Text":
         """Lay it out in color, for a console of rich's."""
         from rich.text import Text
 
-        lines = (Text.assemble(*((t, STYLES[s]) for t, s in line)) for line in self.styled_lines(width))
+        lines = (
+            Text.assemble(*((t, STYLES[s]) for t, s in line)) for line in self.styled_lines(width)
+        )
         return Text("\n", no_wrap=True, overflow="ignore").join(lines)
 
 
-def explain_example(example: Example, tokenizer: PieceTokenizer, objective: AnyObjective) -> ObjectiveExplanation:
+def explain_example(
+    example: Example, tokenizer: PieceTokenizer, objective: AnyObjective
+) -> ObjectiveExplanation:
     """Say what a model sees of an example and what it is asked."""
     special = tokenizer.special_ids
     roles = _token_roles(example.inputs, special)
@@ -142,7 +162,9 @@ def explain_example(example: Example, tokenizer: PieceTokenizer, objective: AnyO
             kinds[i] = "masked"
         pairs = zip(_visible_pieces(example.source, tokenizer), kinds, strict=True)
         source = tuple(ExplainedToken(piece, role) for piece, role in pairs)
-    answers = tokenizer if example.target_position_of is None else _require_output_vocabulary(special)
+    answers = (
+        tokenizer if example.target_position_of is None else _require_output_vocabulary(special)
+    )
     asked = iter(_visible_pieces(example.targets[example.targets != IGNORE_INDEX], answers))
     inputs = tuple(
         ExplainedToken(
@@ -152,7 +174,12 @@ def explain_example(example: Example, tokenizer: PieceTokenizer, objective: AnyO
             None if segments is None else segments[i],
         )
         for i, (piece, role, target) in enumerate(
-            zip(_visible_pieces(example.inputs, tokenizer), roles, example.targets.tolist(), strict=True)
+            zip(
+                _visible_pieces(example.inputs, tokenizer),
+                roles,
+                example.targets.tolist(),
+                strict=True,
+            )
         )
     )
     return ObjectiveExplanation(
@@ -172,7 +199,9 @@ def _token_roles(ids: np.ndarray, special_ids: SpecialTokenIds) -> list[TokenRol
     ]
 
 
-def _target_roles(example: Example, roles: list[TokenRole], special_ids: SpecialTokenIds) -> list[TokenRole]:
+def _target_roles(
+    example: Example, roles: list[TokenRole], special_ids: SpecialTokenIds
+) -> list[TokenRole]:
     """Tell the tokens that are asked in their own place, or together, by what stands there."""
 
     def role(read: np.ndarray, answer: np.ndarray) -> TokenRole:
@@ -187,14 +216,20 @@ def _target_roles(example: Example, roles: list[TokenRole], special_ids: Special
             answer = None if example.two_stream else example.targets[[place]]
         else:
             where = np.flatnonzero(example.target_position_of == place)
-            answer = None if example.two_stream else _spell_subword(int(example.targets[place]), special_ids)
+            answer = (
+                None
+                if example.two_stream
+                else _spell_subword(int(example.targets[place]), special_ids)
+            )
         for i in where.tolist():
             told[i] = "unseen" if answer is None else role(example.inputs[where], answer)
     return told
 
 
 def _require_output_vocabulary(special_ids: SpecialTokenIds) -> OutputVocabulary:
-    assert special_ids.output_vocabulary is not None  # an example that asks for them was made with them
+    assert (
+        special_ids.output_vocabulary is not None
+    )  # an example that asks for them was made with them
     return special_ids.output_vocabulary
 
 
@@ -235,7 +270,11 @@ def _character_width(character: str) -> int:
 def _layout_block(cells: Sequence[ExplainedToken], width: int) -> Iterator[list[tuple[str, str]]]:
     """Lay cells out in columns, the answers under them, as many rows as it takes."""
     for row in _split_into_rows(cells, width - 2):
-        name = "  " if row[0].segment is None else _SEGMENT_LETTERS[row[0].segment % len(_SEGMENT_LETTERS)] + " "
+        name = (
+            "  "
+            if row[0].segment is None
+            else _SEGMENT_LETTERS[row[0].segment % len(_SEGMENT_LETTERS)] + " "
+        )
         above: list[tuple[str, str]] = [(name, "label")]
         below: list[tuple[str, str]] = [("  ", "shown")]
         for cell in row:
@@ -243,7 +282,10 @@ def _layout_block(cells: Sequence[ExplainedToken], width: int) -> Iterator[list[
             space = _cell_width(cell) - display_width(cell.piece)
             above += [(cell.piece, cell.role), (" " * (space + 1), "shown")]
             style = "answer" if cell.role in ("shown", "special", "sentinel") else cell.role
-            below += [(answer, style), (" " * (_cell_width(cell) - display_width(answer) + 1), "shown")]
+            below += [
+                (answer, style),
+                (" " * (_cell_width(cell) - display_width(answer) + 1), "shown"),
+            ]
         yield above
         if any(cell.target is not None for cell in row):
             yield below
@@ -301,7 +343,11 @@ def _describe_visibility(example: Example) -> str:
     after = "each token sees those after it"
     if rank is None:
         parts = example.part_ids is not None and example.part_ids.any()
-        ahead = "; what is hidden is asked for in the place before it" if example.shifted_targets else ""
+        ahead = (
+            "; what is hidden is asked for in the place before it"
+            if example.shifted_targets
+            else ""
+        )
         return "every token sees every token" + (" of its own part" if parts else ahead)
     if example.two_stream:
         order = (
@@ -346,7 +392,9 @@ def _describe_label(example: Example, objective: AnyObjective) -> str | None:
     if example.part_ids is not None:
         what = "a part of A" if "crop" in objective.loss_terms else "what followed A"
         among = f"B is {what}, to be told from those of other texts"
-        return among if example.part_ids.any() else "nothing, for the text is too short for two parts"
+        return (
+            among if example.part_ids.any() else "nothing, for the text is too short for two parts"
+        )
     if label is None or isinstance(label, np.ndarray):
         return None
     if label == IGNORE_INDEX:

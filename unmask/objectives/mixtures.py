@@ -22,7 +22,14 @@ from unmask.objectives.sentence_pairs.pairs import (
 from unmask.objectives.unified_lm.visibility import Seq2SeqLM, UnidirectionalLM
 from unmask.tokenizers.spec import SpecialTokenIds
 
-MixtureComponent = Objective | SentencePairObjective | UnidirectionalLM | Seq2SeqLM | DenoisingObjective | ModeSwitching
+MixtureComponent = (
+    Objective
+    | SentencePairObjective
+    | UnidirectionalLM
+    | Seq2SeqLM
+    | DenoisingObjective
+    | ModeSwitching
+)
 """The kinds of objective that a mixture can hold."""
 
 
@@ -38,19 +45,19 @@ class ObjectiveMixture:
     def __post_init__(self) -> None:
         if self.component_names and len(set(self.component_names)) != len(self.components):
             raise ValueError(
-                f"names must be one for each of the {len(self.components)} parts, all different, got "
-                f"{list(self.component_names)}"
+                f"component_names must be one for each of the {len(self.components)} components, "
+                f"all different, got {list(self.component_names)}"
             )
         weights = [weight for weight, _ in self.components]
         if not weights or not all(0 < w < np.inf for w in weights):
             raise ValueError(
-                f"a mixture needs parts whose weights are above 0, got weights {weights}"
+                f"a mixture needs components whose weights are above 0, got weights {weights}"
             )
         two = [is_seq2seq(part) for _, part in self.components]
         if any(two) and not all(two):
             raise ValueError(
-                f"a mixture cannot have parts for an encoder-decoder ({SEQ2SEQ_OBJECTIVES}) and parts "
-                "without"
+                "a mixture cannot have components for an encoder-decoder "
+                f"({SEQ2SEQ_OBJECTIVES}) and components without"
             )
 
     @property
@@ -78,15 +85,22 @@ class ObjectiveMixture:
         """A text is hidden anew in every epoch."""
         return None
 
-    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
         """Count the tokens of whichever part makes the most of them."""
-        return np.max([part.max_example_length(text_lengths, special_ids) for _, part in self.components], axis=0)
+        return np.max(
+            [part.max_example_length(text_lengths, special_ids) for _, part in self.components],
+            axis=0,
+        )
 
     def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
         """Count the tokens that a text may have for every part."""
         return min(part.max_text_length(max_length, special_ids) for _, part in self.components)
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Example:
         """Draw a part and let it hide the text."""
         sums = np.cumsum([weight for weight, _ in self.components])
         drawn = int(np.searchsorted(sums, rng.random() * sums[-1], side="right"))
@@ -101,7 +115,17 @@ class StaticMasking:
     Here nothing is stored: the loader seeds the generator by epoch % times in place of the epoch.
     """
 
-    objective: Objective | SentencePairObjective | SplitTextObjective | CropContrastiveObjective | UnidirectionalLM | Seq2SeqLM | DenoisingObjective | ModeSwitching | ObjectiveMixture
+    objective: (
+        Objective
+        | SentencePairObjective
+        | SplitTextObjective
+        | CropContrastiveObjective
+        | UnidirectionalLM
+        | Seq2SeqLM
+        | DenoisingObjective
+        | ModeSwitching
+        | ObjectiveMixture
+    )
     n_variants: int = 10
 
     def __post_init__(self) -> None:
@@ -123,7 +147,9 @@ class StaticMasking:
         """As the objective."""
         return self.objective.causal
 
-    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
         """Count as the objective does."""
         return self.objective.max_example_length(text_lengths, special_ids)
 
@@ -131,6 +157,8 @@ class StaticMasking:
         """Count as the objective does."""
         return self.objective.max_text_length(max_length, special_ids)
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Example:
         """Hide as the objective does."""
         return self.objective(text, special_ids, rng)

@@ -64,7 +64,9 @@ class AnyObjective(Protocol):
         """In so many ways is a text hidden, used in turn epoch by epoch. None: anew in each."""
         ...
 
-    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
         """Count the tokens, at most, of examples made of texts of `text_lengths` tokens.
 
         Of an encoder-decoder, those of the side that has more.
@@ -75,7 +77,9 @@ class AnyObjective(Protocol):
         """Count the tokens that a text may have so that its example fits `max_length`."""
         ...
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Example:
         """Hide a text."""
         ...
 
@@ -97,7 +101,16 @@ class Objective:
         | SuffixMasking
         | AllTokens
     )
-    corrupt: MaskInPlace | MaskedNextToken | AutoregressiveMasking | PermutationLM | ReplaceSpans | DropTokens | MaskedSeq2Seq | CausalLM
+    corrupt: (
+        MaskInPlace
+        | MaskedNextToken
+        | AutoregressiveMasking
+        | PermutationLM
+        | ReplaceSpans
+        | DropTokens
+        | MaskedSeq2Seq
+        | CausalLM
+    )
 
     @property
     def loss_terms(self) -> tuple[str, ...]:
@@ -119,7 +132,9 @@ class Objective:
         """A text is hidden anew in every epoch."""
         return None
 
-    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
         """Count the tokens of examples made of `text_lengths` tokens of text, at most."""
         return self.corrupt.max_example_length(text_lengths, self.select, special_ids)
 
@@ -131,11 +146,17 @@ class Objective:
         """
         return max_fitting_text_length(self, max_length, special_ids)
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Example:
         """Hide a text."""
-        return self.corrupt_framed(self.corrupt.add_special_tokens(text, special_ids), special_ids, rng)
+        return self.corrupt_framed(
+            self.corrupt.add_special_tokens(text, special_ids), special_ids, rng
+        )
 
-    def corrupt_framed(self, framed: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
+    def corrupt_framed(
+        self, framed: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Example:
         """Hide a text that has its frame."""
         free = maskable_tokens(framed.ids, special_ids)
         if free.sum() >= self.select.min_tokens:
@@ -145,7 +166,9 @@ class Objective:
         return self.corrupt(framed, hidden, special_ids, rng)
 
 
-def max_fitting_text_length(objective: AnyObjective, max_length: int, special_ids: SpecialTokenIds) -> int:
+def max_fitting_text_length(
+    objective: AnyObjective, max_length: int, special_ids: SpecialTokenIds
+) -> int:
     """Count the tokens that a text may have so that its example fits `max_length`.
 
     Raises:
@@ -157,5 +180,7 @@ def max_fitting_text_length(objective: AnyObjective, max_length: int, special_id
     fits = objective.max_example_length(np.arange(1, top + 1), special_ids) <= max_length
     budget = int(np.argmin(fits))  # those before the first that does not fit
     if budget < 1:
-        raise ValueError(f"a length of {max_length} leaves no room for text beside the special tokens")
+        raise ValueError(
+            f"a length of {max_length} leaves no room for text beside the special tokens"
+        )
     return budget

@@ -70,19 +70,34 @@ ObjectiveSpec = (
 )
 """The kinds of objective that a recipe can hold."""
 
-MASKED_LM = Objective(TokenMasking(rate=0.15), MaskInPlace(mask_probability=0.8, random_token_probability=0.1))
+MASKED_LM = Objective(
+    TokenMasking(rate=0.15), MaskInPlace(mask_probability=0.8, random_token_probability=0.1)
+)
 """Masked tokens alone: Devlin et al. 2019, section 3.1, task 1; Liu et al. 2019, section 4.2."""
 
 BERT = SentencePairObjective(MASKED_LM, NextSentencePrediction())
 """Devlin et al. 2019, section 3.1, both tasks."""
 
-BERT_WHOLE_WORD = SentencePairObjective(Objective(WholeWordMasking(rate=0.15), MaskInPlace(mask_probability=0.8, random_token_probability=0.1)), NextSentencePrediction())
+BERT_WHOLE_WORD = SentencePairObjective(
+    Objective(
+        WholeWordMasking(rate=0.15), MaskInPlace(mask_probability=0.8, random_token_probability=0.1)
+    ),
+    NextSentencePrediction(),
+)
 """BERT with whole words hidden: README of the released code, 31 May 2019."""
 
-ALBERT = SentencePairObjective(Objective(NGramMasking(rate=0.15), MaskInPlace(mask_probability=0.8, random_token_probability=0.1)), SentenceOrderPrediction())
+ALBERT = SentencePairObjective(
+    Objective(
+        NGramMasking(rate=0.15), MaskInPlace(mask_probability=0.8, random_token_probability=0.1)
+    ),
+    SentenceOrderPrediction(),
+)
 """Lan et al. 2020, section 3.1 and 4.1: n-grams of words are hidden, and the order is asked."""
 
-SPANBERT = Objective(SpanMasking(rate=0.15), MaskInPlace(mask_probability=0.8, random_token_probability=0.1, whole_spans=True))
+SPANBERT = Objective(
+    SpanMasking(rate=0.15),
+    MaskInPlace(mask_probability=0.8, random_token_probability=0.1, whole_spans=True),
+)
 """Joshi et al. 2020, sections 3.1 and 3.3: spans, and no second text."""
 
 XLNET = TwoSegments(Objective(ContextSpanMasking(), PermutationLM()))
@@ -91,14 +106,24 @@ XLNET = TwoSegments(Objective(ContextSpanMasking(), PermutationLM()))
 Half of a row is kept (released code, `reuse_len`), half of the second texts are from elsewhere.
 """
 
-ELECTRA = Objective(TokenMasking(rate=0.15), MaskInPlace(mask_probability=0.85, random_token_probability=0.0))
+ELECTRA = Objective(
+    TokenMasking(rate=0.15), MaskInPlace(mask_probability=0.85, random_token_probability=0.0)
+)
 """Clark et al. 2020, section 2; of the hidden tokens 15 % are left as they are (released code,
 `mask`)."""
 
-COCO_LM = CropContrastiveObjective(Objective(TokenMasking(rate=0.15), MaskInPlace(mask_probability=1.0, random_token_probability=0.0)), crop_fraction=0.9)
+COCO_LM = CropContrastiveObjective(
+    Objective(
+        TokenMasking(rate=0.15), MaskInPlace(mask_probability=1.0, random_token_probability=0.0)
+    ),
+    crop_fraction=0.9,
+)
 """Meng et al. 2021, sections 3.1 and 3.3."""
 
-DEBERTA = Objective(NGramMasking(rate=0.15, max_ngram=3), MaskInPlace(mask_probability=0.8, random_token_probability=0.1))
+DEBERTA = Objective(
+    NGramMasking(rate=0.15, max_ngram=3),
+    MaskInPlace(mask_probability=0.8, random_token_probability=0.1),
+)
 """He et al. 2021, arXiv:2006.03654, appendix A.3: runs of up to three words are hidden, too.
 
 How long they are drawn is not said; in the released code, `NGramMaskGenerator`, as ALBERT's.
@@ -106,10 +131,14 @@ Deviates: there, one run of n words stands somewhere in each window of 6 n words
 the text to its end or until 15 % of the tokens are hidden. Here runs stand anywhere.
 """
 
-DEBERTA_V3 = Objective(WholeWordMasking(rate=0.15), MaskInPlace(mask_probability=1.0, random_token_probability=0.0))
+DEBERTA_V3 = Objective(
+    WholeWordMasking(rate=0.15), MaskInPlace(mask_probability=1.0, random_token_probability=0.0)
+)
 """He et al. 2021, arXiv:2111.09543, section 3.1; whole words, all of them masked: released code."""
 
-MODERNBERT = Objective(TokenMasking(rate=0.3), MaskInPlace(mask_probability=0.8, random_token_probability=0.1))
+MODERNBERT = Objective(
+    TokenMasking(rate=0.3), MaskInPlace(mask_probability=0.8, random_token_probability=0.1)
+)
 """Warner et al. 2024, section 2.2.1: 30 % of the tokens, no second task."""
 
 CANINE_C = Objective(WholeWordMasking(rate=0.15), AutoregressiveMasking(mask_probability=0.9))
@@ -125,7 +154,10 @@ CANINE_S = SubwordMasking(MASKED_LM)
 Deviates: at most 80 are asked of a text there.
 """
 
-_UNILM_MASKING = Objective(TokenSpanMasking(rate=0.15, length_weights=(0.8, 0.1, 0.1)), MaskInPlace(mask_probability=0.8, random_token_probability=0.1))
+_UNILM_MASKING = Objective(
+    TokenSpanMasking(rate=0.15, length_weights=(0.8, 0.1, 0.1)),
+    MaskInPlace(mask_probability=0.8, random_token_probability=0.1),
+)
 
 UNILM = ObjectiveMixture(
     (
@@ -181,7 +213,9 @@ apart.
 
 T5_OBJECTIVES: Mapping[str, ObjectiveSpec] = {
     "prefix_language_model": Objective(SuffixMasking(), DropTokens()),
-    "bert_style": DenoisingObjective((TokenMaskingNoise(TokenMasking(0.15), random_token_probability=0.1),)),
+    "bert_style": DenoisingObjective(
+        (TokenMaskingNoise(TokenMasking(0.15), random_token_probability=0.1),)
+    ),
     "deshuffling": DenoisingObjective((TokenPermutation(),)),
     "mass_style": DenoisingObjective((TokenMaskingNoise(TokenMasking(0.15)),)),
     "replaced_spans": Objective(TokenMasking(0.15), ReplaceSpans()),
@@ -206,7 +240,9 @@ T5_BY_SPAN_LENGTH: Mapping[float, ObjectiveSpec] = {
 }
 """Mean lengths of spans of Raffel et al. 2020, section 3.3.4 and table 7; 15 % are hidden."""
 
-MASS = Objective(FragmentMasking(0.5), MaskedSeq2Seq(mask_probability=0.8, random_token_probability=0.1))
+MASS = Objective(
+    FragmentMasking(0.5), MaskedSeq2Seq(mask_probability=0.8, random_token_probability=0.1)
+)
 """Song et al. 2019, arXiv:1905.02450, section 4.1: half of a text, in one fragment.
 
 Deviates: all places of the fragment are equally likely, as section 3.2 has it; in the released code
@@ -275,6 +311,6 @@ def changes_during_training(objective: AnyObjective) -> bool:
 
 
 def stream_step(objective: AnyObjective, row_length: int, special_ids: SpecialTokenIds) -> int:
-    """Count the tokens after which the next piece of a stream of `row_length` begins: all, or fewer."""
+    """Count the tokens after which a stream's next row of `row_length` begins: all, or fewer."""
     step = objective.reuse_len(row_length, special_ids) if isinstance(objective, TwoSegments) else 0
     return step or row_length

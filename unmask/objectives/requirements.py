@@ -83,7 +83,9 @@ def check_special_tokens(objective: AnyObjective, special_ids: SpecialTokenIds, 
     """
     wanted = requirements_of(objective)
     there = {
-        "mask": not wanted.mask or special_ids.mask_or_sentinel is not None or "permuted" in objective.loss_terms,
+        "mask": not wanted.mask
+        or special_ids.mask_or_sentinel is not None
+        or "permuted" in objective.loss_terms,
         "sentinel": not wanted.sentinels or bool(special_ids.sentinels),
         "mode": not wanted.mode_tokens or bool(special_ids.modes),
     }
@@ -97,7 +99,9 @@ def check_special_tokens(objective: AnyObjective, special_ids: SpecialTokenIds, 
 
 def _probe_examples(objective: AnyObjective) -> Iterator[Example]:
     places = np.arange(_TEXT_TOKENS)
-    marks = WORD_START * (places % _WORD_TOKENS == 0) + SENTENCE_START * (places % _SENTENCE_TOKENS == 0)
+    marks = WORD_START * (places % _WORD_TOKENS == 0) + SENTENCE_START * (
+        places % _SENTENCE_TOKENS == 0
+    )
     other = Tokens(ids=200 + places, boundaries=marks)
     text = Tokens(ids=100 + places, boundaries=marks, other_text=other)
     for seed in range(_N_EXAMPLES):

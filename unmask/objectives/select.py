@@ -85,10 +85,10 @@ class TokenMasking:
 class TokenSpanMasking:
     """Runs of tokens, whatever their words, until round(rate * tokens) are hidden.
 
-    A run begins at a random token that is shown; its length is n with a chance by `length_weights`[n - 1].
-    It ends before a special token, and when enough are hidden; what it meets of another one stays
-    hidden (Dong et al. 2019, arXiv:1905.03197, section 2.4; `Preprocess4Seq2seq` of the released
-    code, which takes what is too much from anywhere).
+    A run begins at a random token that is shown; its length is n with a chance by
+    `length_weights`[n - 1]. It ends before a special token, and when enough are hidden; what it
+    meets of another one stays hidden (Dong et al. 2019, arXiv:1905.03197, section 2.4;
+    `Preprocess4Seq2seq` of the released code, which takes what is too much from anywhere).
     """
 
     rate: float = 0.15
@@ -100,7 +100,9 @@ class TokenSpanMasking:
     def __post_init__(self) -> None:
         check_masking_rate(self.rate)
         if min(self.length_weights, default=-1) < 0 or not 0 < sum(self.length_weights) < np.inf:
-            raise ValueError(f"length_weights must be at least 0, and one above it, got {self.length_weights}")
+            raise ValueError(
+                f"length_weights must be at least 0, and one above it, got {self.length_weights}"
+            )
 
     def __call__(
         self, text: Tokens, maskable: Bool[np.ndarray, "t"], rng: np.random.Generator
@@ -251,7 +253,9 @@ class SpanMasking:
 
     def folded_lengths(self, text_lengths: Int[np.ndarray, "m"]) -> FoldedLengths:
         """Every word may be one token: no better bound than token by token."""
-        return TokenMasking(min(1.0, self.rate + 1 / max(int(text_lengths.max(initial=1)), 1))).folded_lengths(text_lengths)
+        return TokenMasking(
+            min(1.0, self.rate + 1 / max(int(text_lengths.max(initial=1)), 1))
+        ).folded_lengths(text_lengths)
 
 
 MAX_PLACEMENT_TRIES = 20
@@ -260,11 +264,11 @@ MAX_PLACEMENT_TRIES = 20
 
 @dataclass(frozen=True)
 class ContextSpanMasking:
-    """Runs of n whole words, each somewhere within `context_factor` times as many tokens of its own.
+    """Runs of n whole words, each somewhere within `context_factor` times as many tokens.
 
     Yang et al. 2019, arXiv:1906.08237, section 3.1 (there K; its section 2.3 hides 1 of K tokens);
-    n is drawn with a chance proportional to 1/n up to `max_span_length` (released code, `_sample_mask`).
-    What the runs leave of round(tokens / context) is hidden token by token.
+    n is drawn with a chance proportional to 1/n up to `max_span_length` (released code,
+    `_sample_mask`). What the runs leave of round(tokens / context) is hidden token by token.
     """
 
     context_factor: int = 6
@@ -308,7 +312,7 @@ class ContextSpanMasking:
 
 @dataclass(frozen=True)
 class RandomSpanMasking:
-    """Spans of `mean_span_length` tokens on average, at random places, with `rate` of all tokens in them.
+    """Spans of `mean_span_length` tokens on average, at random places: `rate` of all tokens.
 
     The hidden tokens are cut at random into spans, and so are the shown ones; the two are then laid
     alternately, shown first, so that a hidden span ends the text (Raffel et al. 2020, section
@@ -324,11 +328,17 @@ class RandomSpanMasking:
     def __post_init__(self) -> None:
         check_masking_rate(self.rate)
         if not 1 <= self.mean_span_length < np.inf:
-            raise ValueError(f"mean must be a span of at least 1 token, got {self.mean_span_length}")
+            raise ValueError(
+                f"mean_span_length must be a span of at least 1 token, got {self.mean_span_length}"
+            )
 
-    def count_spans(self, text_lengths: Int[np.ndarray, "m"]) -> tuple[Int[np.ndarray, "m"], Int[np.ndarray, "m"]]:
-        """Count the tokens hidden of `text_lengths`, and their spans; both zero for fewer than two tokens."""
-        hidden = np.minimum(np.maximum(_round_half_even(self.rate * text_lengths), 1), text_lengths - 1)
+    def count_spans(
+        self, text_lengths: Int[np.ndarray, "m"]
+    ) -> tuple[Int[np.ndarray, "m"], Int[np.ndarray, "m"]]:
+        """Count the tokens hidden of `text_lengths`, and their spans; zero for fewer than two."""
+        hidden = np.minimum(
+            np.maximum(_round_half_even(self.rate * text_lengths), 1), text_lengths - 1
+        )
         spans = np.maximum(_round_half_even(hidden / self.mean_span_length), 1)
         # The released code takes it for granted that there are as many shown tokens as spans.
         spans = np.minimum(spans, np.minimum(hidden, text_lengths - hidden))
@@ -345,9 +355,11 @@ class RandomSpanMasking:
         where = np.flatnonzero(maskable)
         n = len(where)
         if n < self.min_tokens:
-            raise ValueError(f"spans need at least two tokens that may be hidden, got {n}")
+            raise ValueError(f"spans need at least two tokens that may be masked, got {n}")
         hidden, spans = (int(x[0]) for x in self.count_spans(np.array([n])))
-        lengths = np.stack((_random_partition(n - hidden, spans, rng), _random_partition(hidden, spans, rng)), 1)
+        lengths = np.stack(
+            (_random_partition(n - hidden, spans, rng), _random_partition(hidden, spans, rng)), 1
+        )
         mask = np.zeros(len(maskable), bool)
         mask[where] = np.repeat(np.arange(2 * spans) % 2 == 1, lengths.ravel())
         return mask
@@ -360,7 +372,7 @@ class RandomSpanMasking:
 
 @dataclass(frozen=True)
 class ScheduledRate:
-    """As `final_selection` hides, but of a rate that begins at `initial_rate` and goes to that of `final_selection` in a line.
+    """As `final_selection` hides, but of a rate that goes from `initial_rate` to its in a line.
 
     Charpentier and Samuel 2024, arXiv:2410.24159, section 3: from 30 % to 15 % of the tokens. By
     itself, as where held-out text is hidden, it is `final_selection`.
@@ -378,7 +390,10 @@ class ScheduledRate:
 
     def at_progress(self, progress: float) -> TargetSelection:
         """Return the chooser of a step before which `progress` of the steps were taken."""
-        return replace(self.final_selection, rate=self.initial_rate + (self.final_selection.rate - self.initial_rate) * progress)
+        return replace(
+            self.final_selection,
+            rate=self.initial_rate + (self.final_selection.rate - self.initial_rate) * progress,
+        )
 
     def __call__(
         self, text: Tokens, maskable: Bool[np.ndarray, "t"], rng: np.random.Generator
@@ -388,7 +403,10 @@ class ScheduledRate:
 
     def folded_lengths(self, text_lengths: Int[np.ndarray, "m"]) -> FoldedLengths:
         """Bound the lengths at any rate between the first and the last."""
-        first, last = self.at_progress(0.0).folded_lengths(text_lengths), self.final_selection.folded_lengths(text_lengths)
+        first, last = (
+            self.at_progress(0.0).folded_lengths(text_lengths),
+            self.final_selection.folded_lengths(text_lengths),
+        )
         return FoldedLengths(*map(np.maximum, first, last))
 
 
@@ -449,7 +467,7 @@ class SuffixMasking:
         where = np.flatnonzero(maskable)
         if len(where) < self.min_tokens:
             raise ValueError(
-                f"a tail needs at least two tokens that may be hidden, got {len(where)}"
+                f"a tail needs at least two tokens that may be masked, got {len(where)}"
             )
         if self.rate is None:
             shown = int(rng.integers(1, len(where)))
@@ -464,7 +482,7 @@ class SuffixMasking:
 
 @dataclass(frozen=True)
 class AllTokens:
-    """Everything: each token must be told from those before it (GPT)."""
+    """Everything: each token is predicted from those before it (GPT)."""
 
     min_tokens: ClassVar[int] = 1
     selects_all: ClassVar[bool] = True
@@ -481,7 +499,9 @@ class AllTokens:
         return FoldedLengths(one, text_lengths + one, one)
 
 
-def maskable_tokens(ids: Int[np.ndarray, "t"], special_ids: SpecialTokenIds) -> Bool[np.ndarray, "t"]:
+def maskable_tokens(
+    ids: Int[np.ndarray, "t"], special_ids: SpecialTokenIds
+) -> Bool[np.ndarray, "t"]:
     """Say which tokens are text: all but the special ones. An unknown piece of text is text.
 
     Raises:
@@ -551,7 +571,9 @@ def number_words(
 
 def word_starts(text: Tokens, maskable: Bool[np.ndarray, "t"]) -> Bool[np.ndarray, "t"]:
     """Say where words begin, a special token and what follows one included."""
-    return ((text.boundaries & WORD_START) > 0) | ~maskable | ~np.concatenate(([False], maskable[:-1]))
+    return (
+        ((text.boundaries & WORD_START) > 0) | ~maskable | ~np.concatenate(([False], maskable[:-1]))
+    )
 
 
 def sentence_starts(text: Tokens) -> Int[np.ndarray, "n"]:

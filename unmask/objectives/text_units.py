@@ -22,7 +22,7 @@ def draw_split_point(text: Tokens, min_tokens: int, rng: np.random.Generator) ->
 
 
 def first_sentences(text: Tokens, min_tokens: int) -> Tokens:
-    """Keep the first sentences, until they have `min_tokens` tokens or more; all, if they have not."""
+    """Keep the first sentences, until they have `min_tokens` tokens or more, or all."""
     ends = np.append(sentence_starts(text)[1:], len(text))
     enough = ends[ends >= min_tokens]
     return text[: int(enough[0])] if len(enough) else text[:]

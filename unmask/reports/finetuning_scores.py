@@ -47,7 +47,9 @@ from unmask.tasks.metrics.metric import METRICS
 MAX_SEEDS, MAX_MATRIX_LABELS, MAX_CONFUSIONS, MAX_ERRORS = 30, 12, 15, 25
 MAX_ERROR_CHARACTERS, MAX_TRIALS, MAX_LABEL_CHARACTERS, MAX_COUNTED_LABELS = 400, 50, 32, 100
 SEEDS_NOTE = "Each dot is one seed, the bar their mean; ± is the standard deviation over seeds."
-CALIBRATION_NOTE = "Of answers given with some confidence, that share should be right: the dashed line."
+CALIBRATION_NOTE = (
+    "Of answers given with some confidence, that share should be right: the dashed line."
+)
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,9 @@ def format_mean(metric: str, values: Sequence[float]) -> str:
     if not is_percent_metric(metric):
         return f"{format_number(middle)} ± {format_number(spread, 2)}"
     after = 1 if spread >= 0.001 or spread == 0 else 2
-    return f"{100 * middle:.{after}f} ± {100 * spread:.{after}f}{NARROW_SPACE}%".replace("-", MINUS_SIGN)
+    return f"{100 * middle:.{after}f} ± {100 * spread:.{after}f}{NARROW_SPACE}%".replace(
+        "-", MINUS_SIGN
+    )
 
 
 def scores_by_split(results: FinetuningResults) -> list[tuple[str, list[ScoreGroup]]]:
@@ -93,31 +97,41 @@ def draw_results(record: ReportData) -> Iterable[tuple[str, str, Html]]:
     results = record.results
     if results is None or not scores_by_split(results):
         return
-    called = task_wording(record)
+    wording = task_wording(record)
     drawn = (
         ("errors", "Errors", _errors_summary(record, results), _error_table(results.errors)),
-        ("confusions", "Confusions", "", _confusion_section(results, called.answered_unit)),
-        ("calibration", "Calibration", CALIBRATION_NOTE, draw_reliability_diagram(results, called.decision_unit)),
-        ("scores", "DictionaryInductionScores", SEEDS_NOTE if _has_several_seeds(results) else "", _scores_section(record, results)),
+        ("confusions", "Confusions", "", _confusion_section(results, wording.answered_unit)),
+        (
+            "calibration",
+            "Calibration",
+            CALIBRATION_NOTE,
+            draw_reliability_diagram(results, wording.decision_unit),
+        ),
+        (
+            "scores",
+            "Scores",
+            SEEDS_NOTE if _has_several_seeds(results) else "",
+            _scores_section(record, results),
+        ),
         ("search", "Search", "", _trial_table(results.metric, results.search)),
     )
-    for name, title, says, content in drawn:
+    for name, title, summary, content in drawn:
         if content != EMPTY_HTML:
-            yield name, title, section(name, title, says, content)
+            yield name, title, section(name, title, summary, content)
 
 
 def _errors_summary(record: ReportData, results: FinetuningResults) -> str:
     """Say how many answers are wrong, which of them are shown, and whose they are."""
-    called, shown = task_wording(record), len(results.errors[:MAX_ERRORS])
+    wording, shown = task_wording(record), len(results.errors[:MAX_ERRORS])
     seed = record.record_section("best").get("seed")
     whose = f" The model is that of seed {seed}, the best." if _has_several_seeds(results) else ""
     if results.wrong is None:
-        return f"Some that are wrong. {called.order_note}{whose}"
-    asked = _count_answers(record, results)
-    of = f" of {asked:,}" if asked else ""
+        return f"Some that are wrong. {wording.order_note}{whose}"
+    n_answers = _count_answers(record, results)
+    of = f" of {n_answers:,}" if n_answers else ""
     more = f"; {shown} are shown" if shown < results.wrong else ""
-    wrong = f"{called.wrong_heading} on the dev file: {results.wrong:,}{of} {called.answered_unit}{more}."
-    return f"{wrong} {called.order_note}{whose}"
+    wrong = f"{results.wrong:,}{of} {wording.answered_unit}{more}"
+    return f"{wording.wrong_heading} on the dev file: {wrong}. {wording.order_note}{whose}"
 
 
 def _count_answers(record: ReportData, results: FinetuningResults) -> int:
@@ -159,13 +173,23 @@ def _scores_section(record: ReportData, results: FinetuningResults) -> Html:
     """Show every seed; of one seed what stands nowhere else: several starts, on dev and test."""
     if _has_several_seeds(results):
         return join_html(
-            _seed_panels(results), _seed_table(results, int(finite_number(record.record_section("recipe").get("seed")) or 0))
+            _seed_panels(results),
+            _seed_table(
+                results, int(finite_number(record.record_section("recipe").get("seed")) or 0)
+            ),
         )
     if len(results.arms) < 2 or len(scores_by_split(results)) < 2:
         return EMPTY_HTML
     names = ["", *(split for split, _ in scores_by_split(results))]
     rows = [
-        [arm.name, *(format_mean(results.metric, _finite_values(v)) for v in (arm.dev, arm.test) if _finite_values(v))]
+        [
+            arm.name,
+            *(
+                format_mean(results.metric, _finite_values(v))
+                for v in (arm.dev, arm.test)
+                if _finite_values(v)
+            ),
+        ]
         for arm in results.arms
     ]
     return html_table(names, rows, capitalize_first(metric_name(results.metric)))
@@ -195,20 +219,26 @@ def _seed_table(results: FinetuningResults, first_seed: int) -> Html:
     rows = [
         [
             str(first_seed + i),
-            *(format_score(results.metric, finite_number(v[i]) if i < len(v) else None) for _, v in columns),
+            *(
+                format_score(results.metric, finite_number(v[i]) if i < len(v) else None)
+                for _, v in columns
+            ),
         ]
         for i in range(min(n, MAX_SEEDS))
     ]
     finite = [_finite_values(values) for _, values in columns]
-    foot = ["mean", *(format_mean(results.metric, values) if values else MISSING_VALUE for values in finite)]
+    foot = [
+        "mean",
+        *(format_mean(results.metric, values) if values else MISSING_VALUE for values in finite),
+    ]
     missing = sum(len(values) for _, values in columns) - sum(map(len, finite))
-    said = [f"{n - MAX_SEEDS} more seeds are in results.json."] if n > MAX_SEEDS else []
+    remarks = [f"{n - MAX_SEEDS} more seeds are in results.json."] if n > MAX_SEEDS else []
     if missing:
         scores = "One score is" if missing == 1 else f"{missing:,} scores are"
-        said.append(f"{scores} no number ({MISSING_VALUE}), and not in the means.")
+        remarks.append(f"{scores} no number ({MISSING_VALUE}), and not in the means.")
     title = f"{capitalize_first(metric_name(results.metric))} of every seed"
     shown = html_table(["seed", *(name for name, _ in columns)], rows, title, foot)
-    return join_html(shown, tag("p", " ".join(said), class_="remark") if said else EMPTY_HTML)
+    return join_html(shown, tag("p", " ".join(remarks), class_="remark") if remarks else EMPTY_HTML)
 
 
 def _confusion_section(results: FinetuningResults, answered_unit: str) -> Html:
@@ -312,12 +342,18 @@ def _finite_values(values: Sequence[float | None]) -> tuple[float, ...]:
     return tuple(v for v in map(finite_number, values) if v is not None)
 
 
-def _seed_panel(metric: str, split: str, groups: Sequence[ScoreGroup], axis: Axis, scale: float) -> Html:
+def _seed_panel(
+    metric: str, split: str, groups: Sequence[ScoreGroup], axis: Axis, scale: float
+) -> Html:
     def write(values: Sequence[float]) -> str:
         return format_mean(metric, [value / scale for value in values])
 
     caption = tag("figcaption", tag("b", f"{split.capitalize()} {metric_name(metric)}"))
-    return tag("figure", caption, _strip_plot(groups, axis, "%" if is_percent_metric(metric) else "", write))
+    return tag(
+        "figure",
+        caption,
+        _strip_plot(groups, axis, "%" if is_percent_metric(metric) else "", write),
+    )
 
 
 def _shared_axis(groups: Sequence[ScoreGroup], maximum: float) -> Axis:
@@ -325,14 +361,23 @@ def _shared_axis(groups: Sequence[ScoreGroup], maximum: float) -> Axis:
     values = [v for g in groups for v in g.values]
     low, high = min(values), max(values)
     margin = 0.05 * ((high - low) or abs(high))
-    return linear_axis(max(low - margin, 0.0) if low >= 0 else low - margin, min(high + margin, maximum), 5)
+    return linear_axis(
+        max(low - margin, 0.0) if low >= 0 else low - margin, min(high + margin, maximum), 5
+    )
 
 
 def _strip_plot(
-    groups: Sequence[ScoreGroup], axis: Axis, unit: str, format_values: Callable[[Sequence[float]], str]
+    groups: Sequence[ScoreGroup],
+    axis: Axis,
+    unit: str,
+    format_values: Callable[[Sequence[float]], str],
 ) -> Html:
     """Draw a dot for every seed and a bar at their mean, one row for each group."""
-    rows = [_strip_row(g, axis, i % 5 + 1, format_values(g.values)) for i, g in enumerate(groups) if g.values]
+    rows = [
+        _strip_row(g, axis, i % 5 + 1, format_values(g.values))
+        for i, g in enumerate(groups)
+        if g.values
+    ]
     ticks = [
         tag(
             "span",
@@ -408,7 +453,11 @@ def _most_frequent_confusions(confusion: ConfusionMatrix) -> Html:
     pairs.sort(key=lambda pair: -pair[0])
     rows = [[truth, given, f"{count:,}"] for count, truth, given in pairs[:MAX_CONFUSIONS]]
     title = f"The commonest confusions of {len(labels)} labels"
-    return html_table(["truth", "predicted", "times"], rows, title, class_="names") if rows else EMPTY_HTML
+    return (
+        html_table(["truth", "predicted", "times"], rows, title, class_="names")
+        if rows
+        else EMPTY_HTML
+    )
 
 
 def _shaded_cell(count: int, total: int, is_correct: bool) -> Html:

@@ -96,7 +96,7 @@ def truncate_text(text: str, max_characters: int) -> str:
 
 
 def format_expression(value: Any) -> str:
-    """Write plain data as in code: Objective(Words(rate=0.15), MaskInPlace(mask=0.8, random=0.1))."""
+    """Write plain data as in code: Objective(WholeWordMasking(rate=0.15), CausalLM())."""
     if value == {}:
         return "none"
     if isinstance(value, Mapping):

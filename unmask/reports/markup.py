@@ -74,7 +74,7 @@ def html_table(
 
 
 def section(name: str, title: str, summary: str, *content: HtmlContent) -> Html:
-    """Build a part of the page: its name and what it `summary` in the margin, its content beside."""
+    """Build a part of the page: its name and a summary in the margin, its content beside."""
     heading = tag("h2", title, id=f"{name}-title")
     beside = tag("header", heading, tag("p", summary) if summary else EMPTY_HTML)
     return tag("section", beside, tag("div", *content), id=name, aria_labelledby=f"{name}-title")

@@ -50,11 +50,11 @@ from unmask.word_vectors.train.trainer import RECIPE_KEYS
 __all__ = [
     "ArmScores",
     "BaselineFigures",
-    "FinetuningResults",
     "ConfusionMatrix",
-    "Fill",
-    "Generate",
     "ErrorExample",
+    "Fill",
+    "FinetuningResults",
+    "Generate",
     "ReportSample",
     "render_page",
     "save_baselines",
@@ -63,9 +63,14 @@ __all__ = [
     "write_report",
 ]
 
-MAX_SETTING_CHARACTERS, MAX_SETTINGS = 240, 200  # characters, rows: the page stays one that opens at once
+MAX_SETTING_CHARACTERS, MAX_SETTINGS = (
+    240,
+    200,
+)  # characters, rows: the page stays one that opens at once
 MAX_SINGLE_COLUMN_ROWS = 14  # rows of a table that stay in one column
-MAX_INLINE_CHARACTERS = 60  # characters of a nested part of the recipe that still go into one row of its table
+MAX_INLINE_CHARACTERS = (
+    60  # characters of a nested part of the recipe that still go into one row of its table
+)
 KAPLAN_URL = "https://arxiv.org/abs/2001.08361"
 
 
@@ -139,8 +144,8 @@ def _header(sections: Sequence[tuple[str, str]]) -> Html:
 def _footer(record: ReportData) -> Html:
     version = str(record.record_section("versions").get("unmask", ""))
     date = f"{record.modified:%Y-%m-%d %H:%M} UTC"
-    said = f"Unmask {version}".strip() + f" · run last written {date} · needs no network"
-    return tag("footer", tag("p", said))
+    text = f"Unmask {version}".strip() + f" · run last written {date} · needs no network"
+    return tag("footer", tag("p", text))
 
 
 def _recipe_section(record: ReportData) -> Html:
@@ -191,14 +196,23 @@ def _settings_table(name: str, rows: Sequence[tuple[str, str, str]]) -> Html:
         for key, value, was in rows
         if key != "kind" or was
     ]
-    caption = tag("caption", name, tag("span", f" {kind}") if kind else EMPTY_HTML) if name else EMPTY_HTML
-    kind = "setting long" if len(body) > MAX_SINGLE_COLUMN_ROWS else "setting"  # may go on in a new column
+    caption = (
+        tag("caption", name, tag("span", f" {kind}") if kind else EMPTY_HTML)
+        if name
+        else EMPTY_HTML
+    )
+    kind = (
+        "setting long" if len(body) > MAX_SINGLE_COLUMN_ROWS else "setting"
+    )  # may go on in a new column
     return tag("table", caption, tag("tbody", *body), class_=kind)
 
 
 def _cost_section(record: ReportData) -> Html:
     cost = record.record_section("cost")
-    parameters, tokens = finite_number(record.run_record.get("parameters")), record.training_log.last("tokens")
+    parameters, tokens = (
+        finite_number(record.run_record.get("parameters")),
+        record.training_log.last("tokens"),
+    )
     work, by = finite_number(cost.get("flops")), join_html("as counted")
     if work is None and parameters and tokens and not record.is_word_vector_run:
         work = 6 * parameters * tokens
@@ -207,11 +221,19 @@ def _cost_section(record: ReportData) -> Html:
     peak = finite_number(cost.get("peak_memory_bytes")) or record.timing_log.maximum("memory_bytes")
     share = record.timing_log.median("matmul_share")
     rows: tuple[tuple[str, str, HtmlContent], ...] = (
-        ("Time", format_seconds(record.total_seconds) if record.total_seconds else "", "all processes together"),
+        (
+            "Time",
+            format_seconds(record.total_seconds) if record.total_seconds else "",
+            "all processes together",
+        ),
         ("Tokens", format_in_words(tokens) if tokens else "", "read in training, repeats counted"),
         ("Parameters", format_in_words(parameters) if parameters else "", ""),
         ("Computation", _format_flops(work) if work else "", by),
-        ("Share of peak", format_percent(share) if share else "", "median, of the fastest matrix product"),
+        (
+            "Share of peak",
+            format_percent(share) if share else "",
+            "median, of the fastest matrix product",
+        ),
         ("Peak memory", format_bytes(peak) if peak else "", "of what was logged"),
         ("Energy", format_energy(joules) if joules else "", ""),
     )

@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from jaxtyping import Float
 
 from unmask.config import from_dict, to_dict
 from unmask.files import parse_json, read_json, write_atomically
+from unmask.saved_format import check_format
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
 
 RecordT = TypeVar("RecordT")
@@ -33,7 +34,9 @@ class Fill:
     """A text with blanks, filled before and after training: one item of `samples.json`."""
 
     text: str  # "The [MASK] barked."
-    before: tuple[BlankPredictions, ...] = ()  # one for each blank; none where the model was not asked
+    before: tuple[
+        BlankPredictions, ...
+    ] = ()  # one for each blank; none where the model was not asked
     after: tuple[BlankPredictions, ...] = ()
     blank: str = "[MASK]"  # what stands for a blank in `text`
     answers: tuple[str, ...] = ()  # what really stood in each blank, where that is known
@@ -272,7 +275,9 @@ def read_report_data(folder: Path) -> ReportData:
         FileNotFoundError: the folder does not exist, or holds nothing of a run.
         ValueError: `unmask.json` is not what it should be.
     """
-    files = [folder / name for name in (RUN_FILE, LOG_FILE, TIMING_FILE, SAMPLES_FILE, RESULTS_FILE)]
+    files = [
+        folder / name for name in (RUN_FILE, LOG_FILE, TIMING_FILE, SAMPLES_FILE, RESULTS_FILE)
+    ]
     there = [path for path in files if path.is_file()]
     if not there:
         names = ", ".join(path.name for path in files)
@@ -295,12 +300,21 @@ def read_report_data(folder: Path) -> ReportData:
         baselines=_read_or_note(read_baselines, folder / BASELINES_FILE, {}, broken),
         results=_read_or_note(read_results, folder / RESULTS_FILE, None, broken),
         notes=tuple(
-            filter(None, (_unreadable_note(LOG_FILE, bad_lines), _unreadable_note(TIMING_FILE, bad_clock), *broken))
+            filter(
+                None,
+                (
+                    _unreadable_note(LOG_FILE, bad_lines),
+                    _unreadable_note(TIMING_FILE, bad_clock),
+                    *broken,
+                ),
+            )
         ),
     )
 
 
-def _read_or_note(read: Callable[[Path], RecordT], path: Path, default: RecordT, notes: list[str]) -> RecordT:
+def _read_or_note(
+    read: Callable[[Path], RecordT], path: Path, default: RecordT, notes: list[str]
+) -> RecordT:
     """Read a file; where it is damaged, go without, and note it."""
     try:
         return read(path)
@@ -374,7 +388,9 @@ def _unreadable_note(name: str, n_lines: int) -> str:
     return f"{name} has {lines} not JSON; left out here."
 
 
-def _process_boundaries(timing_lines: Sequence[Mapping[str, Any]]) -> tuple[tuple[int, ...], float | None]:
+def _process_boundaries(
+    timing_lines: Sequence[Mapping[str, Any]],
+) -> tuple[tuple[int, ...], float | None]:
     """Find where a new process took over, for its clock begins anew; add up all their times."""
     resumed: list[int] = []
     total, before = 0.0, None
@@ -403,7 +419,7 @@ def _read_run_record(path: Path) -> Mapping[str, Any]:
     data = _read_json_if_present(path)
     if not isinstance(data, Mapping | None):
         raise ValueError(f"{path} must be a table, got {data!r:.40}")
-    return data or {}
+    return check_format(data, path) if data else {}
 
 
 def read_samples(path: Path) -> tuple[ReportSample, ...]:
@@ -432,7 +448,17 @@ def read_baselines(path: Path) -> BaselineFigures:
 def read_results(path: Path) -> FinetuningResults | None:
     """Read `results.json`; see `read_samples`."""
     data = _read_json_if_present(path)
-    return None if data is None else _from_dict(path, FinetuningResults, data)
+    return None if data is None else _from_dict(path, FinetuningResults, _without_kinds(data))
+
+
+def _without_kinds(data: Any) -> Any:
+    """Leave out names of types: each is known by its place, and format 1 had other names."""
+    if isinstance(data, list):
+        return [_without_kinds(one) for one in cast("list[Any]", data)]
+    if isinstance(data, dict):
+        fields = cast("dict[str, Any]", data)
+        return {key: _without_kinds(value) for key, value in fields.items() if key != "kind"}
+    return data
 
 
 def _read_json_if_present(path: Path) -> Any:

@@ -13,7 +13,11 @@ from unmask.reports.report_data import (
     finite_number,
 )
 
-MAX_SAMPLES, MAX_PREDICTIONS, MAX_SAMPLE_CHARACTERS = 24, 5, 1500  # what is longer is cut, and says so
+MAX_SAMPLES, MAX_PREDICTIONS, MAX_SAMPLE_CHARACTERS = (
+    24,
+    5,
+    1500,
+)  # what is longer is cut, and says so
 
 
 def draw_samples(samples: Sequence[ReportSample]) -> Html:
@@ -31,23 +35,27 @@ def draw_samples(samples: Sequence[ReportSample]) -> Html:
         tag("div", *fills, class_="fills") if fills else EMPTY_HTML,
         tag("div", *texts, class_="texts") if texts else EMPTY_HTML,
         tag("div", *words, class_="nears") if words else EMPTY_HTML,
-        tag("p", f"{more:,} more are in samples.json.", class_="remark") if more > 0 else EMPTY_HTML,
+        tag("p", f"{more:,} more are in samples.json.", class_="remark")
+        if more > 0
+        else EMPTY_HTML,
     )
 
 
 def _section_summary(samples: Sequence[ReportSample]) -> str:
-    asked = [s for s in samples if not isinstance(s, Near)]
-    if not asked:
+    answered = [s for s in samples if not isinstance(s, Near)]
+    if not answered:
         return "Words, from frequent to rare, and those whose vectors are nearest, with the cosine."
-    said = "What the network answers"
-    said += " before its first step" if any(s.before for s in asked) else ""
-    both = any(s.before for s in asked) and any(s.after for s in asked)
-    return f"{said} and after its last." if both else f"{said}."
+    summary = "What the network answers"
+    summary += " before its first step" if any(s.before for s in answered) else ""
+    has_both = any(s.before for s in answered) and any(s.after for s in answered)
+    return f"{summary} and after its last." if has_both else f"{summary}."
 
 
 def _fill_article(sample: Fill) -> Html:
     sides = [(name, g) for name, g in (("before", sample.before), ("after", sample.after)) if g]
-    drawn = [tag("div", tag("h3", name), *_blank_lists(g, sample), class_=name) for name, g in sides]
+    drawn = [
+        tag("div", tag("h3", name), *_blank_lists(g, sample), class_=name) for name, g in sides
+    ]
     sentence = tag("p", *_marked_sentence(sample), class_="sentence", dir="auto")
     return tag("article", sentence, tag("div", *drawn, class_="sides"), class_="sample")
 
@@ -68,7 +76,9 @@ def _blank_lists(prediction_lists: Sequence[BlankPredictions], sample: Fill) -> 
     for i, guesses in enumerate(prediction_lists):
         answer = sample.answers[i].strip() if i < len(sample.answers) else None
         order = tag("span", str(i + 1), class_="order") if len(prediction_lists) > 1 else EMPTY_HTML
-        rows = [_prediction_item(token, share, answer) for token, share in guesses[:MAX_PREDICTIONS]]
+        rows = [
+            _prediction_item(token, share, answer) for token, share in guesses[:MAX_PREDICTIONS]
+        ]
         yield tag("div", order, tag("ol", *rows), class_="blank")
 
 
@@ -92,7 +102,11 @@ def _prediction_item(token: str, probability: float | None, original_token: str 
 
 
 def _format_probability(probability: float) -> str:
-    return f"<{NARROW_SPACE}0.1{NARROW_SPACE}%" if 0 < probability < 0.0005 else format_percent(probability)
+    return (
+        f"<{NARROW_SPACE}0.1{NARROW_SPACE}%"
+        if 0 < probability < 0.0005
+        else format_percent(probability)
+    )
 
 
 def _generation_article(sample: Generate) -> Html:
@@ -121,5 +135,10 @@ def _neighbor_article(sample: Near) -> Html:
         )
         for word, cosine in sample.neighbors[:MAX_PREDICTIONS]
     ]
-    shown = tag("p", tag("mark", truncate_text(sample.word, MAX_SAMPLE_CHARACTERS)), class_="sentence", dir="auto")
+    shown = tag(
+        "p",
+        tag("mark", truncate_text(sample.word, MAX_SAMPLE_CHARACTERS)),
+        class_="sentence",
+        dir="auto",
+    )
     return tag("article", shown, tag("div", tag("ol", *rows), class_="blank"), class_="sample")

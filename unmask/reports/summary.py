@@ -31,17 +31,24 @@ from unmask.reports.task_wording import (
 )
 
 REPORT_TITLES = {"pretrain": "Pretraining report", "finetune": "Fine-tuning report"}
-MAX_BYLINE_CHARACTERS, MAX_LARGE_TITLE = 240, 40  # characters: of a setting; of a title that is set smaller
+MAX_BYLINE_CHARACTERS, MAX_LARGE_TITLE = (
+    240,
+    40,
+)  # characters: of a setting; of a title that is set smaller
 
 
 def draw_summary(record: ReportData) -> Html:
     """Show title, main results, what was run, and the figures to remember: scores at once."""
-    said = tag("p", _lead_sentences(record), class_="standfirst")
-    below = (join_html(said, _byline(record)), _headlines(record))
+    lead = tag("p", _lead_sentences(record), class_="standfirst")
+    below = (join_html(lead, _byline(record)), _headlines(record))
     return tag(
         "div",
         tag("p", REPORT_TITLES.get(str(record.run_record.get("kind")), "Report"), class_="kicker"),
-        tag("h1", run_title(record), class_="long" if len(run_title(record)) > MAX_LARGE_TITLE else None),
+        tag(
+            "h1",
+            run_title(record),
+            class_="long" if len(run_title(record)) > MAX_LARGE_TITLE else None,
+        ),
         *(below if record.results is None else below[::-1]),
         class_="opening",
     )
@@ -61,9 +68,9 @@ def run_title(record: ReportData) -> str:
 def _lead_sentences(record: ReportData) -> str:
     """Say the main results in a few sentences."""
     scored = record.is_finetuning and record.results is not None
-    said = [_run_sentence(record), "" if scored else _accuracy_sentence(record)]
-    said += [format_gain(record.results)] if record.results else []
-    return " ".join(sentence for sentence in said if sentence) or "Nothing is logged yet."
+    sentences = [_run_sentence(record), "" if scored else _accuracy_sentence(record)]
+    sentences += [format_gain(record.results)] if record.results else []
+    return " ".join(sentence for sentence in sentences if sentence) or "Nothing is logged yet."
 
 
 def _run_sentence(record: ReportData) -> str:
@@ -96,18 +103,23 @@ def _byline(record: ReportData) -> Html:
     date = record.modified
     rows = (
         ("Parameters", format_in_words(parameters) if parameters else ""),
-        ("FinetunedModel", _describe_tuned_parameters(record)),
+        ("Tuned", _describe_tuned_parameters(record)),
         ("Objective", format_expression(recipe.get("objective", ""))),
-        ("Data", describe_data(record) if record.is_finetuning else format_expression(recipe.get("data", ""))),
+        (
+            "Data",
+            describe_data(record)
+            if record.is_finetuning
+            else format_expression(recipe.get("data", "")),
+        ),
         ("Folder", record.name),
         ("Date", f"{date.day} {date:%B %Y}"),
     )
-    said = [
+    entries = [
         tag("div", tag("dt", name), tag("dd", truncate_text(text, MAX_BYLINE_CHARACTERS)))
         for name, text in rows
         if text not in ("", "none")
     ]
-    return tag("dl", *said, class_="byline")
+    return tag("dl", *entries, class_="byline")
 
 
 def _describe_tuned_parameters(record: ReportData) -> str:
@@ -115,7 +127,7 @@ def _describe_tuned_parameters(record: ReportData) -> str:
     method = record.record_section("recipe").get("tune")
     if record.run_record.get("kind") != "finetune" or method is None:
         return ""
-    tuned = finite_number(record.record_section("best").get("tuned"))
+    tuned = finite_number(record.record_section("best").get("n_trainable_parameters"))
     by = describe_tuning(method)
     return f"{format_in_words(tuned)} numbers, by {by}" if tuned and by != FULL_FINETUNING else by
 
@@ -140,9 +152,17 @@ def _headline_task(record: ReportData) -> Html:
     if results is None or not (found := scores_by_split(results)):
         return EMPTY_HTML
     split, groups = found[-1]
-    rows = [(g.name, statistics.fmean(g.values), format_mean(results.metric, g.values)) for g in groups]
+    rows = [
+        (g.name, statistics.fmean(g.values), format_mean(results.metric, g.values)) for g in groups
+    ]
     if (chance := finite_number(results.chance)) is not None:
-        rows.append((f"always the {task_wording(record).majority_answer}", chance, format_score(results.metric, chance)))
+        rows.append(
+            (
+                f"always the {task_wording(record).majority_answer}",
+                chance,
+                format_score(results.metric, chance),
+            )
+        )
     name = " ".join(filter(None, (task_name(record), split, metric_name(results.metric))))
     return _headline(capitalize_first(name), rows[0][2], _comparison_bars(rows))
 
@@ -161,7 +181,10 @@ def _headline_figures(record: ReportData) -> Html:
     # The loss of a regression is its squared error, which stands there by its name.
     same = {results.metric, *(("loss",) if "mean_squared_error" in figures else ())}
     rows = [(metric_name(m), format_score(m, v)) for m, v in known if m not in same]
-    if split != "dev" and (value := finite_number(best.get("dev", {}).get(results.metric))) is not None:
+    if (
+        split != "dev"
+        and (value := finite_number(best.get("dev", {}).get(results.metric))) is not None
+    ):
         rows.append((f"dev {metric_name(results.metric)}", format_score(results.metric, value)))
     whose = f"The best run, seed {best.get('seed')}" if len(first.values) > 1 else "Other figures"
     drawn = [tag("li", tag("span", name), tag("b", text)) for name, text in rows]
@@ -175,7 +198,10 @@ def _headline_accuracy(record: ReportData) -> Html:
         return EMPTY_HTML
     name, value, held_out = lead
     others = sorted(record.baselines.get(name, {}).items(), key=lambda item: -item[1])
-    rows = [(record.preset_name, value, format_percent(value)), *((n, v, format_percent(v)) for n, v in others)]
+    rows = [
+        (record.preset_name, value, format_percent(value)),
+        *((n, v, format_percent(v)) for n, v in others),
+    ]
     label = f"{humanize_name(name).capitalize()}, {'held out' if held_out else 'in training'}"
     return _headline(label, format_percent(value), _comparison_bars(rows))
 
@@ -194,13 +220,21 @@ def _headline_loss(record: ReportData) -> Html:
     single = column != "loss" or len(record.training_log.suffixes_after("parts.")) < 2
     likelihood = not record.is_word_vector_run
     single = single and likelihood
-    said = [f"Perplexity {format_number(math.exp(value))}."] if single and not tuned and value < 50 else []
+    remarks = (
+        [f"Perplexity {format_number(math.exp(value))}."]
+        if single and not tuned and value < 50
+        else []
+    )
     logged = np.isfinite(source.columns[column])
     if logged.sum() > 1:
         first, step = source.columns[column][logged][0], source.steps[logged][0]
-        said.append(f"At step {step:,.0f} it was {format_number(float(first))}.")
+        remarks.append(f"At step {step:,.0f} it was {format_number(float(first))}.")
     label = f"{humanize_name(column).capitalize()}, {where}"
-    return _headline(label, format_number(value) + f"{NARROW_SPACE}nats" * likelihood, tag("p", " ".join(said)))
+    return _headline(
+        label,
+        format_number(value) + f"{NARROW_SPACE}nats" * likelihood,
+        tag("p", " ".join(remarks)),
+    )
 
 
 def _headline_time(record: ReportData) -> Html:
@@ -208,9 +242,9 @@ def _headline_time(record: ReportData) -> Html:
         return EMPTY_HTML
     speed = record.timing_log.median("tokens_per_second")
     device = record.record_section("environment").get("device")
-    said = [f"{format_in_words(speed)} tokens a second"] if speed else []
-    said += [f"on {device}"] if device else []
-    return _headline("Time", format_seconds(record.total_seconds), tag("p", " ".join(said)))
+    remarks = [f"{format_in_words(speed)} tokens a second"] if speed else []
+    remarks += [f"on {device}"] if device else []
+    return _headline("Time", format_seconds(record.total_seconds), tag("p", " ".join(remarks)))
 
 
 def _comparison_bars(rows: Sequence[tuple[str, float, str]]) -> Html:
@@ -219,14 +253,17 @@ def _comparison_bars(rows: Sequence[tuple[str, float, str]]) -> Html:
     if len(rows) < 2 or top <= 0:
         return EMPTY_HTML
     drawn = [
-        tag("li", tag("span", name), tag("b", text), share_bar(value / top)) for name, value, text in rows
+        tag("li", tag("span", name), tag("b", text), share_bar(value / top))
+        for name, value, text in rows
     ]
     return tag("ul", *drawn, class_="bars")
 
 
 def _lead_accuracy(record: ReportData) -> tuple[str, float, bool] | None:
     """Return the accuracy to lead with: its name, its value, and whether on held-out text."""
-    for column in sorted(record.evaluation_columns("accuracy"), key=lambda c: c not in record.baselines):
+    for column in sorted(
+        record.evaluation_columns("accuracy"), key=lambda c: c not in record.baselines
+    ):
         if (value := record.evaluation_log.last(column)) is not None:
             return column, value, True
     for part in record.training_log.suffixes_after("accuracy."):

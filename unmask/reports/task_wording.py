@@ -9,7 +9,13 @@ from typing import Any
 from unmask.reports.formatting import format_expression, humanize_name
 from unmask.reports.report_data import ReportData, finite_number
 
-PERCENT_METRICS = ("accuracy", "f1", "exact_match", "precision", "recall")  # metrics read as percent
+PERCENT_METRICS = (
+    "accuracy",
+    "f1",
+    "exact_match",
+    "precision",
+    "recall",
+)  # metrics read as percent
 METRIC_NAMES = {
     "bleu": "BLEU", "chrf": "chrF", "rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L",
     "answer_f1": "F1 of words", "matthews": "Matthews correlation",
@@ -32,26 +38,42 @@ class TaskWording:
 
 WORDING_OF_KIND: Mapping[str, TaskWording] = {
     "classify": TaskWording(purpose="label texts"),
-    "pairs": TaskWording(purpose="label pairs of texts", answered_unit="pairs", decision_unit="pairs"),
+    "pairs": TaskWording(
+        purpose="label pairs of texts", answered_unit="pairs", decision_unit="pairs"
+    ),
     "cloze": TaskWording(purpose="label texts by the word in a blank"),
     "multilabel": TaskWording(
-        purpose="give texts several labels", majority_answer="most frequent labels",
+        purpose="give texts several labels",
+        majority_answer="most frequent labels",
         decision_unit="decisions whether a label holds",
     ),
     "regress": TaskWording(
-        purpose="score texts", majority_answer="mean", wrong_heading="Off", order_note="Those farthest off come first."
+        purpose="score texts",
+        majority_answer="mean",
+        wrong_heading="Off",
+        order_note="Those farthest off come first.",
     ),
     "tag": TaskWording(purpose="label words", answered_unit="words", decision_unit="words"),
-    "answer": TaskWording(purpose="answer questions", majority_answer="most frequent answer", answered_unit="questions"),
+    "answer": TaskWording(
+        purpose="answer questions",
+        majority_answer="most frequent answer",
+        answered_unit="questions",
+    ),
     "choose": TaskWording(
-        purpose="choose among options", majority_answer="most frequent place", answered_unit="rows", decision_unit="rows"
+        purpose="choose among options",
+        majority_answer="most frequent place",
+        answered_unit="rows",
+        decision_unit="rows",
     ),
     "generate": TaskWording(
-        purpose="write texts", majority_answer="most frequent text",
+        purpose="write texts",
+        majority_answer="most frequent text",
         order_note="Those whose targets it found least likely come first.",
     ),
-}  # fmt: skip
-_DEFAULT_WORDING = TaskWording(purpose="", majority_answer="most frequent answer", answered_unit="rows", decision_unit="rows")
+}
+_DEFAULT_WORDING = TaskWording(
+    purpose="", majority_answer="most frequent answer", answered_unit="rows", decision_unit="rows"
+)
 
 
 def task_wording(record: ReportData) -> TaskWording:
@@ -63,22 +85,22 @@ def task_name(record: ReportData) -> str:
     """Return the name that a task was given; empty if that is only its kind."""
     if not record.is_finetuning:
         return "" if record.results is None else record.results.task
-    name = str(record.record_section("recipe").get("name", ""))
+    name = str(record.record_section("recipe").get("task_name", ""))
     return "" if name == record.task_kind else name
 
 
 def describe_data(record: ReportData) -> str:
     """Say what a run was fine-tuned and scored on: rows and names of files."""
-    said: list[str] = []
+    parts: list[str] = []
     for split in ("train", "dev", "test"):
         part = record.record_section("data").get(split)
         rows = finite_number(part.get("rows")) if isinstance(part, Mapping) else None
         path = record.record_section("recipe").get(split)
         if rows:
             source = f"of {PurePath(str(path)).name}" if path else "set aside"
-            lead = f"{split}: {rows:,.0f}" if said else f"{rows:,.0f} rows"
-            said.append(f"{lead} {source}")
-    return "; ".join(said)
+            lead = f"{split}: {rows:,.0f}" if parts else f"{rows:,.0f} rows"
+            parts.append(f"{lead} {source}")
+    return "; ".join(parts)
 
 
 def is_percent_metric(metric: str) -> bool:
@@ -104,6 +126,12 @@ def describe_tuning(method: Any) -> str:
     known = {cls.__name__: cls for cls in METHODS.values()}.get(kind)
     if known is None:
         return format_expression(method)
-    usual = {f.name: format_expression(f.default) for f in fields(known) if f.default is not MISSING}
+    usual = {
+        f.name: format_expression(f.default) for f in fields(known) if f.default is not MISSING
+    }
     odd = {k: v for k, v in method.items() if k == "kind" or format_expression(v) != usual.get(k)}
-    return FULL_FINETUNING if odd == {"kind": "FullFinetuning"} else format_expression(odd).removesuffix("()")
+    return (
+        FULL_FINETUNING
+        if odd == {"kind": "FullFinetuning"}
+        else format_expression(odd).removesuffix("()")
+    )

@@ -20,14 +20,20 @@ def document_separator_ids(special_ids: SpecialTokenIds) -> tuple[int, ...]:
     vocabulary with sentinels: T5's documents follow each other bare (`reduce_concat_tokens` in the
     released code).
     """
-    if special_ids.end is None or special_ids.end not in special_ids.suffix or special_ids.sentinels:
+    if (
+        special_ids.end is None
+        or special_ids.end not in special_ids.suffix
+        or special_ids.sentinels
+    ):
         return ()
     return (special_ids.end,)
 
 
 @dataclass(frozen=True, eq=False)
 class ConcatenatedDocuments:
-    """Documents as one text with `separator_ids` between them; a place is counted through all of it.
+    """Documents as one text, with `separator_ids` between them.
+
+    A position is counted through all of it.
 
     FULL-SENTENCES of Liu et al. 2019, arXiv:1907.11692, section 4.2.
     Deviates: in the data of the released code each sentence ends with a separator, each document
@@ -60,7 +66,9 @@ class ConcatenatedDocuments:
         """
         if not 0 <= start <= end <= self.n_tokens:
             raise ValueError(f"places {start} to {end} do not lie within 0 to {self.n_tokens}")
-        between = Tokens(np.array(self.separator_ids, np.int64), np.zeros(len(self.separator_ids), np.uint8))
+        between = Tokens(
+            np.array(self.separator_ids, np.int64), np.zeros(len(self.separator_ids), np.uint8)
+        )
         first = int(np.searchsorted(self.starts, start, "right")) - 1
         last = int(np.searchsorted(self.starts, end))
         parts = [between[:0]]
@@ -88,9 +96,13 @@ class ConcatenatedDocuments:
         """
         if row_length < 1:
             raise ValueError(f"the length of rows must be at least 1, got {row_length}")
-        return rows.pack_pieces(self._sentence_spans(row_length), row_length, self._source_boundaries())
+        return rows.pack_pieces(
+            self._sentence_spans(row_length), row_length, self._source_boundaries()
+        )
 
-    def fixed_length_rows(self, row_length: int, stride: int | None = None) -> Int[np.ndarray, "rows 2"]:
+    def fixed_length_rows(
+        self, row_length: int, stride: int | None = None
+    ) -> Int[np.ndarray, "rows 2"]:
         """Cut the text into rows (start, end) of exactly `row_length` places, one behind the other.
 
         Or each `stride` behind the one before, so that they overlap. What is left at the end, fewer

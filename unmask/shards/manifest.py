@@ -11,9 +11,7 @@ import numpy as np
 
 from unmask.config import from_dict, to_dict
 from unmask.files import parse_json, parser_errors_as_value_error, read_bytes, sha256
-
-FORMAT_VERSION = 1
-"""Version of the layout of the folder."""
+from unmask.saved_format import FORMAT, check_format
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class ShardRecord:
 class ShardsManifest:
     """What `shards.json` says."""
 
-    format: int = FORMAT_VERSION
+    format: int = FORMAT
     tokenizer_sha256: str
     """SHA-256 of the files of the tokenizer."""
     vocab_size: int
@@ -99,17 +97,19 @@ def read_manifest(path: Path) -> ShardsManifest:
     """
     with parser_errors_as_value_error(f"{path} is damaged: it is not JSON"):
         data = parse_json(read_bytes(path))
-    if isinstance(data, dict) and data.get("format", FORMAT_VERSION) != FORMAT_VERSION:
-        raise ValueError(
-            f"{path} is of format {data['format']!r}; this version reads format {FORMAT_VERSION}"
-        )
+    if isinstance(data, dict):
+        data = check_format(data, path)
     manifest = from_dict(ShardsManifest, data, str(path))
     width = np.dtype(manifest.dtype).itemsize
     n_read = 0
     for index, shard in enumerate(manifest.shards):
         sizes = (shard.tokens.size, shard.marks.size, shard.documents.size)
         right = (width * shard.n_tokens, shard.n_tokens, 8 * (shard.n_documents + 1))
-        if sizes != right or shard.n_documents < 1 or shard.n_documents_read < n_read + shard.n_documents:
+        if (
+            sizes != right
+            or shard.n_documents < 1
+            or shard.n_documents_read < n_read + shard.n_documents
+        ):
             raise ValueError(f"{path} is damaged: the sizes and counts of shard {index} disagree")
         if shard.source_segments and (
             sum(part.n_documents for part in shard.source_segments) != shard.n_documents
@@ -121,7 +121,9 @@ def read_manifest(path: Path) -> ShardsManifest:
 
 
 def check_shard(folder: Path, index: int, shard: ShardRecord, *, verify_contents: bool) -> None:
-    """Compare a shard's files with what was written: their sizes, and with `verify_contents` their contents.
+    """Compare the sizes of a shard's files with what was written.
+
+    With `verify_contents` also their contents.
 
     Raises:
         FileNotFoundError: a file is missing.

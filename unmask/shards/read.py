@@ -7,7 +7,7 @@ A folder of shards holds
                      says the same of the shards closed so far
     tokenizer/       the tokenizer that made the ids
     00000.tokens     ids, one after another, little-endian uint16 or uint32
-    00000.marks      a byte for each id, WORD | SENTENCE | PARAGRAPH: what begins there
+    00000.marks      a byte for each id, WORD_START | SENTENCE_START | PARAGRAPH_START: what begins
     00000.documents  little-endian int64: where in the shard each document starts, and its end
 
 A document lies within one shard. A shard is closed by the document that brings it to
@@ -56,12 +56,19 @@ from unmask.text.documents import Document
 from unmask.tokenizers.encode import Tokenizer
 
 RowUnit = Literal["document", "paragraph", "sentence", "sentences"]
-_UNIT_BITS = {"document": 0, "paragraph": PARAGRAPH_START, "sentence": SENTENCE_START, "sentences": SENTENCE_START}
+_UNIT_BITS = {
+    "document": 0,
+    "paragraph": PARAGRAPH_START,
+    "sentence": SENTENCE_START,
+    "sentences": SENTENCE_START,
+}
 _OTHER_FOLDER_ADVICE = "name another folder, or remove this one"
 _MANIFEST_FILE, _UNFINISHED_FILE = "shards.json", "unfinished.json"
 # What a file system answers that cannot lock a folder (some network ones): there, two writers are
 # the user's to avoid.
-_LOCK_UNSUPPORTED_ERRORS = frozenset({errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL})
+_LOCK_UNSUPPORTED_ERRORS = frozenset(
+    {errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL}
+)
 # At once. Each holds two file descriptors, and a process often may have no more than 1024.
 _MAX_MAPPED_SHARDS = 128
 
@@ -91,7 +98,10 @@ class TokenShards:
         self._cached_arrays = lru_cache(_MAX_MAPPED_SHARDS)(self._map_arrays)
 
     def __repr__(self) -> str:
-        return f"TokenShards({str(self.folder)!r}: {self.n_tokens} tokens, {self.n_documents} documents)"
+        return (
+            f"TokenShards({str(self.folder)!r}: {self.n_tokens} tokens, {self.n_documents} "
+            "documents)"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TokenShards.open, (self.folder,)
@@ -110,7 +120,9 @@ class TokenShards:
                     f"{folder} is unfinished: it was interrupted while its tokens were prepared; "
                     "prepare it again to go on"
                 )
-            raise FileNotFoundError(f"{folder} holds no prepared tokens: it has no {_MANIFEST_FILE}")
+            raise FileNotFoundError(
+                f"{folder} holds no prepared tokens: it has no {_MANIFEST_FILE}"
+            )
         manifest = read_manifest(folder / _MANIFEST_FILE)
         counts = (manifest.n_tokens, manifest.n_documents, manifest.n_bytes)
         if not manifest.shards or counts != total_counts(manifest.shards):
@@ -182,36 +194,45 @@ class TokenShards:
         return Tokens(ids, marks)
 
     def row_spans(
-        self, row_length: int, row_unit: RowUnit = "document", within_spans: Int[np.ndarray, "n 2"] | None = None
+        self,
+        row_length: int,
+        row_unit: RowUnit = "document",
+        within_spans: Int[np.ndarray, "n 2"] | None = None,
     ) -> Int[np.ndarray, "rows 2"]:
         """Cut the corpus into rows (start, end) of at most `row_length` tokens, in order.
 
-        Each unit is a row; one that is longer than `row_length` is cut into consecutive rows, the last
-        of which has what is left; of "sentences", each row has as many as fit. A row never crosses
-        a document; every token is in exactly one row. The result has 16 bytes a row; while it is
-        made, about five times that are in memory, and, unless the unit is the document, two bytes a
-        token of the largest shard.
+        Each unit is a row; one that is longer than `row_length` is cut into consecutive rows, the
+        last of which has what is left; of "sentences", each row has as many as fit. A row never
+        crosses a document; every token is in exactly one row. The result has 16 bytes a row; while
+        it is made, about five times that are in memory, and, unless the unit is the document, two
+        bytes a token of the largest shard.
 
         Args:
             row_length: tokens.
             row_unit: a document, paragraph or sentence, or sentences of one document.
-            within_spans: only these spans of tokens, in order, such as `split_held_out` gives; None:
-                everything.
+            within_spans: only these spans of tokens, in order, such as `split_held_out` gives;
+                None: everything.
 
         Raises:
             ValueError: another unit, a length below 1, or spans that are not in order, overlap, or
                 lie outside.
         """
         if row_unit not in _UNIT_BITS:
-            raise ValueError(f"the unit of rows must be one of {list(_UNIT_BITS)}, got {row_unit!r}")
+            raise ValueError(
+                f"the unit of rows must be one of {list(_UNIT_BITS)}, got {row_unit!r}"
+            )
         if row_length < 1:
             raise ValueError(f"the length of rows must be at least 1, got {row_length}")
         spans = self.document_spans if within_spans is None else self._check_spans(within_spans)
         places = borders = np.union1d(self.document_spans[:, 0], spans[:, 0])
         if _UNIT_BITS[row_unit]:
-            places = np.concatenate([np.empty(0, np.int64), *self._positions_with_bit(_UNIT_BITS[row_unit], borders)])
+            places = np.concatenate(
+                [np.empty(0, np.int64), *self._positions_with_bit(_UNIT_BITS[row_unit], borders)]
+            )
         pieces = rows.split_spans(*rows.positions_in_spans(places, spans), row_length)
-        return rows.pack_pieces([pieces], row_length, borders) if row_unit == "sentences" else pieces
+        return (
+            rows.pack_pieces([pieces], row_length, borders) if row_unit == "sentences" else pieces
+        )
 
     def sentence_spans(
         self, within_spans: Int[np.ndarray, "n 2"]
@@ -247,8 +268,8 @@ class TokenShards:
         more; then it is the shortest one. Where there is but one document, its end is held out
         instead, from the start of the sentence (if none, of the word) that is nearest.
 
-        With `by_source`, that share is held out of each source by itself, and nothing of one that has
-        a single document.
+        With `by_source`, that share is held out of each source by itself, and nothing of one that
+        has a single document.
 
         Raises:
             ValueError: a share that is not at least 0 and below 1; a single token, which cannot be
@@ -261,7 +282,9 @@ class TokenShards:
         if fraction == 0:
             return self.document_spans, self.document_spans[:0]
         if by_source and self.sources_of_documents is not None:
-            return rows.split_held_out_by_source(self.document_spans, self.sources_of_documents[1], fraction, seed)
+            return rows.split_held_out_by_source(
+                self.document_spans, self.sources_of_documents[1], fraction, seed
+            )
         if self.n_documents > 1:
             return rows.split_held_out(self.document_spans, fraction, seed)
         if self.n_tokens == 1:
@@ -280,7 +303,9 @@ class TokenShards:
         marks = np.memmap(shard_path(self.folder, index, "marks"), np.uint8, "r", shape=shape)
         return np.asarray(tokens), np.asarray(marks)  # slices of a memmap itself are slow to make
 
-    def _positions_with_bit(self, bit: int, positions: Int[np.ndarray, "n"]) -> Iterator[Int[np.ndarray, "m"]]:
+    def _positions_with_bit(
+        self, bit: int, positions: Int[np.ndarray, "n"]
+    ) -> Iterator[Int[np.ndarray, "m"]]:
         """Give the places in each shard that have the mark, or are among `positions`."""
         for index, (start, end) in enumerate(zip(self._starts, self._starts[1:], strict=False)):
             marked = (self._cached_arrays(index)[1] & bit) != 0
@@ -325,8 +350,8 @@ def write_shards(
     closed, compares them, and goes on after them. A finished folder is not made again if it was
     made from the same: then the documents are only read and compared.
 
-    In memory are at most 2 * `n_workers` chunks of about a megabyte of text (more where a document is
-    longer).
+    In memory are at most 2 * `n_workers` chunks of about a megabyte of text (more where a document
+    is longer).
 
     Args:
         documents: read once, in order. One without any token is left out and counted.
@@ -339,8 +364,8 @@ def write_shards(
             without reading a document.
 
     Raises:
-        ValueError: `output_folder` was made from other documents, with another tokenizer or size of shards,
-            or is being written by another process; or no document has any token.
+        ValueError: `output_folder` was made from other documents, with another tokenizer or size
+            of shards, or is being written by another process; or no document has any token.
         FileExistsError: `output_folder` holds something else.
         OSError: the disk is full; what is finished stays finished, and the same call goes on from
             there.
@@ -414,7 +439,9 @@ class _DocumentReader:
                 )
 
 
-def _encode_documents(documents: Iterable[Document], names: deque[str | None]) -> Iterator[tuple[str, bytes]]:
+def _encode_documents(
+    documents: Iterable[Document], names: deque[str | None]
+) -> Iterator[tuple[str, bytes]]:
     for document in documents:
         names.append(document.source)
         try:
@@ -427,7 +454,9 @@ def _encode_documents(documents: Iterable[Document], names: deque[str | None]) -
             ) from error
 
 
-def _open_finished(documents: Iterable[Document], output_folder: Path, requested: ShardsManifest) -> TokenShards:
+def _open_finished(
+    documents: Iterable[Document], output_folder: Path, requested: ShardsManifest
+) -> TokenShards:
     """Open a finished folder if it is what is asked for."""
     shards = TokenShards.open(output_folder, verify_contents=True)
     remove_unfinished_marker(output_folder)
@@ -440,13 +469,15 @@ def _open_finished(documents: Iterable[Document], output_folder: Path, requested
             source.add(text)
         if source.digest != found.source_sha256:
             raise ValueError(
-                f"{output_folder} was made from other documents: there are {source.n_read} now, and there were "
-                f"{found.n_documents + found.n_skipped}; {_OTHER_FOLDER_ADVICE}"
+                f"{output_folder} was made from other documents: there are {source.n_read} now, "
+                f"and there were {found.n_documents + found.n_skipped}; {_OTHER_FOLDER_ADVICE}"
             )
     return shards
 
 
-def _prepare_folder(tokenizer: Tokenizer, output_folder: Path, requested: ShardsManifest) -> ShardsManifest:
+def _prepare_folder(
+    tokenizer: Tokenizer, output_folder: Path, requested: ShardsManifest
+) -> ShardsManifest:
     """Make the folder ready for its next shard; say which are closed."""
     remove_partial_files(output_folder)
     begun = requested
@@ -457,7 +488,8 @@ def _prepare_folder(tokenizer: Tokenizer, output_folder: Path, requested: Shards
             begun = replace(requested, shards=tuple(_intact_shards(output_folder, found.shards)))
     elif any(output_folder.iterdir()):
         raise FileExistsError(
-            f"{output_folder} is not empty and holds no prepared tokens; name a new or an empty folder"
+            f"{output_folder} is not empty and holds no prepared tokens; "
+            "name a new or an empty folder"
         )
     write_atomically(output_folder / _UNFINISHED_FILE, manifest_to_json(begun))
     for path in list(output_folder.iterdir()):
@@ -483,14 +515,20 @@ def _intact_shards(output_folder: Path, shards: Iterable[ShardRecord]) -> Iterat
         yield shard
 
 
-def _write_remaining(source: _DocumentReader, manifest_so_far: ShardsManifest, output_folder: Path, n_workers: int) -> ShardsManifest:
+def _write_remaining(
+    source: _DocumentReader, manifest_so_far: ShardsManifest, output_folder: Path, n_workers: int
+) -> ShardsManifest:
     """Write the shards that are still to be written; give the manifest of all."""
     manifest = manifest_so_far
-    tokens = encode_documents(source.texts, output_folder / "tokenizer", manifest_so_far.vocab_size, n_workers)
+    tokens = encode_documents(
+        source.texts, output_folder / "tokenizer", manifest_so_far.vocab_size, n_workers
+    )
     with closing(tokens):
         kept = _skip_empty(tokens, source)
         for first in kept:
-            shard = _write_shard(chain([first], kept), source, output_folder, len(manifest.shards), manifest_so_far)
+            shard = _write_shard(
+                chain([first], kept), source, output_folder, len(manifest.shards), manifest_so_far
+            )
             manifest = replace(manifest, shards=(*manifest.shards, shard))
             # The last one may have less. It is not recorded, so that what is closed does not depend
             # on where the source ended.
@@ -498,7 +536,8 @@ def _write_remaining(source: _DocumentReader, manifest_so_far: ShardsManifest, o
                 write_atomically(output_folder / _UNFINISHED_FILE, manifest_to_json(manifest))
     if not manifest.shards:
         raise ValueError(
-            f"there is nothing to write to {output_folder}: none of {source.n_read} documents has a token"
+            f"there is nothing to write to {output_folder}: "
+            f"none of {source.n_read} documents has a token"
         )
     n_tokens, n_documents, n_bytes = total_counts(manifest.shards)
     return replace(
@@ -514,7 +553,9 @@ def _write_remaining(source: _DocumentReader, manifest_so_far: ShardsManifest, o
 _EncodedDocument = tuple[bytes, np.ndarray, np.ndarray]
 
 
-def _skip_empty(documents: Iterable[_EncodedDocument], source: _DocumentReader) -> Iterator[_EncodedDocument]:
+def _skip_empty(
+    documents: Iterable[_EncodedDocument], source: _DocumentReader
+) -> Iterator[_EncodedDocument]:
     for document in documents:
         source.add(document[0])
         if len(document[1]):
@@ -522,7 +563,11 @@ def _skip_empty(documents: Iterable[_EncodedDocument], source: _DocumentReader) 
 
 
 def _write_shard(
-    documents: Iterator[_EncodedDocument], source: _DocumentReader, output_folder: Path, index: int, requested: ShardsManifest
+    documents: Iterator[_EncodedDocument],
+    source: _DocumentReader,
+    output_folder: Path,
+    index: int,
+    requested: ShardsManifest,
 ) -> ShardRecord:
     """Write documents until there are enough tokens for a shard, or no more documents."""
     kinds = ("tokens", "marks", "documents")
@@ -587,7 +632,9 @@ def _folder_lock(output_folder: Path) -> Generator[None]:
         os.close(descriptor)
 
 
-def _check_same_request(found: ShardsManifest, requested: ShardsManifest, output_folder: Path) -> None:
+def _check_same_request(
+    found: ShardsManifest, requested: ShardsManifest, output_folder: Path
+) -> None:
     different = None
     if found.tokenizer_sha256 != requested.tokenizer_sha256:
         different = "with another tokenizer"

@@ -9,8 +9,10 @@ from jaxtyping import Int
 def split_spans(
     starts: Int[np.ndarray, "n"], ends: Int[np.ndarray, "n"], row_length: int
 ) -> Int[np.ndarray, "rows 2"]:
-    """Cut each (start, end) into consecutive pieces of `row_length` tokens; the last has the rest."""
-    row_length = min(row_length, int((ends - starts).max(initial=1)))  # so that adding it never overflows
+    """Cut each (start, end) into consecutive rows of `row_length` tokens; the last has the rest."""
+    row_length = min(
+        row_length, int((ends - starts).max(initial=1))
+    )  # so that adding it never overflows
     n_pieces = -((starts - ends) // row_length)  # rounded up
     rows = np.empty((int(n_pieces.sum()), 2), np.int64)
     first = np.cumsum(n_pieces) - n_pieces
@@ -30,8 +32,8 @@ def pack_pieces(
     What lies between two pieces of a row takes up room too, what lies between two rows is lost.
 
     Args:
-        parts: (start, end) of pieces of at most `row_length` places, all in order; only one part, and
-            a row, are in memory at once.
+        parts: (start, end) of pieces of at most `row_length` places, all in order; only one part,
+            and a row, are in memory at once.
         row_length: places.
         boundaries: places that no row goes across, in order.
     """
@@ -102,7 +104,10 @@ def split_held_out(
 
 
 def split_held_out_by_source(
-    document_spans: Int[np.ndarray, "n 2"], source_of_document: Int[np.ndarray, "n"], fraction: float, seed: int
+    document_spans: Int[np.ndarray, "n 2"],
+    source_of_document: Int[np.ndarray, "n"],
+    fraction: float,
+    seed: int,
 ) -> tuple[Int[np.ndarray, "k 2"], Int[np.ndarray, "m 2"]]:
     """Do as `held_out` with each source of more than one document; give the others, and these."""
     out = np.zeros(len(document_spans), bool)

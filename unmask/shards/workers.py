@@ -42,8 +42,8 @@ import signal, sys
 for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # they are for the process that started this one
     signal.signal(getattr(signal, name), signal.SIG_IGN)
 sys.path[:] = sys.argv[2:]
-from unmask.shards.workers import work
-work(sys.argv[1])
+from unmask.shards.workers import run_worker
+run_worker(sys.argv[1])
 """
 
 
@@ -59,7 +59,9 @@ def check_workers(n_workers: int, minimum: int = 0) -> None:
         raise ValueError(f"workers must be at least {minimum}, got {n_workers}")
     cores = os.cpu_count() or 1
     if n_workers > (most := max(16, 4 * cores)):
-        raise ValueError(f"workers must be at most {most} here, with {cores} cores, got {n_workers}")
+        raise ValueError(
+            f"workers must be at most {most} here, with {cores} cores, got {n_workers}"
+        )
 
 
 def id_type(n_ids: int) -> Literal["uint16", "uint32"]:
@@ -70,7 +72,7 @@ def id_type(n_ids: int) -> Literal["uint16", "uint32"]:
 def encode_documents(
     texts: Iterable[tuple[str, bytes]], folder: Path, n_ids: int, n_workers: int
 ) -> Generator[tuple[bytes, np.ndarray, np.ndarray]]:
-    """Encode texts in UTF-8, each with where it comes from: give each with its ids and marks.
+    """Encode texts in UTF-8, each with where it comes from: give each with its ids and boundaries.
 
     Args:
         texts: read as they are needed; a text is in memory from then until it is given back.
@@ -136,7 +138,10 @@ def append_end_token(text: Tokens, special_ids: SpecialTokenIds) -> Tokens:
 
 
 def _encode_chunk(tokenizer: Tokenizer, texts: Sequence[bytes]) -> list[bytes]:
-    """Give three arrays as bytes: lengths, ids, marks. Or two parts: which text is refused, why."""
+    """Give three arrays as bytes: lengths, ids, boundaries.
+
+    Or two parts: which text is refused, and why.
+    """
     try:
         tokens = tokenizer.encode_batch([text.decode() for text in texts])
     except ValueError:
@@ -259,9 +264,12 @@ def _send_parts(stream: IO[bytes], parts: Sequence[bytes]) -> None:
 
 
 def _receive_parts(stream: IO[bytes]) -> list[bytes]:
-    """Read what `_send` wrote; EOFError where the stream has ended."""
+    """Read what `_send_parts` wrote; EOFError where the stream has ended."""
     (n,) = struct.unpack("<Q", _read_exactly(stream, 8))
-    return [_read_exactly(stream, size) for size in struct.unpack(f"<{n}Q", _read_exactly(stream, 8 * n))]
+    return [
+        _read_exactly(stream, size)
+        for size in struct.unpack(f"<{n}Q", _read_exactly(stream, 8 * n))
+    ]
 
 
 def _read_exactly(stream: IO[bytes], n: int) -> bytes:

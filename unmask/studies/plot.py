@@ -96,7 +96,11 @@ def draw_svg(result: StudyResult) -> str:
         for i, one in enumerate(result.cell_results)
     ]
     each = [
-        _draw_column(name, left + i * (PLOT_WIDTH + COLUMN_GAP), [_plotted_values(name, one) for one in result.cell_results])
+        _draw_column(
+            name,
+            left + i * (PLOT_WIDTH + COLUMN_GAP),
+            [_plotted_values(name, one) for one in result.cell_results],
+        )
         for i, name in enumerate(columns)
     ]
     return tag(

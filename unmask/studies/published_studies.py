@@ -40,7 +40,7 @@ def _tiny_stacks(*stacks: str, n_layers: int = N_LAYERS) -> tuple[str, ...]:
 
 
 def _row_changes(length: int) -> tuple[str, ...]:
-    return (f"length={length}", f"batch_tokens={BATCH_ROWS * length}")
+    return (f"sequence_length={length}", f"batch_tokens={BATCH_ROWS * length}")
 
 
 STACK_PREFIXES = ("encoder.", "decoder.")
@@ -68,7 +68,10 @@ BART_NOISE_STUDY = Study(
                 "infilling": (TextInfilling(rate=0.3, mean_span_length=3.0),),
                 "rotation": (DocumentRotation(),),
                 "shuffling": (SentencePermutation(),),
-                "infilling+shuffling": (SentencePermutation(), TextInfilling(rate=0.3, mean_span_length=3.0)),
+                "infilling+shuffling": (
+                    SentencePermutation(),
+                    TextInfilling(rate=0.3, mean_span_length=3.0),
+                ),
             }.items()
         ),
     ),
@@ -78,7 +81,9 @@ BART_NOISE_STUDY = Study(
 )
 
 
-def _objective_study(name: str, table: int, question: str, name_of_each: Mapping[str, ObjectiveSpec]) -> Study:
+def _objective_study(
+    name: str, table: int, question: str, name_of_each: Mapping[str, ObjectiveSpec]
+) -> Study:
     return Study(
         name=name,
         question=question,
@@ -123,7 +128,9 @@ def _both_objectives(architecture: str) -> tuple[StudyCell, StudyCell]:
     name = "enc-dec" if architecture == "" else architecture
     model = f"t5-{architecture}-mini".replace("--", "-")
     if one is None:
-        sizes = _tiny_stacks(*STACK_PREFIXES, n_layers=N_LAYERS // 2 if architecture == "half" else N_LAYERS)
+        sizes = _tiny_stacks(
+            *STACK_PREFIXES, n_layers=N_LAYERS // 2 if architecture == "half" else N_LAYERS
+        )
         rows = dict.fromkeys(("denoising", "language"), TEXT_TOKENS)
         objectives: tuple[Objective, Objective] = T5, _PREDICT_REST
     else:
@@ -134,7 +141,9 @@ def _both_objectives(architecture: str) -> tuple[StudyCell, StudyCell]:
         StudyCell(
             name=f"{name}+{what}",
             model=model,
-            objective=objective if one is None else SingleStackSeq2Seq(objective, bidirectional_source=one),
+            objective=objective
+            if one is None
+            else SingleStackSeq2Seq(objective, bidirectional_source=one),
             changes=(*sizes, *_row_changes(length)),
             token_factor=length / TEXT_TOKENS,
         )
@@ -148,7 +157,9 @@ T5_ARCHITECTURE_STUDY = Study(
     question="One stack or two, for as many parameters or as much computing?",
     paper="Raffel et al. 2020, arXiv:1910.10683, table 2",
     cells=tuple(
-        cell for kind in ("", "shared", "half", "lm", "prefix-lm") for cell in _both_objectives(kind)
+        cell
+        for kind in ("", "shared", "half", "lm", "prefix-lm")
+        for cell in _both_objectives(kind)
     ),
     tasks="as-text",
     tokens=8_000_000,
@@ -205,7 +216,10 @@ def _stage_study(name: str, tasks: str, text: tuple[str, ...], token_factor: flo
     all five groups, as in the released code, where `gradual` alone would spread what is of four.
     """
     gradual, slower, whole = "gradual", "layerwise_lr_decay=0.3846", "all-stages"
-    tuned = {"not-gradual": f"{gradual}:unfreeze_fraction=0,{slower}", "one-rate": f"{gradual}:layerwise_lr_decay=1"}
+    tuned = {
+        "not-gradual": f"{gradual}:unfreeze_fraction=0,{slower}",
+        "one-rate": f"{gradual}:layerwise_lr_decay=1",
+    }
     return Study(
         name=name,
         question="What does each of ULMFiT's stages give, where few labels are known?",
@@ -214,7 +228,11 @@ def _stage_study(name: str, tasks: str, text: tuple[str, ...], token_factor: flo
             _without_pretraining("ulmfit-mini"),
             StudyCell(name="no-domain", model="ulmfit-mini", tune=f"{gradual}:{slower}"),
             StudyCell(
-                name=whole, model="ulmfit-mini", init_from="no-domain", text=text, token_factor=token_factor,
+                name=whole,
+                model="ulmfit-mini",
+                init_from="no-domain",
+                text=text,
+                token_factor=token_factor,
                 changes=("schedule=SlantedTriangular", slower),
                 tune=f"{gradual}:{slower}",
             ),
@@ -224,13 +242,15 @@ def _stage_study(name: str, tasks: str, text: tuple[str, ...], token_factor: flo
             ),
         ),
         changes=(
-            "architecture.d_model=128", "architecture.d_ff=256", *_row_changes(TEXT_TOKENS),
+            "architecture.d_model=128",
+            "architecture.d_ff=256",
+            *_row_changes(TEXT_TOKENS),
         ),
         tasks=tasks,
         tokens=8_000_000,
         rows=None,
         epochs=None,
-    )  # fmt: skip
+    )
 
 
 ULMFIT_STUDIES = (
@@ -241,7 +261,14 @@ ULMFIT_STUDIES = (
 
 STUDIES: Mapping[str, Study] = {
     study.name: study
-    for study in (BART_NOISE_STUDY, *T5_OBJECTIVE_STUDIES, T5_ARCHITECTURE_STUDY, SUMMARIZATION_STUDY, ELMO_TAGGING_STUDY, *ULMFIT_STUDIES)
+    for study in (
+        BART_NOISE_STUDY,
+        *T5_OBJECTIVE_STUDIES,
+        T5_ARCHITECTURE_STUDY,
+        SUMMARIZATION_STUDY,
+        ELMO_TAGGING_STUDY,
+        *ULMFIT_STUDIES,
+    )
 }
 
 
@@ -256,5 +283,5 @@ def find_study(name: str) -> Study:
         return STUDIES[name]
     if name.endswith(".toml"):
         return read_study(Path(name))
-    said = unknown_key_message(name, STUDIES).replace("unknown key", "unknown study", 1)
-    raise ValueError(f"{said}; or name a TOML file")
+    message = unknown_key_message(name, STUDIES).replace("unknown key", "unknown study", 1)
+    raise ValueError(f"{message}; or name a TOML file")

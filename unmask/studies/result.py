@@ -53,8 +53,10 @@ class StudyResult:
 
     def with_result(self, cell_result: CellResult) -> "StudyResult":
         """Return it with another outcome of a cell."""
-        kept = (cell_result if one.name == cell_result.name else one for one in self.cell_results)
-        return replace(self, cell_results=tuple(kept))
+        results = (
+            cell_result if one.name == cell_result.name else one for one in self.cell_results
+        )
+        return replace(self, cell_results=tuple(results))
 
     def to_table(self) -> tuple[list[str], list[list[str]]]:
         """Return the table: the names of its columns, and a row for each cell."""
@@ -62,7 +64,13 @@ class StudyResult:
         return names, [self._table_row(one) for one in self.cell_results]
 
     def _table_row(self, cell_result: CellResult) -> list[str]:
-        loss = "left out" if cell_result.error else "" if cell_result.loss is None else f"{cell_result.loss:.3f}"
+        loss = (
+            "left out"
+            if cell_result.error
+            else ""
+            if cell_result.loss is None
+            else f"{cell_result.loss:.3f}"
+        )
         each = [format_mean_and_std(cell_result.scores_of(name)) for name in self.benchmarks]
         size = f"{cell_result.parameters:,}" if cell_result.parameters else ""
         return [cell_result.name, size, loss, *each, format_mean_and_std(cell_result.averages())]

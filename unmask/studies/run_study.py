@@ -10,7 +10,7 @@ from typing import Any
 
 from unmask.checkpoints.folder import lock_run_folder
 from unmask.config import from_dict, to_dict
-from unmask.files import read_json_object, remove_partial_files, write_atomically
+from unmask.files import remove_partial_files, write_atomically
 from unmask.finetuning.results.report import to_json
 from unmask.finetuning.suite import BenchmarkResult, finetune_suite
 from unmask.inference.export import read_run_file
@@ -27,6 +27,7 @@ from unmask.output import OutputStream, print_line
 from unmask.reports.page import write_report
 from unmask.reports.report_data import RUN_FILE as RUN
 from unmask.reports.report_data import read_report_data
+from unmask.saved_format import FORMAT, read_saved
 from unmask.studies.plot import PLOT_FILE, draw_svg, format_markdown
 from unmask.studies.published_studies import find_study
 from unmask.studies.result import CellResult, StudyResult
@@ -47,7 +48,9 @@ _STUDY_KEYS = {
     "model": "a cell has a model of its own",
     "data": "--data names the text",
     "steps": "tokens says how long each cell is pretrained",
-    **dict.fromkeys((*DOCUMENT_OPTIONS, "sampling"), "cells share the tokens that are made of the text"),
+    **dict.fromkeys(
+        (*DOCUMENT_OPTIONS, "sampling_exponent"), "cells share the tokens that are made of the text"
+    ),
 }
 """What a study says of all recipes, and how."""
 
@@ -177,7 +180,9 @@ class _StudyRun:
         if self.terminal is not None:
             print_line(text, self.terminal)
 
-    def save_result(self, cell_result: CellResult | None = None, *, resume: bool = True) -> StudyResult:
+    def save_result(
+        self, cell_result: CellResult | None = None, *, resume: bool = True
+    ) -> StudyResult:
         """Write what is there of each cell, and an outcome that is new; one process at a time.
 
         Raises:
@@ -208,7 +213,9 @@ class _StudyRun:
                 return self.save_result()
             made = self.save_result()
             was = next(one for one in made.cell_results if one.name == cell.name)
-            return made if was.is_done(self.benchmarks) else self.save_result(self._run_outcome(cell))
+            return (
+                made if was.is_done(self.benchmarks) else self.save_result(self._run_outcome(cell))
+            )
 
     def _check_folder(self, *, resume: bool) -> None:
         """Check that the folder is new, or holds this study.
@@ -228,11 +235,16 @@ class _StudyRun:
         was = _read_study_file(path)
         if not isinstance(was.get("study"), dict):
             raise ValueError(f"{path}: study must be a table, got {was.get('study')!r:.40}")
-        if found := _describe_difference(_with_current_defaults(was["study"]), self.comparable_settings["study"]):
+        if found := _describe_difference(
+            _with_current_defaults(was["study"]), self.comparable_settings["study"]
+        ):
             raise ValueError(f"{folder}: this study has {found}")
         if was.get("data") != self.comparable_settings["data"]:
             raise ValueError(f"{folder}: this study reads {was.get('data')}; give the same data")
-        here, old = self.comparable_settings["tasks_data"], was.get("tasks_data", self.comparable_settings["tasks_data"])
+        here, old = (
+            self.comparable_settings["tasks_data"],
+            was.get("tasks_data", self.comparable_settings["tasks_data"]),
+        )
         if old != here:
             raise ValueError(
                 f"{folder}: this study has its tasks from {old or 'the Hub'}, not from "
@@ -256,7 +268,10 @@ class _StudyRun:
     def _write_results(self, result: StudyResult) -> None:
         """Write the facts, the table and the picture."""
         cells = [to_dict(one) for one in result.cell_results]
-        write_atomically(self.folder / STUDY_FILE, to_json({"format": 1, **self.comparable_settings, "cells": cells}))
+        write_atomically(
+            self.folder / STUDY_FILE,
+            to_json({"format": FORMAT, **self.comparable_settings, "cells": cells}),
+        )
         with best_effort(PLOT_FILE):
             write_atomically(self.folder / PLOT_FILE, draw_svg(result))
         with best_effort("README.md"):
@@ -289,11 +304,20 @@ class _StudyRun:
         tuned = self.folder / "tuned" / cell.name
         tuned.parent.mkdir(exist_ok=True)
         return finetune_suite(
-            self._pretraining_folder(cell), tasks=self.study.tasks, out=tuned, data=self.tasks_folder,
-            rows=self.study.rows, epochs=self.study.epochs, seeds=self.study.seeds,
-            initialize="pretrained" if cell.has_trained_weights else "random", tune=cell.tune,
-            device=self.device, resume=tuned.exists(), include_test=False, terminal=self.terminal,
-        ).benchmarks  # fmt: skip
+            self._pretraining_folder(cell),
+            tasks=self.study.tasks,
+            out=tuned,
+            data=self.tasks_folder,
+            rows=self.study.rows,
+            epochs=self.study.epochs,
+            seeds=self.study.seeds,
+            initialize="pretrained" if cell.has_trained_weights else "random",
+            tune=cell.tune,
+            device=self.device,
+            resume=tuned.exists(),
+            include_test=False,
+            terminal=self.terminal,
+        ).benchmarks
 
     def _initial_cell(self, cell: StudyCell) -> StudyCell | None:
         """Return the cell with whose weights a cell begins."""
@@ -320,10 +344,15 @@ class _StudyRun:
         text.parent.mkdir(exist_ok=True)
         with lock_run_folder(text.parent, wait=True):
             prepare(
-                _find_cell_text(cell, self.tasks_folder) or self.sources, out=text, model=model,
-                tokenizer=self._pretraining_folder(before) if cell.text and before is not None else None,
-                workers=max(1, self.workers), quiet=self.terminal is None,
-            )  # fmt: skip
+                _find_cell_text(cell, self.tasks_folder) or self.sources,
+                out=text,
+                model=model,
+                tokenizer=self._pretraining_folder(before)
+                if cell.text and before is not None
+                else None,
+                workers=max(1, self.workers),
+                quiet=self.terminal is None,
+            )
         return text
 
     def _pretrain(self, cell: StudyCell) -> None:
@@ -388,7 +417,9 @@ def _find_cell_text(cell: StudyCell, tasks_folder: Path | None) -> list[Path]:
     found = [] if tasks_folder is None else [find_file(tasks_folder, name) for name in cell.text]
     for name, path in zip(cell.text, found, strict=False):
         if path is None:
-            raise FileNotFoundError(f"{tasks_folder}: cell {cell.name} reads {name}, which is not there")
+            raise FileNotFoundError(
+                f"{tasks_folder}: cell {cell.name} reads {name}, which is not there"
+            )
     return [path for path in found if path is not None]
 
 
@@ -423,4 +454,4 @@ def _cells_by_name(plain_data: Any) -> dict[str, dict[str, Any]]:
 
 
 def _read_study_file(path: Path) -> dict[str, Any]:
-    return read_json_object(path)
+    return read_saved(path)

@@ -49,8 +49,8 @@ class StudyCell:
             raise ValueError(f"token_factor must be at least 0, got {self.token_factor}")
         if self.has_word_vectors and self.token_factor not in (0, 1):
             raise ValueError(
-                f"reads of {self.model} must be 0 or 1, got {self.token_factor}: word vectors are learned "
-                "of the whole text, as often as objective.epochs says"
+                f"token_factor of {self.model} must be 0 or 1, got {self.token_factor}: word "
+                "vectors are learned of the whole text, as often as objective.epochs says"
             )
         parse_method(self.tune)
 
@@ -76,7 +76,7 @@ class Study:
     tasks: str
     """A name of `unmask.tasks.suites.bundled.SUITES`, or a .toml file with a suite."""
     tokens: int
-    """That each cell reads, padding included; see `Cell.reads`."""
+    """That each cell reads, padding included; see `StudyCell.token_factor`."""
     changes: tuple[str, ...] = ()
     """Of the recipes of all cells, before their own."""
     rows: int | None = 1000
@@ -105,7 +105,7 @@ class Study:
             if cell.init_from and cell.init_from not in names[:i]:
                 before = ", ".join(names[:i]) or "none"
                 raise ValueError(
-                    f"cell {cell.name}: begins must be a cell before it ({before}), got "
+                    f"cell {cell.name}: init_from must be a cell before it ({before}), got "
                     f"{cell.init_from!r}"
                 )
         if self.epochs is not None and not 0 < self.epochs < math.inf:

@@ -28,7 +28,9 @@ Entity = tuple[int, int, str]
 _ENTITY_LIKE_LABEL = re.compile(r"[A-Za-z][-_]\w.*|.*\w[-_][BIESLUMW]")
 
 
-def infer_scheme(labels: Sequence[str], sentences: Iterable[Sequence[str]] = ()) -> TagScheme | None:
+def infer_scheme(
+    labels: Sequence[str], sentences: Iterable[Sequence[str]] = ()
+) -> TagScheme | None:
     """Find the scheme of some labels; None if these do not mark entities.
 
     Labels with B and I alone may be either scheme's: it is BIO, unless in the sentences some entity
@@ -85,7 +87,9 @@ def entities_to_tags(entities: Iterable[Entity], n_words: int, scheme: TagScheme
                 f"{kind!r} from {start} to {stop}, after one that ends at {end}"
             )
         follows = start == end and kind == before
-        for i, part in enumerate(_tag_prefixes(stop - start, scheme, follows_same_type=follows), start):
+        for i, part in enumerate(
+            _tag_prefixes(stop - start, scheme, follows_same_type=follows), start
+        ):
             tags[i] = _make_tag(part, kind)
         end, before = stop, kind
     return tags
@@ -156,4 +160,6 @@ def forbidden_transitions(labels: Sequence[str], scheme: TagScheme) -> tuple[tup
     `heads.crf.CRF` takes.
     """
     places = [(BOUNDARY, None), *enumerate(labels)]
-    return tuple((i, j) for i, a in places for j, b in places if not is_allowed_transition(a, b, scheme))
+    return tuple(
+        (i, j) for i, a in places for j, b in places if not is_allowed_transition(a, b, scheme)
+    )

@@ -78,7 +78,12 @@ class Task:
 
 
 def split_dev(
-    examples: Sequence[TaskExample], fraction: float = 0.1, seed: int = 0, *, where: str, unit: str = "rows"
+    examples: Sequence[TaskExample],
+    fraction: float = 0.1,
+    seed: int = 0,
+    *,
+    where: str,
+    unit: str = "rows",
 ) -> tuple[list[TaskExample], list[TaskExample]]:
     """Take a part of the items away to choose by, the same share of each label, at random.
 

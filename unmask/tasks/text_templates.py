@@ -60,17 +60,19 @@ class TextTemplate:
         if self.target == "":
             raise ValueError("target must be the name of a column, got ''")
         if self.labels and (len(set(self.labels)) < max(len(self.labels), 2)):
-            raise ValueError(f"labels must be two or more that differ, got {format_names(self.labels)}")
+            raise ValueError(
+                f"labels must be two or more that differ, got {format_names(self.labels)}"
+            )
         if self.number_step is not None and not 0 < self.number_step < math.inf:
             raise ValueError(f"number_step must be above 0, got {self.number_step}")
         if self.labels and self.number_step is not None:
-            raise ValueError("answers are labels or numbers: give labels or step")
+            raise ValueError("answers are labels or numbers: give labels or number_step")
         if self.number_range is not None and (
             self.number_step is None or not self.number_range[0] < self.number_range[1]
         ):
             raise ValueError(
-                "number_range must be the least and the greatest of numbers, which have a step, got "
-                f"{list(self.number_range)}"
+                "number_range must be the least and the greatest of numbers, which have a "
+                f"number_step, got {list(self.number_range)}"
             )
         if self.metric is not None and self.metric not in self.metric_names:
             raise ValueError(
@@ -90,7 +92,13 @@ class TextTemplate:
     @property
     def label_column_names(self) -> Sequence[str]:
         """Customary names of the column of labels or numbers; of other targets none."""
-        return columns.LABEL_COLUMNS if self.labels else columns.NUMBER_COLUMNS if self.number_step else ()
+        return (
+            columns.LABEL_COLUMNS
+            if self.labels
+            else columns.NUMBER_COLUMNS
+            if self.number_step
+            else ()
+        )
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -116,7 +124,10 @@ class TextTemplate:
         if self.number_step is None:
             return (columns.parse_label(value, column, where),)
         number = columns.parse_number(value, column, where)
-        if self.number_range is not None and not self.number_range[0] <= number <= self.number_range[1]:
+        if (
+            self.number_range is not None
+            and not self.number_range[0] <= number <= self.number_range[1]
+        ):
             low, high = self.number_range
             raise ValueError(f"{where}: {column!r} must be from {low:g} to {high:g}, got {number}")
         return tuple(dict.fromkeys((round_to_step(number, self.number_step), repr(number))))
@@ -155,7 +166,9 @@ class TextTemplate:
             "no_number": found.count(None) / max(len(found), 1),
         }
 
-    def _classification_metrics(self, labels: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
+    def _classification_metrics(
+        self, labels: Sequence[str], predictions: Sequence[str]
+    ) -> dict[str, float]:
         place = {label: i for i, label in enumerate(self.labels)}
         right = np.array([place[label] for label in labels], np.int64)
         read = [self.parse_prediction(text) for text in predictions]
@@ -193,7 +206,9 @@ def resolve_template(template: "str | TextTemplate | None", where: str) -> TextT
     """
     if isinstance(template, str):
         if template not in TEXT_TEMPLATES:
-            raise ValueError(f"{where} must be one of {', '.join(TEXT_TEMPLATES)}, or a table, got {template!r}")
+            raise ValueError(
+                f"{where} must be one of {', '.join(TEXT_TEMPLATES)}, or a table, got {template!r}"
+            )
         return TEXT_TEMPLATES[template]
     return template or TextTemplate()
 
@@ -205,15 +220,20 @@ def parse_template(template: Any, where: str) -> TextTemplate:
         ValueError: it is none of these, or a key of the table is not what it should be.
     """
     return resolve_template(
-        template if template is None or isinstance(template, str) else from_dict(TextTemplate, template, where), where
+        template
+        if template is None or isinstance(template, str)
+        else from_dict(TextTemplate, template, where),
+        where,
     )
 
 
 _ENTAILMENT_LABELS = ("entailment", "not_entailment")
 _STSB_TEMPLATE = TextTemplate(
-    source="stsb sentence1: {sentence1} sentence2: {sentence2}", number_step=0.2, number_range=(0.0, 5.0),
+    source="stsb sentence1: {sentence1} sentence2: {sentence2}",
+    number_step=0.2,
+    number_range=(0.0, 5.0),
     metric="pearson",
-)  # fmt: skip
+)
 _PARAPHRASE_TEMPLATE = TextTemplate(
     source="mrpc sentence1: {sentence1} sentence2: {sentence2}",
     labels=("not_equivalent", "equivalent"),
@@ -221,13 +241,15 @@ _PARAPHRASE_TEMPLATE = TextTemplate(
 )
 TEXT_TEMPLATES: Mapping[str, TextTemplate] = {
     "cola": TextTemplate(
-        source="cola sentence: {sentence}", labels=("unacceptable", "acceptable"),
+        source="cola sentence: {sentence}",
+        labels=("unacceptable", "acceptable"),
         metric="matthews",
     ),
     "sst2": TextTemplate(source="sst2 sentence: {sentence}", labels=("negative", "positive")),
     "mrpc": _PARAPHRASE_TEMPLATE,
     "qqp": replace(
-        _PARAPHRASE_TEMPLATE, source="qqp question1: {question1} question2: {question2}",
+        _PARAPHRASE_TEMPLATE,
+        source="qqp question1: {question1} question2: {question2}",
         labels=("not_duplicate", "duplicate"),
     ),
     "stsb": _STSB_TEMPLATE,
@@ -235,14 +257,20 @@ TEXT_TEMPLATES: Mapping[str, TextTemplate] = {
         source="mnli hypothesis: {hypothesis} premise: {premise}",
         labels=("entailment", "neutral", "contradiction"),
     ),
-    "qnli": TextTemplate(source="qnli question: {question} sentence: {sentence}", labels=_ENTAILMENT_LABELS),
-    "rte": TextTemplate(source="rte sentence1: {sentence1} sentence2: {sentence2}", labels=_ENTAILMENT_LABELS),
+    "qnli": TextTemplate(
+        source="qnli question: {question} sentence: {sentence}", labels=_ENTAILMENT_LABELS
+    ),
+    "rte": TextTemplate(
+        source="rte sentence1: {sentence1} sentence2: {sentence2}", labels=_ENTAILMENT_LABELS
+    ),
     "cb": TextTemplate(
         source="cb hypothesis: {hypothesis} premise: {premise}",
-        labels=("entailment", "contradiction", "neutral"), metric="macro_f1",
+        labels=("entailment", "contradiction", "neutral"),
+        metric="macro_f1",
     ),
     "boolq": TextTemplate(
-        source="boolq passage: {passage} question: {question}", labels=("False", "True"),
+        source="boolq passage: {passage} question: {question}",
+        labels=("False", "True"),
     ),
     "squad": TextTemplate(source="question: {question} context: {context}"),
     "summarize": TextTemplate(source="summarize: {document}", metric="rougeL"),
@@ -250,7 +278,7 @@ TEXT_TEMPLATES: Mapping[str, TextTemplate] = {
     "de_en": TextTemplate(source="translate German to English: {source}", metric="bleu"),
     "en_fr": TextTemplate(source="translate English to French: {source}", metric="bleu"),
     "en_ro": TextTemplate(source="translate English to Romanian: {source}", metric="bleu"),
-}  # fmt: skip
+}
 """The paper's own, by the names that its sources begin with. STS-B's scores begin at 0, whatever
 section 2.4 says. What is not here: tasks that read marks within a text (WSC, WiC, ReCoRD), or whose
 targets could not be checked (COPA, MultiRC). German to English is not among its tasks."""

@@ -86,16 +86,55 @@ def read_documents(
         ImportError: what a file needs is not installed.
     """
     if max_characters < 1:
-        raise ValueError(f"longest must be at least 1 character, got {max_characters}")
-    _check_allowed("document", document_separator, ("blank", "line", "file"))
+        raise ValueError(f"max_characters must be at least 1 character, got {max_characters}")
+    _check_allowed("document_separator", document_separator, ("blank", "line", "file"))
     _check_allowed("encoding_errors", encoding_errors, ("strict", "replace"))
     found = _resolve_sources(sources)
-    how = _ReadOptions(document_separator=document_separator, text_column=text_column or "text", encoding_errors=encoding_errors, max_characters=max_characters)
+    how = _ReadOptions(
+        document_separator=document_separator,
+        text_column=text_column or "text",
+        encoding_errors=encoding_errors,
+        max_characters=max_characters,
+    )
     return _iter_documents(found, how)
 
 
+def read_rows(
+    source: str | Path,
+    *,
+    text_column: str | None = None,
+    encoding_errors: EncodingErrors = "strict",
+    max_characters: int = records.MAX_RECORD_CHARACTERS,
+) -> Iterator[Document]:
+    """Yield a document for each line of plain text and each record; of a blank one it is empty.
+
+    Args:
+        source: a source of `read_documents`.
+        text_column: as there.
+        encoding_errors: as there.
+        max_characters: characters of a line.
+
+    Raises:
+        FileNotFoundError: as of `read_documents`.
+        ValueError: as there, or a line is longer.
+    """
+    options = _ReadOptions(
+        document_separator="line",
+        text_column=text_column or "text",
+        encoding_errors=encoding_errors,
+        max_characters=max_characters,
+    )
+    ((name, files),) = _resolve_sources(source)
+    any_text = False
+    for document in _iter_lines(name, files, options):
+        any_text = any_text or bool(document.text)
+        yield document
+    if not any_text:
+        raise ValueError(f"{name}: no text in it")
+
+
 def list_files(sources: str | Path | Sequence[str | Path]) -> list[Path]:
-    """List the files that `documents` reads, in its order; of `hf:owner/name` there is none.
+    """List the files that `read_documents` reads, in its order; of `hf:owner/name` there is none.
 
     Raises:
         FileNotFoundError: a file is missing, a pattern or folder has no file of a known kind.
@@ -126,11 +165,53 @@ class _ReadOptions:
     max_characters: int
 
 
-def _iter_documents(files_by_source: list[tuple[str, list[Path]]], options: _ReadOptions) -> Iterator[Document]:
+def _iter_lines(source: str, files: list[Path], options: _ReadOptions) -> Iterator[Document]:
+    if source.startswith(_HUB_PREFIX):
+        stream = hub.stream_records(
+            source.removeprefix(_HUB_PREFIX), options.text_column, options.encoding_errors
+        )
+        yield from (_line_document(source, number, [text], options) for number, text in stream)
+    for file in files:
+        suffix = _content_suffix(file)
+        if suffix is None or suffix == ".txt":
+            read = read_lines(file, options.max_characters, options.encoding_errors)
+            for number, text, continues in read:
+                if continues:
+                    raise ValueError(_too_long_line(file, number, options))
+                yield _line_document(file, number, [text], options)
+        else:
+            records_of = _RECORD_READERS[suffix]
+            for number, text in records_of(
+                file, options.text_column, options.encoding_errors, keep_blank=True
+            ):
+                held = [p for p in iter_paragraphs(text) if not is_blank(p)]
+                yield _line_document(file, number, held, options)
+
+
+def _too_long_line(name: object, number: int, options: _ReadOptions) -> str:
+    return f"{name}:{number}: a line of more than {options.max_characters:,} characters"
+
+
+def _line_document(
+    name: object, number: int, paragraphs: list[str], options: _ReadOptions
+) -> Document:
+    text = "\n".join(paragraphs)
+    if len(text) > options.max_characters:
+        raise ValueError(_too_long_line(name, number, options))
+    return Document("" if is_blank(text) else text, f"{name}:{number}")
+
+
+def _iter_documents(
+    files_by_source: list[tuple[str, list[Path]]], options: _ReadOptions
+) -> Iterator[Document]:
     for source, files in files_by_source:
         if source.startswith(_HUB_PREFIX):
             read = _documents_of_records(
-                source, hub.stream_records(source.removeprefix(_HUB_PREFIX), options.text_column, options.encoding_errors), options
+                source,
+                hub.stream_records(
+                    source.removeprefix(_HUB_PREFIX), options.text_column, options.encoding_errors
+                ),
+                options,
             )
         else:
             read = itertools.chain.from_iterable(_read_file(file, options) for file in files)
@@ -145,14 +226,16 @@ def _iter_documents(files_by_source: list[tuple[str, list[Path]]], options: _Rea
 
 _HUB_PREFIX = "hf:"
 
-_RecordReader = Callable[[Path, str, EncodingErrors], Iterator[records.TextRecord]]
+_RecordReader = Callable[..., Iterator[records.TextRecord]]
 _RECORD_READERS: dict[str, _RecordReader] = {
     ".jsonl": records.read_jsonl,
     ".csv": records.read_csv,
     ".tsv": records.read_tsv,
     ".parquet": records.read_parquet,
 }
-_KNOWN_SUFFIXES = f".txt, {', '.join(_RECORD_READERS)}, each also with {', '.join(COMPRESSIONS)} behind it"
+_KNOWN_SUFFIXES = (
+    f".txt, {', '.join(_RECORD_READERS)}, each also with {', '.join(COMPRESSIONS)} behind it"
+)
 
 
 def _content_suffix(path: Path) -> str | None:
@@ -236,13 +319,27 @@ def _raise(error: OSError) -> None:
 def _read_file(file: Path, options: _ReadOptions) -> Iterator[Document]:
     kind = _content_suffix(file)
     if kind is None or kind == ".txt":
-        return _join_lines(file, read_lines(file, options.max_characters, options.encoding_errors), options.document_separator, options.max_characters)
-    return _documents_of_records(file, _RECORD_READERS[kind](file, options.text_column, options.encoding_errors), options)
+        return _join_lines(
+            file,
+            read_lines(file, options.max_characters, options.encoding_errors),
+            options.document_separator,
+            options.max_characters,
+        )
+    return _documents_of_records(
+        file, _RECORD_READERS[kind](file, options.text_column, options.encoding_errors), options
+    )
 
 
-def _documents_of_records(name: object, text_records: Iterator[records.TextRecord], options: _ReadOptions) -> Iterator[Document]:
+def _documents_of_records(
+    name: object, text_records: Iterator[records.TextRecord], options: _ReadOptions
+) -> Iterator[Document]:
     for number, text in text_records:
-        yield from _join_lines(name, _record_lines(number, text, options.max_characters), "file", options.max_characters)
+        yield from _join_lines(
+            name,
+            _record_lines(number, text, options.max_characters),
+            "file",
+            options.max_characters,
+        )
 
 
 def _record_lines(number: int, text: str, max_characters: int) -> Iterator[LinePart]:
@@ -255,7 +352,10 @@ def _record_lines(number: int, text: str, max_characters: int) -> Iterator[LineP
 
 
 def _join_lines(
-    name: object, parts: Iterable[LinePart], document_separator: DocumentSeparator, max_characters: int
+    name: object,
+    parts: Iterable[LinePart],
+    document_separator: DocumentSeparator,
+    max_characters: int,
 ) -> Iterator[Document]:
     """Join lines into documents of at most `max_characters` characters."""
     held: list[str] = []
@@ -275,7 +375,9 @@ def _join_lines(
         yield Document("\n".join(held), f"{name}:{begin}")
 
 
-def _mark_document_ends(parts: Iterable[LinePart], document_separator: DocumentSeparator) -> Iterator[tuple[int, str, bool]]:
+def _mark_document_ends(
+    parts: Iterable[LinePart], document_separator: DocumentSeparator
+) -> Iterator[tuple[int, str, bool]]:
     """Empty what is blank, and say after which line a document ends.
 
     One ends after each part of a line too long to be held, since no line end is between the parts.
@@ -284,6 +386,8 @@ def _mark_document_ends(parts: Iterable[LinePart], document_separator: DocumentS
     for number, text, goes_on in parts:
         here = is_blank(text)
         empty = empty and here
-        separates = document_separator == "line" or (document_separator == "blank" and empty and not goes_on)
+        separates = document_separator == "line" or (
+            document_separator == "blank" and empty and not goes_on
+        )
         yield number, "" if here else text, goes_on or separates
         empty = empty or not goes_on

@@ -9,7 +9,9 @@ from unmask.text.lines import EncodingErrors
 from unmask.text.records import TextRecord, check_column, check_text, format_error
 
 
-def stream_records(name: str, column: str, encoding_errors: EncodingErrors = "strict") -> Iterator[TextRecord]:
+def stream_records(
+    name: str, column: str, encoding_errors: EncodingErrors = "strict"
+) -> Iterator[TextRecord]:
     """Stream a data set of the Hub: `owner/name`, `owner/name:config` or `owner/name:config:split`.
 
     The split is `train` if none is named; of a data set without configs it is `owner/name::split`.

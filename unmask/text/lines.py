@@ -26,11 +26,17 @@ SPACES_AND_TABS = re.compile("[ \t]+")
 """What parts words, and columns without tabs."""
 _LINE_END = re.compile("\r{0,2}\n|\r")
 _LINE = re.compile("[^\n]+")
-_CUT_SEARCH_CHARACTERS = 2**12  # characters searched for white space to cut at: what is longer is not a word
-_CLUSTER_SEARCH_CHARACTERS = 2**5  # characters searched for a place between clusters, where there is no white space
+_CUT_SEARCH_CHARACTERS = (
+    2**12
+)  # characters searched for white space to cut at: what is longer is not a word
+_CLUSTER_SEARCH_CHARACTERS = (
+    2**5
+)  # characters searched for a place between clusters, where there is no white space
 
 
-def read_lines(path: Path, max_characters: int, encoding_errors: EncodingErrors = "strict") -> Iterator[LinePart]:
+def read_lines(
+    path: Path, max_characters: int, encoding_errors: EncodingErrors = "strict"
+) -> Iterator[LinePart]:
     r"""Yield the lines of a file without their ends, numbered from 1.
 
     A line of more than `max_characters` characters comes in parts, see `cut`.
@@ -82,7 +88,7 @@ def iter_paragraphs(text: str) -> Iterator[str]:
 
 
 def split_long_text(text: str, max_characters: int) -> Iterator[str]:
-    """Cut a text into parts of at most `max_characters` characters, at white space where there is any.
+    """Cut a text into parts of at most `max_characters`, at white space where there is any.
 
     The one character of white space at a cut is dropped. Where there is none a cut does not part a
     letter from its combining marks, nor emoji that are joined.

@@ -25,7 +25,10 @@ def source_names(sources: Sequence[str]) -> list[str]:
     source, as where a shell makes them of `en/*.txt fr/*.txt`; but where all files are in the same
     folder, each is one.
     """
-    said, sources = [split_language_prefix(name)[0] for name in sources], [split_language_prefix(name)[1] for name in sources]
+    said, sources = (
+        [split_language_prefix(name)[0] for name in sources],
+        [split_language_prefix(name)[1] for name in sources],
+    )
     folders = [str(Path(name).parent) if Path(name).is_file() else None for name in sources]
     several = len({folder for folder in folders if folder is not None}) > 1
     return [
@@ -53,7 +56,12 @@ def read_documents_by_source(
     """Read documents as `documents` does; of several sources, or called ones, each says its own."""
 
     def read(places: Sequence[str]) -> Iterator[Document]:
-        return read_documents(places, document_separator=document_separator, text_column=text_column, encoding_errors=encoding_errors)
+        return read_documents(
+            places,
+            document_separator=document_separator,
+            text_column=text_column,
+            encoding_errors=encoding_errors,
+        )
 
     names, places = source_names(sources), [split_language_prefix(name)[1] for name in sources]
     if len(set(names)) < 2 and not any(split_language_prefix(name)[0] for name in sources):
@@ -73,7 +81,7 @@ def smoothed_shares(sizes: Sequence[int], exponent: float) -> list[float]:
         ValueError: an exponent below 0 or above 1, or no source of any size.
     """
     if not 0 <= exponent <= 1:
-        raise ValueError(f"sampling must be from 0 to 1, got {exponent}")
+        raise ValueError(f"sampling_exponent must be from 0 to 1, got {exponent}")
     total = sum(sizes)
     if not total > 0:
         raise ValueError("no source has any text")

@@ -29,7 +29,8 @@ _PARQUET_BUFFER_BYTES = 2**20  # bytes of a Parquet column read at a time
 _SHORT_REPR = reprlib.Repr()
 _SHORT_REPR.maxstring = _SHORT_REPR.maxother = 60
 _MAX_FIELDS = 2**16  # fields of a row of a table
-_LONG_JSON_CHARACTERS, _MAX_JSON_VALUES = 2**22, 2**20  # values in a JSON object of more than that many characters
+_LONG_JSON_CHARACTERS = 2**22
+_MAX_JSON_VALUES = 2**20  # values in a JSON object of more than that many characters
 _JSON_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 _DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "vertical bars", ",": "commas"}
 _BOMB_SIZE, _BOMB_RATIO = 2**30, 250  # as of compressed files: no text shrinks so much
@@ -37,8 +38,10 @@ _PARQUET_ROWS = 32  # rows of Parquet decoded at a time: few, since each may be 
 _PARQUET_BATCH_BYTES = 2**26  # bytes of them, where they are longer than most
 
 
-def read_jsonl(path: Path, column: str, encoding_errors: EncodingErrors = "strict") -> Iterator[TextRecord]:
-    """Read one JSON object a line.
+def read_jsonl(
+    path: Path, column: str, encoding_errors: EncodingErrors = "strict", *, keep_blank: bool = False
+) -> Iterator[TextRecord]:
+    """Read one JSON object a line; empty texts only with `keep_blank`.
 
     Raises:
         ValueError: a line is no JSON object, has no such column, or its text is no text.
@@ -47,11 +50,14 @@ def read_jsonl(path: Path, column: str, encoding_errors: EncodingErrors = "stric
         where = f"{path}:{number}"
         if column not in fields:
             check_column(where, column, list(fields))
-        if text := check_text(fields[column], where, column, encoding_errors):
+        text = check_text(fields[column], where, column, encoding_errors)
+        if text or keep_blank:
             yield number, text
 
 
-def read_json_rows(path: Path, encoding_errors: EncodingErrors) -> Iterator[tuple[int, dict[str, object]]]:
+def read_json_rows(
+    path: Path, encoding_errors: EncodingErrors
+) -> Iterator[tuple[int, dict[str, object]]]:
     """Yield the objects of a file that holds one a line, and their lines.
 
     Raises:
@@ -63,11 +69,15 @@ def read_json_rows(path: Path, encoding_errors: EncodingErrors) -> Iterator[tupl
         where = f"{path}:{number}"
         record = _parse_json_line(line, where)
         if not isinstance(record, dict):
-            raise ValueError(f"{where}: a line of .jsonl must be an object, got {describe_value(record)}")
+            raise ValueError(
+                f"{where}: a line of .jsonl must be an object, got {describe_value(record)}"
+            )
         yield number, cast(dict[str, object], record)
 
 
-def read_csv(path: Path, column: str, encoding_errors: EncodingErrors = "strict") -> Iterator[TextRecord]:
+def read_csv(
+    path: Path, column: str, encoding_errors: EncodingErrors = "strict", *, keep_blank: bool = False
+) -> Iterator[TextRecord]:
     """Read comma-separated values as RFC 4180 has them, with a header.
 
     A field with commas, quotes or line ends is quoted, each quote in it doubled.
@@ -77,10 +87,14 @@ def read_csv(path: Path, column: str, encoding_errors: EncodingErrors = "strict"
             quotes do not match.
     """
     rows = _csv_rows(path, encoding_errors)
-    yield from _read_table(path, column, rows, "a field that holds a comma must be quoted")
+    yield from _read_table(
+        path, column, rows, "a field that holds a comma must be quoted", keep_blank
+    )
 
 
-def read_tsv(path: Path, column: str, encoding_errors: EncodingErrors = "strict") -> Iterator[TextRecord]:
+def read_tsv(
+    path: Path, column: str, encoding_errors: EncodingErrors = "strict", *, keep_blank: bool = False
+) -> Iterator[TextRecord]:
     """Read tab-separated values as IANA's `text/tab-separated-values` has them.
 
     There is a header, a row is a line, and quotes are plain characters (as in GLUE's files).
@@ -89,12 +103,17 @@ def read_tsv(path: Path, column: str, encoding_errors: EncodingErrors = "strict"
         ValueError: the header lacks the column, or a row has not as many fields as the header.
     """
     rows = (
-        (n, line.split("\t", _MAX_FIELDS)) for n, line in read_whole_lines(path, encoding_errors) if not is_blank(line)
+        (n, line.split("\t", _MAX_FIELDS))
+        for n, line in read_whole_lines(path, encoding_errors)
+        if not is_blank(line)
     )
-    yield from _read_table(path, column, rows, "no field can hold a tab or a line end; .csv can")
+    hint = "no field can hold a tab or a line end; .csv can"
+    yield from _read_table(path, column, rows, hint, keep_blank)
 
 
-def read_parquet(path: Path, column: str, encoding_errors: EncodingErrors = "strict") -> Iterator[TextRecord]:
+def read_parquet(
+    path: Path, column: str, encoding_errors: EncodingErrors = "strict", *, keep_blank: bool = False
+) -> Iterator[TextRecord]:
     """Read one column of a Parquet file, a few rows at a time.
 
     Raises:
@@ -103,20 +122,21 @@ def read_parquet(path: Path, column: str, encoding_errors: EncodingErrors = "str
     """
     require_module("pyarrow", "reading .parquet")
     if compression_suffix(path) is None:
-        yield from _read_parquet(path, path, column, encoding_errors)
+        yield from _read_parquet(path, path, column, encoding_errors, keep_blank)
         return
     with tempfile.TemporaryFile() as file:  # Parquet is read from its end
         for data in read_decompressed(path):
             file.write(data)
         file.seek(0)
-        yield from _read_parquet(path, file, column, encoding_errors)
+        yield from _read_parquet(path, file, column, encoding_errors, keep_blank)
 
 
 def check_text(value: object, where: str, column: str, encoding_errors: EncodingErrors) -> str:
     """Check that the value of a column is text; nothing (null) is empty text.
 
     Raises:
-        ValueError: it is something else, or holds NULs or lone surrogates and `encoding_errors` is "strict".
+        ValueError: it is something else, or holds NULs or lone surrogates and `encoding_errors` is
+            "strict".
     """
     if value is None:
         return ""
@@ -160,7 +180,9 @@ def read_whole_lines(path: Path, encoding_errors: EncodingErrors) -> Iterator[Te
 def _parse_json_line(line: str, where: str) -> object:
     if len(line) > _LONG_JSON_CHARACTERS:
         structure = _JSON_STRING.sub("", line)
-        if sum(map(structure.count, ",[{")) > _MAX_JSON_VALUES:  # each takes up to 80 times its length
+        if (
+            sum(map(structure.count, ",[{")) > _MAX_JSON_VALUES
+        ):  # each takes up to 80 times its length
             raise ValueError(f"{where}: a JSON object of more than {_MAX_JSON_VALUES} values")
         del structure
     try:
@@ -175,7 +197,7 @@ def _parse_json_line(line: str, where: str) -> object:
 
 
 def _read_table(
-    path: Path, column: str, rows: Iterator[tuple[int, list[str]]], hint: str
+    path: Path, column: str, rows: Iterator[tuple[int, list[str]]], hint: str, keep_blank: bool
 ) -> Iterator[TextRecord]:
     number, header = next(rows, (0, [column]))  # an empty file has no rows either
     check_delimiter(path, header)
@@ -187,7 +209,7 @@ def _read_table(
                 f"{path}:{number}: {len(fields)} fields where the header has {len(header)} "
                 f"({format_names(header)}): {hint}"
             )
-        if fields[at]:
+        if fields[at] or keep_blank:
             yield number, fields[at]
 
 
@@ -236,7 +258,11 @@ def _parse_csv_row(row: str, where: str) -> list[str]:
 
 
 def _read_parquet(
-    path: Path, file: Path | BinaryIO, column: str, encoding_errors: EncodingErrors
+    path: Path,
+    file: Path | BinaryIO,
+    column: str,
+    encoding_errors: EncodingErrors,
+    keep_blank: bool,
 ) -> Iterator[TextRecord]:
     import pyarrow
     from pyarrow import parquet
@@ -263,7 +289,8 @@ def _read_parquet(
                 number += 1
                 data = value.as_py()
                 budget.spend(0 if data is None else len(data))
-                if text := _decode_utf8(data, f"{path}:{number}", column, encoding_errors):
+                text = _decode_utf8(data, f"{path}:{number}", column, encoding_errors)
+                if text or keep_blank:
                     yield number, text
 
 
@@ -318,7 +345,9 @@ def _text_type(path: Path, column: str, schema: "pyarrow.Schema") -> "pyarrow.Da
     return kind
 
 
-def _decode_utf8(value: bytes | None, where: str, column: str, encoding_errors: EncodingErrors) -> str:
+def _decode_utf8(
+    value: bytes | None, where: str, column: str, encoding_errors: EncodingErrors
+) -> str:
     try:
         text = None if value is None else value.decode("utf-8", encoding_errors)
     except UnicodeDecodeError as error:
@@ -334,7 +363,7 @@ class ExpansionBudget:
 
     Args:
         path: of the file.
-        least: so many may be made of any file.
+        min_bytes: so many may be made of any file.
     """
 
     def __init__(self, path: Path, min_bytes: int = _BOMB_SIZE) -> None:

@@ -9,7 +9,9 @@ ordinals ("am 3. Oktober") are taken for ends.
 import re
 from collections.abc import Iterator
 
-_UNCONDITIONAL_STOPS = "。！？｡．।॥؟۔։።"  # these end a sentence whatever follows, white space or not
+_UNCONDITIONAL_STOPS = (
+    "。！？｡．।॥؟۔։።"  # these end a sentence whatever follows, white space or not
+)
 _STOPS = f".!?…{_UNCONDITIONAL_STOPS}"
 _CLOSING_MARKS = "\"'”’“‘»›«‹)\\]}」』）】》〉〟*_"
 _OPENING_MARKS = "\"'“‘„‚«‹»(\\[{¿¡「『（【《〈*_–—―-"
@@ -109,7 +111,9 @@ def _continues(paragraph: str, stop: re.Match[str], start: int, lowercase: bool)
     return _is_abbreviation(before, alone, word, initial=bool(dot) and len(word) == 1)
 
 
-def _is_abbreviation(before: str, is_whole_sentence: bool, following: str, *, initial: bool) -> bool:
+def _is_abbreviation(
+    before: str, is_whole_sentence: bool, following: str, *, initial: bool
+) -> bool:
     """Say whether a full stop belongs to the word before it.
 
     Args:
@@ -126,7 +130,9 @@ def _is_abbreviation(before: str, is_whole_sentence: bool, following: str, *, in
     counts = _ROMAN.fullmatch(word) or (word.isdecimal() and len(word) <= 3)
     if key in _NEVER_FINAL or (counts and is_whole_sentence and len(parts) == 1):
         return True  # "1. The", "IV. The"
-    if key in _NOT_FINAL_BEFORE_NUMBERS and _is_number(following, roman=key not in ("no", "art", "sec")):
+    if key in _NOT_FINAL_BEFORE_NUMBERS and _is_number(
+        following, roman=key not in ("no", "art", "sec")
+    ):
         return True
     if "." in word or key in _SOMETIMES_FINAL or (len(word) == 1 and word.isalpha()):
         return initial or following.lower() not in _SENTENCE_STARTERS

@@ -1,4 +1,4 @@
-"""How much of a long text must be read so that its first tokens are known for certain.
+"""Where a long text may be cut so that its tokens are those of the whole.
 
 A model reads some hundred tokens of a text, and a text may have 20 MB. The tokens of its beginning
 are not the beginning of its tokens: what follows a place may change the last ones before it. Two
@@ -12,6 +12,10 @@ ways to know which stay:
   found from left to right, and a word of more than `max_input_chars_per_word` is unknown whatever
   it ends with. Which j it is need not be known: what the tokens of `text[:j]` have in common for
   all j is certain. `SPARE` tokens more are left off, for bytes, which may end within a character.
+
+Where all of a text is needed it is read in parts, which takes less memory by a factor of ten. Parts
+begin at a space between two words, or where words have none at a digit after a letter, if that
+parts what is cut into tokens. Each is read with what stands before it, whose tokens are left off.
 """
 
 import re
@@ -30,6 +34,11 @@ from unmask.tokenizers.pipeline import SPACE
 LONG = 2**16
 """Characters of a text that is read whole, however few of its tokens are needed."""
 SPARE = 32
+WHOLE = 2**20
+"""Characters of a text that is read in one part where all of it is needed."""
+_PART = 2**17
+_LEAD = 2**10
+"""Characters before a part that are read with it."""
 _MOST_READ = 2**22
 """Characters that are read for one beginning at many places, together."""
 _MOST_WINDOW = 300
@@ -41,6 +50,8 @@ _LEFT, _RIGHT = "aA1é中я", "aA1é中я"
 _HARMLESS = (r"(?!\S)", r"(?:", "(?i:", r"\A +| +\z")
 _AT_WORD_ENDS = r"(?<=\S)(?=\s|\z)"
 
+_DIGIT = re.compile("[A-Za-z](?=[0-9])")
+
 Ids = Int[np.ndarray, "_"]
 Encode = Callable[[Sequence[str]], list[Ids]]
 
@@ -51,6 +62,8 @@ class Cuts:
 
     at_spaces: bool
     """Between two words."""
+    at_digits: bool
+    """Between a letter and a digit."""
     anywhere: bool
     """At many places, whose tokens are compared."""
     longest: int
@@ -77,6 +90,10 @@ class Cuts:
         longest = max(longest, int(model.get("max_input_chars_per_word") or 0)) + 2
         return Cuts(
             at_spaces=bare and _parts(backend) and not any(re.search(r"\s", a) for a in added),
+            at_digits=bare
+            and not ends
+            and _parts(backend, "", "1")
+            and not any(_DIGIT.search(a) for a in added),
             anywhere=bare and not ends and longest <= _MOST_WINDOW,
             longest=longest,
             backend=backend,
@@ -98,9 +115,34 @@ class Cuts:
             size *= 2
         return None
 
+    def parts(self, text: str) -> list[tuple[int, int, int]]:
+        """Return parts of a text, whose tokens together are those of the text.
+
+        Each is read from its lead to its end, and what are the tokens of its lead is left off.
+
+        Returns:
+            Where each part's lead, the part itself and its end stand.
+        """
+        found, lead, begin = list[tuple[int, int, int]](), 0, 0
+        for at in range(_PART, len(text) - _PART, _PART):
+            end = self._seam(text, at, at + _PART)
+            before = None if end is None else self._seam(text, end - 2 * _LEAD, end - _LEAD)
+            if end is not None and before is not None:
+                found.append((lead, begin, end))
+                lead, begin = before, end
+        return [*found, (lead, begin, len(text))]
+
+    def _seam(self, text: str, begin: int, end: int) -> int | None:
+        """Find where a text may be cut, between two places."""
+        at = _between_words(text, begin, end) if self.at_spaces else None
+        if at is None and self.at_digits:
+            seam = _DIGIT.search(text, begin, end)
+            at = None if seam is None else seam.start() + 1
+        return at
+
     def _certain(self, encode: Encode, text: str, size: int) -> Ids:
         """Return tokens with which a text begins for certain, of about so many characters."""
-        at = _between_words(text, 4 * size) if self.at_spaces else None
+        at = _between_words(text, 2 * size, 4 * size) if self.at_spaces else None
         if at is not None:
             (ids,) = encode([text[:at]])
         elif self.anywhere and size * self.longest <= _MOST_READ:
@@ -144,15 +186,15 @@ def _common(encode: Encode, texts: Sequence[str]) -> Ids:
     return first
 
 
-def _between_words(text: str, size: int) -> int | None:
-    """Find a space between two words, in the second half of so many characters."""
-    at = text.rfind(" ", size // 2, size)
+def _between_words(text: str, begin: int, end: int) -> int | None:
+    """Find a space between two words, between two places."""
+    at = text.rfind(" ", begin, end)
     for _ in range(1000):
         if at <= 0:
             return None
         if _is_plain(text[at - 1]) and _is_plain(text[at + 1 : at + 2]):
             return at
-        at = text.rfind(" ", size // 2, at)
+        at = text.rfind(" ", begin, at)
     return None
 
 
@@ -165,8 +207,8 @@ def _is_plain(character: str) -> bool:
     return character.isalnum() and (code < 0xD00 or 0x2000 < code < 0x11000)
 
 
-def _parts(backend: tokenizers.Tokenizer) -> bool:
-    """Say whether what is cut into tokens ends where a word does."""
+def _parts(backend: tokenizers.Tokenizer, between: str = " ", right: str = _RIGHT) -> bool:
+    """Say whether what is cut into tokens ends where a word does, or before a digit."""
     cut, normal = backend.pre_tokenizer, backend.normalizer
     if cut is None:
         return False
@@ -174,7 +216,8 @@ def _parts(backend: tokenizers.Tokenizer) -> bool:
     def pieces(text: str) -> int:
         return len(cut.pre_tokenize_str(text if normal is None else normal.normalize_str(text)))
 
-    return all(pieces(f"{a} {b}") >= pieces(a) + pieces(b) for a in _LEFT for b in _RIGHT)
+    left = _LEFT if between else "aAzZ"
+    return all(pieces(f"{a}{between}{b}") >= pieces(a) + pieces(b) for a in left for b in right)
 
 
 def _looks_around(rule: str) -> bool:

@@ -11,7 +11,7 @@ Where a word begins is what the code of the families says whose objectives hide 
 - All others (GPT-2's bytes, SentencePiece, single bytes and characters): at white space (fairseq,
   `is_beginning_of_word`). A space belongs to the word after it. Combining marks, digits, joiners
   and punctuation end none; where ALBERT, XLNet and DeBERTa let a sign begin one, their frame says
-  so (`Frame.signs`).
+  so (`SpecialTokens.punctuation_starts_words`).
 
 What a tokenizer cuts a text into before it looks for pieces is not asked: GPT-2's rule ends a
 "word" at each combining mark, so that of Hindi or Tamil hardly any would be whole.
@@ -48,8 +48,10 @@ class WordStartDetector:
         Args:
             pipeline_state: the pipeline, as plain data.
             vocab: the whole vocabulary, with added tokens.
-            is_special: which ids are special tokens; each is a word, and what follows it begins one.
-            is_punctuation: which ids are signs that begin a word wherever they stand; None: none are.
+            is_special: which ids are special tokens; each is a word, and what follows it begins
+                one.
+            is_punctuation: which ids are signs that begin a word wherever they stand; None: none
+                are.
         """
         self._is_special, self._is_punctuation = is_special, is_punctuation
         model = pipeline_state["model"]

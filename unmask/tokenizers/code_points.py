@@ -34,12 +34,13 @@ def special_code_points(special_tokens: SpecialTokens) -> SpecialTokenIds:
     """Give a frame's tokens by id.
 
     Raises:
-        ValueError: one of its names is not in `SPECIAL`.
+        ValueError: one of its names is not in `SPECIAL_CODE_POINTS`.
     """
     for name in (*special_token_names(special_tokens), *sentinel_names(special_tokens)):
         if name not in SPECIAL_CODE_POINTS:
             raise ValueError(
-                f"code points have no special token {name!r} (they have {', '.join(SPECIAL_CODE_POINTS)})"
+                f"code points have no special token {name!r} (they have "
+                f"{', '.join(SPECIAL_CODE_POINTS)})"
             )
 
     def one(name: str | None) -> int | None:
@@ -70,7 +71,9 @@ def decode_code_points(ids: Sequence[int], *, skip_special_tokens: bool) -> str:
     """Turn code points into text; those that are no character of a text are nothing."""
     named = {} if skip_special_tokens else SPECIAL_NAMES
     return "".join(
-        named.get(i, "") if i in SPECIAL_NAMES else chr(i) for i in ids if i < N_CODE_POINTS and not _is_surrogate(i)
+        named.get(i, "") if i in SPECIAL_NAMES else chr(i)
+        for i in ids
+        if i < N_CODE_POINTS and not _is_surrogate(i)
     )
 
 

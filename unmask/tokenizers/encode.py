@@ -1,15 +1,16 @@
 """Text <-> ids, special tokens, words and sentences of each token; learn a vocabulary.
 
 Encoding is done by pipelines of the `tokenizers` library. What is added here: which special tokens
-stand where (`SpecialTokenIds`), that a text can never write one by itself, and what begins at each token
-(`Tokens.marks`).
+stand where (`SpecialTokenIds`), that a text can never write one by itself, and what begins at each
+token (`Tokens.boundaries`).
 """
 
 import copy
 import json
+import logging
 import operator
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -22,7 +23,7 @@ from unmask.batch import Tokens
 from unmask.config import to_dict
 from unmask.files import write_atomically
 from unmask.tokenizers import code_points, pipeline
-from unmask.tokenizers.beginning import LONG, Cuts
+from unmask.tokenizers.beginning import LONG, WHOLE, Cuts
 from unmask.tokenizers.boundaries import (
     WordStartDetector,
     is_punctuation,
@@ -68,12 +69,41 @@ from unmask.tokenizers.spec import (
 )
 
 __all__ = [
-    "BERT", "BPE", "BYT5", "CANINE", "ELMO", "GPT2", "LLAMA", "ROBERTA", "T5", "WORD_LEVEL",
-    "ByT5Tokenizer", "ByteBPE", "ByteLevel", "CharacterLevel", "CodePointTokenizer", "CodePoints",
-    "CodePointsWithSubwords", "SpecialTokens", "SentencePieceBPE", "SpecialTokenIds", "WordByteTokenizer",
-    "WordBytesWithWords", "Tokenizer", "TokenizerSpec", "Unigram", "VocabularySpec", "WordPiece", "WordLevel",
+    "BERT",
+    "BPE",
+    "BYT5",
+    "CANINE",
+    "ELMO",
+    "GPT2",
+    "LLAMA",
+    "ROBERTA",
+    "T5",
+    "WORD_LEVEL",
+    "ByT5Tokenizer",
+    "ByteBPE",
+    "ByteLevel",
+    "CharacterLevel",
+    "CodePointTokenizer",
+    "CodePoints",
+    "CodePointsWithSubwords",
+    "SentencePieceBPE",
+    "SpecialTokenIds",
+    "SpecialTokens",
+    "Tokenizer",
+    "TokenizerSpec",
+    "Unigram",
+    "VocabularySpec",
+    "WordByteTokenizer",
+    "WordBytesWithWords",
+    "WordLevel",
+    "WordPiece",
     "train_tokenizer",
-]  # fmt: skip
+]
+
+
+_PARTS_PER_BATCH = 8
+"""Parts of a long text that are read together."""
+_log = logging.getLogger(__name__)
 
 
 class Tokenizer:
@@ -81,7 +111,7 @@ class Tokenizer:
 
     A special token that is typed in a text is text: `encode("[MASK]")` gives the pieces of those
     six characters, so that no corpus can put special tokens into training. `encode(text,
-    special=True)` takes them as what they name.
+    allow_special=True)` takes them as what they name.
     """
 
     special_ids: SpecialTokenIds
@@ -113,7 +143,9 @@ class Tokenizer:
         self._cuts: Cuts | None = None
         written = _unknown_token(state["model"])
         self._is_special = np.zeros(self.vocab_size, bool)
-        self._is_special[[i for i in self.special_ids.all_ids if backend.id_to_token(i) != written]] = True
+        self._is_special[
+            [i for i in self.special_ids.all_ids if backend.id_to_token(i) != written]
+        ] = True
         decoder = json.dumps(state["decoder"], ensure_ascii=False)
         self._byte_of_character = _byte_of_character() if '"ByteLevel"' in decoder else None
         self._writes_spaces = pipeline.SPACE in decoder
@@ -144,8 +176,8 @@ class Tokenizer:
         """
         if self.source_tokenizer is not None:
             raise ValueError(
-                f"{purpose}: this model reads its sources in a vocabulary of their own, and says text "
-                "in another; it translates, by generate and predict"
+                f"{purpose}: this model reads its sources in a vocabulary of their own, and says "
+                "text in another; it translates, by generate and predict"
             )
 
     def check_reads_forward(self, purpose: str) -> None:
@@ -156,13 +188,15 @@ class Tokenizer:
         """
         if self.special_tokens.backward:
             raise ValueError(
-                f"{purpose}: this model reads texts from their end, and says what stands before; it "
-                "can be evaluated, fine-tuned and asked for labels"
+                f"{purpose}: this model reads texts from their end, and says what stands before; "
+                "it can be evaluated, fine-tuned and asked for labels"
             )
 
     def _extra_state(self) -> dict[str, Any] | None:
         """Return what a copy has besides its saved form."""
-        return {"origin": self.origin} | ({} if self.source_tokenizer is None else {"source_tokenizer": self.source_tokenizer})
+        return {"origin": self.origin} | (
+            {} if self.source_tokenizer is None else {"source_tokenizer": self.source_tokenizer}
+        )
 
     def encode(self, text: str, *, allow_special: bool = False) -> Tokens:
         """Turn a text into ids, without special tokens around it; newlines part its paragraphs.
@@ -170,8 +204,8 @@ class Tokenizer:
         Args:
             text: whatever its length; the ids are those that the reference library gives for the
                 whole of it.
-            allow_special: special tokens typed in the text ("[MASK]", "<extra_id_0>") are what they name,
-                not text.
+            allow_special: special tokens typed in the text ("[MASK]", "<extra_id_0>") are what
+                they name, not text.
 
         Raises:
             ValueError: the text holds half of a surrogate pair, hence is no Unicode.
@@ -181,32 +215,43 @@ class Tokenizer:
     def encode_batch(self, texts: Sequence[str], *, allow_special: bool = False) -> list[Tokens]:
         """Do as `encode` for many texts at once, on all cores."""
         ready = self._pipeline_for(texts, allow_special=allow_special)
+        short = [text if len(text) <= WHOLE else "" for text in texts]
         with limits.tokenizers_errors_as_value_error(f"{self.origin} fails on a text"):
-            encodings = ready.encode_batch(list(texts), add_special_tokens=False)
-        found = [self._tokens(t, e, allow_special) for t, e in zip(texts, encodings, strict=True)]
+            encodings = ready.encode_batch(short, add_special_tokens=False)
+        found = [self._tokens(t, e, allow_special) for t, e in zip(short, encodings, strict=True)]
+        for i, text in enumerate(texts):
+            if len(text) > WHOLE:
+                found[i] = self._tokens_of_long_text(ready, text, allow_special)
         return [tokens.reversed() for tokens in found] if self.special_tokens.backward else found
 
     def encode_ids_batch(
         self, texts: Sequence[str], *, allow_special: bool = False
     ) -> list[Int[np.ndarray, "_"]]:
-        """Return the ids of `encode_batch` alone, which takes less time than the marks."""
+        """Return the ids of `encode_batch` alone, which takes less time than the boundaries."""
         ready = self._pipeline_for(texts, allow_special=allow_special)
+        short = [text if len(text) <= WHOLE else "" for text in texts]
         with limits.tokenizers_errors_as_value_error(f"{self.origin} fails on a text"):
-            encodings = ready.encode_batch_fast(list(texts), add_special_tokens=False)
+            encodings = ready.encode_batch_fast(short, add_special_tokens=False)
         found = [self._ids(encoding, allow_special) for encoding in encodings]
+        for i, text in enumerate(texts):
+            if len(text) > WHOLE:
+                parts = self._encode_parts(ready, text, fast=True)
+                found[i] = np.concatenate([self._ids(e, allow_special)[n:] for e, n, _ in parts])
         return [ids[::-1].copy() for ids in found] if self.special_tokens.backward else found
 
     def first_batch(
         self, texts: Sequence[str], n: int | None, *, special: bool = False
     ) -> list[Int[np.ndarray, "_"]]:
-        """Return the first `n` ids of each text, or more; those of `encode_ids_batch`, in less time.
+        """Return the first `n` ids of each text, or more, in less time than `encode_ids_batch`.
 
         Of texts up to `beginning.LONG` characters, and where too few are known for certain before
         all of a text is read, there are all; and of None.
         """
         if n is None:
             return self.encode_ids_batch(texts, allow_special=special)
-        found = self.encode_ids_batch([t if len(t) <= LONG else "" for t in texts], allow_special=special)
+        found = self.encode_ids_batch(
+            [t if len(t) <= LONG else "" for t in texts], allow_special=special
+        )
         for i, text in enumerate(texts):
             if len(text) > LONG:
                 found[i] = self._first(text, n, special)
@@ -214,12 +259,60 @@ class Tokenizer:
 
     def _first(self, text: str, n: int, special: bool) -> Int[np.ndarray, "_"]:
         pipeline.check_unicode(text)
-        if self._cuts is None:
-            self._cuts = Cuts.of(self._backend, json.loads(self._backend.to_str()))
         ids = None
         if not self.special_tokens.backward:
-            ids = self._cuts.first(lambda some: self.encode_ids_batch(some, allow_special=special), text, n)
+            ids = self._split_points.first(
+                lambda some: self.encode_ids_batch(some, allow_special=special), text, n
+            )
         return self.encode_ids_batch([text], allow_special=special)[0] if ids is None else ids
+
+    @property
+    def _split_points(self) -> Cuts:
+        """Where long texts may be cut."""
+        if self._cuts is None:
+            self._cuts = Cuts.of(self._backend, json.loads(self._backend.to_str()))
+        return self._cuts
+
+    def _encode_parts(
+        self, ready: tokenizers.Tokenizer, text: str, *, fast: bool
+    ) -> Iterator[tuple[tokenizers.Encoding, int, slice]]:
+        """Encode a long text in parts.
+
+        Yields:
+            The encoding of a part, how many of its tokens belong to the part before, and where in
+            the text it stands.
+        """
+        parts = self._split_points.parts(text)
+        longest = max(end - begin for _, begin, end in parts)
+        if longest > 4 * WHOLE:
+            _log.warning(
+                f"{self.origin}: {longest:,} characters of a text are read at once, which takes "
+                "time and memory, since nothing parts them for this tokenizer: it cuts at white "
+                "space, or nowhere"
+            )
+        encode = ready.encode_batch_fast if fast else ready.encode_batch
+        for i in range(0, len(parts), _PARTS_PER_BATCH):
+            some = parts[i : i + _PARTS_PER_BATCH]
+            with limits.tokenizers_errors_as_value_error(f"{self.origin} fails on a text"):
+                leads = ready.encode_batch_fast(
+                    [text[lead:begin] for lead, begin, _ in some], add_special_tokens=False
+                )
+                read = encode([text[lead:end] for lead, _, end in some], add_special_tokens=False)
+            for (lead, _, end), before, encoding in zip(some, leads, read, strict=True):
+                yield encoding, len(before.ids), slice(lead, end)
+
+    def _tokens_of_long_text(
+        self, ready: tokenizers.Tokenizer, text: str, allow_special: bool
+    ) -> Tokens:
+        found: list[tuple[np.ndarray, ...]] = []
+        for encoding, n, part in self._encode_parts(ready, text, fast=False):
+            ids = self._ids(encoding, allow_special)
+            begins, ends = self._word_start_detector.word_starts(text[part], encoding, ids)
+            found.append((ids[n:], begins[n:], ends[n:] + part.start))
+        ids, begins, ends = (np.concatenate(column) for column in zip(*found, strict=True))
+        return Tokens(
+            ids, text_boundaries(text, begins, ends) if len(ids) else ids.astype(np.uint8)
+        )
 
     def decode(self, ids: Iterable[SupportsIndex], *, skip_special_tokens: bool = True) -> str:
         """Turn ids into text. An id above the vocabulary (a padded table's row) is nothing.
@@ -266,8 +359,8 @@ class Tokenizer:
         found = [backend.token_to_id(name) for name in lacking]
         if found != list(range(self.vocab_size, self.vocab_size + len(lacking))):
             raise ValueError(
-                f"{', '.join(lacking)} would have the ids {found}, not those from {self.vocab_size} on: "
-                "this vocabulary has ids without a token"
+                f"{', '.join(lacking)} would have the ids {found}, not those from "
+                f"{self.vocab_size} on: this vocabulary has ids without a token"
             )
         return Tokenizer(backend, special_tokens)
 
@@ -306,9 +399,9 @@ class Tokenizer:
         letter) and what is known already is left out.
 
         Args:
-            word_vocabulary: to add.
-            allow_phrases: what is no word as it stands in a text is added, too: a phrase whose words
-                something else joins. No text is found to hold it.
+            words: to add.
+            allow_phrases: what is no word as it stands in a text is added, too: a phrase whose
+                words something else joins. No text is found to hold it.
 
         Raises:
             ValueError: see `word_vocabulary`.
@@ -316,7 +409,11 @@ class Tokenizer:
         self.word_vocabulary()
         state = json.loads(self._backend.to_str())
         known = state["model"]["vocab"]
-        new = [w for w in dict.fromkeys(words) if w not in known and (allow_phrases or self._is_word(w))]
+        new = [
+            w
+            for w in dict.fromkeys(words)
+            if w not in known and (allow_phrases or self._is_word(w))
+        ]
         known.update({w: self.vocab_size + i for i, w in enumerate(new)})
         written = json.dumps(state, ensure_ascii=False)
         return Tokenizer(tokenizers.Tokenizer.from_str(written), self.special_tokens)
@@ -328,7 +425,9 @@ class Tokenizer:
         return same and (cut is None or [w for w, _ in cut.pre_tokenize_str(word)] == [word])
 
     def with_languages(self, source: str, target: str | None = None) -> "Tokenizer":
-        """Return this tokenizer for texts of a language, answered in another (`Special.told`).
+        """Return this tokenizer for texts of a language, answered in another.
+
+        See `SpecialTokenIds.with_languages`.
 
         Raises:
             ValueError: it has no token for the language.
@@ -339,16 +438,31 @@ class Tokenizer:
 
     def without_languages(self) -> "Tokenizer":
         """Return this tokenizer as it is before it is told languages."""
-        found = Tokenizer(tokenizers.Tokenizer.from_str(self._backend.to_str()), self.special_tokens)
+        found = Tokenizer(
+            tokenizers.Tokenizer.from_str(self._backend.to_str()), self.special_tokens
+        )
         found.source_tokenizer = self.source_tokenizer
         return found
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Find where in `text` each token of `encode(text)` stands, as a span of characters."""
+        return [(begin, end) for begin, end in self.offset_array(text).tolist()]
+
+    def offset_array(self, text: str) -> Int[np.ndarray, "t 2"]:
+        """Return `offsets` as an array, which of a long text takes less memory."""
         ready = self._pipeline_for([text], allow_special=False)
-        with limits.tokenizers_errors_as_value_error(f"{self.origin} fails on a text"):
-            encoding = ready.encode(text, add_special_tokens=False)
-        return encoding.offsets[::-1] if self.special_tokens.backward else encoding.offsets
+        if len(text) <= WHOLE:
+            with limits.tokenizers_errors_as_value_error(f"{self.origin} fails on a text"):
+                encoding = ready.encode(text, add_special_tokens=False)
+            found = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+        else:
+            found = np.concatenate(
+                [
+                    np.array(encoding.offsets[n:], np.int64).reshape(-1, 2) + part.start
+                    for encoding, n, part in self._encode_parts(ready, text, fast=False)
+                ]
+            )
+        return found[::-1] if self.special_tokens.backward else found
 
     def save(
         self, folder: Path, *, max_length: int | None = None, uses_segments: bool | None = None
@@ -358,8 +472,8 @@ class Tokenizer:
         Args:
             folder: made if it is not there.
             max_length: the longest row that the model reads, for `model_max_length`.
-            uses_segments: whether the model is told which of two texts a token is of. None: if that is
-                so in the family of the special tokens.
+            uses_segments: whether the model is told which of two texts a token is of. None: if
+                that is so in the family of the special tokens.
         """
         folder.mkdir(parents=True, exist_ok=True)
         config = _transformers_config(self.special_tokens) | self._bert_options()
@@ -367,7 +481,9 @@ class Tokenizer:
         if uses_segments is not None:
             there = ["token_type_ids"] if uses_segments else []
             config["model_input_names"] = ["input_ids", *there, "attention_mask"]
-        write_atomically(folder / "tokenizer.json", self._backend_with_languages().to_str(pretty=True))
+        write_atomically(
+            folder / "tokenizer.json", self._backend_with_languages().to_str(pretty=True)
+        )
         write_atomically(
             folder / "tokenizer_config.json",
             json.dumps(config, ensure_ascii=False, indent=2) + "\n",
@@ -420,7 +536,9 @@ class Tokenizer:
         known = word_vocabularies.read_word_vocabulary(Path(folder))
         backend, frame = read_pipeline(Path(folder))
         try:
-            made = cls(backend, frame) if known is None else WordByteTokenizer(backend, frame, known)
+            made = (
+                cls(backend, frame) if known is None else WordByteTokenizer(backend, frame, known)
+            )
         except ValueError as error:
             raise ValueError(f"{folder}: {error}") from error
         made.origin = str(folder)
@@ -460,7 +578,9 @@ class Tokenizer:
         if i in self.special_ids.all_ids:
             return token
         if self._byte_of_character is not None and all(c in self._byte_of_character for c in token):
-            return bytes(self._byte_of_character[c] for c in token).decode("utf-8", "backslashreplace")
+            return bytes(self._byte_of_character[c] for c in token).decode(
+                "utf-8", "backslashreplace"
+            )
         return token.replace(pipeline.SPACE, " ") if self._writes_spaces else token
 
     def _punctuation_ids(self, pieces: Mapping[str, int]) -> np.ndarray:
@@ -472,14 +592,18 @@ class Tokenizer:
 class CodePointTokenizer(Tokenizer):
     """Text <-> Unicode code points: a tokenizer without a vocabulary (CANINE).
 
-    It may know subwords (`Special.subwords`), which it neither reads nor writes.
+    It may know subwords (`SpecialTokenIds.output_vocabulary`), which it neither reads nor writes.
 
     Deviates: a character of a text whose code point is a special token's (U+0000, and U+E000 to
     U+E003 of the private use area) is read as U+FFFD, so that no text writes a special token; the
     released code would take it as one.
     """
 
-    def __init__(self, special_tokens: SpecialTokens, subword_vocabulary: wordpieces.WordPieceVocabulary | None = None) -> None:
+    def __init__(
+        self,
+        special_tokens: SpecialTokens,
+        subword_vocabulary: wordpieces.WordPieceVocabulary | None = None,
+    ) -> None:
         """Make the tokenizer of a frame, whose tokens have fixed ids.
 
         Args:
@@ -492,11 +616,17 @@ class CodePointTokenizer(Tokenizer):
         if special_tokens.backward:
             raise ValueError("frame.backward: code points are read forward")
         self.special_tokens, self._subword_vocabulary = special_tokens, subword_vocabulary
-        self.special_ids = replace(code_points.special_code_points(special_tokens), output_vocabulary=subword_vocabulary)
+        self.special_ids = replace(
+            code_points.special_code_points(special_tokens), output_vocabulary=subword_vocabulary
+        )
         self.vocab_size = self.special_ids.vocab_size
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return CodePointTokenizer, (self.special_tokens, self._subword_vocabulary), self._extra_state()
+        return (
+            CodePointTokenizer,
+            (self.special_tokens, self._subword_vocabulary),
+            self._extra_state(),
+        )
 
     def encode_batch(self, texts: Sequence[str], *, allow_special: bool = False) -> list[Tokens]:
         """Do as `encode` for many texts."""
@@ -505,7 +635,7 @@ class CodePointTokenizer(Tokenizer):
     def encode_ids_batch(
         self, texts: Sequence[str], *, allow_special: bool = False
     ) -> list[Int[np.ndarray, "_"]]:
-        """Return the ids of `encode_batch` alone, which takes less time than the marks."""
+        """Return the ids of `encode_batch` alone, which takes less time than the boundaries."""
         return [self._encode_characters(text, allow_special)[0] for text in texts]
 
     def _first(self, text: str, n: int, special: bool) -> Int[np.ndarray, "_"]:
@@ -520,11 +650,16 @@ class CodePointTokenizer(Tokenizer):
         Raises:
             ValueError: an id is negative.
         """
-        return code_points.decode_code_points(_check_ids(ids), skip_special_tokens=skip_special_tokens)
+        return code_points.decode_code_points(
+            _check_ids(ids), skip_special_tokens=skip_special_tokens
+        )
 
     def pieces(self, ids: Iterable[SupportsIndex]) -> list[str]:
         """Write each id for a person's eyes; one that is no character as <1114112>."""
-        return [code_points.decode_code_points([i], skip_special_tokens=False) or f"<{i}>" for i in _check_ids(ids)]
+        return [
+            code_points.decode_code_points([i], skip_special_tokens=False) or f"<{i}>"
+            for i in _check_ids(ids)
+        ]
 
     def with_special_tokens(self, special_tokens: SpecialTokens) -> "CodePointTokenizer":
         """Return this tokenizer with another frame.
@@ -536,8 +671,12 @@ class CodePointTokenizer(Tokenizer):
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Find where in `text` each token of `encode(text)` stands: a character each."""
+        return [(begin, end) for begin, end in self.offset_array(text).tolist()]
+
+    def offset_array(self, text: str) -> Int[np.ndarray, "t 2"]:
+        """Return `offsets` as an array."""
         pipeline.check_unicode(text)
-        return [(i, i + 1) for i in range(len(text))]
+        return np.arange(len(text))[:, None] + np.arange(2)
 
     def save(
         self, folder: Path, *, max_length: int | None = None, uses_segments: bool | None = None
@@ -556,7 +695,9 @@ class CodePointTokenizer(Tokenizer):
             "cls": frame.prefix[0] if frame.prefix else None, "sep": frame.end, "mask": frame.mask,
         }  # fmt: skip
         said = {
-            f"{k}_token": chr(code_points.SPECIAL_CODE_POINTS[v]) for k, v in roles.items() if v is not None
+            f"{k}_token": chr(code_points.SPECIAL_CODE_POINTS[v])
+            for k, v in roles.items()
+            if v is not None
         }
         config = {
             "tokenizer_class": "CanineTokenizer",
@@ -641,11 +782,14 @@ class ByT5Tokenizer(Tokenizer):
 class WordByteTokenizer(Tokenizer):
     """Text <-> bytes that say where words begin, with words beside them that a loss asks for.
 
-    Those are `Special.subwords`; the tokenizer neither reads nor writes them.
+    Those are `SpecialTokenIds.output_vocabulary`; the tokenizer neither reads nor writes them.
     """
 
     def __init__(
-        self, backend: tokenizers.Tokenizer, special_tokens: SpecialTokens, word_vocabulary: word_vocabularies.WordVocabulary
+        self,
+        backend: tokenizers.Tokenizer,
+        special_tokens: SpecialTokens,
+        word_vocabulary: word_vocabularies.WordVocabulary,
     ) -> None:
         """Wrap a pipeline (`pipeline.spelled`), and the words."""
         super().__init__(backend, special_tokens)
@@ -658,7 +802,11 @@ class WordByteTokenizer(Tokenizer):
 
     def with_special_tokens(self, special_tokens: SpecialTokens) -> "WordByteTokenizer":
         """Return this tokenizer with another frame."""
-        return WordByteTokenizer(super().with_special_tokens(special_tokens)._backend, special_tokens, self._word_vocabulary)
+        return WordByteTokenizer(
+            super().with_special_tokens(special_tokens)._backend,
+            special_tokens,
+            self._word_vocabulary,
+        )
 
     def save(
         self, folder: Path, *, max_length: int | None = None, uses_segments: bool | None = None
@@ -674,8 +822,9 @@ _SPECIAL_NAME_PATTERN = re.compile("|".join(map(re.escape, code_points.SPECIAL_C
 def train_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
     """Learn a tokenizer from texts, read once; the same texts give the same one.
 
-    Where the texts are too few for the size asked, the vocabulary is smaller (`Tokenizer.size`),
-    and a warning is logged. Of code points alone nothing is learned, and no text is read.
+    Where the texts are too few for the size asked, the vocabulary is smaller
+    (`Tokenizer.vocab_size`), and a warning is logged. Of code points alone nothing is learned, and
+    no text is read.
 
     Raises:
         ValueError: the size is too small for the special tokens and the single characters, or there
@@ -684,7 +833,10 @@ def train_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
     if isinstance(spec.vocabulary, CodePoints):
         return CodePointTokenizer(spec.special_tokens)
     if isinstance(spec.vocabulary, CodePointsWithSubwords):
-        return CodePointTokenizer(spec.special_tokens, wordpieces.learn_wordpiece_vocabulary(spec.vocabulary.vocab_size, texts))
+        return CodePointTokenizer(
+            spec.special_tokens,
+            wordpieces.learn_wordpiece_vocabulary(spec.vocabulary.vocab_size, texts),
+        )
     if isinstance(spec.vocabulary, WordBytesWithWords):
         backend = pipeline.word_byte_pipeline(spec.special_tokens)
         known = word_vocabularies.learn_word_vocabulary(spec.vocabulary.vocab_size, backend, texts)
@@ -698,11 +850,15 @@ def _restore(state: str, special_tokens: SpecialTokens) -> Tokenizer:
     return Tokenizer(tokenizers.Tokenizer.from_str(state), special_tokens)
 
 
-def _restore_word_byte(state: str, special_tokens: SpecialTokens, word_vocabulary: word_vocabularies.WordVocabulary) -> WordByteTokenizer:
+def _restore_word_byte(
+    state: str, special_tokens: SpecialTokens, word_vocabulary: word_vocabularies.WordVocabulary
+) -> WordByteTokenizer:
     return WordByteTokenizer(tokenizers.Tokenizer.from_str(state), special_tokens, word_vocabulary)
 
 
-def _special_token_ids(backend: tokenizers.Tokenizer, special_tokens: SpecialTokens) -> SpecialTokenIds:
+def _special_token_ids(
+    backend: tokenizers.Tokenizer, special_tokens: SpecialTokens
+) -> SpecialTokenIds:
     def one(name: str) -> int:
         found = backend.token_to_id(name)
         if found is None:
@@ -803,7 +959,9 @@ def _transformers_config(special_tokens: SpecialTokens) -> dict[str, Any]:
     if special_tokens.summary is not None:
         config |= {"cls_token": special_tokens.summary, "sep_token": special_tokens.separator[0]}
         config["padding_side"] = "left"  # the last column is the one that tells of a whole text
-    if (not as_bert and special_tokens.start != special_tokens.pad) or special_tokens.start == special_tokens.end:
+    if (
+        not as_bert and special_tokens.start != special_tokens.pad
+    ) or special_tokens.start == special_tokens.end:
         config["bos_token"] = special_tokens.start
     if special_tokens.end is not None:
         if special_tokens.prefix and special_tokens.mask is not None:

@@ -76,12 +76,15 @@ def byte_bpe_pipeline(
         add_prefix_space: a space is put before a text that begins with none.
     """
     backend = Tokenizer(models.BPE(dict(vocab), list(merges)))
-    whole = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space, use_regex=pre_tokenization == "gpt2")
+    whole = pre_tokenizers.ByteLevel(
+        add_prefix_space=add_prefix_space, use_regex=pre_tokenization == "gpt2"
+    )
     backend.pre_tokenizer = whole
     if pre_tokenization != "gpt2":
         rule = (
             r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
-            rf"{_DIGIT_PATTERNS[pre_tokenization]}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+            rf"{_DIGIT_PATTERNS[pre_tokenization]}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|"
+            r"\s*[\r\n]+|\s+(?!\S)|\s+"
         )
         split = pre_tokenizers.Split(Regex(rule), "isolated")
         backend.pre_tokenizer = pre_tokenizers.Sequence([split, whole])
@@ -106,7 +109,10 @@ def bpe_pipeline(
         models.BPE(dict(vocab), list(merges), unk_token=unknown, end_of_word_suffix=suffix)
     )
     bert = normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=not separate_end_of_word, strip_accents=None, lowercase=lowercase
+        clean_text=True,
+        handle_chinese_chars=not separate_end_of_word,
+        strip_accents=None,
+        lowercase=lowercase,
     )
     if separate_end_of_word:
         mark = normalizers.Replace(Regex(r"(?<=\S)(?=\s|\z)"), end_of_word)
@@ -164,19 +170,24 @@ def byte_pipeline(vocab: Mapping[str, int]) -> Tokenizer:
     return backend
 
 
-def word_byte_pipeline(special_tokens: SpecialTokens, *, split_punctuation: bool = True) -> Tokenizer:
+def word_byte_pipeline(
+    special_tokens: SpecialTokens, *, split_punctuation: bool = True
+) -> Tokenizer:
     """Build ELMo's: every byte is a token, another one where it does not begin a word.
 
     Args:
         special_tokens: its tokens come first.
-        split_punctuation: signs are words of their own, each. Otherwise words are what white space parts.
+        split_punctuation: signs are words of their own, each. Otherwise words are what white space
+            parts.
     """
     shown = byte_characters()
     pieces = [*special_token_names(special_tokens), *shown, *(f"##{c}" for c in shown)]
     vocab = {piece: i for i, piece in enumerate(pieces)}
     backend = Tokenizer(models.BPE(vocab, [], continuing_subword_prefix="##"))
     as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([_word_pre_tokenizer(split_punctuation), as_bytes])
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [_word_pre_tokenizer(split_punctuation), as_bytes]
+    )
     space = byte_characters()[ord(" ")]
     backend.decoder = decoders.Sequence(
         [
@@ -208,7 +219,8 @@ def byt5_pipeline(special_tokens: SpecialTokens, n_unused_ids: int) -> Tokenizer
     marks = sentinel_names(special_tokens)
     if len(marks) > N_UNUSED_BYTES:
         raise ValueError(
-            f"only {N_UNUSED_BYTES} bytes stand in no text and can be sentinels, got {len(marks)} sentinels"
+            f"only {N_UNUSED_BYTES} bytes stand in no text and can be sentinels, got "
+            f"{len(marks)} sentinels"
         )
     shown = byte_characters()[: 256 - len(marks)]
     unused = [f"<unused_{i}>" for i in range(n_unused_ids)]
@@ -234,7 +246,11 @@ def character_pipeline(vocab: Mapping[str, int], unknown: str) -> Tokenizer:
 
 
 def word_level_pipeline(
-    vocab: Mapping[str, int], unknown: str, *, lowercase: bool = False, split_punctuation: bool = False
+    vocab: Mapping[str, int],
+    unknown: str,
+    *,
+    lowercase: bool = False,
+    split_punctuation: bool = False,
 ) -> Tokenizer:
     """Build one whose tokens are what white space parts; a text comes back with single spaces.
 
@@ -259,13 +275,17 @@ def _word_pre_tokenizer(split_punctuation: bool) -> pre_tokenizers.PreTokenizer:
 
 _LETTER_PATTERN = r"[\p{L}\p{M}\p{N}\u200c\u200d]"
 _SIGN_PATTERN = r"\S[\p{M}\x{1F3FB}-\x{1F3FF}]*"
-_WORD_OR_SIGN_PATTERN = f"{_LETTER_PATTERN}+(?:['\\u2019]{_LETTER_PATTERN}+)*|{_SIGN_PATTERN}(?:\\u200d{_SIGN_PATTERN})*"
+_WORD_OR_SIGN_PATTERN = (
+    f"{_LETTER_PATTERN}+(?:['\\u2019]{_LETTER_PATTERN}+)*|"
+    f"{_SIGN_PATTERN}(?:\\u200d{_SIGN_PATTERN})*"
+)
 """Joiners are inside words of Hindi and Persian. An emoji is one sign with what colors its skin and
 with those that are joined to it."""
 
 
 def sentencepiece_pipeline(
-    model: sentencepiece.SentencePieceModel, normalizers_before: Sequence[normalizers.Normalizer] = ()
+    model: sentencepiece.SentencePieceModel,
+    normalizers_before: Sequence[normalizers.Normalizer] = (),
 ) -> Tokenizer:
     """Build what a SentencePiece file says; `normalizers_before` is done to a text before.
 
@@ -337,13 +357,16 @@ def add_special_tokens(
     Args:
         backend: changed, and returned.
         special_tokens: which tokens, and where.
-        ascending_sentinels: give sentinels that are new rising ids (ByT5); otherwise the first gets the highest
-            id (T5).
+        ascending_sentinels: give sentinels that are new rising ids (ByT5); otherwise the first
+            gets the highest id (T5).
         lstrip: new tokens that take the spaces before them; None: the mask, where spaces are
             tokens, so that one typed in a text takes the place of a word with its space.
     """
     marks = sentinel_names(special_tokens)
-    wanted = [*special_token_names(special_tokens), *(marks if ascending_sentinels else marks[::-1])]
+    wanted = [
+        *special_token_names(special_tokens),
+        *(marks if ascending_sentinels else marks[::-1]),
+    ]
     known = backend.get_vocab(with_added_tokens=True)
     wanted.sort(key=lambda name: known.get(name, len(known)))  # stable: new ones stay in order
     if lstrip is None:
@@ -386,15 +409,26 @@ def as_special_token(token: AddedToken) -> AddedToken:
 def set_template(backend: Tokenizer, special_tokens: SpecialTokens) -> None:
     """Set the post-processor that puts the frame's tokens around one text, and around two."""
     second = 1 if uses_segments(special_tokens) else 0
-    used = dict.fromkeys((*special_tokens.prefix, *special_tokens.separator, *special_tokens.suffix))
+    used = dict.fromkeys(
+        (*special_tokens.prefix, *special_tokens.separator, *special_tokens.suffix)
+    )
     ids = [(name, backend.token_to_id(name)) for name in used]
 
     def after(segment: int) -> list[str]:
-        return [f"{x}:{SUMMARY_SEGMENT_ID if x == special_tokens.summary else segment}" for x in special_tokens.suffix]
+        return [
+            f"{x}:{SUMMARY_SEGMENT_ID if x == special_tokens.summary else segment}"
+            for x in special_tokens.suffix
+        ]
 
     backend.post_processor = processors.TemplateProcessing(
         single=[*special_tokens.prefix, "$A", *after(0)],
-        pair=[*special_tokens.prefix, "$A", *special_tokens.separator, f"$B:{second}", *after(second)],
+        pair=[
+            *special_tokens.prefix,
+            "$A",
+            *special_tokens.separator,
+            f"$B:{second}",
+            *after(second),
+        ],
         special_tokens=ids,
     )
 
@@ -404,7 +438,11 @@ def uses_segments(special_tokens: SpecialTokens) -> bool:
 
     Or as XLNet: if what comes behind that mark in the end is of neither.
     """
-    parted = len(special_tokens.separator) == 1 and special_tokens.separator == special_tokens.suffix and bool(special_tokens.prefix)
+    parted = (
+        len(special_tokens.separator) == 1
+        and special_tokens.separator == special_tokens.suffix
+        and bool(special_tokens.prefix)
+    )
     return (parted or special_tokens.summary is not None) and special_tokens.mask is not None
 
 
@@ -450,7 +488,9 @@ def _charsmap_normalizer(charsmap: bytes) -> normalizers.Normalizer:
             f"its normalization rules write {growth:.0f} characters for one; at most "
             f"{limits.MAX_GROWTH} are read"
         )
-    with limits.tokenizers_errors_as_value_error("its normalization rules cannot be read", hide_output=True):
+    with limits.tokenizers_errors_as_value_error(
+        "its normalization rules cannot be read", hide_output=True
+    ):
         return normalizers.Precompiled(charsmap)
 
 

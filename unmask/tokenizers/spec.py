@@ -73,7 +73,7 @@ class SpecialTokenIds:
     sentinels: tuple[int, ...] = ()
     """T5: <extra_id_0>, <extra_id_1>, ... in this order, whatever their ids."""
     modes: tuple[int, ...] = ()
-    """UL2: what a source begins with, by the kind of denoising; see `Frame.modes`."""
+    """UL2: what a source begins with, by the kind of denoising; see `SpecialTokens.modes`."""
     languages: tuple[tuple[str, int], ...] = ()
     """Tokens that say in which language a text is, by name (see `with_languages`)."""
     language_first: bool = False
@@ -138,7 +138,10 @@ class SpecialTokenIds:
 
 @dataclass(frozen=True, kw_only=True)
 class SpecialTokens:
-    """The special tokens of a family, by name; part of a card. `SpecialTokenIds` is the same by id."""
+    """The special tokens of a family, by name; part of a preset.
+
+    `SpecialTokenIds` is the same by id.
+    """
 
     pad: str
     start: str
@@ -240,9 +243,14 @@ LLAMA_3 = SpecialTokens(
 )  # fmt: skip
 QWEN = SpecialTokens(pad="<|endoftext|>", start="<|endoftext|>", end="<|endoftext|>")
 GEMMA = SpecialTokens(
-    pad="<pad>", start="<bos>", end="<eos>", unknown="<unk>", prefix=("<bos>",), separator=("<bos>",),
+    pad="<pad>",
+    start="<bos>",
+    end="<eos>",
+    unknown="<unk>",
+    prefix=("<bos>",),
+    separator=("<bos>",),
     first_in_vocabulary=("<pad>", "<eos>", "<bos>", "<unk>"),
-)  # fmt: skip
+)
 XLNET = SpecialTokens(
     pad="<pad>", start="<s>", end="</s>", mask="<mask>", unknown="<unk>",
     separator=("<sep>",), suffix=("<sep>", "<cls>"), punctuation_starts_words=True,
@@ -250,9 +258,15 @@ XLNET = SpecialTokens(
 )  # fmt: skip
 WORD_LEVEL = SpecialTokens(pad="<eos>", start="<eos>", end="<eos>", unknown="<unk>")
 GPT_BERT = SpecialTokens(
-    pad="<pad>", start="<s>", end="</s>", mask="<mask>", unknown="<unk>",
-    prefix=("<s>",), separator=("<s>",), first_in_vocabulary=("<unk>", "<s>", "</s>", "<pad>", "<mask>"),
-)  # fmt: skip
+    pad="<pad>",
+    start="<s>",
+    end="</s>",
+    mask="<mask>",
+    unknown="<unk>",
+    prefix=("<s>",),
+    separator=("<s>",),
+    first_in_vocabulary=("<unk>", "<s>", "</s>", "<pad>", "<mask>"),
+)
 OLMO = SpecialTokens(pad="<|pad|>", start="<|endoftext|>", end="<|endoftext|>")
 
 CANINE = SpecialTokens(
@@ -289,7 +303,10 @@ class TaskTokens:
         """Return a frame with these around texts; what it puts before a text stays there."""
         kept = tuple(name for name in special_tokens.prefix if name != self.start)
         return replace(
-            special_tokens, prefix=(*kept, self.start), separator=(self.delimiter,), suffix=(self.extract,)
+            special_tokens,
+            prefix=(*kept, self.start),
+            separator=(self.delimiter,),
+            suffix=(self.extract,),
         )
 
 
@@ -392,7 +409,9 @@ class CharacterLevel:
 
 @dataclass(frozen=True)
 class WordLevel:
-    """One token a word, as white space parts them; the `vocab_size` most frequent ones, these first.
+    """One token a word, as white space separates them.
+
+    The `vocab_size` most frequent ones, these first.
 
     Raises:
         ValueError: a least count below 1.
@@ -407,7 +426,7 @@ class WordLevel:
 
     def __post_init__(self) -> None:
         if self.min_count < 1:
-            raise ValueError(f"least must be at least 1, got {self.min_count}")
+            raise ValueError(f"min_count must be at least 1, got {self.min_count}")
 
 
 @dataclass(frozen=True)
@@ -475,8 +494,10 @@ def parse_vocabulary(text_or_vocabulary: str | VocabularySpec) -> VocabularySpec
     if word == "bytes":
         raise ValueError(f"vocabulary bytes has no size, got {text_or_vocabulary!r}")
     if not (size.isascii() and size.isdecimal() and int(size)):
-        raise ValueError(f"vocabulary must be a word, or word:size as words:500, got {text_or_vocabulary!r}")
-    return VOCABULARY_KINDS[word](size=int(size))
+        raise ValueError(
+            f"vocabulary must be a word, or word:size as words:500, got {text_or_vocabulary!r}"
+        )
+    return VOCABULARY_KINDS[word](vocab_size=int(size))
 
 
 def special_token_names(special_tokens: SpecialTokens) -> tuple[str, ...]:
@@ -484,8 +505,21 @@ def special_token_names(special_tokens: SpecialTokens) -> tuple[str, ...]:
 
     Without the sentinels.
     """
-    roles = (*special_tokens.first_in_vocabulary, special_tokens.pad, *special_tokens.prefix, *special_tokens.separator, *special_tokens.suffix, special_tokens.start)
-    rare = (special_tokens.end, special_tokens.unknown, *special_tokens.languages, special_tokens.mask, *special_tokens.modes)
+    roles = (
+        *special_tokens.first_in_vocabulary,
+        special_tokens.pad,
+        *special_tokens.prefix,
+        *special_tokens.separator,
+        *special_tokens.suffix,
+        special_tokens.start,
+    )
+    rare = (
+        special_tokens.end,
+        special_tokens.unknown,
+        *special_tokens.languages,
+        special_tokens.mask,
+        *special_tokens.modes,
+    )
     return tuple(dict.fromkeys(name for name in (*roles, *rare) if name is not None))
 
 
@@ -501,7 +535,7 @@ class TokenizerSpec:
     A vocabulary's `size` counts all ids but those of the frame's sentinels, which come on top.
 
     Raises:
-        ValueError: a size that is none or beyond `MOST_IDS`, a coverage that is no share.
+        ValueError: a size that is none or beyond `MAX_VOCAB_SIZE`, a coverage that is no share.
     """
 
     vocabulary: VocabularySpec
@@ -513,7 +547,8 @@ class TokenizerSpec:
             return
         if not 1 <= kind.vocab_size <= MAX_VOCAB_SIZE:
             raise ValueError(
-                f"the size of a vocabulary must be from 1 to {MAX_VOCAB_SIZE:,}, got {kind.vocab_size:,}"
+                f"the size of a vocabulary must be from 1 to {MAX_VOCAB_SIZE:,}, got "
+                f"{kind.vocab_size:,}"
             )
         if isinstance(kind, CharacterCoverageVocabulary) and not 0 < kind.character_coverage <= 1:
             raise ValueError(

@@ -69,8 +69,8 @@ class LAMB:
 class Muon:
     """Orthogonalized momentum (Jordan et al. 2024, kellerjordan.github.io/posts/muon).
 
-    Tables, heads, biases and norms are moved by `other_parameters`. Updates are scaled to the size of
-    AdamW's, so that one rate serves both (Liu et al. 2025, arXiv:2502.16982, section 2.2).
+    Tables, heads, biases and norms are moved by `other_parameters`. Updates are scaled to the size
+    of AdamW's, so that one rate serves both (Liu et al. 2025, arXiv:2502.16982, section 2.2).
     """
 
     momentum: float = 0.95
@@ -102,9 +102,9 @@ class Adafactor:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_between("optimizer.decay", self.decay_rate, 0.0, 1.0 + 1e-9)
+        _check_between("optimizer.decay_rate", self.decay_rate, 0.0, 1.0 + 1e-9)
         _check_between("optimizer.weight_decay", self.weight_decay, 0.0, _MAX_WEIGHT_DECAY)
-        for name in ("most", "least", "eps"):
+        for name in ("clip_threshold", "min_parameter_scale", "eps"):
             if not 0 < getattr(self, name) <= MAX_LEARNING_RATE:
                 raise ValueError(
                     f"optimizer.{name} must be above 0 and at most {MAX_LEARNING_RATE:g}, got "
@@ -127,7 +127,9 @@ class SGD:
         _check_between("optimizer.momentum", self.momentum, 0.0, 1.0)
         _check_between("optimizer.weight_decay", self.weight_decay, 0.0, _MAX_WEIGHT_DECAY)
         if self.averaging_patience is not None and self.averaging_patience < 1:
-            raise ValueError(f"optimizer.patience must be at least 1, got {self.averaging_patience}")
+            raise ValueError(
+                f"optimizer.averaging_patience must be at least 1, got {self.averaging_patience}"
+            )
 
 
 OptimizerConfig = AdamW | LAMB | Muon | Adafactor | SGD
@@ -135,16 +137,16 @@ OptimizerConfig = AdamW | LAMB | Muon | Adafactor | SGD
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """All that a run depends on. What is None is the card's."""
+    """All that a run depends on. What is None is the preset's."""
 
     model: str
     """A name of the catalogue."""
     init_from: str | None = None
     """A folder or `hf:owner/name` whose weights and tokenizer begin it. None: from scratch."""
     architecture: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Differences to the card's architecture, as plain data: {"d_model": 128}."""
+    """Differences to the preset's architecture, as plain data: {"d_model": 128}."""
     heads: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Differences to the card's heads, likewise: {"generator": {"size": 1.0}}."""
+    """Differences to the preset's heads, likewise: {"generator": {"width_factor": 1.0}}."""
     dropout: float | None = None
     init_previous_token_heads: int = 0
     """In so many layers, the first, or in all, two heads begin by looking at the place before and
@@ -154,8 +156,8 @@ class Recipe:
     """Names of parameters that stay as they are; * and ? stand for anything: "backbone.tokens.*",
     the vectors of tokens."""
     objective: ObjectiveSpec | WordVectorMethod | str | None = None
-    """A name of `unmask.zoo.objectives.presets` with its options ("rtd:generator_size=0.25"), or all
-    of its parts as a table."""
+    """A name of `unmask.zoo.objectives.presets` with its options ("rtd:generator_size=0.25"), or
+    all of its parts as a table."""
 
     data: tuple[str, ...] = ()
     """Files, folders, globs or `hf:owner/name`."""
@@ -165,8 +167,8 @@ class Recipe:
     """The field or column that holds the text."""
     encoding_errors: Literal["strict", "replace"] = "strict"
     sampling_exponent: float = 1.0
-    """Exponent of each source's share of the tokens (see `unmask.text.mixtures`). 1: as they are; below,
-    rows of small sources repeat, and those of large ones wait for a later epoch."""
+    """Exponent of each source's share of the tokens (see `unmask.text.mixtures`). 1: as they are;
+    below, rows of small sources repeat, and those of large ones wait for a later epoch."""
     dev_fraction: float = 0.01
     """Share of the documents that are never trained on."""
     tokenizer: str | None = None
@@ -178,22 +180,24 @@ class Recipe:
 
     sequence_length: int | None = None
     """Tokens a row, at most."""
-    row_unit: Literal["corpus", "stream", "document_separator", "paragraph", "sentence", "sentences"] = "document_separator"
+    row_unit: Literal["corpus", "stream", "document", "paragraph", "sentence", "sentences"] = (
+        "document"
+    )
     """What a row is a piece of: rows never cross its borders. "sentences": as many full sentences
     as fit, of one document (DOC-SENTENCES of Liu et al. 2019, section 4.2). "corpus": likewise, of
     one document after the other, with a special token between documents, which see each other
     (there, FULL-SENTENCES). "stream": all documents one after the other, cut into rows of one
     length, which keep their order: those of a step go on where those of the step before ended."""
     memory_length: int = 0
-    """With unit = stream: so many places before each row, as the network has read them, stand
+    """With row_unit = stream: so many places before each row, as the network has read them, stand
     behind it in every layer (Dai et al. 2019, section 3.2). 0: none."""
     bidirectional_data: bool = False
-    """With unit = stream: every other row goes on where that of the step before began (Yang et al.
-    2019, section 2.2). So what is remembered of it stands behind it in the text."""
+    """With row_unit = stream: every other row goes on where that of the step before began (Yang et
+    al. 2019, section 2.2). So what is remembered of it stands behind it in the text."""
     sequence_length_jitter: float = 0.0
-    """With unit = stream: rows end so far from where they would, the standard deviation as a share
-    of a row, elsewhere in every epoch; the rate is that of a row's length (Merity et al. 2018,
-    arXiv:1708.02182, section 4.1). Deviates: there some rows are half as long, too."""
+    """With row_unit = stream: rows end so far from where they would, the standard deviation as a
+    share of a row, elsewhere in every epoch; the learning rate is that of a row's length (Merity et
+    al. 2018, arXiv:1708.02182, section 4.1). Deviates: there some rows are half as long, too."""
     packing: Literal["bucket", "pack"] = "bucket"
     """Rows of like length padded to the longest, or several in one, which do not see each other."""
     batch_tokens: int = 4096
@@ -234,9 +238,14 @@ class Recipe:
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if not 0 < self.learning_rate <= MAX_LEARNING_RATE:
-            raise ValueError(f"learning_rate must be above 0 and at most {MAX_LEARNING_RATE:g}, got {self.learning_rate}")
+            raise ValueError(
+                f"learning_rate must be above 0 and at most {MAX_LEARNING_RATE:g}, got "
+                f"{self.learning_rate}"
+            )
         if not 0 < self.layerwise_lr_decay <= 1:
-            raise ValueError(f"layerwise_lr_decay must be above 0 and at most 1, got {self.layerwise_lr_decay}")
+            raise ValueError(
+                f"layerwise_lr_decay must be above 0 and at most 1, got {self.layerwise_lr_decay}"
+            )
         _check_between("max_grad_norm", self.max_grad_norm, 0.0, math.inf)
         _check_between("dropout", self.dropout or 0.0, 0.0, 1.0)
         _check_between("dev_fraction", self.dev_fraction, 0.0, 1.0)
@@ -244,17 +253,21 @@ class Recipe:
         _check_between("sequence_length_jitter", self.sequence_length_jitter, 0.0, 1.0)
         if self.sequence_length_jitter and (self.row_unit != "stream" or self.bidirectional_data):
             raise ValueError(
-                f"sequence_length_jitter = {self.sequence_length_jitter:g} is of streams that are read forward: row_unit must be "
-                "'stream', and both_ways false"
+                f"sequence_length_jitter = {self.sequence_length_jitter:g} is of streams that are "
+                "read forward: row_unit must be 'stream', and bidirectional_data false"
             )
         if self.bidirectional_data and self.row_unit != "stream":
-            raise ValueError(f"both_ways: row_unit must be 'stream', got {self.row_unit!r}")
+            raise ValueError(
+                f"bidirectional_data: row_unit must be 'stream', got {self.row_unit!r}"
+            )
         if self.memory_length and self.row_unit != "stream":
             raise ValueError(
-                f"memory_length = {self.memory_length} is of what stood before a row, so row_unit must be 'stream', "
-                f"got {self.row_unit!r}"
+                f"memory_length = {self.memory_length} is of what stood before a row, so row_unit "
+                f"must be 'stream', got {self.row_unit!r}"
             )
-        _check_between("init_previous_token_heads", float(self.init_previous_token_heads), 0.0, math.inf)
+        _check_between(
+            "init_previous_token_heads", float(self.init_previous_token_heads), 0.0, math.inf
+        )
         if not 0 <= self.sampling_exponent <= 1:
             raise ValueError(f"sampling_exponent must be from 0 to 1, got {self.sampling_exponent}")
         if not 0 <= self.seed < 2**63:
@@ -263,10 +276,13 @@ class Recipe:
 
     def _check_sizes(self) -> None:
         if self.vocab_size is not None and self.vocab_size > MAX_VOCAB_SIZE:
-            raise ValueError(f"vocab_size must be at most {MAX_VOCAB_SIZE:,}, got {self.vocab_size:,}")
+            raise ValueError(
+                f"vocab_size must be at most {MAX_VOCAB_SIZE:,}, got {self.vocab_size:,}"
+            )
         if self.sequence_length is not None and self.batch_tokens < self.sequence_length:
             raise ValueError(
-                f"batch_tokens must be at least length, {self.sequence_length}, got {self.batch_tokens}"
+                f"batch_tokens must be at least sequence_length, {self.sequence_length}, got "
+                f"{self.batch_tokens}"
             )
         if (
             self.sequence_length is not None
@@ -274,7 +290,8 @@ class Recipe:
             and self.micro_batch_tokens < self.sequence_length
         ):
             raise ValueError(
-                f"micro_batch_tokens must be at least length, {self.sequence_length}, got {self.micro_batch_tokens}"
+                f"micro_batch_tokens must be at least sequence_length, {self.sequence_length}, got "
+                f"{self.micro_batch_tokens}"
             )
         spans = [self.schedule.warmup]
         if isinstance(self.schedule, WSD):
@@ -295,13 +312,24 @@ class Recipe:
 
 def first_differing_step(recipe: Recipe, other: Recipe, steps: int) -> int | None:
     """Return the first of some steps that two recipes take at different rates; None: none."""
-    return next((s for s in range(1, steps + 1) if recipe.learning_rate_at(s) != other.learning_rate_at(s)), None)
+    return next(
+        (s for s in range(1, steps + 1) if recipe.learning_rate_at(s) != other.learning_rate_at(s)),
+        None,
+    )
 
 
 _POSITIVE_FIELDS = (
-    "vocab_size", "sequence_length", "batch_tokens", "micro_batch_tokens", "steps", "max_skipped_steps", "log_every",
-    "evaluate_every", "checkpoint_every", "keep_checkpoints",
-)  # fmt: skip
+    "vocab_size",
+    "sequence_length",
+    "batch_tokens",
+    "micro_batch_tokens",
+    "steps",
+    "max_skipped_steps",
+    "log_every",
+    "evaluate_every",
+    "checkpoint_every",
+    "keep_checkpoints",
+)
 
 
 def read_recipe(
@@ -398,7 +426,11 @@ def merge(plain_data: Mapping[str, Any], difference: Mapping[str, Any]) -> dict[
     """
     result = dict(plain_data)
     for key, value in difference.items():
-        if key not in plain_data and isinstance(plain_data.get("objective"), Mapping) and not _is_recipe(plain_data):
+        if (
+            key not in plain_data
+            and isinstance(plain_data.get("objective"), Mapping)
+            and not _is_recipe(plain_data)
+        ):
             key, value = "objective", {key: value}
         old = result.get(key)
         if key == "objective" and _is_recipe(plain_data):
@@ -437,10 +469,12 @@ def _is_recipe(plain_data: Mapping[str, Any]) -> bool:
     return plain_data.get("kind") == Recipe.__name__
 
 
-def _apply_difference(plain_data: Mapping[str, Any], base: Callable[[str], Recipe], where: str) -> Recipe:
+def _apply_difference(
+    plain_data: Mapping[str, Any], base: Callable[[str], Recipe], where: str
+) -> Recipe:
     name = plain_data.get("model")
     if not isinstance(name, str):
-        raise ValueError(f"{where}: model must be the name of a card, got {name!r}")
+        raise ValueError(f"{where}: model must be the name of a preset, got {name!r}")
     try:
         return from_dict(Recipe, merge(to_dict(base(name)), plain_data))
     except ValueError as error:

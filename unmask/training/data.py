@@ -95,9 +95,11 @@ def check_sampling(recipe: Recipe, shards: TokenShards | None) -> None:
     """
     if recipe.sampling_exponent == 1:
         return
-    told = f"sampling = {recipe.sampling_exponent:g}"
+    told = f"sampling_exponent = {recipe.sampling_exponent:g}"
     if recipe.row_unit == "stream":
-        raise ValueError(f"{told}: unit = stream keeps the order of the text; take another unit")
+        raise ValueError(
+            f"{told}: row_unit = stream keeps the order of the text; take another row_unit"
+        )
     if shards is not None and shards.sources_of_documents is None:
         raise ValueError(
             f"{told}: {shards.folder} does not say of several sources which document is of which; "
@@ -110,7 +112,9 @@ def check_sampling(recipe: Recipe, shards: TokenShards | None) -> None:
         )
 
 
-def check_languages(recipe: Recipe, special_ids: SpecialTokenIds | SpecialTokens, shards: TokenShards | None) -> None:
+def check_languages(
+    recipe: Recipe, special_ids: SpecialTokenIds | SpecialTokens, shards: TokenShards | None
+) -> None:
     """Check that of each text is said in which language it is, where a token says that.
 
     Args:
@@ -122,19 +126,27 @@ def check_languages(recipe: Recipe, special_ids: SpecialTokenIds | SpecialTokens
         ValueError: it is not said, or there is no token for the language.
     """
     if shards is not None:
-        names = shards.sources_of_documents[0] if shards.sources_of_documents is not None else (None,)
+        names = (
+            shards.sources_of_documents[0] if shards.sources_of_documents is not None else (None,)
+        )
     else:
         names = tuple(split_language_prefix(name)[0] for name in recipe.data)
     check_source_languages(names, special_ids)
 
 
-def check_source_languages(names: Iterable[str | None], special_ids: SpecialTokenIds | SpecialTokens) -> None:
+def check_source_languages(
+    names: Iterable[str | None], special_ids: SpecialTokenIds | SpecialTokens
+) -> None:
     """Check that sources are called by languages, where the tokenizer has tokens for these.
 
     Raises:
         ValueError: one is not.
     """
-    known = special_ids.languages if isinstance(special_ids, SpecialTokens) else [n for n, _ in special_ids.languages]
+    known = (
+        special_ids.languages
+        if isinstance(special_ids, SpecialTokens)
+        else [n for n, _ in special_ids.languages]
+    )
     for name in names:
         if known and name not in known:
             got = "one without a language" if name is None else repr(name)
@@ -152,14 +164,16 @@ def check_row_unit(recipe: Recipe, objective: AnyObjective) -> None:
     """
     about_one = [name for name in SINGLE_DOCUMENT_TERMS if name in objective.loss_terms]
     if recipe.row_unit == "stream" and recipe.packing == "pack":
-        raise ValueError("unit = stream: its rows are full, and cannot be packed; leave 'bucket'")
+        raise ValueError(
+            "row_unit = stream: its rows are full, and cannot be packed; leave 'bucket'"
+        )
     if recipe.bidirectional_data and objective.causal:
-        raise ValueError("both_ways: this objective is told forward; leave false")
+        raise ValueError("bidirectional_data: this objective is causal; leave it false")
     if recipe.row_unit in ("corpus", "stream") and about_one:
         raise ValueError(
-            f"unit = {recipe.row_unit}: its rows are of several documents, and {about_one[0]} is asked "
-            "about one; take 'document', 'paragraph', 'sentence' or 'sentences', or an objective "
-            "without a question"
+            f"row_unit = {recipe.row_unit}: its rows are of several documents, and "
+            f"{about_one[0]} is asked about one; take 'document', 'paragraph', 'sentence' or "
+            "'sentences', or an objective without a question"
         )
 
 
@@ -214,7 +228,9 @@ class TrainingData:
         """Give the micro-batches of each step after a cursor (plain data; None: the beginning)."""
         start = DataCursor() if cursor is None else from_dict(DataCursor, cursor)
         loader = self.make_loader(self.train_rows, start, sample_sources=bool(self.source_shares))
-        loader = replace(loader, total_steps=self.recipe.steps, length_jitter=self.recipe.sequence_length_jitter)
+        loader = replace(
+            loader, total_steps=self.recipe.steps, length_jitter=self.recipe.sequence_length_jitter
+        )
         for micro, after in loader:
             yield micro, to_dict(after)
 
@@ -229,20 +245,22 @@ class TrainingData:
         parts = components_of(self.objective)
         if not len(self.dev_rows.row_spans):
             return {}
-        return {name: self._dev_batches_of(o, MAX_DEV_TOKENS // len(parts)) for name, o in parts.items()}
+        return {
+            name: self._dev_batches_of(o, MAX_DEV_TOKENS // len(parts)) for name, o in parts.items()
+        }
 
     def sample_batches(self) -> list[Batch]:
         """Make batches of some rows to train on, from all over the data; always the same."""
         rows = self.train_rows.row_spans
         some = np.unique(np.linspace(0, len(rows) - 1, N_SAMPLE_ROWS).astype(np.int64))
-        return self._all_batches(replace(self.train_rows, rows=rows[some]), self.objective)
+        return self._all_batches(replace(self.train_rows, row_spans=rows[some]), self.objective)
 
     def _dev_batches_of(self, objective: ObjectiveSpec, tokens: int) -> list[Batch]:
         return self._all_batches(self._first_rows(self.dev_rows, tokens), objective)
 
     def _all_batches(self, corpus_rows: CorpusRows, objective: ObjectiveSpec) -> list[Batch]:
         recipe = replace(self.recipe, seed=0)
-        same = replace(self, objective=objective, recipe=recipe, workers=0, rank=0, world=1)
+        same = replace(self, objective=objective, recipe=recipe, n_workers=0, rank=0, world_size=1)
         loader = same.make_loader(corpus_rows, DataCursor(), max_epochs=1)
         return [batch for micro, _ in loader for batch in micro]
 
@@ -250,7 +268,7 @@ class TrainingData:
         """Keep the first of some rows; of several sources, the first of each, by what it gets."""
         rows = corpus_rows.row_spans
         if not self.source_shares:
-            return replace(corpus_rows, rows=rows[_first_rows_with(rows, tokens)])
+            return replace(corpus_rows, row_spans=rows[_first_rows_with(rows, tokens)])
         of = source_of_rows(self.shards, corpus_rows)
         parts = [
             own[_first_rows_with(own, round(share.sampling_share * tokens))]
@@ -258,14 +276,16 @@ class TrainingData:
             if len(own := rows[of == i])
         ]
         kept = np.concatenate(parts)
-        return replace(corpus_rows, rows=kept[np.argsort(kept[:, 0])])
+        return replace(corpus_rows, row_spans=kept[np.argsort(kept[:, 0])])
 
     def batch_size_warning(self) -> str | None:
         """Say what a step holds where it is asked for more tokens than there are; None: it is not.
 
         Such a run is one of full batches, with the rate that was meant for larger ones.
         """
-        loader = self.make_loader(self.train_rows, DataCursor(), sample_sources=bool(self.source_shares))
+        loader = self.make_loader(
+            self.train_rows, DataCursor(), sample_sources=bool(self.source_shares)
+        )
         n, asked = round(loader.plan.n_tokens), self.recipe.batch_tokens
         if asked <= n:
             return None
@@ -279,9 +299,15 @@ class TrainingData:
         """The special tokens of each source: those of its language, where these are told."""
         return _special_ids_by_source(self.shards)
 
-    def _special_ids_of_rows(self, corpus_rows: CorpusRows) -> tuple[tuple[SpecialTokenIds, ...], Int[np.ndarray, "n"]] | None:
+    def _special_ids_of_rows(
+        self, corpus_rows: CorpusRows
+    ) -> tuple[tuple[SpecialTokenIds, ...], Int[np.ndarray, "n"]] | None:
         several = len(self.special_ids_by_source) > 1
-        return (self.special_ids_by_source, source_of_rows(self.shards, corpus_rows)) if several else None
+        return (
+            (self.special_ids_by_source, source_of_rows(self.shards, corpus_rows))
+            if several
+            else None
+        )
 
     def _source_sampling(self, corpus_rows: CorpusRows) -> SourceSampling:
         of = source_of_rows(self.shards, corpus_rows)
@@ -297,7 +323,7 @@ class TrainingData:
         *,
         sample_sources: bool = False,
     ) -> BatchLoader:
-        """Make what makes the batches of some rows, each once an epoch or, `sample_sources`, by shares."""
+        """Make the loader of some rows, each once an epoch or, `sample_sources`, by shares."""
         return BatchLoader(
             token_source=corpus_rows.token_source,
             row_spans=corpus_rows.row_spans,
@@ -339,14 +365,18 @@ def _special_ids_by_source(shards: TokenShards) -> tuple[SpecialTokenIds, ...]:
     return tuple(special.with_languages(name) for name in shards.sources_of_documents[0])
 
 
-def _source_shares(shards: TokenShards, corpus_rows: CorpusRows, exponent: float) -> tuple[SourceShare, ...]:
+def _source_shares(
+    shards: TokenShards, corpus_rows: CorpusRows, exponent: float
+) -> tuple[SourceShare, ...]:
     """Count the tokens of each source; Lample and Conneau 2019, section 3.1, on those."""
     assert shards.sources_of_documents is not None
     of = source_of_rows(shards, corpus_rows)
     tokens = [int(n) for n in np.bincount(of, corpus_rows.row_lengths)]
     return tuple(
         SourceShare(name, n, n / sum(tokens), gets)
-        for name, n, gets in zip(shards.sources_of_documents[0], tokens, smoothed_shares(tokens, exponent), strict=True)
+        for name, n, gets in zip(
+            shards.sources_of_documents[0], tokens, smoothed_shares(tokens, exponent), strict=True
+        )
     )
 
 
@@ -358,9 +388,16 @@ def _cut_rows(
     Of a stream, each goes on `stride` tokens behind the one before.
     """
     if recipe.row_unit in ("corpus", "stream"):
-        joined = ConcatenatedDocuments(shards, spans, document_separator_ids(shards.tokenizer.special_ids))
+        joined = ConcatenatedDocuments(
+            shards, spans, document_separator_ids(shards.tokenizer.special_ids)
+        )
         of_stream = recipe.row_unit == "stream"
-        return CorpusRows(joined, joined.fixed_length_rows(row_length, stride) if of_stream else joined.sentence_rows(row_length))
+        return CorpusRows(
+            joined,
+            joined.fixed_length_rows(row_length, stride)
+            if of_stream
+            else joined.sentence_rows(row_length),
+        )
     return CorpusRows(shards, shards.row_spans(row_length, recipe.row_unit, within_spans=spans))
 
 
@@ -399,8 +436,8 @@ def build_training_data(
     if recipe.row_unit == "stream" and not len(train.row_spans):
         n = int((spans[:, 1] - spans[:, 0]).sum())
         raise ValueError(
-            f"unit = stream: the text has {n:,} tokens to train on, and a row {budget:,}; give "
-            "more text, or a smaller length"
+            f"row_unit = stream: the text has {n:,} tokens to train on, and a row {budget:,}; give "
+            "more text, or a smaller sequence_length"
         )
     return TrainingData(
         shards=shards,

@@ -52,17 +52,23 @@ class LossSums:
     @property
     def mean_losses(self) -> dict[str, float]:
         """The mean loss of each term; zero where nothing was asked."""
-        return {name: total / max(self.n_targets[name], 1) for name, total in self.total_loss.items()}
+        return {
+            name: total / max(self.n_targets[name], 1) for name, total in self.total_loss.items()
+        }
 
     @property
     def loss(self) -> float:
         """The sum of all parts, each times its weight."""
-        return math.fsum(self.loss_weights.get(name, 1.0) * part for name, part in self.mean_losses.items())
+        return math.fsum(
+            self.loss_weights.get(name, 1.0) * part for name, part in self.mean_losses.items()
+        )
 
     @property
     def accuracy(self) -> dict[str, float]:
         """The share of right answers, of terms that were asked."""
-        return {n: right / self.n_targets[n] for n, right in self.n_correct.items() if self.n_targets[n]}
+        return {
+            n: right / self.n_targets[n] for n, right in self.n_correct.items() if self.n_targets[n]
+        }
 
     @property
     def is_finite(self) -> bool:
@@ -155,9 +161,18 @@ class TrainingLog:
         Raises:
             ImportError: TensorBoard is asked for and is not installed.
         """
-        self._scalar_writer = _open_tensorboard(folder / "tensorboard", last_step) if tensorboard else None
-        self._log_file, self._timing_file = JsonLinesFile(folder / LOG_FILE), JsonLinesFile(folder / TIMING_FILE)
-        self._flops_per_token, self._peak_flops, self._memory_usage = flops_per_token, peak_flops, memory_usage
+        self._scalar_writer = (
+            _open_tensorboard(folder / "tensorboard", last_step) if tensorboard else None
+        )
+        self._log_file, self._timing_file = (
+            JsonLinesFile(folder / LOG_FILE),
+            JsonLinesFile(folder / TIMING_FILE),
+        )
+        self._flops_per_token, self._peak_flops, self._memory_usage = (
+            flops_per_token,
+            peak_flops,
+            memory_usage,
+        )
         self._progress_line = ProgressLine(terminal) if terminal is not None else None
         self._start_time = time.perf_counter()
         self._smoothed_throughput, self._logged_throughput = Throughput(), Throughput()
@@ -172,7 +187,9 @@ class TrainingLog:
         if self._progress_line is not None:
             if report.was_skipped:
                 self._progress_line.print_above(_skip_message(report))
-            self._progress_line.show(report, self._smoothed_throughput, self._peak_fraction(self._smoothed_throughput))
+            self._progress_line.show(
+                report, self._smoothed_throughput, self._peak_fraction(self._smoothed_throughput)
+            )
 
     def _peak_fraction(self, throughput: "Throughput") -> float | None:
         """Say which part of the machine's matrix-product peak a speed is."""
@@ -304,7 +321,11 @@ class ProgressLine:
         if not self._is_terminal:
             print_line(format_report(report, throughput, peak_fraction), self._stream)
             return
-        self._shown_length = overwrite_line(format_report(report, throughput, peak_fraction, self._max_columns()), self._stream, self._shown_length)
+        self._shown_length = overwrite_line(
+            format_report(report, throughput, peak_fraction, self._max_columns()),
+            self._stream,
+            self._shown_length,
+        )
 
     def print_above(self, text: str) -> None:
         """Print a line that stays."""
@@ -321,10 +342,17 @@ class ProgressLine:
             self._shown_length = 0
 
     def _max_columns(self) -> int:
-        return min(MAX_LINE_WIDTH, max(shutil.get_terminal_size((MAX_LINE_WIDTH + 1, 24)).columns - 1, 20))
+        return min(
+            MAX_LINE_WIDTH, max(shutil.get_terminal_size((MAX_LINE_WIDTH + 1, 24)).columns - 1, 20)
+        )
 
 
-def format_report(report: StepReport, throughput: Throughput, peak_fraction: float | None, width: int = MAX_LINE_WIDTH) -> str:
+def format_report(
+    report: StepReport,
+    throughput: Throughput,
+    peak_fraction: float | None,
+    width: int = MAX_LINE_WIDTH,
+) -> str:
     """Write a report in at most `width` columns.
 
     Where the run is; the loss and, if there is room, its parts with their names; right answers,
@@ -336,7 +364,9 @@ def format_report(report: StepReport, throughput: Throughput, peak_fraction: flo
     left = (report.total_steps - report.step) * throughput.seconds_per_step
     fast = f"{throughput.tokens_per_second:7,.0f} tokens/s"
     peak = "" if peak_fraction is None else f"{peak_fraction:4.0%} of peak"
-    after = f"{format_duration(left):>7} left" + (f"  {report.n_skipped} skipped" if report.n_skipped else "")
+    after = f"{format_duration(left):>7} left" + (
+        f"  {report.n_skipped} skipped" if report.n_skipped else ""
+    )
     where = f"{report.step:>{len(str(report.total_steps))}}/{report.total_steps}"
     loss, good = f"loss {report.loss:6.3f}", _format_quality(report)
     losses = [f"{loss} = {named}", f"{loss} = {plain}"] if len(parts) > 1 else []
@@ -434,7 +464,9 @@ def append_json_line(file: BinaryIO, record: Mapping[str, Any]) -> None:
     Raises:
         OSError: it cannot be written, for instance because the disk is full; names the file.
     """
-    data = encode_utf8(json.dumps(_replace_non_finite(record), ensure_ascii=False, allow_nan=False) + "\n")
+    data = encode_utf8(
+        json.dumps(_replace_non_finite(record), ensure_ascii=False, allow_nan=False) + "\n"
+    )
     try:
         while data:
             data = data[file.write(data) :]

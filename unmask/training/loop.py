@@ -135,7 +135,9 @@ class MicroBatchMemories:
         self.reset()
         for name, states in sorted(tensors.items(), key=lambda item: _parse_memory_name(item[0])):
             i, _ = _parse_memory_name(name)
-            self._memory_of.setdefault(i, RecurrenceMemory(self.memory_length)).hidden_states.append(states)
+            self._memory_of.setdefault(
+                i, RecurrenceMemory(self.memory_length)
+            ).hidden_states.append(states)
 
 
 def _parse_memory_name(name: str) -> tuple[int, int]:
@@ -175,7 +177,9 @@ def start_run(
         forward=torch.compile(asked, dynamic=True) if recipe.compile else asked,
         target_counter=_as_target_counter(asked),
         weights=weights,
-        optimizer=build.build_optimizer(recipe.optimizer, model, weights, learning_rate_factors=learning_rate_factors),
+        optimizer=build.build_optimizer(
+            recipe.optimizer, model, weights, learning_rate_factors=learning_rate_factors
+        ),
         batches=batches,
         world=world,
     )
@@ -253,7 +257,8 @@ def train(run: TrainingRun) -> Iterator[StepReport]:
         )
         if progress.n_skipped_in_a_row >= recipe.max_skipped_steps:
             raise FloatingPointError(
-                f"step {step}: the loss or its gradient was not finite in {progress.n_skipped_in_a_row} "
+                f"step {step}: the loss or its gradient was not finite in "
+                f"{progress.n_skipped_in_a_row} "
                 f"steps in a row (loss {sums.loss}, gradient norm {norm}); "
                 f"a lower rate (now {rate:.3g}) or a longer warm-up may help"
             )
@@ -272,18 +277,22 @@ def _check_final_loss(run: TrainingRun, micro_batches: MicroBatches, learning_ra
         sums = _evaluate_sums(run.model, micro_batches, world.device)
     if any(world.all_gather_object(not sums.is_finite)):
         raise FloatingPointError(
-            f"step {run.recipe.steps}: after this last step the loss is not finite ({sums.loss}): "
-            f"the weights are of no use, and are not saved; a lower rate (now {learning_rate:.3g}) or a "
-            "longer warm-up may help"
+            f"step {run.recipe.steps}: after this last step the loss is not finite "
+            f"({sums.loss}): the weights are of no use, and are not saved; a lower rate "
+            f"(now {learning_rate:.3g}) or a longer warm-up may help"
         )
 
 
-def _accumulate_gradients(run: TrainingRun, micro_batches: MicroBatches, step: int) -> tuple[LossSums, int, float]:
+def _accumulate_gradients(
+    run: TrainingRun, micro_batches: MicroBatches, step: int
+) -> tuple[LossSums, int, float]:
     """Add up one step's gradients over micro-batches and processes; return sums, tokens, norm."""
     world, weights = run.world, run.weights
     mine = _count_all_targets(run.target_counter, micro_batches)
     asked = {f"asked.{name}": n for name, n in mine.items()}
-    said = world.sum_by_name({"tokens": sum(count_tokens(batch) for batch in micro_batches)} | asked)
+    said = world.sum_by_name(
+        {"tokens": sum(count_tokens(batch) for batch in micro_batches)} | asked
+    )
     tokens = int(said.pop("tokens"))
     counts = {name.removeprefix("asked."): int(n) for name, n in said.items()}
 
@@ -331,7 +340,9 @@ def _sum_terms(term_lists: Iterable[Mapping[str, Term]]) -> dict[str, Tensor]:
     return sums
 
 
-def _targets_answered(term_lists: Iterable[Mapping[str, Term]], names: Iterable[str]) -> dict[str, int]:
+def _targets_answered(
+    term_lists: Iterable[Mapping[str, Term]], names: Iterable[str]
+) -> dict[str, int]:
     asked = dict.fromkeys(names, 0)
     for terms in term_lists:
         for name, term in terms.items():
@@ -380,7 +391,11 @@ def derive_seed(*numbers: int) -> int:
 def count_tokens(batch: Batch) -> int:
     """Count the tokens of a batch that are not padding, of both sides of an encoder-decoder."""
     n = _count_real_tokens(batch.inputs, batch.visibility, batch.last_token_positions)
-    return n if batch.source is None else n + _count_real_tokens(batch.source, batch.source_visibility, None)
+    return (
+        n
+        if batch.source is None
+        else n + _count_real_tokens(batch.source, batch.source_visibility, None)
+    )
 
 
 def _count_real_tokens(ids: Tensor, visibility: Visibility, last: Tensor | None) -> int:
@@ -419,8 +434,8 @@ def evaluate_batches(
 ) -> dict[str, float]:
     """Ask a model what some batches ask: the loss, and each term's loss, accuracy and places asked.
 
-    Of streams, `memory_length` places of what stood before are remembered. Where the batches are of one
-    part of what is asked, terms are told under its name, too.
+    Of streams, `memory_length` places of what stood before are remembered. Where the batches are
+    of one part of what is asked, terms are told under its name, too.
 
     The same batches give the same numbers: what is drawn (a generator's guesses) is drawn from one
     seed. The model is left in the mode in which it was.
@@ -446,7 +461,12 @@ def evaluate_batches(
 
 
 def estimate_steps(
-    run: TrainingRun, minutes: int | float, *, spent_seconds: int | float = 0, max_trial_steps: int = 12, max_time_fraction: float = 0.1
+    run: TrainingRun,
+    minutes: int | float,
+    *,
+    spent_seconds: int | float = 0,
+    max_trial_steps: int = 12,
+    max_time_fraction: float = 0.1,
 ) -> int:
     """Say how many steps fit into `minutes` on this machine, by taking some and taking them back.
 
@@ -459,7 +479,8 @@ def estimate_steps(
         minutes: that the whole run may take.
         spent_seconds: seconds of them that have passed already.
         max_trial_steps: steps to take, at most.
-        max_time_fraction: share of the time after which the trial ends, if it has at least three steps by then.
+        max_time_fraction: share of the time after which the trial ends, if it has at least three
+            steps by then.
     """
     begin = time.perf_counter()
     before, progress = run.progress, {k: t.clone() for k, t in trained_tensors(run).items()}
@@ -469,7 +490,9 @@ def estimate_steps(
     measured: list[float] = []
     for report in train(run):
         measured.append(report.seconds)
-        spent_here = run.world.broadcast_object(time.perf_counter() - begin)  # all end after the same step
+        spent_here = run.world.broadcast_object(
+            time.perf_counter() - begin
+        )  # all end after the same step
         enough = len(measured) > N_UNTIMED_STEPS and spent_here > max_time_fraction * minutes * 60
         if len(measured) == max_trial_steps or enough or report.was_skipped:
             break
@@ -509,7 +532,9 @@ def save_checkpoint(run: TrainingRun, folder: Path) -> Path | None:
         raise RuntimeError(
             f"step {run.progress.step + 1} was broken off: its weights are not saved"
         )
-    memories = run.world.all_gather_tensors(run.memories.tensors()) if run.recipe.memory_length else []
+    memories = (
+        run.world.all_gather_tensors(run.memories.tensors()) if run.recipe.memory_length else []
+    )
     if run.world.rank:
         return None
     tensors = {"model": trained_tensors(run), "optimizer": run.optimizer.state_tensors()}
@@ -518,14 +543,21 @@ def save_checkpoint(run: TrainingRun, folder: Path) -> Path | None:
             f"{rank}.{name}": x for rank, each in enumerate(memories) for name, x in each.items()
         }
     said = progress_record(run)
-    return checkpoints.write_checkpoint(folder, run.progress.step, tensors, said, n_kept=run.recipe.keep_checkpoints)
+    return checkpoints.write_checkpoint(
+        folder, run.progress.step, tensors, said, n_kept=run.recipe.keep_checkpoints
+    )
 
 
 def progress_record(run: TrainingRun) -> dict[str, Any]:
     """Say how far a run is, and what a checkpoint of it depends on."""
     frozen = _frozen_tensors(run)
     kept = {_FROZEN_DIGEST_KEY: tensors_sha256(frozen)} if frozen else {}
-    return to_dict(run.progress) | _fixed_settings(run.recipe) | kept | {"versions": library_versions()}
+    return (
+        to_dict(run.progress)
+        | _fixed_settings(run.recipe)
+        | kept
+        | {"versions": library_versions()}
+    )
 
 
 def find_newest_checkpoint(folder: Path, world: World) -> tuple[Checkpoint | None, list[str]]:
@@ -579,7 +611,10 @@ def check_frozen_weights(checkpoint: Checkpoint, weights: Mapping[str, Tensor]) 
     Raises:
         ValueError: they are not.
     """
-    was, now = checkpoint.progress.get(_FROZEN_DIGEST_KEY), tensors_sha256(weights) if weights else None
+    was, now = (
+        checkpoint.progress.get(_FROZEN_DIGEST_KEY),
+        tensors_sha256(weights) if weights else None,
+    )
     if was != now:
         raise ValueError(
             f"{checkpoint.path}: the weights that are not trained have changed since this run "
@@ -597,7 +632,9 @@ def _fixed_settings(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _load_state(run: TrainingRun, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
+def _load_state(
+    run: TrainingRun, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]
+) -> None:
     mine = trained_tensors(run)
     if odd := sorted(set(mine) ^ set(model)):
         raise ValueError(
@@ -620,7 +657,11 @@ def _load_state(run: TrainingRun, model: Mapping[str, Tensor], optimizer: Mappin
 @contextmanager
 def averaged_weights(run: TrainingRun) -> Generator[None, None, None]:
     """Let the mean of the weights stand in their place, where the optimizer keeps one."""
-    means = run.optimizer.averaged_weights if isinstance(run.optimizer, build.AveragingOptimizer) else {}
+    means = (
+        run.optimizer.averaged_weights
+        if isinstance(run.optimizer, build.AveragingOptimizer)
+        else {}
+    )
     now = {name: run.weights.masters[name].clone() for name in means}
     try:
         _set_weights(run, means)

@@ -42,7 +42,11 @@ class Linear:
     def factor(self, step: int, steps: int) -> float:
         """Return the share of the peak rate at `step` of `steps`."""
         warmup = resolve_steps(self.warmup, steps)
-        return _warmup_factor(step, warmup) if step <= warmup else 1 - _decay_progress(step, warmup, steps)
+        return (
+            _warmup_factor(step, warmup)
+            if step <= warmup
+            else 1 - _decay_progress(step, warmup, steps)
+        )
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,9 @@ class Cosine:
     def __post_init__(self) -> None:
         _check_step_count("warmup", self.warmup)
         if not 0 <= self.final_fraction <= 1:
-            raise ValueError(f"schedule.floor must be between 0 and 1, got {self.final_fraction}")
+            raise ValueError(
+                f"schedule.final_fraction must be between 0 and 1, got {self.final_fraction}"
+            )
 
     def factor(self, step: int, steps: int) -> float:
         """Return the share of the peak rate at `step` of `steps`."""
@@ -64,7 +70,10 @@ class Cosine:
         if step <= warmup:
             return _warmup_factor(step, warmup)
         return (
-            self.final_fraction + (1 - self.final_fraction) * (1 + math.cos(math.pi * _decay_progress(step, warmup, steps))) / 2
+            self.final_fraction
+            + (1 - self.final_fraction)
+            * (1 + math.cos(math.pi * _decay_progress(step, warmup, steps)))
+            / 2
         )
 
 
@@ -72,8 +81,8 @@ class Cosine:
 class InverseSquareRoot:
     """Up in a line, then down as 1 / sqrt(step) (Vaswani et al. 2017, arXiv:1706.03762, 5.3).
 
-    With a `constant_warmup` beginning of 10,000 steps it is T5's (Raffel et al. 2020, arXiv:1910.10683,
-    section 3.1.2).
+    With a `constant_warmup` beginning of 10,000 steps it is T5's (Raffel et al. 2020,
+    arXiv:1910.10683, section 3.1.2).
     """
 
     warmup: StepCount = 0.06
@@ -103,7 +112,9 @@ class Exponential:
     def __post_init__(self) -> None:
         _check_step_count("constant_steps", self.constant_steps)
         if not 0 < self.final_fraction <= 1:
-            raise ValueError(f"schedule.floor must be above 0 and at most 1, got {self.final_fraction}")
+            raise ValueError(
+                f"schedule.final_fraction must be above 0 and at most 1, got {self.final_fraction}"
+            )
 
     @property
     def warmup(self) -> StepCount:
@@ -136,7 +147,11 @@ class SlantedTriangular:
     def factor(self, step: int, steps: int) -> float:
         """Return the share of the peak rate at `step` of `steps`."""
         warmup = resolve_steps(self.warmup, steps)
-        share = _warmup_factor(step, warmup) if step <= warmup else 1 - _decay_progress(step, warmup, steps)
+        share = (
+            _warmup_factor(step, warmup)
+            if step <= warmup
+            else 1 - _decay_progress(step, warmup, steps)
+        )
         return (1 + share * (self.ratio - 1)) / self.ratio
 
 
@@ -144,8 +159,8 @@ class SlantedTriangular:
 class WSD:
     """Warm-up, the peak rate, a decay of the last steps (Hu et al. 2024, arXiv:2404.06395, 4.2).
 
-    `decay_shape`: "linear", or "sqrt" for 1 - sqrt(share of the decay), the better of the two in Hägele
-    et al. 2024, arXiv:2405.18392, section 3.
+    `decay_shape`: "linear", or "sqrt" for 1 - sqrt(share of the decay), the better of the two in
+    Hägele et al. 2024, arXiv:2405.18392, section 3.
     """
 
     warmup: StepCount = 0.06
@@ -176,8 +191,10 @@ def resolve_steps(step_count: StepCount, steps: int) -> int:
     return step_count if isinstance(step_count, int) else math.ceil(step_count * steps)
 
 
-def steps_within(minutes: int | float, step_seconds: Sequence[float], *, spent_seconds: int | float = 0) -> int:
-    """Say how many steps fit into `minutes`, from what some steps took; `spent_seconds` seconds are gone.
+def steps_within(
+    minutes: int | float, step_seconds: Sequence[float], *, spent_seconds: int | float = 0
+) -> int:
+    """Say how many steps fit into `minutes` less `spent_seconds`, from what some steps took.
 
     The first two measurements are left out where there are more: they fetch memory, warm caches,
     compile. The number is rounded down to two digits (663 becomes 660, 12,345 becomes 12,000): the

@@ -17,7 +17,9 @@ COS_MUL_EPSILON = 0.001
 
 BLOCK = 2**13  # rows that are looked at together: 10 MB of 300 numbers each
 _QUERIES_PER_BLOCK = 2**8  # queries that are
-_FLOAT32_SLACK = 1e-5  # by which a cosine in float32 may be wrong: 300 products of at most 1e-7 each
+_FLOAT32_SLACK = (
+    1e-5  # by which a cosine in float32 may be wrong: 300 products of at most 1e-7 each
+)
 
 RowIndices = Int[np.ndarray, "k"]
 RowScores = Float[np.ndarray, "k"]
@@ -164,7 +166,9 @@ class KeyedVectors:
             raise ValueError(f"a space has at least one word, got first({n})")
         counts = None if self.counts is None else self.counts[:n]
         return (
-            self if n >= len(self) else KeyedVectors(self.words[:n], self.vectors[:n], counts, self.composer)
+            self
+            if n >= len(self)
+            else KeyedVectors(self.words[:n], self.vectors[:n], counts, self.composer)
         )
 
     def neighbors(
@@ -193,7 +197,9 @@ class KeyedVectors:
         else:
             if isinstance(queries, str):
                 raise TypeError(f"queries must be several words, got the one string {queries!r}")
-            vectors = np.array([self.vector(word) for word in queries]).reshape(-1, self.vector_size)
+            vectors = np.array([self.vector(word) for word in queries]).reshape(
+                -1, self.vector_size
+            )
             own = [[self.index[word], *out] if word in self.index else out for word in queries]
         found: list[list[Neighbor]] = []
         for start in range(0, len(vectors), _QUERIES_PER_BLOCK):
@@ -201,7 +207,9 @@ class KeyedVectors:
             found += self._nearest_rows(vectors[some], k, own[some])
         return found
 
-    def analogy(self, a: str, b: str, c: str, k: int = 10, method: AnalogyMethod = "add") -> list[Neighbor]:
+    def analogy(
+        self, a: str, b: str, c: str, k: int = 10, method: AnalogyMethod = "add"
+    ) -> list[Neighbor]:
         """Find what is to `c` as `b` is to `a`: with man, king, woman the queen is looked for.
 
         Raises:
@@ -218,17 +226,18 @@ class KeyedVectors:
     ) -> list[Neighbor]:
         """Find the words nearest to some words and far from others; those are no answers.
 
-        By "add" the score is the cosine with the sum of the vectors of length 1, those of `negative`
-        subtracted (3CosAdd). By "multiply" it is the product of (cosine + 1) / 2 with each of
-        `positive`, over that with each of `negative` plus 0.001 (3CosMul; Levy and Goldberg 2014,
-        W14-1618, equation 4; other numbers of words than two and one are gensim's extension).
+        By "add" the score is the cosine with the sum of the vectors of length 1, those of
+        `negative` subtracted (3CosAdd). By "multiply" it is the product of (cosine + 1) / 2 with
+        each of `positive`, over that with each of `negative` plus 0.001 (3CosMul; Levy and Goldberg
+        2014, W14-1618, equation 4; other numbers of words than two and one are gensim's extension).
 
         Raises:
             ValueError: there is nothing to add, nothing is left of it, or a word has no vector.
         """
         _check_positive_k(k)
         if method not in get_args(AnalogyMethod):
-            raise ValueError(f"by must be one of {list(get_args(AnalogyMethod))}, got {method!r}")
+            allowed = list(get_args(AnalogyMethod))
+            raise ValueError(f"method must be one of {allowed}, got {method!r}")
         if not positive:
             raise ValueError("at least one word must be added")
         units = np.stack([self._unit64(self.vector(word)) for word in (*positive, *negative)])
@@ -244,10 +253,14 @@ class KeyedVectors:
                 units.astype(np.float32) @ self._unit_block(start, stop).T, len(positive)
             )
             scores = above / below
-            best.add_block(start, scores, _FLOAT32_SLACK * (len(positive) + len(negative) * scores) / below)
+            best.add_block(
+                start, scores, _FLOAT32_SLACK * (len(positive) + len(negative) * scores) / below
+            )
 
         def exact(some: RowIndices) -> RowScores:
-            above, below = _multiplicative_terms(np.stack([self._cosines(u, some) for u in units]), len(positive))
+            above, below = _multiplicative_terms(
+                np.stack([self._cosines(u, some) for u in units]), len(positive)
+            )
             return above / below
 
         return self._to_neighbors(best.result(exact))
@@ -377,7 +390,9 @@ class _TopK:
         return self.rows[order], found[order]
 
 
-def _multiplicative_terms(cosines: Float[np.ndarray, "q n"], n_plus: int) -> tuple[RowScores, RowScores]:
+def _multiplicative_terms(
+    cosines: Float[np.ndarray, "q n"], n_plus: int
+) -> tuple[RowScores, RowScores]:
     """Return the product of the first cosines and that of the others, all moved to 0 ... 1."""
     moved = np.clip((cosines.astype(np.float64) + 1) / 2, 0, 1)
     return moved[:n_plus].prod(0), moved[n_plus:].prod(0) + COS_MUL_EPSILON

@@ -65,7 +65,9 @@ _FAMILIES = (
     gpt_neox, palm, lamda, llama, mistral, qwen, gemma, olmo, transformer_xl, xlnet, transformer,
     evolved_transformer, t5, t5_architectures, mt5, byt5, ul2, bart, mbart, mass, meena,
 )  # fmt: skip
-MODELS: Mapping[str, Published] = {card.name: card for family in _FAMILIES for card in family.PRESETS}
+MODELS: Mapping[str, Published] = {
+    card.name: card for family in _FAMILIES for card in family.PRESETS
+}
 ALIASES = {
     "bert-base": "bert-base-uncased",
     "bert-large": "bert-large-uncased",
@@ -79,7 +81,7 @@ ALIASES = {
 
 
 def get_preset(name: str) -> Published:
-    """Return a card by name.
+    """Return a preset by name.
 
     Raises:
         ValueError: there is none of this name; the nearest is named.
@@ -93,13 +95,13 @@ def get_preset(name: str) -> Published:
 
 
 def did_you_mean(name: str) -> str:
-    """Say which card may have been meant, and where all are listed, after a message."""
+    """Say which preset may have been meant, and where all are listed, after a message."""
     near = difflib.get_close_matches(name, [*BUNDLED_MODELS, *MODELS, *ALIASES], 1)
     return (f"; did you mean {near[0]!r}?" if near else "") + " (`unmask models` lists all)"
 
 
 def preset_for_config(config: Mapping[str, Any]) -> Published:
-    """Return a card of the family that a configuration of another library is of.
+    """Return a preset of the family that a configuration of another library is of.
 
     Raises:
         ValueError: it names no family of the catalogue, or none at all and has the keys of none.
@@ -108,14 +110,19 @@ def preset_for_config(config: Mapping[str, Any]) -> Published:
     if isinstance(model_type, str) and model_type.startswith(NATIVE_PREFIX):
         short = {"model_type": model_type.removeprefix(NATIVE_PREFIX)}
         ours = [card for card in MODELS.values() if card.family == config.get(FAMILY_KEY)]
-        if FAMILY_KEY in config and (not ours or ours[0].config_mapping.model_type != short["model_type"]):
+        if FAMILY_KEY in config and (
+            not ours or ours[0].config_mapping.model_type != short["model_type"]
+        ):
             raise ValueError(f"{model_type} has no family {config[FAMILY_KEY]!r}")
-        return with_native_format(ours[0] if ours else preset_for_config(short))  # before, folders did not say it
+        return with_native_format(
+            ours[0] if ours else preset_for_config(short)
+        )  # before, folders did not say it
     named = [card for card in MODELS.values() if card.config_mapping.model_type == model_type]
     told = [
         card
         for card in (MODELS.values() if model_type is None else named)
-        if card.config_mapping.identifying_keys and card.config_mapping.identifying_keys <= config.keys()
+        if card.config_mapping.identifying_keys
+        and card.config_mapping.identifying_keys <= config.keys()
     ]
     if named or told:
         return (told or named)[0]

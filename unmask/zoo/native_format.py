@@ -17,7 +17,7 @@ FAMILY_KEY = "family"
 """Our name of it: several families share a `model_type`, and tell theirs by words of its own."""
 TRAINING_ONLY_FIELDS = frozenset(
     {
-        "initialize", "dropout", "attention_dropout", "feed_forward_dropout", "final_dropout",
+        "initializer", "dropout", "attention_dropout", "activation_dropout", "final_dropout",
         "layer_dropout",
     }
 )  # fmt: skip
@@ -25,14 +25,18 @@ TRAINING_ONLY_FIELDS = frozenset(
 
 
 def with_native_format(preset: Published) -> Published:
-    """Return the card of a network that is written in our words: transformers does not open it."""
-    own = native_config_mapping(NATIVE_PREFIX + preset.config_mapping.model_type, type(preset.architecture))
-    fields = replace(own, from_architecture=lambda a: own.from_architecture(a) | {FAMILY_KEY: preset.family})
+    """Return the preset of a network in our own format: transformers does not open it."""
+    own = native_config_mapping(
+        NATIVE_PREFIX + preset.config_mapping.model_type, type(preset.architecture)
+    )
+    fields = replace(
+        own, from_architecture=lambda a: own.from_architecture(a) | {FAMILY_KEY: preset.family}
+    )
     return replace(preset, config_mapping=fields, weight_names=NATIVE_WEIGHT_NAMES)
 
 
 def with_expressible_format(preset: Published) -> Published:
-    """Return a card whose format can say its architecture: the family's where it can, or ours."""
+    """Return a preset whose format can say its architecture: the family's where it can, or ours."""
     return preset if _is_expressible(preset) else with_native_format(preset)
 
 
@@ -47,8 +51,16 @@ def inexpressible_keys(preset: Published, family: Published) -> list[str]:
     if mine.keys() != base.keys():
         return []
     try:
-        again = _stacks_by_prefix(_without_training_fields(family.config_mapping.to_architecture(family.config_mapping.from_architecture(preset.architecture))))
-        found = _differing_keys(_stacks_by_prefix(_without_training_fields(preset.architecture)), again)
+        again = _stacks_by_prefix(
+            _without_training_fields(
+                family.config_mapping.to_architecture(
+                    family.config_mapping.from_architecture(preset.architecture)
+                )
+            )
+        )
+        found = _differing_keys(
+            _stacks_by_prefix(_without_training_fields(preset.architecture)), again
+        )
     except _CONVERSION_ERRORS:
         found = []
     return found or [k for k in _differing_keys(mine, base) if _is_expressible_with(said, k, base)]
@@ -59,19 +71,28 @@ _CONVERSION_ERRORS = (ValueError, KeyError, TypeError, AttributeError, Assertion
 
 
 def _is_expressible(preset: Published) -> bool:
-    """Say whether a card's format can say its architecture."""
+    """Say whether a preset's format can say its architecture."""
     try:
-        again = preset.config_mapping.to_architecture(preset.config_mapping.from_architecture(preset.architecture))
+        again = preset.config_mapping.to_architecture(
+            preset.config_mapping.from_architecture(preset.architecture)
+        )
         with torch.device("meta"):
             weights = preset.build({}).trained_weights()
         named = bool(preset.weight_names.to_external(weights))
     except _CONVERSION_ERRORS:
         return False
-    said = preset.config_mapping.read_language_head(preset.config_mapping.from_architecture(preset.architecture))
+    said = preset.config_mapping.read_language_head(
+        preset.config_mapping.from_architecture(preset.architecture)
+    )
     spec = preset.heads.get("language")
-    if isinstance(spec, LanguageModeling) and said.get("transform", spec.transform) != spec.transform:
+    if (
+        isinstance(spec, LanguageModeling)
+        and said.get("transform", spec.transform) != spec.transform
+    ):
         return False  # one key says the activation of the network and of the head
-    return named and _without_training_fields(again) == _without_training_fields(preset.architecture)
+    return named and _without_training_fields(again) == _without_training_fields(
+        preset.architecture
+    )
 
 
 def _is_expressible_with(preset: Published, key: str, base: Mapping[str, Architecture]) -> bool:

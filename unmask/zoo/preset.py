@@ -85,7 +85,7 @@ class Published:
     pooling: Literal["mean", "first", "last", "ends"] = "mean"
     """What stands for a text that is embedded, unless something else is asked for."""
     pooler_head: str | None = None
-    """The pretraining head whose map before the scores `classification_head` begins with, if any."""
+    """The pretraining head whose layer before the logits `classification_head` begins with."""
     unused_pooler: Pooler | None = None
     """A map above the first token that these weights have, and no head here reads."""
     objective: ObjectiveSpec | WordVectorMethod
@@ -113,18 +113,22 @@ class Published:
     hub_id: str | None = None
     """Where the Hub has the published weights."""
     note: str = ""
-    """What a reader should know who compares this card with the paper."""
+    """What a reader should know who compares this preset with the paper."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "weight_names", self.weight_names.for_architecture(self.architecture))
+        object.__setattr__(
+            self, "weight_names", self.weight_names.for_architecture(self.architecture)
+        )
 
     def with_vocabulary(self, special: SpecialTokenIds) -> "Published":
-        """Return the card for another vocabulary."""
+        """Return the preset for another vocabulary."""
         heads = {
             name: spec.with_vocabulary(special) if isinstance(spec, HasOutputVocabulary) else spec
             for name, spec in self.heads.items()
         }
-        return replace(self, architecture=with_special_tokens(self.architecture, special), heads=heads)
+        return replace(
+            self, architecture=with_special_tokens(self.architecture, special), heads=heads
+        )
 
     def build(self, heads: Mapping[str, HeadSpec] | None = None) -> Model:
         """Build the network, its weights not yet filled."""
@@ -162,7 +166,11 @@ def with_special_tokens(architecture: AnyArchitecture, special: SpecialTokenIds)
     Where places are not counted from 0, they are counted from the padding's id + 1.
     """
     a = with_vocab_size(architecture, special.vocab_size)
-    if isinstance(a, Architecture) and isinstance(a.position, LearnedPositions) and a.position.offset:
+    if (
+        isinstance(a, Architecture)
+        and isinstance(a.position, LearnedPositions)
+        and a.position.offset
+    ):
         return replace(a, position=replace(a.position, offset=special.pad + 1))
     return a
 
@@ -172,4 +180,4 @@ def max_positions(architecture: AnyArchitecture) -> int | None:
     if isinstance(architecture, EncoderDecoderArchitecture):
         found = (max_positions(architecture.encoder), max_positions(architecture.decoder))
         return min((n for n in found if n is not None), default=None)
-    return getattr(architecture.position, "length", None)
+    return getattr(architecture.position, "max_positions", None)

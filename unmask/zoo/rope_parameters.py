@@ -40,7 +40,9 @@ def rope_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     return said | _original_length(config)
 
 
-def rope_parameters_by_layer_type(config: Mapping[str, Any], default_thetas: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def rope_parameters_by_layer_type(
+    config: Mapping[str, Any], default_thetas: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
     """Return the table of each kind of layer.
 
     Args:
@@ -108,7 +110,9 @@ def _original_length(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: config[key]} if key in config else {}
 
 
-def rotary_from_parameters(parameters: Mapping[str, Any], length: int, *, partial: bool = False) -> Rotary:
+def rotary_from_parameters(
+    parameters: Mapping[str, Any], length: int, *, partial: bool = False
+) -> Rotary:
     """Read one table, whose defaults are filled in.
 
     Args:
@@ -121,7 +125,11 @@ def rotary_from_parameters(parameters: Mapping[str, Any], length: int, *, partia
         ValueError: angles are scaled in a way that is not known here, or a number is none.
     """
     kind, theta = parameters["rope_type"], _number(parameters, "rope_theta")
-    share = _number(parameters, "partial_rotary_factor") if "partial_rotary_factor" in parameters else 1.0
+    share = (
+        _number(parameters, "partial_rotary_factor")
+        if "partial_rotary_factor" in parameters
+        else 1.0
+    )
     if share > 1:
         raise ValueError(f"partial_rotary_factor must be at most 1, got {share}")
     if not partial:
@@ -147,7 +155,8 @@ def check_rotary_pairs(position: Rotary, width: int) -> Rotary:
     """
     if (turning := int(width * position.partial_rotary_factor)) % 2 or not turning:
         raise ValueError(
-            f"rotary angles turn pairs of numbers, but partial_rotary_factor = {position.partial_rotary_factor} of "
+            "rotary angles turn pairs of numbers, but partial_rotary_factor = "
+            f"{position.partial_rotary_factor} of "
             f"a head's {width} are {turning}"
         )
     return position
@@ -163,7 +172,12 @@ def _llama3_scaling(said: Mapping[str, Any]) -> Llama3Scaling:
     low, high = (_number(said, f"{word}_freq_factor") for word in ("low", "high"))
     if high <= low:
         raise ValueError(f"high_freq_factor must be above low_freq_factor, {low}, got {high}")
-    return Llama3Scaling(factor=_number(said, "factor"), low_frequency_factor=low, high_frequency_factor=high, original_max_positions=length)
+    return Llama3Scaling(
+        factor=_number(said, "factor"),
+        low_frequency_factor=low,
+        high_frequency_factor=high,
+        original_max_positions=length,
+    )
 
 
 def _number(said: Mapping[str, Any], key: str) -> float:
@@ -201,7 +215,8 @@ def require_full_rotary(position: Rotary) -> Rotary:
     """
     if position.partial_rotary_factor != 1:
         raise ValueError(
-            f"this format's heads turn as a whole, got position.share {position.partial_rotary_factor}"
+            "this format's heads turn as a whole, got position.partial_rotary_factor "
+            f"{position.partial_rotary_factor}"
         )
     return position
 

@@ -48,4 +48,8 @@ def unsupported_reason(head_name: str, class_of_backbone: str) -> str | None:
     """Say why the class with a head of this name is not written, where the library has one."""
     ending = CLASS_SUFFIXES.get(head_name)
     name = class_of_backbone.removesuffix("Model") + (ending or "")
-    return None if ending is None or name not in UNSUPPORTED_CLASSES else f"{name}: {UNSUPPORTED_CLASSES[name]}"
+    return (
+        None
+        if ending is None or name not in UNSUPPORTED_CLASSES
+        else f"{name}: {UNSUPPORTED_CLASSES[name]}"
+    )

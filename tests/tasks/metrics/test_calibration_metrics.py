@@ -17,7 +17,9 @@ def test_error_by_hand() -> None:
     probabilities = rows(0.95, 0.93, 0.65, 0.55)
     found = calibration_score(np.array([0, 1, 0, 0]), probabilities, n_bins=10)
     # from 0.9 to 1: 0.94 sure, half right; the others are right
-    assert found.expected_calibration_error == pytest.approx((2 * (0.94 - 0.5) + (1 - 0.65) + (1 - 0.55)) / 4)
+    assert found.expected_calibration_error == pytest.approx(
+        (2 * (0.94 - 0.5) + (1 - 0.65) + (1 - 0.55)) / 4
+    )
     assert [b.count for b in found.bins] == [0, 0, 0, 0, 0, 1, 1, 0, 0, 2]
     last = found.bins[-1]
     assert (last.lower_bound, last.upper_bound, last.accuracy) == (0.9, 1.0, 0.5)

@@ -97,7 +97,9 @@ def test_metrics_of_no_texts_are_zero() -> None:
     assert set(multilabel_metrics(none, none, np.zeros((0, 3))).values()) == {0.0}
 
 
-@pytest.mark.parametrize("score", [multilabel.label_ranking_average_precision, multilabel.mean_average_precision])
+@pytest.mark.parametrize(
+    "score", [multilabel.label_ranking_average_precision, multilabel.mean_average_precision]
+)
 def test_scores_that_are_not_finite_are_an_error(score) -> None:
     with pytest.raises(FloatingPointError, match="diverged"):
         score(np.ones((1, 2), bool), np.array([[0.0, np.nan]]))

@@ -94,7 +94,9 @@ def test_the_names_that_a_file_gives_its_options_come_first() -> None:
     found = rows(write_options, lambda right, _: {"answerKey": right})
     columns = find_columns(found)
     assert infer_label_format(found, columns) == "names"
-    assert [one.label for one in read_choice_examples(found, columns)] == [2 - right for right in RIGHT]
+    assert [one.label for one in read_choice_examples(found, columns)] == [
+        2 - right for right in RIGHT
+    ]
 
 
 def test_questions_that_hold_their_options_are_read() -> None:
@@ -185,7 +187,8 @@ def test_a_short_file_is_read_as_it_is_said() -> None:
     with pytest.raises(ValueError, match=r"'label' fit several ways .*: from 0, from 1; say which"):
         read_choice_examples(table(row), columns)
     truths = [
-        read_choice_examples(table(row), columns, label_format=how)[0].label for how in ("from 0", "from 1")
+        read_choice_examples(table(row), columns, label_format=how)[0].label
+        for how in ("from 0", "from 1")
     ]
     assert truths == [1, 0]
 

@@ -343,11 +343,11 @@ def test_each_mistake_in_json_names_the_way_to_it(tmp_path: Path, text: str, mes
 
 def test_a_json_file_too_large_to_be_held_is_an_error(tmp_path: Path, monkeypatch) -> None:
     path = write(tmp_path, "a.json", json.dumps([{"text": "a, b, c"}] * 9))
-    monkeypatch.setattr(tables, "_VALUES", 27)
+    monkeypatch.setattr(tables, "_MAX_JSON_VALUES", 27)
     assert len(read_table(path)) == 9  # commas within texts do not count
-    monkeypatch.setattr(tables, "_VALUES", 17)
+    monkeypatch.setattr(tables, "_MAX_JSON_VALUES", 17)
     fails(path, r"a\.json: more than 17 values in \.json; write it as \.jsonl")
-    monkeypatch.setattr(tables, "LONGEST", 100)
+    monkeypatch.setattr(tables, "MAX_RECORD_CHARACTERS", 100)
     fails(path, r"a\.json: a \.json file of more than 100 characters; write it as \.jsonl")
 
 
@@ -357,7 +357,9 @@ def test_both_forms_of_answers_are_read() -> None:
     flat = {"text": [text for text, _ in pairs], "answer_start": [start for _, start in pairs]}
     assert squad.parse_answers(nested, "a:1") == squad.parse_answers(flat, "a:1") == pairs
     assert (
-        squad.parse_answers([], "a:1") == squad.parse_answers({"text": [], "answer_start": []}, "") == []
+        squad.parse_answers([], "a:1")
+        == squad.parse_answers({"text": [], "answer_start": []}, "")
+        == []
     )
 
 

@@ -30,20 +30,26 @@ HARMLESS_KEYS: Mapping[str, frozenset[str]] = {
     | {
         "fan_in_fan_out",  # PEFT corrects it by the kind of layer
         "megatron_core",  # only read beside megatron_config
-        "loftq_config", "eva_config", "corda_config", "lora_ga_config",  # of initializations alone
+        "loftq_config",
+        "eva_config",
+        "corda_config",
+        "lora_ga_config",  # of initializations alone
         "qalora_group_size",  # only read beside use_qalora
         "runtime_config",
         "ensure_weight_tying",  # of embeddings, which are refused where they are tied
     },
     "IA3": _HARMLESS_FOR_ALL | {"fan_in_fan_out", "feedforward_modules", "init_ia3_weights"},
     # The vectors are written as they come out of the maps through which they were learned.
-    "PREFIX_TUNING": _HARMLESS_FOR_ALL | {"encoder_hidden_size", "prefix_projection", "init_weights"},
+    "PREFIX_TUNING": _HARMLESS_FOR_ALL
+    | {"encoder_hidden_size", "prefix_projection", "init_weights"},
     "PROMPT_TUNING": _HARMLESS_FOR_ALL
     | {
-        "prompt_tuning_init", "prompt_tuning_init_text", "tokenizer_name_or_path",
+        "prompt_tuning_init",
+        "prompt_tuning_init_text",
+        "tokenizer_name_or_path",
         "tokenizer_kwargs",
     },
-}  # fmt: skip
+}
 """Keys that change no number of a trained adapter."""
 FIXED_KEYS: Mapping[str, Mapping[str, Any]] = {
     "LORA": {
@@ -101,7 +107,8 @@ class PeftConfig:
         given = self.init_lora_weights
         if isinstance(given, str) and given.lower() not in SUPPORTED_INITIALIZATIONS:
             raise ValueError(
-                f"init_lora_weights must be true, false or one of {', '.join(SUPPORTED_INITIALIZATIONS)}, which "
+                "init_lora_weights must be true, false or one of "
+                f"{', '.join(SUPPORTED_INITIALIZATIONS)}, which "
                 f"leave the model below as it is, got {given!r}: save it again with PEFT, "
                 "converted (path_initial_model_for_weight_conversion)"
             )
@@ -162,7 +169,10 @@ class PeftConfig:
 
     def scaling(self, module: str) -> float:
         """Return what B A is multiplied with, as PEFT computes it."""
-        rank, alpha = self.rank(module), _value_for_pattern(self.alpha_pattern, module, self.lora_alpha)
+        rank, alpha = (
+            self.rank(module),
+            _value_for_pattern(self.alpha_pattern, module, self.lora_alpha),
+        )
         return alpha / rank**0.5 if self.use_rslora else alpha / rank
 
 

@@ -27,7 +27,12 @@ from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.names import WeightNames
 
 PREFIX_TUNING, PROMPT_TUNING = "PREFIX_TUNING", "PROMPT_TUNING"
-SPEC_CLASSES: Mapping[str, type] = {"LORA": LoRA, "IA3": IA3, PREFIX_TUNING: PrefixTuning, PROMPT_TUNING: PromptTuning}
+SPEC_CLASSES: Mapping[str, type] = {
+    "LORA": LoRA,
+    "IA3": IA3,
+    PREFIX_TUNING: PrefixTuning,
+    PROMPT_TUNING: PromptTuning,
+}
 """PEFT's names of the methods that both have."""
 PROMPT_EMBEDDINGS = "prompt_embeddings"
 """PEFT's name of the one tensor of a prefix or a prompt."""
@@ -106,7 +111,9 @@ def untranslatable(module: object, table: Collection[FusedModule]) -> str | None
     """Say what PEFT has no words for in an adapter; None: it can be translated."""
     if isinstance(module, IA3Module):
         for fused in _fused_with_adapters(table, module.scalings):
-            if len(fused.internal_names) > 1 and any(p.scales_input for p in _scalings_of(module, fused)):
+            if len(fused.internal_names) > 1 and any(
+                p.scales_input for p in _scalings_of(module, fused)
+            ):
                 return f"factors of the input of a part of {fused.external_name}"
     known = LoRAModule | IA3Module | PrefixTuningModule | PromptTuningModule
     return None if isinstance(module, known) else type(module).__name__
@@ -153,9 +160,16 @@ class _RecordedSplit:
 
 def _recorded(model: Model, recorded: object) -> _RecordedSplit | None:
     if isinstance(recorded, LoRA):
-        return _RecordedSplit(frozenset(find_linears(model, recorded.target_modules)), recorded.rank)
+        return _RecordedSplit(
+            frozenset(find_linears(model, recorded.target_modules)), recorded.rank
+        )
     if isinstance(recorded, IA3):
-        return _RecordedSplit(frozenset(find_linears(model, (*recorded.target_modules, *recorded.feedforward_modules))), 1)
+        return _RecordedSplit(
+            frozenset(
+                find_linears(model, (*recorded.target_modules, *recorded.feedforward_modules))
+            ),
+            1,
+        )
     return None
 
 
@@ -183,7 +197,9 @@ def _lora_to_peft(
         "lora_dropout": spec.dropout,
         "rank_pattern": others,
         "alpha_pattern": {n: _as_integer(spec.alpha * r / spec.rank) for n, r in others.items()},
-        "target_modules": shortest_patterns((f.external_name for f in chosen), (f.external_name for f in table)),
+        "target_modules": shortest_patterns(
+            (f.external_name for f in chosen), (f.external_name for f in table)
+        ),
         "fan_in_fan_out": any(f.transposed for f in chosen),
         "bias": "none",
     }
@@ -265,7 +281,9 @@ def _split_fused(
 ) -> dict[str, tuple[Tensor, Tensor]]:
     """Cut A and B for the maps that are one module of theirs: as we joined them, or with one A."""
     ups = dict(zip(fused.internal_names, up.split(fused.output_sizes), strict=True))
-    mine = [name for name in fused.internal_names if known is not None and name in known.linear_names]
+    mine = [
+        name for name in fused.internal_names if known is not None and name in known.linear_names
+    ]
     if known is None or any(bool(ups[n].any()) for n in fused.internal_names if n not in mine):
         return {name: (down, b) for name, b in ups.items()}
     if len(down) == known.rank * len(mine):
@@ -291,7 +309,9 @@ def _ia3_to_peft(
             tensors[f"{fused.external_name}.ia3_l"] = first.factors.detach()[None]
             continue
         pieces = zip(
-            fused.internal_names, first.factors.new_ones(sum(fused.output_sizes)).split(fused.output_sizes), strict=True
+            fused.internal_names,
+            first.factors.new_ones(sum(fused.output_sizes)).split(fused.output_sizes),
+            strict=True,
         )
         all_ = [module.scalings[n].factors if n in module.scalings else ones for n, ones in pieces]
         tensors[f"{fused.external_name}.ia3_l"] = torch.cat(all_).detach()[:, None]
@@ -327,21 +347,28 @@ def _ia3_from_peft(
             inputs |= dict.fromkeys(fused.internal_names, factors[0])
             continue
         _check_shape(f"{name}.ia3_l", factors, (sum(fused.output_sizes), 1))
-        parts = dict(zip(fused.internal_names, factors[:, 0].split(fused.output_sizes), strict=True))
+        parts = dict(
+            zip(fused.internal_names, factors[:, 0].split(fused.output_sizes), strict=True)
+        )
         ours = {n: x for n, x in parts.items() if known is None or n in known.linear_names}
         others = [x for n, x in parts.items() if n not in ours]
         outputs |= ours if all(bool((x == 1).all()) for x in others) else parts
     if not theirs:
         raise ValueError(f"there is no tensor of an (IA)3 (…ia3_l){_instead(left)}")
     _check_complete(settings, model, table, theirs, "ia3_l")
-    spec = IA3(target_modules=_target_modules(model, outputs), feedforward_modules=_target_modules(model, inputs))
+    spec = IA3(
+        target_modules=_target_modules(model, outputs),
+        feedforward_modules=_target_modules(model, inputs),
+    )
     return (spec, {f"{name}.factors": x for name, x in (outputs | inputs).items()}), left
 
 
 # Prefix
 
 
-def _prefix_to_peft(module: PrefixTuningModule, model: Model) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _prefix_to_peft(
+    module: PrefixTuningModule, model: Model
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Write the prefix that came out; the maps through which it was learned are dropped."""
     a, vectors = module.a, module.keys_values().detach()
     n, width = a.n_layers, a.n_key_value_heads * a.d_head
@@ -380,7 +407,9 @@ def _prefix_from_peft(
         if theirs is not None and theirs != ours:
             raise ValueError(f"{key} is {theirs}, but a prefix of this model has {ours}")
     if n < a.n_layers or (n > a.n_layers and not two):
-        raise ValueError(f"tensor {PROMPT_EMBEDDINGS} is a prefix for {n} layers, the model has {a.n_layers}")
+        raise ValueError(
+            f"tensor {PROMPT_EMBEDDINGS} is a prefix for {n} layers, the model has {a.n_layers}"
+        )
     pairs = [2 * i % n if two else i for i in range(a.n_layers)]  # see `_prefix_to_peft`
     vectors = vectors.unflatten(1, (n, -1))[:, pairs].flatten(1)
     return (PrefixTuning(n_virtual_tokens=len(vectors)), {"vectors": vectors}), left
@@ -389,7 +418,9 @@ def _prefix_from_peft(
 # Prompt
 
 
-def _prompt_to_peft(module: PromptTuningModule, model: Model) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _prompt_to_peft(
+    module: PromptTuningModule, model: Model
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
     a = module.a
     config = {
         "peft_type": PROMPT_TUNING,
@@ -512,5 +543,8 @@ def _vectors(tensors: Tensors) -> tuple[Tensor, dict[str, Tensor]]:
     if PROMPT_EMBEDDINGS not in tensors:
         raise ValueError(f"tensor {PROMPT_EMBEDDINGS} is missing")
     if tensors[PROMPT_EMBEDDINGS].dim() != 2:
-        raise ValueError(f"tensor {PROMPT_EMBEDDINGS} has shape {list(tensors[PROMPT_EMBEDDINGS].shape)}, not [p d]")
+        raise ValueError(
+            f"tensor {PROMPT_EMBEDDINGS} has shape {list(tensors[PROMPT_EMBEDDINGS].shape)}, not "
+            "[p d]"
+        )
     return tensors[PROMPT_EMBEDDINGS], {n: x for n, x in tensors.items() if n != PROMPT_EMBEDDINGS}

@@ -46,9 +46,14 @@ from unmask.heads.classification.sequence_classification import (
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model
 from unmask.model.architecture import EncoderDecoderArchitecture
+from unmask.saved_format import read_record, renamed_type, write_record
 from unmask.zoo.preset import Published
 
-CONFIG_FILE, WEIGHTS_FILE, RECORD_FILE = "adapter_config.json", "adapter_model.safetensors", "adapter.json"
+CONFIG_FILE, WEIGHTS_FILE, RECORD_FILE = (
+    "adapter_config.json",
+    "adapter_model.safetensors",
+    "adapter.json",
+)
 """The third stands beside a configuration of PEFT's, which warns of keys that it does not know."""
 PICKLED_FILE = "adapter_model.bin"
 LIBRARY_TYPE = "unmask"
@@ -76,7 +81,11 @@ def task_type(model: Model) -> str | None:
         return "SEQ_CLS"
     if list(model.head_specs) == ["token_label"] and isinstance(heads[0], TokenClassification):
         return "TOKEN_CLS"
-    if list(model.head_specs) == ["language"] and isinstance(heads[0], LanguageModeling) and model.decoder_architecture.causal:
+    if (
+        list(model.head_specs) == ["language"]
+        and isinstance(heads[0], LanguageModeling)
+        and model.decoder_architecture.causal
+    ):
         return "SEQ_2_SEQ_LM" if model.decoder_architecture.cross_attention else "CAUSAL_LM"
     return None
 
@@ -87,7 +96,12 @@ def peft_incompatibility(
     """Say why PEFT will not load what `write_adapter` writes; None: it will."""
     if (why := _unsupported_by_peft(model, preset, name)) is not None or name is None:
         return why
-    return _tensor_incompatibility(model, name, _parameters_to_save(model, extra_parameters), fused_modules(model, preset.weight_names))
+    return _tensor_incompatibility(
+        model,
+        name,
+        _parameters_to_save(model, extra_parameters),
+        fused_modules(model, preset.weight_names),
+    )
 
 
 def _unsupported_by_peft(model: Model, preset: Published, name: str | None) -> str | None:
@@ -102,7 +116,9 @@ def _unsupported_by_peft(model: Model, preset: Published, name: str | None) -> s
     module = find_adapter(model, name)
     if isinstance(module, PrefixTuningModule | PromptTuningModule):
         kind, heads = task_type(model), " + ".join(model.head_specs) or "none"
-        if (why := _prefix_incompatibility(model, preset, isinstance(module, PrefixTuningModule))) is not None:
+        if (
+            why := _prefix_incompatibility(model, preset, isinstance(module, PrefixTuningModule))
+        ) is not None:
             return f"PEFT has no vectors before a text here: {why}"
         if kind in (None, "FEATURE_EXTRACTION"):
             return f"PEFT has no prefixes and prompts for the heads {heads}"
@@ -148,7 +164,9 @@ def _module_incompatibility(
         module = parameter.rpartition(".")[0]
         if module not in known or module == "backbone.tokens":
             return f"PEFT cannot train {parameter} beside an adapter"
-    adapted = {n.rpartition(".")[0] for n, _ in cast(Any, find_adapter(model, name)).named_parameters()}
+    adapted = {
+        n.rpartition(".")[0] for n, _ in cast(Any, find_adapter(model, name)).named_parameters()
+    }
     for fused in _modules_to_save(table, kept):
         if any(ours in adapted for ours in fused.internal_names):
             return f"PEFT cannot both adapt and train {fused.external_name}"
@@ -173,8 +191,8 @@ def write_adapter(
         preset: says what the model's parts are called in transformers.
         name: of the adapter; None: there is none, only `extra_parameters`.
         base: the folder, or the name on the Hub, of the model without the adapter.
-        extra_parameters: parameters of the model that were trained too. Those of heads that do not name tokens
-            are always written.
+        extra_parameters: parameters of the model that were trained too. Those of heads that do not
+            name tokens are always written.
         labels: names of the classes, for a model that labels.
 
     Raises:
@@ -188,18 +206,24 @@ def write_adapter(
     if merged := [n for n in model.adapters if find_adapter(model, n).attachment.unmerged_weights]:
         raise ValueError(f"adapter {merged[0]!r} is merged into the weights: unmerge it to write")
     spec = None if module is None else cast(Any, module).spec
-    table = [] if _unsupported_by_peft(model, preset, name) is not None else fused_modules(model, preset.weight_names)
+    table = (
+        []
+        if _unsupported_by_peft(model, preset, name) is not None
+        else fused_modules(model, preset.weight_names)
+    )
     if name is not None and table and _tensor_incompatibility(model, name, kept, table) is not None:
         table = []
     saved = _modules_to_save(table, kept)
     if saved:
         kept = _module_parameters(model, saved)
-    record = {
-        "backbone": backbone_digest(model, kept),
-        "adapter": to_dict(spec),
-        "heads": to_dict(model.head_specs),
-        "labels": list(labels),
-    }
+    record = write_record(
+        {
+            "backbone": backbone_digest(model, kept),
+            "adapter": to_dict(spec),
+            "heads": to_dict(model.head_specs),
+            "labels": list(labels),
+        }
+    )
     config = {
         "task_type": task_type(model),
         "base_model_name_or_path": base,
@@ -235,7 +259,9 @@ def _parameters_to_save(model: Model, extra_parameters: Collection[str]) -> list
     weights = model.own_weights()
     if unknown := [name for name in extra_parameters if name not in weights]:
         raise ValueError(f"the model has no parameter {unknown[0]!r}")
-    heads = tuple(f"heads.{n}." for n, s in model.head_specs.items() if not isinstance(s, LanguageModeling))
+    heads = tuple(
+        f"heads.{n}." for n, s in model.head_specs.items() if not isinstance(s, LanguageModeling)
+    )
     return [name for name in weights if name in extra_parameters or name.startswith(heads)]
 
 
@@ -313,9 +339,17 @@ def peft_config_of(folder: Path, config: Mapping[str, Any]) -> PeftConfig | None
         ValueError: the method is unknown, or a key is not read.
     """
     path, kind = folder / CONFIG_FILE, config.get("peft_type")
-    own = (*_SPEC_CLASSES, *(f"{LIBRARY_TYPE}.{name}" for name in _SPEC_CLASSES if name in SPEC_CLASSES), _PARAMETERS_ONLY)
+    if is_native(config) and isinstance(kind, str):
+        kind = renamed_type(config[LIBRARY_TYPE], kind)
+    own = (
+        *_SPEC_CLASSES,
+        *(f"{LIBRARY_TYPE}.{name}" for name in _SPEC_CLASSES if name in SPEC_CLASSES),
+        _PARAMETERS_ONLY,
+    )
     if kind not in (*SPEC_CLASSES, *own):
-        raise ValueError(f"{path}: peft_type {kind!r} is not one of {', '.join((*SPEC_CLASSES, *own))}")
+        raise ValueError(
+            f"{path}: peft_type {kind!r} is not one of {', '.join((*SPEC_CLASSES, *own))}"
+        )
     if is_native(config) or kind not in SPEC_CLASSES:
         return None
     try:
@@ -334,7 +368,8 @@ def read_adapter_tensors(folder: Path, config: Mapping[str, Any]) -> dict[str, T
     path = folder / WEIGHTS_FILE
     if not path.is_file() and (folder / PICKLED_FILE).is_file():
         raise ValueError(
-            f"{folder / PICKLED_FILE}: a pickled adapter is not read, only {WEIGHTS_FILE}; save it again "
+            f"{folder / PICKLED_FILE}: a pickled adapter is not read, only {WEIGHTS_FILE}; save "
+            "it again "
             "with PEFT"
         )
     try:
@@ -366,9 +401,9 @@ def native_record(folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
         ValueError: it is damaged.
     """
     if is_native(config):
-        found = config[LIBRARY_TYPE]
+        found = read_record(config[LIBRARY_TYPE], f"{folder / CONFIG_FILE}: {LIBRARY_TYPE}")
     elif (folder / RECORD_FILE).is_file():
-        found = read_json_file(folder / RECORD_FILE)
+        found = read_record(read_json_file(folder / RECORD_FILE), f"{folder / RECORD_FILE}")
     else:
         return {}
     if not isinstance(found, Mapping) or not {"backbone", "adapter"} <= found.keys():

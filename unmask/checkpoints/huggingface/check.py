@@ -28,7 +28,11 @@ def check_depth(folder: Path, preset: Published, config: Mapping[str, Any]) -> N
     held = _count_layers(preset.weight_names.internal_names(tensor_names(folder)))
     for side, stack in _stacks_by_side(preset).items():
         if not stack.shared_sublayers and side in held and held[side] < stack.n_layers:
-            keys = [key.name for key in preset.config_mapping.config_keys.table.values() if key.value_type == "layers"]
+            keys = [
+                key.name
+                for key in preset.config_mapping.config_keys.table.values()
+                if key.value_type == "layers"
+            ]
             said = ", ".join(f"{key} = {config[key]}" for key in keys if config.get(key))
             raise ValueError(
                 f"{folder / 'config.json'}: {said or f'n_layers = {stack.n_layers}'}, but the "
@@ -75,7 +79,9 @@ def check_tied(
     Raises:
         ValueError: so it is.
     """
-    if config.get("tie_word_embeddings") is not False or preset.config_mapping.ties_embeddings(config):
+    if config.get("tie_word_embeddings") is not False or preset.config_mapping.ties_embeddings(
+        config
+    ):
         return
     if lacking := preset.weight_names.missing_untied(tensor_names, language_head=language_head):
         raise ValueError(
@@ -84,7 +90,9 @@ def check_tied(
         )
 
 
-def check_missing(folder: Path, expected_shapes: Mapping[str, torch.Size], matched: MatchedWeights) -> None:
+def check_missing(
+    folder: Path, expected_shapes: Mapping[str, torch.Size], matched: MatchedWeights
+) -> None:
     """Refuse heads that the folder does not hold, and that would be larger than all it holds.
 
     Raises:
@@ -95,6 +103,7 @@ def check_missing(folder: Path, expected_shapes: Mapping[str, torch.Size], match
     if (total := sum(sizes.values())) > max(held, _MAX_RANDOM_WEIGHTS):
         largest = max(sizes, key=lambda name: sizes[name])
         raise ValueError(
-            f"{folder}: {total:,} weights would begin at random, of {list(expected_shapes[largest])} in "
+            f"{folder}: {total:,} weights would begin at random, of "
+            f"{list(expected_shapes[largest])} in "
             f"{largest}, where the folder holds {held:,}: is the number of labels right?"
         )

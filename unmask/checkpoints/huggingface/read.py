@@ -51,6 +51,7 @@ from unmask.model.backbones.elmo import ElmoArchitecture
 from unmask.model.layers.attention.query_stream import EnhancedMaskDecoder
 from unmask.model.names import MatchedWeights, WeightNames
 from unmask.objectives.published import CAUSAL_LM, MASKED_LM, XLNET, ObjectiveSpec
+from unmask.saved_format import read_record, write_record
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS, WordVectorMethod
@@ -79,7 +80,7 @@ HUB_FILE_PATTERNS = ("*.json", "*.safetensors", "pytorch_model*.bin", "*.txt", "
 
 @dataclass(frozen=True)
 class _NativeHeads:
-    """What stands under `OWN`."""
+    """What stands under `NATIVE_HEADS_KEY`."""
 
     heads: Mapping[str, HeadSpec]
 
@@ -89,7 +90,7 @@ class LoadedModel:
     """A model as a folder holds it."""
 
     preset: Published
-    """The family's card with this folder's architecture and heads."""
+    """The family's preset with this folder's architecture and heads."""
     model: Model
     tokenizer: Tokenizer | None
     label_names: tuple[str, ...]
@@ -142,7 +143,8 @@ def load_folder(
             .hdf5 file; a tokenizer if there is one.
         head_specs: what the model shall have; None: what `architectures` in config.json says.
         seed: fills the weights that the folder does not have.
-        replacement_tensors: tensors, named as in the folder, that stand in place of the folder's own.
+        replacement_tensors: tensors, named as in the folder, that stand in place of the folder's
+            own.
 
     Raises:
         FileNotFoundError: config.json or the weights are missing.
@@ -154,15 +156,27 @@ def load_folder(
     check_depth(folder, card, theirs)
     state = _read_external_tensors(folder, card) | dict(replacement_tensors or {})
     labels = read_label_names(theirs)
-    specs = dict(_read_head_specs(card, theirs, labels, folder) if head_specs is None else head_specs)
-    check_tied(folder, card, theirs, state, language_head="language" in specs and replacement_tensors is None)
-    specs = _match_stored_tensors(specs, card.weight_names, state, card.config_mapping.read_language_head(theirs))
+    specs = dict(
+        _read_head_specs(card, theirs, labels, folder) if head_specs is None else head_specs
+    )
+    check_tied(
+        folder,
+        card,
+        theirs,
+        state,
+        language_head="language" in specs and replacement_tensors is None,
+    )
+    specs = _match_stored_tensors(
+        specs, card.weight_names, state, card.config_mapping.read_language_head(theirs)
+    )
     card = replace(card, unused_pooler=_unused_pooler(card.weight_names, specs, state))
     model, read = _build_and_load(card, specs, state, folder, seed)
     tokenizer = _load_tokenizer(folder, model.vocab_size)
     source = source_encoder_of(card.architecture)
     if tokenizer is not None and source is not None:
-        tokenizer = tokenizer.with_source_tokenizer(_load_source_tokenizer(folder / SOURCE_TOKENIZER_FOLDER, source.vocab_size))
+        tokenizer = tokenizer.with_source_tokenizer(
+            _load_source_tokenizer(folder / SOURCE_TOKENIZER_FOLDER, source.vocab_size)
+        )
     objective = _objective_of_heads(card, specs) if head_specs is None else card.objective
     return LoadedModel(
         preset=replace(card, heads=specs, objective=objective),
@@ -178,17 +192,23 @@ _OBJECTIVE_OF_TERM = {"masked": MASKED_LM, "next_token": CAUSAL_LM, "permuted": 
 """By what a language head is asked."""
 
 
-def _objective_of_heads(preset: Published, specs: Mapping[str, HeadSpec]) -> ObjectiveSpec | WordVectorMethod:
-    """Return what a model was asked, as far as its heads tell that it is not what its card asks."""
+def _objective_of_heads(
+    preset: Published, specs: Mapping[str, HeadSpec]
+) -> ObjectiveSpec | WordVectorMethod:
+    """Return the objective of a model where its heads tell that it is not its preset's."""
     asked = [spec.term for spec in specs.values() if isinstance(spec, LanguageModeling)]
-    if isinstance(preset.objective, WORD_VECTOR_METHODS) or not set(asked) - set(preset.objective.loss_terms):
+    if isinstance(preset.objective, WORD_VECTOR_METHODS) or not set(asked) - set(
+        preset.objective.loss_terms
+    ):
         return preset.objective
     return _OBJECTIVE_OF_TERM.get(asked[0], preset.objective)
 
 
 def is_model_folder(folder: Path) -> bool:
-    """Say whether a folder has what `configuration` reads."""
-    return (folder / "config.json").is_file() or any(one.find(folder) for one in _OTHER_LAYOUTS)
+    """Say whether a folder has what `read_preset` reads."""
+    return (folder / "config.json").is_file() or any(
+        one.find_weights(folder) for one in _OTHER_LAYOUTS
+    )
 
 
 def read_config(folder: Path) -> Mapping[str, Any]:
@@ -203,8 +223,8 @@ def read_config(folder: Path) -> Mapping[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         for one in _OTHER_LAYOUTS:
-            if (other := one.find(folder)) is not None:
-                return one.configuration(other)
+            if (other := one.find_weights(folder)) is not None:
+                return one.read_config(other)
     return read_json_file(path)
 
 
@@ -221,7 +241,7 @@ def _read_external_tensors(folder: Path, preset: Published) -> dict[str, Tensor]
 
 
 def read_preset(folder: Path) -> tuple[Published, dict[str, Any]]:
-    """Return what a folder says of its model: its card, and the configuration, keys filled in.
+    """Return what a folder says of its model: its preset, and the configuration, keys filled in.
 
     Raises:
         FileNotFoundError: it has no configuration.
@@ -231,19 +251,29 @@ def read_preset(folder: Path) -> tuple[Published, dict[str, Any]]:
     try:
         card = preset_for_config(said)
         theirs = card.config_mapping.config_keys.complete(said)
-        architecture, labels = card.config_mapping.to_architecture(theirs), _read_classification_head(card, theirs)
+        architecture, labels = (
+            card.config_mapping.to_architecture(theirs),
+            _read_classification_head(card, theirs),
+        )
     except (ValueError, TypeError) as error:
         raise ValueError(f"{folder / 'config.json'}: {error}") from None
     name = str(theirs.get("_name_or_path") or folder.name)
     return replace(card, architecture=architecture, name=name, classification_head=labels), theirs
 
 
-def _read_classification_head(preset: Published, config: Mapping[str, Any]) -> SequenceClassification | None:
-    """Return the card's head of labels, reading what their configuration says."""
+def _read_classification_head(
+    preset: Published, config: Mapping[str, Any]
+) -> SequenceClassification | None:
+    """Return the preset's head of labels, reading what their configuration says."""
     if preset.classification_head is None:
         return None
-    labels = replace(preset.classification_head, **preset.config_mapping.read_classification_head(config))
-    if preset.config_mapping.pooling_key is None or config.get(preset.config_mapping.pooling_key[0]) is None:
+    labels = replace(
+        preset.classification_head, **preset.config_mapping.read_classification_head(config)
+    )
+    if (
+        preset.config_mapping.pooling_key is None
+        or config.get(preset.config_mapping.pooling_key[0]) is None
+    ):
         return labels
     key, pools = preset.config_mapping.pooling_key
     return replace(labels, pooling=cast(Pooling, pools[config[key]]))
@@ -267,12 +297,18 @@ def has_label_names(spec: HeadSpec) -> bool:
     return isinstance(spec, SequenceClassification | TokenClassification | BiLSTMCRF)
 
 
-def heads_without_transformers_class(preset: Published, head_specs: Mapping[str, HeadSpec]) -> dict[str, str]:
+def heads_without_transformers_class(
+    preset: Published, head_specs: Mapping[str, HeadSpec]
+) -> dict[str, str]:
     """Describe the heads that no class of transformers has, by name.
 
     The class is the one that has the most of the others.
     """
-    own = {n: said for n, s in head_specs.items() if (said := _head_without_class(preset, s)) is not None}
+    own = {
+        n: said
+        for n, s in head_specs.items()
+        if (said := _head_without_class(preset, s)) is not None
+    }
     left = [n for n, s in head_specs.items() if n not in own and is_kept_after_pretraining(s)]
     classes = preset.config_mapping.class_names_of(preset.architecture)
     class_of = max((k for k in classes if set(k) <= set(left)), key=len)
@@ -288,18 +324,29 @@ def transformers_difference(preset: Published, head_specs: Mapping[str, HeadSpec
 def opening_note(preset: Published, head_specs: Mapping[str, HeadSpec]) -> str | None:
     """Say what opens a model of which transformers lacks something; None: it opens all of it."""
     if not preset.config_mapping.in_transformers:
-        return f"{_native_format_note(preset)}transformers has no class of this network: `unmask.load` opens it"
+        return (
+            f"{_native_format_note(preset)}transformers has no class of this network: "
+            "`unmask.load` opens it"
+        )
     other = transformers_difference(preset, head_specs)
     own = heads_without_transformers_class(preset, head_specs)
-    said = [line for line in (_missing_head_note(preset, head_specs, own), other) if line is not None]
+    said = [
+        line for line in (_missing_head_note(preset, head_specs, own), other) if line is not None
+    ]
     return "; ".join(said) or None
 
 
-def _missing_head_note(preset: Published, head_specs: Mapping[str, HeadSpec], native_heads: Mapping[str, str]) -> str | None:
+def _missing_head_note(
+    preset: Published, head_specs: Mapping[str, HeadSpec], native_heads: Mapping[str, str]
+) -> str | None:
     """Say which head of a model transformers does not open, and, where it has a class, why not."""
     if not native_heads:
-        return next((said for spec in head_specs.values() if (said := _head_difference(spec))), None)
-    which, rest = ("its", "model below the head") if len(native_heads) == len(head_specs) else ("a", "rest")
+        return next(
+            (said for spec in head_specs.values() if (said := _head_difference(spec))), None
+        )
+    which, rest = (
+        ("its", "model below the head") if len(native_heads) == len(head_specs) else ("a", "rest")
+    )
     name, head = next(iter(native_heads.items()))
     why = unsupported_reason(name, preset.config_mapping.class_names[()])
     return (
@@ -312,7 +359,9 @@ def _native_format_note(preset: Published) -> str:
     """Say which keys of a network its family's format cannot say; nothing: the format is ours."""
     if not preset.config_mapping.model_type.startswith(OWN_WORDS):
         return ""
-    keys = inexpressible_keys(preset, next(one for one in MODELS.values() if one.family == preset.family))
+    keys = inexpressible_keys(
+        preset, next(one for one in MODELS.values() if one.family == preset.family)
+    )
     said = ", ".join(f"architecture.{key}" for key in keys) or "this architecture"
     return f"the format of {preset.family} cannot say {said}, so it is in our words: "
 
@@ -339,13 +388,23 @@ def _head_without_class(preset: Published, spec: HeadSpec) -> str | None:
     if isinstance(spec, BiLSTMCRF | AutoregressiveCharacters):
         return type(spec).__name__
     if isinstance(spec, TokenClassification | QuestionAnswering):
-        usual = token_classification_head(preset) if isinstance(spec, TokenClassification) else question_answering_head(preset)
-        return None if spec.transform == usual.transform else f"{type(spec).__name__}(map={spec.transform})"
+        usual = (
+            token_classification_head(preset)
+            if isinstance(spec, TokenClassification)
+            else question_answering_head(preset)
+        )
+        return (
+            None
+            if spec.transform == usual.transform
+            else f"{type(spec).__name__}(transform={spec.transform})"
+        )
     if not isinstance(spec, SequenceClassification) or preset.classification_head is None:
         return None
-    pools = {} if preset.config_mapping.pooling_key is None else preset.config_mapping.pooling_key[1]
-    pool = {} if spec.pooling in pools.values() else {"pool": spec.pooling}
-    read = {**pool, "layers": spec.pooled_layers}
+    pools = (
+        {} if preset.config_mapping.pooling_key is None else preset.config_mapping.pooling_key[1]
+    )
+    pool = {} if spec.pooling in pools.values() else {"pooling": spec.pooling}
+    read = {**pool, "pooled_layers": spec.pooled_layers}
     other = [f"{n}={x!r}" for n, x in read.items() if x != getattr(preset.classification_head, n)]
     return f"{type(spec).__name__}({', '.join(other)})" if other else None
 
@@ -355,14 +414,15 @@ def _read_head_specs(
 ) -> Mapping[str, HeadSpec]:
     """Find which heads the configuration's class of theirs has, or which of ours it says.
 
-    The card's own where it says none or an unknown one.
+    The preset's own where it says none or an unknown one.
     """
     if NATIVE_HEADS_KEY in config:
-        return from_dict(_NativeHeads, config[NATIVE_HEADS_KEY], f"{folder / 'config.json'}: {NATIVE_HEADS_KEY}").heads
+        return _native_heads(folder, config)
     wanted = (cast("Sequence[str]", config.get("architectures")) or ("",))[0]
     if wanted in UNSUPPORTED_CLASSES and preset.config_mapping.heads_of_class(wanted) is None:
         raise ValueError(
-            f"{folder / 'config.json'}: architectures: {wanted} is not read: {UNSUPPORTED_CLASSES[wanted]}"
+            f"{folder / 'config.json'}: architectures: {wanted} is not read: "
+            f"{UNSUPPORTED_CLASSES[wanted]}"
         )
     kept = tuple(name for name, spec in preset.heads.items() if is_kept_after_pretraining(spec))
     found = preset.config_mapping.heads_of_class(wanted)
@@ -376,13 +436,19 @@ def as_large(heads: Mapping[str, HeadSpec], folder: Path) -> dict[str, HeadSpec]
     """Return heads, those of a vocabulary of their own with as many words as a folder's have.
 
     Raises:
-        FileNotFoundError, ValueError: as `open_folder`.
+        FileNotFoundError, ValueError: as `load_folder`.
     """
     theirs = read_preset(folder)[1]
     if NATIVE_HEADS_KEY not in theirs:
         return dict(heads)
-    own = from_dict(_NativeHeads, theirs[NATIVE_HEADS_KEY], f"{folder / 'config.json'}: {NATIVE_HEADS_KEY}").heads
+    own = _native_heads(folder, theirs)
     return {n: _as_large(spec, own.get(n)) for n, spec in heads.items()}
+
+
+def _native_heads(folder: Path, config: Mapping[str, Any]) -> Mapping[str, HeadSpec]:
+    """Return the heads that we noted in a configuration."""
+    where = f"{folder / 'config.json'}: {NATIVE_HEADS_KEY}"
+    return from_dict(_NativeHeads, read_record(config[NATIVE_HEADS_KEY], where), where).heads
 
 
 def _as_large(spec: HeadSpec, own: HeadSpec | None) -> HeadSpec:
@@ -402,7 +468,9 @@ def head_specs_by_name(
             loss = BinaryCrossEntropy() if several else CrossEntropy()
             made[name] = replace(preset.classification_head, n_labels=n_labels, loss=loss)
         elif name == "choice" and preset.classification_head is not None:
-            made[name] = replace(preset.classification_head, term=name, n_labels=1, loss=ChoiceCrossEntropy())
+            made[name] = replace(
+                preset.classification_head, term=name, n_labels=1, loss=ChoiceCrossEntropy()
+            )
         elif name == "token_label":
             made[name] = replace(token_classification_head(preset), n_labels=n_labels)
         elif name == "spans":
@@ -440,7 +508,11 @@ def _match_stored_tensors(
         if not isinstance(spec, LanguageModeling):
             return spec
         read = replace(spec, **language_options, tie_embeddings=tied, bias=spec.bias or biased)
-        return replace(read, query_stream=None) if _lacks_positions(read.query_stream, weight_names, state) else read
+        return (
+            replace(read, query_stream=None)
+            if _lacks_positions(read.query_stream, weight_names, state)
+            else read
+        )
 
     return {name: found(spec) for name, spec in head_specs.items()}
 
@@ -451,15 +523,25 @@ def _unused_pooler(
     """Return the map above the first token that a folder has, if no head holds it."""
     if weight_names.external_tensor(POOLER_WEIGHT, state) is None:
         return None
-    dense = [n for n, spec in head_specs.items() if isinstance(spec, SequenceClassification) and spec.dense_layer]
-    held = {one for name in dense for one in weight_names.external_names(f"heads.{name}.dense.weight")}
+    dense = [
+        n
+        for n, spec in head_specs.items()
+        if isinstance(spec, SequenceClassification) and spec.dense_layer
+    ]
+    held = {
+        one for name in dense for one in weight_names.external_names(f"heads.{name}.dense.weight")
+    }
     return None if held.intersection(weight_names.external_names(POOLER_WEIGHT)) else Pooler()
 
 
-def _lacks_positions(query_stream: Any, weight_names: WeightNames, state: Mapping[str, Tensor]) -> bool:
+def _lacks_positions(
+    query_stream: Any, weight_names: WeightNames, state: Mapping[str, Tensor]
+) -> bool:
     table = "heads.language.decoder.table"
     there = weight_names.external_tensor(f"{table}.weight", state) is not None
-    return isinstance(query_stream, EnhancedMaskDecoder) and not (there and weight_names.has_required_tensors(table, state))
+    return isinstance(query_stream, EnhancedMaskDecoder) and not (
+        there and weight_names.has_required_tensors(table, state)
+    )
 
 
 def _build_and_load(
@@ -502,7 +584,9 @@ def _build_model(folder: Path, preset: Published, head_specs: Mapping[str, HeadS
         raise ValueError(f"{folder / 'config.json'}: no machine holds it: {error}") from None
 
 
-def _match_tensors(preset: Published, state: Mapping[str, Tensor], expected_shapes: Mapping[str, torch.Size]) -> MatchedWeights:
+def _match_tensors(
+    preset: Published, state: Mapping[str, Tensor], expected_shapes: Mapping[str, torch.Size]
+) -> MatchedWeights:
     """Find our tensors: of heads that theirs lack by our names, all others by theirs."""
     own = {n: x for n, x in state.items() if n.startswith("heads.") and n in expected_shapes}
     for name, tensor in own.items():
@@ -573,7 +657,9 @@ def write_folder(
     own = {k: v for k, v in weights.items() if k.startswith(tuple(f"heads.{n}." for n in others))}
     named = {k: v for k, v in weights.items() if k not in own}
     state = preset.weight_names.to_external(named)
-    if theirs.get("tie_word_embeddings") is False and not preset.config_mapping.ties_embeddings(theirs):
+    if theirs.get("tie_word_embeddings") is False and not preset.config_mapping.ties_embeddings(
+        theirs
+    ):
         state |= preset.weight_names.tied_copies(named)
     if set(model.head_specs) - set(others) <= {"language"}:
         state = preset.weight_names.zero_rows(weights) | state
@@ -583,11 +669,15 @@ def write_folder(
         state = preset.weight_names.with_alias(state)
     write_tensors(folder / SAFETENSORS_WEIGHTS, {**state, **own})
     if tokenizer is not None:
-        tokenizer.save(folder, uses_segments=None if model.decoder_architecture.uses_segments else False)
+        tokenizer.save(
+            folder, uses_segments=None if model.decoder_architecture.uses_segments else False
+        )
         if tokenizer.source_tokenizer is not None:
             tokenizer.source_tokenizer.save(folder / SOURCE_TOKENIZER_FOLDER)
         if "language" in model.head_specs and (model.decoder_architecture.causal):
-            _write_json(folder / "generation_config.json", _generation_config(tokenizer.special_ids, model))
+            _write_json(
+                folder / "generation_config.json", _generation_config(tokenizer.special_ids, model)
+            )
 
 
 def to_external_config(
@@ -602,14 +692,16 @@ def to_external_config(
     specs = {n: s for n, s in model.head_specs.items() if is_kept_after_pretraining(s)}
     has = specs.keys() - own.keys()
     heads = next(k for k in classes if set(k) == has)
-    theirs = preset.config_mapping.from_architecture(with_vocab_size(model.architecture, model.vocab_size))
+    theirs = preset.config_mapping.from_architecture(
+        with_vocab_size(model.architecture, model.vocab_size)
+    )
     theirs |= {"model_type": preset.config_mapping.model_type, "architectures": [classes[heads]]}
     if own or not _class_determines_heads(preset, specs):
-        theirs[NATIVE_HEADS_KEY] = {"heads": to_dict(specs)}
+        theirs[NATIVE_HEADS_KEY] = write_record({"heads": to_dict(specs)})
     language = model.head_specs.get("language")
     if isinstance(language, LanguageModeling):
         theirs["tie_word_embeddings"] = language.tie_embeddings
-        if "scaled" in preset.config_mapping.read_language_head({}):
+        if "scale_hidden" in preset.config_mapping.read_language_head({}):
             theirs["scale_decoder_outputs"] = language.scale_hidden
         theirs |= preset.config_mapping.write_language_head(language)
     if label_names:
@@ -651,7 +743,9 @@ def _pooling_config(head_specs: Mapping[str, HeadSpec], preset: Published) -> di
     if preset.config_mapping.pooling_key is None:
         return {}
     key, pools = preset.config_mapping.pooling_key
-    used = [spec.pooling for spec in head_specs.values() if isinstance(spec, SequenceClassification)]
+    used = [
+        spec.pooling for spec in head_specs.values() if isinstance(spec, SequenceClassification)
+    ]
     said = [theirs for theirs, ours in pools.items() if ours in used]
     return {key: said[0]} if said else {}
 
@@ -672,7 +766,11 @@ def _special_id_config(special_ids: SpecialTokenIds, model: Model) -> dict[str, 
 
 def _generation_config(special_ids: SpecialTokenIds, model: Model) -> dict[str, int]:
     """Return their generation_config.json: what is read before an answer is said by force there."""
-    forced = {"forced_bos_token_id": special_ids.decoder_prefix[0]} if model.decoder_architecture.cross_attention and special_ids.decoder_prefix else {}
+    forced = (
+        {"forced_bos_token_id": special_ids.decoder_prefix[0]}
+        if model.decoder_architecture.cross_attention and special_ids.decoder_prefix
+        else {}
+    )
     return _special_id_config(special_ids, model) | forced
 
 

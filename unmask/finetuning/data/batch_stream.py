@@ -19,13 +19,17 @@ random."""
 
 
 def draw_batches(
-    lengths: Int[np.ndarray, "n"], batch_size: int, seed: int, epoch: int, max_window_batches: int = SORT_WINDOW_BATCHES
+    lengths: Int[np.ndarray, "n"],
+    batch_size: int,
+    seed: int,
+    epoch: int,
+    max_window_batches: int = SORT_WINDOW_BATCHES,
 ) -> list[list[int]]:
     """Draw the batches of an epoch, each item in one of them.
 
     Items are shuffled and sorted by length within windows of some batches; then the batches are
-    shuffled. An epoch of few batches has small windows, or all would have the same batches; `max_window_batches`
-    is how many batches a window has at most.
+    shuffled. An epoch of few batches has small windows, or all would have the same batches;
+    `max_window_batches` is how many batches a window has at most.
     """
     rng = np.random.default_rng((seed, epoch))
     drawn = rng.permutation(len(lengths))
@@ -74,11 +78,16 @@ def count_epoch_steps(
     """
     if batch_tokens is None:
         assert batch_size is not None
-        n = len(group_examples(examples)) if source_sampling is None else sum(source_sampling.rows_per_epoch)
+        n = (
+            len(group_examples(examples))
+            if source_sampling is None
+            else sum(source_sampling.rows_per_epoch)
+        )
         return -(-n // batch_size)
     if any(example.choice_group is not None for example in examples):
         raise ValueError(
-            "batch_tokens is for texts that are learned one by one; give batch, a number of texts"
+            "batch_tokens is for texts that are learned one by one; give batch_size, a number of "
+            "texts"
         )
     sizes = np.array([example_length(example) for example in examples], np.int64)
     return len(draw_batches_by_tokens(sizes, batch_tokens, 0, 0))
@@ -101,7 +110,9 @@ def batch_size_warnings(
     asked = batch_size if batch_tokens is None else batch_tokens
     if asked is None or asked <= held:
         return []
-    name, what = ("batch", "items") if batch_tokens is None else ("batch_tokens", "tokens with padding")
+    name, what = (
+        ("batch_size", "items") if batch_tokens is None else ("batch_tokens", "tokens with padding")
+    )
     return [f"{name} = {asked:,}: a step holds all there is to learn from, {held:,} {what}"]
 
 
@@ -110,7 +121,9 @@ def group_examples(examples: Sequence[Example]) -> list[list[int]]:
     units: dict[tuple[bool, int], list[int]] = {}
     for i, example in enumerate(examples):
         alone = example.choice_group is None
-        units.setdefault((alone, i if example.choice_group is None else example.choice_group), []).append(i)
+        units.setdefault(
+            (alone, i if example.choice_group is None else example.choice_group), []
+        ).append(i)
     return list(units.values())
 
 
@@ -130,13 +143,14 @@ def make_batch_stream(
     A batch is so many units: examples, or groups of examples that are asked together, which no
     micro-batch parts. Or, with `batch_tokens`, as many examples as have so many, padding included.
 
-    With `source_sampling`, an epoch takes so many units of each: those of a small one again and again, of a
-    large one some, none before all others of its source were read. Their lengths differ so much
-    that a batch of like lengths would be of one source: a batch is then of any lengths, and those
-    that are alike go through the model together.
+    With `source_sampling`, an epoch takes so many units of each: those of a small one again and
+    again, of a large one some, none before all others of its source were read. Their lengths differ
+    so much that a batch of like lengths would be of one source: a batch is then of any lengths, and
+    those that are alike go through the model together.
 
-    With `sample_example`, an example is what that makes of it whenever it is read; what is drawn depends on
-    the seed, how often it was read before and which example it is, and so not on where a run began.
+    With `sample_example`, an example is what that makes of it whenever it is read; what is drawn
+    depends on the seed, how often it was read before and which example it is, and so not on where a
+    run began.
     """
     units = group_examples(examples)
     sizes = np.array([max(example_length(examples[i]) for i in unit) for unit in units], np.int64)
@@ -160,7 +174,13 @@ def make_batch_stream(
                 read = readings(epoch)
                 long = sizes[read % len(units)]
                 plan = (
-                    draw_batches(long, cast("int", batch_size), seed, epoch, SORT_WINDOW_BATCHES if source_sampling is None else 1)
+                    draw_batches(
+                        long,
+                        cast("int", batch_size),
+                        seed,
+                        epoch,
+                        SORT_WINDOW_BATCHES if source_sampling is None else 1,
+                    )
                     if batch_tokens is None
                     else draw_batches_by_tokens(long, batch_tokens, seed, epoch)
                 )
@@ -170,7 +190,9 @@ def make_batch_stream(
                 for i in units[unit]
             ]
             drawn = [examples[i] for _, i in which]
-            if sample_example is not None:  # + 1: (seed, epoch, 0) would be the generator of the order
+            if (
+                sample_example is not None
+            ):  # + 1: (seed, epoch, 0) would be the generator of the order
                 dice = [np.random.default_rng((seed, turn, i + 1)) for turn, i in which]
                 drawn = [sample_example(e, rng) for e, rng in zip(drawn, dice, strict=True)]
             yield split_micro_batches(drawn, special_ids, micro_batch_tokens), step + 1
@@ -179,12 +201,16 @@ def make_batch_stream(
     return begin
 
 
-def split_micro_batches(examples: Sequence[Example], special_ids: SpecialTokenIds, micro_batch_tokens: int) -> list[Batch]:
+def split_micro_batches(
+    examples: Sequence[Example], special_ids: SpecialTokenIds, micro_batch_tokens: int
+) -> list[Batch]:
     """Cut a batch into parts that go through the model in turn; a step's gradient is their sum.
 
     Examples that are asked together stay together, even where they have more tokens.
     """
     units = [[examples[i] for i in unit] for unit in group_examples(examples)]
     sizes = [max(map(example_length, unit)) for unit in units]
-    parts = group_by_length(sizes, micro_batch_tokens, MAX_BATCH_ROWS, [len(unit) for unit in units])
+    parts = group_by_length(
+        sizes, micro_batch_tokens, MAX_BATCH_ROWS, [len(unit) for unit in units]
+    )
     return [pad_examples([e for i in part for e in units[i]], special_ids) for part in parts]

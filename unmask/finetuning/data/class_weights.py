@@ -50,14 +50,18 @@ def resolve_class_weights(
     return tuple(class_weights.get(label, 1.0) * n / total for label in labels)
 
 
-def with_class_weights(preset: Published, class_weights: ClassWeights, task: Task, items: Sequence[TaskExample]) -> Published:
+def with_class_weights(
+    preset: Published, class_weights: ClassWeights, task: Task, items: Sequence[TaskExample]
+) -> Published:
     """Return the card with weights in its head of labels.
 
     Raises:
         ValueError: it has no head that says one of some labels.
     """
     weights = resolve_class_weights(class_weights, task.labels, items)
-    heads: dict[str, HeadSpec] = {name: _with_label_weights(spec, weights) for name, spec in preset.heads.items()}
+    heads: dict[str, HeadSpec] = {
+        name: _with_label_weights(spec, weights) for name, spec in preset.heads.items()
+    }
     if heads == dict(preset.heads):
         raise ValueError(
             "class_weights are of labels of which a head says one (classify, pairs, tag but for "
@@ -67,6 +71,12 @@ def with_class_weights(preset: Published, class_weights: ClassWeights, task: Tas
 
 
 def _with_label_weights(spec: HeadSpec, weights: tuple[float, ...]) -> HeadSpec:
-    if not isinstance(spec, SequenceClassification | TokenClassification) or not isinstance(spec.loss, CrossEntropy):
+    if not isinstance(spec, SequenceClassification | TokenClassification) or not isinstance(
+        spec.loss, CrossEntropy
+    ):
         return spec
-    return replace(spec, loss=CrossEntropy(label_weights=weights)) if len(weights) == spec.n_labels else spec
+    return (
+        replace(spec, loss=CrossEntropy(label_weights=weights))
+        if len(weights) == spec.n_labels
+        else spec
+    )

@@ -1,7 +1,7 @@
 """Several tasks learned at once, each with its own share: Raffel et al. 2020, section 3.5.2.
 
-A mixture is a TOML file: files of pairs, each with its form, and plain text, of which the model is
-asked what its pretraining asked.
+A mixture is a TOML file: files of pairs, each with its template, and plain text, of which the model
+is asked what its pretraining asked.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,13 +28,13 @@ class MixtureTask:
     """By which the best state is chosen. None: a tenth of the training file."""
     test: str | None = None
     template: str | TextTemplate | None = None
-    """How it is put in text: a name of `FORMS`, or a table. None: the name of the task."""
+    """How it is put in text: a name of `TEXT_TEMPLATES`, or a table. None: the name of the task."""
     label: str | None = None
-    """The column of targets. None: the form's, or found by its customary names."""
+    """The column of targets. None: the template's, or found by its customary names."""
     column_names: tuple[str, ...] = ()
     """Names of the columns, of files without a header."""
     metric: str | None = None
-    """None: the form's."""
+    """None: the template's."""
     size_limit: int | None = None
     """In place of the mixture's."""
 
@@ -53,8 +53,8 @@ class MixtureText:
 class TaskMixture:
     """Which tasks are learned together, and how often each is read.
 
-    Of part m with e_m examples an epoch reads in proportion to min(e_m, limit) ** sampling, and of
-    all together as many as the sum of min(e_m, limit).
+    Of part m with e_m examples an epoch reads in proportion to min(e_m, size_limit) **
+    sampling_exponent, and of all together as many as the sum of min(e_m, size_limit).
     """
 
     name: str
@@ -94,13 +94,19 @@ class TaskMixture:
         Args:
             component_of_example: the part of each example.
         """
-        numbers = np.array([self.component_names.index(name) for name in component_of_example], np.int64)
+        numbers = np.array(
+            [self.component_names.index(name) for name in component_of_example], np.int64
+        )
         sizes = np.bincount(numbers, minlength=len(self.component_names)).tolist()
         counted = [
-            min(n, self.size_limit_of(name) or n) for name, n in zip(self.component_names, sizes, strict=True)
+            min(n, self.size_limit_of(name) or n)
+            for name, n in zip(self.component_names, sizes, strict=True)
         ]
         shares = smoothed_shares(counted, self.sampling_exponent)
-        return SourceSampling(source_of_row=numbers, rows_per_epoch=tuple(max(1, round(s * sum(counted))) for s in shares))
+        return SourceSampling(
+            source_of_row=numbers,
+            rows_per_epoch=tuple(max(1, round(s * sum(counted))) for s in shares),
+        )
 
 
 def _check_components(table_name: str, components: Mapping[str, MixtureTask | MixtureText]) -> None:
@@ -112,10 +118,11 @@ def _check_components(table_name: str, components: Mapping[str, MixtureTask | Mi
     for name, part in components.items():
         if not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable() or name != name.strip():
             raise ValueError(
-                f"{table_name}: the name of a part must have from 1 to {MAX_NAME_LENGTH} printable characters "
+                f"{table_name}: the name of a part must have from 1 to {MAX_NAME_LENGTH} "
+                "printable characters "
                 f"and no space around it, got {name!r:.40}"
             )
-        _check_size_limit(f"{table_name}.{name}.limit", part.size_limit)
+        _check_size_limit(f"{table_name}.{name}.size_limit", part.size_limit)
         for key, value in vars(part).items():
             if value == "" or (isinstance(value, tuple) and "" in value):
                 raise ValueError(f"{table_name}.{name}.{key} must not be empty, got {value!r}")

@@ -65,13 +65,15 @@ class ClassificationFormulation:
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> list[Float[np.ndarray, "_ labels"]]:
         """Run the head."""
-        said = model(replace(batch, labels=None), scores=True).scores[LABEL_HEAD].float()
+        said = model(replace(batch, labels=None), return_logits=True).logits[LABEL_HEAD].float()
         if self.task.task_kind == "regress":
             numbers = said.double() * self.target_scale + self.target_shift
             return list(numbers.cpu().numpy()[:, None])
         return list(said.log_softmax(-1).cpu().numpy()[:, None])
 
-    def merge_scores(self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]) -> np.ndarray:
+    def merge_scores(
+        self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]
+    ) -> np.ndarray:
         """Put the parts of an item together."""
         return np.concatenate(input_scores)
 
@@ -81,7 +83,9 @@ class ClassificationFormulation:
             return float(scores[0, 0])
         return self.task.labels[int(scores[0].argmax())]
 
-    def prediction_record(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> PredictionRecord:
+    def prediction_record(
+        self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]
+    ) -> PredictionRecord:
         """Return {"label", "probability", "probabilities"}, or the number."""
         said = self.prediction(item, scores)
         return said if isinstance(said, float) else label_prediction_record(self.task, said, scores)

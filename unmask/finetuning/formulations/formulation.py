@@ -1,10 +1,10 @@
 """How a model is asked a task: what it reads, which head answers, and what its scores mean.
 
-`TaskFormulation` is what every way of asking offers. An encoder or decoder is asked through a head on one token
-(`by_head`) or on each word (`by_word`), or for a word in a blank (`by_cloze`). An encoder-decoder
-says the answer in words (`in_words`) as T5 does, or is asked through heads as well, on the states
-of its decoder, which reads the text once more (BART; `Around.twice`). What writes is asked for text
-(`by_text`).
+`TaskFormulation` is what every way of asking offers. An encoder or decoder is asked through a head
+on one token (`classification_head`) or on each word (`token_classification_head`), or for a word in
+a blank (`cloze`). An encoder-decoder says the answer in words (`word_labels`) as T5 does, or is
+asked through heads as well, on the states of its decoder, which reads the text once more (BART;
+`InputTemplate.repeat_in_decoder`). What writes is asked for text (`text_to_text`).
 """
 
 from collections.abc import Sequence
@@ -83,11 +83,15 @@ class TaskFormulation(Protocol):
         """Write what the model reads, a question an item or more, with the truth if it is known."""
         ...
 
-    def compute_scores(self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]) -> Sequence[Any]:
+    def compute_scores(
+        self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
+    ) -> Sequence[Any]:
         """Return what the model says of each question, most often an array."""
         ...
 
-    def merge_scores(self, task_inputs: Sequence[TaskInput], input_scores: Sequence[Any]) -> ItemScores:
+    def merge_scores(
+        self, task_inputs: Sequence[TaskInput], input_scores: Sequence[Any]
+    ) -> ItemScores:
         """Put together what was said of all questions about one item, in their order."""
         ...
 
@@ -106,16 +110,18 @@ class TaskFormulation(Protocol):
 
 @runtime_checkable
 class ThresholdTuning(Protocol):
-    """An `TaskFormulation` of which something is settled when its model is finished."""
+    """A `TaskFormulation` of which something is settled when its model is finished."""
 
-    def with_tuned_threshold(self, items: Sequence[TaskExample], scores: Sequence[ItemScores]) -> TaskFormulation:
+    def with_tuned_threshold(
+        self, items: Sequence[TaskExample], scores: Sequence[ItemScores]
+    ) -> TaskFormulation:
         """Settle it by what the model says of the dev file."""
         ...
 
 
 @runtime_checkable
 class LimitsDevEvaluation(Protocol):
-    """An `TaskFormulation` whose answers take long: while training, only some of the dev file is scored."""
+    """A `TaskFormulation` whose answers take long: in training only some dev items are scored."""
 
     @property
     def max_dev_items(self) -> int:
@@ -125,7 +131,7 @@ class LimitsDevEvaluation(Protocol):
 
 @runtime_checkable
 class ResamplesExamples(Protocol):
-    """An `TaskFormulation` whose examples are drawn anew in every epoch."""
+    """A `TaskFormulation` whose examples are drawn anew in every epoch."""
 
     def sample_example(self, example: Example, rng: np.random.Generator) -> Example:
         """Return what is learned of an example this time; it has as many tokens."""
@@ -173,7 +179,8 @@ def resolve_max_length(preset: Published, max_length: int | None, n_virtual_toke
     if max_length > left:
         less = f" less {n_virtual_tokens} of learned tokens" if n_virtual_tokens else ""
         raise ValueError(
-            f"length must be at most {left}, the positions of {preset.name}{less}, got {max_length}"
+            f"max_length must be at most {left}, the positions of {preset.name}{less}, got "
+            f"{max_length}"
         )
     return max_length
 
@@ -204,8 +211,9 @@ class InputTemplate:
 
     @staticmethod
     def from_architecture(
-        special_ids: SpecialTokenIds, architecture: AnyArchitecture, max_length: int, *, encode_separately: bool = False,
-        both_orders: bool = False, global_first_token: bool = False,
+        special_ids: SpecialTokenIds, architecture: AnyArchitecture, max_length: int, *,
+        encode_separately: bool = False, both_orders: bool = False,
+        global_first_token: bool = False,
     ) -> "InputTemplate":  # fmt: skip
         """Put around texts what the model's tokenizer does: other libraries then ask the same.
 
@@ -216,7 +224,10 @@ class InputTemplate:
         Raises:
             ValueError: the length leaves no room for text.
         """
-        a, twice = answering_stack(architecture), isinstance(architecture, EncoderDecoderArchitecture)
+        a, twice = (
+            answering_stack(architecture),
+            isinstance(architecture, EncoderDecoderArchitecture),
+        )
         between = special_ids.separator
         if not between and special_ids.end is not None:
             between = (special_ids.end,)
@@ -226,10 +237,17 @@ class InputTemplate:
         if max_length < least:
             raise ValueError(f"max_length must be at least {least}, got {max_length}")
         return InputTemplate(
-            special_ids=special_ids, prefix=special_ids.prefix, separator=between, suffix=special_ids.suffix,
-            causal=a.causal and not twice, max_length=max_length, encode_separately=encode_separately, both_orders=both_orders, repeat_in_decoder=twice,
+            special_ids=special_ids,
+            prefix=special_ids.prefix,
+            separator=between,
+            suffix=special_ids.suffix,
+            causal=a.causal and not twice,
+            max_length=max_length,
+            encode_separately=encode_separately,
+            both_orders=both_orders,
+            repeat_in_decoder=twice,
             global_first_token=global_first_token and a.global_attention,
-        )  # fmt: skip
+        )
 
     def build_example(self, texts: Sequence[Int[np.ndarray, "_"]]) -> tuple[Example, bool]:
         """Put special tokens around one or two texts, cut to fit; say whether they were."""
@@ -269,7 +287,9 @@ class InputTemplate:
             rank=np.arange(len(ids)) if self.causal else None,
             segments=None if self.encode_separately else which,
             part_ids=which if self.encode_separately else None,
-            global_positions=np.array([0, len(first)] if second and self.encode_separately else [0]) if self.global_first_token else None,
+            global_positions=np.array([0, len(first)] if second and self.encode_separately else [0])
+            if self.global_first_token
+            else None,
         )
         if self.repeat_in_decoder:
             said = np.append(self.special_ids.start, ids[:-1])
@@ -297,9 +317,9 @@ def encode_texts(
 ) -> list[tuple[Int[np.ndarray, "_"], ...]]:
     """Encode the one or two texts of each item; all have as many.
 
-    Of a long text there are so many tokens that `truncate` to `max_tokens` says of them what it says of
-    all: more than have room, and of two such texts as many as tell which one is longer, where that
-    one has an odd token.
+    Of a long text there are so many tokens that `truncate_longest_first` to `max_tokens` says of
+    them what it says of all: more than have room, and of two such texts as many as tell which one
+    is longer, where that one has an odd token.
     """
     columns = list(zip(*(item.texts for item in items), strict=True))
     known = (tokenizer.first_batch(column, max_tokens + 1) for column in columns)
@@ -328,8 +348,13 @@ def count_texts(items: Sequence[TaskExample]) -> int:
 def label_indices(task: Task, label_value: Label) -> list[int]:
     """Say which of the labels a truth is, or each word's; of numbers said in words, the nearest."""
     if isinstance(label_value, float):
-        return [int(np.abs(np.array([float(label) for label in task.labels]) - label_value).argmin())]
-    return [task.labels.index(t) for t in (label_value if isinstance(label_value, tuple) else (label_value,))]
+        return [
+            int(np.abs(np.array([float(label) for label in task.labels]) - label_value).argmin())
+        ]
+    return [
+        task.labels.index(t)
+        for t in (label_value if isinstance(label_value, tuple) else (label_value,))
+    ]
 
 
 def label_cross_entropy(task: Task, label: Label, scores: Float[np.ndarray, "n labels"]) -> float:
@@ -338,7 +363,9 @@ def label_cross_entropy(task: Task, label: Label, scores: Float[np.ndarray, "n l
     return -float(scores[at].sum(dtype=np.float64))
 
 
-def label_prediction_record(task: Task, prediction: Label, scores: Float[np.ndarray, "n labels"]) -> dict[str, Any]:
+def label_prediction_record(
+    task: Task, prediction: Label, scores: Float[np.ndarray, "n labels"]
+) -> dict[str, Any]:
     """Return a label, or one for each word, with its probabilities."""
     shares = np.exp(scores.astype(np.float64))
     shares /= shares.sum(-1, keepdims=True)

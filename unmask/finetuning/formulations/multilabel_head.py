@@ -43,7 +43,9 @@ class MultiLabelFormulation:
         for i, texts in enumerate(encode_texts(self.tokenizer, items, room)):
             example, cut = self.template.build_example(texts)
             label = None if items[i].label is None else self._multi_hot(items[i])
-            found.append(TaskInput(item_index=i, example=replace(example, label=label), truncated=cut))
+            found.append(
+                TaskInput(item_index=i, example=replace(example, label=label), truncated=cut)
+            )
         return found
 
     def _multi_hot(self, item: TaskExample) -> Float[np.ndarray, "labels"]:
@@ -54,7 +56,7 @@ class MultiLabelFormulation:
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> list[Float[np.ndarray, "1 labels"]]:
         """Run the head; what it says is the logarithm of the odds of each label."""
-        said = model(replace(batch, labels=None), scores=True).scores[LABEL_HEAD]
+        said = model(replace(batch, labels=None), return_logits=True).logits[LABEL_HEAD]
         return list(said.double().cpu().numpy()[:, None])
 
     def merge_scores(
@@ -63,12 +65,16 @@ class MultiLabelFormulation:
         """Put the parts of an item together."""
         return np.concatenate(input_scores)
 
-    def prediction(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> tuple[str, ...]:
+    def prediction(
+        self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]
+    ) -> tuple[str, ...]:
         """Return the labels that reach the threshold, by the alphabet."""
         held = zip(self.task.labels, _sigmoid(scores[0]).tolist(), strict=True)
         return tuple(sorted(label for label, p in held if p >= self.threshold))
 
-    def prediction_record(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> PredictionRecord:
+    def prediction_record(
+        self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]
+    ) -> PredictionRecord:
         """Return {"labels", "probabilities"}: what holds, and how likely each label is."""
         shares = _sigmoid(scores[0]).tolist()
         return {

@@ -34,7 +34,9 @@ def truncate_text_and_option(n_text: int, n_option: int, max_tokens: int) -> tup
     return min(n_text, max_tokens - kept), kept
 
 
-def encode_contexts(tokenizer: Tokenizer, items: Sequence[TaskExample]) -> list[Int[np.ndarray, "_"]]:
+def encode_contexts(
+    tokenizer: Tokenizer, items: Sequence[TaskExample]
+) -> list[Int[np.ndarray, "_"]]:
     """Encode what is read before the options of each item: context and question as one text."""
     return tokenizer.encode_ids_batch([" ".join(item.texts) for item in items])
 
@@ -49,7 +51,9 @@ def predict_choice(scores: Float[np.ndarray, "1 options"]) -> int:
     return int(scores[0].argmax())
 
 
-def choice_prediction_record(item: TaskExample, scores: Float[np.ndarray, "1 options"]) -> PredictionRecord:
+def choice_prediction_record(
+    item: TaskExample, scores: Float[np.ndarray, "1 options"]
+) -> PredictionRecord:
     """Return {"choice", "index", "probability", "probabilities"}."""
     best = predict_choice(scores)
     shares = np.exp(scores[0]).tolist()
@@ -61,7 +65,9 @@ def choice_prediction_record(item: TaskExample, scores: Float[np.ndarray, "1 opt
     }
 
 
-def choice_cross_entropy(item: TaskExample, scores: Float[np.ndarray, "1 options"]) -> tuple[float, int]:
+def choice_cross_entropy(
+    item: TaskExample, scores: Float[np.ndarray, "1 options"]
+) -> tuple[float, int]:
     """Return the cross-entropy of the right option among all, in nats."""
     return -float(scores[0, cast("int", item.label)]), 1
 
@@ -96,7 +102,9 @@ class MultipleChoiceFormulation:
         for i, text in enumerate(encode_contexts(self.tokenizer, items)):
             for k, option in enumerate(islice(options, len(items[i].choices))):
                 n_text, n_option = truncate_text_and_option(len(text), len(option), room)
-                example, _ = around.build_example((keep_last_tokens(text, n_text), option[:n_option]))
+                example, _ = around.build_example(
+                    (keep_last_tokens(text, n_text), option[:n_option])
+                )
                 truth = items[i].label
                 label = None if truth is None else CORRECT if k == truth else 0
                 cut = n_text < len(text) or n_option < len(option)
@@ -111,7 +119,7 @@ class MultipleChoiceFormulation:
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> list[Float[np.ndarray, "1"]]:
         """Run the head."""
-        said = model(replace(batch, labels=None), scores=True).scores[self.head_name]
+        said = model(replace(batch, labels=None), return_logits=True).logits[self.head_name]
         return list(said.double().cpu().numpy())
 
     def merge_scores(
@@ -124,7 +132,9 @@ class MultipleChoiceFormulation:
         """Return the likeliest option."""
         return predict_choice(scores)
 
-    def prediction_record(self, item: TaskExample, scores: Float[np.ndarray, "1 options"]) -> PredictionRecord:
+    def prediction_record(
+        self, item: TaskExample, scores: Float[np.ndarray, "1 options"]
+    ) -> PredictionRecord:
         """Return {"choice", "index", "probability", "probabilities"}."""
         return choice_prediction_record(item, scores)
 
@@ -157,14 +167,16 @@ class WordChoiceFormulation:
         room = self.task.max_length - len(lead) - len(after)
         if room < 2:
             least = self.task.max_length - room + 2
-            raise ValueError(f"length must be at least {least}, got {self.task.max_length}")
+            raise ValueError(f"max_length must be at least {least}, got {self.task.max_length}")
         listed = self.tokenizer.first_batch([self._options_text(item) for item in items], room + 1)
         written = [option for item in items for option in item.choices]
         options = iter(self.tokenizer.first_batch(written, self.task.max_length))
         found: list[TaskInput] = []
         for i, text in enumerate(encode_contexts(self.tokenizer, items)):
             kept = truncate_text_and_option(len(text), len(listed[i]), room)
-            source = np.concatenate((listed[i][: kept[1]], lead, keep_last_tokens(text, kept[0]), after))
+            source = np.concatenate(
+                (listed[i][: kept[1]], lead, keep_last_tokens(text, kept[0]), after)
+            )
             words = tuple(map(self._answer_ids, islice(options, len(items[i].choices))))
             example = replace(self._target_example(words, items[i]), source=source)
             cut = kept != (len(text), len(listed[i]))
@@ -216,7 +228,9 @@ class WordChoiceFormulation:
         """Return the likeliest option."""
         return predict_choice(scores)
 
-    def prediction_record(self, item: TaskExample, scores: Float[np.ndarray, "1 options"]) -> PredictionRecord:
+    def prediction_record(
+        self, item: TaskExample, scores: Float[np.ndarray, "1 options"]
+    ) -> PredictionRecord:
         """Return {"choice", "index", "probability", "probabilities"}."""
         return choice_prediction_record(item, scores)
 

@@ -23,6 +23,9 @@ from unmask.tasks.task import Task, TaskExample
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
 
+_AT_ONCE = 2**16
+"""Tokens whose places are lists together, which take more memory than arrays."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SpanPredictions:
@@ -125,7 +128,7 @@ class SpanFormulation:
         self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
     ) -> list[Float[np.ndarray, "_ 2"]]:
         """Run the head, and keep what it says of the tokens that may be marked."""
-        said = model(replace(batch, labels=None), scores=True).scores["span"]
+        said = model(replace(batch, labels=None), return_logits=True).logits["span"]
         rows = said.float().cpu().numpy()
         kept: list[Float[np.ndarray, "_ 2"]] = []
         for row, question in zip(rows, task_inputs, strict=True):
@@ -133,7 +136,9 @@ class SpanFormulation:
             kept.append(row[: len(label)][label != IGNORE_INDEX])
         return kept
 
-    def merge_scores(self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]) -> SpanPredictions:
+    def merge_scores(
+        self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]
+    ) -> SpanPredictions:
         """Find the best spans of all windows of an item; each start counts in one window."""
         at = -1 if self.template.causal else 0  # the token that says that there is no answer
         counts = [len(part) - 1 for part in input_scores]
@@ -196,7 +201,9 @@ class SpanFormulation:
         """Return the cross-entropy summed over the windows, and how many there are."""
         return scores.total_loss, scores.n_windows
 
-    def with_tuned_threshold(self, items: Sequence[TaskExample], scores: Sequence[SpanPredictions]) -> "SpanFormulation":
+    def with_tuned_threshold(
+        self, items: Sequence[TaskExample], scores: Sequence[SpanPredictions]
+    ) -> "SpanFormulation":
         """Settle the threshold that is best by the task's metric, unless one was asked for."""
         asked_for = self.task.options.get("no_answer_threshold") is not None
         known = [(i, s) for i, s in zip(items, scores, strict=True) if len(s.spans)]
@@ -219,13 +226,17 @@ class SpanFormulation:
         return replace(self, task=task, no_answer_threshold=threshold)
 
 
-def context_template(special_ids: SpecialTokenIds, architecture: AnyArchitecture, max_length: int) -> InputTemplate:
+def context_template(
+    special_ids: SpecialTokenIds, architecture: AnyArchitecture, max_length: int
+) -> InputTemplate:
     """Put around question and context what `SpanFormulation` needs: a token that says "no answer".
 
     Raises:
         ValueError: the length leaves no room for text.
     """
-    around = InputTemplate.from_architecture(special_ids, architecture, max_length, global_first_token=True)
+    around = InputTemplate.from_architecture(
+        special_ids, architecture, max_length, global_first_token=True
+    )
     if around.causal:
         end = special_ids.start if special_ids.end is None else special_ids.end
         around = replace(around, suffix=around.suffix or (end,))
@@ -233,7 +244,7 @@ def context_template(special_ids: SpecialTokenIds, architecture: AnyArchitecture
         around = replace(around, prefix=around.prefix or (special_ids.start,))
     least = len(around.prefix) + len(around.separator) + len(around.suffix) + 2
     if max_length < least:
-        raise ValueError(f"length must be at least {least}, got {max_length}")
+        raise ValueError(f"max_length must be at least {least}, got {max_length}")
     return around
 
 
@@ -243,7 +254,9 @@ def window_starts(n_tokens: int, window_size: int, window_overlap: int) -> list[
     return [0, *range(step, n_tokens - window_size + step, step)]
 
 
-def max_context_masks(starts: Sequence[int], window_lengths: Sequence[int]) -> list[Bool[np.ndarray, "_"]]:
+def max_context_masks(
+    starts: Sequence[int], window_lengths: Sequence[int]
+) -> list[Bool[np.ndarray, "_"]]:
     """Say of each window's tokens whether this is the window where most stands around them.
 
     That is the lesser of what is read before and after; of equals, the longer window counts, then
@@ -263,16 +276,22 @@ def max_context_masks(starts: Sequence[int], window_lengths: Sequence[int]) -> l
 
 def _trimmed_offsets(tokenizer: Tokenizer, text: str) -> Int[np.ndarray, "t 2"]:
     """Find where each token stands, without the white space that some have at their ends."""
-    found = np.zeros((0, 2), np.int64)
-    spans: list[tuple[int, int]] = []
-    for begin, end in tokenizer.offsets(text):
-        piece = text[begin:end]
-        lead = len(piece) - len(piece.lstrip())
-        spans.append((begin + lead, begin + max(len(piece.rstrip()), lead)))
-    return np.array(spans, np.int64) if spans else found
+    found = tokenizer.offset_array(text).copy()
+    for at in range(0, len(found), _AT_ONCE):
+        some = found[at : at + _AT_ONCE]
+        some[:] = [_stripped(text, begin, end) for begin, end in some.tolist()]
+    return found
 
 
-def _answer_token_span(item: TaskExample, offsets: Int[np.ndarray, "t 2"]) -> tuple[int, int] | None:
+def _stripped(text: str, begin: int, end: int) -> tuple[int, int]:
+    piece = text[begin:end]
+    lead = len(piece) - len(piece.lstrip())
+    return begin + lead, begin + max(len(piece.rstrip()), lead)
+
+
+def _answer_token_span(
+    item: TaskExample, offsets: Int[np.ndarray, "t 2"]
+) -> tuple[int, int] | None:
     """Find the first and last token of the first of the true answers; (-1, -1) if there is none.
 
     None: the truth is not known.
@@ -312,9 +331,12 @@ def _answer_text(item: TaskExample, span: Int[np.ndarray, "2"]) -> str:
 
 
 def _best_spans(
-    scores: Float[np.ndarray, "t 2"], has_max_context: Bool[np.ndarray, "t"], max_answer_length: int, n_best: int
+    scores: Float[np.ndarray, "t 2"],
+    has_max_context: Bool[np.ndarray, "t"],
+    max_answer_length: int,
+    n_best: int,
 ) -> Iterator[tuple[int, int, float]]:
-    """Find the best spans of a window, of at most `max_answer_length` tokens: first and last token, score."""
+    """Find the best spans of a window: first and last token, score."""
     n = len(scores)
     if not n:
         return
@@ -333,7 +355,11 @@ def _best_spans(
 
 def null_score_difference(scores: SpanPredictions) -> float:
     """Say by how much no answer is likelier than the best span, in logarithms."""
-    return scores.null_score - float(scores.span_scores[0]) if len(scores.span_scores) else float("inf")
+    return (
+        scores.null_score - float(scores.span_scores[0])
+        if len(scores.span_scores)
+        else float("inf")
+    )
 
 
 def _window_loss(scores: Float[np.ndarray, "_ 2"], task_input: TaskInput) -> float | None:

@@ -75,12 +75,14 @@ class TokenClassificationFormulation:
     def _pieces_by_word(self, words: Sequence[str], ids: Int[np.ndarray, "n"]) -> list[list[int]]:
         """Find whose word each token of the sentence is: a word begins with the space before it."""
         ends = np.cumsum([len(word) + 1 for word in words]) - 1
-        begins = np.array([b for b, _ in self.tokenizer.offsets(" ".join(words))], np.int64)
+        begins = self.tokenizer.offset_array(" ".join(words))[:, 0]
         owner = np.minimum(np.searchsorted(ends, begins, side="right"), len(words) - 1)
         pieces: list[list[int]] = [[] for _ in words]
         for word, token in zip(owner.tolist(), ids.tolist(), strict=True):
             pieces[word].append(token)
-        unknown = self.special_ids.start if self.special_ids.unknown is None else self.special_ids.unknown
+        unknown = (
+            self.special_ids.start if self.special_ids.unknown is None else self.special_ids.unknown
+        )
         room = self._max_text_tokens
         return [piece[:room] or [unknown] for piece in pieces]
 
@@ -99,8 +101,12 @@ class TokenClassificationFormulation:
             used += n
         return [*parts, (start, len(piece_counts))]
 
-    def _build_example(self, pieces: Sequence[Sequence[int]], labels: Sequence[str] | None) -> Example:
-        example, _ = self.template.build_example([np.array([t for p in pieces for t in p], np.int64)])
+    def _build_example(
+        self, pieces: Sequence[Sequence[int]], labels: Sequence[str] | None
+    ) -> Example:
+        example, _ = self.template.build_example(
+            [np.array([t for p in pieces for t in p], np.int64)]
+        )
         label = np.full(len(example.inputs), IGNORE_INDEX, np.int64)
         sizes = np.array([len(p) for p in pieces], np.int64)
         last = len(self.template.prefix) + np.cumsum(sizes) - 1
@@ -110,10 +116,12 @@ class TokenClassificationFormulation:
         label[last if self.template.causal else last - sizes + 1] = answers
         return replace(example, label=label)
 
-    def compute_scores(self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]) -> list[TagPredictions]:
+    def compute_scores(
+        self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
+    ) -> list[TagPredictions]:
         """Run the head, and keep what it says where a word is asked."""
         # The labels stay in the batch: a head that reads words sees by them where these are.
-        said = model(batch, scores=True).scores
+        said = model(batch, return_logits=True).logits
         logs = said[TOKEN_LABEL_HEAD].float().log_softmax(-1)
         best = said.get(f"{TOKEN_LABEL_HEAD}{BEST_PATH_SUFFIX}", logs.argmax(-1)).cpu().numpy()
         kept: list[TagPredictions] = []
@@ -123,7 +131,9 @@ class TokenClassificationFormulation:
             kept.append(TagPredictions(row[:n][asked], path[:n][asked]))
         return kept
 
-    def merge_scores(self, task_inputs: Sequence[TaskInput], input_scores: Sequence[TagPredictions]) -> TagPredictions:
+    def merge_scores(
+        self, task_inputs: Sequence[TaskInput], input_scores: Sequence[TagPredictions]
+    ) -> TagPredictions:
         """Put the parts of an item together."""
         return TagPredictions(
             np.concatenate([part.log_probabilities for part in input_scores]),
@@ -138,15 +148,21 @@ class TokenClassificationFormulation:
 
     def prediction_record(self, item: TaskExample, scores: TagPredictions) -> PredictionRecord:
         """Return {"labels", "probabilities"}, one for each word."""
-        return label_prediction_record(self.task, self.prediction(item, scores), scores.log_probabilities)
+        return label_prediction_record(
+            self.task, self.prediction(item, scores), scores.log_probabilities
+        )
 
     def loss(self, item: TaskExample, scores: TagPredictions) -> tuple[float, int]:
         """Return the cross-entropy summed over words, each by itself, and how many there are."""
         assert item.label is not None
-        return label_cross_entropy(self.task, item.label, scores.log_probabilities), len(scores.log_probabilities)
+        return label_cross_entropy(self.task, item.label, scores.log_probabilities), len(
+            scores.log_probabilities
+        )
 
 
-def repaired_tags(tags: Sequence[str], tag_scheme: TagScheme, labels: Sequence[str]) -> tuple[str, ...]:
+def repaired_tags(
+    tags: Sequence[str], tag_scheme: TagScheme, labels: Sequence[str]
+) -> tuple[str, ...]:
     """Write labels as their scheme demands; where that is none of the labels, they stay.
 
     The entities are the same.

@@ -58,7 +58,7 @@ class WordLabelFormulation:
         fixed = sum(map(len, said)) + len(self.special_ids.suffix)
         if fixed + 2 > self.task.max_length:
             raise ValueError(
-                f"length must be at least {fixed + 2}, since {' '.join(lead)!r} is read too, "
+                f"max_length must be at least {fixed + 2}, since {' '.join(lead)!r} is read too, "
                 f"got {self.task.max_length}"
             )
         after, room = np.array(self.special_ids.suffix, np.int64), self.task.max_length - fixed
@@ -72,7 +72,9 @@ class WordLabelFormulation:
                 None if item.label is None else label_indices(self.task, item.label)[0]
             )
             example = replace(example, source=np.concatenate([*parts, after]))
-            found.append(TaskInput(item_index=i, example=example, truncated=kept != [len(t) for t in texts]))
+            found.append(
+                TaskInput(item_index=i, example=example, truncated=kept != [len(t) for t in texts])
+            )
         return found
 
     def _target_example(self, label: int | None) -> Example:
@@ -108,9 +110,13 @@ class WordLabelFormulation:
         b, n = len(encoder_hidden_states), len(answer_ids)
         rows = torch.arange(b).repeat_interleave(n)
         targets = pad_answers(answer_ids).repeat(b, 1)  # [b·n t]
-        return answer_log_likelihoods(model, batch, encoder_hidden_states, rows, targets, self.special_ids.start).reshape(b, n)
+        return answer_log_likelihoods(
+            model, batch, encoder_hidden_states, rows, targets, self.special_ids.start
+        ).reshape(b, n)
 
-    def merge_scores(self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]) -> np.ndarray:
+    def merge_scores(
+        self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]
+    ) -> np.ndarray:
         """Put the parts of an item together."""
         return np.concatenate(input_scores)
 
@@ -119,7 +125,9 @@ class WordLabelFormulation:
         said = self.task.labels[int(scores[0].argmax())]
         return float(said) if self.task.task_kind == "regress" else said
 
-    def prediction_record(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> PredictionRecord:
+    def prediction_record(
+        self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]
+    ) -> PredictionRecord:
         """Return {"label", "probability", "probabilities"}, or the number."""
         said = self.prediction(item, scores)
         return said if isinstance(said, float) else label_prediction_record(self.task, said, scores)
@@ -153,12 +161,14 @@ def answer_log_likelihoods(
         batch: whose source was read.
         encoder_hidden_states: what the encoder made of it.
         source_rows: the row of the source that each answer is to.
-        targets: the answers, as `written` lays them.
+        targets: the answers, as `pad_answers` lays them.
         start_id: what the decoder reads first.
     """
     inputs = torch.full_like(targets, start_id)
     inputs[:, 1:] = targets[:, :-1].clamp(min=0)
-    source_rows, inputs, targets = (x.to(encoder_hidden_states.device) for x in (source_rows, inputs, targets))
+    source_rows, inputs, targets = (
+        x.to(encoder_hidden_states.device) for x in (source_rows, inputs, targets)
+    )
     there = batch.source_visibility.document
     again = Batch(
         inputs=inputs,
@@ -179,7 +189,10 @@ def encode_labels(task: Task, tokenizer: Tokenizer) -> tuple[tuple[int, ...], ..
     """
     special = tokenizer.special_ids
     ends = special.suffix or ((special.end,) if special.end is not None else ())
-    words = [(*special.decoder_prefix, *ids.tolist(), *ends) for ids in tokenizer.encode_ids_batch(task.labels)]
+    words = [
+        (*special.decoder_prefix, *ids.tolist(), *ends)
+        for ids in tokenizer.encode_ids_batch(task.labels)
+    ]
     seen: dict[tuple[int, ...], str] = {}
     for label, word in zip(task.labels, words, strict=True):
         if word in seen:

@@ -41,10 +41,13 @@ def with_language_head(
     a = preset.architecture
     if not isinstance(a, Architecture) or not a.causal or LANGUAGE_HEAD in head_specs:
         raise ValueError(
-            f"auxiliary is the weight of a language model's loss beside that of a decoder's head; "
-            f"{preset.name} has none such in this task (heads: {', '.join(head_specs)})"
+            "lm_loss_weight is the weight of a language model's loss beside that of a decoder's "
+            f"head; {preset.name} has none such in this task (heads: {', '.join(head_specs)})"
         )
-    return {**head_specs, LANGUAGE_HEAD: replace(language_modeling_head(preset), weight=lm_loss_weight)}
+    return {
+        **head_specs,
+        LANGUAGE_HEAD: replace(language_modeling_head(preset), weight=lm_loss_weight),
+    }
 
 
 def lm_loss_weight_of(head_specs: Mapping[str, HeadSpec]) -> float:

@@ -74,10 +74,12 @@ class InitialModel:
         """Name the weights that are drawn."""
         with torch.device("meta"):
             model = self.preset.build()
-        return tuple(name for name, _ in model.named_parameters() if name not in self.pretrained_weights)
+        return tuple(
+            name for name, _ in model.named_parameters() if name not in self.pretrained_weights
+        )
 
     def build_model(self, seed: int, *, use_pretrained: bool = True) -> Model:
-        """Build the model, drawing from `seed` what is not there, or all if not `use_pretrained`."""
+        """Build the model; what is not there, or all if not `use_pretrained`, is drawn."""
         tables = PER_TOKEN_PARAMETERS if self.new_token_ids else ()
         whole = [name for name in self.pretrained_weights if name not in tables]
         model = self.preset.build().initialize(seed, loaded=whole if use_pretrained else ())
@@ -159,7 +161,9 @@ def _from_preset(
     trains_embeddings: bool,
 ) -> InitialModel:
     task = without_trained_pooler(task) if preset.pooler_head else task
-    _head_specs(task, preset, lm_loss_weight)  # what it cannot do is said before a vocabulary is learned
+    _head_specs(
+        task, preset, lm_loss_weight
+    )  # what it cannot do is said before a vocabulary is learned
     folder = None if tokenizer is None else resolve_model_folder(tokenizer)
     known = train_tokenizer(preset.tokenizer, texts) if folder is None else Tokenizer.load(folder)
     task = resolve_input_options(task, preset, known, trains_embeddings=trains_embeddings)
@@ -168,7 +172,9 @@ def _from_preset(
     return InitialModel(preset=preset, tokenizer=known, pretrained_weights={}, task=task)
 
 
-def _from_folder(folder: Path, task: Task, lm_loss_weight: float | None, trains_embeddings: bool) -> InitialModel:
+def _from_folder(
+    folder: Path, task: Task, lm_loss_weight: float | None, trains_embeddings: bool
+) -> InitialModel:
     """Open a folder with the task's head; if it has such a head already, with that, to compare."""
     if is_adapter(folder):
         opened = open_adapter(folder)
@@ -177,23 +183,40 @@ def _from_folder(folder: Path, task: Task, lm_loss_weight: float | None, trains_
     card, theirs = read_preset(folder)
     card = replace(card, name=folder.name)
     kinds = cast("Sequence[str]", theirs.get("architectures")) or ("",)
-    every = (*card.config_mapping.class_names.items(), *card.config_mapping.causal_class_names.items())
+    every = (
+        *card.config_mapping.class_names.items(),
+        *card.config_mapping.causal_class_names.items(),
+    )
     there = next((k for k, kind in every if kind in kinds), ())
-    if NATIVE_HEADS_KEY in theirs or {LABEL_HEAD, TOKEN_LABEL_HEAD, SPAN_HEAD, CHOICE_HEAD} & set(there):
+    if NATIVE_HEADS_KEY in theirs or {LABEL_HEAD, TOKEN_LABEL_HEAD, SPAN_HEAD, CHOICE_HEAD} & set(
+        there
+    ):
         return _from_loaded_model(load_folder(folder), task, lm_loss_weight, trains_embeddings)
     heads = _head_specs(task, card, lm_loss_weight)
     return _from_loaded_model(load_folder(folder, heads), task, lm_loss_weight, trains_embeddings)
 
 
-def _from_loaded_model(loaded_model: LoadedModel, task: Task, lm_loss_weight: float | None, trains_embeddings: bool) -> InitialModel:
+def _from_loaded_model(
+    loaded_model: LoadedModel, task: Task, lm_loss_weight: float | None, trains_embeddings: bool
+) -> InitialModel:
     """Keep what the task can use: the backbone, and the head or the part of it that fits."""
     if loaded_model.tokenizer is None:
         raise ValueError(f"{loaded_model.preset.name} has no tokenizer, which reading text needs")
-    check_tokenizer_size(loaded_model.tokenizer, loaded_model.model.vocab_size, loaded_model.preset.name)
-    there = {n: x for n, x in loaded_model.model.trained_weights().items() if n not in loaded_model.missing}
-    if loaded_model.preset.pooler_head and not _shared_layers(loaded_model.preset, there, LABEL_HEAD, ("dense",)):
+    check_tokenizer_size(
+        loaded_model.tokenizer, loaded_model.model.vocab_size, loaded_model.preset.name
+    )
+    there = {
+        n: x
+        for n, x in loaded_model.model.trained_weights().items()
+        if n not in loaded_model.missing
+    }
+    if loaded_model.preset.pooler_head and not _shared_layers(
+        loaded_model.preset, there, LABEL_HEAD, ("dense",)
+    ):
         task = without_trained_pooler(task)
-    task = resolve_input_options(task, loaded_model.preset, loaded_model.tokenizer, trains_embeddings=trains_embeddings)
+    task = resolve_input_options(
+        task, loaded_model.preset, loaded_model.tokenizer, trains_embeddings=trains_embeddings
+    )
     tokenizer = add_task_tokens(task, loaded_model.tokenizer)
     wanted = _head_specs(task, loaded_model.preset, lm_loss_weight)
     head = next(iter(wanted))  # the task's own; a language model's beside it comes after
@@ -212,7 +235,9 @@ def _from_loaded_model(loaded_model: LoadedModel, task: Task, lm_loss_weight: fl
     used = {id(x) for x in kept.values()}
     extra = [n for n, x in there.items() if n not in kept and id(x) not in used]
     return InitialModel(
-        preset=replace(with_embeddings_for(loaded_model.preset, tokenizer), heads=wanted, unused_pooler=None),
+        preset=replace(
+            with_embeddings_for(loaded_model.preset, tokenizer), heads=wanted, unused_pooler=None
+        ),
         tokenizer=tokenizer,
         pretrained_weights=kept,
         task=task,
@@ -221,10 +246,14 @@ def _from_loaded_model(loaded_model: LoadedModel, task: Task, lm_loss_weight: fl
     )
 
 
-def _has_same_labels(loaded_model: LoadedModel, head_name: str, wanted_spec: HeadSpec, task: Task) -> bool:
+def _has_same_labels(
+    loaded_model: LoadedModel, head_name: str, wanted_spec: HeadSpec, task: Task
+) -> bool:
     """Say whether a head was trained for just these labels, a number, or answers in a text."""
     spec = loaded_model.model.head_specs.get(head_name)
-    if f"heads.{head_name}.out.weight" in loaded_model.missing or type(spec) is not type(wanted_spec):
+    if f"heads.{head_name}.out.weight" in loaded_model.missing or type(spec) is not type(
+        wanted_spec
+    ):
         return False
     if not isinstance(spec, SequenceClassification | TokenClassification | BiLSTMCRF):
         return isinstance(spec, QuestionAnswering)
@@ -234,13 +263,19 @@ def _has_same_labels(loaded_model: LoadedModel, head_name: str, wanted_spec: Hea
         return spec.n_labels == 1
     if not _has_same_structure(spec, wanted_spec):
         return False
-    return spec.n_labels == len(loaded_model.label_names) and sorted(loaded_model.label_names) == sorted(task.labels)
+    return spec.n_labels == len(loaded_model.label_names) and sorted(
+        loaded_model.label_names
+    ) == sorted(task.labels)
 
 
 def _has_same_pooling(first: HeadSpec, second: HeadSpec) -> bool:
     """Say whether heads of labels read the same of a text."""
     if isinstance(first, SequenceClassification) and isinstance(second, SequenceClassification):
-        return (first.pooling, first.pooled_layers, first.dense_layer) == (second.pooling, second.pooled_layers, second.dense_layer)
+        return (first.pooling, first.pooled_layers, first.dense_layer) == (
+            second.pooling,
+            second.pooled_layers,
+            second.dense_layer,
+        )
     return True
 
 
@@ -249,7 +284,12 @@ def _has_same_structure(first: HeadSpec, second: HeadSpec) -> bool:
     if isinstance(first, SequenceClassification) and isinstance(second, SequenceClassification):
         return isinstance(second.loss, type(first.loss))
     if isinstance(first, BiLSTMCRF) and isinstance(second, BiLSTMCRF):
-        return replace(first, n_labels=second.n_labels, forbidden_transitions=second.forbidden_transitions) == second
+        return (
+            replace(
+                first, n_labels=second.n_labels, forbidden_transitions=second.forbidden_transitions
+            )
+            == second
+        )
     return True
 
 
@@ -281,4 +321,8 @@ def _shared_layers(
 
 def _with_dropout(preset: Published, dropout: float | None) -> Published:
     """Return the card with another dropout, if one is given."""
-    return preset if dropout is None else replace(preset, architecture=preset.architecture.with_dropout(dropout))
+    return (
+        preset
+        if dropout is None
+        else replace(preset, architecture=preset.architecture.with_dropout(dropout))
+    )

@@ -25,9 +25,14 @@ from unmask.tasks.task import TaskExample
 from unmask.zoo.preset import Published
 
 
-def with_target_scale(formulation: TaskFormulation, preset: Published, train: Sequence[TaskExample]) -> TaskFormulation:
+def with_target_scale(
+    formulation: TaskFormulation, preset: Published, train: Sequence[TaskExample]
+) -> TaskFormulation:
     """Let numbers be asked in the scale of the training file; of other tasks nothing changes."""
-    if not isinstance(formulation, ClassificationFormulation) or formulation.task.task_kind != "regress":
+    if (
+        not isinstance(formulation, ClassificationFormulation)
+        or formulation.task.task_kind != "regress"
+    ):
         return formulation
     numbers = np.array([item.label for item in train], np.float64)
     shift = float(numbers.mean()) if _can_absorb_shift(preset) else 0.0
@@ -37,19 +42,29 @@ def with_target_scale(formulation: TaskFormulation, preset: Published, train: Se
 
 def without_target_scale(formulation: TaskFormulation) -> TaskFormulation:
     """Return the task as a finished model is asked, whose head says numbers as they are."""
-    return replace(formulation, target_shift=0.0, target_scale=1.0) if isinstance(formulation, ClassificationFormulation) else formulation
+    return (
+        replace(formulation, target_shift=0.0, target_scale=1.0)
+        if isinstance(formulation, ClassificationFormulation)
+        else formulation
+    )
 
 
 def normalize_head(model: Model, formulation: TaskFormulation) -> None:
     """Let a head that says numbers as they are say them in the scale in which they are learned."""
-    if isinstance(formulation, ClassificationFormulation) and formulation.task.task_kind == "regress":
+    if (
+        isinstance(formulation, ClassificationFormulation)
+        and formulation.task.task_kind == "regress"
+    ):
         _rescale_head(model, -formulation.target_shift, 1.0)
         _rescale_head(model, 0.0, 1 / formulation.target_scale)
 
 
 def denormalize_head(model: Model, formulation: TaskFormulation) -> None:
-    """Undo `into_scale`."""
-    if isinstance(formulation, ClassificationFormulation) and formulation.task.task_kind == "regress":
+    """Undo `normalize_head`."""
+    if (
+        isinstance(formulation, ClassificationFormulation)
+        and formulation.task.task_kind == "regress"
+    ):
         _rescale_head(model, formulation.target_shift, formulation.target_scale)
 
 
@@ -59,7 +74,11 @@ def _can_absorb_shift(preset: Published) -> bool:
     if not isinstance(spec, SequenceClassification) or not isinstance(a, Architecture):
         return False
     normed = a.final_norm and isinstance(a.norm, LayerNorm) and a.norm.bias
-    linear = not spec.dense_layer and spec.pooling not in ("compare", "both") and spec.pooled_layers == "last"
+    linear = (
+        not spec.dense_layer
+        and spec.pooling not in ("compare", "both")
+        and spec.pooled_layers == "last"
+    )
     return spec.bias or (normed and linear)
 
 

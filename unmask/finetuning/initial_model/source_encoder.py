@@ -18,7 +18,9 @@ from unmask.zoo.native_format import with_expressible_format
 _SOURCE_ENCODER_PREFIX = "backbone.encoder.source."
 
 
-def add_source_encoder(initial_model: InitialModel, method: SourceEncoder, items: Sequence[TaskExample]) -> InitialModel:
+def add_source_encoder(
+    initial_model: InitialModel, method: SourceEncoder, items: Sequence[TaskExample]
+) -> InitialModel:
     """Put a new encoder before that of a model, with a tokenizer learned from the sources.
 
     Args:
@@ -32,14 +34,15 @@ def add_source_encoder(initial_model: InitialModel, method: SourceEncoder, items
     card, a = initial_model.preset, initial_model.preset.architecture
     if not isinstance(a, EncoderDecoderArchitecture):
         raise ValueError(
-            f"source puts a new encoder before that of an encoder-decoder, and {card.name} is none"
+            "source_encoder puts a new encoder before that of an encoder-decoder, and "
+            f"{card.name} is none"
         )
     if a.source_encoder is not None:
         raise ValueError(f"{card.name} has an encoder of sources already: tune it in full")
     if not initial_model.is_pretrained:
         raise ValueError(
-            f"source puts a new encoder before a model that was trained, and {card.name} has no "
-            "weights; pretrain it first"
+            "source_encoder puts a new encoder before a model that was trained, and "
+            f"{card.name} has no weights; pretrain it first"
         )
     reader = _train_source_tokenizer(initial_model, method.vocab_size, items)
     new = replace(a.encoder, n_layers=method.n_layers, vocab_size=reader.vocab_size)
@@ -50,13 +53,17 @@ def add_source_encoder(initial_model: InitialModel, method: SourceEncoder, items
     )
 
 
-def _train_source_tokenizer(initial_model: InitialModel, vocab_size: int, items: Sequence[TaskExample]) -> Tokenizer:
+def _train_source_tokenizer(
+    initial_model: InitialModel, vocab_size: int, items: Sequence[TaskExample]
+) -> Tokenizer:
     """Learn a vocabulary of the model's kind; which language a source is in, it need not say."""
     vocabulary = initial_model.preset.tokenizer.vocabulary
-    if hasattr(vocabulary, "size"):
-        vocabulary = replace(cast("Any", vocabulary), size=vocab_size)
-    frame = replace(initial_model.tokenizer.special_tokens, languages=())
-    return train_tokenizer(TokenizerSpec(vocabulary, frame), (text for item in items for text in item.texts))
+    if hasattr(vocabulary, "vocab_size"):
+        vocabulary = replace(cast("Any", vocabulary), vocab_size=vocab_size)
+    special_tokens = replace(initial_model.tokenizer.special_tokens, languages=())
+    return train_tokenizer(
+        TokenizerSpec(vocabulary, special_tokens), (text for item in items for text in item.texts)
+    )
 
 
 def newly_initialized_names(initial_model: InitialModel) -> tuple[str, ...]:

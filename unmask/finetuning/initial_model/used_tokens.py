@@ -28,11 +28,20 @@ class UsedTokenEmbedding(nn.Embedding):
     row_of_token: Int[Tensor, "v"]
 
     def __init__(self, embedding_table: nn.Embedding, token_ids: Int[Tensor, "n"]) -> None:
-        super().__init__(len(token_ids), embedding_table.embedding_dim, _weight=embedding_table.weight.detach()[token_ids])
-        places = torch.full((embedding_table.num_embeddings,), len(token_ids), device=token_ids.device)  # no row's
+        super().__init__(
+            len(token_ids),
+            embedding_table.embedding_dim,
+            _weight=embedding_table.weight.detach()[token_ids],
+        )
+        places = torch.full(
+            (embedding_table.num_embeddings,), len(token_ids), device=token_ids.device
+        )  # no row's
         places[token_ids] = torch.arange(len(token_ids), device=token_ids.device)
         self.register_buffer("row_of_token", places, persistent=False)
-        self.token_ids, self.full_table = token_ids, (embedding_table,)  # in a tuple: none of its parameters is a part of this
+        self.token_ids, self.full_table = (
+            token_ids,
+            (embedding_table,),
+        )  # in a tuple: none of its parameters is a part of this
 
     def forward(self, input: Int[Tensor, "..."]) -> Float[Tensor, "... d"]:
         """Look up vectors."""
@@ -42,9 +51,9 @@ class UsedTokenEmbedding(nn.Embedding):
 def shrink_embeddings(model: Model, examples: Iterable[Example], padding_id: int) -> None:
     """Give a model a table of the tokens in the examples, where the whole table would be learned.
 
-    Rows of other tokens are as they were when `restore` has put the table together: elsewhere
-    weight decay alone would move them. Nothing is done to a model that names tokens, which needs
-    all of them, or one with adapters.
+    Rows of other tokens are as they were when `restore_embeddings` has put the table together:
+    elsewhere weight decay alone would move them. Nothing is done to a model that names tokens,
+    which needs all of them, or one with adapters.
     """
     stack = model.backbone
     named = any(isinstance(head, LanguageModelingHead) for head in model.heads.values())

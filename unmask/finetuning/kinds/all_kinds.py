@@ -65,7 +65,8 @@ def resolve_metric(task: Task, requested: str | None) -> str:
     if requested not in fitting:
         with_labels = f" with {len(task.labels)} labels" if task.labels else ""
         raise ValueError(
-            f"metric must be one of {', '.join(fitting)} for this {task.task_kind} task{with_labels}, "
+            f"metric must be one of {', '.join(fitting)} for this {task.task_kind} "
+            f"task{with_labels}, "
             f"got {requested!r}"
         )
     return requested

@@ -83,7 +83,9 @@ class QuestionReader:
 
     def _find(self, table: Table) -> tuple[str, ...]:
         question = column_values.find_column(table, _QUESTION_COLUMNS, QUESTION)
-        return question, column_values.find_column(table, _CONTEXT_COLUMNS, CONTEXT, excluded=(question,))
+        return question, column_values.find_column(
+            table, _CONTEXT_COLUMNS, CONTEXT, excluded=(question,)
+        )
 
     def read_examples(
         self,
@@ -102,12 +104,18 @@ class QuestionReader:
         texts = column_values.read_texts(table, columns.texts, encoding_errors)
         wheres = _row_locations(table)
         if not has_labels:
-            return [TaskExample(texts=t, location=where) for t, where in zip(texts, wheres, strict=True)]
+            return [
+                TaskExample(texts=t, location=where) for t, where in zip(texts, wheres, strict=True)
+            ]
         values = table.column(columns.label)
         impossible = _optional_column(table, _IMPOSSIBLE_COLUMN)
         found: list[TaskExample] = []
         for two, value, none, where in zip(texts, values, impossible, wheres, strict=True):
-            golds = [] if value is None and none is True else parse_answers(value, where, encoding_errors)
+            golds = (
+                []
+                if value is None and none is True
+                else parse_answers(value, where, encoding_errors)
+            )
             if none is True and golds:
                 raise ValueError(f"{where}: {_IMPOSSIBLE_COLUMN!r} is true, but there are answers")
             for text, start in golds:
@@ -122,7 +130,9 @@ class QuestionReader:
         record = check_record(text, keys, where)
         for key in keys:
             if not isinstance(record[key], str):
-                raise ValueError(f"{where}: {key!r} must be text, got {describe_value(record[key])}")
+                raise ValueError(
+                    f"{where}: {key!r} must be text, got {describe_value(record[key])}"
+                )
         texts = tuple(check_text(record[key], where, key, "strict") for key in keys)
         return TaskExample(texts=texts, location=where)
 
@@ -139,7 +149,8 @@ class QuestionReader:
         question, tab, context = line.partition("\t")
         if not tab:
             raise ValueError(
-                f"a line must be a question, a tab and the text that answers it, got {describe_value(line)}"
+                "a line must be a question, a tab and the text that answers it, got "
+                f"{describe_value(line)}"
             )
         return {QUESTION: question, CONTEXT: context}
 
@@ -162,7 +173,9 @@ class ExtractiveQuestionAnswering:
             )
         return ()
 
-    def check_examples(self, examples: Sequence[TaskExample], labels: Sequence[str], column: str) -> None:
+    def check_examples(
+        self, examples: Sequence[TaskExample], labels: Sequence[str], column: str
+    ) -> None:
         """Any answer will do that stands in its context."""
 
     def metric_names(self, task: Task) -> tuple[str, ...]:
@@ -186,7 +199,7 @@ class ExtractiveQuestionAnswering:
         if _options(task).allow_no_answer is not None:
             return task
         some = any(not _gold_answers(item) for item in examples)
-        return replace(task, options={**task.options, "no_answer": some})
+        return replace(task, options={**task.options, "allow_no_answer": some})
 
     def heads(self, task: Task, preset: Published) -> dict[str, HeadSpec]:
         """The head that marks where an answer starts and ends.

@@ -93,15 +93,28 @@ class MultipleChoiceReader:
                 choices=one.choices,
                 location=one.location,
             )
-            for one in read_choice_examples(table, columns, encoding_errors, has_labels=has_labels, label_format=how.label_format)
+            for one in read_choice_examples(
+                table,
+                columns,
+                encoding_errors,
+                has_labels=has_labels,
+                label_format=how.label_format,
+            )
         ]
 
     def infer_options_from_table(
-        self, table: Table, columns: TaskColumns, encoding_errors: EncodingErrors, options: Mapping[str, Any]
+        self,
+        table: Table,
+        columns: TaskColumns,
+        encoding_errors: EncodingErrors,
+        options: Mapping[str, Any],
     ) -> dict[str, Any]:
         """Decide what an answer says: what does in all of the training file."""
         how = from_dict(MultipleChoiceOptions, dict(options), "options").label_format
-        return {**options, "numbering": how or infer_label_format(table, columns, encoding_errors)}
+        return {
+            **options,
+            "label_format": how or infer_label_format(table, columns, encoding_errors),
+        }
 
     def parse_input(self, task: Task, text: Any, where: str) -> TaskExample:
         """Take {"context": ..., "question": ..., "choices": [...]}, or without one of the first."""
@@ -139,7 +152,7 @@ class MultipleChoice:
     """One of some options; an answer is its number, from 0.
 
     Rows may have unequal numbers of options. Of options with equal scores the first is answered
-    (`by_choice.choice_truth`): two that are the same text always tie, as in a few rows of ARC.
+    (`predict_choice`): two that are the same text always tie, as in a few rows of ARC.
     """
 
     reader: TaskReader = MultipleChoiceReader()
@@ -151,7 +164,9 @@ class MultipleChoice:
         """Each item has its own options."""
         return ()
 
-    def check_examples(self, examples: Sequence[TaskExample], labels: Sequence[str], column: str) -> None:
+    def check_examples(
+        self, examples: Sequence[TaskExample], labels: Sequence[str], column: str
+    ) -> None:
         """An answer that is none of the options was refused when it was read."""
 
     def metric_names(self, task: Task) -> tuple[str, ...]:

@@ -50,7 +50,9 @@ class TextClassification:
         """List the labels that occur."""
         return columns.find_labels(examples, where)
 
-    def check_examples(self, examples: Sequence[TaskExample], labels: Sequence[str], column: str) -> None:
+    def check_examples(
+        self, examples: Sequence[TaskExample], labels: Sequence[str], column: str
+    ) -> None:
         """Check that all labels are known."""
         columns.check_labels(examples, labels, column)
 
@@ -81,7 +83,9 @@ class TextClassification:
 
     def heads(self, task: Task, preset: Published) -> dict[str, HeadSpec]:
         """The card's head of labels, or the one that says words."""
-        return classification_heads(task, preset, from_dict(PoolingOptions, task.options, "options"))
+        return classification_heads(
+            task, preset, from_dict(PoolingOptions, task.options, "options")
+        )
 
     def formulate(self, task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
         """By a head, or in words."""
@@ -94,7 +98,9 @@ def most_frequent_label(labels: Sequence[str], occurrences: Any) -> str:
     return max(labels, key=lambda label: (counts[label], -labels.index(label)))
 
 
-def classification_heads(task: Task, preset: Published, options: PoolingOptions) -> dict[str, HeadSpec]:
+def classification_heads(
+    task: Task, preset: Published, options: PoolingOptions
+) -> dict[str, HeadSpec]:
     """Return the head that labels a whole text: the card's, or the one that says words.
 
     Raises:
@@ -112,12 +118,24 @@ def classification_heads(task: Task, preset: Published, options: PoolingOptions)
     return {LABEL_HEAD: replace(head, n_labels=max(len(task.labels), 1))}
 
 
-def formulate_classification(task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
+def formulate_classification(
+    task: Task, preset: Published, tokenizer: Tokenizer
+) -> TaskFormulation:
     """Ask for the label of a text by a head, or in words."""
     if uses_word_labels(preset):
-        return WordLabelFormulation(task=task, tokenizer=tokenizer, label_token_ids=encode_labels(task, tokenizer))
-    return ClassificationFormulation(task=task, tokenizer=tokenizer, template=input_template(task, preset, tokenizer.special_ids))
+        return WordLabelFormulation(
+            task=task, tokenizer=tokenizer, label_token_ids=encode_labels(task, tokenizer)
+        )
+    return ClassificationFormulation(
+        task=task, tokenizer=tokenizer, template=input_template(task, preset, tokenizer.special_ids)
+    )
 
 
-CLASSIFY = TextClassification(TextReader(task_kind="classify", allowed_text_counts=(1,), find_default_columns=find_text_column))
-PAIRS = TextClassification(TextReader(task_kind="pairs", allowed_text_counts=(2,), find_default_columns=find_text_pair))
+CLASSIFY = TextClassification(
+    TextReader(
+        task_kind="classify", allowed_text_counts=(1,), find_default_columns=find_text_column
+    )
+)
+PAIRS = TextClassification(
+    TextReader(task_kind="pairs", allowed_text_counts=(2,), find_default_columns=find_text_pair)
+)

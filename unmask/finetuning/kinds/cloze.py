@@ -42,7 +42,9 @@ class ClozeOptions:
     is several tokens of the vocabulary is slower to ask for; see `ClozeFormulation`."""
 
 
-READER = TextReader(task_kind="cloze", allowed_text_counts=(1, 2), find_default_columns=find_text_or_pair)
+READER = TextReader(
+    task_kind="cloze", allowed_text_counts=(1, 2), find_default_columns=find_text_or_pair
+)
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,9 @@ class ClozeClassification:
         """List the labels that occur."""
         return CLASSIFY.find_labels(examples, where)
 
-    def check_examples(self, examples: Sequence[TaskExample], labels: Sequence[str], column: str) -> None:
+    def check_examples(
+        self, examples: Sequence[TaskExample], labels: Sequence[str], column: str
+    ) -> None:
         """Check that all labels are known."""
         CLASSIFY.check_examples(examples, labels, column)
 
@@ -88,8 +92,8 @@ class ClozeClassification:
         """
         if is_encoder_decoder(preset):
             raise ValueError(
-                f"cloze is for an encoder or a decoder, and {preset.name} is both: classify lets it "
-                "say labels in words, or puts a head on it"
+                f"cloze is for an encoder or a decoder, and {preset.name} is both: classify lets "
+                "it say labels in words, or puts a head on it"
             )
         return {LANGUAGE_HEAD: replace(language_modeling_head(preset), term=LABEL_HEAD)}
 
@@ -102,10 +106,12 @@ class ClozeClassification:
         options = from_dict(ClozeOptions, task.options, "options")
         if unknown := sorted(set(options.label_words) - set(task.labels)):
             raise ValueError(
-                f"options.words must be words of the labels {format_names(task.labels)}, "
+                f"options.label_words must be words of the labels {format_names(task.labels)}, "
                 f"got one of {unknown[0]!r}"
             )
-        around = InputTemplate.from_architecture(tokenizer.special_ids, preset.architecture, task.max_length)
+        around = InputTemplate.from_architecture(
+            tokenizer.special_ids, preset.architecture, task.max_length
+        )
         if not around.causal and tokenizer.special_ids.mask is None:
             raise ValueError(f"the tokenizer of {preset.name} has no mask token for the blank")
         pattern = ClozePattern.parse(
@@ -114,13 +120,18 @@ class ClozeClassification:
         )
         if around.causal and pattern.blank_index != len(pattern.parts):
             raise ValueError(
-                f"pattern must end with {BLANK_MARKER} for {preset.name}, which only reads forward, "
-                f"got {options.pattern!r}"
+                f"pattern must end with {BLANK_MARKER} for {preset.name}, which only reads "
+                f"forward, got {options.pattern!r}"
             )
         words = {label: options.label_words.get(label, label) for label in task.labels}
         head = language_modeling_head(preset)
-        ahead, blind = isinstance(head.generation, ShiftedTargetGeneration), isinstance(head.query_stream, TwoStreamAttention)
-        return ClozeFormulation.from_pattern(task, tokenizer, around, pattern, words, shifted_targets=ahead, two_stream=blind)
+        ahead, blind = (
+            isinstance(head.generation, ShiftedTargetGeneration),
+            isinstance(head.query_stream, TwoStreamAttention),
+        )
+        return ClozeFormulation.from_pattern(
+            task, tokenizer, around, pattern, words, shifted_targets=ahead, two_stream=blind
+        )
 
 
 def _default_pattern(task: Task, template: InputTemplate) -> str:
@@ -129,7 +140,9 @@ def _default_pattern(task: Task, template: InputTemplate) -> str:
         return ONE_TEXT_PATTERN if len(task.columns.texts) == 1 else TWO_TEXT_PATTERN
     if len(task.columns.texts) == 1:
         return ONE_TEXT_PATTERN.removesuffix(".")
-    raise ValueError(f"two texts for a decoder need a pattern that ends with {BLANK_MARKER}: name one")
+    raise ValueError(
+        f"two texts for a decoder need a pattern that ends with {BLANK_MARKER}: name one"
+    )
 
 
 def cloze_task(
@@ -158,7 +171,7 @@ def cloze_task(
         labels=tuple(label_words),
         task_name="cloze",
         max_length=resolve_max_length(preset, max_length),
-        options={"pattern": pattern, "words": dict(label_words)},
+        options={"pattern": pattern, "label_words": dict(label_words)},
     )
 
 

@@ -59,10 +59,10 @@ class TextGenerationOptions:
     """What is read around a source, and how much is written."""
 
     template: str | TextTemplate | None = None
-    """How the task is put in text: a name of `unmask.tasks.text_templates.FORMS` ("stsb"), or
-    {"source": "question: {question} context: {context}"}, with labels, numbers, a metric."""
+    """How the task is put in text: a name of `unmask.tasks.text_templates.TEXT_TEMPLATES` ("stsb"),
+    or {"source": "question: {question} context: {context}"}, with labels, numbers, a metric."""
     task_templates: Mapping[str, TextTemplate] = field(default_factory=dict[str, TextTemplate])
-    """Of a mixture the form of each task, by its name; a mixture's file says them."""
+    """Of a mixture the template of each task, by its name; a mixture's file says them."""
     plain_text_components: tuple[str, ...] = ()
     """Of a mixture the names of those parts that are plain text; likewise."""
     prefix: str = ""
@@ -93,20 +93,21 @@ class TextGenerationOptions:
     def __post_init__(self) -> None:
         """Check what the types do not say."""
         self.strategy()  # which checks these
-        resolve_template(self.template, "options.form")
+        resolve_template(self.template, "options.template")
         for name in ("max_target_length", "max_dev_items"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"options.{name} must be at least 1, got {value}")
         if self.label_smoothing is not None and not 0 <= self.label_smoothing < 1:
             raise ValueError(
-                f"options.smoothing must be at least 0 and below 1, got {self.label_smoothing}"
+                "options.label_smoothing must be at least 0 and below 1, got "
+                f"{self.label_smoothing}"
             )
 
     @property
     def templates(self) -> Mapping[str, TextTemplate]:
-        """The form of each task, by its name; where there is but one task, its name is ""."""
-        return self.task_templates or {"": resolve_template(self.template, "options.form")}
+        """The template of each task, by its name; where there is but one task, its name is ""."""
+        return self.task_templates or {"": resolve_template(self.template, "options.template")}
 
     def strategy(self) -> Greedy | BeamSearch:
         """Return how targets are written.
@@ -130,15 +131,19 @@ def _read_targets(
 
     Of numbers the first is what they are rounded to, the last what they are.
     """
-    more, form = parse_generation_options(options).references_column, _single_template(options)
-    if form.has_fixed_answers:
-        return _read_labels_or_numbers(table, columns.label, form)
+    more, template = parse_generation_options(options).references_column, _single_template(options)
+    if template.has_fixed_answers:
+        return _read_labels_or_numbers(table, columns.label, template)
     others = more if more in table.columns else columns.label
     read = [(name, table.column(name)) for name in dict.fromkeys((columns.label, others))]
     found: list[Label] = []
     for i in range(len(table)):
         where = table.location(i)
-        truth = [t for name, column in read for t in _parse_targets(column[i], name, where, encoding_errors)]
+        truth = [
+            t
+            for name, column in read
+            for t in _parse_targets(column[i], name, where, encoding_errors)
+        ]
         if not truth:
             raise ValueError(f"{where}: no target in column {columns.label!r}")
         found.append(tuple(dict.fromkeys(truth)))
@@ -148,7 +153,11 @@ def _read_targets(
 def _read_labels_or_numbers(table: Table, column: str, template: TextTemplate) -> list[Label]:
     """Read labels, which a file may number, or numbers."""
     found = [
-        TaskExample(texts=(), label=template.format_target(value, column, table.location(i)), location=table.location(i))
+        TaskExample(
+            texts=(),
+            label=template.format_target(value, column, table.location(i)),
+            location=table.location(i),
+        )
         for i, value in enumerate(table.column(column))
     ]
     if template.labels:
@@ -157,7 +166,9 @@ def _read_labels_or_numbers(table: Table, column: str, template: TextTemplate) -
     return [cast("Label", item.label) for item in found]
 
 
-def _parse_targets(value: object, column: str, where: str, encoding_errors: EncodingErrors) -> list[str]:
+def _parse_targets(
+    value: object, column: str, where: str, encoding_errors: EncodingErrors
+) -> list[str]:
     """Read one target or a list of them; a number is its text."""
     values = cast("list[object]", value) if isinstance(value, list | tuple) else [value]
     return [_parse_target(one, column, where, encoding_errors) for one in values]
@@ -170,43 +181,53 @@ def _parse_target(value: object, column: str, where: str, encoding_errors: Encod
         return check_text(value, where, column, encoding_errors)
     if isinstance(value, int | float):
         return column_values.parse_label(value, column, where)
-    raise ValueError(f"{where}: {column!r} must be a text or a list of texts, got {describe_value(value)}")
+    raise ValueError(
+        f"{where}: {column!r} must be a text or a list of texts, got {describe_value(value)}"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TemplatedRowReader(TextReader):
-    """Rows of columns that a form puts in text; a column may hold a list, as the turns of a dialog.
+    """Rows of columns that a template puts in text; a column may hold a list, as a dialog's turns.
 
     A list is read as lines. A column "answers[0]" is the first member of each list in "answers".
     """
 
     def columns_in_options(self, options: Mapping[str, Any]) -> tuple[tuple[str, ...], str | None]:
-        """Return the columns of text and the one of targets that the form names, if it does."""
-        form = _single_template(options)
-        return form.columns, form.target
+        """Return the columns of text and the one of targets that the template names, if it does."""
+        template = _single_template(options)
+        return template.columns, template.target
 
-    def find_target_column(self, table: Table, texts: Sequence[str], options: Mapping[str, Any]) -> str | None:
-        """Find the column of labels or numbers; None where the form has neither."""
-        form = _single_template(options)
-        if not form.has_fixed_answers:
+    def find_target_column(
+        self, table: Table, texts: Sequence[str], options: Mapping[str, Any]
+    ) -> str | None:
+        """Find the column of labels or numbers; None where the template has neither."""
+        template = _single_template(options)
+        if not template.has_fixed_answers:
             return None
-        what = "label" if form.labels else "number"
-        return column_values.find_column(table, form.label_column_names, what, excluded=texts, option="label")
+        what = "label" if template.labels else "number"
+        return column_values.find_column(
+            table, template.label_column_names, what, excluded=texts, option="label"
+        )
 
     def infer_options_from_table(
-        self, table: Table, columns: TaskColumns, encoding_errors: EncodingErrors, options: Mapping[str, Any]
+        self,
+        table: Table,
+        columns: TaskColumns,
+        encoding_errors: EncodingErrors,
+        options: Mapping[str, Any],
     ) -> dict[str, Any]:
         """Decide which end of a long text stays: of a dialog the newest turns."""
-        form = _single_template(options)
-        if form.truncation_keeps is not None:
+        template = _single_template(options)
+        if template.truncation_keeps is not None:
             return dict(options)
         lists = any(
             isinstance(value, list | tuple)
             for name in columns.texts
             for value in table.column(name)
         )
-        form = replace(form, truncation_keeps="end" if lists else "start")
-        return dict(options) | {"form": to_dict(form)}
+        template = replace(template, truncation_keeps="end" if lists else "start")
+        return dict(options) | {"template": to_dict(template)}
 
     def read_examples(
         self,
@@ -219,7 +240,11 @@ class TemplatedRowReader(TextReader):
     ) -> list[TaskExample]:
         """Read texts, and what is true of them."""
         return super().read_examples(
-            _join_list_columns(table, columns.texts), columns, encoding_errors, has_labels=has_labels, options=options
+            _join_list_columns(table, columns.texts),
+            columns,
+            encoding_errors,
+            has_labels=has_labels,
+            options=options,
         )
 
 
@@ -268,7 +293,9 @@ class TextGeneration:
         self.check_examples(examples, (), "")
         return ()
 
-    def check_examples(self, examples: Sequence[TaskExample], labels: Sequence[str], column: str) -> None:
+    def check_examples(
+        self, examples: Sequence[TaskExample], labels: Sequence[str], column: str
+    ) -> None:
         """Any text can be right, but for an empty one, nor is there one for nothing.
 
         Raises:
@@ -280,9 +307,15 @@ class TextGeneration:
             if not all(text.strip() for text in _reference_texts(item.label)):
                 raise ValueError(f"{item.location}: the target is empty")
 
-    def metric_signatures(self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]) -> list[str]:
+    def metric_signatures(
+        self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
+    ) -> list[str]:
         """Say BLEU and chrF with sacrebleu's signatures, where it is installed."""
-        if not predictions or _single_template(task.options).has_fixed_answers or not _is_installed("sacrebleu"):
+        if (
+            not predictions
+            or _single_template(task.options).has_fixed_answers
+            or not _is_installed("sacrebleu")
+        ):
             return []
         right, texts = [_reference_texts(t) for t in labels], [str(s) for s in predictions]
         figures = {"BLEU": generation.bleu(right, texts), "chrF": generation.chrf(right, texts)}
@@ -292,16 +325,17 @@ class TextGeneration:
         """The F1 of words, which needs no library, and others; of a mixture the tasks' mean."""
         if parse_generation_options(task.options).task_templates:
             return (MEAN_METRIC,)
-        form = _single_template(task.options)
-        return tuple(dict.fromkeys((*((form.metric,) if form.metric else ()), *form.metric_names)))
+        template = _single_template(task.options)
+        own = (template.metric,) if template.metric else ()
+        return tuple(dict.fromkeys((*own, *template.metric_names)))
 
     def compute_metrics(
         self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
         """Compute the figures of texts: the metric, and all that the libraries here can."""
         right, texts = [_reference_texts(t) for t in labels], [str(s) for s in predictions]
-        if (form := _single_template(task.options)).has_fixed_answers:
-            return form.compute_metrics(right, texts)
+        if (template := _single_template(task.options)).has_fixed_answers:
+            return template.compute_metrics(right, texts)
         found = {
             "answer_f1": answer_metrics(right, texts)["answer_f1"],
             "exact_match": generation.exact_match(right, texts),
@@ -324,8 +358,8 @@ class TextGeneration:
             ImportError: the metric's library is not installed.
             ValueError: there is a name.
         """
-        forms = parse_generation_options(task.options).task_templates.values()
-        for metric in (task.metric, *(form.metric for form in forms)):
+        templates = parse_generation_options(task.options).task_templates.values()
+        for metric in (task.metric, *(one.metric for one in templates)):
             needed = TEXT_LIBRARIES.get(metric or "")
             if needed is not None and not _is_installed(needed):
                 raise ImportError(
@@ -345,7 +379,10 @@ class TextGeneration:
             ValueError: the model reads in both directions, and cannot write, or lacks the segments
                 of sources and targets.
         """
-        spec, smoothing = language_modeling_head(preset), parse_generation_options(task.options).label_smoothing
+        spec, smoothing = (
+            language_modeling_head(preset),
+            parse_generation_options(task.options).label_smoothing,
+        )
         spec = spec if smoothing is None else replace(spec, label_smoothing=smoothing)
         if (answers := preset.finetuning.generation) is not None:
             _check_segments(answers, preset)
@@ -353,8 +390,8 @@ class TextGeneration:
         forward = isinstance(spec.generation, ShiftedTargetGeneration)
         if not answering_stack(preset.architecture).causal and not forward:
             raise ValueError(
-                f"{preset.name} reads in both directions and does not learn to write; take a decoder "
-                "or an encoder-decoder"
+                f"{preset.name} reads in both directions and does not learn to write; take a "
+                "decoder or an encoder-decoder"
             )
         return {LANGUAGE_HEAD: replace(spec, term="next_token")}
 
@@ -382,38 +419,51 @@ class TextGeneration:
             prefix=options.prefix,
             templates=options.templates,
             leading_ids=reads.prefix,
-            trailing_ids=reads.suffix if encodes else _separator_ids(options, task, preset, tokenizer),
+            trailing_ids=reads.suffix
+            if encodes
+            else _separator_ids(options, task, preset, tokenizer),
             end_id=special.end,
             is_encoder_decoder=encodes,
-            max_target_length=options.max_target_length or (DEFAULT_MAX_TARGET_LENGTH if encodes else min(DEFAULT_MAX_TARGET_LENGTH, task.max_length // 2)),
+            max_target_length=options.max_target_length
+            or (
+                DEFAULT_MAX_TARGET_LENGTH
+                if encodes
+                else min(DEFAULT_MAX_TARGET_LENGTH, task.max_length // 2)
+            ),
             max_dev_items=options.max_dev_items,
-            bidirectional_source=isinstance(forward, SourcePrefixGeneration) and forward.bidirectional_source,
+            bidirectional_source=isinstance(forward, SourcePrefixGeneration)
+            and forward.bidirectional_source,
             strategy=options.strategy(),
         )
         (prefix,) = tokenizer.input_tokenizer.encode_ids_batch([options.prefix])
         if asked.max_source_tokens < len(prefix) + 1:
             least = task.max_length - asked.max_source_tokens + len(prefix) + 1
             raise ValueError(
-                f"length must be at least {least} for targets of {asked.max_target_length} tokens "
-                f"(options.longest) and what is read around a source, got {task.max_length}"
+                f"max_length must be at least {least} for targets of {asked.max_target_length} "
+                "tokens (options.max_target_length) and what is read around a source, got "
+                f"{task.max_length}"
             )
         if hides is not None:
             return MaskedTextFormulation(**vars(asked), masked_target=hides)
         if options.plain_text_components:
             tokenizer.check_single_vocabulary(f"plain text ({options.plain_text_components[0]})")
             row = min(task.max_length, preset.sequence_length)
-            return TextMixtureFormulation(**vars(asked), objective=preset.objective, max_row_tokens=row)
+            return TextMixtureFormulation(
+                **vars(asked), objective=preset.objective, max_row_tokens=row
+            )
         return asked
 
 
 def with_task_languages(tokenizer: Tokenizer, task: Task | None) -> Tokenizer:
     """Tell a tokenizer the languages that were named when a task was learned, if any were.
 
-    Told others later (`Tokenizer.told`), it has those.
+    Told others later (`Tokenizer.with_languages`), it has those.
     """
     options: Mapping[str, Any] = {} if task is None else task.options
     source, target = options.get("source_language"), options.get("target_language")
-    return tokenizer if source is None or target is None else tokenizer.with_languages(source, target)
+    return (
+        tokenizer if source is None or target is None else tokenizer.with_languages(source, target)
+    )
 
 
 def _with_languages(tokenizer: Tokenizer, options: TextGenerationOptions) -> Tokenizer:
@@ -441,17 +491,24 @@ def _check_plain_text(options: TextGenerationOptions, preset: Published) -> None
         return
     asks, encodes = preset.objective.loss_terms, is_encoder_decoder(preset)
     alike = preset.objective.causal and (encodes or asks == ("next_token",))
-    if preset.objective.needs_second_text or preset.finetuning.seq2seq_target is not None or not alike:
+    if (
+        preset.objective.needs_second_text
+        or preset.finetuning.seq2seq_target is not None
+        or not alike
+    ):
         raise ValueError(
-            f"plain text ({options.plain_text_components[0]}) is no part of a mixture of {preset.name}: its "
-            f"pretraining asks for {', '.join(asks)}, which does not fit a batch with sources and "
-            "targets"
+            f"plain text ({options.plain_text_components[0]}) is no part of a mixture of "
+            f"{preset.name}: its pretraining asks for {', '.join(asks)}, which does not fit a "
+            "batch with sources and targets"
         )
 
 
 def _check_segments(generation: AppendedMaskGeneration, preset: Published) -> None:
     n = answering_stack(preset.architecture).n_segments
-    for what, segment in (("sources", generation.source_segment), ("targets", generation.target_segment)):
+    for what, segment in (
+        ("sources", generation.source_segment),
+        ("targets", generation.target_segment),
+    ):
         if segment is not None and segment >= n:
             raise ValueError(
                 f"{preset.name} has {n} segments, none of them for {what}, which have {segment}"
@@ -463,7 +520,9 @@ def _separator_ids(
 ) -> tuple[int, ...]:
     """Return what a decoder reads between source and target."""
     if options.separator is None:
-        return InputTemplate.from_architecture(tokenizer.special_ids, preset.architecture, task.max_length).separator
+        return InputTemplate.from_architecture(
+            tokenizer.special_ids, preset.architecture, task.max_length
+        ).separator
     (ids,) = tokenizer.encode_ids_batch([options.separator])
     return tuple(ids.tolist())
 
@@ -482,8 +541,8 @@ def parse_generation_options(options: Mapping[str, Any]) -> TextGenerationOption
 
 
 def _single_template(options: Mapping[str, Any]) -> TextTemplate:
-    """Return the form of the only task."""
-    return parse_template(options.get("form"), "options.form")
+    """Return the template of the only task."""
+    return parse_template(options.get("template"), "options.template")
 
 
 def _reference_texts(labels: Label | None) -> tuple[str, ...]:

@@ -69,12 +69,14 @@ def parse_label_set(value: object, column: str, where: str, separator: str) -> t
         parts = [value]
     for part in parts:
         if part is None or (isinstance(part, str) and not part.strip()):
-            raise ValueError(f"{where}: an empty label in column {column!r}: {describe_value(value)}")
+            raise ValueError(
+                f"{where}: an empty label in column {column!r}: {describe_value(value)}"
+            )
     found = sorted(column_values.parse_label(part, column, where) for part in parts)
     if twice := [a for a, b in pairwise(found) if a == b]:
         raise ValueError(
-            f"{where}: {twice[0]!r} stands twice in column {column!r}: {describe_value(value)}; a row names "
-            "the labels that hold, and has no 0 or 1 for each"
+            f"{where}: {twice[0]!r} stands twice in column {column!r}: {describe_value(value)}; "
+            "a row names the labels that hold, and has no 0 or 1 for each"
         )
     return tuple(found)
 
@@ -84,7 +86,9 @@ def _read_label_sets(
 ) -> Sequence[Label]:
     """Read lists of labels, or text with separators; nothing if none holds."""
     separator = _options(options).separator
-    return label_per_row(partial(parse_label_set, separator=separator))(table, columns, encoding_errors, options)
+    return label_per_row(partial(parse_label_set, separator=separator))(
+        table, columns, encoding_errors, options
+    )
 
 
 READER = TextReader(
@@ -110,7 +114,9 @@ class MultilabelClassification:
         """List the labels that occur."""
         return column_values.find_labels(examples, where)
 
-    def check_examples(self, examples: Sequence[TaskExample], labels: Sequence[str], column: str) -> None:
+    def check_examples(
+        self, examples: Sequence[TaskExample], labels: Sequence[str], column: str
+    ) -> None:
         """Check that all labels are known."""
         column_values.check_labels(examples, labels, column)
 
@@ -141,8 +147,9 @@ class MultilabelClassification:
         """
         if uses_word_labels(preset):
             raise ValueError(
-                f"{preset.name} says its answers in words, and several at once are a text: fine-tune "
-                "it with the task `generate`, or take an encoder, a decoder, BART or mBART"
+                f"{preset.name} says its answers in words, and several at once are a "
+                "text: fine-tune it with the task `generate`, or take an encoder, a decoder, BART "
+                "or mBART"
             )
         head = classification_head(task, preset, _options(task.options))
         return {LABEL_HEAD: replace(head, n_labels=len(task.labels), loss=BinaryCrossEntropy())}

@@ -28,17 +28,18 @@ class PoolingOptions:
     pooling: Pooling | None = None
     """The token whose vector stands for a text, the mean over all, their largest numbers, all three
     side by side, a mean with learned weights, or of two texts, each read by itself, their means,
-    compared, or of both their orders the last tokens (see `Labels.pool`). None: the model's own,
-    the first of an encoder (Devlin et al. 2019, section 4.1) and the last of a decoder (Radford et
-    al. 2018, section 3.2); but of a model without a trained pooler the mean, or "compare" (see
-    `without_pooler`)."""
+    compared, or of both their orders the last tokens (see `SequenceClassification.pooling`). None:
+    the model's own, the first of an encoder (Devlin et al. 2019, section 4.1) and the last of a
+    decoder (Radford et al. 2018, section 3.2); but of a model without a trained pooler the mean, or
+    "compare" (see `without_trained_pooler`)."""
     pooled_layers: PooledLayers | None = None
     """Whose vectors are read: those of the last layer, or of all, side by side (see
-    `Labels.layers`). None: the last one's, but all to compare two texts, and of a model without a
-    trained pooler."""
+    `SequenceClassification.pooled_layers`). None: the last one's, but all to compare two texts, and
+    of a model without a trained pooler."""
     special_tokens: AddedTokens | None = None
     """What stands around texts: what the tokenizer puts there ("own"), or tokens that are added to
-    a decoder's vocabulary (see `unmask.finetuning.initial_model.task_tokens`). None: what the model's paper does."""
+    a decoder's vocabulary (see `unmask.finetuning.initial_model.task_tokens`). None: what the
+    model's paper does."""
     order_invariant: bool | None = None
     """The answer is the same in whichever order two texts are given: of a decoder with added tokens
     both orders are read (Radford et al. 2018, section 3.3, similarity), other models do not ask.
@@ -54,7 +55,9 @@ def _join_with_or(words: Sequence[str]) -> str:
     return f"{', '.join(some)} or {last}"
 
 
-def classification_head(task: Task, preset: Published, options: PoolingOptions) -> SequenceClassification:
+def classification_head(
+    task: Task, preset: Published, options: PoolingOptions
+) -> SequenceClassification:
     """Return the card's head of labels; asked to read something else it is one linear map.
 
     Raises:
@@ -63,31 +66,42 @@ def classification_head(task: Task, preset: Published, options: PoolingOptions) 
     """
     if preset.classification_head is None:
         raise ValueError(f"{preset.name} has no head for labels")
-    pool = options.pooling or preset.classification_head.pooling
-    layers = options.pooled_layers or ("all" if pool == "compare" else preset.classification_head.pooled_layers)
-    if (pool, layers) == (preset.classification_head.pooling, preset.classification_head.pooled_layers):
+    pooling = options.pooling or preset.classification_head.pooling
+    layers = options.pooled_layers or (
+        "all" if pooling == "compare" else preset.classification_head.pooled_layers
+    )
+    if (pooling, layers) == (
+        preset.classification_head.pooling,
+        preset.classification_head.pooled_layers,
+    ):
         return preset.classification_head
     causal, orders = answering_stack(preset.architecture).causal, has_two_texts(task)
-    if is_encoder_decoder(preset) and pool not in DECODER_POOLINGS:
+    if is_encoder_decoder(preset) and pooling not in DECODER_POOLINGS:
         raise ValueError(
-            f"options.pool must be {_join_with_or(DECODER_POOLINGS)} for {preset.name}, whose decoder reads "
-            f"forward and all of its source at once, got {pool!r}"
+            f"options.pooling must be {_join_with_or(DECODER_POOLINGS)} for {preset.name}, whose "
+            f"decoder reads forward and all of its source at once, got {pooling!r}"
         )
-    if pool == "first" and causal:
+    if pooling == "first" and causal:
         fits = (*DECODER_POOLINGS, *["compare"] * reads_two_texts(task), *["both"] * orders)
         raise ValueError(
-            f"options.pool must be {_join_with_or(fits)} for {preset.name}, which only reads forward, "
-            f"got {pool!r}"
+            f"options.pooling must be {_join_with_or(fits)} for {preset.name}, which only reads "
+            f"forward, got {pooling!r}"
         )
-    if pool == "compare" and not reads_two_texts(task):
-        raise ValueError("options.pool 'compare' is for two texts, and one is read")
-    if pool == "both" and not (causal and orders):
+    if pooling == "compare" and not reads_two_texts(task):
+        raise ValueError("options.pooling 'compare' is for two texts, and one is read")
+    if pooling == "both" and not (causal and orders):
         why = f"{preset.name} is none" if orders else f"{task.task_kind} here reads none"
-        raise ValueError(f"options.pool 'both' is for two texts that a decoder reads, and {why}")
+        raise ValueError(f"options.pooling 'both' is for two texts that a decoder reads, and {why}")
     # Where two orders are read no other library has the head, and so nothing forbids the bias that
     # the first GPT's has (released code, `clf`).
-    bias = preset.classification_head.bias or pool == "both"
-    return replace(preset.classification_head, pooling=pool, pooled_layers=layers, dense_layer=False, bias=bias)
+    bias = preset.classification_head.bias or pooling == "both"
+    return replace(
+        preset.classification_head,
+        pooling=pooling,
+        pooled_layers=layers,
+        dense_layer=False,
+        bias=bias,
+    )
 
 
 def refuse_pooling(preset: Published, options: PoolingOptions) -> None:
@@ -96,7 +110,7 @@ def refuse_pooling(preset: Published, options: PoolingOptions) -> None:
     Raises:
         ValueError: one is given.
     """
-    for name in ("pool", "layers", "frame"):
+    for name in ("pooling", "pooled_layers", "special_tokens"):
         if (given := getattr(options, name)) is not None:
             raise ValueError(
                 f"options.{name} is for a head of labels, and {preset.name} says its answers in "
@@ -112,19 +126,20 @@ def without_trained_pooler(task: Task) -> Task:
     2026-11-21, has the figures of unmask-mini-en).
     """
     options: dict[str, Any] = dict(task.options)
-    given = options.get("pool") or options.get("layers")
+    given = options.get("pooling") or options.get("pooled_layers")
     if task.task_kind not in ("classify", "pairs", "multilabel", "regress") or given:
         return task
-    pool = "compare" if reads_two_texts(task) else "mean"
-    return replace(task, options={**options, "pool": pool, "layers": "all"})
+    pooling = "compare" if reads_two_texts(task) else "mean"
+    return replace(task, options={**options, "pooling": pooling, "pooled_layers": "all"})
 
 
 def input_template(task: Task, preset: Published, special_ids: SpecialTokenIds) -> InputTemplate:
     """Say what stands around a text that a head of labels reads."""
-    pool = task.options.get("pool")
+    pooling = task.options.get("pooling")
     return InputTemplate.from_architecture(
         special_ids, preset.architecture, task.max_length,
-        encode_separately=pool == "compare", both_orders=pool == "both", global_first_token=True,
+        encode_separately=pooling == "compare", both_orders=pooling == "both",
+        global_first_token=True,
     )  # fmt: skip
 
 

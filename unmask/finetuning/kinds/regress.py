@@ -48,7 +48,9 @@ class TextRegression:
         columns.check_numbers_differ(examples, where)
         return ()
 
-    def check_examples(self, examples: Sequence[TaskExample], labels: Sequence[str], column: str) -> None:
+    def check_examples(
+        self, examples: Sequence[TaskExample], labels: Sequence[str], column: str
+    ) -> None:
         """Any number will do."""
 
     def metric_names(self, task: Task) -> tuple[str, ...]:
@@ -63,7 +65,9 @@ class TextRegression:
 
     def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:
         """Return the mean."""
-        return float(np.mean(_as_numbers([item.label for item in examples if item.label is not None])))
+        return float(
+            np.mean(_as_numbers([item.label for item in examples if item.label is not None]))
+        )
 
     def resolve_task(self, task: Task, preset: Published, examples: Sequence[TaskExample]) -> Task:
         """A model that says numbers in words says one of some round ones."""
@@ -74,7 +78,9 @@ class TextRegression:
 
     def heads(self, task: Task, preset: Published) -> dict[str, HeadSpec]:
         """The card's head of labels with one score, or the one that says words."""
-        return classification_heads(task, preset, from_dict(PoolingOptions, task.options, "options"))
+        return classification_heads(
+            task, preset, from_dict(PoolingOptions, task.options, "options")
+        )
 
     def formulate(self, task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
         """By a head, or in words."""

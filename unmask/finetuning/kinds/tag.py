@@ -56,9 +56,13 @@ class TaggingOptions:
     def __post_init__(self) -> None:
         """Check what the types do not say."""
         if self.hidden_size < 1:
-            raise ValueError(f"options.width must be at least 1, got {self.hidden_size}")
-        if self.head == "linear" and (self.hidden_size != TaggingOptions.hidden_size or not self.use_crf):
-            raise ValueError("options.width and options.crf are of options.head = 'recurrent'")
+            raise ValueError(f"options.hidden_size must be at least 1, got {self.hidden_size}")
+        if self.head == "linear" and (
+            self.hidden_size != TaggingOptions.hidden_size or not self.use_crf
+        ):
+            raise ValueError(
+                "options.hidden_size and options.use_crf are of options.head = 'recurrent'"
+            )
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,9 @@ class TaggedSentenceReader:
         """Find a column of words, and one of tags; of CoNLL files without names the last."""
         refuse_choices(choices, "tag")
         column_values.check_columns(table, texts, label, (1,), "tag")
-        found = tuple(texts) or (column_values.find_column(table, column_values.SENTENCE_COLUMNS, "words"),)
+        found = tuple(texts) or (
+            column_values.find_column(table, column_values.SENTENCE_COLUMNS, "words"),
+        )
         if label is None and table.columns[0] == WORDS_COLUMN and len(table.columns) > 1:
             known = [name for name in table.columns if name.lower() in column_values.TAG_COLUMNS]
             label = known[0] if known else table.columns[-1]
@@ -87,7 +93,8 @@ class TaggedSentenceReader:
         if columns.texts[0] in table.columns:
             return columns
         return replace(
-            columns, texts=(column_values.find_column(table, column_values.SENTENCE_COLUMNS, "words"),)
+            columns,
+            texts=(column_values.find_column(table, column_values.SENTENCE_COLUMNS, "words"),),
         )
 
     def read_examples(
@@ -106,7 +113,11 @@ class TaggedSentenceReader:
         for i, (value, truth) in enumerate(zip(values, truths, strict=True)):
             where = table.location(i)
             words = column_values.parse_words(value, columns.texts[0], where, encoding_errors)
-            tags = column_values.parse_tags(truth, columns.label, where, len(words)) if has_labels else None
+            tags = (
+                column_values.parse_tags(truth, columns.label, where, len(words))
+                if has_labels
+                else None
+            )
             if words:
                 found.append(TaskExample(texts=words, label=tags, location=where))
         return found
@@ -137,7 +148,9 @@ class SequenceTagging:
         """List the tags that occur."""
         return column_values.find_labels(examples, where)
 
-    def check_examples(self, examples: Sequence[TaskExample], labels: Sequence[str], column: str) -> None:
+    def check_examples(
+        self, examples: Sequence[TaskExample], labels: Sequence[str], column: str
+    ) -> None:
         """Check that all tags are known; warn of some that only look as if they marked entities."""
         column_values.check_labels(examples, labels, column)
         if (odd := unrecognized_entity_label(labels)) is not None:
@@ -155,14 +168,17 @@ class SequenceTagging:
         Raises:
             ValueError: a scheme was named, and the labels mark no entities.
         """
-        found = infer_scheme(labels, _as_tag_sequences([item.label for item in examples if item.label is not None]))
+        found = infer_scheme(
+            labels, _as_tag_sequences([item.label for item in examples if item.label is not None])
+        )
         said = _options(options).tag_scheme
         if said is not None and found is None:
             raise ValueError(
-                f"options.scheme = {said!r} is of labels that mark entities: 'O', and "
-                f"{', '.join(SCHEME_PREFIXES[said])}, each with a hyphen and a type; got {format_names(labels)}"
+                f"options.tag_scheme = {said!r} is of labels that mark entities: 'O', and "
+                f"{', '.join(SCHEME_PREFIXES[said])}, each with a hyphen and a type; got "
+                f"{format_names(labels)}"
             )
-        return {**options, "scheme": said or found}
+        return {**options, "tag_scheme": said or found}
 
     def metric_names(self, task: Task) -> tuple[str, ...]:
         """F1 of entities where the tags mark some, and the share of right words."""
@@ -173,10 +189,12 @@ class SequenceTagging:
         self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
     ) -> dict[str, float]:
         """Compute the figures of tags."""
-        return tagging_metrics(_as_tag_sequences(labels), _as_tag_sequences(predictions), task.labels)
+        return tagging_metrics(
+            _as_tag_sequences(labels), _as_tag_sequences(predictions), task.labels
+        )
 
     def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:
-        """Return the most frequent tag, which `results.chance` gives to every word."""
+        """Return the most frequent tag, which `report.majority_baseline` gives to every word."""
         return most_frequent_label(
             task.labels, (t for item in examples for t in column_values.example_labels(item))
         )
@@ -195,16 +213,29 @@ class SequenceTagging:
         options, n = _options(task.options), max(len(task.labels), 1)
         if options.head == "linear":
             return {TOKEN_LABEL_HEAD: replace(token_classification_head(preset), n_labels=n)}
-        never = forbidden_transitions(task.labels, options.tag_scheme) if options.tag_scheme is not None else ()
-        spec = BiLSTMCRF(n_labels=n, hidden_size=options.hidden_size, crf=options.use_crf, forbidden_transitions=never)
+        never = (
+            forbidden_transitions(task.labels, options.tag_scheme)
+            if options.tag_scheme is not None
+            else ()
+        )
+        spec = BiLSTMCRF(
+            n_labels=n,
+            hidden_size=options.hidden_size,
+            crf=options.use_crf,
+            forbidden_transitions=never,
+        )
         return {TOKEN_LABEL_HEAD: spec}
 
     def formulate(self, task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
         """At one token of each word."""
-        around = InputTemplate.from_architecture(tokenizer.special_ids, preset.architecture, task.max_length)
+        around = InputTemplate.from_architecture(
+            tokenizer.special_ids, preset.architecture, task.max_length
+        )
         options = _options(task.options)
         scheme = options.tag_scheme if options.repair_tags else None
-        return TokenClassificationFormulation(task=task, tokenizer=tokenizer, template=around, tag_scheme=scheme)
+        return TokenClassificationFormulation(
+            task=task, tokenizer=tokenizer, template=around, tag_scheme=scheme
+        )
 
 
 def _options(options: Mapping[str, Any]) -> TaggingOptions:

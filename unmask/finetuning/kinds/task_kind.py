@@ -51,7 +51,9 @@ class TaskKind(Protocol):
         """
         ...
 
-    def check_examples(self, examples: Sequence[TaskExample], labels: Sequence[str], column: str) -> None:
+    def check_examples(
+        self, examples: Sequence[TaskExample], labels: Sequence[str], column: str
+    ) -> None:
         """Check that what is true of some items can be said.
 
         Raises:
@@ -118,7 +120,9 @@ class InfersOptionsFromExamples(Protocol):
 class ReportsMetricSignatures(Protocol):
     """A kind of task some of whose figures others compare, if they know how they were computed."""
 
-    def metric_signatures(self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]) -> list[str]:
+    def metric_signatures(
+        self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
+    ) -> list[str]:
         """Say each such figure, and how exactly it was computed, in a line."""
         ...
 

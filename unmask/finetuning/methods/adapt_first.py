@@ -31,15 +31,15 @@ class TaskAdaptivePretraining:
     """Words that it may have in the end (the released notebook; the scripts: 30,000); the most
     frequent are added."""
     changes: tuple[str, ...] = ()
-    """`key=value` of the recipe, as for `unmask pretrain --set`: "rate=1e-3", "steps=500"."""
+    """`key=value` of the recipe, as for `unmask pretrain --set`: "learning_rate=1e-3"."""
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
         if not 0 < self.epochs <= MAX_EPOCHS:
             raise ValueError(
-                f"in_domain.epochs must be above 0 and at most {MAX_EPOCHS:,.0f}, got "
+                f"adapt_first.epochs must be above 0 and at most {MAX_EPOCHS:,.0f}, got "
                 f"{self.epochs}"
             )
         for name, value in (("min_count", self.min_count), ("max_vocab_size", self.max_vocab_size)):
             if value is not None and value < 1:
-                raise ValueError(f"in_domain.{name} must be at least 1, got {value}")
+                raise ValueError(f"adapt_first.{name} must be at least 1, got {value}")

@@ -85,7 +85,7 @@ class TopLayers:
 
     def __post_init__(self) -> None:
         _check_head_factor(self.head_learning_rate_factor)
-        _check_at_least(1, layers=self.n_layers)
+        _check_at_least(1, n_layers=self.n_layers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,9 @@ class GradualUnfreezing:
         if self.layerwise_lr_decay is not None:
             _check_decay(self.layerwise_lr_decay)
         if not 0 <= self.unfreeze_fraction <= 1:
-            raise ValueError(f"unfreeze_fraction must be a share from 0 to 1, got {self.unfreeze_fraction}")
+            raise ValueError(
+                f"unfreeze_fraction must be a share from 0 to 1, got {self.unfreeze_fraction}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,12 +133,23 @@ class SourceEncoder:
     """So much of all steps is the first step's; 1: the paper's "Fixed BART"."""
 
     def __post_init__(self) -> None:
-        _check_at_least(1, layers=self.n_layers, vocabulary=self.vocab_size)
+        _check_at_least(1, n_layers=self.n_layers, vocab_size=self.vocab_size)
         if not 0 <= self.first_stage_fraction <= 1:
-            raise ValueError(f"first_stage_fraction must be a share of the steps from 0 to 1, got {self.first_stage_fraction}")
+            raise ValueError(
+                "first_stage_fraction must be a share of the steps from 0 to 1, got "
+                f"{self.first_stage_fraction}"
+            )
 
 
-FinetuningMethod = FullFinetuning | FrozenFeatures | TopLayers | GradualUnfreezing | BitFit | SourceEncoder | Adapter
+FinetuningMethod = (
+    FullFinetuning
+    | FrozenFeatures
+    | TopLayers
+    | GradualUnfreezing
+    | BitFit
+    | SourceEncoder
+    | Adapter
+)
 """What is tuned."""
 ADAPTER_METHODS: tuple[type, ...] = get_args(Adapter)
 METHODS: Mapping[str, type] = {
@@ -161,16 +174,22 @@ METHODS: Mapping[str, type] = {
 # so: with 22 million parameters, tuned at 1e-4, rates of 1e-3 and 3e-3 were better than a fifth of
 # these. The square root is a guess between. AdaMix was not measured and has Pfeiffer's.
 _PARAMETER_EFFICIENT_LEARNING_RATES: Mapping[type, float] = {
-    BitFit: 4e-3, HoulsbyAdapter: 4e-3, PfeifferAdapter: 5e-3, AdaMix: 5e-3, LoRA: 2.5e-3, IA3: 1e-2,
-    PrefixTuning: 1e-2, PromptTuning: 1e-2,
-}  # fmt: skip
+    BitFit: 4e-3,
+    HoulsbyAdapter: 4e-3,
+    PfeifferAdapter: 5e-3,
+    AdaMix: 5e-3,
+    LoRA: 2.5e-3,
+    IA3: 1e-2,
+    PrefixTuning: 1e-2,
+    PromptTuning: 1e-2,
+}
 _REFERENCE_LEARNING_RATE = 5e-4
 _GRADUAL_FACTOR = 4.0
 _MAX_LEARNING_RATE = 3e-2
 
 
 def parse_method(text_or_method: "str | FinetuningMethod") -> FinetuningMethod:
-    """Return a method by its word: "lora", "lora:rank=4,target_modules=attention.*+feed_forward.up".
+    """Return a method by its word: "lora", or "lora:rank=4,target_modules=attention.*".
 
     Raises:
         ValueError: there is no such method, or it has no such number.
@@ -235,7 +254,7 @@ def apply_method(
         _attach_adapter(cast(Adapter, method), model, seed, tokenizer)
         return
     if isinstance(method, SourceEncoder) and source_encoder_of(model.architecture) is None:
-        raise ValueError("source tunes an encoder of sources, and this model has none")
+        raise ValueError("source_encoder tunes an encoder of sources, and this model has none")
     tuned = _trainable_names(method, model)
     for name, p in model.named_parameters():
         p.requires_grad_(name.startswith("heads.") or name in tuned)
@@ -251,7 +270,9 @@ def _attach_adapter(adapter: Adapter, model: Model, seed: int, tokenizer: Tokeni
     if isinstance(adapter, PromptTuning) and adapter.init_text is not None:
         if tokenizer is None:
             raise ValueError("a prompt that begins with words needs a tokenizer to read them")
-        cast(PromptTuningModule, module).initialize_from(model, tokenizer.encode(adapter.init_text).ids.tolist())
+        cast(PromptTuningModule, module).initialize_from(
+            model, tokenizer.encode(adapter.init_text).ids.tolist()
+        )
     freeze(model)
     for head in model.heads.values():
         if isinstance(head, LanguageModelingHead):
@@ -289,7 +310,9 @@ def _reinitialize_top_layers(model: Model, n_layers: int, seed: int) -> None:
     groups = parameters_by_layer(model)
     most = len(groups) - 2
     if n_layers > most:
-        raise ValueError(f"reinitialize must be at most {most}, the layers of this model, got {n_layers}")
+        raise ValueError(
+            f"reinitialize_layers must be at most {most}, the layers of this model, got {n_layers}"
+        )
     top = {name.rsplit(".", 1)[0] for group in groups[-1 - n_layers : -1] for name in group}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -301,22 +324,34 @@ def _reinitialize_top_layers(model: Model, n_layers: int, seed: int) -> None:
 def learning_rate_factors(method: FinetuningMethod, model: Model) -> dict[str, float] | None:
     """Return the factor of each parameter's rate; None where all are 1."""
     groups = parameters_by_layer(model)
-    decay = method.layerwise_lr_decay if isinstance(method, FullFinetuning | GradualUnfreezing) else 1.0
-    found = layerwise_lr_decay(groups, default_layerwise_lr_decay(len(groups)) if decay is None else decay)
+    decay = (
+        method.layerwise_lr_decay if isinstance(method, FullFinetuning | GradualUnfreezing) else 1.0
+    )
+    found = layerwise_lr_decay(
+        groups, default_layerwise_lr_decay(len(groups)) if decay is None else decay
+    )
     if isinstance(method, FullFinetuning | TopLayers):
-        for head in (h for h in model.heads if not isinstance(model.heads[h], LanguageModelingHead)):
+        for head in (
+            h for h in model.heads if not isinstance(model.heads[h], LanguageModelingHead)
+        ):
             of_head = [name for name in found if name.startswith(f"heads.{head}.")]
             found |= {name: method.head_learning_rate_factor * found[name] for name in of_head}
     return None if set(found.values()) == {1.0} else found
 
 
-def make_schedule(method: FinetuningMethod, warmup: float, shape: ScheduleShape = "linear") -> Schedule:
+def make_schedule(
+    method: FinetuningMethod, warmup: float, shape: ScheduleShape = "linear"
+) -> Schedule:
     """Return how the rate changes: up in a line, and down as the word says; or a slanted triangle.
 
     A warm-up below 1 is a share of the steps, any other a number of them.
     """
     steps = warmup if warmup < 1 else int(warmup)
-    return SlantedTriangular(steps) if isinstance(method, GradualUnfreezing) else _SCHEDULES[shape](steps)
+    return (
+        SlantedTriangular(steps)
+        if isinstance(method, GradualUnfreezing)
+        else _SCHEDULES[shape](steps)
+    )
 
 
 def training_forward(method: FinetuningMethod, model: Model) -> ConsistencyTraining | None:
@@ -353,18 +388,22 @@ def method_learning_rate(method: FinetuningMethod, full_learning_rate: float) ->
     if isinstance(method, FrozenFeatures | ScalarMix):
         return max(full_learning_rate, 3e-3)
     if type(method) in _PARAMETER_EFFICIENT_LEARNING_RATES:
-        return min(_PARAMETER_EFFICIENT_LEARNING_RATES[type(method)] * math.sqrt(full_learning_rate / _REFERENCE_LEARNING_RATE), _MAX_LEARNING_RATE)
+        return min(
+            _PARAMETER_EFFICIENT_LEARNING_RATES[type(method)]
+            * math.sqrt(full_learning_rate / _REFERENCE_LEARNING_RATE),
+            _MAX_LEARNING_RATE,
+        )
     return full_learning_rate * (_GRADUAL_FACTOR if isinstance(method, GradualUnfreezing) else 1.0)
 
 
 def _check_decay(decay: float) -> None:
     if not 0 < decay <= 1:
-        raise ValueError(f"decay must be above 0 and at most 1, got {decay}")
+        raise ValueError(f"layerwise_lr_decay must be above 0 and at most 1, got {decay}")
 
 
 def _check_head_factor(factor: float) -> None:
     if not factor > 0:
-        raise ValueError(f"head must be above 0, got {factor}")
+        raise ValueError(f"head_learning_rate_factor must be above 0, got {factor}")
 
 
 def _check_at_least(minimum: int, **numbers: int) -> None:

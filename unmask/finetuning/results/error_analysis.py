@@ -36,18 +36,26 @@ def _is_correct(label: Label | None, prediction: Label) -> bool:
     return prediction == label or (isinstance(label, tuple) and prediction in (label or ("",)))
 
 
-def _describe_error(formulation: TaskFormulation, item: TaskExample, item_scores: ItemScores, prediction: Label) -> tuple[float, dict[str, Any]]:
+def _describe_error(
+    formulation: TaskFormulation, item: TaskExample, item_scores: ItemScores, prediction: Label
+) -> tuple[float, dict[str, Any]]:
     """Describe a wrong answer, and say how bad it is."""
     truth = item.label
     text, marked = _source_excerpt(item)
     wrong: dict[str, Any] = {"text": text, "marked": marked}
     if isinstance(prediction, float) and isinstance(truth, float):
-        return abs(prediction - truth), wrong | {"truth": f"{truth:.4g}", "predicted": f"{prediction:.4g}"}
+        return abs(prediction - truth), wrong | {
+            "truth": f"{truth:.4g}",
+            "predicted": f"{prediction:.4g}",
+        }
     wrong |= {"truth": _format_answer(truth, item), "predicted": _format_answer(prediction, item)}
     given = cast("Mapping[str, Any]", formulation.prediction_record(item, item_scores))
     shares: Any = given.get("probabilities")
     if isinstance(prediction, tuple):  # labels, each by itself
-        sure, of_truth = _joint_probability(shares, prediction), _joint_probability(shares, cast("tuple[str]", truth))
+        sure, of_truth = (
+            _joint_probability(shares, prediction),
+            _joint_probability(shares, cast("tuple[str]", truth)),
+        )
     else:
         sure, of_truth = given.get("probability"), _probability_of(shares, truth)
     if sure is None:
@@ -63,12 +71,18 @@ def _probability_of(probabilities: Any, label: Label | None) -> float | None:
     return None if probabilities is None else probabilities[cast("int", label)]
 
 
-def _joint_probability(probabilities: Mapping[str, float], predicted_labels: Sequence[str]) -> float:
+def _joint_probability(
+    probabilities: Mapping[str, float], predicted_labels: Sequence[str]
+) -> float:
     """Return the probability that just these labels hold, each being independent of the others."""
-    return math.prod(p if label in predicted_labels else 1 - p for label, p in probabilities.items())
+    return math.prod(
+        p if label in predicted_labels else 1 - p for label, p in probabilities.items()
+    )
 
 
-def _word_errors(formulation: TaskFormulation, item: TaskExample, item_scores: ItemScores) -> Iterator[tuple[float, dict[str, Any]]]:
+def _word_errors(
+    formulation: TaskFormulation, item: TaskExample, item_scores: ItemScores
+) -> Iterator[tuple[float, dict[str, Any]]]:
     """Describe the words of a sentence that have a wrong label, each in its place."""
     given = cast("Mapping[str, Any]", formulation.prediction_record(item, item_scores))
     sentence, begin = " ".join(item.texts), 0

@@ -1,4 +1,4 @@
-"""Tuned: a fine-tuned model, and how good it is."""
+"""FinetunedModel: a fine-tuned model, and how good it is."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,7 +34,9 @@ class FinetunedModel:
     """What a user should be told."""
     folder: Path | None = None
 
-    def predict(self, texts: Sequence[Any], *, batch_tokens: int = DEFAULT_BATCH_TOKENS) -> list[PredictionRecord]:
+    def predict(
+        self, texts: Sequence[Any], *, batch_tokens: int = DEFAULT_BATCH_TOKENS
+    ) -> list[PredictionRecord]:
         """Label texts, pairs of texts or the words of sentences; see `predict.predict`."""
         return predict(self.loaded_model, texts, task=self.task, batch_tokens=batch_tokens)
 

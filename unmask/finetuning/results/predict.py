@@ -13,7 +13,6 @@ from unmask.adapters.prefix import encoder_stack, n_positions_taken
 from unmask.batching.collate import example_length, group_by_length, pad_examples
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.config import from_dict
-from unmask.files import read_json
 from unmask.finetuning.formulations.formulation import (
     CHOICE_HEAD,
     LABEL_HEAD,
@@ -31,6 +30,7 @@ from unmask.heads.classification.sequence_classification import (
     SequenceClassification,
 )
 from unmask.heads.model import Model
+from unmask.saved_format import read_saved
 from unmask.tasks.readers.tables import Table
 from unmask.tasks.readers.task_reader import find_text_or_pair
 from unmask.tasks.task import Task, TaskColumns, TaskExample
@@ -65,8 +65,7 @@ def read_task(folder: Path) -> Task | None:
     if not path.is_file():
         return None
     try:
-        facts = read_json(path)
-        task = facts.get("task") if isinstance(facts, dict) else None
+        task = read_saved(path).get("task")
         return None if task is None else from_dict(Task, task, "task")
     except ValueError as error:  # not JSON, or not UTF-8, or no task
         raise ValueError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
@@ -80,12 +79,19 @@ def infer_task(loaded_model: LoadedModel) -> Task:
     """
     specs = loaded_model.model.head_specs
     spec = specs.get(LABEL_HEAD)
-    length = resolve_max_length(loaded_model.preset, None, n_positions_taken(loaded_model.model, encoder_stack(loaded_model.model)))
+    length = resolve_max_length(
+        loaded_model.preset,
+        None,
+        n_positions_taken(loaded_model.model, encoder_stack(loaded_model.model)),
+    )
     if TOKEN_LABEL_HEAD in specs:
         return Task(
-            task_kind="tag", columns=TaskColumns(texts=("words",), label="tags"), labels=loaded_model.label_names,
-            max_length=length, metric="token_accuracy",
-        )  # fmt: skip
+            task_kind="tag",
+            columns=TaskColumns(texts=("words",), label="tags"),
+            labels=loaded_model.label_names,
+            max_length=length,
+            metric="token_accuracy",
+        )
     if SPAN_HEAD in specs:
         return Task(
             task_kind="answer", columns=TaskColumns(texts=("question", "context"), label="answers"),
@@ -102,19 +108,27 @@ def infer_task(loaded_model: LoadedModel) -> Task:
             f"(heads: {', '.join(specs) or 'none'})"
         )
     columns = TaskColumns(texts=(), label="label")
-    reads = {"pool": spec.pooling, "layers": spec.pooled_layers}
+    reads = {"pooling": spec.pooling, "pooled_layers": spec.pooled_layers}
     if spec.n_labels == 1:
         return Task(
             task_kind="regress", columns=columns, max_length=length, metric="pearson", options=reads
         )  # fmt: skip
     if isinstance(spec.loss, BinaryCrossEntropy):
         return Task(
-            task_kind="multilabel", columns=columns, labels=loaded_model.label_names, max_length=length,
-            metric="micro_f1", options=reads,
-        )  # fmt: skip
+            task_kind="multilabel",
+            columns=columns,
+            labels=loaded_model.label_names,
+            max_length=length,
+            metric="micro_f1",
+            options=reads,
+        )
     return Task(
-        task_kind="classify", columns=columns, labels=loaded_model.label_names, max_length=length, options=reads
-    )  # fmt: skip
+        task_kind="classify",
+        columns=columns,
+        labels=loaded_model.label_names,
+        max_length=length,
+        options=reads,
+    )
 
 
 def predict(
@@ -149,7 +163,10 @@ def predict(
     items = make_items(task, texts)
     asked = formulate(infer_text_columns(task, items), loaded_model.preset, loaded_model.tokenizer)
     said = predict_scores(asked, loaded_model.model, asked.build_inputs(items), batch_tokens)
-    return [asked.prediction_record(item, scores) for item, scores in zip(items, said.scores, strict=True)]
+    return [
+        asked.prediction_record(item, scores)
+        for item, scores in zip(items, said.scores, strict=True)
+    ]
 
 
 def make_items(task: Task, texts: Sequence[Any]) -> list[TaskExample]:
@@ -178,8 +195,8 @@ def infer_text_columns(task: Task, items: Sequence[TaskExample]) -> Task:
     if odd is not None:
         what, first = ("a text", "pairs") if n == 2 else ("a pair of texts", "texts")
         raise ValueError(
-            f"{odd.location} is {what} (in a line, a tab stands between two), and those before it are "
-            f"{first}: the model's folder does not say which it reads, so all must be alike"
+            f"{odd.location} is {what} (in a line, a tab stands between two), and those before "
+            f"it are {first}: the model's folder does not say which it reads, so all must be alike"
         )
     return with_text_columns(task, ("text",) if n == 1 else ("text1", "text2"))
 
@@ -190,7 +207,9 @@ def with_text_columns(task: Task, text_columns: tuple[str, ...]) -> Task:
     return replace(task, task_kind=does, columns=replace(task.columns, texts=text_columns))
 
 
-def select_columns(task: Task, table: Table, text: Sequence[str] = (), choices: Sequence[str] = ()) -> Task:
+def select_columns(
+    task: Task, table: Table, text: Sequence[str] = (), choices: Sequence[str] = ()
+) -> Task:
     """Return a task whose texts and options are in the columns that are named.
 
     Where none are named and the task does not say them, they are found by customary names, and that
@@ -225,7 +244,10 @@ def select_columns(task: Task, table: Table, text: Sequence[str] = (), choices: 
 
 @torch.no_grad()
 def predict_scores(
-    formulation: TaskFormulation, model: Model, task_inputs: Sequence[TaskInput], batch_tokens: int = DEFAULT_BATCH_TOKENS
+    formulation: TaskFormulation,
+    model: Model,
+    task_inputs: Sequence[TaskInput],
+    batch_tokens: int = DEFAULT_BATCH_TOKENS,
 ) -> PredictedScores:
     """Ask a model questions: similar lengths together, the answers in the order of the items.
 
@@ -235,11 +257,17 @@ def predict_scores(
     training = model.training
     model.eval()
     try:
-        for group in group_by_length([example_length(q.example) for q in task_inputs], batch_tokens, MAX_BATCH_ROWS):
+        for group in group_by_length(
+            [example_length(q.example) for q in task_inputs], batch_tokens, MAX_BATCH_ROWS
+        ):
             some = [task_inputs[i] for i in group]
-            batch = model.pad_for_network(pad_examples([q.example for q in some], formulation.special_ids))
+            batch = model.pad_for_network(
+                pad_examples([q.example for q in some], formulation.special_ids)
+            )
             batch = batch.to(model.device)
-            for i, scores in zip(group, formulation.compute_scores(model, batch, some), strict=True):
+            for i, scores in zip(
+                group, formulation.compute_scores(model, batch, some), strict=True
+            ):
                 _check_finite(scores)
                 parts[i] = scores
     finally:
@@ -271,7 +299,9 @@ def _check_finite(scores: Any) -> None:
         )
 
 
-def mean_loss(formulation: TaskFormulation, items: Sequence[TaskExample], scores: Sequence[ItemScores]) -> float:
+def mean_loss(
+    formulation: TaskFormulation, items: Sequence[TaskExample], scores: Sequence[ItemScores]
+) -> float:
     """Compute the mean loss of answers: in nats, or the squared error of numbers; 0 of nothing."""
     total, n = 0.0, 0
     for item, said in zip(items, scores, strict=True):

@@ -78,7 +78,9 @@ def build_report(
     }
 
 
-def majority_baseline(task: Task, train: Sequence[TaskExample], dev: Sequence[TaskExample]) -> float:
+def majority_baseline(
+    task: Task, train: Sequence[TaskExample], dev: Sequence[TaskExample]
+) -> float:
     """Compute the score of always giving the answer that is most frequent in training."""
     said: list[Any] = majority_predictions(task, train, dev)
     if TASK_KINDS[task.task_kind].reader.word_per_line:
@@ -89,7 +91,9 @@ def majority_baseline(task: Task, train: Sequence[TaskExample], dev: Sequence[Ta
     return compute_metrics(task, dev, said)[task.metric]
 
 
-def confusion_matrix(formulation: TaskFormulation, items: Sequence[TaskExample], scores: Sequence[ItemScores]) -> dict[str, Any] | None:
+def confusion_matrix(
+    formulation: TaskFormulation, items: Sequence[TaskExample], scores: Sequence[ItemScores]
+) -> dict[str, Any] | None:
     """Count how often each true label (row) was given each label (column), of texts or of words.
 
     None if there are too many labels, or answers are not one of them.
@@ -101,11 +105,17 @@ def confusion_matrix(formulation: TaskFormulation, items: Sequence[TaskExample],
     for item, rows in zip(items, scores, strict=True):
         truth, said = item.label, formulation.prediction(item, rows)
         assert truth is not None
-        np.add.at(counts, (label_indices(formulation.task, truth), label_indices(formulation.task, said)), 1)
+        np.add.at(
+            counts,
+            (label_indices(formulation.task, truth), label_indices(formulation.task, said)),
+            1,
+        )
     return {"labels": list(labels), "counts": counts.tolist()}
 
 
-def label_counts(formulation: TaskFormulation, items: Sequence[TaskExample], scores: Sequence[ItemScores]) -> list[dict[str, Any]]:
+def label_counts(
+    formulation: TaskFormulation, items: Sequence[TaskExample], scores: Sequence[ItemScores]
+) -> list[dict[str, Any]]:
     """Count how often each label was found, missed, and said of a text where it does not hold.
 
     Only of tasks where several labels may hold of a text; others have a confusion matrix.
@@ -113,7 +123,10 @@ def label_counts(formulation: TaskFormulation, items: Sequence[TaskExample], sco
     if not _is_multi_label(formulation.task, items):
         return []
     pairs = [
-        (set(cast("tuple[str, ...]", item.label)), set(cast("tuple[str]", formulation.prediction(item, rows))))
+        (
+            set(cast("tuple[str, ...]", item.label)),
+            set(cast("tuple[str]", formulation.prediction(item, rows))),
+        )
         for item, rows in zip(items, scores, strict=True)
     ]
     return [
@@ -133,7 +146,9 @@ def _is_multi_label(task: Task, items: Sequence[TaskExample]) -> bool:
     return bool(task.labels) and sets and not TASK_KINDS[task.task_kind].reader.word_per_line
 
 
-def calibration_report(task: Task, items: Sequence[TaskExample], scores: Sequence[ItemScores]) -> dict[str, Any] | None:
+def calibration_report(
+    task: Task, items: Sequence[TaskExample], scores: Sequence[ItemScores]
+) -> dict[str, Any] | None:
     """Compute how far probabilities can be trusted: of tasks whose answers are among some."""
     decided = _decisions(task, items, scores) if items else None
     if decided is None:
@@ -145,7 +160,16 @@ def calibration_report(task: Task, items: Sequence[TaskExample], scores: Sequenc
     return {
         "ece": found.expected_calibration_error,
         "brier": brier_score(truth, shares),
-        "bins": [vars(one) for one in found.bins],
+        "bins": [
+            {
+                "low": one.lower_bound,
+                "high": one.upper_bound,
+                "confidence": one.mean_confidence,
+                "accuracy": one.accuracy,
+                "count": one.count,
+            }
+            for one in found.bins
+        ],
     }
 
 
@@ -159,8 +183,12 @@ def _decisions(
     """
     kind = TASK_KINDS[task.task_kind]
     if kind.reader.word_per_line:
-        words = [label for item in items for label in label_indices(task, cast("Label", item.label))]
-        return np.array(words), np.concatenate([rows.log_probabilities for rows in scores], dtype=np.float64)
+        words = [
+            label for item in items for label in label_indices(task, cast("Label", item.label))
+        ]
+        return np.array(words), np.concatenate(
+            [rows.log_probabilities for rows in scores], dtype=np.float64
+        )
     if _is_multi_label(task, items):
         held = [label in cast("tuple[str]", item.label) for item in items for label in task.labels]
         odds = np.concatenate([rows[0] for rows in scores]).astype(np.float64)

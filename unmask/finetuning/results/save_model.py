@@ -21,6 +21,7 @@ from unmask.files import encode_utf8, merge_folder
 from unmask.finetuning.formulations.formulation import LANGUAGE_HEAD, uses_word_labels
 from unmask.finetuning.results.predict import RUN_FILE
 from unmask.output import escape_markdown, markdown_code, python_literal
+from unmask.saved_format import FORMAT
 from unmask.tasks.task import Task
 from unmask.training.best_effort import best_effort
 from unmask.training.loop import library_versions
@@ -34,7 +35,11 @@ _PIPELINE_TAGS = {
 
 
 def save_into_run_folder(
-    folder: Path, loaded_model: LoadedModel, task: Task, summary_lines: Sequence[str], base: str | None
+    folder: Path,
+    loaded_model: LoadedModel,
+    task: Task,
+    summary_lines: Sequence[str],
+    base: str | None,
 ) -> dict[str, Any]:
     """Write a model into a folder that holds other files; of a `base`, only what was tuned.
 
@@ -52,7 +57,9 @@ def save_into_run_folder(
     return files
 
 
-def write_tuned_weights(folder: Path, loaded_model: LoadedModel, task: Task, summary_lines: Sequence[str], base: str) -> None:
+def write_tuned_weights(
+    folder: Path, loaded_model: LoadedModel, task: Task, summary_lines: Sequence[str], base: str
+) -> None:
     """Write what was tuned, in PEFT's layout where PEFT has the method, and a card.
 
     Args:
@@ -67,9 +74,18 @@ def write_tuned_weights(folder: Path, loaded_model: LoadedModel, task: Task, sum
     also = [n for n in names if not n.startswith("adapters.")]
     where = str(Path(base).resolve()) if Path(base).is_dir() else base.removeprefix(HUB_PREFIX)
     name = ADAPTER_NAME if model.adapters else None
-    write_adapter(folder, model, loaded_model.preset, name, base=where, extra_parameters=also, labels=loaded_model.label_names)
+    write_adapter(
+        folder,
+        model,
+        loaded_model.preset,
+        name,
+        base=where,
+        extra_parameters=also,
+        labels=loaded_model.label_names,
+    )
     lines = [
-        f"what was tuned is here, the model below it is {escape_markdown(base)}; `unmask.load` opens both",
+        f"what was tuned is here, the model below it is {escape_markdown(base)}; `unmask.load` "
+        "opens both",
     ]
     why = peft_incompatibility(model, loaded_model.preset, name, also)
     if why is not None:
@@ -104,9 +120,16 @@ def _peft_instructions(loaded_model: LoadedModel, base: str, base_location: str)
     return "\n".join(lines) + "\n"
 
 
-def write_model_record(folder: Path, loaded_model: LoadedModel, extra_facts: Mapping[str, Any]) -> None:
-    """Write unmask.json of a model that is no run: what made it, and `extra_facts`, such as its task."""
-    facts = {"format": 1, "kind": "model", "card": loaded_model.preset.name, "versions": library_versions()}
+def write_model_record(
+    folder: Path, loaded_model: LoadedModel, extra_facts: Mapping[str, Any]
+) -> None:
+    """Write unmask.json of a model that is no run: what made it, and more, such as its task."""
+    facts = {
+        "format": FORMAT,
+        "kind": "model",
+        "card": loaded_model.preset.name,
+        "versions": library_versions(),
+    }
     text = json.dumps(facts | dict(extra_facts), indent=2, ensure_ascii=False) + "\n"
     (folder / RUN_FILE).write_bytes(encode_utf8(text))
 
@@ -118,7 +141,9 @@ def _generation_pipeline_tag(loaded_model: LoadedModel) -> str:
     return "text-generation" if loaded_model.model.decoder_architecture.causal else "fill-mask"
 
 
-def write_model(folder: Path, loaded_model: LoadedModel, task: Task, summary_lines: Sequence[str]) -> None:
+def write_model(
+    folder: Path, loaded_model: LoadedModel, task: Task, summary_lines: Sequence[str]
+) -> None:
     """Write the model in the Hugging Face layout, and a card; the caller makes the folder whole.
 
     Args:
@@ -128,7 +153,13 @@ def write_model(folder: Path, loaded_model: LoadedModel, task: Task, summary_lin
         summary_lines: lines for the card: how it was made, how good it is.
     """
     with merged(loaded_model.model):
-        write_folder(folder, loaded_model.model, loaded_model.preset, loaded_model.tokenizer, loaded_model.label_names)
+        write_folder(
+            folder,
+            loaded_model.model,
+            loaded_model.preset,
+            loaded_model.tokenizer,
+            loaded_model.label_names,
+        )
     with best_effort("README.md"):
         said = _model_card(loaded_model, task, [*map(escape_markdown, summary_lines)])
         (folder / "README.md").write_bytes(encode_utf8(said))

@@ -44,11 +44,18 @@ def score(
     return compute_metrics(formulation.task, items, answers) | {"loss": how_far}
 
 
-def tune_threshold(formulation: TaskFormulation, model: Model, items: Sequence[TaskExample], task_inputs: Sequence[TaskInput]) -> TaskFormulation:
+def tune_threshold(
+    formulation: TaskFormulation,
+    model: Model,
+    items: Sequence[TaskExample],
+    task_inputs: Sequence[TaskInput],
+) -> TaskFormulation:
     """Settle what a finished model's answers to the dev file decide; of most tasks nothing."""
     if not isinstance(formulation, ThresholdTuning):
         return formulation
-    return formulation.with_tuned_threshold(items, predict_scores(formulation, model, task_inputs).scores)
+    return formulation.with_tuned_threshold(
+        items, predict_scores(formulation, model, task_inputs).scores
+    )
 
 
 def score_file(
@@ -113,7 +120,9 @@ def read_items(
         ValueError: the file or a label in it is not what the task takes, with file and line.
     """
     tagged = TASK_KINDS[task.task_kind].reader.word_per_line
-    table = tables.read_table(path, header=tuple(columns), word_per_line=tagged, encoding_errors=encoding_errors)
+    table = tables.read_table(
+        path, header=tuple(columns), word_per_line=tagged, encoding_errors=encoding_errors
+    )
     task = select_columns(task, table, text, choices)
     kind, own = TASK_KINDS[task.task_kind], task.columns
     files = kind.reader
@@ -121,7 +130,9 @@ def read_items(
     if label is None and own.label in table.columns:
         label = own.label
     found = files.find_columns(table, texts, label, own.choices)
-    items = files.read_examples(table, found, encoding_errors, has_labels=True, options=task.options)
+    items = files.read_examples(
+        table, found, encoding_errors, has_labels=True, options=task.options
+    )
     kind.check_examples(items, task.labels, found.label)
     if not items:
         raise ValueError(f"{path}: no sentence has a word")

@@ -15,8 +15,8 @@ _PERCENT_METRICS = ("bleu", "chrf")
 
 def tasks_of_mixture(task: Task) -> dict[str, Task]:
     """Return the tasks of a mixture by their names; of any other task itself, without a name."""
-    forms = cast("Mapping[str, Any]", task.options.get("tasks") or {})
-    return {name: task_of_mixture(task, name) for name in forms} or {"": task}
+    templates = cast("Mapping[str, Any]", task.options.get("task_templates") or {})
+    return {name: task_of_mixture(task, name) for name in templates} or {"": task}
 
 
 def task_of_mixture(task: Task, name: str) -> Task:
@@ -25,14 +25,19 @@ def task_of_mixture(task: Task, name: str) -> Task:
     Raises:
         ValueError: there is none of this name.
     """
-    forms = cast("Mapping[str, Any]", task.options.get("tasks") or {})
-    if name not in forms:
-        known = f"it has {', '.join(forms)}" if forms else "it has learned one task, without a name"
+    templates = cast("Mapping[str, Any]", task.options.get("task_templates") or {})
+    if name not in templates:
+        known = (
+            f"it has {', '.join(templates)}"
+            if templates
+            else "it has learned one task, without a name"
+        )
         raise ValueError(f"the model has learned no task {name!r}: {known}")
-    form = from_dict(TextTemplate, forms[name], f"options.tasks.{name}")
-    alone = dict(task.options) | {"tasks": {}, "form": forms[name]}
-    columns = TaskColumns(texts=form.columns or task.columns.texts, label=form.target or "")
-    return replace(task, columns=columns, options=alone, metric=form.metric or form.metric_names[0])
+    template = from_dict(TextTemplate, templates[name], f"options.task_templates.{name}")
+    alone = dict(task.options) | {"task_templates": {}, "template": templates[name]}
+    columns = TaskColumns(texts=template.columns or task.columns.texts, label=template.target or "")
+    metric = template.metric or template.metric_names[0]
+    return replace(task, columns=columns, options=alone, metric=metric)
 
 
 def compute_metrics(
@@ -63,7 +68,9 @@ def compute_metrics(
     return found | {MEAN_METRIC: sum(own) / len(own)}
 
 
-def majority_predictions(task: Task, train: Sequence[TaskExample], dev: Sequence[TaskExample]) -> list[Label]:
+def majority_predictions(
+    task: Task, train: Sequence[TaskExample], dev: Sequence[TaskExample]
+) -> list[Label]:
     """Give every item the answer that is most frequent in training, of its task."""
     kind = TASK_KINDS[task.task_kind]
     by_task = {

@@ -1,4 +1,4 @@
-"""The map above a text's first token that published models have, whatever heads they have."""
+"""The pooler of published models that no head uses."""
 
 from dataclasses import dataclass
 
@@ -9,20 +9,20 @@ from unmask.model.architecture import Architecture
 
 @dataclass(frozen=True)
 class Pooler:
-    """A linear map of the vector that stands for a text: BERT's pooler, with no head that reads it.
+    """A linear map of a text's pooled vector: BERT's pooler, where no head uses it.
 
     It is learned from the next sentence (Devlin et al. 2019, arXiv:1810.04805, section 3.1), and
-    published with models that have no other head, sentence encoders among them. A head of labels
-    that reads it holds it itself (`Labels.dense`); without one it is kept as it is.
+    published with models that have no other head, sentence encoders among them. A classification
+    head holds it itself (`SequenceClassification.dense_layer`); without one it is kept as it is.
     """
 
     def build(self, a: Architecture) -> "PoolerModule":
-        """Build the map of a stack."""
+        """Build the map of an architecture."""
         return PoolerModule(a)
 
 
 class PoolerModule(nn.Module):
-    """The map; nothing of ours reads it, and so it is not learned."""
+    """The map; no head uses it, and so it is not trained."""
 
     def __init__(self, a: Architecture) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Hidden states -> scores of labels: of a whole text, or of each token; with their losses."""
+"""Classification of whole texts, and of each token, with the losses."""
 
 from dataclasses import dataclass
 from typing import Literal, cast
@@ -18,39 +18,43 @@ from unmask.model.layers.feed_forward import ACTIVATIONS, Activation, Dropout
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropy:
-    """One of the labels is right: a softmax over them; of one label the score is a number."""
+    """One of the labels is true: a softmax over them; with one label, regression."""
 
     label_weights: tuple[float, ...] = ()
-    """By how much each label counts while it is learned; none: all alike."""
+    """Weight of each label in training; empty: all 1."""
 
     def count_targets(self, batch: Batch) -> int:
-        """Count the places whose label is not IGNORE."""
+        """Count the labels that are not IGNORE."""
         return _count_known(batch.labels)
 
     def term(
         self, logits: Float[Tensor, "b *t labels"], batch: Batch, *, training: bool = False
     ) -> Term:
-        """Sum the cross-entropy, or of a number the squared error.
+        """Sum the cross-entropy, or with one label the squared error.
 
-        With weights a mean is over places all the same, where torch's is over weights; they have a
-        mean of 1 over the training data (see `unmask.finetuning.data.class_weights`).
+        With weights a mean is still over labels, where torch's is over weights; they have a mean of
+        1 over the training data (see `unmask.finetuning.data.class_weights`).
         """
         labels, n = _require(batch.labels), _count_known(batch.labels)
         if logits.shape[-1] == 1:
             return Term(F.mse_loss(logits[..., 0], labels.float(), reduction="sum"), n)
         weights = logits.new_tensor(self.label_weights) if training and self.label_weights else None
         total = F.cross_entropy(
-            logits.flatten(0, -2), labels.flatten(), weights, reduction="sum", ignore_index=IGNORE_INDEX
+            logits.flatten(0, -2),
+            labels.flatten(),
+            weights,
+            reduction="sum",
+            ignore_index=IGNORE_INDEX,
         )
         return Term(total, n, (logits.argmax(-1) == labels).sum())
 
 
 @dataclass(frozen=True)
 class BinaryCrossEntropy:
-    """Each label holds or not: a sigmoid each, and the mean of their cross-entropies."""
+    """Each label is true or not: a sigmoid each, and the mean of their cross-entropies."""
 
     def count_targets(self, batch: Batch) -> int:
-        """Count the labels of all texts that are known."""
+        """Count the known labels of all texts."""
         return _count_known(batch.labels)
 
     def term(
@@ -65,22 +69,22 @@ class BinaryCrossEntropy:
 
 
 CORRECT = 1
-"""The label of the row that is to be chosen of a group; that of the others is 0."""
+"""The label of the correct row of a group; that of the others is 0."""
 
 
 @dataclass(frozen=True)
 class ChoiceCrossEntropy:
-    """One row of a group is right: a softmax over the group's rows, each with one score.
+    """One row of a group is correct: a softmax over the group's rows, each with one logit.
 
     Radford et al. 2018, section 3.3; Devlin et al. 2019, section 4.4.
     """
 
     def count_targets(self, batch: Batch) -> int:
-        """Count the groups of which the right row is known."""
+        """Count the groups whose correct row is known."""
         return int((_require(batch.labels) == CORRECT).sum())
 
     def term(self, logits: Float[Tensor, "b 1"], batch: Batch, *, training: bool = False) -> Term:
-        """Sum the cross-entropy over groups; a tie with another row is not right."""
+        """Sum the cross-entropy over groups; a tie with another row is not correct."""
         labels = _require(batch.labels)
         logs, best = group_log_softmax(logits[:, 0], _require(batch.choice_groups))
         asked = labels == CORRECT
@@ -93,7 +97,7 @@ LabelLoss = CrossEntropy | BinaryCrossEntropy | ChoiceCrossEntropy
 def group_log_softmax(
     logits: Float[Tensor, "b"], group: Int[Tensor, "b"]
 ) -> tuple[Float[Tensor, "b"], Bool[Tensor, "b"]]:
-    """Return the logarithm of each row's share in its group, and whether it alone is the best.
+    """Return the log-probability of each row in its group, and whether it alone is the best.
 
     Groups may be of any size, and their rows in any order.
     """
@@ -107,75 +111,73 @@ def group_log_softmax(
 
 
 TokenPooling = Literal["first", "last", "ends", "mean", "max", "concat", "summary"]
-"""Which vectors stand for a text: a token's, what both directions say where each ends, their mean
-or the largest numbers of all, the last token's with both beside it, or one that the network itself
-makes."""
+"""How the hidden states of a text are pooled to one vector; see `SequenceClassification`."""
 Pooling = TokenPooling | Literal["attention", "compare", "both"]
-"""Or which vectors stand for what a row reads: a mean with learned weights, two texts', compared,
-or two orders', added."""
+"""Or how those of a row are: with learned weights, or of two texts or two orders."""
 POOLING_WIDTH_FACTORS = {"concat": 3, "compare": 4}
 
 PooledLayers = Literal["last", "all"]
-"""Whose hidden states a head of labels reads."""
+"""The layers whose hidden states a classification head uses."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceClassification:
-    """The head that labels a whole text: its next sentence, its class, its score."""
+    """The head that classifies a whole text, or scores it."""
 
     term: str = "label"
     n_labels: int = 2
-    """1: a number, learned by squared error; or the score of an option."""
+    """1: regression by squared error; or the logit of a choice."""
     loss: LabelLoss = CrossEntropy()
-    """What is true of a text: one of the labels, any of them, or that it is the one to choose."""
+    """One label is true, any of them, or the text is a choice among several."""
     pooling: Pooling = "first"
-    """The token whose hidden state stands for the text: BERT's [CLS], GPT's last; or the mean of
-    all, or the largest of each number. "ends": of a network that reads in both directions, what
-    each says where it ends (Kiros et al. 2015, arXiv:1506.06726, section 3.1: bi-skip). "concat":
-    the last token's, the largest and the mean side by side (Howard and Ruder 2018,
-    arXiv:1801.06146, section 3.3). "attention": a mean whose weights a learned vector gives (Yang
-    et al. 2016, doi:10.18653/v1/N16-1174, equations 5 to 7). "compare": of a row with two texts,
-    each read by itself, the means u and v of both, as [u, v, |u - v|, u * v] (Conneau et al. 2017,
-    arXiv:1705.02364, section 3.2). "both": of a row with two texts in both orders, each order read
-    by itself, the sum of the last tokens' hidden states (Radford et al. 2018, section 3.3,
-    similarity). "summary": the vector that the network itself makes of a text (CANINE: the deep
-    stack's first)."""
+    """How a text's hidden states become one vector. "first" or "last": one token's, BERT's [CLS] or
+    GPT's last; "mean" or "max" of all. "ends": in a bidirectional recurrent network, the last
+    output of each direction (Kiros et al. 2015, arXiv:1506.06726, section 3.1: bi-skip). "concat":
+    the last token's, the maximum and the mean, concatenated (Howard and Ruder 2018,
+    arXiv:1801.06146, section 3.3). "attention": a weighted mean, by a learned vector (Yang et al.
+    2016, doi:10.18653/v1/N16-1174, equations 5 to 7). "compare": in a row with two texts, each
+    encoded by itself, the means u and v of both, as [u, v, |u - v|, u * v] (Conneau et al. 2017,
+    arXiv:1705.02364, section 3.2). "both": in a row with two texts in both orders, each order
+    encoded by itself, the sum of the last tokens' hidden states (Radford et al. 2018, section 3.3,
+    similarity). "summary": the network's own vector of a text (CANINE: the deep stack's first)."""
     pooled_layers: PooledLayers = "last"
-    """Whose hidden states are pooled. "all": those of every layer, side by side, and of what enters
-    the first one (of some layers, Devlin et al. 2019, section 5.3)."""
+    """The hidden states that are pooled. "all": those of every layer, concatenated, and the input
+    of the first one (of some layers, Devlin et al. 2019, section 5.3)."""
     dense_layer: bool = True
-    """A linear map and an activation before the scores: BERT's pooler."""
+    """A linear map and an activation before the output layer: BERT's pooler."""
     activation: Activation = "tanh"
     norm: bool = False
     """The architecture's norm after the activation (ModernBERT)."""
     bias: bool = True
     dropout: float = 0.1
 
-    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "SequenceClassificationHead":
-        """Build the head of a stack.
+    def build(
+        self, architecture: Architecture, embedding_table: TokenEmbedding
+    ) -> "SequenceClassificationHead":
+        """Build the head of an architecture.
 
         Raises:
-            ValueError: it reads a vector that this network does not make.
+            ValueError: the network does not support the pooling.
         """
         hashes = isinstance(architecture, CanineArchitecture)
         if self.pooling == "ends":
             check_bidirectional(architecture)
             if self.pooled_layers == "all":
-                raise ValueError("pool 'ends' is of the last layer alone: leave layers 'last'")
+                raise ValueError("pooling 'ends' needs pooled_layers 'last'")
         if self.pooling == "summary" and not hashes:
             raise ValueError(
-                "pool 'summary' is of a network that makes one vector of a text itself, as CANINE"
+                "pooling 'summary' needs a network with a vector of a whole text, as CANINE"
             )
         if hashes and (self.pooling in ("compare", "both") or self.pooled_layers == "all"):
             raise ValueError(
-                "CANINE reads one text a row, and its layers stand for different places: "
-                "pools 'compare' and 'both' and layers 'all' are not possible"
+                "CANINE supports one text per row, and its layers have different positions: "
+                "pooling 'compare' and 'both' and pooled_layers 'all' are not possible"
             )
         return SequenceClassificationHead(self, architecture)
 
 
 class SequenceClassificationHead(nn.Module):
-    """Scores of a text's labels, and their loss."""
+    """Logits of a text's labels, and their loss."""
 
     def __init__(self, spec: SequenceClassification, a: Architecture) -> None:
         super().__init__()
@@ -187,10 +189,12 @@ class SequenceClassificationHead(nn.Module):
         self.norm = a.norm.build(a.d_model) if spec.norm else nn.Identity()
         self.attend = AttentionPooling(width, a.d_model) if spec.pooling == "attention" else None
         self.dropout = Dropout(spec.dropout)
-        self.out = nn.Linear(a.d_model if spec.dense_layer else width, spec.n_labels, bias=spec.bias)
+        self.out = nn.Linear(
+            a.d_model if spec.dense_layer else width, spec.n_labels, bias=spec.bias
+        )
 
     def logits(self, hidden: Float[Tensor, "b t _"], batch: Batch) -> Float[Tensor, "b labels"]:
-        """Score the labels of each text."""
+        """Compute the logits of each text."""
         x = self._pooled(hidden, batch)
         if self.dense is not None:
             x = self.norm(ACTIVATIONS[self.spec.activation](self.dense(x)))
@@ -202,10 +206,14 @@ class SequenceClassificationHead(nn.Module):
             return self.attend(hidden, _is_token(hidden, batch))
         if how == "compare":
             return compare_pair(hidden, batch)
-        return sum_parts(hidden, batch) if how == "both" else pool_hidden_states(hidden, batch, cast(TokenPooling, how))
+        return (
+            sum_parts(hidden, batch)
+            if how == "both"
+            else pool_hidden_states(hidden, batch, cast(TokenPooling, how))
+        )
 
     def pooled_column(self, batch: Batch) -> Int[Tensor, "b"] | None:
-        """Say which column of each row it reads; None: all."""
+        """Return which column of each row it uses; None: all."""
         one = self.spec.pooling in ("first", "last", "summary")
         if not one or self.spec.pooled_layers == "all":
             return None
@@ -215,13 +223,13 @@ class SequenceClassificationHead(nn.Module):
         return torch.full((len(batch.inputs),), column, device=batch.inputs.device)
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
-        """Count what is asked: texts, labels of texts, or groups of texts."""
+        """Count the targets: texts, labels of texts, or groups of texts."""
         return {} if batch.labels is None else {self.spec.term: self.spec.loss.count_targets(batch)}
 
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
-        """Ask for the label of each text."""
+        """Compute the loss of each text."""
         said = self.logits(hidden, batch).float()
         kept = {self.spec.term: said} if return_logits else {}
         if batch.labels is None:
@@ -231,7 +239,7 @@ class SequenceClassificationHead(nn.Module):
 
 
 class AttentionPooling(nn.Module):
-    """A mean of hidden states, the more of one the more alike its map is to a learned vector."""
+    """A mean of hidden states, weighted by the similarity to a learned vector."""
 
     def __init__(self, width: int, d: int) -> None:
         super().__init__()
@@ -240,7 +248,7 @@ class AttentionPooling(nn.Module):
     def forward(
         self, hidden: Float[Tensor, "b t _"], is_token: Bool[Tensor, "b t"]
     ) -> Float[Tensor, "b _"]:
-        """Weigh the hidden states of each text."""
+        """Pool the hidden states of each text."""
         scores = self.context(torch.tanh(self.map(hidden)))[..., 0].float()
         weights = scores.masked_fill(~is_token, -torch.inf).softmax(-1)
         return (hidden * weights[..., None].to(hidden.dtype)).sum(1)
@@ -250,13 +258,13 @@ class AttentionPooling(nn.Module):
 class PredictionHeadTransform:
     """A linear map of each hidden state, an activation, and the architecture's norm.
 
-    Warner et al. 2024, arXiv:2412.13663, released code: what ModernBERT has before any scores.
+    Warner et al. 2024, arXiv:2412.13663, released code: ModernBERT's prediction head.
     """
 
     activation: Activation = "gelu"
 
     def build(self, a: Architecture) -> "PredictionHeadTransformModule":
-        """Build the map of a stack."""
+        """Build the map of an architecture."""
         return PredictionHeadTransformModule(self, a)
 
 
@@ -270,28 +278,30 @@ class PredictionHeadTransformModule(nn.Module):
         self.norm = a.norm.build(a.d_model)
 
     def forward(self, hidden: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
-        """Map each hidden state."""
+        """Transform each hidden state."""
         return self.norm(ACTIVATIONS[self.spec.activation](self.dense(hidden)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenClassification:
-    """The head that labels each token: parts of speech, names."""
+    """The head that classifies each token: parts of speech, named entities."""
 
     term: str = "token_label"
     n_labels: int = 2
     loss: CrossEntropy = CrossEntropy()
     transform: PredictionHeadTransform | None = None
-    """What stands before the scores (ModernBERT)."""
+    """A transform before the output layer (ModernBERT)."""
     dropout: float = 0.1
 
-    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "TokenClassificationHead":
-        """Build the head of a stack."""
+    def build(
+        self, architecture: Architecture, embedding_table: TokenEmbedding
+    ) -> "TokenClassificationHead":
+        """Build the head of an architecture."""
         return TokenClassificationHead(self, architecture)
 
 
 class TokenClassificationHead(nn.Module):
-    """Scores of each token's labels, and their cross-entropy where a label is given.
+    """Logits of each token's labels, and their cross-entropy where a label is given.
 
     Devlin et al. 2019, section 4.3.
     """
@@ -304,18 +314,18 @@ class TokenClassificationHead(nn.Module):
         self.out = nn.Linear(a.d_model, spec.n_labels)
 
     def logits(self, hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b t labels"]:
-        """Score the labels of each token."""
+        """Compute the logits of each token."""
         hidden = hidden if self.map is None else self.map(hidden)
         return self.out(self.dropout(hidden))
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
-        """Count the tokens that are asked: those whose label is not IGNORE."""
+        """Count the tokens whose label is not IGNORE."""
         return {} if batch.labels is None else {self.spec.term: self.spec.loss.count_targets(batch)}
 
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
-        """Ask for the label of each token that has one."""
+        """Compute the loss of each token that has a label."""
         said = self.logits(hidden, batch).float()
         kept = {self.spec.term: said} if return_logits else {}
         if batch.labels is None:
@@ -334,15 +344,13 @@ def _require(tensor: Tensor | None) -> Tensor:
 
 
 def check_bidirectional(architecture: Architecture) -> None:
-    """Check that a network reads in both directions, each with half of its hidden states.
+    """Check that a network is bidirectional, each direction with half of its hidden states.
 
     Raises:
-        ValueError: it does not.
+        ValueError: it is not.
     """
     if not (isinstance(architecture, RecurrentArchitecture) and architecture.bidirectional):
-        raise ValueError(
-            "pool 'ends' is of recurrent networks that read in both directions, each to its end"
-        )
+        raise ValueError("pooling 'ends' needs a bidirectional recurrent network")
 
 
 def pool_hidden_states(
@@ -350,11 +358,11 @@ def pool_hidden_states(
     batch: Batch,
     pooling: TokenPooling,
 ) -> Float[Tensor, "b _"]:
-    """Let one vector stand for each text.
+    """Pool the hidden states of each text to one vector.
 
     Its first token's, its last token's, half of both (the first half of the last one's and the
-    second half of the first one's, where each direction ends), the mean or the largest over all but
-    padding, three of these, or a summary, which is all that is there.
+    second half of the first one's, where each direction ends), the mean or the maximum over all but
+    padding, three of these, or the network's own vector.
     """
     if pooling in ("first", "summary"):
         return hidden[:, 0]
@@ -366,7 +374,9 @@ def pool_hidden_states(
         forward, backward = pool_hidden_states(hidden, batch, "last"), hidden[:, 0]
         return torch.cat((forward.chunk(2, -1)[0], backward.chunk(2, -1)[1]), -1)
     if pooling == "concat":
-        return torch.cat([pool_hidden_states(hidden, batch, one) for one in ("last", "max", "mean")], -1)
+        return torch.cat(
+            [pool_hidden_states(hidden, batch, one) for one in ("last", "max", "mean")], -1
+        )
     real = _is_token(hidden, batch)
     if pooling == "max":
         return hidden.masked_fill(~real[..., None], -torch.inf).amax(1)
@@ -374,7 +384,7 @@ def pool_hidden_states(
 
 
 def compare_pair(hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b 4*d"]:
-    """Put the means u and v of each row's two texts beside |u - v| and u * v.
+    """Concatenate the means u and v of each row's two texts with |u - v| and u * v.
 
     The mean of no token (GPT-2 has none for an empty text) is 0.
 
@@ -404,9 +414,13 @@ def _part_masks(batch: Batch) -> Int[Tensor, "b t"]:
 
 
 def _is_token(hidden: Float[Tensor, "b t d"], batch: Batch) -> Bool[Tensor, "b t"]:
-    """Say which tokens are not padding."""
+    """Return which tokens are not padding."""
     column = torch.arange(hidden.shape[1], device=hidden.device).expand(hidden.shape[:2])
-    return column >= 0 if batch.last_token_positions is None else column <= batch.last_token_positions[:, None]
+    return (
+        column >= 0
+        if batch.last_token_positions is None
+        else column <= batch.last_token_positions[:, None]
+    )
 
 
 def _masked_mean(hidden: Float[Tensor, "b t d"], of: Bool[Tensor, "b t"]) -> Float[Tensor, "b d"]:

@@ -1,4 +1,4 @@
-"""Hidden states -> how large they are, and how much they change: what a language model is fined."""
+"""Regularizers of the hidden states' size and change: AR and TAR."""
 
 from dataclasses import dataclass
 
@@ -13,11 +13,11 @@ from unmask.model.backbones.canine import TokenEmbedding
 
 @dataclass(frozen=True, kw_only=True)
 class ActivationRegularization:
-    """While it learns, hidden states shall be small, and change little from token to token.
+    """In training, hidden states are kept small, and similar from token to token.
 
     AR and TAR of Merity et al. 2018, arXiv:1708.02182, section 4.6. Deviates: both are of the
-    states with dropout, where the paper's second is of those without; `temporal_weight` is made smaller by
-    as much as dropout, which scales up what it leaves, makes squares larger.
+    states with dropout, where the paper's second is of those without; `temporal_weight` is made
+    smaller by as much as dropout, which scales up what remains, makes squares larger.
     """
 
     term: str = "steady"
@@ -27,8 +27,10 @@ class ActivationRegularization:
     temporal_weight: float = 1.0
     """Of the mean square of differences between neighbors."""
 
-    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "ActivationRegularizationHead":
-        """Build the head of a stack."""
+    def build(
+        self, architecture: Architecture, embedding_table: TokenEmbedding
+    ) -> "ActivationRegularizationHead":
+        """Build the head of an architecture."""
         return ActivationRegularizationHead(self, architecture)
 
 
@@ -41,13 +43,13 @@ class ActivationRegularizationHead(nn.Module):
         self.temporal_weight = spec.temporal_weight * (1 - a.final_dropout)
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
-        """Count the places that are read in training; otherwise nothing is fined."""
+        """Count the tokens in training; otherwise there is no term."""
         return {self.spec.term: batch.inputs.numel()} if self.training else {}
 
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
-        """Fine the states of a batch."""
+        """Compute the regularizers of a batch."""
         if not self.training:
             return Prediction()
         x = hidden.float()

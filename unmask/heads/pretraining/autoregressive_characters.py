@@ -1,4 +1,4 @@
-"""Hidden states of characters -> the characters that are hidden, one after another (CANINE-C)."""
+"""Autoregressive prediction of masked characters (CANINE-C)."""
 
 from dataclasses import dataclass
 
@@ -24,39 +24,48 @@ from unmask.model.positions.scheme import PositionLayer
 
 @dataclass(frozen=True, kw_only=True)
 class AutoregressiveCharacters:
-    """The head that names hidden characters, each knowing those that were asked before it.
+    """The head that predicts masked characters, each given those predicted before it.
 
     Clark et al. 2022, arXiv:2103.06874, section 3.2.1: the vectors e of the characters (the
-    embedding's) beside those y of their places, through a small network back to the width of y, in
-    a random order, through one layer of a Transformer that sees what comes before; and then a
+    embedding's) concatenated with the hidden states y of their positions, through a small network
+    back to the size of y, in a random order, through one causal layer of a Transformer; and then a
     softmax over buckets, code point mod B, not over a million code points.
 
-    Deviates: as written, each place would see the vector of the character that it is asked for.
-    Here a place asks with the mask's vector in that place, and reads those that were asked before
-    it, and itself.
+    Deviates: as written, each position would see the embedding of the character that is its target.
+    Here the query has the mask's embedding instead, and attends to those predicted before it, and
+    to itself.
     """
 
     term: str = "characters"
     n_buckets: int | None = None
-    """B. None: as many as the embedding's tables have rows."""
+    """B. None: `n_hash_buckets` of the architecture."""
     mask_id: int = 0xE003
-    """The code point of what is not yet known."""
+    """The code point of characters not yet predicted."""
 
-    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "AutoregressiveCharactersHead":
+    def build(
+        self, architecture: Architecture, embedding_table: TokenEmbedding
+    ) -> "AutoregressiveCharactersHead":
         """Build the head of a network that hashes characters.
 
         Raises:
             ValueError: it does not.
         """
-        if not isinstance(architecture, CanineArchitecture) or not isinstance(embedding_table, CharacterHashEmbedding):
+        if not isinstance(architecture, CanineArchitecture) or not isinstance(
+            embedding_table, CharacterHashEmbedding
+        ):
             raise ValueError("this head is of a network that hashes characters, as CANINE")
         return AutoregressiveCharactersHead(self, architecture, embedding_table)
 
 
 class AutoregressiveCharactersHead(nn.Module):
-    """Scores of buckets of characters at the places asked, and their cross-entropy."""
+    """Logits of buckets of characters at the targets, and their cross-entropy."""
 
-    def __init__(self, spec: AutoregressiveCharacters, a: CanineArchitecture, embedding_table: CharacterHashEmbedding) -> None:
+    def __init__(
+        self,
+        spec: AutoregressiveCharacters,
+        a: CanineArchitecture,
+        embedding_table: CharacterHashEmbedding,
+    ) -> None:
         super().__init__()
         self.spec = spec
         self.buckets = spec.n_buckets or a.n_hash_buckets
@@ -65,15 +74,19 @@ class AutoregressiveCharactersHead(nn.Module):
         self.join_norm = a.norm.build(a.d_model)
         self.attention, self.attention_norm = Attention(a, PositionLayer()), SublayerConnection(a)
         self.feed_forward = FeedForward(
-            a.d_model, a.d_ff, activation=a.activation, gated=a.gated_feed_forward, bias="feed_forward" in a.biases
+            a.d_model,
+            a.d_ff,
+            activation=a.activation,
+            gated=a.gated_feed_forward,
+            bias="feed_forward" in a.biases,
         )
         self.feed_forward_norm = SublayerConnection(a)
         self.out = nn.Linear(a.d_model, self.buckets)
-        # in a tuple: the backbone's parameters, not some more of this module's
+        # in a tuple: parameters of the backbone, not of this module
         self._table = (embedding_table,)
 
     def flops(self, length: int, target_fraction: float) -> float:
-        """Count the forward's FLOPs a token: each place asked is joined and read twice."""
+        """Count the forward's FLOPs per token: each target is computed twice."""
         a, forward = self.attention, self.feed_forward
         once = (a.q, a.o, forward.up, forward.down, forward.gate, self.out)
         weights = sum(m.weight.numel() for m in once if m is not None)
@@ -82,27 +95,36 @@ class AutoregressiveCharactersHead(nn.Module):
         return target_fraction * (2 * weights + seen)
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
-        """Count the places asked, without reading a tensor."""
+        """Count the targets, without reading a tensor."""
         if batch.targets is None:
             return {}
-        n = batch.targets.numel() if batch.target_positions is None else batch.target_positions.numel()
+        n = (
+            batch.targets.numel()
+            if batch.target_positions is None
+            else batch.target_positions.numel()
+        )
         return {self.spec.term: n}
 
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
-        """Ask for the bucket of each hidden character, in the turns that the batch says.
+        """Predict the bucket of each masked character, in the batch's prediction order.
 
         Raises:
-            ValueError: it says none.
+            ValueError: it has none.
         """
         if batch.targets is None:
             return Prediction()
         if batch.prediction_order is None:
             raise ValueError(
-                "CANINE-C asks in turns, and this batch has none: let its objective hide `AutoregressiveMasking`"
+                "CANINE-C asks in turns, and this batch has none: let its objective hide "
+                "`AutoregressiveMasking`"
             )
-        y, targets, turn = hidden.flatten(0, 1), batch.targets.flatten(), batch.prediction_order.flatten()
+        y, targets, turn = (
+            hidden.flatten(0, 1),
+            batch.targets.flatten(),
+            batch.prediction_order.flatten(),
+        )
         asked = batch.target_positions
         if asked is None:
             asked = torch.arange(len(targets), device=targets.device)
@@ -121,14 +143,14 @@ class AutoregressiveCharactersHead(nn.Module):
         row: Int[Tensor, "n"],
         rows: int,
     ) -> Float[Tensor, "n d"]:
-        """Return the vector of each place asked, knowing the characters of earlier turns.
+        """Return the vector of each target, given the characters earlier in the order.
 
         Args:
-            y: of the places asked, from the backbone.
-            characters: that stand there.
-            prediction_order: of each place in its text, from 0.
-            row: the text of each place.
-            rows: how many texts there are.
+            y: hidden states of the targets, from the backbone.
+            characters: the targets.
+            prediction_order: of each target in its text, from 0.
+            row: the text of each target.
+            rows: the number of texts.
         """
         if not len(prediction_order):
             return y
@@ -148,6 +170,6 @@ class AutoregressiveCharactersHead(nn.Module):
     def _joined(
         self, places: Float[Tensor, "b n d"], characters: Int[Tensor, "b n"]
     ) -> Float[Tensor, "b n d"]:
-        """Put the vectors of places and of characters together."""
+        """Combine hidden states and character embeddings."""
         both = torch.cat((self._table[0](characters), places), -1)
         return self.join_norm(self.activation(self.join(both)))

@@ -1,4 +1,4 @@
-"""Hidden states of two readers -> the word between them, which each of them names (ELMo)."""
+"""The bidirectional language model of ELMo: each direction predicts the word between them."""
 
 from dataclasses import dataclass, replace
 
@@ -18,16 +18,17 @@ from unmask.tokenizers.spec import SpecialTokenIds
 
 @dataclass(frozen=True, kw_only=True)
 class BidirectionalLM:
-    """The head of a forward and a backward language model, which share the vectors of words.
+    """The head of a forward and a backward language model, which share output embeddings.
 
     Peters et al. 2018, arXiv:1802.05365, section 3.1. The loss is the mean of both.
     """
 
     output_vocab_size: int
-    """Words."""
+    """Words of the output vocabulary."""
     cutoffs: tuple[int, ...] = ()
-    """Of many words the rarer ones are scored in clusters, the first of which begin here
-    (`unmask.model.layers.embeddings.adaptive`). Deviates: the released code draws 8,192 wrong answers for a step."""
+    """Rare words of large vocabularies are scored in clusters, which begin at these ids
+    (`unmask.model.layers.embeddings.adaptive`). Deviates: the released code samples 8,192
+    negatives per step."""
     term: str = "both_sides"
 
     def __post_init__(self) -> None:
@@ -35,53 +36,67 @@ class BidirectionalLM:
             raise ValueError(f"output_vocab_size must be at least 1, got {self.output_vocab_size}")
 
     def with_vocabulary(self, special: SpecialTokenIds) -> "BidirectionalLM":
-        """Return the head for the words that a tokenizer knows beside characters."""
+        """Return the head for a tokenizer's output vocabulary of words."""
         known = special.output_vocabulary
-        return self if known is None else replace(self, output_vocab_size=known.special_ids.vocab_size)
+        return (
+            self if known is None else replace(self, output_vocab_size=known.special_ids.vocab_size)
+        )
 
-    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "BidirectionalLMHead":
+    def build(
+        self, architecture: Architecture, embedding_table: TokenEmbedding
+    ) -> "BidirectionalLMHead":
         """Build the head of a stack whose two halves are two readers."""
         return BidirectionalLMHead(self, architecture)
 
 
 class BidirectionalLMHead(nn.Module):
-    """Scores of words by either half of hidden states, and their cross-entropy."""
+    """Logits of words by either half of hidden states, and their cross-entropy."""
 
     def __init__(self, spec: BidirectionalLM, a: Architecture) -> None:
         super().__init__()
         self.spec = spec
         words = Architecture(
-            vocab_size=spec.output_vocab_size, d_model=a.d_model // 2, n_layers=1, n_heads=1, d_ff=1,
+            vocab_size=spec.output_vocab_size,
+            d_model=a.d_model // 2,
+            n_layers=1,
+            n_heads=1,
+            d_ff=1,
             adaptive_input=AdaptiveInput(spec.cutoffs) if spec.cutoffs else None,
-        )  # fmt: skip
+        )
         self.table = build_embedding_table(words)
         self.names = LanguageModeling(bias=True).build(words, self.table)
 
     def flops(self, length: int, target_fraction: float) -> float:
-        """Count the forward's FLOPs a token: of both scores."""
+        """Count the forward's FLOPs per token: of both output layers."""
         return 2 * self.names.flops(length, target_fraction)
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
-        """Count the answers, two for each place asked, without reading a tensor."""
+        """Count the predictions, two for each target, without reading a tensor."""
         if batch.targets is None:
             return {}
-        n = batch.targets.numel() if batch.target_positions is None else batch.target_positions.numel()
+        n = (
+            batch.targets.numel()
+            if batch.target_positions is None
+            else batch.target_positions.numel()
+        )
         return {self.spec.term: 2 * n}
 
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
-        """Ask at the places where targets are not IGNORE; with `return_logits`, also return those.
+        """Score the positions whose target is not IGNORE; with `return_logits`, return logits.
 
-        First all that are told from what stands before, then those told from what stands after.
+        First all those of the forward direction, then those of the backward direction.
 
         Raises:
-            ValueError: the batch is not blind, so that the answers would be known.
+            ValueError: the batch has no `two_stream`, so that hidden states would see the targets.
         """
         if batch.targets is None:
             return Prediction()
         if not batch.two_stream:
-            raise ValueError("a word between two readers is asked of those who have not read it")
+            raise ValueError(
+                "BidirectionalLM needs hidden states that do not see the targets: batch.two_stream"
+            )
         flat, targets = hidden.flatten(0, 1), batch.targets.flatten()
         if batch.target_positions is not None:
             flat, targets = flat[batch.target_positions], targets[batch.target_positions]

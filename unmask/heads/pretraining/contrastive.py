@@ -1,4 +1,4 @@
-"""Hidden states -> which of many texts follows which."""
+"""Contrastive learning of the two parts of a text."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,31 +21,33 @@ from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
 class ContrastiveLoss:
     """Each part of a text finds the other one among those of all texts of the batch.
 
-    By the cosine of the parts' mean hidden states over a temperature, and a softmax over the batch;
-    the first parts ask for the second ones and the second ones for the first: Logeswaran and Lee
+    By the cosine of the parts' mean hidden states over a temperature, and a softmax over the batch,
+    of second parts for the first ones and of first parts for the second ones: Logeswaran and Lee
     2018, arXiv:1803.02893, section 3, equations 1 to 3, with the mean, the cosine and the
     temperature of Giorgi et al. 2021, arXiv:2006.03659, sections 3.1 and 3.2.
 
-    The batch is what goes through the model at once: of fewer texts the question is easier.
+    The batch is what goes through the model at once: with fewer texts the task is easier.
     """
 
     term: str = "neighbor"
     temperature: float = 0.05
     pooling: Literal["mean", "first"] = "mean"
-    """What stands for a part: the mean of its hidden states, or that of its first token."""
+    """The vector of a part: the mean of its hidden states, or that of its first token."""
     candidates: Literal["others", "all"] = "others"
-    """What a first part chooses from: the second parts, or all parts but itself (Meng et al. 2021,
+    """The candidates of a first part: the second parts, or all parts but itself (Meng et al. 2021,
     arXiv:2102.08473, equation 7)."""
     transform: Activation | None = None
     """A linear map, this activation and a norm come before the cosine (ibid., released code,
-    `SCLHead`). None: what stands for a part is compared as it is, and the head has no weights."""
+    `SCLHead`). None: the vectors are compared as they are, and the head has no weights."""
 
     def __post_init__(self) -> None:
         if not self.temperature > 0:
             raise ValueError(f"temperature must be above 0, got {self.temperature}")
 
-    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "ContrastiveHead":
-        """Build the head of a stack."""
+    def build(
+        self, architecture: Architecture, embedding_table: TokenEmbedding
+    ) -> "ContrastiveHead":
+        """Build the head of an architecture."""
         return ContrastiveHead(self, architecture)
 
 
@@ -54,7 +56,7 @@ PAIR_HEADS: Mapping[str, "ContrastiveLoss | QuickThoughts"] = {
     "crop": ContrastiveLoss(term="crop", temperature=1.0, pooling="first", candidates="all"),
     "sentences_found": QuickThoughts(),
 }
-"""By what an objective asks of the parts of a text. Without weights, so any model can have them."""
+"""Heads of an objective over parts of a text. Without weights, so any model can have them."""
 
 
 class ContrastiveHead(nn.Module):
@@ -77,9 +79,9 @@ class ContrastiveHead(nn.Module):
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
-        """Ask each part for the other one of its text.
+        """Compute the loss of each text that has two parts.
 
-        Scores are [n n], of each first part for each second one.
+        Logits are [n n], of each first part for each second one.
         """
         if batch.part_ids is None:
             return Prediction()
@@ -104,7 +106,7 @@ class ContrastiveHead(nn.Module):
         return F.normalize(x.float(), dim=-1)
 
     def _same_side_logits(self, vectors: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
-        """Score parts of one side among each other, and none with itself."""
+        """Return the similarities of parts of one side, without that of each with itself."""
         said = vectors @ vectors.T / self.spec.temperature
         return said.fill_diagonal_(-torch.inf)
 
@@ -121,12 +123,12 @@ def _first_tokens(
 
 
 def _part_masks(parts: Int[Tensor, "b t"]) -> Bool[Tensor, "b t k"]:
-    """Say which part each token is in."""
+    """Return the part of each token."""
     return parts[..., None] == torch.arange(int(parts.max()) + 1, device=parts.device)
 
 
 def _has_next(is_present: Bool[Tensor, "b k"]) -> Bool[Tensor, "b k-1"]:
-    """Say which parts are followed by one of the same text."""
+    """Return which parts are followed by one of the same text."""
     return is_present[:, :-1] & is_present[:, 1:]
 
 

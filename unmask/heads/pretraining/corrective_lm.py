@@ -1,4 +1,4 @@
-"""Hidden states -> the tokens that stood where others may stand now: copy it, or name another."""
+"""Corrective language modeling: copy each token, or predict the original (COCO-LM)."""
 
 from dataclasses import dataclass
 from typing import ClassVar, cast
@@ -23,55 +23,61 @@ from unmask.model.layers.feed_forward import Activation
 
 @dataclass(frozen=True, kw_only=True)
 class CorrectiveLM:
-    """Corrective language modeling: of each token whether to copy it, and what else it was.
+    """Predicts for each token whether to copy it, and otherwise the original.
 
-    Meng et al. 2021, arXiv:2102.08473, section 3.2, equations 3 to 6. With c the chance to copy and
-    p that of the language model, a hidden token x costs -log(c [x is there] + (1 - c) p(x)), whose
-    c is not moved by it; c is learned as a yes or no of every token.
+    Meng et al. 2021, arXiv:2102.08473, section 3.2, equations 3 to 6. With c the probability to
+    copy and p that of the language model, the loss of a masked token x is
+    -log(c [x is there] + (1 - c) p(x)), without gradient to c; c is trained by a binary loss of
+    every token.
     """
 
     required_term: ClassVar[str] = "masked"
-    """What an objective asks for this to be asked, too."""
+    """The term that an objective must have for this one to be computed, too."""
     term: str = "corrected"
     copy_term: str = "copied"
-    """The name of the term about copying."""
+    """The name of the copy term."""
     transform: Activation | None = None
-    """What comes before the scores of tokens, as in `LanguageModeling` (released code, `CLMHead`: none)."""
+    """What comes before the logits of tokens, as in `LanguageModeling` (released code, `CLMHead`:
+    none)."""
     weight: float = 1.0
     copy_weight: float = 50.0
     """Section 4.1 and appendix B."""
 
-    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "CorrectiveLMHead":
-        """Build the head of a stack whose token table is `embedding_table`."""
+    def build(
+        self, architecture: Architecture, embedding_table: TokenEmbedding
+    ) -> "CorrectiveLMHead":
+        """Build the head of an architecture with token embeddings `embedding_table`."""
         return CorrectiveLMHead(self, architecture, require_embedding_table(embedding_table))
 
 
 class CorrectiveLMHead(nn.Module):
-    """Scores of tokens, and of copying the one that is there."""
+    """Logits of tokens, and of copying."""
 
     def __init__(self, spec: CorrectiveLM, a: Architecture, embedding_table: nn.Embedding) -> None:
         super().__init__()
         self.spec = spec
-        # Where token vectors are narrower, a map to their width comes before the scores.
+        # Where token embeddings are smaller, a projection comes before the output layer.
         transform = spec.transform or (None if a.d_embed == a.d_model else "gelu")
         names = LanguageModeling(term=spec.term, transform=transform, bias=True)
         self.language: LanguageModelingHead = names.build(a, embedding_table)
         self.copy = nn.Linear(a.d_model, 1)
 
     def flops(self, length: int, target_fraction: float) -> float:
-        """Count the forward's FLOPs a token: of the scores."""
+        """Count the forward's FLOPs per token: of the output layer."""
         return self.language.flops(length, target_fraction)
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
-        """Count the hidden places, and all tokens of texts that have some."""
+        """Count the masked tokens, and all tokens of texts that have some."""
         if batch.targets is None:
             return {}
-        return self.language.count_targets(batch) | {self.spec.copy_term: int(_corruptible(batch).sum())}
+        return self.language.count_targets(batch) | {
+            self.spec.copy_term: int(_corruptible(batch).sum())
+        }
 
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
-        """Ask of each token whether to copy it, and of hidden ones what they were."""
+        """Compute the copy loss of each token, and the token loss of masked ones."""
         if batch.original_ids is None or batch.targets is None:
             return Prediction()
         copy = self.copy(hidden)[..., 0].float()
@@ -112,6 +118,6 @@ class CorrectiveLMHead(nn.Module):
 
 
 def _corruptible(batch: Batch) -> Bool[Tensor, "b t"]:
-    """Say which tokens may have been replaced: those of second parts are as they were."""
+    """Return which tokens may have been replaced: none of second parts."""
     read = batch.is_token()
     return read if batch.part_ids is None else read & (batch.part_ids % 2 == 0)

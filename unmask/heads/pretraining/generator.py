@@ -1,4 +1,4 @@
-"""A smaller network that names hidden tokens, and whose guesses the model then reads."""
+"""A smaller masked language model whose samples corrupt the model's inputs (ELECTRA)."""
 
 from dataclasses import dataclass, replace
 from math import gcd
@@ -22,31 +22,31 @@ from unmask.model.backbones.transformer import Transformer
 from unmask.model.layers.feed_forward import Activation
 
 EmbeddingSharing = Literal["all", "tokens", "none", "disentangled"]
-"""Which vectors the two networks have in common: all that enter the first layer, those of tokens,
-or none. "disentangled": the model reads the generator's token vectors, which its own loss does not
-move, plus a difference that only its own loss moves (He et al. 2021, arXiv:2111.09543, section
+"""Which embeddings the two networks share: all of the input, those of tokens, or none.
+"disentangled": the model uses the generator's token embeddings, without gradient from its own loss,
+plus a difference that only its own loss trains (He et al. 2021, arXiv:2111.09543, section
 3.2)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Generator:
-    """Fill the hidden places with tokens drawn from what a smaller network says of them.
+    """Replaces masked tokens by samples of a smaller network.
 
     Clark et al. 2020, arXiv:2003.10555, section 2. The two are trained together; no gradient passes
-    from the model through what is drawn. A correct guess is what was there, not a replacement.
+    from the model through the samples. A sample equal to the original token is no replacement.
     """
 
     term: str = "masked"
     width_factor: float = 0.25
-    """Width, heads and inner width of the network, as a share of the model's (section 3.2)."""
+    """d_model, n_heads and d_ff of the network, as a fraction of the model's (section 3.2)."""
     n_layers: int | None = None
     """None: as many as the model."""
     transform: Activation = "gelu"
     embedding_sharing: EmbeddingSharing = "all"
     weight: float = 1.0
     sample_with_dropout: bool = True
-    """Tokens are drawn from what is said as it is learned; otherwise from what a second reading
-    without dropout says (Meng et al. 2021, arXiv:2102.08473, section 4, "Model Architecture";
+    """Tokens are sampled from the training forward, with dropout; otherwise from a second forward
+    without dropout (Meng et al. 2021, arXiv:2102.08473, section 4, "Model Architecture";
     released code, `generator_sample_mode`)."""
 
     def __post_init__(self) -> None:
@@ -58,7 +58,9 @@ class Generator:
     @property
     def language_head(self) -> LanguageModeling:
         """The head of the smaller network."""
-        return LanguageModeling(term=self.term, transform=self.transform, bias=True, weight=self.weight)
+        return LanguageModeling(
+            term=self.term, transform=self.transform, bias=True, weight=self.weight
+        )
 
     def generator_architecture(self, a: Architecture) -> Architecture:
         """Return the smaller network of a model."""
@@ -76,10 +78,10 @@ class Generator:
         )
 
     def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "GeneratorHead":
-        """Build the smaller network of a stack whose token table is `embedding_table`.
+        """Build the smaller network of an architecture with token embeddings `embedding_table`.
 
         Raises:
-            ValueError: the stack is not one of Transformer layers, or has no table of tokens.
+            ValueError: it is no Transformer, or has no token embeddings.
         """
         if type(architecture) is not Architecture:
             raise ValueError(
@@ -90,7 +92,7 @@ class Generator:
 
 
 class GeneratorHead(nn.Module):
-    """Guesses the hidden tokens, before the model reads anything."""
+    """Predicts the masked tokens, before the model runs."""
 
     def __init__(self, spec: Generator, a: Architecture, embedding_table: nn.Embedding) -> None:
         super().__init__()
@@ -98,63 +100,65 @@ class GeneratorHead(nn.Module):
         shared = spec.embedding_sharing in ("all", "tokens")
         self.network = Transformer(own, embedding_table if shared else None)
         self.language: LanguageModelingHead = spec.language_head.build(own, self.network.tokens)
-        # in a tuple: the backbone's parameters, not some more of this module's
+        # in a tuple: parameters of the backbone, not of this module
         self._table = (embedding_table,)
 
     def share_with(self, backbone: Transformer) -> None:
-        """Have what is shared in common with the model."""
+        """Share embeddings with the model."""
         if self.spec.embedding_sharing == "all":
             self.network.segments, self.network.embed_norm = backbone.segments, backbone.embed_norm
             self.network.position.share_embeddings(backbone.position)
         if self.spec.embedding_sharing == "disentangled":
             backbone.tokens.register_forward_hook(self._add_shared_embedding)
 
-    def _add_shared_embedding(self, embedding_table: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
+    def _add_shared_embedding(
+        self, embedding_table: nn.Module, args: tuple[Any, ...], out: Tensor
+    ) -> Tensor:
         return out + F.embedding(args[0], self.network.tokens.weight.detach())
 
     def initialize_parameters(self) -> None:
-        """Begin with no difference to the generator's token vectors, where that is learned."""
+        """Initialize the difference to the generator's token embeddings, if any, to zero."""
         if self.spec.embedding_sharing == "disentangled":
             nn.init.zeros_(self._table[0].weight)
 
     def without_sharing(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Add the generator's token vectors to the model's, where those are a difference."""
+        """Add the generator's token embeddings to the model's, where those are a difference."""
         if self.spec.embedding_sharing != "disentangled":
             return weights
         name = "backbone.tokens.weight"
         return weights | {name: weights[name] + self.network.tokens.weight.detach()}
 
     def to_embedding_difference(self) -> None:
-        """Turn whole token vectors of the model into the difference that is learned beside this."""
+        """Turn the model's token embeddings into the difference to the generator's."""
         if self.spec.embedding_sharing == "disentangled":
             with torch.no_grad():
                 self._table[0].weight -= self.network.tokens.weight
 
     @property
     def needs_second_forward(self) -> bool:
-        """Whether what it draws from is another reading than what it learns from."""
+        """Whether it samples from a second forward."""
         a = self.network.a
         drops = a.dropout or a.attention_dropout or a.activation_dropout or a.final_dropout
         return not self.spec.sample_with_dropout and bool(drops)
 
     def flops(self, length: int, target_fraction: float) -> float:
-        """Count the forward's FLOPs a token, the share `target_fraction` of which is scored.
+        """Count the forward's FLOPs per token, of which `target_fraction` have targets.
 
-        A second reading is not learned from: it costs a third of one that is.
+        A second forward has no backward: it costs a third of one that has.
         """
         times = 4 / 3 if self.needs_second_forward else 1
         return times * self.network.flops(length) + self.language.flops(length, target_fraction)
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
-        """Count the places asked."""
+        """Count the targets."""
         return self.language.count_targets(batch)
 
     def corrupt(self, batch: Batch, *, return_logits: bool = False) -> tuple[Batch, Prediction]:
-        """Return the batch that the model reads in the place of this one, and what was guessed."""
+        """Return the corrupted batch, and the prediction of the generator."""
         if batch.targets is None:
             return batch, Prediction()
         hidden = self.network(batch)
-        prediction = self.language(hidden, batch, scores=return_logits)
+        prediction = self.language(hidden, batch, return_logits=return_logits)
         if self.training and self.needs_second_forward:
             hidden = self._without_dropout(batch)
         flat, inputs, targets = (
@@ -162,7 +166,9 @@ class GeneratorHead(nn.Module):
             batch.inputs.flatten(),
             batch.targets.flatten(),
         )
-        asked = torch.arange(len(inputs)) if batch.target_positions is None else batch.target_positions
+        asked = (
+            torch.arange(len(inputs)) if batch.target_positions is None else batch.target_positions
+        )
         asked = asked.to(inputs.device)
         drawn = inputs.index_put((asked,), self._sample_tokens(flat[asked]))
         original = inputs.index_put((asked,), targets[asked])
@@ -182,8 +188,11 @@ class GeneratorHead(nn.Module):
 
     @torch.no_grad()
     def _sample_tokens(self, hidden: Float[Tensor, "n d"]) -> Int[Tensor, "n"]:
-        """Draw a token for each place, from torch's default generator."""
-        said = [self._sample_rows(hidden[i : i + ROWS_PER_CHUNK]) for i in range(0, len(hidden), ROWS_PER_CHUNK)]
+        """Sample a token for each target, from torch's default generator."""
+        said = [
+            self._sample_rows(hidden[i : i + ROWS_PER_CHUNK])
+            for i in range(0, len(hidden), ROWS_PER_CHUNK)
+        ]
         return torch.cat(said) if said else hidden.new_empty(0, dtype=torch.int64)
 
     def _sample_rows(self, hidden: Float[Tensor, "n d"]) -> Int[Tensor, "n"]:
@@ -194,5 +203,5 @@ class GeneratorHead(nn.Module):
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
-        """Say nothing: it has spoken before the model."""
+        """Return nothing: its terms are computed in `corrupt`."""
         return Prediction()

@@ -1,4 +1,4 @@
-"""Hidden states -> is this token the one that stood here? Asked of every token."""
+"""Replaced token detection: is each token the original one?"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,26 +16,28 @@ from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
 
 @dataclass(frozen=True, kw_only=True)
 class ReplacedTokenDetection:
-    """Was this token replaced by another? A yes or no of each token, padding apart.
+    """Binary classification of each token except padding: was it replaced by another?
 
-    Clark et al. 2020, arXiv:2003.10555, section 2, equation of the discriminator's loss. What
-    replaces tokens is a `Generator`.
+    Clark et al. 2020, arXiv:2003.10555, section 2, equation of the discriminator's loss. Tokens
+    are replaced by a `Generator`.
     """
 
     required_term: ClassVar[str] = "masked"
-    """What an objective asks for this to be asked, too."""
+    """The term that an objective must have for this one to be computed, too."""
     term: str = "replaced"
     activation: Activation = "gelu"
     weight: float = 50.0
-    """Section 3.2 and appendix A: 50, since a yes or no costs much less than a token's name."""
+    """Section 3.2 and appendix A: 50, since a binary loss is much smaller than that of a token."""
 
-    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "ReplacedTokenDetectionHead":
-        """Build the head of a stack."""
+    def build(
+        self, architecture: Architecture, embedding_table: TokenEmbedding
+    ) -> "ReplacedTokenDetectionHead":
+        """Build the head of an architecture."""
         return ReplacedTokenDetectionHead(self, architecture)
 
 
 class ReplacedTokenDetectionHead(nn.Module):
-    """A score of each token, above 0 where it says that the token was replaced."""
+    """A logit of each token, above 0 where it predicts that the token was replaced."""
 
     def __init__(self, spec: ReplacedTokenDetection, a: Architecture) -> None:
         super().__init__()
@@ -44,17 +46,17 @@ class ReplacedTokenDetectionHead(nn.Module):
         self.out = nn.Linear(a.d_model, 1)
 
     def logits(self, hidden: Float[Tensor, "b t d"], batch: Batch) -> Float[Tensor, "b t"]:
-        """Score each token."""
+        """Compute the logit of each token."""
         return self.out(ACTIVATIONS[self.spec.activation](self.dense(hidden)))[..., 0]
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
-        """Count the tokens that are asked: where some are hidden, all but padding."""
+        """Count the targets: in batches with masked tokens, all but padding."""
         return {} if batch.targets is None else {self.spec.term: int(batch.is_token().sum())}
 
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
-        """Ask of each token whether it is the text's."""
+        """Compute the loss of all tokens."""
         said = self.logits(hidden, batch).float()
         kept = {self.spec.term: said} if return_logits else {}
         if batch.original_ids is None:

@@ -1,4 +1,4 @@
-"""Hidden states of sentences -> those beside each: said word by word, or found among all."""
+"""Adjacent sentences: reconstructed word by word (skip-thoughts), or found (quick-thoughts)."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -17,8 +17,8 @@ from unmask.model.backbones.recurrent import GRULayer
 from unmask.model.text_layout import TextLayout
 
 SentencePooling = Literal["last", "ends", "mean", "first"]
-"""What stands for a sentence: the hidden state of a token, what both directions say where each
-ends, or the mean of all."""
+"""The vector of a sentence: the hidden state of a token, the last outputs of both directions, or
+the mean of all."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,9 @@ class SentenceLayout:
         """Find the sentences of a batch; None where texts are whole."""
         if batch.part_ids is None:
             return None
-        texts = TextLayout.from_batch(replace(batch, visibility=Visibility(document=batch.part_ids)))
+        texts = TextLayout.from_batch(
+            replace(batch, visibility=Visibility(document=batch.part_ids))
+        )
         assert texts.index is not None
         number = batch.part_ids.flatten()[texts.index[:, 0]]
         return cls(texts, number[1:] == number[:-1] + 1)  # each row counts from 0
@@ -45,13 +47,17 @@ class SentenceLayout:
         return self.has_next.nonzero().squeeze(1)
 
     def sentence_targets(self, targets: Int[Tensor, "b t"]) -> Int[Tensor, "n l"]:
-        """Lay out what is asked of each sentence; IGNORE behind its end."""
+        """Put the targets of each sentence in a row; IGNORE behind its end."""
         assert self.text_layout.index is not None
         assert self.text_layout.is_token is not None
-        return torch.where(self.text_layout.is_token, targets.flatten()[self.text_layout.index], IGNORE_INDEX)
+        return torch.where(
+            self.text_layout.is_token, targets.flatten()[self.text_layout.index], IGNORE_INDEX
+        )
 
-    def sentence_embeddings(self, hidden: Float[Tensor, "b t d"], pooling: SentencePooling) -> Float[Tensor, "n d"]:
-        """Let one vector stand for each sentence."""
+    def sentence_embeddings(
+        self, hidden: Float[Tensor, "b t d"], pooling: SentencePooling
+    ) -> Float[Tensor, "n d"]:
+        """Pool each sentence to one vector."""
         assert self.text_layout.is_token is not None
         own, n = self.text_layout.to_texts(hidden), self.text_layout.is_token.sum(1)
         if pooling == "mean":
@@ -64,26 +70,28 @@ class SentenceLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class SkipThoughts:
-    """Each sentence's vector is asked for the sentences after and before it, word by word.
+    """Each sentence's vector predicts the sentences after and before it, word by word.
 
     Kiros et al. 2015, arXiv:1506.06726, section 2.1: two decoders, GRUs whose gates and new state
-    read the vector beside each word; what they say is scored by one matrix.
+    have the vector as input at each word; they share an output matrix.
 
-    The decoders' token vectors are the encoder's (released code, `build_model`). Deviates from the
-    released code: there the vector is where decoders begin, and is not read at each word.
+    The decoders' token embeddings are the encoder's (released code, `build_model`). Deviates from
+    the released code: there the vector is the decoders' initial state, and no input at each word.
     """
 
     required_term: ClassVar[str] = "sentences_said"
-    """What an objective asks for this to be asked."""
+    """The term that an objective must have for this one to be computed."""
     terms: ClassVar[tuple[str, str]] = ("following", "preceding")
-    """Of the loss."""
+    """Weight of the loss."""
     pooling: SentencePooling = "last"
 
-    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "SkipThoughtsHead":
-        """Build the head of a stack whose token table is `embedding_table`.
+    def build(
+        self, architecture: Architecture, embedding_table: TokenEmbedding
+    ) -> "SkipThoughtsHead":
+        """Build the head of an architecture with token embeddings `embedding_table`.
 
         Raises:
-            ValueError: it does not make what stands for a sentence.
+            ValueError: the network does not support the pooling.
         """
         if self.pooling == "ends":
             check_bidirectional(architecture)
@@ -91,7 +99,7 @@ class SkipThoughts:
 
 
 class SkipThoughtsHead(nn.Module):
-    """Two decoders, and the matrix of their scores."""
+    """Two decoders, and their output matrix."""
 
     def __init__(self, spec: SkipThoughts, a: Architecture, embedding_table: nn.Embedding) -> None:
         super().__init__()
@@ -99,31 +107,34 @@ class SkipThoughtsHead(nn.Module):
         self.following = GRULayer(a.d_embed + a.d_model, a.d_model)
         self.preceding = GRULayer(a.d_embed + a.d_model, a.d_model)
         self.out = nn.Linear(a.d_model, a.vocab_size)
-        # in a tuple: the backbone's parameter, not one more of this module's
+        # in a tuple: a parameter of the backbone, not of this module
         self._table = (embedding_table,)
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
-        """Count the words asked: of sentences that follow one, and of those that one follows."""
+        """Count the target words: of sentences that follow one, and of those that one follows."""
         sentences = SentenceLayout.from_batch(batch)
         if sentences is None or batch.targets is None:
             return {}
-        asked, here = (sentences.sentence_targets(batch.targets) != IGNORE_INDEX).sum(1), sentences.with_next
+        asked, here = (
+            (sentences.sentence_targets(batch.targets) != IGNORE_INDEX).sum(1),
+            sentences.with_next,
+        )
         return {name: int(asked[rows].sum()) for name, rows in self._decoded_sentences(here)}
 
     def _decoded_sentences(self, pairs: Int[Tensor, "k"]) -> list[tuple[str, Int[Tensor, "k"]]]:
-        """Return which sentences each decoder says, given the first of each pair."""
+        """Return the target sentences of each decoder, given the first of each pair."""
         following, preceding = self.spec.terms
         return [(following, pairs + 1), (preceding, pairs)]
 
     def flops(self, length: int, target_fraction: float) -> float:
-        """Count the forward's FLOPs a token: nearly all are said twice."""
+        """Count the forward's FLOPs per token: nearly all are predicted twice."""
         decoder = self.following.reads.weight.numel() + self.following.recalls.weight.numel()
         return target_fraction * 2 * 2 * (decoder + self.out.weight.numel())
 
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
-        """Ask each sentence for those beside it; scores are [n v], of the words asked."""
+        """Predict the adjacent sentences; logits are [n v], of the target words."""
         sentences = SentenceLayout.from_batch(batch)
         if sentences is None or batch.targets is None:
             return Prediction()
@@ -146,7 +157,7 @@ class SkipThoughtsHead(nn.Module):
     def _decode(
         self, decoder: GRULayer, words: Float[Tensor, "k l e"], vectors: Float[Tensor, "k d"]
     ) -> Float[Tensor, "k l d"]:
-        """Run a decoder over sentences, each of which is told of the one beside it."""
+        """Run a decoder over sentences, given the vectors of the adjacent ones."""
         told = vectors[:, None].expand(-1, words.shape[1], -1)
         x = torch.cat((words, told.to(words.dtype)), -1)
         return decoder(x, decoder.initial_state(x))[0] if len(x) else x[..., : vectors.shape[1]]
@@ -154,26 +165,27 @@ class SkipThoughtsHead(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class QuickThoughts:
-    """Each sentence is to find those before and after it among all other sentences of the batch.
+    """Each sentence finds those before and after it among all other sentences of the batch.
 
     Logeswaran and Lee 2018, arXiv:1803.02893, section 3: the score of two sentences is the inner
-    product f(s) g(s'), and nothing else is learned, so that what is known must be in the vectors.
-    Here f(s) is the first half of what stands for a sentence, and g(s) the second. Of a sentence
-    between two both are right, half each (released code, `build_loss`).
+    product f(s) g(s'), without other weights, so that the vectors must carry all information. Here
+    f(s) is the first half of a sentence's vector, and g(s) the second. The target of a sentence
+    between two is both, half each (released code, `build_loss`).
 
-    The batch is what goes through the model at once: of fewer sentences the question is easier.
+    The batch is what goes through the model at once: with fewer sentences the task is easier.
     Deviates from the released code: there a sentence may choose itself, by a score of 0.
     """
 
     term: str = "sentences_found"
     pooling: SentencePooling = "last"
 
-    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "QuickThoughtsHead":
-        """Build the head of a stack.
+    def build(
+        self, architecture: Architecture, embedding_table: TokenEmbedding
+    ) -> "QuickThoughtsHead":
+        """Build the head of an architecture.
 
         Raises:
-            ValueError: hidden states cannot be halved, or it does not make what stands for a
-                sentence.
+            ValueError: hidden states cannot be halved, or the network does not support the pooling.
         """
         if self.pooling == "ends":
             check_bidirectional(architecture)

@@ -1,4 +1,4 @@
-"""Hidden states at both ends of a hidden span -> the tokens within."""
+"""The span boundary objective: both ends of a masked span -> its tokens."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,32 +18,38 @@ from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
 
 @dataclass(frozen=True, kw_only=True)
 class SpanBoundaryObjective:
-    """The span boundary objective: name the tokens of a hidden span from its two neighbors.
+    """Predicts the tokens of a masked span from its two neighbors.
 
-    Joshi et al. 2020, arXiv:1907.10529, section 3.2, equations 1 to 3: two layers read the hidden
-    states of the tokens before and after the span, and a vector of the place within it. Spans side
-    by side are one.
+    Joshi et al. 2020, arXiv:1907.10529, section 3.2, equations 1 to 3: two layers over
+    the hidden states of the tokens before and after the span, and an embedding of the position
+    within it. Adjacent spans are one.
     """
 
     required_term: ClassVar[str] = "masked"
-    """What an objective asks for this to be asked, too."""
+    """The term that an objective must have for this one to be computed, too."""
     term: str = "boundary"
     position_embedding_size: int = 200
-    """Of the vectors of places."""
+    """Size of the position embeddings."""
     max_span_length: int = 20
-    """Tokens of a span; those after are not asked (released code, `max_pair_targets`)."""
+    """Tokens of a span that are predicted (released code, `max_pair_targets`)."""
     activation: Activation = "gelu"
     weight: float = 1.0
 
-    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "SpanBoundaryObjectiveHead":
-        """Build the head of a stack whose token table is `embedding_table`."""
-        return SpanBoundaryObjectiveHead(self, architecture, require_embedding_table(embedding_table))
+    def build(
+        self, architecture: Architecture, embedding_table: TokenEmbedding
+    ) -> "SpanBoundaryObjectiveHead":
+        """Build the head of an architecture with token embeddings `embedding_table`."""
+        return SpanBoundaryObjectiveHead(
+            self, architecture, require_embedding_table(embedding_table)
+        )
 
 
 class SpanBoundaryObjectiveHead(nn.Module):
-    """Two layers, and scores by the table of token vectors."""
+    """Two layers, and an output layer tied to the token embeddings."""
 
-    def __init__(self, spec: SpanBoundaryObjective, a: Architecture, embedding_table: nn.Embedding) -> None:
+    def __init__(
+        self, spec: SpanBoundaryObjective, a: Architecture, embedding_table: nn.Embedding
+    ) -> None:
         super().__init__()
         self.spec = spec
         self.places = nn.Embedding(spec.max_span_length, spec.position_embedding_size)
@@ -52,19 +58,23 @@ class SpanBoundaryObjectiveHead(nn.Module):
         self.second = nn.Linear(a.d_model, a.d_embed)
         self.second_norm = a.norm.build(a.d_embed)
         self.bias = nn.Parameter(torch.zeros(a.vocab_size))
-        # in a tuple: the backbone's parameter, not one more of this module's
+        # in a tuple: a parameter of the backbone, not of this module
         self._table = (embedding_table,)
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
-        """Count the places asked."""
+        """Count the targets."""
         if batch.targets is None or batch.target_positions is None:
             return {}
-        return {self.spec.term: int((span_of_position(batch.target_positions)[2] < self.spec.max_span_length).sum())}
+        return {
+            self.spec.term: int(
+                (span_of_position(batch.target_positions)[2] < self.spec.max_span_length).sum()
+            )
+        }
 
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
-        """Ask at the places where targets are not IGNORE, if some are shown."""
+        """Score the positions whose target is not IGNORE, if some tokens are not masked."""
         if batch.targets is None or batch.target_positions is None:
             return Prediction()
         before, after, place = span_of_position(batch.target_positions)
@@ -75,7 +85,9 @@ class SpanBoundaryObjectiveHead(nn.Module):
         act = ACTIVATIONS[self.spec.activation]
         x = self.second_norm(act(self.second(self.first_norm(act(self.first(x))))))
         total, right = linear_cross_entropy(x, self._table[0].weight, self.bias, targets)
-        kept = {self.spec.term: F.linear(x, self._table[0].weight, self.bias)} if return_logits else {}
+        kept = (
+            {self.spec.term: F.linear(x, self._table[0].weight, self.bias)} if return_logits else {}
+        )
         term = Term(total, targets.numel(), right, self.spec.weight)
         return Prediction(kept, {self.spec.term: term})
 
@@ -83,10 +95,10 @@ class SpanBoundaryObjectiveHead(nn.Module):
 def span_of_position(
     target_positions: Int[Tensor, "n"],
 ) -> tuple[Int[Tensor, "n"], Int[Tensor, "n"], Int[Tensor, "n"]]:
-    """Find the run of neighbors that each of some rising places is in.
+    """Find the run of consecutive positions of each of some ascending positions.
 
-    Return the places before and after it, and where in it each stands, from 0. A row begins and
-    ends with a special token, which is never asked, so no run is in two rows.
+    Return the positions before and after it, and the index of each in it, from 0. A row begins and
+    ends with a special token, which is never a target, so no run is in two rows.
     """
     order = torch.arange(len(target_positions), device=target_positions.device)
     gap = target_positions.diff() != 1

@@ -1,4 +1,4 @@
-"""Hidden states of characters -> the subwords hidden among them, each at one place (CANINE-S)."""
+"""Prediction of masked subwords from characters, each at one position (CANINE-S)."""
 
 from dataclasses import dataclass, replace
 
@@ -15,14 +15,14 @@ from unmask.tokenizers.spec import SpecialTokenIds
 
 @dataclass(frozen=True, kw_only=True)
 class SubwordPrediction:
-    """The head that names hidden subwords, of a vocabulary that the network does not read.
+    """The head that predicts masked subwords, of an output vocabulary.
 
-    Clark et al. 2022, arXiv:2103.06874, section 3.2.2: a softmax over all subwords, whose vectors
-    are of this head alone and discarded when pretraining ends.
+    Clark et al. 2022, arXiv:2103.06874, section 3.2.2: a softmax over all subwords, whose
+    embeddings belong to this head alone and are discarded after pretraining.
     """
 
     output_vocab_size: int
-    """Subwords."""
+    """Subwords of the output vocabulary."""
     term: str = "subwords"
 
     def __post_init__(self) -> None:
@@ -30,17 +30,21 @@ class SubwordPrediction:
             raise ValueError(f"output_vocab_size must be at least 1, got {self.output_vocab_size}")
 
     def with_vocabulary(self, special: SpecialTokenIds) -> "SubwordPrediction":
-        """Return the head for the subwords that a tokenizer knows beside characters."""
+        """Return the head for a tokenizer's output vocabulary of subwords."""
         known = special.output_vocabulary
-        return self if known is None else replace(self, output_vocab_size=known.special_ids.vocab_size)
+        return (
+            self if known is None else replace(self, output_vocab_size=known.special_ids.vocab_size)
+        )
 
-    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "SubwordPredictionHead":
-        """Build the head of a stack."""
+    def build(
+        self, architecture: Architecture, embedding_table: TokenEmbedding
+    ) -> "SubwordPredictionHead":
+        """Build the head of an architecture."""
         return SubwordPredictionHead(self, architecture)
 
 
 class SubwordPredictionHead(nn.Module):
-    """Scores of subwords at the places asked, and their cross-entropy."""
+    """Logits of subwords at the targets, and their cross-entropy."""
 
     def __init__(self, spec: SubwordPrediction, a: Architecture) -> None:
         super().__init__()
@@ -48,20 +52,24 @@ class SubwordPredictionHead(nn.Module):
         self.out = nn.Linear(a.d_model, spec.output_vocab_size)
 
     def flops(self, length: int, target_fraction: float) -> float:
-        """Count the forward's FLOPs a token: of the scores."""
+        """Count the forward's FLOPs per token: of the output layer."""
         return target_fraction * 2 * self.out.weight.numel()
 
     def count_targets(self, batch: Batch) -> dict[str, int]:
-        """Count the places asked, without reading a tensor."""
+        """Count the targets, without reading a tensor."""
         if batch.targets is None:
             return {}
-        n = batch.targets.numel() if batch.target_positions is None else batch.target_positions.numel()
+        n = (
+            batch.targets.numel()
+            if batch.target_positions is None
+            else batch.target_positions.numel()
+        )
         return {self.spec.term: n}
 
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
-        """Ask at the places where targets are not IGNORE; with `return_logits`, also return those."""
+        """Score the positions whose target is not IGNORE; with `return_logits`, return logits."""
         if batch.targets is None:
             return Prediction()
         flat, targets = hidden.flatten(0, 1), batch.targets.flatten()

@@ -20,15 +20,15 @@ from unmask.model.backbones.canine import TokenEmbedding
 from unmask.model.layers.feed_forward import Dropout
 
 BEST_PATH_SUFFIX = "_path"
-"""After the name of a term: the labels that are likeliest together."""
+"""Suffix of a term's name: the most likely label sequence."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BiLSTMCRF:
-    """The head that labels each word, knowing the labels of the others.
+    """The head that labels each word, by a CRF over label sequences.
 
-    Lample et al. 2016, arXiv:1603.01360, section 2, without vectors of characters: the hidden
-    states know the spelling.
+    Lample et al. 2016, arXiv:1603.01360, section 2, without character embeddings: the hidden
+    states encode the spelling.
     """
 
     term: str = "token_label"
@@ -37,43 +37,45 @@ class BiLSTMCRF:
     """Of each direction's states (Ma and Hovy 2016, arXiv:1603.01354, table 1)."""
     n_layers: int = 1
     dropout: float = 0.5
-    """Of what the LSTM reads and says (Ma and Hovy 2016, section 3.2)."""
+    """Of the LSTM's inputs and outputs (Ma and Hovy 2016, section 3.2)."""
     crf: bool = True
-    """Whether labels know of each other beyond what the LSTM does."""
+    """Whether there is a CRF over labels."""
     forbidden_transitions: tuple[tuple[int, int], ...] = ()
     """Pairs of labels that never follow each other; see `CRF`."""
 
     def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "BiLSTMCRFHead":
-        """Build the head of a stack."""
+        """Build the head of an architecture."""
         return BiLSTMCRFHead(self, architecture)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _WordBatch:
-    """The words of each row side by side, and what is said of them."""
+    """The words of each row without gaps, and their logits."""
 
     logits: Float[Tensor, "b w labels"]
     labels: Int[Tensor, "b w"]
     """IGNORE behind the last word."""
     lengths: Int[Tensor, "b"]
     columns: Int[Tensor, "b w"]
-    """The column of each; behind the last word, of some tokens that are none."""
+    """The column of each word; behind the last word, of other tokens."""
 
-    def scatter_to(self, word_values: Shaped[Tensor, "b w ..."], token_values: Shaped[Tensor, "b t ..."]) -> Tensor:
-        """Put what is said of the words where these are in `token_values`."""
+    def scatter_to(
+        self, word_values: Shaped[Tensor, "b w ..."], token_values: Shaped[Tensor, "b t ..."]
+    ) -> Tensor:
+        """Put values of the words at their columns in `token_values`."""
         real, place = self.labels != IGNORE_INDEX, self.columns
         row = torch.arange(len(place), device=place.device)[:, None].expand_as(place)
         return token_values.index_put((row[real], place[real]), word_values[real])
 
 
 class BiLSTMCRFHead(nn.Module):
-    """Scores of each word's labels, and the negative log-likelihood of all labels of a sentence.
+    """Logits of each word's labels, and the negative log-likelihood of all labels of a sentence.
 
-    A word is a token whose label is not IGNORE: the tokens between are not read. So the labels must
-    be there when nothing is learned too; any that is not IGNORE marks a word.
+    A word is a token whose label is not IGNORE: the tokens between are skipped. So the batch must
+    have labels at inference too; any that is not IGNORE marks a word.
 
     The loss is summed over sentences, in nats, and counted by words: it is then as large as that of
-    labels which are asked one by one, and the same however a step is cut into micro-batches.
+    independent labels, and the same however a step is split into micro-batches.
     """
 
     def __init__(self, spec: BiLSTMCRF, a: Architecture) -> None:
@@ -88,7 +90,7 @@ class BiLSTMCRFHead(nn.Module):
         self.crf = CRF(spec.n_labels, spec.forbidden_transitions) if spec.crf else None
 
     def initialize_parameters(self) -> None:
-        """Begin as in Ma and Hovy 2016, section 3.1: forget gates open, all other biases zero.
+        """Initialize as in Ma and Hovy 2016, section 3.1: forget gates open, all other biases zero.
 
         Each gate's matrix is uniform between -sqrt(6 / (r + c)) and that.
         """
@@ -107,7 +109,7 @@ class BiLSTMCRFHead(nn.Module):
         Zero where there is no word.
 
         Raises:
-            ValueError: the batch does not say where words are.
+            ValueError: the batch does not mark words.
         """
         return self._scatter_words(self._run_lstm(hidden, _require_labels(batch)), batch)
 
@@ -115,7 +117,7 @@ class BiLSTMCRFHead(nn.Module):
         """Find the likeliest labels of the words of each row, taken together.
 
         Raises:
-            ValueError: the batch does not say where words are.
+            ValueError: the batch does not mark words.
         """
         words = self._run_lstm(hidden, _require_labels(batch))
         rows = zip(self._best_path(words).tolist(), words.lengths.tolist(), strict=True)
@@ -130,13 +132,14 @@ class BiLSTMCRFHead(nn.Module):
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
-        """Ask for the labels of each row's words.
+        """Compute the loss of each row's words.
 
-        With `return_logits`, also return the log-probabilities of each word's labels under the name of the
-        term, and the likeliest labels taken together as `..._path` [b t], IGNORE between words.
+        With `return_logits`, also return the log-probabilities of each word's labels under the
+        name of the term, and the likeliest labels taken together as `..._path` [b t], IGNORE
+        between words.
 
         Raises:
-            ValueError: there should be scores, and the batch does not say where words are.
+            ValueError: logits are needed, and the batch does not mark words.
         """
         if batch.labels is None and not return_logits:
             return Prediction()
@@ -190,14 +193,14 @@ class BiLSTMCRFHead(nn.Module):
 
 
 def _require_labels(batch: Batch) -> Int[Tensor, "b t"]:
-    """Return the labels, which say where words are.
+    """Return the labels, which mark words.
 
     Raises:
         ValueError: there are none.
     """
     if batch.labels is None:
         raise ValueError(
-            "this head reads words, and batch.labels is None: it must mark the token of each word "
+            "this head labels words, and batch.labels is None: it must mark the token of each word "
             f"with a label (0 if it is not known) and hold {IGNORE_INDEX} elsewhere"
         )
     return batch.labels

@@ -1,4 +1,4 @@
-"""A linear-chain conditional random field: scores of each word's labels -> of whole sequences.
+"""A linear-chain conditional random field: logits of each word's labels -> whole sequences.
 
 Lafferty et al. 2001, doi:10.5555/645530.655813; on an LSTM as in Lample et al. 2016,
 arXiv:1603.01360, section 2.2.
@@ -11,45 +11,47 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 BOUNDARY = -1
-"""In place of a label: where a sequence begins or ends."""
+"""Instead of a label: the begin or end of a sequence."""
 
 _FORBIDDEN_COST = 1e4
-"""What a transition that is impossible costs in decoding. Not infinitely much: where all sequences
-are impossible, the one that breaks fewest rules is found."""
+"""The cost of a forbidden transition in decoding. Finite: where all sequences are forbidden, the
+one with the fewest forbidden transitions is found."""
 
 
 class CRF(nn.Module):
-    """A probability of each sequence of labels: a softmax over all, of summed scores.
+    """The probability of each label sequence: a softmax over all, of summed scores.
 
     The score of a sequence is the sum of its words' scores of their labels and of the transitions
-    between these, from the beginning and to the end (Lample et al. 2016, section 2.2). All begin at
-    zero, where labels are independent, and are learned.
+    between these, from the beginning and to the end (Lample et al. 2016, section 2.2). All are
+    initialized to zero, where labels are independent, and are learned.
 
-    Sequences stand in rows of at least one column, `lengths` long; what stands behind is not looked
-    at. All is computed in float32.
+    Sequences stand in rows of at least one column, `lengths` long; what stands behind is ignored.
+    All is computed in float32.
 
     Args:
         n_labels: labels of a word.
-        impossible: pairs of labels of which the second never follows the first; `EDGE` as the first
-            is where a sequence begins, as the second where it ends. Decoding avoids them; the
-            probabilities do not know of them, so that no labels are an infinite surprise (Lester et
-            al. 2020, arXiv:2010.04362).
+        forbidden_transitions: pairs of labels of which the second never follows the first;
+            `BOUNDARY` as the first is the begin of a sequence, as the second its end. Decoding
+            avoids them; probabilities do not exclude them, so that no labels have an infinite loss
+            (Lester et al. 2020, arXiv:2010.04362).
 
     Raises:
-        ValueError: a pair has a label that there is not.
+        ValueError: a pair has an unknown label.
     """
 
-    def __init__(self, n_labels: int, forbidden_transitions: Sequence[tuple[int, int]] = ()) -> None:
+    def __init__(
+        self, n_labels: int, forbidden_transitions: Sequence[tuple[int, int]] = ()
+    ) -> None:
         super().__init__()
         for pair in forbidden_transitions:
             if not all(BOUNDARY <= label < n_labels for label in pair):
                 raise ValueError(
-                    f"labels must be from {BOUNDARY} (the edge) to {n_labels - 1}, got the impossible "
-                    f"pair {tuple(pair)}"
+                    f"labels of forbidden_transitions must be from {BOUNDARY} (the boundary) to "
+                    f"{n_labels - 1}, got {tuple(pair)}"
                 )
         cost = torch.zeros(n_labels + 1, n_labels + 1)
         for before, behind in forbidden_transitions:
-            cost[before, behind] = _FORBIDDEN_COST  # the edge, -1, is the last row and column
+            cost[before, behind] = _FORBIDDEN_COST  # BOUNDARY, -1, is the last row and column
         self.register_buffer("cost", cost, persistent=False)
         self.transitions = nn.Parameter(torch.zeros(n_labels, n_labels))
         """From the label of the row to that of the column."""
@@ -102,7 +104,7 @@ class CRF(nn.Module):
         return (before + behind).where(real, 0).log_softmax(-1)
 
     def initialize_parameters(self) -> None:
-        """Begin at zero."""
+        """Initialize to zero."""
         for p in self.parameters():
             nn.init.zeros_(p)
 
@@ -131,7 +133,7 @@ class CRF(nn.Module):
         return torch.stack(path[::-1], 1)
 
     def _penalized_parameters(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Make what is impossible dear: scores of beginnings, transitions and ends."""
+        """Return scores of beginnings, transitions and ends, forbidden ones with their cost."""
         cost = self.get_buffer("cost").float()
         return (
             self.begin.float() - cost[-1, :-1],
@@ -143,7 +145,11 @@ class CRF(nn.Module):
         self, emissions: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
     ) -> Float[Tensor, "b t labels"]:
         """Sum, for each word and label, over all labels of the words before it."""
-        emissions, real, steps = emissions.float(), _valid_positions(emissions, lengths), self.transitions.float()
+        emissions, real, steps = (
+            emissions.float(),
+            _valid_positions(emissions, lengths),
+            self.transitions.float(),
+        )
         sums = [self.begin.float() + emissions[:, 0]]
         for i in range(1, emissions.shape[1]):
             ways = (sums[-1][:, :, None] + steps).logsumexp(1) + emissions[:, i]
@@ -154,7 +160,11 @@ class CRF(nn.Module):
         self, emissions: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
     ) -> Float[Tensor, "b t labels"]:
         """Sum, for each word and label, over all labels of the words behind it."""
-        emissions, real, steps = emissions.float(), _valid_positions(emissions, lengths), self.transitions.float()
+        emissions, real, steps = (
+            emissions.float(),
+            _valid_positions(emissions, lengths),
+            self.transitions.float(),
+        )
         end = self.end.float().expand(emissions[:, 0].shape)
         sums = [end]
         for i in range(emissions.shape[1] - 1, 0, -1):
@@ -163,5 +173,7 @@ class CRF(nn.Module):
         return torch.stack(sums[::-1], 1)
 
 
-def _valid_positions(scores: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]) -> Bool[Tensor, "b t"]:
+def _valid_positions(
+    scores: Float[Tensor, "b t labels"], lengths: Int[Tensor, "b"]
+) -> Bool[Tensor, "b t"]:
     return torch.arange(scores.shape[1], device=scores.device) < lengths[:, None]

@@ -1,4 +1,4 @@
-"""Can what is asked about two texts, or about sentences, be asked of the rows that there are?"""
+"""Do the rows have labels for tasks about two texts, or about sentences?"""
 
 from unmask.batch import IGNORE_INDEX
 from unmask.heads.classification.sequence_classification import SequenceClassification
@@ -15,13 +15,16 @@ LOW_LABELED_SHARE = 0.1
 """Of rows: where fewer can be asked, that is told."""
 
 
-def check_sequence_labels(training_data: TrainingData, model: Model, *, has_initial_weights: bool) -> str | None:
+def check_sequence_labels(
+    training_data: TrainingData, model: Model, *, has_initial_weights: bool
+) -> str | None:
     """Look at some rows: is each question asked, and are there several answers?
 
     Args:
         training_data: has the rows.
         model: has the heads.
-        has_initial_weights: with weights that have learned to answer already: then it is told, and not refused.
+        has_initial_weights: with weights that have learned to answer already: then it is told, and
+            not refused.
 
     Returns:
         What a person should know; None: nothing.
@@ -34,17 +37,22 @@ def check_sequence_labels(training_data: TrainingData, model: Model, *, has_init
         if note[1] and not has_initial_weights:
             raise ValueError(note[0])
         return note[0]
-    terms = [required_term(n, spec) for n, spec in model.head_specs.items() if isinstance(spec, SequenceClassification)]
+    terms = [
+        required_term(n, spec)
+        for n, spec in model.head_specs.items()
+        if isinstance(spec, SequenceClassification)
+    ]
     if not terms:
         return None
     batches = training_data.sample_batches()
-    said = [x for b in batches if b.labels is not None for x in b.labels.flatten().tolist()]
-    labels = [x for x in said if x != IGNORE_INDEX]
+    classes = [x for b in batches if b.labels is not None for x in b.labels.flatten().tolist()]
+    labels = [x for x in classes if x != IGNORE_INDEX]
     rows = sum(len(b.inputs) for b in batches)
-    told = f"{' and '.join(terms)}: of {rows} rows of at most {training_data.max_length} tokens"
+    unit, length = training_data.recipe.row_unit, training_data.max_length
+    rows_text = f"{' and '.join(terms)}: of {rows} rows of at most {length} tokens"
     if not labels:
         why = (
-            f"{told} none has two parts to ask about (unit = {training_data.recipe.row_unit}): documents are to "
+            f"{rows_text} none has two parts to ask about (row_unit = {unit}): documents are to "
             "have several sentences; a greater length or another unit may help, or an objective "
             "without a question (--objective mlm)"
         )
@@ -53,16 +61,16 @@ def check_sequence_labels(training_data: TrainingData, model: Model, *, has_init
         raise ValueError(why)
     if len(labels) >= MIN_LABELED_ROWS and len(set(labels)) == 1:
         return (
-            f"{told} {len(labels)} are asked, and the answer is always {labels[0]}: nothing can be "
-            "learned of it; a greater length may have other answers"
+            f"{rows_text} {len(labels)} are asked, and the answer is always {labels[0]}: nothing "
+            "can be learned of it; a greater length may have other answers"
         )
     if len(labels) < LOW_LABELED_SHARE * rows and not _is_mixture(training_data):
-        return f"{told} only {len(labels)} have two parts to ask about"
+        return f"{rows_text} only {len(labels)} have two parts to ask about"
     return None
 
 
 def _is_mixture(training_data: TrainingData) -> bool:
-    """Say whether a question is one of several things that a row may be asked."""
+    """Say whether a task is one of several that a row may have."""
     return bool(components_of(training_data.objective))
 
 
@@ -80,13 +88,14 @@ def _contrastive_note(training_data: TrainingData, model: Model) -> tuple[str, b
     rows = sum(len(batch.inputs) for batch in batches)
     if most == 0:
         return (
-            f"{specs[0].term}: of {rows} rows of at most {training_data.max_length} tokens none has two parts "
-            f"(unit = {training_data.recipe.row_unit}); a greater length or longer documents may help"
+            f"{specs[0].term}: of {rows} rows of at most {training_data.max_length} tokens none "
+            f"has two parts (row_unit = {training_data.recipe.row_unit}); a greater length or "
+            "longer documents may help"
         ), True
     if most == 1 and rows > 1:
         return (
             f"{specs[0].term}: a batch holds one text, which has none to choose from but its own; "
-            "a greater batch_tokens (or micro_tokens) has more"
+            "a greater batch_tokens (or micro_batch_tokens) has more"
         ), False
     return None
 
@@ -97,21 +106,21 @@ def _check_adjacent_sentences(training_data: TrainingData) -> None:
     Raises:
         ValueError: none of some rows has two, or no batch of them three.
     """
-    asked = [name for name in ADJACENT_SENTENCE_TERMS if name in training_data.objective.loss_terms]
-    if not asked:
+    terms = [name for name in ADJACENT_SENTENCE_TERMS if name in training_data.objective.loss_terms]
+    if not terms:
         return
     batches = training_data.sample_batches()
     found = [one for one in map(SentenceLayout.from_batch, batches) if one is not None]
     if not any(len(one.with_next) for one in found):
         rows = sum(len(batch.inputs) for batch in batches)
         raise ValueError(
-            f"{asked[0]}: of {rows} rows of at most {training_data.max_length} tokens none has two sentences "
-            f"(unit = {training_data.recipe.row_unit}): documents are to have several; a greater length or "
-            "unit = sentences may help"
+            f"{terms[0]}: of {rows} rows of at most {training_data.max_length} tokens none has "
+            f"two sentences (row_unit = {training_data.recipe.row_unit}): documents are to have "
+            "several; a greater length or row_unit = sentences may help"
         )
     most = max(len(one.has_next) + 1 for one in found)
-    if ADJACENT_SENTENCE_TERMS[1] in asked and most < 3:
+    if ADJACENT_SENTENCE_TERMS[1] in terms and most < 3:
         raise ValueError(
-            f"{asked[0]}: a batch holds {most} sentences at most, of which each has but one to "
-            "choose from; a greater batch_tokens (or micro_tokens) has more"
+            f"{terms[0]}: a batch holds {most} sentences at most, of which each has but one to "
+            "choose from; a greater batch_tokens (or micro_batch_tokens) has more"
         )

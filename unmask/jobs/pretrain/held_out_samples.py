@@ -1,4 +1,4 @@
-"""What a model in training says of held-out text: the samples of its report, before and after."""
+"""What a model in training predicts on held-out text: samples of its report, before and after."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -24,13 +24,15 @@ _TEMPERATURE, _TOP_P = 0.8, 0.95
 _SAMPLED_GENERATION = generation_config(max_new_tokens=40, temperature=_TEMPERATURE, top_p=_TOP_P)
 
 
-def held_out_samples(loaded_model: LoadedModel, training_data: TrainingData, previous: Sequence[ReportSample] = ()) -> list[TextSample]:
-    """Ask a model for held-out words, or to go on with held-out sentences; always the same ones.
+def held_out_samples(
+    loaded_model: LoadedModel, training_data: TrainingData, previous: Sequence[ReportSample] = ()
+) -> list[TextSample]:
+    """Let a model fill in held-out words, or continue held-out sentences; always the same ones.
 
     Args:
         loaded_model: the model, which is left in the mode in which it was.
         training_data: what it is trained on, and what is held out.
-        previous: what it said before training: then what it says now stands beside that.
+        previous: its samples from before training: then those of now stand beside them.
 
     Returns:
         None of a model that names no tokens, reads texts from their end, or answers a text and has
@@ -40,20 +42,30 @@ def held_out_samples(loaded_model: LoadedModel, training_data: TrainingData, pre
     pipeline = Pipeline(loaded_model)
     if not loaded_model.model.has_language_head or pipeline.tokenizer.special_tokens.backward:
         return []
-    said = {_prompt_of(one): one for one in previous if not isinstance(one, Near)}
-    reads_on = loaded_model.model.decoder_architecture.causal and not isinstance(loaded_model.model.backbone, EncoderDecoder)
-    if not reads_on and unsupported_reason(loaded_model.model, pipeline.tokenizer) is not None:
+    previous_by_prompt = {_prompt_of(one): one for one in previous if not isinstance(one, Near)}
+    continues_text = loaded_model.model.decoder_architecture.causal and not isinstance(
+        loaded_model.model.backbone, EncoderDecoder
+    )
+    if (
+        not continues_text
+        and unsupported_reason(loaded_model.model, pipeline.tokenizer) is not None
+    ):
         return []
-    ask = _sample_continuation if reads_on else _fill_blank
+    draw_sample = _sample_continuation if continues_text else _fill_blank
     # Half of the positions: text that is decoded and read again may have some more tokens.
-    longest = min(_MAX_SENTENCE_TOKENS, (max_text_tokens(loaded_model.preset) or 2 * _MAX_SENTENCE_TOKENS) // 2)
+    longest = min(
+        _MAX_SENTENCE_TOKENS,
+        (max_text_tokens(loaded_model.preset) or 2 * _MAX_SENTENCE_TOKENS) // 2,
+    )
     training = loaded_model.model.training
     loaded_model.model.eval()
     try:
         found: list[TextSample] = []
-        for ids, at in _pick_sentences(training_data, longest):
+        for ids, position in _pick_sentences(training_data, longest):
             with suppress(ValueError):  # decoded and read again, it may not fit, or be empty
-                found.append(_merge_with_previous(ask(pipeline, ids, at), said))
+                found.append(
+                    _merge_with_previous(draw_sample(pipeline, ids, position), previous_by_prompt)
+                )
         return found
     finally:
         loaded_model.model.train(training)
@@ -64,7 +76,7 @@ def _prompt_of(sample: TextSample) -> str:
 
 
 def _merge_with_previous(sample: TextSample, previous: Mapping[str, TextSample]) -> TextSample:
-    """Put what a model says now beside what it said before, or else where that stands."""
+    """Put what a model predicts now beside what it predicted before, or else in its place."""
     old = previous.get(_prompt_of(sample))
     if isinstance(sample, Fill):
         if isinstance(old, Fill):
@@ -78,12 +90,15 @@ def _merge_with_previous(sample: TextSample, previous: Mapping[str, TextSample])
 def _sample_continuation(pipeline: Pipeline, ids: Sequence[int], position: int) -> Generate:
     prompt = pipeline.tokenizer.decode(ids[: len(ids) // 2])
     settings = f"temperature {_TEMPERATURE:g}, top-p {_TOP_P:g}"
-    return Generate(prompt=prompt, after=pipeline.generate(prompt, _SAMPLED_GENERATION), settings=settings)
+    return Generate(
+        prompt=prompt, after=pipeline.generate(prompt, _SAMPLED_GENERATION), settings=settings
+    )
 
 
 def _fill_blank(pipeline: Pipeline, ids: Sequence[int], position: int) -> Fill:
     left, answer, right = map(
-        pipeline.tokenizer.decode, (ids[:position], ids[position : position + 1], ids[position + 1 :])
+        pipeline.tokenizer.decode,
+        (ids[:position], ids[position : position + 1], ids[position + 1 :]),
     )
     text = f"{left} [MASK] {right}".strip()
     guesses = pipeline.fill(text).blanks
@@ -92,14 +107,20 @@ def _fill_blank(pipeline: Pipeline, ids: Sequence[int], position: int) -> Fill:
 
 
 def _pick_sentences(training_data: TrainingData, max_tokens: int) -> list[tuple[list[int], int]]:
-    """Pick held-out sentences of a readable length, and the place of a whole word in each."""
+    """Pick held-out sentences of a readable length, and the position of a whole word in each."""
     found: list[tuple[list[int], int]] = []
     rows = training_data.dev_rows.row_spans
     for start, end in rows[:: max(1, len(rows) // (4 * N_SAMPLES))].tolist():
-        sentence = _first_readable_sentence(training_data.dev_rows.token_source.read_tokens(start, end), max_tokens)
-        places = [] if sentence is None else _whole_word_positions(sentence, training_data.shards.tokenizer)
-        if sentence is not None and places:
-            found.append((sentence.ids.tolist(), places[len(places) * 2 // 3]))
+        sentence = _first_readable_sentence(
+            training_data.dev_rows.token_source.read_tokens(start, end), max_tokens
+        )
+        positions = (
+            []
+            if sentence is None
+            else _whole_word_positions(sentence, training_data.shards.tokenizer)
+        )
+        if sentence is not None and positions:
+            found.append((sentence.ids.tolist(), positions[len(positions) * 2 // 3]))
         if len(found) == N_SAMPLES:
             break
     return found
@@ -108,12 +129,14 @@ def _pick_sentences(training_data: TrainingData, max_tokens: int) -> list[tuple[
 def _first_readable_sentence(text: Tokens, max_tokens: int) -> Tokens | None:
     """Return the first whole sentence of a text that is neither short nor long."""
     starts = [*np.flatnonzero(text.boundaries & SENTENCE_START).tolist(), len(text)]
-    lengths = ((a, b) for a, b in itertools.pairwise(starts) if _MIN_SENTENCE_TOKENS <= b - a <= max_tokens)
+    lengths = (
+        (a, b) for a, b in itertools.pairwise(starts) if _MIN_SENTENCE_TOKENS <= b - a <= max_tokens
+    )
     return next((text[a:b] for a, b in lengths), None)
 
 
 def _whole_word_positions(sentence: Tokens, tokenizer: Tokenizer) -> list[int]:
-    """List the places, none near an end, at which one token is a whole word of letters."""
+    """List the positions, none near an end, at which one token is a whole word of letters."""
     begins = (sentence.boundaries & WORD_START) != 0
     whole = (i for i in range(2, len(sentence) - 2) if begins[i] and begins[i + 1])
     return [i for i in whole if tokenizer.decode([int(sentence.ids[i])]).strip().isalpha()]

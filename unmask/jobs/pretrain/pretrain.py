@@ -35,7 +35,7 @@ from unmask.checkpoints.huggingface.read import (
     resolve_model_folder,
 )
 from unmask.checkpoints.subword_head import fill_subwords
-from unmask.config import from_dict, read_toml, to_dict, unknown_key_message
+from unmask.config import check_value, from_dict, read_toml, to_dict, unknown_key_message
 from unmask.evaluation.baselines import count_bigrams
 from unmask.files import merge_folder, remove_partial_files
 from unmask.heads.classification.sequence_classification import SequenceClassification
@@ -141,7 +141,9 @@ def _published_recipe(name: str) -> Recipe:
         model=card.name,
         sequence_length=card.sequence_length,
         batch_tokens=card.batch_tokens,
-        micro_batch_tokens=max(DEFAULT_MICRO_BATCH_TOKENS, card.sequence_length) if card.batch_tokens > DEFAULT_MICRO_BATCH_TOKENS else None,
+        micro_batch_tokens=max(DEFAULT_MICRO_BATCH_TOKENS, card.sequence_length)
+        if card.batch_tokens > DEFAULT_MICRO_BATCH_TOKENS
+        else None,
         learning_rate=card.learning_rate,
         objective=card.objective,
     )
@@ -219,12 +221,13 @@ def pretrain(
         tokenizer: a folder with a tokenizer to use; by default one is learned from the data.
         vocab_size: of a tokenizer that is learned.
         sequence_length: tokens of a row, at most.
-        document_separator: what a document of plain text is: parted by blank lines, a line, or a file.
+        document_separator: what a document of plain text is: parted by blank lines, a line, or a
+            file.
         text_column: the column that holds the text of a record.
         encoding_errors: with "replace", what is not UTF-8 becomes U+FFFD.
-        sampling_exponent: exponent of each source's share of the tokens; 1: as they are. A source is a
-            folder, a pattern or `hf:owner/name`, or the files named of one folder (where all are in
-            one folder, each).
+        sampling_exponent: exponent of each source's share of the tokens; 1: as they are. A source
+            is a folder, a pattern or `hf:owner/name`, or the files named of one folder (where all
+            are in one folder, each).
         seed: of everything that is drawn.
         objective: what is asked, by name: "mlm", "clm", "rtd:generator_size=0.25" (see
             `unmask.zoo.objectives.presets`). None: what the card's paper asks.
@@ -248,48 +251,53 @@ def pretrain(
         KeyboardInterrupt: someone stopped the run; it can be resumed, and says so.
     """
     check_run_numbers(steps=steps, tokens=tokens, minutes=minutes, workers=workers, threads=threads)
+    check_value(float | None, sampling_exponent, "sampling_exponent")
     out = Path(out)
-    was = open_resumed_run(out, resume=resume)
+    resumed = open_resumed_run(out, resume=resume)
     sources = (data,) if isinstance(data, str | Path) else tuple(data)
-    told: dict[str, Any] = {
+    options: dict[str, Any] = {
         "data": [str(source) for source in sources] or None,
         "steps": steps,
-        "begin": None if init_from is None else str(init_from),
+        "init_from": None if init_from is None else str(init_from),
         "tokenizer": None if tokenizer is None else str(tokenizer),
         "vocab_size": vocab_size,
-        "length": sequence_length,
-        "document": document_separator,
-        "text": text_column,
+        "sequence_length": sequence_length,
+        "document_separator": document_separator,
+        "text_column": text_column,
         "encoding_errors": encoding_errors,
-        "sampling": None if sampling_exponent is None else float(sampling_exponent),
+        "sampling_exponent": None if sampling_exponent is None else float(sampling_exponent),
         "seed": seed,
         "objective": objective,
         "checkpoint_every": checkpoint_every,
     }
-    changed = [*changes, {key: value for key, value in told.items() if value is not None}]
-    recipe = _resolve_recipe(model, changed, was, out)
-    said = [change for change in changes if isinstance(change, str)]
-    of_words = word_vectors.word_vector_method(get_preset(recipe.model)) is not None
-    if of_words:
-        long = any(number is not None for number in (steps, tokens, minutes))
-        long = long or any(one.partition("=")[0].strip() == "steps" for one in said)
-        word_vectors.check_word_vector_recipe(recipe, preset_recipe(recipe.model), length_given=long)
-    _check_architecture(recipe, said)
+    changed = [*changes, {key: value for key, value in options.items() if value is not None}]
+    recipe = _resolve_recipe(model, changed, resumed, out)
+    change_texts = [change for change in changes if isinstance(change, str)]
+    has_word_vectors = word_vectors.word_vector_method(get_preset(recipe.model)) is not None
+    if has_word_vectors:
+        is_length_given = any(number is not None for number in (steps, tokens, minutes)) or any(
+            change.partition("=")[0].strip() == "steps" for change in change_texts
+        )
+        word_vectors.check_word_vector_recipe(
+            recipe, preset_recipe(recipe.model), length_given=is_length_given
+        )
+    _check_architecture(recipe, change_texts)
     if tokens is not None:
         recipe = _with_run_length(recipe, math.ceil(tokens / recipe.batch_tokens))
     recipe, notes = drop_unsupported(recipe, keys_of_changes(changed))
-    if was is not None:
-        counted = steps is not None or tokens is not None
-        counts = counted or (minutes is None and was.minutes is None)
-        recipe = merge_with_resumed(recipe, was, steps_given=counts and not of_words)
-        minutes = None if counted or was.has_known_steps else minutes or was.minutes
-        if counted:
-            was = replace(was, minutes=None)
-        threads = threads or was.n_threads
+    if resumed is not None:
+        is_counted = steps is not None or tokens is not None
+        steps_given = is_counted or (minutes is None and resumed.minutes is None)
+        steps_given = steps_given and not has_word_vectors
+        recipe = merge_with_resumed(recipe, resumed, steps_given=steps_given)
+        minutes = None if is_counted or resumed.has_known_steps else minutes or resumed.minutes
+        if is_counted:
+            resumed = replace(resumed, minutes=None)
+        threads = threads or resumed.n_threads
     plan = RunOptions(
         output_folder=out,
         minutes=minutes,
-        resumed_run=was,
+        resumed_run=resumed,
         n_workers=workers,
         device=device,
         n_threads=threads,
@@ -305,8 +313,8 @@ def pretrain(
                 recipe, plan if world.rank == 0 else replace(plan, terminal=None), world
             )
     except KeyboardInterrupt as stop:
-        said = stop.args or ("interrupted",)
-        raise KeyboardInterrupt(f"{out}: {said[0]}; go on with --resume") from None
+        reason = stop.args or ("interrupted",)
+        raise KeyboardInterrupt(f"{out}: {reason[0]}; go on with --resume") from None
 
 
 def check_run_numbers(
@@ -323,6 +331,10 @@ def check_run_numbers(
         ValueError: a number is not allowed, or several say how long to train.
     """
     spans = {"steps": steps, "tokens": tokens, "minutes": minutes}
+    for name, value in spans.items():
+        check_value(float | None if name == "minutes" else int | None, value, name)
+    check_value(int, workers, "workers")
+    check_value(int | None, threads, "threads")
     given = [name for name, value in spans.items() if value is not None]
     if len(given) > 1:
         raise ValueError(f"give one of steps, tokens and minutes, got {' and '.join(given)}")
@@ -344,7 +356,11 @@ def _resolve_recipe(
     if isinstance(model, Recipe):
         return recipes.apply_changes(model, changes)
     if model is not None:
-        if Path(model).is_dir() or str(model).startswith(HUB_PREFIX) or str(model) in BUNDLED_MODELS:
+        if (
+            Path(model).is_dir()
+            or str(model).startswith(HUB_PREFIX)
+            or str(model) in BUNDLED_MODELS
+        ):
             raise ValueError(
                 f"{model}: is no card; to go on from its weights, name its card, and it by --from"
             )
@@ -352,7 +368,8 @@ def _resolve_recipe(
         return recipes.read_recipe(model, base=base, changes=changes)
     if resumed_run is None:
         raise ValueError(
-            f"{output_folder}: holds no run to go on with; to begin one, name a card or a recipe file"
+            f"{output_folder}: holds no run to go on with; to begin one, name a card or a recipe "
+            "file"
         )
     return recipes.apply_changes(resumed_run.recipe, changes)
 
@@ -366,7 +383,9 @@ def _with_run_length(recipe: Recipe, steps: int) -> Recipe:
 
 def _schedule_note(recipe: Recipe) -> str | None:
     name = recipe.model
-    return schedule_note(_published_recipe(name), recipe, has_published_length=_has_published_length(name))
+    return schedule_note(
+        _published_recipe(name), recipe, has_published_length=_has_published_length(name)
+    )
 
 
 def drop_unsupported(recipe: Recipe, given_keys: frozenset[str]) -> tuple[Recipe, list[str]]:
@@ -379,23 +398,23 @@ def drop_unsupported(recipe: Recipe, given_keys: frozenset[str]) -> tuple[Recipe
         ValueError: the network cannot be asked the objective.
     """
     own = get_preset(recipe.model)
-    asked = replace(own, architecture=_apply_architecture(own.architecture, recipe.architecture))
+    adapted = replace(own, architecture=_apply_architecture(own.architecture, recipe.architecture))
     if recipe.objective is not None:
-        asked = adapt_to_objective(asked, recipe.objective)
-    return drop_unsupported_keys(recipe, preset_recipe(recipe.model), (own, asked), given_keys)
+        adapted = adapt_to_objective(adapted, recipe.objective)
+    return drop_unsupported_keys(recipe, preset_recipe(recipe.model), (own, adapted), given_keys)
 
 
 def _requested_steps(model: str | Path, changes: Sequence[str | Mapping[str, Any]]) -> int | None:
     """Return the number of steps that changes, or else a recipe file, name."""
-    said: dict[str, Any] = {}
+    keys: dict[str, Any] = {}
     if str(model).endswith(".toml") and Path(model).is_file():
-        said |= read_toml(Path(model))
+        keys |= read_toml(Path(model))
     for change in changes:
         if not isinstance(change, str):
-            said |= change
+            keys |= change
         elif change.partition("=")[0].strip() == "steps":
-            said |= recipes.parse_change(change)
-    steps = said.get("steps")
+            keys |= recipes.parse_change(change)
+    steps = keys.get("steps")
     return steps if type(steps) is int else None
 
 
@@ -445,7 +464,8 @@ def _write_run_file(
         more[FILES_KEY] = file_records
     if source_shares:
         more["sources"] = {
-            s.name: {"tokens": s.n_tokens, "share": s.token_share, "gets": s.sampling_share} for s in source_shares
+            s.name: {"tokens": s.n_tokens, "share": s.token_share, "gets": s.sampling_share}
+            for s in source_shares
         }
     write_run_file(
         options.output_folder, "pretrain", plain, preset, n_parameters, environment_record,
@@ -472,7 +492,9 @@ def _run_pretraining(recipe: Recipe, options: RunOptions, world: World) -> Pipel
             if first:
                 remove_partial_files(options.output_folder)
                 if options.resumed_run is None:
-                    _write_run_file(options, recipe, card, around, with_steps=options.minutes is None)
+                    _write_run_file(
+                        options, recipe, card, around, with_steps=options.minutes is None
+                    )
                 _open_or_make_shards(recipe, card, begun, options)
             world.broadcast_object(None)
             job = _start_job(recipe, card, begun, options, world, around)
@@ -507,20 +529,28 @@ def _train_word_vectors(
             if options.resumed_run is None:
                 _write_run_file(options, recipe, preset, around, with_steps=False)
             shards = _open_or_make_shards(recipe, preset, None, options)
-            job = word_vectors.WordVectorJob.start(recipe, preset, shards, options.output_folder, n_threads)
-            checkpoint, damaged = job.restore_newest(options.output_folder) if options.resumed_run else (None, [])
+            job = word_vectors.WordVectorJob.start(
+                recipe, preset, shards, options.output_folder, n_threads
+            )
+            checkpoint, damaged = (
+                job.restore_newest(options.output_folder) if options.resumed_run else (None, [])
+            )
             _write_run_file(options, job.recipe, preset, around)
         for line in [*damaged, *truncate_logs(options.output_folder, checkpoint)]:
             options.print_line(line)
         last = None if checkpoint is None else checkpoint.progress
         if last is not None:
             options.print_line(f"going on after step {last['step']:,} of {job.recipe.steps:,}")
-        if not job.train(options.output_folder, options.terminal, last, tensorboard=options.tensorboard):
+        if not job.train(
+            options.output_folder, options.terminal, last, tensorboard=options.tensorboard
+        ):
             _write_report_if_possible(options.output_folder)
             raise KeyboardInterrupt("stopped before the last step")
         opened = job.to_model()
         job.write_ngrams(options.output_folder)
-        files = _write_final_model(options.output_folder, opened, {"learned from": job.training_summary})
+        files = _write_final_model(
+            options.output_folder, opened, {"learned from": job.training_summary}
+        )
         files |= job.file_records(options.output_folder)
         with best_effort(SAMPLES_FILE):
             save_samples(options.output_folder, job.neighbor_samples())
@@ -553,7 +583,9 @@ def _check_data(recipe: Recipe, initial_model: LoadedModel | None, options: RunO
     check_sources(recipe.data)
 
 
-def _language_tokens(recipe: Recipe, initial_model: LoadedModel | None) -> SpecialTokenIds | SpecialTokens:
+def _language_tokens(
+    recipe: Recipe, initial_model: LoadedModel | None
+) -> SpecialTokenIds | SpecialTokens:
     """Return what says which languages there are tokens for."""
     if recipe.tokenizer is not None:
         return Tokenizer.load(Path(recipe.tokenizer)).special_ids
@@ -565,8 +597,10 @@ def _language_tokens(recipe: Recipe, initial_model: LoadedModel | None) -> Speci
 def _check_prepared(recipe: Recipe, shards: TokenShards, initial_model: LoadedModel | None) -> None:
     """Check that nothing else is asked for than what was prepared."""
     usual = Recipe(model=recipe.model)
-    told = [name for name in DOCUMENT_OPTIONS if getattr(recipe, name) != getattr(usual, name)]
-    check_prepared_options(Path(recipe.data[0]), shards.manifest, to_dict(recipe), told)
+    option_names = [
+        name for name in DOCUMENT_OPTIONS if getattr(recipe, name) != getattr(usual, name)
+    ]
+    check_prepared_options(Path(recipe.data[0]), shards.manifest, to_dict(recipe), option_names)
     if initial_model is not None and initial_model.tokenizer is not None:
         with tempfile.TemporaryDirectory() as folder:
             initial_model.tokenizer.save(Path(folder))
@@ -584,7 +618,11 @@ def _locked_run_folder(options: RunOptions, world: World) -> Generator[None]:
         world.broadcast_object(None)
         yield
         return
-    new = [folder for folder in (options.output_folder, *options.output_folder.parents) if not folder.exists()]
+    new = [
+        folder
+        for folder in (options.output_folder, *options.output_folder.parents)
+        if not folder.exists()
+    ]
     options.output_folder.mkdir(parents=True, exist_ok=True)
     world.broadcast_object(None)
     try:
@@ -608,7 +646,9 @@ def _clean_up_failed_start(options: RunOptions) -> Generator[None]:
         data = options.output_folder / "data"
         much = (data / "unfinished.json").is_file() and any(data.glob("*.tokens"))
         full = isinstance(error, OSError) and error.errno in _DISK_FULL_ERRORS
-        if options.resumed_run is None and not (much or (full and (options.output_folder / RUN_FILE).is_file())):
+        if options.resumed_run is None and not (
+            much or (full and (options.output_folder / RUN_FILE).is_file())
+        ):
             for path in options.output_folder.iterdir():
                 if path.is_dir():
                     shutil.rmtree(path, ignore_errors=True)
@@ -617,19 +657,27 @@ def _clean_up_failed_start(options: RunOptions) -> Generator[None]:
         raise
 
 
-def _apply_architecture(architecture: AnyArchitecture, changes: Mapping[str, Any]) -> AnyArchitecture:
-    """Return the network of a card with what is told of it."""
+def _apply_architecture(
+    architecture: AnyArchitecture, changes: Mapping[str, Any]
+) -> AnyArchitecture:
+    """Return a network with changes."""
     if not changes:
         return architecture
     plain = to_dict(architecture)
-    return from_dict(type(architecture), recipes.merge(plain, _with_same_max_positions(plain, changes)), "architecture")
+    return from_dict(
+        type(architecture),
+        recipes.merge(plain, _with_same_max_positions(plain, changes)),
+        "architecture",
+    )
 
 
-def _with_same_max_positions(architecture: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Let another scheme of places be for texts as long as the network's own, unless told."""
+def _with_same_max_positions(
+    architecture: Mapping[str, Any], changes: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Let another position scheme be for texts as long as the network's own, unless changed."""
     found: dict[str, Any] = {}
     for key, value in changes.items():
-        if key in ("encoder", "decoder", "source") and isinstance(value, Mapping):
+        if key in ("encoder", "decoder", "source_encoder") and isinstance(value, Mapping):
             value = _with_same_max_positions(architecture.get(key) or {}, value)
         if key == "position":
             value = _with_max_positions(architecture.get(key) or {}, value)
@@ -639,10 +687,16 @@ def _with_same_max_positions(architecture: Mapping[str, Any], changes: Mapping[s
 
 def _with_max_positions(position: Mapping[str, Any], change: Any) -> Any:
     new: Any = {"kind": change} if isinstance(change, str) else change
-    if not isinstance(new, Mapping) or new.get("kind", position.get("kind")) == position.get("kind"):
+    if not isinstance(new, Mapping) or new.get("kind", position.get("kind")) == position.get(
+        "kind"
+    ):
         return change
-    longer = "length" in position and new["kind"] in SCHEMES_WITH_MAX_POSITIONS and "length" not in new
-    return {**new, "length": position["length"]} if longer else new
+    longer = (
+        "max_positions" in position
+        and new["kind"] in SCHEMES_WITH_MAX_POSITIONS
+        and "max_positions" not in new
+    )
+    return {**new, "max_positions": position["max_positions"]} if longer else new
 
 
 def _check_architecture(recipe: Recipe, changes: Sequence[str]) -> None:
@@ -658,8 +712,8 @@ def _check_architecture(recipe: Recipe, changes: Sequence[str]) -> None:
     except ValueError as error:
         of_it = [c for c in changes if c.lstrip().startswith("architecture.")]
         alone = [c for c in of_it if _architecture_error(own, c) == str(error)]
-        told = " ".join(f"--set {change}" for change in alone[-1:] or of_it)
-        raise ValueError(f"{told}: {error}" if told else str(error)) from None
+        settings = " ".join(f"--set {change}" for change in alone[-1:] or of_it)
+        raise ValueError(f"{settings}: {error}" if settings else str(error)) from None
 
 
 def _architecture_error(architecture: AnyArchitecture, change: str) -> str | None:
@@ -678,7 +732,9 @@ def apply_recipe(preset: Published, recipe: Recipe) -> Published:
         ValueError: it names something that the architecture does not have, or its rows are not
             such that the objective can be asked of them.
     """
-    preset = replace(preset, architecture=_apply_architecture(preset.architecture, recipe.architecture))
+    preset = replace(
+        preset, architecture=_apply_architecture(preset.architecture, recipe.architecture)
+    )
     if recipe.objective is not None:
         preset = adapt_to_objective(preset, recipe.objective)
     architecture, objective = preset.architecture, preset.objective
@@ -693,7 +749,8 @@ def apply_recipe(preset: Published, recipe: Recipe) -> Published:
     if (rate := recipe.dropout) is not None:
         architecture = architecture.with_dropout(rate)
         heads = {
-            n: replace(s, dropout=rate) if isinstance(s, SequenceClassification) else s for n, s in heads.items()
+            n: replace(s, dropout=rate) if isinstance(s, SequenceClassification) else s
+            for n, s in heads.items()
         }
     made = replace(preset, architecture=architecture, objective=objective, heads=heads)
     return with_expressible_format(made) if recipe.architecture else made
@@ -727,12 +784,15 @@ def _load_initial_model(recipe: Recipe, preset: Published) -> LoadedModel | None
     if recipe.init_from is None:
         return None
     folder = resolve_model_folder(recipe.init_from)
-    opened = _convert_family(load_folder(folder, as_large(preset.heads, folder), recipe.seed), preset)
+    opened = _convert_family(
+        load_folder(folder, as_large(preset.heads, folder), recipe.seed), preset
+    )
     filled = load_generator_weights(folder, opened.model) | fill_subwords(folder, opened.model)
     opened = replace(opened, missing=tuple(n for n in opened.missing if n not in filled))
     if opened.preset.family != preset.family:
         raise ValueError(
-            f"{recipe.init_from}: is a {opened.preset.family} model, the recipe's is {preset.family}"
+            f"{recipe.init_from}: is a {opened.preset.family} model, the recipe's is "
+            f"{preset.family}"
         )
     if opened.tokenizer is not None:
         opened.tokenizer.check_single_vocabulary(f"pretraining on from {recipe.init_from}")
@@ -740,7 +800,9 @@ def _load_initial_model(recipe: Recipe, preset: Published) -> LoadedModel | None
         raise ValueError(
             f"{recipe.init_from}: has no tokenizer; name a folder that has one with --tokenizer"
         )
-    if _lacks_output_vocabulary(opened.tokenizer, preset):  # they are not published: new ones are learned
+    if _lacks_output_vocabulary(
+        opened.tokenizer, preset
+    ):  # they are not published: new ones are learned
         opened = replace(opened, tokenizer=None)
     own = replace(preset, architecture=opened.preset.architecture, heads=opened.model.head_specs)
     own = apply_recipe(replace(own, unused_pooler=opened.preset.unused_pooler), recipe)
@@ -748,9 +810,15 @@ def _load_initial_model(recipe: Recipe, preset: Published) -> LoadedModel | None
         model = own.build()
     weights = opened.model.state_dict()
     wanted = {name: x.shape for name, x in model.state_dict().items()}
-    if odd := [n for n in wanted.keys() | weights.keys() if wanted.get(n) != _weight_shape(weights, n)]:
-        had, asked = to_dict(opened.preset.architecture), to_dict(own.architecture)
-        other = [f"{n} {asked[n]} (it has {had.get(n)})" for n in asked if asked[n] != had.get(n)]
+    if odd := [
+        n for n in wanted.keys() | weights.keys() if wanted.get(n) != _weight_shape(weights, n)
+    ]:
+        theirs, ours = to_dict(opened.preset.architecture), to_dict(own.architecture)
+        other = [
+            f"{name} {value} (it has {theirs.get(name)})"
+            for name, value in ours.items()
+            if value != theirs.get(name)
+        ]
         raise ValueError(
             f"{recipe.init_from}: its weights do not fit the recipe's architecture: "
             f"{', '.join(other) or min(odd)}; leave that out, or begin from scratch"
@@ -774,7 +842,12 @@ def _convert_family(loaded_model: LoadedModel, preset: Published) -> LoadedModel
     if grow is None or not isinstance(wanted, Architecture):
         return loaded_model
     model = grow(loaded_model.model, wanted)
-    own = replace(preset, architecture=model.architecture, heads=model.head_specs, unused_pooler=model.unused_pooler)
+    own = replace(
+        preset,
+        architecture=model.architecture,
+        heads=model.head_specs,
+        unused_pooler=model.unused_pooler,
+    )
     return replace(loaded_model, preset=own, model=model)
 
 
@@ -782,7 +855,9 @@ def _weight_shape(weights: Mapping[str, torch.Tensor], name: str) -> torch.Size 
     return weights[name].shape if name in weights else None
 
 
-def _open_or_make_shards(recipe: Recipe, preset: Published, initial_model: LoadedModel | None, options: RunOptions) -> TokenShards:
+def _open_or_make_shards(
+    recipe: Recipe, preset: Published, initial_model: LoadedModel | None, options: RunOptions
+) -> TokenShards:
     """Open the run's tokens, or make them, if the tokenizer and the length fit the model."""
     ready = open_prepared(recipe.data)
     if ready is not None:
@@ -791,7 +866,11 @@ def _open_or_make_shards(recipe: Recipe, preset: Published, initial_model: Loade
     if (folder / "shards.json").is_file():
         remove_unfinished_marker(folder)
         return TokenShards.open(folder)
-    if initial_model is not None and initial_model.tokenizer is not None and recipe.tokenizer is None:
+    if (
+        initial_model is not None
+        and initial_model.tokenizer is not None
+        and recipe.tokenizer is None
+    ):
         tokenizer = initial_model.tokenizer
         if recipe.vocab_size not in (None, tokenizer.vocab_size):
             options.print_line(
@@ -816,14 +895,21 @@ def _start_job(
 ) -> _PretrainingJob:
     """Build the model and lay out its data."""
     shards = _open_or_make_shards(recipe, preset, initial_model, replace(options, terminal=None))
-    if initial_model is not None and (new := _reinitialized_heads(preset, initial_model, shards.tokenizer)):
-        options.print_line(f"new, drawn at random: {format_names(new)}, of other words than {recipe.init_from} knows")
+    if initial_model is not None and (
+        new := _reinitialized_heads(preset, initial_model, shards.tokenizer)
+    ):
+        options.print_line(
+            f"new, drawn at random: {format_names(new)}, of other words than {recipe.init_from} "
+            "knows"
+        )
     model = build_network(preset, recipe, shards.tokenizer, initial_model)
     _freeze_parameters(model, recipe.frozen)
     preset = replace(preset, architecture=model.architecture, heads=model.head_specs)
     objective = preset.objective
     assert not isinstance(objective, WORD_VECTOR_METHODS)  # they are learned elsewhere
-    where = recipe.tokenizer or recipe.init_from or (recipe.data[0] if recipe.data else recipe.model)
+    where = (
+        recipe.tokenizer or recipe.init_from or (recipe.data[0] if recipe.data else recipe.model)
+    )
     check_special_tokens(objective, shards.tokenizer.special_ids, where)
     data = build_training_data(
         shards,
@@ -835,16 +921,32 @@ def _start_job(
         world_size=world.size,
     )
     if data.source_shares:
-        options.print_line(f"sampling = {recipe.sampling_exponent:g}: {_format_source_shares(data.source_shares)}")
-    if (note := check_sequence_labels(data, model, has_initial_weights=initial_model is not None)) is not None:
+        options.print_line(
+            f"sampling_exponent = {recipe.sampling_exponent:g}: "
+            f"{_format_source_shares(data.source_shares)}"
+        )
+    if (
+        note := check_sequence_labels(data, model, has_initial_weights=initial_model is not None)
+    ) is not None:
         options.print_line(note)
     if world.rank == 0 and (note := data.batch_size_warning()) is not None:
         _log.warning("%s", note)
     return _PretrainingJob(
         options=options,
-        run=loop.start_run(recipe, model, data.batches, world=world, learning_rate_factors=_learning_rate_factors(recipe, model)),
+        run=loop.start_run(
+            recipe,
+            model,
+            data.batches,
+            world=world,
+            learning_rate_factors=_learning_rate_factors(recipe, model),
+        ),
         loaded_model=LoadedModel(
-            preset=preset, model=model, tokenizer=shards.tokenizer, label_names=(), missing=(), unexpected=()
+            preset=preset,
+            model=model,
+            tokenizer=shards.tokenizer,
+            label_names=(),
+            missing=(),
+            unexpected=(),
         ),
         training_data=data,
         dev_batches=data.dev_batches(),
@@ -857,23 +959,33 @@ def _learning_rate_factors(recipe: Recipe, model: Model) -> dict[str, float] | N
     """Return the factor of each parameter's rate; None where all are 1."""
     if recipe.layerwise_lr_decay == 1:
         return None
-    return layerwise_lr_decay(parameters_by_layer_with_tied_output(model), recipe.layerwise_lr_decay)
+    return layerwise_lr_decay(
+        parameters_by_layer_with_tied_output(model), recipe.layerwise_lr_decay
+    )
 
 
 def _format_source_shares(source_shares: Sequence[SourceShare]) -> str:
     """Say what share of the tokens each source has and gets, the first twenty."""
-    each = [f"{s.name} has {s.token_share:.1%} of the tokens and gets {s.sampling_share:.1%}" for s in source_shares[:20]]
-    return "; ".join([*each, f"and {len(source_shares) - 20} more"] if len(source_shares) > 20 else each)
+    each = [
+        f"{s.name} has {s.token_share:.1%} of the tokens and gets {s.sampling_share:.1%}"
+        for s in source_shares[:20]
+    ]
+    return "; ".join(
+        [*each, f"and {len(source_shares) - 20} more"] if len(source_shares) > 20 else each
+    )
 
 
 def build_network(
-    preset: Published, recipe: Recipe, tokenizer: Tokenizer, initial_model: LoadedModel | None = None
+    preset: Published,
+    recipe: Recipe,
+    tokenizer: Tokenizer,
+    initial_model: LoadedModel | None = None,
 ) -> Model:
     """Return the network that a run begins with, for the ids of its tokenizer.
 
     Raises:
         ValueError: the tokenizer has more ids than the given weights have vectors; or this network
-            has no heads that can look beside, or cannot read a memory.
+            has no heads that can look at the previous token, or cannot read a memory.
     """
     own = preset.with_vocabulary(tokenizer.special_ids)
     if initial_model is None:
@@ -896,7 +1008,9 @@ def build_network(
     return model.train()
 
 
-def _reinitialized_heads(preset: Published, initial_model: LoadedModel, tokenizer: Tokenizer) -> list[str]:
+def _reinitialized_heads(
+    preset: Published, initial_model: LoadedModel, tokenizer: Tokenizer
+) -> list[str]:
     """Name the heads whose weights the run has, but of another vocabulary than that they ask."""
     wanted = preset.with_vocabulary(tokenizer.special_ids).heads
     heads = [n for n, spec in wanted.items() if spec != initial_model.model.head_specs[n]]
@@ -926,7 +1040,9 @@ def _check_sequence_length(recipe: Recipe, preset: Published) -> int:
     length = preset.sequence_length if recipe.sequence_length is None else recipe.sequence_length
     longest = max_text_tokens(preset)
     if longest is not None and length > longest:
-        raise ValueError(f"length must be at most the model's {longest} positions, got {length}")
+        raise ValueError(
+            f"sequence_length must be at most the model's {longest} positions, got {length}"
+        )
     return length
 
 
@@ -958,13 +1074,15 @@ def _restore_or_begin(job: _PretrainingJob) -> Checkpoint | None:
 
 
 def _save_initial_results(job: _PretrainingJob) -> None:
-    """Keep what the untrained model says, and what simple tables reach on the held-out text."""
+    """Keep what the untrained model predicts, and what simple baselines reach on held-out text."""
     if not job.dev_batches:
         return
     with best_effort(BASELINES_FILE):
         _save_baselines(job)
     with best_effort(SAMPLES_FILE):
-        save_samples(job.options.output_folder, held_out_samples(job.loaded_model, job.training_data))
+        save_samples(
+            job.options.output_folder, held_out_samples(job.loaded_model, job.training_data)
+        )
 
 
 def _save_baselines(job: _PretrainingJob) -> None:
@@ -977,10 +1095,12 @@ def _save_baselines(job: _PretrainingJob) -> None:
 
 
 def _flops_per_token(job: _PretrainingJob) -> float:
-    """Count FLOPs of a training step a token, from the places asked in the held-out batches."""
+    """Count FLOPs of a training step a token, from the target positions of held-out batches."""
     tokens = sum(map(loop.count_tokens, job.dev_batches))
-    asked = sum(map(_count_target_positions, job.dev_batches))
-    return job.loaded_model.model.flops(job.training_data.max_length, asked / tokens if tokens else 1.0)
+    n_targets = sum(map(_count_target_positions, job.dev_batches))
+    return job.loaded_model.model.flops(
+        job.training_data.max_length, n_targets / tokens if tokens else 1.0
+    )
 
 
 def _count_target_positions(batch: Batch) -> int:
@@ -992,7 +1112,10 @@ def _count_target_positions(batch: Batch) -> int:
 def _take_steps(job: _PretrainingJob) -> bool:
     """Take the steps that are left, with evaluations and checkpoints; False if someone stops it."""
     recipe, world = job.run.recipe, job.run.world
-    peak = distributed.matmul_peak_flops(distributed.weight_dtype(recipe.precision), world.device) * world.size
+    peak = (
+        distributed.matmul_peak_flops(distributed.weight_dtype(recipe.precision), world.device)
+        * world.size
+    )
     log = None
     if world.rank == 0:
         log = TrainingLog(
@@ -1016,9 +1139,13 @@ def _take_steps(job: _PretrainingJob) -> bool:
             if job.dev_batches and (last or report.step % recipe.evaluate_every == 0):
                 memory = job.run.recipe.memory_length
                 with loop.averaged_weights(job.run):
-                    result = loop.evaluate_batches(job.run.model, job.dev_batches, world.device, memory_length=memory)
+                    result = loop.evaluate_batches(
+                        job.run.model, job.dev_batches, world.device, memory_length=memory
+                    )
                     for part, batches in job.dev_batches_by_component.items():
-                        result |= loop.evaluate_batches(job.run.model, batches, world.device, component=part)
+                        result |= loop.evaluate_batches(
+                            job.run.model, batches, world.device, component=part
+                        )
                 loop.report_dev_loss(job.run, result["loss"])
                 if log is not None:
                     log.log_evaluation(report.step, result)
@@ -1035,7 +1162,9 @@ def _take_steps(job: _PretrainingJob) -> bool:
 def _finish_job(job: _PretrainingJob) -> None:
     """Write the trained model, and say at the very end that the run is finished."""
     out, progress = job.options.output_folder, job.run.progress
-    if job.run.recipe.init_from is None:  # no objective has wide tokens, so nothing was learned of them
+    if (
+        job.run.recipe.init_from is None
+    ):  # no objective has global tokens, so nothing was learned of them
         copy_to_global_attention(job.loaded_model.model)
     figures = {"trained on": f"{progress.n_tokens:,} tokens in {progress.step:,} steps"}
     files = _write_final_model(out, job.loaded_model, figures)
@@ -1054,7 +1183,9 @@ def _write_report_if_possible(output_folder: Path) -> None:
         write_report(output_folder)
 
 
-def _write_final_model(output_folder: Path, loaded_model: LoadedModel, card_entries: Mapping[str, Any]) -> dict[str, Any]:
+def _write_final_model(
+    output_folder: Path, loaded_model: LoadedModel, card_entries: Mapping[str, Any]
+) -> dict[str, Any]:
     """Write a trained model into its run's folder, whole; say what is to be known of its files."""
     beside = output_folder / ".final.part"
     if beside.exists():

@@ -1,4 +1,4 @@
-"""A card's recipe, for what was changed of the card: what then cannot be is left out, and told."""
+"""A preset's recipe after changes: keys that it then does not support are dropped, with a note."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +15,7 @@ from unmask.training.schedules import Schedule, resolve_steps
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
 from unmask.zoo.preset import Published
 
-_STEP_COUNT_KEYS = ("warmup", "decay", "flat")
+_STEP_COUNT_KEYS = ("warmup", "decay", "constant_warmup", "constant_steps")
 """Keys of a schedule that are numbers of steps, or shares of them."""
 
 
@@ -31,7 +31,10 @@ def keys_of_changes(changes: Sequence[str | Mapping[str, Any]]) -> frozenset[str
 
 
 def drop_unsupported_keys(
-    recipe: Recipe, preset_recipe: Recipe, presets: tuple[Published, Published], given_keys: Collection[str]
+    recipe: Recipe,
+    preset_recipe: Recipe,
+    presets: tuple[Published, Published],
+    given_keys: Collection[str],
 ) -> tuple[Recipe, list[str]]:
     """Leave out of a recipe what only its card as it is can do.
 
@@ -44,51 +47,79 @@ def drop_unsupported_keys(
     Returns:
         The recipe, and a line for each key that was left out.
     """
-    card, asked = presets
-    if isinstance(asked.objective, WORD_VECTOR_METHODS) or isinstance(card.objective, WORD_VECTOR_METHODS):
+    card, adapted = presets
+    if isinstance(adapted.objective, WORD_VECTOR_METHODS) or isinstance(
+        card.objective, WORD_VECTOR_METHODS
+    ):
         return recipe, []
-    free = {key for key in _DROPPABLE_KEYS if getattr(recipe, key) == getattr(preset_recipe, key)} - set(given_keys)
+    free = {
+        key for key in _DROPPABLE_KEYS if getattr(recipe, key) == getattr(preset_recipe, key)
+    } - set(given_keys)
     notes: list[str] = []
-    recipe = _as_document_rows(recipe, card.objective, asked.objective, free, notes)
-    if asked.architecture == card.architecture and asked.heads == card.heads:
+    recipe = _as_document_rows(recipe, card.objective, adapted.objective, free, notes)
+    if adapted.architecture == card.architecture and adapted.heads == card.heads:
         return recipe, notes
     with torch.device("meta"):
-        model = asked.build()
-    if recipe.memory_length and "memory" in free:
+        model = adapted.build()
+    if recipe.memory_length and "memory_length" in free:
         try:
             model.check_supports_memory()
         except ValueError as error:
-            notes.append(f"memory = {recipe.memory_length} is not used: {error}")
+            notes.append(f"memory_length = {recipe.memory_length} is not used: {error}")
             recipe = replace(recipe, memory_length=0, bidirectional_data=False)
-    if recipe.init_previous_token_heads and "look_beside" in free:
+    if recipe.init_previous_token_heads and "init_previous_token_heads" in free:
         try:
             check_previous_token_heads(model.networks)
         except ValueError as error:
             reason = str(error).removesuffix("; use 0")
-            notes.append(f"look_beside = {recipe.init_previous_token_heads} is not used: {reason}")
+            notes.append(
+                f"init_previous_token_heads = {recipe.init_previous_token_heads} is not used: "
+                f"{reason}"
+            )
             recipe = replace(recipe, init_previous_token_heads=0)
     return recipe, notes
 
 
-_DROPPABLE_KEYS = ("unit", "memory", "both_ways", "jitter", "look_beside")
+_DROPPABLE_KEYS = (
+    "row_unit",
+    "memory_length",
+    "bidirectional_data",
+    "sequence_length_jitter",
+    "init_previous_token_heads",
+)
 
 
 def _as_document_rows(
-    recipe: Recipe, preset_objective: ObjectiveSpec, requested_objective: ObjectiveSpec, droppable_keys: Collection[str], notes: list[str]
+    recipe: Recipe,
+    preset_objective: ObjectiveSpec,
+    requested_objective: ObjectiveSpec,
+    droppable_keys: Collection[str],
+    notes: list[str],
 ) -> Recipe:
     """Take documents as rows where an objective cannot be asked of the card's own rows."""
-    if requested_objective == preset_objective or "unit" not in droppable_keys:
+    if requested_objective == preset_objective or "row_unit" not in droppable_keys:
         return recipe
-    question = next((name for name in SINGLE_DOCUMENT_TERMS if name in requested_objective.loss_terms), None)
+    question = next(
+        (name for name in SINGLE_DOCUMENT_TERMS if name in requested_objective.loss_terms), None
+    )
     if recipe.row_unit == "corpus" and question is not None:
-        notes.append(f"unit = document, not the card's corpus: {question} is asked of one document")
-        return replace(recipe, row_unit="document")
-    if recipe.row_unit == "stream" and {"memory", "both_ways", "jitter"} <= set(droppable_keys):
         notes.append(
-            "unit = document, not the card's stream: rows that go on with those before them are "
-            "for the card's own objective"
+            f"row_unit = document, not the card's corpus: {question} is asked of one document"
         )
-        return replace(recipe, row_unit="document", memory_length=0, bidirectional_data=False, sequence_length_jitter=0.0)
+        return replace(recipe, row_unit="document")
+    stream_keys = {"memory_length", "bidirectional_data", "sequence_length_jitter"}
+    if recipe.row_unit == "stream" and stream_keys <= set(droppable_keys):
+        notes.append(
+            "row_unit = document, not the card's stream: rows that go on with those before them "
+            "are for the card's own objective"
+        )
+        return replace(
+            recipe,
+            row_unit="document",
+            memory_length=0,
+            bidirectional_data=False,
+            sequence_length_jitter=0.0,
+        )
     return recipe
 
 
@@ -97,7 +128,10 @@ def with_fractional_schedule(recipe: Recipe) -> Recipe:
 
     So a shorter run has the same shape as the published one.
     """
-    shares = {key: _exact_fraction(n, recipe.steps) for key, n in _absolute_step_counts(recipe.schedule).items()}
+    shares = {
+        key: _exact_fraction(n, recipe.steps)
+        for key, n in _absolute_step_counts(recipe.schedule).items()
+    }
     return replace(recipe, schedule=replace(recipe.schedule, **shares)) if shares else recipe
 
 
@@ -115,7 +149,9 @@ def with_steps(recipe: Recipe, steps: int) -> Recipe:
 
 def _absolute_step_counts(schedule: Schedule) -> dict[str, int]:
     """Return what a schedule says in whole numbers of steps."""
-    there = {f.name: getattr(schedule, f.name) for f in fields(schedule) if f.name in _STEP_COUNT_KEYS}
+    there = {
+        f.name: getattr(schedule, f.name) for f in fields(schedule) if f.name in _STEP_COUNT_KEYS
+    }
     return {key: n for key, n in there.items() if type(n) is int and n > 0}
 
 
@@ -127,7 +163,9 @@ def _exact_fraction(n_steps: int, steps: int) -> float:
     return share
 
 
-def schedule_note(published_recipe: Recipe, recipe: Recipe, *, has_published_length: bool) -> str | None:
+def schedule_note(
+    published_recipe: Recipe, recipe: Recipe, *, has_published_length: bool
+) -> str | None:
     """Say how long a warm-up is in a run that is not as long as the published one; None: as there.
 
     Args:
@@ -138,10 +176,16 @@ def schedule_note(published_recipe: Recipe, recipe: Recipe, *, has_published_len
     whole, warmup = published_recipe.schedule.warmup, recipe.schedule.warmup
     if type(whole) is not int or whole == 0 or type(warmup) is not float:
         return None
-    made = with_fractional_schedule(published_recipe) if has_published_length else with_steps(published_recipe, recipe.steps)
+    made = (
+        with_fractional_schedule(published_recipe)
+        if has_published_length
+        else with_steps(published_recipe, recipe.steps)
+    )
     if recipe.schedule != made.schedule or recipe.steps == published_recipe.steps:
         return None
-    here = f"schedule: a warm-up of {resolve_steps(warmup, recipe.steps):,} of {recipe.steps:,} steps"
+    here = (
+        f"schedule: a warm-up of {resolve_steps(warmup, recipe.steps):,} of {recipe.steps:,} steps"
+    )
     if has_published_length:
         return f"{here}, the card's share ({whole:,} of {published_recipe.steps:,})"
     return f"{here}: the card's {whole:,} are of a longer run, it does not say of how many steps"

@@ -13,7 +13,7 @@ from unmask.training.config import Recipe, first_differing_step
 from unmask.training.schedules import resolve_steps
 from unmask.zoo.objectives.presets import parse_objective
 
-CHANGEABLE_KEYS = ("checkpoint_every", "keep")
+CHANGEABLE_KEYS = ("checkpoint_every", "keep_checkpoints")
 """What a resumed run may have otherwise: nothing that is learned or logged depends on it."""
 
 
@@ -76,12 +76,12 @@ def _parse_resumed_run(folder: Path, run_record: dict[str, object]) -> ResumedRu
     plain, around = run_record.get("recipe"), run_record.get("environment")
     if not isinstance(plain, dict) or not isinstance(around, dict):
         raise ValueError(f"{where}: damaged: it lacks the run's recipe or environment")
-    said = dict(cast("dict[str, object]", plain))
-    measured = said.get("steps") is not None
+    recipe_dict = dict(cast("dict[str, object]", plain))
+    measured = recipe_dict.get("steps") is not None
     if not measured:
-        said.pop("steps", None)
+        recipe_dict.pop("steps", None)
     try:
-        recipe = from_dict(Recipe, said)
+        recipe = from_dict(Recipe, recipe_dict)
     except ValueError as error:
         raise ValueError(f"{where}: recipe: {error}") from None
     threads, minutes = around.get("threads"), run_record.get("minutes")
@@ -111,28 +111,28 @@ def _extend_run(resumed_run: ResumedRun, requested: Recipe) -> Recipe:
     anew = f"once it has ended, a new run can begin with its weights: --from {resumed_run.folder}"
     if taken and _objective_changes(old):
         raise ValueError(
-            f"{resumed_run.folder}: this run has steps = {old.steps}, not {new.steps}: what it hides "
-            f"depends on that number; {anew}"
+            f"{resumed_run.folder}: this run has steps = {old.steps}, not {new.steps}: what it "
+            f"hides depends on that number; {anew}"
         )
     if step is None:
         return new
     warmup = resolve_steps(old.schedule.warmup, old.steps)
-    kept = replace(new, schedule=replace(new.schedule, warmup=warmup))
-    if first_differing_step(old, kept, taken) is None:
+    same_warmup = replace(new, schedule=replace(new.schedule, warmup=warmup))
+    if first_differing_step(old, same_warmup, taken) is None:
         instead = f"--set schedule.warmup={warmup} keeps its warm-up"
     else:
         instead = anew
     raise ValueError(
-        f"{resumed_run.folder}: this run has steps = {old.steps}, not {new.steps}: its schedule depends on "
-        f"that number, and step {step} of the {taken} that were taken had the rate "
+        f"{resumed_run.folder}: this run has steps = {old.steps}, not {new.steps}: its schedule "
+        f"depends on that number, and step {step} of the {taken} that were taken had the rate "
         f"{old.learning_rate_at(step):.3g}, not {new.learning_rate_at(step):.3g}; {instead}"
     )
 
 
 def _objective_changes(recipe: Recipe) -> bool:
     """Say whether what a run hides is not the same from its first step to its last."""
-    asked = recipe.objective
-    objective = parse_objective(asked).objective if isinstance(asked, str) else asked
+    requested = recipe.objective
+    objective = parse_objective(requested).objective if isinstance(requested, str) else requested
     return objective is not None and changes_during_training(objective)
 
 

@@ -1,4 +1,4 @@
-"""Convolutional networks: each token reads its neighbors, the farther the more layers there are."""
+"""Convolutional networks: a token's context grows with the number of layers."""
 
 from dataclasses import dataclass
 from typing import ClassVar, cast
@@ -21,78 +21,114 @@ from unmask.model.text_layout import TextLayout
 
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionalArchitecture(Architecture):
-    """Filters of several widths side by side (Kim 2014, doi:10.3115/v1/D14-1181, section 2)."""
+    """Parallel filters of several widths (Kim 2014, doi:10.3115/v1/D14-1181, section 2)."""
 
     n_heads: int = 1
     d_ff: int = 1
     filter_widths: tuple[int, ...] = (3, 4, 5)
-    """Tokens that the filters read; a layer has as many of each width, `d_model` in all."""
+    """Kernel sizes of the filters; a layer has as many of each width, `d_model` in all."""
     residual: bool = False
-    """What a layer above the first reads is added to what it says."""
+    """Layers above the first have residual connections."""
     activation: Activation = "relu"
     position: PositionScheme = NoPositions()
 
     unsupported_fields: ClassVar[tuple[str, ...]] = (
-        "n_kv_heads", "layer_types", "shared_sublayers", "attention_window", "attention_dilation", "global_attention", "n_segments",
-        "embedding_norm", "final_norm", "query_key_norm", "attention_gate", "depth_weighted_average", "parallel_sublayers",
-        "ngram_input_encoding", "gated_feed_forward", "attention_scale", "attention_logit_softcapping", "cross_attention", "causal", "layer_dropout",
-    )  # fmt: skip
+        "n_kv_heads",
+        "layer_types",
+        "shared_sublayers",
+        "attention_window",
+        "attention_dilation",
+        "global_attention",
+        "n_segments",
+        "embedding_norm",
+        "final_norm",
+        "query_key_norm",
+        "attention_gate",
+        "depth_weighted_average",
+        "parallel_sublayers",
+        "ngram_input_encoding",
+        "gated_feed_forward",
+        "attention_scale",
+        "attention_logit_softcapping",
+        "cross_attention",
+        "causal",
+        "layer_dropout",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in self.unsupported_fields:
             if getattr(self, name):
-                raise ValueError(f"{name} = {getattr(self, name)!r} is nothing that filters have")
+                raise ValueError(
+                    f"{name} = {getattr(self, name)!r} is not supported by a convolutional network"
+                )
         if self.position != NoPositions():
-            raise ValueError(f"filters know the order of tokens alone, got {self.position}")
+            raise ValueError(
+                f"position must be NoPositions in a convolutional network, got {self.position}"
+            )
         if not self.filter_widths or min(self.filter_widths) < 1:
-            raise ValueError(f"filter_widths must be one or more numbers above 0, got {self.filter_widths}")
+            raise ValueError(
+                f"filter_widths must be one or more numbers above 0, got {self.filter_widths}"
+            )
         if self.d_model % len(self.filter_widths):
             raise ValueError(
-                f"d_model {self.d_model} is not a multiple of {len(self.filter_widths)} widths"
+                f"d_model {self.d_model} is not a multiple of {len(self.filter_widths)} "
+                "filter widths"
             )
 
     @property
     def ignored_fields(self) -> tuple[str, ...]:
-        """Fields that say nothing of this network: also those of Transformers."""
+        """Fields that have no effect on this network: also those of Transformers."""
         return (
-            *self.unsupported_fields, "n_heads", "d_ff", "position", "norm", "norm_placement", "biases",
-            "attention_dropout", "activation_dropout",
-        )  # fmt: skip
+            *self.unsupported_fields,
+            "n_heads",
+            "d_ff",
+            "position",
+            "norm",
+            "norm_placement",
+            "biases",
+            "attention_dropout",
+            "activation_dropout",
+        )
 
-    def with_attention_pattern(self, pattern: AttentionPattern, *, generates: bool = False) -> "ConvolutionalArchitecture":
-        """Return itself for texts that are seen as a whole.
+    def with_attention_pattern(
+        self, pattern: AttentionPattern, *, generates: bool = False
+    ) -> "ConvolutionalArchitecture":
+        """Return itself if the pattern is bidirectional.
 
         Raises:
-            ValueError: less than that is to be seen.
+            ValueError: it is not.
         """
         if pattern != "both_ways" or generates:
-            raise ValueError("filters read what follows, too: a text is seen as a whole only")
+            raise ValueError(
+                "a convolutional network is bidirectional: the attention pattern must be "
+                "'both_ways'"
+            )
         return self
 
     def flops(self, length: int) -> float:
-        """Count the forward's matrix-product FLOPs a token, embedding and head apart."""
+        """Count the forward's matrix-product FLOPs per token, without embedding and head."""
         each = self.d_model // len(self.filter_widths) * sum(self.filter_widths)
         return 2.0 * each * (self.d_embed + (self.n_layers - 1) * self.d_model)
 
 
 class ConvolutionLayer(nn.Module):
-    """One layer: the neighborhood of each token, zeros beyond the ends of its text."""
+    """One layer of filters; texts are padded with zeros."""
 
     def __init__(self, a: ConvolutionalArchitecture, d_input: int) -> None:
         super().__init__()
-        said = a.d_model // len(a.filter_widths)
-        self.filters = nn.ModuleList(nn.Conv1d(d_input, said, width) for width in a.filter_widths)
+        n = a.d_model // len(a.filter_widths)
+        self.filters = nn.ModuleList(nn.Conv1d(d_input, n, width) for width in a.filter_widths)
         self.activation = ACTIVATIONS[a.activation]
 
     def forward(self, x: Float[Tensor, "n l _"]) -> Float[Tensor, "n l d"]:
-        """Read each token's neighbors, itself in the middle, or right before it."""
-        said: list[Tensor] = []
-        for one in map(_conv, self.filters):
-            (width,) = one.kernel_size
-            around = F.pad(x.mT, ((width - 1) // 2, width // 2))
-            said.append(one(around).mT)
-        return self.activation(torch.cat(said, -1))
+        """Apply the filters, each token in the middle of a kernel, or right before it."""
+        outputs: list[Tensor] = []
+        for conv in map(_conv, self.filters):
+            (width,) = conv.kernel_size
+            padded = F.pad(x.mT, ((width - 1) // 2, width // 2))
+            outputs.append(conv(padded).mT)
+        return self.activation(torch.cat(outputs, -1))
 
 
 def _conv(module: nn.Module) -> nn.Conv1d:
@@ -113,17 +149,17 @@ class Convolutional(nn.Module):
 
     @property
     def width(self) -> int:
-        """Width of the hidden states."""
+        """Size of the hidden states."""
         return self.a.d_model
 
     @property
     def embedding_table(self) -> nn.Embedding | AdaptiveEmbedding:
-        """The table of token vectors, which a head may be tied to."""
+        """The token embeddings, which a head may be tied to."""
         return self.tokens
 
     @property
     def supports_last_only(self) -> bool:
-        """It cannot make `batch.only`."""
+        """It does not support `selected_column`."""
         return False
 
     def pad_for_network(self, batch: Batch) -> Batch:
@@ -131,37 +167,37 @@ class Convolutional(nn.Module):
         return batch
 
     def new_cache(self, max_rollback: int = 0) -> Cache:
-        """Refuse: it reads what follows.
+        """Refuse: it is bidirectional.
 
         Raises:
             ValueError: always.
         """
-        raise ValueError("a convolutional network reads a text at once, not piece by piece")
+        raise ValueError("a convolutional network is bidirectional: it has no cache")
 
     def flops(self, length: int) -> float:
-        """Count the forward's FLOPs a token in texts of `length` tokens, heads apart."""
+        """Count the forward's FLOPs per token in texts of `length` tokens, without heads."""
         return self.a.flops(length)
 
     def layer_outputs(self, batch: Batch) -> list[Float[Tensor, "b t _"]]:
-        """Return what enters the first layer and what each layer says, the last one at last."""
+        """Return the input of the first layer and the outputs of all layers."""
         texts = TextLayout.from_batch(batch)
-        said = [texts.to_texts(self.dropout(self.tokens(batch.inputs)))]
+        outputs = [texts.to_texts(self.dropout(self.tokens(batch.inputs)))]
         for i, layer in enumerate(self.layers):
-            y = layer(texts.zero_padding(said[-1]))
-            y = y + said[-1] if self.a.residual and i else y
+            y = layer(texts.zero_padding(outputs[-1]))
+            y = y + outputs[-1] if self.a.residual and i else y
             last = i == self.a.n_layers - 1
-            said.append(self.final_dropout(y) if last else self.dropout(y))
-        return [texts.to_batch(y) for y in said]
+            outputs.append(self.final_dropout(y) if last else self.dropout(y))
+        return [texts.to_batch(y) for y in outputs]
 
     def forward(
-        self, batch: Batch, cache: Cache | None = None, decoder: QueryStream | None = None
+        self, batch: Batch, cache: Cache | None = None, query_stream: QueryStream | None = None
     ) -> Float[Tensor, "b t _"]:
-        """Read a batch.
+        """Run the network over a batch.
 
         Raises:
-            ValueError: something is to ask its layers, which nothing can.
+            ValueError: a query stream or a cache is given.
         """
-        if decoder is not None or cache is not None:
-            raise ValueError("nothing asks the layers of a convolutional network")
+        if query_stream is not None or cache is not None:
+            raise ValueError("a convolutional network supports neither a query stream nor a cache")
         layers = self.layer_outputs(batch)
         return torch.cat(layers, -1) if batch.all_layers else layers[-1]

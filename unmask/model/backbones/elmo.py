@@ -1,7 +1,8 @@
-"""ELMo: words read by their characters, and two language models over them, one in each direction.
+"""ELMo: words encoded by their characters, and a language model over them in each direction.
 
-Peters et al. 2018, arXiv:1802.05365, section 3. Tokens are bytes that say where words begin
-(`unmask.tokenizers.output_vocabularies.words`); the LSTMs read words, and each byte gets the hidden state of its word.
+Peters et al. 2018, arXiv:1802.05365, section 3. Tokens are bytes that mark where words begin
+(`unmask.tokenizers.output_vocabularies.words`); the LSTMs run over words, and each byte gets the
+hidden state of its word.
 """
 
 from dataclasses import dataclass
@@ -29,12 +30,12 @@ from unmask.tokenizers.output_vocabularies.words import (
 )
 
 BYTES_PER_WORD = 5
-"""Bytes of a word, where something is counted by the token."""
+"""Bytes per word, where something is counted per token."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ElmoArchitecture(RecurrentArchitecture):
-    """The two stacks of LSTMs, and what makes the vectors of words."""
+    """The two stacks of LSTMs, and the character CNN of words."""
 
     vocab_size: int = VOCAB_SIZE
     character_cnn: CharacterCNN = CharacterCNN()
@@ -50,47 +51,49 @@ class ElmoArchitecture(RecurrentArchitecture):
         if self.direction != "apart":
             raise ValueError(f"direction must be 'apart', got {self.direction!r}")
         if self.adaptive_input is not None:
-            raise ValueError(f"words have no table of vectors, got adaptive = {self.adaptive_input}")
+            raise ValueError(f"adaptive_input is not supported by ELMo, got {self.adaptive_input}")
         if 2 * self.d_embed != self.d_model:
             raise ValueError(
-                f"embed_width must be half of d_model {self.d_model}, which is that of both "
+                f"embedding_size must be half of d_model {self.d_model}, which is that of both "
                 f"directions, got {self.d_embed}"
             )
 
-    def with_attention_pattern(self, pattern: AttentionPattern, *, generates: bool = False) -> "ElmoArchitecture":
-        """Return itself for words that are read in both directions.
+    def with_attention_pattern(
+        self, pattern: AttentionPattern, *, generates: bool = False
+    ) -> "ElmoArchitecture":
+        """Return itself if the pattern is bidirectional.
 
         Raises:
-            ValueError: they are to be read otherwise.
+            ValueError: it is not.
         """
         if pattern != "both_ways" or generates:
-            raise ValueError("ELMo's words are read from both ends, by two readers apart")
+            raise ValueError("ELMo is bidirectional: the attention pattern must be 'both_ways'")
         return self
 
     def flops(self, length: int) -> float:
-        """Count the forward's matrix-product FLOPs a byte, head apart; a word is of five."""
+        """Count the forward's matrix-product FLOPs per byte, without head; a word has five."""
         word = super().flops(length) + self.character_cnn.flops(BYTES_PER_WORD + 2, self.d_embed)
         return word / BYTES_PER_WORD
 
 
 @dataclass(frozen=True)
 class WordLayout:
-    """Where the words of a batch stand, so that each text can be read by itself, word by word."""
+    """Where the words of a batch stand, so that each text can be encoded by itself, by words."""
 
     word_of_token: Int[Tensor, "k"]
-    """The number of the word that each token of the flattened batch is of; in padding, any."""
+    """The index of the word of each token of the flattened batch; in padding, any."""
     is_token: Bool[Tensor, "b t"]
     """Tokens that are not padding."""
     first_token: Int[Tensor, "m"]
-    """The place of each word's first token."""
+    """The index of each word's first token in the flattened batch."""
     lengths: Int[Tensor, "m"]
     """Tokens of each word."""
     text_layout: TextLayout
-    """The words of all texts, one after the other in one row."""
+    """The layout of the words of all texts, one after the other in one row."""
 
     @classmethod
     def from_batch(cls, batch: Batch) -> "WordLayout":
-        """Find the words of a batch; a text that begins inside of a word begins one."""
+        """Find the words of a batch; the start of a text always starts a word."""
         document = document_ids(batch)
         if document is None:
             document = torch.zeros_like(batch.inputs)
@@ -102,12 +105,16 @@ class WordLayout:
         ends = torch.cat((first[1:], first.new_tensor([begins.numel()])))
         seen = real.flatten().cumsum(0)
         of_text = fresh.flatten().cumsum(0)[first][None]
-        texts = TextLayout.from_batch(Batch(inputs=of_text, visibility=Visibility(document=of_text)))
+        texts = TextLayout.from_batch(
+            Batch(inputs=of_text, visibility=Visibility(document=of_text))
+        )
         of = begins.flatten().cumsum(0) - 1
         return cls(of, real, first, seen[ends - 1] - seen[first] + 1, texts)
 
-    def character_ids(self, ids: Int[Tensor, "b t"], character_cnn: CharacterCNNModule) -> Int[Tensor, "m c"]:
-        """Give the characters of each word, as many as a speller reads."""
+    def character_ids(
+        self, ids: Int[Tensor, "b t"], character_cnn: CharacterCNNModule
+    ) -> Int[Tensor, "m c"]:
+        """Return the characters of each word, as many as the character CNN uses."""
         n = min(int(self.lengths.max()), character_cnn.spec.max_characters)
         column = torch.arange(n, device=ids.device)
         place = (self.first_token[:, None] + column).clamp(max=ids.numel() - 1)
@@ -117,17 +124,20 @@ class WordLayout:
         return character_cnn.frame_words(characters, self.lengths)
 
     def to_texts(self, x: Float[Tensor, "m d"]) -> Float[Tensor, "n l d"]:
-        """Lay the words of each text in a row of its own."""
+        """Put the words of each text in a row of its own."""
         return self.text_layout.to_texts(x[None])
 
     def reverse_texts(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "n l d"]:
-        """Turn each text round, what is behind its end apart."""
+        """Reverse each text, without the padding behind it."""
         return self.text_layout.reverse_texts(x)
 
     def to_batch(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "b t d"]:
-        """Give each token what is of its word; padding is zeros."""
+        """Give each token the vector of its word; padding is zeros."""
         words = self.text_layout.to_batch(x)[0]
-        return words[self.word_of_token.clamp(min=0)].unflatten(0, self.is_token.shape) * self.is_token[..., None]
+        return (
+            words[self.word_of_token.clamp(min=0)].unflatten(0, self.is_token.shape)
+            * self.is_token[..., None]
+        )
 
 
 class Elmo(Recurrent):
@@ -137,8 +147,8 @@ class Elmo(Recurrent):
         super().__init__(a, a.character_cnn.build(a.d_embed))
 
     def lay_out(self, batch: Batch) -> tuple[Float[Tensor, "n l e"], WordLayout]:
-        """Return the vectors of each text's words in a row of their own, and where they stand."""
-        speller, words = self.tokens, WordLayout.from_batch(batch)
-        assert isinstance(speller, CharacterCNNModule)
-        x = self.input_dropout(speller(words.character_ids(batch.inputs, speller)))
+        """Return the vectors of each text's words in a row of their own, and the layout."""
+        character_cnn, words = self.tokens, WordLayout.from_batch(batch)
+        assert isinstance(character_cnn, CharacterCNNModule)
+        x = self.input_dropout(character_cnn(words.character_ids(batch.inputs, character_cnn)))
         return words.to_texts(x), words

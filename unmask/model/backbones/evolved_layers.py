@@ -1,4 +1,4 @@
-"""What `unmask.model.backbones.evolved_parts` names: the first halves of the Evolved Transformer's blocks."""
+"""The first halves of the Evolved Transformer's blocks, which `evolved_parts` describes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -39,21 +39,27 @@ class SeparableConvolution(nn.Module):
     def forward(
         self, x: Float[Tensor, "b s d"], visibility: Visibility, last: int
     ) -> Float[Tensor, "b last w"]:
-        """Map the last columns of x, whose visibility is given, by what they see near them."""
-        return self.out(convolve_visible(self.kernel, x, visibility, self.taps)[:, x.shape[1] - last :])
+        """Map the last columns of x, whose visibility is given."""
+        return self.out(
+            convolve_visible(self.kernel, x, visibility, self.taps)[:, x.shape[1] - last :]
+        )
 
 
 class EvolvedEncoderLayer(nn.Module):
     """The gated linear unit is x' = values(x) * sigmoid(gates(x)), of equal width.
 
-    Then wide(norm(relu(up(x)) + relu(narrow(x)))), where the narrower sum or result has zeros at
-    its end.
+    Then wide(norm(relu(up(x)) + relu(narrow(x)))), where the narrower term or result is padded
+    with zeros.
     """
 
     def __init__(self, part: EvolvedEncoderConvolutions, a: Architecture) -> None:
         super().__init__()
         d, half = a.d_model, a.d_model // 2
-        self.values, self.gates, self.gated_norm = nn.Linear(d, d), nn.Linear(d, d), SublayerConnection(a)
+        self.values, self.gates, self.gated_norm = (
+            nn.Linear(d, d),
+            nn.Linear(d, d),
+            SublayerConnection(a),
+        )
         self.up = nn.Linear(d, 4 * d)
         self.narrow = nn.Conv1d(d, half, part.narrow_kernel_size)
         self.inner_norm = a.norm.build(4 * d)
@@ -75,30 +81,33 @@ class EvolvedEncoderLayer(nn.Module):
         """Read and write the residual stream twice.
 
         Raises:
-            ValueError: the text goes on from one that was read before, whose last tokens would
-                have read these.
+            ValueError: a cache is given: earlier tokens would have to see these.
         """
         if cache is not None:
-            raise ValueError("a layer that reads what follows reads a text at once")
+            raise ValueError("a layer with convolutions in both directions has no cache")
         x = self.gated_norm(x, lambda y: self.values(y) * torch.sigmoid(self.gates(y)))
         return self.convolved_norm(x, lambda y: self._convolved(y, visibility))
 
     def _convolved(
         self, x: Float[Tensor, "b t d"], visibility: Visibility
     ) -> Float[Tensor, "b t d"]:
-        near = convolve_visible(self.narrow, x, visibility, centered_offsets(self.narrow.kernel_size[0]))
+        near = convolve_visible(
+            self.narrow, x, visibility, centered_offsets(self.narrow.kernel_size[0])
+        )
         inner = _add_branches(self.dropout(F.relu(self.up(x))), self.dropout(F.relu(near)))
         y = self.wide(self.inner_norm(inner), visibility, x.shape[1])
         return F.pad(y, (0, x.shape[2] - y.shape[2]))
 
 
 class EvolvedDecoderLayer(nn.Module):
-    """Attention to itself and to the encoder, which read the same and are summed.
+    """Self-attention and cross-attention with the same input, summed.
 
     Then after(norm(relu(wide(x)) + narrow(x))), convolutions all.
     """
 
-    def __init__(self, part: EvolvedDecoderConvolutions, a: Architecture, position_layer: PositionLayer) -> None:
+    def __init__(
+        self, part: EvolvedDecoderConvolutions, a: Architecture, position_layer: PositionLayer
+    ) -> None:
         super().__init__()
         d = a.d_model
         many = replace(a, n_heads=max(part.n_heads, a.n_heads), head_dim=None, layer_types=())
@@ -122,12 +131,14 @@ class EvolvedDecoderLayer(nn.Module):
         cache: Cache | None,
         layer_index: int,
     ) -> Float[Tensor, "b t d"]:
-        """Read and write the residual stream twice; the cache has what was read before."""
+        """Read and write the residual stream twice; the cache has what earlier tokens need."""
         own = None if cache is None else cache.layers[layer_index]
         other = None if cache is None else cache.cross_attention[layer_index]
         context = None if other is not None and other.length else encoder_hidden_states
         before = x
-        x = self.attention_norm(before, lambda y: self.attention(y, y, position_state, attention_mask, own))
+        x = self.attention_norm(
+            before, lambda y: self.attention(y, y, position_state, attention_mask, own)
+        )
         x = self.attention_norm(
             x, lambda y: self.cross(y, context, None, encoder_attention_mask, other), before
         )
@@ -135,7 +146,10 @@ class EvolvedDecoderLayer(nn.Module):
         return self.convolved_norm(x, lambda y: self._convolved(y, visibility, recent))
 
     def _convolved(
-        self, x: Float[Tensor, "b t d"], visibility: Visibility, convolution_caches: Sequence[ConvolutionCache]
+        self,
+        x: Float[Tensor, "b t d"],
+        visibility: Visibility,
+        convolution_caches: Sequence[ConvolutionCache],
     ) -> Float[Tensor, "b t d"]:
         n = x.shape[1]
         x = convolution_caches[0].extend(x) if convolution_caches else x
@@ -147,11 +161,13 @@ class EvolvedDecoderLayer(nn.Module):
 
 
 def build_layer(part: LayerType, a: Architecture, position_layer: PositionLayer) -> nn.Module:
-    """Build a layer of another kind than attention and a feed-forward."""
+    """Build a layer of another type than attention and a feed-forward layer."""
     if isinstance(part, EvolvedEncoderConvolutions):
         return EvolvedEncoderLayer(part, a)
     return EvolvedDecoderLayer(part, a, position_layer)
 
 
-def _add_branches(wide: Float[Tensor, "b t w"], narrow: Float[Tensor, "b t n"]) -> Float[Tensor, "b t w"]:
+def _add_branches(
+    wide: Float[Tensor, "b t w"], narrow: Float[Tensor, "b t n"]
+) -> Float[Tensor, "b t w"]:
     return wide + F.pad(narrow, (0, wide.shape[2] - narrow.shape[2]))

@@ -13,7 +13,7 @@ from unmask.model.layers.feed_forward import ModelDimensions
 
 @dataclass(frozen=True)
 class EvolvedEncoderConvolutions:
-    """The first half of an encoder's block: a gated linear unit, then convolutions side by side.
+    """The first half of an encoder's block: a gated linear unit, then parallel convolutions.
 
     So et al. 2019, figure 3, left; widths and places of norms and dropout are those of the released
     code (tensor2tensor, `evolved_transformer_encoder`).
@@ -22,43 +22,53 @@ class EvolvedEncoderConvolutions:
     has_attention: ClassVar[bool] = False
     cache_spans: ClassVar[tuple[int, ...]] = ()
     narrow_kernel_size: int = 3
-    """Tokens that the plain convolution reads at once."""
+    """Of the plain convolution."""
     wide_kernel_size: int = 9
-    """Tokens that the separable one behind it reads at once."""
+    """Of the separable one that follows it."""
 
     def __post_init__(self) -> None:
-        _check_odd(narrow=self.narrow_kernel_size, wide=self.wide_kernel_size)
+        for name in ("narrow_kernel_size", "wide_kernel_size"):
+            if (size := getattr(self, name)) < 1 or size % 2 == 0:
+                raise ValueError(f"{name} must be odd and at least 1, got {size}")
 
     def n_weights(self, dimensions: ModelDimensions) -> int:
         """Count the weights that multiply a token's vector, attention apart."""
         d, half = dimensions.d_model, dimensions.d_model // 2
-        return 2 * d * d + 4 * d * d + self.narrow_kernel_size * d * half + self.wide_kernel_size * 4 * d + 4 * d * half
+        return (
+            2 * d * d
+            + 4 * d * d
+            + self.narrow_kernel_size * d * half
+            + self.wide_kernel_size * 4 * d
+            + 4 * d * half
+        )
 
 
 @dataclass(frozen=True)
 class EvolvedDecoderConvolutions:
-    """The first half of a decoder's block: two attentions, then two convolutions, side by side.
+    """The first half of a decoder's block: two attentions, then two convolutions, in parallel.
 
     So et al. 2019, figure 3, right; widths and places of norms and dropout are those of the
-    released code (tensor2tensor, `evolved_transformer_decoder`). Convolutions read what stands
-    before a token, and itself.
+    released code (tensor2tensor, `evolved_transformer_decoder`). Convolutions are causal.
     """
 
     has_attention: ClassVar[bool] = True
     n_heads: int = 16
     """Of the attention to the decoder's own tokens, or the architecture's, if those are more."""
     wide_kernel_size: int = 11
-    """Tokens that the convolution reads at once which is activated."""
+    """Of the convolution with an activation."""
     narrow_kernel_size: int = 7
-    """Tokens that the one beside it, and the one behind both, read at once."""
+    """Of the one parallel to it, and of the one that follows both."""
 
     def __post_init__(self) -> None:
         if min(self.n_heads, self.wide_kernel_size, self.narrow_kernel_size) < 1:
-            raise ValueError(f"heads, wide and narrow_kernel_size must be at least 1, got {self}")
+            raise ValueError(
+                "n_heads, wide_kernel_size and narrow_kernel_size must be at least 1, got "
+                f"{self.n_heads}, {self.wide_kernel_size} and {self.narrow_kernel_size}"
+            )
 
     @property
     def cache_spans(self) -> tuple[int, int]:
-        """How many columns back convolutions read: of what enters, and of what leaves the first."""
+        """How many columns back convolutions reach: in the input, and in the first outputs."""
         return max(self.wide_kernel_size, self.narrow_kernel_size) - 1, self.narrow_kernel_size - 1
 
     def n_weights(self, dimensions: ModelDimensions) -> int:
@@ -68,11 +78,5 @@ class EvolvedDecoderConvolutions:
         return first + self.narrow_kernel_size * 2 * d + 2 * d * d
 
 
-def _check_odd(**widths: int) -> None:
-    for name, width in widths.items():
-        if width < 1 or width % 2 == 0:
-            raise ValueError(f"{name} must be odd and at least 1, got {width}")
-
-
 LayerType = EvolvedEncoderConvolutions | EvolvedDecoderConvolutions
-"""What a layer may be beside attention and a feed-forward."""
+"""What a layer may be instead of attention and a feed-forward layer."""

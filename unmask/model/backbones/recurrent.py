@@ -1,6 +1,6 @@
-"""Recurrent networks: a text is read token by token, what was read is a state of fixed size.
+"""Recurrent networks: LSTMs and GRUs.
 
-With no layers it is a table of vectors: what word2vec learns.
+Without layers it is an embedding table: what word2vec learns.
 """
 
 from collections import deque
@@ -24,52 +24,66 @@ from unmask.model.positions.scheme import NoPositions, PositionScheme
 from unmask.model.text_layout import TextLayout
 
 RecurrentState = tuple[Float[Tensor, "b _"], ...]
-"""What a layer says, and of an LSTM what its cells hold, after the last token read."""
+"""The output of a layer, and of an LSTM its cell state, after the last token."""
 MIN_ROLLBACK = 8
-"""Tokens that may be taken back of what was said, without asking for more."""
+"""Tokens that can always be removed from a cache again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentArchitecture(Architecture):
     """A stack of LSTMs (Hochreiter and Schmidhuber 1997, doi:10.1162/neco.1997.9.8.1735), or GRUs.
 
-    `d_ff` counts the cells of a layer, of both directions together; the last layer has `d_model`,
-    unless what all layers say is `projection`.
+    `d_ff` is the number of cells of a layer, of both directions together; the last layer has
+    `d_model`, unless outputs are projected (`projection`).
     """
 
     n_heads: int = 1
     cell: Literal["lstm", "gru"] = "lstm"
     direction: Literal["forward", "together", "apart", "twice"] = "forward"
-    """Or in both directions, half of the width each: each layer reads what both have said below, or
-    two stacks know nothing of each other (Peters et al. 2018, arXiv:1802.05365, section 3.1). Or
-    twice forward, by two stacks, of which each has half of the token vectors, too (Logeswaran and
-    Lee 2018, arXiv:1803.02893, section 3: f and g)."""
+    """"forward"; or both directions, each with half of the size: "together", each layer has the
+    outputs of both as input, or "apart", two independent stacks (Peters et al. 2018,
+    arXiv:1802.05365, section 3.1); or "twice" forward, by two stacks, each of which has half of the
+    token embeddings, too (Logeswaran and Lee 2018, arXiv:1803.02893, section 3: f and g)."""
     projection: bool = False
-    """A map narrows what the cells say to `d_model` (Sak et al. 2014, arXiv:1402.1128)."""
+    """The outputs of the cells are projected to `d_model` (Sak et al. 2014, arXiv:1402.1128)."""
     residual: bool = False
-    """What a layer above the first reads is added to what it says (Peters et al. 2018, section
-    3.4)."""
+    """Layers above the first have residual connections (Peters et al. 2018, section 3.4)."""
     cell_clip: float | None = None
-    """Cells, and what is projected, stay within this of zero (released code of ELMo)."""
+    """Cell states and projections are clipped to this (released code of ELMo)."""
     variational_dropout: bool = False
-    """In training the same numbers of a text are dropped at all of its tokens (Gal and Ghahramani
-    2016, arXiv:1512.05287)."""
+    """One dropout mask per text is used at all of its tokens (Gal and Ghahramani 2016,
+    arXiv:1512.05287)."""
     input_dropout: float = 0.0
-    """Of token vectors. `dropout` is that between layers, `final_dropout` that of the last."""
+    """Of token embeddings. `dropout` is between layers, `final_dropout` after the last."""
     embedding_dropout: float = 0.0
-    """How often a token is dropped, wherever it stands (Gal and Ghahramani 2016, section 4)."""
+    """The probability that a token type is dropped (Gal and Ghahramani 2016, section 4)."""
     weight_dropout: float = 0.0
-    """Of the maps from what a layer said to what it says next (Merity et al. 2018,
-    arXiv:1708.02182, section 2)."""
+    """Of the recurrent weights (Merity et al. 2018, arXiv:1708.02182, section 2)."""
     position: PositionScheme = NoPositions()
     initializer: Initializer = UniformInit()
 
     positive_fields: ClassVar[tuple[str, ...]] = ("vocab_size", "d_model", "n_heads", "d_ff")
     unsupported_fields: ClassVar[tuple[str, ...]] = (
-        "n_kv_heads", "layer_types", "shared_sublayers", "attention_window", "attention_dilation", "global_attention",
-        "n_segments", "embedding_norm", "final_norm", "query_key_norm", "attention_gate", "depth_weighted_average",
-        "parallel_sublayers", "ngram_input_encoding", "gated_feed_forward", "attention_scale", "attention_logit_softcapping", "cross_attention", "layer_dropout",
-    )  # fmt: skip
+        "n_kv_heads",
+        "layer_types",
+        "shared_sublayers",
+        "attention_window",
+        "attention_dilation",
+        "global_attention",
+        "n_segments",
+        "embedding_norm",
+        "final_norm",
+        "query_key_norm",
+        "attention_gate",
+        "depth_weighted_average",
+        "parallel_sublayers",
+        "ngram_input_encoding",
+        "gated_feed_forward",
+        "attention_scale",
+        "attention_logit_softcapping",
+        "cross_attention",
+        "layer_dropout",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,90 +91,109 @@ class RecurrentArchitecture(Architecture):
             raise ValueError(f"n_layers must be at least 0, got {self.n_layers}")
         for name in self.unsupported_fields:
             if getattr(self, name):
-                raise ValueError(f"{name} = {getattr(self, name)!r} is nothing that an LSTM has")
+                raise ValueError(f"{name} = {getattr(self, name)!r} is not supported by an LSTM")
         if self.position != NoPositions():
-            raise ValueError(f"an LSTM knows the order of tokens alone, got {self.position}")
+            raise ValueError(f"position must be NoPositions in an LSTM, got {self.position}")
         if self.causal != (self.direction == "forward" and self.n_layers > 0):
-            raise ValueError(f"causal = {self.causal} does not go with direction = {self.direction!r}")
+            raise ValueError(
+                f"causal = {self.causal} does not go with direction = {self.direction!r}"
+            )
         self._check_widths()
         for name in ("input_dropout", "embedding_dropout", "weight_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be from 0 to below 1, got {getattr(self, name)}")
 
     def _check_widths(self) -> None:
-        """Refuse what cannot be halved, and what a GRU or a table has no place for."""
+        """Check that sizes can be halved, and what a GRU or an embedding table supports."""
         if self.n_directions == 2 and (self.d_model % 2 or self.d_ff % 2):
             raise ValueError(
-                f"both directions have half of d_model {self.d_model} and of d_ff {self.d_ff}"
+                f"with two directions d_model and d_ff must be even, got {self.d_model} and "
+                f"{self.d_ff}"
             )
         if self.direction == "twice" and self.d_embed % 2:
-            raise ValueError(f"both stacks have half of each token's vector, of {self.d_embed}")
+            raise ValueError(
+                f"each stack has half of the token embeddings: their size must be even, got "
+                f"{self.d_embed}"
+            )
         if self.cell == "gru" and (self.projection or self.cell_clip is not None):
-            raise ValueError("a GRU says what it holds: it has no projection and no clip")
+            raise ValueError("a GRU has neither projection nor cell_clip")
         if self.n_layers == 0 and self.d_embed != self.d_model:
-            raise ValueError(f"without layers d_model is the vectors' width, {self.d_embed}")
+            raise ValueError(f"without layers d_model must be embedding_size, {self.d_embed}")
 
-    def with_attention_pattern(self, pattern: AttentionPattern, *, generates: bool = False) -> "RecurrentArchitecture":
-        """Return the same network for texts that are read from one end, or from both.
+    def with_attention_pattern(
+        self, pattern: AttentionPattern, *, generates: bool = False
+    ) -> "RecurrentArchitecture":
+        """Return the same network, forward or bidirectional.
 
         Raises:
-            ValueError: a part is to be seen, which no reading from an end is; or there are no
+            ValueError: the pattern is "in_part", which recurrence does not support; or there are no
                 layers.
         """
         if self.n_layers == 0:
-            raise ValueError("a table of vectors reads each token by itself: it has no layers")
+            raise ValueError(
+                "without layers there is no attention pattern: each token is encoded by itself"
+            )
         if pattern == "in_part":
-            raise ValueError("an LSTM or GRU reads from an end to the other: it sees no part whole")
+            raise ValueError("an LSTM or GRU does not support a bidirectional prefix ('in_part')")
         if pattern == "forward":
             return replace(self, direction="forward", causal=True)
         return self if self.bidirectional else replace(self, direction="together", causal=False)
 
     @property
     def ignored_fields(self) -> tuple[str, ...]:
-        """Fields that say nothing of this network: also those of Transformers."""
+        """Fields that have no effect on this network: also those of Transformers."""
         of_layers = (
             "d_ff", "causal", "cell", "direction", "projection", "residual", "cell_clip", "dropout",
             "weight_dropout", "final_dropout",
         )  # fmt: skip
         return (
-            *self.unsupported_fields, "n_heads", "position", "norm", "norm_placement", "activation", "biases",
-            "attention_dropout", "activation_dropout",
+            *self.unsupported_fields,
+            "n_heads",
+            "position",
+            "norm",
+            "norm_placement",
+            "activation",
+            "biases",
+            "attention_dropout",
+            "activation_dropout",
             *(of_layers if self.n_layers == 0 else ()),
-        )  # fmt: skip
+        )
 
     @property
     def bidirectional(self) -> bool:
-        """Whether a text is read from its beginning and from its end."""
+        """Whether there is a forward and a backward direction."""
         return self.direction in ("together", "apart")
 
     @property
     def n_directions(self) -> int:
-        """In how many directions, or how often, a text is read."""
+        """The number of directions, or of forward stacks."""
         return 1 if self.direction == "forward" else 2
 
     def layer_sizes(self, i: int) -> tuple[int, int, int]:
-        """Return what one direction of layer i reads, its cells, and what it says."""
-        said = self.d_model if self.projection or i == self.n_layers - 1 else self.d_ff
+        """Return the sizes of input, cells and output of one direction of layer i."""
+        d_output = self.d_model if self.projection or i == self.n_layers - 1 else self.d_ff
         below = self.d_embed if i == 0 else self.layer_sizes(i - 1)[2] * self.n_directions
         halved = self.direction == "twice" or (i > 0 and self.direction == "apart")
-        read = below // 2 if halved else below
-        cells = self.d_ff if self.projection else said
-        return read, cells // self.n_directions, said // self.n_directions
+        d_input = below // 2 if halved else below
+        cells = self.d_ff if self.projection else d_output
+        return d_input, cells // self.n_directions, d_output // self.n_directions
 
     def build_layer(self, i: int) -> "LSTMLayer | GRULayer":
         """Build one direction of layer i."""
-        read, _, said = self.layer_sizes(i)
-        return LSTMLayer(self, i) if self.cell == "lstm" else GRULayer(read, said, self.weight_dropout)
+        if self.cell == "lstm":
+            return LSTMLayer(self, i)
+        d_input, _, d_output = self.layer_sizes(i)
+        return GRULayer(d_input, d_output, self.weight_dropout)
 
     @property
     def output_widths(self) -> tuple[int, ...]:
-        """What enters the first layer is so wide, and what each layer says."""
+        """Sizes of the input of the first layer and of the output of each layer."""
         twice = 2 if self.direction == "apart" and self.n_layers else 1
-        said = (self.layer_sizes(i)[2] * self.n_directions for i in range(self.n_layers))
-        return (self.d_embed * twice, *said)
+        outputs = (self.layer_sizes(i)[2] * self.n_directions for i in range(self.n_layers))
+        return (self.d_embed * twice, *outputs)
 
     def with_dropout(self, rate: float) -> "RecurrentArchitecture":
-        """Return the same with another dropout; wherever it has any.
+        """Return the same with another dropout, in all places where it is nonzero.
 
         Raises:
             ValueError: the rate is not from 0 to below 1.
@@ -170,29 +203,31 @@ class RecurrentArchitecture(Architecture):
         return replace(cast(RecurrentArchitecture, super().with_dropout(rate)), **inner)
 
     def flops(self, length: int) -> float:
-        """Count the forward's matrix-product FLOPs a token, embedding and head apart."""
+        """Count the forward's matrix-product FLOPs per token, without embedding and head."""
         weights = 0
-        for read, cells, said in map(self.layer_sizes, range(self.n_layers)):
+        for d_input, cells, d_output in map(self.layer_sizes, range(self.n_layers)):
             gates = LSTMLayer.n_gates if self.cell == "lstm" else GRULayer.n_gates
-            weights += self.n_directions * (gates * cells * (read + said) + cells * said * self.projection)
+            weights += self.n_directions * (
+                gates * cells * (d_input + d_output) + cells * d_output * self.projection
+            )
         return 2.0 * weights
 
 
 @runtime_checkable
 class RowLayout(Protocol):
-    """Where texts stand in a batch that were laid in rows of their own."""
+    """Where texts stand in a batch whose texts were put in rows of their own."""
 
     def reverse_texts(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "n l d"]:
-        """Turn each text round, what is behind its end apart."""
+        """Reverse each text, without the padding behind it."""
         ...
 
     def to_batch(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "b t d"]:
-        """Lay texts back where they stood; padding is zeros."""
+        """Put texts back in the batch's rows; padding is zeros."""
         ...
 
 
 class VariationalDropout(nn.Module):
-    """The same numbers of a text are dropped at all of its tokens, others of each text."""
+    """Dropout with one mask per text, used at all of its tokens."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -206,45 +241,47 @@ class VariationalDropout(nn.Module):
 
 
 class LSTMLayer(nn.Module):
-    """One layer in one direction; gates stand as in torch: input, forget, new, output."""
+    """One layer in one direction; gates are ordered as in torch: input, forget, new, output."""
 
     n_gates: ClassVar[int] = 4
 
     def __init__(self, a: RecurrentArchitecture, i: int) -> None:
         super().__init__()
-        read, cells, said = a.layer_sizes(i)
-        self.reads = nn.Linear(read, 4 * cells)
-        self.recalls = nn.Linear(said, 4 * cells, bias=False)
-        self.projects = nn.Linear(cells, said, bias=False) if a.projection else None
+        d_input, cells, d_output = a.layer_sizes(i)
+        self.reads = nn.Linear(d_input, 4 * cells)
+        self.recalls = nn.Linear(d_output, 4 * cells, bias=False)
+        self.projects = nn.Linear(cells, d_output, bias=False) if a.projection else None
         self.clip, self.weight_dropout = a.cell_clip, a.weight_dropout
 
     def initial_state(self, x: Float[Tensor, "b t _"]) -> RecurrentState:
         """Return the state before any token."""
-        said, cells = self.recalls.in_features, self.reads.out_features // 4
-        return x.new_zeros(len(x), said), x.new_zeros(len(x), cells)
+        d_output, cells = self.recalls.in_features, self.reads.out_features // 4
+        return x.new_zeros(len(x), d_output), x.new_zeros(len(x), cells)
 
     def forward(
         self, x: Float[Tensor, "b t _"], state: RecurrentState
     ) -> tuple[Float[Tensor, "b t _"], RecurrentState]:
-        """Read a text on from a state; return what was said at each token, and the last state."""
+        """Continue from a state; return the outputs at all tokens, and the last state."""
         recalls = F.dropout(self.recalls.weight, self.weight_dropout, self.training)
         if self.projects is None and self.clip is None:
             h, c = (x[None] for x in state)
             none = torch.zeros_like(self.reads.bias)
             weights = [self.reads.weight, recalls, self.reads.bias, none]
-            said, h, c = torch.lstm(x, (h, c), weights, True, 1, 0.0, self.training, False, True)
-            return said, (h[0], c[0])
-        all_said: list[Tensor] = []
+            outputs, h, c = torch.lstm(x, (h, c), weights, True, 1, 0.0, self.training, False, True)
+            return outputs, (h[0], c[0])
+        steps: list[Tensor] = []
         for gates in self.reads(x).unbind(1):
             state = self.step(gates, state, recalls)
-            all_said.append(state[0])
-        return torch.stack(all_said, 1), state
+            steps.append(state[0])
+        return torch.stack(steps, 1), state
 
-    def step(self, gate_inputs: Float[Tensor, "b g"], state: RecurrentState, recurrent_weight: Tensor) -> RecurrentState:
-        """Take a token, as `reads` made gates of it."""
+    def step(
+        self, gate_inputs: Float[Tensor, "b g"], state: RecurrentState, recurrent_weight: Tensor
+    ) -> RecurrentState:
+        """Advance by one token, given the gates' inputs."""
         h, c = state
-        into, keep, new, out = F.linear(h, recurrent_weight).add_(gate_inputs).chunk(4, -1)
-        c = torch.sigmoid(keep) * c + torch.sigmoid(into) * torch.tanh(new)
+        input_, forget, new, out = F.linear(h, recurrent_weight).add_(gate_inputs).chunk(4, -1)
+        c = torch.sigmoid(forget) * c + torch.sigmoid(input_) * torch.tanh(new)
         c = c if self.clip is None else c.clamp(-self.clip, self.clip)
         h = torch.sigmoid(out) * torch.tanh(c)
         if self.projects is not None:
@@ -254,10 +291,10 @@ class LSTMLayer(nn.Module):
 
 
 class GRULayer(nn.Module):
-    """One layer in one direction; gates stand as in torch: reset, update, new.
+    """One layer in one direction; gates are ordered as in torch: reset, update, new.
 
-    Cho et al. 2014, arXiv:1406.1078. What is reset is what the map of the last state gives, as in
-    torch and in the released code of skip-thoughts (`gru_layer`), and not the state itself.
+    Cho et al. 2014, arXiv:1406.1078. The reset gate applies to the projection of the last state, as
+    in torch and in the released code of skip-thoughts (`gru_layer`), and not to the state itself.
     """
 
     n_gates: ClassVar[int] = 3
@@ -275,26 +312,28 @@ class GRULayer(nn.Module):
     def forward(
         self, x: Float[Tensor, "b t _"], state: RecurrentState
     ) -> tuple[Float[Tensor, "b t _"], RecurrentState]:
-        """Read a text on from a state; return what was said at each token, and the last state."""
+        """Continue from a state; return the outputs at all tokens, and the last state."""
         recalls = F.dropout(self.recalls.weight, self.weight_dropout, self.training)
         none = torch.zeros_like(self.reads.bias)
         weights = [self.reads.weight, recalls, self.reads.bias, none]
-        said, h = torch.gru(x, state[0][None], weights, True, 1, 0.0, self.training, False, True)
-        return said, (h[0],)
+        outputs, h = torch.gru(x, state[0][None], weights, True, 1, 0.0, self.training, False, True)
+        return outputs, (h[0],)
 
 
 class RecurrentCache:
-    """States after the last tokens of some texts, so that a token is read once."""
+    """States after the last tokens of some texts, so that each token is computed once."""
 
     def __init__(self, max_rollback: int = 0) -> None:
-        self._states: deque[list[RecurrentState]] = deque(maxlen=max(max_rollback, MIN_ROLLBACK) + 1)
+        self._states: deque[list[RecurrentState]] = deque(
+            maxlen=max(max_rollback, MIN_ROLLBACK) + 1
+        )
         self.length = 0
-        """Tokens read so far."""
+        """Tokens so far."""
         self.prefix_length = 0
 
     @property
     def states(self) -> list[RecurrentState] | None:
-        """Those of all layers after the last token; None: nothing was read."""
+        """Those of all layers after the last token; None: there was no token."""
         return self._states[-1] if self._states else None
 
     def append(self, states: list[RecurrentState]) -> None:
@@ -303,13 +342,13 @@ class RecurrentCache:
         self.length += 1
 
     def set_prefix_length(self, n: int) -> None:
-        """Refuse learned tokens before the text.
+        """Refuse virtual tokens before the text.
 
         Raises:
             ValueError: there are some.
         """
         if n:
-            raise ValueError("a recurrent network has no learned tokens before its text")
+            raise ValueError("a recurrent network does not support virtual tokens before its text")
 
     def select_rows(self, rows: Tensor) -> None:
         """Keep only these rows of the batch, in this order."""
@@ -317,14 +356,17 @@ class RecurrentCache:
             self._states[i] = [tuple(x[rows] for x in state) for state in states]
 
     def crop(self, length: int) -> None:
-        """Forget what comes after the first `length` tokens.
+        """Drop all tokens after the first `length`.
 
         Raises:
-            ValueError: the state after them is forgotten.
+            ValueError: the state after them is dropped already.
         """
         gone = max(self.length - length, 0)
         if gone and gone >= len(self._states):
-            raise ValueError(f"{gone} tokens cannot be taken back: the state before is forgotten")
+            raise ValueError(
+                f"{gone} tokens cannot be removed: the state before them is dropped already; raise "
+                "max_rollback"
+            )
         for _ in range(gone):
             self._states.pop()
         self.length -= gone
@@ -346,17 +388,17 @@ class Recurrent(nn.Module):
 
     @property
     def width(self) -> int:
-        """Width of the hidden states."""
+        """Size of the hidden states."""
         return self.a.d_model
 
     @property
     def embedding_table(self) -> nn.Embedding | AdaptiveEmbedding | CharacterCNNModule:
-        """What gives tokens their vectors; a head may be tied to it."""
+        """The token embeddings, which a head may be tied to."""
         return self.tokens
 
     @property
     def supports_last_only(self) -> bool:
-        """It cannot make `batch.only`: a state is made of all before it."""
+        """It does not support `selected_column`: a state depends on all before it."""
         return False
 
     def pad_for_network(self, batch: Batch) -> Batch:
@@ -364,41 +406,43 @@ class Recurrent(nn.Module):
         return batch
 
     def new_cache(self, max_rollback: int = 0) -> RecurrentCache:
-        """Make an empty cache, of which the last `max_rollback` tokens may be taken back."""
+        """Make an empty cache, of which the last `max_rollback` tokens may be removed again."""
         return RecurrentCache(max_rollback)
 
     def flops(self, length: int) -> float:
-        """Count the forward's FLOPs a token in texts of `length` tokens, heads apart."""
+        """Count the forward's FLOPs per token in texts of `length` tokens, without heads."""
         return self.a.flops(length)
 
     def check_supports_memory(self) -> None:
-        """Check that the network can go on from a state.
+        """Check that the network can continue from a state.
 
         Raises:
-            ValueError: it reads in both directions, or has no layers.
+            ValueError: it is bidirectional, or has no layers.
         """
         if not self.a.causal:
-            raise ValueError("only a network that reads forward goes on from what stood before")
+            raise ValueError("only a forward recurrent network can continue from a state")
 
     def token_embeddings(self, batch: Batch) -> Float[Tensor, "b t e"]:
-        """Return the vectors of tokens, wherever they stand."""
+        """Return the token embeddings, after dropout."""
         x = self.tokens(batch.inputs)
         if self.training and self.a.embedding_dropout:
-            there = F.dropout(x.new_ones(self.a.vocab_size, 1), self.a.embedding_dropout)
-            x = x * there[batch.inputs]
+            mask = F.dropout(x.new_ones(self.a.vocab_size, 1), self.a.embedding_dropout)
+            x = x * mask[batch.inputs]
         return self.input_dropout(x)
 
     def forward(
-        self, batch: Batch, cache: RecurrentCache | None = None, query_stream: QueryStream | None = None
+        self,
+        batch: Batch,
+        cache: RecurrentCache | None = None,
+        query_stream: QueryStream | None = None,
     ) -> Float[Tensor, "b t _"]:
-        """Run the stack over a batch; with a cache, over tokens that follow those already read.
+        """Run the stack over a batch; with a cache, over tokens that follow earlier ones.
 
         Raises:
-            ValueError: something is to ask its layers, which nothing can; or it reads in both
-                directions and is to go on.
+            ValueError: a query stream is given; or a cache or memory of a bidirectional network.
         """
         if query_stream is not None:
-            raise ValueError("nothing asks the layers of a recurrent network")
+            raise ValueError("a recurrent network does not support a query stream")
         if cache is not None:
             return self._decode_with_cache(batch, cache)
         if batch.memory is not None:
@@ -407,93 +451,102 @@ class Recurrent(nn.Module):
         return torch.cat(layers, -1) if batch.all_layers else layers[-1]
 
     def layer_outputs(self, batch: Batch) -> list[Float[Tensor, "b t _"]]:
-        """Return what enters the first layer and what each layer says, the last one at last.
+        """Return the input of the first layer and the outputs of all layers.
 
-        Of a batch that is blind, what stands at each place knows nothing of it: each direction has
-        said it one place before.
+        With `batch.two_stream` the outputs at each position do not depend on its token: each
+        direction's are shifted by one.
 
         Raises:
-            ValueError: it is blind, and the directions are not apart.
+            ValueError: that is asked for, and the directions are not apart.
         """
         x, texts = self.lay_out(batch)
-        said = self._run_layers(x, texts)
-        return [texts.to_batch(self._shift_by_one(y) if batch.two_stream else y) for y in said]
+        outputs = self._run_layers(x, texts)
+        return [texts.to_batch(self._shift_by_one(y) if batch.two_stream else y) for y in outputs]
 
     def lay_out(self, batch: Batch) -> tuple[Float[Tensor, "n l e"], RowLayout]:
-        """Return vectors of tokens, those of each text in a row, and where the texts stand."""
+        """Return the token embeddings of each text in a row of its own, and the texts' layout."""
         ahead = self.a.n_directions == 1 and batch.visibility.document is None
-        texts = TextLayout(None, None, batch.inputs.shape) if ahead else TextLayout.from_batch(batch)
+        texts = (
+            TextLayout(None, None, batch.inputs.shape) if ahead else TextLayout.from_batch(batch)
+        )
         return texts.to_texts(self.token_embeddings(batch)), texts
 
     def _shift_by_one(self, x: Float[Tensor, "n l d"]) -> Float[Tensor, "n l d"]:
-        """Let each place have what one direction said a place before, the other one behind."""
+        """Shift the outputs of both directions by one position, away from their own token."""
         if self.a.direction != "apart":
-            raise ValueError("only directions that are read apart do not know what stands there")
-        forth, back = x.chunk(2, -1)
-        forth = F.pad(forth[:, :-1], (0, 0, 1, 0))
-        return torch.cat((forth, F.pad(back[:, 1:], (0, 0, 0, 1))), -1)
+            raise ValueError("outputs without their own token need direction = 'apart'")
+        forward, backward = x.chunk(2, -1)
+        forward = F.pad(forward[:, :-1], (0, 0, 1, 0))
+        return torch.cat((forward, F.pad(backward[:, 1:], (0, 0, 0, 1))), -1)
 
     def _run_layers(
-        self, x: Float[Tensor, "n l e"], layout: RowLayout, states: list[RecurrentState] | None = None
+        self,
+        x: Float[Tensor, "n l e"],
+        layout: RowLayout,
+        states: list[RecurrentState] | None = None,
     ) -> list[Tensor]:
-        """Return what enters the first layer and what each says of texts, each in a row."""
+        """Return the input of the first layer and the outputs of all, of one text per row."""
         apart, twice = self.a.direction == "apart", self.a.direction == "twice"
-        said = [torch.cat((x, x), -1) if apart and self.a.n_layers else x]
+        outputs = [torch.cat((x, x), -1) if apart and self.a.n_layers else x]
         for i, layer in enumerate(self.layers):
-            below = said[-1] if i else x
-            forth = below
+            below = outputs[-1] if i else x
+            forward = below
             if twice or (apart and i):
-                forth, below = below.chunk(2, -1)
+                forward, below = below.chunk(2, -1)
             state = cast(LSTMLayer, layer).initial_state(x) if states is None else states[i]
-            y, state = layer(forth, state)
+            y, state = layer(forward, state)
             if states is not None:
                 states[i] = state
             if self.a.n_directions == 2:
-                back, turned = cast(LSTMLayer, self.backward_layers[i]), layout.reverse_texts
-                other = back(below if twice else turned(below), back.initial_state(x))[0]
-                y = torch.cat((y, other if twice else turned(other)), -1)
+                backward, reverse = cast(LSTMLayer, self.backward_layers[i]), layout.reverse_texts
+                other = backward(below if twice else reverse(below), backward.initial_state(x))[0]
+                y = torch.cat((y, other if twice else reverse(other)), -1)
             if self.a.residual and i:
-                y = y + said[-1]
+                y = y + outputs[-1]
             last = i == self.a.n_layers - 1
-            said.append(self.final_dropout(y) if last else self.dropout(y))
-        return said
+            outputs.append(self.final_dropout(y) if last else self.dropout(y))
+        return outputs
 
-    def _continue_from_memory(self, batch: Batch, memory: RecurrenceMemory) -> Float[Tensor, "b t _"]:
-        """Go on from the states that a memory holds, and leave there those after the last token.
+    def _continue_from_memory(
+        self, batch: Batch, memory: RecurrenceMemory
+    ) -> Float[Tensor, "b t _"]:
+        """Continue from the states that a memory holds, and store those after the last token.
 
-        After the first `batch.kept`, where the batch says so. Its states are those of all layers in
-        turn, what was said and, of LSTMs, what cells hold, [b 1 d] each.
+        Or after the first `batch.reuse_len`. Its states are those of all layers in turn, outputs
+        and, of LSTMs, cell states, [b 1 d] each.
         """
         self.check_supports_memory()
         x = self.token_embeddings(batch)
         known = [y[:, 0].to(x.dtype) for y in memory.hidden_states]
-        states: list[RecurrentState] = [cast(LSTMLayer, layer).initial_state(x) for layer in self.layers]
+        states: list[RecurrentState] = [
+            cast(LSTMLayer, layer).initial_state(x) for layer in self.layers
+        ]
         if known:
             n = len(states[0])
             states = [tuple(known[i : i + n]) for i in range(0, len(known), n)]
-        kept = x.shape[1] if batch.reuse_len is None else batch.reuse_len
-        layers = self._run_layers(x[:, :kept], TextLayout(None, None, x[:, :kept].shape[:2]), states)
+        n = x.shape[1] if batch.reuse_len is None else batch.reuse_len
+        layers = self._run_layers(x[:, :n], TextLayout(None, None, x[:, :n].shape[:2]), states)
         memory.hidden_states = [y.detach()[:, None] for state in states for y in state]
-        if kept < x.shape[1]:
-            more = self._run_layers(x[:, kept:], TextLayout(None, None, x[:, kept:].shape[:2]), states)
+        if n < x.shape[1]:
+            more = self._run_layers(x[:, n:], TextLayout(None, None, x[:, n:].shape[:2]), states)
             layers = [torch.cat(both, 1) for both in zip(layers, more, strict=True)]
         return torch.cat(layers, -1) if batch.all_layers else layers[-1]
 
     def _decode_with_cache(self, batch: Batch, cache: RecurrentCache) -> Float[Tensor, "b t _"]:
-        """Read on from a cache, token by token; padding before a text is not read."""
+        """Continue from a cache, token by token; padding before a text is skipped."""
         self.check_supports_memory()
         x = self.token_embeddings(batch)
         document = batch.visibility.document
-        fresh = None if document is None else document[:, -x.shape[1] :] < 0
+        is_padding = None if document is None else document[:, -x.shape[1] :] < 0
         states = cache.states or [cast(LSTMLayer, layer).initial_state(x) for layer in self.layers]
-        said: list[Tensor] = []
+        outputs: list[Tensor] = []
         for t in range(x.shape[1]):
             states = list(states)
             one = TextLayout(None, None, x[:, t : t + 1].shape[:2])
             layers = self._run_layers(x[:, t : t + 1], one, states)
-            said.append(torch.cat(layers, -1) if batch.all_layers else layers[-1])
-            if fresh is not None:
-                there = ~fresh[:, t, None]
-                states = [tuple(y * there for y in state) for state in states]
+            outputs.append(torch.cat(layers, -1) if batch.all_layers else layers[-1])
+            if is_padding is not None:
+                is_token = ~is_padding[:, t, None]
+                states = [tuple(y * is_token for y in state) for state in states]
             cache.append(states)
-        return torch.cat(said, 1)
+        return torch.cat(outputs, 1)

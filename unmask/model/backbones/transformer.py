@@ -28,17 +28,25 @@ from unmask.model.positions.scheme import PositionLayer, PositionModule, Relativ
 class Block(nn.Module):
     """Attention, in a decoder that has an encoder cross-attention, and a feed-forward layer."""
 
-    def __init__(self, a: Architecture, position_layer: PositionLayer, first_block: "Block | None") -> None:
+    def __init__(
+        self, a: Architecture, position_layer: PositionLayer, first_block: "Block | None"
+    ) -> None:
         super().__init__()
         if first_block is not None and "attention" in a.shared_sublayers:
             self.attention, self.attention_norm = first_block.attention, first_block.attention_norm
         else:
             wide = a.global_attention
-            self.attention, self.attention_norm = Attention(a, position_layer, global_attention=wide), SublayerConnection(a)
+            self.attention, self.attention_norm = (
+                Attention(a, position_layer, global_attention=wide),
+                SublayerConnection(a),
+            )
         self.cross = Attention(a, PositionLayer()) if a.cross_attention else None
         self.cross_norm = SublayerConnection(a) if a.cross_attention else None
         if first_block is not None and "feed_forward" in a.shared_sublayers:
-            self.feed_forward, self.feed_forward_norm = first_block.feed_forward, first_block.feed_forward_norm
+            self.feed_forward, self.feed_forward_norm = (
+                first_block.feed_forward,
+                first_block.feed_forward_norm,
+            )
         else:
             self.feed_forward = FeedForward(
                 a.d_model,
@@ -47,7 +55,9 @@ class Block(nn.Module):
                 gated=a.gated_feed_forward,
                 bias="feed_forward" in a.biases,
                 dropout=a.activation_dropout,
-                inner_norm=a.norm.build(a.d_ff) if a.norm_placement & FEED_FORWARD_INNER_SLOTS else None,
+                inner_norm=a.norm.build(a.d_ff)
+                if a.norm_placement & FEED_FORWARD_INNER_SLOTS
+                else None,
             )
             one = a.parallel_sublayers == "one_norm"
             self.feed_forward_norm = self.attention_norm if one else SublayerConnection(a)
@@ -68,12 +78,14 @@ class Block(nn.Module):
         memory: Float[Tensor, "b m d"] | None = None,
         average_depth: Callable[[Tensor], Tensor] = identity,
     ) -> Float[Tensor, "b n d"]:
-        """Read and write the residual stream once a sublayer; with `selected_column`, in one column a row.
+        """Read and write the residual stream once a sublayer.
 
-        What leaves a sublayer is `average_depth` with what was before.
+        With `selected_column`, only that column of each row is computed. `average_depth` is applied
+        to the output of each sublayer.
 
-        With `query_stream`, that is the stream, and x is what it reads; or what the cache holds of x, if
-        it was read before and this is `reuse_cache`. What stands `encoder_hidden_states` x is read with it.
+        With `query_stream`, that is the residual stream, and x is what it attends to; with
+        `reuse_cache`, what the cache holds of x already. The columns of `memory` stand before those
+        of x.
         """
         own = None if cache is None else cache.layers[layer_index]
         asks = x if query_stream is None else query_stream
@@ -84,24 +96,35 @@ class Block(nn.Module):
             )
         elif memory is not None:
             context = self.attention_norm.into(_prepend_memory(memory, x))
-            x = self.attention_norm(x, lambda y: self.attention(y, context, position_state, attention_mask, own))
+            x = self.attention_norm(
+                x, lambda y: self.attention(y, context, position_state, attention_mask, own)
+            )
         elif selected_column is None:
-            x = self.attention_norm(x, lambda y: self.attention(y, y, position_state, attention_mask, own))
+            x = self.attention_norm(
+                x, lambda y: self.attention(y, y, position_state, attention_mask, own)
+            )
         else:
-            attention_mask, context = attention_mask.for_columns(selected_column, x.shape[1]), self.attention_norm.into(x)
+            attention_mask, context = (
+                attention_mask.for_columns(selected_column, x.shape[1]),
+                self.attention_norm.into(x),
+            )
             asks = x[torch.arange(len(x), device=x.device), selected_column][:, None]
-            x = self.attention_norm(asks, lambda y: self.attention(y, context, None, attention_mask))
+            x = self.attention_norm(
+                asks, lambda y: self.attention(y, context, None, attention_mask)
+            )
         x = average_depth(x)
         if self.cross is not None and self.cross_norm is not None:
             other = None if cache is None else cache.cross_attention[layer_index]
             context = None if other is not None and other.length else encoder_hidden_states
             cross = self.cross
             x = self.cross_norm(x, lambda y: cross(y, context, None, encoder_attention_mask, other))
-        return average_depth(self.feed_forward_norm(x, self.feed_forward, asks if self.parallel else x))
+        return average_depth(
+            self.feed_forward_norm(x, self.feed_forward, asks if self.parallel else x)
+        )
 
 
 def build_embedding_table(a: Architecture) -> nn.Embedding | AdaptiveEmbedding:
-    """Build what gives tokens their vectors."""
+    """Build the token embeddings."""
     if a.adaptive_input is not None:
         return a.adaptive_input.build(a.vocab_size, a)
     return nn.Embedding(a.vocab_size, a.d_embed)
@@ -128,12 +151,16 @@ class Transformer(nn.Module):
         self.segments = nn.Embedding(a.n_segments, a.d_embed) if a.n_segments else None
         self.embed_norm = a.norm.build(a.d_embed) if a.embedding_norm else nn.Identity()
         self.widen = nn.Identity() if a.embedding_size is None else nn.Linear(a.d_embed, a.d_model)
-        self.convolution = None if a.ngram_input_encoding is None else a.ngram_input_encoding.build(a)
+        self.convolution = (
+            None if a.ngram_input_encoding is None else a.ngram_input_encoding.build(a)
+        )
         self.layers = nn.ModuleList()
         for i in range(a.n_layers):
             first = cast(Block, self.layers[0]) if i else None
             part, place = a.layer_type(i), self.position.for_layer(i)
-            self.layers.append(Block(a, place, first) if part is None else build_layer(part, a, place))
+            self.layers.append(
+                Block(a, place, first) if part is None else build_layer(part, a, place)
+            )
         self.mix = DepthWeightedAverage(2 * a.n_layers) if a.depth_weighted_average else None
         self.final_norm = a.norm.build(a.d_model) if a.final_norm else nn.Identity()
         self.dropout = Dropout(a.dropout)
@@ -141,17 +168,17 @@ class Transformer(nn.Module):
 
     @property
     def width(self) -> int:
-        """Width of the hidden states."""
+        """Size of the hidden states."""
         return self.a.d_model
 
     @property
     def embedding_table(self) -> nn.Embedding | AdaptiveEmbedding:
-        """The table of token vectors, which a head may be tied to."""
+        """The token embeddings, which a head may be tied to."""
         return self.tokens
 
     @property
     def supports_last_only(self) -> bool:
-        """Whether it can make `batch.only`: no bias of the scores nor sum to cut a row out of."""
+        """Whether it supports `selected_column`: no biases of the scores nor depth averages."""
         plain = self.mix is None and isinstance(self.layers[-1], Block)
         return plain and type(self.position).position_state is PositionModule.position_state
 
@@ -162,33 +189,35 @@ class Transformer(nn.Module):
     def new_cache(self, max_rollback: int = 0) -> Cache:
         """Make an empty cache, of which the last `max_rollback` tokens may be taken back.
 
-        A layer with a window keeps no more than that, unless its scores depend on the places of all
-        pairs.
+        A layer with a window keeps no more than that, unless its scores depend on the positions of
+        all pairs.
         """
         reach = [self.a.window_and_dilation(i) for i in range(self.a.n_layers)]
         spans = [None if w is None or self.position.needs_all_keys else w * d for w, d in reach]
         parts = [self.a.layer_type(i) for i in range(self.a.n_layers)]
-        return Cache(spans, max_rollback, [() if part is None else part.cache_spans for part in parts])
+        return Cache(
+            spans, max_rollback, [() if part is None else part.cache_spans for part in parts]
+        )
 
     def flops(self, length: int) -> float:
-        """Count the forward's FLOPs a token in texts of `length` tokens, heads apart."""
+        """Count the forward's FLOPs per token in texts of `length` tokens, without heads."""
         return self.a.flops(length)
 
     def token_embeddings(self, batch: Batch) -> Float[Tensor, "b t _"]:
-        """Return the vectors of tokens, wherever they stand."""
+        """Return the token embeddings, without positions."""
         x = self.tokens(batch.inputs)
         return x if self.scale == 1 else x * self.scale
 
     def embed(self, batch: Batch, n_past: int = 0) -> Float[Tensor, "b t _"]:
-        """Sum the vectors of tokens, places and segments; not yet widened."""
+        """Sum the embeddings of tokens, positions and segments; not yet projected."""
         x = self.token_embeddings(batch)
-        if (where := self.position.embed(position_ids(batch, n_past))) is not None:
-            x = x + where.to(x.dtype)
+        if (positions := self.position.embed(position_ids(batch, n_past))) is not None:
+            x = x + positions.to(x.dtype)
         if self.segments is not None:
-            part = batch.segments
-            if part is None or self.a.n_segments == 1:
-                part = torch.zeros_like(batch.inputs[:1, :1])
-            x = x + self.segments(part)
+            segments = batch.segments
+            if segments is None or self.a.n_segments == 1:
+                segments = torch.zeros_like(batch.inputs[:1, :1])
+            x = x + self.segments(segments)
         return self.dropout(self.embed_norm(x))
 
     def forward(
@@ -201,76 +230,102 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "b n _"]:
         """Run the stack over a batch; with a cache, over tokens that follow those already read.
 
-        With a decoder, it is that which the upper layers answer.
+        With a query stream, the hidden states are its own.
 
         Raises:
-            ValueError: a stack with a convolution, whose tokens read what follows them, is given
-                text that follows; or one whose sublayers are mixed a decoder; or a memory is given
-                to one that cannot place it.
+            ValueError: a stack with a bidirectional convolution is given a cache; or one with depth
+                averages a query stream; or a memory is given to one that does not support it.
         """
         past, prefix = (0, 0) if cache is None else (cache.length, cache.prefix_length)
-        recalled = batch.memory
-        m = 0 if recalled is None else len(recalled)
+        memory = batch.memory
+        m = 0 if memory is None else len(memory)
         self._check(batch, past > prefix, query_stream)
         x = self.widen(self.embed(batch, past))
-        mixed = identity if self.mix is None else self.mix.start(x)
+        average_depth = identity if self.mix is None else self.mix.start(x)
         queries, keys = x.shape[1], past + m + x.shape[1]
         visibility = batch.visibility.with_prefix(m)
-        sights = self._attention_masks(visibility, queries, keys, prefix, batch)
-        geometry = self.position.position_state(x, keys, batch)
-        memory_sight = AttentionMask()
+        masks = self._attention_masks(visibility, queries, keys, prefix, batch)
+        position_state = self.position.position_state(x, keys, batch)
+        encoder_mask = AttentionMask()
         if encoder_visibility is not None:
-            memory_sight = AttentionMask(cross_attention_mask(visibility, encoder_visibility, queries))
-        below: list[Tensor] = []
-        asking: Tensor | None = None
-        strict = AttentionMask.excluding_self(visibility, queries, keys) if query_stream and query_stream.excludes_self else None
+            encoder_mask = AttentionMask(
+                cross_attention_mask(visibility, encoder_visibility, queries)
+            )
+        layer_outputs: list[Tensor] = []
+        queried: Tensor | None = None
+        strict_mask = (
+            AttentionMask.excluding_self(visibility, queries, keys)
+            if query_stream and query_stream.excludes_self
+            else None
+        )
         for i, layer in enumerate(self.layers):
             if batch.all_layers:
-                below.append(self.final_norm.forward(x))  # not a call: hooks are for the last one
+                # not a call: hooks are for the last one
+                layer_outputs.append(self.final_norm.forward(x))
             last = i == len(self.layers) - 1
-            if self._draw_layer_dropout(last and (query_stream is not None or batch.selected_column is not None)):
+            if self._draw_layer_dropout(
+                last and (query_stream is not None or batch.selected_column is not None)
+            ):
                 continue
             if not isinstance(layer, Block):
-                sight = sights[self.a.window_and_dilation(i)]
-                x = layer(x, geometry, sight, visibility, encoder_hidden_states, memory_sight, cache, i)
+                mask = masks[self.a.window_and_dilation(i)]
+                x = layer(
+                    x,
+                    position_state,
+                    mask,
+                    visibility,
+                    encoder_hidden_states,
+                    encoder_mask,
+                    cache,
+                    i,
+                )
                 continue
-            read = partial(
+            run_layer = partial(
                 layer,
                 x,
-                geometry,
+                position_state,
                 encoder_hidden_states=encoder_hidden_states,
-                encoder_attention_mask=memory_sight,
+                encoder_attention_mask=encoder_mask,
                 cache=cache,
                 layer_index=i,
-                memory=None if recalled is None else recalled.update(i, x, batch.reuse_len),
+                memory=None if memory is None else memory.update(i, x, batch.reuse_len),
             )
-            sight = sights[self.a.window_and_dilation(i)]
+            mask = masks[self.a.window_and_dilation(i)]
             if query_stream is not None and (query_stream.excludes_self or last):
-                asking = query_stream(x, position_ids(batch, past)) if asking is None else asking
-                for time in range(query_stream.n_passes):
-                    again = time > 0 and cache is not None
-                    asking = read(attention_mask=strict or sight, query_stream=asking, reuse_cache=again)
+                queried = query_stream(x, position_ids(batch, past)) if queried is None else queried
+                for n in range(query_stream.n_passes):
+                    again = n > 0 and cache is not None
+                    queried = run_layer(
+                        attention_mask=strict_mask or mask, query_stream=queried, reuse_cache=again
+                    )
                 if last:
-                    x = asking
+                    x = queried
                     break
-            before, x = x, read(attention_mask=sight, selected_column=batch.selected_column if last else None, average_depth=mixed)
+            before, x = (
+                x,
+                run_layer(
+                    attention_mask=mask,
+                    selected_column=batch.selected_column if last else None,
+                    average_depth=average_depth,
+                ),
+            )
             if self.convolution is not None and i == 0:
                 x = self.convolution(before, x, visibility)
         x = self.final_norm(x)
-        return self.final_dropout(torch.cat((*below, x), -1) if below else x)
+        return self.final_dropout(torch.cat((*layer_outputs, x), -1) if layer_outputs else x)
 
     def _draw_layer_dropout(self, needed: bool) -> bool:
-        """Draw whether a layer is left out: not where another reads what it alone can give."""
+        """Draw whether a layer is left out; never one that is `needed`."""
         rate = self.a.layer_dropout if self.training else 0.0
         return rate > 0 and bool(torch.rand(()) < rate) and not needed
 
     def _check(self, batch: Batch, continues: bool, query_stream: QueryStream | None) -> None:
         if self.convolution is not None and continues:
-            raise ValueError("a model with a convolution reads a text at once, not piece by piece")
+            raise ValueError("a model with ngram_input_encoding is bidirectional: it has no cache")
         if self.mix is not None and query_stream is not None:
-            raise ValueError("where sublayers are mixed, no last layer can be asked again")
+            raise ValueError("depth_weighted_average does not support a query stream")
         if any(self.a.layer_types) and (query_stream is not None or batch.memory is not None):
-            raise ValueError("layers with convolutions are not asked again, and have no memory")
+            raise ValueError("layers with convolutions support neither a query stream nor a memory")
         if batch.memory is not None:
             self.check_supports_memory()
 
@@ -282,7 +337,7 @@ class Transformer(nn.Module):
         prefix: int,
         batch: Batch,
     ) -> dict[tuple[int | None, int], AttentionMask]:
-        """Return what is seen within each window and dilation of the layers."""
+        """Return the attention mask of each window and dilation of the layers."""
         see = partial(
             AttentionMask.from_visibility,
             visibility,
@@ -298,23 +353,27 @@ class Transformer(nn.Module):
         return {(w, d): see(window=w, dilation=d) for w, d in reach}
 
     def check_supports_memory(self) -> None:
-        """Check that the stack can read a memory: what it knows of places are distances.
+        """Check that the stack supports a memory: its positions must be relative.
 
         Raises:
             ValueError: it cannot.
         """
-        if not self.position.supports_memory or self.convolution is not None or self.a.global_attention:
+        if (
+            not self.position.supports_memory
+            or self.convolution is not None
+            or self.a.global_attention
+        ):
             raise ValueError(
-                f"{type(self.a.position).__name__} places cannot be counted through a memory of "
-                "what was read before: it needs distances, as those of Relative"
+                f"{type(self.a.position).__name__} positions do not extend over a memory of "
+                "earlier segments: use relative ones, as TransformerXLPositions"
             )
 
 
 class SourceEncodedTransformer(Transformer):
-    """An encoder that is given, in place of vectors of tokens, what another one says of a source.
+    """An encoder whose token embeddings are replaced by the outputs of a source encoder.
 
-    That one has a vocabulary, places and layers of its own (Lewis et al. 2020, arXiv:1910.13461,
-    section 3.4); the places of this one are added to what it says.
+    That one has a vocabulary, positions and layers of its own (Lewis et al. 2020, arXiv:1910.13461,
+    section 3.4); the positions of this one are added to its outputs.
     """
 
     def __init__(
@@ -324,27 +383,29 @@ class SourceEncodedTransformer(Transformer):
         self.source = Transformer(source)
 
     def flops(self, length: int) -> float:
-        """Count the forward's FLOPs a token, those of the encoder of the source included."""
+        """Count the forward's FLOPs per token, those of the source encoder included."""
         return super().flops(length) + self.source.flops(length)
 
     def token_embeddings(self, batch: Batch) -> Float[Tensor, "b t _"]:
-        """Return what the encoder of the source says; the batch has the source's own ids."""
+        """Return the outputs of the source encoder; the batch has ids of its vocabulary."""
         return self.source(Batch(inputs=batch.inputs, visibility=batch.visibility))
 
 
 def position_ids(batch: Batch, n_past: int = 0) -> Int[Tensor, "_ t"]:
-    """Return where each token stands in its text: as the batch says, or its column."""
+    """Return the position of each token: as the batch says, or its column."""
     if batch.position_ids is not None:
         return batch.position_ids
     end = n_past + batch.inputs.shape[1]
     return torch.arange(n_past, end, device=batch.inputs.device)[None]
 
 
-def cross_attention_mask(decoder_visibility: Visibility, encoder_visibility: Visibility, n_queries: int) -> Tensor | None:
-    """Say which encoder tokens each of the last `n_queries` decoder tokens sees [b 1 t s].
+def cross_attention_mask(
+    decoder_visibility: Visibility, encoder_visibility: Visibility, n_queries: int
+) -> Tensor | None:
+    """Return which encoder tokens each of the last `n_queries` decoder tokens sees [b 1 t s].
 
-    Those of its own document. Padding that asks may see everything: nobody listens to its answer,
-    and a softmax over nothing is not a number.
+    Those of its own document. Queries of padding may see everything: nobody uses their output, and
+    a softmax over nothing is not a number.
     """
     if encoder_visibility.document is None:
         return None
@@ -356,23 +417,25 @@ def cross_attention_mask(decoder_visibility: Visibility, encoder_visibility: Vis
 
 
 def _tie_encoder_decoder(encoder: Transformer, decoder: Transformer) -> None:
-    """Let a decoder have the modules of an encoder, but what reads the encoder."""
-    own_places, places = decoder.position, encoder.position
-    if isinstance(own_places, RelativePositionBiasModule) and isinstance(places, RelativePositionBiasModule):
-        own_places.table = places.table  # distances may be in other buckets
+    """Let a decoder share the modules of an encoder, except cross-attention."""
+    own, shared = decoder.position, encoder.position
+    if isinstance(own, RelativePositionBiasModule) and isinstance(
+        shared, RelativePositionBiasModule
+    ):
+        own.table = shared.table  # distances may be in other buckets
     else:
-        decoder.position = places
+        decoder.position = shared
     for part in ("embed_norm", "widen", "final_norm", "segments", "convolution", "mix"):
         setattr(decoder, part, getattr(encoder, part))
-    for own, other in zip(decoder.layers, encoder.layers, strict=True):
+    for own_layer, layer in zip(decoder.layers, encoder.layers, strict=True):
         for part in ("attention", "attention_norm", "feed_forward", "feed_forward_norm"):
-            setattr(own, part, getattr(other, part))
+            setattr(own_layer, part, getattr(layer, part))
 
 
 class EncoderDecoder(nn.Module):
     """Source and token ids -> hidden states of the decoder [b t d].
 
-    The two stacks share the table of tokens, unless the source has an encoder of its own.
+    The two stacks share the token embeddings, unless there is a source encoder.
     """
 
     def __init__(self, a: EncoderDecoderArchitecture) -> None:
@@ -390,17 +453,17 @@ class EncoderDecoder(nn.Module):
 
     @property
     def width(self) -> int:
-        """Width of the hidden states."""
+        """Size of the hidden states."""
         return self.a.d_model
 
     @property
     def embedding_table(self) -> nn.Embedding:
-        """The table of token vectors, which a head may be tied to."""
+        """The token embeddings, which a head may be tied to."""
         return self.tokens
 
     @property
     def supports_last_only(self) -> bool:
-        """It cannot make `batch.only`."""
+        """It does not support `selected_column`."""
         return False
 
     def pad_for_network(self, batch: Batch) -> Batch:
@@ -412,14 +475,14 @@ class EncoderDecoder(nn.Module):
         return self.decoder.new_cache(max_rollback)
 
     def flops(self, length: int) -> float:
-        """Count the forward's FLOPs a token in texts of `length` tokens, heads apart.
+        """Count the forward's FLOPs per token in texts of `length` tokens, without heads.
 
         The mean of the two stacks.
         """
         return (self.encoder.flops(length) + self.decoder.flops(length)) / 2
 
     def encode(self, batch: Batch) -> Float[Tensor, "b s d"]:
-        """Run the encoder over the batch's source."""
+        """Run the encoder over the source of the batch."""
         if batch.source is None:
             raise ValueError("an encoder-decoder needs a batch with a source")
         return self.encoder(Batch(inputs=batch.source, visibility=batch.source_visibility))
@@ -429,7 +492,7 @@ class EncoderDecoder(nn.Module):
     ) -> Float[Tensor, "b t d"]:
         """Run the decoder over the batch.
 
-        `encoder_hidden_states` is what `encode` gave, where the caller has it already.
+        `encoder_hidden_states` is the result of `encode`, where the caller has it already.
         """
         if encoder_hidden_states is None and (cache is None or cache.length == 0):
             encoder_hidden_states = self.encode(batch)

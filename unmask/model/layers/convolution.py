@@ -1,4 +1,4 @@
-"""A convolution beside the first layer: each token reads its neighbors as they came in."""
+"""A convolution parallel to the first layer (DeBERTa's n-gram input encoding)."""
 
 from dataclasses import dataclass
 
@@ -13,15 +13,15 @@ from unmask.model.layers.feed_forward import ACTIVATIONS, Activation, Dropout, M
 
 @dataclass(frozen=True)
 class NgramInputEncoding:
-    """He et al. 2021, arXiv:2006.03654, section 5.3: what the first layer reads, convolved.
+    """He et al. 2021, arXiv:2006.03654, section 5.3: a convolution of the first layer's input.
 
-    The two are summed, and normed once more (released code, `ConvLayer`).
+    It is added to the layer's output and normalized again (released code, `ConvLayer`).
 
-    Deviates: the kernel begins as all other matrices do; in the released code as torch has it.
+    Deviates: the kernel is initialized as all other matrices; in the released code as in torch.
     """
 
     kernel_size: int = 3
-    """Tokens that one reads, itself in the middle."""
+    """Odd, with the token itself in the middle."""
     activation: Activation = "gelu"
     groups: int = 1
 
@@ -30,7 +30,7 @@ class NgramInputEncoding:
             raise ValueError(f"kernel_size must be odd and at least 1, got {self.kernel_size}")
 
     def build(self, dimensions: ModelDimensions) -> "NgramInputEncodingModule":
-        """Build the kernel [d d/groups width] and the norm."""
+        """Build the kernel [d d/groups kernel_size] and the norm."""
         return NgramInputEncodingModule(self, dimensions)
 
 
@@ -51,33 +51,35 @@ class NgramInputEncodingModule(nn.Module):
         layer_output: Float[Tensor, "b t d"],
         visibility: Visibility,
     ) -> Float[Tensor, "b t d"]:
-        """Add what neighbors say that a token sees; those of other texts say nothing."""
-        near = convolve_visible(self.kernel, layer_input, visibility, centered_offsets(self.kernel.kernel_size[0]))
+        """Add the convolution over visible neighbors; those of other texts are excluded."""
+        near = convolve_visible(
+            self.kernel, layer_input, visibility, centered_offsets(self.kernel.kernel_size[0])
+        )
         return self.norm(layer_output + self.activation(self.dropout(near)))
 
 
 def centered_offsets(kernel_size: int) -> range:
-    """Return which columns, from one's own, a kernel of this width reads that stands around it."""
+    """Return the offsets of a centered kernel."""
     return range(-(kernel_size // 2), kernel_size - kernel_size // 2)
 
 
 def causal_offsets(kernel_size: int) -> range:
-    """Return which it reads where it ends with one's own."""
+    """Return the offsets of a causal kernel."""
     return range(1 - kernel_size, 1)
 
 
 def convolve_visible(
     kernel: nn.Conv1d, x: Float[Tensor, "b t d"], visibility: Visibility, offsets: range
 ) -> Float[Tensor, "b t w"]:
-    """Apply a kernel to what each token sees in the columns `offsets` away: elsewhere it reads zeros.
+    """Apply a kernel to the visible columns at `offsets` from each token.
 
-    The visibility is that of the columns x.
+    What a token does not see is read as zeros. The visibility is that of the columns x.
     """
     near = [neighbor_visible(visibility, x, by) for by in offsets]
     if all(seen is None for seen in near):
         sides = max(-offsets[0], 0), max(offsets[-1], 0)
         return F.conv1d(F.pad(x.mT, sides), kernel.weight, kernel.bias, groups=kernel.groups).mT
-    # tap by tap, since who is seen differs from token to token
+    # offset by offset, since visibility differs from token to token
     y = x.new_zeros(()) if kernel.bias is None else kernel.bias
     for by, seen, tap in zip(offsets, near, kernel.weight.unbind(-1), strict=True):
         moved = shift_columns(x, by)
@@ -87,7 +89,7 @@ def convolve_visible(
 
 
 def shift_columns(x: Float[Tensor, "b t d"], offset: int) -> Float[Tensor, "b t d"]:
-    """Put in each column what stands `offset` columns further on; zeros beyond the ends."""
+    """Shift by `offset` columns; zeros beyond the ends."""
     t = x.shape[1]
     if abs(offset) >= t:
         return torch.zeros_like(x)
@@ -97,7 +99,7 @@ def shift_columns(x: Float[Tensor, "b t d"], offset: int) -> Float[Tensor, "b t 
 def neighbor_visible(
     visibility: Visibility, x: Float[Tensor, "b t d"], offset: int
 ) -> Bool[Tensor, "#b t"] | None:
-    """Say which tokens see the one `offset` columns further on; None: all."""
+    """Return which tokens see the one `offset` columns further on; None: all."""
     v, t = visibility, x.shape[1]
     if offset == 0 or (v.document is None and v.rank is None and not (v.causal and offset > 0)):
         return None

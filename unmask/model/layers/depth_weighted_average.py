@@ -1,4 +1,4 @@
-"""Sums of all that the residual stream was so far, with learned weights (DenseFormer)."""
+"""Learned weighted sums of all states of the residual stream so far (DenseFormer)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 
 def identity(x: Tensor) -> Tensor:
-    """Mix nothing."""
+    """Return x: no depth average."""
     return x
 
 
 class DepthWeightedAverage(nn.Module):
-    """The weights of `n` sums, of which the first has two terms and each next one more.
+    """The weights of `n` sums, the first of two terms and each next of one more.
 
-    Pagliardini et al. 2024, arXiv:2402.02622, section 3. Each begins as its last term alone.
+    Pagliardini et al. 2024, arXiv:2402.02622, section 3. Initialized to the last term of each.
     """
 
     def __init__(self, n: int) -> None:
@@ -27,13 +27,13 @@ class DepthWeightedAverage(nn.Module):
 
     @torch.no_grad()
     def initialize_parameters(self) -> None:
-        """Fill the weights: there is nothing random in them."""
+        """Fill the weights, deterministically."""
         for weight in self.parameters():
             weight.zero_()
             weight[-1] = 1
 
     def start(self, x: Float[Tensor, "b t d"]) -> Callable[[Tensor], Tensor]:
-        """Return what mixes with x, and with each other, what comes after it, one at a time."""
+        """Return a function that averages each next state with x and the states before it."""
         before, weights = [x], iter(self.parameters())
 
         def mixed(x: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ class DepthWeightedAverage(nn.Module):
 
 
 class _WeightedSum(torch.autograd.Function):
-    """A weighted sum, without a copy of its terms or of each product."""
+    """A weighted sum, without copies of its terms or products."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, *terms: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _check_eps(eps: float) -> None:
-    """Refuse what is no number above 0: of a vector of one number, a norm would divide by it."""
+    """Check that eps is above 0: a norm of a vector of size 1 would divide by it."""
     if not 0 < eps < math.inf:
         raise ValueError(f"norm.eps must be a number above 0, got {eps}")
 
@@ -74,7 +74,7 @@ class OffsetRMSNorm(nn.RMSNorm):
         self.offset = offset
 
     def forward(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
-        """Norm each vector."""
+        """Normalize each vector."""
         by = self.weight.float() + self.offset
         return F.rms_norm(x.float(), self.normalized_shape, by, self.eps).to(x.dtype)
 
@@ -84,16 +84,16 @@ Norm = LayerNorm | RMSNorm
 
 @runtime_checkable
 class ModelDimensions(Protocol):
-    """What parts and position schemes must know of the architecture that contains them."""
+    """What layers and position schemes need to know of the architecture."""
 
     @property
     def d_model(self) -> int:
-        """Width of the hidden states."""
+        """Size of the hidden states."""
         ...
 
     @property
     def d_embed(self) -> int:
-        """Width of token vectors before the first block."""
+        """Size of token embeddings before the first block."""
         ...
 
     @property
@@ -103,7 +103,7 @@ class ModelDimensions(Protocol):
 
     @property
     def d_head(self) -> int:
-        """Width of one head."""
+        """Size of one head."""
         ...
 
     @property
@@ -113,27 +113,27 @@ class ModelDimensions(Protocol):
 
     @property
     def dropout(self) -> float:
-        """The rate of what a sublayer gives."""
+        """The dropout rate of sublayer outputs."""
         ...
 
 
 class QueryKeyNorm(nn.Module):
-    """A norm of each part of a vector, by the same weights: of each head, say, or of all."""
+    """A norm of each part of a vector, with shared weights: of each head, or of all."""
 
     def __init__(self, norm: Norm, width: int) -> None:
         super().__init__()
         self.norm, self.width = norm.build(width), width
 
     def forward(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
-        """Norm each part of `width` numbers."""
+        """Normalize each part of size `width`."""
         return self.norm(x.unflatten(-1, (-1, self.width))).flatten(-2)
 
 
 class _DropoutFunction(torch.autograd.Function):
-    """Zero a share of the numbers, with one random byte for each.
+    """Zero a fraction of the elements, with one random byte for each.
 
-    That is an eighth of the draws that torch makes. On a CPU torch draws one random number an
-    element in one thread, which costs more than the matrix product before it.
+    That is an eighth of the random bits that torch draws. On a CPU torch draws one random number
+    per element in one thread, which costs more than the matrix product before it.
     """
 
     @staticmethod
@@ -186,7 +186,7 @@ class Dropout(nn.Module):
 class FeedForward(nn.Module):
     """Two linear maps and an activation.
 
-    With `gated`, a third map multiplies (Shazeer 2020, arXiv:2002.05202).
+    With `gated_feed_forward`, a third map multiplies (Shazeer 2020, arXiv:2002.05202).
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
-        """Map each token's vector on its own."""
+        """Transform each token's vector on its own."""
         if self.gate is None:
             inner = self.activation(self.up(x))
         else:

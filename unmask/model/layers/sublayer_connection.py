@@ -1,4 +1,4 @@
-"""Norms: where they stand around a sublayer."""
+"""The residual connection and norms around a sublayer."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,9 @@ class SublayerConnection(nn.Module):
     def __init__(self, a: Architecture) -> None:
         super().__init__()
         for slot in ("into", "out", "after"):
-            self.add_module(slot, a.norm.build(a.d_model) if slot in a.norm_placement else nn.Identity())
+            self.add_module(
+                slot, a.norm.build(a.d_model) if slot in a.norm_placement else nn.Identity()
+            )
         self.dropout = Dropout(a.dropout)
 
     def forward(
@@ -26,7 +28,7 @@ class SublayerConnection(nn.Module):
     ) -> Tensor:
         """Wrap the sublayer f: dropout on its branch as in Vaswani et al. 2017, section 5.4.
 
-        What it reads is x, if nothing else is said.
+        Its input is x, unless another is given.
         """
         sublayer_input = x if sublayer_input is None else sublayer_input
         return self.after(x + self.dropout(self.out(sublayer(self.into(sublayer_input)))))

@@ -51,15 +51,21 @@ class DenoisingObjective:
         """A text is changed anew in every epoch."""
         return None
 
-    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
         """Count the tokens of what the decoder says: no noise makes a text longer."""
-        return np.maximum(np.asarray(text_lengths) + len(special_ids.prefix) + len(special_ids.suffix), 1)
+        return np.maximum(
+            np.asarray(text_lengths) + len(special_ids.prefix) + len(special_ids.suffix), 1
+        )
 
     def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
         """Count the tokens that a text may have: `max_length` without the special ones."""
         return max_fitting_text_length(self, max_length, special_ids)
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Example:
         """Change a text, and ask for it; of an empty one nothing is asked.
 
         Raises:
@@ -72,10 +78,14 @@ class DenoisingObjective:
         source = source if len(source) else np.array([special_ids.start])
         if not len(text):
             return empty_example(special_ids, source)
-        return seq2seq_example(concatenate(special_ids.decoder_prefix, text, special_ids.suffix).ids, source, special_ids)
+        return seq2seq_example(
+            concatenate(special_ids.decoder_prefix, text, special_ids.suffix).ids,
+            source,
+            special_ids,
+        )
 
 
-SEQ2SEQ_OBJECTIVES = "Sentinels, Dropped, MaskedSeq2Seq, Denoise, ModeSwitching"
+SEQ2SEQ_OBJECTIVES = "ReplaceSpans, DropTokens, MaskedSeq2Seq, DenoisingObjective, ModeSwitching"
 
 
 def is_seq2seq(objective: AnyObjective) -> bool:
@@ -99,8 +109,8 @@ class ModeSwitching:
     def __post_init__(self) -> None:
         if not is_seq2seq(self.objective):
             raise ValueError(
-                f"a mode is told to an encoder: objective must be {SEQ2SEQ_OBJECTIVES}, got one without "
-                "a source"
+                f"a mode token is read by an encoder: objective must be {SEQ2SEQ_OBJECTIVES}, got "
+                "one without a source"
             )
 
     @property
@@ -123,7 +133,9 @@ class ModeSwitching:
         """A text is hidden anew in every epoch."""
         return None
 
-    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
         """Count a token more than the objective does, on either side."""
         return self.objective.max_example_length(text_lengths, special_ids) + 1
 
@@ -131,7 +143,9 @@ class ModeSwitching:
         """Count the tokens that a text may have beside the mode."""
         return max_fitting_text_length(self, max_length, special_ids)
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Example:
         """Hide, and put the mode before the source.
 
         Raises:
@@ -141,7 +155,8 @@ class ModeSwitching:
         if len(special_ids.modes) <= number:
             raise ValueError(
                 f"mode {self.mode} needs a token of its own, and this vocabulary has none; let the "
-                "card that asks so learn one (without --tokenizer, or by `unmask prepare --model`)"
+                "preset that needs it learn one (without --tokenizer, or by "
+                "`unmask prepare --model`)"
             )
         example = self.objective(text, special_ids, rng)
         assert example.source is not None

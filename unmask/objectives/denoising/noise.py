@@ -1,8 +1,8 @@
 """What an encoder reads in the place of a text: tokens gone, masked, or in another order.
 
 Every noise is a pure function (text, special tokens, generator) -> text, so that noises follow each
-other; `unmask.objectives.denoising.denoise.Denoise` frames what comes of them and asks for the text as it was.
-No noise makes a text longer, or touches a special token.
+other; `unmask.objectives.denoising.denoise.Denoise` frames what comes of them and asks for the
+text as it was. No noise makes a text longer, or touches a special token.
 """
 
 import math
@@ -30,7 +30,15 @@ from unmask.objectives.select import (
 )
 from unmask.tokenizers.spec import SpecialTokenIds
 
-NoiseSelection = TokenMasking | TokenSpanMasking | WholeWordMasking | NGramMasking | SpanMasking | ContextSpanMasking | RandomSpanMasking
+NoiseSelection = (
+    TokenMasking
+    | TokenSpanMasking
+    | WholeWordMasking
+    | NGramMasking
+    | SpanMasking
+    | ContextSpanMasking
+    | RandomSpanMasking
+)
 """Which tokens, of all that may be hidden."""
 
 
@@ -38,7 +46,9 @@ NoiseSelection = TokenMasking | TokenSpanMasking | WholeWordMasking | NGramMaski
 class Noise(Protocol):
     """Change a text."""
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Tokens:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Tokens:
         """Return what is read in its place, no longer than the text."""
         ...
 
@@ -55,16 +65,20 @@ class TokenMaskingNoise:
     random_token_probability: float = 0.0
 
     def __post_init__(self) -> None:
-        check_fractions(random=self.random_token_probability)
+        check_fractions(random_token_probability=self.random_token_probability)
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Tokens:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Tokens:
         """Mask.
 
         Raises:
             ValueError: the vocabulary has neither a mask nor sentinels.
         """
         where = _select_tokens(self.select, text, special_ids, rng)
-        return replace(text, ids=_mask_tokens(text.ids, where, self.random_token_probability, special_ids, rng))
+        return replace(
+            text, ids=_mask_tokens(text.ids, where, self.random_token_probability, special_ids, rng)
+        )
 
 
 @dataclass(frozen=True)
@@ -73,7 +87,9 @@ class TokenDeletion:
 
     select: NoiseSelection = field(default_factory=TokenMasking)
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Tokens:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Tokens:
         """Delete; what began at a token that is gone begins at the next one."""
         kept = ~_select_tokens(self.select, text, special_ids, rng)
         return _keep_tokens(text, kept, np.cumsum(kept) - kept)
@@ -101,11 +117,16 @@ class TextInfilling:
 
     def __post_init__(self) -> None:
         check_masking_rate(self.rate)
-        check_fractions(random=self.random_token_probability)
+        check_fractions(random_token_probability=self.random_token_probability)
         if not 1 <= self.mean_span_length <= 1e6:
-            raise ValueError(f"mean_span_length must be from 1 to a million {self.unit}, got {self.mean_span_length}")
+            raise ValueError(
+                f"mean_span_length must be from 1 to a million {self.unit}, got "
+                f"{self.mean_span_length}"
+            )
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Tokens:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Tokens:
         """Put masks in the place of spans.
 
         Raises:
@@ -128,7 +149,11 @@ class TextInfilling:
         before = np.concatenate(([0], np.cumsum(kept)))[places][: len(text) - len(shorter)]
         ids, marks = (np.insert(x, before, 0) for x in (shorter.ids, shorter.boundaries))
         masks = np.insert(first[kept], before, True)
-        return replace(text, ids=_mask_tokens(ids, masks, self.random_token_probability, special_ids, rng), boundaries=marks)
+        return replace(
+            text,
+            ids=_mask_tokens(ids, masks, self.random_token_probability, special_ids, rng),
+            boundaries=marks,
+        )
 
     def _draw_span_lengths(self, budget: int, rng: np.random.Generator) -> Int[np.ndarray, "spans"]:
         """Draw lengths, in random order, that are `budget` together."""
@@ -155,16 +180,20 @@ class SentencePermutation:
     fraction: float = 1.0
 
     def __post_init__(self) -> None:
-        check_fractions(share=self.fraction)
+        check_fractions(fraction=self.fraction)
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Tokens:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Tokens:
         """Permute."""
         starts = sentence_starts(text)
         ends = np.append(starts[1:], len(text))
         moved = rng.permutation(len(starts))[: math.ceil(self.fraction * len(starts))]
         order = np.arange(len(starts))
         order[moved] = rng.permutation(moved)
-        return _reorder(text, np.concatenate([np.arange(starts[i], ends[i]) for i in order.tolist()]))
+        return _reorder(
+            text, np.concatenate([np.arange(starts[i], ends[i]) for i in order.tolist()])
+        )
 
 
 @dataclass(frozen=True)
@@ -175,7 +204,9 @@ class TokenPermutation:
     released code, of all tokens.
     """
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Tokens:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Tokens:
         """Permute."""
         order = np.arange(len(text))
         free = maskable_tokens(text.ids, special_ids)
@@ -193,9 +224,11 @@ class DocumentRotation:
     probability: float = 1.0
 
     def __post_init__(self) -> None:
-        check_fractions(share=self.probability)
+        check_fractions(probability=self.probability)
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Tokens:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Tokens:
         """Rotate."""
         if not len(text) or rng.random() >= self.probability:
             return text
@@ -231,7 +264,10 @@ def _mask_tokens(
     rng: np.random.Generator,
 ) -> Int[np.ndarray, "t"]:
     """Put masks, or random tokens in the place of a share of them."""
-    return MaskInPlace(mask_probability=1 - random_token_probability, random_token_probability=random_token_probability).mask_tokens(ids, selected, special_ids, rng)
+    return MaskInPlace(
+        mask_probability=1 - random_token_probability,
+        random_token_probability=random_token_probability,
+    ).mask_tokens(ids, selected, special_ids, rng)
 
 
 def _reorder(text: Tokens, order: Int[np.ndarray, "k"]) -> Tokens:
@@ -254,8 +290,10 @@ def _place_spans(
     return np.repeat(number, sizes), before[slots][lengths == 0]
 
 
-def _keep_tokens(text: Tokens, is_kept: Bool[np.ndarray, "t"], new_position: Int[np.ndarray, "t"]) -> Tokens:
-    """Keep some tokens; what began at each begins at the kept one of number `new_position`, if there is."""
+def _keep_tokens(
+    text: Tokens, is_kept: Bool[np.ndarray, "t"], new_position: Int[np.ndarray, "t"]
+) -> Tokens:
+    """Keep some tokens; what began at each begins at the kept one `new_position`, if any."""
     marks = np.zeros(int(is_kept.sum()) + 1, np.int64)
     np.bitwise_or.at(marks, new_position, text.boundaries)
     return replace(text, ids=text.ids[is_kept], boundaries=marks[:-1])

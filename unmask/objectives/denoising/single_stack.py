@@ -33,8 +33,8 @@ def to_single_stack(example: Example, *, bidirectional_source: bool) -> Example:
 
     Args:
         example: with a source, whose inputs are a start token and then the target.
-        bidirectional_source: all of the source is seen by all of it (a prefix language model); otherwise each
-            token sees those before it.
+        bidirectional_source: all of the source is seen by all of it (a prefix language model);
+            otherwise each token sees those before it.
 
     Raises:
         ValueError: there is no source.
@@ -56,8 +56,8 @@ def to_single_stack(example: Example, *, bidirectional_source: bool) -> Example:
 class SingleStackSeq2Seq:
     """What an encoder-decoder is asked, of a stack that reads the source and goes on with the rest.
 
-    Raffel et al. 2020, arXiv:1910.10683, section 3.2.1: a language model, or with `bidirectional_source` a prefix
-    language model, under a denoising objective; see `joined`.
+    Raffel et al. 2020, arXiv:1910.10683, section 3.2.1: a language model, or with
+    `bidirectional_source` a prefix language model, under a denoising objective; see `joined`.
     """
 
     objective: Objective | DenoisingObjective | ModeSwitching | ObjectiveMixture
@@ -66,15 +66,17 @@ class SingleStackSeq2Seq:
 
     def __post_init__(self) -> None:
         of_one = MaskInPlace | MaskedNextToken | AutoregressiveMasking | PermutationLM | CausalLM
-        if isinstance(self.objective, ObjectiveMixture) and not is_seq2seq(self.objective.components[0][1]):
+        if isinstance(self.objective, ObjectiveMixture) and not is_seq2seq(
+            self.objective.components[0][1]
+        ):
             raise ValueError(
-                "only what is read in two stacks can be in one: the parts of objective must be "
-                f"{SEQ2SEQ_OBJECTIVES}, got {type(self.objective.components[0][1]).__name__}"
+                "only what is read in two stacks can be in one: the components of objective must "
+                f"be {SEQ2SEQ_OBJECTIVES}, got {type(self.objective.components[0][1]).__name__}"
             )
         if isinstance(self.objective, Objective) and isinstance(self.objective.corrupt, of_one):
             raise ValueError(
-                "only what is read in two stacks can be in one: objective.conceal must be "
-                f"Sentinels, got {type(self.objective.corrupt).__name__}"
+                "only what is read in two stacks can be in one: objective.corrupt must be "
+                f"ReplaceSpans, got {type(self.objective.corrupt).__name__}"
             )
 
     @property
@@ -97,7 +99,9 @@ class SingleStackSeq2Seq:
         """A text is hidden anew in every epoch."""
         return None
 
-    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
         """Count the tokens of both sides, at most: twice the longer one, or what spans take.
 
         Where hidden tokens are gone, each token is on one side.
@@ -109,17 +113,23 @@ class SingleStackSeq2Seq:
         if isinstance(self.objective.corrupt, DropTokens):
             return longer + len(special_ids.suffix)
         folded = self.objective.select.folded_lengths(text_lengths)
-        short = len(special_ids.suffix) + np.where(text_lengths >= self.objective.select.min_tokens, folded.target_length, 0)
+        short = len(special_ids.suffix) + np.where(
+            text_lengths >= self.objective.select.min_tokens, folded.target_length, 0
+        )
         return longer + np.minimum(short, longer)
 
     def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
         """Count the tokens that a text may have: both sides share the length."""
         return max_fitting_text_length(self, max_length, special_ids)
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Example:
         """Hide as the objective does, and lay both sides in one text.
 
         Raises:
             ValueError: the objective makes no source.
         """
-        return to_single_stack(self.objective(text, special_ids, rng), bidirectional_source=self.bidirectional_source)
+        return to_single_stack(
+            self.objective(text, special_ids, rng), bidirectional_source=self.bidirectional_source
+        )

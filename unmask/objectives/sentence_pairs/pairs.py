@@ -29,7 +29,7 @@ class _TwoTextObjective:
     def __post_init__(self) -> None:
         if not isinstance(self.objective.corrupt, MaskInPlace):
             raise ValueError(
-                "two texts can only be hidden in place: objective.conceal must be MaskInPlace, "
+                "two texts can only be masked in place: objective.corrupt must be MaskInPlace, "
                 f"got {type(self.objective.corrupt).__name__}"
             )
 
@@ -61,7 +61,9 @@ class SentencePairObjective(_TwoTextObjective):
         """Some of the second texts are from elsewhere."""
         return self.sentence_task.needs_other_text
 
-    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
         """Count the tokens: those of the row, or one for each text, and the special ones."""
         frame = len(special_ids.prefix) + len(special_ids.separator) + len(special_ids.suffix)
         return np.maximum(text_lengths, 2) + frame
@@ -70,7 +72,9 @@ class SentencePairObjective(_TwoTextObjective):
         """Count the tokens that a text may have: `max_length` without the special ones."""
         return max_fitting_text_length(self, max_length, special_ids)
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Example:
         """Make two texts of one (or of it and `text.other`), and hide."""
         a, b, label = self.sentence_task(text, rng)
         between = special_ids.separator if len(b) else ()
@@ -98,7 +102,9 @@ class SplitTextObjective(_TwoTextObjective):
         """Both parts are of one text."""
         return False
 
-    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
         """Count the tokens: those of the text, and the special ones of both parts."""
         return np.asarray(text_lengths) + 2 * (len(special_ids.prefix) + len(special_ids.suffix))
 
@@ -106,7 +112,9 @@ class SplitTextObjective(_TwoTextObjective):
         """Count the tokens that a text may have: `max_length` without the special ones."""
         return max_fitting_text_length(self, max_length, special_ids)
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Example:
         """Cut a text in two, and hide."""
         a, b = self.sentence_task(text, rng)
         first = len(special_ids.prefix) + len(a) + len(special_ids.suffix)
@@ -120,8 +128,9 @@ class SplitTextObjective(_TwoTextObjective):
 class CropContrastiveObjective:
     """A text hidden, and beside it a crop of what it was: the two are to be found alike.
 
-    Meng et al. 2021, arXiv:2102.08473, section 3.3: a contiguous part with `crop_fraction` of the tokens.
-    Both are in one row and do not see each other, as in `SplitTextObjective`; nothing of the crop is hidden.
+    Meng et al. 2021, arXiv:2102.08473, section 3.3: a contiguous part with `crop_fraction` of the
+    tokens. Both are in one row and do not see each other, as in `SplitTextObjective`; nothing of
+    the crop is hidden.
     """
 
     objective: Objective
@@ -130,11 +139,13 @@ class CropContrastiveObjective:
     def __post_init__(self) -> None:
         if not isinstance(self.objective.corrupt, MaskInPlace):
             raise ValueError(
-                "beside a crop a text can only be hidden in place: objective.conceal must be "
+                "beside a crop a text can only be masked in place: objective.corrupt must be "
                 f"MaskInPlace, got {type(self.objective.corrupt).__name__}"
             )
         if not 0 < self.crop_fraction <= 1:
-            raise ValueError(f"crop_fraction must be above 0 and at most 1, got {self.crop_fraction}")
+            raise ValueError(
+                f"crop_fraction must be above 0 and at most 1, got {self.crop_fraction}"
+            )
 
     @property
     def loss_terms(self) -> tuple[str, ...]:
@@ -159,16 +170,24 @@ class CropContrastiveObjective:
     def _crop_length(self, text_lengths: Int[np.ndarray, "m"]) -> Int[np.ndarray, "m"]:
         return np.ceil(self.crop_fraction * np.asarray(text_lengths)).astype(np.int64)
 
-    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
         """Count the tokens of the text and its crop, each with its special ones."""
         frame = len(special_ids.prefix) + len(special_ids.suffix)
-        return self.objective.max_example_length(text_lengths, special_ids) + self._crop_length(text_lengths) + frame
+        return (
+            self.objective.max_example_length(text_lengths, special_ids)
+            + self._crop_length(text_lengths)
+            + frame
+        )
 
     def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
         """Count the tokens that a text may have."""
         return max_fitting_text_length(self, max_length, special_ids)
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Example:
         """Hide the text, and crop it."""
         whole = self.objective(text, special_ids, rng)
         n = int(self._crop_length(np.array([len(text)]))[0])
@@ -205,7 +224,7 @@ class AdjacentSentences:
 
     def __post_init__(self) -> None:
         if self.min_mean_tokens < 1:
-            raise ValueError(f"shortest must be at least 1, got {self.min_mean_tokens}")
+            raise ValueError(f"min_mean_tokens must be at least 1, got {self.min_mean_tokens}")
 
     @property
     def loss_terms(self) -> tuple[str, ...]:
@@ -242,15 +261,21 @@ class AdjacentSentences:
         """Return how many sentences are read of texts of `text_lengths` tokens, at most."""
         return np.maximum(-(-np.asarray(text_lengths) // self.min_mean_tokens), 1)
 
-    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
         """Count the tokens: those of the text, and the special ones of each sentence."""
-        return np.asarray(text_lengths) + self.max_sentences(text_lengths) * (len(special_ids.prefix) + len(special_ids.suffix))
+        return np.asarray(text_lengths) + self.max_sentences(text_lengths) * (
+            len(special_ids.prefix) + len(special_ids.suffix)
+        )
 
     def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
         """Count the tokens that a text may have: `max_length` without the special ones."""
         return max_fitting_text_length(self, max_length, special_ids)
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Example:
         """Cut a text into its sentences."""
         borders = [*sentence_starts(text).tolist(), len(text)]
         most = int(self.max_sentences(np.array([len(text)]))[0])
@@ -263,4 +288,6 @@ class AdjacentSentences:
         if self.reconstruct and len(read) > 1:
             targets = np.concatenate([np.append(ids[1:], IGNORE_INDEX) for ids in read])
         part = np.repeat(np.arange(len(read)), [len(ids) for ids in read])
-        return Example(inputs=inputs, targets=targets, part_ids=part, shifted_targets=self.reconstruct)
+        return Example(
+            inputs=inputs, targets=targets, part_ids=part, shifted_targets=self.reconstruct
+        )

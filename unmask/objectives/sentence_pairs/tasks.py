@@ -35,7 +35,9 @@ class NextSentencePrediction:
     loss_term: ClassVar[str] = "next_sentence"
 
     def __post_init__(self) -> None:
-        check_fractions(random=self.random_probability, short=self.short_probability)
+        check_fractions(
+            random_probability=self.random_probability, short_probability=self.short_probability
+        )
 
     @property
     def needs_other_text(self) -> bool:
@@ -64,7 +66,9 @@ class NextSentencePrediction:
             return a, b, 0
         begins = sentence_beginnings(other)
         if self.single_sentences or len(used) < len(text):
-            b = first_sentences(other[int(rng.choice(begins)) :], 1 if self.single_sentences else len(b))
+            b = first_sentences(
+                other[int(rng.choice(begins)) :], 1 if self.single_sentences else len(b)
+            )
             b = b[: len(text) - 1]
             return a[max(0, len(a) + len(b) - len(text)) :], b, 1
         fit = begins[
@@ -93,7 +97,9 @@ class SentenceOrderPrediction:
     loss_term: ClassVar[str] = "sentence_order"
 
     def __post_init__(self) -> None:
-        check_fractions(swap_probability=self.swap_probability, short=self.short_probability)
+        check_fractions(
+            swap_probability=self.swap_probability, short_probability=self.short_probability
+        )
 
     @property
     def needs_other_text(self) -> bool:
@@ -129,7 +135,7 @@ class NextTextDiscrimination:
 
     def __post_init__(self) -> None:
         if self.min_tokens < 1:
-            raise ValueError(f"shortest must be at least 1, got {self.min_tokens}")
+            raise ValueError(f"min_tokens must be at least 1, got {self.min_tokens}")
 
     def __call__(self, text: Tokens, rng: np.random.Generator) -> tuple[Tokens, Tokens]:
         """Cut the text; B is empty where it is too short."""
@@ -147,5 +153,8 @@ ADJACENT_SENTENCE_TERMS = ("sentences_said", "sentences_found")
 """What is asked of each sentence of a document about those beside it."""
 
 
-SINGLE_DOCUMENT_TERMS = (*(question.loss_term for question in SENTENCE_TASKS), *ADJACENT_SENTENCE_TERMS)
+SINGLE_DOCUMENT_TERMS = (
+    *(question.loss_term for question in SENTENCE_TASKS),
+    *ADJACENT_SENTENCE_TERMS,
+)
 """What is asked about parts of one document."""

@@ -36,13 +36,16 @@ class TwoSegments:
     """Of a row, the first part. 0: there is none, rows follow each other as a whole."""
 
     def __post_init__(self) -> None:
-        check_fractions(random=self.random_probability)
+        check_fractions(random_probability=self.random_probability)
         if not 0 <= self.reuse_fraction < 1:
-            raise ValueError(f"reuse_fraction must be at least 0 and below 1, got {self.reuse_fraction}")
+            raise ValueError(
+                f"reuse_fraction must be at least 0 and below 1, got {self.reuse_fraction}"
+            )
         if not isinstance(self.objective.corrupt, PermutationLM):
             raise ValueError(
                 "two parts of which one sees nothing of the other come in an order: "
-                f"objective.conceal must be Order, got {type(self.objective.corrupt).__name__}"
+                "objective.corrupt must be PermutationLM, got "
+                f"{type(self.objective.corrupt).__name__}"
             )
 
     @property
@@ -65,25 +68,37 @@ class TwoSegments:
         """A text is hidden anew in every epoch."""
         return None
 
-    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
         """Count the tokens: those of the text, and the special ones."""
-        return np.asarray(text_lengths) + len(special_ids.prefix) + len(special_ids.separator) + len(special_ids.suffix)
+        return (
+            np.asarray(text_lengths)
+            + len(special_ids.prefix)
+            + len(special_ids.separator)
+            + len(special_ids.suffix)
+        )
 
     def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
         """Count the tokens that a text may have: `max_length` without the special ones."""
         return max_fitting_text_length(self, max_length, special_ids)
 
     def reuse_len(self, text_length: int, special_ids: SpecialTokenIds) -> int:
-        """Count the tokens of the first part of a text of `text_length`; two are left for A and B."""
+        """Count the tokens of a text's first part; two of `text_length` are left for A and B."""
         row = int(self.max_example_length(np.array([text_length]), special_ids)[0])
         return max(0, min(int(self.reuse_fraction * row), text_length - 2))
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Example:
         """Cut a text in three (or in two, and take the third from `text.other`), and hide."""
         n = self.reuse_len(len(text), special_ids)
         a, b = self._split(text[n:], text.other_text, rng)
         between = special_ids.separator if len(b) else ()
-        parts = concatenate(text[:n]), concatenate(special_ids.prefix, a, between, b, special_ids.suffix)
+        parts = (
+            concatenate(text[:n]),
+            concatenate(special_ids.prefix, a, between, b, special_ids.suffix),
+        )
         first, second = (self.objective.corrupt_framed(part, special_ids, rng) for part in parts)
         assert first.rank is not None
         assert second.rank is not None

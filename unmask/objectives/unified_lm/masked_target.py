@@ -43,7 +43,9 @@ class MaskedTarget:
         segments = np.array(self.segment_ids)[(rank > 0) * 1]
         return Example(inputs=inputs, targets=targets, rank=rank, segments=segments)
 
-    def mask_target(self, example: Example, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
+    def mask_target(
+        self, example: Example, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Example:
         """Hide tokens of the target of what `unmasked_example` gave, and ask for these alone.
 
         Raises:

@@ -22,7 +22,7 @@ class _PartialVisibilityObjective:
     def __post_init__(self) -> None:
         if not isinstance(self.objective.corrupt, MaskInPlace):
             raise ValueError(
-                "a text that is seen in part can only be hidden in place: objective.conceal must "
+                "a text that is seen in part can only be masked in place: objective.corrupt must "
                 f"be MaskInPlace, got {type(self.objective.corrupt).__name__}"
             )
 
@@ -63,11 +63,15 @@ class UnidirectionalLM(_PartialVisibilityObjective):
         """Read forward, it is."""
         return self.direction == "forward"
 
-    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
         """Count as the objective does."""
         return self.objective.max_example_length(text_lengths, special_ids)
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Example:
         """Hide, and say who sees whom."""
         example = self.objective(text, special_ids, rng)
         place = np.arange(len(example.inputs))
@@ -95,19 +99,30 @@ class Seq2SeqLM(_PartialVisibilityObjective):
         """The source is not."""
         return False
 
-    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
         """Count the tokens: those of the text, and the special ones."""
-        return np.asarray(text_lengths) + len(special_ids.prefix) + len(special_ids.separator) + len(special_ids.suffix)
+        return (
+            np.asarray(text_lengths)
+            + len(special_ids.prefix)
+            + len(special_ids.separator)
+            + len(special_ids.suffix)
+        )
 
     def max_text_length(self, max_length: int, special_ids: SpecialTokenIds) -> int:
         """Count the tokens that a text may have: `max_length` without the special ones."""
         return max_fitting_text_length(self, max_length, special_ids)
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Example:
         """Cut a text in two, hide, and say who sees whom; a text of one token is a source alone."""
         cut = draw_split_point(text, 1, rng) if len(text) > 1 else len(text)
         between = special_ids.separator if cut < len(text) else ()
-        framed = concatenate(special_ids.prefix, text[:cut], between, text[cut:], special_ids.suffix)
+        framed = concatenate(
+            special_ids.prefix, text[:cut], between, text[cut:], special_ids.suffix
+        )
         example = self.objective.corrupt_framed(framed, special_ids, rng)
         first = len(special_ids.prefix) + cut + len(between) if between else len(framed)
         rank = (np.arange(len(framed)) - first + 1).clip(min=0)

@@ -33,8 +33,10 @@ class Axis:
         return float(self.positions(np.array([value], dtype=np.float64))[0])
 
 
-def linear_axis(low: RealNumber, high: RealNumber, n_ticks: int = 5, *, trim_to_data: bool = False) -> Axis:
-    """Lay an axis with about `n_ticks` round numbers; a `trim_to_data` one ends where the data end."""
+def linear_axis(
+    low: RealNumber, high: RealNumber, n_ticks: int = 5, *, trim_to_data: bool = False
+) -> Axis:
+    """Lay an axis with about `n_ticks` round numbers; `trim_to_data`: ends where the data end."""
     if high <= low:
         low, high = (low - 0.5 * abs(low), high + 0.5 * abs(high)) if low else (0.0, 1.0)
     rough = (high - low) / n_ticks
@@ -61,7 +63,9 @@ def format_tick(value: RealNumber, axis: Axis, unit: str) -> str:
     """Write a tick with as many digits as it needs to differ from its neighbors."""
     sign = f"{NARROW_SPACE}{unit}" if unit else ""
     if axis.is_logarithmic:
-        text = f"{value:,g}" if 1e-3 <= value < 1e5 else format_power_of_ten(round(math.log10(value)))
+        text = (
+            f"{value:,g}" if 1e-3 <= value < 1e5 else format_power_of_ten(round(math.log10(value)))
+        )
         return text + sign
     scales = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))  # from where on, unit, its sign
     units = ((scale, sign) for start, scale, sign in scales if axis.high >= start)

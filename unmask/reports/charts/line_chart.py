@@ -1,7 +1,7 @@
 """Figures for a page: SVG lines that stretch to any width, and HTML labels that do not.
 
-The drawing area is `WIDE` × `HIGH` units without a fixed aspect; strokes keep their width
-(`non-scaling-stroke`), and a point is a stroke of no length with round ends. Labels stand at
+The drawing area is `AREA_WIDTH` × `AREA_HEIGHT` units without a fixed aspect; strokes keep their
+width (`non-scaling-stroke`), and a point is a stroke of no length with round ends. Labels stand at
 percentages across and pixels down, where the height is fixed, so that text stays readable on a
 phone. Lines carry their names at their right end instead of a legend.
 """
@@ -31,8 +31,14 @@ from unmask.reports.markup import EMPTY_HTML, Html, join_html, tag
 AREA_WIDTH, AREA_HEIGHT = 2000, 1000  # units of the drawing area; one is finer than a pixel
 MAX_POINTS = 500  # of a raw curve that are drawn; half as many of a smoothed one
 MAX_MARKED_POINTS = 60  # most points that are marked one by one
-LARGE_HEIGHT, SMALL_HEIGHT = 264, 132  # pixels: a figure across the page, and one of several in a row
-LABEL_LINE_HEIGHT, LABEL_GAP = 16, 3  # pixels: a line of a label, and what keeps it from the next label
+LARGE_HEIGHT, SMALL_HEIGHT = (
+    264,
+    132,
+)  # pixels: a figure across the page, and one of several in a row
+LABEL_LINE_HEIGHT, LABEL_GAP = (
+    16,
+    3,
+)  # pixels: a line of a label, and what keeps it from the next label
 LETTER_WIDTH = 0.8  # of the width of a zero (the unit `ch`): a letter of a name, on average
 
 CurveKind = Literal["noisy", "exact", "measured"]
@@ -147,19 +153,19 @@ def half_window(n: int) -> int:
 def downsample(
     steps: AxisValues, values: AxisValues, max_points: int = MAX_POINTS
 ) -> tuple[Float[np.ndarray, "k"], Float[np.ndarray, "k"]]:
-    """Keep the least and the greatest value of each of `points / 2` stretches: no spike is lost."""
+    """Keep the least and the greatest value of each of `max_points / 2` pieces, so every spike."""
     n = len(values)
     if n <= max_points:
         return steps, values
-    kept: list[int] = []
+    indices: list[int] = []
     edges = np.linspace(0, n, max_points // 2 + 1).astype(int).tolist()
     for start, end in itertools.pairwise(edges):
         piece = values[start:end]
         if np.isfinite(piece).any():
-            kept += sorted({start + int(np.nanargmin(piece)), start + int(np.nanargmax(piece))})
+            indices += sorted({start + int(np.nanargmin(piece)), start + int(np.nanargmax(piece))})
         else:
-            kept.append(start)
-    return steps[kept], values[kept]
+            indices.append(start)
+    return steps[indices], values[indices]
 
 
 def draw_charts(charts: Iterable[LineChart]) -> list[Html]:
@@ -209,9 +215,11 @@ def _prepare_curve(curve: Curve) -> _DrawnCurve:
     n = len(curve.values)
     half = half_window(n) if curve.kind == "noisy" else 0
     if not half:
-        return _DrawnCurve(curve=curve, raw=None, line=downsample(curve.steps, curve.values, MAX_POINTS // 2))
-    kept = np.unique(np.linspace(0, n - 1, min(n, MAX_POINTS // 2)).round().astype(int))
-    line = curve.steps[kept], smooth(curve.values, half)[kept]
+        return _DrawnCurve(
+            curve=curve, raw=None, line=downsample(curve.steps, curve.values, MAX_POINTS // 2)
+        )
+    indices = np.unique(np.linspace(0, n - 1, min(n, MAX_POINTS // 2)).round().astype(int))
+    line = curve.steps[indices], smooth(curve.values, half)[indices]
     return _DrawnCurve(curve=curve, raw=downsample(curve.steps, curve.values), line=line)
 
 
@@ -235,10 +243,14 @@ def _y_axis(chart: LineChart, drawn_curves: Sequence[_DrawnCurve]) -> Axis:
     least, most = float(usual.min()), float(usual.max())
     if most > least:
         low, high = max(low, 1.5 * least - 0.5 * most), min(high, 1.5 * most - 0.5 * least)
-    return linear_axis(min(low, 0.0) if chart.starts_at_zero else low, high, 5 if chart.is_large else 3)
+    return linear_axis(
+        min(low, 0.0) if chart.starts_at_zero else low, high, 5 if chart.is_large else 3
+    )
 
 
-def _end_labels(chart: LineChart, drawn_curves: Sequence[_DrawnCurve], y_axis: Axis) -> tuple[int, tuple[_EndLabel, ...]]:
+def _end_labels(
+    chart: LineChart, drawn_curves: Sequence[_DrawnCurve], y_axis: Axis
+) -> tuple[int, tuple[_EndLabel, ...]]:
     """Label lines at their right ends; return also the height that this needs."""
     alone = len(drawn_curves) == 1 and not chart.reference_lines  # the title names it
     ends = [(t.curve.name, t.last_value, f"c{t.curve.color}") for t in drawn_curves]
@@ -302,7 +314,10 @@ def _svg(layout: _ChartLayout) -> Html:
     lines = {
         "grid": [f"M0 {_y_coordinate(down, t)}H{AREA_WIDTH}" for t in down.ticks],
         "event": [f"M{_x_coordinate(across, e)} 0V{AREA_HEIGHT}" for e in figure.marked_steps],
-        "level": [f"M0 {_y_coordinate(down, level.value)}H{AREA_WIDTH}" for level in figure.reference_lines],
+        "level": [
+            f"M0 {_y_coordinate(down, level.value)}H{AREA_WIDTH}"
+            for level in figure.reference_lines
+        ],
     }
     strokes = [_stroke("".join(paths), name) for name, paths in lines.items() if paths]
     strokes += [
@@ -345,7 +360,11 @@ def _path(steps: AxisValues, values: AxisValues, x_axis: Axis, y_axis: Axis) -> 
 
 def _dots(steps: AxisValues, values: AxisValues, x_axis: Axis, y_axis: Axis) -> str:
     pairs = zip(steps, values, strict=True)
-    return "".join(f"M{_x_coordinate(x_axis, s)} {_y_coordinate(y_axis, v)}h0" for s, v in pairs if math.isfinite(v))
+    return "".join(
+        f"M{_x_coordinate(x_axis, s)} {_y_coordinate(y_axis, v)}h0"
+        for s, v in pairs
+        if math.isfinite(v)
+    )
 
 
 def _x_coordinate(axis: Axis, value: RealNumber) -> int:

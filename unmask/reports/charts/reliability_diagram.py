@@ -24,14 +24,17 @@ def draw_reliability_diagram(results: FinetuningResults, decision_unit: str) -> 
     )
     numbers = [tag("div", tag("dt", name), tag("dd", value)) for name, value in figures]
     remark = (
-        f"Of {total:,} {decision_unit}, on the dev file. Blue is what is right, the hatching how far "
+        f"Of {total:,} {decision_unit}, on the dev file. Blue is what is right, the hatching how "
+        "far "
         "confidence is from that. Below: how many answers have which confidence. The calibration "
         "error is the mean distance over answers; the Brier score, from 0 to 2, is the squared "
         "error of all probabilities."
     )
     return tag(
         "figure",
-        _chart(bins, f"confidence {format_percent(sure)} on average, {format_percent(right)} right"),
+        _chart(
+            bins, f"confidence {format_percent(sure)} on average, {format_percent(right)} right"
+        ),
         tag("div", tag("dl", *numbers), tag("p", remark, class_="remark")),
         _bin_table(bins),
         class_="reliability",
@@ -94,5 +97,7 @@ def _bin_table(bins: Sequence[ReliabilityBin]) -> Html:
         ]
         for one in bins
     ]
-    shown = html_table(["confidence", "answers", "its mean", "right"], rows, "Calibration", show_title=False)
+    shown = html_table(
+        ["confidence", "answers", "its mean", "right"], rows, "Calibration", show_title=False
+    )
     return tag("details", tag("summary", "The numbers"), shown)

@@ -38,23 +38,25 @@ def draw_curves(record: ReportData) -> Html:
     if not drawn and milestones == EMPTY_HTML:
         return EMPTY_HTML
     half = half_window(len(record.training_log.steps)) if drawn else 0
-    said = (
+    notes_on_lines = (
         [f"Faint: every logged step. Line: weighted mean over {2 * half + 1:,} of them."]
         if half
         else []
     )
     if any(curve.kind == "measured" for figure in figures for curve in figure.curves):
-        said.append("Points: measured on held-out text.")
+        notes_on_lines.append("Points: measured on held-out text.")
     notes = tag("div", *(tag("p", note) for note in _notes(record)), class_="remark notes")
     plots = tag("div", *drawn, class_="figures") if drawn else EMPTY_HTML
-    return section("curves", "Curves", " ".join(said), plots, notes, milestones)
+    return section("curves", "Curves", " ".join(notes_on_lines), plots, notes, milestones)
 
 
 def _charts(record: ReportData) -> Iterable[LineChart]:
     yield _loss_chart(record)
     if not _is_comparable_on_dev(record):
         curves = _curve_of_column(record.evaluation_log, "loss", "held out", 2, kind="measured")
-        yield LineChart(title="Held-out loss", unit=_loss_unit(record), curves=curves, is_large=True)
+        yield LineChart(
+            title="Held-out loss", unit=_loss_unit(record), curves=curves, is_large=True
+        )
     yield _accuracy_chart(record)
     yield from _small_charts(record)
 
@@ -79,7 +81,7 @@ def _is_comparable_on_dev(record: ReportData) -> bool:
     questions are learned too.
     """
     recipe = record.record_section("recipe")
-    options = recipe.get("options")
+    options = recipe.get("task_options")
     chained = isinstance(options, Mapping) and options.get("head") == "recurrent"
     several = len(record.training_log.suffixes_after("parts.")) > 1
     odd = recipe.get("class_weights") or _is_regression(record) or chained or several
@@ -92,12 +94,17 @@ def _loss_chart(record: ReportData) -> LineChart:
     name, color = ("sum", 0) if several else ("training", 1)
     curves = _curve_of_column(record.training_log, "loss", name, color)
     for i, part in enumerate(parts if several else ()):
-        curves += _curve_of_column(record.training_log, f"parts.{part}", humanize_name(part), i % 5 + 1)
+        curves += _curve_of_column(
+            record.training_log, f"parts.{part}", humanize_name(part), i % 5 + 1
+        )
     return LineChart(
         title="Loss",
         subtitle=_loss_note(record),
         unit=_loss_unit(record),
-        curves=(*curves, *(_dev_curves(record, "loss", parts) if _is_comparable_on_dev(record) else ())),
+        curves=(
+            *curves,
+            *(_dev_curves(record, "loss", parts) if _is_comparable_on_dev(record) else ()),
+        ),
         reference_lines=_baseline_lines(record, "loss", parts),
         is_large=True,
     )
@@ -110,7 +117,9 @@ def _loss_note(record: ReportData) -> str:
 
 
 def _accuracy_chart(record: ReportData) -> LineChart:
-    parts = record.training_log.suffixes_after("accuracy.") or record.training_log.suffixes_after("parts.")
+    parts = record.training_log.suffixes_after("accuracy.") or record.training_log.suffixes_after(
+        "parts."
+    )
     several = len(parts) > 1
     curves: list[Curve] = []
     for i, part in enumerate(parts):
@@ -132,25 +141,44 @@ def _small_charts(record: ReportData) -> Iterable[LineChart]:
     train, clock = record.training_log, record.timing_log
     of_peak = "of the fastest matrix product"
     yield LineChart(
-        title="Learning rate", curves=_curve_of_column(train, "rate", "rate", kind="exact"), starts_at_zero=True
+        title="Learning rate",
+        curves=_curve_of_column(train, "rate", "rate", kind="exact"),
+        starts_at_zero=True,
     )
     norm = _curve_of_column(train, "gradient_norm", "norm")
-    yield LineChart(title="Gradient norm", subtitle="before clipping", curves=norm, starts_at_zero=True, allows_log_scale=True)
+    yield LineChart(
+        title="Gradient norm",
+        subtitle="before clipping",
+        curves=norm,
+        starts_at_zero=True,
+        allows_log_scale=True,
+    )
     for title, says, unit, column, factor in (
-        ("Throughput", "", "tokens a second", "tokens_per_second", 1),
+        ("Speed", "", "tokens a second", "tokens_per_second", 1),
         ("Share of peak", of_peak, "%", "matmul_share", 100),
     ):
         curves = _curve_of_column(clock, column, title.lower(), 1, factor)
         events = record.resumed_steps
-        yield LineChart(title=title, subtitle=says, unit=unit, curves=curves, marked_steps=events, starts_at_zero=True)
+        yield LineChart(
+            title=title,
+            subtitle=says,
+            unit=unit,
+            curves=curves,
+            marked_steps=events,
+            starts_at_zero=True,
+        )
     for column in record.evaluation_log.columns:
         drawn = _is_count(column) or column.endswith(("loss", "accuracy"))
         if column == SUBSET_ACCURACY or not drawn:
             share = is_percent_metric(column)
             factor, unit = (100, "%") if share else (1, "")
-            curves = _curve_of_column(record.evaluation_log, column, "held out", 2, factor, "measured")
+            curves = _curve_of_column(
+                record.evaluation_log, column, "held out", 2, factor, "measured"
+            )
             title = capitalize_first(metric_name(column))
-            yield LineChart(title=title, subtitle="held out", unit=unit, curves=curves, starts_at_zero=share)
+            yield LineChart(
+                title=title, subtitle="held out", unit=unit, curves=curves, starts_at_zero=share
+            )
 
 
 def _dev_curves(
@@ -196,8 +224,8 @@ def _curve_of_column(
     values = scale * source.columns[column]
     if kind == "noisy":  # a gap is where a number was not finite, not where none is ever logged
         return (Curve(name=name, steps=source.steps, values=values, color=color),)
-    kept = np.isfinite(values)
-    steps, values = source.steps[kept], values[kept]
+    is_finite = np.isfinite(values)
+    steps, values = source.steps[is_finite], values[is_finite]
     return (Curve(name=name, steps=steps, values=values, color=color, kind=kind),)
 
 
@@ -240,7 +268,10 @@ def _step_table(source: LogSeries, title: str, *, show_title: bool) -> Html:
         return EMPTY_HTML
     chosen = [int(i) for i in np.unique(np.linspace(0, n - 1, min(n, MAX_TABLE_ROWS)).round())]
     rows = [
-        [f"{source.steps[i]:,.0f}", *(_format_cell(c, float(source.columns[c][i])) for c in columns)]
+        [
+            f"{source.steps[i]:,.0f}",
+            *(_format_cell(c, float(source.columns[c][i])) for c in columns),
+        ]
         for i in chosen
     ]
     return html_table(["step", *map(_column_title, columns)], rows, title, show_title=show_title)

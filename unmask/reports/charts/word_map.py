@@ -27,9 +27,19 @@ MAX_WORDS = 2000
 N_DEFAULT_WORDS = 100
 """Words that are drawn where none is named."""
 
-_LETTER_WIDTH, _LINE_HEIGHT, _FONT_SIZE = 7.0, 15.0, 12  # pixels of a letter on average, of a line, of the font
+_LETTER_WIDTH, _LINE_HEIGHT, _FONT_SIZE = (
+    7.0,
+    15.0,
+    12,
+)  # pixels of a letter on average, of a line, of the font
 _DOT_RADIUS, _MARGIN = 3.0, 48.0
-_TEXT_COLOR, _CAPTION_COLOR, _LEADER_COLOR, _DOT_COLOR, _BACKGROUND_COLOR = "#1d1c1a", "#615d56", "#b9b3a7", "#1b5e9e", "#fffefb"
+_TEXT_COLOR, _CAPTION_COLOR, _LEADER_COLOR, _DOT_COLOR, _BACKGROUND_COLOR = (
+    "#1d1c1a",
+    "#615d56",
+    "#b9b3a7",
+    "#1b5e9e",
+    "#fffefb",
+)
 
 MapPoints = Float[np.ndarray, "n 2"]
 LabelBoxes = Float[np.ndarray, "n 4"]
@@ -66,7 +76,9 @@ def draw_word_map(
         ValueError: a word is not known, or there are too few or too many words.
     """
     if method not in get_args(ProjectionMethod):
-        raise ValueError(f"method must be one of {list(get_args(ProjectionMethod))}, got {method!r}")
+        raise ValueError(
+            f"method must be one of {list(get_args(ProjectionMethod))}, got {method!r}"
+        )
     if not 0 <= seed < 2**32:
         raise ValueError(f"seed must be from 0 to 2^32 - 1, got {seed}")
     if not Path(out).parent.is_dir():
@@ -81,7 +93,9 @@ def draw_word_map(
         word_vectors.row(word)
     unknown = [word for word in listed if word not in word_vectors]
     chosen = [*words, *(word for word in listed if word in word_vectors)]
-    shown = tuple(dict.fromkeys(chosen)) if words or listed else word_vectors.words[:N_DEFAULT_WORDS]
+    shown = (
+        tuple(dict.fromkeys(chosen)) if words or listed else word_vectors.words[:N_DEFAULT_WORDS]
+    )
     if unknown and terminal is not None:
         more = ", ..." if len(unknown) > 5 else ""
         print_line(
@@ -104,11 +118,19 @@ def render_word_map(words: Sequence[str], points: MapPoints, caption: str) -> st
     places = _scale_to_page(points, width, height)
     labels = _place_labels(words, places, width, height)
     lines = [
-        tag("path", d=f"M{x:.1f} {y:.1f}L{_nearest_point(label, x, y)}", stroke=_LEADER_COLOR, stroke_width=0.7)
+        tag(
+            "path",
+            d=f"M{x:.1f} {y:.1f}L{_nearest_point(label, x, y)}",
+            stroke=_LEADER_COLOR,
+            stroke_width=0.7,
+        )
         for label, (x, y) in zip(labels, places, strict=True)
         if label.has_leader
     ]
-    dots = [tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=_DOT_RADIUS, fill=_DOT_COLOR) for x, y in places]
+    dots = [
+        tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=_DOT_RADIUS, fill=_DOT_COLOR)
+        for x, y in places
+    ]
     names = [_draw_word(label, x) for label, (x, _) in zip(labels, places, strict=True)]
     return tag(
         "svg",
@@ -117,7 +139,9 @@ def render_word_map(words: Sequence[str], points: MapPoints, caption: str) -> st
         *lines,
         *dots,
         *names,
-        tag("text", caption, x=12, y=f"{height - 12:g}", fill=_CAPTION_COLOR) if caption else EMPTY_HTML,
+        tag("text", caption, x=12, y=f"{height - 12:g}", fill=_CAPTION_COLOR)
+        if caption
+        else EMPTY_HTML,
         xmlns="http://www.w3.org/2000/svg",
         viewBox=f"0 0 {width:g} {height:g}",
         font_family="system-ui, sans-serif",
@@ -146,7 +170,9 @@ def _read_words(path: Path) -> list[str]:
     return found
 
 
-def _project(vectors: Float[np.ndarray, "n d"], method: ProjectionMethod, seed: int) -> tuple[MapPoints, str]:
+def _project(
+    vectors: Float[np.ndarray, "n d"], method: ProjectionMethod, seed: int
+) -> tuple[MapPoints, str]:
     """Return two dimensions, and what they are."""
     wide = vectors.astype(np.float64)
     wide /= np.maximum(np.abs(wide).max(1, keepdims=True), 1e-300)
@@ -178,7 +204,9 @@ def _tsne(vectors: Float[np.ndarray, "n d"], initial_points: MapPoints, seed: in
 
     made = cast("Any", manifold).TSNE(
         perplexity=min(30.0, (len(vectors) - 1) / 3),
-        init=(initial_points / max(float(initial_points[:, 0].std()), 1e-300) * 1e-4).astype(np.float32),
+        init=(initial_points / max(float(initial_points[:, 0].std()), 1e-300) * 1e-4).astype(
+            np.float32
+        ),
         random_state=seed,
     )
     return np.asarray(made.fit_transform(vectors), dtype=np.float64)
@@ -194,7 +222,9 @@ def _scale_to_page(points: MapPoints, width: float, height: float) -> MapPoints:
     return middle + np.array([width, height]) / 2
 
 
-def _place_labels(words: Sequence[str], places: MapPoints, width: float, height: float) -> list[_WordLabel]:
+def _place_labels(
+    words: Sequence[str], places: MapPoints, width: float, height: float
+) -> list[_WordLabel]:
     """Put each word beside its dot, where it hides no other; else near it, with a line."""
     dots = np.concatenate([places - _DOT_RADIUS, places + _DOT_RADIUS], axis=1)
     taken = np.concatenate([dots, np.zeros((len(words), 4))])
@@ -216,11 +246,11 @@ def _place_labels(words: Sequence[str], places: MapPoints, width: float, height:
 
 def _text_width(word: str) -> float:
     """Estimate how wide a word is drawn, in pixels."""
-    wide = sum(
+    n_columns = sum(
         2.0 if unicodedata.east_asian_width(c) in "WF" else 0.0 if unicodedata.combining(c) else 1.0
         for c in word
     )
-    return _LETTER_WIDTH * wide + 2
+    return _LETTER_WIDTH * n_columns + 2
 
 
 def _candidate_boxes(place: Float[np.ndarray, "2"], width: float) -> tuple[LabelBoxes, np.ndarray]:

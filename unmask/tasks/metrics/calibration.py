@@ -36,7 +36,9 @@ class CalibrationScore:
 
 
 def calibration_score(
-    labels: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"], n_bins: int = DEFAULT_N_BINS
+    labels: Int[np.ndarray, "n"],
+    probabilities: Float[np.ndarray, "n labels"],
+    n_bins: int = DEFAULT_N_BINS,
 ) -> CalibrationScore:
     """Compute the expected calibration error of the likeliest labels, in bins of equal width.
 
@@ -62,15 +64,20 @@ def calibration_score(
     error = float((counts * np.abs(sure - right)).sum() / max(len(labels), 1))
     bins = tuple(
         CalibrationBin(
-            lower_bound=float(edges[i]), upper_bound=float(edges[i + 1]), mean_confidence=float(sure[i]),
-            accuracy=float(right[i]), count=int(counts[i]),
+            lower_bound=float(edges[i]),
+            upper_bound=float(edges[i + 1]),
+            mean_confidence=float(sure[i]),
+            accuracy=float(right[i]),
+            count=int(counts[i]),
         )
         for i in range(n_bins)
-    )  # fmt: skip
+    )
     return CalibrationScore(error, bins)
 
 
-def brier_score(labels: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"]) -> float:
+def brier_score(
+    labels: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"]
+) -> float:
     """Compute the squared error of probabilities, summed over labels; 0 of nothing.
 
     Brier 1950, doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2, equation 2: from 0 to 2. Of two

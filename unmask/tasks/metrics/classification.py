@@ -21,7 +21,9 @@ def accuracy(labels: Int[np.ndarray, "n"], predictions: Int[np.ndarray, "n"]) ->
         return float(sklearn.accuracy_score(labels, predictions))
 
 
-def f1_score(labels: Int[np.ndarray, "n"], predictions: Int[np.ndarray, "n"], positive_class: int = 1) -> float:
+def f1_score(
+    labels: Int[np.ndarray, "n"], predictions: Int[np.ndarray, "n"], positive_class: int = 1
+) -> float:
     """Compute the harmonic mean of precision and recall of a class; 0 where it never occurs."""
     return _mean_f1(labels, predictions, [positive_class])
 

@@ -31,11 +31,16 @@ class ScoreWithSignature:
 def exact_match(labels: References, predictions: Sequence[str]) -> float:
     """Compute the share of texts that are a right one, but for white space; 0 of nothing."""
     _check_lengths(labels, predictions)
-    right = [_strip_white_space(s) in map(_strip_white_space, t) for t, s in zip(labels, predictions, strict=True)]
+    right = [
+        _strip_white_space(s) in map(_strip_white_space, t)
+        for t, s in zip(labels, predictions, strict=True)
+    ]
     return float(np.mean(right)) if right else 0.0
 
 
-def bleu(labels: References, predictions: Sequence[str], *, tokenize: str = "13a") -> ScoreWithSignature:
+def bleu(
+    labels: References, predictions: Sequence[str], *, tokenize: str = "13a"
+) -> ScoreWithSignature:
     """Compute BLEU of all texts together (Papineni et al. 2002, aclanthology.org/P02-1040).
 
     Args:
@@ -51,11 +56,15 @@ def bleu(labels: References, predictions: Sequence[str], *, tokenize: str = "13a
     from sacrebleu.metrics.bleu import BLEU
 
     metric = BLEU(tokenize=tokenize)
-    value = metric.corpus_score(predictions, cast("Any", _reference_streams(labels, predictions))).score
+    value = metric.corpus_score(
+        predictions, cast("Any", _reference_streams(labels, predictions))
+    ).score
     return ScoreWithSignature(float(value), str(metric.get_signature()))
 
 
-def chrf(labels: References, predictions: Sequence[str], *, word_order: int = 0) -> ScoreWithSignature:
+def chrf(
+    labels: References, predictions: Sequence[str], *, word_order: int = 0
+) -> ScoreWithSignature:
     """Compute chrF of all texts together (Popović 2015, aclanthology.org/W15-3049).
 
     Args:
@@ -71,7 +80,9 @@ def chrf(labels: References, predictions: Sequence[str], *, word_order: int = 0)
     from sacrebleu.metrics.chrf import CHRF
 
     metric = CHRF(word_order=word_order)
-    value = metric.corpus_score(predictions, cast("Any", _reference_streams(labels, predictions))).score
+    value = metric.corpus_score(
+        predictions, cast("Any", _reference_streams(labels, predictions))
+    ).score
     return ScoreWithSignature(float(value), str(metric.get_signature()))
 
 
@@ -91,8 +102,8 @@ def rouge(
         types: which of several right texts counts: the one that fits best, for each of the three
             (the paper's section 2.1), or all of them equally.
         use_stemmer: words count as the same if Porter's stems are.
-        is_english: words are runs of a to z and digits, as rouge-score has it, which cuts "für" into
-            two letters. Otherwise, of the letters and digits of any script.
+        is_english: words are runs of a to z and digits, as rouge-score has it, which cuts "für"
+            into two letters. Otherwise, of the letters and digits of any script.
 
     Raises:
         ImportError: rouge-score is not installed.
@@ -104,7 +115,11 @@ def rouge(
     _require_library("rouge_score", "ROUGE")
     from rouge_score.rouge_scorer import RougeScorer
 
-    scorer = RougeScorer(list(ROUGE_TYPES), use_stemmer=use_stemmer, tokenizer=None if is_english else _UnicodeWordTokenizer())
+    scorer = RougeScorer(
+        list(ROUGE_TYPES),
+        use_stemmer=use_stemmer,
+        tokenizer=None if is_english else _UnicodeWordTokenizer(),
+    )
     rows: list[list[float]] = []
     for right, text in zip(labels, predictions, strict=True):
         scores = [scorer.score(one, text) for one in right]

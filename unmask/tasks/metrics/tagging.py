@@ -93,7 +93,9 @@ def has_entity_labels(labels: Sequence[str]) -> bool:
     return ("B" in letters and len(letters) > 1) or (bool(letters) and "O" in labels)
 
 
-def tagging_metrics(labels: TagSequences, predictions: TagSequences, tag_set: Sequence[str]) -> dict[str, float]:
+def tagging_metrics(
+    labels: TagSequences, predictions: TagSequences, tag_set: Sequence[str]
+) -> dict[str, float]:
     """Compute all metrics of a tagging; those of entities only where the tag set marks some."""
     scores = {"token_accuracy": token_accuracy(labels, predictions)}
     if has_entity_labels(tag_set):

@@ -26,7 +26,9 @@ def class_names(metadata: Mapping[bytes, bytes] | None, path: Path) -> dict[str,
         return {}
     try:
         features = parse_json(metadata[_METADATA_KEY])["info"]["features"]
-        return {name: names for name, kind in features.items() if (names := _names_of_feature(kind))}
+        return {
+            name: names for name, kind in features.items() if (names := _names_of_feature(kind))
+        }
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(
             f"{path}: its metadata {_METADATA_KEY.decode()!r} are damaged: {format_error(error)}"
@@ -49,11 +51,14 @@ def replace_class_numbers(value: object, names: Sequence[str], column: str, wher
         ValueError: there is no such class.
     """
     if isinstance(value, list):
-        return [replace_class_numbers(one, names, column, where) for one in cast("list[object]", value)]
+        return [
+            replace_class_numbers(one, names, column, where) for one in cast("list[object]", value)
+        ]
     if value is None or value == _UNKNOWN_CLASS:
         return None
     if not isinstance(value, int) or not 0 <= value < len(names):
         raise ValueError(
-            f"{where}: {column!r} must be a class from 0 to {len(names) - 1}, got {describe_value(value)}"
+            f"{where}: {column!r} must be a class from 0 to {len(names) - 1}, got "
+            f"{describe_value(value)}"
         )
     return names[value]

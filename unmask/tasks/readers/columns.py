@@ -43,7 +43,11 @@ MAX_NUMBER = 1e30
 
 
 def check_columns(
-    table: Table, texts: Sequence[str], label: str | None, allowed_counts: Sequence[int], task_kind: str
+    table: Table,
+    texts: Sequence[str],
+    label: str | None,
+    allowed_counts: Sequence[int],
+    task_kind: str,
 ) -> None:
     """Check the columns that were named; of text, none or as many as a kind of task reads.
 
@@ -89,7 +93,9 @@ def find_column(
     )
 
 
-def find_column_pair(table: Table, usual_names: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
+def find_column_pair(
+    table: Table, usual_names: Sequence[tuple[str, str]]
+) -> tuple[str, str] | None:
     """Find two columns by their customary names, if they are there."""
     by_name = {name.lower(): name for name in reversed(table.columns)}
     for one, other in usual_names:
@@ -98,7 +104,9 @@ def find_column_pair(table: Table, usual_names: Sequence[tuple[str, str]]) -> tu
     return None
 
 
-def read_texts(table: Table, columns: Sequence[str], encoding_errors: EncodingErrors) -> list[tuple[str, ...]]:
+def read_texts(
+    table: Table, columns: Sequence[str], encoding_errors: EncodingErrors
+) -> list[tuple[str, ...]]:
     """Read columns of text.
 
     Args:
@@ -111,16 +119,25 @@ def read_texts(table: Table, columns: Sequence[str], encoding_errors: EncodingEr
     """
     values = zip(*(table.column(name) for name in columns), strict=True)
     return [
-        tuple(check_text(v, table.location(i), c, encoding_errors) for v, c in zip(row, columns, strict=True))
+        tuple(
+            check_text(v, table.location(i), c, encoding_errors)
+            for v, c in zip(row, columns, strict=True)
+        )
         for i, row in enumerate(values)
     ]
 
 
-def parse_words(value: object, column: str, where: str, encoding_errors: EncodingErrors) -> tuple[str, ...]:
+def parse_words(
+    value: object, column: str, where: str, encoding_errors: EncodingErrors
+) -> tuple[str, ...]:
     """Read the words of a sentence."""
     if not isinstance(value, list | tuple):
-        raise ValueError(f"{where}: {column!r} must be a list of words, got {describe_value(value)}")
-    return tuple(check_text(word, where, column, encoding_errors) for word in cast("list[object]", value))
+        raise ValueError(
+            f"{where}: {column!r} must be a list of words, got {describe_value(value)}"
+        )
+    return tuple(
+        check_text(word, where, column, encoding_errors) for word in cast("list[object]", value)
+    )
 
 
 def parse_tags(value: object, column: str, where: str, n_words: int) -> tuple[str, ...]:
@@ -158,7 +175,9 @@ def parse_number(value: object, column: str, where: str) -> float:
     if isinstance(value, bool) or not math.isfinite(number):
         raise ValueError(f"{where}: {column!r} must be a number, got {describe_value(value)}")
     if abs(number) > MAX_NUMBER:
-        raise ValueError(f"{where}: {column!r} must be at most {MAX_NUMBER:g}, got {describe_value(value)}")
+        raise ValueError(
+            f"{where}: {column!r} must be at most {MAX_NUMBER:g}, got {describe_value(value)}"
+        )
     return number
 
 
@@ -187,7 +206,7 @@ def with_label_names(examples: Sequence[TaskExample], names: Sequence[str]) -> l
     by_place = {str(place): name for place, name in enumerate(names)}
     if not labels <= set(by_place) or labels & set(names):
         return list(examples)
-    return [replace(item, truth=_label_name(item.label, by_place)) for item in examples]
+    return [replace(item, label=_label_name(item.label, by_place)) for item in examples]
 
 
 def _label_name(class_number: Label | None, by_place: Mapping[str, str]) -> Label | None:
@@ -207,7 +226,8 @@ def check_labels(examples: Sequence[TaskExample], labels: Sequence[str], column:
         for label in example_labels(item):
             if label not in known:
                 raise ValueError(
-                    f"{item.location}: label {label!r} in column {column!r} is none of those that are "
+                    f"{item.location}: label {label!r} in column {column!r} is none of those "
+                    "that are "
                     f"known: {format_names(labels)}; the option labels names them in fine-tuning"
                 )
 

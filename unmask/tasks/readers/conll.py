@@ -56,7 +56,8 @@ def read_conll(
                 continue
             if len(fields) != len(columns):
                 raise ValueError(
-                    f"{path}:{number}: {format_field_count(len(fields))}, but there are {len(columns)} columns "
+                    f"{path}:{number}: {format_field_count(len(fields))}, but there are "
+                    f"{len(columns)} columns "
                     f"({format_names(columns)}){_unusual_white_space(line)}"
                 )
             begin = begin or number
@@ -81,10 +82,12 @@ def read_conllu(path: Path, encoding_errors: EncodingErrors) -> Iterator[Sentenc
                 continue
             if len(fields) != len(CONLLU_COLUMNS):
                 raise ValueError(
-                    f"{path}:{number}: {format_field_count(len(fields))}, but a word of .conllu has "
-                    f"{len(CONLLU_COLUMNS)}, parted by tabs"
+                    f"{path}:{number}: {format_field_count(len(fields))}, but a word of .conllu "
+                    f"has {len(CONLLU_COLUMNS)}, parted by tabs"
                 )
-            if _RANGE_OR_EMPTY_NODE_ID.fullmatch(fields[0]):  # a word that is written out below, or not written
+            if _RANGE_OR_EMPTY_NODE_ID.fullmatch(
+                fields[0]
+            ):  # a word that is written out below, or not written
                 continue
             if not _WORD_ID.fullmatch(fields[0]):
                 raise ValueError(
@@ -115,7 +118,9 @@ def _split_sentences(path: Path, encoding_errors: EncodingErrors) -> Iterator[_S
         yield held
 
 
-def _infer_columns(sentences: Sequence[_SentenceLines], header: Sequence[str]) -> tuple[int, set[str]]:
+def _infer_columns(
+    sentences: Sequence[_SentenceLines], header: Sequence[str]
+) -> tuple[int, set[str]]:
     """Return how many columns words have, and what stands in the last, of lines that are words."""
     n, last = len(header), set[str]()
     for sentence in sentences:

@@ -27,7 +27,15 @@ CONTEXT_COLUMNS = (
 QUESTION_COLUMNS = (
     "question", "query", "question_stem", "stem", "goal", "ask", "sent2", "prompt", "problem",
 )  # fmt: skip
-CHOICE_LIST_COLUMNS = ("choices", "choice", "options", "endings", "candidates", "alternatives", "answers")
+CHOICE_LIST_COLUMNS = (
+    "choices",
+    "choice",
+    "options",
+    "endings",
+    "candidates",
+    "alternatives",
+    "answers",
+)
 CHOICE_COLUMN_STEMS = (
     "choice", "option", "ending", "answer", "sol", "solution", "alternative", "candidate",
     "sentencequiz", "randomfifthsentencequiz", "",
@@ -90,7 +98,9 @@ def find_columns(
     return TaskColumns(texts=read.texts, label=found, choices=read.choices)
 
 
-def find_text_columns(table: Table, texts: Sequence[str] = (), choices: Sequence[str] = ()) -> TaskColumns:
+def find_text_columns(
+    table: Table, texts: Sequence[str] = (), choices: Sequence[str] = ()
+) -> TaskColumns:
     """Find the columns of a file whose answers are not known; `label` is then empty.
 
     Raises:
@@ -99,7 +109,9 @@ def find_text_columns(table: Table, texts: Sequence[str] = (), choices: Sequence
     for name in (*texts, *choices):
         table.check_column(name)
     options = tuple(choices) or _find_choice_columns(table, texts)
-    return TaskColumns(texts=tuple(texts) or _find_text_columns(table, options), label="", choices=options)
+    return TaskColumns(
+        texts=tuple(texts) or _find_text_columns(table, options), label="", choices=options
+    )
 
 
 def _find_choice_columns(table: Table, texts: Sequence[str]) -> tuple[str, ...]:
@@ -110,7 +122,9 @@ def _find_choice_columns(table: Table, texts: Sequence[str]) -> tuple[str, ...]:
     for stem in CHOICE_COLUMN_STEMS:
         if len(members := _numbered_columns(by_name, stem)) >= _MIN_CHOICES:
             return tuple(by_name[name] for name in members)
-    nested = next((name for name in QUESTION_COLUMNS if _has_nested_choices(table, by_name.get(name))), None)
+    nested = next(
+        (name for name in QUESTION_COLUMNS if _has_nested_choices(table, by_name.get(name))), None
+    )
     if nested is not None:
         return (by_name[nested],)
     raise ValueError(
@@ -226,7 +240,9 @@ def question_column(texts: Sequence[str]) -> str | None:
     return None if len(texts) < 2 or story else texts[-1]
 
 
-def _parse_texts(value: object, column: str, where: str, encoding_errors: EncodingErrors) -> tuple[str, ...]:
+def _parse_texts(
+    value: object, column: str, where: str, encoding_errors: EncodingErrors
+) -> tuple[str, ...]:
     """Read a text, or several that are a list, as the turns of a dialog."""
     if isinstance(value, dict) and "stem" in value:
         value = cast("dict[str, object]", value)["stem"]
@@ -234,7 +250,9 @@ def _parse_texts(value: object, column: str, where: str, encoding_errors: Encodi
     return tuple(check_text(one, where, column, encoding_errors) for one in values)
 
 
-def _read_choices(table: Table, columns: Sequence[str], encoding_errors: EncodingErrors) -> list[_NamedChoices]:
+def _read_choices(
+    table: Table, columns: Sequence[str], encoding_errors: EncodingErrors
+) -> list[_NamedChoices]:
     rows = zip(*(table.column(name) for name in columns), strict=True)
     found: list[_NamedChoices] = []
     for i, row in enumerate(rows):
@@ -270,7 +288,9 @@ def _choices_from_columns(
     return tuple(texts)
 
 
-def _choices_from_list(value: object, column: str, where: str, encoding_errors: EncodingErrors) -> _NamedChoices:
+def _choices_from_list(
+    value: object, column: str, where: str, encoding_errors: EncodingErrors
+) -> _NamedChoices:
     """Read options in one column.
 
     It holds texts; objects with "text" and "label", as ARC has them; an object with a list of each,
@@ -299,7 +319,9 @@ def _choices_from_list(value: object, column: str, where: str, encoding_errors: 
     )
 
 
-def infer_label_format(table: Table, columns: TaskColumns, encoding_errors: EncodingErrors = "strict") -> ChoiceLabelFormat:
+def infer_label_format(
+    table: Table, columns: TaskColumns, encoding_errors: EncodingErrors = "strict"
+) -> ChoiceLabelFormat:
     """Say what the answers of a file are: what fits every row.
 
     Raises:
@@ -314,9 +336,12 @@ def _infer_label_format(
     table: Table, label: str, values: Sequence[object], choices: Sequence[_NamedChoices]
 ) -> ChoiceLabelFormat:
     read = {
-        how: [_choice_index(v, o, how) for v, o in zip(values, choices, strict=True)] for how in CHOICE_LABEL_FORMATS
+        how: [_choice_index(v, o, how) for v, o in zip(values, choices, strict=True)]
+        for how in CHOICE_LABEL_FORMATS
     }
-    fitting: list[ChoiceLabelFormat] = [how for how in CHOICE_LABEL_FORMATS if None not in read[how]]
+    fitting: list[ChoiceLabelFormat] = [
+        how for how in CHOICE_LABEL_FORMATS if None not in read[how]
+    ]
     if not fitting:
         best = max(CHOICE_LABEL_FORMATS, key=lambda how: len(values) - read[how].count(None))
         i = read[best].index(None)
@@ -331,7 +356,10 @@ def _infer_label_format(
 
 
 def _read_labels(
-    table: Table, label: str, choices: Sequence[_NamedChoices], label_format: ChoiceLabelFormat | None
+    table: Table,
+    label: str,
+    choices: Sequence[_NamedChoices],
+    label_format: ChoiceLabelFormat | None,
 ) -> list[int | None]:
     values = table.column(label)
     how = label_format or _infer_label_format(table, label, values, choices)
@@ -342,7 +370,8 @@ def _read_labels(
             raise ValueError(_no_such_choice(value, label, given, table.location(i), how))
         if how == "texts" and given.texts.count(given.texts[place]) > 1:
             raise ValueError(
-                f"{table.location(i)}: the answer in column {label!r}, {describe_value(value)}, is several of "
+                f"{table.location(i)}: the answer in column {label!r}, {describe_value(value)}, "
+                "is several of "
                 f"the options: {format_names(given.texts)}"
             )
         found.append(place)
@@ -350,18 +379,24 @@ def _read_labels(
 
 
 def _no_such_choice(
-    value: object, label: str, choices: _NamedChoices, where: str, label_format: ChoiceLabelFormat | None = None
+    value: object,
+    label: str,
+    choices: _NamedChoices,
+    where: str,
+    label_format: ChoiceLabelFormat | None = None,
 ) -> str:
     if value is None or value == "":
         return f"{where}: no answer in column {label!r}"
     counted = f" counted {label_format}," if label_format in ("from 0", "from 1") else ""
     return (
-        f"{where}: the answer in column {label!r}, {describe_value(value)},{counted} is none of the "
-        f"{len(choices.texts)} options: {format_names(choices.names or choices.texts)}"
+        f"{where}: the answer in column {label!r}, {describe_value(value)},{counted} is none of "
+        f"the {len(choices.texts)} options: {format_names(choices.names or choices.texts)}"
     )
 
 
-def _choice_index(value: object, choices: _NamedChoices, label_format: ChoiceLabelFormat) -> int | None:
+def _choice_index(
+    value: object, choices: _NamedChoices, label_format: ChoiceLabelFormat
+) -> int | None:
     """Return which option an answer says, read in one way; of equal options the first."""
     text = value.strip() if isinstance(value, str) else None
     if label_format == "names":

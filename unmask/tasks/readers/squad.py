@@ -84,10 +84,14 @@ def parse_answers(
             f"object with a list of each; {given}"
         )
     listed = enumerate(cast("Sequence[object]", value))
-    return [_parse_answer(answer, f"{where}: answers[{n}]", encoding_errors) for n, answer in listed]
+    return [
+        _parse_answer(answer, f"{where}: answers[{n}]", encoding_errors) for n, answer in listed
+    ]
 
 
-def _parse_answer_lists(fields: Fields, where: str, encoding_errors: EncodingErrors) -> list[tuple[str, int]]:
+def _parse_answer_lists(
+    fields: Fields, where: str, encoding_errors: EncodingErrors
+) -> list[tuple[str, int]]:
     at = f"{where}: answers"
     texts, starts = (_require_list(fields, key, at) for key in ("text", "answer_start"))
     if len(texts) != len(starts):
@@ -104,7 +108,8 @@ def _parse_answer(answer: object, at: str, encoding_errors: EncodingErrors) -> t
     start = _require_key(fields, "answer_start", at)
     if isinstance(start, bool) or not isinstance(start, int) or start < 0:
         raise ValueError(
-            f"{at}.answer_start must be the number of a character, from 0, got {describe_value(start)}"
+            f"{at}.answer_start must be the number of a character, from 0, got "
+            f"{describe_value(start)}"
         )
     return check_text(_require_text(fields, "text", at), at, "text", encoding_errors), start
 

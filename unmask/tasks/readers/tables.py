@@ -33,7 +33,10 @@ from unmask.text.records import (
 _PARQUET_ROWS, _MIN_PARQUET_ROWS = 2**12, 2**5  # of Parquet, that are decoded together
 _MAX_JSON_VALUES = 2**23  # values in a .json file, each of which takes up to 80 times its length
 _MAX_WHOLE_FILE_BYTES = 2**28  # bytes of strings that any Parquet file may be, however small
-_MAX_EXPANSION, _EXPANSION_ALLOWANCE_BYTES = 16, 2**20  # fields of a table: times those that are told, and more
+_MAX_EXPANSION, _EXPANSION_ALLOWANCE_BYTES = (
+    16,
+    2**20,
+)  # fields of a table: times those that are told, and more
 _LIST_MEMBER = re.compile(r"(.+)\[(\d+)\]")
 _JSON_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 
@@ -82,7 +85,9 @@ class Table:
         all_of_them = ""
         if _suffix(self.path) in (".tsv", ".csv"):
             all_of_them = ", or all of a file without a header by columns (--columns)"
-        return f"name it by {option} (--{option}){all_of_them} (columns: {format_names(self.columns)})"
+        return (
+            f"name it by {option} (--{option}){all_of_them} (columns: {format_names(self.columns)})"
+        )
 
     def check_column(self, name: str) -> None:
         """Check that there is exactly one column of this name.
@@ -93,7 +98,9 @@ class Table:
         n = self.columns.count(name if name in self.columns else _split_list_member(name)[0])
         if n != 1:
             what = "no column" if n == 0 else f"{n} columns"
-            raise ValueError(f"{self.path}: {what} {name!r} (columns: {format_names(self.columns)})")
+            raise ValueError(
+                f"{self.path}: {what} {name!r} (columns: {format_names(self.columns)})"
+            )
 
 
 def _split_list_member(name: str) -> tuple[str, int | None]:
@@ -132,8 +139,8 @@ def read_table(
         path: of the file.
         header: names of the columns, of a .tsv, .csv or .conll file whose first line does not say
             them.
-        word_per_line: a word a line and a blank line between sentences, also in .txt and .tsv; a row is
-            then a sentence.
+        word_per_line: a word a line and a blank line between sentences, also in .txt and .tsv; a
+            row is then a sentence.
         encoding_errors: what becomes of bytes that are no UTF-8, and of NULs.
 
     Two plain files, as translations come, are named "SOURCES+TARGETS": line for line they are the
@@ -205,7 +212,9 @@ def read_header(path: Path, encoding_errors: EncodingErrors = "strict") -> tuple
     ending = _suffix(path)
     if ending not in (".tsv", ".csv"):
         raise ValueError(f"{path}: only .tsv and .csv have a header")
-    rows = _read_tsv(path, encoding_errors) if ending == ".tsv" else _read_csv(path, encoding_errors)
+    rows = (
+        _read_tsv(path, encoding_errors) if ending == ".tsv" else _read_csv(path, encoding_errors)
+    )
     return tuple(next(rows, (0, []))[1])
 
 
@@ -222,7 +231,11 @@ def _suffix(path: Path) -> str:
 
 
 def _read_rows(
-    path: Path, suffix: str, header: tuple[str, ...], word_per_line: bool, encoding_errors: EncodingErrors
+    path: Path,
+    suffix: str,
+    header: tuple[str, ...],
+    word_per_line: bool,
+    encoding_errors: EncodingErrors,
 ) -> tuple[tuple[str, ...], list[TableRow]]:
     if suffix == ".conllu":
         return conll.CONLLU_COLUMNS, list(conll.read_conllu(path, encoding_errors))
@@ -238,7 +251,13 @@ def _read_rows(
     if suffix == ".txt":
         return ("text",), [(n, (line,)) for n, line in _read_lines(path, encoding_errors)]
     if suffix in (".tsv", ".csv"):
-        return _with_header(path, header, _read_tsv(path, encoding_errors) if suffix == ".tsv" else _read_csv(path, encoding_errors))
+        return _with_header(
+            path,
+            header,
+            _read_tsv(path, encoding_errors)
+            if suffix == ".tsv"
+            else _read_csv(path, encoding_errors),
+        )
     raise ValueError(
         f"{path}: the name must end in .tsv, .csv, .jsonl, .json, .parquet, .txt, .conllu or "
         f".conll, and may go on with {' or '.join(COMPRESSIONS)}"
@@ -263,7 +282,8 @@ def _with_header(
         if len(fields) != len(columns):
             check_delimiter(path, fields)
             raise ValueError(
-                f"{path}:{number}: {conll.format_field_count(len(fields))}, but there are {len(columns)} "
+                f"{path}:{number}: {conll.format_field_count(len(fields))}, but there are "
+                f"{len(columns)} "
                 f"columns ({format_names(columns)})"
             )
         kept.append((number, tuple(fields)))
@@ -326,7 +346,9 @@ def _read_quoted_field(line: str, at: int, held: list[str], fields: list[str], w
     return at + 1
 
 
-def _read_jsonl(path: Path, encoding_errors: EncodingErrors) -> tuple[tuple[str, ...], list[TableRow]]:
+def _read_jsonl(
+    path: Path, encoding_errors: EncodingErrors
+) -> tuple[tuple[str, ...], list[TableRow]]:
     return _rows_of_records(path, list(read_json_rows(path, encoding_errors)))
 
 
@@ -350,7 +372,9 @@ def _rows_of_records(
     return tuple(keys), [(n, tuple(fields.get(k) for k in keys)) for n, fields in records]
 
 
-def _read_json(path: Path, encoding_errors: EncodingErrors) -> tuple[tuple[str, ...], list[TableRow]]:
+def _read_json(
+    path: Path, encoding_errors: EncodingErrors
+) -> tuple[tuple[str, ...], list[TableRow]]:
     data = _parse_json(path, _read_whole(path, encoding_errors))
     at = ""
     if isinstance(data, dict):
@@ -362,14 +386,18 @@ def _read_json(path: Path, encoding_errors: EncodingErrors) -> tuple[tuple[str, 
             )
         data, at = fields["data"], "data"
     if not isinstance(data, list):
-        raise ValueError(f"{path}: {at or 'the file'} must be a list of objects, got {describe_value(data)}")
+        raise ValueError(
+            f"{path}: {at or 'the file'} must be a list of objects, got {describe_value(data)}"
+        )
     found = cast("list[object]", data)
     if squad.is_squad_format(found):
         return squad.SQUAD_COLUMNS, list(squad.read_questions(found, path))
     return _rows_of_objects(found, at, path)
 
 
-def _rows_of_objects(found: Sequence[object], at: str, path: Path) -> tuple[tuple[str, ...], list[TableRow]]:
+def _rows_of_objects(
+    found: Sequence[object], at: str, path: Path
+) -> tuple[tuple[str, ...], list[TableRow]]:
     for i, record in enumerate(found):
         if not isinstance(record, dict):
             raise ValueError(f"{path}: {at}[{i}] must be an object, got {describe_value(record)}")
@@ -386,11 +414,17 @@ def _read_whole(path: Path, encoding_errors: EncodingErrors) -> str:
         size += len(text)
         if size > MAX_RECORD_CHARACTERS:
             raise ValueError(
-                f"{path}: a .json file of more than {MAX_RECORD_CHARACTERS:,} characters; write it as .jsonl"
+                f"{path}: a .json file of more than {MAX_RECORD_CHARACTERS:,} characters; "
+                "write it as .jsonl"
             )
     text = "".join(held)
-    if _count_json_values(text) > _MAX_JSON_VALUES and _count_json_values(_JSON_STRING.sub("", text)) > _MAX_JSON_VALUES:
-        raise ValueError(f"{path}: more than {_MAX_JSON_VALUES:,} values in .json; write it as .jsonl")
+    if (
+        _count_json_values(text) > _MAX_JSON_VALUES
+        and _count_json_values(_JSON_STRING.sub("", text)) > _MAX_JSON_VALUES
+    ):
+        raise ValueError(
+            f"{path}: more than {_MAX_JSON_VALUES:,} values in .json; write it as .jsonl"
+        )
     return text
 
 
@@ -477,7 +511,9 @@ def _decompressed(path: Path) -> bytes:
         held.append(piece)
         size += len(piece)
         if size > MAX_FILE_BYTES:
-            raise ValueError(f"{path}: more than {MAX_FILE_BYTES:,} bytes unpacked; unpack it first")
+            raise ValueError(
+                f"{path}: more than {MAX_FILE_BYTES:,} bytes unpacked; unpack it first"
+            )
     return b"".join(held)
 
 

@@ -52,7 +52,7 @@ class TaskReader(Protocol):
 
         Args:
             table: the file.
-            find_columns: as `find_columns` or `find_text_columns` found them.
+            columns: as `find_columns` or `find_text_columns` found them.
             encoding_errors: what becomes of NULs and lone surrogates.
             has_labels: read the answers, too.
             options: those of the task, some of which say how a file is read.
@@ -91,7 +91,9 @@ class NamesColumnsInOptions(Protocol):
         """
         ...
 
-    def find_target_column(self, table: Table, texts: Sequence[str], options: Mapping[str, Any]) -> str | None:
+    def find_target_column(
+        self, table: Table, texts: Sequence[str], options: Mapping[str, Any]
+    ) -> str | None:
         """Find the column of what is true by names that depend on the options; None: by others.
 
         Raises:
@@ -105,7 +107,11 @@ class InfersOptionsFromTable(Protocol):
     """Files of which the training file decides how the others are read."""
 
     def infer_options_from_table(
-        self, table: Table, columns: TaskColumns, encoding_errors: EncodingErrors, options: Mapping[str, Any]
+        self,
+        table: Table,
+        columns: TaskColumns,
+        encoding_errors: EncodingErrors,
+        options: Mapping[str, Any],
     ) -> dict[str, Any]:
         """Return the options with what the training file decides where nothing was said.
 
@@ -156,7 +162,11 @@ class TextReader:
     ) -> TaskColumns:
         """Find the columns of text, and the one of what is true of them."""
         refuse_choices(choices, self.task_kind)
-        counts = range(len(table.columns) + 1) if self.allowed_text_counts is None else self.allowed_text_counts
+        counts = (
+            range(len(table.columns) + 1)
+            if self.allowed_text_counts is None
+            else self.allowed_text_counts
+        )
         column_values.check_columns(table, texts, label, counts, self.task_kind)
         found = tuple(texts) or self.find_default_columns(table)
         label = label or column_values.find_column(
@@ -182,7 +192,11 @@ class TextReader:
     ) -> list[TaskExample]:
         """Read texts, and what is true of them."""
         texts = column_values.read_texts(table, columns.texts, encoding_errors)
-        truths = self.read_labels(table, columns, encoding_errors, options) if has_labels else [None] * len(texts)
+        truths = (
+            self.read_labels(table, columns, encoding_errors, options)
+            if has_labels
+            else [None] * len(texts)
+        )
         return [
             TaskExample(texts=t, label=truth, location=table.location(i))
             for i, (t, truth) in enumerate(zip(texts, truths, strict=True))
@@ -249,7 +263,9 @@ def find_text_pair(table: Table) -> tuple[str, ...]:
 
 def find_text_or_pair(table: Table) -> tuple[str, ...]:
     """Find two columns of text, or one."""
-    return column_values.find_column_pair(table, column_values.TEXT_PAIR_COLUMNS) or find_text_column(table)
+    return column_values.find_column_pair(
+        table, column_values.TEXT_PAIR_COLUMNS
+    ) or find_text_column(table)
 
 
 def refuse_choices(choices: Sequence[str], task_kind: str) -> None:
@@ -280,7 +296,9 @@ def check_record(text: Any, keys: Sequence[str], where: str) -> Mapping[str, Any
         ValueError: it is none, or lacks one.
     """
     if not isinstance(text, Mapping) or any(key not in text for key in keys):
-        raise ValueError(f"{where} must be a table with {', '.join(keys)}, got {describe_value(text)}")
+        raise ValueError(
+            f"{where} must be a table with {', '.join(keys)}, got {describe_value(text)}"
+        )
     return text
 
 

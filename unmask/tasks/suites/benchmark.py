@@ -213,7 +213,9 @@ def _located(one: Benchmark, files: BenchmarkFiles) -> LocatedBenchmark:
     )  # fmt: skip
 
 
-def _locate_in_folders(one: Benchmark, folders: Sequence[Path]) -> tuple[LocatedBenchmark | None, list[str]]:
+def _locate_in_folders(
+    one: Benchmark, folders: Sequence[Path]
+) -> tuple[LocatedBenchmark | None, list[str]]:
     """Find a benchmark, or say why it is left out."""
     local = [files for files in one.files if not _is_hub(files)]
     why = f"there is no {' or '.join(dict.fromkeys(files.train for files in local))}"
@@ -232,7 +234,9 @@ def _locate_in_folders(one: Benchmark, folders: Sequence[Path]) -> tuple[Located
     return None, [f"{one.name} is left out: {why}"]
 
 
-def _find_dev_and_test(name: str, folder: Path, files: BenchmarkFiles) -> tuple[dict[str, str | None], list[str]]:
+def _find_dev_and_test(
+    name: str, folder: Path, files: BenchmarkFiles
+) -> tuple[dict[str, str | None], list[str]]:
     """Find dev and test files, and say which of them are named and not there."""
     found: dict[str, str | None] = {}
     told: list[str] = []

@@ -41,7 +41,9 @@ class BundledSuites(Mapping[str, Suite]):
 SUITES: Mapping[str, Suite] = BundledSuites()
 
 
-def find_suite(suite_name: str, folder: Path | None = None, *, include_test: bool = True) -> LocatedSuite:
+def find_suite(
+    suite_name: str, folder: Path | None = None, *, include_test: bool = True
+) -> LocatedSuite:
     """Find the files of a suite: its entries, and what a user should be told is missing.
 
     Args:

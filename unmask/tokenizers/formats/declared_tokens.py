@@ -20,7 +20,11 @@ from tokenizers import AddedToken, Tokenizer
 
 from unmask.files import read_json_object
 
-CONFIG_FILE, SPECIAL_TOKENS_FILE, ADDED_TOKENS_FILE = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+CONFIG_FILE, SPECIAL_TOKENS_FILE, ADDED_TOKENS_FILE = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
 ROLE_NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 """In the order in which transformers adds their tokens."""
 MAX_JSON_BYTES = 2**28
@@ -62,7 +66,9 @@ class DeclaredTokens:
 
     def is_special(self, name: str) -> bool:
         """Say whether a token is declared as special."""
-        return name in self.roles.values() or any(name == token.content for token in self.extra_special_tokens)
+        return name in self.roles.values() or any(
+            name == token.content for token in self.extra_special_tokens
+        )
 
 
 def read_declared_tokens(folder: Path) -> DeclaredTokens:
@@ -75,7 +81,10 @@ def read_declared_tokens(folder: Path) -> DeclaredTokens:
     said = dict(config)
     where = dict.fromkeys(said, CONFIG_FILE)
     if "added_tokens_decoder" in config:
-        added, added_by = _read_added_tokens_decoder(folder, config), f"{CONFIG_FILE}: added_tokens_decoder"
+        added, added_by = (
+            _read_added_tokens_decoder(folder, config),
+            f"{CONFIG_FILE}: added_tokens_decoder",
+        )
     else:
         mapped = read_optional_json(folder / SPECIAL_TOKENS_FILE)
         said |= mapped
@@ -100,7 +109,11 @@ def read_declared_tokens(folder: Path) -> DeclaredTokens:
 
 
 def add_declared_tokens(
-    path: Path, backend: Tokenizer, declared_tokens: DeclaredTokens, *, lstrip: Iterable[str | None] = ()
+    path: Path,
+    backend: Tokenizer,
+    declared_tokens: DeclaredTokens,
+    *,
+    lstrip: Iterable[str | None] = (),
 ) -> None:
     """Add to a vocabulary what the files beside it add, found in a text as they say.
 
@@ -121,13 +134,20 @@ def add_declared_tokens(
         backend.add_tokens([token])
         if (found := backend.token_to_id(token.content)) != i:
             raise ValueError(
-                f"{path.parent / declared_tokens.added_tokens_source}: {token.content!r} should have the id {i}, but "
+                f"{path.parent / declared_tokens.added_tokens_source}: {token.content!r} should "
+                f"have the id {i}, but "
                 f"would have {found}"
             )
     known = {token.content for token in backend.get_added_tokens_decoder().values()}
-    named = [declared_tokens.roles[role] for role in ROLE_NAMES if declared_tokens.roles.get(role) is not None]
+    named = [
+        declared_tokens.roles[role]
+        for role in ROLE_NAMES
+        if declared_tokens.roles.get(role) is not None
+    ]
     wanted = [
-        declared_tokens.added_token_of_role.get(str(n), AddedToken(str(n), special=True, lstrip=n in lstrip))
+        declared_tokens.added_token_of_role.get(
+            str(n), AddedToken(str(n), special=True, lstrip=n in lstrip)
+        )
         for n in named
     ]
     for token in [*wanted, *declared_tokens.extra_special_tokens]:
@@ -150,7 +170,9 @@ def parse_added_token(where: str, value: Any, **fixed_flags: bool) -> AddedToken
     """
     if not is_added_token(value):
         raise ValueError(f"{where} must be a token, got {value!r}")
-    flags = {name: value[name] for name in _ADDED_TOKEN_FLAGS if value.get(name) is not None} | fixed_flags
+    flags = {
+        name: value[name] for name in _ADDED_TOKEN_FLAGS if value.get(name) is not None
+    } | fixed_flags
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise ValueError(f"{where}.{name} must be true or false, got {flag!r}")
@@ -174,7 +196,9 @@ def read_json_mapping(path: Path) -> dict[str, Any]:
         ValueError: the file is too large, nested too deeply, or holds none; the message names it.
     """
     if (size := path.stat().st_size) > MAX_JSON_BYTES:
-        raise ValueError(f"{path}: has {size:,} bytes, of which at most {MAX_JSON_BYTES:,} are read")
+        raise ValueError(
+            f"{path}: has {size:,} bytes, of which at most {MAX_JSON_BYTES:,} are read"
+        )
     return read_json_object(path)
 
 
@@ -230,7 +254,9 @@ def _read_extra_special_tokens(
     if isinstance(value, dict):  # of a model's own role -> token
         value = list(value.values())
     if not isinstance(value, list):
-        raise ValueError(f"{folder / file_of_key[key]}: {key} must be a list of tokens, got {value!r}")
+        raise ValueError(
+            f"{folder / file_of_key[key]}: {key} must be a list of tokens, got {value!r}"
+        )
     found = [_parse_token(folder / file_of_key[key], key, token) for token in value]
     return tuple(token for token in found if token is not None)
 

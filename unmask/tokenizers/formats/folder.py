@@ -16,6 +16,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from unmask.config import from_dict
+from unmask.saved_format import from_format_1
 from unmask.tokenizers import code_points, pipeline
 from unmask.tokenizers.formats import declared_tokens as declared_tokens_module
 from unmask.tokenizers.formats import limits, sentencepiece, sentencepiece_families
@@ -74,11 +75,17 @@ def read_pipeline(folder: Path) -> tuple[Tokenizer, SpecialTokens]:
     beside = declared_tokens_module.read_declared_tokens(folder)
     backend, frame = _read_first_layout(folder, beside)
     return backend, replace(
-        frame, punctuation_starts_words=frame.punctuation_starts_words or sentencepiece_families.punctuation_starts_words(beside.tokenizer_class, beside.model_type)
+        frame,
+        punctuation_starts_words=frame.punctuation_starts_words
+        or sentencepiece_families.punctuation_starts_words(
+            beside.tokenizer_class, beside.model_type
+        ),
     )
 
 
-def _read_first_layout(folder: Path, declared_tokens: DeclaredTokens) -> tuple[Tokenizer, SpecialTokens]:
+def _read_first_layout(
+    folder: Path, declared_tokens: DeclaredTokens
+) -> tuple[Tokenizer, SpecialTokens]:
     """Read the first layout that is there."""
     if (path := folder / "tokenizer.json").is_file():
         return _read_tokenizer_json(path, declared_tokens)
@@ -111,13 +118,15 @@ def code_point_special_tokens(folder: Path) -> SpecialTokens | None:
     where = folder / "tokenizer_config.json"
     written = beside.config.get("unmask")
     frame = CANINE
-    if isinstance(written, dict) and "frame" in written:
-        frame = from_dict(SpecialTokens, written["frame"], f"{where}: unmask.frame")
+    if isinstance(written, dict):
+        frame = _written_special_tokens(written, where) or frame
     usual = {"pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
     for role, name in usual.items():
         said = beside.roles.get(role)
         if said not in (None, name, chr(code_points.SPECIAL_CODE_POINTS[name])):
-            raise ValueError(f"{where}: {role}_token must be U+{code_points.SPECIAL_CODE_POINTS[name]:04X}")
+            raise ValueError(
+                f"{where}: {role}_token must be U+{code_points.SPECIAL_CODE_POINTS[name]:04X}"
+            )
     return frame
 
 
@@ -139,14 +148,16 @@ def byt5_special_tokens(folder: Path) -> tuple[SpecialTokens, int] | None:
             raise ValueError(f"{where}: {role}_token must be {name}, got {beside.roles[role]!r}")
     written = beside.config.get("unmask")
     frame = BYT5
-    if isinstance(written, dict) and "frame" in written:
-        frame = from_dict(SpecialTokens, written["frame"], f"{where}: unmask.frame")
+    if isinstance(written, dict):
+        frame = _written_special_tokens(written, where) or frame
     bytes_end = len(special_token_names(frame)) + 256
     spare = sentencepiece_families.read_count(beside.config, "extra_ids", 125)
     return frame, max(spare, *(i + 1 - bytes_end for i in beside.added_tokens), 0)
 
 
-def _read_tokenizer_json(path: Path, declared_tokens: DeclaredTokens) -> tuple[Tokenizer, SpecialTokens]:
+def _read_tokenizer_json(
+    path: Path, declared_tokens: DeclaredTokens
+) -> tuple[Tokenizer, SpecialTokens]:
     """Read tokenizer.json, which says the pipeline; roles are in other files, or follow from it."""
     backend = _load_tokenizer_json(path, declared_tokens)
     declared_tokens_module.add_declared_tokens(path, backend, declared_tokens)
@@ -157,7 +168,9 @@ def _read_tokenizer_json(path: Path, declared_tokens: DeclaredTokens) -> tuple[T
     special = {t.content for t in backend.get_added_tokens_decoder().values() if t.special}
     roles = _token_roles(declared_tokens, backend, special)
     before, between, after = _probe_template(path, backend)
-    frame = _special_tokens_of_roles(path, roles, declared_tokens, backend, (before, between, after))
+    frame = _special_tokens_of_roles(
+        path, roles, declared_tokens, backend, (before, between, after)
+    )
     frame = _without_language_tokens(frame, special, backend)
     pipeline.make_special(backend, [n for n in special_token_names(frame) if n not in special])
     if frame.languages:
@@ -169,10 +182,14 @@ def _load_tokenizer_json(path: Path, declared_tokens: DeclaredTokens) -> Tokeniz
     """Read the pipeline, and refuse what the library would take, but fail with later."""
     state = declared_tokens_module.read_json_mapping(path)
     added = state.get("added_tokens") or []
-    if not isinstance(added, list) or not all(declared_tokens_module.is_added_token(token) for token in added):
+    if not isinstance(added, list) or not all(
+        declared_tokens_module.is_added_token(token) for token in added
+    ):
         raise ValueError(f"{path}: added_tokens must be a list of tokens")
     for token in added:
-        token["special"] = bool(token.get("special")) or declared_tokens.is_special(token["content"])
+        token["special"] = bool(token.get("special")) or declared_tokens.is_special(
+            token["content"]
+        )
     limits.check_pipeline_limits(path, state)
     _check_pieces(path, state.get("model"))
     state = _without_dropout(path, state)
@@ -256,7 +273,9 @@ def _missing_template_tokens(processor: Any) -> list[str]:
         if isinstance(part, dict) and isinstance(part.get("SpecialToken"), dict)
     ]
     known = processor.get("special_tokens") or {}
-    return [name for name in used if name not in known] + _missing_template_tokens(processor.get("processors"))
+    return [name for name in used if name not in known] + _missing_template_tokens(
+        processor.get("processors")
+    )
 
 
 def _read_vocab_txt(path: Path, declared_tokens: DeclaredTokens) -> tuple[Tokenizer, SpecialTokens]:
@@ -290,11 +309,15 @@ def _read_vocab_txt(path: Path, declared_tokens: DeclaredTokens) -> tuple[Tokeni
         split_chinese_characters=bool(declared_tokens.config.get("tokenize_chinese_chars", True)),
     )
     sep = (roles["sep"],)
-    frame = _special_tokens_of_roles(path, roles, declared_tokens, backend, ((roles["cls"],), sep, sep))
+    frame = _special_tokens_of_roles(
+        path, roles, declared_tokens, backend, ((roles["cls"],), sep, sep)
+    )
     return _add_tokens(path, backend, frame, declared_tokens), frame
 
 
-def _read_vocab_and_merges(path: Path, merges_path: Path, declared_tokens: DeclaredTokens) -> tuple[Tokenizer, SpecialTokens]:
+def _read_vocab_and_merges(
+    path: Path, merges_path: Path, declared_tokens: DeclaredTokens
+) -> tuple[Tokenizer, SpecialTokens]:
     """Read vocab.json and merges.txt: bytes in GPT-2's way, or characters in the original GPT's."""
     vocab = declared_tokens_module.read_json_mapping(path)
     if not vocab or not all(type(i) is int and 0 <= i < 2**31 for i in vocab.values()):
@@ -326,13 +349,22 @@ def _read_vocab_and_merges(path: Path, merges_path: Path, declared_tokens: Decla
 
 
 def _byte_level_pipeline(
-    path: Path, declared_tokens: DeclaredTokens, vocab: Mapping[str, int], merges: list[tuple[str, str]]
+    path: Path,
+    declared_tokens: DeclaredTokens,
+    vocab: Mapping[str, int],
+    merges: list[tuple[str, str]],
 ) -> Tokenizer:
     """Build the pipeline of bytes that the family of a folder has."""
-    kind = (declared_tokens.tokenizer_class or declared_tokens.model_type).lower().replace("-", "").replace("_", "")
+    kind = (
+        (declared_tokens.tokenizer_class or declared_tokens.model_type)
+        .lower()
+        .replace("-", "")
+        .replace("_", "")
+    )
     if kind not in _BYTE_LEVEL_CLASSES:
         raise ValueError(
-            f"{path}: what the tokenizer of {declared_tokens.tokenizer_class or declared_tokens.model_type!r} does with such "
+            f"{path}: what the tokenizer of "
+            f"{declared_tokens.tokenizer_class or declared_tokens.model_type!r} does with such "
             "files is not known; save it with transformers as tokenizer.json first"
         )
     space = bool(declared_tokens.config.get("add_prefix_space", False))
@@ -345,12 +377,18 @@ def _byte_level_template(
     """Return what such a folder's tokenizer puts before, between and after texts."""
     if {"<s>", "</s>", "<mask>"} <= vocab:  # RoBERTa, BART
         return ("<s>",), ("</s>", "</s>"), ("</s>",)
-    begin = (roles["bos"],) if declared_tokens.config.get("add_bos_token") and "bos" in roles else ()
-    finish = (roles["eos"],) if declared_tokens.config.get("add_eos_token") and "eos" in roles else ()
+    begin = (
+        (roles["bos"],) if declared_tokens.config.get("add_bos_token") and "bos" in roles else ()
+    )
+    finish = (
+        (roles["eos"],) if declared_tokens.config.get("add_eos_token") and "eos" in roles else ()
+    )
     return begin, finish + begin, finish
 
 
-def _read_sentencepiece(path: Path, declared_tokens: DeclaredTokens) -> tuple[Tokenizer, SpecialTokens]:
+def _read_sentencepiece(
+    path: Path, declared_tokens: DeclaredTokens
+) -> tuple[Tokenizer, SpecialTokens]:
     """Read a SentencePiece file, with what the code of its family does besides."""
     try:
         model = sentencepiece.parse_sentencepiece(path.read_bytes())
@@ -361,40 +399,63 @@ def _read_sentencepiece(path: Path, declared_tokens: DeclaredTokens) -> tuple[To
             numbered_elsewhere=(path.parent / "dict.txt").is_file(),
         )
         model = sentencepiece_families.renumber_pieces(family, model)
-        backend = pipeline.sentencepiece_pipeline(model, sentencepiece_families.normalizer_rules(family, declared_tokens.config))
+        backend = pipeline.sentencepiece_pipeline(
+            model, sentencepiece_families.normalizer_rules(family, declared_tokens.config)
+        )
         frame = sentencepiece_families.special_tokens_of(family, model, declared_tokens.config)
     except ValueError as error:
         raise ValueError(f"{path} cannot be read as a SentencePiece model: {error}") from error
     added = {token.content for token in declared_tokens.added_tokens.values()}
     for name in special_token_names(frame):
-        if backend.token_to_id(name) is None and name not in added and name not in family.added_tokens:
+        if (
+            backend.token_to_id(name) is None
+            and name not in added
+            and name not in family.added_tokens
+        ):
             raise ValueError(
                 f"{path}: the vocabulary lacks {name!r}, which this kind of model needs"
             )
     return _add_tokens(path, backend, frame, declared_tokens), frame
 
 
-def _add_tokens(path: Path, backend: Tokenizer, special_tokens: SpecialTokens, declared_tokens: DeclaredTokens) -> Tokenizer:
+def _add_tokens(
+    path: Path, backend: Tokenizer, special_tokens: SpecialTokens, declared_tokens: DeclaredTokens
+) -> Tokenizer:
     """Add what other files add to a vocabulary, then the frame."""
     own = (special_tokens.mask,) if declared_tokens.tokenizer_class in _MASK_TAKES_SPACE else ()
     declared_tokens_module.add_declared_tokens(path, backend, declared_tokens, lstrip=own)
     return pipeline.add_special_tokens(backend, special_tokens, lstrip=own)
 
 
-def _native_special_tokens(declared_tokens: DeclaredTokens, backend: Tokenizer) -> SpecialTokens | None:
+def _native_special_tokens(
+    declared_tokens: DeclaredTokens, backend: Tokenizer
+) -> SpecialTokens | None:
     """Return the frame that Unmask itself has written."""
     written = declared_tokens.config.get("unmask")
-    if not isinstance(written, dict) or "frame" not in written:
+    where = declared_tokens.folder / "tokenizer_config.json"
+    frame = _written_special_tokens(written, where) if isinstance(written, dict) else None
+    if frame is None:
         return None
-    where = f"{declared_tokens.folder / 'tokenizer_config.json'}: unmask.frame"
-    frame = from_dict(SpecialTokens, written["frame"], where)
     for name in (*special_token_names(frame), *sentinel_names(frame)):
         if backend.token_to_id(name) is None:
-            raise ValueError(f"{where} names {name!r}, which tokenizer.json does not have")
+            raise ValueError(f"{where}: unmask names {name!r}, which tokenizer.json does not have")
     return frame
 
 
-def _token_roles(declared_tokens: DeclaredTokens, backend: Tokenizer | None, special: set[str]) -> dict[str, str]:
+def _written_special_tokens(written: Mapping[str, Any], where: Path) -> SpecialTokens | None:
+    """Read special tokens that Unmask has written; `frame` was their key in format 1."""
+    if "special_tokens" in written:
+        return from_dict(
+            SpecialTokens, written["special_tokens"], f"{where}: unmask.special_tokens"
+        )
+    if "frame" in written:
+        return from_dict(SpecialTokens, from_format_1(written["frame"]), f"{where}: unmask.frame")
+    return None
+
+
+def _token_roles(
+    declared_tokens: DeclaredTokens, backend: Tokenizer | None, special: set[str]
+) -> dict[str, str]:
     """Name the token of each role: as declared, otherwise by the usual names among `special`."""
     known = special if backend is None else set(backend.get_vocab(with_added_tokens=True))
     known = known | {token.content for token in declared_tokens.added_tokens.values()}
@@ -448,12 +509,17 @@ def _special_tokens_of_roles(
     )
 
 
-def _without_language_tokens(special_tokens: SpecialTokens, special: set[str], backend: Tokenizer) -> SpecialTokens:
+def _without_language_tokens(
+    special_tokens: SpecialTokens, special: set[str], backend: Tokenizer
+) -> SpecialTokens:
     """Take the language, which is said of each text by itself, out of what stands around texts.
 
     Where it stands says whether the family is mBART or mBART-50.
     """
-    around, vocab = {*special_tokens.prefix, *special_tokens.suffix}, backend.get_vocab(with_added_tokens=True)
+    around, vocab = (
+        {*special_tokens.prefix, *special_tokens.suffix},
+        backend.get_vocab(with_added_tokens=True),
+    )
     known = tuple(name for name in special if _LANGUAGE_TOKEN.fullmatch(name))
     if not around & set(known):
         return special_tokens
@@ -529,7 +595,9 @@ def _read_merges(path: Path, vocab: Mapping[str, Any]) -> list[tuple[str, str]]:
     return merges
 
 
-def _check_class(path: Path, declared_tokens: DeclaredTokens, allowed_classes: tuple[str, ...]) -> None:
+def _check_class(
+    path: Path, declared_tokens: DeclaredTokens, allowed_classes: tuple[str, ...]
+) -> None:
     """Refuse a folder that names a class of tokenizers which reads such a file otherwise."""
     if declared_tokens.tokenizer_class not in (*allowed_classes, ""):
         raise ValueError(

@@ -108,7 +108,11 @@ def check_pipeline_limits(path: object, state: Mapping[str, Any]) -> None:
         )
 
 
-_PIPELINE_PARTS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
+_PIPELINE_PARTS = {
+    "normalizer": "normalizers",
+    "pre_tokenizer": "pretokenizers",
+    "decoder": "decoders",
+}
 
 
 def _flatten_steps(part: Any, steps_key: str) -> list[Mapping[str, Any]]:

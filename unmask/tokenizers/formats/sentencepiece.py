@@ -70,7 +70,9 @@ def parse_sentencepiece(data: bytes) -> SentencePieceModel:
         raise ValueError("it ends before normalizer_spec")
     algorithm = _ALGORITHMS.get(_as_number(trainer, 3, 1))
     if algorithm is None:
-        raise ValueError(f"trainer_spec.model_type is {_as_number(trainer, 3, 1)}, known are 1 to 4")
+        raise ValueError(
+            f"trainer_spec.model_type is {_as_number(trainer, 3, 1)}, known are 1 to 4"
+        )
     charsmap = normalizer.get(2, b"")
     control = {p.text: i for i, p in enumerate(pieces) if p.piece_type == CONTROL}
     unknown = [i for i, p in enumerate(pieces) if p.piece_type == UNKNOWN]
@@ -135,7 +137,9 @@ def _parse_piece(data: bytes) -> SentencePieceEntry:
     score = _as_bytes(fields.get(2, b"\0\0\0\0"), "score")
     if len(score) != 4:
         raise ValueError("the score of a piece is not a 32-bit number")
-    return SentencePieceEntry(_as_text(fields, 1, ""), struct.unpack("<f", score)[0], _as_number(fields, 3, NORMAL))
+    return SentencePieceEntry(
+        _as_text(fields, 1, ""), struct.unpack("<f", score)[0], _as_number(fields, 3, NORMAL)
+    )
 
 
 def _as_bytes(value: int | bytes, name: str) -> bytes:

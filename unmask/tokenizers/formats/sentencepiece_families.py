@@ -52,26 +52,44 @@ _ALBERT = SentencePieceFamily(
     lowercase=True,
     special_tokens=ALBERT,
 )
-_DEBERTA = SentencePieceFamily(classes=("DebertaV2",), added_tokens=frozenset({"[MASK]"}), special_tokens=DEBERTA)
+_DEBERTA = SentencePieceFamily(
+    classes=("DebertaV2",), added_tokens=frozenset({"[MASK]"}), special_tokens=DEBERTA
+)
 _LLAMA = SentencePieceFamily(
     classes=("Llama", "CodeLlama", "Gemma"),
     configurable_ends=True,
     special_tokens=LLAMA,
 )
-_T5 = SentencePieceFamily(classes=("T5", "MT5"), n_sentinels=100, special_tokens=replace(T5, n_sentinels=0))
-_XLM_R = SentencePieceFamily(classes=("XLMRoberta",), fairseq_ids=True, added_tokens=frozenset({"<mask>"}), special_tokens=ROBERTA)
+_T5 = SentencePieceFamily(
+    classes=("T5", "MT5"), n_sentinels=100, special_tokens=replace(T5, n_sentinels=0)
+)
+_XLM_R = SentencePieceFamily(
+    classes=("XLMRoberta",),
+    fairseq_ids=True,
+    added_tokens=frozenset({"<mask>"}),
+    special_tokens=ROBERTA,
+)
 _MBART, _MBART_50 = (
-    SentencePieceFamily(classes=(name,), fairseq_ids=True, added_tokens=frozenset({*frame.languages, "<mask>"}), special_tokens=frame)
+    SentencePieceFamily(
+        classes=(name,),
+        fairseq_ids=True,
+        added_tokens=frozenset({*frame.languages, "<mask>"}),
+        special_tokens=frame,
+    )
     for name, frame in (("MBart", MBART), ("MBart50", MBART_50))
 )
-_XLNET = SentencePieceFamily(classes=("XLNet",), normalizes_quotes_and_accents=True, special_tokens=XLNET)
+_XLNET = SentencePieceFamily(
+    classes=("XLNet",), normalizes_quotes_and_accents=True, special_tokens=XLNET
+)
 
 SENTINEL_PATTERN = re.compile(r"▁?(<extra_id_\d+>)\Z")
 FAMILIES = (_ALBERT, _DEBERTA, _LLAMA, _T5, _XLM_R, _MBART, _MBART_50, _XLNET)
 
 
 def punctuation_starts_words(tokenizer_class: str, model_type: str) -> bool:
-    """Say whether a punctuation mark begins a word in the code of a family (`Frame.signs`).
+    """Say whether a punctuation mark begins a word in the code of a family.
+
+    For `SpecialTokens.punctuation_starts_words`.
 
     Args:
         tokenizer_class: of tokenizer_config.json, in short.
@@ -82,7 +100,11 @@ def punctuation_starts_words(tokenizer_class: str, model_type: str) -> bool:
 
 
 def family_of(
-    model: SentencePieceModel, tokenizer_class: str, model_type: str, *, numbered_elsewhere: bool = False
+    model: SentencePieceModel,
+    tokenizer_class: str,
+    model_type: str,
+    *,
+    numbered_elsewhere: bool = False,
 ) -> SentencePieceFamily:
     """Find the family of a file: by what the folder says, otherwise by the special tokens in it.
 
@@ -131,10 +153,18 @@ def _family_by_tokens(model: SentencePieceModel) -> SentencePieceFamily:
     )
 
 
-def special_tokens_of(family: SentencePieceFamily, model: SentencePieceModel, config: Mapping[str, Any]) -> SpecialTokens:
+def special_tokens_of(
+    family: SentencePieceFamily, model: SentencePieceModel, config: Mapping[str, Any]
+) -> SpecialTokens:
     """Return the family's frame, as tokenizer_config.json changes it."""
     asked = read_count(config, "extra_ids", family.n_sentinels)
-    n = sum(p.piece_type == CONTROL and SENTINEL_PATTERN.match(p.text) is not None for p in model.pieces) or asked
+    n = (
+        sum(
+            p.piece_type == CONTROL and SENTINEL_PATTERN.match(p.text) is not None
+            for p in model.pieces
+        )
+        or asked
+    )
     frame = replace(family.special_tokens, n_sentinels=n)
     begins, ends = config.get("add_bos_token"), config.get("add_eos_token")
     if family.configurable_ends:
@@ -168,7 +198,9 @@ def renumber_pieces(family: SentencePieceFamily, model: SentencePieceModel) -> S
     found = [SENTINEL_PATTERN.match(piece.text) for piece in model.pieces]
     if family.n_sentinels and any(found):
         each = zip(model.pieces, found, strict=True)
-        return replace(model, pieces=tuple(SentencePieceEntry(m[1], 0.0, CONTROL) if m else p for p, m in each))
+        return replace(
+            model, pieces=tuple(SentencePieceEntry(m[1], 0.0, CONTROL) if m else p for p, m in each)
+        )
     if not family.fairseq_ids:
         return model
     first = tuple(SentencePieceEntry(name, 0.0, CONTROL) for name in ("<s>", "<pad>", "</s>"))
@@ -176,7 +208,9 @@ def renumber_pieces(family: SentencePieceFamily, model: SentencePieceModel) -> S
     return replace(model, pieces=pieces, unk_id=3, bos_id=0, pad_id=1, eos_id=2)
 
 
-def normalizer_rules(family: SentencePieceFamily, config: Mapping[str, Any]) -> list[normalizers.Normalizer]:
+def normalizer_rules(
+    family: SentencePieceFamily, config: Mapping[str, Any]
+) -> list[normalizers.Normalizer]:
     """List what the family's code does to a text before SentencePiece reads it."""
     if config.get("split_by_punct"):
         raise ValueError("tokenizer_config.json asks for split_by_punct, which is not supported")

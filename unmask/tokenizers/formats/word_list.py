@@ -14,7 +14,9 @@ def save_word_list(words: Iterable[str], path: Path) -> None:
     write_atomically(path, "\n".join(words) + "\n")
 
 
-def read_word_list(path: Path, build: Callable[[tuple[str, ...]], VocabularyT]) -> VocabularyT | None:
+def read_word_list(
+    path: Path, build: Callable[[tuple[str, ...]], VocabularyT]
+) -> VocabularyT | None:
     """Read words and make something of them; None: there is no such file.
 
     Raises:

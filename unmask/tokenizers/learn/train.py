@@ -151,10 +151,15 @@ def learn_merges(
 
 
 def _train_wordpiece(
-    vocabulary_spec: WordPiece, special_names: tuple[str, ...], unknown_token: str, texts: Iterable[str]
+    vocabulary_spec: WordPiece,
+    special_names: tuple[str, ...],
+    unknown_token: str,
+    texts: Iterable[str],
 ) -> Tokenizer:
     def build(vocab: dict[str, int]) -> Tokenizer:
-        return pipeline.wordpiece_pipeline(vocab, unknown_token, lowercase=vocabulary_spec.lowercase)
+        return pipeline.wordpiece_pipeline(
+            vocab, unknown_token, lowercase=vocabulary_spec.lowercase
+        )
 
     counted = count_words(texts, build({unknown_token: 0}), special_names)
 
@@ -168,7 +173,9 @@ def _train_wordpiece(
     return build(_number_pieces(special_names, [*sorted(symbols), *pieces]))
 
 
-def _train_bpe(vocabulary_spec: BPE, special_names: tuple[str, ...], unknown_token: str, texts: Iterable[str]) -> Tokenizer:
+def _train_bpe(
+    vocabulary_spec: BPE, special_names: tuple[str, ...], unknown_token: str, texts: Iterable[str]
+) -> Tokenizer:
     def build(vocab: dict[str, int], made: list[tuple[str, str]]) -> Tokenizer:
         return pipeline.bpe_pipeline(
             vocab,
@@ -192,14 +199,28 @@ def _train_bpe(vocabulary_spec: BPE, special_names: tuple[str, ...], unknown_tok
     return build(_number_pieces(special_names, [*sorted(symbols), *pieces]), made)
 
 
-def _train_byte_bpe(vocabulary_spec: ByteBPE, special_names: tuple[str, ...], texts: Iterable[str]) -> Tokenizer:
+def _train_byte_bpe(
+    vocabulary_spec: ByteBPE, special_names: tuple[str, ...], texts: Iterable[str]
+) -> Tokenizer:
     alphabet = sorted(pipeline.byte_characters())
     n_merges = _remaining_ids(vocabulary_spec.vocab_size, special_names, alphabet)
-    shell = pipeline.byte_bpe_pipeline(_number_pieces((), alphabet), [], pre_tokenization=vocabulary_spec.pre_tokenization, nfc=vocabulary_spec.nfc_normalization)
-    words = count_words(texts, shell, special_names, chunks=chunker_for(vocabulary_spec.pre_tokenization))
+    shell = pipeline.byte_bpe_pipeline(
+        _number_pieces((), alphabet),
+        [],
+        pre_tokenization=vocabulary_spec.pre_tokenization,
+        nfc=vocabulary_spec.nfc_normalization,
+    )
+    words = count_words(
+        texts, shell, special_names, chunks=chunker_for(vocabulary_spec.pre_tokenization)
+    )
     pieces, made = learn_merges(words, _initial_symbols(words, alphabet), n_merges)
     vocab = _number_pieces(special_names, [*alphabet, *pieces])
-    return pipeline.byte_bpe_pipeline(vocab, made, pre_tokenization=vocabulary_spec.pre_tokenization, nfc=vocabulary_spec.nfc_normalization)
+    return pipeline.byte_bpe_pipeline(
+        vocab,
+        made,
+        pre_tokenization=vocabulary_spec.pre_tokenization,
+        nfc=vocabulary_spec.nfc_normalization,
+    )
 
 
 def chunker_for(pre_tokenization: PreTokenization) -> Callable[[str], list[str]]:
@@ -208,10 +229,16 @@ def chunker_for(pre_tokenization: PreTokenization) -> Callable[[str], list[str]]
 
 
 def _train_sentencepiece_bpe(
-    vocabulary_spec: SentencePieceBPE, special_names: tuple[str, ...], unknown_token: str, texts: Iterable[str]
+    vocabulary_spec: SentencePieceBPE,
+    special_names: tuple[str, ...],
+    unknown_token: str,
+    texts: Iterable[str],
 ) -> Tokenizer:
     def build(made: list[str], letters: list[str], *, prefix: bool = True) -> Tokenizer:
-        named = [SentencePieceEntry(n, 0.0, UNKNOWN if n == unknown_token else CONTROL) for n in special_names]
+        named = [
+            SentencePieceEntry(n, 0.0, UNKNOWN if n == unknown_token else CONTROL)
+            for n in special_names
+        ]
         coded = [SentencePieceEntry(f"<0x{i:02X}>", 0.0, BYTE) for i in range(256)]
         merged = [SentencePieceEntry(p, -float(i), NORMAL) for i, p in enumerate([*made, *letters])]
         return pipeline.sentencepiece_pipeline(
@@ -243,14 +270,25 @@ def _train_sentencepiece_bpe(
     kept, symbols = covered(vocabulary_spec.character_coverage)
     room = _remaining_ids(vocabulary_spec.vocab_size, special_names, symbols, covered, n_bytes=256)
     made, _ = learn_merges(kept, symbols, room)
-    return build([p for p in made if p not in symbols], sorted(symbols), prefix=vocabulary_spec.add_dummy_prefix)
+    return build(
+        [p for p in made if p not in symbols],
+        sorted(symbols),
+        prefix=vocabulary_spec.add_dummy_prefix,
+    )
 
 
 def _train_unigram(
-    vocabulary_spec: Unigram, special_names: tuple[str, ...], unknown_token: str, texts: Iterable[str]
+    vocabulary_spec: Unigram,
+    special_names: tuple[str, ...],
+    unknown_token: str,
+    texts: Iterable[str],
 ) -> Tokenizer:
     at = special_names.index(unknown_token)
-    first = pipeline.plain_text_normalizers(keep_accents=False, lowercase=vocabulary_spec.lowercase) if vocabulary_spec.normalize_quotes_and_accents else []
+    first = (
+        pipeline.plain_text_normalizers(keep_accents=False, lowercase=vocabulary_spec.lowercase)
+        if vocabulary_spec.normalize_quotes_and_accents
+        else []
+    )
     shell = pipeline.unigram_pipeline([(name, 0.0) for name in special_names], at, first)
     counted = count_words(texts, shell, special_names)
 
@@ -264,7 +302,10 @@ def _train_unigram(
 
 
 def _train_characters(
-    vocabulary_spec: CharacterLevel, special_names: tuple[str, ...], unknown_token: str, texts: Iterable[str]
+    vocabulary_spec: CharacterLevel,
+    special_names: tuple[str, ...],
+    unknown_token: str,
+    texts: Iterable[str],
 ) -> Tokenizer:
     frequency = Counter[str]()
     for text in texts:
@@ -277,20 +318,34 @@ def _train_characters(
     return pipeline.character_pipeline(_number_pieces(special_names, sorted(kept)), unknown_token)
 
 
-def _train_word_level(vocabulary_spec: WordLevel, special_names: tuple[str, ...], unknown_token: str, texts: Iterable[str]) -> Tokenizer:
-    how = {"lowercase": vocabulary_spec.lowercase, "punctuation": vocabulary_spec.split_punctuation}
+def _train_word_level(
+    vocabulary_spec: WordLevel,
+    special_names: tuple[str, ...],
+    unknown_token: str,
+    texts: Iterable[str],
+) -> Tokenizer:
+    how = {
+        "lowercase": vocabulary_spec.lowercase,
+        "split_punctuation": vocabulary_spec.split_punctuation,
+    }
     shell = pipeline.word_level_pipeline(_number_pieces(special_names, []), unknown_token, **how)
-    words = most_frequent_words(vocabulary_spec.vocab_size, special_names, shell, texts, vocabulary_spec.min_count)
+    words = most_frequent_words(
+        vocabulary_spec.vocab_size, special_names, shell, texts, vocabulary_spec.min_count
+    )
     return pipeline.word_level_pipeline(_number_pieces(special_names, words), unknown_token, **how)
 
 
 def most_frequent_words(
-    vocab_size: int, special_names: tuple[str, ...], word_splitter: Tokenizer, texts: Iterable[str], min_count: int = 1
+    vocab_size: int,
+    special_names: tuple[str, ...],
+    word_splitter: Tokenizer,
+    texts: Iterable[str],
+    min_count: int = 1,
 ) -> list[str]:
     """Return the most frequent words of texts, as the pipeline `word_splitter` cuts them.
 
-    Those that are there `min_count` times; with the special tokens `vocab_size`, or fewer where the texts
-    have no more.
+    Those that are there `min_count` times; with the special tokens `vocab_size`, or fewer where
+    the texts have no more.
 
     Raises:
         ValueError: the special tokens leave no room, or there is no text.
@@ -330,8 +385,8 @@ def _remaining_ids(
         vocab_size: of the vocabulary.
         special_names: its special tokens.
         symbols: the single characters.
-        symbols_at_coverage: what they would be with another coverage, which is then named where they are too
-            many; None: there is no such choice.
+        symbols_at_coverage: what they would be with another coverage, which is then named where
+            they are too many; None: there is no such choice.
         n_bytes: tokens for bytes.
 
     Raises:
@@ -341,14 +396,19 @@ def _remaining_ids(
     least = own + len(symbols)
     if vocab_size < least or vocab_size == len(special_names):
         bytes_too = f", {n_bytes} bytes" if n_bytes else ""
-        other = None if symbols_at_coverage is None else _fitting_coverage(vocab_size - own, symbols_at_coverage)
+        other = (
+            None
+            if symbols_at_coverage is None
+            else _fitting_coverage(vocab_size - own, symbols_at_coverage)
+        )
         rest = "read byte by byte" if n_bytes else "unknown"
         choice = (
             "" if other is None
             else f"; or set character_coverage to {other:g}, so that the rarest ones are {rest}"
         )  # fmt: skip
         raise ValueError(
-            f"a vocabulary of {vocab_size} is too small: {len(special_names)} special tokens{bytes_too} and "
+            f"a vocabulary of {vocab_size} is too small: {len(special_names)} special "
+            f"tokens{bytes_too} and "
             f"{len(symbols)} single characters must be in it; "
             f"ask for {max(least, len(special_names) + 1)} or more{choice}"
         )
@@ -374,7 +434,9 @@ def count_words(
     special_names: tuple[str, ...],
     chunks: Callable[[str], list[str]] = str.split,
 ) -> dict[str, int]:
-    """Count the words of texts as the pipeline `word_splitter` cuts them, but those with a special name.
+    """Count the words of texts as the pipeline `word_splitter` cuts them.
+
+    Words that contain the name of a special token are left out.
 
     Texts are cut at spaces first, and what stands between is counted, so that the pipeline sees
     each only once.
@@ -395,7 +457,9 @@ def count_words(
     return words
 
 
-def _count_chunk_words(chunk_counts: Counter[str], word_splitter: Tokenizer, word_counts: Counter[str]) -> None:
+def _count_chunk_words(
+    chunk_counts: Counter[str], word_splitter: Tokenizer, word_counts: Counter[str]
+) -> None:
     """Add the words of the chunks `chunk_counts` to `word_counts`; both stay small."""
     normalizer, splitter = word_splitter.normalizer, word_splitter.pre_tokenizer
     for chunk, count in chunk_counts.items():

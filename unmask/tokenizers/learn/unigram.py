@@ -59,13 +59,23 @@ def learn_unigram(words: Mapping[str, int], n_pieces: int) -> list[tuple[str, fl
         for _ in range(_EM_STEPS):
             expected = _expectation(lattice, np.exp(score))
             keep = (expected >= _MIN_EXPECTED_COUNT) | (pieces.length == 1)
-            pieces, lattice, trie = pieces.keep_only(keep), lattice.keep_only(keep), trie.keep_only(keep)
+            pieces, lattice, trie = (
+                pieces.keep_only(keep),
+                lattice.keep_only(keep),
+                trie.keep_only(keep),
+            )
             score = _maximization(np.maximum(expected[keep], _MIN_EXPECTED_COUNT))
         n_now = len(pieces.length)
         if n_now <= _FINAL_MARGIN * n_pieces:
             break
         target = max(int(_FINAL_MARGIN * n_pieces), int(_SHRINKING_FACTOR * n_now))
-        keep = _prune(lattice, _build_lattice(_pieces_as_words(pieces), trie, include_whole_words=False), pieces, score, target)
+        keep = _prune(
+            lattice,
+            _build_lattice(_pieces_as_words(pieces), trie, include_whole_words=False),
+            pieces,
+            score,
+            target,
+        )
         pieces, lattice, trie, score = (
             pieces.keep_only(keep),
             lattice.keep_only(keep),
@@ -149,7 +159,10 @@ def _build_corpus(words: Mapping[str, int]) -> _Corpus:
     kept: list[tuple[str, int]] = []
     room = MAX_TRAINING_CHARACTERS
     for word, count in sorted(words.items(), key=lambda x: (-x[1], x[0])):
-        kept += [(word[i : i + MAX_WORD_CHARACTERS], count) for i in range(0, len(word), MAX_WORD_CHARACTERS)]
+        kept += [
+            (word[i : i + MAX_WORD_CHARACTERS], count)
+            for i in range(0, len(word), MAX_WORD_CHARACTERS)
+        ]
         room -= len(word)
         if room <= 0:
             break
@@ -166,7 +179,9 @@ def _character_classes(letters: Int[np.ndarray, "l"]) -> Int[np.ndarray, "l"]:
     )
 
 
-def _seed_pieces(corpus: _Corpus, character_classes: Int[np.ndarray, "l"], limit: int) -> tuple[_Trie, _Pieces]:
+def _seed_pieces(
+    corpus: _Corpus, character_classes: Int[np.ndarray, "l"], limit: int
+) -> tuple[_Trie, _Pieces]:
     """Find all substrings that occur twice; make pieces of letters and of what saves most text."""
     text, at, n_letters = corpus.text, np.arange(len(corpus.text)), len(character_classes)
     weight = np.repeat(corpus.counts, corpus.lengths)
@@ -215,7 +230,9 @@ def _run_lengths(corpus: _Corpus, character_class: Int[np.ndarray, "c"]) -> Int[
     return ends[np.searchsorted(ends, at, side="right")] - at
 
 
-def _first_occurrences(node: Int[np.ndarray, "c"], at: Int[np.ndarray, "c"]) -> Int[np.ndarray, "_"]:
+def _first_occurrences(
+    node: Int[np.ndarray, "c"], at: Int[np.ndarray, "c"]
+) -> Int[np.ndarray, "_"]:
     """Return where each node occurs first."""
     return at[np.unique(node, return_index=True)[1]]
 
@@ -229,7 +246,10 @@ def _pieces_as_words(pieces: _Pieces) -> _Corpus:
 
 
 def _build_lattice(corpus: _Corpus, trie: _Trie, *, include_whole_words: bool = True) -> _Lattice:
-    """Find every place of every piece in the words; without `include_whole_words`, not as the word itself."""
+    """Find every position of every piece in the words.
+
+    Without `include_whole_words`, a piece is not found as the whole word itself.
+    """
     n_words = len(corpus.lengths)
     word = np.repeat(np.arange(n_words), corpus.lengths)
     begin = np.cumsum(corpus.lengths) - corpus.lengths

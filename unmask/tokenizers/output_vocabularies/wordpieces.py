@@ -60,7 +60,9 @@ class WordPieceVocabulary:
             "" if i in self.special_ids.all_ids else piece.removeprefix("##")
             for i, piece in enumerate(vocabulary)
         ]
-        self._boundaries = np.array([0 if p.startswith("##") else WORD_START for p in vocabulary], np.uint8)
+        self._boundaries = np.array(
+            [0 if p.startswith("##") else WORD_START for p in vocabulary], np.uint8
+        )
         self._backend = pipeline.wordpiece_pipeline(ids, "[UNK]", lowercase=False)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -56,7 +56,12 @@ class WordVocabulary:
             raise ValueError(f"the word {twice!r} stands twice")
         self.vocabulary = vocabulary
         self.special_ids = SpecialTokenIds(
-            vocab_size=len(vocabulary), pad=2, start=0, end=1, unknown=2, all_ids=frozenset({0, 1, 2})
+            vocab_size=len(vocabulary),
+            pad=2,
+            start=0,
+            end=1,
+            unknown=2,
+            all_ids=frozenset({0, 1, 2}),
         )
         for word in first:  # in a text their names are text
             del self._id_of_word[word.encode()]
@@ -76,14 +81,18 @@ class WordVocabulary:
             self._id_of_word.get(spelled[a:b], unknown)
             for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
         ]
-        return OutputTokens(Tokens(np.array(found, np.int64), np.full(len(found), WORD_START, np.uint8)), starts)
+        return OutputTokens(
+            Tokens(np.array(found, np.int64), np.full(len(found), WORD_START, np.uint8)), starts
+        )
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Write each id as its word."""
         return [self.vocabulary[i] for i in ids]
 
 
-def learn_word_vocabulary(vocab_size: int, backend: Tokenizer, texts: Iterable[str]) -> WordVocabulary:
+def learn_word_vocabulary(
+    vocab_size: int, backend: Tokenizer, texts: Iterable[str]
+) -> WordVocabulary:
     """Take the `vocab_size` most frequent words of texts, as the pipeline cuts them.
 
     Raises:

@@ -29,7 +29,9 @@ def free_memory_bytes(device: torch.device) -> int | None:
     return None
 
 
-def activation_bytes_per_token(architecture: AnyArchitecture, sequence_length: int, dtype: torch.dtype) -> int:
+def activation_bytes_per_token(
+    architecture: AnyArchitecture, sequence_length: int, dtype: torch.dtype
+) -> int:
     """Estimate what a training step keeps of each token until its backward.
 
     Korthikanti et al. 2023, arXiv:2205.05198, section 4.1, equation 2, counted in numbers instead
@@ -38,15 +40,22 @@ def activation_bytes_per_token(architecture: AnyArchitecture, sequence_length: i
     """
     if isinstance(architecture, EncoderDecoderArchitecture):
         parts = (architecture.source_encoder, architecture.encoder, architecture.decoder)
-        return sum(activation_bytes_per_token(a, sequence_length, dtype) for a in parts if a is not None)
+        return sum(
+            activation_bytes_per_token(a, sequence_length, dtype) for a in parts if a is not None
+        )
     return _stack_activations(architecture, sequence_length) * dtype.itemsize
 
 
 def _stack_activations(a: Architecture, sequence_length: int) -> int:
     if isinstance(a, CanineArchitecture):
         around = _block_activations(a, sequence_length) // a.n_layers * 2
-        return around + _block_activations(a, sequence_length // a.downsampling_rate) // a.downsampling_rate
-    return max(_block_activations(a, sequence_length), a.d_embed)  # a table of vectors has no layers
+        return (
+            around
+            + _block_activations(a, sequence_length // a.downsampling_rate) // a.downsampling_rate
+        )
+    return max(
+        _block_activations(a, sequence_length), a.d_embed
+    )  # a table of vectors has no layers
 
 
 def _block_activations(a: Architecture, sequence_length: int) -> int:
@@ -65,5 +74,9 @@ def max_micro_batch_tokens(
     most = MAX_TOKENS_OF_DEVICE.get(device.type, MAX_TOKENS_OTHER_DEVICES)
     free = free_memory_bytes(device)
     if free is not None:
-        most = min(most, int(ACTIVATION_MEMORY_FRACTION * free) // activation_bytes_per_token(architecture, sequence_length, dtype))
+        most = min(
+            most,
+            int(ACTIVATION_MEMORY_FRACTION * free)
+            // activation_bytes_per_token(architecture, sequence_length, dtype),
+        )
     return max(most, sequence_length)

@@ -87,7 +87,9 @@ class MasterWeights:
 
         What no process reached has no gradient; what only other processes reached is zero here.
         """
-        for name, here, anywhere in zip(self.trained_names, self.has_gradient, has_gradient_anywhere, strict=True):
+        for name, here, anywhere in zip(
+            self.trained_names, self.has_gradient, has_gradient_anywhere, strict=True
+        ):
             if not here:
                 self.gradients[name].zero_()
             self.masters[name].grad = self.gradients[name] if anywhere else None
@@ -103,7 +105,7 @@ class MasterWeights:
         return torch.linalg.vector_norm(torch.stack(norms))
 
     def clip_gradients(self, gradient_norm: float, max_grad_norm: float) -> None:
-        """Scale them down to length `max_grad_norm`; 0: never (Pascanu et al. 2013, arXiv:1211.5063)."""
+        """Scale them down to `max_grad_norm`; 0: never (Pascanu et al. 2013, arXiv:1211.5063)."""
         if 0 < max_grad_norm < gradient_norm:
             self.flat_gradient.mul_(max_grad_norm / gradient_norm)
 
@@ -169,15 +171,17 @@ def build_optimizer(
         config: which, with its numbers.
         model: says which tensors are hidden matrices, for Muon.
         weights: the masters that are moved.
-        learning_rate_factors: factors of the learning rate by parameter name, 1 for those not named (discriminative
-            rates).
+        learning_rate_factors: factors of the learning rate by parameter name, 1 for those not
+            named (discriminative rates).
     """
     parts = [
         OptimizedTensor(
             name=name,
             master=weights.masters[name],
             has_weight_decay=uses_weight_decay(name, weights.masters[name]),
-            learning_rate_factor=1.0 if learning_rate_factors is None else learning_rate_factors.get(name, 1.0),
+            learning_rate_factor=1.0
+            if learning_rate_factors is None
+            else learning_rate_factors.get(name, 1.0),
         )
         for name in weights.trained_names
     ]
@@ -193,7 +197,9 @@ def build_optimizer(
     return MuonOptimizer(
         config,
         [part for part in parts if part.name in matrices],
-        AdamWOptimizer(config.other_parameters, [part for part in parts if part.name not in matrices]),
+        AdamWOptimizer(
+            config.other_parameters, [part for part in parts if part.name not in matrices]
+        ),
         weights.dtype,
     )
 
@@ -233,14 +239,18 @@ def hidden_matrix_names(model: nn.Module) -> frozenset[str]:
 class OptimizerState:
     """What an optimizer remembers from step to step of each tensor that it has ever moved."""
 
-    def __init__(self, optimized_tensors: Iterable[OptimizedTensor], state_names: tuple[str, ...]) -> None:
+    def __init__(
+        self, optimized_tensors: Iterable[OptimizedTensor], state_names: tuple[str, ...]
+    ) -> None:
         self.optimized_tensors, self._state_names = list(optimized_tensors), state_names
         self._state: dict[str, dict[str, Tensor]] = {}
 
     def state_of(self, optimized: OptimizedTensor) -> dict[str, Tensor]:
         """Everything of one tensor; zeros at first: see `_zeros`."""
         if optimized.name not in self._state:
-            self._state[optimized.name] = {key: _initial_state(key, optimized.master) for key in self._state_names}
+            self._state[optimized.name] = {
+                key: _initial_state(key, optimized.master) for key in self._state_names
+            }
         return self._state[optimized.name]
 
     def state_tensors(self) -> dict[str, Tensor]:
@@ -254,7 +264,11 @@ class OptimizerState:
             ValueError: this is another optimizer's memory, or another model's.
         """
         self._state = {}
-        known = {f"{part.name}.{key}": (part, key) for part in self.optimized_tensors for key in self._state_names}
+        known = {
+            f"{part.name}.{key}": (part, key)
+            for part in self.optimized_tensors
+            for key in self._state_names
+        }
         for name, tensor in tensors.items():
             if name not in known:
                 raise ValueError(
@@ -289,12 +303,16 @@ def _initial_state(key: str, like: Tensor) -> Tensor:
 class AdamWOptimizer:
     """torch's fused AdamW."""
 
-    def __init__(self, config: training_config.AdamW, optimized_tensors: Iterable[OptimizedTensor]) -> None:
+    def __init__(
+        self, config: training_config.AdamW, optimized_tensors: Iterable[OptimizedTensor]
+    ) -> None:
         self._config = config
         self._state = OptimizerState(optimized_tensors, ("step", "mean", "square"))
         self._groups: dict[tuple[bool, float], list[OptimizedTensor]] = {}
         for part in self._state.optimized_tensors:
-            self._groups.setdefault((part.has_weight_decay, part.learning_rate_factor), []).append(part)
+            self._groups.setdefault((part.has_weight_decay, part.learning_rate_factor), []).append(
+                part
+            )
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
@@ -337,7 +355,9 @@ class LAMBOptimizer:
     `LAMBOptimizer`).
     """
 
-    def __init__(self, config: training_config.LAMB, optimized_tensors: Iterable[OptimizedTensor]) -> None:
+    def __init__(
+        self, config: training_config.LAMB, optimized_tensors: Iterable[OptimizedTensor]
+    ) -> None:
         self._config = config
         self._state = OptimizerState(optimized_tensors, ("step", "mean", "square"))
 
@@ -376,10 +396,16 @@ class LAMBOptimizer:
 class AdafactorOptimizer:
     """torch's Adafactor: what is remembered of a matrix is as long as its sides together."""
 
-    def __init__(self, config: training_config.Adafactor, optimized_tensors: Iterable[OptimizedTensor]) -> None:
+    def __init__(
+        self, config: training_config.Adafactor, optimized_tensors: Iterable[OptimizedTensor]
+    ) -> None:
         self._config, optimized_tensors = config, list(optimized_tensors)
-        self._matrix_state = OptimizerState([p for p in optimized_tensors if p.master.ndim > 1], _MATRIX_STATE_NAMES)
-        self._vector_state = OptimizerState([p for p in optimized_tensors if p.master.ndim <= 1], ("count", "square"))
+        self._matrix_state = OptimizerState(
+            [p for p in optimized_tensors if p.master.ndim > 1], _MATRIX_STATE_NAMES
+        )
+        self._vector_state = OptimizerState(
+            [p for p in optimized_tensors if p.master.ndim <= 1], ("count", "square")
+        )
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
@@ -388,13 +414,24 @@ class AdafactorOptimizer:
             groups: dict[tuple[bool, float], list[OptimizedTensor]] = {}
             for part in memory.optimized_tensors:
                 if part.master.grad is not None:
-                    groups.setdefault((part.has_weight_decay, part.learning_rate_factor), []).append(part)
+                    groups.setdefault(
+                        (part.has_weight_decay, part.learning_rate_factor), []
+                    ).append(part)
             for (decays, factor), reached in groups.items():
                 self._update(
-                    memory, reached, learning_rate * factor, self._config.weight_decay if decays else 0.0
+                    memory,
+                    reached,
+                    learning_rate * factor,
+                    self._config.weight_decay if decays else 0.0,
                 )
 
-    def _update(self, state: OptimizerState, optimized_tensors: list[OptimizedTensor], learning_rate: float, weight_decay: float) -> None:
+    def _update(
+        self,
+        state: OptimizerState,
+        optimized_tensors: list[OptimizedTensor],
+        learning_rate: float,
+        weight_decay: float,
+    ) -> None:
         kept = [state.state_of(part) for part in optimized_tensors]
         # The function behind torch.optim.Adafactor, as with AdamW.
         adafactor(
@@ -422,7 +459,9 @@ class AdafactorOptimizer:
         names = tuple(f"{part.name}." for part in self._vector_state.optimized_tensors)
         vectors = {name: t for name, t in tensors.items() if name.startswith(names)}
         self._vector_state.load_state(vectors)
-        self._matrix_state.load_state({name: t for name, t in tensors.items() if name not in vectors})
+        self._matrix_state.load_state(
+            {name: t for name, t in tensors.items() if name not in vectors}
+        )
 
 
 _MATRIX_STATE_NAMES = ("count", "rows", "columns")
@@ -431,9 +470,13 @@ _MATRIX_STATE_NAMES = ("count", "rows", "columns")
 class SGDOptimizer:
     """Gradient descent, with the mean of the weights once evaluations no longer get better."""
 
-    def __init__(self, config: training_config.SGD, optimized_tensors: Iterable[OptimizedTensor]) -> None:
+    def __init__(
+        self, config: training_config.SGD, optimized_tensors: Iterable[OptimizedTensor]
+    ) -> None:
         self._config, optimized_tensors = config, list(optimized_tensors)
-        self._momentum_state = OptimizerState(optimized_tensors, ("velocity",) if config.momentum else ())
+        self._momentum_state = OptimizerState(
+            optimized_tensors, ("velocity",) if config.momentum else ()
+        )
         self._average_state = OptimizerState(optimized_tensors, ("mean",))
         self._dev_losses: list[float] = []
         self._n_averaged_steps: int | None = None
@@ -448,7 +491,9 @@ class SGDOptimizer:
         if self._n_averaged_steps is not None:
             self._n_averaged_steps += 1
             for part in self._average_state.optimized_tensors:
-                self._average_state.state_of(part)["mean"].lerp_(part.master, 1 / self._n_averaged_steps)
+                self._average_state.state_of(part)["mean"].lerp_(
+                    part.master, 1 / self._n_averaged_steps
+                )
 
     def _update(self, optimized: OptimizedTensor, gradient: Tensor, learning_rate: float) -> None:
         if self._config.momentum:
@@ -473,13 +518,20 @@ class SGDOptimizer:
         """The mean of each tensor over the steps since evaluations no longer got better."""
         if not self._n_averaged_steps:
             return {}
-        return {part.name: self._average_state.state_of(part)["mean"] for part in self._average_state.optimized_tensors}
+        return {
+            part.name: self._average_state.state_of(part)["mean"]
+            for part in self._average_state.optimized_tensors
+        }
 
     def state_tensors(self) -> dict[str, Tensor]:
         """What each tensor was moved by, its mean, the losses heard and the steps averaged."""
         said = torch.tensor(self._dev_losses, dtype=torch.float64)
         taken = torch.tensor(-1 if self._n_averaged_steps is None else self._n_averaged_steps)
-        own = {_DEV_LOSSES_KEY: said, _N_AVERAGED_KEY: taken} if self._config.averaging_patience else {}
+        own = (
+            {_DEV_LOSSES_KEY: said, _N_AVERAGED_KEY: taken}
+            if self._config.averaging_patience
+            else {}
+        )
         return self._momentum_state.state_tensors() | self._average_state.state_tensors() | own
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
@@ -506,7 +558,11 @@ class MuonOptimizer:
     """
 
     def __init__(
-        self, config: training_config.Muon, optimized_tensors: Iterable[OptimizedTensor], other_optimizer: AdamWOptimizer, dtype: torch.dtype
+        self,
+        config: training_config.Muon,
+        optimized_tensors: Iterable[OptimizedTensor],
+        other_optimizer: AdamWOptimizer,
+        dtype: torch.dtype,
     ) -> None:
         self._config, self._other_optimizer, self._dtype = config, other_optimizer, dtype
         self._state = OptimizerState(optimized_tensors, ("momentum",))
@@ -524,7 +580,9 @@ class MuonOptimizer:
         momentum = self._state.state_of(optimized)["momentum"].mul_(beta).add_(gradient)
         update = orthogonalize(torch.add(gradient, momentum, alpha=beta), self._dtype)
         optimized.master.mul_(1 - learning_rate * self._config.weight_decay)
-        optimized.master.add_(update, alpha=-learning_rate * 0.2 * math.sqrt(max(optimized.master.shape)))
+        optimized.master.add_(
+            update, alpha=-learning_rate * 0.2 * math.sqrt(max(optimized.master.shape))
+        )
 
     def state_tensors(self) -> dict[str, Tensor]:
         """The momentum of each matrix, and what AdamW remembers of the rest."""
@@ -534,7 +592,9 @@ class MuonOptimizer:
         """Remember what `state_tensors` said."""
         mine = {name: t for name, t in tensors.items() if name.endswith(".momentum")}
         self._state.load_state(mine)
-        self._other_optimizer.load_state({name: t for name, t in tensors.items() if name not in mine})
+        self._other_optimizer.load_state(
+            {name: t for name, t in tensors.items() if name not in mine}
+        )
 
 
 def orthogonalize(

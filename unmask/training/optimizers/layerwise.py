@@ -41,7 +41,10 @@ def parameters_by_layer_with_tied_output(model: Model) -> list[list[str]]:
     released code of Howard and Ruder 2018: `LanguageModel.get_layer_groups`).
     """
     groups = parameters_by_layer(model)
-    if not any(isinstance(spec, LanguageModeling) and spec.tie_embeddings for spec in model.head_specs.values()):
+    if not any(
+        isinstance(spec, LanguageModeling) and spec.tie_embeddings
+        for spec in model.head_specs.values()
+    ):
         return groups
     table = [name for group in groups for name in group if _EMBEDDING_NAME.match(name)]
     kept = [[name for name in group if name not in table] for group in groups]

@@ -40,11 +40,17 @@ class MeanCentering:
 
 
 Preparation = UnitNormalization | MeanCentering
-DEFAULT_PREPARATION: tuple[Preparation, ...] = (UnitNormalization(), MeanCentering(), UnitNormalization())
+DEFAULT_PREPARATION: tuple[Preparation, ...] = (
+    UnitNormalization(),
+    MeanCentering(),
+    UnitNormalization(),
+)
 """What Artetxe et al. 2018 (P18-1073, section 3.1) do before they map."""
 
 
-def prepare_vectors(space: KeyedVectors, steps: Sequence[Preparation] = DEFAULT_PREPARATION) -> KeyedVectors:
+def prepare_vectors(
+    space: KeyedVectors, steps: Sequence[Preparation] = DEFAULT_PREPARATION
+) -> KeyedVectors:
     """Prepare the vectors of a space, one step after the other; words without a row have none."""
     vectors = space.vectors
     for step in steps:
@@ -153,7 +159,9 @@ class SelfLearning:
     def __post_init__(self) -> None:
         _check_vocabulary_cutoff(self.vocabulary_cutoff)
         if not 0 < self.keep_probability <= 1:
-            raise ValueError(f"keep_probability must be above 0 and at most 1, got {self.keep_probability}")
+            raise ValueError(
+                f"keep_probability must be above 0 and at most 1, got {self.keep_probability}"
+            )
         if not self.keep_growth > 1:
             raise ValueError(f"keep_growth must be above 1, got {self.keep_growth}")
         if self.patience < 1:
@@ -176,7 +184,9 @@ class SelfLearning:
         while True:
             x = _normalize_rows(source @ now.map_weights.astype(np.float32))
             rng = np.random.default_rng((seed, now.index))
-            found = retrieve_both_directions(x, z, self.retrieval.adjustment(x, z, exact=False), keep, rng)
+            found = retrieve_both_directions(
+                x, z, self.retrieval.adjustment(x, z, exact=False), keep, rng
+            )
             reached = found.mean_cosine if self.bidirectional else found.forward_mean_cosine
             yield replace(now, mean_cosine=reached, keep_probability=keep)
             stale = 0 if reached >= best + self.threshold else stale + 1
@@ -185,11 +195,18 @@ class SelfLearning:
                 if keep >= 1:
                     return
                 keep, stale = min(1.0, keep * self.keep_growth), 0
-            now = _fit_round(source, target, _induced_pairs(found, self.bidirectional), now.index + 1, fit)
+            now = _fit_round(
+                source, target, _induced_pairs(found, self.bidirectional), now.index + 1, fit
+            )
 
 
 STOCHASTIC_SELF_LEARNING = SelfLearning(
-    vocabulary_cutoff=20_000, retrieval=CSLS(10), bidirectional=True, keep_probability=0.1, keep_growth=2.0, patience=50
+    vocabulary_cutoff=20_000,
+    retrieval=CSLS(10),
+    bidirectional=True,
+    keep_probability=0.1,
+    keep_growth=2.0,
+    patience=50,
 )
 """The self-learning of Artetxe et al. 2018, sections 3.3 and 4."""
 
@@ -219,7 +236,11 @@ class ProcrustesRefinement:
         fit: LinearMap,
     ) -> Iterator[AlignmentRound]:
         """Yield `first` with its similarity, then each refined map."""
-        source, target, now = source[: self.vocabulary_cutoff], target[: self.vocabulary_cutoff], first
+        source, target, now = (
+            source[: self.vocabulary_cutoff],
+            target[: self.vocabulary_cutoff],
+            first,
+        )
         z, csls = _normalize_rows(target), CSLS(self.csls_k)
         for _ in range(self.n_iterations):
             x = _normalize_rows(source @ now.map_weights.astype(np.float32))
@@ -283,8 +304,8 @@ def alignment_rounds(
     The last round that is yielded is the result; `mapped` applies it.
 
     Raises:
-        ValueError: there are no seeds, the widths differ for `OrthogonalProcrustes`, or a space has fewer
-            words than CSLS looks at.
+        ValueError: there are no seeds, the widths differ for `OrthogonalProcrustes`, or a space
+            has fewer words than CSLS looks at.
     """
     if not len(seeds):
         raise ValueError("a map is fitted on pairs of words, and there is none")
@@ -330,5 +351,15 @@ def align(
 ) -> tuple[KeyedVectors, KeyedVectors, list[AlignmentRound]]:
     """Prepare both spaces and map the source; give both, and the rounds that led there."""
     source, target = prepare_vectors(source, preparation), prepare_vectors(target, preparation)
-    done = list(alignment_rounds(source, target, seeds, fit=fit, self_learning=self_learning, refinement=refinement, seed=seed))
+    done = list(
+        alignment_rounds(
+            source,
+            target,
+            seeds,
+            fit=fit,
+            self_learning=self_learning,
+            refinement=refinement,
+            seed=seed,
+        )
+    )
     return apply_map(source, done[-1].map_weights), target, done

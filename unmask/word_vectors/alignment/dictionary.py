@@ -39,7 +39,9 @@ def read_dictionary(path: Path, lowercase: bool = False) -> BilingualDictionary:
         if is_blank(line):
             continue
         line = line.lower() if lowercase else line
-        words = [word.strip() for word in (line.split("\t") if "\t" in line else split_at_blanks(line))]
+        words = [
+            word.strip() for word in (line.split("\t") if "\t" in line else split_at_blanks(line))
+        ]
         if len(words) != 2 or not all(words):
             raise ValueError(
                 f"{path}:{number}: a line must be a word, a tab or a space, and its translation; "
@@ -51,7 +53,9 @@ def read_dictionary(path: Path, lowercase: bool = False) -> BilingualDictionary:
     return tuple(found)
 
 
-def known_pairs(dictionary: BilingualDictionary, source: KeyedVectors, target: KeyedVectors) -> tuple[BilingualDictionary, RowPairs]:
+def known_pairs(
+    dictionary: BilingualDictionary, source: KeyedVectors, target: KeyedVectors
+) -> tuple[BilingualDictionary, RowPairs]:
     """Keep the pairs of which both words are known, and give their rows, too.
 
     Raises:
@@ -63,7 +67,9 @@ def known_pairs(dictionary: BilingualDictionary, source: KeyedVectors, target: K
     return kept, _row_pairs((source.index[one], target.index[other]) for one, other in kept)
 
 
-def _unknown_words_error(dictionary: BilingualDictionary, source: KeyedVectors, target: KeyedVectors) -> str:
+def _unknown_words_error(
+    dictionary: BilingualDictionary, source: KeyedVectors, target: KeyedVectors
+) -> str:
     if not dictionary:
         return "the dictionary is empty"
     n = len(dictionary)
@@ -93,7 +99,9 @@ def numeral_pairs(source: KeyedVectors, target: KeyedVectors) -> RowPairs:
     return found
 
 
-def identical_pairs(source: KeyedVectors, target: KeyedVectors, words: Iterable[str] | None = None) -> RowPairs:
+def identical_pairs(
+    source: KeyedVectors, target: KeyedVectors, words: Iterable[str] | None = None
+) -> RowPairs:
     """Pair the words that are written alike in both spaces; only some `words`, where given.
 
     Raises:
@@ -185,7 +193,9 @@ def score_dictionary(
         right.setdefault(one, []).append(other)
     asked = np.array(list(right), np.int64)
     measure = (retrieval or CSLS()).adjustment(source.unit_vectors, target.unit_vectors, asked)
-    rank, first = ranks(source.unit_vectors[asked], target.unit_vectors, list(right.values()), measure)
+    rank, first = ranks(
+        source.unit_vectors[asked], target.unit_vectors, list(right.values()), measure
+    )
     words = {one for one, _ in dictionary}
     unknown = sum(one not in source.index for one in words)
     chance = _chance_precision(list(right.values()), first)

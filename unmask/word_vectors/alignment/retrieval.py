@@ -37,7 +37,7 @@ class CosineRetrieval:
         source_rows: RowIndices | None = None,
         exact: bool = True,
     ) -> ScoreAdjustment:
-        """Return what a cosine becomes between `source_rows` rows of one space and the other: itself."""
+        """Return what a cosine of `source_rows` with the other space's becomes: itself."""
         n = len(source) if source_rows is None else len(source_rows)
         return ScoreAdjustment(1.0, np.zeros(n, np.float32), np.zeros(len(target), np.float32))
 
@@ -130,7 +130,9 @@ def ranks(
     n = min(_EXTRA_CANDIDATES, len(target))
     found, first = np.empty(len(source), np.int64), np.empty(len(source), np.int64)
     for at, block in _blocks(source, target, adjustment):
-        best, _ = _resolve_ties(_top_k(block, min(n + _EXTRA_CANDIDATES, len(target))), source, target, adjustment, at)
+        best, _ = _resolve_ties(
+            _top_k(block, min(n + _EXTRA_CANDIDATES, len(target))), source, target, adjustment, at
+        )
         first[at] = best[:, 0]
         for i, (scores, nearest) in enumerate(zip(block, best[:, :n], strict=True)):
             answers = correct_rows[at.start + i]
@@ -294,7 +296,9 @@ def _resolve_ties(
     """
     rows, columns = source[at].astype(np.float64), target[best].astype(np.float64)
     scores = adjustment.cosine_factor * np.einsum("bd,bcd->bc", rows, columns)
-    scores -= adjustment.source_penalty[at, None].astype(np.float64) + adjustment.target_penalty[best]
+    scores -= (
+        adjustment.source_penalty[at, None].astype(np.float64) + adjustment.target_penalty[best]
+    )
     order = np.lexsort((best, -scores), axis=1)
     taken = np.take_along_axis(scores, order, 1).astype(np.float32)
     return np.take_along_axis(best, order, 1), taken

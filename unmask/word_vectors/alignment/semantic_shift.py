@@ -23,7 +23,12 @@ class SemanticShift:
 
 
 def semantic_shifts(
-    old: KeyedVectors, new: KeyedVectors, n: int, *, min_count: int | None = None, n_neighbors: int = 8
+    old: KeyedVectors,
+    new: KeyedVectors,
+    n: int,
+    *,
+    min_count: int | None = None,
+    n_neighbors: int = 8,
 ) -> list[SemanticShift]:
     """Find the `n` words that moved most (Hamilton et al. 2016, P16-1141, section 3.3).
 
@@ -38,7 +43,8 @@ def semantic_shifts(
         n_neighbors: How many are given of each word.
 
     Raises:
-        ValueError: the spaces have no word in common, none often enough, or no counts for `min_count`.
+        ValueError: the spaces have no word in common, none often enough, or no counts for
+            `min_count`.
     """
     if n < 1:
         raise ValueError(f"words that moved must be 1 or more, got {n}")

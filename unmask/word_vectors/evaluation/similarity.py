@@ -22,8 +22,13 @@ CaseHandling = Literal["auto", "keep", "lower"]
 """Words of a file as they are or in lower case; "auto": in lower case where all of a space are."""
 
 _MAX_LINE_LENGTH = 2**20  # characters of a line
-_MAX_UPPERCASE_SHARE = 0.001  # share of words with upper case in a space that has none but in odd names
-_BLOCK, _QUESTIONS_PER_BLOCK = 2**12, 2**8  # words, and questions, that are looked at together: 4 MB
+_MAX_UPPERCASE_SHARE = (
+    0.001  # share of words with upper case in a space that has none but in odd names
+)
+_BLOCK, _QUESTIONS_PER_BLOCK = (
+    2**12,
+    2**8,
+)  # words, and questions, that are looked at together: 4 MB
 _FORMATS = (
     "word pairs are 'word1 word2 score', analogies are four words a line behind a line ': section'"
 )
@@ -117,7 +122,9 @@ class AnalogyScore:
         return _total("syntactic", [one for one in self.sections if one.syntactic])
 
 
-def read_word_vector_test(path: str | Path, errors: EncodingErrors = "strict") -> WordSimilarityTest | AnalogyTest:
+def read_word_vector_test(
+    path: str | Path, errors: EncodingErrors = "strict"
+) -> WordSimilarityTest | AnalogyTest:
     """Read a file of word pairs or of analogies; what it is, it says itself.
 
     Pairs are "word1 word2 score" with tabs or spaces between (commas in .csv), with or without a
@@ -143,7 +150,11 @@ def read_word_vector_test(path: str | Path, errors: EncodingErrors = "strict") -
 
 
 def evaluate_word_similarity(
-    space: KeyedVectors, test: WordSimilarityTest, *, case: CaseHandling = "auto", unknown_cosine: float | None = None
+    space: KeyedVectors,
+    test: WordSimilarityTest,
+    *,
+    case: CaseHandling = "auto",
+    unknown_cosine: float | None = None,
 ) -> WordSimilarityScore:
     """Correlate the cosines of pairs with their scores.
 
@@ -151,8 +162,8 @@ def evaluate_word_similarity(
         space: the vectors.
         test: pairs and scores.
         case: how words of the file are looked up.
-        unknown_cosine: the cosine that unknown pairs have in `spearman_all` if their vectors cannot be
-            composed; None: the mean of the known ones.
+        unknown_cosine: the cosine that unknown pairs have in `spearman_all` if their vectors
+            cannot be composed; None: the mean of the known ones.
     """
     lowered = uses_lower_case(space, case)
     rows = [tuple(_row(space, word, lowered) for word in pair) for pair in test.pairs]
@@ -180,7 +191,11 @@ def evaluate_word_similarity(
 
 
 def evaluate_analogies(
-    space: KeyedVectors, test: AnalogyTest, *, case: CaseHandling = "auto", restrict_vocab: int | None = None
+    space: KeyedVectors,
+    test: AnalogyTest,
+    *,
+    case: CaseHandling = "auto",
+    restrict_vocab: int | None = None,
 ) -> AnalogyScore:
     """Answer analogies by 3CosAdd and 3CosMul; the three words of a question are no answers.
 
@@ -212,7 +227,9 @@ def evaluate_analogies(
         AnalogyCounts(name, len(questions), known[i], add[i], multiply[i])
         for i, (name, questions) in enumerate(test.sections)
     ]
-    return AnalogyScore(name=test.name, sections=tuple(tallies), lowercased=lowered, restrict_vocab=len(space))
+    return AnalogyScore(
+        name=test.name, sections=tuple(tallies), lowercased=lowered, restrict_vocab=len(space)
+    )
 
 
 def is_lower_case(space: KeyedVectors) -> bool:
@@ -227,7 +244,9 @@ def _rows(path: Path, errors: EncodingErrors) -> Iterator[tuple[int, list[str]]]
     commas = stem.suffix.lower() == ".csv"
     for number, line, goes_on in read_lines(path, _MAX_LINE_LENGTH, errors):
         if goes_on:
-            raise ValueError(f"{path}:{number}: a line of more than {_MAX_LINE_LENGTH:,} characters")
+            raise ValueError(
+                f"{path}:{number}: a line of more than {_MAX_LINE_LENGTH:,} characters"
+            )
         if is_blank(line):
             continue
         if line.startswith(":"):

@@ -21,12 +21,14 @@ class VectorAccumulator:
 
     Args:
         path: of the file, for messages.
-        width: numbers of a row.
-        where: says where in the file the word of a place stands, "FILE:17" for instance.
+        vector_size: numbers of a row.
+        location: says where in the file the word of a place stands, "FILE:17" for instance.
         hint: what may be wrong where a number is not finite.
     """
 
-    def __init__(self, path: Path, vector_size: int, location: Callable[[int], str], hint: str = "") -> None:
+    def __init__(
+        self, path: Path, vector_size: int, location: Callable[[int], str], hint: str = ""
+    ) -> None:
         self.path, self.location, self.hint = path, location, hint
         self.index: dict[str, int] = {}
         self.n_duplicates = self.n_escaped = self.n_read = 0
@@ -51,7 +53,9 @@ class VectorAccumulator:
             return False
         if n == len(self.vectors):
             # In place: the system moves pages, and copies none of them.
-            self.vectors.resize((n + max(n // _GROWTH, self.step), self.vector_size), refcheck=False)
+            self.vectors.resize(
+                (n + max(n // _GROWTH, self.step), self.vector_size), refcheck=False
+            )
         self.vectors[n] = row
         self.places.append(place)
         if len(self.places) == _BLOCK:

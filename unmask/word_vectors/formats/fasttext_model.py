@@ -36,7 +36,9 @@ _OFFSET, _PRIME = 2166136261, np.uint32(16777619)  # of the hash FNV-1a, 32 bits
 _NUMBER = np.dtype("<f4")
 _CBOW, _SKIPGRAM = 1, 2  # as `args.h` numbers models, and losses
 _HIERARCHICAL_SOFTMAX, _NEGATIVE_SAMPLING = 1, 2
-_LEARNING_RATE_UPDATE_RATE = 100  # tokens between two changes of the rate, of the program's own: ours is smooth
+_LEARNING_RATE_UPDATE_RATE = (
+    100  # tokens between two changes of the rate, of the program's own: ours is smooth
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -147,11 +149,21 @@ def write_fasttext(
     drawn, width = isinstance(spec.output_layer, NegativeSampling), state.inputs.shape[1]
     yield MAGIC + struct.pack("<i", _VERSIONS[-1])
     yield struct.pack(
-        "<12id", width, spec.window, spec.epochs, 1,
-        spec.output_layer.n_negatives if isinstance(spec.output_layer, NegativeSampling) else 0, 1,
-        _NEGATIVE_SAMPLING if drawn else _HIERARCHICAL_SOFTMAX, _SKIPGRAM if isinstance(spec, SkipGram) else _CBOW,
-        ngrams.n_buckets, ngrams.min_n, ngrams.max_n, _LEARNING_RATE_UPDATE_RATE, spec.subsample or 1.0,
-    )  # fmt: skip
+        "<12id",
+        width,
+        spec.window,
+        spec.epochs,
+        1,
+        spec.output_layer.n_negatives if isinstance(spec.output_layer, NegativeSampling) else 0,
+        1,
+        _NEGATIVE_SAMPLING if drawn else _HIERARCHICAL_SOFTMAX,
+        _SKIPGRAM if isinstance(spec, SkipGram) else _CBOW,
+        ngrams.n_buckets,
+        ngrams.min_n,
+        ngrams.max_n,
+        _LEARNING_RATE_UPDATE_RATE,
+        spec.subsample or 1.0,
+    )
     yield struct.pack("<iiiqq", len(words), len(words), 0, int(counts.sum()), -1)
     for word, n in zip(words, counts.tolist(), strict=True):
         yield word.encode().replace(b"\0", "\N{REPLACEMENT CHARACTER}".encode())
@@ -200,7 +212,9 @@ def _dequantize(source: ByteReader, form: str) -> tuple[Any, ...]:
     return struct.unpack(form, source.read(struct.calcsize(form)))
 
 
-def _read_dictionary(source: ByteReader, n_words: int, n_labels: int) -> tuple[list[bytes], list[int]]:
+def _read_dictionary(
+    source: ByteReader, n_words: int, n_labels: int
+) -> tuple[list[bytes], list[int]]:
     """Read words and how often each was seen; labels stand behind them, and are left out."""
     words: list[bytes] = []
     counts: list[int] = []

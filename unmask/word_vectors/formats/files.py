@@ -86,7 +86,7 @@ def read_vectors(
     if format_name == "word2vec-binary":
         return read_binary(path, limit=limit)
     if format_name not in FORMATS:
-        raise ValueError(f"form must be one of {list(FORMATS)}, got {format_name!r}")
+        raise ValueError(f"format_name must be one of {list(FORMATS)}, got {format_name!r}")
     return read_text_vectors(path, header=format_name == "word2vec-text", limit=limit)
 
 
@@ -134,7 +134,11 @@ def _is_binary(rest: bytes, width: int, named: bool) -> bool:
 
 
 def write_vectors(
-    space: KeyedVectors, path: str | Path, format_name: Format | None = None, *, white_space_replacement: str | None = None
+    space: KeyedVectors,
+    path: str | Path,
+    format_name: Format | None = None,
+    *,
+    white_space_replacement: str | None = None,
 ) -> None:
     """Write a file of word vectors, whole or not at all; others read back the same numbers.
 
@@ -142,8 +146,8 @@ def write_vectors(
         space: the words and vectors.
         path: of the file; it is packed if its name ends so (.gz, .xz, .zst).
         format_name: the format; None: what the file's name says (.vec, .bin, .txt).
-        white_space_replacement: what is written for each white space within a word, "_" for instance; no format can
-            say it. None: such a word is an error.
+        white_space_replacement: what is written for each white space within a word, "_" for
+            instance; no format can say it. None: such a word is an error.
 
     Raises:
         ValueError: the name says no format, a word cannot be written, or these vectors are not
@@ -256,7 +260,9 @@ def _check_readable(space: KeyedVectors, words: list[bytes], form: Format) -> No
             f"the word {odd.decode()!a} holds a control character, by which a file without a "
             "header is taken for a binary one; write it as word2vec-text"
         )
-    first = b"".join(write_text_vectors(space.most_frequent(1), words[:1], header=False)).rstrip(b"\n")
+    first = b"".join(write_text_vectors(space.most_frequent(1), words[:1], header=False)).rstrip(
+        b"\n"
+    )
     if HEADER_PATTERN.fullmatch(first):
         raise ValueError(
             f"the first line would be {first.decode()!a}, which is read as a header; write it as "

@@ -12,7 +12,9 @@ from unmask.files import atomic_path, parser_errors_as_value_error
 
 
 @contextmanager
-def npy_appender(path: Path, element_type: DTypeLike, *width: int) -> Generator[Callable[[np.ndarray], None]]:
+def npy_appender(
+    path: Path, element_type: DTypeLike, *width: int
+) -> Generator[Callable[[np.ndarray], None]]:
     """Give what appends rows to an array; at the end the file is at `path`, whole.
 
     Args:
@@ -47,10 +49,14 @@ def open_npy(path: Path, n_dimensions: int = 1) -> np.ndarray:
     with path.open("rb") as file:
         if file.read(6) != b"\x93NUMPY":  # np.load would also take an archive or a pickle
             raise ValueError(f"{path}: truncated or damaged: not an array of NumPy")
-    with parser_errors_as_value_error(f"{path}: truncated or damaged", TypeError, SyntaxError, KeyError):
+    with parser_errors_as_value_error(
+        f"{path}: truncated or damaged", TypeError, SyntaxError, KeyError
+    ):
         found = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     if found.ndim != n_dimensions or found.dtype.kind not in "iuf":
-        raise ValueError(f"{path}: must be numbers of {n_dimensions} axes, got {found.dtype} {found.shape}")
+        raise ValueError(
+            f"{path}: must be numbers of {n_dimensions} axes, got {found.dtype} {found.shape}"
+        )
     return found
 
 

@@ -127,7 +127,8 @@ def _line_chunks(path: Path) -> Iterator[bytes]:
         size += len(first)
         if size > _MAX_LINE_BYTES:
             raise ValueError(
-                f"{path}:{number}: a line of more than {_MAX_LINE_BYTES:,} bytes: no text of vectors"
+                f"{path}:{number}: a line of more than {_MAX_LINE_BYTES:,} bytes: no text of "
+                "vectors"
             )
         if others:
             yield b"".join(held)
@@ -169,7 +170,9 @@ def _vector_size(where: str, line: bytes) -> int:
     return width
 
 
-def _parse_row(line: bytes, width: int, where: str, width_source: str) -> tuple[bytes, Float[np.ndarray, "d"]]:
+def _parse_row(
+    line: bytes, width: int, where: str, width_source: str
+) -> tuple[bytes, Float[np.ndarray, "d"]]:
     """Part a line into its word and numbers."""
     if b"\t" in line:
         line = line.replace(b"\t", b" ")
@@ -202,11 +205,14 @@ def _parse_unusual_row(
     if n_numbers < width and len(fields) > width:
         wrong = next(f for f in reversed(fields) if not _is_number(f))
         said = wrong[:40].decode("utf-8", "backslashreplace")
-        raise ValueError(f"{where}: {said!r} is no number; {width} must follow a word, {width_source}")
+        raise ValueError(
+            f"{where}: {said!r} is no number; {width} must follow a word, {width_source}"
+        )
     if n_numbers != width:
         # That a word with spaces in it ends in a number is less likely than a broken line.
         raise ValueError(
-            f"{where}: {shown!r} is followed by {n_numbers:,} numbers, not by {width:,}, {width_source}"
+            f"{where}: {shown!r} is followed by {n_numbers:,} numbers, not by {width:,}, "
+            f"{width_source}"
         )
     parts = line.rsplit(None, width)
     return parts[0], np.array([float(part) for part in parts[1:]], dtype=np.float32)

@@ -107,7 +107,8 @@ class _WordFraming:
             found, others = ("a", "none") if parted else ("no", "one")
             raise ValueError(
                 f"{self.path}: {found} newline stands before word {self.read:,} "
-                f"({_printable(word)}), and {others} before those before it: it is damaged, or a word "
+                f"({_printable(word)}), and {others} before those before it: it is damaged, or a "
+                "word "
                 f"before it {_SPACED}"
             )
 
@@ -190,8 +191,8 @@ def read_binary(path: Path, *, limit: int | None = None) -> KeyedVectors:
         row = source.read(4 * width)
         if word is None or len(row) < 4 * width:
             raise ValueError(
-                f"{path}: word {made.n_read + 1:,}, at byte {begin}, does not end: {says}, so it is "
-                "truncated or damaged, or its header is wrong"
+                f"{path}: word {made.n_read + 1:,}, at byte {begin}, does not end: {says}, so it "
+                "is truncated or damaged, or its header is wrong"
             )
         made.add(framed.word(word, row), np.frombuffer(row, _FLOAT32), begin)
     if limit is None or limit >= n_words:

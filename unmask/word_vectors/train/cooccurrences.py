@@ -76,7 +76,10 @@ class CooccurrenceWindow:
         if self.window < 1:
             raise ValueError(f"the size of windows must be at least 1, got {self.window}")
         if self.distance_weighting not in _WEIGHTS:
-            raise ValueError(f"distance_weighting must be one of {list(_WEIGHTS)}, got {self.distance_weighting!r}")
+            raise ValueError(
+                f"distance_weighting must be one of {list(_WEIGHTS)}, got "
+                f"{self.distance_weighting!r}"
+            )
         if self.subsample is not None and not self.subsample > 0:
             raise ValueError(f"subsample must be above 0, got {self.subsample}")
 
@@ -162,8 +165,8 @@ def count_cooccurrences(
         chunk: ids that are read at once, about; fewer where the memory is small.
 
     Raises:
-        ValueError: `folder` was counted of something else, or the memory does not hold the pairs of a
-            sentence.
+        ValueError: `folder` was counted of something else, or the memory does not hold the pairs
+            of a sentence.
         FileExistsError: `folder` holds something else.
     """
     asked = _counting_record(corpus, words, windows)
@@ -241,7 +244,9 @@ class _CountBuffer:
 
     def has_room(self, n_pairs: int) -> bool:
         """Tell whether there is room for so many more pairs."""
-        if self.n_free_pairs >= self.most or (self.limits == len(self.limits)).all():  # all are dense
+        if (
+            self.n_free_pairs >= self.most or (self.limits == len(self.limits)).all()
+        ):  # all are dense
             return True
         return self.used + n_pairs <= self.n_free_pairs
 
@@ -337,7 +342,9 @@ def _write_run(
     write_atomically(out / _UNFINISHED, json.dumps(asked | begun))
 
 
-def _merge(out: Path, asked: dict[str, Any], begun: dict[str, Any], n: int, memory: int) -> CooccurrenceMatrix:
+def _merge(
+    out: Path, asked: dict[str, Any], begun: dict[str, Any], n: int, memory: int
+) -> CooccurrenceMatrix:
     """Merge all runs into the files of the matrix; then these are all that is there."""
     runs = [
         _SortedRun(*(open_npy(out / _RUNS / f"{i:05}.{f}.npy") for f in _SortedRun._fields))

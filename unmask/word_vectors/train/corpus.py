@@ -129,12 +129,18 @@ def corpus_from_shards(
         inside = np.clip(inside, start, end) - start
         marked = np.flatnonzero(marks & _RANDOM_BITS[unit]) if _RANDOM_BITS[unit] else borders[:0]
         places = np.union1d(np.union1d(marked, borders), inside[:, 0])
-        return _make_part(ids, rows.split_spans(*rows.positions_in_spans(places, inside), MAX_DOCUMENT_WORDS), start)
+        return _make_part(
+            ids,
+            rows.split_spans(*rows.positions_in_spans(places, inside), MAX_DOCUMENT_WORDS),
+            start,
+        )
 
     return Corpus(sizes, shards.tokenizer.vocab_size, read)
 
 
-def corpus_from_ids(ids: UInt[np.ndarray, "t"], sentences: Int[np.ndarray, "n 2"] | None = None) -> Corpus:
+def corpus_from_ids(
+    ids: UInt[np.ndarray, "t"], sentences: Int[np.ndarray, "n 2"] | None = None
+) -> Corpus:
     """View ids that lie in one array, in memory or memory-mapped.
 
     Args:
@@ -151,7 +157,9 @@ def corpus_from_ids(ids: UInt[np.ndarray, "t"], sentences: Int[np.ndarray, "n 2"
     edges = sentences.ravel()
     if len(edges) and (edges[0] < 0 or edges[-1] > len(ids) or (np.diff(edges) < 0).any()):
         raise ValueError(f"sentences must lie in order within the {len(ids)} ids")
-    part = _make_part(ids, rows.split_spans(sentences[:, 0], sentences[:, 1], MAX_DOCUMENT_WORDS), 0)
+    part = _make_part(
+        ids, rows.split_spans(sentences[:, 0], sentences[:, 1], MAX_DOCUMENT_WORDS), 0
+    )
     return Corpus((len(ids),), int(ids.max(initial=0)) + 1, lambda _: part)
 
 
@@ -190,7 +198,7 @@ def count_ids(corpus: Corpus) -> Int[np.ndarray, "v"]:
     """Count how often each id is in the corpus."""
     counts = np.zeros(corpus.n_ids, np.int64)
     for chunk in corpus.iter_chunks(2**24):
-        load_kernels().tally(chunk.part.ids, chunk.sentences, counts)
+        load_kernels().count_ids(chunk.part.ids, chunk.sentences, counts)
     return counts
 
 
@@ -227,7 +235,10 @@ def build_lexicon(
 
 
 def lexicon_from_tokenizer(
-    tokenizer: Tokenizer, counts: Int[np.ndarray, "v"], min_count: int = 5, max_words: int | None = None
+    tokenizer: Tokenizer,
+    counts: Int[np.ndarray, "v"],
+    min_count: int = 5,
+    max_words: int | None = None,
 ) -> Lexicon:
     """Choose the words of a tokenizer that get a vector.
 
@@ -252,7 +263,9 @@ def is_punctuation(word: str) -> bool:
     return all(unicodedata.category(character).startswith("P") for character in word)
 
 
-def subsampling_keep_probabilities(counts: Int[np.ndarray, "n"], threshold: float | None) -> Float[np.ndarray, "n"]:
+def subsampling_keep_probabilities(
+    counts: Int[np.ndarray, "n"], threshold: float | None
+) -> Float[np.ndarray, "n"]:
     """Say which share of each word is kept, so that frequent ones are not learned from too often.
 
     sqrt(t / f) + t / f, at most 1, of a word with the share f of all (the released code's; Mikolov
@@ -312,7 +325,9 @@ def subsample_chunk(
     room = int((sentences[:, 1] - sentences[:, 0]).sum())
     n_bounds = (room if gaps else len(sentences)) + 2
     found = np.empty(room, np.int32), np.empty(n_bounds, np.int64), np.empty(n_bounds, np.int64)
-    n = load_kernels().gather(part.ids, sentences, part.offset, row_of, keep_thresholds, key, gaps, *found)
+    n = load_kernels().subsample(
+        part.ids, sentences, part.offset, row_of, keep_thresholds, key, gaps, *found
+    )
     return SubsampledChunk(*found, n)
 
 
@@ -333,8 +348,12 @@ def load_kernels() -> ModuleType:
     return word2vec
 
 
-def _make_part(ids: UInt[np.ndarray, "t"], sentences: Int[np.ndarray, "n 2"], place: int) -> CorpusPart:
+def _make_part(
+    ids: UInt[np.ndarray, "t"], sentences: Int[np.ndarray, "n 2"], place: int
+) -> CorpusPart:
     """Make a part of one memory layout, so that a loop is compiled once for a width of ids."""
     ids = np.ascontiguousarray(ids).view()
     ids.flags.writeable = False
-    return CorpusPart(ids, np.ascontiguousarray(sentences[sentences[:, 1] > sentences[:, 0]]), place)
+    return CorpusPart(
+        ids, np.ascontiguousarray(sentences[sentences[:, 1] > sentences[:, 0]]), place
+    )

@@ -59,7 +59,8 @@ class GloVe(WindowMethod):
     def visibility_description(self) -> str:
         """Say who sees whom, for people."""
         return (
-            f"no one: all pairs of neighbors are counted{self.cooccurrence_window.description}; then two words are "
+            f"no one: all pairs of neighbors are counted{self.cooccurrence_window.description}; "
+            "then two words are "
             "asked for the logarithm of their count"
         )
 
@@ -124,7 +125,13 @@ def initialize_glove(counts: CooccurrenceMatrix, d_model: int = 100, seed: int =
 
 
 def train_glove(
-    spec: GloVe, counts: CooccurrenceMatrix, state: GloVeState, *, learning_rate: float, seed: int = 0, threads: int = 1
+    spec: GloVe,
+    counts: CooccurrenceMatrix,
+    state: GloVeState,
+    *,
+    learning_rate: float,
+    seed: int = 0,
+    threads: int = 1,
 ) -> Iterator[GloVeReport]:
     """Learn from the state's epoch to the last; the vectors move in place, a report an epoch.
 
@@ -137,9 +144,11 @@ def train_glove(
     """
     if threads < 1:
         raise ValueError(f"threads must be at least 1, got {threads}")
-    _check_positive("rate", learning_rate)
+    _check_positive("learning_rate", learning_rate)
     if learning_rate > MAX_LEARNING_RATE:
-        raise ValueError(f"rate must be at most {MAX_LEARNING_RATE:g}, got {learning_rate}")
+        raise ValueError(
+            f"learning_rate must be at most {MAX_LEARNING_RATE:g}, got {learning_rate}"
+        )
     if len(state.words) != counts.n_words:
         raise ValueError(f"{len(state.words)} vectors, but counts of {counts.n_words} words")
     if threads == 1:
@@ -167,7 +176,9 @@ def _train_epochs(
         total, finite = 0.0, True
         for pairs in _shuffled_pairs(counts, seed, epoch):
 
-            def learn(order: Int[np.ndarray, "_"], pairs: "_ShuffledPairs" = pairs) -> tuple[float, bool]:
+            def learn(
+                order: Int[np.ndarray, "_"], pairs: "_ShuffledPairs" = pairs
+            ) -> tuple[float, bool]:
                 return load_kernels().glove(
                     order, pairs.rows, pairs.columns, pairs.values, *state.arrays, spec.x_max,
                     spec.alpha, learning_rate,
@@ -178,7 +189,8 @@ def _train_epochs(
                 finite &= good
         if not (finite and all(np.isfinite(array).all() for array in state.arrays)):
             raise FloatingPointError(
-                f"the vectors are not finite in epoch {epoch + 1}: the rate {learning_rate} is too high"
+                f"the vectors are not finite in epoch {epoch + 1}: the rate {learning_rate} is too "
+                "high"
             )
         state.epoch = epoch + 1
         yield GloVeReport(epoch + 1, total / counts.n_pairs)
@@ -203,5 +215,7 @@ def _shuffled_pairs(counts: CooccurrenceMatrix, seed: int, epoch: int) -> Iterat
         ends = np.minimum(some + _BLOCK, counts.n_pairs)
         n = int((ends - some).sum())
         found = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.float32)
-        load_kernels().read_blocks(counts.offsets, counts.columns, counts.values, some, ends, *found)
+        load_kernels().read_blocks(
+            counts.offsets, counts.columns, counts.values, some, ends, *found
+        )
         yield _ShuffledPairs(*found, random.permutation(n))

@@ -33,7 +33,9 @@ from unmask.word_vectors.train.corpus import (
 )
 
 _PAIRS_FILE, _RECORD_FILE = "pairs.npy", "phrases.json"
-_BIGRAM_WINDOW = CooccurrenceWindow(window=1, distance_weighting="flat", symmetric=False, break_at_unknown=True)
+_BIGRAM_WINDOW = CooccurrenceWindow(
+    window=1, distance_weighting="flat", symmetric=False, break_at_unknown=True
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +65,8 @@ class PhraseDetection:
             raise ValueError(f"discount must be at least 0, got {self.discount}")
         if not self.delimiter or any(c.isspace() for c in self.delimiter):
             raise ValueError(
-                f"delimiter must be a text without white space, '_' for instance, got {self.delimiter!r}"
+                "delimiter must be a text without white space, '_' for instance, got "
+                f"{self.delimiter!r}"
             )
 
 
@@ -129,7 +132,8 @@ def detect_tokenizer_phrases(
     new, known = found[len(words) :], set(words)
     if (twice := next((word for word in new if word in known), None)) is not None:
         raise ValueError(
-            f"the phrase {twice!r} is a word already; join with another sign than {detection.delimiter!r}"
+            f"the phrase {twice!r} is a word already; join with another sign than "
+            f"{detection.delimiter!r}"
         )
     return corpus, tokenizer.with_words(new, allow_phrases=True)
 
@@ -154,7 +158,9 @@ def phrases_above(
     return found[np.lexsort((found[:, 1], found[:, 0]))]
 
 
-def phrase_scores(pairs: CooccurrenceMatrix, words: Lexicon, discount: float) -> Float[np.ndarray, "k"]:
+def phrase_scores(
+    pairs: CooccurrenceMatrix, words: Lexicon, discount: float
+) -> Float[np.ndarray, "k"]:
     """Score all pairs: (count - discount) / (count of one * count of the other) * all words."""
     counts = words.counts.astype(np.float64)
     together = pairs.values.astype(np.float64) - discount
@@ -172,7 +178,9 @@ def _write_phrases(
     if folder.exists():
         found = read_json_object(folder / _RECORD_FILE)
         for name, file in found.pop("files", {}).items():
-            check_file_record(folder / name, file, "remove the folder of phrases, and join them again")
+            check_file_record(
+                folder / name, file, "remove the folder of phrases, and join them again"
+            )
         if found != record or not np.array_equal(open_npy(folder / _PAIRS_FILE, 2), pairs):
             raise ValueError(
                 f"{folder} has phrases that were joined otherwise; name another folder, or remove "
@@ -193,11 +201,13 @@ def _write_phrases(
                 spans = piece.sentences
                 out = np.empty(int((spans[:, 1] - spans[:, 0]).sum()), np.uint32)
                 bounds = np.empty(len(spans) + 1, np.int64)
-                n = load_kernels().merge_scores(piece.part.ids, spans, keys, names, out, bounds)
+                n = load_kernels().join_phrases(piece.part.ids, spans, keys, names, out, bounds)
                 add_ids(out[:n])
                 add_sentences(np.stack((bounds[:-1], bounds[1:]), 1) + place)
                 place += n
         np.save(beside / _PAIRS_FILE, pairs)
-        files = {name: file_record(beside / name) for name in (IDS_FILE, SENTENCES_FILE, _PAIRS_FILE)}
+        files = {
+            name: file_record(beside / name) for name in (IDS_FILE, SENTENCES_FILE, _PAIRS_FILE)
+        }
         (beside / _RECORD_FILE).write_text(json.dumps(record | {"files": files}), encoding="utf-8")
     return corpus_from_folder(folder)

@@ -43,7 +43,9 @@ class PMI:
         if not self.log_shift > 0:
             raise ValueError(f"log_shift must be above 0, got {self.log_shift}")
         if not 0 < self.context_smoothing <= 1:
-            raise ValueError(f"context_smoothing must be above 0 and at most 1, got {self.context_smoothing}")
+            raise ValueError(
+                f"context_smoothing must be above 0 and at most 1, got {self.context_smoothing}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +59,9 @@ class SVD(WindowMethod):
         ValueError: a power below 0.
     """
 
-    cooccurrence_window: CooccurrenceWindow = field(default_factory=lambda: CooccurrenceWindow(window=2, distance_weighting="dynamic"))
+    cooccurrence_window: CooccurrenceWindow = field(
+        default_factory=lambda: CooccurrenceWindow(window=2, distance_weighting="dynamic")
+    )
     association: PMI | None = PMI()
     """None: the logarithms of counts."""
     singular_value_power: float = 0.5
@@ -67,7 +71,9 @@ class SVD(WindowMethod):
 
     def __post_init__(self) -> None:
         if not self.singular_value_power >= 0:
-            raise ValueError(f"singular_value_power must be at least 0, got {self.singular_value_power}")
+            raise ValueError(
+                f"singular_value_power must be at least 0, got {self.singular_value_power}"
+            )
 
     @property
     def window_size(self) -> tuple[int, bool]:
@@ -79,7 +85,8 @@ class SVD(WindowMethod):
         """Say who sees whom, for people."""
         what = "how much more often than by chance" if self.association else "how often"
         return (
-            f"no one: all pairs of neighbors are counted{self.cooccurrence_window.description}; {what} two words "
+            f"no one: all pairs of neighbors are counted{self.cooccurrence_window.description}; "
+            f"{what} two words "
             "stand together is written as few factors"
         )
 
@@ -93,12 +100,14 @@ class TruncatedSVD:
     right: Float32[np.ndarray, "m d"]
     """Of the words as neighbors, or of the documents."""
 
-    def vectors(self, singular_value_power: float = 0.5, *, add_contexts: bool = False) -> Float32[np.ndarray, "n d"]:
+    def vectors(
+        self, singular_value_power: float = 0.5, *, add_contexts: bool = False
+    ) -> Float32[np.ndarray, "n d"]:
         """Give the vector of each word.
 
         Args:
-            singular_value_power: of the singular values: 1 as the decomposition has it, 0.5 or 0 often better
-                (section 3.3).
+            singular_value_power: of the singular values: 1 as the decomposition has it, 0.5 or 0
+                often better (section 3.3).
             add_contexts: each word's vector as a neighbor is added to it (section 3.3: w+c).
         """
         found = self.left + self.right if add_contexts else self.left

@@ -32,10 +32,24 @@ FASTTEXT_FILE = "fasttext.bin"
 """The file of a run with the vectors of n-grams: a model as fastText's own program writes it."""
 WORD_VECTOR_METHODS = (SkipGram, CBOW, GloVe, SVD, LSA)
 RECIPE_KEYS = (
-    "model", "architecture", "objective", "data", "document_separator", "text_column", "encoding_errors", "dev_fraction",
-    "tokenizer", "vocab_size", "row_unit", "learning_rate", "steps", "seed", "log_every", "checkpoint_every",
+    "model",
+    "architecture",
+    "objective",
+    "data",
+    "document_separator",
+    "text_column",
+    "encoding_errors",
+    "dev_fraction",
+    "tokenizer",
+    "vocab_size",
+    "row_unit",
+    "learning_rate",
+    "steps",
+    "seed",
+    "log_every",
+    "checkpoint_every",
     "keep_checkpoints",
-)  # fmt: skip
+)
 """Keys of a recipe that word vectors depend on. How many steps there are follows from the text."""
 
 
@@ -96,7 +110,13 @@ class WordVectorTrainer(ABC):
         return None
 
 
-def build_trainer(method: WordVectorMethod, corpus: Corpus, words: Lexicon, options: WordVectorOptions, folder: Path) -> WordVectorTrainer:
+def build_trainer(
+    method: WordVectorMethod,
+    corpus: Corpus,
+    words: Lexicon,
+    options: WordVectorOptions,
+    folder: Path,
+) -> WordVectorTrainer:
     """Begin with a method.
 
     Args:
@@ -113,21 +133,34 @@ def build_trainer(method: WordVectorMethod, corpus: Corpus, words: Lexicon, opti
     if isinstance(method, SkipGram | CBOW):
         return _PredictionTrainer(method, corpus, words, options)
     if isinstance(method, LSA):
-        return _FactorizationTrainer(partial(_factorize_documents, method, corpus, words, options), len(words), options)
+        return _FactorizationTrainer(
+            partial(_factorize_documents, method, corpus, words, options), len(words), options
+        )
     windows = replace(method.cooccurrence_window, seed=options.seed)
     counts = count_cooccurrences(corpus, words, windows, folder)
     if isinstance(method, GloVe):
         return _GloVeTrainer(method, counts, options)
-    return _FactorizationTrainer(partial(_factorize_cooccurrences, method, counts, options), counts.n_words, options)
+    return _FactorizationTrainer(
+        partial(_factorize_cooccurrences, method, counts, options), counts.n_words, options
+    )
 
 
 class _PredictionTrainer(WordVectorTrainer):
     """Skip-gram, CBOW: a step is a chunk of the corpus for each thread."""
 
-    def __init__(self, method: word2vec.Word2VecMethod, corpus: Corpus, words: Lexicon, options: WordVectorOptions) -> None:
+    def __init__(
+        self,
+        method: word2vec.Word2VecMethod,
+        corpus: Corpus,
+        words: Lexicon,
+        options: WordVectorOptions,
+    ) -> None:
         word2vec.check_learning_rate(method, options.rate)
         self._method, self._corpus, self._words, self._options = method, corpus, words, options
-        self._state, self._step = word2vec.initialize_word2vec(method, words, options.d_model, options.seed), 0
+        self._state, self._step = (
+            word2vec.initialize_word2vec(method, words, options.d_model, options.seed),
+            0,
+        )
         chunks = sum(1 for _ in corpus.iter_chunks(word2vec.CHUNK_IDS))
         self.n_steps = method.epochs * math.ceil(chunks / options.threads)
 
@@ -161,13 +194,17 @@ class _PredictionTrainer(WordVectorTrainer):
     def fasttext_bytes(self) -> Iterator[bytes] | None:
         if self._method.character_ngrams is None:
             return None
-        return fasttext_model.write_fasttext(self._method, self._words.words, self._words.counts, self._state)
+        return fasttext_model.write_fasttext(
+            self._method, self._words.words, self._words.counts, self._state
+        )
 
 
 class _GloVeTrainer(WordVectorTrainer):
     """GloVe: a step is an epoch of all pairs."""
 
-    def __init__(self, method: GloVe, counts: CooccurrenceMatrix, options: WordVectorOptions) -> None:
+    def __init__(
+        self, method: GloVe, counts: CooccurrenceMatrix, options: WordVectorOptions
+    ) -> None:
         self._method, self._counts, self._options = method, counts, options
         self._state = glove.initialize_glove(counts, options.d_model, options.seed)
         self.n_steps = method.epochs
@@ -201,7 +238,9 @@ class _GloVeTrainer(WordVectorTrainer):
         return glove.glove_vectors(self._state)
 
 
-def _factorize_cooccurrences(method: SVD, counts: CooccurrenceMatrix, options: WordVectorOptions) -> Float32[np.ndarray, "n d"]:
+def _factorize_cooccurrences(
+    method: SVD, counts: CooccurrenceMatrix, options: WordVectorOptions
+) -> Float32[np.ndarray, "n d"]:
     spec = method.association
     matrix = svd.log_count_matrix(counts) if spec is None else svd.pmi_matrix(counts, spec)
     factors = svd.truncated_svd(matrix, options.d_model, options.seed)
@@ -211,7 +250,9 @@ def _factorize_cooccurrences(method: SVD, counts: CooccurrenceMatrix, options: W
 def _factorize_documents(
     method: LSA, corpus: Corpus, words: Lexicon, options: WordVectorOptions
 ) -> Float32[np.ndarray, "n d"]:
-    factors = svd.truncated_svd(lsa.term_document_matrix(corpus, words), options.d_model, options.seed)
+    factors = svd.truncated_svd(
+        lsa.term_document_matrix(corpus, words), options.d_model, options.seed
+    )
     return factors.vectors(method.power)
 
 
@@ -221,7 +262,10 @@ class _FactorizationTrainer(WordVectorTrainer):
     n_steps = 1
 
     def __init__(
-        self, factorize: Callable[[], Float32[np.ndarray, "n d"]], n_words: int, options: WordVectorOptions
+        self,
+        factorize: Callable[[], Float32[np.ndarray, "n d"]],
+        n_words: int,
+        options: WordVectorOptions,
     ) -> None:
         svd.check_width(n_words, options.d_model)
         self._factorize, self._done = factorize, False
@@ -231,7 +275,9 @@ class _FactorizationTrainer(WordVectorTrainer):
         if self._done:
             return
         self._vectors, self._done = self._factorize(), True
-        yield WordVectorStep(step=1, position=len(self._vectors), n_examples=0, loss=math.nan, rate=math.nan)
+        yield WordVectorStep(
+            step=1, position=len(self._vectors), n_examples=0, loss=math.nan, rate=math.nan
+        )
 
     def state(self) -> dict[str, np.ndarray]:
         return {"vectors": self._vectors, "done": np.array([self._done])}

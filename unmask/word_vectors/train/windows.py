@@ -16,7 +16,7 @@ from unmask.word_vectors.train.phrases import PhraseDetection
 
 @dataclass(frozen=True, kw_only=True)
 class WindowMethod(ABC):
-    """A method that learns of windows of words: what `unmask.objectives` must know of an objective."""
+    """A method that learns of windows of words: what `unmask.objectives` must know of it."""
 
     phrase_detection: PhraseDetection | None = None
     """Neighbors that become one word before anything is learned; None: no two words do."""
@@ -56,7 +56,9 @@ class WindowMethod(ABC):
     def visibility_description(self) -> str:
         """Say who sees whom, for people."""
 
-    def max_example_length(self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds) -> Int[np.ndarray, "m"]:
+    def max_example_length(
+        self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds
+    ) -> Int[np.ndarray, "m"]:
         """Count the places of examples made of texts of `text_lengths` tokens, at most."""
         return np.minimum(2 * self.window_size[0], np.maximum(text_lengths - 1, 0))
 
@@ -64,7 +66,9 @@ class WindowMethod(ABC):
         """Count the tokens of a text that are looked at: all."""
         return max_length
 
-    def __call__(self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator) -> Example:
+    def __call__(
+        self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
+    ) -> Example:
         """Draw a word of a text; its neighbors in its sentence are one place each."""
         known = np.flatnonzero(~np.isin(text.ids, list(special_ids.all_ids)))
         if not len(known):

@@ -48,7 +48,7 @@ def _check_at_least(what: str, value: int, least: int) -> None:
 
 @dataclass(frozen=True)
 class NegativeSampling:
-    """A word is told from `n_negatives` others, drawn by their counts to a power (2013b, section 2.2).
+    """A word is told from `n_negatives` others, drawn by their counts to a power (2013b, 2.2).
 
     Raises:
         ValueError: a count below 1.
@@ -134,7 +134,10 @@ class SkipGram(_Word2VecMethod):
     @property
     def visibility_description(self) -> str:
         """Say who sees whom, for people."""
-        return f"a word knows itself alone, and is asked for each neighbor{_output_description(self.output_layer)}"
+        return (
+            "a word knows itself alone, and is asked for each "
+            f"neighbor{_output_description(self.output_layer)}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,8 +158,9 @@ class CBOW(_Word2VecMethod):
     @property
     def visibility_description(self) -> str:
         """Say who sees whom, for people."""
-        how = "average_context" if self.average_context else "sum"
-        return f"the {how} of the neighbors' vectors is asked once for the word{_output_description(self.output_layer)}"
+        how = "mean" if self.average_context else "sum"
+        output = _output_description(self.output_layer)
+        return f"the {how} of the neighbors' vectors is asked once for the word{output}"
 
 
 Word2VecMethod = SkipGram | CBOW
@@ -189,7 +193,9 @@ class Word2VecReport:
     for."""
 
 
-def initialize_word2vec(spec: Word2VecMethod, words: Lexicon, d_model: int = 100, seed: int = 0) -> Word2VecState:
+def initialize_word2vec(
+    spec: Word2VecMethod, words: Lexicon, d_model: int = 100, seed: int = 0
+) -> Word2VecState:
     """Draw the vectors that training begins with, up to 1 / d_model; those of outputs are zero.
 
     Raises:
@@ -231,8 +237,8 @@ def train_word2vec(
         corpus: the ids.
         words: that get a vector.
         state: as of `start`, or saved.
-        learning_rate: how far a row moves, at the beginning; the released code has 0.025 for skip-gram and
-            0.05 for CBOW.
+        learning_rate: how far a row moves, at the beginning; the released code has 0.025 for
+            skip-gram and 0.05 for CBOW.
         seed: of what is drawn.
         threads: each works on a chunk; a report comes when all are done.
         chunk: ids that a thread works on between two reports, about.
@@ -254,15 +260,19 @@ def train_word2vec(
         yield from _train_chunks(run, pool.map, threads, chunk)
 
 
-def word_vectors(spec: Word2VecMethod, words: Lexicon, state: Word2VecState) -> Float32[np.ndarray, "n d"]:
+def word_vectors(
+    spec: Word2VecMethod, words: Lexicon, state: Word2VecState
+) -> Float32[np.ndarray, "n d"]:
     """Give the vector of each word."""
     if spec.character_ngrams is None:
         return state.inputs
     offsets, pieces, _ = _row_parts(spec, words)
-    return load_kernels().means(offsets, pieces, state.inputs)
+    return load_kernels().row_means(offsets, pieces, state.inputs)
 
 
-def context_vectors(spec: Word2VecMethod, words: Lexicon, state: Word2VecState) -> Float32[np.ndarray, "n d"]:
+def context_vectors(
+    spec: Word2VecMethod, words: Lexicon, state: Word2VecState
+) -> Float32[np.ndarray, "n d"]:
     """Give each word's vector as a neighbor.
 
     Raises:
@@ -287,7 +297,9 @@ def ngram_rows(
     text = [f"<{word}>".encode() for word in words]
     offsets = np.cumsum([0, *map(len, text)])
     letters = np.frombuffer(b"".join(text), np.uint8)
-    return load_kernels().character_ngrams(letters, offsets, spec.min_n, spec.max_n, spec.n_buckets, first_bucket, include_word_row)
+    return load_kernels().ngram_rows(
+        letters, offsets, spec.min_n, spec.max_n, spec.n_buckets, first_bucket, include_word_row
+    )
 
 
 class _LookupTables(NamedTuple):
@@ -329,7 +341,7 @@ def _lookup_tables(spec: Word2VecMethod, words: Lexicon) -> _LookupTables:
         chances = kernels.alias_table(words.counts.astype(np.float64) ** spec.output_layer.exponent)
         n_negatives = spec.output_layer.n_negatives
     else:
-        tree = kernels.huffman(words.counts.astype(np.int64))
+        tree = kernels.huffman_paths(words.counts.astype(np.int64))
     keep = keep_thresholds(subsampling_keep_probabilities(words.counts, spec.subsample))
     return _LookupTables(keep, _row_parts(spec, words), tree, chances, n_negatives, sigmoid_table())
 
@@ -337,8 +349,9 @@ def _lookup_tables(spec: Word2VecMethod, words: Lexicon) -> _LookupTables:
 def sigmoid_table() -> Float32[np.ndarray, "p"]:
     """Give the logistic function in the middle of steps of a score, as the loops look it up."""
     kernels = load_kernels()
-    scores = (np.arange(kernels.STEPS + 1) + 0.5) / kernels.STEPS * (2 * kernels.LIMIT)
-    scores -= kernels.LIMIT
+    n_steps, limit = kernels.SIGMOID_STEPS, kernels.MAX_SCORE
+    scores = (np.arange(n_steps + 1) + 0.5) / n_steps * (2 * limit)
+    scores -= limit
     return (1 / (1 + np.exp(-scores))).astype(np.float32)
 
 
@@ -349,8 +362,10 @@ def _row_parts(
     if spec.character_ngrams is None:
         rows = np.arange(len(words) + 1)
         return rows, rows[:-1].astype(np.int32), np.ones(len(words), np.float32)
-    offsets, rows = ngram_rows(list(words.words), spec.character_ngrams, len(words), include_word_row=True)
-    return offsets, rows, load_kernels().own_shares(offsets, rows)
+    offsets, rows = ngram_rows(
+        list(words.words), spec.character_ngrams, len(words), include_word_row=True
+    )
+    return offsets, rows, load_kernels().row_shares(offsets, rows)
 
 
 def _train_chunks(
@@ -360,7 +375,9 @@ def _train_chunks(
     slope = (run.rate - spec.min_learning_rate) / (n_tokens * spec.epochs)
     for epoch in range(state.place // n_tokens, spec.epochs):
         before = epoch * n_tokens
-        learn = partial(_train_chunk, run, epoch, (run.rate - slope * before, slope, spec.min_learning_rate))
+        learn = partial(
+            _train_chunk, run, epoch, (run.rate - slope * before, slope, spec.min_learning_rate)
+        )
         chunks = run.corpus.iter_chunks(chunk, state.place - before)
         while some := list(islice(chunks, threads)):
             done = list(each(learn, some))
@@ -382,15 +399,34 @@ def _train_chunks(
             raise FloatingPointError(f"the vectors are not finite after {epoch + 1} epochs")
 
 
-def _train_chunk(run: _TrainingRun, epoch: int, rates: tuple[float, float, float], chunk: CorpusChunk) -> _ChunkResult:
+def _train_chunk(
+    run: _TrainingRun, epoch: int, rates: tuple[float, float, float], chunk: CorpusChunk
+) -> _ChunkResult:
     """Learn from a chunk."""
     kernels, spec, state, tables = load_kernels(), run.spec, run.state, run.tables
-    found = subsample_chunk(chunk, run.words.row_of, tables.keep_thresholds, _random_key(run.seed, epoch, _SUBSAMPLING_STREAM))
+    found = subsample_chunk(
+        chunk,
+        run.words.row_of,
+        tables.keep_thresholds,
+        _random_key(run.seed, epoch, _SUBSAMPLING_STREAM),
+    )
     given = (
-        found.rows, found.bounds, found.offsets, found.n_sentences, tables.row_parts, state.inputs,
-        state.outputs, tables.tree, tables.alias_entries, tables.n_negatives, spec.window, spec.dynamic_window,
-        rates, _random_key(run.seed, epoch, _SAMPLING_STREAM), tables.probabilities,
-    )  # fmt: skip
+        found.rows,
+        found.bounds,
+        found.offsets,
+        found.n_sentences,
+        tables.row_parts,
+        state.inputs,
+        state.outputs,
+        tables.tree,
+        tables.alias_entries,
+        tables.n_negatives,
+        spec.window,
+        spec.dynamic_window,
+        rates,
+        _random_key(run.seed, epoch, _SAMPLING_STREAM),
+        tables.probabilities,
+    )
     if isinstance(spec, SkipGram):
         done = kernels.skipgram(*given)
     else:
@@ -412,15 +448,19 @@ def check_learning_rate(spec: Word2VecMethod, learning_rate: float) -> None:
     """
     if not (0 < learning_rate <= MAX_LEARNING_RATE and learning_rate >= spec.min_learning_rate):
         raise ValueError(
-            f"rate must be above 0, and at least last_rate {spec.min_learning_rate:g}, and at most "
-            f"{MAX_LEARNING_RATE:g}, got {learning_rate:g}"
+            "learning_rate must be above 0, and at least min_learning_rate "
+            f"{spec.min_learning_rate:g}, and at most {MAX_LEARNING_RATE:g}, got {learning_rate:g}"
         )
 
 
-def _check_state(spec: Word2VecMethod, corpus: Corpus, words: Lexicon, state: Word2VecState) -> None:
+def _check_state(
+    spec: Word2VecMethod, corpus: Corpus, words: Lexicon, state: Word2VecState
+) -> None:
     if len(words.row_of) < corpus.n_ids:
         raise ValueError(f"{len(words.row_of)} ids are known, but the corpus has {corpus.n_ids}")
-    fresh = len(words) + (spec.character_ngrams.n_buckets if spec.character_ngrams is not None else 0)
+    fresh = len(words) + (
+        spec.character_ngrams.n_buckets if spec.character_ngrams is not None else 0
+    )
     outputs = len(words) - isinstance(spec.output_layer, HierarchicalSoftmax)
     d_model = state.inputs.shape[1]
     asked = (fresh, d_model), (outputs, d_model)

@@ -34,7 +34,9 @@ GEMMA_2_PAPER = Paper(
     year=2024,
     arxiv="2408.00118",
 )
-GEMMA_3_PAPER = Paper(title="Gemma 3 Technical Report", authors="Gemma Team", year=2025, arxiv="2503.19786")
+GEMMA_3_PAPER = Paper(
+    title="Gemma 3 Technical Report", authors="Gemma Team", year=2025, arxiv="2503.19786"
+)
 
 GEMMA_BASE = replace(
     llama.BASE,
@@ -58,10 +60,16 @@ GEMMA_2_BASE = replace(
     head_dim=256,
     d_ff=9216,  # table 1 counts both halves of it, 18,432
     norm_placement=SANDWICH_NORM,  # section 2
-    attention_window=(4095, None),  # section 2: 4,096 tokens, the token itself among them (released code)
+    attention_window=(
+        4095,
+        None,
+    ),  # section 2: 4,096 tokens, the token itself among them (released code)
     attention_logit_softcapping=50.0,  # section 2
 )
-LOCAL_ROTARY, GLOBAL_ROTARY = Rotary(10_000.0, 131_072), Rotary(1_000_000.0, 131_072, scaling=LinearScaling(8.0))
+LOCAL_ROTARY, GLOBAL_ROTARY = (
+    Rotary(10_000.0, 131_072),
+    Rotary(1_000_000.0, 131_072, scaling=LinearScaling(8.0)),
+)
 GEMMA_3_BASE = replace(
     GEMMA_2_BASE,
     vocab_size=262_208,  # released code: of the models that read pictures
@@ -70,7 +78,8 @@ GEMMA_3_BASE = replace(
     d_ff=10_240,
     attention_logit_softcapping=None,  # section 2: norms of queries and keys in its place
     query_key_norm="head",
-    attention_window=(1023,) * 5 + (None,),  # section 2: five near by, then one of all; released code
+    attention_window=(1023,) * 5
+    + (None,),  # section 2: five near by, then one of all; released code
     position=LayerwiseRotary((LOCAL_ROTARY,) * 5 + (GLOBAL_ROTARY,)),  # section 2, "Long context"
 )
 
@@ -83,7 +92,9 @@ def _read_1(config: Mapping[str, Any]) -> Architecture:
     return llama.read_without_positions(config, GEMMA_BASE, llama.read_rotary(config))
 
 
-def _read_later(config: Mapping[str, Any], base: Architecture, places: PositionScheme) -> Architecture:
+def _read_later(
+    config: Mapping[str, Any], base: Architecture, places: PositionScheme
+) -> Architecture:
     """Read what the second version and the third have in common."""
     name = config.get("hidden_activation", "gelu_pytorch_tanh")
     read_activation(name, "hidden_activation")
@@ -91,7 +102,9 @@ def _read_later(config: Mapping[str, Any], base: Architecture, places: PositionS
     of = float(config.get("query_pre_attn_scalar") or 256)
     cap = config.get("attn_logit_softcapping")
     scale = None if of == a.d_head else of**-0.5
-    return replace(a, attention_scale=scale, attention_logit_softcapping=None if cap is None else float(cap))
+    return replace(
+        a, attention_scale=scale, attention_logit_softcapping=None if cap is None else float(cap)
+    )
 
 
 def _layer_types(config: Mapping[str, Any], period: int) -> Sequence[str]:
@@ -124,9 +137,16 @@ def _read_3(config: Mapping[str, Any]) -> Architecture:
         GLOBAL: config.get("rope_theta", 1_000_000.0),
         LOCAL: config.get("rope_local_base_freq", 10_000.0),
     }
-    said = rope_parameters.rope_parameters_by_layer_type(rope_parameters.with_rope_scaling(config, (GLOBAL,)), thetas)
-    places = LayerwiseRotary(tuple(rope_parameters.rotary_from_parameters(said[kind], length) for kind in kinds))
-    return replace(_read_later(config, GEMMA_3_BASE, places), attention_window=_attention_windows(config, kinds))
+    said = rope_parameters.rope_parameters_by_layer_type(
+        rope_parameters.with_rope_scaling(config, (GLOBAL,)), thetas
+    )
+    places = LayerwiseRotary(
+        tuple(rope_parameters.rotary_from_parameters(said[kind], length) for kind in kinds)
+    )
+    return replace(
+        _read_later(config, GEMMA_3_BASE, places),
+        attention_window=_attention_windows(config, kinds),
+    )
 
 
 def _write_1(a: Architecture) -> dict[str, Any]:
@@ -145,7 +165,9 @@ def _write_2(a: Architecture) -> dict[str, Any]:
         raise ValueError(f"Gemma's format has one window, got {a.attention_window}")
     return {k: x for k, x in said.items() if k != "hidden_act"} | {
         "hidden_activation": said["hidden_act"],
-        "query_pre_attn_scalar": a.d_head if a.attention_scale is None else round(a.attention_scale**-2),
+        "query_pre_attn_scalar": a.d_head
+        if a.attention_scale is None
+        else round(a.attention_scale**-2),
         "attn_logit_softcapping": a.attention_logit_softcapping,
         "sliding_window": 1 + next(iter(near), 4095),
         "layer_types": [kinds[i % len(kinds)] for i in range(a.n_layers)],
@@ -159,7 +181,10 @@ def _write_3(a: Architecture) -> dict[str, Any]:
             f"Gemma 3's format has a Cycle of Rotary positions, one for each window, got {position}"
         )
     if a.attention_logit_softcapping is not None:
-        raise ValueError(f"Gemma 3's classes do not cap scores, got score_cap = {a.attention_logit_softcapping}")
+        raise ValueError(
+            "Gemma 3's classes do not cap scores, got attention_logit_softcapping = "
+            f"{a.attention_logit_softcapping}"
+        )
     kinds = [GLOBAL if w is None else LOCAL for w in windows]
     said = {LOCAL: LOCAL_ROTARY, GLOBAL: replace(GLOBAL_ROTARY, scaling=None)}
     said |= dict(zip(kinds, position.schemes, strict=True))
@@ -168,14 +193,15 @@ def _write_3(a: Architecture) -> dict[str, Any]:
     return _write_2(replace(a, position=position.schemes[0])) | {
         "max_position_embeddings": position.max_positions,
         "rope_parameters": {
-            kind: rope_parameters.parameters_from_rotary(rope_parameters.require_full_rotary(part)) for kind, part in said.items()
+            kind: rope_parameters.parameters_from_rotary(rope_parameters.require_full_rotary(part))
+            for kind, part in said.items()
         },
     }
 
 
 def _read_softcapping(config: Mapping[str, Any]) -> dict[str, Any]:
     cap = config.get("final_logit_softcapping")
-    return {"cap": None if cap is None else float(cap)}
+    return {"logit_softcapping": None if cap is None else float(cap)}
 
 
 def _write_softcapping(spec: LanguageModeling) -> dict[str, Any]:
@@ -221,7 +247,9 @@ KEYS_3 = ConfigKeys(
 )
 
 GEMMA_2B = llama.with_size(
-    llama.LLAMA_7B, "gemma-2b", 2_506_172_416,
+    llama.LLAMA_7B,
+    "gemma-2b",
+    2_506_172_416,
     family="gemma",
     paper=GEMMA_PAPER,
     architecture=GEMMA_BASE,
@@ -229,11 +257,15 @@ GEMMA_2B = llama.with_size(
     tokenizer=TokenizerSpec(SentencePieceBPE(256_000, add_dummy_prefix=False), FRAME),
     sequence_length=8192,  # section 2
     config_mapping=ConfigMapping(
-        model_type="gemma", config_keys=CONFIG_KEYS, to_architecture=_read_1, from_architecture=_write_1, class_names=llama.class_names("Gemma")
+        model_type="gemma",
+        config_keys=CONFIG_KEYS,
+        to_architecture=_read_1,
+        from_architecture=_write_1,
+        class_names=llama.class_names("Gemma"),
     ),
     hub_id="google/gemma-2b",
     note="The report says no rate, batch or schedule of pretraining: they are those of Llama 7B.",
-)  # fmt: skip
+)
 GEMMA_7B = llama.with_size(
     GEMMA_2B, "gemma-7b", 8_537_680_896,
     d_model=3072, n_layers=28, n_heads=16, n_kv_heads=None, head_dim=256,
@@ -244,20 +276,27 @@ GEMMA_MINI = llama.mini_preset(
 )  # fmt: skip
 
 GEMMA_2_2B = llama.with_size(
-    GEMMA_2B, "gemma-2-2b", 2_614_341_888,
+    GEMMA_2B,
+    "gemma-2-2b",
+    2_614_341_888,
     family="gemma2",
     paper=GEMMA_2_PAPER,
     architecture=GEMMA_2_BASE,
     heads={"language": LanguageModeling(term="next_token", logit_softcapping=30.0)},  # section 2
     config_mapping=ConfigMapping(
-        model_type="gemma2", config_keys=LATER_KEYS, to_architecture=_read_2, from_architecture=_write_2,
+        model_type="gemma2",
+        config_keys=LATER_KEYS,
+        to_architecture=_read_2,
+        from_architecture=_write_2,
         class_names=llama.class_names("Gemma2"),
-        read_language_head=lambda theirs: _read_softcapping({"final_logit_softcapping": 30.0} | dict(theirs)),
+        read_language_head=lambda theirs: _read_softcapping(
+            {"final_logit_softcapping": 30.0} | dict(theirs)
+        ),
         write_language_head=_write_softcapping,
     ),
     hub_id="google/gemma-2-2b",
     note=f"{GEMMA_2B.note} This size was taught by a larger model (section 3).",
-)  # fmt: skip
+)
 GEMMA_2_9B = llama.with_size(
     GEMMA_2_2B, "gemma-2-9b", 9_241_705_984,
     d_model=3584, n_layers=42, n_heads=16, n_kv_heads=8, d_ff=14_336, hub_id="google/gemma-2-9b",
@@ -277,20 +316,27 @@ GEMMA_2_MINI = llama.mini_preset(
 
 _NAMES_3 = ("Gemma3ForCausalLM", "Gemma3TextForSequenceClassification", "Gemma3TextModel")
 GEMMA_3_4B = llama.with_size(
-    GEMMA_2B, "gemma-3-4b", 3_880_263_168,
+    GEMMA_2B,
+    "gemma-3-4b",
+    3_880_263_168,
     family="gemma3",
     paper=GEMMA_3_PAPER,
     architecture=GEMMA_3_BASE,
-    tokenizer=TokenizerSpec(SentencePieceBPE(262_144, add_dummy_prefix=False), FRAME),  # section 2.2
+    tokenizer=TokenizerSpec(
+        SentencePieceBPE(262_144, add_dummy_prefix=False), FRAME
+    ),  # section 2.2
     config_mapping=ConfigMapping(
-        model_type="gemma3_text", config_keys=KEYS_3, to_architecture=_read_3, from_architecture=_write_3,
+        model_type="gemma3_text",
+        config_keys=KEYS_3,
+        to_architecture=_read_3,
+        from_architecture=_write_3,
         class_names=dict(zip((("language",), ("label",), ()), _NAMES_3, strict=True)),
         read_language_head=_read_softcapping,
         write_language_head=_write_softcapping,
     ),
     note="The text part, which was taught by a larger model (section 2.2). The report says no "
     "rate, batch or schedule of pretraining: they are those of Llama 7B.",
-)  # fmt: skip
+)
 GEMMA_3_1B = llama.with_size(
     GEMMA_3_4B, "gemma-3-1b", 999_885_952,
     vocab_size=262_144, d_model=1152, n_layers=26, n_heads=4, n_kv_heads=1, d_ff=6912,

@@ -54,7 +54,9 @@ BASE = Architecture(
     causal=True,
     dropout=0.0,  # released configuration
     attention_dropout=0.0,
-    initializer=NormalInit(0.02),  # transformers; section 2.1 has others (`small_init`, `wang_init`)
+    initializer=NormalInit(
+        0.02
+    ),  # transformers; section 2.1 has others (`small_init`, `wang_init`)
 )
 
 WEIGHT_NAMES = WeightNames(
@@ -108,7 +110,9 @@ def _read_config(config: Mapping[str, Any]) -> Architecture:
     attention: frozenset[BiasLocation] = frozenset({"read", "write"})
     a = _READ_CONFIG(config)
     check_fixed_keys(config, {"head_dim": a.d_head})
-    position = rope_parameters.rotary_from_parameters(said, config.get("max_position_embeddings") or 2048, partial=True)
+    position = rope_parameters.rotary_from_parameters(
+        said, config.get("max_position_embeddings") or 2048, partial=True
+    )
     return replace(
         a,
         position=rope_parameters.check_rotary_pairs(position, a.d_head),
@@ -123,7 +127,8 @@ def _write_config(a: Architecture) -> dict[str, Any]:
     position = rope_parameters.rotary_of(a)
     return _WRITE_CONFIG(a) | {
         "max_position_embeddings": position.max_positions,
-        "rope_parameters": {"partial_rotary_factor": 1.0} | rope_parameters.parameters_from_rotary(position),
+        "rope_parameters": {"partial_rotary_factor": 1.0}
+        | rope_parameters.parameters_from_rotary(position),
         "use_parallel_residual": a.parallel_sublayers is not None,
         "attention_bias": "read" in a.biases,
     }
@@ -178,7 +183,11 @@ GPT_NEOX_20B = Published(
     learning_rate=0.97e-4,  # released configuration; section 3 prints 0.97e-5
     training_options={
         "optimizer": {"kind": "AdamW", "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.01},
-        "schedule": {"kind": "Cosine", "warmup": 0.01, "final_fraction": 0.1},  # section 3; warm-up: below
+        "schedule": {
+            "kind": "Cosine",
+            "warmup": 0.01,
+            "final_fraction": 0.1,
+        },  # section 3; warm-up: below
         "max_grad_norm": 1.0,  # released configuration, as the warm-up
         "steps": 150_000,  # section 3
     },
@@ -194,11 +203,22 @@ def _pythia(name: str, parameters: int, rate: float, **changes: Any) -> Publishe
     vocab_size = changes.pop("vocab_size", 50_304)
     optimizer = {**GPT_NEOX_20B.training_options["optimizer"], "weight_decay": 0.1}
     return llama.with_size(
-        GPT_NEOX_20B, f"pythia-{name}", parameters,
-        paper=PYTHIA_PAPER, learning_rate=rate, batch_tokens=1024 * 2048, hub_id=f"EleutherAI/pythia-{name}",
-        training_options={**GPT_NEOX_20B.training_options, "optimizer": optimizer, "steps": 143_000},
-        vocab_size=vocab_size, d_ff=4 * changes["d_model"], **changes,
-    )  # fmt: skip
+        GPT_NEOX_20B,
+        f"pythia-{name}",
+        parameters,
+        paper=PYTHIA_PAPER,
+        learning_rate=rate,
+        batch_tokens=1024 * 2048,
+        hub_id=f"EleutherAI/pythia-{name}",
+        training_options={
+            **GPT_NEOX_20B.training_options,
+            "optimizer": optimizer,
+            "steps": 143_000,
+        },
+        vocab_size=vocab_size,
+        d_ff=4 * changes["d_model"],
+        **changes,
+    )
 
 
 LEARNING_RATE_1B = "Rate of table 1; 2.5e-4 in the released configuration."
@@ -217,8 +237,12 @@ PYTHIA_PRESETS = (
     ),
 )
 GPT_NEOX_MINI = llama.mini_preset(
-    GPT_NEOX_20B, "gpt-neox-mini", 5_256_704, d_ff=1024, position=Rotary(10_000.0, 512, partial_rotary_factor=0.25),
+    GPT_NEOX_20B,
+    "gpt-neox-mini",
+    5_256_704,
+    d_ff=1024,
+    position=Rotary(10_000.0, 512, partial_rotary_factor=0.25),
     heads=llama.TIED_HEADS,
-)  # fmt: skip
+)
 
 PRESETS = (GPT_NEOX_MINI, GPT_NEOX_20B, *PYTHIA_PRESETS)

@@ -70,7 +70,9 @@ BASE = Architecture(
 )
 HEADS = {"language": LanguageModeling(term="next_token", tie_embeddings=False)}
 TIED_HEADS = {"language": LanguageModeling(term="next_token")}
-CLASSIFICATION_HEAD = SequenceClassification(pooling="last", dense_layer=False, bias=False, dropout=0.0)
+CLASSIFICATION_HEAD = SequenceClassification(
+    pooling="last", dense_layer=False, bias=False, dropout=0.0
+)
 
 WEIGHT_NAMES = WeightNames(
     """
@@ -171,7 +173,9 @@ def write_config(a: Architecture) -> dict[str, Any]:
         "head_dim": a.d_head,
         "intermediate_size": a.d_ff,
         "max_position_embeddings": rope_parameters.rotary_of(a).max_positions,
-        "rope_parameters": rope_parameters.parameters_from_rotary(rope_parameters.require_full_rotary(rope_parameters.rotary_of(a))),
+        "rope_parameters": rope_parameters.parameters_from_rotary(
+            rope_parameters.require_full_rotary(rope_parameters.rotary_of(a))
+        ),
         "rms_norm_eps": a.norm.eps,
         "hidden_act": write_activation(a.activation),
         "attention_bias": "read" in a.biases,
@@ -249,9 +253,13 @@ ALIASED_CLASSES = "ForQuestionAnswering"
 """What ends the names of classes that call the network `transformer`; in Mistral's it is `model`,
 like in all others."""
 CONFIG_MAPPING = ConfigMapping(
-    model_type="llama", config_keys=CONFIG_KEYS, to_architecture=read_config, from_architecture=_write_config, class_names=class_names_with_question_answering("Llama"),
+    model_type="llama",
+    config_keys=CONFIG_KEYS,
+    to_architecture=read_config,
+    from_architecture=_write_config,
+    class_names=class_names_with_question_answering("Llama"),
     aliased_classes=frozenset({f"Llama{ALIASED_CLASSES}"}),
-)  # fmt: skip
+)
 
 TRAINING: Mapping[str, Any] = {  # section 2.3
     "optimizer": {"kind": "AdamW", "betas": [0.9, 0.95], "weight_decay": 0.1},
@@ -280,7 +288,10 @@ LLAMA_7B = Published(
 
 
 def with_size(preset: Published, name: str, parameters: int, **changes: Any) -> Published:
-    """Return another size: of the changes, `rate`, `hub` and the like are the card's own."""
+    """Return another size.
+
+    Changes that are fields of `Published` are the preset's own, the others its architecture's.
+    """
     own = {k: changes.pop(k) for k in [*changes] if k in Published.__dataclass_fields__}
     a = replace(cast(Architecture, own.get("architecture", preset.architecture)), **changes)
     own = {"hub_id": None} | own | {"architecture": a}
@@ -292,21 +303,42 @@ LLAMA_13B = with_size(
     d_model=5120, n_layers=40, n_heads=40, d_ff=13_824, hub_id="huggyllama/llama-13b",
 )  # fmt: skip
 LLAMA_33B = with_size(
-    LLAMA_7B, "llama-33b", 32_528_943_616,
-    d_model=6656, n_layers=60, n_heads=52, d_ff=17_920, learning_rate=1.5e-4, hub_id="huggyllama/llama-30b",
-)  # fmt: skip
+    LLAMA_7B,
+    "llama-33b",
+    32_528_943_616,
+    d_model=6656,
+    n_layers=60,
+    n_heads=52,
+    d_ff=17_920,
+    learning_rate=1.5e-4,
+    hub_id="huggyllama/llama-30b",
+)
 LLAMA_65B = with_size(
-    LLAMA_7B, "llama-65b", 65_285_660_672,
-    d_model=8192, n_layers=80, n_heads=64, d_ff=22_016, learning_rate=1.5e-4, norm=RMSNorm(eps=1e-5),
+    LLAMA_7B,
+    "llama-65b",
+    65_285_660_672,
+    d_model=8192,
+    n_layers=80,
+    n_heads=64,
+    d_ff=22_016,
+    learning_rate=1.5e-4,
+    norm=RMSNorm(eps=1e-5),
     hub_id="huggyllama/llama-65b",
-)  # fmt: skip
+)
 
 LLAMA_2_OPTIONS = {  # Llama 2, table 1: 4k context; the norms' epsilon from released code
-    "position": Rotary(10_000.0, 4096), "norm": RMSNorm(eps=1e-5), "sequence_length": 4096,
-    "training_options": {**TRAINING, "optimizer": {**TRAINING["optimizer"], "eps": 1e-5}},  # section 2.2
+    "position": Rotary(10_000.0, 4096),
+    "norm": RMSNorm(eps=1e-5),
+    "sequence_length": 4096,
+    "training_options": {
+        **TRAINING,
+        "optimizer": {**TRAINING["optimizer"], "eps": 1e-5},
+    },  # section 2.2
     "paper": LLAMA_2_PAPER,
-}  # fmt: skip
-LLAMA_2_7B = with_size(LLAMA_7B, "llama-2-7b", 6_738_415_616, **LLAMA_2_OPTIONS, hub_id="meta-llama/Llama-2-7b-hf")
+}
+LLAMA_2_7B = with_size(
+    LLAMA_7B, "llama-2-7b", 6_738_415_616, **LLAMA_2_OPTIONS, hub_id="meta-llama/Llama-2-7b-hf"
+)
 LLAMA_2_13B = with_size(
     LLAMA_13B, "llama-2-13b", 13_015_864_320, **LLAMA_2_OPTIONS, hub_id="meta-llama/Llama-2-13b-hf"
 )
@@ -348,10 +380,18 @@ def llama3_rotary(factor: float = 8.0) -> Rotary:
 
 
 LLAMA_3_1_8B = with_size(
-    LLAMA_3_8B, "llama-3.1-8b", 8_030_261_248, position=llama3_rotary(), hub_id="meta-llama/Llama-3.1-8B"
+    LLAMA_3_8B,
+    "llama-3.1-8b",
+    8_030_261_248,
+    position=llama3_rotary(),
+    hub_id="meta-llama/Llama-3.1-8B",
 )
 LLAMA_3_1_70B = with_size(
-    LLAMA_3_70B, "llama-3.1-70b", 70_553_706_496, position=llama3_rotary(), hub_id="meta-llama/Llama-3.1-70B"
+    LLAMA_3_70B,
+    "llama-3.1-70b",
+    70_553_706_496,
+    position=llama3_rotary(),
+    hub_id="meta-llama/Llama-3.1-70B",
 )
 LLAMA_3_1_405B = with_size(
     LLAMA_3_1_70B, "llama-3.1-405b", 405_853_388_800,
@@ -359,11 +399,18 @@ LLAMA_3_1_405B = with_size(
     hub_id="meta-llama/Llama-3.1-405B",
 )  # fmt: skip
 LLAMA_3_2_1B = with_size(
-    LLAMA_3_8B, "llama-3.2-1b", 1_235_814_400,
-    d_model=2048, n_layers=16, n_heads=32, d_ff=8192, position=llama3_rotary(32.0), heads=TIED_HEADS,
+    LLAMA_3_8B,
+    "llama-3.2-1b",
+    1_235_814_400,
+    d_model=2048,
+    n_layers=16,
+    n_heads=32,
+    d_ff=8192,
+    position=llama3_rotary(32.0),
+    heads=TIED_HEADS,
     hub_id="meta-llama/Llama-3.2-1B",
     note="Pruned from the 8B model and taught by larger ones; no paper says its recipe: Llama 3's.",
-)  # fmt: skip
+)
 LLAMA_3_2_3B = with_size(
     LLAMA_3_2_1B, "llama-3.2-3b", 3_212_749_824,
     d_model=3072, n_layers=28, n_heads=24, hub_id="meta-llama/Llama-3.2-3B",
@@ -373,18 +420,28 @@ LLAMA_3_2_3B = with_size(
 def mini_preset(preset: Published, name: str, parameters: int, **changes: Any) -> Published:
     """Return a size for two CPU cores, with the width and depth of BERT-mini."""
     small: dict[str, Any] = {
-        "vocab_size": 8_192, "d_model": 256, "n_layers": 4, "n_heads": 4, "d_ff": 683,
+        "vocab_size": 8_192,
+        "d_model": 256,
+        "n_layers": 4,
+        "n_heads": 4,
+        "d_ff": 683,
         "position": Rotary(10_000.0, 512),
         "tokenizer": replace(
-            preset.tokenizer, vocabulary=replace(preset.tokenizer.vocabulary, vocab_size=8_192)  # type: ignore[call-arg]
+            preset.tokenizer,
+            vocabulary=replace(preset.tokenizer.vocabulary, vocab_size=8_192),  # type: ignore[call-arg]
         ),
-        "sequence_length": 256, "batch_tokens": 4_096, "learning_rate": 3e-3, "training_options": MINI_TRAINING,
+        "sequence_length": 256,
+        "batch_tokens": 4_096,
+        "learning_rate": 3e-3,
+        "training_options": MINI_TRAINING,
         "note": "Not in the paper: for two CPU cores, with the width and depth of BERT-mini.",
-    }  # fmt: skip
+    }
     return with_size(preset, name, parameters, **small | changes)
 
 
-LLAMA_MINI = mini_preset(LLAMA_3_8B, "llama-mini", 5_048_576, n_kv_heads=2, heads=TIED_HEADS, d_ff=704)
+LLAMA_MINI = mini_preset(
+    LLAMA_3_8B, "llama-mini", 5_048_576, n_kv_heads=2, heads=TIED_HEADS, d_ff=704
+)
 
 PRESETS = (
     LLAMA_MINI, LLAMA_7B, LLAMA_13B, LLAMA_33B, LLAMA_65B, LLAMA_2_7B, LLAMA_2_13B, LLAMA_2_70B,

@@ -31,7 +31,8 @@ def _read_config(config: Mapping[str, Any]) -> Architecture:
 def _write_config(a: Architecture) -> dict[str, Any]:
     if len(a.attention_window) > 1 or a.biases:
         raise ValueError(
-            f"Mistral's format has one window for all layers and no bias, got {a.attention_window}, {a.biases}"
+            "Mistral's format has one window for all layers and no bias, got "
+            f"{a.attention_window}, {a.biases}"
         )
     near = a.attention_window[0] if a.attention_window else None
     said = llama.write_config(a)
@@ -51,7 +52,9 @@ CONFIG_KEYS = ConfigKeys(
 )
 
 MISTRAL_7B = llama.with_size(
-    llama.LLAMA_7B, "mistral-7b", 7_241_732_096,
+    llama.LLAMA_7B,
+    "mistral-7b",
+    7_241_732_096,
     family="mistral",
     paper=PAPER,
     d_ff=14_336,  # table 1
@@ -61,12 +64,15 @@ MISTRAL_7B = llama.with_size(
     norm=RMSNorm(eps=1e-5),  # released code
     sequence_length=8192,  # table 1
     config_mapping=ConfigMapping(
-        model_type="mistral", config_keys=CONFIG_KEYS, to_architecture=_read_config, from_architecture=_write_config,
+        model_type="mistral",
+        config_keys=CONFIG_KEYS,
+        to_architecture=_read_config,
+        from_architecture=_write_config,
         class_names=llama.class_names_with_question_answering("Mistral"),
     ),
     hub_id="mistralai/Mistral-7B-v0.1",
     note="The paper does not say how it was trained: the recipe is that of Llama 7B.",
-)  # fmt: skip
+)
 MISTRAL_MINI = llama.mini_preset(
     MISTRAL_7B, "mistral-mini", 7_145_728, n_kv_heads=2, d_ff=704, attention_window=(63,),
     note="Not in the paper: for two CPU cores, with a window of 64 tokens.",

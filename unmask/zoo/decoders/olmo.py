@@ -51,7 +51,9 @@ DIFFERENCES_NOTE = (
     "standard deviations."
 )
 OLMO_2_7B = llama.with_size(
-    llama.LLAMA_7B, "olmo-2-7b", 7_298_617_344,
+    llama.LLAMA_7B,
+    "olmo-2-7b",
+    7_298_617_344,
     family="olmo2",
     paper=PAPER,
     vocab_size=100_352,  # released configuration
@@ -65,13 +67,23 @@ OLMO_2_7B = llama.with_size(
     learning_rate=3e-4,  # table 3
     training_options={
         "optimizer": {
-            "kind": "AdamW", "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1,
+            "kind": "AdamW",
+            "betas": [0.9, 0.95],
+            "eps": 1e-8,
+            "weight_decay": 0.1,
         },  # released configuration; epsilon: section 3.4.1
-        "schedule": {"kind": "Cosine", "warmup": 2000, "final_fraction": 0.1},  # section 2.3, table 3
-        "clip": 1.0,  # table 3
+        "schedule": {
+            "kind": "Cosine",
+            "warmup": 2000,
+            "final_fraction": 0.1,
+        },  # section 2.3, table 3
+        "max_grad_norm": 1.0,  # table 3
     },
     config_mapping=ConfigMapping(
-        model_type="olmo2", config_keys=CONFIG_KEYS, to_architecture=_read_config, from_architecture=_write_config,
+        model_type="olmo2",
+        config_keys=CONFIG_KEYS,
+        to_architecture=_read_config,
+        from_architecture=_write_config,
         class_names={
             ("language",): "Olmo2ForCausalLM",
             ("label",): "Olmo2ForSequenceClassification",
@@ -80,22 +92,39 @@ OLMO_2_7B = llama.with_size(
     ),
     hub_id="allenai/OLMo-2-1124-7B",
     note=f"The cosine is that of 5T tokens; the paper leaves it after 4T. {DIFFERENCES_NOTE}",
-)  # fmt: skip
+)
 OLMO_2_1B = llama.with_size(
-    OLMO_2_7B, "olmo-2-1b", 1_484_916_736,
-    d_model=2048, n_layers=16, n_heads=16, d_ff=8192, batch_tokens=512 * 4096, learning_rate=4e-4,
+    OLMO_2_7B,
+    "olmo-2-1b",
+    1_484_916_736,
+    d_model=2048,
+    n_layers=16,
+    n_heads=16,
+    d_ff=8192,
+    batch_tokens=512 * 4096,
+    learning_rate=4e-4,
     training_options={
-        **OLMO_2_7B.training_options, "schedule": {"kind": "Cosine", "warmup": 4000, "final_fraction": 0.1},
+        **OLMO_2_7B.training_options,
+        "schedule": {"kind": "Cosine", "warmup": 4000, "final_fraction": 0.1},
     },
     hub_id="allenai/OLMo-2-0425-1B",
     note=f"Not in the paper: all from the released configuration. {DIFFERENCES_NOTE}",
-)  # fmt: skip
+)
 OLMO_2_13B = llama.with_size(
-    OLMO_2_7B, "olmo-2-13b", 13_716_198_400,
-    d_model=5120, n_layers=40, n_heads=40, d_ff=13_824, batch_tokens=2048 * 4096, learning_rate=9e-4,
+    OLMO_2_7B,
+    "olmo-2-13b",
+    13_716_198_400,
+    d_model=5120,
+    n_layers=40,
+    n_heads=40,
+    d_ff=13_824,
+    batch_tokens=2048 * 4096,
+    learning_rate=9e-4,
     hub_id="allenai/OLMo-2-1124-13B",
     note=f"Rate of table 3; 3e-4 in the released configuration. {DIFFERENCES_NOTE}",
-)  # fmt: skip
-OLMO_2_MINI = llama.mini_preset(OLMO_2_7B, "olmo-2-mini", 5_312_768, d_ff=704, heads=llama.TIED_HEADS)
+)
+OLMO_2_MINI = llama.mini_preset(
+    OLMO_2_7B, "olmo-2-mini", 5_312_768, d_ff=704, heads=llama.TIED_HEADS
+)
 
 PRESETS = (OLMO_2_MINI, OLMO_2_1B, OLMO_2_7B, OLMO_2_13B)

@@ -49,7 +49,9 @@ PALM_8B = Published(
     family="palm",
     paper=PAPER,
     architecture=BASE,
-    heads={"language": LanguageModeling(term="next_token", scale_hidden=True)},  # section 2; section 5
+    heads={
+        "language": LanguageModeling(term="next_token", scale_hidden=True)
+    },  # section 2; section 5
     classification_head=llama.CLASSIFICATION_HEAD,
     objective=NEXT_TOKEN,
     tokenizer=TokenizerSpec(SentencePieceBPE(256_000), FRAME),

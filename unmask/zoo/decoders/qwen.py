@@ -51,7 +51,9 @@ def _check_no_windows(config: Mapping[str, Any]) -> None:
     """Refuse layers with windows: no published model has them."""
     usual = [rope_parameters.GLOBAL] * config["num_hidden_layers"]
     if set(layer_types(config, usual)) != {rope_parameters.GLOBAL}:
-        raise ValueError(f"layer_types has {rope_parameters.LOCAL!r}, only {rope_parameters.GLOBAL!r}")
+        raise ValueError(
+            f"layer_types has {rope_parameters.LOCAL!r}, only {rope_parameters.GLOBAL!r}"
+        )
 
 
 def _read_2(config: Mapping[str, Any]) -> Architecture:
@@ -102,21 +104,28 @@ QWEN_3_BASE = replace(
 )
 
 QWEN_2_05B = llama.with_size(
-    llama.LLAMA_7B, "qwen2-0.5b", 494_032_768,
+    llama.LLAMA_7B,
+    "qwen2-0.5b",
+    494_032_768,
     family="qwen2",
     paper=QWEN_2_PAPER,
     architecture=QWEN_2_BASE,
     heads=llama.TIED_HEADS,
-    tokenizer=TokenizerSpec(ByteBPE(151_936, pre_tokenization="qwen2", nfc_normalization=True), FRAME),
+    tokenizer=TokenizerSpec(
+        ByteBPE(151_936, pre_tokenization="qwen2", nfc_normalization=True), FRAME
+    ),
     sequence_length=4096,  # section 3.2; 32,768 at the end
     config_mapping=ConfigMapping(
-        model_type="qwen2", config_keys=KEYS_2, to_architecture=_read_2, from_architecture=_write_2,
+        model_type="qwen2",
+        config_keys=KEYS_2,
+        to_architecture=_read_2,
+        from_architecture=_write_2,
         class_names=llama.class_names_with_question_answering("Qwen2"),
         aliased_classes=frozenset({f"Qwen2{llama.ALIASED_CLASSES}"}),
     ),
     hub_id="Qwen/Qwen2-0.5B",
     note="The report says no rate, batch or schedule of pretraining: they are those of Llama 7B.",
-)  # fmt: skip
+)
 QWEN_2_15B = llama.with_size(
     QWEN_2_05B, "qwen2-1.5b", 1_543_714_304,
     d_model=1536, n_layers=28, n_heads=12, d_ff=8960, hub_id="Qwen/Qwen2-1.5B",

@@ -27,30 +27,36 @@ PAPER = Paper(
     arxiv="1901.02860",
 )
 
-LARGE_ARCHITECTURE = Architecture(  # released code, `run_wt103_large.sh` and the configuration of its weights
-    vocab_size=267_735,  # words of WikiText-103
-    adaptive_input=AdaptiveInput((20_000, 40_000, 200_000)),
-    d_model=1024,
-    n_layers=18,
-    n_heads=16,
-    d_ff=4096,
-    scale_embedding=True,  # released code, `emb_scale`
-    position=TransformerXLPositions(clamp_length=1000, max_positions=384),
-    attention_window=(1599,),  # in evaluation each token reads as many: `same_length`, `mem_len`
-    norm=LayerNorm(eps=1e-5),
-    norm_placement=POST_NORM,
-    activation="relu",
-    biases=frozenset({"feed_forward"}),
-    causal=True,
-    dropout=0.2,
-    attention_dropout=0.2,
-    activation_dropout=0.2,
-    final_dropout=0.2,
-    initializer=NormalInit(0.02),
+LARGE_ARCHITECTURE = (
+    Architecture(  # released code, `run_wt103_large.sh` and the configuration of its weights
+        vocab_size=267_735,  # words of WikiText-103
+        adaptive_input=AdaptiveInput((20_000, 40_000, 200_000)),
+        d_model=1024,
+        n_layers=18,
+        n_heads=16,
+        d_ff=4096,
+        scale_embedding=True,  # released code, `emb_scale`
+        position=TransformerXLPositions(clamp_length=1000, max_positions=384),
+        attention_window=(
+            1599,
+        ),  # in evaluation each token reads as many: `same_length`, `mem_len`
+        norm=LayerNorm(eps=1e-5),
+        norm_placement=POST_NORM,
+        activation="relu",
+        biases=frozenset({"feed_forward"}),
+        causal=True,
+        dropout=0.2,
+        attention_dropout=0.2,
+        activation_dropout=0.2,
+        final_dropout=0.2,
+        initializer=NormalInit(0.02),
+    )
 )
 HEADS = {"language": LanguageModeling(term="next_token", bias=True)}
 STREAM_TRAINING = {"row_unit": "stream", "memory_length": 384}
-CLASSIFICATION_HEAD = SequenceClassification(pooling="last", dense_layer=False, bias=False, dropout=0.0)
+CLASSIFICATION_HEAD = SequenceClassification(
+    pooling="last", dense_layer=False, bias=False, dropout=0.0
+)
 
 WEIGHT_NAMES = WeightNames(
     """
@@ -137,7 +143,9 @@ def _write_config(a: Architecture) -> dict[str, Any]:
         "pre_lnorm": a.norm_placement == PRE_NORM,
         "clamp_len": -1 if position.clamp_length is None else position.clamp_length,
         "same_length": bool(a.attention_window),
-        "mem_len": (a.attention_window[0] or 0) + 1 if a.attention_window else position.max_positions,
+        "mem_len": (a.attention_window[0] or 0) + 1
+        if a.attention_window
+        else position.max_positions,
     }
 
 

@@ -42,7 +42,9 @@ ENCODER = Architecture(
     n_layers=6,  # section 2.1
     n_heads=12,
     d_ff=3072,
-    position=LearnedPositions(1024, OFFSET),  # released code, as what follows but for the activation
+    position=LearnedPositions(
+        1024, OFFSET
+    ),  # released code, as what follows but for the activation
     norm=LayerNorm(eps=1e-5),
     embedding_norm=True,
     activation="gelu",  # section 2.1
@@ -97,7 +99,11 @@ def _read_config(base: Architecture, config: Mapping[str, Any]) -> EncoderDecode
 
 def _write_config(a: EncoderDecoderArchitecture) -> dict[str, Any]:
     places = a.encoder.position
-    length = places.max_positions if isinstance(places, LearnedPositions) and places.offset == OFFSET else None
+    length = (
+        places.max_positions
+        if isinstance(places, LearnedPositions) and places.offset == OFFSET
+        else None
+    )
     return transformer.write_encoder_decoder(a, "BART", f"learned places from {OFFSET} on", length)
 
 
@@ -181,8 +187,15 @@ BART_MINI = replace(
     name="bart-mini",
     architecture=transformer.encoder_decoder(
         replace(
-            ENCODER, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
-            position=LearnedPositions(512, OFFSET), attention_dropout=0.0, initializer=NormalInit(0.05),
+            ENCODER,
+            vocab_size=8_192,
+            d_model=256,
+            n_layers=4,
+            n_heads=4,
+            d_ff=1024,
+            position=LearnedPositions(512, OFFSET),
+            attention_dropout=0.0,
+            initializer=NormalInit(0.05),
         )
     ),
     tokenizer=TokenizerSpec(ByteBPE(8_192), FRAME),
@@ -193,6 +206,6 @@ BART_MINI = replace(
     n_parameters=9_734_144,
     hub_id=None,
     note="Not in the paper: for two CPU cores, with the width and depth of BERT-mini.",
-)  # fmt: skip
+)
 
 PRESETS = (BART_MINI, BART_BASE, BART_LARGE)

@@ -54,9 +54,9 @@ def _with_size(
         n_parameters=parameters,
         config_mapping=t5.CONFIG_MAPPING,
         hub_id=f"google/{name}",
-        note="101 languages, sampled as for mT5: `--sampling 0.3`. Of the sentinels, which count "
-        "down from the byte 0xFF, only the eleven that stand in no text are used: rows of 1,024 "
-        "need nine.",
+        note="101 languages, sampled as for mT5: `--sampling-exponent 0.3`. Of the sentinels, "
+        "which count down from the byte 0xFF, only the eleven that stand in no text are used: "
+        "rows of 1,024 need nine.",
     )
 
 

@@ -71,14 +71,21 @@ MASS_MINI = replace(
     paper=PAPER,
     architecture=transformer.encoder_decoder(
         replace(
-            ENCODER, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
-            activation_dropout=0.0, initializer=NormalInit(0.05),
+            ENCODER,
+            vocab_size=8_192,
+            d_model=256,
+            n_layers=4,
+            n_heads=4,
+            d_ff=1024,
+            activation_dropout=0.0,
+            initializer=NormalInit(0.05),
         )
     ),
     objective=FRAGMENTS,
     tokenizer=TokenizerSpec(WordPiece(8_192, lowercase=True), FRAME),
     n_parameters=9_734_144,
-    note="Not in the paper: for two CPU cores, with the width and depth of BERT-mini. " + _UNUSED_WEIGHTS_NOTE,
-)  # fmt: skip
+    note="Not in the paper: for two CPU cores, with the width and depth of BERT-mini. "
+    + _UNUSED_WEIGHTS_NOTE,
+)
 
 PRESETS = (MASS_MINI, MASS_BASE, MASS_MIDDLE)

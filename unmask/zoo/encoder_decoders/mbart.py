@@ -30,7 +30,9 @@ MBART_50_PAPER = Paper(
 )
 
 # Section 2.2, "Noise function"; in released code the infilling comes second.
-DENOISING = DenoisingObjective((SentencePermutation(), TextInfilling(rate=0.35, mean_span_length=3.5)))
+DENOISING = DenoisingObjective(
+    (SentencePermutation(), TextInfilling(rate=0.35, mean_span_length=3.5))
+)
 ENCODER = replace(
     bart.ENCODER,
     vocab_size=250_027,  # section 2.1: 250,000 pieces; with 25 languages and what fairseq adds
@@ -55,7 +57,7 @@ CONFIG_MAPPING = bart.config_mapping("mbart", "MBart", ENCODER, CONFIG_KEYS)
 
 _STATED_TRAINING = (
     "Each source is named by its language (`--data de_DE=FILE en_XX=FILE`), smaller ones sampled "
-    "more often (equation 1): `--sampling 0.7`. "
+    "more often (equation 1): `--sampling-exponent 0.7`. "
 )
 _NOT_STATED_NOTE = (
     "Sentences are not parted by a token. A text that is labelled is told without its language. "
@@ -75,7 +77,10 @@ MBART_LARGE_CC25 = replace(
     objective=DENOISING,
     tokenizer=TokenizerSpec(Unigram(250_027), MBART),
     sequence_length=512,  # section 2.2, "Instance format"
-    training_options={**bart.BART_LARGE.training_options, "steps": 500_000},  # section 2.2, "Optimization"
+    training_options={
+        **bart.BART_LARGE.training_options,
+        "steps": 500_000,
+    },  # section 2.2, "Optimization"
     n_parameters=610_851_840,
     weight_names=WEIGHT_NAMES,
     config_mapping=CONFIG_MAPPING,

@@ -78,7 +78,12 @@ MEENA_MINI = replace(
     name="meena-mini",
     architecture=evolved.encoder_decoder(
         replace(
-            evolved.ENCODER, vocab_size=8_292, d_model=256, n_layers=2, n_heads=4, d_ff=1024,
+            evolved.ENCODER,
+            vocab_size=8_292,
+            d_model=256,
+            n_layers=2,
+            n_heads=4,
+            d_ff=1024,
             position=Sinusoidal(256),
         ),
         3,
@@ -88,7 +93,10 @@ MEENA_MINI = replace(
     learning_rate=3e-3,
     training_options=MINI_TRAINING,
     n_parameters=9_200_512,
-    note="Not in the paper: for two CPU cores. " + _DIALOG_NOTE + _STATED_NOTE + evolved.DIFFERENCES_NOTE,
-)  # fmt: skip
+    note="Not in the paper: for two CPU cores. "
+    + _DIALOG_NOTE
+    + _STATED_NOTE
+    + evolved.DIFFERENCES_NOTE,
+)
 
 PRESETS = (MEENA_MINI, MEENA)

@@ -27,14 +27,16 @@ VOCAB_SIZE = 250_112
 CONFIG_MAPPING = replace(
     t5.CONFIG_MAPPING,
     model_type="mt5",
-    config_keys=ConfigKeys("d_ff used size 1024\nfeed_forward_proj used word gated-gelu", t5.CONFIG_KEYS),
+    config_keys=ConfigKeys(
+        "d_ff used size 1024\nfeed_forward_proj used word gated-gelu", t5.CONFIG_KEYS
+    ),
     class_names={("language",): "MT5ForConditionalGeneration", (): "MT5Model"},
     read_language_head=lambda theirs: {},  # never scaled, whatever their file says of tied tables
 )
 
 
 def _from_t5_size(preset: Published, name: str, parameters: int) -> Published:
-    """Return the card with the network of T5 1.1 in one of its sizes (section 3.2)."""
+    """Return the preset with the network of T5 1.1 in one of its sizes (section 3.2)."""
     return replace(
         preset,
         name=name,
@@ -48,8 +50,9 @@ def _from_t5_size(preset: Published, name: str, parameters: int) -> Published:
         n_parameters=parameters,
         config_mapping=CONFIG_MAPPING,
         hub_id=f"google/{name}",
-        note="101 languages, smaller ones sampled more often (section 3.2): `--sampling 0.3`. The "
-        "published tokenizer writes rare characters as bytes; a Unigram learned here does not.",
+        note="101 languages, smaller ones sampled more often (section 3.2): `--sampling-exponent "
+        "0.3`. The published tokenizer writes rare characters as bytes; a Unigram learned here "
+        "does not.",
     )
 
 
@@ -83,7 +86,7 @@ MT5_MINI = replace(
     tokenizer=TokenizerSpec(Unigram(8_192), FRAME),
     sequence_length=128,
     note="Not in the paper: for two CPU cores, with the width and depth of BERT-mini. Several "
-    "languages: `--sampling 0.3`.",
+    "languages: `--sampling-exponent 0.3`.",
 )
 
 PRESETS = (MT5_MINI, MT5_SMALL, MT5_BASE, MT5_LARGE, MT5_XL, MT5_XXL)

@@ -55,7 +55,9 @@ ENCODER = Architecture(
 HEADS = {"language": LanguageModeling(term="denoised", scale_hidden=True)}
 
 
-def encoder_decoder(encoder: Architecture, n_decoder_layers: int | None = None) -> EncoderDecoderArchitecture:
+def encoder_decoder(
+    encoder: Architecture, n_decoder_layers: int | None = None
+) -> EncoderDecoderArchitecture:
     """Return the two stacks of which `encoder` is the first; the decoder has a table of its own."""
     return transformer.encoder_decoder(
         encoder,
@@ -65,7 +67,7 @@ def encoder_decoder(encoder: Architecture, n_decoder_layers: int | None = None) 
 
 
 def _stack_names(side: str, feed_forward_index: int) -> str:
-    """Return the lines of one stack; `feed_forward_index` is the number of its feed-forward sublayer."""
+    """Return the lines of one stack, whose feed-forward sublayer is number `feed_forward_index`."""
     ours, theirs = f"backbone.{side}.layers.*", f"{side}.block.*.layer"
     lines = [f"{ours}.attention.{x} {theirs}.0.SelfAttention.{x}" for x in "qkvo"]
     lines += [f"{ours}.attention_norm.into {theirs}.0.layer_norm"]
@@ -150,7 +152,9 @@ def _write_config(a: EncoderDecoderArchitecture) -> dict[str, Any]:
         ("silu", True): "gated-silu",
     }
     if (e.activation, e.gated_feed_forward) not in names:
-        raise ValueError(f"T5's format has no name for activation {e.activation}, gated={e.gated_feed_forward}")
+        raise ValueError(
+            f"T5's format has no name for activation {e.activation}, gated={e.gated_feed_forward}"
+        )
     return {
         "vocab_size": e.vocab_size,
         "d_model": e.d_model,
@@ -171,8 +175,8 @@ def _write_config(a: EncoderDecoderArchitecture) -> dict[str, Any]:
 def _read_language_head(config: Mapping[str, Any]) -> dict[str, Any]:
     """Say whether the head scales: new files say so, old ones mean it by tying the tables."""
     if "scale_decoder_outputs" in config:
-        return {"scaled": bool(config["scale_decoder_outputs"])}
-    return {"scaled": config.get("tie_word_embeddings") is not False}
+        return {"scale_hidden": bool(config["scale_decoder_outputs"])}
+    return {"scale_hidden": config.get("tie_word_embeddings") is not False}
 
 
 CONFIG_KEYS = ConfigKeys(
@@ -221,10 +225,18 @@ def training_options(steps: int) -> dict[str, Any]:
     """
     flat = {"kind": "InverseSquareRoot", "warmup": 10_000 / steps, "constant_warmup": True}
     # Gradients are not clipped: the paper says nothing of it, and the optimizer clips updates.
-    return {"optimizer": {"kind": "Adafactor"}, "schedule": flat, "steps": steps, "clip": 0.0}
+    return {
+        "optimizer": {"kind": "Adafactor"},
+        "schedule": flat,
+        "steps": steps,
+        "max_grad_norm": 0.0,
+    }
 
 
-BASELINE_TRAINING: Mapping[str, Any] = {"batch_tokens": 128 * 512, "training_options": training_options(2**19)}
+BASELINE_TRAINING: Mapping[str, Any] = {
+    "batch_tokens": 128 * 512,
+    "training_options": training_options(2**19),
+}
 """Of section 3.1.2: what sections 3.2 to 3.6 compare has learned so."""
 _BASELINE = (
     "What the paper compares before section 3.7 is trained for less: 2**19 steps of 128 rows."
@@ -265,7 +277,9 @@ def _with_size(base: Published, name: str, parameters: int, **changes: int) -> P
     )
 
 
-T5_BASE = _with_size(T5_SMALL, "t5-base", 222_903_552, d_model=768, n_layers=12, n_heads=12, d_ff=3072)
+T5_BASE = _with_size(
+    T5_SMALL, "t5-base", 222_903_552, d_model=768, n_layers=12, n_heads=12, d_ff=3072
+)
 T5_LARGE = _with_size(
     T5_SMALL, "t5-large", 737_668_096, d_model=1024, n_layers=24, n_heads=16, d_ff=4096
 )
@@ -284,8 +298,16 @@ V1_1_SMALL = replace(
     paper=GLU_PAPER,
     architecture=encoder_decoder(
         replace(
-            ENCODER, n_layers=8, n_heads=6, d_ff=1024, activation="gelu_tanh", gated_feed_forward=True,
-            dropout=0.0, attention_dropout=0.0, activation_dropout=0.0, final_dropout=0.0,
+            ENCODER,
+            n_layers=8,
+            n_heads=6,
+            d_ff=1024,
+            activation="gelu_tanh",
+            gated_feed_forward=True,
+            dropout=0.0,
+            attention_dropout=0.0,
+            activation_dropout=0.0,
+            final_dropout=0.0,
         )
     ),
     heads={"language": LanguageModeling(term="denoised", tie_embeddings=False)},
@@ -293,7 +315,7 @@ V1_1_SMALL = replace(
     hub_id="google/t5-v1_1-small",
     note="Released notes: GeGLU, no dropout in pretraining, own output table, C4 alone; steps and "
     "batch, which they do not say, are T5's.",
-)  # fmt: skip
+)
 V1_1_BASE = _with_size(
     V1_1_SMALL, "t5-v1_1-base", 247_577_856, d_model=768, n_layers=12, n_heads=12, d_ff=2048
 )

@@ -33,7 +33,9 @@ def single_stack(encoder: Architecture, *, bidirectional_source: bool) -> Archit
     """Return one stack, which reads forward, a source perhaps as a whole."""
     position = encoder.position
     assert isinstance(position, RelativePositionBias)
-    return replace(encoder, causal=True, position=replace(position, causal=not bidirectional_source))
+    return replace(
+        encoder, causal=True, position=replace(position, causal=not bidirectional_source)
+    )
 
 
 def _encoder(preset: Published) -> Architecture:
@@ -77,7 +79,11 @@ def _one_stack(
         name=name,
         family=kind,
         architecture=single_stack(_encoder(preset), bidirectional_source=whole),
-        heads={"language": LanguageModeling(term="denoised", scale_hidden=True, generation=SourcePrefixGeneration(whole))},
+        heads={
+            "language": LanguageModeling(
+                term="denoised", scale_hidden=True, generation=SourcePrefixGeneration(whole)
+            )
+        },
         classification_head=CLASSIFICATION_HEAD,
         objective=SingleStackSeq2Seq(SPAN_CORRUPTION, bidirectional_source=whole),
         sequence_length=length,

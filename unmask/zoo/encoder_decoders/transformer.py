@@ -49,7 +49,9 @@ ENCODER = Architecture(
     initializer=GlorotInit(),
 )
 SMOOTHING = 0.1  # section 5.4
-HEADS = {"language": LanguageModeling(term="denoised", label_smoothing=SMOOTHING)}  # section 3.4: one table
+HEADS = {
+    "language": LanguageModeling(term="denoised", label_smoothing=SMOOTHING)
+}  # section 3.4: one table
 
 
 def encoder_decoder(encoder: Architecture, **changes: Any) -> EncoderDecoderArchitecture:
@@ -100,7 +102,7 @@ _COMMON = """
 """
 WEIGHT_NAMES = weight_names("after", ["- model.{side}.embed_positions"])
 
-_TWO_STACK_NAMES = ("vocab_size", "d_model", "position", "tokens_scaled", "activation")
+_TWO_STACK_NAMES = ("vocab_size", "d_model", "position", "scale_embedding", "activation")
 
 
 def read_encoder_decoder(
@@ -124,7 +126,9 @@ def read_encoder_decoder(
             d_ff=require_key(config, f"{side}_ffn_dim"),
             position=place(config.get("max_position_embeddings", 1024)),
             scale_embedding=config.get("scale_embedding", False),
-            activation=read_activation(config.get("activation_function", "gelu"), "activation_function"),
+            activation=read_activation(
+                config.get("activation_function", "gelu"), "activation_function"
+            ),
             dropout=float(config.get("dropout", 0.1)),
             attention_dropout=float(config.get("attention_dropout", 0.0)),
             activation_dropout=float(config.get("activation_dropout", 0.0)),
@@ -139,7 +143,7 @@ def read_encoder_decoder(
 def write_encoder_decoder(
     a: EncoderDecoderArchitecture, family: str, places: str, length: int | None
 ) -> dict[str, Any]:
-    """Return the configuration that `read_both` reads.
+    """Return the configuration that `read_encoder_decoder` reads.
 
     Args:
         a: the two stacks.
@@ -188,7 +192,11 @@ def _read_config(config: Mapping[str, Any]) -> EncoderDecoderArchitecture:
 
 def _write_config(a: EncoderDecoderArchitecture) -> dict[str, Any]:
     places = a.encoder.position
-    length = places.max_positions if isinstance(places, Sinusoidal) and places.layout == "halves" else None
+    length = (
+        places.max_positions
+        if isinstance(places, Sinusoidal) and places.layout == "halves"
+        else None
+    )
     return {
         **write_encoder_decoder(a, "Marian", "sines before cosines for places", length),
         "decoder_vocab_size": a.encoder.vocab_size,
@@ -257,7 +265,7 @@ def _training(steps: int) -> dict[str, Any]:
     return {
         "optimizer": {"kind": "AdamW", "betas": [0.9, 0.98], "eps": 1e-9, "weight_decay": 0.0},
         "schedule": {"kind": "InverseSquareRoot", "warmup": 4000},  # section 5.3, as the line above
-        "clip": 0.0,  # released code
+        "max_grad_norm": 0.0,  # released code
         "steps": steps,
     }
 

@@ -157,7 +157,9 @@ CANINE_C = Published(
     paper=PAPER,
     architecture=BASE,
     heads={"characters": AutoregressiveCharacters()},
-    classification_head=SequenceClassification(pooling="summary"),  # section 3.1: y_cls; the map above it: released code
+    classification_head=SequenceClassification(
+        pooling="summary"
+    ),  # section 3.1: y_cls; the map above it: released code
     objective=WORDS_IN_TURN,
     tokenizer=TokenizerSpec(CodePoints(), FRAME),
     sequence_length=2048,  # section 4.1.3

@@ -47,13 +47,19 @@ BASE = replace(
     bert.BASE,  # section 4, "Model Architecture"
     vocab_size=64_000,  # section 4, "Pretraining Settings": base++, cased
     n_segments=0,  # released configuration
-    position=LearnedPositionsAndRelativeBias(512, n_buckets=64, max_distance=128),  # released configuration
+    position=LearnedPositionsAndRelativeBias(
+        512, n_buckets=64, max_distance=128
+    ),  # released configuration
     norm=LayerNorm(eps=1e-5),  # released configuration
     initializer=NormalInit(0.02),  # released code, `init_bert_params`
 )
-CONTRAST = ContrastiveLoss(term="crop", temperature=1.0, pooling="first", candidates="all", transform="gelu")
+CONTRAST = ContrastiveLoss(
+    term="crop", temperature=1.0, pooling="first", candidates="all", transform="gelu"
+)
 """Section 3.3; released code, `SCLHead`, and its default temperature."""
-CLASSIFICATION_HEAD = SequenceClassification(activation="gelu")  # released code, `COCOLMClassificationHead`
+CLASSIFICATION_HEAD = SequenceClassification(
+    activation="gelu"
+)  # released code, `COCOLMClassificationHead`
 
 
 def heads(n_layers: int) -> dict[str, HeadSpec]:
@@ -94,7 +100,9 @@ WEIGHT_NAMES = WeightNames(
 head; `clm_head` is what its scores are called in the authors' github.com/yumeng5/SuperGen, what the
 chance to copy is called is not known: ours are kept under our own names."""
 
-FIELD_TABLE = {ours: key for ours, key in bert.FIELD_TABLE.items() if not ours.startswith("position.")}
+FIELD_TABLE = {
+    ours: key for ours, key in bert.FIELD_TABLE.items() if not ours.startswith("position.")
+}
 _READ_CONFIG, _WRITE_CONFIG = config_functions(FIELD_TABLE, BASE, {"layer_norm_type": "post"})
 
 
@@ -151,7 +159,9 @@ COCO_LM_BASE = Published(
     paper=PAPER,
     architecture=BASE,
     heads=heads(4),  # section 4, "Model Architecture"
-    extra_heads={"language": LanguageModeling(term="masked", bias=True)},  # section 5.3: tuned by prompts
+    extra_heads={
+        "language": LanguageModeling(term="masked", bias=True)
+    },  # section 5.3: tuned by prompts
     classification_head=CLASSIFICATION_HEAD,
     objective=BESIDE_A_CROP,
     # pieces of SentencePiece (released code), BPE in the paper; learned here as T5's are
@@ -177,22 +187,34 @@ COCO_LM_LARGE = replace(
     COCO_LM_BASE,
     name="coco-lm-large",
     architecture=replace(
-        BASE, d_model=1024, n_layers=24, n_heads=16, d_ff=4096,
-        position=LearnedPositionsAndRelativeBias(512, n_buckets=128, max_distance=256),  # released configuration
+        BASE,
+        d_model=1024,
+        n_layers=24,
+        n_heads=16,
+        d_ff=4096,
+        position=LearnedPositionsAndRelativeBias(
+            512, n_buckets=128, max_distance=256
+        ),  # released configuration
     ),
     heads=heads(6),  # section 4, "Model Architecture"; 4 by default in the released code
     learning_rate=electra.ELECTRA_LARGE.learning_rate,
     n_parameters=369_490_433,
     hub_id="microsoft/cocolm-large",
     note=COCO_LM_BASE.note.replace("Base++", "Large++"),
-)  # fmt: skip
+)
 _MINI = bert.BERT_MINI
 COCO_LM_MINI = replace(
     COCO_LM_BASE,
     name="coco-lm-mini",
     architecture=replace(
-        BASE, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
-        position=LearnedPositionsAndRelativeBias(128, n_buckets=32, max_distance=64), initializer=NormalInit(0.05),
+        BASE,
+        vocab_size=8_192,
+        d_model=256,
+        n_layers=4,
+        n_heads=4,
+        d_ff=1024,
+        position=LearnedPositionsAndRelativeBias(128, n_buckets=32, max_distance=64),
+        initializer=NormalInit(0.05),
     ),
     heads=heads(2),  # released code, `cocolm_small`
     tokenizer=TokenizerSpec(Unigram(8_192), FRAME),
@@ -204,6 +226,6 @@ COCO_LM_MINI = replace(
     hub_id=None,
     note="Not in the paper: for two CPU cores, with the width and depth of bert-mini. A row holds "
     "a text and its crop.",
-)  # fmt: skip
+)
 
 PRESETS = (COCO_LM_MINI, COCO_LM_BASE, COCO_LM_LARGE)

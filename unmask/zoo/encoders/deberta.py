@@ -47,7 +47,9 @@ BASE = replace(
     initializer=NormalInit(0.02),  # released code
 )
 HEADS = {
-    "language": LanguageModeling(term="masked", transform="gelu", bias=True, query_stream=EnhancedMaskDecoder(512)),
+    "language": LanguageModeling(
+        term="masked", transform="gelu", bias=True, query_stream=EnhancedMaskDecoder(512)
+    ),
 }
 CLASSIFICATION_HEAD = SequenceClassification(activation="gelu")  # released code, `ContextPooler`
 
@@ -109,9 +111,14 @@ WEIGHT_NAMES = WeightNames(
     prefix="deberta.",
 )
 
-FIELD_TABLE = {ours: key for ours, key in bert.FIELD_TABLE.items() if not ours.startswith("position.")}
+FIELD_TABLE = {
+    ours: key for ours, key in bert.FIELD_TABLE.items() if not ours.startswith("position.")
+}
 _READ_CONFIG, _WRITE_CONFIG = config_functions(FIELD_TABLE, BASE, {"talking_head": False})
-_TERMS: Mapping[str, DisentangledTerm] = {"c2p": "content_to_position", "p2c": "position_to_content"}
+_TERMS: Mapping[str, DisentangledTerm] = {
+    "c2p": "content_to_position",
+    "p2c": "position_to_content",
+}
 
 
 def read_position(config: Mapping[str, Any]) -> DisentangledAttention:
@@ -148,7 +155,9 @@ def write_position(position: DisentangledAttention) -> dict[str, Any]:
     return {
         "relative_attention": True,
         "max_position_embeddings": position.max_positions,
-        "max_relative_positions": -1 if position.max_distance == position.max_positions else position.max_distance,
+        "max_relative_positions": -1
+        if position.max_distance == position.max_positions
+        else position.max_distance,
         "pos_att_type": [theirs[term] for term in position.terms],
         "position_biased_input": position.absolute_positions,
     }
@@ -161,7 +170,10 @@ def _read_config(config: Mapping[str, Any]) -> Architecture:
 def _write_config(a: Architecture) -> dict[str, Any]:
     position = a.position
     if not isinstance(position, DisentangledAttention) or position != DisentangledAttention(
-        position.max_distance, position.max_positions, position.terms, absolute_positions=position.absolute_positions
+        position.max_distance,
+        position.max_positions,
+        position.terms,
+        absolute_positions=position.absolute_positions,
     ):
         raise ValueError(
             "DeBERTa's format has Disentangled positions with maps of their own and without "
@@ -178,7 +190,9 @@ def read_language(config: Mapping[str, Any]) -> dict[str, Any]:
     length = int(config.get("max_position_embeddings", 512))
     return {
         "transform": read_activation(config.get("hidden_act", "gelu"), "hidden_act"),
-        "decoder": None if config.get("position_biased_input", True) else EnhancedMaskDecoder(length),
+        "query_stream": None
+        if config.get("position_biased_input", True)
+        else EnhancedMaskDecoder(length),
     }
 
 
@@ -203,7 +217,9 @@ CONFIG_KEYS = ConfigKeys(
 
 
 def _labels(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {"activation": read_activation(config.get("pooler_hidden_act", "gelu"), "pooler_hidden_act")}
+    return {
+        "activation": read_activation(config.get("pooler_hidden_act", "gelu"), "pooler_hidden_act")
+    }
 
 
 def _missing_mask_decoder(a: Architecture, specs: Mapping[str, HeadSpec]) -> str | None:
@@ -240,7 +256,7 @@ def config_mapping(
         read_language_head=read_language,
         read_classification_head=_labels,
         ties_embeddings=lambda theirs: theirs.get("legacy") is False,
-        write_language_head=lambda spec: {"legacy": spec.decoder is None},
+        write_language_head=lambda spec: {"legacy": spec.query_stream is None},
         difference=_missing_mask_decoder,
     )
 
@@ -262,15 +278,20 @@ DEBERTA_BASE = Published(
         "schedule": {"kind": "Linear", "warmup": 10_000},  # table 8
         "steps": 1_000_000,  # table 8
         "optimizer": {
-            "kind": "AdamW", "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01,  # table 8
+            "kind": "AdamW",
+            "betas": [0.9, 0.999],
+            "eps": 1e-6,
+            "weight_decay": 0.01,  # table 8
         },
     },
     n_parameters=139_637_337,
     weight_names=WEIGHT_NAMES,
-    config_mapping=config_mapping("deberta", "Deberta", _read_config, _write_config, VERSION_1_KEYS),
+    config_mapping=config_mapping(
+        "deberta", "Deberta", _read_config, _write_config, VERSION_1_KEYS
+    ),
     post_build=remove_key_bias,
     hub_id="microsoft/deberta-base",
-)  # fmt: skip
+)
 DEBERTA_LARGE = replace(
     DEBERTA_BASE,
     name="deberta-large",

@@ -44,7 +44,9 @@ papers, section 5.3 and table 1."""
 BASE = replace(
     deberta.BASE,
     vocab_size=VOCAB_SIZE,
-    position=DisentangledAttention(512, n_buckets=256, share_projections=True, distance_norm=True),  # section 5.3; released code
+    position=DisentangledAttention(
+        512, n_buckets=256, share_projections=True, distance_norm=True
+    ),  # section 5.3; released code
 )
 CONVOLUTION = NgramInputEncoding(3, "gelu")  # section 5.3; released code
 
@@ -127,8 +129,12 @@ CONFIG_KEYS = ConfigKeys(
     """,
     deberta.CONFIG_KEYS,
 )
-_FIELDS = deberta.config_mapping("deberta-v2", "DebertaV2", _read_config, _write_config, CONFIG_KEYS)
-CONFIG_MAPPING = replace(_FIELDS, class_names={**_FIELDS.class_names, ("choice",): "DebertaV2ForMultipleChoice"})
+_FIELDS = deberta.config_mapping(
+    "deberta-v2", "DebertaV2", _read_config, _write_config, CONFIG_KEYS
+)
+CONFIG_MAPPING = replace(
+    _FIELDS, class_names={**_FIELDS.class_names, ("choice",): "DebertaV2ForMultipleChoice"}
+)
 
 _LARGE = {"d_model": 1536, "n_layers": 24, "n_heads": 24, "d_ff": 6144}
 XLARGE = replace(
@@ -155,12 +161,16 @@ XXLARGE = replace(
     note="DeBERTa 1.5B in the paper.",
 )
 
-DISCRIMINATOR_NOTE = "The discriminator is kept; its generator stands in the folder `generator` of a run."
+DISCRIMINATOR_NOTE = (
+    "The discriminator is kept; its generator stands in the folder `generator` of a run."
+)
 
 
 def heads(n_layers: int) -> dict[str, HeadSpec]:
     """Return what a model of the third version with so many layers is pretrained with."""
-    half = Generator(width_factor=1.0, n_layers=n_layers // 2, embedding_sharing="disentangled")  # section 3.1, 3.3
+    half = Generator(
+        width_factor=1.0, n_layers=n_layers // 2, embedding_sharing="disentangled"
+    )  # section 3.1, 3.3
     return {"generator": half, "replaced": ReplacedTokenDetection()}
 
 
@@ -175,16 +185,20 @@ V3_BASE = replace(
         "schedule": {"kind": "Linear", "warmup": 10_000},
         "steps": 500_000,
         "optimizer": {
-            "kind": "AdamW", "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.01,
+            "kind": "AdamW",
+            "betas": [0.9, 0.98],
+            "eps": 1e-6,
+            "weight_decay": 0.01,
         },
     },
     n_parameters=184_422_913,
     heads=heads(12),
     extra_heads=deberta.HEADS,
     objective=FILLED_IN,
-    note=f"{DISCRIMINATOR_NOTE} Rate, batch, steps and optimizer could not be checked against the paper.",
+    note=f"{DISCRIMINATOR_NOTE} Rate, batch, steps and optimizer could not be checked against "
+    "the paper.",
     hub_id="microsoft/deberta-v3-base",
-)  # fmt: skip
+)
 
 
 def _v3_with_size(name: str, parameters: int, rate: float, **changes: int) -> Published:
@@ -222,8 +236,16 @@ V3_MINI = replace(
     V3_BASE,
     name="deberta-v3-mini",
     architecture=replace(
-        BASE, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
-        position=DisentangledAttention(128, n_buckets=64, share_projections=True, distance_norm=True), initializer=NormalInit(0.05),
+        BASE,
+        vocab_size=8_192,
+        d_model=256,
+        n_layers=4,
+        n_heads=4,
+        d_ff=1024,
+        position=DisentangledAttention(
+            128, n_buckets=64, share_projections=True, distance_norm=True
+        ),
+        initializer=NormalInit(0.05),
     ),
     tokenizer=TokenizerSpec(Unigram(8_192), FRAME),
     sequence_length=_MINI.sequence_length,
@@ -234,7 +256,7 @@ V3_MINI = replace(
     hub_id=None,
     heads=heads(4),
     note=_MINI.note,
-)  # fmt: skip
+)
 
 V2_MINI = replace(
     XLARGE,

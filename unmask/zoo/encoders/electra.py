@@ -57,7 +57,9 @@ WEIGHT_NAMES = WeightNames(
     prefix="electra.",
 )
 _READ_CONFIG, _WRITE_CONFIG = with_is_decoder(
-    *config_functions({**bert.FIELD_TABLE, "embed_width": "embedding_size"}, SMALL_ARCHITECTURE, bert.FIXED)
+    *config_functions(
+        {**bert.FIELD_TABLE, "embedding_size": "embedding_size"}, SMALL_ARCHITECTURE, bert.FIXED
+    )
 )
 
 
@@ -107,7 +109,9 @@ ELECTRA_SMALL = Published(
     paper=PAPER,
     architecture=SMALL_ARCHITECTURE,
     heads=HEADS,
-    extra_heads={"language": LanguageModeling(term="masked", transform="gelu", bias=True)},  # of generators
+    extra_heads={
+        "language": LanguageModeling(term="masked", transform="gelu", bias=True)
+    },  # of generators
     classification_head=SequenceClassification(activation="gelu"),  # released code
     objective=FILLED_IN,
     tokenizer=bert.BERT_BASE_UNCASED.tokenizer,  # section 3.1: BERT's text and vocabulary
@@ -119,7 +123,10 @@ ELECTRA_SMALL = Published(
         "schedule": {"kind": "Linear", "warmup": 10_000},  # table 6
         "steps": 1_000_000,  # table 6
         "optimizer": {
-            "kind": "AdamW", "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01,  # table 6
+            "kind": "AdamW",
+            "betas": [0.9, 0.999],
+            "eps": 1e-6,
+            "weight_decay": 0.01,  # table 6
         },
     },
     n_parameters=13_549_057,
@@ -128,12 +135,15 @@ ELECTRA_SMALL = Published(
     hub_id="google/electra-small-discriminator",
     note="The discriminator is kept; its generator stands in the folder `generator` of a run. The "
     "released code parts nine rows in ten in two, with [SEP] between; here a row is one text.",
-)  # fmt: skip
+)
 ELECTRA_BASE = replace(
     ELECTRA_SMALL,
     name="electra-base",
     architecture=bert.BASE,  # table 6
-    heads={"generator": Generator(width_factor=1 / 3), "replaced": ReplacedTokenDetection()},  # table 6
+    heads={
+        "generator": Generator(width_factor=1 / 3),
+        "replaced": ReplacedTokenDetection(),
+    },  # table 6
     sequence_length=512,  # same place
     batch_tokens=256 * 512,  # table 6
     learning_rate=2e-4,  # table 6

@@ -34,7 +34,14 @@ PAPER = Paper(
 def disentangled_positions(length: int, buckets: int, eps: float) -> DisentangledAttention:
     """Return the places: DeBERTa's, mapped as contents are, in buckets, whose norm is learned."""
     norm = LayerNorm(eps)
-    return DisentangledAttention(length, length, n_buckets=buckets, share_projections=True, distance_norm=norm, symmetric=True)
+    return DisentangledAttention(
+        length,
+        length,
+        n_buckets=buckets,
+        share_projections=True,
+        distance_norm=norm,
+        symmetric=True,
+    )
 
 
 BASE = Architecture(
@@ -62,7 +69,9 @@ HEADS = {
         transform="gelu", transform_bias=True, bias=True, generation=ShiftedTargetGeneration()
     )  # released code, `MaskClassifier`
 }
-CLASSIFICATION_HEAD = SequenceClassification(activation="gelu")  # released code, `ClassifierHead`, but its second norm
+CLASSIFICATION_HEAD = SequenceClassification(
+    activation="gelu"
+)  # released code, `ClassifierHead`, but its second norm
 
 _LAYER = "transformer.attention_layers.*"
 _QK, _VG = (

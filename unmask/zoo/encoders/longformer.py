@@ -31,7 +31,9 @@ PAPER = Paper(
 BASE = replace(
     roberta.BASE,
     position=LearnedPositions(4096, roberta.OFFSET),  # section 5, "Position Embeddings"
-    attention_window=(256,),  # section 5, "Attention Pattern": 512 tokens, half of them on each side
+    attention_window=(
+        256,
+    ),  # section 5, "Attention Pattern": 512 tokens, half of them on each side
     global_attention=True,  # section 3.1
 )
 
@@ -41,7 +43,8 @@ _GLOBAL_NAMES = "\n".join(
     for ours, theirs in (("q", "query"), ("k", "key"), ("v", "value"))
 )
 WEIGHT_NAMES = WeightNames(
-    roberta.WEIGHT_NAMES.table.replace(" roberta.", " longformer.") + _GLOBAL_NAMES, prefix="longformer."
+    roberta.WEIGHT_NAMES.table.replace(" roberta.", " longformer.") + _GLOBAL_NAMES,
+    prefix="longformer.",
 )
 
 
@@ -56,7 +59,9 @@ def _read_config(config: Mapping[str, Any]) -> Architecture:
             f"(num_hidden_layers), got {said}"
         )
     near = tuple(w // 2 for w in both)
-    return replace(a, attention_window=near[:1] if len(set(near)) == 1 else near, global_attention=True)
+    return replace(
+        a, attention_window=near[:1] if len(set(near)) == 1 else near, global_attention=True
+    )
 
 
 def _is_window_size(width: Any) -> bool:
@@ -121,7 +126,9 @@ def from_roberta(short: Model, a: Architecture) -> Model:
     """
     theirs = short.architecture
     assert isinstance(theirs, Architecture)
-    if not isinstance(theirs.position, LearnedPositions) or not isinstance(a.position, LearnedPositions):
+    if not isinstance(theirs.position, LearnedPositions) or not isinstance(
+        a.position, LearnedPositions
+    ):
         raise ValueError("only a table of positions can be copied, one of the models has none")
     own = replace(
         theirs,
@@ -176,8 +183,15 @@ LONGFORMER_MINI = replace(
     LONGFORMER_BASE,
     name="longformer-mini",
     architecture=replace(
-        BASE, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
-        position=LearnedPositions(1024, roberta.OFFSET), attention_window=(16,), initializer=NormalInit(0.05),
+        BASE,
+        vocab_size=8_192,
+        d_model=256,
+        n_layers=4,
+        n_heads=4,
+        d_ff=1024,
+        position=LearnedPositions(1024, roberta.OFFSET),
+        attention_window=(16,),
+        initializer=NormalInit(0.05),
     ),
     tokenizer=TokenizerSpec(ByteBPE(8_192), FRAME),
     sequence_length=1024,
@@ -188,6 +202,6 @@ LONGFORMER_MINI = replace(
     hub_id=None,
     note="Not in the paper: for two CPU cores, with a window of 16 tokens on each side; from "
     "scratch, or with roberta-mini's weights.",
-)  # fmt: skip
+)
 
 PRESETS = (LONGFORMER_MINI, LONGFORMER_BASE, LONGFORMER_LARGE)

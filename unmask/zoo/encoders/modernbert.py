@@ -58,12 +58,16 @@ PAPER = Paper(
 )
 
 
-def layerwise_rotary(length: int, global_theta: float = 160_000.0, local_theta: float = 10_000.0) -> LayerwiseRotary:
+def layerwise_rotary(
+    length: int, global_theta: float = 160_000.0, local_theta: float = 10_000.0
+) -> LayerwiseRotary:
     """Return the places of a layer that sees everything and of two that see their window.
 
     Section 2.1.2, "Alternating Attention".
     """
-    return LayerwiseRotary((Rotary(global_theta, length), Rotary(local_theta, length), Rotary(local_theta, length)))
+    return LayerwiseRotary(
+        (Rotary(global_theta, length), Rotary(local_theta, length), Rotary(local_theta, length))
+    )
 
 
 BASE = Architecture(
@@ -86,10 +90,13 @@ BASE = Architecture(
     initializer=NormalInit(0.02, truncated=True, n_residual_branches=44),  # table 3: as in Megatron
 )
 HEADS = {"language": LanguageModeling(term="masked", transform="gelu", bias=True)}
-CLASSIFICATION_HEAD = SequenceClassification(activation="gelu", norm=True, dropout=0.0)  # released code
+CLASSIFICATION_HEAD = SequenceClassification(
+    activation="gelu", norm=True, dropout=0.0
+)  # released code
 EXTRA_HEADS: Mapping[str, HeadSpec] = {  # released code: the map of all heads
-    "token_label": TokenClassification(transform=PredictionHeadTransform(), dropout=0.0), "spans": QuestionAnswering(transform=PredictionHeadTransform()),
-}  # fmt: skip
+    "token_label": TokenClassification(transform=PredictionHeadTransform(), dropout=0.0),
+    "spans": QuestionAnswering(transform=PredictionHeadTransform()),
+}
 
 
 def remove_first_attention_norm(model: Model) -> None:
@@ -166,9 +173,15 @@ def _read_config(config: Mapping[str, Any]) -> Architecture:
     near = config.get("local_attention", 128) // 2
     return replace(
         a,
-        position=LayerwiseRotary(tuple(rotary_from_parameters(said[kind], length) for kind in kinds)),
+        position=LayerwiseRotary(
+            tuple(rotary_from_parameters(said[kind], length) for kind in kinds)
+        ),
         attention_window=tuple(near if kind == LOCAL else None for kind in kinds),
-        initializer=NormalInit(a.initializer.std, truncated=True, n_residual_branches=2 * a.n_layers),  # type: ignore[union-attr]
+        initializer=NormalInit(
+            a.initializer.std,  # type: ignore[union-attr]
+            truncated=True,
+            n_residual_branches=2 * a.n_layers,
+        ),
     )
 
 
@@ -221,7 +234,8 @@ def _write_config(a: Architecture) -> dict[str, Any]:
             "local_attention": 2 * (near or 0),
             "layer_types": [kinds[i % len(kinds)] for i in range(a.n_layers)],
             "rope_parameters": {
-                kind: parameters_from_rotary(require_full_rotary(part)) for kind, part in (usual | said).items()
+                kind: parameters_from_rotary(require_full_rotary(part))
+                for kind, part in (usual | said).items()
             },
         }
     )

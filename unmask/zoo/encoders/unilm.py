@@ -38,11 +38,20 @@ BASE = replace(
     n_segments=len(SEGMENTS),  # section 2.1: they tell how a text is read; how many: released code
 )
 HEADS = {
-    "language": LanguageModeling(term="masked", transform="gelu", bias=True, generation=AppendedMaskGeneration(FORWARD_SEGMENT)),
-    "next_sentence": SequenceClassification(term="next_sentence", n_labels=2),  # section 2.3, "Bidirectional LM"
+    "language": LanguageModeling(
+        term="masked",
+        transform="gelu",
+        bias=True,
+        generation=AppendedMaskGeneration(FORWARD_SEGMENT),
+    ),
+    "next_sentence": SequenceClassification(
+        term="next_sentence", n_labels=2
+    ),  # section 2.3, "Bidirectional LM"
 }
 
-FINE_TUNING = FinetuningDefaults(seq2seq_target=MaskedTarget(rate=0.7, segment_ids=(SOURCE_SEGMENT, TARGET_SEGMENT)))  # section 2.5
+FINE_TUNING = FinetuningDefaults(
+    seq2seq_target=MaskedTarget(rate=0.7, segment_ids=(SOURCE_SEGMENT, TARGET_SEGMENT))
+)  # section 2.5
 
 _READ_CONFIG, _WRITE_CONFIG = config_functions(bert.FIELD_TABLE, BASE, bert.FIXED)
 _KEYS = {"source_type_id": SOURCE_SEGMENT, "target_type_id": TARGET_SEGMENT}
@@ -56,7 +65,7 @@ def _write_config(a: Architecture) -> dict[str, Any]:
 
 
 def _read_language_head(config: Mapping[str, Any]) -> dict[str, Any]:
-    said = {"forward": FINE_TUNING.generation} if config.get(_GENERATION_KEYS) else {}
+    said = {"generation": FINE_TUNING.generation} if config.get(_GENERATION_KEYS) else {}
     return bert.CONFIG_MAPPING.read_language_head(config) | said
 
 
@@ -95,7 +104,9 @@ def convert_from_bert(short: Model, wanted: Architecture) -> Model:
     if not isinstance(theirs, Architecture) or theirs.n_segments != 2 or n != len(SEGMENTS):
         raise ValueError(f"UniLM begins with a BERT of two segments and has {len(SEGMENTS)}")
     specs = {
-        name: replace(spec, generation=AppendedMaskGeneration(FORWARD_SEGMENT)) if isinstance(spec, LanguageModeling) else spec
+        name: replace(spec, generation=AppendedMaskGeneration(FORWARD_SEGMENT))
+        if isinstance(spec, LanguageModeling)
+        else spec
         for name, spec in short.head_specs.items()
     }
     model = Model(replace(theirs, n_segments=n), specs, short.unused_pooler)

@@ -42,7 +42,9 @@ LARGE_ARCHITECTURE = Architecture(
     final_dropout=0.1,
     initializer=NormalInit(0.02),
 )
-HEADS = {"language": LanguageModeling(term="permuted", bias=True, query_stream=TwoStreamAttention())}
+HEADS = {
+    "language": LanguageModeling(term="permuted", bias=True, query_stream=TwoStreamAttention())
+}
 CLASSIFICATION_HEAD = SequenceClassification(pooling="last", activation="tanh")
 """What the last token, <cls>, says (released code, `summarize_sequence`)."""
 
@@ -205,17 +207,27 @@ XLNET_MINI = replace(
     XLNET_LARGE,
     name="xlnet-mini",
     architecture=replace(
-        LARGE_ARCHITECTURE, vocab_size=8_192, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
+        LARGE_ARCHITECTURE,
+        vocab_size=8_192,
+        d_model=256,
+        n_layers=4,
+        n_heads=4,
+        d_ff=1024,
         initializer=NormalInit(0.05),
     ),
     tokenizer=TokenizerSpec(Unigram(8_192, normalize_quotes_and_accents=True), FRAME),
     sequence_length=128,
     batch_tokens=4_096,
     learning_rate=3e-3,
-    training_options={**MINI_TRAINING, "row_unit": "stream", "bidirectional_data": True, "memory_length": 96},
+    training_options={
+        **MINI_TRAINING,
+        "row_unit": "stream",
+        "bidirectional_data": True,
+        "memory_length": 96,
+    },
     n_parameters=5_527_808,
     hub_id=None,
     note="Not in the paper: for two CPU cores, with the width and depth of bert-mini.",
-)  # fmt: skip
+)
 
 PRESETS = (XLNET_MINI, XLNET_BASE, XLNET_LARGE)

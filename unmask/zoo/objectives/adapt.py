@@ -50,11 +50,13 @@ TOKEN_TERMS = ("masked", "next_token", "permuted", "denoised")
 _N_SENTINELS = 100
 _MODE_TOKENS = ("[NLU]", "[S2S]", "[NLG]")
 _SUBWORD_VOCAB_SIZE = 8_192
-"""Of a vocabulary that stands beside characters where the card has none."""
+"""Of a vocabulary that stands beside characters where the preset has none."""
 
 
-def adapt_to_objective(preset: Published, asked: ObjectiveSpec | WordVectorMethod | str) -> Published:
-    """Return a card that is asked an objective, by name or as a value.
+def adapt_to_objective(
+    preset: Published, asked: ObjectiveSpec | WordVectorMethod | str
+) -> Published:
+    """Return a preset that is asked an objective, by name or as a value.
 
     Raises:
         ValueError: there is no such name, or the network cannot be asked so: the reason is told.
@@ -62,7 +64,9 @@ def adapt_to_objective(preset: Published, asked: ObjectiveSpec | WordVectorMetho
     said = asked if isinstance(asked, str) else type(asked).__name__
     named = parse_objective(asked) if isinstance(asked, str) else None
     objective = asked if named is None else named.objective
-    if isinstance(preset.objective, WORD_VECTOR_METHODS) or isinstance(objective, WORD_VECTOR_METHODS):
+    if isinstance(preset.objective, WORD_VECTOR_METHODS) or isinstance(
+        objective, WORD_VECTOR_METHODS
+    ):
         return _with_word_vector_method(preset, objective, said)
     assert not isinstance(objective, str)
     if named is None and _supports_objective(preset, objective):
@@ -76,19 +80,29 @@ def adapt_to_objective(preset: Published, asked: ObjectiveSpec | WordVectorMetho
     return made
 
 
-def resolve_objective(preset: Published, asked: ObjectiveSpec | WordVectorMethod | str) -> ObjectiveSpec | WordVectorMethod:
-    """Return the objective, as it is asked of a card."""
-    return adapt_to_objective(preset, asked).objective if is_objective_name(asked) else _require_value(asked)
+def resolve_objective(
+    preset: Published, asked: ObjectiveSpec | WordVectorMethod | str
+) -> ObjectiveSpec | WordVectorMethod:
+    """Return the objective, as it is asked of a preset."""
+    return (
+        adapt_to_objective(preset, asked).objective
+        if is_objective_name(asked)
+        else _require_value(asked)
+    )
 
 
-def _require_value(asked: ObjectiveSpec | WordVectorMethod | str) -> ObjectiveSpec | WordVectorMethod:
+def _require_value(
+    asked: ObjectiveSpec | WordVectorMethod | str,
+) -> ObjectiveSpec | WordVectorMethod:
     if isinstance(asked, str):
         raise ValueError(f"objective {asked!r} is no name")
     return asked
 
 
-def _with_word_vector_method(preset: Published, objective: ObjectiveSpec | WordVectorMethod | str, said: str) -> Published:
-    """Return a card of word vectors with another method."""
+def _with_word_vector_method(
+    preset: Published, objective: ObjectiveSpec | WordVectorMethod | str, said: str
+) -> Published:
+    """Return a preset of word vectors with another method."""
     if not isinstance(preset.objective, WORD_VECTOR_METHODS):
         raise ValueError(
             f"objective: {preset.name} cannot be asked {said}: that is how word vectors are learned"
@@ -102,7 +116,7 @@ def _with_word_vector_method(preset: Published, objective: ObjectiveSpec | WordV
 
 
 def _supports_objective(preset: Published, objective: ObjectiveSpec) -> bool:
-    """Say whether a card has what an objective needs, as it is."""
+    """Say whether a preset has what an objective needs, as it is."""
     own = preset.objective
     if objective == own:
         return True
@@ -110,13 +124,25 @@ def _supports_objective(preset: Published, objective: ObjectiveSpec) -> bool:
     mine, wanted = requirements_of(own), requirements_of(objective)
     terms = {required_term(name, spec) for name, spec in available_heads(preset).items()}
     alike = wanted.seq2seq == mine.seq2seq and (
-        wanted.seq2seq or (wanted.attention_patterns, wanted.forward_mask_segment) == (mine.attention_patterns, mine.forward_mask_segment)
+        wanted.seq2seq
+        or (wanted.attention_patterns, wanted.forward_mask_segment)
+        == (mine.attention_patterns, mine.forward_mask_segment)
     )
-    tokens = _add_special_tokens(preset.tokenizer.special_tokens, wanted, boundary=False) == preset.tokenizer.special_tokens
-    return set(objective.loss_terms) <= terms and alike and tokens and _segments_needed(preset, wanted) is None
+    tokens = (
+        _add_special_tokens(preset.tokenizer.special_tokens, wanted, boundary=False)
+        == preset.tokenizer.special_tokens
+    )
+    return (
+        set(objective.loss_terms) <= terms
+        and alike
+        and tokens
+        and _segments_needed(preset, wanted) is None
+    )
 
 
-def _adapted(preset: Published, objective: ObjectiveSpec, named: NamedObjective | None) -> Published:
+def _adapted(
+    preset: Published, objective: ObjectiveSpec, named: NamedObjective | None
+) -> Published:
     objective, architecture = _adapt_stacks(preset, objective)
     wanted = requirements_of(objective)
     way = _ReadingMode.for_objective(objective, wanted)
@@ -144,7 +170,9 @@ def _adapted(preset: Published, objective: ObjectiveSpec, named: NamedObjective 
 
 def _has_weight_names(preset: Published) -> bool:
     """Say whether the family's format has names for what the language head holds."""
-    if (LANGUAGE_HEAD,) not in preset.config_mapping.class_names or LANGUAGE_HEAD not in preset.heads:
+    if (
+        LANGUAGE_HEAD,
+    ) not in preset.config_mapping.class_names or LANGUAGE_HEAD not in preset.heads:
         return True
     with torch.device("meta"):
         weights = preset.build({LANGUAGE_HEAD: preset.heads[LANGUAGE_HEAD]}).trained_weights()
@@ -191,7 +219,7 @@ def _to_single_stack(preset: Published, a: Architecture, objective: ObjectiveSpe
             a.with_attention_pattern("in_part", generates=True)
         except ValueError:
             whole = False
-    return from_dict(SingleStackSeq2Seq, plain | {"whole": whole})
+    return from_dict(SingleStackSeq2Seq, plain | {"bidirectional_source": whole})
 
 
 @dataclass(frozen=True)
@@ -204,11 +232,17 @@ class _ReadingMode:
     generation: AppendedMaskGeneration | ShiftedTargetGeneration | SourcePrefixGeneration | None
 
     @classmethod
-    def for_objective(cls, objective: ObjectiveSpec, wanted: ObjectiveRequirements) -> "_ReadingMode":
+    def for_objective(
+        cls, objective: ObjectiveSpec, wanted: ObjectiveRequirements
+    ) -> "_ReadingMode":
         """Return how examples of an objective are read."""
         if isinstance(objective, SingleStackSeq2Seq):
             sees: AttentionPattern = "in_part" if objective.bidirectional_source else "forward"
-            return cls(sees, generates=True, generation=SourcePrefixGeneration(objective.bidirectional_source))
+            return cls(
+                sees,
+                generates=True,
+                generation=SourcePrefixGeneration(objective.bidirectional_source),
+            )
         if wanted.seq2seq or not set(TOKEN_TERMS) & set(objective.loss_terms):
             return cls(None, generates=False, generation=None)
         ways = wanted.attention_patterns
@@ -217,8 +251,14 @@ class _ReadingMode:
                 return cls("forward", generates=True, generation=None)
             if "both_ways" not in ways:
                 return cls("in_part", generates=True, generation=None)
-            return cls("both_ways" if len(ways) == 1 else "in_part", False, ShiftedTargetGeneration())
-        by_mask = None if wanted.forward_mask_segment is None else AppendedMaskGeneration(wanted.forward_mask_segment)
+            return cls(
+                "both_ways" if len(ways) == 1 else "in_part", False, ShiftedTargetGeneration()
+            )
+        by_mask = (
+            None
+            if wanted.forward_mask_segment is None
+            else AppendedMaskGeneration(wanted.forward_mask_segment)
+        )
         return cls("both_ways" if ways <= {"both_ways"} else "in_part", False, by_mask)
 
     def adapted(self, a: Architecture) -> Architecture:
@@ -227,7 +267,11 @@ class _ReadingMode:
         Raises:
             ValueError: it cannot.
         """
-        return a if self.pattern is None else a.with_attention_pattern(self.pattern, generates=self.generates)
+        return (
+            a
+            if self.pattern is None
+            else a.with_attention_pattern(self.pattern, generates=self.generates)
+        )
 
 
 def _segments_needed(preset: Published, wanted: ObjectiveRequirements) -> int | None:
@@ -244,7 +288,11 @@ def _segments_needed(preset: Published, wanted: ObjectiveRequirements) -> int | 
 def _universal_heads(preset: Published) -> dict[str, HeadSpec]:
     """Return the heads that any model can be asked by."""
     more: dict[str, HeadSpec] = {**PAIR_HEADS}
-    labels = SequenceClassification(pooling="mean") if preset.classification_head is None else preset.classification_head  # T5's are said in words
+    labels = (
+        SequenceClassification(pooling="mean")
+        if preset.classification_head is None
+        else preset.classification_head
+    )  # T5's are said in words
     return more | {
         question.loss_term: replace(labels, term=question.loss_term, n_labels=2)
         for question in (NextSentencePrediction, SentenceOrderPrediction)
@@ -252,18 +300,20 @@ def _universal_heads(preset: Published) -> dict[str, HeadSpec]:
 
 
 def available_heads(preset: Published) -> dict[str, HeadSpec]:
-    """Return the heads by which a card can be asked: its own, and those that any model can have."""
+    """Return the heads that a preset can have: its own, and those that any model can have."""
     return {**_universal_heads(preset), **preset.heads}
 
 
 def _heads_for_objective(
     preset: Published, objective: ObjectiveSpec, named: NamedObjective | None, way: _ReadingMode
 ) -> dict[str, HeadSpec]:
-    """Return the heads that answer an objective: of the card where it has them."""
+    """Return the heads that answer an objective: of the preset where it has them."""
     known = available_heads(preset)
     if named is None:
         own = {n: s for n, s in known.items() if required_term(n, s) in objective.loss_terms}
-        answered = {required_term(n, s) for n, s in own.items()} if way.generation is None else set[str]()
+        answered = (
+            {required_term(n, s) for n, s in own.items()} if way.generation is None else set[str]()
+        )
         tokens: tuple[str, ...] = (LANGUAGE_HEAD,)
         if answered & set(TOKEN_TERMS):
             tokens = tuple(n for n, s in own.items() if required_term(n, s) in TOKEN_TERMS)
@@ -289,9 +339,17 @@ def _token_head(
         spec = preset.heads.get(name) or TOKEN_HEADS[name]
         return from_dict(type(spec), to_dict(spec) | dict(said), name) if said else spec
     spec = preset.heads.get(LANGUAGE_HEAD)
-    if isinstance(spec, LanguageModeling) and spec.term == term and way.generation in (None, spec.generation):
+    if (
+        isinstance(spec, LanguageModeling)
+        and spec.term == term
+        and way.generation in (None, spec.generation)
+    ):
         return spec
-    some = (s for s in (*preset.heads.values(), *preset.extra_heads.values()) if isinstance(s, LanguageModeling))
+    some = (
+        s
+        for s in (*preset.heads.values(), *preset.extra_heads.values())
+        if isinstance(s, LanguageModeling)
+    )
     base = next(some, LanguageModeling(bias=True))
     decoder = base.query_stream if term == "masked" else None
     if isinstance(decoder, TwoStreamAttention) or term == "permuted":
@@ -299,7 +357,9 @@ def _token_head(
     return replace(base, term=term, query_stream=decoder, generation=way.generation)
 
 
-def _head_for_term(preset: Published, available: Mapping[str, HeadSpec], term: str) -> tuple[str, HeadSpec]:
+def _head_for_term(
+    preset: Published, available: Mapping[str, HeadSpec], term: str
+) -> tuple[str, HeadSpec]:
     """Return the head for something else than tokens.
 
     Raises:
@@ -329,7 +389,9 @@ def _head_for_term(preset: Published, available: Mapping[str, HeadSpec], term: s
 # The special tokens
 
 
-def _add_special_tokens(frame: SpecialTokens, wanted: ObjectiveRequirements, *, boundary: bool) -> SpecialTokens:
+def _add_special_tokens(
+    frame: SpecialTokens, wanted: ObjectiveRequirements, *, boundary: bool
+) -> SpecialTokens:
     """Add the special tokens that an objective puts into texts."""
     square = frame.pad.startswith("[") or frame.start.startswith("[")
     end = frame.end or ("[SEP]" if square else "</s>")

@@ -53,7 +53,7 @@ from unmask.objectives.unified_lm.visibility import Seq2SeqLM, UnidirectionalLM
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
 
 LANGUAGE_HEAD = "language"
-"""The head that names tokens: which one, the card says."""
+"""The head that names tokens: which one, the preset says."""
 TOKEN_HEADS: Mapping[str, HeadSpec] = {
     "generator": Generator(),
     "replaced": ReplacedTokenDetection(),
@@ -62,7 +62,10 @@ TOKEN_HEADS: Mapping[str, HeadSpec] = {
 }
 """Heads for the tokens of a text that an objective may have beside that, or in its place."""
 
-_CORRUPTION_OPTIONS = {"mask": "corrupt.mask_probability", "random": "corrupt.random_token_probability"}
+_CORRUPTION_OPTIONS = {
+    "mask": "corrupt.mask_probability",
+    "random": "corrupt.random_token_probability",
+}
 _MASKING_OPTIONS = {"rate": "select.rate", **_CORRUPTION_OPTIONS}
 _GENERATOR_OPTIONS = {
     "rate": "select.rate",
@@ -80,8 +83,8 @@ class ObjectivePreset:
     """What is hidden or asked, in a line, and where it was published."""
     objective: ObjectiveSpec
     options: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Names of options -> where they stand: `select.rate` of the objective, `generator/width_factor` of a
-    head."""
+    """Names of options -> where they stand: `select.rate` of the objective,
+    `generator/width_factor` of a head."""
     heads: tuple[str, ...] = (LANGUAGE_HEAD,)
     """That answer for the tokens of the text."""
     wraps_objective: bool = False
@@ -113,17 +116,28 @@ OBJECTIVE_PRESETS: Mapping[str, ObjectivePreset] = {
     "spans": ObjectivePreset(
         description="masked spans of words (SpanBERT)",
         objective=values.SPANBERT,
-        options={**_MASKING_OPTIONS, "p": "select.geometric_p", "longest": "select.max_span_length"},
+        options={
+            **_MASKING_OPTIONS,
+            "p": "select.geometric_p",
+            "longest": "select.max_span_length",
+        },
     ),
     "token-spans": ObjectivePreset(
         description="masked runs of one to three tokens (UniLM)",
-        objective=Objective(TokenSpanMasking(rate=0.15, length_weights=(0.8, 0.1, 0.1)), MaskInPlace()),
+        objective=Objective(
+            TokenSpanMasking(rate=0.15, length_weights=(0.8, 0.1, 0.1)), MaskInPlace()
+        ),
         options=_MASKING_OPTIONS,
     ),
     "scheduled-rate": ObjectivePreset(
-        description="masked tokens, ever fewer from the first step to the last (GPT-BERT, section 3)",
+        description="masked tokens, ever fewer from the first step to the last (GPT-BERT, "
+        "section 3)",
         objective=Objective(ScheduledRate(0.3, TokenMasking(0.15)), MaskInPlace()),
-        options={"first": "select.initial_rate", "rate": "select.final_selection.rate", **_CORRUPTION_OPTIONS},
+        options={
+            "first": "select.initial_rate",
+            "rate": "select.final_selection.rate",
+            **_CORRUPTION_OPTIONS,
+        },
     ),
     "mntp": ObjectivePreset(
         description="masked next tokens: each is asked in the place before its own (GPT-BERT)",
@@ -160,7 +174,9 @@ OBJECTIVE_PRESETS: Mapping[str, ObjectivePreset] = {
         objective=Seq2SeqLM(values.MASKED_LM),
         wraps_objective=True,
     ),
-    "unilm": ObjectivePreset(description="four ways to read masked tokens (UniLM)", objective=values.UNILM),
+    "unilm": ObjectivePreset(
+        description="four ways to read masked tokens (UniLM)", objective=values.UNILM
+    ),
     "gpt-bert": ObjectivePreset(
         description="masked next tokens, and one text of sixteen read forward (GPT-BERT)",
         objective=values.GPT_BERT,
@@ -177,7 +193,8 @@ OBJECTIVE_PRESETS: Mapping[str, ObjectivePreset] = {
         options={"rate": "select.rate", "mean": "select.mean_span_length"},
     ),
     "token-corruption": ObjectivePreset(
-        description="tokens, those side by side together, that sentinels stand for (T5, section 3.3.2)",
+        description="tokens, those side by side together, that sentinels stand for "
+        "(T5, section 3.3.2)",
         objective=Objective(TokenMasking(0.15), ReplaceSpans()),
         options={"rate": "select.rate"},
     ),
@@ -199,12 +216,16 @@ OBJECTIVE_PRESETS: Mapping[str, ObjectivePreset] = {
     "token-masking": _noise_preset(
         "a text with masked tokens, said as a whole (T5, BERT-style)",
         TokenMaskingNoise(TokenMasking(0.15), random_token_probability=0.1),
-        rate="select.rate", random="random_token_probability",
+        rate="select.rate",
+        random="random_token_probability",
     ),
     "infilling": _noise_preset(
         "a text with one mask for each of its spans (BART)",
         TextInfilling(rate=0.3, mean_span_length=3.0),
-        rate="rate", mean="mean_span_length", random="random_token_probability", of="unit",
+        rate="rate",
+        mean="mean_span_length",
+        random="random_token_probability",
+        of="unit",
     ),
     "deletion": _noise_preset(
         "a text without some of its tokens (BART)", TokenDeletion(), rate="select.rate"
@@ -219,7 +240,9 @@ OBJECTIVE_PRESETS: Mapping[str, ObjectivePreset] = {
     "bart": ObjectivePreset(
         description="shuffled sentences, then one mask for each span (BART)", objective=values.BART
     ),
-    "ul2": ObjectivePreset(description="seven denoisers, each with its token (UL2)", objective=values.UL2),
+    "ul2": ObjectivePreset(
+        description="seven denoisers, each with its token (UL2)", objective=values.UL2
+    ),
     # Around, or beside, another objective.
     "static": ObjectivePreset(
         description="hidden in a few ways, which come again (RoBERTa, section 4.1)",
@@ -231,14 +254,19 @@ OBJECTIVE_PRESETS: Mapping[str, ObjectivePreset] = {
         description="does the second text follow the first? (BERT)",
         objective=SentencePairObjective(values.MASKED_LM, NextSentencePrediction()),
         options={
-            "elsewhere": "sentence_task.random_probability", "short": "sentence_task.short_probability", "single": "sentence_task.single_sentences",
+            "elsewhere": "sentence_task.random_probability",
+            "short": "sentence_task.short_probability",
+            "single": "sentence_task.single_sentences",
         },
         wraps_objective=True,
     ),
     "sop": ObjectivePreset(
         description="are two texts in their order? (ALBERT)",
         objective=SentencePairObjective(values.MASKED_LM, SentenceOrderPrediction()),
-        options={"swapped": "sentence_task.swap_probability", "short": "sentence_task.short_probability"},
+        options={
+            "swapped": "sentence_task.swap_probability",
+            "short": "sentence_task.short_probability",
+        },
         wraps_objective=True,
     ),
     "neighbor": ObjectivePreset(
@@ -257,7 +285,11 @@ OBJECTIVE_PRESETS: Mapping[str, ObjectivePreset] = {
         description="tokens of a span, told from its two ends, too (SpanBERT)",
         objective=values.SPANBERT,
         heads=(LANGUAGE_HEAD, "boundary"),
-        options={**_MASKING_OPTIONS, "longest": "boundary/max_span_length", "weight": "boundary/weight"},
+        options={
+            **_MASKING_OPTIONS,
+            "longest": "boundary/max_span_length",
+            "weight": "boundary/weight",
+        },
         adds_heads=True,
     ),
     # Sentences, and what characters spell.
@@ -289,7 +321,7 @@ OBJECTIVE_PRESETS: Mapping[str, ObjectivePreset] = {
         objective=BidirectionalWordLM(),
         heads=(),
     ),
-}  # fmt: skip
+}
 """By name; the order is that of the table in docs/objectives.md."""
 
 
@@ -331,7 +363,9 @@ def _parse_part(text: str, part: str) -> tuple[str, NamedObjective]:
     plain, of_heads = to_dict(preset.objective), dict[str, dict[str, Any]]()
     for option, value in _parse_options(text, name, said) if colon else ():
         if option not in preset.options:
-            raise ValueError(f"objective {text!r}: {name}: {unknown_key_message(option, preset.options)}")
+            raise ValueError(
+                f"objective {text!r}: {name}: {unknown_key_message(option, preset.options)}"
+            )
         head, slash, key = preset.options[option].partition("/")
         if slash:
             of_heads.setdefault(head, {})[key] = value
@@ -398,7 +432,9 @@ def _combine(text: str, before: NamedObjective, name: str, part: NamedObjective)
         heads = tuple(dict.fromkeys((*before.heads, *part.heads)))
         return replace(before, heads=heads, head_options=of_heads)
     if not preset.wraps_objective:
-        can = ", ".join(n for n, p in OBJECTIVE_PRESETS.items() if p.wraps_objective or p.adds_heads)
+        can = ", ".join(
+            n for n, p in OBJECTIVE_PRESETS.items() if p.wraps_objective or p.adds_heads
+        )
         raise ValueError(f"objective {text!r}: only {can} may follow a plus, got {name}")
     plain = to_dict(part.objective) | {"objective": to_dict(before.objective)}
     try:

@@ -40,7 +40,9 @@ ARCHITECTURE = RecurrentArchitecture(
     weight_dropout=0.5,  # section 5
 )
 LANGUAGE = LanguageModeling(term="next_token", bias=True)  # section 4.4: tied
-CLASSIFICATION_HEAD = SequenceClassification(pooling="concat", dense_layer=True, activation="relu", dropout=0.1)
+CLASSIFICATION_HEAD = SequenceClassification(
+    pooling="concat", dense_layer=True, activation="relu", dropout=0.1
+)
 """Howard and Ruder 2018, section 3.3. Deviates: they have norms over the batch before both maps, 50
 numbers between them (section 4.1), and dropout of 0.4 before the first map, too (released code: its
 `train_clas.py`)."""

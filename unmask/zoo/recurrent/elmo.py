@@ -60,9 +60,16 @@ ELMO_MINI = replace(
     ELMO,
     name="elmo-mini",
     architecture=replace(
-        ELMO.architecture, d_model=256, embedding_size=128, d_ff=1024,
-        character_cnn=CharacterCNN(filters=((1, 32), (2, 32), (3, 64), (4, 128), (5, 128)), n_highway_layers=1),
-        dropout=0.0, input_dropout=0.0, final_dropout=0.0,
+        ELMO.architecture,
+        d_model=256,
+        embedding_size=128,
+        d_ff=1024,
+        character_cnn=CharacterCNN(
+            filters=((1, 32), (2, 32), (3, 64), (4, 128), (5, 128)), n_highway_layers=1
+        ),
+        dropout=0.0,
+        input_dropout=0.0,
+        final_dropout=0.0,
     ),
     heads={"both_sides": BidirectionalLM(output_vocab_size=16_384, cutoffs=(2_000,))},
     tokenizer=TokenizerSpec(WordBytesWithWords(16_384), FRAME),
@@ -72,6 +79,6 @@ ELMO_MINI = replace(
     training_options={**MINI_TRAINING, **NEXT_SENTENCE_TRAINING},
     n_parameters=3_509_713,
     note="Not in the paper: for two CPU cores.",
-)  # fmt: skip
+)
 
 PRESETS = (ELMO_MINI, ELMO)

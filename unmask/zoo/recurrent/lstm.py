@@ -32,7 +32,9 @@ SEMI_SUPERVISED = Paper(
 )
 
 CONFIG_MAPPING = native_config_mapping("lstm", RecurrentArchitecture)
-CLASSIFICATION_HEAD = SequenceClassification(pooling="last", dense_layer=False, bias=True, dropout=0.0)
+CLASSIFICATION_HEAD = SequenceClassification(
+    pooling="last", dense_layer=False, bias=True, dropout=0.0
+)
 AUTOENCODER = SingleStackSeq2Seq(DenoisingObjective(()))
 """A text is read, and then said as it was, by the same LSTM (Dai and Le 2015, section 2)."""
 PTB: Mapping[str, Any] = {"row_unit": "stream", "memory_length": 1}
@@ -98,7 +100,11 @@ LSTM_MINI = replace(
 AUTOENCODER_MINI = replace(
     LSTM_MINI,
     name="sequence-autoencoder-mini",
-    heads={"language": LanguageModeling(term="denoised", bias=True, generation=SourcePrefixGeneration())},
+    heads={
+        "language": LanguageModeling(
+            term="denoised", bias=True, generation=SourcePrefixGeneration()
+        )
+    },
     objective=AUTOENCODER,
     training_options=MINI_TRAINING,
     note="Not in the paper: for two CPU cores. The text is read, then said by the same weights.",

@@ -57,11 +57,18 @@ CNN_MINI = replace(
     family="cnn",
     paper=FILTERS,
     architecture=ConvolutionalArchitecture(
-        vocab_size=8_192, d_model=300, n_layers=1, filter_widths=(3, 4, 5), dropout=0.0, final_dropout=0.0,
+        vocab_size=8_192,
+        d_model=300,
+        n_layers=1,
+        filter_widths=(3, 4, 5),
+        dropout=0.0,
+        final_dropout=0.0,
     ),
-    classification_head=SequenceClassification(pooling="max", dense_layer=False, dropout=0.5),  # sections 2 and 3.1
+    classification_head=SequenceClassification(
+        pooling="max", dense_layer=False, dropout=0.5
+    ),  # sections 2 and 3.1
     config_mapping=native_config_mapping("cnn", ConvolutionalArchitecture),
     n_parameters=2_826_092,
-)  # fmt: skip
+)
 
 PRESETS = (BILSTM_MINI, CNN_MINI)

@@ -119,7 +119,9 @@ QUICK_THOUGHTS = replace(
         cell="gru",
         direction="twice",
         dropout=0.0,
-        initializer=UniformInit(0.1),  # released code, `uniform_init_scale`: there of word vectors alone
+        initializer=UniformInit(
+            0.1
+        ),  # released code, `uniform_init_scale`: there of word vectors alone
     ),
     heads={"beside": QuickThoughts()},
     objective=FOUND,

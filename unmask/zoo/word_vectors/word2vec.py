@@ -56,7 +56,9 @@ LSA_PAPER = Paper(
 )
 
 CONFIG_MAPPING = native_config_mapping(WORD_VECTOR_FAMILY, RecurrentArchitecture)
-CLASSIFICATION_HEAD = SequenceClassification(pooling="mean", dense_layer=False, bias=True, dropout=0.0)
+CLASSIFICATION_HEAD = SequenceClassification(
+    pooling="mean", dense_layer=False, bias=True, dropout=0.0
+)
 """A linear map of the mean of a text's vectors (Joulin et al. 2017, arXiv:1607.01759, section
 2)."""
 SENTENCE_TRAINING: Mapping[str, Any] = {"row_unit": "sentence", "dev_fraction": 0.0}
@@ -66,8 +68,8 @@ EPOCHS_NOTE = {**SENTENCE_TRAINING, "log_every": 1, "checkpoint_every": 1}
 
 
 def _preset(
-    name: str, paper: Paper, objective: WordVectorMethod, size: int, d: int, rate: float, min_count: int = 5,
-    training: Mapping[str, Any] = SENTENCE_TRAINING, note: str = "",
+    name: str, paper: Paper, objective: WordVectorMethod, size: int, d: int, rate: float,
+    min_count: int = 5, training: Mapping[str, Any] = SENTENCE_TRAINING, note: str = "",
 ) -> Published:  # fmt: skip
     return Published(
         name=name,
@@ -79,7 +81,9 @@ def _preset(
         heads={},
         classification_head=CLASSIFICATION_HEAD,
         objective=objective,
-        tokenizer=TokenizerSpec(WordLevel(size, min_count=min_count, lowercase=True, split_punctuation=True), FRAME),
+        tokenizer=TokenizerSpec(
+            WordLevel(size, min_count=min_count, lowercase=True, split_punctuation=True), FRAME
+        ),
         sequence_length=MAX_DOCUMENT_WORDS,
         batch_tokens=CHUNK_IDS,
         learning_rate=rate,
@@ -104,10 +108,15 @@ CBOW_PRESET = _preset(
     "tree (--set objective.output=Hierarchical), by 4 on each side, in 3 epochs, at 0.025.",
 )  # fmt: skip
 FASTTEXT_SKIPGRAM = _preset(
-    "fasttext", FASTTEXT_PAPER, SkipGram(character_ngrams=CharacterNgrams(), subsample=1e-4), 2_519_370, 300, 0.05,
+    "fasttext",
+    FASTTEXT_PAPER,
+    SkipGram(character_ngrams=CharacterNgrams(), subsample=1e-4),
+    2_519_370,
+    300,
+    0.05,
     note="Words are put in lower case; those never seen are composed of their n-grams. So many "
     "words have the published vectors of English Wikipedia (wiki.en.vec).",
-)  # fmt: skip
+)
 GLOVE_300 = _preset(
     "glove", GLOVE_PAPER, GloVe(epochs=100), 400_000, 300, 0.05, min_count=1, training=EPOCHS_NOTE,
     note="A word's vector is the sum of its two (section 4.2).",
@@ -118,7 +127,7 @@ SVD_PRESET = _preset(
 )  # fmt: skip
 LSA_PRESET = _preset(
     "lsa", LSA_PAPER, LSA(), 50_000, 300, 1.0, min_count=2,
-    training={**EPOCHS_NOTE, "unit": "document"},
+    training={**EPOCHS_NOTE, "row_unit": "document"},
     note="There is no rate. The sizes are not the paper's, which has some thousand words, and "
     "about 100 numbers for each.",
 )  # fmt: skip
@@ -148,4 +157,12 @@ MINIS = (
     _mini(SVD_PRESET, SVD(add_contexts=True)),
     _mini(LSA_PRESET, LSA()),
 )
-PRESETS = (*MINIS, SKIPGRAM_PRESET, CBOW_PRESET, FASTTEXT_SKIPGRAM, GLOVE_300, SVD_PRESET, LSA_PRESET)
+PRESETS = (
+    *MINIS,
+    SKIPGRAM_PRESET,
+    CBOW_PRESET,
+    FASTTEXT_SKIPGRAM,
+    GLOVE_300,
+    SVD_PRESET,
+    LSA_PRESET,
+)

@@ -43,13 +43,15 @@ def encode_label_words(
     """
     read = [f" {word}" if with_leading_space else word for word in label_words.values()]
     seen: dict[tuple[int, ...], str] = {}
-    for label, word, ids in zip(label_words, label_words.values(), tokenizer.encode_ids_batch(read), strict=True):
+    for label, word, ids in zip(
+        label_words, label_words.values(), tokenizer.encode_ids_batch(read), strict=True
+    ):
         tokens = tuple(ids.tolist())
         if not tokens or not tokenizer.special_ids.all_ids.isdisjoint(tokens):
             pieces = " + ".join(piece.strip() for piece in tokenizer.pieces(tokens))
             raise ValueError(
                 f"the word {word!r} of label {label!r} must be in the vocabulary, got "
-                f"{pieces or 'nothing'}; choose another by the option words"
+                f"{pieces or 'nothing'}; choose another by the option label_words"
             )
         if tokens in seen:
             raise ValueError(f"the labels {seen[tokens]!r} and {label!r} have one word, {word!r}")
@@ -58,8 +60,8 @@ def encode_label_words(
         if long[: len(short)] == short:  # never less likely
             raise ValueError(
                 f"the word of label {seen[long]!r} goes on from that of {seen[short]!r}, "
-                f"{label_words[seen[short]]!r}, which a model that reads forward says before it; choose "
-                "others by the option words"
+                f"{label_words[seen[short]]!r}, which a model that reads forward says before it; "
+                "choose others by the option label_words"
             )
     return tuple(seen)
 
@@ -76,10 +78,10 @@ class ClozeFormulation:
     Words may have several tokens: Schick and Schütze 2021, arXiv:2009.07118, section 3.1. While it
     learns, an encoder reads as many mask tokens as the longest word has tokens, whatever the label,
     and is asked for all tokens of the right word at once; to answer it reads as many as each word
-    has, see `in_order`. A decoder reads the word itself. A word's likelihood is the product of its
-    tokens', however many. Deviates: a token is likely among those of all words, in the paper among
-    the vocabulary, and what is learned is the likelihood, in the paper a margin between words: of
-    words of one token both are then what they are above.
+    has, see `score_most_confident_first`. A decoder reads the word itself. A word's likelihood is
+    the product of its tokens', however many. Deviates: a token is likely among those of all words,
+    in the paper among the vocabulary, and what is learned is the likelihood, in the paper a margin
+    between words: of words of one token both are then what they are above.
     """
 
     task: Task
@@ -124,15 +126,18 @@ class ClozeFormulation:
                 for part, ids in zip(pattern.parts, tokens, strict=True)
             ),
             label_token_ids=encode_label_words(
-                tokenizer, label_words, with_leading_space=pattern.has_space_before(pattern.blank_index), causal=template.causal
+                tokenizer,
+                label_words,
+                with_leading_space=pattern.has_space_before(pattern.blank_index),
+                causal=template.causal,
             ),
             shifted_targets=shifted_targets,
             two_stream=two_stream,
         )
         if asked.max_text_tokens < 2:
             raise ValueError(
-                f"length must be at least {task.max_length - asked.max_text_tokens + 2}, since the pattern is "
-                f"read too, got {task.max_length}"
+                f"max_length must be at least {task.max_length - asked.max_text_tokens + 2}, "
+                f"since the pattern is read too, got {task.max_length}"
             )
         return asked
 
@@ -146,7 +151,9 @@ class ClozeFormulation:
         """Tokens of texts."""
         nothing = np.zeros(0, np.int64)
         longest = max(self.label_token_ids, key=len)
-        framed = self._cloze_example(*self._split_at_blank([nothing, nothing]), longest, len(longest))
+        framed = self._cloze_example(
+            *self._split_at_blank([nothing, nothing]), longest, len(longest)
+        )
         return self.template.max_length - len(framed.inputs)
 
     @property
@@ -161,7 +168,10 @@ class ClozeFormulation:
 
     def build_inputs(self, items: Sequence[TaskExample]) -> list[TaskInput]:
         """Write each item's texts into the pattern."""
-        spaced, room = [replace(item, texts=self._with_pattern_spaces(item.texts)) for item in items], self.max_text_tokens
+        spaced, room = (
+            [replace(item, texts=self._with_pattern_spaces(item.texts)) for item in items],
+            self.max_text_tokens,
+        )
         found: list[TaskInput] = []
         for i, (item, texts) in enumerate(
             zip(items, encode_texts(self.tokenizer, spaced, room), strict=True)
@@ -170,14 +180,22 @@ class ClozeFormulation:
             cut = [text[:n] for text, n in zip(texts, kept, strict=True)]
             # A label that is not known is the first: it marks the place that is asked.
             label = 0 if item.label is None else label_indices(self.task, item.label)[0]
-            example = self._cloze_example(*self._split_at_blank(cut), self.label_token_ids[label], self.n_masks)
-            found.append(TaskInput(item_index=i, example=example, truncated=kept != [len(t) for t in texts]))
+            example = self._cloze_example(
+                *self._split_at_blank(cut), self.label_token_ids[label], self.n_masks
+            )
+            found.append(
+                TaskInput(item_index=i, example=example, truncated=kept != [len(t) for t in texts])
+            )
         return found
 
     def _with_pattern_spaces(self, texts: Sequence[str]) -> tuple[str, ...]:
         """Put the spaces of the pattern to the texts after them; the blank has its own."""
         at = {part: i for i, part in enumerate(self.pattern_parts) if isinstance(part, int)}
-        spaced = {i for i, p in at.items() if p != self.pattern.blank_index and self.pattern.has_space_before(p)}
+        spaced = {
+            i
+            for i, p in at.items()
+            if p != self.pattern.blank_index and self.pattern.has_space_before(p)
+        }
         return tuple(f" {text}" if i in spaced else text for i, text in enumerate(texts))
 
     def _split_at_blank(
@@ -192,7 +210,11 @@ class ClozeFormulation:
         return before, [*chain(*written[blank:]), *around.suffix]
 
     def _cloze_example(
-        self, prefix_ids: Sequence[int], suffix_ids: Sequence[int], word_ids: Sequence[int], n_masks: int
+        self,
+        prefix_ids: Sequence[int],
+        suffix_ids: Sequence[int],
+        word_ids: Sequence[int],
+        n_masks: int,
     ) -> Example:
         """Ask for a word; an encoder has so many mask tokens for it."""
         if self.template.causal:
@@ -234,16 +256,22 @@ class ClozeFormulation:
     ) -> Float[Tensor, "b labels"]:
         """Ask for words of several tokens: a decoder for each, an encoder for all of a length."""
         if self.template.causal:
-            batches = (self._batch_for_word(model, task_inputs, word) for word in self.label_token_ids)
+            batches = (
+                self._batch_for_word(model, task_inputs, word) for word in self.label_token_ids
+            )
             return torch.stack([score_left_to_right(model, batch) for batch in batches], -1)
         said: dict[Sequence[int], Tensor] = {}
         for _, some in groupby(sorted(self.label_token_ids, key=len), len):
             words = list(some)
-            found = score_most_confident_first(model, self._batch_for_word(model, task_inputs, words[0]), words)
+            found = score_most_confident_first(
+                model, self._batch_for_word(model, task_inputs, words[0]), words
+            )
             said |= zip(words, found.unbind(-1), strict=True)
         return torch.stack([said[word] for word in self.label_token_ids], -1)
 
-    def _batch_for_word(self, model: Model, task_inputs: Sequence[TaskInput], word_ids: Sequence[int]) -> Batch:
+    def _batch_for_word(
+        self, model: Model, task_inputs: Sequence[TaskInput], word_ids: Sequence[int]
+    ) -> Batch:
         """Ask the same questions for a word, of an encoder in as many blanks as it has tokens."""
         asked: list[Example] = []
         for inputs, targets in ((q.example.inputs, q.example.targets) for q in task_inputs):
@@ -251,10 +279,14 @@ class ClozeFormulation:
             before, after = inputs[:at], inputs[at + self.n_masks :]
             if self.template.causal:
                 before, after = inputs[: at + 1], inputs[:0]
-            asked.append(self._cloze_example(before.tolist(), after.tolist(), word_ids, len(word_ids)))
+            asked.append(
+                self._cloze_example(before.tolist(), after.tolist(), word_ids, len(word_ids))
+            )
         return pad_examples(asked, self.special_ids).to(model.device)
 
-    def merge_scores(self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]) -> np.ndarray:
+    def merge_scores(
+        self, task_inputs: Sequence[TaskInput], input_scores: Sequence[np.ndarray]
+    ) -> np.ndarray:
         """Put the parts of an item together."""
         return np.concatenate(input_scores)
 
@@ -262,7 +294,9 @@ class ClozeFormulation:
         """Return the label whose word fits best."""
         return self.task.labels[int(scores[0].argmax())]
 
-    def prediction_record(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> PredictionRecord:
+    def prediction_record(
+        self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]
+    ) -> PredictionRecord:
         """Return {"label", "probability", "probabilities"}."""
         return label_prediction_record(self.task, self.prediction(item, scores), scores)
 

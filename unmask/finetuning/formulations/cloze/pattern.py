@@ -56,5 +56,6 @@ def _text_index(placeholder: str, pattern: str, columns: Sequence[str]) -> int:
     if name.isdecimal() and int(name) < len(columns):
         return int(name)
     raise ValueError(
-        f"pattern: {placeholder} is no column of text; there are {format_names(columns)}, got {pattern!r}"
+        f"pattern: {placeholder} is no column of text; there are {format_names(columns)}, got "
+        f"{pattern!r}"
     )

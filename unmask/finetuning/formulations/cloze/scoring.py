@@ -31,7 +31,10 @@ def score_most_confident_first(
 
 
 def _score_remaining(
-    model: Model, batch: Batch, word_ids: Int[Tensor, "b k"], log_probabilities: Float[Tensor, "b k among"]
+    model: Model,
+    batch: Batch,
+    word_ids: Int[Tensor, "b k"],
+    log_probabilities: Float[Tensor, "b k among"],
 ) -> Float[Tensor, "b"]:
     surest, at = _select_words(word_ids, batch, log_probabilities).max(1)
     b, k = word_ids.shape

@@ -32,7 +32,9 @@ class MaskedTextFormulation(TextToTextFormulation):
         """Hide some tokens of the target."""
         return self.masked_target.mask_target(example, self.special_ids, rng)
 
-    def _build_example(self, prompt_ids: Sequence[int], target_ids: Sequence[int] | None) -> Example:
+    def _build_example(
+        self, prompt_ids: Sequence[int], target_ids: Sequence[int] | None
+    ) -> Example:
         return self.masked_target.unmasked_example(prompt_ids, target_ids or ())
 
     def _prompt_ids(self, example: Example) -> Int[np.ndarray, "_"]:
@@ -46,7 +48,11 @@ class MaskedTextFormulation(TextToTextFormulation):
         lengths = [len(target) for target in targets]
         totals = np.zeros(len(targets))
         read = [self._prompt_ids(q.example).tolist() for q in task_inputs]
-        rows = DecodingBatch(model, [Prompt(input_ids=ids, n_source_tokens=len(ids)) for ids in read], self.special_ids)
+        rows = DecodingBatch(
+            model,
+            [Prompt(input_ids=ids, n_source_tokens=len(ids)) for ids in read],
+            self.special_ids,
+        )
         here = list(range(len(targets)))
         for i in range(max(lengths)):
             on = [k for k, row in enumerate(here) if lengths[row] > i]

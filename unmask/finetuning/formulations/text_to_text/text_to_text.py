@@ -91,25 +91,33 @@ class TextToTextFormulation:
             cut = len(source) > self.max_source_tokens
             kept = self._truncate_source(item, source) if cut else source
             read = [*self.leading_ids, *kept.tolist(), *self.trailing_ids]
-            said = None if item.label is None else [*target.tolist(), self.end_id][: self.max_target_length]
+            said = (
+                None
+                if item.label is None
+                else [*target.tolist(), self.end_id][: self.max_target_length]
+            )
             example = self._build_example(read or [reader.special_ids.start], said)
             shortened = len(target) + 1 > self.max_target_length
-            found.append(TaskInput(item_index=i, example=example, truncated=cut, target_truncated=shortened))
+            found.append(
+                TaskInput(item_index=i, example=example, truncated=cut, target_truncated=shortened)
+            )
         return found
 
     def _keeps_beginning(self, item: TaskExample) -> bool:
         """Say whether of a source that is too long its first tokens are read."""
-        form = self._text_template(item)
-        return len(item.texts) == 1 and form.truncation_keeps != "end" and form.source is None
+        template = self._text_template(item)
+        return (
+            len(item.texts) == 1 and template.truncation_keeps != "end" and template.source is None
+        )
 
     def _text_template(self, item: TaskExample) -> TextTemplate:
         return self.templates.get(item.component, TextTemplate())
 
     def _source_text(self, item: TaskExample, texts: Sequence[str]) -> str:
-        """Write texts as the form says; if it does not, one, or several with their columns' names.
+        """Write texts as the template says; without one, a text, or several with columns' names.
 
         Args:
-            item: whose form it is.
+            item: whose template it is.
             texts: its texts, or what is kept of them.
         """
         if self._text_template(item).source is not None:
@@ -119,13 +127,15 @@ class TextToTextFormulation:
         named = zip(self.task.columns.texts, texts, strict=True)
         return self.prefix + " ".join(f"{name}: {text}" for name, text in named)
 
-    def _truncate_source(self, item: TaskExample, source_ids: Int[np.ndarray, "_"]) -> Int[np.ndarray, "_"]:
+    def _truncate_source(
+        self, item: TaskExample, source_ids: Int[np.ndarray, "_"]
+    ) -> Int[np.ndarray, "_"]:
         """Cut the texts of an item until their source has room, and return its tokens."""
         if self._keeps_beginning(item):
             return source_ids[: self.max_source_tokens]
         last = self._text_template(item).truncation_keeps == "end"
         reader = self.tokenizer.input_tokenizer
-        places = [reader.offsets(text) for text in item.texts]
+        places = [reader.offset_array(text) for text in item.texts]
         budget = sum(map(len, places)) + self.max_source_tokens - len(source_ids)
         while budget > 0:  # tokens of a part may be others than those of the whole
             most = _common_max_length([len(of_text) for of_text in places], budget)
@@ -137,9 +147,13 @@ class TextToTextFormulation:
             if len(found) <= self.max_source_tokens:
                 return found
             budget -= len(found) - self.max_source_tokens
-        return source_ids[-self.max_source_tokens :] if last else source_ids[: self.max_source_tokens]
+        return (
+            source_ids[-self.max_source_tokens :] if last else source_ids[: self.max_source_tokens]
+        )
 
-    def _build_example(self, prompt_ids: Sequence[int], target_ids: Sequence[int] | None) -> Example:
+    def _build_example(
+        self, prompt_ids: Sequence[int], target_ids: Sequence[int] | None
+    ) -> Example:
         source = None
         if self.is_encoder_decoder:
             source = np.array(prompt_ids, np.int64)
@@ -153,13 +167,22 @@ class TextToTextFormulation:
             rank = (rank - len(prompt_ids) + 1).clip(min=0)
         return Example(inputs=inputs, targets=targets, rank=rank, source=source)
 
-    def compute_scores(self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]) -> list[GeneratedText]:
+    def compute_scores(
+        self, model: Model, batch: Batch, task_inputs: Sequence[TaskInput]
+    ) -> list[GeneratedText]:
         """Write an answer to each source, and score its target where it is known."""
         losses = self._target_losses(model, batch, task_inputs)
         prompts = [self._prompt_ids(question.example).tolist() for question in task_inputs]
-        said = generate(model, prompts, self.special_ids, GenerationConfig(strategy=self.strategy, max_new_tokens=self.max_target_length))
+        said = generate(
+            model,
+            prompts,
+            self.special_ids,
+            GenerationConfig(strategy=self.strategy, max_new_tokens=self.max_target_length),
+        )
         return [
-            GeneratedText(token_ids=np.array(ids, np.int64), target_loss=loss, n_target_tokens=places)
+            GeneratedText(
+                token_ids=np.array(ids, np.int64), target_loss=loss, n_target_tokens=places
+            )
             for ids, (loss, places) in zip(said, losses, strict=True)
         ]
 
@@ -188,7 +211,9 @@ class TextToTextFormulation:
             found.append((float(total), len(said)))
         return found
 
-    def merge_scores(self, task_inputs: Sequence[TaskInput], input_scores: Sequence[GeneratedText]) -> GeneratedText:
+    def merge_scores(
+        self, task_inputs: Sequence[TaskInput], input_scores: Sequence[GeneratedText]
+    ) -> GeneratedText:
         """Each item is one question."""
         (written,) = input_scores
         return written
@@ -199,8 +224,12 @@ class TextToTextFormulation:
 
     def prediction_record(self, item: TaskExample, scores: GeneratedText) -> PredictionRecord:
         """Return {"answer"}, what was written; and "label" or "number", null if it is none."""
-        said, form = str(self.prediction(item, scores)), self._text_template(item)
-        read = {"label" if form.labels else "number": form.parse_prediction(said)} if form.has_fixed_answers else {}
+        said, template = str(self.prediction(item, scores)), self._text_template(item)
+        read = (
+            {"label" if template.labels else "number": template.parse_prediction(said)}
+            if template.has_fixed_answers
+            else {}
+        )
         return {"answer": said} | read
 
     def loss(self, item: TaskExample, scores: GeneratedText) -> tuple[float, int]:
@@ -208,7 +237,9 @@ class TextToTextFormulation:
         return scores.target_loss, scores.n_target_tokens
 
 
-def _truncate_text(text: str, offsets: Sequence[tuple[int, int]], n_kept: int, *, keep_last: bool) -> str:
+def _truncate_text(
+    text: str, offsets: Int[np.ndarray, "t 2"], n_kept: int, *, keep_last: bool
+) -> str:
     """Keep some tokens of a text: its first, or its last, which begin with a line if there is one.
 
     Args:
@@ -220,8 +251,8 @@ def _truncate_text(text: str, offsets: Sequence[tuple[int, int]], n_kept: int, *
     if n_kept >= len(offsets):
         return text
     if not keep_last:
-        return text[: offsets[n_kept - 1][1]] if n_kept else ""
-    begin = offsets[-n_kept][0] if n_kept else len(text)
+        return text[: int(offsets[n_kept - 1, 1])] if n_kept else ""
+    begin = int(offsets[-n_kept, 0]) if n_kept else len(text)
     line = text.find("\n", max(begin - 1, 0))
     whole = text[line + 1 :] if line >= 0 else ""
     return whole or text[begin:]

@@ -1,4 +1,4 @@
-"""`attend`, the one place that calls a kernel, and the Attention sublayer."""
+"""`attend`, the only caller of attention kernels, and the Attention sublayer."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -27,21 +27,21 @@ this many keys."""
 
 
 BLOCK_LOCAL_MIN_KEYS = 256
-"""Texts longer than three windows by so many columns are cut into blocks, which see three windows;
+"""Texts longer than three windows by this many keys are cut into blocks, which see three windows;
 below, a mask of all pairs is as fast (benchmarks/reports/2026-11-22-window.md)."""
 
 
 @dataclass(frozen=True)
 class GlobalQueries:
-    """Queries that no window binds."""
+    """Queries with global attention, which no window binds."""
 
     columns: Int[Tensor, "b g"]
-    """Which they are; -1 where a row has fewer than another."""
+    """Their columns; -1 fills rows that have fewer."""
     attention_mask: "AttentionMask"
-    """What they see: all of their text."""
+    """All of their text."""
 
     def for_columns(self, columns: Int[Tensor, "b"]) -> "GlobalQueries":
-        """Return which of single queries, one a row, in columns `columns`, are wide."""
+        """Return which of single queries, one a row, in columns `columns`, are global."""
         hits = self.columns == columns[:, None]
         which = torch.where(hits.any(1), 0, -1)[:, None]
         mask = self.attention_mask.mask
@@ -52,7 +52,7 @@ class GlobalQueries:
 
 
 class AttentionMask:
-    """Who sees whom, as kernels want it: a mask, a band, or the word that none is needed."""
+    """Which keys each query sees: a mask, a block-local mask, causal, or everything."""
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class AttentionMask:
         """True where a key is visible; None: everywhere, or everything before (`causal`)."""
         self.causal = causal and mask is None
         self.block_local_mask = block_local_mask
-        """In the place of a mask."""
+        """Instead of a mask."""
         self.global_queries = global_queries
-        """Queries that ask again, beyond their window; the mask or band has them, too."""
+        """Queries that attend a second time, beyond their window; the mask has them, too."""
         self._additive: Tensor | None = None
         self._blocks: AttentionMask | None = None
 
@@ -89,23 +89,36 @@ class AttentionMask:
     ) -> "AttentionMask":
         """Return what the last `n_queries` of `n_keys` columns see; all see the first `prefix`.
 
-        Of columns that are queries themselves, those `always_visible_columns` are not hidden by windows.
+        `always_visible_columns`, which are queries themselves, are not hidden by windows.
 
-        Unless `keep_all_keys`, the keys of columns that no query sees need not be there: what comes of it
-        fits a cache that has forgotten them, or is a band.
+        Unless `keep_all_keys`, the keys of columns that no query sees may be missing: the mask then
+        fits a cache that has dropped them, or is block-local.
 
         Raises:
-            ValueError: there are `global_positions` queries, and columns before them that are no prefix.
+            ValueError: there are `global_positions`, and columns before the queries that are no
+                prefix.
         """
-        text, asked = n_keys - prefix, None
+        text, global_queries = n_keys - prefix, None
         if global_positions is not None:
             if n_queries != text:
-                raise ValueError(f"wide tokens need all {text} columns at once, got {n_queries}")
-            asked = GlobalQueries(global_positions, AttentionMask(_extend_by_prefix(visible_keys(visibility, global_positions, text), prefix)))
+                raise ValueError(
+                    f"global_positions need all {text} columns at once, got {n_queries}"
+                )
+            global_queries = GlobalQueries(
+                global_positions,
+                AttentionMask(
+                    _extend_by_prefix(visible_keys(visibility, global_positions, text), prefix)
+                ),
+            )
         if window is not None and not keep_all_keys:
             if n_queries == n_keys and n_keys >= 3 * window + BLOCK_LOCAL_MIN_KEYS:
-                by_all = always_visible_columns if global_positions is None else global_positions
-                return cls(block_local_mask=BlockLocalMask(visibility, window, dilation, by_all), global_queries=asked)
+                visible_to_all = (
+                    always_visible_columns if global_positions is None else global_positions
+                )
+                return cls(
+                    block_local_mask=BlockLocalMask(visibility, window, dilation, visible_to_all),
+                    global_queries=global_queries,
+                )
             text = min(text, n_queries + window * dilation)
             visibility = visibility.of_last(text)
         if window is not None and dilation == 1 and text <= window + 1:
@@ -116,41 +129,51 @@ class AttentionMask:
             window=window,
             dilation=dilation,
             is_global=None if global_positions is None else columns_to_mask(global_positions, text),
-            always_visible=None if always_visible_columns is None else columns_to_mask(always_visible_columns, text),
+            always_visible=None
+            if always_visible_columns is None
+            else columns_to_mask(always_visible_columns, text),
             device=device,
         )
-        return cls(_extend_by_prefix(mask, prefix), causal=visibility.causal, global_queries=asked)
+        return cls(
+            _extend_by_prefix(mask, prefix), causal=visibility.causal, global_queries=global_queries
+        )
 
     @classmethod
     def excluding_self(cls, visibility: Visibility, n_queries: int, n_keys: int) -> "AttentionMask":
-        """Return what the last `n_queries` of `n_keys` columns see that may not see themselves."""
+        """Return what the last `n_queries` of `n_keys` columns see, themselves excluded."""
         return cls(visibility.to_mask(n_queries, n_keys, excluding_self=True))
 
     def for_columns(self, columns: Int[Tensor, "b"], n_keys: int) -> "AttentionMask":
         """Return what one query of each row sees, the one in column `columns`."""
-        wide = None if self.global_queries is None else self.global_queries.for_columns(columns)
+        global_queries = (
+            None if self.global_queries is None else self.global_queries.for_columns(columns)
+        )
         if self.block_local_mask is not None:
-            return AttentionMask(self.block_local_mask.for_columns(columns, n_keys), global_queries=wide)
+            return AttentionMask(
+                self.block_local_mask.for_columns(columns, n_keys), global_queries=global_queries
+            )
         if self.mask is not None:
             rows = torch.arange(len(columns), device=columns.device)
             mask = self.mask.expand(len(columns), -1, -1, -1)[rows, :, columns][:, :, None]
-            return AttentionMask(mask, global_queries=wide)
+            return AttentionMask(mask, global_queries=global_queries)
         if not self.causal:
-            return AttentionMask(global_queries=wide)
+            return AttentionMask(global_queries=global_queries)
         before = torch.arange(n_keys, device=columns.device) <= columns[:, None]
-        return AttentionMask(before[:, None, None], global_queries=wide)
+        return AttentionMask(before[:, None, None], global_queries=global_queries)
 
-    def for_blocks(self, block_local_mask: BlockLocalMask, batch_size: int, n_keys: int, device: torch.device) -> "AttentionMask":
-        """Return what the blocks of a band see; it is made once a forward."""
+    def for_blocks(
+        self, block_local_mask: BlockLocalMask, batch_size: int, n_keys: int, device: torch.device
+    ) -> "AttentionMask":
+        """Return the mask of the blocks; it is computed once per forward."""
         if self._blocks is None:
             mask = block_local_mask.block_mask(n_keys, device)
             self._blocks = AttentionMask(mask.expand(batch_size, -1, -1, -1, -1).flatten(0, 1))
         return self._blocks
 
     def additive(self, like: Tensor, n_queries: int, n_keys: int) -> Tensor | None:
-        """Return the same as numbers added to the scores, 0 or the lowest of `like`'s dtype.
+        """Return the mask as numbers added to the scores, 0 or the lowest of `like`'s dtype.
 
-        They are made once a forward.
+        They are computed once per forward.
         """
         if self._additive is None:
             mask = self.mask
@@ -165,7 +188,7 @@ class AttentionMask:
 
 
 def eager_is_faster(x: Tensor, n_keys: int, *, has_bias: bool, dropout_rate: float) -> bool:
-    """Say whether `attend` should write the scores out rather than call the fused kernel."""
+    """Return whether `attend` should compute the scores rather than call the fused kernel."""
     if x.device.type != "cpu":
         return False
     if x.dtype == torch.bfloat16 and n_keys <= EAGER_MAX_KEYS:
@@ -186,12 +209,14 @@ def attend(
 ) -> Float[Tensor, "b h t e"]:
     """softmax(cap·tanh(q kᵀ·scale / cap) + bias, over the visible keys) v.
 
-    Without `softcap`, the scores are as they are. Of g < h keys and values each is of h / g heads that
-    follow each other.
+    Without `softcap`, the scores are not capped. With g < h key and value heads, each serves h / g
+    consecutive query heads.
     """
     drop = dropout.rate if dropout is not None and dropout.training else 0.0
     if attention_mask.block_local_mask is not None:
-        return _block_local_attention(q, k, v, attention_mask, attention_mask.block_local_mask, scale, softcap, dropout)
+        return _block_local_attention(
+            q, k, v, attention_mask, attention_mask.block_local_mask, scale, softcap, dropout
+        )
     biased = bias is not None
     if softcap is not None or eager_is_faster(q, k.shape[2], has_bias=biased, dropout_rate=drop):
         return _eager_attention(q, k, v, attention_mask, bias, scale, softcap, dropout)
@@ -227,13 +252,13 @@ def _eager_attention(
         scores = scores + bias
     if (added := attention_mask.additive(q, q.shape[2], k.shape[2])) is not None:
         scores += added
-    share = scores.softmax(-1)
-    share = share if dropout is None else dropout(share)
-    return (_group_query_heads(share, v) @ v).view(b, h, t, v.shape[3])
+    weights = scores.softmax(-1)
+    weights = weights if dropout is None else dropout(weights)
+    return (_group_query_heads(weights, v) @ v).view(b, h, t, v.shape[3])
 
 
 def _group_query_heads(x: Float[Tensor, "b h t _"], k: Float[Tensor, "b g s e"]) -> Tensor:
-    """Lay the heads that read the same keys out as more queries of one head [b g h/g*t _]."""
+    """Join the heads that share keys as more queries of one head [b g h/g*t _]."""
     return x.unflatten(1, (k.shape[1], -1)).flatten(2, 3)
 
 
@@ -250,28 +275,34 @@ def _block_local_attention(
     """Attend block by block, as if each were a row of its own."""
     b, _, t, _ = q.shape  # [b h t e]
     blocks = attention_mask.for_blocks(block_local_mask, b, t, q.device)
-    q, k, v = block_local_mask.query_blocks(q), block_local_mask.key_blocks(k), block_local_mask.key_blocks(v)
+    q, k, v = (
+        block_local_mask.query_blocks(q),
+        block_local_mask.key_blocks(k),
+        block_local_mask.key_blocks(v),
+    )
     y = attend(q, k, v, blocks, scale=scale, softcap=softcap, dropout=dropout)
     return block_local_mask.merge_blocks(y.unflatten(0, (b, -1)).transpose(1, 2).flatten(2, 3), t)
 
 
 def _extend_by_prefix(mask: Tensor | None, prefix: int) -> Tensor | None:
-    """Let all see `prefix` columns more, which stand first."""
+    """Let all queries see `prefix` more columns, which stand first."""
     return mask if mask is None or not prefix else F.pad(mask, (prefix, 0), value=True)
 
 
 def split_heads(x: Float[Tensor, "b t he"], width: int) -> Float[Tensor, "b h t e"]:
-    """Cut vectors into heads of some width."""
+    """Split vectors into heads of size `width`."""
     return x.unflatten(-1, (-1, width)).transpose(1, 2)
 
 
 class Attention(nn.Module):
-    """Vaswani et al. 2017, section 3.2.2. Self-attention is attention whose context is x.
+    """Multi-head attention, Vaswani et al. 2017, section 3.2.2; self-attention if `context` is x.
 
     Several heads may share keys and values (Ainslie et al. 2023, arXiv:2305.13245).
     """
 
-    def __init__(self, a: Architecture, position_layer: PositionLayer, *, global_attention: bool = False) -> None:
+    def __init__(
+        self, a: Architecture, position_layer: PositionLayer, *, global_attention: bool = False
+    ) -> None:
         super().__init__()
         width, shared = a.n_heads * a.d_head, a.n_key_value_heads * a.d_head
         self.d_head = a.d_head
@@ -296,7 +327,7 @@ class Attention(nn.Module):
         self.dropout = Dropout(a.attention_dropout)
 
     def split_heads(self, x: Float[Tensor, "b t he"]) -> Float[Tensor, "b h t e"]:
-        """Cut vectors into heads."""
+        """Split vectors into heads."""
         return split_heads(x, self.d_head)
 
     def forward(
@@ -307,7 +338,7 @@ class Attention(nn.Module):
         attention_mask: AttentionMask,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "b t d"]:
-        """Let x read `context` (None: what the cache holds already)."""
+        """Let x attend to `context` (None: to what the cache holds already)."""
         q = self.place.query(self.split_heads(self.q_norm(self.q(x))), position_state)
         if context is None:
             known = None if cache is None else cache.all_keys_values
@@ -322,7 +353,11 @@ class Attention(nn.Module):
         bias = self.place.bias(q, k, position_state, self)
         scale, cap, dropout = self.scale, self.softcap, self.dropout
         y = attend(q, k, v, attention_mask, bias=bias, scale=scale, softcap=cap, dropout=dropout)
-        if self.wide is not None and attention_mask.global_queries is not None and context is not None:
+        if (
+            self.wide is not None
+            and attention_mask.global_queries is not None
+            and context is not None
+        ):
             n = k.shape[2] - context.shape[1]
             y = self.wide(y, x, context, attention_mask.global_queries, k[:, :, :n], v[:, :, :n])
         y = y.transpose(1, 2).flatten(2)
@@ -332,10 +367,10 @@ class Attention(nn.Module):
 
 
 class GlobalAttentionProjections(nn.Module):
-    """Lets wide tokens ask all of their text, by projections of their own.
+    """Lets global tokens attend to all of their text, by projections of their own.
 
     Beltagy et al. 2020, arXiv:2004.05150, section 3.1, "Global Attention" and "Linear Projections
-    for Global Attention". Where tokens stand they know from their vectors alone.
+    for Global Attention". There are no relative positions in it.
     """
 
     def __init__(self, a: Architecture) -> None:
@@ -357,22 +392,27 @@ class GlobalAttentionProjections(nn.Module):
         prefix_keys: Float[Tensor, "b h p e"],
         prefix_values: Float[Tensor, "b h p e"],
     ) -> Float[Tensor, "b h t e"]:
-        """Put what the wide of the queries x find into y, in the place of what was near them.
+        """Replace the outputs y of the global queries among x by those of global attention.
 
-        They read the learned keys and values before the text, too, if there are any.
+        They attend to the prefix keys and values before the text, too, if there are any.
         """
-        q = split_heads(self.q(gather_columns(x[:, None], global_queries.columns)[:, 0]), self.d_head)  # [b h g e]
+        q = split_heads(
+            self.q(gather_columns(x[:, None], global_queries.columns)[:, 0]), self.d_head
+        )  # [b h g e]
         k = torch.cat((prefix_keys, split_heads(self.k(context), self.d_head)), 2)
         v = torch.cat((prefix_values, split_heads(self.v(context), self.d_head)), 2)
-        found = attend(q, k, v, global_queries.attention_mask, scale=self.scale, dropout=self.dropout)
+        found = attend(
+            q, k, v, global_queries.attention_mask, scale=self.scale, dropout=self.dropout
+        )
         t = y.shape[2]
-        index = (global_queries.columns % (t + 1))[:, None, :, None]  # -1 is a column that is cut off again
+        # -1 is a column that is cut off again
+        index = (global_queries.columns % (t + 1))[:, None, :, None]
         return F.pad(y, (0, 0, 0, 1)).scatter(2, index.expand_as(found), found)[:, :, :t]
 
 
 @torch.no_grad()
 def copy_to_global_attention(model: nn.Module, loaded: Collection[str] = ()) -> None:
-    """Let the projections of wide tokens begin as copies of the others, but for those known.
+    """Let the global projections begin as copies of the others, except those `loaded`.
 
     Beltagy et al. 2020, section 3.1, "Linear Projections for Global Attention".
     """

@@ -1,4 +1,4 @@
-"""Windows of attention whose pairs are never all written out, and tokens that no window binds."""
+"""Sliding-window attention by blocks, and tokens with global attention."""
 
 from dataclasses import dataclass
 
@@ -12,11 +12,11 @@ from unmask.batch import Visibility
 
 @dataclass(frozen=True)
 class BlockLocalMask:
-    """Who sees whom within a window; the pairs of a text are never all written out.
+    """Which keys each query sees within a window, without a mask of all pairs.
 
-    Queries are cut into blocks of `window` columns: each sees its own block of keys, the two beside
-    it, and the wide tokens. With a dilation of n, columns 0, n, 2 n, ... are put side by side
-    first, then 1, n + 1, ... and so on, which makes a dilated window one without holes.
+    Queries are split into blocks of `window` columns: each sees its own block of keys, the two next
+    to it, and the global tokens. With a dilation of n, columns 0, n, 2 n, ... come first, then 1,
+    n + 1, ... and so on, which makes a dilated window contiguous.
     """
 
     visibility: Visibility
@@ -25,24 +25,28 @@ class BlockLocalMask:
     global_positions: Int[Tensor, "b g"] | None = None
 
     def for_columns(self, columns: Int[Tensor, "b"], n_keys: int) -> Bool[Tensor, "b 1 1 s"]:
-        """Say what one query of each row sees, the one in column `columns`."""
+        """Return what one query of each row sees, the one in column `columns`."""
         place = torch.arange(n_keys, device=columns.device)
         away = place - columns[:, None]
         visible = (away.abs() <= self.window * self.dilation) & (away % self.dilation == 0)
         if self.global_positions is not None:
-            visible |= columns_to_mask(self.global_positions, n_keys) | (self.global_positions == columns[:, None]).any(1, keepdim=True)
+            visible |= columns_to_mask(self.global_positions, n_keys) | (
+                self.global_positions == columns[:, None]
+            ).any(1, keepdim=True)
         own = visible_keys(self.visibility, columns[:, None], n_keys)
         return visible[:, None, None] if own is None else visible[:, None, None] & own
 
     def block_mask(self, n_keys: int, device: torch.device) -> Bool[Tensor, "b n 1 w s"]:
-        """Say what the queries of each block see of the block's keys.
+        """Return which of the block's keys the queries of each block see.
 
-        Columns after the last one see everything: nobody listens to them, and a softmax over
+        Columns after the last one see everything: their output is unused, and a softmax over
         nothing is not a number.
         """
         v, w = self.visibility, self.window
         k = self._key_columns(n_keys, device)[:, :, None]  # [b n 1 s]
-        q = self._original_columns(torch.arange(k.shape[1] * w, device=device), n_keys).view(1, -1, w, 1)
+        q = self._original_columns(torch.arange(k.shape[1] * w, device=device), n_keys).view(
+            1, -1, w, 1
+        )
         near = torch.ones(w, 3 * w, dtype=torch.bool, device=device).triu().tril(2 * w)
         near = near & ((q - k[..., : 3 * w]) % self.dilation == 0)
         near = F.pad(near, (0, k.shape[-1] - 3 * w), value=True)
@@ -56,61 +60,65 @@ class BlockLocalMask:
         return (visible | (q >= n_keys))[:, :, None]
 
     def _key_columns(self, n_keys: int, device: torch.device) -> Int[Tensor, "b n s"]:
-        """Return which columns the keys of each block are; of none, or a wide one again, -1."""
+        """Return the columns of the keys of each block; -1 for none, or repeated global ones."""
         w, n = self.window, self.dilation * -(-n_keys // self.dilation)
         near = torch.arange(-w, (-(-n // w) + 1) * w, device=device).unfold(0, 3 * w, w)[None]
         near = self._original_columns(near, n_keys).masked_fill(near < 0, -1)
         if self.global_positions is None:
             return near
-        again = _lookup_columns(columns_to_mask(self.global_positions, n_keys), near)
-        wide = self.global_positions[:, None].expand(-1, near.shape[1], -1)
-        return torch.cat((near.masked_fill(again, -1), wide), -1)
+        is_global = _lookup_columns(columns_to_mask(self.global_positions, n_keys), near)
+        global_keys = self.global_positions[:, None].expand(-1, near.shape[1], -1)
+        return torch.cat((near.masked_fill(is_global, -1), global_keys), -1)
 
-    def _original_columns(self, permuted_columns: Int[Tensor, "*n"], n_keys: int) -> Int[Tensor, "*n"]:
-        """Return the column that is put at each place; of places after all, one after `n_keys`."""
+    def _original_columns(
+        self, permuted_columns: Int[Tensor, "*n"], n_keys: int
+    ) -> Int[Tensor, "*n"]:
+        """Return the original column of each permuted one; for those after all, `n_keys`."""
         n = -(-n_keys // self.dilation)
         column = permuted_columns % n * self.dilation + permuted_columns // n
         return torch.where(permuted_columns < n * self.dilation, column, n_keys)
 
     def _group_by_dilation(self, x: Float[Tensor, "b h t e"]) -> Float[Tensor, "b h n e"]:
-        """Put the columns side by side that see each other; some are zeros at the end."""
+        """Permute columns so that those which see each other are adjacent; pad with zeros."""
         if self.dilation == 1:
             return x
         x = F.pad(x, (0, 0, 0, -x.shape[2] % self.dilation))
         return x.unflatten(2, (-1, self.dilation)).transpose(2, 3).flatten(2, 3)
 
     def merge_blocks(self, x: Float[Tensor, "b h n e"], t: int) -> Float[Tensor, "b h t e"]:
-        """Put columns where they were, and cut off what was filled up."""
+        """Restore the order of columns, and remove the padding."""
         if self.dilation > 1:
             x = x[:, :, : self.dilation * -(-t // self.dilation)]
             x = x.unflatten(2, (self.dilation, -1)).transpose(2, 3).flatten(2, 3)
         return x[:, :, :t]
 
     def query_blocks(self, x: Float[Tensor, "b h t e"]) -> Float[Tensor, "bn h w e"]:
-        """Cut into blocks, the last one filled up with zeros."""
+        """Split into blocks, the last one padded with zeros."""
         x = self._group_by_dilation(x)
         x = F.pad(x, (0, 0, 0, -x.shape[2] % self.window)).unflatten(2, (-1, self.window))
         return x.transpose(1, 2).flatten(0, 1)
 
     def key_blocks(self, x: Float[Tensor, "b h t e"]) -> Float[Tensor, "bn h s e"]:
-        """Lay out what the queries of each block may see."""
-        w, apart = self.window, self._group_by_dilation(x)
-        padded = F.pad(apart, (0, 0, w, w + -apart.shape[2] % w))
+        """Gather the keys, or values, that the queries of each block may see."""
+        w, permuted = self.window, self._group_by_dilation(x)
+        padded = F.pad(permuted, (0, 0, w, w + -permuted.shape[2] % w))
         if x.requires_grad:  # overlapping views are free for one row, but their gradient is slow
             cut = padded.unflatten(2, (-1, w)).transpose(1, 2)
             near = torch.cat((cut[:, :-2], cut[:, 1:-1], cut[:, 2:]), 3)  # [b n h 3*w e]
         else:
             near = padded.unfold(2, 3 * w, w).mT.transpose(1, 2)
         if self.global_positions is not None:
-            wide = gather_columns(x, self.global_positions)[:, None].expand(-1, near.shape[1], -1, -1, -1)
-            near = torch.cat((near, wide), 3)
+            global_keys = gather_columns(x, self.global_positions)[:, None].expand(
+                -1, near.shape[1], -1, -1, -1
+            )
+            near = torch.cat((near, global_keys), 3)
         return near.flatten(0, 1)
 
 
 def visible_keys(
     visibility: Visibility, columns: Int[Tensor, "b g"], n_keys: int
 ) -> Bool[Tensor, "b 1 g s"] | None:
-    """Say what queries in some columns of each row see, whatever the window; None: everything."""
+    """Return what queries in some columns of each row see, without windows; None: everything."""
     v, visible = visibility, None
     own, place = columns[..., None], torch.arange(n_keys, device=columns.device)[None, None]
     if v.causal:
@@ -125,19 +133,23 @@ def visible_keys(
 
 
 def columns_to_mask(columns: Int[Tensor, "b g"], n_keys: int) -> Bool[Tensor, "b s"]:
-    """Say of each column whether it is among those given, where -1 is none."""
+    """Return whether each column is among those given, where -1 is none."""
     none = torch.zeros(len(columns), n_keys + 1, dtype=torch.bool, device=columns.device)
     return none.scatter(1, columns % (n_keys + 1), True)[:, :n_keys]
 
 
-def gather_columns(x: Float[Tensor, "b h t e"], columns: Int[Tensor, "b g"]) -> Float[Tensor, "b h g e"]:
-    """Take columns out of each row; for -1 any."""
+def gather_columns(
+    x: Float[Tensor, "b h t e"], columns: Int[Tensor, "b g"]
+) -> Float[Tensor, "b h g e"]:
+    """Gather columns of each row; for -1 any."""
     rows = torch.arange(len(x), device=x.device)[:, None]
     return x[rows, :, columns.clamp(min=0)].transpose(1, 2)
 
 
-def _lookup_columns(numbers: Shaped[Tensor, "#b s"], columns: Int[Tensor, "#b *n"]) -> Shaped[Tensor, "#b *n"]:
-    """Look up the numbers of columns; outside of the row those of its ends."""
+def _lookup_columns(
+    numbers: Shaped[Tensor, "#b s"], columns: Int[Tensor, "#b *n"]
+) -> Shaped[Tensor, "#b *n"]:
+    """Look up the values of columns; outside of the row those of its ends."""
     rows = torch.arange(len(numbers), device=numbers.device)
     rows = rows.view(-1, *[1] * (columns.ndim - 1))
     return numbers[rows, columns.clamp(0, numbers.shape[1] - 1)]

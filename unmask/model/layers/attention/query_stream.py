@@ -1,4 +1,4 @@
-"""What stands between a backbone's last layer but one and the scores of hidden tokens."""
+"""Query streams: what predicts a token without its own content (DeBERTa, XLNet)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,42 +13,42 @@ from unmask.model.positions.scheme import LearnedPositions, LearnedPositionsModu
 
 @dataclass(frozen=True)
 class EnhancedMaskDecoder:
-    """Absolute places enter behind the backbone: the enhanced mask decoder.
+    """Absolute positions are added behind the backbone: the enhanced mask decoder.
 
-    He et al. 2021, arXiv:2006.03654, section 3.2 and appendix A.8. What the last layer but one
-    says, H, stays the context; H plus a vector for each place asks it, through the last layer;
-    what comes of it asks again, through the same layer. So the last layer's reading of H itself is
-    not made (released code, `EnhancedMaskDecoder`).
+    He et al. 2021, arXiv:2006.03654, section 3.2 and appendix A.8. The output of the last layer but
+    one, H, stays the keys and values; H plus position embeddings is the query of the last layer,
+    whose output is the query of the same layer again. So the last layer's output for H itself is
+    not computed (released code, `EnhancedMaskDecoder`).
 
-    Deviates: all tokens ask, as in the released code; those that are hidden would do (appendix
+    Deviates: all tokens are queries, as in the released code; the masked ones would do (appendix
     A.7).
     """
 
     max_positions: int = 512
-    """How many places there are: the longest text."""
+    """Length of the longest text."""
     n_passes: int = 2
-    """How often the last layer is asked (appendix A.8: n)."""
+    """How often the last layer is applied (appendix A.8: n)."""
 
     def __post_init__(self) -> None:
         if self.n_passes < 1:
             raise ValueError(f"n_passes must be at least 1, got {self.n_passes}")
 
     def build(self, dimensions: ModelDimensions) -> "EnhancedMaskDecoderModule":
-        """Build the table of places [length d].
+        """Build the position embeddings [max_positions d].
 
         Raises:
-            ValueError: token vectors are narrower than hidden states.
+            ValueError: token embeddings are smaller than hidden states.
         """
         if dimensions.d_embed != dimensions.d_model:
             raise ValueError(
-                f"a mask decoder adds places to hidden states of width {dimensions.d_model}, but "
-                f"vectors of tokens and places have {dimensions.d_embed}"
+                "EnhancedMaskDecoder adds position embeddings to hidden states of size "
+                f"{dimensions.d_model}, but embedding_size is {dimensions.d_embed}"
             )
         return EnhancedMaskDecoderModule(self, dimensions)
 
 
 class EnhancedMaskDecoderModule(LearnedPositionsModule):
-    """Says what asks first; the layer that is asked is the backbone's."""
+    """Makes the first queries; the layer that they go through is the backbone's."""
 
     excludes_self: ClassVar[bool] = False
 
@@ -57,31 +57,31 @@ class EnhancedMaskDecoderModule(LearnedPositionsModule):
         self.n_passes = part.n_passes
 
     def extra_cost(self, n_layers: int) -> float:
-        """Count what it makes of more work, as a share of that of all layers."""
+        """Return the additional FLOPs as a fraction of those of all layers."""
         return (self.n_passes - 1) / n_layers
 
     def forward(
         self, hidden: Float[Tensor, "b t d"], position_ids: Int[Tensor, "#b t"]
     ) -> Float[Tensor, "b t d"]:
-        """Add the vector of each place."""
+        """Add the embedding of each position."""
         return hidden + self.embed(position_ids)
 
 
 @dataclass(frozen=True)
 class TwoStreamAttention:
-    """What asks for a token knows where it is, and what it may see, but not the token itself.
+    """The query of a token knows its position and its context, but not the token itself.
 
-    Yang et al. 2019, arXiv:1906.08237, section 2.3: a second stream begins with one learned vector
-    in all places, goes through all layers, reads the first stream below it, and is read by nobody.
+    Yang et al. 2019, arXiv:1906.08237, section 2.3: the query stream begins with one learned vector
+    at all positions, goes through all layers and attends to the content stream of each.
     """
 
     def build(self, dimensions: ModelDimensions) -> "TwoStreamAttentionModule":
-        """Build the vector that asks [d]."""
+        """Build the initial query vector [d]."""
         return TwoStreamAttentionModule(dimensions)
 
 
 class TwoStreamAttentionModule(nn.Module):
-    """Says what asks first; the layers that are asked are the backbone's."""
+    """Makes the first queries; the layers that they go through are the backbone's."""
 
     excludes_self: ClassVar[bool] = True
     n_passes: ClassVar[int] = 1
@@ -96,15 +96,16 @@ class TwoStreamAttentionModule(nn.Module):
         nn.init.normal_(self.asks, std=0.02)
 
     def extra_cost(self, n_layers: int) -> float:
-        """Count what it makes of more work, as a share of that of all layers."""
+        """Return the additional FLOPs as a fraction of those of all layers."""
         return 1.0
 
     def forward(
         self, hidden: Float[Tensor, "b t d"], position_ids: Int[Tensor, "#b t"]
     ) -> Float[Tensor, "b t d"]:
-        """Give all places the same vector."""
+        """Give all positions the same vector."""
         return self.dropout(self.asks.expand_as(hidden))
 
 
 QueryStream = EnhancedMaskDecoderModule | TwoStreamAttentionModule
-"""`strict`: it asks in all layers, and may not see its own place; otherwise in the last alone."""
+"""With `excludes_self` it goes through all layers and does not see its own position; otherwise it
+goes through the last layer alone."""

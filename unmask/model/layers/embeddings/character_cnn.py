@@ -1,4 +1,4 @@
-"""Characters of words -> a vector for each word: filters over characters, and highways (ELMo)."""
+"""Characters of words -> a vector for each word: convolutions and highway layers (ELMo)."""
 
 from dataclasses import dataclass
 
@@ -8,25 +8,31 @@ from torch import Tensor, nn
 
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
 
-BEGIN_TEXT_CHARACTER, END_TEXT_CHARACTER, BEGIN_WORD_CHARACTER, END_WORD_CHARACTER, PAD_CHARACTER = range(256, 261)
-"""What words are made of beside bytes (released code, `UnicodeCharsVocabulary`)."""
+(
+    BEGIN_TEXT_CHARACTER,
+    END_TEXT_CHARACTER,
+    BEGIN_WORD_CHARACTER,
+    END_WORD_CHARACTER,
+    PAD_CHARACTER,
+) = range(256, 261)
+"""Special characters of words besides bytes (released code, `UnicodeCharsVocabulary`)."""
 N_CHARACTERS = 261
 
 
 @dataclass(frozen=True, kw_only=True)
 class CharacterCNN:
-    """What makes a vector of a word (Kim et al. 2016, arXiv:1508.06615, section 2)."""
+    """The character CNN of words (Kim et al. 2016, arXiv:1508.06615, section 2)."""
 
     character_embedding_size: int = 16
-    """Of a character's vector."""
+    """Size of character embeddings."""
     filters: tuple[tuple[int, int], ...] = ((3, 100),)
-    """How many characters each kind of filter reads, and how many of them there are."""
+    """Width and number of each kind of filter."""
     n_highway_layers: int = 2
-    """Layers between the filters and the map to the vector's width."""
+    """Layers between the filters and the projection."""
     activation: Activation = "relu"
-    """Of what filters find."""
+    """Of the max-pooled filter outputs."""
     max_characters: int = 50
-    """Characters of a word, what begins and ends it among them; no others are read."""
+    """Characters of a word that are used, its begin and end markers included."""
 
     def __post_init__(self) -> None:
         for name in ("character_embedding_size", "max_characters"):
@@ -35,47 +41,50 @@ class CharacterCNN:
         if self.n_highway_layers < 0:
             raise ValueError(f"n_highway_layers must be at least 0, got {self.n_highway_layers}")
         if not self.filters or any(w < 1 or n < 1 for w, n in self.filters):
-            raise ValueError(f"filters must be widths and counts from 1, got {self.filters}")
+            raise ValueError(
+                f"filters must be pairs of widths and counts from 1, got {self.filters}"
+            )
         if self.max_filter_width > self.max_characters or self.max_characters < 3:
             raise ValueError(
-                f"max_characters must be at least 3 and as many as the widest filter reads, "
+                f"max_characters must be at least 3 and at least the widest filter's width, "
                 f"{self.max_filter_width}, got {self.max_characters}"
             )
 
     @property
     def max_filter_width(self) -> int:
-        """Characters that the widest filter reads."""
+        """Width of the widest filter."""
         return max(width for width, _ in self.filters)
 
     @property
     def n_filters(self) -> int:
-        """Filters of all kinds."""
+        """Number of all filters."""
         return sum(n for _, n in self.filters)
 
     def flops(self, n_characters: int, d: int) -> float:
-        """Count the matrix-product FLOPs of a word of so many characters."""
-        filters = sum(width * n for width, n in self.filters) * self.character_embedding_size * n_characters
+        """Count the matrix-product FLOPs of a word of `n_characters`."""
+        filters = (
+            sum(width * n for width, n in self.filters)
+            * self.character_embedding_size
+            * n_characters
+        )
         return 2.0 * (filters + 2 * self.n_highway_layers * self.n_filters**2 + self.n_filters * d)
 
     def build(self, d: int) -> "CharacterCNNModule":
-        """Build the network whose vectors have the width `d`."""
+        """Build the network for vectors of size `d`."""
         return CharacterCNNModule(self, d)
 
 
 class Highway(nn.Module):
-    """A part of what was changed, and of what was not the rest (Srivastava et al. 2015).
-
-    arXiv:1505.00387, equation 3.
-    """
+    """A highway layer (Srivastava et al. 2015, arXiv:1505.00387, equation 3)."""
 
     def __init__(self, d: int) -> None:
         super().__init__()
         self.carries = nn.Linear(d, d)
-        """How much of a number is changed: as the released code has it, by its name."""
+        """The gate, under the name that it has in the released code."""
         self.transforms = nn.Linear(d, d)
 
     def forward(self, x: Float[Tensor, "m d"]) -> Float[Tensor, "m d"]:
-        """Change a part."""
+        """Mix the transformed and the original input by the gate."""
         gate = torch.sigmoid(self.carries(x))
         return gate * torch.relu(self.transforms(x)) + (1 - gate) * x
 
@@ -87,17 +96,19 @@ class CharacterCNNModule(nn.Module):
         super().__init__()
         self.spec = spec
         self.characters = nn.Embedding(N_CHARACTERS, spec.character_embedding_size)
-        self.filters = nn.ModuleList(nn.Conv1d(spec.character_embedding_size, n, w) for w, n in spec.filters)
+        self.filters = nn.ModuleList(
+            nn.Conv1d(spec.character_embedding_size, n, w) for w, n in spec.filters
+        )
         self.highways = nn.ModuleList(Highway(spec.n_filters) for _ in range(spec.n_highway_layers))
         self.narrows = nn.Linear(spec.n_filters, d)
 
     @property
     def weight(self) -> Float[Tensor, "v w"]:
-        """The characters' table, which tells where all is and in what precision."""
+        """The character embeddings, which give the device and dtype of all weights."""
         return self.characters.weight
 
     def forward(self, character_ids: Int[Tensor, "m c"]) -> Float[Tensor, "m d"]:
-        """Read words."""
+        """Encode words."""
         x = self.characters(character_ids).mT  # [m w c]
         found = [one(x).amax(-1) for one in self.filters]
         y = ACTIVATIONS[self.spec.activation](torch.cat(found, -1))
@@ -105,19 +116,22 @@ class CharacterCNNModule(nn.Module):
             y = highway(y)
         return self.narrows(y)
 
-    def frame_words(self, bytes_: Int[Tensor, "m l"], lengths: Int[Tensor, "m"]) -> Int[Tensor, "m c"]:
-        """Put what begins and ends a word around its characters, and fill up.
+    def frame_words(
+        self, bytes_: Int[Tensor, "m l"], lengths: Int[Tensor, "m"]
+    ) -> Int[Tensor, "m c"]:
+        """Put begin and end markers around the characters of each word, and pad.
 
-        Filters read what fills, and so they do here: as much as it takes until there is nothing
-        else to be found of it.
+        Filters see padding, as in the released code: as much of it as can change their maximum.
 
         Args:
             bytes_: of each word; behind its end anything.
-            lengths: of the words; the end of one that is too long is cut.
+            lengths: of the words; words that are too long are truncated.
         """
         spec = self.spec
         most = min(bytes_.shape[1], spec.max_characters - 2)
-        column = torch.arange(min(spec.max_characters, most + 2 + spec.max_filter_width), device=bytes_.device)
+        column = torch.arange(
+            min(spec.max_characters, most + 2 + spec.max_filter_width), device=bytes_.device
+        )
         end = 1 + lengths.clamp(max=most)[:, None]
         out = bytes_.new_full((len(bytes_), len(column)), PAD_CHARACTER)
         out[:, 1 : 1 + most] = bytes_[:, :most]

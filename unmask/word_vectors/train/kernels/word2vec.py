@@ -314,7 +314,9 @@ def row_shares(offsets, pieces):
 
 @_inline
 @no_type_check
-def _output_targets(row, state, alias_entries, n_negatives, offsets, nodes, codes, output_rows, labels):
+def _output_targets(
+    row, state, alias_entries, n_negatives, offsets, nodes, codes, output_rows, labels
+):
     """Write which output rows are asked of a word, and the answers; return (how many, state)."""
     if n_negatives == 0:
         n = 0
@@ -462,8 +464,8 @@ def _sum_context(rows, low, center, high, offsets, pieces, inputs, vector):
 @_fast
 @no_type_check
 def skipgram(
-    rows, bounds, offsets_in_corpus, n_sentences, row_parts, inputs, outputs, tree, alias_entries, n_negatives, window,
-    shrink, learning_rates, key, table,
+    rows, bounds, offsets_in_corpus, n_sentences, row_parts, inputs, outputs, tree, alias_entries,
+    n_negatives, window, shrink, learning_rates, key, table,
 ):  # fmt: skip
     """Learn from sentences: each word's vector is asked for each of its neighbors.
 
@@ -471,9 +473,10 @@ def skipgram(
     are asked for, and moves after each; the rows get the sum of all steps at the end. That is what
     moving all rows after each would give, because no row is an output.
 
-    `rows`, `bounds` and `offsets_in_corpus` are as of `gather`, `row_parts` of `ngrams` and `own_shares`, `tree`
-    as of `huffman` (for 0 negatives), `alias_entries` as of `alias_table`. The rate at a place is
-    `learning_rates`: (first, what it loses a place, the least). `table` is of the probabilities of scores.
+    `rows`, `bounds` and `offsets_in_corpus` are as of `gather`, `row_parts` of `ngrams` and
+    `own_shares`, `tree` as of `huffman` (for 0 negatives), `alias_entries` as of `alias_table`. The
+    rate at a place is `learning_rates`: (first, what it loses a place, the least). `table` is of
+    the probabilities of scores.
 
     Returns:
         (loss, pairs that it is of, pairs, whether all is finite).
@@ -488,7 +491,9 @@ def skipgram(
     gains = np.empty(room, np.float32)
     loss, n_loss, n_pairs, finite = 0.0, 0, 0, True
     for s in range(n_sentences):
-        rate = np.float32(max(learning_rates[0] - learning_rates[1] * offsets_in_corpus[s], learning_rates[2]))
+        rate = np.float32(
+            max(learning_rates[0] - learning_rates[1] * offsets_in_corpus[s], learning_rates[2])
+        )
         state = splitmix64(key ^ splitmix64(np.uint64(offsets_in_corpus[s])))
         begin, end = bounds[s], bounds[s + 1]
         for center in range(begin, end):
@@ -509,7 +514,15 @@ def skipgram(
                 if other == center:
                     continue
                 n, state = _output_targets(
-                    rows[other], state, alias_entries, n_negatives, paths, nodes, codes, asked, answers
+                    rows[other],
+                    state,
+                    alias_entries,
+                    n_negatives,
+                    paths,
+                    nodes,
+                    codes,
+                    asked,
+                    answers,
                 )
                 if center % _LOSS_EVERY == 0:
                     loss += _loss(hidden, outputs, asked, answers, n)
@@ -526,8 +539,8 @@ def skipgram(
 @_fast
 @no_type_check
 def cbow(
-    rows, bounds, offsets_in_corpus, n_sentences, row_parts, inputs, outputs, tree, alias_entries, n_negatives, window,
-    shrink, learning_rates, key, table, mean, divide_gradient,
+    rows, bounds, offsets_in_corpus, n_sentences, row_parts, inputs, outputs, tree, alias_entries,
+    n_negatives, window, shrink, learning_rates, key, table, mean, divide_gradient,
 ):  # fmt: skip
     """Learn from sentences: the vectors of each word's neighbors, together, are asked for the word.
 
@@ -546,7 +559,9 @@ def cbow(
     gains = np.empty(room, np.float32)
     loss, n_loss, n_pairs, finite = 0.0, 0, 0, True
     for s in range(n_sentences):
-        rate = np.float32(max(learning_rates[0] - learning_rates[1] * offsets_in_corpus[s], learning_rates[2]))
+        rate = np.float32(
+            max(learning_rates[0] - learning_rates[1] * offsets_in_corpus[s], learning_rates[2])
+        )
         state = splitmix64(key ^ splitmix64(np.uint64(offsets_in_corpus[s])))
         begin, end = bounds[s], bounds[s + 1]
         for center in range(begin, end):

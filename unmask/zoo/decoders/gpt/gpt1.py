@@ -92,7 +92,9 @@ GPT = replace(
     paper=PAPER,
     architecture=BASE,
     classification_head=replace(gpt2.CLASSIFICATION_HEAD, dropout=0.1),  # section 4.1
-    finetuning=FinetuningDefaults(special_tokens="added", lm_loss_weight=0.5),  # sections 3.3 and 4.1
+    finetuning=FinetuningDefaults(
+        special_tokens="added", lm_loss_weight=0.5
+    ),  # sections 3.3 and 4.1
     tokenizer=TokenizerSpec(BPE(vocab_size=40_478, lowercase=True), FRAME),
     sequence_length=512,  # section 4.1
     batch_tokens=64 * 512,  # section 4.1

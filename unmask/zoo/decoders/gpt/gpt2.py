@@ -39,10 +39,14 @@ SMALL_ARCHITECTURE = Architecture(
     causal=True,
     dropout=0.1,  # not stated; as the first GPT, and in transformers
     attention_dropout=0.1,
-    initializer=NormalInit(0.02, n_residual_branches=24),  # section 2.3: 1 / sqrt(residual layers); released code
+    initializer=NormalInit(
+        0.02, n_residual_branches=24
+    ),  # section 2.3: 1 / sqrt(residual layers); released code
 )
 HEADS = {"language": LanguageModeling(term="next_token")}
-CLASSIFICATION_HEAD = SequenceClassification(pooling="last", dense_layer=False, bias=False, dropout=0.0)
+CLASSIFICATION_HEAD = SequenceClassification(
+    pooling="last", dense_layer=False, bias=False, dropout=0.0
+)
 
 WEIGHT_NAMES = WeightNames(
     """

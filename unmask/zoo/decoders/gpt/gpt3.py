@@ -26,7 +26,11 @@ _FIRST = replace(
     name="",
     family="gpt3",
     paper=PAPER,
-    architecture=replace(gpt2.SMALL_ARCHITECTURE, position=LearnedPositions(2048), attention_window=(None, LOCAL_ATTENTION_WINDOW)),  # section 2.1
+    architecture=replace(
+        gpt2.SMALL_ARCHITECTURE,
+        position=LearnedPositions(2048),
+        attention_window=(None, LOCAL_ATTENTION_WINDOW),
+    ),  # section 2.1
     sequence_length=2048,  # section 2.1
     weight_names=NATIVE_WEIGHT_NAMES,
     config_mapping=native_config_mapping("gpt3"),
@@ -82,9 +86,14 @@ GPT3_PRESETS = (
     _with_size("175b", 174_604_259_328, 96, 12_288, 96, 128, 3.2, 0.6e-4),
 )
 GPT3_MINI = llama.mini_preset(
-    GPT3_PRESETS[0], "gpt3-mini", 5_387_776, d_ff=1024, position=LearnedPositions(512), attention_window=(None, 63),
+    GPT3_PRESETS[0],
+    "gpt3-mini",
+    5_387_776,
+    d_ff=1024,
+    position=LearnedPositions(512),
+    attention_window=(None, 63),
     initializer=NormalInit(0.02, n_residual_branches=8),
     note="Not in the paper: for two CPU cores, with bands of 64 tokens.",
-)  # fmt: skip
+)
 
 PRESETS = (GPT3_MINI, *GPT3_PRESETS)

@@ -80,7 +80,9 @@ WEIGHT_NAMES = WeightNames(
     """,
     prefix="albert.",
 )
-_READ_CONFIG, _WRITE_CONFIG = config_functions({**bert.FIELD_TABLE, "embed_width": "embedding_size"}, BASE, bert.FIXED)
+_READ_CONFIG, _WRITE_CONFIG = config_functions(
+    {**bert.FIELD_TABLE, "embedding_size": "embedding_size"}, BASE, bert.FIXED
+)
 
 
 def _read_config(config: Mapping[str, Any]) -> Architecture:
@@ -96,7 +98,8 @@ def _read_config(config: Mapping[str, Any]) -> Architecture:
 def _write_config(a: Architecture) -> dict[str, Any]:
     if a.shared_sublayers not in (ALL_SUBLAYERS, frozenset()):
         raise ValueError(
-            f"ALBERT's format has layers that share all or nothing, got {sorted(a.shared_sublayers)}"
+            "ALBERT's format has layers that share all or nothing, got "
+            f"{sorted(a.shared_sublayers)}"
         )
     return _WRITE_CONFIG(a) | {"num_hidden_groups": 1 if a.shared_sublayers else a.n_layers}
 
@@ -142,7 +145,9 @@ ALBERT_BASE = Published(
     classification_head=SequenceClassification(),
     pooler_head="sentence_order",
     objective=NGRAMS_AND_ORDER,
-    tokenizer=TokenizerSpec(Unigram(30_000, normalize_quotes_and_accents=True, lowercase=True), FRAME),
+    tokenizer=TokenizerSpec(
+        Unigram(30_000, normalize_quotes_and_accents=True, lowercase=True), FRAME
+    ),
     sequence_length=512,  # section 4.1
     batch_tokens=4096 * 512,  # section 4.1
     learning_rate=0.00176,  # section 4.1
@@ -186,10 +191,18 @@ ALBERT_MINI = replace(
     ALBERT_BASE,
     name="albert-mini",
     architecture=replace(
-        BASE, vocab_size=8_192, embedding_size=128, d_model=256, n_layers=4, n_heads=4, d_ff=1024,
+        BASE,
+        vocab_size=8_192,
+        embedding_size=128,
+        d_model=256,
+        n_layers=4,
+        n_heads=4,
+        d_ff=1024,
         initializer=NormalInit(0.05, truncated=True),
     ),
-    tokenizer=TokenizerSpec(Unigram(8_192, normalize_quotes_and_accents=True, lowercase=True), FRAME),
+    tokenizer=TokenizerSpec(
+        Unigram(8_192, normalize_quotes_and_accents=True, lowercase=True), FRAME
+    ),
     sequence_length=_MINI.sequence_length,
     batch_tokens=_MINI.batch_tokens,
     learning_rate=_MINI.learning_rate,
@@ -197,6 +210,6 @@ ALBERT_MINI = replace(
     n_parameters=2_045_058,
     hub_id=None,
     note="Not in the paper: for two CPU cores, with the width and depth of bert-mini.",
-)  # fmt: skip
+)
 
 PRESETS = (ALBERT_MINI, ALBERT_BASE, ALBERT_LARGE, ALBERT_XLARGE, ALBERT_XXLARGE)

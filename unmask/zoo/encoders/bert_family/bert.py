@@ -230,7 +230,8 @@ BERT_LARGE_CASED = replace(
 BERT_BASE_MULTILINGUAL = replace(
     _with_size("bert-base-multilingual-cased", 178_566_653, vocab_size=119_547),
     tokenizer=TokenizerSpec(WordPiece(119_547, lowercase=False), FRAME),
-    note="104 languages, smaller ones sampled more often (released notes): `--sampling 0.7`.",
+    note="104 languages, smaller ones sampled more often (released notes): "
+    "`--sampling-exponent 0.7`.",
 )
 
 BERT_MEDIUM = replace(

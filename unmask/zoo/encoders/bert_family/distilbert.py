@@ -106,7 +106,9 @@ CONFIG_MAPPING = ConfigMapping(
         ("spans",): "DistilBertForQuestionAnswering",
         (): "DistilBertModel",
     },
-    read_language_head=lambda theirs: {"transform": read_activation(theirs.get("activation", "gelu"))},
+    read_language_head=lambda theirs: {
+        "transform": read_activation(theirs.get("activation", "gelu"))
+    },
 )
 
 DISTILBERT_BASE = Published(
@@ -136,7 +138,9 @@ _MINI = bert.BERT_MINI
 DISTILBERT_MINI = replace(
     DISTILBERT_BASE,
     name="distilbert-mini",
-    architecture=replace(_MINI.architecture, n_layers=2, n_segments=0, initializer=NormalInit(0.05)),  # type: ignore[type-var]
+    architecture=replace(
+        _MINI.architecture, n_layers=2, n_segments=0, initializer=NormalInit(0.05)
+    ),  # type: ignore[type-var]
     tokenizer=_MINI.tokenizer,
     sequence_length=_MINI.sequence_length,
     batch_tokens=_MINI.batch_tokens,

@@ -120,7 +120,10 @@ def _write_config(a: Architecture) -> dict[str, Any]:
         )
     if a.activation not in ("gelu", "relu"):
         raise ValueError(f"FlauBERT's format has gelu or relu, got {a.activation}")
-    return _WRITE_CONFIG(a) | {"pre_norm": a.norm_placement == PRE_NORM, "gelu_activation": a.activation == "gelu"}
+    return _WRITE_CONFIG(a) | {
+        "pre_norm": a.norm_placement == PRE_NORM,
+        "gelu_activation": a.activation == "gelu",
+    }
 
 
 CONFIG_KEYS = ConfigKeys(
@@ -241,7 +244,9 @@ FLAUBERT_SMALL_CASED = replace(
 FLAUBERT_LARGE_CASED = replace(
     FLAUBERT_BASE_CASED,
     name="flaubert-large-cased",
-    architecture=replace(BASE, d_model=1024, n_layers=24, n_heads=16, d_ff=4096, **_PRE_NORM_OPTIONS),  # type: ignore[arg-type]
+    architecture=replace(
+        BASE, d_model=1024, n_layers=24, n_heads=16, d_ff=4096, **_PRE_NORM_OPTIONS
+    ),  # type: ignore[arg-type]
     learning_rate=3e-4,  # section 3.2
     training_options={
         **FLAUBERT_BASE_CASED.training_options,

@@ -65,7 +65,7 @@ TRAINING: Mapping[str, Any] = {
     },
     "max_grad_norm": 0.0,  # table 9
 }  # fmt: skip
-FULL_SENTENCES: Mapping[str, Any] = {"unit": "corpus"}  # section 4.2, "Results"
+FULL_SENTENCES: Mapping[str, Any] = {"row_unit": "corpus"}  # section 4.2, "Results"
 
 WEIGHT_NAMES = WeightNames(
     bert.backbone_names("roberta")
@@ -184,8 +184,8 @@ XLM_R_BASE = replace(
     n_parameters=278_295_186,
     config_mapping=config_mapping("xlm-roberta", "XLMRoberta"),
     hub_id="FacebookAI/xlm-roberta-base",
-    note="100 languages, smaller ones sampled more often (section 5.2): `--sampling 0.3`. Rate and "
-    "warm-up are RoBERTa's.",
+    note="100 languages, smaller ones sampled more often (section 5.2): `--sampling-exponent "
+    "0.3`. Rate and warm-up are RoBERTa's.",
 )
 XLM_R_LARGE = replace(
     XLM_R_BASE,

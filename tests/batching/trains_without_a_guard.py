@@ -14,9 +14,14 @@ from unmask.objectives import published
 torch.ones(600, 600) @ torch.ones(600, 600)  # OpenMP's threads are there before the workers
 rows = np.stack((np.arange(0, 4000, 10), np.arange(10, 4001, 10)), 1)
 loader = BatchLoader(
-    token_source=InMemory(4000), row_spans=rows, objective=published.BERT, special_ids=BERT, max_length=16,
-    batch_tokens=64, n_workers=2,
-)  # fmt: skip
+    token_source=InMemory(4000),
+    row_spans=rows,
+    objective=published.BERT,
+    special_ids=BERT,
+    max_length=16,
+    batch_tokens=64,
+    n_workers=2,
+)
 for i, _ in enumerate(loader):
     if i == 3:
         print(*(child.pid for child in multiprocessing.active_children()), flush=True)

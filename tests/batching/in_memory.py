@@ -6,28 +6,28 @@ from unmask.batch import Tokens
 
 
 class InMemory:
-    """Ids and marks that follow from the place alone."""
+    """Ids and boundaries that follow from the place alone."""
 
     def __init__(self, n: int) -> None:
         rng = np.random.default_rng(5)
         self.ids = rng.integers(10, 90, n)
-        self.marks = np.where(rng.random(n) < 0.1, 3, rng.random(n) < 0.7).astype(np.int64)
+        self.boundaries = np.where(rng.random(n) < 0.1, 3, rng.random(n) < 0.7).astype(np.int64)
 
-    def text(self, start: int, end: int) -> Tokens:
-        return Tokens(self.ids[start:end], self.marks[start:end])
+    def read_tokens(self, start: int, end: int) -> Tokens:
+        return Tokens(self.ids[start:end], self.boundaries[start:end])
 
 
 class Damaged(InMemory):
     """A shard with a hole."""
 
-    def text(self, start: int, end: int) -> Tokens:
+    def read_tokens(self, start: int, end: int) -> Tokens:
         if end > len(self.ids) // 2:
             raise ValueError("00003.tokens: its checksum is not the one recorded")
-        return super().text(start, end)
+        return super().read_tokens(start, end)
 
 
 class Buggy(InMemory):
     """A mistake of ours."""
 
-    def text(self, start: int, end: int) -> Tokens:
-        return super().text(start, end // 0)
+    def read_tokens(self, start: int, end: int) -> Tokens:
+        return super().read_tokens(start, end // 0)

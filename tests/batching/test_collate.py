@@ -21,7 +21,7 @@ def plain(n: int, first: int = 10, **rest: object) -> Example:
 
 def visible(batch, row: int) -> np.ndarray:
     t = batch.inputs.shape[1]
-    mask = batch.visibility.among(t, t)
+    mask = batch.visibility.to_mask(t, t)
     return np.ones((t, t), bool) if mask is None else mask[min(row, len(mask) - 1), 0].numpy()
 
 
@@ -75,7 +75,14 @@ def test_where_everything_is_asked_no_places_are_listed():
     e = published.CAUSAL_LM(text(range(10, 15)), GPT, np.random.default_rng(0))
     assert pad_examples([e, e], GPT).target_positions is None
     longer = published.CAUSAL_LM(text(range(10, 17)), GPT, np.random.default_rng(0))
-    assert pad_examples([e, longer], GPT).target_positions.tolist() == [0, 1, 2, 3, 4, *range(7, 14)]
+    assert pad_examples([e, longer], GPT).target_positions.tolist() == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        *range(7, 14),
+    ]
 
 
 def test_where_nothing_is_asked_the_list_is_empty():
@@ -85,7 +92,9 @@ def test_where_nothing_is_asked_the_list_is_empty():
 
 def test_reading_forward_needs_no_ranks_and_no_mask_for_padding():
     # padding comes after all that is read, so that nobody who is asked can see it
-    some = [published.CAUSAL_LM(text(range(10, n)), GPT, np.random.default_rng(0)) for n in (13, 17)]
+    some = [
+        published.CAUSAL_LM(text(range(10, n)), GPT, np.random.default_rng(0)) for n in (13, 17)
+    ]
     batch = pad_examples(some, GPT)
     assert batch.visibility.causal
     assert batch.visibility.rank is None
@@ -112,9 +121,14 @@ def test_causal_and_bidirectional_examples_share_a_batch_by_rank():
 def test_places_asked_for_the_token_after_their_own_are_told_from_others():
     forward = published.CAUSAL_LM(text([10, 11]), GPT, np.random.default_rng(0))
     assert pad_examples([plain(3)], BERT).shifted_targets is None
-    assert pad_examples([forward, plain(3)], BERT).shifted_targets.tolist() == [[True, True, False], [False] * 3]
+    assert pad_examples([forward, plain(3)], BERT).shifted_targets.tolist() == [
+        [True, True, False],
+        [False] * 3,
+    ]
     both = [forward, plain(3)]
-    assert pack_examples(both, BERT, 6).shifted_targets.tolist() == [[True, True, False, False, False, False]]
+    assert pack_examples(both, BERT, 6).shifted_targets.tolist() == [
+        [True, True, False, False, False, False]
+    ]
 
 
 def test_encoder_and_decoder_are_padded_each_to_its_own_longest():
@@ -154,7 +168,10 @@ def test_segments_are_padded_and_labels_stacked():
 
 
 def test_labels_may_be_scores_or_one_a_token_or_missing():
-    assert pad_examples([plain(2, label=0.5), plain(2, label=2)], BERT).labels.tolist() == [0.5, 2.0]
+    assert pad_examples([plain(2, label=0.5), plain(2, label=2)], BERT).labels.tolist() == [
+        0.5,
+        2.0,
+    ]
     tokens = pad_examples([plain(2, label=np.array([5, 6])), plain(3)], BERT)
     assert tokens.labels.tolist() == [[5, 6, IGNORE_INDEX], [IGNORE_INDEX] * 3]
     assert pad_examples([plain(2, label=1), plain(2)], BERT).labels.tolist() == [1, IGNORE_INDEX]
@@ -182,7 +199,7 @@ def test_all_numbers_are_int64_and_belong_to_the_batch_alone():
     [
         ([], "at least one example"),
         ([plain(3), plain(3, source=np.arange(3))], "with a source and examples without"),
-        ([plain(3), plain(3, rank=np.arange(3), blind=True)], "blind ones"),
+        ([plain(3), plain(3, rank=np.arange(3), two_stream=True)], "two-stream ones"),
         ([plain(3, label=0.5), plain(3)], "have a score as their label and others have none"),
         ([plain(3, label=1), plain(3, label=np.arange(3))], "one for each of their tokens"),
     ],
@@ -223,7 +240,7 @@ def test_examples_go_in_order_to_the_first_row_with_room():
 
 
 def test_only_the_last_rows_are_looked_at(monkeypatch):
-    monkeypatch.setattr(collate, "OPEN_ROWS", 1)
+    monkeypatch.setattr(collate, "MAX_OPEN_ROWS", 1)
     assert first_fit(np.array([5, 6, 3]), 8) == [[0], [1], [2]]
 
 
@@ -253,7 +270,9 @@ def test_packed_texts_do_not_see_each_other_and_begin_at_place_zero():
 
 
 def test_packed_texts_that_read_forward_are_causal_within_each():
-    some = [published.CAUSAL_LM(text(range(10, n)), GPT, np.random.default_rng(0)) for n in (13, 14)]
+    some = [
+        published.CAUSAL_LM(text(range(10, n)), GPT, np.random.default_rng(0)) for n in (13, 14)
+    ]
     batch = pack_examples(some, GPT, 8)
     assert batch.visibility.causal
     assert batch.visibility.rank is None
@@ -302,7 +321,9 @@ def test_parts_do_not_see_each_other_and_are_counted_from_their_start(some, seed
         assert batch.visibility.document is not None
         assert batch.part_ids.equal(batch.visibility.document)
         found = []
-        for row, parts, places in zip(batch.inputs, batch.part_ids, batch.position_ids, strict=True):
+        for row, parts, places in zip(
+            batch.inputs, batch.part_ids, batch.position_ids, strict=True
+        ):
             for number in sorted({*parts.tolist()} - {-1}):
                 if number and number - 1 in parts:
                     continue  # a second part
@@ -330,7 +351,11 @@ def test_padding_and_packing_hold_the_same_examples(some, seed):
         for row in range(len(batch.inputs)):
             document = batch.visibility.document
             if document is None:
-                end = batch.inputs.shape[1] if batch.last_token_positions is None else int(batch.last_token_positions[row]) + 1
+                end = (
+                    batch.inputs.shape[1]
+                    if batch.last_token_positions is None
+                    else int(batch.last_token_positions[row]) + 1
+                )
                 found.append(batch.inputs[row, :end].tolist())
                 continue
             numbers = range(int(document[row].max()) + 1)
@@ -342,8 +367,15 @@ def test_padding_and_packing_hold_the_same_examples(some, seed):
 
 
 def test_wide_tokens_are_named_by_their_columns():
-    some = [plain(3, wide=np.array([0, 2])), plain(5), plain(4, wide=np.array([1]))]
+    some = [
+        plain(3, global_positions=np.array([0, 2])),
+        plain(5),
+        plain(4, global_positions=np.array([1])),
+    ]
     assert pad_examples(some, BERT).global_positions.tolist() == [[0, 2], [-1, -1], [1, -1]]
     assert pack_examples(some, BERT, 8).global_positions.tolist() == [[0, 2], [1, -1]]
     assert pad_examples([plain(3), plain(5)], BERT).global_positions is None
-    assert pad_examples([plain(3, wide=np.array([], np.int64))], BERT).global_positions is None
+    assert (
+        pad_examples([plain(3, global_positions=np.array([], np.int64))], BERT).global_positions
+        is None
+    )

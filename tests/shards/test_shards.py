@@ -79,8 +79,12 @@ def fresh(folder: Path) -> Path:
     return folder / f"{len(list(folder.iterdir()))}"
 
 
-def made(texts: Sequence[str], out: Path, *, shard_tokens: int = 50, n_workers: int = 1) -> TokenShards:
-    return write_shards(documents(texts), tokenizer(), out, n_workers=n_workers, shard_tokens=shard_tokens)
+def made(
+    texts: Sequence[str], out: Path, *, shard_tokens: int = 50, n_workers: int = 1
+) -> TokenShards:
+    return write_shards(
+        documents(texts), tokenizer(), out, n_workers=n_workers, shard_tokens=shard_tokens
+    )
 
 
 def places(spans: np.ndarray) -> np.ndarray:
@@ -114,7 +118,9 @@ def test_what_is_read_is_what_the_tokenizer_gave(
         assert (text.ids.dtype, text.boundaries.dtype) == (np.int64, np.uint8)
     everything = found.read_tokens(0, found.n_tokens)  # across the borders of shards
     np.testing.assert_array_equal(everything.ids, np.concatenate([t.ids for t in expected]))
-    np.testing.assert_array_equal(everything.boundaries, np.concatenate([t.boundaries for t in expected]))
+    np.testing.assert_array_equal(
+        everything.boundaries, np.concatenate([t.boundaries for t in expected])
+    )
 
 
 @a_few
@@ -172,7 +178,7 @@ def test_large_ids_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     wide = Tokens(np.array([big, 0, 2**16]), np.array([7, 0, 1]))
     monkeypatch.setattr(Tokenizer, "encode_batch", lambda _, texts: [wide for _ in texts])
     monkeypatch.setattr(
-        Tokenizer, "size", property(lambda _: big + 1, lambda *_: None), raising=False
+        Tokenizer, "vocab_size", property(lambda _: big + 1, lambda *_: None), raising=False
     )
     found = made(["a", "b"], tmp_path / "out")
     assert found.manifest.dtype == "uint32"
@@ -284,7 +290,9 @@ def test_rows_of_sentences_have_as_many_full_ones_of_a_document_as_fit(
 def test_rows_of_all_documents_are_rows_of_everything(tmp_path: Path) -> None:
     found = made(story(30), tmp_path / "out")
     for unit in UNITS:
-        np.testing.assert_array_equal(found.row_spans(7, unit, found.document_spans), found.row_spans(7, unit))
+        np.testing.assert_array_equal(
+            found.row_spans(7, unit, found.document_spans), found.row_spans(7, unit)
+        )
 
 
 def test_a_long_unit_is_cut_into_consecutive_rows() -> None:
@@ -405,7 +413,7 @@ def test_a_share_that_cannot_be_is_an_error(tmp_path: Path, share: float) -> Non
 def test_bytes_are_equal_whatever_the_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_workers: int
 ) -> None:
-    monkeypatch.setattr(workers, "CHUNK_BYTES", 2000)  # 50 chunks
+    monkeypatch.setattr(workers, "WORKER_CHUNK_BYTES", 2000)  # 50 chunks
     texts = story(300)
     one = made(texts, tmp_path / "1", shard_tokens=1000)
     several = made(texts, tmp_path / "2", shard_tokens=1000, n_workers=n_workers)
@@ -417,7 +425,7 @@ def test_bytes_are_equal_whatever_the_workers(
 def test_documents_are_read_as_they_are_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_workers: int
 ) -> None:
-    monkeypatch.setattr(workers, "CHUNK_BYTES", 10 * (256 + 4))
+    monkeypatch.setattr(workers, "WORKER_CHUNK_BYTES", 10 * (256 + 4))
     tokenizer().save(tmp_path)
     n_read = n_given = 0
 
@@ -427,7 +435,9 @@ def test_documents_are_read_as_they_are_needed(
             n_read += 1
             yield "", b"text"
 
-    for n_given, _ in enumerate(encode_documents(texts(), tmp_path, tokenizer().vocab_size, n_workers), 1):
+    for n_given, _ in enumerate(
+        encode_documents(texts(), tmp_path, tokenizer().vocab_size, n_workers), 1
+    ):
         assert n_read - n_given < 2 * n_workers * 10
     assert n_read == n_given == 300
 
@@ -449,7 +459,7 @@ def test_a_text_that_the_tokenizer_refuses_is_named(
 def test_half_a_surrogate_pair_is_named_and_what_is_closed_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_workers: int
 ) -> None:
-    monkeypatch.setattr(workers, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(workers, "WORKER_CHUNK_BYTES", 1)
     texts = story(20)
     with pytest.raises(ValueError, match=r"some\.txt:20: character 3 .* \(U\+D83D\)") as caught:
         made([*texts, "ab\ud83d"], tmp_path / "out", n_workers=n_workers)
@@ -461,19 +471,19 @@ def test_half_a_surrogate_pair_is_named_and_what_is_closed_is_kept(
 
 
 def test_a_worker_that_dies_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_START", "import os; os.kill(os.getpid(), 9)")
+    monkeypatch.setattr(workers, "_WORKER_SCRIPT", "import os; os.kill(os.getpid(), 9)")
     with pytest.raises(ChildProcessError, match=r"ended with status -9 .* was the memory enough"):
         made(story(9), tmp_path / "out", n_workers=2)
 
 
 def test_a_worker_that_is_killed_is_replaced(tmp_path: Path, monkeypatch, caplog) -> None:
     first = workers._WORKER_SCRIPT.replace(
-        "from unmask.shards.workers import work\n",
+        "from unmask.shards.workers import run_worker\n",
         f"import os\ntry:\n    os.mkdir({str(tmp_path / 'died')!r})\n"
         "except FileExistsError:\n    pass\nelse:\n    os.kill(os.getpid(), 9)\n"
-        "from unmask.shards.workers import work\n",
+        "from unmask.shards.workers import run_worker\n",
     )
-    monkeypatch.setattr(workers, "_START", first)
+    monkeypatch.setattr(workers, "_WORKER_SCRIPT", first)
     many = made(story(9), tmp_path / "out", n_workers=2)
     assert (tmp_path / "died").is_dir()
     assert "another does its work" in caplog.text
@@ -483,12 +493,12 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path: Path, monkeypatch, caplog
 def test_a_mistake_in_the_documents_does_not_wait_for_the_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "CHUNK_BYTES", 1)
-    monkeypatch.setattr(workers, "_START", "import time; time.sleep(60)")
+    monkeypatch.setattr(workers, "WORKER_CHUNK_BYTES", 1)
+    monkeypatch.setattr(workers, "_WORKER_SCRIPT", "import time; time.sleep(60)")
     started: list[subprocess.Popen[bytes]] = []
     start = workers._start_worker
     monkeypatch.setattr(
-        workers, "_start", lambda folder: started.append(start(folder)) or started[-1]
+        workers, "_start_worker", lambda folder: started.append(start(folder)) or started[-1]
     )
     before = time.monotonic()
     with pytest.raises(ValueError, match="surrogate"):
@@ -525,7 +535,7 @@ def test_a_copy_knows_its_folder_from_anywhere(
 def test_many_shards_do_not_use_up_the_file_descriptors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read, "_MAPPED_SHARDS", 3)
+    monkeypatch.setattr(read, "_MAX_MAPPED_SHARDS", 3)
     found = made(story(60), tmp_path / "out", shard_tokens=1)
     assert len(found.manifest.shards) == 48
     n_before = len(os.listdir("/proc/self/fd"))
@@ -579,7 +589,7 @@ def test_a_folder_from_before_sources_were_told_opens(tmp_path: Path) -> None:
     path = tmp_path / "shards.json"
     said = json.loads(path.read_text())
     for shard in said["shards"]:
-        del shard["parts"]
+        del shard["source_segments"]
     path.write_text(json.dumps(said))
     opened = TokenShards.open(tmp_path, verify_contents=True)
     assert opened.sources_of_documents is None
@@ -590,7 +600,7 @@ def test_parts_that_are_not_all_of_a_shard_are_refused(tmp_path: Path) -> None:
     write_shards(of_two(story(9), 4), tokenizer(), tmp_path)
     path = tmp_path / "shards.json"
     said = json.loads(path.read_text())
-    said["shards"][0]["parts"].pop()
+    said["shards"][0]["source_segments"].pop()
     path.write_text(json.dumps(said))
     with pytest.raises(ValueError, match="the parts of shard 0 are not all of it"):
         TokenShards.open(tmp_path)
@@ -609,7 +619,9 @@ def test_of_each_source_a_share_is_held_out_but_nothing_of_a_single_document(
     assert found.sources_of_documents is not None
     of = found.sources_of_documents[1][np.searchsorted(found.document_spans[:, 0], dev[:, 0])]
     counts = np.bincount(of, dev[:, 1] - dev[:, 0], minlength=3)
-    sizes = np.bincount(found.sources_of_documents[1], found.document_spans[:, 1] - found.document_spans[:, 0])
+    sizes = np.bincount(
+        found.sources_of_documents[1], found.document_spans[:, 1] - found.document_spans[:, 0]
+    )
     assert counts[2] == 0
     assert (np.abs(counts[:2] / sizes[:2] - 0.2) < 0.1).all()
     np.testing.assert_array_equal(
@@ -626,8 +638,8 @@ def test_what_is_finished_is_not_made_again(
 ) -> None:
     made(story(40), tmp_path / "out")
     before = contents(tmp_path)
-    monkeypatch.setattr(read, "encoded", None)  # it is not even tried
-    monkeypatch.setattr(read, "write_whole", None)
+    monkeypatch.setattr(read, "encode_documents", None)  # it is not even tried
+    monkeypatch.setattr(read, "write_atomically", None)
     again = made(story(40), tmp_path / "out")
     assert again.n_documents == 32
     assert contents(tmp_path) == before
@@ -652,7 +664,7 @@ def test_documents_made_from_the_same_are_not_even_read(tmp_path: Path) -> None:
 def test_what_was_made_from_something_else_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: bool
 ) -> None:
-    monkeypatch.setattr(workers, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(workers, "WORKER_CHUNK_BYTES", 1)
     out, texts = tmp_path / "out", story(40)
     if finished:
         made(texts, out)
@@ -762,7 +774,7 @@ def test_the_shards_that_are_closed_are_not_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = story(40)
-    monkeypatch.setattr(workers, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(workers, "WORKER_CHUNK_BYTES", 1)
     with pytest.raises(ValueError, match="surrogate"):
         made([*texts, "\ud800"], tmp_path / "out")
     times = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("0*")}
@@ -778,7 +790,7 @@ def test_a_closed_shard_that_was_damaged_since_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts, out = story(40), tmp_path / "out"
-    monkeypatch.setattr(workers, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(workers, "WORKER_CHUNK_BYTES", 1)
     with pytest.raises(ValueError, match="surrogate"):
         made([*texts, "\ud800"], out)
     tokens = bytearray((out / "00002.tokens").read_bytes())
@@ -810,14 +822,15 @@ RUN = """
 import sys
 from pathlib import Path
 from unmask.text.documents import Document
-from unmask.tokenizers import workers
-from unmask.shards.read import write
+from unmask.shards import workers
+from unmask.shards.read import write_shards
 from unmask.tokenizers.encode import Tokenizer
-workers.CHUNK_BYTES = 2**15
+workers.WORKER_CHUNK_BYTES = 2**15
 tokenizer = Tokenizer.load(Path(sys.argv[1]))
 documents = (Document(f"The {i}. It is {i * i}.\\n" * (i % 9), str(i)) for i in range(6000))
 print(flush=True)
-write(documents, tokenizer, Path(sys.argv[2]), workers=int(sys.argv[3]), shard_tokens=20_000)
+n_workers = int(sys.argv[3])
+write_shards(documents, tokenizer, Path(sys.argv[2]), n_workers=n_workers, shard_tokens=20_000)
 """
 
 
@@ -942,7 +955,7 @@ def test_a_folder_without_shards_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
-        ("format", 2, "is of format 2; this version reads format 1"),
+        ("format", 3, "format 3 is of a later version of Unmask; this one reads 1 to 2"),
         ("n_tokens", 3, "its counts are not the sums of its shards'"),
         ("n_documents", "many", "n_documents must be int, got 'many'"),
         ("dtype", "float64", "dtype must be one of"),
@@ -965,7 +978,7 @@ def test_a_manifest_that_cannot_be_is_an_error(
 def test_counts_of_a_shard_that_cannot_be_are_an_error(tmp_path: Path) -> None:
     made(story(9), tmp_path)
     manifest = json.loads((tmp_path / "shards.json").read_text())
-    manifest["shards"][1]["n_read"] = manifest["shards"][0]["n_read"]
+    manifest["shards"][1]["n_documents_read"] = manifest["shards"][0]["n_documents_read"]
     (tmp_path / "shards.json").write_text(json.dumps(manifest))
     with pytest.raises(ValueError, match="the sizes and counts of shard 1 disagree"):
         TokenShards.open(tmp_path)

@@ -33,8 +33,9 @@ SOURCES = SourceSampling(source_of_row=OF, rows_per_epoch=(50, 40))
 
 def make(**changes: object) -> BatchLoader:
     plain = {
-        "texts": InMemory(N), "rows": ROWS, "objective": published.MASKED_LM, "special": BERT,
-        "length": 32, "batch_tokens": 128, "seed": 3, "sources": SOURCES,
+        "token_source": InMemory(N), "row_spans": ROWS, "objective": published.MASKED_LM,
+        "special_ids": BERT, "max_length": 32, "batch_tokens": 128, "seed": 3,
+        "source_sampling": SOURCES,
     }  # fmt: skip
     return BatchLoader(**plain | changes)
 
@@ -80,11 +81,16 @@ def test_going_on_from_a_cursor_is_never_having_stopped(sources, n, length) -> N
     )
     sizes = np.random.default_rng(2).integers(1, 60, len(of))
     plan = BatchPlan(
-        lengths=sizes, batch_tokens=200, packed_length=length, seed=7,
-        source_sampling=SourceSampling(source_of_row=of, rows_per_epoch=tuple(take for _, take in sources)),
-    )  # fmt: skip
+        lengths=sizes,
+        batch_tokens=200,
+        packed_length=length,
+        seed=7,
+        source_sampling=SourceSampling(
+            source_of_row=of, rows_per_epoch=tuple(take for _, take in sources)
+        ),
+    )
     steps = list(itertools.islice(plan.global_batches(DataCursor()), n + 15))
-    cursor = steps[n - 1].after if n else DataCursor()
+    cursor = steps[n - 1].next_cursor if n else DataCursor()
     assert list(itertools.islice(replace(plan).global_batches(cursor), 15)) == steps[n:]
 
 
@@ -102,14 +108,18 @@ def test_resuming_in_the_middle_of_an_epoch_gives_the_batches_of_never_stopping(
     whole = values(make(), 25)
     at = whole[13][1]
     assert at.batch > 0
-    assert values(make(cursor=at, workers=workers), 11) == whole[14:]
+    assert values(make(start_cursor=at, n_workers=workers), 11) == whole[14:]
 
 
 def test_a_row_that_comes_again_in_an_epoch_is_hidden_anew() -> None:
     row = int(np.flatnonzero(OF == 1)[0])
     of = np.array([0])
     rows = ROWS[row : row + 1]
-    loader = make(rows=rows, sources=SourceSampling(source_of_row=of, rows_per_epoch=(20,)), epochs=1)
+    loader = make(
+        row_spans=rows,
+        source_sampling=SourceSampling(source_of_row=of, rows_per_epoch=(20,)),
+        max_epochs=1,
+    )
     seen = [
         tuple(b.targets[i].tolist())
         for micro, _ in loader
@@ -137,12 +147,16 @@ def test_all_rows_once_is_what_there_is_without_sampling() -> None:
         for micro, _ in replace(loader, start_cursor=DataCursor(2), max_epochs=3):
             for b in micro:
                 for i in range(len(b.inputs)):
-                    end = b.inputs.shape[1] if b.last_token_positions is None else int(b.last_token_positions[i]) + 1
+                    end = (
+                        b.inputs.shape[1]
+                        if b.last_token_positions is None
+                        else int(b.last_token_positions[i]) + 1
+                    )
                     found.append((b.inputs[i, :end].tolist(), b.targets[i, :end].tolist()))
         return sorted(found)
 
-    sampled = make(sources=SourceSampling(source_of_row=of, rows_per_epoch=takes))
-    assert examples(sampled) == examples(make(sources=None))
+    sampled = make(source_sampling=SourceSampling(source_of_row=of, rows_per_epoch=takes))
+    assert examples(sampled) == examples(make(source_sampling=None))
 
 
 def test_seeds_and_epochs_differ() -> None:
@@ -165,5 +179,5 @@ def test_what_cannot_be_right_is_refused() -> None:
         SourceSampling(source_of_row=np.array([0, 0]), rows_per_epoch=(1, 1))
     with pytest.raises(ValueError, match="each source must have a row"):
         SourceSampling(source_of_row=np.array([0, 1]), rows_per_epoch=(1, 0))
-    with pytest.raises(ValueError, match="sources must be one number for each row"):
-        make(sources=SourceSampling(source_of_row=np.array([0, 1]), rows_per_epoch=(1, 1)))
+    with pytest.raises(ValueError, match="source_of_row must be one number for each row"):
+        make(source_sampling=SourceSampling(source_of_row=np.array([0, 1]), rows_per_epoch=(1, 1)))

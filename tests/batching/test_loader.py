@@ -41,7 +41,10 @@ def plans(draw: st.DrawFn) -> BatchPlan:
     sizes = np.array(draw(SIZES))
     length = draw(st.sampled_from([None, 60, 100]))
     return BatchPlan(
-        lengths=sizes, batch_tokens=draw(st.integers(1, 400)), packed_length=length, seed=draw(SEEDS)
+        lengths=sizes,
+        batch_tokens=draw(st.integers(1, 400)),
+        packed_length=length,
+        seed=draw(SEEDS),
     )
 
 
@@ -54,8 +57,9 @@ def rows_of(n: int, least: int = 1, most: int = 30, seed: int = 0) -> np.ndarray
 
 def make(**changes: object) -> BatchLoader:
     plain = {
-        "texts": InMemory(3000), "rows": rows_of(3000), "objective": published.MASKED_LM,
-        "special": BERT, "length": 32, "batch_tokens": 128, "seed": 3,
+        "token_source": InMemory(3000), "row_spans": rows_of(3000),
+        "objective": published.MASKED_LM,
+        "special_ids": BERT, "max_length": 32, "batch_tokens": 128, "seed": 3,
     }  # fmt: skip
     return BatchLoader(**plain | changes)
 
@@ -82,7 +86,11 @@ def texts_in(batches: list) -> list:
     found = []
     for batch in batches:
         for row in range(len(batch.inputs)):
-            end = batch.inputs.shape[1] if batch.last is None else int(batch.last[row]) + 1
+            end = (
+                batch.inputs.shape[1]
+                if batch.last_token_positions is None
+                else int(batch.last_token_positions[row]) + 1
+            )
             found.append((batch.inputs[row, :end].tolist(), batch.targets[row, :end].tolist()))
     return sorted(found)
 
@@ -93,31 +101,31 @@ def texts_in(batches: list) -> list:
 @settings(max_examples=30)
 @given(plans())
 def test_an_epoch_has_every_row_once(plan):
-    steps = itertools.takewhile(lambda s: s.cursor.epoch == 0, plan.steps(DataCursor()))
-    rows = [row for step in steps for group in step.groups for row in group]
-    assert sorted(rows) == list(range(len(plan.sizes)))
+    steps = itertools.takewhile(lambda s: s.cursor.epoch == 0, plan.global_batches(DataCursor()))
+    rows = [row for step in steps for group in step.row_groups for row in group]
+    assert sorted(rows) == list(range(len(plan.lengths)))
 
 
 @settings(max_examples=30)
 @given(plans())
 def test_no_batch_is_larger_than_asked_but_for_a_single_row(plan):
-    for step in itertools.islice(plan.steps(DataCursor()), 80):
-        if plan.length is None:
-            assert all(len(group) == 1 for group in step.groups)
-            width = max(plan.sizes[group[0]] for group in step.groups)
+    for step in itertools.islice(plan.global_batches(DataCursor()), 80):
+        if plan.packed_length is None:
+            assert all(len(group) == 1 for group in step.row_groups)
+            width = max(plan.lengths[group[0]] for group in step.row_groups)
         else:
-            width = plan.length
-            assert all(plan.sizes[group].sum() <= width for group in step.groups)
-        assert len(step.groups) == 1 or len(step.groups) * width <= plan.batch_tokens
+            width = plan.packed_length
+            assert all(plan.lengths[group].sum() <= width for group in step.row_groups)
+        assert len(step.row_groups) == 1 or len(step.row_groups) * width <= plan.batch_tokens
 
 
 @settings(max_examples=30)
 @given(plans(), st.integers(0, 60))
 def test_going_on_from_a_cursor_is_never_having_stopped(plan, n):
-    steps = list(itertools.islice(plan.steps(DataCursor()), n + 20))
-    cursor = steps[n - 1].after if n else DataCursor()
-    assert list(itertools.islice(plan.steps(cursor), 20)) == steps[n:]
-    assert all(a.after == b.cursor for a, b in itertools.pairwise(steps))
+    steps = list(itertools.islice(plan.global_batches(DataCursor()), n + 20))
+    cursor = steps[n - 1].next_cursor if n else DataCursor()
+    assert list(itertools.islice(plan.global_batches(cursor), 20)) == steps[n:]
+    assert all(a.next_cursor == b.cursor for a, b in itertools.pairwise(steps))
 
 
 @pytest.mark.parametrize("length", [None, 64])
@@ -136,7 +144,9 @@ def test_epochs_and_seeds_differ(length):
 def test_batches_are_of_like_length_and_hardly_padded_and_in_random_order():
     sizes = np.random.default_rng(0).integers(3, 512, 20_000)
     plan = BatchPlan(lengths=sizes, batch_tokens=8192)
-    steps = list(itertools.takewhile(lambda s: s.cursor.epoch == 0, plan.global_batches(DataCursor())))
+    steps = list(
+        itertools.takewhile(lambda s: s.cursor.epoch == 0, plan.global_batches(DataCursor()))
+    )
     longest = [max(sizes[g[0]] for g in s.row_groups) for s in steps]
     padded = sum(w * len(s.row_groups) for w, s in zip(longest, steps, strict=True))
     assert sizes.sum() / padded > 0.97
@@ -148,7 +158,9 @@ def test_batches_are_of_like_length_and_hardly_padded_and_in_random_order():
 def test_packed_rows_are_nearly_full():
     sizes = np.random.default_rng(0).integers(3, 200, 10_000)
     plan = BatchPlan(lengths=sizes, batch_tokens=8192, packed_length=512)
-    steps = list(itertools.takewhile(lambda s: s.cursor.epoch == 0, plan.global_batches(DataCursor())))
+    steps = list(
+        itertools.takewhile(lambda s: s.cursor.epoch == 0, plan.global_batches(DataCursor()))
+    )
     assert sizes.sum() / (512 * sum(len(s.row_groups) for s in steps)) > 0.97
 
 
@@ -177,10 +189,12 @@ def test_the_last_batch_of_a_window_is_not_left_with_a_row():
     assert balanced_splits(np.array([500, 10, 10]), 100) == [1, 3]
 
 
-@pytest.mark.parametrize("cursor", [DataCursor(0, 1, 0), DataCursor(0, 0, 999), DataCursor(-1), DataCursor(0, -1)])
+@pytest.mark.parametrize(
+    "cursor", [DataCursor(0, 1, 0), DataCursor(0, 0, 999), DataCursor(-1), DataCursor(0, -1)]
+)
 def test_a_cursor_of_other_data_is_refused(cursor):
     plan = BatchPlan(lengths=np.full(10, 5), batch_tokens=20)
-    with pytest.raises(ValueError, match="no batch at Cursor"):
+    with pytest.raises(ValueError, match="no batch at DataCursor"):
         next(plan.global_batches(cursor))
 
 
@@ -208,7 +222,9 @@ def test_more_tokens_a_row_than_a_batch_make_batches_of_one():
     ],
 )
 def test_the_same_batches_for_0_1_or_3_workers(objective, special, strategy):
-    loader = make(objective=objective, special=special, strategy=strategy, micro_tokens=70)
+    loader = make(
+        objective=objective, special_ids=special, strategy=strategy, micro_batch_tokens=70
+    )
     expected = stream(loader, 12)
     for workers in (1, 3):
         assert stream(replace(loader, n_workers=workers), 12) == expected
@@ -217,7 +233,7 @@ def test_the_same_batches_for_0_1_or_3_workers(objective, special, strategy):
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 60), SEEDS, st.sampled_from(["bucket", "pack"]))
 def test_resuming_at_any_cursor_gives_the_batches_of_never_stopping(n, seed, strategy):
-    loader = make(seed=seed, strategy=strategy, rows=rows_of(1500))
+    loader = make(seed=seed, strategy=strategy, row_spans=rows_of(1500))
     whole = stream(loader, n + 5)
     cursor = whole[n - 1][1] if n else DataCursor()
     resumed = replace(loader, start_cursor=from_dict(DataCursor, to_dict(cursor)))
@@ -240,7 +256,7 @@ def test_processes_share_the_same_global_batch(world, strategy):
 
 
 def test_a_process_without_a_row_still_takes_its_step():
-    shared = [make(batch_tokens=1, rank=r, world=2) for r in range(2)]
+    shared = [make(batch_tokens=1, rank=r, world_size=2) for r in range(2)]
     for (one, a), (none, b) in itertools.islice(zip(*shared, strict=True), 5):
         assert [len(batch.inputs) for batch in one] == [1]
         assert none == []
@@ -259,9 +275,9 @@ def test_micro_batches_are_small_and_hold_the_same_rows(strategy):
 
 def test_an_example_depends_on_its_row_and_epoch_only():
     def examples(**changes: object) -> list:
-        return texts_in([b for micro, _ in make(epochs=1, **changes) for b in micro])
+        return texts_in([b for micro, _ in make(max_epochs=1, **changes) for b in micro])
 
-    assert examples() == examples(batch_tokens=999) == examples(micro_tokens=33)
+    assert examples() == examples(batch_tokens=999) == examples(micro_batch_tokens=33)
     assert examples() != examples(seed=4)
 
 
@@ -292,7 +308,7 @@ def share_asked(micro: list) -> float:
 
 def test_what_falls_falls_with_the_steps_of_the_training():
     rows = np.stack((np.arange(0, 2970, 30), np.arange(30, 3000, 30)), 1)
-    loader = make(objective=FALLING, rows=rows, batch_tokens=1024, steps=20)
+    loader = make(objective=FALLING, row_spans=rows, batch_tokens=1024, total_steps=20)
     shares = [share_asked(micro) for micro, _ in itertools.islice(loader, 30)]
     line = [max(0.9 - 0.8 * step / 20, 0.1) for step in range(30)]
     assert np.abs(np.array(shares) - line).max() < 0.02
@@ -301,7 +317,7 @@ def test_what_falls_falls_with_the_steps_of_the_training():
 
 
 def test_what_falls_goes_on_where_it_was_also_in_workers():
-    loader = make(objective=FALLING, steps=20)
+    loader = make(objective=FALLING, total_steps=20)
     whole = stream(loader, 15)
     cursor = from_dict(DataCursor, to_dict(whole[8][1]))
     assert stream(replace(loader, start_cursor=cursor), 6) == whole[9:]
@@ -310,7 +326,7 @@ def test_what_falls_goes_on_where_it_was_also_in_workers():
 
 
 def test_an_epoch_ends_where_it_should():
-    loader = make(epochs=2)
+    loader = make(max_epochs=2)
     cursors = [cursor for _, cursor in loader]
     assert cursors[-1] == DataCursor(2)
     assert [c for c in cursors[:-1] if c.epoch >= 2] == []
@@ -318,7 +334,12 @@ def test_an_epoch_ends_where_it_should():
 
 
 def test_padding_stays_small_and_batches_near_the_size_asked():
-    loader = make(rows=rows_of(30_000, 3, 30), texts=InMemory(30_000), batch_tokens=512, epochs=1)
+    loader = make(
+        row_spans=rows_of(30_000, 3, 30),
+        token_source=InMemory(30_000),
+        batch_tokens=512,
+        max_epochs=1,
+    )
     batches = [b for micro, _ in loader for b in micro]
     sizes = [b.inputs.numel() for b in batches]
     real = sum(len(t) for t, _ in texts_in(batches))
@@ -363,8 +384,8 @@ def test_pairs_are_made_of_two_documents():
     rows = np.array([[0, 40], [40, 80], [80, 120]])
     texts = InMemory(120)
     loader = make(
-        objective=published.BERT, rows=rows, texts=texts, length=64, batch_tokens=300,
-        documents=np.array([0, 0, 1]),
+        objective=published.BERT, row_spans=rows, token_source=texts, max_length=64,
+        batch_tokens=300, document_of_row=np.array([0, 0, 1]),
     )  # fmt: skip
     labels = [micro[0].labels for micro, _ in itertools.islice(loader, 60)]
     asked = [label for label in torch.cat(labels).tolist() if label != IGNORE_INDEX]
@@ -377,7 +398,7 @@ def test_pairs_are_made_of_two_documents():
 
 
 def test_an_error_in_a_worker_is_the_error_itself():
-    here = make(texts=Damaged(3000))
+    here = make(token_source=Damaged(3000))
     for loader in (here, replace(here, n_workers=2)):
         with pytest.raises(ValueError, match="its checksum is not the one") as error:
             list(itertools.islice(loader, 200))
@@ -386,13 +407,13 @@ def test_an_error_in_a_worker_is_the_error_itself():
 
 def test_a_bug_in_a_worker_comes_with_its_traceback():
     with pytest.raises(ZeroDivisionError, match="worker process 0"):
-        next(iter(make(texts=Buggy(3000), workers=1)))
+        next(iter(make(token_source=Buggy(3000), n_workers=1)))
 
 
 def test_workers_draw_nothing_from_the_global_generator():
     torch.manual_seed(0)
     before = torch.random.get_rng_state()
-    stream(make(workers=1), 2)
+    stream(make(n_workers=1), 2)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
@@ -400,7 +421,7 @@ def test_workers_end_with_the_iteration():
     import multiprocessing
 
     before = set(multiprocessing.active_children())  # another test's may be about to end
-    iterator = iter(make(workers=2))
+    iterator = iter(make(n_workers=2))
     next(iterator)
     mine = set(multiprocessing.active_children()) - before
     assert len(mine) == 2
@@ -421,10 +442,12 @@ def ended(pid: int) -> bool:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to look at processes")
 def test_workers_do_not_run_the_script_again_and_end_when_it_is_killed():
     folder = Path(__file__).parent
+    paths = (folder.parent.parent, folder.parent / "objectives")
     process = subprocess.Popen(
         [sys.executable, folder / "trains_without_a_guard.py"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=os.environ | {"PYTHONPATH": str(folder.parent.parent), "OMP_NUM_THREADS": "2"},
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join(map(str, paths)), "OMP_NUM_THREADS": "2"},
     )  # fmt: skip
     assert process.stdout is not None
     workers = [int(pid) for pid in process.stdout.readline().split()]
@@ -452,7 +475,7 @@ def test_a_worker_that_is_killed_is_replaced_and_the_batches_are_the_same(caplog
     def kill(workers):
         os.kill(workers[0].pid, signal.SIGKILL)
 
-    assert children(make(workers=2), 3, kill) == stream(make(), 12)
+    assert children(make(n_workers=2), 3, kill) == stream(make(), 12)
     assert "the run goes on with new ones" in caplog.text
 
 
@@ -467,26 +490,26 @@ def test_workers_that_are_lost_again_and_again_are_told_in_a_line(monkeypatch):
         def __iter__(self):
             return lost()
 
-    monkeypatch.setattr(module, "_start", lambda *_: Results())
+    monkeypatch.setattr(module, "_start_workers", lambda *_: Results())
     with pytest.raises(ChildProcessError, match="ended 3 times before their work was done"):
-        list(make(workers=1))
+        list(make(n_workers=1))
 
 
 @pytest.mark.skipif(module._START_METHOD != "forkserver", reason="has no fork server")
 def test_a_process_ends_though_its_fork_server_is_stopped(monkeypatch):
     from multiprocessing import forkserver
 
-    monkeypatch.setattr(module, "_PATIENCE", 1.0)
+    monkeypatch.setattr(module, "_WORKER_EXIT_SECONDS", 1.0)
 
     def stop(_):
         os.kill(forkserver._forkserver._forkserver_pid, signal.SIGSTOP)
 
     before = set(multiprocessing.active_children())
-    children(make(workers=1), 1, stop)
+    children(make(n_workers=1), 1, stop)
     assert (
         set(multiprocessing.active_children()) <= before
     )  # else it would be waited for at the end
-    assert stream(make(workers=1), 3) == stream(make(), 3)
+    assert stream(make(n_workers=1), 3) == stream(make(), 3)
 
 
 def test_workers_are_not_forked_from_a_process_with_threads():
@@ -499,18 +522,18 @@ def test_workers_are_not_forked_from_a_process_with_threads():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"length": 0}, "length must be at least 1, got 0"),
+        ({"max_length": 0}, "max_length must be at least 1, got 0"),
         ({"batch_tokens": 0}, "batch_tokens must be at least 1, got 0"),
-        ({"micro_tokens": 0}, "micro_tokens must be at least 1, got 0"),
-        ({"workers": -1}, "workers must be at least 0, got -1"),
+        ({"micro_batch_tokens": 0}, "micro_batch_tokens must be at least 1, got 0"),
+        ({"n_workers": -1}, "n_workers must be at least 0, got -1"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
-        ({"world": 2, "rank": 2}, "rank must be between 0 and 1, got 2"),
-        ({"epochs": 0}, "epochs must be at least 1, got 0"),
-        ({"rows": np.empty((0, 2), np.int64)}, "there are no rows"),
-        ({"rows": np.array([[0, 3], [3, 3]])}, "row 1 has no tokens"),
-        ({"length": 20}, r"row \d+ has 29 tokens; at most 18 fit an example of 20"),
-        ({"objective": published.BERT, "length": 64, "strategy": "pack"}, "cannot be packed"),
-        ({"documents": np.arange(189)[::-1]}, "in ascending order"),
+        ({"world_size": 2, "rank": 2}, "rank must be between 0 and 1, got 2"),
+        ({"max_epochs": 0}, "max_epochs must be at least 1, got 0"),
+        ({"row_spans": np.empty((0, 2), np.int64)}, "there are no rows"),
+        ({"row_spans": np.array([[0, 3], [3, 3]])}, "row 1 has no tokens"),
+        ({"max_length": 20}, r"row \d+ has 29 tokens; at most 18 fit an example of 20"),
+        ({"objective": published.BERT, "max_length": 64, "strategy": "pack"}, "cannot be packed"),
+        ({"document_of_row": np.arange(189)[::-1]}, "in ascending order"),
     ],
 )
 def test_what_cannot_be_right_is_refused_in_one_line(changes, message):
