@@ -75,7 +75,7 @@ class Example:
     decoder that says a part of what an encoder reads (MASS). None: places are counted from 0."""
     segments: Int[np.ndarray, "t"] | None = None
     """Which of two texts a token belongs to, 0 or 1; models without segments do not read it. That a
-    token is of neither (`Special.summary`) is told where examples are laid out."""
+    token is of neither (`SpecialTokenIds.summary`) is told where examples are laid out."""
     part_ids: Int[np.ndarray, "t"] | None = None
     """0, then 1, and so on: parts of a text that do not see each other; places are counted from the
     start of each. None: the text is one."""

@@ -1009,7 +1009,7 @@ def finetune(
         _typer_option(
             "--option",
             metavar="KEY=VALUE",
-            help="Option of the task type, e.g. crf=false. Repeatable.",
+            help="Option of the task type, e.g. use_crf=false. Repeatable.",
         ),
     ] = None,
     tune: Annotated[

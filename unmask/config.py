@@ -41,9 +41,9 @@ def to_dict(value: Any) -> Any:
 
 
 def to_expression(value: Any) -> str:
-    """Write plain data as code, which `read_written` reads: LearnedPositions(length=512, offset=0).
+    """Write plain data as an expression: LearnedPositions(max_positions=512).
 
-    A word stands without quotes where it can, a table without a kind is dict(a=1).
+    `parse_expression` reads it. A word stands without quotes where it can, a table without a kind is dict(a=1).
     """
     if isinstance(value, Mapping):
         inside = ", ".join(f"{k}={to_expression(v)}" for k, v in value.items() if k != "kind")
@@ -158,7 +158,7 @@ def check_value(target_type: Any, data: Any, where: str) -> None:
 def set_value(value: DataT, path: str, new_value: Any) -> DataT:
     """Return `value` with the field at the dotted path `path` replaced by plain data.
 
-    `--set model.d_model=256` does this.
+    `--set architecture.d_model=256` does this.
 
     Raises:
         ValueError: the path names no field, or the value does not fit it.

@@ -2,7 +2,8 @@
 
 Whatever the instant at which the process is killed, the power fails or the disk is full, a path
 written here is what it was before or what it should become. What an interrupted write leaves behind
-is hidden (`.NAME.….part`), never has the name that was asked for, and is removed by `sweep`.
+is hidden (`.NAME.….part`), never has the name that was asked for, and is removed by
+`remove_partial_files`.
 """
 
 import errno
@@ -50,7 +51,7 @@ def parser_errors_as_value_error(
 
     Args:
         path: of the file, or where in a file one is.
-        extra_errors: what this parser raises besides `FOREIGN`.
+        extra_errors: what this parser raises besides `PARSER_ERRORS`.
 
     Raises:
         ValueError: the parser raised something.
@@ -70,7 +71,8 @@ def parse_json(data: str | bytes) -> Any:
     """Parse JSON, of which nothing can be raised but ValueError.
 
     Raises:
-        ValueError: it is not JSON, not UTF-8, nested deeper than `DEEPEST`, or has too many values.
+        ValueError: it is not JSON, not UTF-8, nested deeper than `MAX_NESTING`, or has too many
+            values.
     """
     text = data.decode("utf-8") if isinstance(data, bytes) else data
     nested = text.count("[") + text.count("{")
@@ -86,7 +88,7 @@ def parse_json(data: str | bytes) -> Any:
 
 
 def check_nesting(value: Any) -> None:
-    """Check that lists and tables are not nested deeper than `DEEPEST`.
+    """Check that lists and tables are not nested deeper than `MAX_NESTING`.
 
     Raises:
         ValueError: they are.
@@ -105,7 +107,7 @@ def read_bytes(path: Path) -> bytes:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it has more than `LARGEST` bytes.
+        ValueError: it has more than `MAX_FILE_BYTES` bytes.
     """
     if not path.is_file():
         what = " is a folder or a device, not a file" if path.exists() else ": no such file"
@@ -156,7 +158,7 @@ def encode_utf8(text: str) -> bytes:
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:
-    """Write a file (a string as by `utf8`), replacing the one that is there.
+    """Write a file (a string as by `encode_utf8`), replacing the one that is there.
 
     Raises:
         OSError: it cannot be written, for instance because the disk is full; what was there is
@@ -282,7 +284,7 @@ def file_record(path: Path) -> dict[str, Any]:
 
 
 def check_file_record(path: Path, record: Mapping[str, Any], advice: str) -> None:
-    """Compare a file with what `written_file` said of it.
+    """Compare a file with what `file_record` said of it.
 
     Raises:
         FileNotFoundError: it is missing.

@@ -5,14 +5,16 @@ elsewhere, and may hold escape sequences, carriage returns, marks that turn the 
 follows, HTML or Markdown. Each channel has one function that makes such text harmless, and all that
 is shown goes through it:
 
-- a terminal: `tell` (a line for people), `over` (a line that is overwritten), `render` (a table),
-  `Telling` (warnings). Such lines are the same wherever they go: to a terminal, a file or a pipe.
-- data on standard output: `give` and `give_json`. **What is piped is not altered**: generated text
-  and paths go into a file or a pipe as they are, and only a terminal gets them made visible. JSON
-  holds the same strings everywhere; what cannot be printed is written in it as `\u009b`.
-- Markdown: `markdown` (text), `code` (a code span), `literal` (a string in a Python block). The
-  YAML before a model card has nothing from elsewhere in it, and needs none.
-- tab-separated values: `cell`.
+- a terminal: `print_line` (for people), `overwrite_line` (progress), `print_rich` (a table),
+  `WarningFormatter` (warnings). Such lines are the same wherever they go: to a terminal, a file or
+  a pipe.
+- data on standard output: `print_data` and `print_json`. **What is piped is not altered**:
+  generated text and paths go into a file or a pipe as they are, and only a terminal gets them made
+  visible. JSON holds the same strings everywhere; what cannot be printed is written in it as
+  `\u009b`.
+- Markdown: `escape_markdown` (text), `markdown_code` (a code span), `python_literal` (a string in
+  a Python block). The YAML before a model card has nothing from elsewhere in it, and needs none.
+- tab-separated values: `escape_tsv`.
 - HTML and SVG: `unmask.reports.markup`, where text is escaped because it is a `str`.
 
 Made visible is what Unicode calls control, format, surrogate, private use or unassigned, and line

@@ -88,7 +88,7 @@ class FinetuneConfig:
     """Names of the columns, of files without a header."""
     labels: tuple[str, ...] = ()
     """All labels, in their order. None named: those of the training file. Where a file has the
-    numbers 0, 1 and so on, these are places in them; see `column_values.with_names`."""
+    numbers 0, 1 and so on, these are places in them; see `columns.replace_class_numbers`."""
     rows: int | None = None
     """Learn from so many rows of the training file, drawn by seed 0; fewer are among more."""
     task_options: Mapping[str, Any] = field(default_factory=dict[str, Any])

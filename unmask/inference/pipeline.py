@@ -548,7 +548,7 @@ class Pipeline:
         Args:
             texts: one or several of what the task takes.
             task: in place of what the model was fine-tuned for: one that it does zero-shot; see
-                `unmask.finetuning.kinds.cloze.cloze`.
+                `unmask.finetuning.kinds.cloze.cloze_task`.
 
         Raises:
             ValueError: the model labels nothing, or a text is not what its task takes.

@@ -318,7 +318,7 @@ class Architecture:
         ] if self.attention_dilation else 1
 
     def with_dropout(self, rate: float) -> "Architecture":
-        """Return the same with another dropout, `activation_` and `final_dropout` where nonzero.
+        """Return the same with another dropout, and activation and final dropout where nonzero.
 
         Raises:
             ValueError: the rate is not from 0 to below 1.

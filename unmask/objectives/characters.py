@@ -18,7 +18,7 @@ class SubwordMasking:
 
     Clark et al. 2022, arXiv:2103.06874, section 3.2.2. Where a subword is masked, all of its
     characters are; what is drawn in its place has as many; and one of its places, drawn too, is
-    asked for it. The subwords are those of `Special.subwords`.
+    asked for it. The subwords are those of `SpecialTokenIds.output_vocabulary`.
 
     Deviates: a word that has no subwords is never hidden; mBERT also hides, and asks for, [UNK].
     """
@@ -97,7 +97,8 @@ class BidirectionalWordLM:
     """Ask for each word twice: of who has read what stands before it, and of who read the rest.
 
     Two language models, one in each direction (Peters et al. 2018, arXiv:1802.05365, section 3.1).
-    Words are those of `Special.subwords`; one stands in several tokens, and is asked at the first.
+    Words are those of `SpecialTokenIds.output_vocabulary`; one stands in several tokens, and is
+    the target of the first.
 
     Deviates: what begins and what ends a text is read, and not asked for.
     """

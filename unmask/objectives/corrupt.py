@@ -290,12 +290,12 @@ class ReplaceSpans:
 
     Raffel et al. 2020, section 3.1.4; `noise_span_to_unique_sentinel` and
     `nonnoise_span_to_unique_sentinel` in the released code. There, as here, one more sentinel
-    closes what the decoder says only if shown tokens end the text, which is never so after `Spans`
-    (the paper has it always). The special tokens after a text (</s>) come last on both sides, and
-    the decoder reads what it is to say, shifted by one, from `start` on.
-    Deviates: where a hidden run begins the text (never after `Spans`), the released code names it
-    by no sentinel and all others by the wrong one; here each run follows the sentinel that stands
-    for it.
+    closes what the decoder says only if shown tokens end the text, which is never so after
+    `RandomSpanMasking` (the paper has it always). The special tokens after a text (</s>) come last
+    on both sides, and the decoder reads what it is to say, shifted by one, from `start` on.
+    Deviates: where a hidden run begins the text (never after `RandomSpanMasking`), the released
+    code names it by no sentinel and all others by the wrong one; here each run follows the
+    sentinel that stands for it.
     Deviates: of more runs than there are sentinels, a random choice is hidden and the others are
     shown; the released code goes on with the ids below the sentinels, which are words.
     """

@@ -44,7 +44,7 @@ class ObjectiveRequirements:
     n_segments: int = 0
     """Numbers that tell the parts of a text, or how it is read."""
     attention_patterns: frozenset[str] = frozenset({"both_ways"})
-    """What the tokens of the side that is asked see: see `unmask.model.architecture.Sees`."""
+    """What the tokens of the predicting side attend to."""
     forward_mask_segment: int | None = None
     """Texts are read forward and asked in the places of their masks; their segment."""
 

@@ -16,9 +16,9 @@ from unmask.tokenizers.spec import SpecialTokenIds
 def document_separator_ids(special_ids: SpecialTokenIds) -> tuple[int, ...]:
     """Return what parts documents that are read as one text: the token that ends a text, once.
 
-    Nothing where each document has it at its end already (`unmask.shards.workers.ended`), and in a
-    vocabulary with sentinels: T5's documents follow each other bare (`reduce_concat_tokens` in the
-    released code).
+    Nothing where each document has it at its end already
+    (`unmask.shards.workers.append_end_token`), and in a vocabulary with sentinels: T5's documents
+    follow each other bare (`reduce_concat_tokens` in the released code).
     """
     if (
         special_ids.end is None

@@ -1,7 +1,7 @@
 """Entities <-> tags of words: BIO, BIOES and the other schemes, repaired and translated.
 
 How tags that break their scheme are read is said once, as `conlleval` does, by
-`unmask.tasks.metrics.tagging.entities`.
+`unmask.tasks.metrics.tagging.extract_entities`.
 """
 
 import re
@@ -134,7 +134,7 @@ def entity_types(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def scheme_labels(types: Iterable[str], scheme: TagScheme) -> tuple[str, ...]:
-    """List all labels of a scheme, "O" first: what `repair` writes is among them."""
+    """List all labels of a scheme, "O" first: what `repair_tags` writes is among them."""
     return ("O", *(_make_tag(part, kind) for kind in types for part in SCHEME_PREFIXES[scheme]))
 
 
@@ -156,7 +156,7 @@ def is_allowed_transition(previous_tag: str | None, tag: str | None, scheme: Tag
 def forbidden_transitions(labels: Sequence[str], scheme: TagScheme) -> tuple[tuple[int, int], ...]:
     """List the pairs of labels, by number, of which the second may not stand behind the first.
 
-    `EDGE` stands for where a sentence begins (first of a pair) or ends (second). This is what
+    `BOUNDARY` stands for where a sentence begins (first of a pair) or ends (second). This is what
     `heads.crf.CRF` takes.
     """
     places = [(BOUNDARY, None), *enumerate(labels)]

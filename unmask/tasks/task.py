@@ -68,7 +68,7 @@ class Task:
     metric: str = "accuracy"
     """By which the best model was chosen."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What else this kind of task lets one choose, as plain data; see its `Options`."""
+    """What else this kind of task lets one choose, as plain data; see `TaskKind.options`."""
 
     def is_better(self, metrics: Mapping[str, float], best_metrics: Mapping[str, float]) -> bool:
         """Say whether figures are better than others: by the metric, then by the loss."""

@@ -1,7 +1,8 @@
 """How a task is put in text: a source made of columns, and what its answers are read as.
 
-`FORMS` are those of Raffel et al. 2020, arXiv:1910.10683, appendix D. The names of labels and the
-metrics are those of the released code (`t5/data/glue_utils.py`), as is the order of the columns.
+`TEXT_TEMPLATES` are those of Raffel et al. 2020, arXiv:1910.10683, appendix D. The names of labels
+and the metrics are those of the released code (`t5/data/glue_utils.py`), as is the order of the
+columns.
 """
 
 import math
@@ -199,7 +200,7 @@ def round_to_step(number: float, step: float) -> str:
 
 
 def resolve_template(template: "str | TextTemplate | None", where: str) -> TextTemplate:
-    """Return a form by its name in `FORMS`; one that is given is itself, none an empty one.
+    """Return a template by its name in `TEXT_TEMPLATES`, or the one given; None: an empty one.
 
     Raises:
         ValueError: there is none of this name.

@@ -42,7 +42,7 @@ def require_module(module: str, what: str) -> None:
 
 
 def read_decompressed(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of a file, decompressed if its name says so, about `PIECE` at a time.
+    """Yield the bytes of a file, decompressed if its name says so, about `CHUNK_BYTES` at a time.
 
     Raises:
         ValueError: the compressed data is truncated or damaged, asks for too much memory, or

@@ -14,7 +14,7 @@ and line ends made equal. What separates documents depends on what they are stor
 Each of the files may be compressed (`.txt.gz`, `.jsonl.zst`, `.csv.xz`). A document of more than
 `longest` characters comes as several, cut between paragraphs, else at white space, so that no
 input, however strange, fills the memory. Only a record must be held whole, and has a limit of its
-own (`records.LONGEST`).
+own (`records.MAX_RECORD_CHARACTERS`).
 """
 
 import glob

@@ -166,7 +166,7 @@ def read_whole_lines(path: Path, encoding_errors: EncodingErrors) -> Iterator[Te
     """Yield the lines of a file of which each is understood only whole, numbered from 1.
 
     Raises:
-        ValueError: one has more than `LONGEST` characters, or as of `lines`.
+        ValueError: one has more than `MAX_RECORD_CHARACTERS` characters, or as of `read_lines`.
     """
     for number, line, goes_on in read_lines(path, MAX_RECORD_CHARACTERS, encoding_errors):
         if goes_on:

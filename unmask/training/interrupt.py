@@ -1,8 +1,9 @@
 """Being asked to stop: by Ctrl-C, by SIGTERM, by the terminal that is closed (SIGHUP).
 
-All three mean the same. In the middle of steps, the step is finished and saved (`stopping`); in all
-other work, which goes on from its files, it ends at once by KeyboardInterrupt (`interruptible`).
-A signal that is ignored when the work begins, as SIGHUP is under nohup, stays ignored.
+All three mean the same. In the middle of steps, the step is finished and saved
+(`stop_after_step`); in all other work, which goes on from its files, it ends at once by
+KeyboardInterrupt (`interrupt_on_signal`). A signal that is ignored when the work begins, as SIGHUP
+is under nohup, stays ignored.
 """
 
 import signal

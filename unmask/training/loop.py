@@ -200,7 +200,7 @@ def train(run: TrainingRun) -> Iterator[StepReport]:
     """Train to the recipe's last step from wherever the run is, which can be saved at every yield.
 
     Raises:
-        FloatingPointError: the recipe's `max_skipped` steps in a row had no finite loss and
+        FloatingPointError: the recipe's `max_skipped_steps` steps in a row had no finite loss and
             gradient.
         ValueError: the data ended before the last step.
     """
@@ -408,7 +408,7 @@ def _count_real_tokens(ids: Tensor, visibility: Visibility, last: Tensor | None)
 def _evaluate_sums(
     model: nn.Module, batches: Iterable[Batch], device: torch.device | str, memory_length: int = 0
 ) -> LossSums:
-    """Ask a model what some batches ask; see `evaluate_on`."""
+    """Ask a model what some batches ask; see `evaluate_batches`."""
     training = model.training
     model.eval()
     sums, memories = LossSums(), MicroBatchMemories(memory_length)

@@ -132,7 +132,7 @@ def from_peft(
         settings: what adapter_config.json says.
         tensors: by the names of modules in their base model.
         model: to which the adapter shall belong.
-        table: what `fusions` says of it.
+        table: what `fused_modules` says of it.
         recorded: the value that described the adapter when we wrote it, if we did.
 
     Raises:

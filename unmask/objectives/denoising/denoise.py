@@ -100,7 +100,7 @@ class ModeSwitching:
     """A source that begins with a token which says how it was made, before all others.
 
     Tay et al. 2022, arXiv:2205.05131, section 3.1.3, mode switching: regular (R), sequential (S)
-    and extreme (X) denoising; their tokens are `Special.modes`.
+    and extreme (X) denoising; their tokens are `SpecialTokenIds.modes`.
     """
 
     objective: Objective | DenoisingObjective

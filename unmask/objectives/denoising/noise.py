@@ -1,8 +1,8 @@
 """What an encoder reads in the place of a text: tokens gone, masked, or in another order.
 
 Every noise is a pure function (text, special tokens, generator) -> text, so that noises follow each
-other; `unmask.objectives.denoising.denoise.Denoise` frames what comes of them and asks for the
-text as it was. No noise makes a text longer, or touches a special token.
+other; `unmask.objectives.denoising.denoise.DenoisingObjective` frames what comes of them and asks
+for the text as it was. No noise makes a text longer, or touches a special token.
 """
 
 import math

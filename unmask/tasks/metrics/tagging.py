@@ -50,8 +50,8 @@ def extract_entities(tags: Sequence[str]) -> list[tuple[int, int, str]]:
     A tag is "O" or a part (B, I, E or S, or what other schemes call these), a hyphen and a type;
     without a type that is "". As in `conlleval` (Tjong Kim Sang and De Meulder 2003,
     aclanthology.org/W03-0419, section 2.4) any sequence has a reading: an I without a beginning
-    begins an entity, and so does one whose type is not that of the word before. So all of `SCHEMES`
-    are read right.
+    begins an entity, and so does one whose type is not that of the word before. So all of
+    `SCHEME_PREFIXES` are read right.
     """
     found: list[tuple[int, int, str]] = []
     begin, before, kind = 0, "O", ""

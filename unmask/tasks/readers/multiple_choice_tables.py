@@ -198,7 +198,7 @@ def read_choice_examples(
         encoding_errors: what becomes of NULs and lone surrogates.
         has_labels: read the answers too.
         label_format: what answers say; of a dev file what those of the training file do. None: what
-            fits all rows, see `numbering_of`.
+            fits all rows, see `infer_label_format`.
 
     Raises:
         ValueError: a value is not what it should be, there is only one option, or the answer is

@@ -22,7 +22,7 @@ def is_squad_format(data: Sequence[object]) -> bool:
 
 
 def read_questions(data: Sequence[object], path: Path) -> Iterator[tuple[str, tuple[object, ...]]]:
-    """Yield of each question where it stands, and the values of `COLUMNS`; None: it has none.
+    """Yield of each question where it stands, and the values of `SQUAD_COLUMNS`; None: it has none.
 
     Raises:
         ValueError: something is not what it should be, with the way to it through the file.

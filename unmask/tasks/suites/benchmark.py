@@ -118,7 +118,7 @@ class LocatedBenchmark:
     name: str
     task: BenchmarkTaskKind
     train: str
-    """A path, or a split of the Hub, see `fetched`."""
+    """A path, or a split of the Hub, see `fetch_files`."""
     dev: str | None
     test: str | None
     text: tuple[str, ...]

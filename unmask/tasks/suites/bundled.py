@@ -49,7 +49,7 @@ def find_suite(
     Args:
         suite_name: a name of `SUITES`, or a TOML file with a suite of one's own (see `Suite`),
             whose paths begin at its own folder if none is given.
-        folder: where the files are. None: on the Hub, from where `benchmark.fetched` gets them.
+        folder: where the files are. None: on the Hub, from where `benchmark.fetch_files` gets them.
         include_test: test files are looked for, too.
 
     Raises:

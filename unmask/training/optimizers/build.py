@@ -246,7 +246,7 @@ class OptimizerState:
         self._state: dict[str, dict[str, Tensor]] = {}
 
     def state_of(self, optimized: OptimizedTensor) -> dict[str, Tensor]:
-        """Everything of one tensor; zeros at first: see `_zeros`."""
+        """Everything of one tensor; zeros at first: see `_initial_state`."""
         if optimized.name not in self._state:
             self._state[optimized.name] = {
                 key: _initial_state(key, optimized.master) for key in self._state_names

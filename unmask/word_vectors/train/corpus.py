@@ -107,7 +107,7 @@ def corpus_from_shards(
     Args:
         shards: of a tokenizer whose ids are words, or whatever is to have a vector.
         unit: windows do not reach beyond one.
-        within: only these spans of ids, in order, such as `Shards.held_out` gives; None:
+        within: only these spans of ids, in order, such as `Shards.split_held_out` gives; None:
             everything.
 
     Raises:
@@ -316,7 +316,7 @@ def subsample_chunk(
     Args:
         chunk: of a corpus.
         row_of: as of a lexicon.
-        keep_thresholds: of each row, as of `as_bits`.
+        keep_thresholds: of each row, as of `keep_thresholds`.
         key: of what is drawn.
         gaps: a word without a row ends its sentence; else its neighbors come together, as in the
             released code of word2vec.

@@ -28,7 +28,7 @@ class LSA(WindowMethod):
     """
 
     power: float = 1.0
-    """Of the singular values: see `unmask.word_vectors.train.svd.Factors.vectors`."""
+    """Of the singular values: see `unmask.word_vectors.train.svd.TruncatedSVD.vectors`."""
 
     def __post_init__(self) -> None:
         if not self.power >= 0:

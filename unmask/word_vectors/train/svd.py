@@ -65,7 +65,7 @@ class SVD(WindowMethod):
     association: PMI | None = PMI()
     """None: the logarithms of counts."""
     singular_value_power: float = 0.5
-    """Of the singular values: see `Factors.vectors`."""
+    """Of the singular values: see `TruncatedSVD.vectors`."""
     add_contexts: bool = False
     """Each word's vector as a neighbor is added to it."""
 

@@ -105,7 +105,8 @@ CBOW_PRESET = _preset(
     "word2vec-cbow", WORD2VEC_PAPER, CBOW(), 1_000_000, 300, 0.05,
     note="Words are put in lower case. As in the released code, they are told from 5 others that "
     "are drawn, by up to 5 on each side, in 5 epochs, at 0.05. In the paper they are found in a "
-    "tree (--set objective.output=Hierarchical), by 4 on each side, in 3 epochs, at 0.025.",
+    "tree (--set objective.output_layer=HierarchicalSoftmax), by 4 on each side, in 3 epochs, at "
+    "0.025.",
 )  # fmt: skip
 FASTTEXT_SKIPGRAM = _preset(
     "fasttext",

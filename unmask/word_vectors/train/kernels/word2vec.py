@@ -474,9 +474,9 @@ def skipgram(
     moving all rows after each would give, because no row is an output.
 
     `rows`, `bounds` and `offsets_in_corpus` are as of `gather`, `row_parts` of `ngrams` and
-    `own_shares`, `tree` as of `huffman` (for 0 negatives), `alias_entries` as of `alias_table`. The
-    rate at a place is `learning_rates`: (first, what it loses a place, the least). `table` is of
-    the probabilities of scores.
+    `row_shares`, `tree` as of `huffman_paths` (for 0 negatives), `alias_entries` as of
+    `alias_table`. The rate at a place is `learning_rates`: (first, what it loses a place, the
+    least). `table` is of the probabilities of scores.
 
     Returns:
         (loss, pairs that it is of, pairs, whether all is finite).
