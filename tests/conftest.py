@@ -17,6 +17,7 @@ from typing import Any
 import beartype
 import jaxtyping
 import pytest
+from hypothesis import settings
 
 # Workers that share cores and all compute in several threads wait for each other most of the time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -33,6 +34,10 @@ SHARED_FOLDERS = (
 )
 sys.path[:0] = [str(HERE), *(str(HERE / name) for name in SHARED_FOLDERS)]
 sys.path.append(str(HERE.parent / "examples"))
+
+# On a shared machine any single example may take long, the first above all.
+settings.register_profile("shared", deadline=None)
+settings.load_profile("shared")
 
 from quick_cases import named  # noqa: E402  (found on the path above)
 
