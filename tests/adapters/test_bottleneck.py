@@ -169,7 +169,7 @@ def test_adamix_adds_behind_the_feed_forward_alone() -> None:
         torch.testing.assert_close(norms(x, f), norms.after(x + y))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     family=st.sampled_from(FAMILIES),
     width=st.integers(1, 20),

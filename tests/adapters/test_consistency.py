@@ -172,7 +172,7 @@ def test_rows_to_choose_from_are_compared_in_their_groups() -> None:
     assert term.count == 2
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     n=st.integers(1, 6),
     seed=st.integers(0, 99),

@@ -32,7 +32,7 @@ def test_a_linear_map_with_lora_equals_w_plus_b_a(family) -> None:
         torch.testing.assert_close(linear(asked), F.linear(asked, weight, linear.bias))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     family=st.sampled_from(FAMILIES),
     rank=st.integers(1, 20),

@@ -230,7 +230,7 @@ def test_the_same_batches_for_0_1_or_3_workers(objective, special, strategy):
         assert stream(replace(loader, n_workers=workers), 12) == expected
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(0, 60), SEEDS, st.sampled_from(["bucket", "pack"]))
 def test_resuming_at_any_cursor_gives_the_batches_of_never_stopping(n, seed, strategy):
     loader = make(seed=seed, strategy=strategy, row_spans=rows_of(1500))

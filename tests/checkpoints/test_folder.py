@@ -179,7 +179,7 @@ class Killed(BaseException):
     """What no handler of errors catches: the nearest thing to a kill within one process."""
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(after=st.integers(0, 60), steps=st.integers(1, 3))
 def test_killed_at_any_call_to_the_system_the_newest_whole_one_is_found(
     tmp_path_factory, after, steps
@@ -313,7 +313,7 @@ def test_a_log_that_has_lost_lines_is_named_and_not_padded(tmp_path):
     assert log.read_text() == "one\n"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_damaged_tensor_file_is_an_error_that_names_it_or_holds_the_same_tensors(
     tmp_path_factory, data

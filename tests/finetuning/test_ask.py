@@ -151,7 +151,7 @@ def test_labels_that_are_the_same_to_the_tokenizer_are_named() -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     words=st.lists(
         st.sampled_from([*toy.WORDS, "unheard-of", "é", "\u200b", "", " ", "x y", "1st"]),
@@ -237,7 +237,7 @@ def test_every_number_has_one_near_it_that_can_be_said(numbers: list[float]) -> 
     assert all(np.abs(values - x).min() <= 1.01 * step for x in numbers)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(texts=st.lists(some_text, min_size=1, max_size=4))
 def test_words_and_text_are_the_same_tokens(texts: list[str]) -> None:
     """A sentence of words is read as the text that the words make."""

@@ -161,7 +161,7 @@ def test_a_window_without_the_whole_answer_asks_for_none(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ENCODERS_AND_DECODERS)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     words=st.lists(
         st.sampled_from(

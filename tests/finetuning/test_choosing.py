@@ -210,7 +210,7 @@ def test_scores_and_loss_are_those_of_the_reference_library(n_options: int, tmp_
         assert torch.equal(tensor, again.state_dict()[name])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=5), min_size=1, max_size=40),
     st.integers(1, 200), st.integers(1, 9),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import toy_models as toy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask import cli
@@ -72,7 +72,6 @@ def test_a_part_may_have_a_limit_of_its_own() -> None:
     )
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(1, 30), min_size=1, max_size=4),
     st.integers(1, 20),

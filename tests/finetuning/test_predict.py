@@ -83,7 +83,7 @@ def test_what_is_said_of_a_text_depends_on_no_other(family: str, kind: str) -> N
         assert len({str(a) for a in alone}) > 3  # texts do differ
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60), case=st.sampled_from(CASES)
 )

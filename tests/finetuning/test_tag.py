@@ -377,7 +377,7 @@ def test_a_damaged_head_is_named(tmp_path: Path) -> None:
         load_folder(tmp_path)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.lists(st.sampled_from(toy.WORDS), max_size=40))
 def test_any_sentence_has_a_possible_label_for_each_word(words: list[str]) -> None:
     model = opened("gpt2")

@@ -54,7 +54,7 @@ def writable(tokenizer: Tokenizer, words: Sequence[str]) -> bool:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", SPECS)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(words=WORDS, length=st.sampled_from([12, 30, 4000]))
 @example(words=list(ODD[:10]), length=12)
 def test_labels_of_words_come_back(name: str, causal: bool, words: list[str], length: int) -> None:
@@ -72,7 +72,7 @@ def test_labels_of_words_come_back(name: str, causal: bool, words: list[str], le
 
 
 @pytest.mark.parametrize("name", SPECS)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(words=WORDS)
 @example(words=list(ODD[:20]))
 @example(words=list(ODD[20:]))

@@ -126,7 +126,7 @@ def test_tokens_as_likely_as_the_kth_stay_and_all_of_them_with_p_1() -> None:
     assert int((Sampling(top_p=0.5).probabilities(long) > 0).sum()) == pytest.approx(25_000, abs=1)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 2**40),
     temperature=st.sampled_from([0.3, 1.0, 2.5]),

@@ -69,7 +69,7 @@ def test_characters_come_whole_and_at_once() -> None:
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5", "bert"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_pieces_of_any_tokens_make_the_text(family: str, data: st.DataObject) -> None:
     known = tokenizer(family)

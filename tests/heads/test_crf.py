@@ -38,7 +38,7 @@ cases = st.tuples(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(cases)
 def test_likelihoods_marginals_and_best_paths_are_those_of_all_sequences(case) -> None:
     n_labels, lengths, seed = case
@@ -141,7 +141,7 @@ BIO = ((BOUNDARY, 2), (0, 2))
 """Of O, B, I: an I neither begins a sentence nor follows an O."""
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.integers(0, 10**6))
 def test_decoding_finds_the_best_of_the_possible_sequences(lengths, seed) -> None:
     crf = drawn(3, seed, BIO).requires_grad_(False)

@@ -36,7 +36,7 @@ def batch(labels, group=None) -> Batch:
     )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=8), st.integers(0, 10**6))
 def test_shares_of_options_are_a_softmax_within_each_group(sizes, seed) -> None:
     rng = np.random.default_rng(seed)

@@ -198,7 +198,7 @@ def test_one_column_sees_what_it_sees_among_all(banded, case, wide, monkeypatch)
         assert torch.allclose(one[:, :, 0], expected[rows, :, at])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 9), st.integers(1, 40), st.data())
 def test_blocks_equal_a_mask_whatever_ranks_and_documents(window: int, t: int, data) -> None:
     numbers = st.lists(st.integers(-1, 2), min_size=t, max_size=t)

@@ -28,7 +28,7 @@ STEPS = st.lists(
     st.integers(0, 4),
     st.sampled_from((1, 8)),
 )
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_what_tokens_see_is_what_an_endless_list_has_there(steps, span, first, back, spare) -> None:
     cache, known = LayerCache(span, back), torch.zeros(2, 1, 0, 1)
     cache.prefix_length, number, far = first, 0, 0

@@ -44,7 +44,7 @@ TEXTS = st.lists(st.integers(5, 39), max_size=60).map(
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("whole", [False, True])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(text=TEXTS, seed=st.integers(0, 99))
 def test_it_is_what_two_stacks_read_one_after_the_other(case, whole, text, seed) -> None:
     objective, special = CASES[case]

@@ -30,7 +30,7 @@ def parts(ids: np.ndarray, kept: int) -> tuple[list[int], list[int], list[int]]:
     return row[:kept], row[kept : marks[0]], row[marks[0] + 1 : -2]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(texts(1), texts(), SEEDS, st.sampled_from([0.0, 0.3, 0.5, 0.9]))
 def test_the_text_is_what_is_kept_then_a_then_b_or_b_is_of_the_other(text, other, seed, share):
     objective = TwoSegments(INNER, reuse_fraction=share)
@@ -53,7 +53,7 @@ def test_the_text_is_what_is_kept_then_a_then_b_or_b_is_of_the_other(text, other
         )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(texts(2), SEEDS)
 def test_segments_and_the_order_are_told(text, seed):
     e = published.XLNET(replace(text, other_text=long_text(80)), XLNET, np.random.default_rng(seed))

@@ -190,7 +190,7 @@ def contains(text: np.ndarray, part: np.ndarray) -> bool:
 
 
 @each
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(text=texts(), seed=SEEDS)
 def test_what_is_hidden_can_be_revealed(case, text, seed):
     e, special = example(case, text, seed), case.special
@@ -239,7 +239,7 @@ def test_what_is_hidden_can_be_revealed(case, text, seed):
 
 
 @each
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(text=texts(), seed=SEEDS)
 def test_same_seed_same_example(case, text, seed):
     a, b = (example(case, text, seed) for _ in "ab")
@@ -248,7 +248,7 @@ def test_same_seed_same_example(case, text, seed):
 
 
 @each
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(text=texts(), seed=SEEDS)
 def test_no_one_sees_the_answer(case, text, seed):
     e = example(case, text, seed)
@@ -280,7 +280,7 @@ def test_no_one_sees_the_answer(case, text, seed):
 
 
 @each
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(text=texts(), seed=SEEDS)
 def test_special_tokens_are_shown_as_they_are(case, text, seed):
     e, special = example(case, text, seed), case.special
@@ -292,7 +292,7 @@ def test_special_tokens_are_shown_as_they_are(case, text, seed):
 
 
 @each
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(text=texts(), seed=SEEDS)
 def test_an_example_is_as_long_as_foretold(case, text, seed):
     e = example(case, text, seed)

@@ -28,7 +28,7 @@ TEXTS = st.lists(
 )
 BETWEEN = st.sampled_from([(), (300,), (300, 301)])
 a_few = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

@@ -45,7 +45,7 @@ UNITS = ("document", "paragraph", "sentence")
 TEXTS = st.lists(st.text(alphabet="ab. \né𝄞", max_size=40), min_size=1, max_size=12)
 # The examples of one test share a temporary folder; each makes its own in it.
 a_few = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

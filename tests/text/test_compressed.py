@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from storing import COMPRESSIONS, compressed
 
@@ -24,7 +24,6 @@ def write(folder: Path, ending: str, data: bytes) -> Path:
 
 
 @pytest.mark.parametrize("ending", COMPRESSIONS)
-@settings(deadline=None)
 @given(data=st.binary(max_size=5000), times=st.integers(1, 400))
 def test_bytes_come_back(
     ending: str, data: bytes, times: int, tmp_path_factory: pytest.TempPathFactory
@@ -62,7 +61,6 @@ def test_ending_is_recognized_in_capitals(ending: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("ending", REAL)
-@settings(deadline=None)
 @given(share=st.floats(0, 1, exclude_max=True))
 def test_truncated_data_is_refused_wherever_it_ends(
     ending: str, share: float, tmp_path_factory: pytest.TempPathFactory

@@ -55,7 +55,7 @@ DOCUMENTS = st.lists(
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None, max_examples=25)  # pyarrow's import is in the first
+@settings(max_examples=25)  # pyarrow's import is in the first
 @given(found=DOCUMENTS)
 def test_documents_come_back(
     name: str, found: list[list[str]], tmp_path_factory: pytest.TempPathFactory
@@ -64,7 +64,6 @@ def test_documents_come_back(
     assert texts(write(tmp_path_factory.getbasetemp() / name, expected)) == expected
 
 
-@settings(deadline=None)
 @given(found=DOCUMENTS, max_characters=st.integers(1, 20))
 @pytest.mark.parametrize("name", ["x.txt", "x.jsonl"])
 def test_long_documents_come_in_parts_that_lose_nothing(

@@ -2,7 +2,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.text import decompress
@@ -53,7 +53,6 @@ def test_lines_end_at_newlines_and_carriage_returns_only(
 TEXT = st.text(st.sampled_from("ab \n\r\té€😀\u0301"), max_size=40)
 
 
-@settings(deadline=None)
 @given(text=TEXT, piece=st.integers(1, 5), longest=st.integers(1, 12))
 def test_lines_do_not_depend_on_how_the_bytes_come(
     text: str, piece: int, longest: int, tmp_path_factory: pytest.TempPathFactory
@@ -65,7 +64,6 @@ def test_lines_do_not_depend_on_how_the_bytes_come(
         assert list(read_lines(path, longest)) == whole
 
 
-@settings(deadline=None)
 @given(text=TEXT, longest=st.integers(1, 12))
 def test_nothing_but_line_ends_and_white_space_at_cuts_is_lost(
     text: str, longest: int, tmp_path_factory: pytest.TempPathFactory
@@ -83,7 +81,6 @@ def test_nothing_but_line_ends_and_white_space_at_cuts_is_lost(
         assert len(line) - len("".join(parts)) <= len(parts)
 
 
-@settings(deadline=None)
 @given(text=st.text(st.sampled_from("ab \u3000\u0301\u200d😀")), longest=st.integers(1, 8))
 def test_cuts_drop_at_most_one_white_space_each(text: str, longest: int):
     parts = list(split_long_text(text, longest))
@@ -109,7 +106,6 @@ def test_cuts_are_made_even_in_a_heap_of_marks():
     assert [len(part) for part in parts] == [100, 100, 100, 100, 100, 1]
 
 
-@settings(deadline=None)
 @given(st.text(st.sampled_from("ab \n\r")))
 def test_paragraphs_are_the_lines_with_characters(text: str):
     assert list(iter_paragraphs(text)) == [

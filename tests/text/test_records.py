@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet as arrow
 from storing import compressed, stored
@@ -109,7 +109,6 @@ def test_escaped_nuls_are_refused_or_replaced(tmp_path: Path):
 FIELDS = st.text(st.sampled_from('ab",\n é😀'), max_size=10)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(FIELDS, FIELDS), max_size=10))
 def test_csv_reads_what_the_standard_library_writes(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
@@ -244,7 +243,6 @@ def test_what_is_not_parquet_is_refused(data: bytes, ending: str, tmp_path: Path
     fails(read_parquet(path, "text"), f"x.parquet{ending}: damaged, or not Parquet")
 
 
-@settings(deadline=None)
 @given(share=st.floats(0, 1, exclude_max=True))
 def test_truncated_parquet_is_refused(share: float, tmp_path_factory: pytest.TempPathFactory):
     data = stored(["one", "two"] * 50, ".parquet")

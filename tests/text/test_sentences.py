@@ -2,7 +2,7 @@ import lzma
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.text.sentences import sentence_spans
@@ -90,7 +90,6 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(deadline=None)
 @given(st.one_of(st.text(), st.lists(PIECES, max_size=30).map(" ".join),
                  st.lists(PIECES, max_size=30).map("".join)))  # fmt: skip
 def test_spans_cover_all_but_white_space_in_order(text: str):
@@ -104,7 +103,6 @@ def test_spans_cover_all_but_white_space_in_order(text: str):
     assert not text[at:].strip()
 
 
-@settings(deadline=None)
 @given(st.lists(PIECES, max_size=30).map("".join))
 def test_splitting_does_not_depend_on_what_is_around(text: str):
     inside = [(start + 3, end + 3) for start, end in sentence_spans(text)]

@@ -31,7 +31,7 @@ def theirs() -> Any:
     return Reference()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(text=TEXTS)
 def test_any_text_has_the_ids_of_the_reference_and_comes_back(text: str) -> None:
     ids = TOKENIZER.encode(text).ids.tolist()

@@ -39,7 +39,7 @@ def test_odd_text_comes_back(text: str) -> None:
     assert "".join(TOKENIZER.pieces(ids)) == text
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(text=st.text(max_size=50))
 def test_any_text_comes_back_but_for_what_names_special_tokens(text: str) -> None:
     taken = {chr(i) for i in code_points.SPECIAL_CODE_POINTS.values()}

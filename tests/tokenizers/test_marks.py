@@ -189,7 +189,7 @@ def test_what_a_published_pipeline_cuts_first_does_not_cut_words(name: str):
             assert not any(inside[1:])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(alphabet=" \n\t\xa0\u3000\u2028ab\u0301中", max_size=30), st.data())
 def test_words_of_characters_and_tokens_by_definition(text: str, data: st.DataObject):
     begins = word_start_characters(text)

@@ -52,7 +52,7 @@ def test_subwords_are_those_of_the_reference_kind_of_tokenizer() -> None:
     assert 0.1 < words.mean() < 0.9
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(text=TEXTS)
 def test_a_subword_stands_in_the_text_as_it_is_spelled_and_meets_no_other(text: str) -> None:
     ids = characters(text)

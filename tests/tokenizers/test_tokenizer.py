@@ -27,7 +27,7 @@ from unmask.tokenizers.encode import (
 from unmask.tokenizers.spec import GPT, TaskTokens
 
 NAMES = list(EVERY)
-some = settings(max_examples=25, deadline=None)
+some = settings(max_examples=25)
 
 
 @pytest.mark.parametrize("name", NAMES)

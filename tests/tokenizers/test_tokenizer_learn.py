@@ -90,7 +90,7 @@ def test_merges_write_what_marks_the_inside_or_the_end_of_words():
     assert (made, pairs) == (["ab", "aba</w>"], [("a", "b"), ("ab", "a</w>")])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     words=st.dictionaries(
         st.text(st.sampled_from("abcé"), min_size=1, max_size=8), st.integers(1, 30), min_size=1
@@ -323,7 +323,7 @@ def test_specs_are_plain_data(name: str):
     assert from_dict(TokenizerSpec, plain) == SPECS[name]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(texts=st.lists(st.text(max_size=30), min_size=1, max_size=4))
 @pytest.mark.parametrize("name", SPECS)
 def test_any_text_can_be_learned_from_or_is_refused_clearly(name: str, texts: list[str]):

@@ -130,7 +130,7 @@ _TEXTS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(text=_TEXTS)
 @pytest.mark.parametrize("name", KINDS)
 def test_ids_are_the_reference_librarys(name: str, text: str, train: Callable[..., Path]):
@@ -345,13 +345,13 @@ def test_every_truncation_is_an_error(name: str, train: Callable[..., Path], tmp
         Tokenizer.load(tmp_path)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.binary(max_size=60))
 def test_any_bytes_are_a_model_or_a_clear_error(data: bytes):
     assert refusal(lambda: parse_sentencepiece(data)) != ""
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(at=st.integers(0, 10**6), byte=st.integers(0, 255))
 def test_a_changed_byte_is_a_model_or_a_clear_error(at: int, byte: int, train: Callable[..., Path]):
     data = bytearray(train("llama").read_bytes())

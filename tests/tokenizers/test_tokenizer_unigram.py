@@ -47,7 +47,7 @@ def laid_out(words: dict[str, int]):
     return corpus, trie, pieces, spelled
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(words=WORDS, seed=st.integers(0, 99))
 def test_expected_counts_are_those_of_all_cuts(words: dict[str, int], seed: int):
     corpus, trie, _, spelled = laid_out(words)
@@ -63,7 +63,7 @@ def test_expected_counts_are_those_of_all_cuts(words: dict[str, int], seed: int)
     np.testing.assert_allclose(found, [expected[p] for p in spelled], rtol=1e-9, atol=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(words=WORDS, seed=st.integers(0, 99))
 def test_best_cuts_are_the_best_of_all_cuts(words: dict[str, int], seed: int):
     corpus, trie, _, spelled = laid_out(words)
@@ -82,7 +82,7 @@ def test_best_cuts_are_the_best_of_all_cuts(words: dict[str, int], seed: int):
         assert sum(score[p] for p in cut) == pytest.approx(sum(score[p] for p in best))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(words=WORDS, size=st.integers(6, 30))
 def test_pieces_are_frequent_substrings_that_mix_nothing(words: dict[str, int], size: int):
     pieces = learn_unigram(words, size)

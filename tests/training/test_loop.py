@@ -82,7 +82,7 @@ def test_ten_steps_and_ten_after_a_resume_are_twenty(tmp_path, precision, optimi
     assert not torch.equal(state(moved)["backbone.up.weight"], state(again)["backbone.up.weight"])
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     stops=st.lists(st.integers(1, 11), unique=True).map(sorted),
     kind=st.sampled_from(KINDS),

@@ -55,7 +55,7 @@ def test_words_without_a_vector_stay_without_one() -> None:
     np.testing.assert_allclose(unit, [[0.6, 0.8], [0, 0], [0.5**0.5, 0.5**0.5], [1, 0]], rtol=1e-6)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(p=st.integers(1, 40), d=st.integers(1, 12), seed=st.integers(0, 2**31))
 def test_procrustes_is_that_of_scipy(p: int, d: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -71,7 +71,7 @@ def test_procrustes_is_that_of_scipy(p: int, d: int, seed: int) -> None:
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(p=st.integers(1, 40), d=st.integers(1, 12), e=st.integers(1, 12), seed=st.integers(0, 2**31))
 def test_least_squares_is_that_of_numpy(p: int, d: int, e: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

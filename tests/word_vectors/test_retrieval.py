@@ -43,7 +43,7 @@ def small_blocks(monkeypatch) -> None:
 
 
 @pytest.mark.usefixtures("small_blocks")
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(n=st.integers(4, 30), m=st.integers(4, 60), k=st.integers(1, 4), seed=st.integers(0, 2**31))
 def test_csls_is_that_of_a_double_loop(n: int, m: int, k: int, seed: int) -> None:
     x, z = gaussian(n, 5, seed).unit_vectors, gaussian(m, 5, seed + 1).unit_vectors
@@ -58,7 +58,7 @@ def test_csls_is_that_of_a_double_loop(n: int, m: int, k: int, seed: int) -> Non
 
 
 @pytest.mark.usefixtures("small_blocks")
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(n=st.integers(1, 30), m=st.integers(1, 90), seed=st.integers(0, 2**31))
 def test_the_nearest_are_those_of_sorting_and_equal_ones_stand_in_order(
     n: int, m: int, seed: int
@@ -78,7 +78,7 @@ def test_the_nearest_are_those_of_sorting_and_equal_ones_stand_in_order(
     assert rank[sure].tolist() == np.array(close)[sure].tolist()
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**31))
 def test_ranks_are_those_of_sorting(seed: int) -> None:
     x, z = gaussian(20, 4, seed).unit_vectors, gaussian(70, 4, seed + 1).unit_vectors

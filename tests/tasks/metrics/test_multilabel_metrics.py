@@ -23,7 +23,7 @@ def answers(draw, fewest=2):
     return labels, predictions, steps / 2
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(answers())
 def test_metrics_equal_scikit_learns(case) -> None:
     labels, predictions, scores = case
@@ -59,7 +59,7 @@ def plain_ranking_precision(labels, scores) -> float:
     return float(np.mean(each))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(answers(fewest=1))
 def test_metrics_equal_the_plain_formulas(case) -> None:
     labels, predictions, scores = case
