@@ -209,14 +209,6 @@ Dense PredictionHeadTransform:
 Frame SpecialTokens: before=prefix between=separator after=suffix
     signs=punctuation_starts_words first=first_in_vocabulary
 TokenizerSpec TokenizerSpec: frame=special_tokens
-Comparison FinetuningResults:
-Arm ArmScores:
-Confusion ConfusionMatrix:
-Found LabelCounts:
-Mistake ErrorExample:
-Calibration CalibrationSummary:
-Bin ReliabilityBin:
-Trial SearchTrial: number=index rate=learning_rate batch=batch_size run=run_digest
 Progress RunProgress: tokens=n_tokens skipped=n_skipped in_a_row=n_skipped_in_a_row
     since=sums_since_log
 Sums LossSums: totals=total_loss counts=n_targets rights=n_correct weights=loss_weights
@@ -285,7 +277,7 @@ def read_saved(path: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is no JSON object, or of a later version.
+        ValueError: it is no JSON object, or of a format that is not read.
     """
     return check_format(read_json_object(path), path)
 
@@ -294,13 +286,12 @@ def check_format(facts: Mapping[str, Any], where: Path | str) -> dict[str, Any]:
     """Return what a file says, in the names of today; as it is if it says no format.
 
     Raises:
-        ValueError: it is of a later version.
+        ValueError: it is of a format that is not read.
     """
     found = facts.get("format", FORMAT)
     if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= FORMAT:
         raise ValueError(
-            f"{where}: format {found!r} is of a later version of Unmask; this one reads 1 to "
-            f"{FORMAT}"
+            f"{where}: format {found!r} is not read: this version of Unmask reads 1 to {FORMAT}"
         )
     return dict(facts) if found == FORMAT else from_format_1(facts) | {"format": FORMAT}
 
@@ -314,7 +305,7 @@ def read_record(found: Any, where: str) -> Any:
     """Return such plain data in the names of today, without its format; of none it is the first.
 
     Raises:
-        ValueError: it is of a later version.
+        ValueError: it is of a format that is not read.
     """
     if not isinstance(found, Mapping):
         return found
@@ -352,7 +343,7 @@ def _within(kind: Any, key: str, value: Any, outer: Mapping[str, Any]) -> Any:
             return {name: _head(name, of) for name, of in value.items()}
         if kind in ("Task", "Tuning") and key == "options":
             task = outer.get("does", outer.get("task"))
-            return _options(value, _TASK_OPTIONS.get(str(task), ""))
+            return _keys(value, (_TASK_OPTIONS.get(str(task), ""),))
         if key in ("recipe", "made_from"):
             return _keys(value, ("Recipe",))
     if kind in ("Cell", "Study") and key == "changes" and isinstance(value, Iterable):
@@ -383,10 +374,6 @@ def _head(name: str, changes: Any) -> Any:
     if not isinstance(changes, Mapping) or "kind" in changes:
         return from_format_1(changes)
     return _keys(changes, (_HEADS.get(name, ""),))
-
-
-def _options(given: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    return _keys(given, (kind,))
 
 
 def _keys(plain: Mapping[str, Any], kinds: Iterable[str]) -> dict[str, Any]:

@@ -120,7 +120,7 @@ def test_a_checkpoint_of_a_later_format_is_an_error(tmp_path, monkeypatch):
     with monkeypatch.context() as m:
         m.setattr(checkpoints, "FORMAT", 3)
         saved(tmp_path, 1)
-    with pytest.raises(ValueError, match="format 3 is of a later version of Unmask"):
+    with pytest.raises(ValueError, match="format 3 is not read"):
         newest_checkpoint(tmp_path)
 
 

@@ -168,7 +168,7 @@ def test_what_a_run_is_can_be_read_again(tmp_path: Path) -> None:
         (b"{}", "lacks 'format'"),
         (
             json.dumps({"format": 3}).encode(),
-            "format 3 is of a later version of Unmask; this one reads 1 to 2",
+            "format 3 is not read: this version of Unmask reads 1 to 2",
         ),
     ],
 )

@@ -27,9 +27,7 @@ TEXTS = st.lists(
     max_size=12,
 )
 BETWEEN = st.sampled_from([(), (300,), (300, 301)])
-a_few = settings(
-    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+a_few = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(autouse=True)

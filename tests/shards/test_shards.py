@@ -44,9 +44,7 @@ from unmask.tokenizers.encode import (
 UNITS = ("document", "paragraph", "sentence")
 TEXTS = st.lists(st.text(alphabet="ab. \né𝄞", max_size=40), min_size=1, max_size=12)
 # The examples of one test share a temporary folder; each makes its own in it.
-a_few = settings(
-    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+a_few = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(autouse=True)
@@ -955,7 +953,7 @@ def test_a_folder_without_shards_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
-        ("format", 3, "format 3 is of a later version of Unmask; this one reads 1 to 2"),
+        ("format", 3, "format 3 is not read: this version of Unmask reads 1 to 2"),
         ("n_tokens", 3, "its counts are not the sums of its shards'"),
         ("n_documents", "many", "n_documents must be int, got 'many'"),
         ("dtype", "float64", "dtype must be one of"),

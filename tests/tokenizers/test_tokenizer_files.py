@@ -448,9 +448,7 @@ def test_what_the_library_would_fail_with_later_is_refused_at_once(
         Tokenizer.load(tmp_path)
 
 
-@settings(
-    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), value=st.sampled_from([None, 0, -1, 2**40, 1.5, "", "[MASK]", [], {}, [1]]))
 @pytest.mark.parametrize("name", ["wordpiece", "bpe", "unigram"])
 def test_any_change_is_a_tokenizer_or_a_clear_error(
