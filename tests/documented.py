@@ -302,6 +302,7 @@ def scale(patch: pytest.MonkeyPatch) -> None:
             small = (("objective.epochs=1",) if epochs else ()) if of_vectors else SMALL
             given["steps"] = None if of_vectors else 2
             given["changes"] = [*given.get("changes", ()), *small]
+            given["sequence_length"] = None
             model = card
         return pretrain(model, threads=1, **{k: v for k, v in given.items() if k != "threads"})
 

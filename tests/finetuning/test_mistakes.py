@@ -166,7 +166,10 @@ def test_what_was_decided_is_said_in_a_line_before_the_first_step(files, tmp_pat
         tuned.best_run.n_trainable_parameters,
         sum(p.numel() for p in tuned.loaded_model.model.parameters()),
     )
-    line = f"rows 60, epochs 20, batch 16, steps 80, rate 0.003, length 32, tuned {n:,} of {of:,} "
+    line = (
+        "rows 60, epochs 20, batch size 16, steps 80, learning rate 0.003, max length 32, "
+        f"trainable parameters {n:,} of {of:,}"
+    )
     lines = (tmp_path / "said").read_text().splitlines()
     (at,) = (i for i, one in enumerate(lines) if one.startswith(line))
     assert not any("loss" in one for one in lines[:at])

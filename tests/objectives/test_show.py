@@ -55,7 +55,7 @@ def test_each_token_has_the_role_that_it_plays():
     assert [c.target for c in x.inputs] == [None, None, "w11", "w12", "w13", None]
     assert x.source is None
     assert x.loss_terms == ("masked",)
-    assert x.visibility == "every token sees every token"
+    assert x.visibility == "every token attends to every token"
 
 
 def test_sentences_are_shown_apart_with_what_those_beside_them_are_asked():
@@ -65,40 +65,40 @@ def test_sentences_are_shown_apart_with_what_those_beside_them_are_asked():
     assert [c.target for c in x.inputs[:6]] == ["w10", "w11", "w12", "w13", "[SEP]", None]
     assert {c.role for c in x.inputs} == {"shown", "special"}
     assert x.label == (
-        "each sentence is asked for the one before it and the one after it, word by word"
+        "each sentence predicts the one before it and the one after it, word by word"
     )
     assert "C [CLS] w19 w20" in x.to_text()
     x = told(published.QUICK_THOUGHTS, BERT, tokens)
     assert {c.target for c in x.inputs} == {None}
-    assert x.label.startswith("each sentence is to find those beside it")
+    assert x.label.startswith("each sentence finds its neighbors")
     assert told(published.QUICK_THOUGHTS, BERT, tokens[:3]).label == (
-        "nothing, for there is but one sentence"
+        "none: there is but one sentence"
     )
 
 
 def test_answers_stand_under_what_asks_for_them():
     x = explain_example(in_place(), Words(BERT), published.MASKED_LM)
     assert x.to_text(110).splitlines() == [
-        "the model reads, and is asked for what stands below",
+        "inputs of the model, targets below",
         "  [CLS] w10 [MASK] w55 w13 [SEP]",
         "            w11    w12 w13",
         "",
-        "who sees whom  every token sees every token",
-        "asked          3 of 6 places, 1 masked, 1 replaced, 1 kept",
-        "               masked: a mask stands there; replaced: another token does; "
-        "kept: the answer itself does",
+        "attention      every token attends to every token",
+        "targets        3 of 6 tokens, 1 masked, 1 replaced, 1 kept",
+        "               masked: replaced by the mask token; replaced: replaced by "
+        "another token; kept: left as it is",
     ]
 
 
 def test_a_reader_forward_is_asked_for_the_next_token():
     x = told(published.CAUSAL_LM, GPT, text([10, 11, 12]))
     assert x.to_text().splitlines() == [
-        "the model reads, and is asked for what stands below",
+        "inputs of the model, targets below",
         "  <99> w10 w11",
         "  w10  w11 w12",
         "",
-        "who sees whom  each token sees those before it",
-        "asked          3 of 3 places",
+        "attention      each token attends to those before it",
+        "targets        3 of 3 tokens",
     ]
     assert {c.role for c in x.inputs} == {"special", "shown"}
 
@@ -106,17 +106,22 @@ def test_a_reader_forward_is_asked_for_the_next_token():
 def test_a_prefix_is_told():
     x = told(published.PREFIX_LM, GPT, text(range(10, 20)), 1)
     n = 1 + sum(c.target is None for c in x.inputs)
-    assert x.visibility == f"the first {n} tokens see each other, each later one those before it"
+    assert (
+        x.visibility
+        == f"the first {n} tokens attend to each other, each later one to those before it"
+    )
 
 
 def test_a_text_read_in_part_is_told_and_its_hidden_tokens_stand_in_their_places():
     tokens = text(range(10, 22), sentences=[0, 6])
     backward = told(UnidirectionalLM(published.MASKED_LM, "backward", 3), BERT, tokens)
-    assert backward.visibility == "each token sees those after it"
+    assert backward.visibility == "each token attends to those after it"
     assert {cell.segment for cell in backward.inputs} == {0}
     assert {c.role for c in backward.inputs if c.target} <= {"masked", "replaced", "kept"}
     x = told(Seq2SeqLM(published.MASKED_LM, (4, 5)), BERT, tokens)
-    assert x.visibility == "the first 8 tokens see each other, each later one those before it"
+    assert (
+        x.visibility == "the first 8 tokens attend to each other, each later one to those before it"
+    )
     assert [cell.segment for cell in x.inputs] == [0] * 8 + [1] * 7
     lines = x.to_text().splitlines()
     assert [line[:2] for line in lines if line[:2] in ("A ", "B ")] == ["A ", "B "]
@@ -131,7 +136,7 @@ def test_what_is_hidden_is_told_where_it_stands_and_asked_for_one_place_before()
     assert len(masked) == 7
     assert [i for i, cell in enumerate(x.inputs) if cell.target] == [i - 1 for i in masked]
     assert [x.inputs[i - 1].target for i in masked] == [f"w{9 + i}" for i in masked]
-    assert x.visibility.endswith("; what is hidden is asked for in the place before it")
+    assert x.visibility.endswith("; a masked token is predicted at the position before it")
 
 
 def test_an_encoder_and_a_decoder_are_told_apart():
@@ -142,10 +147,10 @@ def test_an_encoder_and_a_decoder_are_told_apart():
     assert x.inputs[0].target == x.inputs[1].piece
     assert x.inputs[-1].target == "<1>"
     plain = x.to_text()
-    assert plain.startswith("the encoder reads\n  w10")
-    assert "\nthe decoder reads, and is asked for what stands below\n  <0> " in plain
+    assert plain.startswith("inputs of the encoder\n  w10")
+    assert "\ninputs of the decoder, targets below\n  <0> " in plain
     assert x.visibility.startswith(
-        "encoder: every token sees every token; decoder: each token sees"
+        "encoder: every token attends to every token; decoder: each token attends"
     )
 
 
@@ -157,29 +162,29 @@ def test_a_pair_is_shown_in_two_parts_with_its_question():
         seen[x.label] = x
         lines = x.to_text().splitlines()
         assert [line[:2] for line in lines if line[:2] in ("A ", "B ")] == ["A ", "B "]
-    assert set(seen) == {"0: B is what follows A", "1: B comes from elsewhere"}
+    assert set(seen) == {"0: B follows A", "1: B is from another text"}
     said = {told(published.ALBERT, BERT, tokens, seed).label for seed in range(20)}
-    assert said == {"0: A and B stand in their order", "1: A and B are swapped"}
+    assert said == {"0: A and B are in order", "1: A and B are swapped"}
     alone = told(published.BERT, BERT, text([10, 11]))
-    assert alone.label == "nothing, for there is but one text"
-    assert "of the whole   nothing, for" in alone.to_text()
+    assert alone.label == "none: there is but one text"
+    assert "text label     none: there" in alone.to_text()
 
 
 def test_two_parts_of_a_text_are_shown_as_such():
     x = told(SplitTextObjective(published.MASKED_LM), BERT, text(range(10, 22), sentences=[0, 6]))
     lines = x.to_text().splitlines()
     assert [line[:2] for line in lines if line[:2] in ("A ", "B ")] == ["A ", "B "]
-    assert x.label == "B is what followed A, to be told from those of other texts"
-    assert x.visibility == "every token sees every token of its own part"
+    assert x.label == "B is what followed A, to be found among those of other texts"
+    assert x.visibility == "every token attends to every token of its own part"
     alone = told(SplitTextObjective(published.MASKED_LM), BERT, text([10, 11]))
-    assert alone.label == "nothing, for the text is too short for two parts"
-    assert alone.visibility == "every token sees every token"
+    assert alone.label == "none: the text is too short for two parts"
+    assert alone.visibility == "every token attends to every token"
 
 
 def test_a_crop_is_shown_as_a_part_of_its_text():
     x = told(published.COCO_LM, BERT, text(range(10, 22)))
-    assert x.label == "B is a part of A, to be told from those of other texts"
-    assert x.visibility == "every token sees every token of its own part"
+    assert x.label == "B is a crop of A, to be found among those of other texts"
+    assert x.visibility == "every token attends to every token of its own part"
 
 
 def test_long_texts_are_laid_out_in_rows_that_fit():
@@ -204,8 +209,12 @@ def test_every_answer_is_shown_once_and_under_its_place(tokens, seed):
         answers = [c.target for c in x.inputs if c.target is not None]
         assert answers == Words(special).pieces(e.targets[e.targets != IGNORE_INDEX].tolist())
         assert [c.piece for c in x.inputs] == Words(special).pieces(e.inputs.tolist())
-        lines = x.to_text(60).split("who sees whom")[0].splitlines()
-        begin = next(i for i, line in enumerate(lines) if line.startswith(("the model", "the dec")))
+        lines = x.to_text(60).split("attention ")[0].splitlines()
+        begin = next(
+            i
+            for i, line in enumerate(lines)
+            if line.startswith(("inputs of the model", "inputs of the dec"))
+        )
         for i, line in enumerate(lines[begin + 1 :], begin + 1):
             if not line.startswith("  "):
                 continue
@@ -272,7 +281,7 @@ def test_a_mask_that_stands_in_the_text_itself_is_not_taken_for_a_question():
     e = Example(inputs=np.array([2, 4, 3]), targets=np.full(3, IGNORE_INDEX))
     x = explain_example(e, Words(BERT), published.MASKED_LM)
     assert [c.role for c in x.inputs] == ["special"] * 3
-    assert "asked          0 of 3 places" in x.to_text()
+    assert "targets        0 of 3 tokens" in x.to_text()
 
 
 def test_seeds_show_other_ways_of_hiding():

@@ -150,10 +150,10 @@ class FinetuneJob:
         """What is learned from, and how: a line, in the words of the options."""
         t = self.config
         return (
-            f"rows {len(self.data.train):,}, epochs {t.epochs:g}, batch "
-            f"{finetune_config.describe_batch_size(t)}, "
-            f"steps {self.total_steps:,}, rate {t.learning_rate:.3g}, length {t.max_length}, "
-            f"tuned {self.n_trainable_parameters:,} of {self.n_parameters:,} parameters"
+            f"rows {len(self.data.train):,}, epochs {t.epochs:g}, batch size "
+            f"{finetune_config.describe_batch_size(t)}, steps {self.total_steps:,}, learning rate "
+            f"{t.learning_rate:.3g}, max length {t.max_length}, trainable parameters "
+            f"{self.n_trainable_parameters:,} of {self.n_parameters:,}"
         )
 
     def build_model(self, arm: str, seed: int) -> Model:

@@ -227,9 +227,10 @@ def _stacks_by_name(architecture: Mapping[str, Any]) -> dict[str, Mapping[str, A
 
 
 def _format_fields(stack: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in stack.items():
-        if name != "kind" and value is not None:
-            yield f"  {name:22}{to_expression(value)}"
+    shown = {name: x for name, x in stack.items() if name != "kind" and x is not None}
+    width = max((22, *(len(name) + 2 for name in shown)))
+    for name, value in shown.items():
+        yield f"  {name:{width}}{to_expression(value)}"
 
 
 def _format_count(n: RealNumber) -> str:

@@ -115,15 +115,15 @@ class ObjectiveExplanation:
     def styled_lines(self, width: int = 80) -> Iterator[list[tuple[str, str]]]:
         """Lay it out for a terminal: lines of (text, style); answers stand under the tokens."""
         if self.source is not None:
-            yield [("the encoder reads", "label")]
+            yield [("inputs of the encoder", "label")]
             yield from _layout_block(self.source, width)
         who = "the model" if self.source is None else "the decoder"
-        yield [(f"{who} reads", "label"), (", and is asked for what stands below", "shown")]
+        yield [(f"inputs of {who}", "label"), (", targets below", "shown")]
         yield from _layout_block(self.inputs, width)
         if self.label is not None:
-            yield from _wrapped_note("of the whole", self.label, width)
-        yield from _wrapped_note("who sees whom", self.visibility, width)
-        yield [(f"{'asked':{_MARGIN}}", "label"), *_role_counts(self.inputs)]
+            yield from _wrapped_note("text label", self.label, width)
+        yield from _wrapped_note("attention", self.visibility, width)
+        yield [(f"{'targets':{_MARGIN}}", "label"), *_role_counts(self.inputs)]
         roles = [role for role in _ROLE_MEANINGS if any(cell.role == role for cell in self.inputs)]
         if roles:
             meanings = "; ".join(f"{role}: {_ROLE_MEANINGS[role]}" for role in roles)
@@ -311,7 +311,7 @@ def _split_into_rows(cells: Sequence[ExplainedToken], width: int) -> Iterator[li
 
 def _role_counts(cells: Sequence[ExplainedToken]) -> list[tuple[str, str]]:
     n = sum(cell.target is not None for cell in cells)
-    out: list[tuple[str, str]] = [(f"{n} of {len(cells)} places", "shown")]
+    out: list[tuple[str, str]] = [(f"{n} of {len(cells)} tokens", "shown")]
     for role in _ROLE_MEANINGS:
         count = sum(cell.role == role for cell in cells)
         if count:
@@ -328,33 +328,36 @@ def _wrapped_note(name: str, text: str, width: int) -> Iterator[list[tuple[str, 
 _SEGMENT_LETTERS = string.ascii_uppercase
 _MARGIN = 15
 _ROLE_MEANINGS = {
-    "masked": "a mask stands there",
-    "replaced": "another token does",
-    "kept": "the answer itself does",
-    "unseen": "what asks knows the place alone",
+    "masked": "replaced by the mask token",
+    "replaced": "replaced by another token",
+    "kept": "left as it is",
+    "unseen": "the query knows its position alone",
 }
 
 
 def _describe_visibility(example: Example) -> str:
     rank = example.rank
     if rank is None and example.two_stream:
-        return "each word is told from those before it, and once more from those after it"
-    before = "each token sees those before it"
-    after = "each token sees those after it"
+        return "each word is predicted from those before it, and once more from those after it"
+    before = "each token attends to those before it"
+    after = "each token attends to those after it"
     if rank is None:
         parts = example.part_ids is not None and example.part_ids.any()
         ahead = (
-            "; what is hidden is asked for in the place before it"
+            "; a masked token is predicted at the position before it"
             if example.shifted_targets
             else ""
         )
-        return "every token sees every token" + (" of its own part" if parts else ahead)
+        return "every token attends to every token" + (" of its own part" if parts else ahead)
     if example.two_stream:
         order = (
-            "shown tokens see each other; a hidden one is told from these and from the hidden ones "
-            "before it in an order"
+            "visible tokens attend to each other; a hidden one is predicted from these and from "
+            "those before it in a drawn order"
         )
-        kept = f"the first {example.reuse_len} tokens are read first, and see none of the others; "
+        kept = (
+            f"the first {example.reuse_len} tokens are read first, and attend to none of the "
+            "others; "
+        )
         return kept + order if example.reuse_len else order
     n = int((rank == rank.min()).sum())
     if (np.diff(rank) == 1).all():
@@ -362,14 +365,15 @@ def _describe_visibility(example: Example) -> str:
     elif (np.diff(rank) == -1).all():
         said = after
     elif (rank[:n] == rank[0]).all() and (np.diff(rank[n - 1 :]) == 1).all():
-        said = f"the first {n} tokens see each other, each later one those before it"
+        said = f"the first {n} tokens attend to each other, each later one to those before it"
     else:
-        said = "each token sees those of its own rank and of lower ones"
+        said = "each token attends to those of its own rank and of lower ones"
     if example.source is None:
         return said
-    places = "" if example.position_ids is None else "; it is told where in the text it stands"
+    places = "" if example.position_ids is None else "; its positions are those in the text"
     return (
-        f"encoder: every token sees every token; decoder: {said}, and all of the encoder's{places}"
+        f"encoder: every token attends to every token; decoder: {said}, and to all of the "
+        f"encoder{places}"
     )
 
 
@@ -379,10 +383,10 @@ def _is_about_adjacent_sentences(objective: AnyObjective) -> bool:
 
 def _describe_adjacent_sentences(example: Example, objective: AnyObjective) -> str:
     if example.part_ids is None or not example.part_ids.any():
-        return "nothing, for there is but one sentence"
+        return "none: there is but one sentence"
     if ADJACENT_SENTENCE_TERMS[0] in objective.loss_terms:
-        return "each sentence is asked for the one before it and the one after it, word by word"
-    return "each sentence is to find those beside it among all other sentences of the batch"
+        return "each sentence predicts the one before it and the one after it, word by word"
+    return "each sentence finds its neighbors among all other sentences of the batch"
 
 
 def _describe_label(example: Example, objective: AnyObjective) -> str | None:
@@ -390,15 +394,13 @@ def _describe_label(example: Example, objective: AnyObjective) -> str | None:
     if _is_about_adjacent_sentences(objective):
         return _describe_adjacent_sentences(example, objective)
     if example.part_ids is not None:
-        what = "a part of A" if "crop" in objective.loss_terms else "what followed A"
-        among = f"B is {what}, to be told from those of other texts"
-        return (
-            among if example.part_ids.any() else "nothing, for the text is too short for two parts"
-        )
+        what = "a crop of A" if "crop" in objective.loss_terms else "what followed A"
+        among = f"B is {what}, to be found among those of other texts"
+        return among if example.part_ids.any() else "none: the text is too short for two parts"
     if label is None or isinstance(label, np.ndarray):
         return None
     if label == IGNORE_INDEX:
-        return "nothing, for there is but one text"
+        return "none: there is but one text"
     if "sentence_order" in objective.loss_terms:
-        return f"{label}: A and B " + ("are swapped" if label else "stand in their order")
-    return f"{label}: B " + ("comes from elsewhere" if label else "is what follows A")
+        return f"{label}: A and B " + ("are swapped" if label else "are in order")
+    return f"{label}: B " + ("is from another text" if label else "follows A")

@@ -248,13 +248,13 @@ class AdjacentSentences:
 
     @property
     def visibility_description(self) -> str:
-        """Say who sees whom, for people."""
-        own = "every token sees every token of its own sentence"
+        """Describe who attends to whom."""
+        own = "every token attends to every token of its own sentence"
         if not self.reconstruct:
             return own
         return (
-            f"{own}; each word of a sentence is told from the words before it, and from the vector "
-            "of the sentence before it, and again of the one after it"
+            f"{own}; each word of a sentence is predicted from the words before it, and from the "
+            "vector of the sentence before it, and again of the one after it"
         )
 
     def max_sentences(self, text_lengths: Int[np.ndarray, "m"]) -> Int[np.ndarray, "m"]:

@@ -57,11 +57,11 @@ class GloVe(WindowMethod):
 
     @property
     def visibility_description(self) -> str:
-        """Say who sees whom, for people."""
+        """Describe who attends to whom."""
         return (
-            f"no one: all pairs of neighbors are counted{self.cooccurrence_window.description}; "
-            "then two words are "
-            "asked for the logarithm of their count"
+            f"none: all pairs of neighbors are counted{self.cooccurrence_window.description}; "
+            "then two words "
+            "predict the logarithm of their count"
         )
 
 

@@ -41,10 +41,10 @@ class LSA(WindowMethod):
 
     @property
     def visibility_description(self) -> str:
-        """Say who sees whom, for people."""
+        """Describe who attends to whom."""
         return (
-            "no one: how often each word is in each document is counted, and written as few "
-            "factors; words that are in the same documents have like vectors"
+            "none: the matrix of words and documents is counted, weighted and factorized; words of "
+            "the same documents have similar vectors"
         )
 
 

@@ -82,12 +82,12 @@ class SVD(WindowMethod):
 
     @property
     def visibility_description(self) -> str:
-        """Say who sees whom, for people."""
+        """Describe who attends to whom."""
         what = "how much more often than by chance" if self.association else "how often"
         return (
-            f"no one: all pairs of neighbors are counted{self.cooccurrence_window.description}; "
+            f"none: all pairs of neighbors are counted{self.cooccurrence_window.description}; "
             f"{what} two words "
-            "stand together is written as few factors"
+            "occur together is factorized"
         )
 
 

@@ -54,7 +54,7 @@ class WindowMethod(ABC):
     @property
     @abstractmethod
     def visibility_description(self) -> str:
-        """Say who sees whom, for people."""
+        """Describe who attends to whom."""
 
     def max_example_length(
         self, text_lengths: Int[np.ndarray, "m"], special_ids: SpecialTokenIds

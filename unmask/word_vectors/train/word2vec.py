@@ -133,10 +133,10 @@ class SkipGram(_Word2VecMethod):
 
     @property
     def visibility_description(self) -> str:
-        """Say who sees whom, for people."""
+        """Describe who attends to whom."""
         return (
-            "a word knows itself alone, and is asked for each "
-            f"neighbor{_output_description(self.output_layer)}"
+            "none: a word alone predicts each "
+            f"of its neighbors{_output_description(self.output_layer)}"
         )
 
 
@@ -157,10 +157,10 @@ class CBOW(_Word2VecMethod):
 
     @property
     def visibility_description(self) -> str:
-        """Say who sees whom, for people."""
+        """Describe who attends to whom."""
         how = "mean" if self.average_context else "sum"
         output = _output_description(self.output_layer)
-        return f"the {how} of the neighbors' vectors is asked once for the word{output}"
+        return f"none: the {how} of the neighbors' vectors predicts the word{output}"
 
 
 Word2VecMethod = SkipGram | CBOW
