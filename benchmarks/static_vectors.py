@@ -37,7 +37,7 @@ import numpy as np
 from methods import BENCHES, DATA, cut
 
 from unmask.finetuning import config
-from unmask.finetuning.kinds.all_kinds import TASK_KINDS
+from unmask.tasks.kinds.all_kinds import TASK_KINDS
 from unmask.tasks.task import Label, Task, TaskExample, TaskKindName
 
 TASKS = ("sst2", "cola", "mrpc", "stsb", "sick", "trec", "conll", "pos")

@@ -20,7 +20,7 @@ FILE_LINES, FOLDER_ENTRIES, FUNCTION_LINES, PARAMETERS = 500, 12, 60, 7
 LONG_FILES = {
     "adapters/peft_format/convert.py", "adapters/peft_format/folder.py", "batching/loader.py",
     "checkpoints/huggingface/read.py", "cli.py", "finetuning/config.py", "finetuning/job.py",
-    "finetuning/kinds/generate.py", "finetuning/suite.py", "inference/pipeline.py", "jobs/align.py",
+    "finetuning/suite.py", "inference/pipeline.py", "jobs/align.py",
     "jobs/pretrain/pretrain.py", "model/backbones/recurrent.py", "model/names.py",
     "model/positions/scheme.py", "objectives/corrupt.py", "objectives/select.py", "shards/read.py",
     "tasks/readers/tables.py", "tokenizers/encode.py", "tokenizers/formats/folder.py",

@@ -11,13 +11,14 @@ import toy_models as toy
 import unmask
 from unmask.config import from_dict
 from unmask.finetuning.formulations import span_head
+from unmask.finetuning.formulations.build import formulate, heads_for_task
 from unmask.finetuning.formulations.span_head import SpanFormulation, SpanPredictions
-from unmask.finetuning.kinds.all_kinds import formulate, heads_for_task, resolve_options
-from unmask.finetuning.kinds.answer import ANSWER, QuestionAnsweringOptions
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.finetuning.results.predict import infer_task, read_task
 from unmask.finetuning.results.score import score_file
 from unmask.jobs.finetune import finetune
+from unmask.tasks.kinds.all_kinds import resolve_options
+from unmask.tasks.kinds.answer import ANSWER, QuestionAnsweringOptions
 from unmask.tasks.readers import tables
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 
@@ -203,10 +204,10 @@ def test_whether_there_may_be_no_answer_is_known_from_the_training_file(none: bo
     items = [TaskExample(texts=("q", "a b"), label=("a",), answer_starts=(0,))]
     items += [TaskExample(texts=("q", "a b"), label=())] * none
     task = Task(task_kind="answer", columns=COLUMNS, options=resolve_options("answer", {}))
-    assert ANSWER.resolve_task(task, toy.card("bert"), items).options["allow_no_answer"] is none
+    assert ANSWER.complete_task(task, items).options["allow_no_answer"] is none
     for asked in (False, True):
         task = Task(task_kind="answer", columns=COLUMNS, options={"allow_no_answer": asked})
-        assert ANSWER.resolve_task(task, toy.card("bert"), items) == task
+        assert ANSWER.complete_task(task, items) == task
 
 
 def test_an_encoder_decoder_is_told_what_to_do_instead() -> None:

@@ -12,9 +12,9 @@ from unmask.batch import IGNORE_INDEX
 from unmask.batching.collate import pad_examples
 from unmask.checkpoints.huggingface.read import load_folder
 from unmask.finetuning.config import FinetuneConfig
+from unmask.finetuning.formulations.build import formulate, heads_for_task
 from unmask.finetuning.formulations.formulation import LABEL_HEAD, LANGUAGE_HEAD
 from unmask.finetuning.initial_model.auxiliary_lm import with_language_head, with_next_token_targets
-from unmask.finetuning.kinds.all_kinds import formulate, heads_for_task
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.finetuning.results.predict import predict, read_task
 from unmask.jobs.finetune import finetune

@@ -15,9 +15,9 @@ from unmask.batch import IGNORE_INDEX
 from unmask.batching.collate import pad_examples
 from unmask.checkpoints.huggingface.read import load_folder
 from unmask.finetuning import train_run
+from unmask.finetuning.formulations.build import formulate, heads_for_task
 from unmask.finetuning.formulations.formulation import ResamplesExamples
 from unmask.finetuning.formulations.text_to_text.masked import MaskedTextFormulation
-from unmask.finetuning.kinds.all_kinds import formulate, heads_for_task, resolve_options
 from unmask.finetuning.results.predict import predict, predict_scores, read_task
 from unmask.finetuning.results.score import score_file
 from unmask.generation.decode import generate
@@ -27,6 +27,7 @@ from unmask.heads.model import Model
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.finetune import finetune
 from unmask.model.architecture import Architecture
+from unmask.tasks.kinds.all_kinds import resolve_options
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 
 ONE = TaskColumns(texts=("source",), label="target")

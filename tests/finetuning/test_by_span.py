@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from unmask.batch import IGNORE_INDEX
 from unmask.batching.collate import pad_examples
 from unmask.finetuning.formulations import span_head
+from unmask.finetuning.formulations.build import formulate, heads_for_task
 from unmask.finetuning.formulations.formulation import TaskInput
 from unmask.finetuning.formulations.span_head import (
     SpanFormulation,
@@ -21,9 +22,9 @@ from unmask.finetuning.formulations.span_head import (
     token_span,
     window_starts,
 )
-from unmask.finetuning.kinds.all_kinds import TASK_KINDS, formulate, heads_for_task
 from unmask.finetuning.results.predict import predict_scores
 from unmask.heads.question_answering import END, START
+from unmask.tasks.kinds.all_kinds import TASK_KINDS
 from unmask.tasks.readers import tables
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 from unmask.tokenizers.encode import Tokenizer, train_tokenizer

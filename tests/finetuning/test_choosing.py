@@ -20,14 +20,15 @@ from unmask.finetuning.data.batch_stream import (
     make_batch_stream,
     split_micro_batches,
 )
+from unmask.finetuning.formulations.build import formulate, heads_for_task
 from unmask.finetuning.formulations.multiple_choice_head import (
     MultipleChoiceFormulation,
     truncate_text_and_option,
 )
 from unmask.finetuning.initial_model.load import load_initial_model
-from unmask.finetuning.kinds.all_kinds import TASK_KINDS, formulate, heads_for_task, resolve_options
 from unmask.finetuning.results.predict import infer_task, predict
 from unmask.jobs.finetune import finetune
+from unmask.tasks.kinds.all_kinds import TASK_KINDS, resolve_options
 from unmask.tasks.readers.tables import read_table
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 from unmask.tokenizers.spec import SpecialTokenIds
@@ -302,7 +303,7 @@ def test_of_options_that_tie_the_first_is_answered(family: str) -> None:
     said = predict(made, [{"context": "a cat", "choices": options}], task=TASK)[0]
     shares = said["probabilities"]
     assert shares[0] == pytest.approx(shares[2], rel=1e-5)
-    ask = TASK_KINDS["choose"].formulate(TASK, made.preset, toy.tokenizer(family))
+    ask = formulate(TASK, made.preset, toy.tokenizer(family))
     item = TaskExample(texts=("a cat",), choices=options)
     for scores, first in (([-1, -3, -1, -3, -1], 0), ([-3, -1, -3, -1, -1], 1)):
         assert ask.prediction(item, np.array([scores], np.float64)) == first

@@ -13,15 +13,15 @@ from torch.nn import functional as F
 from unmask.batch import IGNORE_INDEX
 from unmask.batching.collate import pad_examples
 from unmask.checkpoints.huggingface.read import load_folder
-from unmask.finetuning.formulations.cloze.blank_filling import ClozeFormulation
+from unmask.finetuning.formulations.build import formulate, heads_for_task
+from unmask.finetuning.formulations.cloze.blank_filling import ClozeFormulation, cloze_task
 from unmask.finetuning.formulations.cloze.pattern import ClozePattern
-from unmask.finetuning.kinds.all_kinds import TASK_KINDS, formulate, heads_for_task
-from unmask.finetuning.kinds.cloze import cloze_task
-from unmask.finetuning.kinds.task_kind import language_modeling_head
+from unmask.finetuning.formulations.formulation import language_modeling_head
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.finetuning.results.predict import predict, predict_scores, read_task
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.finetune import finetune
+from unmask.tasks.kinds.all_kinds import TASK_KINDS
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 from unmask.zoo.catalogue import MODELS
 

@@ -16,16 +16,17 @@ from unmask.batch import IGNORE_INDEX
 from unmask.batching.collate import pad_examples
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.finetuning import train_run as tuning_module
+from unmask.finetuning.formulations.build import formulate
 from unmask.finetuning.formulations.formulation import LABEL_HEAD, LANGUAGE_HEAD
 from unmask.finetuning.initial_model.auxiliary_lm import with_next_token_targets
 from unmask.finetuning.initial_model.load import InitialModel, load_initial_model
 from unmask.finetuning.initial_model.task_tokens import TASK_TOKENS, has_task_tokens
-from unmask.finetuning.kinds.all_kinds import formulate, resolve_options
-from unmask.finetuning.kinds.pooling_options import PoolingOptions
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.jobs.finetune import finetune
 from unmask.model.architecture import Architecture
+from unmask.tasks.kinds.all_kinds import resolve_options
+from unmask.tasks.kinds.pooling_options import PoolingOptions
 from unmask.tasks.task import Task, TaskColumns, TaskExample, TaskKindName
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.preset import FinetuningDefaults

@@ -15,23 +15,19 @@ from unmask.checkpoints.huggingface.read import load_folder
 from unmask.finetuning import job as jobs
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.config import read_data as plan_read
+from unmask.finetuning.formulations.build import formulate, heads_for_task
 from unmask.finetuning.formulations.text_to_text.text_to_text import (
     GeneratedText,
     TextToTextFormulation,
 )
 from unmask.finetuning.job import truncation_warnings
-from unmask.finetuning.kinds.all_kinds import (
-    TASK_KINDS,
-    formulate,
-    heads_for_task,
-    resolve_metric,
-    resolve_options,
-)
 from unmask.finetuning.results.predict import predict, predict_scores, read_task
 from unmask.finetuning.results.score import score, score_file
 from unmask.generation.decode import GenerationConfig, generate
 from unmask.inference.pipeline import load
 from unmask.jobs.finetune import finetune
+from unmask.tasks.kinds.all_kinds import TASK_KINDS, resolve_metric, resolve_options
+from unmask.tasks.kinds.generate import GENERATE
 from unmask.tasks.readers.tables import read_table
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 
@@ -239,7 +235,7 @@ def test_mistakes_are_said_with_their_place(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"options.max_target_length must be at least 1, got 0"):
         resolve_options("generate", {"max_target_length": 0})
     with pytest.raises(ValueError, match="but the option prefix"):
-        KIND.resolve_task(replace(task(), task_name="sst2"), toy.card("t5"), [])
+        GENERATE.complete_task(replace(task(), task_name="sst2"), [])
 
 
 def read_by(form: dict[str, object] | str, rows: list[tuple[str, ...]], folder: Path, header: str):
@@ -360,12 +356,12 @@ def test_adafactor_has_a_rate_of_its_own_that_stays(tmp_path: Path) -> None:
 
 
 def test_a_metric_whose_library_is_missing_is_refused_at_once(monkeypatch) -> None:
-    from unmask.finetuning.kinds import generate as kind
+    from unmask.tasks.kinds import generate as kind
 
     monkeypatch.setattr(kind, "_is_installed", lambda module: False)
     with pytest.raises(ImportError, match="rougeL needs rouge_score"):
-        KIND.resolve_task(replace(task(), metric="rougeL"), toy.card("t5"), [])
-    assert KIND.resolve_task(task(), toy.card("t5"), []) == task()
+        GENERATE.complete_task(replace(task(), metric="rougeL"), [])
+    assert GENERATE.complete_task(task(), []) == task()
 
 
 SAID = {"cat": "the red sun", "dog": "moon", "house": "a blue tree"}

@@ -12,12 +12,13 @@ import toy_models as toy
 import unmask
 from unmask.batching.collate import pad_examples
 from unmask.checkpoints.huggingface.read import LoadedModel, load_folder, write_folder
+from unmask.finetuning.formulations.build import formulate, heads_for_task
 from unmask.finetuning.formulations.formulation import resolve_max_length
-from unmask.finetuning.kinds.all_kinds import TASK_KINDS, formulate, heads_for_task, resolve_options
 from unmask.finetuning.results.predict import infer_task, predict
 from unmask.finetuning.results.score import score
 from unmask.heads.classification.sequence_classification import BinaryCrossEntropy
 from unmask.jobs.finetune import finetune
+from unmask.tasks.kinds.all_kinds import TASK_KINDS, resolve_options
 from unmask.tasks.readers.tables import read_table
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 

@@ -13,12 +13,13 @@ from unmask.batch import IGNORE_INDEX
 from unmask.checkpoints import folder as checkpoints
 from unmask.finetuning import train_run
 from unmask.finetuning.config import FinetuneConfig, resolve_evaluation_interval
-from unmask.finetuning.kinds.all_kinds import TASK_KINDS, formulate, heads_for_task, resolve_options
-from unmask.finetuning.kinds.generate import TextGenerationOptions
+from unmask.finetuning.formulations.build import formulate, heads_for_task
 from unmask.finetuning.results.predict import predict_scores
 from unmask.generation.decode import GenerationConfig, generate
 from unmask.generation.settings import BeamSearch
 from unmask.jobs.finetune import finetune
+from unmask.tasks.kinds.all_kinds import TASK_KINDS, resolve_options
+from unmask.tasks.kinds.generate import TextGenerationOptions
 from unmask.tasks.readers.tables import read_table
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 

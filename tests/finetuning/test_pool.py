@@ -16,8 +16,8 @@ from unmask.batching.collate import pad_examples
 from unmask.checkpoints.huggingface.read import LoadedModel, load_folder
 from unmask.config import from_dict
 from unmask.finetuning import train_run as tuning_module
+from unmask.finetuning.formulations.build import formulate, heads_for_task
 from unmask.finetuning.initial_model.load import load_initial_model
-from unmask.finetuning.kinds.all_kinds import TASK_KINDS, formulate, heads_for_task, resolve_options
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.finetuning.results.predict import predict
 from unmask.heads.classification.sequence_classification import (
@@ -25,6 +25,7 @@ from unmask.heads.classification.sequence_classification import (
     SequenceClassificationHead,
 )
 from unmask.jobs.finetune import finetune
+from unmask.tasks.kinds.all_kinds import TASK_KINDS, resolve_options
 from unmask.tasks.task import Task, TaskColumns, TaskExample, TaskKindName
 
 KINDS: tuple[TaskKindName, ...] = ("classify", "pairs", "multilabel", "regress", "choose")

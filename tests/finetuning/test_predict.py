@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.checkpoints.huggingface.read import LoadedModel, load_folder
-from unmask.finetuning.kinds.all_kinds import heads_for_task
+from unmask.finetuning.formulations.build import heads_for_task
 from unmask.finetuning.results.predict import infer_task, predict, read_task
 from unmask.tasks.task import Task, TaskColumns
 

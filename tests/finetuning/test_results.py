@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import toy_models as toy
 
+from unmask.finetuning.formulations.build import formulate
 from unmask.finetuning.formulations.span_head import SpanPredictions
 from unmask.finetuning.formulations.token_classification_head import TagPredictions
-from unmask.finetuning.kinds.all_kinds import formulate
 from unmask.finetuning.results import report
 from unmask.finetuning.results.error_analysis import list_errors
 from unmask.tasks.task import Task, TaskColumns, TaskExample

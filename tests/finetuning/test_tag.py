@@ -18,18 +18,19 @@ from unmask.checkpoints.tensors import read_tensors
 from unmask.config import from_dict
 from unmask.finetuning import train_run as tuning_module
 from unmask.finetuning.config import FinetuneConfig, read_data
+from unmask.finetuning.formulations.build import formulate, heads_for_task
 from unmask.finetuning.formulations.token_classification_head import (
     TagPredictions,
     TokenClassificationFormulation,
     repaired_tags,
 )
 from unmask.finetuning.initial_model.load import load_initial_model
-from unmask.finetuning.kinds.all_kinds import formulate, heads_for_task, resolve_options
-from unmask.finetuning.kinds.tag import TAG, TaggingOptions
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.finetuning.results.predict import predict, predict_scores
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
 from unmask.jobs.finetune import finetune
+from unmask.tasks.kinds.all_kinds import resolve_options
+from unmask.tasks.kinds.tag import TAG, TaggingOptions
 from unmask.tasks.metrics.tagging import extract_entities
 from unmask.tasks.tag_schemes import is_allowed_transition, scheme_labels
 from unmask.tasks.task import Task, TaskColumns, TaskExample

@@ -13,8 +13,8 @@ from unmask.adapters.prefix import PrefixTuning, PromptTuning
 from unmask.batch import Batch
 from unmask.batching.collate import pad_examples
 from unmask.checkpoints.huggingface.read import write_folder
+from unmask.finetuning.formulations.build import formulate, heads_for_task
 from unmask.finetuning.formulations.formulation import TaskFormulation
-from unmask.finetuning.kinds.all_kinds import formulate, heads_for_task
 from unmask.model.layers.attention import attention
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 

@@ -12,7 +12,7 @@ import unmask
 from unmask import TaskAdaptivePretraining, cli
 from unmask.batching.collate import pad_examples
 from unmask.finetuning import train_run
-from unmask.finetuning.kinds.all_kinds import formulate
+from unmask.finetuning.formulations.build import formulate
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.jobs import adapt_to_task as stage
 from unmask.jobs.finetune import finetune, resume_finetuning

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.finetuning.kinds.all_kinds import TASK_KINDS
 from unmask.reports.markup import VOID_ELEMENTS, Html, escape_html, tag
 from unmask.reports.page import (
     ArmScores,
@@ -32,6 +31,7 @@ from unmask.reports.report_data import (
     read_report_data,
 )
 from unmask.reports.task_wording import WORDING_OF_KIND
+from unmask.tasks.kinds.all_kinds import TASK_KINDS
 
 HOSTILE = "<script>alert('x')</script>\"'&</td><!--"
 

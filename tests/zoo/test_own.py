@@ -9,7 +9,7 @@ import torch
 
 from unmask.batch import Batch
 from unmask.checkpoints.huggingface.read import load_folder, opening_note, write_folder
-from unmask.finetuning.kinds.task_kind import language_modeling_head
+from unmask.finetuning.formulations.formulation import language_modeling_head
 from unmask.model.architecture import PRE_NORM, Architecture, EncoderDecoderArchitecture
 from unmask.model.layers.feed_forward import RMSNorm
 from unmask.model.positions.scheme import Rotary

@@ -11,8 +11,6 @@ import numpy as np
 from unmask.config import MAX_LEARNING_RATE, check_value, to_dict
 from unmask.finetuning.data.class_weights import ClassWeights
 from unmask.finetuning.data.task_mixture import TaskMixture, is_mixture, read_mixture
-from unmask.finetuning.kinds.all_kinds import TASK_KINDS
-from unmask.finetuning.kinds.task_kind import InfersOptionsFromExamples
 from unmask.finetuning.methods.adapt_first import MAX_EPOCHS, TaskAdaptivePretraining
 from unmask.finetuning.methods.method import (
     FinetuningMethod,
@@ -22,6 +20,8 @@ from unmask.finetuning.methods.method import (
     SourceEncoder,
     method_learning_rate,
 )
+from unmask.tasks.kinds.all_kinds import TASK_KINDS
+from unmask.tasks.kinds.task_kind import InfersOptionsFromExamples
 from unmask.tasks.readers import columns as column_values
 from unmask.tasks.readers import tables
 from unmask.tasks.readers.task_reader import InfersOptionsFromTable, NamesColumnsInOptions
@@ -92,7 +92,7 @@ class FinetuneConfig:
     rows: int | None = None
     """Learn from so many rows of the training file, drawn by seed 0; fewer are among more."""
     task_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What else the kind of task lets one choose; see `unmask.finetuning.kinds`."""
+    """What else the kind of task lets one choose; see `unmask.tasks.kinds`."""
     encoding_errors: EncodingErrors = "strict"
 
     initialize: Literal["pretrained", "random"] = "pretrained"

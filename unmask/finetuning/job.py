@@ -23,6 +23,7 @@ from unmask.finetuning.config import PRETRAINED, RANDOM_INITIALIZATION, Finetune
 from unmask.finetuning.data.batch_stream import batch_size_warnings, count_epoch_steps
 from unmask.finetuning.data.class_weights import with_class_weights
 from unmask.finetuning.data.task_mixture import TaskMixture
+from unmask.finetuning.formulations.build import complete_task, formulate
 from unmask.finetuning.formulations.formulation import (
     LABEL_HEAD,
     LimitsDevEvaluation,
@@ -40,8 +41,6 @@ from unmask.finetuning.initial_model.source_encoder import (
     newly_initialized_names,
 )
 from unmask.finetuning.initial_model.task_tokens import TASK_TOKENS
-from unmask.finetuning.kinds.all_kinds import TASK_KINDS, formulate, resolve_metric, resolve_options
-from unmask.finetuning.kinds.pooling_options import reads_two_texts
 from unmask.finetuning.methods.method import (
     FrozenFeatures,
     SourceEncoder,
@@ -55,6 +54,8 @@ from unmask.finetuning.results.predict import RUN_FILE
 from unmask.heads.model import Model
 from unmask.output import OutputStream, print_line
 from unmask.saved_format import FORMAT, read_saved
+from unmask.tasks.kinds.all_kinds import TASK_KINDS, resolve_metric, resolve_options
+from unmask.tasks.kinds.pooling_options import reads_two_texts
 from unmask.tasks.task import Task, TaskExample, examples_sha256
 from unmask.tasks.text_templates import parse_template
 from unmask.text.records import format_names
@@ -401,7 +402,7 @@ def _complete_task(initial_model: InitialModel, config: FinetuneConfig, data: Fi
         ),
         metric=resolve_metric(task, config.metric),
     )
-    return TASK_KINDS[task.task_kind].resolve_task(task, initial_model.preset, data.train)
+    return complete_task(task, initial_model.preset, data.train)
 
 
 def _weight_notes(initial_model: InitialModel, config: FinetuneConfig) -> list[str]:

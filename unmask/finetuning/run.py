@@ -19,6 +19,7 @@ from unmask.files import remove_partial_files, write_atomically
 from unmask.finetuning import config as finetune_config
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.formulations.formulation import TaskFormulation, uses_word_labels
+from unmask.finetuning.formulations.text_to_text.formulate import with_task_languages
 from unmask.finetuning.initial_model.regression_scale import without_target_scale
 from unmask.finetuning.job import (
     FinetuneJob,
@@ -28,9 +29,6 @@ from unmask.finetuning.job import (
     split_text_notes,
     truncation_warnings,
 )
-from unmask.finetuning.kinds.all_kinds import TASK_KINDS
-from unmask.finetuning.kinds.generate import with_task_languages
-from unmask.finetuning.kinds.task_kind import ReportsMetricSignatures
 from unmask.finetuning.methods.adapt_first import ADAPTATION_FOLDER as IN_DOMAIN
 from unmask.finetuning.methods.method import is_parameter_efficient, method_name
 from unmask.finetuning.results import report as results_report
@@ -47,6 +45,8 @@ from unmask.finetuning.train_run import BestState, train_run
 from unmask.heads.model import Model
 from unmask.output import OutputStream
 from unmask.saved_format import read_saved
+from unmask.tasks.kinds.all_kinds import TASK_KINDS
+from unmask.tasks.kinds.task_kind import ReportsMetricSignatures
 from unmask.tasks.task import Label, Task
 from unmask.training import distributed
 from unmask.training.best_effort import best_effort

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.finetuning.formulations.build import formulate
 from unmask.finetuning.formulations.formulation import PredictionRecord, TaskFormulation
-from unmask.finetuning.kinds.all_kinds import formulate
 from unmask.finetuning.results.predict import (
     infer_task,
     infer_text_columns,

@@ -41,8 +41,7 @@ from unmask.finetuning.formulations.formulation import (
     TOKEN_LABEL_HEAD,
     PredictionRecord,
 )
-from unmask.finetuning.kinds.all_kinds import TASK_KINDS
-from unmask.finetuning.kinds.generate import with_task_languages
+from unmask.finetuning.formulations.text_to_text.formulate import with_task_languages
 from unmask.finetuning.results.predict import infer_task, predict, read_task, select_columns
 from unmask.finetuning.results.score import score_file
 from unmask.finetuning.results.task_metrics import task_of_mixture
@@ -70,6 +69,7 @@ from unmask.heads.question_answering import QuestionAnsweringHead
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRFHead
 from unmask.inference.export import ModelFormat, read_run_file, save_model
 from unmask.objectives.published import ObjectiveSpec
+from unmask.tasks.kinds.all_kinds import TASK_KINDS
 from unmask.tasks.readers import tables
 from unmask.tasks.task import Task
 from unmask.text.lines import EncodingErrors
@@ -548,7 +548,7 @@ class Pipeline:
         Args:
             texts: one or several of what the task takes.
             task: in place of what the model was fine-tuned for: one that it does zero-shot; see
-                `unmask.finetuning.kinds.cloze.cloze_task`.
+                `unmask.finetuning.formulations.cloze.blank_filling.cloze_task`.
 
         Raises:
             ValueError: the model labels nothing, or a text is not what its task takes.

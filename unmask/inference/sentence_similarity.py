@@ -12,9 +12,9 @@ from jaxtyping import Float
 
 from unmask.evaluation.sentence_embeddings import EmbeddingPooling
 from unmask.finetuning.formulations.span_head import token_span
-from unmask.finetuning.kinds.regress import READER
 from unmask.inference.load_word_vectors import is_word_vectors, load_word_vectors
 from unmask.inference.pipeline import Pipeline, as_text_list, load
+from unmask.tasks.kinds.regress import READER
 from unmask.tasks.metrics.regression import pearson, spearman
 from unmask.tasks.readers import tables
 from unmask.tasks.readers.task_reader import find_text_pair

@@ -14,13 +14,13 @@ from unmask.adapters.folder import ADAPTER_NAME, is_adapter, open_adapter
 from unmask.batch import Batch
 from unmask.batching.collate import example_length, group_by_length, pad_examples
 from unmask.checkpoints.huggingface.read import LoadedModel, resolve_model_folder
+from unmask.finetuning.formulations.build import formulate
 from unmask.finetuning.formulations.formulation import (
     LANGUAGE_HEAD,
     PredictionRecord,
     TaskFormulation,
     TaskInput,
 )
-from unmask.finetuning.kinds.all_kinds import TASK_KINDS, formulate
 from unmask.finetuning.results.predict import (
     DEFAULT_BATCH_TOKENS,
     MAX_BATCH_ROWS,
@@ -30,6 +30,7 @@ from unmask.finetuning.results.predict import (
 )
 from unmask.heads.model import Model
 from unmask.model.backbones.canine import TokenEmbedding
+from unmask.tasks.kinds.all_kinds import TASK_KINDS
 from unmask.tasks.task import Task, TaskExample
 
 

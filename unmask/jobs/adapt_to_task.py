@@ -11,7 +11,6 @@ from unmask.checkpoints.huggingface.read import read_config, resolve_model_folde
 from unmask.files import atomic_path, write_atomically
 from unmask.finetuning.config import FinetuneConfig, default_learning_rate
 from unmask.finetuning.job import FinetuneJob
-from unmask.finetuning.kinds.all_kinds import TASK_KINDS
 from unmask.finetuning.methods.adapt_first import ADAPTATION_FOLDER, TaskAdaptivePretraining
 from unmask.inference.expand_vocabulary import add_words
 from unmask.inference.export import is_preset_name, read_run_file, write_model
@@ -26,6 +25,7 @@ from unmask.jobs.pretrain.pretrain import (
 from unmask.jobs.pretrain.resumed_run import recipe_of
 from unmask.reports.report_data import RUN_FILE
 from unmask.shards.read import TokenShards
+from unmask.tasks.kinds.all_kinds import TASK_KINDS
 from unmask.text.documents import read_documents
 from unmask.training import config as recipes
 from unmask.training.config import Recipe

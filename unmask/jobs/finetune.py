@@ -92,7 +92,7 @@ def finetune(
         labels: all labels, in their order. None: those of the training file.
         rows: learn from so many rows of the training file.
         columns: names of all columns, for files without a header.
-        task_options: what else the kind of task lets one choose; see `unmask.finetuning.kinds`.
+        task_options: what else the kind of task lets one choose; see `unmask.tasks.kinds`.
         encoding_errors: what becomes of bytes that are no UTF-8: an error, or U+FFFD.
         initialize: "random" draws the weights of `base` anew.
         adapt_first: first go on with pretraining on the text of the training rows, without labels;

@@ -1,6 +1,6 @@
 """What is learned: a Task says which columns are read, which answers there are, how to score them.
 
-What each kind of task reads, asks and answers is in `unmask.finetuning.kinds`.
+What each kind of task reads, asks and answers is in `unmask.tasks.kinds`.
 """
 
 import hashlib

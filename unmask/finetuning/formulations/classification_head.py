@@ -7,21 +7,32 @@ import numpy as np
 from jaxtyping import Float
 
 from unmask.batch import Batch
+from unmask.config import from_dict
 from unmask.finetuning.formulations.formulation import (
     LABEL_HEAD,
     InputTemplate,
     PredictionRecord,
+    TaskFormulation,
     TaskInput,
     count_texts,
     encode_texts,
     label_cross_entropy,
     label_indices,
     label_prediction_record,
+    uses_word_labels,
 )
-from unmask.heads.model import Model
+from unmask.finetuning.formulations.pooling import classification_head, input_template
+from unmask.finetuning.formulations.word_labels import (
+    WordLabelFormulation,
+    encode_labels,
+    word_label_heads,
+)
+from unmask.heads.model import HeadSpec, Model
+from unmask.tasks.kinds.pooling_options import PoolingOptions
 from unmask.tasks.task import Label, Task, TaskExample
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
+from unmask.zoo.preset import Published
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,3 +107,29 @@ class ClassificationFormulation:
         if isinstance(item.label, float):
             return (item.label - float(scores[0, 0])) ** 2, 1
         return label_cross_entropy(self.task, item.label, scores), 1
+
+
+def classification_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
+    """Return the head that labels a whole text: the preset's, or the one that predicts words.
+
+    Raises:
+        ValueError: the preset has neither, or its texts cannot be pooled as the options ask.
+    """
+    options = from_dict(PoolingOptions, task.options, "options")
+    if uses_word_labels(preset):
+        return word_label_heads(preset, options)
+    head = classification_head(task, preset, options)
+    return {LABEL_HEAD: replace(head, n_labels=max(len(task.labels), 1))}
+
+
+def formulate_classification(
+    task: Task, preset: Published, tokenizer: Tokenizer
+) -> TaskFormulation:
+    """Predict the label of a text by a head, or as a word."""
+    if uses_word_labels(preset):
+        return WordLabelFormulation(
+            task=task, tokenizer=tokenizer, label_token_ids=encode_labels(task, tokenizer)
+        )
+    return ClassificationFormulation(
+        task=task, tokenizer=tokenizer, template=input_template(task, preset, tokenizer.special_ids)
+    )

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from unmask.batch import IGNORE_INDEX, Batch, Example
+from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.names import AnyArchitecture
@@ -22,6 +23,7 @@ from unmask.tasks.task import Label, Task, TaskExample
 from unmask.tokenizers.beginning import LONG
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
+from unmask.zoo.catalogue import preset_for_config
 from unmask.zoo.preset import Published, max_positions
 
 LABEL_HEAD, TOKEN_LABEL_HEAD, LANGUAGE_HEAD = "label", "token_label", "language"
@@ -146,6 +148,19 @@ def uses_word_labels(preset: Published) -> bool:
 def is_encoder_decoder(preset: Published) -> bool:
     """Say whether an encoder reads what a decoder answers."""
     return isinstance(preset.architecture, EncoderDecoderArchitecture)
+
+
+def language_modeling_head(preset: Published) -> LanguageModeling:
+    """Return the head that predicts tokens: the model's own, or its family's.
+
+    Raises:
+        ValueError: the family has none.
+    """
+    like = preset_for_config({"model_type": preset.config_mapping.model_type})
+    spec = {**like.extra_heads, **like.heads, **preset.heads}.get(LANGUAGE_HEAD)
+    if not isinstance(spec, LanguageModeling):
+        raise ValueError(f"models of the family {preset.family} name no tokens")
+    return spec
 
 
 def answering_stack(architecture: AnyArchitecture) -> Architecture:

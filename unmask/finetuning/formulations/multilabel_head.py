@@ -7,18 +7,25 @@ import numpy as np
 from jaxtyping import Float
 
 from unmask.batch import Batch
+from unmask.config import from_dict
 from unmask.finetuning.formulations.formulation import (
     LABEL_HEAD,
     InputTemplate,
     PredictionRecord,
+    TaskFormulation,
     TaskInput,
     count_texts,
     encode_texts,
+    uses_word_labels,
 )
-from unmask.heads.model import Model
+from unmask.finetuning.formulations.pooling import classification_head, input_template
+from unmask.heads.classification.sequence_classification import BinaryCrossEntropy
+from unmask.heads.model import HeadSpec, Model
+from unmask.tasks.kinds.multilabel import MultilabelOptions
 from unmask.tasks.task import Task, TaskExample
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
+from unmask.zoo.preset import Published
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +93,36 @@ class MultiLabelFormulation:
         """Return the cross-entropy summed over labels, in nats, and their number."""
         signed = np.where(self._multi_hot(item) > 0, -scores[0], scores[0])
         return float(np.logaddexp(0, signed).sum()), len(signed)
+
+
+def multilabel_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
+    """Return the preset's classification head, with a sigmoid for each label.
+
+    Raises:
+        ValueError: the model has no such head.
+    """
+    if uses_word_labels(preset):
+        raise ValueError(
+            f"{preset.name} says its answers in words, and several at once are a "
+            "text: fine-tune it with the task `generate`, or take an encoder, a decoder, BART "
+            "or mBART"
+        )
+    head = classification_head(task, preset, _options(task))
+    return {LABEL_HEAD: replace(head, n_labels=len(task.labels), loss=BinaryCrossEntropy())}
+
+
+def formulate_multilabel(task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
+    """Predict each label by its own score of a head."""
+    return MultiLabelFormulation(
+        task=task,
+        tokenizer=tokenizer,
+        template=input_template(task, preset, tokenizer.special_ids),
+        threshold=_options(task).threshold,
+    )
+
+
+def _options(task: Task) -> MultilabelOptions:
+    return from_dict(MultilabelOptions, task.options, "options")
 
 
 def _sigmoid(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:

@@ -10,18 +10,31 @@ import torch
 from jaxtyping import Float, Int
 
 from unmask.batch import IGNORE_INDEX, Batch, Example
-from unmask.finetuning.formulations.formulation import InputTemplate, PredictionRecord, TaskInput
+from unmask.config import from_dict
+from unmask.finetuning.formulations.formulation import (
+    CHOICE_HEAD,
+    LABEL_HEAD,
+    InputTemplate,
+    PredictionRecord,
+    TaskFormulation,
+    TaskInput,
+    uses_word_labels,
+)
+from unmask.finetuning.formulations.pooling import classification_head, input_template
 from unmask.finetuning.formulations.word_labels import (
     MAX_LOGITS_PER_CHUNK,
     answer_log_likelihoods,
     pad_answers,
+    word_label_heads,
 )
-from unmask.heads.classification.sequence_classification import CORRECT
-from unmask.heads.model import Model
+from unmask.heads.classification.sequence_classification import CORRECT, ChoiceCrossEntropy
+from unmask.heads.model import HeadSpec, Model
 from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.tasks.kinds.choose import MultipleChoiceOptions
 from unmask.tasks.task import Task, TaskExample
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
+from unmask.zoo.preset import Published
 
 
 def truncate_text_and_option(n_text: int, n_option: int, max_tokens: int) -> tuple[int, int]:
@@ -237,3 +250,32 @@ class WordChoiceFormulation:
     def loss(self, item: TaskExample, scores: Float[np.ndarray, "1 options"]) -> tuple[float, int]:
         """Return the cross-entropy of the right option."""
         return choice_cross_entropy(item, scores)
+
+
+def multiple_choice_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
+    """Return a head with one score, whose softmax is over options; or one that predicts words.
+
+    It is called "choice" where transformers has a class for it. Elsewhere (GPT-2) it is a
+    classification head with one label, which computes the same scores there.
+    """
+    options = from_dict(MultipleChoiceOptions, task.options, "options")
+    if uses_word_labels(preset):
+        return word_label_heads(preset, options)
+    head = classification_head(task, preset, options)
+    name = CHOICE_HEAD if (CHOICE_HEAD,) in preset.config_mapping.class_names else LABEL_HEAD
+    return {name: replace(head, term=name, n_labels=1, loss=ChoiceCrossEntropy())}
+
+
+def formulate_multiple_choice(
+    task: Task, preset: Published, tokenizer: Tokenizer
+) -> TaskFormulation:
+    """Score each option by a head, or by the likelihood of its words."""
+    if uses_word_labels(preset):
+        return WordChoiceFormulation(task=task, tokenizer=tokenizer)
+    (head,) = multiple_choice_heads(task, preset)
+    return MultipleChoiceFormulation(
+        task=task,
+        tokenizer=tokenizer,
+        template=input_template(task, preset, tokenizer.special_ids),
+        head_name=head,
+    )

@@ -9,19 +9,25 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from unmask.batch import IGNORE_INDEX, Batch
+from unmask.config import from_dict
 from unmask.finetuning.formulations.formulation import (
+    SPAN_HEAD,
     InputTemplate,
     PredictionRecord,
+    TaskFormulation,
     TaskInput,
     TextWindow,
+    uses_word_labels,
 )
-from unmask.heads.model import Model
+from unmask.heads.model import HeadSpec, Model
 from unmask.heads.question_answering import END, START
 from unmask.model.names import AnyArchitecture
+from unmask.tasks.kinds.answer import QuestionAnsweringOptions
 from unmask.tasks.metrics import question_answering
 from unmask.tasks.task import Task, TaskExample
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
+from unmask.zoo.preset import Published, question_answering_head
 
 _AT_ONCE = 2**16
 """Tokens whose places are lists together, which take more memory than arrays."""
@@ -224,6 +230,36 @@ class SpanFormulation:
         )
         task = replace(self.task, options={**self.task.options, "no_answer_threshold": threshold})
         return replace(self, task=task, no_answer_threshold=threshold)
+
+
+def span_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
+    """Return the head that scores where an answer starts and ends.
+
+    Raises:
+        ValueError: the model predicts words, and has no head on tokens.
+    """
+    if uses_word_labels(preset):
+        raise ValueError(
+            f"{preset.name} says its answers in words and cannot mark them in a text; "
+            "fine-tune it with the task `generate`, or take an encoder, a decoder, BART or "
+            "mBART"
+        )
+    return {SPAN_HEAD: question_answering_head(preset)}
+
+
+def formulate_span(task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
+    """Score each token of the context as start and end of the answer."""
+    options = from_dict(QuestionAnsweringOptions, task.options, "options")
+    return SpanFormulation(
+        task=task,
+        tokenizer=tokenizer,
+        template=context_template(tokenizer.special_ids, preset.architecture, task.max_length),
+        window_overlap=options.window_overlap,
+        max_answer_length=options.max_answer_length,
+        n_best=options.n_best,
+        allow_no_answer=bool(options.allow_no_answer),
+        no_answer_threshold=options.no_answer_threshold or 0.0,
+    )
 
 
 def context_template(

@@ -8,21 +8,26 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from unmask.batch import IGNORE_INDEX, Batch, Example
+from unmask.config import from_dict
 from unmask.finetuning.formulations.formulation import (
     TOKEN_LABEL_HEAD,
     InputTemplate,
     PredictionRecord,
+    TaskFormulation,
     TaskInput,
     label_cross_entropy,
     label_indices,
     label_prediction_record,
+    uses_word_labels,
 )
-from unmask.heads.model import Model
-from unmask.heads.tagging.bilstm_crf import BEST_PATH_SUFFIX
-from unmask.tasks.tag_schemes import TagScheme, repair_tags
+from unmask.heads.model import HeadSpec, Model
+from unmask.heads.tagging.bilstm_crf import BEST_PATH_SUFFIX, BiLSTMCRF
+from unmask.tasks.kinds.tag import TaggingOptions
+from unmask.tasks.tag_schemes import TagScheme, forbidden_transitions, repair_tags
 from unmask.tasks.task import Task, TaskExample
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
+from unmask.zoo.preset import Published, token_classification_head
 
 
 @dataclass(frozen=True)
@@ -169,3 +174,48 @@ def repaired_tags(
     """
     pairs = zip(tags, repair_tags(tags, tag_scheme), strict=True)
     return tuple(better if better in labels else tag for tag, better in pairs)
+
+
+def tagging_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
+    """Return a linear head on each token, or an LSTM with a CRF over the words of a sentence.
+
+    Raises:
+        ValueError: the model predicts words, and has no head on tokens.
+    """
+    if uses_word_labels(preset):
+        raise ValueError(
+            f"{preset.name} says its answers in words and cannot label each word; "
+            "tagging needs an encoder, a decoder, BART or mBART"
+        )
+    options, n = _options(task), max(len(task.labels), 1)
+    if options.head == "linear":
+        return {TOKEN_LABEL_HEAD: replace(token_classification_head(preset), n_labels=n)}
+    never = (
+        forbidden_transitions(task.labels, options.tag_scheme)
+        if options.tag_scheme is not None
+        else ()
+    )
+    spec = BiLSTMCRF(
+        n_labels=n,
+        hidden_size=options.hidden_size,
+        crf=options.use_crf,
+        forbidden_transitions=never,
+    )
+    return {TOKEN_LABEL_HEAD: spec}
+
+
+def formulate_tagging(task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
+    """Predict the label of each word at one of its tokens."""
+    options = _options(task)
+    return TokenClassificationFormulation(
+        task=task,
+        tokenizer=tokenizer,
+        template=InputTemplate.from_architecture(
+            tokenizer.special_ids, preset.architecture, task.max_length
+        ),
+        tag_scheme=options.tag_scheme if options.repair_tags else None,
+    )
+
+
+def _options(task: Task) -> TaggingOptions:
+    return from_dict(TaggingOptions, task.options, "options")

@@ -12,19 +12,26 @@ from torch import Tensor
 
 from unmask.batch import IGNORE_INDEX, Batch, Example, Visibility
 from unmask.finetuning.formulations.formulation import (
+    LABEL_HEAD,
+    LANGUAGE_HEAD,
     PredictionRecord,
     TaskInput,
     encode_texts,
     label_cross_entropy,
     label_indices,
     label_prediction_record,
+    language_modeling_head,
     truncate_longest_first,
+    uses_word_labels,
 )
-from unmask.heads.model import Model
+from unmask.finetuning.formulations.pooling import refuse_pooling
+from unmask.heads.model import HeadSpec, Model
 from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.tasks.kinds.pooling_options import PoolingOptions
 from unmask.tasks.task import Label, Task, TaskExample
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
+from unmask.zoo.preset import Published
 
 MAX_LOGITS_PER_CHUNK = 2**25
 """Scores of tokens that are held at the same time while labels are compared: 128 MiB."""
@@ -138,6 +145,21 @@ class WordLabelFormulation:
         return label_cross_entropy(self.task, item.label, scores), 1
 
 
+def word_label_heads(preset: Published, options: PoolingOptions) -> dict[str, HeadSpec]:
+    """Return the language head that predicts labels as words.
+
+    Raises:
+        ValueError: the model generates text in languages, or pooling options are given.
+    """
+    if preset.tokenizer.special_tokens.languages:
+        raise ValueError(
+            f"{preset.name} says texts in languages and no labels: fine-tune it with the task "
+            "`generate`, or take another model"
+        )
+    refuse_pooling(preset, options)
+    return {LANGUAGE_HEAD: replace(language_modeling_head(preset), term=LABEL_HEAD)}
+
+
 def pad_answers(answer_ids: Sequence[Sequence[int]]) -> Int[Tensor, "n t"]:
     """Lay answers in rows, IGNORE after each."""
     targets = torch.full((len(answer_ids), max(map(len, answer_ids))), IGNORE_INDEX)
@@ -220,3 +242,11 @@ def rounded_number_labels(numbers: Sequence[float]) -> tuple[str, ...]:
     digits = max(-math.floor(math.log10(step * 1.000001)), 0)
     first, last = round(low / step), round(high / step)
     return tuple(f"{i * step:.{digits}f}" for i in range(first, last + 1))
+
+
+def with_number_labels(task: Task, preset: Published, examples: Sequence[TaskExample]) -> Task:
+    """Return a regression task with its labels, where the model predicts numbers as words."""
+    if task.task_kind != "regress" or not uses_word_labels(preset):
+        return task
+    numbers = [item.label for item in examples if isinstance(item.label, float)]
+    return replace(task, labels=rounded_number_labels(numbers))

@@ -11,8 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from unmask.batch import IGNORE_INDEX, Example
-from unmask.finetuning.formulations.formulation import LANGUAGE_HEAD
-from unmask.finetuning.kinds.task_kind import language_modeling_head
+from unmask.finetuning.formulations.formulation import LANGUAGE_HEAD, language_modeling_head
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import HeadSpec, Model

@@ -19,6 +19,7 @@ from unmask.checkpoints.huggingface.read import (
     read_preset,
     resolve_model_folder,
 )
+from unmask.finetuning.formulations.build import heads_for_task
 from unmask.finetuning.formulations.formulation import (
     CHOICE_HEAD,
     LABEL_HEAD,
@@ -26,6 +27,7 @@ from unmask.finetuning.formulations.formulation import (
     SPAN_HEAD,
     TOKEN_LABEL_HEAD,
 )
+from unmask.finetuning.formulations.pooling import without_trained_pooler
 from unmask.finetuning.initial_model.auxiliary_lm import with_language_head
 from unmask.finetuning.initial_model.task_tokens import (
     PER_TOKEN_PARAMETERS,
@@ -33,8 +35,6 @@ from unmask.finetuning.initial_model.task_tokens import (
     resolve_input_options,
     with_embeddings_for,
 )
-from unmask.finetuning.kinds.all_kinds import heads_for_task
-from unmask.finetuning.kinds.pooling_options import without_trained_pooler
 from unmask.heads.classification.sequence_classification import (
     SequenceClassification,
     TokenClassification,

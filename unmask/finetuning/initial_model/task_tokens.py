@@ -7,9 +7,9 @@ itself, in this library and in others, so that nothing that reads texts asks whi
 
 from dataclasses import replace
 
-from unmask.finetuning.kinds.all_kinds import TASK_KINDS
-from unmask.finetuning.kinds.pooling_options import PoolingOptions, has_two_texts
 from unmask.model.architecture import Architecture
+from unmask.tasks.kinds.all_kinds import TASK_KINDS
+from unmask.tasks.kinds.pooling_options import PoolingOptions, has_two_texts
 from unmask.tasks.task import Task
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import TaskTokens

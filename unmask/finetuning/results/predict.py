@@ -13,6 +13,7 @@ from unmask.adapters.prefix import encoder_stack, n_positions_taken
 from unmask.batching.collate import example_length, group_by_length, pad_examples
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.config import from_dict
+from unmask.finetuning.formulations.build import formulate
 from unmask.finetuning.formulations.formulation import (
     CHOICE_HEAD,
     LABEL_HEAD,
@@ -24,13 +25,13 @@ from unmask.finetuning.formulations.formulation import (
     TaskInput,
     resolve_max_length,
 )
-from unmask.finetuning.kinds.all_kinds import TASK_KINDS, formulate
 from unmask.heads.classification.sequence_classification import (
     BinaryCrossEntropy,
     SequenceClassification,
 )
 from unmask.heads.model import Model
 from unmask.saved_format import read_saved
+from unmask.tasks.kinds.all_kinds import TASK_KINDS
 from unmask.tasks.readers.tables import Table
 from unmask.tasks.readers.task_reader import find_text_or_pair
 from unmask.tasks.task import Task, TaskColumns, TaskExample

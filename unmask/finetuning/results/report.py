@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from unmask.finetuning.formulations.formulation import ItemScores, TaskFormulation, label_indices
-from unmask.finetuning.kinds.all_kinds import TASK_KINDS
 from unmask.finetuning.results.error_analysis import list_errors
 from unmask.finetuning.results.predict import PredictedScores
 from unmask.finetuning.results.task_metrics import compute_metrics, majority_predictions
+from unmask.tasks.kinds.all_kinds import TASK_KINDS
 from unmask.tasks.metrics.calibration import brier_score, calibration_score
 from unmask.tasks.task import Label, Task, TaskExample
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.finetuning.formulations.build import formulate
 from unmask.finetuning.formulations.formulation import TaskFormulation, TaskInput, ThresholdTuning
-from unmask.finetuning.kinds.all_kinds import TASK_KINDS, formulate
 from unmask.finetuning.results.predict import (
     DEFAULT_BATCH_TOKENS,
     infer_task,
@@ -17,6 +17,7 @@ from unmask.finetuning.results.predict import (
 )
 from unmask.finetuning.results.task_metrics import compute_metrics
 from unmask.heads.model import Model
+from unmask.tasks.kinds.all_kinds import TASK_KINDS
 from unmask.tasks.readers import tables
 from unmask.tasks.task import Task, TaskExample
 from unmask.text.lines import EncodingErrors

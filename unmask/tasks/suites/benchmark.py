@@ -61,7 +61,7 @@ class Benchmark:
     metric: str | None = None
     """The customary one. None: that of the kind of task."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What else the kind of task lets one choose; see `unmask.finetuning.kinds`."""
+    """What else the kind of task lets one choose; see `unmask.tasks.kinds`."""
     rows: int | None = None
     """So many of the training file are learned from, whatever a run says. None: what a run says."""
     needs_test: bool = False

@@ -11,25 +11,41 @@ from torch import Tensor
 
 from unmask.batch import IGNORE_INDEX, Batch, Example
 from unmask.batching.collate import pad_examples
-from unmask.finetuning.formulations.cloze.pattern import ClozePattern
+from unmask.config import from_dict
+from unmask.finetuning.formulations.cloze.pattern import BLANK_MARKER, ClozePattern
 from unmask.finetuning.formulations.cloze.scoring import (
     score_left_to_right,
     score_most_confident_first,
 )
 from unmask.finetuning.formulations.formulation import (
+    LABEL_HEAD,
+    LANGUAGE_HEAD,
     InputTemplate,
     PredictionRecord,
+    TaskFormulation,
     TaskInput,
     encode_texts,
+    is_encoder_decoder,
     label_cross_entropy,
     label_indices,
     label_prediction_record,
+    language_modeling_head,
+    resolve_max_length,
     truncate_longest_first,
 )
-from unmask.heads.model import Model
-from unmask.tasks.task import Label, Task, TaskExample
+from unmask.heads.language.language_modeling import ShiftedTargetGeneration
+from unmask.heads.model import HeadSpec, Model
+from unmask.model.layers.attention.query_stream import TwoStreamAttention
+from unmask.tasks.kinds.cloze import ClozeOptions
+from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
+from unmask.text.records import format_names
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
+from unmask.zoo.preset import Published
+
+ONE_TEXT_PATTERN, TWO_TEXT_PATTERN = "{0} It was [MASK].", "{0}? [MASK], {1}"
+"""Patterns for one text and for two: Gao et al. 2021, arXiv:2012.15723, table 1, of SST-2 and
+MNLI."""
 
 
 def encode_label_words(
@@ -304,3 +320,95 @@ class ClozeFormulation:
         """Return the cross-entropy of the label among all, in nats."""
         assert item.label is not None
         return label_cross_entropy(self.task, item.label, scores), 1
+
+
+def cloze_heads(task: Task, preset: Published) -> dict[str, HeadSpec]:
+    """Return the language head of pretraining.
+
+    Raises:
+        ValueError: the model is an encoder-decoder.
+    """
+    if is_encoder_decoder(preset):
+        raise ValueError(
+            f"cloze is for an encoder or a decoder, and {preset.name} is both: classify lets "
+            "it say labels in words, or puts a head on it"
+        )
+    return {LANGUAGE_HEAD: replace(language_modeling_head(preset), term=LABEL_HEAD)}
+
+
+def formulate_cloze(task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
+    """Predict the word of a label in the blank of a pattern.
+
+    Raises:
+        ValueError: the pattern or a word does not fit the texts, the labels or the model.
+    """
+    options = from_dict(ClozeOptions, task.options, "options")
+    if unknown := sorted(set(options.label_words) - set(task.labels)):
+        raise ValueError(
+            f"options.label_words must be words of the labels {format_names(task.labels)}, "
+            f"got one of {unknown[0]!r}"
+        )
+    around = InputTemplate.from_architecture(
+        tokenizer.special_ids, preset.architecture, task.max_length
+    )
+    if not around.causal and tokenizer.special_ids.mask is None:
+        raise ValueError(f"the tokenizer of {preset.name} has no mask token for the blank")
+    pattern = ClozePattern.parse(
+        _default_pattern(task, around) if options.pattern is None else options.pattern,
+        task.columns.texts,
+    )
+    if around.causal and pattern.blank_index != len(pattern.parts):
+        raise ValueError(
+            f"pattern must end with {BLANK_MARKER} for {preset.name}, which only reads "
+            f"forward, got {options.pattern!r}"
+        )
+    words = {label: options.label_words.get(label, label) for label in task.labels}
+    head = language_modeling_head(preset)
+    ahead, blind = (
+        isinstance(head.generation, ShiftedTargetGeneration),
+        isinstance(head.query_stream, TwoStreamAttention),
+    )
+    return ClozeFormulation.from_pattern(
+        task, tokenizer, around, pattern, words, shifted_targets=ahead, two_stream=blind
+    )
+
+
+def _default_pattern(task: Task, template: InputTemplate) -> str:
+    """Return the pattern for so many texts; a decoder's ends with its blank."""
+    if not template.causal:
+        return ONE_TEXT_PATTERN if len(task.columns.texts) == 1 else TWO_TEXT_PATTERN
+    if len(task.columns.texts) == 1:
+        return ONE_TEXT_PATTERN.removesuffix(".")
+    raise ValueError(
+        f"two texts for a decoder need a pattern that ends with {BLANK_MARKER}: name one"
+    )
+
+
+def cloze_task(
+    preset: Published,
+    label_words: Mapping[str, str],
+    *,
+    pattern: str | None = None,
+    text_names: Sequence[str] = ("text",),
+    max_length: int | None = None,
+) -> Task:
+    """Describe a task that a model does unlearned: `predict(opened, texts, task=cloze(...))`.
+
+    Args:
+        preset: of the model.
+        label_words: of each label: {"bad": "terrible", "good": "great"}.
+        pattern: what is read. None: a customary one.
+        text_names: what texts are called in the pattern, one or two.
+        max_length: tokens that are read at most.
+
+    Raises:
+        ValueError: the model has not so many positions.
+    """
+    return Task(
+        task_kind="cloze",
+        columns=TaskColumns(texts=tuple(text_names), label="label"),
+        labels=tuple(label_words),
+        task_name="cloze",
+        max_length=resolve_max_length(preset, max_length),
+        options={"pattern": pattern, "label_words": dict(label_words)},
+    )

@@ -1,50 +1,19 @@
-"""What stands for a text, or for two: an option of every kind that a head of labels answers."""
+"""What a classification head reads of texts: the tokens around them, and the pooling."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 from unmask.finetuning.formulations.formulation import (
     InputTemplate,
     answering_stack,
     is_encoder_decoder,
 )
-from unmask.heads.classification.sequence_classification import (
-    PooledLayers,
-    Pooling,
-    SequenceClassification,
-)
+from unmask.heads.classification.sequence_classification import SequenceClassification
+from unmask.tasks.kinds.pooling_options import PoolingOptions, has_two_texts, reads_two_texts
 from unmask.tasks.task import Task
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.zoo.preset import Published
-
-AddedTokens = Literal["own", "added"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PoolingOptions:
-    """What a head of labels reads of a text."""
-
-    pooling: Pooling | None = None
-    """The token whose vector stands for a text, the mean over all, their largest numbers, all three
-    side by side, a mean with learned weights, or of two texts, each read by itself, their means,
-    compared, or of both their orders the last tokens (see `SequenceClassification.pooling`). None:
-    the model's own, the first of an encoder (Devlin et al. 2019, section 4.1) and the last of a
-    decoder (Radford et al. 2018, section 3.2); but of a model without a trained pooler the mean, or
-    "compare" (see `without_trained_pooler`)."""
-    pooled_layers: PooledLayers | None = None
-    """Whose vectors are read: those of the last layer, or of all, side by side (see
-    `SequenceClassification.pooled_layers`). None: the last one's, but all to compare two texts, and
-    of a model without a trained pooler."""
-    special_tokens: AddedTokens | None = None
-    """What stands around texts: what the tokenizer puts there ("own"), or tokens that are added to
-    a decoder's vocabulary (see `unmask.finetuning.initial_model.task_tokens`). None: what the
-    model's paper does."""
-    order_invariant: bool | None = None
-    """The answer is the same in whichever order two texts are given: of a decoder with added tokens
-    both orders are read (Radford et al. 2018, section 3.3, similarity), other models do not ask.
-    None: that of a number is, and that of labels is not."""
-
 
 DECODER_POOLINGS = ("last", "mean", "max", "concat", "attention")
 """What may stand for a text whose first token has read no other."""
@@ -141,13 +110,3 @@ def input_template(task: Task, preset: Published, special_ids: SpecialTokenIds) 
         encode_separately=pooling == "compare", both_orders=pooling == "both",
         global_first_token=True,
     )  # fmt: skip
-
-
-def has_two_texts(task: Task) -> bool:
-    """Say whether two texts are given that could be read in either order."""
-    return len(task.columns.texts) == 2 and task.task_kind != "choose"
-
-
-def reads_two_texts(task: Task) -> bool:
-    """Say whether the model reads two texts at once; an option is read beside its text."""
-    return len(task.columns.texts) == 2 or task.task_kind == "choose"

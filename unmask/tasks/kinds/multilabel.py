@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, cast
@@ -11,15 +11,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from unmask.config import from_dict
-from unmask.finetuning.formulations.formulation import LABEL_HEAD, TaskFormulation, uses_word_labels
-from unmask.finetuning.formulations.multilabel_head import MultiLabelFormulation
-from unmask.finetuning.kinds.pooling_options import (
-    PoolingOptions,
-    classification_head,
-    input_template,
-)
-from unmask.heads.classification.sequence_classification import BinaryCrossEntropy
-from unmask.heads.model import HeadSpec
+from unmask.tasks.kinds.pooling_options import PoolingOptions
 from unmask.tasks.metrics.multilabel import multilabel_metrics
 from unmask.tasks.readers import columns as column_values
 from unmask.tasks.readers.tables import Table
@@ -27,8 +19,6 @@ from unmask.tasks.readers.task_reader import TaskReader, TextReader, find_text_c
 from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import describe_value
-from unmask.tokenizers.encode import Tokenizer
-from unmask.zoo.preset import Published
 
 LABEL_SET_COLUMNS = (
     "labels", "label", "classes", "categories", "tags", "topics", "genres", "emotions", "category",
@@ -134,34 +124,6 @@ class MultilabelClassification:
         """Return the most frequent set of labels, of ties the first by the alphabet."""
         counts = Counter(cast("tuple[str, ...]", item.label) for item in examples)
         return min(counts, key=lambda held: (-counts[held], held))
-
-    def resolve_task(self, task: Task, preset: Published, examples: Sequence[TaskExample]) -> Task:
-        """Nothing is left to settle."""
-        return task
-
-    def heads(self, task: Task, preset: Published) -> dict[str, HeadSpec]:
-        """The card's head of labels, with a sigmoid for each.
-
-        Raises:
-            ValueError: the model has no such head.
-        """
-        if uses_word_labels(preset):
-            raise ValueError(
-                f"{preset.name} says its answers in words, and several at once are a "
-                "text: fine-tune it with the task `generate`, or take an encoder, a decoder, BART "
-                "or mBART"
-            )
-        head = classification_head(task, preset, _options(task.options))
-        return {LABEL_HEAD: replace(head, n_labels=len(task.labels), loss=BinaryCrossEntropy())}
-
-    def formulate(self, task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
-        """By a head."""
-        return MultiLabelFormulation(
-            task=task,
-            tokenizer=tokenizer,
-            template=input_template(task, preset, tokenizer.special_ids),
-            threshold=_options(task.options).threshold,
-        )
 
 
 def _options(options: Mapping[str, Any]) -> MultilabelOptions:

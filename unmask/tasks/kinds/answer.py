@@ -10,9 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from unmask.config import from_dict
-from unmask.finetuning.formulations.formulation import SPAN_HEAD, TaskFormulation, uses_word_labels
-from unmask.finetuning.formulations.span_head import SpanFormulation, context_template
-from unmask.heads.model import HeadSpec
 from unmask.tasks.metrics.question_answering import answer_metrics
 from unmask.tasks.readers import columns as column_values
 from unmask.tasks.readers.squad import parse_answers
@@ -21,8 +18,6 @@ from unmask.tasks.readers.task_reader import TaskReader, check_record, refuse_ch
 from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import check_text, describe_value
-from unmask.tokenizers.encode import Tokenizer
-from unmask.zoo.preset import Published, question_answering_head
 
 QUESTION, CONTEXT = "question", "context"
 """What is given to be answered: a table with these."""
@@ -194,44 +189,12 @@ class ExtractiveQuestionAnswering:
         counts = Counter(golds[0] if golds else "" for golds in map(_gold_answers, examples))
         return counts.most_common(1)[0][0]
 
-    def resolve_task(self, task: Task, preset: Published, examples: Sequence[TaskExample]) -> Task:
-        """Find out whether a question may have no answer."""
-        if _options(task).allow_no_answer is not None:
+    def complete_task(self, task: Task, examples: Sequence[TaskExample]) -> Task:
+        """Decide whether a question may have no answer: where one of the examples has none."""
+        if from_dict(QuestionAnsweringOptions, task.options, "options").allow_no_answer is not None:
             return task
         some = any(not _gold_answers(item) for item in examples)
         return replace(task, options={**task.options, "allow_no_answer": some})
-
-    def heads(self, task: Task, preset: Published) -> dict[str, HeadSpec]:
-        """The head that marks where an answer starts and ends.
-
-        Raises:
-            ValueError: the model is an encoder-decoder.
-        """
-        if uses_word_labels(preset):
-            raise ValueError(
-                f"{preset.name} says its answers in words and cannot mark them in a text; "
-                "fine-tune it with the task `generate`, or take an encoder, a decoder, BART or "
-                "mBART"
-            )
-        return {SPAN_HEAD: question_answering_head(preset)}
-
-    def formulate(self, task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
-        """At each token of the context."""
-        o = _options(task)
-        return SpanFormulation(
-            task=task,
-            tokenizer=tokenizer,
-            template=context_template(tokenizer.special_ids, preset.architecture, task.max_length),
-            window_overlap=o.window_overlap,
-            max_answer_length=o.max_answer_length,
-            n_best=o.n_best,
-            allow_no_answer=bool(o.allow_no_answer),
-            no_answer_threshold=o.no_answer_threshold or 0.0,
-        )
-
-
-def _options(task: Task) -> QuestionAnsweringOptions:
-    return from_dict(QuestionAnsweringOptions, dict(task.options), "options")
 
 
 def _gold_answers(example: TaskExample) -> tuple[str, ...]:

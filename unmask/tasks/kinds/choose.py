@@ -2,30 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
 from unmask.config import from_dict
-from unmask.finetuning.formulations.formulation import (
-    CHOICE_HEAD,
-    LABEL_HEAD,
-    TaskFormulation,
-    uses_word_labels,
-)
-from unmask.finetuning.formulations.multiple_choice_head import (
-    MultipleChoiceFormulation,
-    WordChoiceFormulation,
-)
-from unmask.finetuning.kinds.classify import classification_heads
-from unmask.finetuning.kinds.pooling_options import (
-    PoolingOptions,
-    classification_head,
-    input_template,
-)
-from unmask.heads.classification.sequence_classification import ChoiceCrossEntropy
-from unmask.heads.model import HeadSpec
+from unmask.tasks.kinds.pooling_options import PoolingOptions
 from unmask.tasks.metrics.classification import accuracy
 from unmask.tasks.readers.multiple_choice_tables import (
     ChoiceLabelFormat,
@@ -39,8 +22,6 @@ from unmask.tasks.readers.task_reader import TaskReader, check_record
 from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import check_text, describe_value
-from unmask.tokenizers.encode import Tokenizer
-from unmask.zoo.preset import Published
 
 CONTEXT, QUESTION, CHOICES = "context", "question", "choices"
 """What is given to be predicted: a table with choices, and a context, a question or both."""
@@ -183,35 +164,6 @@ class MultipleChoice:
         """Return the most frequent place of the right option."""
         counts = Counter(cast("int", item.label) for item in examples)
         return min(counts, key=lambda place: (-counts[place], place))
-
-    def resolve_task(self, task: Task, preset: Published, examples: Sequence[TaskExample]) -> Task:
-        """Nothing is left to settle."""
-        return task
-
-    def heads(self, task: Task, preset: Published) -> dict[str, HeadSpec]:
-        """The head of labels with one score, whose softmax is over options; or one that says words.
-
-        It is called "choice" where transformers has a class for it. Elsewhere (GPT-2) it is a head
-        with one label, which says the same scores there.
-        """
-        options = from_dict(MultipleChoiceOptions, dict(task.options), "options")
-        if uses_word_labels(preset):
-            return classification_heads(task, preset, options)
-        head = classification_head(task, preset, options)
-        name = CHOICE_HEAD if (CHOICE_HEAD,) in preset.config_mapping.class_names else LABEL_HEAD
-        return {name: replace(head, term=name, n_labels=1, loss=ChoiceCrossEntropy())}
-
-    def formulate(self, task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
-        """By a head on each option, or in words."""
-        if uses_word_labels(preset):
-            return WordChoiceFormulation(task=task, tokenizer=tokenizer)
-        (head,) = self.heads(task, preset)
-        return MultipleChoiceFormulation(
-            task=task,
-            tokenizer=tokenizer,
-            template=input_template(task, preset, tokenizer.special_ids),
-            head_name=head,
-        )
 
 
 def _nonempty_texts(context: str, question: str) -> tuple[str, ...]:

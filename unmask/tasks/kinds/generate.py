@@ -7,24 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from unmask.config import from_dict, to_dict
-from unmask.finetuning.formulations.formulation import (
-    LANGUAGE_HEAD,
-    InputTemplate,
-    TaskFormulation,
-    answering_stack,
-    is_encoder_decoder,
-)
-from unmask.finetuning.formulations.text_to_text.masked import MaskedTextFormulation
-from unmask.finetuning.formulations.text_to_text.text_to_text import TextToTextFormulation
-from unmask.finetuning.formulations.text_to_text.with_pretraining import TextMixtureFormulation
-from unmask.finetuning.kinds.task_kind import language_modeling_head
 from unmask.generation.settings import BeamSearch, Greedy
-from unmask.heads.language.language_modeling import (
-    AppendedMaskGeneration,
-    ShiftedTargetGeneration,
-    SourcePrefixGeneration,
-)
-from unmask.heads.model import HeadSpec
 from unmask.tasks.metrics import generation
 from unmask.tasks.metrics.metric import MEAN_METRIC
 from unmask.tasks.metrics.question_answering import answer_metrics
@@ -40,8 +23,6 @@ from unmask.tasks.text_templates import (
 )
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import check_text, describe_value
-from unmask.tokenizers.encode import Tokenizer
-from unmask.zoo.preset import Published
 
 SOURCE_COLUMNS = (
     "source", "input", "document", "article", "question", "text", "body", "src", "dialogue",
@@ -51,7 +32,6 @@ TARGET_COLUMNS = (
     "target", "summary", "answer", "output", "label", "translation", "headline", "subject",
     "response", "gold_label", "score",
 )  # fmt: skip
-DEFAULT_MAX_TARGET_LENGTH = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,7 +331,7 @@ class TextGeneration:
         """Return the most frequent target, of ties the first."""
         return Counter(_reference_texts(item.label)[0] for item in examples).most_common(1)[0][0]
 
-    def resolve_task(self, task: Task, preset: Published, examples: Sequence[TaskExample]) -> Task:
+    def complete_task(self, task: Task, examples: Sequence[TaskExample]) -> Task:
         """Refuse a name, which would not be read, and a metric that cannot be computed.
 
         Raises:
@@ -371,160 +351,6 @@ class TextGeneration:
                 f"{task.task_name!r}"
             )
         return task
-
-    def heads(self, task: Task, preset: Published) -> dict[str, HeadSpec]:
-        """The head that says words.
-
-        Raises:
-            ValueError: the model reads in both directions, and cannot write, or lacks the segments
-                of sources and targets.
-        """
-        spec, smoothing = (
-            language_modeling_head(preset),
-            parse_generation_options(task.options).label_smoothing,
-        )
-        spec = spec if smoothing is None else replace(spec, label_smoothing=smoothing)
-        if (answers := preset.finetuning.generation) is not None:
-            _check_segments(answers, preset)
-            return {LANGUAGE_HEAD: replace(spec, generation=answers)}
-        forward = isinstance(spec.generation, ShiftedTargetGeneration)
-        if not answering_stack(preset.architecture).causal and not forward:
-            raise ValueError(
-                f"{preset.name} reads in both directions and does not learn to write; take a "
-                "decoder or an encoder-decoder"
-            )
-        return {LANGUAGE_HEAD: replace(spec, term="next_token")}
-
-    def formulate(self, task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
-        """For text.
-
-        Raises:
-            ValueError: the length leaves no room for a source, or targets cannot be ended, or not
-                be hidden.
-        """
-        options = parse_generation_options(task.options)
-        tokenizer = _with_languages(tokenizer, options)
-        special = tokenizer.special_ids
-        if special.end is None:
-            raise ValueError(f"the tokenizer of {preset.name} has no token that ends a text")
-        hides = preset.finetuning.seq2seq_target
-        if hides is not None and special.mask is None:
-            raise ValueError(f"the tokenizer of {preset.name} has no token that masks others")
-        _check_plain_text(options, preset)
-        encodes, forward = is_encoder_decoder(preset), language_modeling_head(preset).generation
-        reads = tokenizer.input_tokenizer.special_ids
-        asked = TextToTextFormulation(
-            task=task,
-            tokenizer=tokenizer,
-            prefix=options.prefix,
-            templates=options.templates,
-            leading_ids=reads.prefix,
-            trailing_ids=reads.suffix
-            if encodes
-            else _separator_ids(options, task, preset, tokenizer),
-            end_id=special.end,
-            is_encoder_decoder=encodes,
-            max_target_length=options.max_target_length
-            or (
-                DEFAULT_MAX_TARGET_LENGTH
-                if encodes
-                else min(DEFAULT_MAX_TARGET_LENGTH, task.max_length // 2)
-            ),
-            max_dev_items=options.max_dev_items,
-            bidirectional_source=isinstance(forward, SourcePrefixGeneration)
-            and forward.bidirectional_source,
-            strategy=options.strategy(),
-        )
-        (prefix,) = tokenizer.input_tokenizer.encode_ids_batch([options.prefix])
-        if asked.max_source_tokens < len(prefix) + 1:
-            least = task.max_length - asked.max_source_tokens + len(prefix) + 1
-            raise ValueError(
-                f"max_length must be at least {least} for targets of {asked.max_target_length} "
-                "tokens (options.max_target_length) and what is read around a source, got "
-                f"{task.max_length}"
-            )
-        if hides is not None:
-            return MaskedTextFormulation(**vars(asked), masked_target=hides)
-        if options.plain_text_components:
-            tokenizer.check_single_vocabulary(f"plain text ({options.plain_text_components[0]})")
-            row = min(task.max_length, preset.sequence_length)
-            return TextMixtureFormulation(
-                **vars(asked), objective=preset.objective, max_row_tokens=row
-            )
-        return asked
-
-
-def with_task_languages(tokenizer: Tokenizer, task: Task | None) -> Tokenizer:
-    """Tell a tokenizer the languages that were named when a task was learned, if any were.
-
-    Told others later (`Tokenizer.with_languages`), it has those.
-    """
-    options: Mapping[str, Any] = {} if task is None else task.options
-    source, target = options.get("source_language"), options.get("target_language")
-    return (
-        tokenizer if source is None or target is None else tokenizer.with_languages(source, target)
-    )
-
-
-def _with_languages(tokenizer: Tokenizer, options: TextGenerationOptions) -> Tokenizer:
-    """Tell a tokenizer the languages of sources and targets.
-
-    Raises:
-        ValueError: it has no tokens for them; or it has such, and none are named.
-    """
-    source, target = options.source_language, options.target_language
-    if source is None and target is None:
-        if tokenizer.special_ids.needs_languages:
-            raise ValueError(
-                "options.source_language and options.target_language must name two of "
-                f"{', '.join(dict(tokenizer.special_ids.languages))}"
-            )
-        return tokenizer
-    if source is None or target is None:
-        raise ValueError("options.source_language and options.target_language go together")
-    return tokenizer.with_languages(source, target)
-
-
-def _check_plain_text(options: TextGenerationOptions, preset: Published) -> None:
-    """Refuse plain text beside pairs of a model whose pretraining asks in another way."""
-    if not options.plain_text_components:
-        return
-    asks, encodes = preset.objective.loss_terms, is_encoder_decoder(preset)
-    alike = preset.objective.causal and (encodes or asks == ("next_token",))
-    if (
-        preset.objective.needs_second_text
-        or preset.finetuning.seq2seq_target is not None
-        or not alike
-    ):
-        raise ValueError(
-            f"plain text ({options.plain_text_components[0]}) is no part of a mixture of "
-            f"{preset.name}: its pretraining asks for {', '.join(asks)}, which does not fit a "
-            "batch with sources and targets"
-        )
-
-
-def _check_segments(generation: AppendedMaskGeneration, preset: Published) -> None:
-    n = answering_stack(preset.architecture).n_segments
-    for what, segment in (
-        ("sources", generation.source_segment),
-        ("targets", generation.target_segment),
-    ):
-        if segment is not None and segment >= n:
-            raise ValueError(
-                f"{preset.name} has {n} segments, none of them for {what}, which have {segment}"
-            )
-
-
-def _separator_ids(
-    options: TextGenerationOptions, task: Task, preset: Published, tokenizer: Tokenizer
-) -> tuple[int, ...]:
-    """Return what a decoder reads between source and target."""
-    if options.separator is None:
-        return InputTemplate.from_architecture(
-            tokenizer.special_ids, preset.architecture, task.max_length
-        ).separator
-    (ids,) = tokenizer.encode_ids_batch([options.separator])
-    return tuple(ids.tolist())
 
 
 def _is_installed(module: str) -> bool:

@@ -6,16 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from unmask.config import from_dict
-from unmask.finetuning.formulations.formulation import (
-    TOKEN_LABEL_HEAD,
-    InputTemplate,
-    TaskFormulation,
-    uses_word_labels,
-)
-from unmask.finetuning.formulations.token_classification_head import TokenClassificationFormulation
-from unmask.finetuning.kinds.classify import most_frequent_label
-from unmask.heads.model import HeadSpec
-from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
+from unmask.tasks.kinds.classify import most_frequent_label
 from unmask.tasks.metrics.tagging import SCHEME_PREFIXES, has_entity_labels, tagging_metrics
 from unmask.tasks.readers import columns as column_values
 from unmask.tasks.readers.conll import WORDS_COLUMN
@@ -23,15 +14,12 @@ from unmask.tasks.readers.tables import Table
 from unmask.tasks.readers.task_reader import TaskReader, check_words, refuse_choices
 from unmask.tasks.tag_schemes import (
     TagScheme,
-    forbidden_transitions,
     infer_scheme,
     unrecognized_entity_label,
 )
 from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
 from unmask.text.lines import EncodingErrors, split_at_blanks
 from unmask.text.records import format_names
-from unmask.tokenizers.encode import Tokenizer
-from unmask.zoo.preset import Published, token_classification_head
 
 _log = logging.getLogger(__name__)
 
@@ -197,44 +185,6 @@ class SequenceTagging:
         """Return the most frequent tag, which `report.majority_baseline` gives to every word."""
         return most_frequent_label(
             task.labels, (t for item in examples for t in column_values.example_labels(item))
-        )
-
-    def resolve_task(self, task: Task, preset: Published, examples: Sequence[TaskExample]) -> Task:
-        """Nothing is left to settle."""
-        return task
-
-    def heads(self, task: Task, preset: Published) -> dict[str, HeadSpec]:
-        """A head on each token, or on all words."""
-        if uses_word_labels(preset):
-            raise ValueError(
-                f"{preset.name} says its answers in words and cannot label each word; "
-                "tagging needs an encoder, a decoder, BART or mBART"
-            )
-        options, n = _options(task.options), max(len(task.labels), 1)
-        if options.head == "linear":
-            return {TOKEN_LABEL_HEAD: replace(token_classification_head(preset), n_labels=n)}
-        never = (
-            forbidden_transitions(task.labels, options.tag_scheme)
-            if options.tag_scheme is not None
-            else ()
-        )
-        spec = BiLSTMCRF(
-            n_labels=n,
-            hidden_size=options.hidden_size,
-            crf=options.use_crf,
-            forbidden_transitions=never,
-        )
-        return {TOKEN_LABEL_HEAD: spec}
-
-    def formulate(self, task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
-        """At one token of each word."""
-        around = InputTemplate.from_architecture(
-            tokenizer.special_ids, preset.architecture, task.max_length
-        )
-        options = _options(task.options)
-        scheme = options.tag_scheme if options.repair_tags else None
-        return TokenClassificationFormulation(
-            task=task, tokenizer=tokenizer, template=around, tag_scheme=scheme
         )
 
 

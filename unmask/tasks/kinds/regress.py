@@ -1,17 +1,12 @@
 """A number for a text, or for a pair of texts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 
-from unmask.config import from_dict
-from unmask.finetuning.formulations.formulation import TaskFormulation, uses_word_labels
-from unmask.finetuning.formulations.word_labels import rounded_number_labels
-from unmask.finetuning.kinds.classify import classification_heads, formulate_classification
-from unmask.finetuning.kinds.pooling_options import PoolingOptions
-from unmask.heads.model import HeadSpec
+from unmask.tasks.kinds.pooling_options import PoolingOptions
 from unmask.tasks.metrics.regression import regression_metrics
 from unmask.tasks.readers import columns
 from unmask.tasks.readers.task_reader import (
@@ -21,8 +16,6 @@ from unmask.tasks.readers.task_reader import (
     label_per_row,
 )
 from unmask.tasks.task import Label, Task, TaskExample
-from unmask.tokenizers.encode import Tokenizer
-from unmask.zoo.preset import Published
 
 READER = TextReader(
     task_kind="regress",
@@ -68,23 +61,6 @@ class TextRegression:
         return float(
             np.mean(_as_numbers([item.label for item in examples if item.label is not None]))
         )
-
-    def resolve_task(self, task: Task, preset: Published, examples: Sequence[TaskExample]) -> Task:
-        """A model that says numbers in words says one of some round ones."""
-        if not uses_word_labels(preset):
-            return task
-        numbers = [item.label for item in examples if isinstance(item.label, float)]
-        return replace(task, labels=rounded_number_labels(numbers))
-
-    def heads(self, task: Task, preset: Published) -> dict[str, HeadSpec]:
-        """The card's head of labels with one score, or the one that says words."""
-        return classification_heads(
-            task, preset, from_dict(PoolingOptions, task.options, "options")
-        )
-
-    def formulate(self, task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
-        """By a head, or in words."""
-        return formulate_classification(task, preset, tokenizer)
 
 
 def _as_numbers(values: Sequence[Label]) -> np.ndarray:

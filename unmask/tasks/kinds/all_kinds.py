@@ -4,20 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from unmask.config import from_dict, to_dict
-from unmask.finetuning.formulations.formulation import TaskFormulation
-from unmask.finetuning.kinds.answer import ANSWER
-from unmask.finetuning.kinds.choose import CHOOSE
-from unmask.finetuning.kinds.classify import CLASSIFY, PAIRS
-from unmask.finetuning.kinds.cloze import CLOZE
-from unmask.finetuning.kinds.generate import GENERATE
-from unmask.finetuning.kinds.multilabel import MULTILABEL
-from unmask.finetuning.kinds.regress import REGRESS
-from unmask.finetuning.kinds.tag import TAG
-from unmask.finetuning.kinds.task_kind import TaskKind
-from unmask.heads.model import HeadSpec
+from unmask.tasks.kinds.answer import ANSWER
+from unmask.tasks.kinds.choose import CHOOSE
+from unmask.tasks.kinds.classify import CLASSIFY, PAIRS
+from unmask.tasks.kinds.cloze import CLOZE
+from unmask.tasks.kinds.generate import GENERATE
+from unmask.tasks.kinds.multilabel import MULTILABEL
+from unmask.tasks.kinds.regress import REGRESS
+from unmask.tasks.kinds.tag import TAG
+from unmask.tasks.kinds.task_kind import TaskKind
 from unmask.tasks.task import Task, TaskKindName
-from unmask.tokenizers.encode import Tokenizer
-from unmask.zoo.preset import Published
 
 TASK_KINDS: Mapping[TaskKindName, TaskKind] = {
     "classify": CLASSIFY,
@@ -30,27 +26,6 @@ TASK_KINDS: Mapping[TaskKindName, TaskKind] = {
     "choose": CHOOSE,
     "multilabel": MULTILABEL,
 }
-
-
-def heads_for_task(task: Task, preset: Published) -> dict[str, HeadSpec]:
-    """Return the heads that a card's model needs for a task.
-
-    Raises:
-        ValueError: this kind of model cannot do this task.
-    """
-    return TASK_KINDS[task.task_kind].heads(task, preset)
-
-
-def formulate(task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
-    """Choose how a model is asked.
-
-    Raises:
-        ValueError: the length leaves no room for text, two labels are the same words to the
-            tokenizer, or the model reads in another vocabulary than it speaks, and shall label.
-    """
-    if task.task_kind != "generate":
-        tokenizer.check_single_vocabulary(f"task = {task.task_kind}")
-    return TASK_KINDS[task.task_kind].formulate(task, preset, tokenizer)
 
 
 def resolve_metric(task: Task, requested: str | None) -> str:

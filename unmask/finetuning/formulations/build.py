@@ -1,0 +1,86 @@
+"""The heads and the formulation of each kind of task, for any model."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from unmask.finetuning.formulations.classification_head import (
+    classification_heads,
+    formulate_classification,
+)
+from unmask.finetuning.formulations.cloze.blank_filling import cloze_heads, formulate_cloze
+from unmask.finetuning.formulations.formulation import TaskFormulation
+from unmask.finetuning.formulations.multilabel_head import formulate_multilabel, multilabel_heads
+from unmask.finetuning.formulations.multiple_choice_head import (
+    formulate_multiple_choice,
+    multiple_choice_heads,
+)
+from unmask.finetuning.formulations.span_head import formulate_span, span_heads
+from unmask.finetuning.formulations.text_to_text.formulate import (
+    formulate_generation,
+    generation_heads,
+)
+from unmask.finetuning.formulations.token_classification_head import (
+    formulate_tagging,
+    tagging_heads,
+)
+from unmask.finetuning.formulations.word_labels import with_number_labels
+from unmask.heads.model import HeadSpec
+from unmask.tasks.kinds.all_kinds import TASK_KINDS
+from unmask.tasks.kinds.task_kind import CompletesTask
+from unmask.tasks.task import Task, TaskExample, TaskKindName
+from unmask.tokenizers.encode import Tokenizer
+from unmask.zoo.preset import Published
+
+
+@dataclass(frozen=True)
+class _Builder:
+    heads: Callable[[Task, Published], dict[str, HeadSpec]]
+    formulate: Callable[[Task, Published, Tokenizer], TaskFormulation]
+
+
+_CLASSIFICATION = _Builder(classification_heads, formulate_classification)
+_BUILDERS: Mapping[TaskKindName, _Builder] = {
+    "classify": _CLASSIFICATION,
+    "pairs": _CLASSIFICATION,
+    "regress": _CLASSIFICATION,
+    "tag": _Builder(tagging_heads, formulate_tagging),
+    "answer": _Builder(span_heads, formulate_span),
+    "generate": _Builder(generation_heads, formulate_generation),
+    "cloze": _Builder(cloze_heads, formulate_cloze),
+    "choose": _Builder(multiple_choice_heads, formulate_multiple_choice),
+    "multilabel": _Builder(multilabel_heads, formulate_multilabel),
+}
+
+
+def heads_for_task(task: Task, preset: Published) -> dict[str, HeadSpec]:
+    """Return the heads that a preset's model needs for a task.
+
+    Raises:
+        ValueError: this kind of model cannot do this task.
+    """
+    return _BUILDERS[task.task_kind].heads(task, preset)
+
+
+def formulate(task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
+    """Return the formulation of a task for a model.
+
+    Raises:
+        ValueError: the length leaves no room for text, two labels are the same words to the
+            tokenizer, or the model's input and output vocabularies differ and it shall label.
+    """
+    if task.task_kind != "generate":
+        tokenizer.check_single_vocabulary(f"task = {task.task_kind}")
+    return _BUILDERS[task.task_kind].formulate(task, preset, tokenizer)
+
+
+def complete_task(task: Task, preset: Published, examples: Sequence[TaskExample]) -> Task:
+    """Return the task, completed from the model and the examples that are trained on.
+
+    Raises:
+        ImportError: the metric's library is not installed.
+        ValueError: the task's name or options do not fit, or all numbers are the same.
+    """
+    kind = TASK_KINDS[task.task_kind]
+    if isinstance(kind, CompletesTask):
+        task = kind.complete_task(task, examples)
+    return with_number_labels(task, preset, examples)

@@ -1,0 +1,111 @@
+"""TaskKind: the columns, labels, metrics and baseline of a kind of task.
+
+How a model is asked is not here, but in `unmask.finetuning.formulations`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from unmask.tasks.readers.task_reader import TaskReader
+from unmask.tasks.task import Label, Task, TaskExample
+
+
+@runtime_checkable
+class TaskKind(Protocol):
+    """A kind of task."""
+
+    @property
+    def reader(self) -> TaskReader:
+        """Reads the task's files, and inputs to be predicted."""
+        ...
+
+    @property
+    def splits_long_texts(self) -> bool:
+        """Whether a text over the maximum length is read in windows; otherwise it is truncated."""
+        ...
+
+    @property
+    def options(self) -> type:
+        """The dataclass of the task's further options."""
+        ...
+
+    @property
+    def is_single_label(self) -> bool:
+        """Whether an answer is exactly one label, so that there is a confusion matrix."""
+        ...
+
+    def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
+        """List the labels that can be answered; none where answers are not labels.
+
+        Raises:
+            ValueError: there is nothing to learn.
+        """
+        ...
+
+    def check_examples(
+        self, examples: Sequence[TaskExample], labels: Sequence[str], column: str
+    ) -> None:
+        """Check that the labels of examples can be predicted.
+
+        Raises:
+            ValueError: one cannot, with file and line.
+        """
+        ...
+
+    def metric_names(self, task: Task) -> tuple[str, ...]:
+        """Return the names of the metrics that fit, the customary one first."""
+        ...
+
+    def compute_metrics(
+        self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
+    ) -> dict[str, float]:
+        """Compute all metrics of predictions.
+
+        Raises:
+            FloatingPointError: a predicted number is not finite.
+        """
+        ...
+
+    def majority_baseline(self, task: Task, examples: Sequence[TaskExample]) -> Label:
+        """Return the most frequent answer of training examples, or the mean number."""
+        ...
+
+
+@runtime_checkable
+class InfersOptionsFromExamples(Protocol):
+    """A kind of task that takes options which were not given from the training examples."""
+
+    def infer_options_from_examples(
+        self, examples: Sequence[TaskExample], labels: Sequence[str], options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the options, completed from the training examples.
+
+        Raises:
+            ValueError: an option does not fit them.
+        """
+        ...
+
+
+@runtime_checkable
+class CompletesTask(Protocol):
+    """A kind of task that is checked, or completed, once its metric is known."""
+
+    def complete_task(self, task: Task, examples: Sequence[TaskExample]) -> Task:
+        """Return the task, completed from the examples that are trained on.
+
+        Raises:
+            ImportError: the metric's library is not installed.
+            ValueError: the task's name or options do not fit.
+        """
+        ...
+
+
+@runtime_checkable
+class ReportsMetricSignatures(Protocol):
+    """A kind of task with metrics that are comparable only with their exact configuration."""
+
+    def metric_signatures(
+        self, task: Task, labels: Sequence[Label], predictions: Sequence[Label]
+    ) -> list[str]:
+        """Return a line for each such metric: its value and how it was computed."""
+        ...
