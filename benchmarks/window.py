@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from unmask.batch import Visibility
-from unmask.model.layers.attention.attention import AttentionMask, attend
-from unmask.model.layers.attention.block_local_mask import BlockLocalMask
+from unmask.model.layers.attention.attention import AttentionMask, Scoring, attend
+from unmask.model.layers.attention.block_local_mask import BlockLocalMask, Window
 
 LENGTHS = (256, 384, 448, 512, 1024, 2048, 4096, 8192)
 ENOUGH = 20.0
@@ -45,7 +45,7 @@ SIZES = {
 
 
 def dense(size: Size, t: int) -> AttentionMask:
-    return AttentionMask(Visibility().to_mask(t, t, window=size.window))
+    return AttentionMask(Visibility().to_mask(t, t, near=Window(size.window).to_mask(t, t)))
 
 
 def banded(size: Size, t: int) -> AttentionMask:
@@ -58,7 +58,7 @@ def seconds(
     """Run attention once, with gradients if it learns."""
     begin = time.perf_counter()
     with torch.set_grad_enabled(learn):
-        y = attend(*x, make(size, x[0].shape[2]), scale=size.width**-0.5)
+        y = attend(*x, make(size, x[0].shape[2]), Scoring(size.width**-0.5))
     if learn:
         torch.autograd.grad(y.sum(), x)
     return time.perf_counter() - begin

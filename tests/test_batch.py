@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.batch import Batch, Example, Tokens, Visibility
+from unmask.model.layers.attention.block_local_mask import Window
 
 ranks = st.lists(st.integers(0, 4), min_size=1, max_size=8)
 
@@ -45,9 +46,9 @@ def test_a_window_binds_all_but_wide_tokens(rank: list[int], data) -> None:
     n = len(rank)
     window, queries = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
     wide = data.draw(st.lists(st.booleans(), min_size=n, max_size=n))
-    visible = Visibility(rank=torch.tensor([rank])).to_mask(
-        queries, n, window=window, is_global=torch.tensor([wide])
-    )
+    columns = torch.tensor([[i if is_wide else -1 for i, is_wide in enumerate(wide)]])
+    near = Window(window, global_positions=columns).to_mask(queries, n)
+    visible = Visibility(rank=torch.tensor([rank])).to_mask(queries, n, near=near)
     assert visible is not None
     assert visible[0, 0].tolist() == [
         [(abs(i - j) <= window or wide[i] or wide[j]) and rank[j] <= rank[i] for j in range(n)]

@@ -147,21 +147,21 @@ class Visibility:
         n_keys: int,
         *,
         excluding_self: bool = False,
-        window: int | None = None,
-        dilation: int = 1,
-        is_global: "Bool[torch.Tensor, 'b keys'] | None" = None,
-        always_visible: "Bool[torch.Tensor, 'b keys'] | None" = None,
+        near: "Bool[torch.Tensor, '#b queries keys'] | None" = None,
         device: "torch.device | None" = None,
     ) -> "Bool[torch.Tensor, 'b 1 queries keys'] | None":
-        """Say which of `n_keys` tokens the last `n_queries` of them see.
+        """Return which of `n_keys` tokens the last `n_queries` of them see.
 
-        None where a kernel needs no mask. Causal visibility alone is not written out (`causal`
-        tells the kernel), unless `excluding_self`, a window or a document needs it. With
-        `excluding_self`, rank[j] < rank[i]: the stream that may not see its own token. With
-        `window`, only tokens at most so many columns away, each counted as `dilation` columns,
-        between which it sees none: a matter of the layer, and not transitive. It does not bind
-        `is_global` ones, nor those who look at what is `always_visible`. What is said of neither
-        ranks nor documents is said on `device`.
+        Args:
+            n_queries: rows of the mask.
+            n_keys: columns of the mask.
+            excluding_self: rank[j] < rank[i]: a stream that may not see its own token.
+            near: a further restriction, as that of a layer's window.
+            device: of a mask that depends on neither ranks nor documents.
+
+        Returns:
+            None where a kernel needs no mask. Causal visibility alone is not written out (`causal`
+            tells the kernel), unless `excluding_self`, `near` or a document needs it.
         """
         import torch
 
@@ -172,16 +172,11 @@ class Visibility:
         if self.document is not None:
             same = self.document[:, n_keys - n_queries :, None] == self.document[:, None, :]
             visible = same if visible is None else visible & same
-        place = torch.arange(n_keys, device=device if visible is None else visible.device)
-        q, k = place[n_keys - n_queries :, None], place[None, :]
-        if window is not None:
-            near = (((q - k).abs() <= window * dilation) & ((q - k) % dilation == 0))[None]
-            if is_global is not None:
-                near = near | is_global[:, None, :] | is_global[:, n_keys - n_queries :, None]
-            if always_visible is not None:
-                near = near | always_visible[:, None, :]
+        if near is not None:
             visible = near if visible is None else visible & near
         if self.causal and (visible is not None or excluding_self):
+            column = torch.arange(n_keys, device=device if visible is None else visible.device)
+            q, k = column[n_keys - n_queries :, None], column[None, :]
             order = (k < q if excluding_self else k <= q)[None]
             visible = order if visible is None else visible & order
         return None if visible is None else visible[:, None]

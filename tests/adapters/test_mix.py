@@ -15,8 +15,9 @@ from unmask.config import from_dict, to_dict
 from unmask.evaluation.sentence_embeddings import hidden_states
 from unmask.heads.model import Model
 from unmask.model.backbones.elmo import ElmoArchitecture
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.model.backbones.recurrent import RecurrentArchitecture
-from unmask.model.backbones.transformer import EncoderDecoder, Transformer
+from unmask.model.backbones.transformer import Transformer
 from unmask.model.layers.embeddings.character_cnn import CharacterCNN
 
 over_families = pytest.mark.parametrize("family", FAMILIES)

@@ -12,7 +12,7 @@ from unmask.batch import Batch, Visibility
 from unmask.generation.decode import generate, generate_candidates
 from unmask.generation.settings import GenerationConfig, generation_config
 from unmask.heads.model import Model
-from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
 
 WAYS = ((1.0, False), (1.0, "never"), (0.0, "never"), (2.0, "never"), (-1.0, True))
 """Length penalty and early stopping; the second goes on where the first stops."""

@@ -11,7 +11,7 @@ from unmask.batch import Batch, Visibility
 from unmask.generation import rank_choices as choosing
 from unmask.generation.rank_choices import rank_choices
 from unmask.heads.model import Model
-from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
 
 CHOICES = [[7, 8, 9], [7, 8, 10, 11], [12], [13, 7]]
 

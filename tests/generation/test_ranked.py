@@ -12,7 +12,7 @@ from unmask.generation.decode import generate, generate_candidates, initial_stat
 from unmask.generation.settings import BestOfN, Sampling, generation_config
 from unmask.generation.speculative import DraftModel
 from unmask.heads.model import Model
-from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
 
 N = 6
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from unmask.batch import Visibility
 from unmask.model.layers.attention import attention
-from unmask.model.layers.attention.attention import AttentionMask, attend
+from unmask.model.layers.attention.attention import AttentionMask, Scoring, attend
+from unmask.model.layers.attention.block_local_mask import Window, columns_to_mask
 
 WINDOWS = range(1, 8)
 B, H, E = 2, 3, 4
@@ -73,9 +74,7 @@ def in_blocks(
     """Return a sight that is a band, however short the text is."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention, "BLOCK_LOCAL_MIN_KEYS", -1000)
-        sight = AttentionMask.from_visibility(
-            v, t, t, window=window, global_positions=wide, dilation=dilation
-        )
+        sight = AttentionMask.from_visibility(v, t, t, Window(window, dilation, wide))
     assert sight.block_local_mask is not None
     return sight
 
@@ -83,7 +82,7 @@ def in_blocks(
 def check(sight: AttentionMask, v: Visibility, t: int, mask: Tensor) -> None:
     """Compare outputs and all gradients with the definition's."""
     x = inputs(t)
-    ours, expected = attend(*x, sight, scale=0.3), reference(*x, mask)
+    ours, expected = attend(*x, sight, Scoring(0.3)), reference(*x, mask)
     assert torch.allclose(ours, expected, atol=1e-12)
     pull = torch.randn_like(expected)
     for mine, theirs in zip(
@@ -104,7 +103,7 @@ def test_blocks_equal_a_mask_of_all_pairs(path, case, window, monkeypatch) -> No
         v = visibilities(t)[case]
         mask = visible(v, t, window)
         check(in_blocks(v, t, window=window), v, t, mask)
-        dense = AttentionMask.from_visibility(v, t, t, window=window)
+        dense = AttentionMask.from_visibility(v, t, t, Window(window))
         if dense.block_local_mask is None:
             check(dense, v, t, mask)
 
@@ -119,7 +118,7 @@ def test_a_dilated_window_equals_a_mask_of_all_pairs(case: str, dilation: int, w
         v = visibilities(t)[case]
         mask = visible(v, t, window, dilation=dilation)
         check(in_blocks(v, t, window=window, dilation=dilation), v, t, mask)
-        dense = AttentionMask.from_visibility(v, t, t, window=window, dilation=dilation)
+        dense = AttentionMask.from_visibility(v, t, t, Window(window, dilation))
         assert dense.block_local_mask is None
         check(dense, v, t, mask)
         at = torch.randint(t, (B,))
@@ -133,7 +132,7 @@ def test_a_dilated_window_sees_wide_tokens() -> None:
     mask = visible(v, t, 2, COLUMNS.tolist(), dilation=3)
     blocks = in_blocks(v, t, window=2, wide=COLUMNS, dilation=3)
     x = inputs(t)
-    ours, expected = attend(*x, blocks, scale=0.3), reference(*x, mask)
+    ours, expected = attend(*x, blocks, Scoring(0.3)), reference(*x, mask)
     narrow = [[i for i in range(t) if i not in row] for row in COLUMNS.tolist()]
     for b, rows in enumerate(
         narrow
@@ -158,13 +157,13 @@ def test_blocks_with_wide_tokens_equal_a_mask_of_all_pairs(case, window, monkeyp
     assert torch.allclose(
         attend(
             *x,
-            AttentionMask.from_visibility(v, t, t, window=window, global_positions=COLUMNS),
-            scale=0.3,
+            AttentionMask.from_visibility(v, t, t, Window(window, global_positions=COLUMNS)),
+            Scoring(0.3),
         ),
         expected,
     )
-    narrow = ~attention.columns_to_mask(COLUMNS, t)
-    ours = attend(*x, in_blocks(v, t, window=window, wide=COLUMNS), scale=0.3)
+    narrow = ~columns_to_mask(COLUMNS, t)
+    ours = attend(*x, in_blocks(v, t, window=window, wide=COLUMNS), Scoring(0.3))
     assert torch.allclose(
         ours[narrow[:, None].expand(-1, H, -1)], expected[narrow[:, None].expand(-1, H, -1)]
     )
@@ -188,13 +187,13 @@ def test_one_column_sees_what_it_sees_among_all(banded, case, wide, monkeypatch)
     q, k, values = inputs(t)
     mask = visible(v, t, window, None if wide is None else wide.tolist())
     expected = reference(q, k, values, mask)
-    make = in_blocks if banded else AttentionMask.from_visibility
-    sight = make(
-        v, t, t, window=window, **({"wide": wide} if banded else {"global_positions": wide})
-    )
+    if banded:
+        sight = in_blocks(v, t, window=window, wide=wide)
+    else:
+        sight = AttentionMask.from_visibility(v, t, t, Window(window, global_positions=wide))
     for at in (torch.tensor([0, 2]), torch.tensor([10, 5])):
         rows = torch.arange(B)
-        one = attend(q[rows, :, at][:, :, None], k, values, sight.for_columns(at, t), scale=0.3)
+        one = attend(q[rows, :, at][:, :, None], k, values, sight.for_columns(at, t), Scoring(0.3))
         assert torch.allclose(one[:, :, 0], expected[rows, :, at])
 
 
@@ -215,8 +214,8 @@ def test_dropout_drops_shares_within_the_window() -> None:
     q, k = torch.randn(2, B, H, t, t, dtype=torch.float64)
     v = torch.eye(t, dtype=torch.float64).expand(B, H, t, t)
     drop = attention.Dropout(0.5).train()
-    shares = attend(q, k, v, in_blocks(Visibility(), t, window=window), scale=0.3, dropout=drop)
-    whole = attend(q, k, v, in_blocks(Visibility(), t, window=window), scale=0.3)
+    shares = attend(q, k, v, in_blocks(Visibility(), t, window=window), Scoring(0.3, dropout=drop))
+    whole = attend(q, k, v, in_blocks(Visibility(), t, window=window), Scoring(0.3))
     near = visible(Visibility(), t, window).expand_as(shares)
     assert (shares[~near] == 0).all()
     dropped = shares[near] == 0
@@ -228,15 +227,15 @@ def test_long_texts_are_cut_into_blocks_and_short_ones_are_not() -> None:
     window = 4
     n = attention.BLOCK_LOCAL_MIN_KEYS + 3 * window
     assert (
-        AttentionMask.from_visibility(Visibility(), n - 1, n - 1, window=window).block_local_mask
+        AttentionMask.from_visibility(Visibility(), n - 1, n - 1, Window(window)).block_local_mask
         is None
     )
     assert (
-        AttentionMask.from_visibility(Visibility(), n, n, window=window).block_local_mask
+        AttentionMask.from_visibility(Visibility(), n, n, Window(window)).block_local_mask
         is not None
     )
     assert (
-        AttentionMask.from_visibility(Visibility(), 1, n, window=window).block_local_mask is None
+        AttentionMask.from_visibility(Visibility(), 1, n, Window(window)).block_local_mask is None
     ), "a cache holds the others"
     assert AttentionMask.from_visibility(Visibility(), n, n).block_local_mask is None
 
@@ -247,7 +246,7 @@ def test_no_tensor_of_all_pairs_is_made() -> None:
     for t in (256, 512, 1024):
         x = [torch.randn(1, 1, t, E) for _ in "qkv"]
         with torch.profiler.profile(record_shapes=True) as profile:
-            attend(*x, in_blocks(Visibility(), t, window=8), scale=1.0)
+            attend(*x, in_blocks(Visibility(), t, window=8), Scoring(1.0))
         shapes = [s for e in profile.events() for s in e.input_shapes if s]
         largest[t] = max(torch.Size(s).numel() for s in shapes)
     assert largest[1024] == pytest.approx(2 * largest[512], rel=0.05)

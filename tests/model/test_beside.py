@@ -7,7 +7,8 @@ from unmask.batch import Batch
 from unmask.heads.model import Model
 from unmask.jobs.pretrain.pretrain import preset_recipe
 from unmask.model.architecture import Architecture
-from unmask.model.backbones.transformer import Block, EncoderDecoder, Transformer
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
+from unmask.model.backbones.transformer import Block, Transformer
 from unmask.model.initialize import NormalInit
 from unmask.model.positions.scheme import LearnedPositions, Rotary
 from unmask.model.previous_token_heads import init_previous_token_heads

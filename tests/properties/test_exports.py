@@ -31,7 +31,7 @@ from unmask.inference.export import model_card
 from unmask.inference.pipeline import Pipeline
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.backbones.canine import CanineArchitecture
-from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.model.positions.scheme import LearnedPositions
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.preset import Published, question_answering_head, token_classification_head

@@ -12,7 +12,7 @@ from unmask.generation.decoding_batch import DecodingBatch, Prompt
 from unmask.generation.settings import generation_config
 from unmask.generation.speculative import DraftModel
 from unmask.heads.model import Model
-from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.tokenizers.spec import SpecialTokenIds
 
 MODELS = {family: build(family) for family in FAMILIES}

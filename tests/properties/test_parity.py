@@ -33,6 +33,7 @@ from unmask.batch import IGNORE_INDEX, Batch, Visibility
 from unmask.checkpoints.huggingface.read import load_folder, write_folder
 from unmask.heads.classification.sequence_classification import ChoiceCrossEntropy
 from unmask.model.layers.attention.attention import AttentionMask
+from unmask.model.layers.attention.block_local_mask import Window
 from unmask.zoo.catalogue import MODELS
 
 TOLERANCE = 1e-5  # relative to the largest number of the reference, float32
@@ -253,7 +254,7 @@ def test_texts_far_longer_than_the_window_are_cut_into_blocks_and_equal_the_refe
     document = documents(lengths, t)
     ids = texts(1, 2, t)
     visibility = Visibility(document=document, causal=True)
-    assert AttentionMask.from_visibility(visibility, t, t, window=5).block_local_mask is not None
+    assert AttentionMask.from_visibility(visibility, t, t, Window(5)).block_local_mask is not None
     hidden = ours.hidden_states(Batch(inputs=ids, visibility=visibility))
     out = reference(input_ids=ids, attention_mask=(document >= 0).long(), output_hidden_states=True)
     close(hidden, out.hidden_states[-1], document >= 0)

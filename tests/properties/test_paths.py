@@ -13,7 +13,7 @@ from unmask.batch import Batch, Visibility
 from unmask.model import cache
 from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.model.layers.attention import attention
-from unmask.model.layers.attention.attention import AttentionMask, attend
+from unmask.model.layers.attention.attention import AttentionMask, Scoring, attend
 
 
 def reference(q, k, v, visible, bias, scale, cap):
@@ -53,7 +53,7 @@ def test_every_path_equals_the_definition(
         visible[..., 0] = True
         sight = AttentionMask(visible)
     monkeypatch.setattr(attention, "eager_is_faster", lambda *a, **k: path == "plain")
-    ours = attend(q, k, v, sight, bias=bias, scale=0.3, softcap=cap)
+    ours = attend(q, k, v, sight, Scoring(0.3, cap), bias)
     expected = reference(q, k, v, visible, bias, 0.3, cap)
     assert torch.allclose(ours.double(), expected, atol=1e-6)  # float32 against float64
     (ours_d,) = torch.autograd.grad(ours.square().sum(), q)

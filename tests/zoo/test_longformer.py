@@ -14,6 +14,7 @@ from unmask.checkpoints.huggingface.read import load_folder
 from unmask.heads.model import Model
 from unmask.model.layers.attention import attention
 from unmask.model.layers.attention.attention import copy_to_global_attention
+from unmask.model.layers.attention.block_local_mask import Window, columns_to_mask
 from unmask.model.positions.scheme import LearnedPositions
 from unmask.zoo.catalogue import get_preset
 from unmask.zoo.encoders import longformer as card
@@ -51,7 +52,7 @@ def test_hidden_states_with_wide_tokens_equal_the_reference(wide: str, tmp_path:
     columns = None if WIDE[wide] is None else torch.tensor(WIDE[wide])
     more = {}
     if columns is not None:
-        more["global_attention_mask"] = attention.columns_to_mask(columns, T).long()
+        more["global_attention_mask"] = columns_to_mask(columns, T).long()
     batch = Batch(inputs=ids, visibility=Visibility(document=document), global_positions=columns)
     out = reference(input_ids=ids, attention_mask=(document >= 0).long(), **more)
     close(ours.hidden_states(batch), out.last_hidden_state, document >= 0)
@@ -89,7 +90,7 @@ def test_gradients_with_wide_tokens_equal_the_reference(tmp_path: Path) -> None:
     out = reference(
         input_ids=ids,
         attention_mask=(document >= 0).long(),
-        global_attention_mask=attention.columns_to_mask(columns, T).long(),
+        global_attention_mask=columns_to_mask(columns, T).long(),
     )
     (out.last_hidden_state * pull).sum().backward()
     batch = Batch(inputs=ids, visibility=Visibility(document=document), global_positions=columns)
@@ -229,5 +230,5 @@ def test_windows_that_their_format_cannot_say_are_refused() -> None:
 def test_wide_tokens_need_the_whole_text() -> None:
     with pytest.raises(ValueError, match="need all 9 columns at once, got 1"):
         attention.AttentionMask.from_visibility(
-            Visibility(), 1, 9, window=2, global_positions=torch.zeros(1, 1).long()
+            Visibility(), 1, 9, Window(2, global_positions=torch.zeros(1, 1).long())
         )

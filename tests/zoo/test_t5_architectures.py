@@ -13,7 +13,7 @@ from unmask.generation.decode import generate
 from unmask.generation.decoding_batch import DecodingBatch, Prompt
 from unmask.generation.settings import generation_config
 from unmask.model.architecture import EncoderDecoderArchitecture
-from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.encoder_decoders.t5_architectures import PRESETS

@@ -21,8 +21,9 @@ from unmask.heads.model import Model, SingleStack
 from unmask.model.architecture import Architecture
 from unmask.model.backbones.canine import Canine
 from unmask.model.backbones.convolutional import Convolutional
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.model.backbones.recurrent import Recurrent
-from unmask.model.backbones.transformer import EncoderDecoder, SourceEncodedTransformer, Transformer
+from unmask.model.backbones.transformer import SourceEncodedTransformer, Transformer
 from unmask.model.cache import Cache
 from unmask.model.layers.attention.attention import Attention, split_heads
 from unmask.zoo.preset import max_positions

@@ -13,8 +13,9 @@ from unmask.batch import Batch
 from unmask.heads.model import Model
 from unmask.model.backbones.canine import Canine
 from unmask.model.backbones.convolutional import Convolutional
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.model.backbones.recurrent import Recurrent, RecurrentArchitecture
-from unmask.model.backbones.transformer import EncoderDecoder, Transformer
+from unmask.model.backbones.transformer import Transformer
 
 
 @dataclass(frozen=True)

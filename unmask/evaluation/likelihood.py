@@ -15,7 +15,7 @@ from unmask.batch import IGNORE_INDEX, WORD_START, Batch, Example
 from unmask.batching.collate import group_by_length, pad_examples
 from unmask.generation.text_batches import evaluation_mode
 from unmask.heads.model import Model
-from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
 

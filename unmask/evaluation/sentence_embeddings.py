@@ -17,8 +17,8 @@ from unmask.heads.classification.sequence_classification import (
 from unmask.heads.model import Model, SingleStack
 from unmask.model.backbones.canine import Canine
 from unmask.model.backbones.convolutional import Convolutional
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.model.backbones.recurrent import Recurrent
-from unmask.model.backbones.transformer import EncoderDecoder
 from unmask.tokenizers.encode import Tokenizer
 
 EmbeddingPooling = Literal["mean", "first", "last", "ends", "none"]

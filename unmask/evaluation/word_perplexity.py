@@ -17,7 +17,7 @@ from unmask.evaluation.prompting import MetricValue, PromptingConfig, TaskScore,
 from unmask.generation.text_batches import evaluation_mode
 from unmask.heads.language.language_modeling import LanguageModelingHead
 from unmask.heads.model import Model
-from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.text.lines import read_lines
 from unmask.tokenizers.encode import Tokenizer
 

@@ -25,7 +25,7 @@ from unmask.generation.state import (
 )
 from unmask.generation.text_batches import evaluation_mode
 from unmask.heads.model import Model
-from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.tokenizers.spec import SpecialTokenIds
 
 ItemT = TypeVar("ItemT")

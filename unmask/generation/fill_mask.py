@@ -19,7 +19,7 @@ from unmask.heads.model import Model
 from unmask.heads.pretraining.autoregressive_characters import AutoregressiveCharacters
 from unmask.heads.pretraining.corrective_lm import CorrectiveLM
 from unmask.heads.pretraining.replaced_token_detection import ReplacedTokenDetection
-from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.tokenizers.beginning import LONG
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import sentinel_names

@@ -12,7 +12,7 @@ from unmask.generation.decode import generate
 from unmask.generation.settings import GenerationConfig
 from unmask.generation.streaming import TextStreamer
 from unmask.heads.model import Model
-from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.tokenizers.beginning import LONG
 from unmask.tokenizers.encode import Tokenizer
 

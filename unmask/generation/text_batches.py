@@ -13,7 +13,7 @@ from unmask.adapters.prefix import encoder_stack, max_text_length
 from unmask.batch import Batch, Example, Visibility
 from unmask.batching.collate import group_by_length, pad_examples
 from unmask.heads.model import Model
-from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
 

@@ -75,7 +75,7 @@ def _token_embeddings(model: str | Path) -> KeyedVectors:
     from unmask.checkpoints.checksums import check_recorded_file
     from unmask.checkpoints.huggingface.read import load_folder
     from unmask.inference.pipeline import find_model
-    from unmask.model.backbones.transformer import EncoderDecoder
+    from unmask.model.backbones.encoder_decoder import EncoderDecoder
 
     folder, _ = find_model(model)
     loaded_model = load_folder(folder, {})

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from unmask.model.backbones.transformer import Block, EncoderDecoder, Transformer
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
+from unmask.model.backbones.transformer import Block, Transformer
 from unmask.model.layers.attention.attention import Attention
 from unmask.model.positions.scheme import LearnedPositionsModule, RelativePositionBiasModule
 

@@ -29,7 +29,7 @@ from unmask.finetuning.formulations.word_labels import (
 )
 from unmask.heads.classification.sequence_classification import CORRECT, ChoiceCrossEntropy
 from unmask.heads.model import HeadSpec, Model
-from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.tasks.kinds.choose import MultipleChoiceOptions
 from unmask.tasks.task import Task, TaskExample
 from unmask.tokenizers.encode import Tokenizer

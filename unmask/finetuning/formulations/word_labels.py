@@ -26,7 +26,7 @@ from unmask.finetuning.formulations.formulation import (
 )
 from unmask.finetuning.formulations.pooling import refuse_pooling
 from unmask.heads.model import HeadSpec, Model
-from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.tasks.kinds.pooling_options import PoolingOptions
 from unmask.tasks.task import Label, Task, TaskExample
 from unmask.tokenizers.encode import Tokenizer

@@ -280,7 +280,7 @@ class LanguageModelingHead(nn.Module):
     @property
     def two_stream(self) -> bool:
         """Whether the query stream excludes the token itself, so that no mask is needed."""
-        return self.decoder is not None and self.decoder.excludes_self
+        return self.decoder is not None and not self.decoder.sees_content
 
     def query_stream_for(self, batch: Batch) -> QueryStream | None:
         """Return the query stream of this batch, if there is one."""

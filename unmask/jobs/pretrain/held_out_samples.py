@@ -12,7 +12,7 @@ from unmask.checkpoints.huggingface.read import LoadedModel, max_text_tokens
 from unmask.generation.fill_mask import unsupported_reason
 from unmask.generation.settings import generation_config
 from unmask.inference.pipeline import Pipeline
-from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.reports.report_data import Fill, Generate, Near, ReportSample, TextSample
 from unmask.tokenizers.encode import Tokenizer
 from unmask.training.data import TrainingData

@@ -62,7 +62,7 @@ from unmask.jobs.pretrain.recipe_defaults import (
 from unmask.jobs.pretrain.resumed_run import ResumedRun, merge_with_resumed, open_resumed_run
 from unmask.model.architecture import Architecture
 from unmask.model.backbones.canine import CanineArchitecture
-from unmask.model.backbones.transformer import EncoderDecoder
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.model.layers.attention.attention import copy_to_global_attention
 from unmask.model.names import AnyArchitecture
 from unmask.model.positions.scheme import SCHEMES_WITH_MAX_POSITIONS

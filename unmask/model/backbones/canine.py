@@ -21,6 +21,7 @@ from unmask.model.layers.attention.attention import Attention, AttentionMask, at
 from unmask.model.layers.embeddings.adaptive import AdaptiveEmbedding
 from unmask.model.layers.embeddings.character_cnn import CharacterCNNModule
 from unmask.model.layers.feed_forward import ACTIVATIONS, Dropout
+from unmask.model.layers.layer_pass import AllColumns, LayerInputs, SelectedColumn
 from unmask.model.positions.scheme import LearnedPositions, PositionLayer, PositionModule
 
 HASH_PRIMES = (31, 43, 59, 61, 73, 97, 103, 113, 137, 149, 157, 173, 181, 193, 211, 223)
@@ -178,7 +179,7 @@ class BlockLocalAttention(Attention):
 
         bias = position_state[:, None].expand(-1, h, -1, -1, -1).flatten(1, 2)
         q, k, v = (cut(one(x)) for one in (self.q, self.k, self.v))
-        y = attend(q, k, v, attention_mask, bias=bias, scale=self.scale, dropout=self.dropout)
+        y = attend(q, k, v, attention_mask, self.scoring, bias)
         y = y.unflatten(1, (h, n)).flatten(2, 3)[:, :, :t]
         return self.o(y.transpose(1, 2).flatten(2))
 
@@ -306,19 +307,22 @@ class Canine(nn.Module):
         t = batch.inputs.shape[1]
         batch = _append_padding(batch, max(self.a.downsampling_rate - t, 0))
         is_text = _is_text(batch)
-        x = self.first(self.embed(batch), self._block_bias(batch, is_text), *_BLOCK_ARGUMENTS)
+        bias = self._block_bias(batch, is_text)
+        x = self.first(
+            self.embed(batch), LayerInputs(attention_mask=AttentionMask(), position_state=bias)
+        )
         molecules = self.down(x)
         mask = self._attention_mask(is_text, molecules.shape[1], self.a.downsampling_rate)
         for layer in self.layers:
-            molecules = layer(molecules, None, mask, *_BLOCK_ARGUMENTS[1:])
+            molecules = layer(molecules, LayerInputs(attention_mask=mask))
         summary = molecules[:, :1]
         if batch.summary and batch.selected_column is not None:
             return summary
         mask = self._attention_mask(is_text, x.shape[1], 1)
-        x = self.last(
-            self.up(x, molecules), None, mask, *_BLOCK_ARGUMENTS[1:], batch.selected_column
-        )
-        x = self.final_dropout(x)
+        column = batch.selected_column
+        last_pass = AllColumns() if column is None else SelectedColumn(column)
+        inputs = LayerInputs(attention_mask=mask, is_last=True)
+        x = self.final_dropout(last_pass(self.last, self.up(x, molecules), inputs))
         if batch.selected_column is not None:
             return x
         return torch.cat((summary, x[:, :t]), 1) if batch.summary else x[:, :t]
@@ -361,10 +365,6 @@ class Canine(nn.Module):
             .any(-1)
         )
         return AttentionMask(visible[:, None, None].expand(-1, -1, n_positions, -1))
-
-
-_BLOCK_ARGUMENTS = (AttentionMask(), None, AttentionMask(), None, 0)
-"""Arguments of a block for masks, encoder and cache where there are none."""
 
 
 def _check_batch(batch: Batch, cache: Cache | None) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -16,10 +15,11 @@ from unmask.model.backbones.evolved_parts import (
     EvolvedEncoderConvolutions,
     LayerType,
 )
-from unmask.model.cache import Cache, ConvolutionCache
-from unmask.model.layers.attention.attention import Attention, AttentionMask
+from unmask.model.cache import ConvolutionCache
+from unmask.model.layers.attention.attention import Attention
 from unmask.model.layers.convolution import causal_offsets, centered_offsets, convolve_visible
 from unmask.model.layers.feed_forward import Dropout
+from unmask.model.layers.layer_pass import LayerInputs, cross_attend, self_attend
 from unmask.model.layers.sublayer_connection import SublayerConnection
 from unmask.model.positions.scheme import PositionLayer
 
@@ -67,26 +67,16 @@ class EvolvedEncoderLayer(nn.Module):
         self.convolved_norm = SublayerConnection(a)
         self.dropout = Dropout(a.dropout)
 
-    def forward(
-        self,
-        x: Float[Tensor, "b t d"],
-        position_state: Any,
-        attention_mask: AttentionMask,
-        visibility: Visibility,
-        encoder_hidden_states: Float[Tensor, "b s d"] | None,
-        encoder_attention_mask: AttentionMask,
-        cache: Cache | None,
-        layer_index: int,
-    ) -> Float[Tensor, "b t d"]:
+    def forward(self, x: Float[Tensor, "b t d"], inputs: LayerInputs) -> Float[Tensor, "b t d"]:
         """Read and write the residual stream twice.
 
         Raises:
             ValueError: a cache is given: earlier tokens would have to see these.
         """
-        if cache is not None:
+        if inputs.cache is not None:
             raise ValueError("a layer with convolutions in both directions has no cache")
         x = self.gated_norm(x, lambda y: self.values(y) * torch.sigmoid(self.gates(y)))
-        return self.convolved_norm(x, lambda y: self._convolved(y, visibility))
+        return self.convolved_norm(x, lambda y: self._convolved(y, inputs.visibility))
 
     def _convolved(
         self, x: Float[Tensor, "b t d"], visibility: Visibility
@@ -120,30 +110,13 @@ class EvolvedDecoderLayer(nn.Module):
         self.convolved_norm = SublayerConnection(a)
         self.dropout = Dropout(a.dropout)
 
-    def forward(
-        self,
-        x: Float[Tensor, "b t d"],
-        position_state: Any,
-        attention_mask: AttentionMask,
-        visibility: Visibility,
-        encoder_hidden_states: Float[Tensor, "b s d"] | None,
-        encoder_attention_mask: AttentionMask,
-        cache: Cache | None,
-        layer_index: int,
-    ) -> Float[Tensor, "b t d"]:
+    def forward(self, x: Float[Tensor, "b t d"], inputs: LayerInputs) -> Float[Tensor, "b t d"]:
         """Read and write the residual stream twice; the cache has what earlier tokens need."""
-        own = None if cache is None else cache.layers[layer_index]
-        other = None if cache is None else cache.cross_attention[layer_index]
-        context = None if other is not None and other.length else encoder_hidden_states
-        before = x
-        x = self.attention_norm(
-            before, lambda y: self.attention(y, y, position_state, attention_mask, own)
-        )
-        x = self.attention_norm(
-            x, lambda y: self.cross(y, context, None, encoder_attention_mask, other), before
-        )
-        recent = () if cache is None else cache.convolutions[layer_index]
-        return self.convolved_norm(x, lambda y: self._convolved(y, visibility, recent))
+        before, cache = x, inputs.cache
+        x = self.attention_norm(before, lambda y: self_attend(self.attention, y, inputs))
+        x = self.attention_norm(x, lambda y: cross_attend(self.cross, y, inputs), before)
+        recent = () if cache is None else cache.convolutions[inputs.layer_index]
+        return self.convolved_norm(x, lambda y: self._convolved(y, inputs.visibility, recent))
 
     def _convolved(
         self,

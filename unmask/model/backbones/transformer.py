@@ -1,28 +1,33 @@
-"""The Transformer from its parts: Block, Transformer, EncoderDecoder."""
+"""The Transformer from its parts: Block, Transformer."""
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch, Visibility
-from unmask.model.architecture import (
-    FEED_FORWARD_INNER_SLOTS,
-    Architecture,
-    EncoderDecoderArchitecture,
-)
+from unmask.model.architecture import FEED_FORWARD_INNER_SLOTS, Architecture
 from unmask.model.backbones.evolved_layers import build_layer
 from unmask.model.cache import Cache
 from unmask.model.layers.attention.attention import Attention, AttentionMask
+from unmask.model.layers.attention.block_local_mask import Window
 from unmask.model.layers.attention.query_stream import QueryStream
-from unmask.model.layers.depth_weighted_average import DepthWeightedAverage, identity
+from unmask.model.layers.depth_weighted_average import DepthWeightedAverage
 from unmask.model.layers.embeddings.adaptive import AdaptiveEmbedding
 from unmask.model.layers.feed_forward import Dropout, FeedForward
+from unmask.model.layers.layer_pass import (
+    AllColumns,
+    LayerInputs,
+    LayerPass,
+    SelectedColumn,
+    cross_attend,
+    identity,
+    self_attend,
+)
 from unmask.model.layers.sublayer_connection import SublayerConnection
-from unmask.model.positions.scheme import PositionLayer, PositionModule, RelativePositionBiasModule
+from unmask.model.positions.scheme import PositionLayer, PositionModule
 
 
 class Block(nn.Module):
@@ -63,64 +68,13 @@ class Block(nn.Module):
             self.feed_forward_norm = self.attention_norm if one else SublayerConnection(a)
         self.parallel = a.parallel_sublayers is not None
 
-    def forward(
-        self,
-        x: Float[Tensor, "b t d"],
-        position_state: Any,
-        attention_mask: AttentionMask,
-        encoder_hidden_states: Float[Tensor, "b s d"] | None,
-        encoder_attention_mask: AttentionMask,
-        cache: Cache | None,
-        layer_index: int,
-        selected_column: Int[Tensor, "b"] | None = None,
-        query_stream: Float[Tensor, "b t d"] | None = None,
-        reuse_cache: bool = False,
-        memory: Float[Tensor, "b m d"] | None = None,
-        average_depth: Callable[[Tensor], Tensor] = identity,
-    ) -> Float[Tensor, "b n d"]:
-        """Read and write the residual stream once a sublayer.
-
-        With `selected_column`, only that column of each row is computed. `average_depth` is applied
-        to the output of each sublayer.
-
-        With `query_stream`, that is the residual stream, and x is what it attends to; with
-        `reuse_cache`, what the cache holds of x already. The columns of `memory` stand before those
-        of x.
-        """
-        own = None if cache is None else cache.layers[layer_index]
-        asks = x if query_stream is None else query_stream
-        if query_stream is not None:
-            context = None if reuse_cache else self.attention_norm.into(_prepend_memory(memory, x))
-            x = self.attention_norm(
-                asks, lambda y: self.attention(y, context, position_state, attention_mask, own)
-            )
-        elif memory is not None:
-            context = self.attention_norm.into(_prepend_memory(memory, x))
-            x = self.attention_norm(
-                x, lambda y: self.attention(y, context, position_state, attention_mask, own)
-            )
-        elif selected_column is None:
-            x = self.attention_norm(
-                x, lambda y: self.attention(y, y, position_state, attention_mask, own)
-            )
-        else:
-            attention_mask, context = (
-                attention_mask.for_columns(selected_column, x.shape[1]),
-                self.attention_norm.into(x),
-            )
-            asks = x[torch.arange(len(x), device=x.device), selected_column][:, None]
-            x = self.attention_norm(
-                asks, lambda y: self.attention(y, context, None, attention_mask)
-            )
-        x = average_depth(x)
-        if self.cross is not None and self.cross_norm is not None:
-            other = None if cache is None else cache.cross_attention[layer_index]
-            context = None if other is not None and other.length else encoder_hidden_states
-            cross = self.cross
-            x = self.cross_norm(x, lambda y: cross(y, context, None, encoder_attention_mask, other))
-        return average_depth(
-            self.feed_forward_norm(x, self.feed_forward, asks if self.parallel else x)
-        )
+    def forward(self, x: Float[Tensor, "b t d"], inputs: LayerInputs) -> Float[Tensor, "b t d"]:
+        """Read and write the residual stream once a sublayer."""
+        before, done = x, inputs.after_sublayer
+        x = done(self.attention_norm(x, lambda y: self_attend(self.attention, y, inputs)))
+        if (cross := self.cross) is not None and self.cross_norm is not None:
+            x = self.cross_norm(x, lambda y: cross_attend(cross, y, inputs))
+        return done(self.feed_forward_norm(x, self.feed_forward, before if self.parallel else x))
 
 
 def build_embedding_table(a: Architecture) -> nn.Embedding | AdaptiveEmbedding:
@@ -128,10 +82,6 @@ def build_embedding_table(a: Architecture) -> nn.Embedding | AdaptiveEmbedding:
     if a.adaptive_input is not None:
         return a.adaptive_input.build(a.vocab_size, a)
     return nn.Embedding(a.vocab_size, a.d_embed)
-
-
-def _prepend_memory(memory: Tensor | None, x: Float[Tensor, "b t d"]) -> Float[Tensor, "b s d"]:
-    return x if memory is None else torch.cat((memory, x), 1)
 
 
 class Transformer(nn.Module):
@@ -237,82 +187,62 @@ class Transformer(nn.Module):
                 averages a query stream; or a memory is given to one that does not support it.
         """
         past, prefix = (0, 0) if cache is None else (cache.length, cache.prefix_length)
-        memory = batch.memory
-        m = 0 if memory is None else len(memory)
         self._check(batch, past > prefix, query_stream)
         x = self.widen(self.embed(batch, past))
-        average_depth = identity if self.mix is None else self.mix.start(x)
-        queries, keys = x.shape[1], past + m + x.shape[1]
-        visibility = batch.visibility.with_prefix(m)
+        inputs_of = self._layer_inputs(x, batch, cache, encoder_hidden_states, encoder_visibility)
+        layer_pass = _layer_pass(batch, past, query_stream)
+        layer_outputs: list[Tensor] = []
+        for i, layer in enumerate(self.layers):
+            if batch.all_layers:
+                # not a call: hooks are for the last one
+                layer_outputs.append(self.final_norm.forward(x))
+            is_last = i == len(self.layers) - 1
+            if self._draw_layer_dropout(is_last and layer_pass.needs_last):
+                continue
+            before, x = x, layer_pass(layer, x, inputs_of(i, x))
+            if self.convolution is not None and i == 0 and not (is_last and query_stream):
+                x = self.convolution(before, x, batch.visibility)
+        x = self.final_norm(x)
+        return self.final_dropout(torch.cat((*layer_outputs, x), -1) if layer_outputs else x)
+
+    def _layer_inputs(
+        self,
+        x: Float[Tensor, "b t d"],
+        batch: Batch,
+        cache: Cache | None,
+        encoder_hidden_states: Tensor | None,
+        encoder_visibility: Visibility | None,
+    ) -> Callable[[int, Tensor], LayerInputs]:
+        """Return what layer i reads beside the residual stream x, which its memory then holds."""
+        past, prefix = (0, 0) if cache is None else (cache.length, cache.prefix_length)
+        memory = batch.memory
+        m, queries = 0 if memory is None else len(memory), x.shape[1]
+        keys, visibility = past + m + queries, batch.visibility.with_prefix(m)
         masks = self._attention_masks(visibility, queries, keys, prefix, batch)
-        position_state = self.position.position_state(x, keys, batch)
         encoder_mask = AttentionMask()
         if encoder_visibility is not None:
             encoder_mask = AttentionMask(
                 cross_attention_mask(visibility, encoder_visibility, queries)
             )
-        layer_outputs: list[Tensor] = []
-        queried: Tensor | None = None
-        strict_mask = (
-            AttentionMask.excluding_self(visibility, queries, keys)
-            if query_stream and query_stream.excludes_self
-            else None
-        )
-        for i, layer in enumerate(self.layers):
-            if batch.all_layers:
-                # not a call: hooks are for the last one
-                layer_outputs.append(self.final_norm.forward(x))
-            last = i == len(self.layers) - 1
-            if self._draw_layer_dropout(
-                last and (query_stream is not None or batch.selected_column is not None)
-            ):
-                continue
-            if not isinstance(layer, Block):
-                mask = masks[self.a.window_and_dilation(i)]
-                x = layer(
-                    x,
-                    position_state,
-                    mask,
-                    visibility,
-                    encoder_hidden_states,
-                    encoder_mask,
-                    cache,
-                    i,
-                )
-                continue
-            run_layer = partial(
-                layer,
-                x,
-                position_state,
+        position_state = self.position.position_state(x, keys, batch)
+        after_sublayer = identity if self.mix is None else self.mix.start(x)
+
+        def inputs_of(i: int, x: Tensor) -> LayerInputs:
+            return LayerInputs(
+                attention_mask=masks[self.a.window_and_dilation(i)],
+                n_keys=keys,
+                position_state=position_state,
+                visibility=visibility,
                 encoder_hidden_states=encoder_hidden_states,
                 encoder_attention_mask=encoder_mask,
                 cache=cache,
                 layer_index=i,
+                is_last=i == len(self.layers) - 1,
                 memory=None if memory is None else memory.update(i, x, batch.reuse_len),
+                after_sublayer=after_sublayer,
             )
-            mask = masks[self.a.window_and_dilation(i)]
-            if query_stream is not None and (query_stream.excludes_self or last):
-                queried = query_stream(x, position_ids(batch, past)) if queried is None else queried
-                for n in range(query_stream.n_passes):
-                    again = n > 0 and cache is not None
-                    queried = run_layer(
-                        attention_mask=strict_mask or mask, query_stream=queried, reuse_cache=again
-                    )
-                if last:
-                    x = queried
-                    break
-            before, x = (
-                x,
-                run_layer(
-                    attention_mask=mask,
-                    selected_column=batch.selected_column if last else None,
-                    average_depth=average_depth,
-                ),
-            )
-            if self.convolution is not None and i == 0:
-                x = self.convolution(before, x, visibility)
-        x = self.final_norm(x)
-        return self.final_dropout(torch.cat((*layer_outputs, x), -1) if layer_outputs else x)
+
+        return inputs_of
 
     def _draw_layer_dropout(self, needed: bool) -> bool:
         """Draw whether a layer is left out; never one that is `needed`."""
@@ -338,19 +268,21 @@ class Transformer(nn.Module):
         batch: Batch,
     ) -> dict[tuple[int | None, int], AttentionMask]:
         """Return the attention mask of each window and dilation of the layers."""
-        see = partial(
-            AttentionMask.from_visibility,
-            visibility,
-            n_queries,
-            n_keys,
-            prefix=prefix,
-            global_positions=batch.global_positions if self.a.global_attention else None,
-            always_visible_columns=batch.virtual_token_positions,
-            keep_all_keys=self.position.needs_all_keys,
-            device=batch.inputs.device,
-        )
+        global_positions = batch.global_positions if self.a.global_attention else None
+
+        def mask(window: int | None, dilation: int) -> AttentionMask:
+            return AttentionMask.from_visibility(
+                visibility,
+                n_queries,
+                n_keys,
+                Window(window, dilation, global_positions, batch.virtual_token_positions),
+                prefix=prefix,
+                keep_all_keys=self.position.needs_all_keys,
+                device=batch.inputs.device,
+            )
+
         reach = {self.a.window_and_dilation(i) for i in range(len(self.layers))}
-        return {(w, d): see(window=w, dilation=d) for w, d in reach}
+        return {(w, d): mask(w, d) for w, d in reach}
 
     def check_supports_memory(self) -> None:
         """Check that the stack supports a memory: its positions must be relative.
@@ -399,6 +331,14 @@ def position_ids(batch: Batch, n_past: int = 0) -> Int[Tensor, "_ t"]:
     return torch.arange(n_past, end, device=batch.inputs.device)[None]
 
 
+def _layer_pass(batch: Batch, n_past: int, query_stream: QueryStream | None) -> LayerPass:
+    """Return how columns go through the layers."""
+    if query_stream is not None:
+        return query_stream.layer_pass(position_ids(batch, n_past))
+    column = batch.selected_column
+    return AllColumns() if column is None else SelectedColumn(column)
+
+
 def cross_attention_mask(
     decoder_visibility: Visibility, encoder_visibility: Visibility, n_queries: int
 ) -> Tensor | None:
@@ -414,86 +354,3 @@ def cross_attention_mask(
         return (there == 0)[:, None].expand(-1, 1, n_queries, -1)
     here = decoder_visibility.document[:, -n_queries:, None]
     return ((here == there) | (here < 0))[:, None]
-
-
-def _tie_encoder_decoder(encoder: Transformer, decoder: Transformer) -> None:
-    """Let a decoder share the modules of an encoder, except cross-attention."""
-    own, shared = decoder.position, encoder.position
-    if isinstance(own, RelativePositionBiasModule) and isinstance(
-        shared, RelativePositionBiasModule
-    ):
-        own.table = shared.table  # distances may be in other buckets
-    else:
-        decoder.position = shared
-    for part in ("embed_norm", "widen", "final_norm", "segments", "convolution", "mix"):
-        setattr(decoder, part, getattr(encoder, part))
-    for own_layer, layer in zip(decoder.layers, encoder.layers, strict=True):
-        for part in ("attention", "attention_norm", "feed_forward", "feed_forward_norm"):
-            setattr(own_layer, part, getattr(layer, part))
-
-
-class EncoderDecoder(nn.Module):
-    """Source and token ids -> hidden states of the decoder [b t d].
-
-    The two stacks share the token embeddings, unless there is a source encoder.
-    """
-
-    def __init__(self, a: EncoderDecoderArchitecture) -> None:
-        super().__init__()
-        self.a = a
-        self.tokens = nn.Embedding(a.vocab_size, a.encoder.d_embed)
-        self.encoder = (
-            Transformer(a.encoder, self.tokens)
-            if a.source_encoder is None
-            else SourceEncodedTransformer(a.encoder, self.tokens, a.source_encoder)
-        )
-        self.decoder = Transformer(a.decoder, self.tokens)
-        if a.tie_encoder_decoder:
-            _tie_encoder_decoder(self.encoder, self.decoder)
-
-    @property
-    def width(self) -> int:
-        """Size of the hidden states."""
-        return self.a.d_model
-
-    @property
-    def embedding_table(self) -> nn.Embedding:
-        """The token embeddings, which a head may be tied to."""
-        return self.tokens
-
-    @property
-    def supports_last_only(self) -> bool:
-        """It does not support `selected_column`."""
-        return False
-
-    def pad_for_network(self, batch: Batch) -> Batch:
-        """Return the batch as it is: no text depends on the padding behind it."""
-        return batch
-
-    def new_cache(self, max_rollback: int = 0) -> Cache:
-        """Make an empty cache for the decoder, of which `max_rollback` tokens may be taken back."""
-        return self.decoder.new_cache(max_rollback)
-
-    def flops(self, length: int) -> float:
-        """Count the forward's FLOPs per token in texts of `length` tokens, without heads.
-
-        The mean of the two stacks.
-        """
-        return (self.encoder.flops(length) + self.decoder.flops(length)) / 2
-
-    def encode(self, batch: Batch) -> Float[Tensor, "b s d"]:
-        """Run the encoder over the source of the batch."""
-        if batch.source is None:
-            raise ValueError("an encoder-decoder needs a batch with a source")
-        return self.encoder(Batch(inputs=batch.source, visibility=batch.source_visibility))
-
-    def forward(
-        self, batch: Batch, cache: Cache | None = None, encoder_hidden_states: Tensor | None = None
-    ) -> Float[Tensor, "b t d"]:
-        """Run the decoder over the batch.
-
-        `encoder_hidden_states` is the result of `encode`, where the caller has it already.
-        """
-        if encoder_hidden_states is None and (cache is None or cache.length == 0):
-            encoder_hidden_states = self.encode(batch)
-        return self.decoder(batch, cache, encoder_hidden_states, batch.source_visibility)

@@ -8,11 +8,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 
-def identity(x: Tensor) -> Tensor:
-    """Return x: no depth average."""
-    return x
-
-
 class DepthWeightedAverage(nn.Module):
     """The weights of `n` sums, the first of two terms and each next of one more.
 

@@ -13,8 +13,9 @@ from unmask.batch import Visibility
 from unmask.model.architecture import Architecture
 from unmask.model.cache import LayerCache
 from unmask.model.layers.attention.block_local_mask import (
+    FULL_ATTENTION,
     BlockLocalMask,
-    columns_to_mask,
+    Window,
     gather_columns,
     visible_keys,
 )
@@ -78,27 +79,23 @@ class AttentionMask:
         visibility: Visibility,
         n_queries: int,
         n_keys: int,
+        window: Window = FULL_ATTENTION,
         *,
-        window: int | None = None,
-        dilation: int = 1,
         prefix: int = 0,
-        global_positions: Int[Tensor, "b g"] | None = None,
-        always_visible_columns: Int[Tensor, "b p"] | None = None,
         keep_all_keys: bool = False,
         device: torch.device | None = None,
     ) -> "AttentionMask":
         """Return what the last `n_queries` of `n_keys` columns see; all see the first `prefix`.
 
-        `always_visible_columns`, which are queries themselves, are not hidden by windows.
-
         Unless `keep_all_keys`, the keys of columns that no query sees may be missing: the mask then
         fits a cache that has dropped them, or is block-local.
 
         Raises:
-            ValueError: there are `global_positions`, and columns before the queries that are no
-                prefix.
+            ValueError: the window has `global_positions`, and there are columns before the queries
+                that are no prefix.
         """
         text, global_queries = n_keys - prefix, None
+        size, global_positions = window.size, window.global_positions
         if global_positions is not None:
             if n_queries != text:
                 raise ValueError(
@@ -110,30 +107,17 @@ class AttentionMask:
                     _extend_by_prefix(visible_keys(visibility, global_positions, text), prefix)
                 ),
             )
-        if window is not None and not keep_all_keys:
-            if n_queries == n_keys and n_keys >= 3 * window + BLOCK_LOCAL_MIN_KEYS:
-                visible_to_all = (
-                    always_visible_columns if global_positions is None else global_positions
-                )
-                return cls(
-                    block_local_mask=BlockLocalMask(visibility, window, dilation, visible_to_all),
-                    global_queries=global_queries,
-                )
-            text = min(text, n_queries + window * dilation)
+        if size is not None and not keep_all_keys:
+            if n_queries == n_keys and n_keys >= 3 * size + BLOCK_LOCAL_MIN_KEYS:
+                always = window.visible_columns if global_positions is None else global_positions
+                block_local = BlockLocalMask(visibility, size, window.dilation, always)
+                return cls(block_local_mask=block_local, global_queries=global_queries)
+            text = min(text, n_queries + size * window.dilation)
             visibility = visibility.of_last(text)
-        if window is not None and dilation == 1 and text <= window + 1:
-            window = None  # it holds them all
-        mask = visibility.to_mask(
-            n_queries,
-            text,
-            window=window,
-            dilation=dilation,
-            is_global=None if global_positions is None else columns_to_mask(global_positions, text),
-            always_visible=None
-            if always_visible_columns is None
-            else columns_to_mask(always_visible_columns, text),
-            device=device,
-        )
+        near = None
+        if size is not None and not (window.dilation == 1 and text <= size + 1):
+            near = window.to_mask(n_queries, text, device)
+        mask = visibility.to_mask(n_queries, text, near=near, device=device)
         return cls(
             _extend_by_prefix(mask, prefix), causal=visibility.causal, global_queries=global_queries
         )
@@ -187,6 +171,21 @@ class AttentionMask:
         return self._additive
 
 
+@dataclass(frozen=True)
+class Scoring:
+    """How scores become weights: their scale, their cap, and dropout of the weights."""
+
+    scale: float
+    softcap: float | None = None
+    """Scores s become cap tanh(s / cap). None: they are not capped."""
+    dropout: Dropout | None = None
+
+    @property
+    def dropout_rate(self) -> float:
+        """The rate in training, otherwise 0."""
+        return self.dropout.rate if self.dropout is not None and self.dropout.training else 0.0
+
+
 def eager_is_faster(x: Tensor, n_keys: int, *, has_bias: bool, dropout_rate: float) -> bool:
     """Return whether `attend` should compute the scores rather than call the fused kernel."""
     if x.device.type != "cpu":
@@ -201,25 +200,22 @@ def attend(
     k: Float[Tensor, "b g s e"],
     v: Float[Tensor, "b g s e"],
     attention_mask: AttentionMask,
-    *,
+    scoring: Scoring,
     bias: Tensor | None = None,
-    scale: float,
-    softcap: float | None = None,
-    dropout: Dropout | None = None,
 ) -> Float[Tensor, "b h t e"]:
     """softmax(cap·tanh(q kᵀ·scale / cap) + bias, over the visible keys) v.
 
-    Without `softcap`, the scores are not capped. With g < h key and value heads, each serves h / g
-    consecutive query heads.
+    With g < h key and value heads, each serves h / g consecutive query heads.
     """
-    drop = dropout.rate if dropout is not None and dropout.training else 0.0
     if attention_mask.block_local_mask is not None:
         return _block_local_attention(
-            q, k, v, attention_mask, attention_mask.block_local_mask, scale, softcap, dropout
+            q, k, v, attention_mask, attention_mask.block_local_mask, scoring
         )
-    biased = bias is not None
-    if softcap is not None or eager_is_faster(q, k.shape[2], has_bias=biased, dropout_rate=drop):
-        return _eager_attention(q, k, v, attention_mask, bias, scale, softcap, dropout)
+    biased, drop = bias is not None, scoring.dropout_rate
+    if scoring.softcap is not None or eager_is_faster(
+        q, k.shape[2], has_bias=biased, dropout_rate=drop
+    ):
+        return _eager_attention(q, k, v, attention_mask, scoring, bias)
     causal = attention_mask.causal and q.shape[2] > 1
     mask = attention_mask.mask
     if bias is not None or (causal and q.shape[2] != k.shape[2]):
@@ -229,7 +225,7 @@ def attend(
         mask = bias if mask is None else bias + mask
     grouped = q.shape[1] != k.shape[1]
     return F.scaled_dot_product_attention(
-        q, k, v, mask, drop, is_causal=causal, scale=scale, enable_gqa=grouped
+        q, k, v, mask, drop, is_causal=causal, scale=scoring.scale, enable_gqa=grouped
     )
 
 
@@ -238,12 +234,10 @@ def _eager_attention(
     k: Tensor,
     v: Tensor,
     attention_mask: AttentionMask,
+    scoring: Scoring,
     bias: Tensor | None,
-    scale: float,
-    softcap: float | None,
-    dropout: Dropout | None,
 ) -> Tensor:
-    b, h, t, _ = q.shape
+    (b, h, t, _), scale, softcap = q.shape, scoring.scale, scoring.softcap
     scores = _group_query_heads(q if scale == 1 else q * scale, k) @ k.mT
     scores = scores.view(b, h, t, k.shape[2])
     if softcap is not None:
@@ -253,7 +247,7 @@ def _eager_attention(
     if (added := attention_mask.additive(q, q.shape[2], k.shape[2])) is not None:
         scores += added
     weights = scores.softmax(-1)
-    weights = weights if dropout is None else dropout(weights)
+    weights = weights if scoring.dropout is None else scoring.dropout(weights)
     return (_group_query_heads(weights, v) @ v).view(b, h, t, v.shape[3])
 
 
@@ -268,9 +262,7 @@ def _block_local_attention(
     v: Tensor,
     attention_mask: AttentionMask,
     block_local_mask: BlockLocalMask,
-    scale: float,
-    softcap: float | None,
-    dropout: Dropout | None,
+    scoring: Scoring,
 ) -> Tensor:
     """Attend block by block, as if each were a row of its own."""
     b, _, t, _ = q.shape  # [b h t e]
@@ -280,7 +272,7 @@ def _block_local_attention(
         block_local_mask.key_blocks(k),
         block_local_mask.key_blocks(v),
     )
-    y = attend(q, k, v, blocks, scale=scale, softcap=softcap, dropout=dropout)
+    y = attend(q, k, v, blocks, scoring)
     return block_local_mask.merge_blocks(y.unflatten(0, (b, -1)).transpose(1, 2).flatten(2, 3), t)
 
 
@@ -307,7 +299,6 @@ class Attention(nn.Module):
         width, shared = a.n_heads * a.d_head, a.n_key_value_heads * a.d_head
         self.d_head = a.d_head
         self.scale = a.d_head**-0.5 if a.attention_scale is None else a.attention_scale
-        self.softcap = a.attention_logit_softcapping
         self.q = nn.Linear(a.d_model, width, bias="read" in a.biases)
         self.k = nn.Linear(a.d_model, shared, bias="read" in a.biases)
         self.v = nn.Linear(a.d_model, shared, bias="read" in a.biases)
@@ -325,6 +316,7 @@ class Attention(nn.Module):
         self.wide = GlobalAttentionProjections(a) if global_attention else None
         self.place = position_layer
         self.dropout = Dropout(a.attention_dropout)
+        self.scoring = Scoring(self.scale, a.attention_logit_softcapping, self.dropout)
 
     def split_heads(self, x: Float[Tensor, "b t he"]) -> Float[Tensor, "b h t e"]:
         """Split vectors into heads."""
@@ -351,8 +343,7 @@ class Attention(nn.Module):
             if cache is not None:
                 k, v = cache.extend(k, v)
         bias = self.place.bias(q, k, position_state, self)
-        scale, cap, dropout = self.scale, self.softcap, self.dropout
-        y = attend(q, k, v, attention_mask, bias=bias, scale=scale, softcap=cap, dropout=dropout)
+        y = attend(q, k, v, attention_mask, self.scoring, bias)
         if (
             self.wide is not None
             and attention_mask.global_queries is not None
@@ -377,11 +368,12 @@ class GlobalAttentionProjections(nn.Module):
         super().__init__()
         width = a.n_heads * a.d_head
         self.d_head = a.d_head
-        self.scale = a.d_head**-0.5 if a.attention_scale is None else a.attention_scale
+        scale = a.d_head**-0.5 if a.attention_scale is None else a.attention_scale
         self.q = nn.Linear(a.d_model, width, bias="read" in a.biases)
         self.k = nn.Linear(a.d_model, width, bias="read" in a.biases)
         self.v = nn.Linear(a.d_model, width, bias="read" in a.biases)
         self.dropout = Dropout(a.attention_dropout)
+        self.scoring = Scoring(scale, None, self.dropout)
 
     def forward(
         self,
@@ -401,9 +393,7 @@ class GlobalAttentionProjections(nn.Module):
         )  # [b h g e]
         k = torch.cat((prefix_keys, split_heads(self.k(context), self.d_head)), 2)
         v = torch.cat((prefix_values, split_heads(self.v(context), self.d_head)), 2)
-        found = attend(
-            q, k, v, global_queries.attention_mask, scale=self.scale, dropout=self.dropout
-        )
+        found = attend(q, k, v, global_queries.attention_mask, self.scoring)
         t = y.shape[2]
         # -1 is a column that is cut off again
         index = (global_queries.columns % (t + 1))[:, None, :, None]

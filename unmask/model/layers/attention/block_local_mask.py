@@ -11,6 +11,46 @@ from unmask.batch import Visibility
 
 
 @dataclass(frozen=True)
+class Window:
+    """How far a layer attends: a matter of the layer alone, and not transitive."""
+
+    size: int | None = None
+    """Columns on either side, each counted as `dilation` columns. None: any distance."""
+    dilation: int = 1
+    """Every n-th column only is seen."""
+    global_positions: Int[Tensor, "b g"] | None = None
+    """Columns that no window binds, neither as queries nor as keys; -1 fills rows that have
+    fewer."""
+    visible_columns: Int[Tensor, "b p"] | None = None
+    """Columns that no window hides, queries themselves; -1 likewise."""
+
+    def to_mask(
+        self, n_queries: int, n_keys: int, device: torch.device | None = None
+    ) -> Bool[Tensor, "b queries keys"]:
+        """Return which of `n_keys` columns the last `n_queries` of them see within the window.
+
+        Raises:
+            ValueError: the window has no size.
+        """
+        if self.size is None:
+            raise ValueError("a window of any distance has no mask")
+        column = torch.arange(n_keys, device=device)
+        q, k, first = column[n_keys - n_queries :, None], column[None, :], n_keys - n_queries
+        reach, step = self.size * self.dilation, self.dilation
+        near = (((q - k).abs() <= reach) & ((q - k) % step == 0))[None]
+        if self.global_positions is not None:
+            is_global = columns_to_mask(self.global_positions, n_keys)
+            near = near | is_global[:, None, :] | is_global[:, first:, None]
+        if self.visible_columns is not None:
+            near = near | columns_to_mask(self.visible_columns, n_keys)[:, None, :]
+        return near
+
+
+FULL_ATTENTION = Window()
+"""Any distance."""
+
+
+@dataclass(frozen=True)
 class BlockLocalMask:
     """Which keys each query sees within a window, without a mask of all pairs.
 

@@ -1,13 +1,15 @@
 """Query streams: what predicts a token without its own content (DeBERTa, XLNet)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from unmask.model.layers.attention.attention import AttentionMask
 from unmask.model.layers.feed_forward import Dropout, ModelDimensions
+from unmask.model.layers.layer_pass import AllColumns, LayerInputs, LayerPass, keys_of
 from unmask.model.positions.scheme import LearnedPositions, LearnedPositionsModule
 
 
@@ -50,7 +52,7 @@ class EnhancedMaskDecoder:
 class EnhancedMaskDecoderModule(LearnedPositionsModule):
     """Makes the first queries; the layer that they go through is the backbone's."""
 
-    excludes_self: ClassVar[bool] = False
+    sees_content: ClassVar[bool] = True
 
     def __init__(self, part: EnhancedMaskDecoder, dimensions: ModelDimensions) -> None:
         super().__init__(LearnedPositions(part.max_positions), dimensions)
@@ -65,6 +67,34 @@ class EnhancedMaskDecoderModule(LearnedPositionsModule):
     ) -> Float[Tensor, "b t d"]:
         """Add the embedding of each position."""
         return hidden + self.embed(position_ids)
+
+    def layer_pass(self, position_ids: Int[Tensor, "#b t"]) -> LayerPass:
+        """Return how columns go through the layers."""
+        return _EnhancedMaskDecoderPass(self, position_ids)
+
+
+class _EnhancedMaskDecoderPass(AllColumns):
+    """Queries go through the last layer, `n_passes` times; all columns through those before."""
+
+    needs_last: ClassVar[bool] = True
+
+    def __init__(
+        self, decoder: EnhancedMaskDecoderModule, position_ids: Int[Tensor, "#b t"]
+    ) -> None:
+        self.decoder, self.position_ids = decoder, position_ids
+
+    def __call__(
+        self, layer: nn.Module, x: Float[Tensor, "b t d"], inputs: LayerInputs
+    ) -> Float[Tensor, "b t d"]:
+        """Apply the layer."""
+        if not inputs.is_last:
+            return super().__call__(layer, x, inputs)
+        queries, cached = self.decoder(x, self.position_ids), False
+        for _ in range(self.decoder.n_passes):
+            keys = None if cached else keys_of(layer, x, inputs.memory)
+            queries = layer(queries, inputs.attending_to(keys))
+            cached = inputs.cache is not None
+        return queries
 
 
 @dataclass(frozen=True)
@@ -83,8 +113,7 @@ class TwoStreamAttention:
 class TwoStreamAttentionModule(nn.Module):
     """Makes the first queries; the layers that they go through are the backbone's."""
 
-    excludes_self: ClassVar[bool] = True
-    n_passes: ClassVar[int] = 1
+    sees_content: ClassVar[bool] = False
 
     def __init__(self, dimensions: ModelDimensions) -> None:
         super().__init__()
@@ -99,13 +128,36 @@ class TwoStreamAttentionModule(nn.Module):
         """Return the additional FLOPs as a fraction of those of all layers."""
         return 1.0
 
-    def forward(
-        self, hidden: Float[Tensor, "b t d"], position_ids: Int[Tensor, "#b t"]
-    ) -> Float[Tensor, "b t d"]:
+    def forward(self, hidden: Float[Tensor, "b t d"]) -> Float[Tensor, "b t d"]:
         """Give all positions the same vector."""
         return self.dropout(self.asks.expand_as(hidden))
 
+    def layer_pass(self, position_ids: Int[Tensor, "#b t"]) -> LayerPass:
+        """Return how both streams go through the layers."""
+        return _TwoStreamPass(self)
+
+
+class _TwoStreamPass(AllColumns):
+    """Queries, which do not see their own column, and the columns that they attend to."""
+
+    needs_last: ClassVar[bool] = True
+
+    def __init__(self, module: TwoStreamAttentionModule) -> None:
+        self.module = module
+        self.queries: Tensor | None = None
+        self.mask: AttentionMask | None = None
+
+    def __call__(
+        self, layer: nn.Module, x: Float[Tensor, "b t d"], inputs: LayerInputs
+    ) -> Float[Tensor, "b t d"]:
+        """Apply the layer to the queries, then, unless it is the last, to the columns."""
+        if self.queries is None or self.mask is None:
+            self.queries = self.module(x)
+            self.mask = AttentionMask.excluding_self(inputs.visibility, x.shape[1], inputs.n_keys)
+        asked = inputs.attending_to(keys_of(layer, x, inputs.memory))
+        self.queries = queries = layer(self.queries, replace(asked, attention_mask=self.mask))
+        return queries if inputs.is_last else super().__call__(layer, x, inputs)
+
 
 QueryStream = EnhancedMaskDecoderModule | TwoStreamAttentionModule
-"""With `excludes_self` it goes through all layers and does not see its own position; otherwise it
-goes through the last layer alone."""
+"""Where it `sees_content`, queries contain their own token."""
