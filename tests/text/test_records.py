@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from pyarrow import parquet as arrow
 from storing import compressed, stored
 
-from unmask.text import records
-from unmask.text.records import read_csv, read_jsonl, read_parquet, read_tsv
+from unmask.text import delimited, json_lines, parquet, records
+from unmask.text.delimited import read_delimited_column
+from unmask.text.json_lines import read_jsonl
+from unmask.text.parquet import read_parquet
 
 
 def write(folder: Path, name: str, data: bytes | str) -> Path:
@@ -117,20 +119,30 @@ def test_csv_reads_what_the_standard_library_writes(
     writer = standard.writer(file)
     writer.writerows([("id", "text"), *rows])
     path = write(tmp_path_factory.getbasetemp(), "x.csv", file.getvalue())
-    assert [text for _, text in read_csv(path, "text")] == [text for _, text in rows if text]
+    assert [text for _, text in read_delimited_column(path, "text")] == [
+        text for _, text in rows if text
+    ]
     # A row of one empty and one blank field may look blank, but never with the comma between them.
-    assert [text for _, text in read_csv(path, "id")] == [text for text, _ in rows if text]
+    assert [text for _, text in read_delimited_column(path, "id")] == [
+        text for text, _ in rows if text
+    ]
 
 
 def test_csv_gives_the_line_at_which_a_row_begins(tmp_path: Path):
     path = write(tmp_path, "x.csv", '\ufeffid,text\r\n\r\n1,a\r\n2,"b\r\n\r\n""c"", d"\r\n3,e')
-    assert list(read_csv(path, "text")) == [(3, "a"), (4, 'b\n\n"c", d'), (7, "e")]
+    assert list(read_delimited_column(path, "text")) == [(3, "a"), (4, 'b\n\n"c", d'), (7, "e")]
+
+
+def test_a_quote_within_a_plain_field_is_a_character(tmp_path: Path):
+    path = write(tmp_path, "x.csv", 'id,text\n1,a "b" c\n2,5" disk\n3,"d"\n')
+    found = [(2, 'a "b" c'), (3, '5" disk'), (4, "d")]
+    assert list(read_delimited_column(path, "text")) == found
 
 
 def test_csv_fields_may_be_long(tmp_path: Path):
     text = "a, " * 200_000  # the standard library refuses fields of more than 131072 characters
     path = write(tmp_path, "x.csv", f'text\n"{text}"\n')
-    assert list(read_csv(path, "text")) == [(2, text)]
+    assert list(read_delimited_column(path, "text")) == [(2, text)]
 
 
 @pytest.mark.parametrize(
@@ -138,15 +150,14 @@ def test_csv_fields_may_be_long(tmp_path: Path):
     [
         ("id;text\n1;a", (": columns are parted by semicolons in 'id;text'",)),
         ("id,text,text\n1,a,b", (":1: several columns 'text'",)),
-        ("id,text\n1,a\n2,b, c\n", (":3: 3 fields where the header has 2 ('id', 'text')",)),
-        ("id,text\n1\n", (":2: 1 fields where the header has 2",)),
-        ('id,text\n1,a "b" c\n', (":2: a quote in the middle of field 2",)),
-        ('id,text\n1,"b" c\n', (":2: a quote in the middle of field 2",)),
+        ("id,text\n1,a\n2,b, c\n", (":3: 3 fields, but there are 2 columns ('id', 'text')",)),
+        ("id,text\n1\n", (":2: 1 field, but there are 2 columns",)),
+        ('id,text\n1,"b" c\n', (":2: field 2 goes on after its closing quote",)),
         ('id,text\n1,a\n2,"b\n3,c\n', (":3: a quote opens a field that never ends",)),
     ],
 )
 def test_csv_names_the_line_of_a_mistake(data: str, parts: tuple[str, ...], tmp_path: Path):
-    fails(read_csv(write(tmp_path, "x.csv", data), "text"), "x.csv" + parts[0])
+    fails(read_delimited_column(write(tmp_path, "x.csv", data), "text"), "x.csv" + parts[0])
 
 
 def test_a_quote_that_never_ends_does_not_fill_the_memory(
@@ -154,10 +165,10 @@ def test_a_quote_that_never_ends_does_not_fill_the_memory(
 ):
     monkeypatch.setattr(records, "MAX_RECORD_CHARACTERS", 1000)
     path = write(tmp_path, "x.csv", 'id,text\n1,"' + "\n" * 10_000 + '"')
-    fails(read_csv(path, "text"), "x.csv:2: a quote opens a field that never ends")
+    fails(read_delimited_column(path, "text"), "x.csv:2: a quote opens a field that never ends")
 
 
-@pytest.mark.parametrize("reader", [read_jsonl, read_csv, read_tsv])
+@pytest.mark.parametrize("reader", [read_jsonl, read_delimited_column])
 def test_a_record_has_a_limit(
     reader: Callable[..., Iterator[object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -167,32 +178,32 @@ def test_a_record_has_a_limit(
 
 
 def test_a_bomb_of_values_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(records, "_LONG_JSON_CHARACTERS", 1000)
-    monkeypatch.setattr(records, "_MAX_JSON_VALUES", 100)
-    monkeypatch.setattr(records, "_MAX_FIELDS", 100)
+    monkeypatch.setattr(json_lines, "_LONG_JSON_CHARACTERS", 1000)
+    monkeypatch.setattr(json_lines, "_MAX_JSON_VALUES", 100)
+    monkeypatch.setattr(delimited, "_MAX_FIELDS", 100)
     text = "[{,}]\\" * 500
     path = write(tmp_path, "x.jsonl", json.dumps({"text": text, "n": [1] * 90}))
     assert list(read_jsonl(path, "text")) == [(1, text)]
     path = write(tmp_path, "x.jsonl", json.dumps({"text": text, "n": [{}] * 101}))
     fails(read_jsonl(path, "text"), "x.jsonl:1: a JSON object of more than 100 values")
     path = write(tmp_path, "x.csv", "id,text\n" + "," * 10_000)
-    fails(read_csv(path, "text"), "x.csv:2: 101 fields where the header has 2")
+    fails(read_delimited_column(path, "text"), "x.csv:2: 101 fields, but there are 2 columns")
     path = write(tmp_path, "x.tsv", "id\ttext\n" + "a\t" * 10_000)
-    fails(read_tsv(path, "text"), "x.tsv:2: 101 fields where the header has 2")
+    fails(read_delimited_column(path, "text"), "x.tsv:2: 101 fields, but there are 2 columns")
 
 
 def test_an_empty_table_has_no_records(tmp_path: Path):
     for data in ("", "\n\n", "text\n"):
-        assert list(read_csv(write(tmp_path, "x.csv", data), "text")) == []
-        assert list(read_tsv(write(tmp_path, "x.tsv", data), "text")) == []
+        assert list(read_delimited_column(write(tmp_path, "x.csv", data), "text")) == []
+        assert list(read_delimited_column(write(tmp_path, "x.tsv", data), "text")) == []
 
 
 def test_tsv_takes_quotes_for_characters(tmp_path: Path):
     path = write(tmp_path, "x.tsv", 'id\ttext\r\n1\t"a\r\n\r\n2\t b" "" \r\n3\t\r\n')
-    assert list(read_tsv(path, "text")) == [(2, '"a'), (4, ' b" "" ')]
+    assert list(read_delimited_column(path, "text")) == [(2, '"a'), (4, ' b" "" ')]
     path = write(tmp_path, "x.tsv", "id\ttext\n1\ta\tb\n")
-    fails(read_tsv(path, "text"), "x.tsv:2: 3 fields where the header has 2")
-    fails(read_tsv(path, "body"), "x.tsv:1: no column 'body', only 'id', 'text'")
+    fails(read_delimited_column(path, "text"), "x.tsv:2: 3 fields, but there are 2 columns")
+    fails(read_delimited_column(path, "body"), "x.tsv:1: no column 'body', only 'id', 'text'")
 
 
 # Parquet
@@ -294,4 +305,4 @@ def test_a_long_value_that_parquet_stores_once_is_decoded_a_few_times_together(
 @pytest.mark.parametrize("header", [b"", b"\x15", b"\x15\x80" * 8, b"\x80" * 16, b"\x15\x04\x16"])
 def test_a_page_that_begins_with_no_header_is_refused(header: bytes) -> None:
     with pytest.raises(ValueError, match="no header"):
-        records._page_size(header)
+        parquet._page_size(header)

@@ -28,6 +28,8 @@ from typing import Literal
 
 from unmask.text import hub, records
 from unmask.text.decompress import COMPRESSIONS, compression_suffix, require_module
+from unmask.text.delimited import read_delimited_column
+from unmask.text.json_lines import read_jsonl
 from unmask.text.lines import (
     EncodingErrors,
     LinePart,
@@ -36,6 +38,7 @@ from unmask.text.lines import (
     read_lines,
     split_long_text,
 )
+from unmask.text.parquet import read_parquet
 
 MAX_DOCUMENT_CHARACTERS = 2**22
 """Characters of the longest document, about a long novel."""
@@ -228,10 +231,10 @@ _HUB_PREFIX = "hf:"
 
 _RecordReader = Callable[..., Iterator[records.TextRecord]]
 _RECORD_READERS: dict[str, _RecordReader] = {
-    ".jsonl": records.read_jsonl,
-    ".csv": records.read_csv,
-    ".tsv": records.read_tsv,
-    ".parquet": records.read_parquet,
+    ".jsonl": read_jsonl,
+    ".csv": read_delimited_column,
+    ".tsv": read_delimited_column,
+    ".parquet": read_parquet,
 }
 _KNOWN_SUFFIXES = (
     f".txt, {', '.join(_RECORD_READERS)}, each also with {', '.join(COMPRESSIONS)} behind it"

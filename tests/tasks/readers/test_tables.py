@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.tasks.readers import squad, tables
+from unmask.tasks.readers import json_tables, squad
 from unmask.tasks.readers.tables import read_table
+from unmask.text import records
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 ROWS = [("a b", "x"), ("c, d", "y"), ('"e" f', "x")]
@@ -343,11 +344,11 @@ def test_each_mistake_in_json_names_the_way_to_it(tmp_path: Path, text: str, mes
 
 def test_a_json_file_too_large_to_be_held_is_an_error(tmp_path: Path, monkeypatch) -> None:
     path = write(tmp_path, "a.json", json.dumps([{"text": "a, b, c"}] * 9))
-    monkeypatch.setattr(tables, "_MAX_JSON_VALUES", 27)
+    monkeypatch.setattr(json_tables, "_MAX_JSON_VALUES", 27)
     assert len(read_table(path)) == 9  # commas within texts do not count
-    monkeypatch.setattr(tables, "_MAX_JSON_VALUES", 17)
+    monkeypatch.setattr(json_tables, "_MAX_JSON_VALUES", 17)
     fails(path, r"a\.json: more than 17 values in \.json; write it as \.jsonl")
-    monkeypatch.setattr(tables, "MAX_RECORD_CHARACTERS", 100)
+    monkeypatch.setattr(records, "MAX_RECORD_CHARACTERS", 100)
     fails(path, r"a\.json: a \.json file of more than 100 characters; write it as \.jsonl")
 
 

@@ -8,8 +8,9 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from unmask.text.delimited import format_field_count
 from unmask.text.lines import EncodingErrors, split_at_blanks
-from unmask.text.records import format_names, read_whole_lines
+from unmask.text.records import TableRow, format_names, read_whole_lines
 
 WORDS_COLUMN = "words"
 """What the first column of a .conll file is called, which has no header; the others are "2", "3",
@@ -23,14 +24,12 @@ _DOCUMENT_START = "-DOCSTART-"
 _WORD_ID = re.compile("[1-9][0-9]*")
 _RANGE_OR_EMPTY_NODE_ID = re.compile(r"[1-9][0-9]*-[1-9][0-9]*|[0-9]+\.[1-9][0-9]*")
 
-SentenceRow = tuple[int, tuple[object, ...]]
-"""The line at which a sentence begins, from 1, and its columns, each a list."""
 _SentenceLines = list[tuple[int, str]]
 
 
 def read_conll(
     path: Path, header: Sequence[str], encoding_errors: EncodingErrors
-) -> tuple[tuple[str, ...], list[SentenceRow]]:
+) -> tuple[tuple[str, ...], list[TableRow]]:
     """Read a word a line, its columns parted by tabs or else spaces, sentences by blank lines.
 
     A comment is a line that begins with "# " before the first word of a sentence. Such a line is a
@@ -43,7 +42,7 @@ def read_conll(
     sentences = list(_split_sentences(path, encoding_errors))
     n, last = _infer_columns(sentences, header)
     columns = tuple(header) or (WORDS_COLUMN, *(str(i) for i in range(2, n + 1)))
-    rows: list[SentenceRow] = []
+    rows: list[TableRow] = []
     for sentence in sentences:
         words: list[list[str]] = []
         begin = 0
@@ -67,7 +66,7 @@ def read_conll(
     return columns, rows
 
 
-def read_conllu(path: Path, encoding_errors: EncodingErrors) -> Iterator[SentenceRow]:
+def read_conllu(path: Path, encoding_errors: EncodingErrors) -> Iterator[TableRow]:
     """Read CoNLL-U (universaldependencies.org/format.html): words, no ranges and empty nodes.
 
     Raises:
@@ -98,11 +97,6 @@ def read_conllu(path: Path, encoding_errors: EncodingErrors) -> Iterator[Sentenc
             words.append(fields)
         if words:
             yield begin, tuple(list(column) for column in zip(*words, strict=True))
-
-
-def format_field_count(n: int) -> str:
-    """Say how many fields there are."""
-    return "1 field" if n == 1 else f"{n} fields"
 
 
 def _split_sentences(path: Path, encoding_errors: EncodingErrors) -> Iterator[_SentenceLines]:

@@ -1,0 +1,122 @@
+"""JSON files -> rows of a table: a list of objects, an object a line, or SQuAD's articles."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from unmask.files import parse_json
+from unmask.tasks.readers import squad
+from unmask.text import records
+from unmask.text.json_lines import has_more_values, read_json_rows
+from unmask.text.lines import EncodingErrors, is_blank, read_decoded
+from unmask.text.records import TableRow, describe_value, format_error, format_names
+
+_MAX_JSON_VALUES = 2**23  # values in a .json file
+_MAX_EXPANSION, _EXPANSION_ALLOWANCE = 16, 2**20
+"""Fields of a table made of records: at most so many times those in the file, and so many more."""
+
+
+def read_jsonl_table(
+    path: Path, encoding_errors: EncodingErrors
+) -> tuple[tuple[str, ...], list[TableRow]]:
+    """Read an object a line as rows.
+
+    Raises:
+        ValueError: a line is no JSON object, or objects have too few keys in common.
+    """
+    return _rows_of_records(path, list(read_json_rows(path, encoding_errors)))
+
+
+def _rows_of_records(
+    path: Path, records: Sequence[tuple[int | str, dict[str, object]]]
+) -> tuple[tuple[str, ...], list[TableRow]]:
+    """Make rows of records: all keys are columns, and what a record lacks is None.
+
+    Raises:
+        ValueError: records have so little in common that the table would be mostly empty.
+    """
+    keys: dict[str, None] = {}
+    for _, fields in records:
+        keys |= dict.fromkeys(fields)
+    held = sum(len(fields) for _, fields in records)
+    if len(keys) * len(records) > _MAX_EXPANSION * held + _EXPANSION_ALLOWANCE:
+        raise ValueError(
+            f"{path}: {len(records):,} rows have {len(keys):,} different keys, and each only some "
+            f"of them ({format_names(keys)}): keys are names of columns, which all rows have"
+        )
+    return tuple(keys), [(n, tuple(fields.get(k) for k in keys)) for n, fields in records]
+
+
+def read_json_table(
+    path: Path, encoding_errors: EncodingErrors
+) -> tuple[tuple[str, ...], list[TableRow]]:
+    """Read a list of objects, alone or as "data" of an object, or SQuAD's articles, as rows.
+
+    Raises:
+        ValueError: the file is none of these, too large, or objects have too few keys in common.
+    """
+    data = _parse_json(path, _read_whole(path, encoding_errors))
+    at = ""
+    if isinstance(data, dict):
+        fields = cast("dict[str, object]", data)
+        if "data" not in fields:
+            raise ValueError(
+                f"{path}: a .json file must be a list of objects, or an object with such a list as "
+                f"'data'; got an object with {format_names(fields)}"
+            )
+        data, at = fields["data"], "data"
+    if not isinstance(data, list):
+        raise ValueError(
+            f"{path}: {at or 'the file'} must be a list of objects, got {describe_value(data)}"
+        )
+    found = cast("list[object]", data)
+    if squad.is_squad_format(found):
+        return squad.SQUAD_COLUMNS, list(squad.read_questions(found, path))
+    return _rows_of_objects(found, at, path)
+
+
+def _rows_of_objects(
+    found: Sequence[object], at: str, path: Path
+) -> tuple[tuple[str, ...], list[TableRow]]:
+    for i, record in enumerate(found):
+        if not isinstance(record, dict):
+            raise ValueError(f"{path}: {at}[{i}] must be an object, got {describe_value(record)}")
+    objects = cast("Sequence[dict[str, object]]", found)
+    return _rows_of_records(path, [(f"{at}[{i}]", record) for i, record in enumerate(objects)])
+
+
+def _read_whole(path: Path, encoding_errors: EncodingErrors) -> str:
+    """Read a file that is understood only whole, if it fits into memory when it is."""
+    held: list[str] = []
+    size = 0
+    for text in read_decoded(path, encoding_errors):
+        held.append(text)
+        size += len(text)
+        if size > records.MAX_RECORD_CHARACTERS:
+            raise ValueError(
+                f"{path}: a .json file of more than {records.MAX_RECORD_CHARACTERS:,} characters; "
+                "write it as .jsonl"
+            )
+    text = "".join(held)
+    if has_more_values(text, _MAX_JSON_VALUES):
+        raise ValueError(
+            f"{path}: more than {_MAX_JSON_VALUES:,} values in .json; write it as .jsonl"
+        )
+    return text
+
+
+def _parse_json(path: Path, text: str) -> object:
+    if is_blank(text):
+        raise ValueError(f"{path}: the file is empty")
+    try:
+        return parse_json(text)
+    except json.JSONDecodeError as error:
+        why = f"{error.msg} at character {error.colno} of the line"
+        if error.msg == "Extra data":
+            why += "; a file of one object a line is named .jsonl"
+        elif error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated"):
+            why += "; the file ends too early"
+        raise ValueError(f"{path}:{error.lineno}: malformed JSON: {why}") from None
+    except ValueError as error:  # nested too deeply, or an integer of thousands of digits
+        raise ValueError(f"{path}: malformed JSON: {format_error(error)}") from None

@@ -1,0 +1,82 @@
+"""JSON Lines: one object a line."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+from unmask.files import parse_json
+from unmask.text.lines import EncodingErrors, is_blank
+from unmask.text.records import (
+    TextRecord,
+    check_column,
+    check_text,
+    describe_value,
+    format_error,
+    read_whole_lines,
+)
+
+_LONG_JSON_CHARACTERS = 2**22
+_MAX_JSON_VALUES = 2**20  # values in a JSON object of more than that many characters
+_JSON_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+
+
+def read_jsonl(
+    path: Path, column: str, encoding_errors: EncodingErrors = "strict", *, keep_blank: bool = False
+) -> Iterator[TextRecord]:
+    """Read one JSON object a line; empty texts only with `keep_blank`.
+
+    Raises:
+        ValueError: a line is no JSON object, has no such column, or its text is no text.
+    """
+    for number, fields in read_json_rows(path, encoding_errors):
+        where = f"{path}:{number}"
+        if column not in fields:
+            check_column(where, column, list(fields))
+        text = check_text(fields[column], where, column, encoding_errors)
+        if text or keep_blank:
+            yield number, text
+
+
+def read_json_rows(
+    path: Path, encoding_errors: EncodingErrors
+) -> Iterator[tuple[int, dict[str, object]]]:
+    """Yield the objects of a file that holds one a line, and their lines.
+
+    Raises:
+        ValueError: a line is no JSON object, is nested too deeply, or has too many values.
+    """
+    for number, line in read_whole_lines(path, encoding_errors):
+        if is_blank(line):
+            continue
+        where = f"{path}:{number}"
+        record = _parse_json_line(line, where)
+        if not isinstance(record, dict):
+            raise ValueError(
+                f"{where}: a line of .jsonl must be an object, got {describe_value(record)}"
+            )
+        yield number, cast(dict[str, object], record)
+
+
+def has_more_values(text: str, most: int) -> bool:
+    """Say whether JSON text holds more than `most` values; each takes up to 80 times its length."""
+    return _count_openings(text) > most and _count_openings(_JSON_STRING.sub("", text)) > most
+
+
+def _count_openings(text: str) -> int:
+    return sum(map(text.count, ",[{"))
+
+
+def _parse_json_line(line: str, where: str) -> object:
+    if len(line) > _LONG_JSON_CHARACTERS and has_more_values(line, _MAX_JSON_VALUES):
+        raise ValueError(f"{where}: a JSON object of more than {_MAX_JSON_VALUES} values")
+    try:
+        return parse_json(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{where}: malformed JSON: {error.msg} at character {error.colno} of the line; "
+            ".jsonl holds one whole object a line"
+        ) from error
+    except ValueError as error:  # nested too deeply, or an integer of thousands of digits
+        raise ValueError(f"{where}: malformed JSON: {format_error(error)}") from error
