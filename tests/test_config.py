@@ -33,8 +33,10 @@ class Drawing:
     size: int | None = None
 
 
+integers = st.integers(-(2**63), 2**63 - 1)
 shapes = st.one_of(
-    st.builds(Round, st.floats(allow_nan=False)), st.builds(Square, st.integers(), st.booleans())
+    st.builds(Round, st.floats(allow_nan=False)),
+    st.builds(Square, integers, st.booleans()),
 )
 
 
@@ -44,10 +46,10 @@ shapes = st.one_of(
         name=st.text(),
         shape=shapes,
         many=st.lists(shapes, max_size=3).map(tuple),
-        pair=st.tuples(st.integers(), st.floats(allow_nan=False)),
+        pair=st.tuples(integers, st.floats(allow_nan=False)),
         color=st.sampled_from([None, "red", "blue"]),
         tags=st.frozensets(st.text(max_size=3), max_size=3),
-        size=st.none() | st.integers(),
+        size=st.none() | integers,
     )
 )
 def test_what_is_written_is_read_again(drawing: Drawing) -> None:

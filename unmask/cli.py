@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 import typer
 
+from unmask.config import fits_64_bits
 from unmask.output import (
     WarningFormatter,
     escape_tsv,
@@ -98,7 +99,7 @@ def _typer_option(
 
 def _check_number(value: Any) -> Any:
     """Refuse a number that no option can be: not finite, or beyond 64 bits."""
-    if isinstance(value, int | float) and not -(2**63) <= value < 2**63:
+    if isinstance(value, int | float) and not fits_64_bits(value):
         raise typer.BadParameter(f"must be a finite number of at most 64 bits, got {value}")
     return value
 

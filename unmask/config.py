@@ -6,18 +6,31 @@ Unknown keys are errors; `kind` names the member of a union.
 import ast
 import dataclasses
 import difflib
+import functools
+import inspect
 import json
 import keyword
 import math
 import tomllib
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from unmask.files import check_nesting, parser_errors_as_value_error, read_bytes
 
 DataT = TypeVar("DataT")
+ReturnT = TypeVar("ReturnT")
+Parameters = ParamSpec("Parameters")
 
 MAX_LEARNING_RATE = 1e3
 """Of any learning rate: the largest that are published, gradient descent's, are some tens."""
@@ -156,6 +169,55 @@ def check_value(target_type: Any, data: Any, where: str) -> None:
     _parse(target_type, data, where)
 
 
+def fits_64_bits(number: int | float) -> bool:
+    """Return whether a number can be a 64-bit signed integer, as every option can that counts."""
+    return -(2**63) <= number < 2**63
+
+
+def check_number_fields(value: Any) -> None:
+    """Check a dataclass's fields that are annotated as numbers; call it in `__post_init__`.
+
+    Raises:
+        ValueError: a field holds something else than its annotation says, or a whole number beyond
+            64 bits.
+    """
+    _check_numbers(type(value), vars(value))
+
+
+def check_number_arguments(
+    function: Callable[Parameters, ReturnT],
+) -> Callable[Parameters, ReturnT]:
+    """Decorate a function so that arguments annotated as numbers are checked before it runs.
+
+    The function then raises ValueError as `check_number_fields` does.
+    """
+    parameters = inspect.signature(function).parameters
+    names = [n for n, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+
+    @functools.wraps(function)
+    def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> ReturnT:
+        _check_numbers(function, dict(zip(names, args, strict=False)) | kwargs)
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def _check_numbers(annotated: Callable[..., Any], values: Mapping[str, Any]) -> None:
+    for name, annotation in _number_annotations(annotated).items():
+        if name in values:
+            check_value(annotation, values[name], name)
+
+
+@functools.cache
+def _number_annotations(annotated: Callable[..., Any]) -> dict[str, Any]:
+    """Return the annotations that allow a number, alone or beside others: `int | None`."""
+    return {
+        name: annotation
+        for name, annotation in get_type_hints(annotated).items()
+        if {annotation, *get_args(annotation)} & {int, float}
+    }
+
+
 def set_value(value: DataT, path: str, new_value: Any) -> DataT:
     """Return `value` with the field at the dotted path `path` replaced by plain data.
 
@@ -260,7 +322,7 @@ def _parse_part(target_type: Any, data: Any, where: str) -> Any:
 def _parse_plain(
     target_type: Any, origin: Any, args: tuple[Any, ...], data: Any, where: str
 ) -> Any:
-    container = origin or target_type
+    container = list if origin is Sequence else origin or target_type
     if container in (tuple, list, frozenset):
         if not isinstance(data, list | tuple | frozenset):
             raise ValueError(f"{where} must be a list, got {data!r}")
@@ -279,8 +341,12 @@ def _parse_plain(
         return {
             k: _parse_part(args[1] if args else Any, v, f"{where}.{k}") for k, v in data.items()
         }
-    if target_type is float and isinstance(data, int) and not isinstance(data, bool):
-        return float(data)
+    if target_type in (int, float) and isinstance(data, int) and not isinstance(data, bool):
+        if not fits_64_bits(data):
+            raise ValueError(
+                f"{where} must be a number of at most 64 bits, got one of {data.bit_length()} bits"
+            )
+        return target_type(data)
     if not isinstance(data, target_type) or (target_type is int and isinstance(data, bool)):
         raise ValueError(f"{where} must be {target_type.__name__}, got {data!r}")
     return data

@@ -1,5 +1,6 @@
 """Bottleneck adapters: a narrow residual map after some sublayers."""
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
 from unmask.adapters.attach import Attachment, add_submodule, apply_to_rows
+from unmask.config import check_number_fields
 from unmask.heads.model import Model
 from unmask.model.backbones.transformer import Block
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation, OffsetRMSNorm
@@ -42,6 +44,7 @@ class HoulsbyAdapter:
     """Train copies of the model's norms, which replace them (section 2.1)."""
 
     def __post_init__(self) -> None:
+        check_number_fields(self)
         _check_width(self.bottleneck_size)
 
     def build(self, model: Model) -> "HoulsbyAdapterModule":
@@ -61,6 +64,7 @@ class PfeifferAdapter:
     activation: Activation = "relu"
 
     def __post_init__(self) -> None:
+        check_number_fields(self)
         _check_width(self.bottleneck_size)
 
     def build(self, model: Model) -> "PfeifferAdapterModule":
@@ -86,12 +90,13 @@ class AdaMix:
     """The projection that all experts share (section 3.4); the released runs share `up`."""
 
     def __post_init__(self) -> None:
+        check_number_fields(self)
         _check_width(self.bottleneck_size)
         if self.n_experts < 1:
             raise ValueError(f"n_experts must be at least 1, got {self.n_experts}")
-        if self.consistency_weight < 0:
+        if not 0 <= self.consistency_weight < math.inf:
             raise ValueError(
-                f"consistency_weight must be at least 0, got {self.consistency_weight}"
+                f"consistency_weight must be at least 0 and finite, got {self.consistency_weight}"
             )
 
     def build(self, model: Model) -> "AdaMixModule":

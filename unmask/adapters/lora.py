@@ -1,5 +1,6 @@
 """LoRA: a learned matrix of low rank beside each of some linear maps."""
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,6 +11,7 @@ from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
 from unmask.adapters.attach import Attachment, add_submodule, apply_to_rows, find_linears
+from unmask.config import check_number_fields
 from unmask.heads.model import Model
 from unmask.model.layers.feed_forward import Dropout
 
@@ -31,10 +33,11 @@ class LoRA:
     were the best two matrices to adapt (section 7.1)."""
 
     def __post_init__(self) -> None:
+        check_number_fields(self)
         if self.rank < 1:
             raise ValueError(f"rank must be at least 1, got {self.rank}")
-        if self.alpha <= 0:
-            raise ValueError(f"alpha must be above 0, got {self.alpha}")
+        if not 0 < self.alpha < math.inf:
+            raise ValueError(f"alpha must be above 0 and finite, got {self.alpha}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}")
         if not self.target_modules:

@@ -16,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from unmask.adapters.attach import Attachment
 from unmask.batch import Batch, Visibility
+from unmask.config import check_number_fields
 from unmask.heads.classification.sequence_classification import SequenceClassificationHead
 from unmask.heads.model import Model, SingleStack
 from unmask.model.architecture import Architecture
@@ -46,6 +47,7 @@ class PrefixTuning:
     (section 4.3); only the prefix itself is saved."""
 
     def __post_init__(self) -> None:
+        check_number_fields(self)
         _check(n_virtual_tokens=self.n_virtual_tokens, projection_size=self.projection_size)
 
     def build(self, model: Model) -> "PrefixTuningModule":
@@ -68,6 +70,7 @@ class PromptTuning:
     None: those of tokens drawn from the vocabulary."""
 
     def __post_init__(self) -> None:
+        check_number_fields(self)
         _check(n_virtual_tokens=self.n_virtual_tokens)
 
     def build(self, model: Model) -> "PromptTuningModule":

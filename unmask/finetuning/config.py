@@ -183,8 +183,12 @@ class FinetuneConfig:
         self._check_maximum()
         if self.epochs is not None and self.epochs > MAX_EPOCHS:
             raise ValueError(f"epochs must be at most {MAX_EPOCHS:,.0f}, got {self.epochs}")
-        if not 0 <= self.seed <= 2**63 - self.seeds:
-            raise ValueError(f"seed must be from 0 to below 2^63, got {self.seed}")
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, got {self.seed}")
+        if self.seeds > (most := 2**63 - self.seed):
+            raise ValueError(
+                f"seeds must be at most {most}, up to the last seed below 2^63, got {self.seeds}"
+            )
         if not (0 <= self.warmup < 1 or (self.warmup > 0 and self.warmup % 1 == 0)):
             raise ValueError(
                 "warmup must be a share of the steps from 0 to below 1, or a whole number of "

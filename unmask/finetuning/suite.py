@@ -13,7 +13,7 @@ import numpy as np
 
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.huggingface.read import LoadedModel
-from unmask.config import from_dict, to_dict
+from unmask.config import check_number_arguments, from_dict, to_dict
 from unmask.files import remove_partial_files, write_atomically
 from unmask.finetuning.config import RANDOM_INITIALIZATION, FinetuneConfig, OptimizerName
 from unmask.finetuning.job import check_same_config
@@ -149,6 +149,7 @@ class _SuiteProgress:
         return made
 
 
+@check_number_arguments
 def finetune_suite(
     base: str | Path | LoadedModel | HasLoadedModel,
     *,

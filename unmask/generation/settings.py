@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from unmask.config import check_number_fields
+
 
 @dataclass(frozen=True)
 class Greedy:
@@ -44,6 +46,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""
+        check_number_fields(self)
         if not 1e-6 <= self.temperature <= 1e6:  # logits that are divided by it stay finite
             raise ValueError(f"temperature must be from 1e-6 to 1e6, got {self.temperature}")
         if self.top_k is not None and self.top_k < 1:
@@ -109,6 +112,7 @@ class BestOfN:
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""
+        check_number_fields(self)
         if self.samples < 1:
             raise ValueError(f"samples must be at least 1, got {self.samples}")
         if not 1 <= self.n_best <= self.samples:
@@ -139,6 +143,7 @@ class BeamSearch:
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""
+        check_number_fields(self)
         if self.beams < 1:
             raise ValueError(f"beams must be at least 1, got {self.beams}")
         if not 1 <= self.n_best <= self.beams:
@@ -174,6 +179,7 @@ class GenerationConfig:
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range, and what does not go together."""
+        check_number_fields(self)
         if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
         if not 0 <= self.min_new_tokens <= self.max_new_tokens:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from unmask.config import check_number_arguments
 from unmask.files import read_json_object
 from unmask.output import OutputStream, print_line
 from unmask.text.decompress import COMPRESSIONS
@@ -50,6 +51,7 @@ _JSON_KEYS = {
 """What fields of scores are called in plain data, where they are called otherwise."""
 
 
+@check_number_arguments
 def load_word_vectors(path: str | Path | KeyedVectors, *, limit: int | None = None) -> KeyedVectors:
     """Load word vectors: the one place that decides what a path is.
 
@@ -111,6 +113,7 @@ def _model_type(folder: Path) -> str | None:
         return None
 
 
+@check_number_arguments
 def evaluate_word_vectors(
     word_vectors: str | Path | KeyedVectors,
     data: str | Path | Sequence[str | Path],
@@ -153,6 +156,7 @@ def evaluate_word_vectors(
     return found
 
 
+@check_number_arguments
 def convert_word_vectors(
     source: str | Path | KeyedVectors,
     target: str | Path,

@@ -25,7 +25,7 @@ from unmask.checkpoints.huggingface.read import (
     resolve_model_folder,
 )
 from unmask.checkpoints.subword_head import add_subword_head
-from unmask.config import from_dict, to_dict
+from unmask.config import check_number_arguments, from_dict, to_dict
 from unmask.evaluation.likelihood import (
     ContinuationLikelihood,
     PseudoLikelihoodMasking,
@@ -345,6 +345,7 @@ class Pipeline:
             if not going:
                 return
 
+    @check_number_arguments
     def rank_choices(
         self, prompt: str, choices: Sequence[str], *, beams: int | None = None
     ) -> list[ScoredText]:
@@ -646,6 +647,7 @@ class Pipeline:
     def _required_task(self) -> Task:
         return infer_task(self.loaded_model) if self.task is None else self.task
 
+    @check_number_arguments
     def evaluate(
         self,
         data: str | Path | Sequence[str | Path],
@@ -793,6 +795,7 @@ def _read_lines(task: Task, table: tables.Table) -> list[Any]:
     return found
 
 
+@check_number_arguments
 def load(model: str | Path, *, seed: int = 0) -> Pipeline:
     """Open a trained model.
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from unmask.config import check_number_arguments
 from unmask.evaluation.sentence_embeddings import EmbeddingPooling
 from unmask.finetuning.formulations.span_head import token_span
 from unmask.inference.load_word_vectors import is_word_vectors, load_word_vectors
@@ -119,6 +120,7 @@ def _sentence_vectors(
     return KeyedVectors(tuple(texts[i] for i in has), vectors[has])
 
 
+@check_number_arguments
 def nearest_sentences(
     model: str | Path | Pipeline | KeyedVectors,
     queries: str | Sequence[str],
@@ -194,6 +196,7 @@ class SentenceSimilarityScore:
     spearman: float
 
 
+@check_number_arguments
 def evaluate_sentence_similarity(
     model: str | Path | Pipeline | KeyedVectors,
     data: str | Path,

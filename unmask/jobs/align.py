@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from jaxtyping import Float
 
-from unmask.config import check_value
+from unmask.config import check_number_arguments
 from unmask.files import atomic_path, encode_utf8
 from unmask.inference.load_word_vectors import load_word_vectors
 from unmask.output import OutputStream, clear_line, markdown_table, overwrite_line, print_line
@@ -161,6 +161,7 @@ class AlignedSpaces:
 
 
 @interrupt_on_signal()
+@check_number_arguments
 def align(
     source: str | Path | KeyedVectors,
     target: str | Path | KeyedVectors,
@@ -229,8 +230,6 @@ def align(
         min_count=min_count,
         limit=limit,
     )
-    check_value(int, refine, "refine")
-    check_value(int, seed, "seed")
     if refine < 0 or seed < 0:
         name, number = ("refine", refine) if refine < 0 else ("seed", seed)
         raise ValueError(f"--{name} must be 0 or more, got {number}")
@@ -335,7 +334,6 @@ def _check_supervision(
 
 def _check_numbers(**options: int | None) -> None:
     for name, number in options.items():
-        check_value(int | None, number, name)
         if number is not None and number < 1:
             option = name.replace("_", "-")
             raise ValueError(f"--{option} must be 1 or more, got {number}")

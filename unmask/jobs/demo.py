@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unmask.bundled.demo import bundled_path, demo_recipe_path
+from unmask.config import check_number_arguments
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.inference.export import read_run_file
 from unmask.jobs.finetune import finetune
@@ -48,6 +49,7 @@ class DemoResult:
 
 
 @interrupt_on_signal()
+@check_number_arguments
 def demo(
     out: str | Path = "demo-run",
     *,

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from unmask.config import check_number_arguments
 from unmask.evaluation.answer_methods import PromptedModel
 from unmask.evaluation.likelihood import PseudoLikelihoodMasking
 from unmask.evaluation.prompting import MetricValue, PromptingConfig, TaskScore, find_task_file
@@ -24,6 +25,7 @@ _JSON_KEYS = {
 _TABLE_HEADER: tuple[str, ...] = ("task", "shots", "measure", "score", "±", "items", "cut")
 
 
+@check_number_arguments
 def evaluate_tasks(
     model: str | Path | Pipeline,
     tasks: str | Sequence[str] = ALL_TASKS,

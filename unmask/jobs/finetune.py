@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unmask.checkpoints.huggingface.read import LoadedModel
-from unmask.config import check_value, from_dict
+from unmask.config import check_number_arguments, from_dict
 from unmask.finetuning.config import FinetuneConfig, OptimizerName
 from unmask.finetuning.data.class_weights import ClassWeights
 from unmask.finetuning.job import check_same_config, read_run_record
@@ -28,6 +28,7 @@ from unmask.tokenizers.spec import VocabularySpec, parse_vocabulary
 from unmask.training.config import Precision
 
 
+@check_number_arguments
 def finetune(
     base: str | Path | LoadedModel | HasLoadedModel,
     *,
@@ -139,7 +140,6 @@ def finetune(
             already.
         KeyboardInterrupt: someone stopped the run; if it has a folder, it can be resumed.
     """
-    check_value(float | None, lm_loss_weight, "lm_loss_weight")
     loaded = base.loaded_model if isinstance(base, HasLoadedModel) else base
     opened = loaded if isinstance(loaded, LoadedModel) else None
     tuning = FinetuneConfig(

@@ -12,7 +12,7 @@ import numpy as np
 
 from unmask.batch import SENTENCE_START, Tokens
 from unmask.bundled.demo import bundled_path
-from unmask.config import from_dict, to_dict
+from unmask.config import check_number_arguments, from_dict, to_dict
 from unmask.files import atomic_path
 from unmask.inference.export import is_preset_name
 from unmask.inference.pipeline import load
@@ -41,6 +41,7 @@ class _ObjectiveHolder:
     objective: ObjectiveSpec | WordVectorMethod | str
 
 
+@check_number_arguments
 def hide(
     model: str | Path,
     text: str,

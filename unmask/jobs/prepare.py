@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from unmask.config import check_number_arguments
 from unmask.files import is_empty_folder, parse_json
 from unmask.output import OutputStream, overwrite_line, print_line
 from unmask.reports.formatting import NARROW_SPACE, format_si
@@ -50,6 +51,7 @@ _REDRAW_SECONDS, _LINE_SECONDS = 0.2, 10.0
 
 
 @interrupt_on_signal()
+@check_number_arguments
 def prepare(
     corpus: str | Path | Sequence[str | Path],
     *,

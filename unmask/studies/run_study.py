@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.checkpoints.folder import lock_run_folder
-from unmask.config import from_dict, to_dict
+from unmask.config import check_number_arguments, from_dict, to_dict
 from unmask.files import remove_partial_files, write_atomically
 from unmask.finetuning.results.report import to_json
 from unmask.finetuning.suite import BenchmarkResult, finetune_suite
@@ -56,6 +56,7 @@ _STUDY_KEYS = {
 
 
 @interrupt_on_signal()
+@check_number_arguments
 def run_study(
     study: str | Path | Study,
     *,

@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from unmask.config import MAX_LEARNING_RATE, from_dict, parse_expression, read_toml, to_dict
+from unmask.config import (
+    MAX_LEARNING_RATE,
+    check_number_fields,
+    from_dict,
+    parse_expression,
+    read_toml,
+    to_dict,
+)
 from unmask.objectives.published import ObjectiveSpec
 from unmask.tokenizers.spec import MAX_VOCAB_SIZE
 from unmask.training.schedules import WSD, Linear, Schedule
@@ -233,6 +240,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
+        check_number_fields(self)
         for name in _POSITIVE_FIELDS:
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from unmask.config import check_number_fields
+
 MAX_EPOCHS = 1e6
 """Of any run: so many passes over two rows take days."""
 ADAPTATION_FOLDER = "in-domain"
@@ -35,6 +37,7 @@ class TaskAdaptivePretraining:
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
+        check_number_fields(self)
         if not 0 < self.epochs <= MAX_EPOCHS:
             raise ValueError(
                 f"adapt_first.epochs must be above 0 and at most {MAX_EPOCHS:,.0f}, got "

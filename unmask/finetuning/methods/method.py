@@ -19,7 +19,7 @@ from unmask.adapters.lora import LoRA
 from unmask.adapters.prefix import PrefixTuning, PromptTuning, PromptTuningModule
 from unmask.adapters.scalar_mix import ScalarMix
 from unmask.adapters.specs import Adapter
-from unmask.config import from_dict
+from unmask.config import check_number_fields, from_dict
 from unmask.heads.language.language_modeling import LanguageModelingHead
 from unmask.heads.model import Model
 from unmask.model.architecture import source_encoder_of
@@ -65,6 +65,7 @@ class FullFinetuning:
     3). With 6 it learns as one on frozen features does where layers learn at 5e-4."""
 
     def __post_init__(self) -> None:
+        check_number_fields(self)
         _check_decay(self.layerwise_lr_decay)
         _check_head_factor(self.head_learning_rate_factor)
         _check_at_least(0, reinitialize_layers=self.reinitialize_layers)
@@ -84,6 +85,7 @@ class TopLayers:
     """As in `FullFinetuning`."""
 
     def __post_init__(self) -> None:
+        check_number_fields(self)
         _check_head_factor(self.head_learning_rate_factor)
         _check_at_least(1, n_layers=self.n_layers)
 
@@ -101,6 +103,7 @@ class GradualUnfreezing:
     """None: 1 / 2.6 over four layers as in the paper, the same in all over any other number."""
 
     def __post_init__(self) -> None:
+        check_number_fields(self)
         if self.layerwise_lr_decay is not None:
             _check_decay(self.layerwise_lr_decay)
         if not 0 <= self.unfreeze_fraction <= 1:
@@ -133,6 +136,7 @@ class SourceEncoder:
     """So much of all steps is the first step's; 1: the paper's "Fixed BART"."""
 
     def __post_init__(self) -> None:
+        check_number_fields(self)
         _check_at_least(1, n_layers=self.n_layers, vocab_size=self.vocab_size)
         if not 0 <= self.first_stage_fraction <= 1:
             raise ValueError(

@@ -35,7 +35,7 @@ from unmask.checkpoints.huggingface.read import (
     resolve_model_folder,
 )
 from unmask.checkpoints.subword_head import fill_subwords
-from unmask.config import check_value, from_dict, read_toml, to_dict, unknown_key_message
+from unmask.config import check_number_arguments, from_dict, read_toml, to_dict, unknown_key_message
 from unmask.evaluation.baselines import count_bigrams
 from unmask.files import merge_folder, remove_partial_files
 from unmask.heads.classification.sequence_classification import SequenceClassification
@@ -175,6 +175,7 @@ class RunOptions:
 
 
 @interrupt_on_signal()
+@check_number_arguments
 def pretrain(
     model: str | Path | Recipe | None = None,
     *,
@@ -251,7 +252,6 @@ def pretrain(
         KeyboardInterrupt: someone stopped the run; it can be resumed, and says so.
     """
     check_run_numbers(steps=steps, tokens=tokens, minutes=minutes, workers=workers, threads=threads)
-    check_value(float | None, sampling_exponent, "sampling_exponent")
     out = Path(out)
     resumed = open_resumed_run(out, resume=resume)
     sources = (data,) if isinstance(data, str | Path) else tuple(data)
@@ -331,10 +331,6 @@ def check_run_numbers(
         ValueError: a number is not allowed, or several say how long to train.
     """
     spans = {"steps": steps, "tokens": tokens, "minutes": minutes}
-    for name, value in spans.items():
-        check_value(float | None if name == "minutes" else int | None, value, name)
-    check_value(int, workers, "workers")
-    check_value(int | None, threads, "threads")
     given = [name for name, value in spans.items() if value is not None]
     if len(given) > 1:
         raise ValueError(f"give one of steps, tokens and minutes, got {' and '.join(given)}")

@@ -11,6 +11,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 from jaxtyping import Float
 
+from unmask.config import check_number_arguments
 from unmask.files import write_atomically
 from unmask.inference.load_word_vectors import load_word_vectors
 from unmask.output import OutputStream, print_line
@@ -45,6 +46,7 @@ MapPoints = Float[np.ndarray, "n 2"]
 LabelBoxes = Float[np.ndarray, "n 4"]
 
 
+@check_number_arguments
 def draw_word_map(
     word_vectors: str | Path | KeyedVectors,
     words: Sequence[str] = (),
