@@ -24,14 +24,13 @@ from unmask.reports.page import (
     write_report,
 )
 from unmask.reports.report_data import (
-    CalibrationSummary,
     LabelCounts,
-    ReliabilityBin,
     SearchTrialRecord,
     read_report_data,
 )
 from unmask.reports.task_wording import WORDING_OF_KIND
 from unmask.tasks.kinds.all_kinds import TASK_KINDS
+from unmask.tasks.metrics.calibration import Calibration, CalibrationBin
 
 HOSTILE = "<script>alert('x')</script>\"'&</td><!--"
 
@@ -550,11 +549,11 @@ def test_many_labels_have_a_matrix_in_colors_whose_numbers_are_under_the_pointer
 
 def test_calibration_is_drawn_and_can_be_read(tmp_path):
     bins = (
-        ReliabilityBin(low=0.0, high=0.5, confidence=0.0, accuracy=0.0, count=0),
-        ReliabilityBin(low=0.5, high=0.75, confidence=0.6, accuracy=0.5, count=20),
-        ReliabilityBin(low=0.75, high=1.0, confidence=0.9, accuracy=0.95, count=60),
+        CalibrationBin(low=0.0, high=0.5, confidence=0.0, accuracy=0.0, count=0),
+        CalibrationBin(low=0.5, high=0.75, confidence=0.6, accuracy=0.5, count=20),
+        CalibrationBin(low=0.75, high=1.0, confidence=0.9, accuracy=0.95, count=60),
     )
-    found = CalibrationSummary(ece=0.0625, brier=0.2, bins=bins)
+    found = Calibration(ece=0.0625, brier=0.2, bins=bins)
     arms = (ArmScores("a", (0.8,)),)
     save_results(tmp_path, FinetuningResults(task="t", metric="f1", arms=arms, calibration=found))
     page = Page(write_report(tmp_path))
@@ -565,7 +564,7 @@ def test_calibration_is_drawn_and_can_be_read(tmp_path):
     labels = [" ".join((a.get("aria-label") or "").split()) for a in page.attributes]
     assert spoken in labels
     assert "height:95.00%" in page.source
-    empty = CalibrationSummary(ece=0.0, brier=0.0, bins=bins[:1])
+    empty = Calibration(ece=0.0, brier=0.0, bins=bins[:1])
     save_results(tmp_path, FinetuningResults(task="t", metric="f1", arms=arms, calibration=empty))
     assert "calibration" not in Page(write_report(tmp_path)).ids
 
@@ -705,14 +704,14 @@ def changed(folder, facts, **recipe):
     return Page(write_report(folder))
 
 
-BINS = (ReliabilityBin(low=0.5, high=1.0, confidence=0.9, accuracy=0.5, count=20),)
+BINS = (CalibrationBin(low=0.5, high=1.0, confidence=0.9, accuracy=0.5, count=20),)
 
 
 def test_a_report_of_fine_tuning_begins_with_its_figure_and_its_errors(tmp_path):
     tuned(
         tmp_path,
         confusion=ConfusionMatrix(("a", "b"), ((2, 3), (2, 3))),
-        calibration=CalibrationSummary(ece=0.4, brier=0.5, bins=BINS),
+        calibration=Calibration(ece=0.4, brier=0.5, bins=BINS),
         errors=(ErrorExample(text="x", truth="a", predicted="b", probability=0.75),),
         wrong=5,
     )

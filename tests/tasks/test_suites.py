@@ -418,8 +418,8 @@ def test_columns_and_labels_are_as_all_files_have_them(suite: str, name: str) ->
 
 
 def test_every_bundled_suite_is_a_file_that_can_be_read() -> None:
-    files = sorted(SUITES_FOLDER.glob("*.toml"))
-    assert [path.stem for path in files] == list(SUITES)
+    files = list(SUITES_FOLDER.rglob("*.toml"))
+    assert sorted(path.stem for path in files) == list(SUITES)
     assert len(SUITES) == len(files) >= 14
     assert all(suite.name == name for name, suite in SUITES.items())
     with pytest.raises(KeyError):

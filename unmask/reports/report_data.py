@@ -14,6 +14,7 @@ from jaxtyping import Float
 from unmask.config import from_dict, to_dict
 from unmask.files import parse_json, read_json, write_atomically
 from unmask.saved_format import check_format
+from unmask.tasks.metrics.calibration import Calibration
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
 
 RecordT = TypeVar("RecordT")
@@ -92,26 +93,6 @@ class ConfusionMatrix:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReliabilityBin:
-    """Answers of like confidence: above `low` and up to `high`."""
-
-    low: float
-    high: float
-    confidence: float  # its mean
-    accuracy: float
-    count: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class CalibrationSummary:
-    """How far the probabilities of answers can be trusted."""
-
-    ece: float  # expected calibration error
-    brier: float  # from 0 to 2
-    bins: tuple[ReliabilityBin, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class SearchTrialRecord:
     """A rate and a batch size that were tried first, and their score; None if it diverged."""
 
@@ -156,7 +137,7 @@ class FinetuningResults:
     found: tuple[LabelCounts, ...] = ()  # where several labels may hold of a text
     errors: tuple[ErrorExample, ...] = ()
     wrong: int | None = None  # how many there are, those that are not shown too
-    calibration: CalibrationSummary | None = None
+    calibration: Calibration | None = None
     search: tuple[SearchTrialRecord, ...] = ()  # in the order in which they were tried
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss
 
-from unmask.tasks.metrics.calibration import brier_score, calibration_metrics, calibration_score
+from unmask.tasks.metrics.calibration import brier_score, calibration, calibration_metrics
 
 
 def rows(*confidences):
@@ -15,19 +15,17 @@ def rows(*confidences):
 
 def test_error_by_hand() -> None:
     probabilities = rows(0.95, 0.93, 0.65, 0.55)
-    found = calibration_score(np.array([0, 1, 0, 0]), probabilities, n_bins=10)
+    found = calibration(np.array([0, 1, 0, 0]), probabilities, n_bins=10)
     # from 0.9 to 1: 0.94 sure, half right; the others are right
-    assert found.expected_calibration_error == pytest.approx(
-        (2 * (0.94 - 0.5) + (1 - 0.65) + (1 - 0.55)) / 4
-    )
+    assert found.ece == pytest.approx((2 * (0.94 - 0.5) + (1 - 0.65) + (1 - 0.55)) / 4)
     assert [b.count for b in found.bins] == [0, 0, 0, 0, 0, 1, 1, 0, 0, 2]
     last = found.bins[-1]
-    assert (last.lower_bound, last.upper_bound, last.accuracy) == (0.9, 1.0, 0.5)
-    assert last.mean_confidence == pytest.approx(0.94)
+    assert (last.low, last.high, last.accuracy) == (0.9, 1.0, 0.5)
+    assert last.confidence == pytest.approx(0.94)
 
 
 def test_bins_hold_their_upper_end() -> None:
-    found = calibration_score(np.array([0, 0]), rows(0.5, 1.0), n_bins=2)
+    found = calibration(np.array([0, 0]), rows(0.5, 1.0), n_bins=2)
     assert [b.count for b in found.bins] == [1, 1]
 
 
@@ -40,9 +38,9 @@ def test_answers_drawn_from_what_is_said_are_calibrated() -> None:
     rng = np.random.default_rng(0)
     p = rng.dirichlet(np.ones(4), 50_000)
     labels = (p.cumsum(1) < rng.random((len(p), 1))).sum(1)
-    assert calibration_score(labels, p).expected_calibration_error < 0.01
+    assert calibration(labels, p).ece < 0.01
     overconfident = p**3 / (p**3).sum(1, keepdims=True)
-    assert calibration_score(labels, overconfident).expected_calibration_error > 0.1
+    assert calibration(labels, overconfident).ece > 0.1
 
 
 answers = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 1)), min_size=1)
@@ -60,21 +58,21 @@ def test_brier_of_two_labels_is_twice_scikit_learns(answers) -> None:
 @given(answers, st.integers(1, 20))
 def test_bins_hold_all_answers_and_their_accuracy(answers, n_bins) -> None:
     predictions, labels = np.array([p for p, _ in answers]), np.array([t for _, t in answers])
-    found = calibration_score(labels, np.stack([1 - predictions, predictions], 1), n_bins)
+    found = calibration(labels, np.stack([1 - predictions, predictions], 1), n_bins)
     assert sum(b.count for b in found.bins) == len(answers)
     right = sum(b.count * b.accuracy for b in found.bins)
     assert right == pytest.approx(((predictions > 0.5) == labels).sum())
     for b in found.bins:
-        assert b.count == 0 or b.lower_bound - 1e-9 <= b.mean_confidence <= b.upper_bound + 1e-9
+        assert b.count == 0 or b.low - 1e-9 <= b.confidence <= b.high + 1e-9
     # the mean gap is no less than the gap of the means (triangle inequality), and no more than 1
     gap = abs(np.maximum(predictions, 1 - predictions).mean() - right / len(answers))
-    assert gap - 1e-9 <= found.expected_calibration_error <= 1
+    assert gap - 1e-9 <= found.ece <= 1
 
 
 def test_figures_of_nothing_are_zero() -> None:
     none = np.zeros(0, np.int64), np.zeros((0, 3))
     assert calibration_metrics(*none) == {"calibration_error": 0.0, "brier": 0.0}
-    assert all(b.count == 0 for b in calibration_score(*none).bins)
+    assert all(b.count == 0 for b in calibration(*none).bins)
 
 
 @pytest.mark.parametrize("bad", [[0.5, 0.6], [-0.1, 1.1], [np.nan, 1.0], [np.inf, 0.0]])

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +13,7 @@ from unmask.finetuning.results.error_analysis import list_errors
 from unmask.finetuning.results.predict import PredictedScores
 from unmask.finetuning.results.task_metrics import compute_metrics, majority_predictions
 from unmask.tasks.kinds.all_kinds import TASK_KINDS
-from unmask.tasks.metrics.calibration import brier_score, calibration_score
+from unmask.tasks.metrics.calibration import calibration
 from unmask.tasks.task import Label, Task, TaskExample
 
 MAX_SHOWN_ERRORS = 25
@@ -156,21 +156,7 @@ def calibration_report(
     truth, logs = decided
     shares = np.exp(logs - logs.max(1, keepdims=True))
     shares /= shares.sum(1, keepdims=True)
-    found = calibration_score(truth, shares)
-    return {
-        "ece": found.expected_calibration_error,
-        "brier": brier_score(truth, shares),
-        "bins": [
-            {
-                "low": one.lower_bound,
-                "high": one.upper_bound,
-                "confidence": one.mean_confidence,
-                "accuracy": one.accuracy,
-                "count": one.count,
-            }
-            for one in found.bins
-        ],
-    }
+    return asdict(calibration(truth, shares))
 
 
 def _decisions(

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from unmask.reports.formatting import NARROW_SPACE, format_number, format_percent
 from unmask.reports.markup import EMPTY_HTML, Html, html_table, tag
-from unmask.reports.report_data import FinetuningResults, ReliabilityBin
+from unmask.reports.report_data import FinetuningResults
+from unmask.tasks.metrics.calibration import CalibrationBin
 
 
 def draw_reliability_diagram(results: FinetuningResults, decision_unit: str) -> Html:
@@ -41,7 +42,7 @@ def draw_reliability_diagram(results: FinetuningResults, decision_unit: str) -> 
     )
 
 
-def _chart(bins: Sequence[ReliabilityBin], text_alternative: str) -> Html:
+def _chart(bins: Sequence[CalibrationBin], text_alternative: str) -> Html:
     drawn: list[Html] = []
     for one in bins:
         place = f"left:{one.low:.2%};width:{one.high - one.low:.2%}"
@@ -87,7 +88,7 @@ _X_LABELS = (("0", 0.0), ("confidence", 0.5), (f"100{NARROW_SPACE}%", 1.0))
 _Y_LABELS = (("0", 0.0), ("right", 0.5), (f"100{NARROW_SPACE}%", 1.0))
 
 
-def _bin_table(bins: Sequence[ReliabilityBin]) -> Html:
+def _bin_table(bins: Sequence[CalibrationBin]) -> Html:
     rows = [
         [
             f"{format_percent(one.low)} to {format_percent(one.high)}",

@@ -12,35 +12,38 @@ _PROBABILITY_TOLERANCE = 1e-3  # by which a row may miss 1: probabilities in bfl
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationBin:
-    """Answers of like confidence."""
+    """Predictions of like confidence."""
 
-    lower_bound: float
+    low: float
     """Confidence above this,"""
-    upper_bound: float
+    high: float
     """and up to this."""
-    mean_confidence: float
-    """Its mean; 0 where there is no answer."""
+    confidence: float
+    """The mean confidence; 0 where there is no prediction."""
     accuracy: float
-    """The share of right answers; 0 where there is none."""
+    """The share of correct predictions; 0 where there is none."""
     count: int
 
 
-@dataclass(frozen=True)
-class CalibrationScore:
-    """How far confidence is from accuracy."""
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """How far probabilities can be trusted."""
 
-    expected_calibration_error: float
-    """Expected calibration error: the mean difference, weighted by answers; 0 of nothing."""
-    bins: tuple[CalibrationBin, ...]
+    ece: float
+    """Expected calibration error: the mean over predictions of the difference between confidence
+    and accuracy of their bin; 0 of nothing."""
+    brier: float
+    """The Brier score, from 0 to 2; see `brier_score`."""
+    bins: tuple[CalibrationBin, ...] = ()
     """For a reliability diagram."""
 
 
-def calibration_score(
+def calibration(
     labels: Int[np.ndarray, "n"],
     probabilities: Float[np.ndarray, "n labels"],
     n_bins: int = DEFAULT_N_BINS,
-) -> CalibrationScore:
-    """Compute the expected calibration error of the likeliest labels, in bins of equal width.
+) -> Calibration:
+    """Compute the calibration of the likeliest labels, in bins of equal width.
 
     Guo et al. 2017, arXiv:1706.04599, section 2, equation 3. Of equally likely labels the first is
     taken.
@@ -64,15 +67,15 @@ def calibration_score(
     error = float((counts * np.abs(sure - right)).sum() / max(len(labels), 1))
     bins = tuple(
         CalibrationBin(
-            lower_bound=float(edges[i]),
-            upper_bound=float(edges[i + 1]),
-            mean_confidence=float(sure[i]),
+            low=float(edges[i]),
+            high=float(edges[i + 1]),
+            confidence=float(sure[i]),
             accuracy=float(right[i]),
             count=int(counts[i]),
         )
         for i in range(n_bins)
     )
-    return CalibrationScore(error, bins)
+    return Calibration(ece=error, brier=_brier(labels, probabilities), bins=bins)
 
 
 def brier_score(
@@ -86,9 +89,7 @@ def brier_score(
     Raises:
         ValueError: these are no probabilities.
     """
-    probabilities = _check_probabilities(labels, probabilities)
-    right = np.arange(probabilities.shape[1]) == labels[:, None]
-    return float(((probabilities - right) ** 2).sum(1).mean()) if len(labels) else 0.0
+    return _brier(labels, _check_probabilities(labels, probabilities))
 
 
 def calibration_metrics(
@@ -99,10 +100,13 @@ def calibration_metrics(
     Raises:
         ValueError: these are no probabilities.
     """
-    return {
-        "calibration_error": calibration_score(labels, probabilities).expected_calibration_error,
-        "brier": brier_score(labels, probabilities),
-    }
+    found = calibration(labels, probabilities)
+    return {"calibration_error": found.ece, "brier": found.brier}
+
+
+def _brier(labels: Int[np.ndarray, "n"], probabilities: Float[np.ndarray, "n labels"]) -> float:
+    right = np.arange(probabilities.shape[1]) == labels[:, None]
+    return float(((probabilities - right) ** 2).sum(1).mean()) if len(labels) else 0.0
 
 
 def _check_probabilities(

@@ -17,7 +17,7 @@ SUITES_FOLDER = Path(__file__).parent
 
 
 class BundledSuites(Mapping[str, Suite]):
-    """The suites of a folder by name: the names of its files, each read when it is first used."""
+    """Suites by the names of their files, each read when it is first used."""
 
     def __getitem__(self, name: str) -> Suite:
         """Return a suite.
@@ -73,9 +73,15 @@ def _unknown_suite(name: str) -> str:
 
 @cache
 def _suite_names() -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in SUITES_FOLDER.glob("*.toml")))
+    return tuple(sorted(_suite_paths()))
+
+
+@cache
+def _suite_paths() -> Mapping[str, Path]:
+    """Return the file of each suite, whatever its subfolder."""
+    return {path.stem: path for path in SUITES_FOLDER.glob("*/*.toml")}
 
 
 @cache
 def _read_bundled(name: str) -> Suite:
-    return read_suite(SUITES_FOLDER / f"{name}.toml")
+    return read_suite(_suite_paths()[name])
