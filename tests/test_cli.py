@@ -168,7 +168,6 @@ def test_the_choices_are_those_of_the_library() -> None:
     from unmask.evaluation.sentence_embeddings import EmbeddingPooling
     from unmask.inference.export import MODEL_FORMATS
     from unmask.jobs.align import MapName, NormalizationName, SelfLearningName
-    from unmask.reports.charts.word_map import ProjectionMethod
     from unmask.tasks.task import TaskKindName
     from unmask.text.documents import DocumentSeparator
     from unmask.text.lines import EncodingErrors
@@ -187,7 +186,6 @@ def test_the_choices_are_those_of_the_library() -> None:
     assert choices("finetune", "precision") == get_args(Precision)
     assert choices("convert", "to") == (*MODEL_FORMATS, *get_args(Format))
     assert choices("evaluate", "case") == get_args(CaseHandling)
-    assert choices("picture", "method") == get_args(ProjectionMethod)
     for name, of_align in (
         ("map", MapName),
         ("normalize", NormalizationName),

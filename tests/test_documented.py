@@ -19,9 +19,9 @@ from documented import DOCUMENTS, MODELS, OF_DOCUMENT, ROOT, TUNED, Block, Comma
 
 import unmask
 import unmask.inference.load_word_vectors
+import unmask.jobs.draw_word_map  # now, not in a test whose standard error is closed after it
 import unmask.jobs.evaluate
 import unmask.jobs.finetune
-import unmask.reports.charts.word_map  # now, not in a test whose standard error is closed after it
 from unmask import cli
 
 BLOCKS, COMMANDS = documented.blocks(), documented.commands()

@@ -36,22 +36,24 @@ if TYPE_CHECKING:
     from unmask.inference.several_adapters import MultiAdapter
     from unmask.jobs.align import align
     from unmask.jobs.describe import describe
+    from unmask.jobs.draw_word_map import draw_word_map
     from unmask.jobs.evaluate import evaluate_tasks
     from unmask.jobs.finetune import finetune
     from unmask.jobs.hide import hide
     from unmask.jobs.prepare import prepare
     from unmask.jobs.pretrain.pretrain import pretrain
-    from unmask.reports.charts.word_map import draw_word_map
     from unmask.reports.page import write_report
     from unmask.studies.run_study import run_study
     from unmask.training.config import Recipe
     from unmask.word_vectors.keyed_vectors import KeyedVectors
+    from unmask.word_vectors.projection import TSNE, PrincipalComponents
     from unmask.zoo.catalogue import MODELS
 
 __version__ = "0.1.0"
 __all__ = [
     "IA3",
     "MODELS",
+    "TSNE",
     "AdaMix",
     "BeamSearch",
     "BestOfN",
@@ -69,6 +71,7 @@ __all__ = [
     "PfeifferAdapter",
     "Pipeline",
     "PrefixTuning",
+    "PrincipalComponents",
     "PromptTuning",
     "Recipe",
     "Sampling",
@@ -116,17 +119,19 @@ _MODULE_OF_NAME = {
     "PfeifferAdapter": "unmask.adapters.bottleneck",
     "Pipeline": "unmask.inference.pipeline",
     "PrefixTuning": "unmask.adapters.prefix",
+    "PrincipalComponents": "unmask.word_vectors.projection",
     "PromptTuning": "unmask.adapters.prefix",
     "Recipe": "unmask.training.config",
     "Sampling": "unmask.generation.settings",
     "ScalarMix": "unmask.adapters.scalar_mix",
     "SourceEncoder": "unmask.finetuning.methods.method",
+    "TSNE": "unmask.word_vectors.projection",
     "TaskAdaptivePretraining": "unmask.finetuning.methods.adapt_first",
     "TopLayers": "unmask.finetuning.methods.method",
     "align": "unmask.jobs.align",
     "convert_word_vectors": "unmask.inference.load_word_vectors",
     "describe": "unmask.jobs.describe",
-    "draw_word_map": "unmask.reports.charts.word_map",
+    "draw_word_map": "unmask.jobs.draw_word_map",
     "evaluate_sentence_similarity": "unmask.inference.sentence_similarity",
     "evaluate_tasks": "unmask.jobs.evaluate",
     "evaluate_word_vectors": "unmask.inference.load_word_vectors",

@@ -2667,6 +2667,9 @@ def picture(
 ) -> None:
     """Plot word vectors in two dimensions."""
     import unmask
+    from unmask.word_vectors.projection import TSNE, PrincipalComponents
+
+    projections = {"pca": PrincipalComponents(), "tsne": TSNE(seed)}
 
     given = [_check_utf8(word) for word in words or ()]
     shown = unmask.draw_word_map(
@@ -2674,8 +2677,7 @@ def picture(
         given,
         out=out,
         file=file,
-        method=method,
-        seed=seed,
+        projection=projections[method],
         limit=limit,
         terminal=sys.stderr,
     )

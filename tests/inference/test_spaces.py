@@ -225,6 +225,7 @@ def test_points_that_are_all_the_same_are_drawn(tmp_path) -> None:
     space = unmask.KeyedVectors(
         ("a", "<b>", "c", "zero"), np.array([[1], [1], [1], [0]], np.float32)
     )
-    for method in ("pca", "tsne"):
-        unmask.draw_word_map(space, ("a", "<b>", "c"), out=tmp_path / "x.svg", method=method)
-        assert "&lt;b&gt;" in (tmp_path / "x.svg").read_text()
+    out = tmp_path / "x.svg"
+    for projection in (unmask.PrincipalComponents(), unmask.TSNE()):
+        unmask.draw_word_map(space, ("a", "<b>", "c"), out=out, projection=projection)
+        assert "&lt;b&gt;" in out.read_text()

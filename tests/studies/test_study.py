@@ -23,7 +23,7 @@ from unmask.objectives.objective import Objective
 from unmask.objectives.published import T5_BY_RATE, T5_BY_SPAN_LENGTH, T5_OBJECTIVES
 from unmask.objectives.select import TokenMasking
 from unmask.studies import run_study as running
-from unmask.studies.plot import draw_svg, format_markdown
+from unmask.studies.page import draw_svg, format_markdown
 from unmask.studies.published_studies import STUDIES, find_study
 from unmask.studies.result import CellResult, StudyResult
 from unmask.studies.run_study import _check_cell, run_study

@@ -28,7 +28,7 @@ from unmask.reports.page import write_report
 from unmask.reports.report_data import RUN_FILE as RUN
 from unmask.reports.report_data import read_report_data
 from unmask.saved_format import FORMAT, read_saved
-from unmask.studies.plot import PLOT_FILE, draw_svg, format_markdown
+from unmask.studies.page import PLOT_FILE, draw_svg, format_markdown
 from unmask.studies.published_studies import find_study
 from unmask.studies.result import CellResult, StudyResult
 from unmask.studies.study import Study, StudyCell

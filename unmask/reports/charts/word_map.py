@@ -1,119 +1,25 @@
-"""A picture of words: two dimensions of their vectors, each word with a name that can be read."""
+"""A map of words: points with names that hide no other where there is room."""
 
 import math
-import sys
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from jaxtyping import Float
 
-from unmask.config import check_number_arguments
-from unmask.files import write_atomically
-from unmask.inference.load_word_vectors import load_word_vectors
-from unmask.output import OutputStream, print_line
-from unmask.reports.markup import EMPTY_HTML, Html, tag
-from unmask.text.lines import is_blank, read_lines
-from unmask.word_vectors.keyed_vectors import KeyedVectors
+from unmask.reports.charts.svg import LEADER_COLOR, POINT_COLOR, SOFT_TEXT_COLOR, svg_document
+from unmask.reports.markup import Html, tag
+from unmask.word_vectors.projection import Points
 
-ProjectionMethod = Literal["pca", "tsne"]
-"""Principal components, or t-SNE (van der Maaten and Hinton 2008)."""
-
-MAX_WORDS = 2000
-"""Words of a picture; more could not be read."""
-
-N_DEFAULT_WORDS = 100
-"""Words that are drawn where none is named."""
-
-_LETTER_WIDTH, _LINE_HEIGHT, _FONT_SIZE = (
-    7.0,
-    15.0,
-    12,
-)  # pixels of a letter on average, of a line, of the font
+_LETTER_WIDTH, _LINE_HEIGHT, _FONT_SIZE = 7.0, 15.0, 12
+"""Pixels: a letter on average, a line, the font."""
 _DOT_RADIUS, _MARGIN = 3.0, 48.0
-_TEXT_COLOR, _CAPTION_COLOR, _LEADER_COLOR, _DOT_COLOR, _BACKGROUND_COLOR = (
-    "#1d1c1a",
-    "#615d56",
-    "#b9b3a7",
-    "#1b5e9e",
-    "#fffefb",
-)
 
-MapPoints = Float[np.ndarray, "n 2"]
 LabelBoxes = Float[np.ndarray, "n 4"]
 
 
-@check_number_arguments
-def draw_word_map(
-    word_vectors: str | Path | KeyedVectors,
-    words: Sequence[str] = (),
-    *,
-    out: str | Path,
-    file: str | Path | None = None,
-    method: ProjectionMethod = "pca",
-    seed: int = 0,
-    limit: int | None = None,
-    terminal: OutputStream | None = sys.stderr,
-) -> tuple[str, ...]:
-    """Draw words in two dimensions as an SVG file; returns the words that are drawn.
-
-    Vectors are taken at length 1, as cosines do.
-
-    Args:
-        word_vectors: word vectors, or their file.
-        words: those to draw.
-        out: the file to write (.svg).
-        file: a file with more of them, one a line; those that are not known are left out, and said.
-            Without words and file, the first 100 words are drawn.
-        method: "pca", which keeps directions, or "tsne", which keeps neighbors.
-        seed: of t-SNE.
-        limit: only the first `limit` words of the space are read.
-        terminal: where it says what was left out. None: nowhere.
-
-    Raises:
-        FileNotFoundError: a file or folder is missing.
-        ValueError: a word is not known, or there are too few or too many words.
-    """
-    if method not in get_args(ProjectionMethod):
-        raise ValueError(
-            f"method must be one of {list(get_args(ProjectionMethod))}, got {method!r}"
-        )
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be from 0 to 2^32 - 1, got {seed}")
-    if not Path(out).parent.is_dir():
-        raise FileNotFoundError(f"{out}: there is no folder {Path(out).parent}")
-    if Path(out).exists() and not Path(out).is_file():  # renaming would put a file in its place
-        raise ValueError(f"{out}: is a folder or a device; name a file")
-    if Path(out).suffix.lower() != ".svg":
-        raise ValueError(f"{out}: pictures are drawn as SVG; name a file that ends in .svg")
-    listed = [] if file is None else _read_words(Path(file))
-    word_vectors = load_word_vectors(word_vectors, limit=limit)
-    for word in words:
-        word_vectors.row(word)
-    unknown = [word for word in listed if word not in word_vectors]
-    chosen = [*words, *(word for word in listed if word in word_vectors)]
-    shown = (
-        tuple(dict.fromkeys(chosen)) if words or listed else word_vectors.words[:N_DEFAULT_WORDS]
-    )
-    if unknown and terminal is not None:
-        more = ", ..." if len(unknown) > 5 else ""
-        print_line(
-            f"{file}: {len(unknown):,} of {len(listed):,} words are not known: "
-            f"{', '.join(unknown[:5])}{more}",
-            terminal,
-        )
-    if not 3 <= len(shown) <= MAX_WORDS:
-        raise ValueError(f"a picture shows 3 to {MAX_WORDS:,} words, got {len(shown):,}")
-    vectors = np.stack([word_vectors.vectors[word_vectors.row(word)] for word in shown])
-    points, says = _project(vectors, method, seed)
-    write_atomically(Path(out), render_word_map(shown, points, says))
-    return shown
-
-
-def render_word_map(words: Sequence[str], points: MapPoints, caption: str) -> str:
+def render_word_map(words: Sequence[str], points: Points, caption: str) -> str:
     """Draw words at points, as an SVG document with as much room as so many words need."""
     width = float(min(max(720, round(100 * math.sqrt(len(words)))), 4000))
     height = float(round(0.75 * width))
@@ -123,33 +29,28 @@ def render_word_map(words: Sequence[str], points: MapPoints, caption: str) -> st
         tag(
             "path",
             d=f"M{x:.1f} {y:.1f}L{_nearest_point(label, x, y)}",
-            stroke=_LEADER_COLOR,
+            stroke=LEADER_COLOR,
             stroke_width=0.7,
         )
         for label, (x, y) in zip(labels, places, strict=True)
         if label.has_leader
     ]
     dots = [
-        tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=_DOT_RADIUS, fill=_DOT_COLOR)
+        tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=_DOT_RADIUS, fill=POINT_COLOR)
         for x, y in places
     ]
     names = [_draw_word(label, x) for label, (x, _) in zip(labels, places, strict=True)]
-    return tag(
-        "svg",
-        tag("title", f"{len(words)} words: {caption}"),
-        tag("rect", width=f"{width:g}", height=f"{height:g}", fill=_BACKGROUND_COLOR),
+    foot = [tag("text", caption, x=12, y=f"{height - 12:g}", fill=SOFT_TEXT_COLOR)]
+    return svg_document(
+        f"{len(words)} words: {caption}",
+        width,
+        height,
         *lines,
         *dots,
         *names,
-        tag("text", caption, x=12, y=f"{height - 12:g}", fill=_CAPTION_COLOR)
-        if caption
-        else EMPTY_HTML,
-        xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {width:g} {height:g}",
-        font_family="system-ui, sans-serif",
+        *(foot if caption else []),
         font_size=_FONT_SIZE,
-        fill=_TEXT_COLOR,
-    ).source
+    )
 
 
 @dataclass(frozen=True)
@@ -163,58 +64,7 @@ class _WordLabel:
     has_leader: bool
 
 
-def _read_words(path: Path) -> list[str]:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file")
-    found = [line.strip() for _, line, _ in read_lines(path, 2**16) if not is_blank(line)]
-    if not found:
-        raise ValueError(f"{path}: no word in it")
-    return found
-
-
-def _project(
-    vectors: Float[np.ndarray, "n d"], method: ProjectionMethod, seed: int
-) -> tuple[MapPoints, str]:
-    """Return two dimensions, and what they are."""
-    wide = vectors.astype(np.float64)
-    wide /= np.maximum(np.abs(wide).max(1, keepdims=True), 1e-300)
-    wide /= np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-300)
-    centered = wide - wide.mean(0)
-    points, share = _principal_components(centered)
-    if method == "tsne":
-        made = _tsne(centered, points, seed)
-        return made, "t-SNE of vectors of length 1: near words are neighbors, far ones say little"
-    says = f"two principal components of vectors of length 1: {share:.0f} % of the variance"
-    return points, says
-
-
-def _principal_components(vectors: Float[np.ndarray, "n d"]) -> tuple[MapPoints, float]:
-    """Return principal components, and the share of the variance in percent."""
-    left, sizes, _ = np.linalg.svd(vectors, full_matrices=False)
-    sizes = np.append(sizes, 0.0)[:2]  # vectors may have one number
-    points = np.zeros((len(vectors), 2))
-    found = left[:, :2] * sizes[: left[:, :2].shape[1]]
-    found *= np.where(found[np.abs(found).argmax(0), np.arange(found.shape[1])] < 0, -1, 1)
-    points[:, : found.shape[1]] = found
-    whole = float((vectors**2).sum())
-    share = 100 * float((sizes**2).sum()) / whole if whole else 0.0
-    return points, share
-
-
-def _tsne(vectors: Float[np.ndarray, "n d"], initial_points: MapPoints, seed: int) -> MapPoints:
-    from sklearn import manifold
-
-    made = cast("Any", manifold).TSNE(
-        perplexity=min(30.0, (len(vectors) - 1) / 3),
-        init=(initial_points / max(float(initial_points[:, 0].std()), 1e-300) * 1e-4).astype(
-            np.float32
-        ),
-        random_state=seed,
-    )
-    return np.asarray(made.fit_transform(vectors), dtype=np.float64)
-
-
-def _scale_to_page(points: MapPoints, width: float, height: float) -> MapPoints:
+def _scale_to_page(points: Points, width: float, height: float) -> Points:
     """Fit points into a page with the same scale both ways; y goes up."""
     low, high = points.min(0), points.max(0)
     room = np.array([width, height]) - 2 * _MARGIN
@@ -225,7 +75,7 @@ def _scale_to_page(points: MapPoints, width: float, height: float) -> MapPoints:
 
 
 def _place_labels(
-    words: Sequence[str], places: MapPoints, width: float, height: float
+    words: Sequence[str], places: Points, width: float, height: float
 ) -> list[_WordLabel]:
     """Put each word beside its dot, where it hides no other; else near it, with a line."""
     dots = np.concatenate([places - _DOT_RADIUS, places + _DOT_RADIUS], axis=1)
