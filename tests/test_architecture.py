@@ -37,7 +37,7 @@ LONG_FUNCTIONS = {
     "cli.py:finetune", "cli.py:generate", "cli.py:neighbors", "cli.py:prepare", "cli.py:pretrain",
     "cli.py:study", "finetuning/job.py:prepare_job", "finetuning/suite.py:finetune_suite",
     "jobs/align.py:align", "jobs/finetune.py:finetune", "jobs/pretrain/pretrain.py:_start_job",
-    "jobs/pretrain/pretrain.py:pretrain"
+    "jobs/pretrain/pretrain.py:pretrain",
 }  # fmt: skip
 MANY_PARAMETERS = {
     "cli.py:align", "cli.py:convert", "cli.py:embed",
@@ -52,7 +52,6 @@ MANY_PARAMETERS = {
     "inference/sentence_similarity.py:nearest_sentences", "jobs/align.py:align",
     "jobs/evaluate.py:evaluate_tasks", "jobs/finetune.py:finetune", "jobs/prepare.py:prepare",
     "jobs/pretrain/pretrain.py:_write_run_file", "jobs/pretrain/pretrain.py:pretrain",
-
     "studies/run_study.py:run_study", "word_vectors/alignment/align.py:align",
     "word_vectors/train/kernels/word2vec.py:_ngrams_of",
     "word_vectors/train/kernels/word2vec.py:_output_targets",

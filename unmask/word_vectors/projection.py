@@ -6,6 +6,8 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
+from unmask.config import check_number_fields
+
 Points = Float[np.ndarray, "n 2"]
 
 
@@ -40,6 +42,7 @@ class TSNE:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_number_fields(self)
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be from 0 to 2^32 - 1, got {self.seed}")
 
