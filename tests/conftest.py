@@ -6,17 +6,16 @@
 the other cases are slow.
 """
 
-import inspect
+import functools
+import gc
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import beartype
 import jaxtyping
 import pytest
+import typer
 from hypothesis import settings
 
 # Workers that share cores and all compute in several threads wait for each other most of the time.
@@ -39,40 +38,31 @@ sys.path.append(str(HERE.parent / "examples"))
 settings.register_profile("shared", deadline=None)
 settings.load_profile("shared")
 
+import checked_types  # noqa: E402
+import torch  # noqa: E402  (reads the number of threads)
 from quick_cases import named  # noqa: E402  (found on the path above)
 
-
-def _names_an_array(hint: Any) -> bool:
-    """Say whether an annotation holds an array's type, or a string that may name one."""
-    if isinstance(hint, str):
-        return True
-    if isinstance(hint, type) and issubclass(hint, jaxtyping.AbstractArray):
-        return True
-    parts = getattr(hint, "__args__", ())
-    return isinstance(parts, tuple) and any(_names_an_array(part) for part in parts)
+jaxtyping.jaxtyped = checked_types.jaxtyped
 
 
-def _jaxtyped_where_arrays_are(jaxtyped: Callable[..., Any]) -> Callable[..., Any]:
-    """Check functions without arrays by beartype alone.
-
-    jaxtyping binds the arguments of every call to look for shapes, and builds two functions more
-    for each that is imported; where no shape is named, beartype checks as much without.
-    """
-
-    def checked(*, typechecker: Any) -> Callable[[Any], Any]:
-        def decorate(known: Any) -> Any:
-            if inspect.isfunction(known):
-                hints = known.__annotations__.values()
-                if not any(_names_an_array(hint) for hint in hints):
-                    return beartype.beartype(known)
-            return jaxtyped(typechecker=typechecker)(known)
-
-        return decorate
-
-    return checked
+def _ignore(*args: object, **kwargs: object) -> None:
+    pass
 
 
-jaxtyping.jaxtyped = _jaxtyped_where_arrays_are(jaxtyping.jaxtyped)
+# Each seed would keep the stack at which it was set, for the day on which such a device is there.
+for module in (torch.cuda, torch.xpu, torch.mtia):
+    if not module.is_available():
+        sys.modules[module.manual_seed_all.__module__]._lazy_call = _ignore  # pyright: ignore
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Do once what each test would do again, with the same outcome."""
+    gc.collect()
+    gc.freeze()  # modules and tests are no garbage until the end
+    typer.main.get_command = functools.cache(typer.main.get_command)
+    distributed = sys.modules.get("unmask.training.distributed")
+    if distributed:
+        distributed.matmul_peak_flops = functools.cache(distributed.matmul_peak_flops)
 
 
 @pytest.hookimpl(tryfirst=True)

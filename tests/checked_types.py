@@ -1,0 +1,122 @@
+"""Types and shapes checked at every call, at a third of jaxtyping's cost.
+
+jaxtyping checks the arguments twice, in two functions made for each that is imported, and binds
+them by name for dimensions such as `{n}`, which no annotation of ours has. Here beartype checks the
+function itself, in a fresh memory of dimensions where an array is annotated. Arrays that have
+the type and shape that are written are accepted by a table; all others jaxtyping judges.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from typing import Any
+
+import beartype
+import jaxtyping
+import numpy as np
+from beartype.roar import BeartypeCallHintViolation
+from jaxtyping import _array_types
+from jaxtyping._storage import get_shape_memo, pop_shape_memo, push_shape_memo, shape_str
+from torch import Tensor, nn
+
+_jaxtyped = jaxtyping.jaxtyped
+_ARRAYS = (Tensor, nn.Parameter, np.ndarray)
+_judge = _array_types._MetaAbstractArray.__instancecheck__
+
+
+def jaxtyped(*, typechecker: Any) -> Callable[[Any], Any]:
+    """Return a decorator of functions and classes, as jaxtyping's import hook calls it."""
+
+    def decorate(known: Any) -> Any:
+        if inspect.isfunction(known):
+            return _check(known)
+        if inspect.isclass(known):
+            if is_dataclass(known) and not hasattr(known.__init__, "checked"):
+                known.__init__ = _check(known.__init__)
+                known.__init__.checked = True
+            return known
+        if isinstance(known, classmethod | staticmethod):
+            return type(known)(_check(known.__func__))
+        if isinstance(known, property):
+            parts = (known.fget, known.fset, known.fdel)
+            return property(*(part and _check(part) for part in parts))
+        return _jaxtyped(typechecker=typechecker)(known)
+
+    return decorate
+
+
+def _check(function: Any) -> Any:
+    hints = function.__annotations__.values()
+    if not any(_names_an_array(hint) for hint in hints):
+        return beartype.beartype(function)
+    if inspect.isgeneratorfunction(function):
+        return _jaxtyped(typechecker=beartype.beartype)(function)
+    typed = beartype.beartype(function)
+
+    @functools.wraps(function)
+    def in_memo(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        memo = push_shape_memo({})
+        try:
+            return typed(*args, **kwargs)
+        except BeartypeCallHintViolation as error:
+            error.add_note(shape_str(memo))
+            raise
+        finally:
+            pop_shape_memo()
+
+    return in_memo
+
+
+def _names_an_array(hint: Any) -> bool:
+    """Say whether an annotation holds an array's type, or a string that may name one."""
+    if isinstance(hint, str):
+        return True
+    if isinstance(hint, type) and issubclass(hint, jaxtyping.AbstractArray):
+        return True
+    parts = getattr(hint, "__args__", ())
+    return isinstance(parts, tuple) and any(_names_an_array(part) for part in parts)
+
+
+def _is_a(hint: Any, value: Any) -> bool:
+    """Say whether a value is of an array's type and shape, and note the sizes of dimensions."""
+    if type(value) in _ARRAYS:
+        sizes, shape = get_shape_memo()[0], value.shape
+        dims = _plain(hint, type(value), value.dtype)
+        if dims is not None and len(dims) == len(shape):
+            new: dict[str, int] = {}
+            for name, size in zip(dims, shape, strict=True):
+                if isinstance(name, int):
+                    if name != size:
+                        break
+                elif name and new.setdefault(name, sizes.get(name, size)) != size:
+                    break
+            else:
+                sizes.update(new)
+                return True
+    return _judge(hint, value)
+
+
+@functools.cache
+def _plain(hint: Any, array: type, dtype: Any) -> tuple[int | str, ...] | None:
+    """Return sizes and names of dimensions where that is all there is to them, "" for any size."""
+    name = dtype.type.__name__ if array is np.ndarray else str(dtype).removeprefix("torch.")
+    if not (issubclass(array, hint.array_type) and name != "void"):
+        return None
+    if hint.dtypes is not _array_types._any_dtype and name not in hint.dtypes:
+        return None
+    dims: list[int | str] = []
+    for dim in hint.dims:
+        if dim is _array_types._anonymous_dim:
+            dims.append("")
+        elif isinstance(dim, _array_types._FixedDim) and not dim.broadcastable:
+            dims.append(dim.size)
+        elif isinstance(dim, _array_types._NamedDim) and not (dim.broadcastable or dim.treepath):
+            dims.append(dim.name)
+        else:
+            return None
+    return tuple(dims)
+
+
+_array_types._MetaAbstractArray.__instancecheck__ = _is_a
