@@ -1,7 +1,6 @@
 """The Transformer from its parts: Block, Transformer."""
 
 from collections.abc import Callable
-from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -106,7 +105,7 @@ class Transformer(nn.Module):
         )
         self.layers = nn.ModuleList()
         for i in range(a.n_layers):
-            first = cast(Block, self.layers[0]) if i else None
+            first = next((layer for layer in self.layers if isinstance(layer, Block)), None)
             part, place = a.layer_type(i), self.position.for_layer(i)
             self.layers.append(
                 Block(a, place, first) if part is None else build_layer(part, a, place)
