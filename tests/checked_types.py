@@ -10,6 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import is_dataclass
+from types import CodeType, FunctionType
 from typing import Any
 
 import beartype
@@ -20,6 +21,7 @@ from jaxtyping import _array_types
 from jaxtyping._storage import get_shape_memo, pop_shape_memo, push_shape_memo, shape_str
 from torch import Tensor, nn
 
+_inner: dict[CodeType, Any] = {}
 _jaxtyped = jaxtyping.jaxtyped
 _ARRAYS = (Tensor, nn.Parameter, np.ndarray)
 _judge = _array_types._MetaAbstractArray.__instancecheck__
@@ -49,10 +51,10 @@ def jaxtyped(*, typechecker: Any) -> Callable[[Any], Any]:
 def _check(function: Any) -> Any:
     hints = function.__annotations__.values()
     if not any(_names_an_array(hint) for hint in hints):
-        return beartype.beartype(function)
+        return _typed(function)
     if inspect.isgeneratorfunction(function):
         return _jaxtyped(typechecker=beartype.beartype)(function)
-    typed = beartype.beartype(function)
+    typed = _typed(function)
 
     @functools.wraps(function)
     def in_memo(*args: Any, **kwargs: Any) -> Any:
@@ -67,6 +69,24 @@ def _check(function: Any) -> Any:
             pop_shape_memo()
 
     return in_memo
+
+
+def _typed(function: Any) -> Any:
+    """Return beartype's wrapper; of a function within another, defined at each call, a copy."""
+    if "<locals>" not in function.__qualname__:
+        return beartype.beartype(function)
+    if function.__code__ not in _inner:
+        typed = beartype.beartype(function)
+        _inner[function.__code__] = None if typed is function else (typed, function)
+        return typed
+    if _inner[function.__code__] is None:
+        return function
+    typed, first = _inner[function.__code__]
+    copy = FunctionType(typed.__code__, typed.__globals__, typed.__name__)
+    copy.__kwdefaults__ = {
+        name: function if value is first else value for name, value in typed.__kwdefaults__.items()
+    }
+    return functools.update_wrapper(copy, function)
 
 
 def _names_an_array(hint: Any) -> bool:

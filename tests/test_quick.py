@@ -1,12 +1,14 @@
 """What is quick, and that types are checked with and without arrays."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 import torch
 from beartype.roar import BeartypeCallHintParamViolation, BeartypeCallHintReturnViolation
-from jaxtyping import Float, jaxtyped
+from jaxtyping import Float, Int, Shaped, jaxtyped
+from numpy import ndarray as Array
 from quick_cases import named
 from torch import Tensor
 
@@ -56,3 +58,41 @@ def test_shapes_and_other_types_are_checked() -> None:
         Pair(torch.ones(2), torch.ones(3, 2))
     with pytest.raises(BeartypeCallHintParamViolation):
         plain("a")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_function_within_another_is_checked_at_each_definition() -> None:
+    from beartype import beartype
+
+    def adder(n: int) -> Callable[[int], int]:
+        @jaxtyped(typechecker=beartype)
+        def add(a: int, *, twice: bool = False) -> int:
+            return a + n * (1 + twice)
+
+        return add
+
+    one, two = adder(1), adder(2)
+    assert [one(1), two(1), adder(3)(1), two(1, twice=True)] == [2, 3, 4, 5]
+    for add in (one, two):
+        with pytest.raises(BeartypeCallHintParamViolation):
+            add("a")  # pyright: ignore[reportArgumentType]
+
+
+def test_arrays_are_of_the_sizes_that_others_had() -> None:
+    from beartype import beartype
+
+    @jaxtyped(typechecker=beartype)
+    def agree(a: Int[Array, "n 2"], b: Float[Tensor, "n _"], c: Shaped[Tensor, "n n"]) -> None: ...
+
+    a, b, c = np.zeros((3, 2), np.int64), torch.ones(3, 5), torch.ones(3, 3, dtype=torch.int8)
+    agree(a, b, c)
+    for wrong in (
+        (a[:, :1], b, c),  # a fixed size
+        (a[0], b, c),  # the number of dimensions
+        (a, b[1:], c),  # a size that another has
+        (a, b, c[:, :2]),  # the same within one
+        (a / 1, b, c),  # the type of its numbers
+        (a, b.long(), c),
+        (torch.tensor(a), b, c),  # the type of array
+    ):
+        with pytest.raises(BeartypeCallHintParamViolation):
+            agree(*wrong)

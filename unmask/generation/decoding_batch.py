@@ -118,14 +118,13 @@ class DecodingBatch:
     def append_tokens(self, tokens: Int[Tensor, "b t"]) -> None:
         """Append tokens; they are read by the next `next_token_logits`."""
         batch = self._batch
-        visibility = batch.visibility
-        if visibility.rank is not None:
+        rank, document = batch.visibility.rank, batch.visibility.document
+        if rank is not None:
             steps = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
-            rank = torch.cat((visibility.rank, visibility.rank[:, -1:] + steps), 1)
-            visibility = replace(visibility, rank=rank)
-        if visibility.document is not None:
-            document = torch.cat((visibility.document, torch.zeros_like(tokens)), 1)
-            visibility = replace(visibility, document=document)
+            rank = torch.cat((rank, rank[:, -1:] + steps), 1)
+        if document is not None:
+            document = torch.cat((document, torch.zeros_like(tokens)), 1)
+        visibility = replace(batch.visibility, rank=rank, document=document)
         inputs = torch.cat((batch.inputs, tokens), 1)
         self._batch = replace(batch, inputs=inputs, visibility=visibility)
         self._next_positions = self._next_positions + tokens.shape[1]
@@ -139,13 +138,12 @@ class DecodingBatch:
         batch = self._batch
         unread = max(batch.inputs.shape[1] - n, 0)
         self._cache.crop(self._cache.length - max(n - batch.inputs.shape[1], 0))
-        visibility = batch.visibility
-        if visibility.rank is not None:
-            end = visibility.rank.shape[1] - n
-            visibility = replace(visibility, rank=visibility.rank[:, :end])
-        if visibility.document is not None:
-            end = visibility.document.shape[1] - n
-            visibility = replace(visibility, document=visibility.document[:, :end])
+        rank, document = batch.visibility.rank, batch.visibility.document
+        if rank is not None:
+            rank = rank[:, : rank.shape[1] - n]
+        if document is not None:
+            document = document[:, : document.shape[1] - n]
+        visibility = replace(batch.visibility, rank=rank, document=document)
         self._batch = replace(batch, inputs=batch.inputs[:, :unread], visibility=visibility)
         self._next_positions = self._next_positions - n
 
