@@ -18,6 +18,7 @@ import jaxtyping
 import numpy as np
 from beartype.roar import BeartypeCallHintViolation
 from jaxtyping import _array_types
+from jaxtyping._decorator import _destring_annotation
 from jaxtyping._storage import get_shape_memo, pop_shape_memo, push_shape_memo, shape_str
 from torch import Tensor, nn
 
@@ -74,9 +75,9 @@ def _check(function: Any) -> Any:
 def _typed(function: Any) -> Any:
     """Return beartype's wrapper; of a function within another, defined at each call, a copy."""
     if "<locals>" not in function.__qualname__:
-        return beartype.beartype(function)
+        return _typed_anew(function)
     if function.__code__ not in _inner:
-        typed = beartype.beartype(function)
+        typed = _typed_anew(function)
         _inner[function.__code__] = None if typed is function else (typed, function)
         return typed
     if _inner[function.__code__] is None:
@@ -87,6 +88,18 @@ def _typed(function: Any) -> Any:
         name: function if value is first else value for name, value in typed.__kwdefaults__.items()
     }
     return functools.update_wrapper(copy, function)
+
+
+def _typed_anew(function: Any) -> Any:
+    """Return beartype's wrapper, for which quoted types that do not exist yet are any."""
+    quoted = function.__annotations__
+    function.__annotations__ = {
+        name: _destring_annotation(hint, function.__globals__) if isinstance(hint, str) else hint
+        for name, hint in quoted.items()
+    }
+    typed = beartype.beartype(function)
+    function.__annotations__ = typed.__annotations__ = quoted
+    return typed
 
 
 def _names_an_array(hint: Any) -> bool:
