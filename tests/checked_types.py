@@ -13,16 +13,16 @@ from dataclasses import is_dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
-import beartype
 import jaxtyping
 import numpy as np
-from beartype.roar import BeartypeCallHintViolation
-from jaxtyping import _array_types
+from beartype import BeartypeConf, beartype
+from jaxtyping import TypeCheckError, _array_types
 from jaxtyping._decorator import _destring_annotation
 from jaxtyping._storage import get_shape_memo, pop_shape_memo, push_shape_memo, shape_str
 from torch import Tensor, nn
 
 _inner: dict[CodeType, Any] = {}
+_PLAIN, _SHAPED = BeartypeConf(), BeartypeConf(violation_type=TypeCheckError)
 _jaxtyped = jaxtyping.jaxtyped
 _ARRAYS = (Tensor, nn.Parameter, np.ndarray)
 _judge = _array_types._MetaAbstractArray.__instancecheck__
@@ -52,10 +52,10 @@ def jaxtyped(*, typechecker: Any) -> Callable[[Any], Any]:
 def _check(function: Any) -> Any:
     hints = function.__annotations__.values()
     if not any(_names_an_array(hint) for hint in hints):
-        return _typed(function)
+        return _typed(function, _PLAIN)
     if inspect.isgeneratorfunction(function):
-        return _jaxtyped(typechecker=beartype.beartype)(function)
-    typed = _typed(function)
+        return _jaxtyped(typechecker=beartype)(function)
+    typed = _typed(function, _SHAPED)
 
     @functools.wraps(function)
     def in_memo(*args: Any, **kwargs: Any) -> Any:
@@ -63,8 +63,9 @@ def _check(function: Any) -> Any:
         memo = push_shape_memo({})
         try:
             return typed(*args, **kwargs)
-        except BeartypeCallHintViolation as error:
-            error.add_note(shape_str(memo))
+        except TypeCheckError as error:
+            if not hasattr(error, "__notes__"):
+                error.add_note(shape_str(memo))
             raise
         finally:
             pop_shape_memo()
@@ -72,12 +73,12 @@ def _check(function: Any) -> Any:
     return in_memo
 
 
-def _typed(function: Any) -> Any:
+def _typed(function: Any, conf: BeartypeConf) -> Any:
     """Return beartype's wrapper; of a function within another, defined at each call, a copy."""
     if "<locals>" not in function.__qualname__:
-        return _typed_anew(function)
+        return _typed_anew(function, conf)
     if function.__code__ not in _inner:
-        typed = _typed_anew(function)
+        typed = _typed_anew(function, conf)
         _inner[function.__code__] = None if typed is function else (typed, function)
         return typed
     if _inner[function.__code__] is None:
@@ -90,14 +91,14 @@ def _typed(function: Any) -> Any:
     return functools.update_wrapper(copy, function)
 
 
-def _typed_anew(function: Any) -> Any:
+def _typed_anew(function: Any, conf: BeartypeConf) -> Any:
     """Return beartype's wrapper, for which quoted types that do not exist yet are any."""
     quoted = function.__annotations__
     function.__annotations__ = {
         name: _destring_annotation(hint, function.__globals__) if isinstance(hint, str) else hint
         for name, hint in quoted.items()
     }
-    typed = beartype.beartype(function)
+    typed = beartype(conf=conf)(function)
     function.__annotations__ = typed.__annotations__ = quoted
     return typed
 
