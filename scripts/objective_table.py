@@ -106,8 +106,8 @@ def prepared(card: Published, out: Path) -> Path:
     """Tokenize some text for a card, once for all with this kind of tokenizer."""
     text = out / "text.txt"
     if not text.is_file():
-        first = next(iter(read_documents(bundled_path("novels")))).text
-        text.write_text(first[:CHARACTERS].replace("\n", "\n\n"), encoding="utf-8")
+        chapters = "\n\n".join(one.text for one in read_documents(bundled_path("novels")))
+        text.write_text(chapters[:CHARACTERS], encoding="utf-8")
     key = json.dumps(to_dict(card.tokenizer), sort_keys=True)
     names = out / "tokenizers.json"
     known: dict[str, int] = json.loads(names.read_text()) if names.is_file() else {}

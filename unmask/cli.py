@@ -3029,6 +3029,8 @@ def _read_texts(
         encoding_errors: what becomes of bytes that are not UTF-8.
         keep_blank: blank lines are texts too, so that answers stand in the rows of the lines.
     """
+    from unmask.text.lines import BlankLines
+
     if texts:
         _refuse_texts_and_input(texts, input_file)
         yield from map(_check_utf8, texts)
@@ -3043,17 +3045,16 @@ def _read_texts(
             encoding_errors=encoding_errors,
             max_characters=MAX_RECORD_CHARACTERS,
         )
-        found = ((one.location.rpartition(":")[2], one.text) for one in read)
+        found = ((int(one.location.rpartition(":")[2]), one.text) for one in read)
     else:
-        found = ((str(number), text) for number, text in _read_standard_input(encoding_errors))
-    blank: list[str] = []
+        found = _read_standard_input(encoding_errors)
+    number, blank_lines = 0, BlankLines()
     for number, text in found:
         if not text:
-            blank.append(number)
+            blank_lines.add(number)
         if text or keep_blank:
             yield text
-    if blank:
-        some = ", ".join(blank[:8]) + (" ..." if len(blank) > 8 else "")
+    if some := blank_lines.describe(number):
         how = "answered as the empty text" if keep_blank else "left out"
         print_line(f"{input_file or 'standard input'}: blank lines are {how}: {some}", sys.stderr)
 

@@ -1,9 +1,11 @@
+import json
 import sys
 from pathlib import Path
 
 import datasets
 import pytest
 
+from unmask.text.documents import read_documents, read_rows
 from unmask.text.hub import split_hub_name, stream_records
 
 
@@ -43,6 +45,21 @@ def test_other_names_are_refused(name: str):
 def test_rows_are_streamed(here: Path):
     assert list(stream_records("owner/name", "text")) == [(1, "a\n\nb"), (3, "c")]
     assert list(stream_records("owner/name::test", "text")) == [(1, "t")]
+
+
+def test_each_row_is_answered_as_that_of_a_file_is(here: Path):
+    texts = ["a\n\n  b", None, "", " \n", "c", ""]
+    path = here / "train.jsonl"
+    path.write_text("".join(json.dumps({"text": text, "n": 1}) + "\n" for text in texts))
+    expected = ["a\n  b", "", "", "", "c", ""]
+    rows = list(read_rows("hf:owner/name"))
+    assert [row.text for row in rows] == expected
+    assert [row.text for row in read_rows(path)] == expected
+    assert [row.location for row in rows] == [f"hf:owner/name:{i}" for i in range(1, 7)]
+    assert [one.text for one in read_documents("hf:owner/name")] == ["a\n  b", "c"]
+    path.write_text('{"text": ""}\n{"text": null}\n')
+    with pytest.raises(ValueError, match="hf:owner/name: no text in it"):
+        list(read_rows("hf:owner/name"))
 
 
 @pytest.mark.parametrize(

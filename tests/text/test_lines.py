@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from unmask.text import decompress
 from unmask.text.lines import (
+    BlankLines,
     EncodingErrors,
     iter_paragraphs,
     read_decoded,
@@ -155,3 +156,30 @@ def test_a_nul_is_located(piece: int, tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(ValueError, match=r"x\.txt:3: a NUL character.*--encoding-errors replace"):
         list(read_decoded(path))
     assert read(path, errors="replace") == ["one", "two", "thr\ufffdee"]
+
+
+def described(numbers: list[int], last_line: int) -> str:
+    blank = BlankLines()
+    for number in numbers:
+        blank.add(number)
+    return blank.describe(last_line)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "last_line", "expected"),
+    [
+        ([], 9, ""),
+        ([3], 9, "3"),
+        ([3, 4, 5, 8], 9, "3-5, 8 (4 lines)"),
+        ([1, 3, 5], 6, "1, 3, 5"),
+        ([1, 3, 10, 11, 12], 9, "1, 3"),  # what is behind the last text
+        ([10, 11], 9, ""),
+        ([*range(2, 18, 2)], 17, "2, 4, 6, 8, 10, 12, 14, 16"),
+        ([*range(2, 20, 2)], 17, "2, 4, 6, 8, 10, 12, 14, 16"),
+        ([*range(2, 20, 2)], 19, "2, 4, 6, 8, 10, 12, 14, 16, ... (9 lines)"),
+        ([*range(2, 20, 2), 21, 22], 20, "2, 4, 6, 8, 10, 12, 14, 16, ... (9 lines)"),
+        ([*range(1, 1_000_001)], 1_000_001, "1-1000000 (1,000,000 lines)"),
+    ],
+)
+def test_blank_lines_are_listed_as_runs(numbers: list[int], last_line: int, expected: str) -> None:
+    assert described(numbers, last_line) == expected

@@ -1,6 +1,5 @@
 """Text in, answer out: what `unmask.load` returns."""
 
-import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -87,8 +86,6 @@ DEFAULT_SEQUENCE_LENGTH = 512
 """Tokens that are read together of held-out text, where it is not known how many pretraining read,
 and the model has as many positions."""
 MAX_BATCH_TOKENS = 4096
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -782,10 +779,6 @@ def _same_vocabulary(a: Tokenizer, b: Tokenizer) -> bool:
 def _read_lines(task: Task, table: tables.Table) -> list[Any]:
     """Read what `predict` takes from each line, and check it while its place is known."""
     reader, found = TASK_KINDS[task.task_kind].reader, list[Any]()
-    numbers = {number for number, _ in table.rows if isinstance(number, int)}
-    if blank := [n for n in range(1, max(numbers, default=0)) if n not in numbers]:
-        some = ", ".join(map(str, blank[:8])) + (" ..." if len(blank) > 8 else "")
-        _log.warning(f"{table.path}: blank lines are left out: {some}")
     for i, (line,) in enumerate(fields for _, fields in table.rows):
         try:
             text = reader.parse_line(task, str(line))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from unmask.text import records
 from unmask.text.decompress import compression_suffix
-from unmask.text.lines import EncodingErrors, is_blank
+from unmask.text.lines import BlankLines, EncodingErrors, is_blank
 from unmask.text.records import TextRecord, check_column, format_names, read_whole_lines
 
 DelimitedRow = tuple[int, list[str]]
@@ -32,7 +32,10 @@ class DelimitedFile(NamedTuple):
 
 
 def read_delimited(
-    path: Path, header: Sequence[str] = (), encoding_errors: EncodingErrors = "strict"
+    path: Path,
+    header: Sequence[str] = (),
+    encoding_errors: EncodingErrors = "strict",
+    blank_lines: BlankLines | None = None,
 ) -> DelimitedFile:
     """Read a .csv or .tsv file, also a compressed one. Blank lines between rows are skipped.
 
@@ -44,33 +47,39 @@ def read_delimited(
         path: the file.
         header: names of the columns of a file whose first row does not name them.
         encoding_errors: as of `unmask.text.lines.read_lines`.
+        blank_lines: to which the lines that are skipped are added, as rows are read.
 
     Raises:
         ValueError: a row has not as many fields as there are columns, another delimiter separates
             them, or quotes do not match.
     """
     tabs = _table_suffix(path) == ".tsv"
-    rows = _tsv_rows(path, encoding_errors) if tabs else _csv_rows(path, encoding_errors)
+    rows = (_tsv_rows if tabs else _csv_rows)(path, encoding_errors, blank_lines or BlankLines())
     line, columns = (0, header) if header else next(rows, (0, ()))
     check_delimiter(path, columns)
     return DelimitedFile(tuple(columns), line, _checked_rows(path, tuple(columns), rows))
 
 
 def read_delimited_column(
-    path: Path, column: str, encoding_errors: EncodingErrors = "strict", *, keep_blank: bool = False
+    path: Path,
+    column: str,
+    encoding_errors: EncodingErrors = "strict",
+    blank_lines: BlankLines | None = None,
 ) -> Iterator[TextRecord]:
-    """Read one column of a .csv or .tsv file with a header; empty texts only with `keep_blank`.
+    """Read one column of a .csv or .tsv file with a header.
+
+    With `blank_lines`, empty texts are yielded, too, and lines that are no record added to it.
 
     Raises:
         ValueError: the header lacks the column, or as of `read_delimited`.
     """
-    file = read_delimited(path, (), encoding_errors)
+    file = read_delimited(path, (), encoding_errors, blank_lines)
     if not file.columns:
         return
     check_column(f"{path}:{file.header_line}", column, file.columns)
     at = file.columns.index(column)
     for number, fields in file.rows:
-        if fields[at] or keep_blank:
+        if fields[at] or blank_lines is not None:
             yield number, fields[at]
 
 
@@ -98,13 +107,19 @@ def _checked_rows(
         yield number, fields
 
 
-def _tsv_rows(path: Path, encoding_errors: EncodingErrors) -> Iterator[DelimitedRow]:
+def _tsv_rows(
+    path: Path, encoding_errors: EncodingErrors, blank_lines: BlankLines
+) -> Iterator[DelimitedRow]:
     for number, line in read_whole_lines(path, encoding_errors):
-        if not is_blank(line):
+        if is_blank(line):
+            blank_lines.add(number)
+        else:
             yield number, line.split("\t", _MAX_FIELDS)
 
 
-def _csv_rows(path: Path, encoding_errors: EncodingErrors) -> Iterator[DelimitedRow]:
+def _csv_rows(
+    path: Path, encoding_errors: EncodingErrors, blank_lines: BlankLines
+) -> Iterator[DelimitedRow]:
     """Split lines at commas; a quoted field goes on over lines."""
     begin, size, fields = 0, 0, list[str]()
     held = bytearray()  # no list of lines: a hundred million empty ones would not fit
@@ -113,6 +128,7 @@ def _csv_rows(path: Path, encoding_errors: EncodingErrors) -> Iterator[Delimited
         if begin:
             at = _read_quoted(line, 0, held, fields, f"{path}:{begin}")
         elif is_blank(line):
+            blank_lines.add(number)
             continue
         else:
             begin, size, fields = number, 0, []

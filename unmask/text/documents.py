@@ -23,6 +23,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -31,6 +32,7 @@ from unmask.text.decompress import COMPRESSIONS, compression_suffix, require_mod
 from unmask.text.delimited import read_delimited_column
 from unmask.text.json_lines import read_jsonl
 from unmask.text.lines import (
+    BlankLines,
     EncodingErrors,
     LinePart,
     is_blank,
@@ -160,6 +162,9 @@ def _check_allowed(name: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {list(allowed)}, got {value!r}")
 
 
+_RecordReader = Callable[..., Iterator[records.TextRecord]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class _ReadOptions:
     document_separator: DocumentSeparator
@@ -170,10 +175,8 @@ class _ReadOptions:
 
 def _iter_lines(source: str, files: list[Path], options: _ReadOptions) -> Iterator[Document]:
     if source.startswith(_HUB_PREFIX):
-        stream = hub.stream_records(
-            source.removeprefix(_HUB_PREFIX), options.text_column, options.encoding_errors
-        )
-        yield from (_line_document(source, number, [text], options) for number, text in stream)
+        name = source.removeprefix(_HUB_PREFIX)
+        yield from _iter_records(source, partial(hub.stream_records, name), options)
     for file in files:
         suffix = _content_suffix(file)
         if suffix is None or suffix == ".txt":
@@ -183,12 +186,17 @@ def _iter_lines(source: str, files: list[Path], options: _ReadOptions) -> Iterat
                     raise ValueError(_too_long_line(file, number, options))
                 yield _line_document(file, number, [text], options)
         else:
-            records_of = _RECORD_READERS[suffix]
-            for number, text in records_of(
-                file, options.text_column, options.encoding_errors, keep_blank=True
-            ):
-                held = [p for p in iter_paragraphs(text) if not is_blank(p)]
-                yield _line_document(file, number, held, options)
+            yield from _iter_records(file, partial(_RECORD_READERS[suffix], file), options)
+
+
+def _iter_records(name: object, read: _RecordReader, options: _ReadOptions) -> Iterator[Document]:
+    """Yield a document for each record, and tell of lines that are none."""
+    number, blank_lines = 0, BlankLines()
+    for number, text in read(options.text_column, options.encoding_errors, blank_lines):
+        held = [p for p in iter_paragraphs(text) if not is_blank(p)]
+        yield _line_document(name, number, held, options)
+    if skipped := blank_lines.describe(number):
+        _log.warning("%s: blank lines, which are no records, are skipped: %s", name, skipped)
 
 
 def _too_long_line(name: object, number: int, options: _ReadOptions) -> str:
@@ -229,7 +237,6 @@ def _iter_documents(
 
 _HUB_PREFIX = "hf:"
 
-_RecordReader = Callable[..., Iterator[records.TextRecord]]
 _RECORD_READERS: dict[str, _RecordReader] = {
     ".jsonl": read_jsonl,
     ".csv": read_delimited_column,

@@ -5,16 +5,20 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from unmask.text.decompress import require_module
-from unmask.text.lines import EncodingErrors
+from unmask.text.lines import BlankLines, EncodingErrors
 from unmask.text.records import TextRecord, check_column, check_text, format_error
 
 
 def stream_records(
-    name: str, column: str, encoding_errors: EncodingErrors = "strict"
+    name: str,
+    column: str,
+    encoding_errors: EncodingErrors = "strict",
+    blank_lines: BlankLines | None = None,
 ) -> Iterator[TextRecord]:
     """Stream a data set of the Hub: `owner/name`, `owner/name:config` or `owner/name:config:split`.
 
     The split is `train` if none is named; of a data set without configs it is `owner/name::split`.
+    With `blank_lines`, empty texts are yielded, too.
 
     Raises:
         ValueError: there is no such config, split or column.
@@ -33,7 +37,8 @@ def stream_records(
             return
         if column not in row:
             check_column(f"{source}:{number}", column, list(row))
-        if text := check_text(row[column], f"{source}:{number}", column, encoding_errors):
+        text = check_text(row[column], f"{source}:{number}", column, encoding_errors)
+        if text or blank_lines is not None:
             yield number, text
 
 

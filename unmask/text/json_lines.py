@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from unmask.files import parse_json
-from unmask.text.lines import EncodingErrors, is_blank
+from unmask.text.lines import BlankLines, EncodingErrors, is_blank
 from unmask.text.records import (
     TextRecord,
     check_column,
@@ -23,32 +23,41 @@ _JSON_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 
 
 def read_jsonl(
-    path: Path, column: str, encoding_errors: EncodingErrors = "strict", *, keep_blank: bool = False
+    path: Path,
+    column: str,
+    encoding_errors: EncodingErrors = "strict",
+    blank_lines: BlankLines | None = None,
 ) -> Iterator[TextRecord]:
-    """Read one JSON object a line; empty texts only with `keep_blank`.
+    """Read one JSON object a line.
+
+    With `blank_lines`, empty texts are yielded, too, and lines that are no record added to it.
 
     Raises:
         ValueError: a line is no JSON object, has no such column, or its text is no text.
     """
-    for number, fields in read_json_rows(path, encoding_errors):
+    for number, fields in read_json_rows(path, encoding_errors, blank_lines):
         where = f"{path}:{number}"
         if column not in fields:
             check_column(where, column, list(fields))
         text = check_text(fields[column], where, column, encoding_errors)
-        if text or keep_blank:
+        if text or blank_lines is not None:
             yield number, text
 
 
 def read_json_rows(
-    path: Path, encoding_errors: EncodingErrors
+    path: Path, encoding_errors: EncodingErrors, blank_lines: BlankLines | None = None
 ) -> Iterator[tuple[int, dict[str, object]]]:
-    """Yield the objects of a file that holds one a line, and their lines.
+    """Yield the objects of a file that holds one a line, and their lines; blank ones are skipped.
+
+    Those are added to `blank_lines`.
 
     Raises:
         ValueError: a line is no JSON object, is nested too deeply, or has too many values.
     """
+    blank_lines = blank_lines or BlankLines()
     for number, line in read_whole_lines(path, encoding_errors):
         if is_blank(line):
+            blank_lines.add(number)
             continue
         where = f"{path}:{number}"
         record = _parse_json_line(line, where)

@@ -26,6 +26,8 @@ SPACES_AND_TABS = re.compile("[ \t]+")
 """What parts words, and columns without tabs."""
 _LINE_END = re.compile("\r{0,2}\n|\r")
 _LINE = re.compile("[^\n]+")
+_RUNS_SHOWN = 8
+"""Of blank lines, in a message."""
 _CUT_SEARCH_CHARACTERS = (
     2**12
 )  # characters searched for white space to cut at: what is longer is not a word
@@ -77,6 +79,36 @@ def split_at_blanks(line: str) -> list[str]:
 def is_blank(line: str) -> bool:
     """Say whether there is nothing in a line but white space."""
     return not line or line.isspace()
+
+
+class BlankLines:
+    """The blank lines of a file, counted: the first runs of them, the last, and how many."""
+
+    def __init__(self) -> None:
+        self._runs: list[list[int]] = []
+        self._last_run = [0, 0]
+        self._n_lines = self._n_runs = 0
+
+    def add(self, number: int) -> None:
+        """Add a line; their numbers rise."""
+        self._n_lines += 1
+        if self._n_runs and self._last_run[1] == number - 1:
+            self._last_run[1] = number
+            return
+        self._n_runs += 1
+        self._last_run = [number, number]
+        if self._n_runs <= _RUNS_SHOWN:
+            self._runs.append(self._last_run)
+
+    def describe(self, last_line: int) -> str:
+        """List those before the last line of text, "3, 7-9 (4 lines)"; "" if there are none."""
+        first, last = self._last_run
+        behind = last - first + 1 if first > last_line else 0
+        shown = [f"{a}-{b}" if b > a else str(a) for a, b in self._runs if a <= last_line]
+        if self._n_runs - bool(behind) > _RUNS_SHOWN:
+            shown.append("...")
+        n = self._n_lines - behind
+        return ", ".join(shown) + (f" ({n:,} lines)" if n > min(len(shown), _RUNS_SHOWN) else "")
 
 
 def iter_paragraphs(text: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from unmask.files import PARSER_ERRORS
 from unmask.text.decompress import compression_suffix, read_decompressed, require_module
-from unmask.text.lines import REPLACE_HINT, EncodingErrors
+from unmask.text.lines import REPLACE_HINT, BlankLines, EncodingErrors
 from unmask.text.records import TextRecord, check_column, check_text, format_error
 
 if TYPE_CHECKING:
@@ -21,9 +21,14 @@ _BATCH_BYTES = 2**26  # bytes of them, where they are longer than most
 
 
 def read_parquet(
-    path: Path, column: str, encoding_errors: EncodingErrors = "strict", *, keep_blank: bool = False
+    path: Path,
+    column: str,
+    encoding_errors: EncodingErrors = "strict",
+    blank_lines: BlankLines | None = None,
 ) -> Iterator[TextRecord]:
     """Read one column of a Parquet file, a few rows at a time.
+
+    With `blank_lines`, empty texts are yielded, too.
 
     Raises:
         ValueError: the file is damaged, has no such column, or the column is no text.
@@ -49,7 +54,7 @@ def read_parquet(
                 data = value.as_py()
                 budget.spend(0 if data is None else len(data))
                 text = _decode_utf8(data, f"{path}:{number}", column, encoding_errors)
-                if text or keep_blank:
+                if text or blank_lines is not None:
                     yield number, text
 
 

@@ -486,3 +486,25 @@ def test_a_text_that_parquet_holds_once_for_many_rows_is_refused_before_it_is_re
 )
 def test_columns_that_are_parted_otherwise_are_told(tmp_path, name, data, said) -> None:
     fails(write(tmp_path, name, data), said)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "told"),
+    [
+        ("a.tsv", "text\tlabel\n\na\tx\n\t\nb\ty\n\n\n", "2, 4"),
+        ("a.csv", 'text,label\n\n"a\n\nb",x\n \n\nb,y\n\n', "2, 6-7 (3 lines)"),
+        ("a.jsonl", '\n{"text": "a"}\n \n{"text": "b"}\n\n', "1, 3"),
+        ("a.txt", "\na\n \nb\n\n", "1, 3"),
+        ("a.txt.gz", gzip.compress(b"\na\n \nb\n\n"), "1, 3"),
+        ("b.tsv", "text\tlabel\na\tx\nb\ty\n\n\n", None),
+        ("a.json", '\n[{"text": "a"},\n\n{"text": "b"}]', None),
+        ("a.conll", "\na\tx\n\n\nb\ty\n\n", None),
+    ],
+)
+def test_blank_lines_before_the_last_row_are_told(
+    name: str, data: str | bytes, told: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path, name, data)
+    assert len(read_table(path, header=("text", "label") if name == "a.conll" else ())) == 2
+    expected = [] if told is None else [f"{path}: blank lines are left out: {told}"]
+    assert caplog.messages == expected

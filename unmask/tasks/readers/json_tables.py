@@ -9,7 +9,7 @@ from unmask.files import parse_json
 from unmask.tasks.readers import squad
 from unmask.text import records
 from unmask.text.json_lines import has_more_values, read_json_rows
-from unmask.text.lines import EncodingErrors, is_blank, read_decoded
+from unmask.text.lines import BlankLines, EncodingErrors, is_blank, read_decoded
 from unmask.text.records import TableRow, describe_value, format_error, format_names
 
 _MAX_JSON_VALUES = 2**23  # values in a .json file
@@ -18,14 +18,14 @@ _MAX_EXPANSION, _EXPANSION_ALLOWANCE = 16, 2**20
 
 
 def read_jsonl_table(
-    path: Path, encoding_errors: EncodingErrors
+    path: Path, encoding_errors: EncodingErrors, blank_lines: BlankLines
 ) -> tuple[tuple[str, ...], list[TableRow]]:
-    """Read an object a line as rows.
+    """Read an object a line as rows, and add the blank lines to `blank_lines`.
 
     Raises:
         ValueError: a line is no JSON object, or objects have too few keys in common.
     """
-    return _rows_of_records(path, list(read_json_rows(path, encoding_errors)))
+    return _rows_of_records(path, list(read_json_rows(path, encoding_errors, blank_lines)))
 
 
 def _rows_of_records(

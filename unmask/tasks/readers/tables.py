@@ -1,5 +1,6 @@
 """Labelled files -> named columns: TSV, CSV, JSON, Parquet, CoNLL, each also compressed."""
 
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,9 +12,10 @@ from unmask.tasks.readers.json_tables import read_json_table, read_jsonl_table
 from unmask.tasks.readers.parquet_tables import read_parquet_table
 from unmask.text.decompress import COMPRESSIONS, compression_suffix
 from unmask.text.delimited import read_delimited
-from unmask.text.lines import EncodingErrors, is_blank
+from unmask.text.lines import BlankLines, EncodingErrors, is_blank
 from unmask.text.records import TableRow, format_names, read_whole_lines
 
+_log = logging.getLogger(__name__)
 _LIST_MEMBER = re.compile(r"(.+)\[(\d+)\]")
 
 
@@ -104,8 +106,9 @@ def read_table(
     The name says the format: .tsv (a line is a row, quotes are plain characters, as in GLUE), .csv
     (RFC 4180: quotes), .jsonl (an object a line), .json (a list of objects, alone or as "data", or
     SQuAD's articles, of which each question is a row), .parquet, .txt (a text a line), .conllu,
-    .conll; each may be followed by .gz, .xz or .zst. Lines with nothing but white space are passed
-    over. Classes that a Parquet file has names for are read as these.
+    .conll; each may be followed by .gz, .xz or .zst. Lines with nothing but white space are no rows
+    (in .conllu and .conll, they end sentences); a warning names those before the last row. Classes
+    that a Parquet file has names for are read as these.
 
     Args:
         path: of the file.
@@ -132,9 +135,15 @@ def read_table(
     if not path.is_file():
         what = "a folder" if path.is_dir() else "a pipe or a device, which cannot be read twice"
         raise ValueError(f"{path}: must be a file, not {what}")
-    columns, rows = _read_rows(path, _suffix(path), tuple(header), word_per_line, encoding_errors)
+    blank_lines, suffix = BlankLines(), _suffix(path)
+    columns, rows = _read_rows(
+        path, suffix, tuple(header), word_per_line, encoding_errors, blank_lines
+    )
     if not rows:
-        raise ValueError(f"{path}: {_empty_message(_suffix(path), columns)}")
+        raise ValueError(f"{path}: {_empty_message(suffix, columns)}")
+    last_line = rows[-1][0]
+    if isinstance(last_line, int) and (skipped := blank_lines.describe(last_line)):
+        _log.warning("%s: blank lines are left out: %s", path, skipped)
     return Table(path=path, columns=columns, rows=rows)
 
 
@@ -156,7 +165,7 @@ def parallel_paths(path: str | Path) -> tuple[Path, Path] | None:
 
 def _read_parallel(first: Path, second: Path, encoding_errors: EncodingErrors) -> Table:
     """Read two files line for line."""
-    sides = [[*_read_lines(path, encoding_errors, blanks=True)] for path in (first, second)]
+    sides = [[*read_whole_lines(path, encoding_errors)] for path in (first, second)]
     for path, side in zip((first, second), sides, strict=True):
         for number, line in side:
             if is_blank(line):
@@ -204,6 +213,7 @@ def _read_rows(
     header: tuple[str, ...],
     word_per_line: bool,
     encoding_errors: EncodingErrors,
+    blank_lines: BlankLines,
 ) -> tuple[tuple[str, ...], list[TableRow]]:
     if suffix == ".conllu":
         return conll.CONLLU_COLUMNS, list(conll.read_conllu(path, encoding_errors))
@@ -211,15 +221,16 @@ def _read_rows(
         columns, rows = conll.read_conll(path, header, encoding_errors)
         return columns, [*rows]
     if suffix in (".jsonl", ".ndjson"):
-        return read_jsonl_table(path, encoding_errors)
+        return read_jsonl_table(path, encoding_errors, blank_lines)
     if suffix == ".json":
         return read_json_table(path, encoding_errors)
     if suffix == ".parquet":
         return read_parquet_table(path)
     if suffix == ".txt":
-        return ("text",), [(n, (line,)) for n, line in _read_lines(path, encoding_errors)]
+        lines = _read_lines(path, encoding_errors, blank_lines)
+        return ("text",), [(n, (line,)) for n, line in lines]
     if suffix in (".tsv", ".csv"):
-        columns, _, rows = read_delimited(path, header, encoding_errors)
+        columns, _, rows = read_delimited(path, header, encoding_errors, blank_lines)
         return columns, [(number, tuple(fields)) for number, fields in rows]
     raise ValueError(
         f"{path}: the name must end in .tsv, .csv, .jsonl, .json, .parquet, .txt, .conllu or "
@@ -228,8 +239,10 @@ def _read_rows(
 
 
 def _read_lines(
-    path: Path, encoding_errors: EncodingErrors, *, blanks: bool = False
+    path: Path, encoding_errors: EncodingErrors, blank_lines: BlankLines
 ) -> Iterator[tuple[int, str]]:
     for number, line in read_whole_lines(path, encoding_errors):
-        if blanks or not is_blank(line):
+        if is_blank(line):
+            blank_lines.add(number)
+        else:
             yield number, line
