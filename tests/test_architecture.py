@@ -33,7 +33,7 @@ LARGE_FOLDERS = {
 }  # fmt: skip
 """Entries of each, at most."""
 LONG_FUNCTIONS = {
-    "batching/collate.py:collate", "cli.py:align", "cli.py:convert", "cli.py:evaluate",
+    "cli.py:align", "cli.py:convert", "cli.py:evaluate",
     "cli.py:finetune", "cli.py:generate", "cli.py:neighbors", "cli.py:prepare", "cli.py:pretrain",
     "cli.py:study", "finetuning/job.py:prepare_job", "finetuning/suite.py:finetune_suite",
     "jobs/align.py:align", "jobs/finetune.py:finetune", "jobs/pretrain/pretrain.py:_start_job",
@@ -126,3 +126,33 @@ def test_no_public_class_name_is_new_twice() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(name)
     assert {c for c, where in places.items() if len(where) > 1} == REPEATED_CLASS_NAMES
+
+
+SHARED_TYPES = {"batch.py": ("Example", "Batch")}
+SHARED_FIELDS = 12
+
+
+def test_shared_types_have_few_fields() -> None:
+    """Those of `Featured`, which both have, are one."""
+    for name, classes in SHARED_TYPES.items():
+        for node in FILES[name].body:
+            if isinstance(node, ast.ClassDef) and node.name in classes:
+                own = sum(isinstance(line, ast.AnnAssign) for line in node.body)
+                assert own + 1 <= SHARED_FIELDS, f"{node.name} has {own + 1} fields"
+
+
+def test_what_lays_out_batches_knows_no_feature_by_name() -> None:
+    features = {
+        node.name
+        for tree in FILES.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(base, ast.Name) and base.id == "Feature" for base in node.bases)
+    }
+    assert len(features) > 10
+    for name in ("batch.py", "batching/collate.py"):
+        used = {node.id for node in ast.walk(FILES[name]) if isinstance(node, ast.Name)}
+        used |= {
+            a.name for n in ast.walk(FILES[name]) if isinstance(n, ast.ImportFrom) for a in n.names
+        }
+        assert not used & features

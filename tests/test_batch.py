@@ -1,11 +1,17 @@
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.batch import Batch, Example, Tokens, Visibility
+from unmask.batch import Batch, Example, Feature, Tokens, Visibility
+from unmask.batching.collate import pad_examples
 from unmask.model.layers.attention.block_local_mask import Window
+from unmask.tokenizers.spec import SpecialTokenIds
 
 ranks = st.lists(st.integers(0, 4), min_size=1, max_size=8)
 
@@ -79,3 +85,29 @@ def test_a_slice_of_a_text_is_a_text() -> None:
     assert len(text) == 5
     assert text[1:3].ids.tolist() == [1, 2]
     assert text[1:3].boundaries.tolist() == [1, 2]
+
+
+@dataclass(frozen=True)
+class Weights(Feature):
+    """A feature that nobody but this test knows."""
+
+    column_fields: ClassVar[Mapping[str, int]] = {"weights": 7}
+    weights: Any
+
+
+def test_a_feature_of_anyone_is_padded_checked_and_moved() -> None:
+    ids = np.arange(3)
+    plain = Example(inputs=ids[:2], targets=ids[:2])
+    weighed = Example(inputs=ids, targets=ids, features=(Weights(ids + 1),))
+    special = SpecialTokenIds(vocab_size=9, pad=0, start=1, end=2, unknown=3)
+    batch = pad_examples([weighed, plain], special, length_multiple=4).to("cpu")
+    found = batch.feature(Weights)
+    assert found is not None
+    assert found.weights.tolist() == [[1, 2, 3, 7], [7, 7, 7, 7]]
+    assert found.pad_columns(1).weights.tolist() == [[1, 2, 3, 7, 7], [7] * 5]
+    assert batch.has(Weights)
+    assert not batch.without(Weights).has(Weights)
+    twice = batch.with_feature(Weights(found.weights + 1))
+    assert [f.weights[0, 0].item() for f in twice.features] == [2]
+    with pytest.raises(ValueError, match=r"weights has shape \[2, 3\], inputs \[2, 4\]"):
+        batch.with_feature(Weights(found.weights[:, :3]))

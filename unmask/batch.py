@@ -1,15 +1,16 @@
-"""The types that travel through everything: Tokens, Example, Batch, Visibility and Memory.
+"""The types that travel through everything: Tokens, Example, Batch, Visibility and Feature.
 
-Tokens is a text, Example a text after hiding, Batch many of these, Visibility who sees whom, Memory
-what was said of the texts before.
+Tokens is a text, Example a text after an objective was applied, Batch many of these, Visibility who
+sees whom, Feature what one mechanism needs beside that.
 
 Shapes are written with one letter each, here and everywhere: `b` batch, `t` queries or decoder
 tokens, `s` keys or encoder tokens, `h` heads, `g` key/value heads, `e` head width, `d` model width,
-`f` feed-forward width, `v` vocabulary, `n` places asked.
+`f` feed-forward width, `v` vocabulary, `n` target positions.
 """
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Integer, Shaped
@@ -52,55 +53,151 @@ class Tokens:
         return Tokens(self.ids[::-1].copy(), np.concatenate((first, self.boundaries[:0:-1])), other)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Example:
-    """One text after hiding, unpadded, NumPy.
+FeatureT = TypeVar("FeatureT", bound="Feature")
+FeaturedT = TypeVar("FeaturedT", bound="Featured")
 
-    What the model reads, who sees whom, what it is asked.
+
+@dataclass(frozen=True)
+class Feature:
+    """What one mechanism needs of a text beside what most models read.
+
+    A feature is defined beside the code of its mechanism, and travels in `Example.features` (arrays
+    of one text) and `Batch.features` (tensors of all rows). What collates, pads, moves and checks
+    batches knows this protocol and no feature by name.
     """
 
+    column_fields: ClassVar[Mapping[str, int]] = {}
+    """Fields with a number for each column [*b t], and the number that fills padding."""
+
+    @classmethod
+    def collate(cls, rows: "ExampleRows") -> "Feature | None":
+        """Return the feature of a batch, in arrays; None: models do not read it.
+
+        Unless overridden, fields are padded; texts without the feature have what fills padding.
+        """
+
+        def values_of(example: Example, name: str, padding: int) -> Int[np.ndarray, "t"]:
+            own = example.feature(cls)
+            return np.full(len(example.inputs), padding) if own is None else getattr(own, name)
+
+        return cls(
+            **{
+                name: rows.fill(lambda e, name=name, pad=pad: values_of(e, name, pad), pad)
+                for name, pad in cls.column_fields.items()
+            }
+        )
+
+    def check(self, batch: "Batch") -> None:
+        """Check that the feature fits the batch.
+
+        Raises:
+            ValueError: it does not.
+        """
+        for name in self.column_fields:
+            _check_columns(name, getattr(self, name), batch.inputs)
+
+    def map(self: FeatureT, change: Callable[[Any], Any]) -> FeatureT:
+        """Return the same with another value of each field."""
+        return replace(self, **{f.name: change(getattr(self, f.name)) for f in fields(self)})
+
+    def pad_columns(self: FeatureT, n: int) -> FeatureT:
+        """Return the same for `n` more columns of padding."""
+        from torch.nn import functional
+
+        known = {name: getattr(self, name) for name in self.column_fields}
+        return replace(
+            self,
+            **{
+                name: functional.pad(x, (0, n), value=self.column_fields[name])
+                for name, x in known.items()
+                if x is not None
+            },
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Featured:
+    """An example or a batch with features, at most one of each kind."""
+
+    features: tuple[Feature, ...] = ()
+
+    def feature(self, kind: type[FeatureT]) -> FeatureT | None:
+        """Return the feature of a kind. None: there is none."""
+        for feature in self.features:
+            if isinstance(feature, kind):
+                return feature
+        return None
+
+    def has(self, kind: type[Feature]) -> bool:
+        """Whether there is a feature of a kind."""
+        return self.feature(kind) is not None
+
+    def with_feature(self: FeaturedT, feature: Feature) -> FeaturedT:
+        """Return the same with a feature, in place of the one of its kind."""
+        return replace(self, features=(*self.without(type(feature)).features, feature))
+
+    def without(self: FeaturedT, kind: type[Feature]) -> FeaturedT:
+        """Return the same without the feature of a kind."""
+        return replace(self, features=tuple(f for f in self.features if not isinstance(f, kind)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example(Featured):
+    """One text after an objective was applied, unpadded, NumPy."""
+
     inputs: Int[np.ndarray, "t"]
-    """Read by the decoder, or by the only stack there is."""
+    """Token ids of the decoder, or of the only stack there is."""
     targets: Int[np.ndarray, "t"]
-    """The answer at each place; IGNORE where nothing is asked."""
-    target_position_of: Int[np.ndarray, "t"] | None = None
-    """Of answers that stand for several tokens (CANINE-S's subwords): where each of these is asked
-    for; IGNORE of those that are shown. Models do not read it. None: each in its own place."""
+    """The token to be predicted at each position; IGNORE_INDEX where there is none."""
     rank: Int[np.ndarray, "t"] | None = None
-    """None: everyone sees everyone. Otherwise j is visible to i iff rank[j] <= rank[i]."""
+    """j is visible to i iff rank[j] <= rank[i]. None: everything is visible."""
     source: Int[np.ndarray, "s"] | None = None
-    """Read by the encoder, when there is one."""
+    """Token ids of the encoder, where there are two stacks."""
     position_ids: Int[np.ndarray, "t"] | None = None
-    """Where in its text stands what is read or said at each place, if it is not the place itself: a
-    decoder that says a part of what an encoder reads (MASS). None: places are counted from 0."""
+    """The position of each token, where it is not its index: a decoder that predicts a part of what
+    an encoder reads (MASS). None: 0, 1, ..."""
     segments: Int[np.ndarray, "t"] | None = None
-    """Which of two texts a token belongs to, 0 or 1; models without segments do not read it. That a
-    token is of neither (`SpecialTokenIds.summary`) is told where examples are laid out."""
+    """Which of two texts a token belongs to, 0 or 1; models without segments do not read it. A
+    `SpecialTokenIds.summary` gets a segment of its own in collation."""
     part_ids: Int[np.ndarray, "t"] | None = None
-    """0, then 1, and so on: parts of a text that do not see each other; places are counted from the
-    start of each. None: the text is one."""
+    """0, then 1, and so on: parts of a text that do not see each other; positions start anew in
+    each. None: the text is one."""
     label: "int | float | Int[np.ndarray, 't'] | Float[np.ndarray, 'labels'] | None" = None
-    """Of the whole text: next sentence, class, score; or one label a token; or of each of some
+    """Of the whole text: next sentence, class, score; or one label a token; or for each of several
     labels whether it holds, 1 or 0 (floats, also where there are as many as tokens)."""
-    choice_group: int | None = None
-    """Texts with the same number are asked together: options of which one is to be chosen."""
-    prediction_order: Int[np.ndarray, "t"] | None = None
-    """In which order the places asked are answered, from 0: those before are known to those after
-    (CANINE-C). Elsewhere it says nothing. None: all are asked at once."""
-    candidate_ids: Int[np.ndarray, "k"] | None = None
-    """The tokens of which each target is one, and which alone are scored; None: all."""
-    global_positions: Int[np.ndarray, "g"] | None = None
-    """The places of tokens that see all of their text and are seen by all of it, whatever a layer's
-    window, each once; models without `global_attention` do not read it. None: there are none."""
-    two_stream: bool = False
-    """Asked of a stream that may not see its own token (XLNet), or of two readers of whom one has
-    read what stands before it and one what follows (ELMo)."""
-    shifted_targets: bool = False
-    """Each place is asked for the token after its own: what is asked at i is read, if at all, at
-    i + 1. Models do not read it. False: it is asked where it stands."""
-    reuse_len: int | None = None
-    """Of a piece of a stream: so many of its first tokens see nothing of the others, and are what a
-    memory holds of it; the next piece goes on behind them. None: all are."""
+
+
+@dataclass(frozen=True)
+class ExampleRows:
+    """Examples laid out in rows, each of one or several."""
+
+    groups: Sequence[Sequence[Example]]
+    """The examples of each row."""
+    width: int
+    """Columns of a row, padding included."""
+
+    @property
+    def examples(self) -> list[Example]:
+        """All examples."""
+        return [example for group in self.groups for example in group]
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether a row has several examples."""
+        return any(len(group) > 1 for group in self.groups)
+
+    def fill(
+        self, values_of: Callable[[Example], Int[np.ndarray, "t"]], padding: int
+    ) -> Int[np.ndarray, "b t"]:
+        """Lay out numbers of each example from the left."""
+        out = np.full((len(self.groups), self.width), padding, np.int64)
+        for row, group in zip(out, self.groups, strict=True):
+            end = 0
+            for example in group:
+                values = values_of(example)
+                row[end : end + len(values)] = values
+                end += len(values)
+        return out
 
 
 @dataclass(frozen=True)
@@ -182,62 +279,19 @@ class Visibility:
         return None if visible is None else visible[:, None]
 
 
-class RecurrenceMemory:
-    """Hidden states of what stood before each row, which every layer reads beside the row itself.
-
-    Dai et al. 2019, arXiv:1901.02860, section 3.2: no gradient passes into them. A network that
-    reads a batch with a memory leaves there what the next batch, whose rows go on where these end,
-    has behind it.
-    """
-
-    def __init__(self, max_length: int) -> None:
-        if max_length < 1:
-            raise ValueError(f"a memory must have at least 1 place, got {max_length}")
-        self.max_length = max_length
-        """Places that are remembered, at most: the last."""
-        self.hidden_states: "list[Float[torch.Tensor, 'b m d']]" = []
-        """What entered each layer."""
-
-    def __len__(self) -> int:
-        return self.hidden_states[0].shape[1] if self.hidden_states else 0
-
-    def update(
-        self, layer_index: int, x: "Float[torch.Tensor, 'b t d']", reuse_len: int | None = None
-    ) -> "Float[torch.Tensor, 'b m d'] | None":
-        """Give what stood behind x in a layer, and remember x, or its first `reuse_len` columns.
-
-        Raises:
-            ValueError: what is remembered is of another number of rows.
-        """
-        import torch
-
-        behind = self.hidden_states[layer_index] if layer_index < len(self.hidden_states) else None
-        if behind is not None and len(behind) != len(x):
-            raise ValueError(
-                f"the memory is of {len(behind)} rows, but {len(x)} are to go on with it"
-            )
-        new = x.detach()[:, :reuse_len]
-        new = new if behind is None else torch.cat((behind.to(new.dtype), new), 1)
-        new = new[:, -self.max_length :]
-        self.hidden_states[layer_index : layer_index + 1] = [new]
-        return behind
-
-
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class Batch(Featured):
     """Examples padded or packed together, on a device. Every model takes exactly this."""
 
     inputs: "Int[torch.Tensor, 'b t']"
     visibility: Visibility = Visibility()
     targets: "Int[torch.Tensor, 'b t'] | None" = None
-    """None: nothing is asked of tokens."""
+    """None: no tokens are predicted."""
     target_positions: "Int[torch.Tensor, 'n'] | None" = None
-    """Where targets are not IGNORE, as places in the flattened [b t], counted before the device
-    sees them. None with targets: everywhere."""
-    prediction_order: "Int[torch.Tensor, 'b t'] | None" = None
-    """In which order the places asked of a text are answered, from 0; None: all at once."""
+    """Where targets are not IGNORE_INDEX, in the flattened [b t], counted before the device sees
+    them. None with targets: everywhere."""
     position_ids: "Int[torch.Tensor, 'b t'] | None" = None
-    """Where a token stands in its own text; None: its column."""
+    """The position of a token in its own text; None: its column."""
     source: "Int[torch.Tensor, 'b s'] | None" = None
     source_visibility: Visibility = Visibility()
     segments: "Int[torch.Tensor, 'b t'] | None" = None
@@ -247,72 +301,21 @@ class Batch:
     These are the documents of the visibility, too. None: texts are whole."""
     last_token_positions: "Int[torch.Tensor, 'b'] | None" = None
     """The column of each row's last token that is not padding; None: the last column."""
-    selected_column: "Int[torch.Tensor, 'b'] | None" = None
-    """The one column of each row whose hidden state is wanted: the last layer makes no other, and
-    hidden states are [b 1 d]. None: all."""
-    all_layers: bool = False
-    """Hidden states are those of all layers side by side, [b t (1 + layers)*d]: what enters the
-    first layer and what each returns, past the norm after the last one where there is one."""
-    summary: bool = False
-    """One more column comes first: the vector that the network itself makes of the whole text,
-    where it does (CANINE). With `selected_column` it is all that is wanted."""
     labels: "Shaped[torch.Tensor, 'b ...'] | None" = None
-    choice_groups: "Int[torch.Tensor, 'b'] | None" = None
-    """Which rows are asked together, numbered from 0; None: each alone."""
-    candidate_ids: "Int[torch.Tensor, 'k'] | None" = None
-    """The tokens of which each target is one, and which alone are scored; None: all."""
-    global_positions: "Int[torch.Tensor, 'b g'] | None" = None
-    """The columns of tokens that see all of their text and are seen by all of it, whatever a
-    layer's window (see `Example.wide`); -1 where a row has fewer than another."""
-    virtual_token_positions: "Int[torch.Tensor, 'b p'] | None" = None
-    """The columns of learned tokens before texts, which no window keeps from being seen; None:
-    there are none."""
-    two_stream: bool = False
-    reuse_len: int | None = None
-    """So many of the first columns are what a memory holds of the rows (see `Example.kept`). None:
-    all are."""
-    continues: bool | None = None
-    """Rows are pieces of streams: whether each goes on where that of the batch before ended, or
-    begins. None: they are texts of their own."""
-    reversed_rows: "Bool[torch.Tensor, 'b'] | None" = None
-    """Rows whose columns stand in the reverse order of their tokens: what a memory holds of them
-    stands behind. None: there are none."""
-    memory: RecurrenceMemory | None = None
-    """What stood before the rows, as the network has read it; it is changed in reading. None:
-    nothing did."""
-    shifted_targets: "Bool[torch.Tensor, 'b t'] | None" = None
-    """Which places are asked for the token after their own (see `Example.ahead`); None: none."""
-    original_ids: "Int[torch.Tensor, 'b t'] | None" = None
-    """The tokens of the text, where inputs may be a generator's guesses; None: nothing is
-    guessed."""
 
     def __post_init__(self) -> None:
-        """Refuse tensors that do not fit each other.
+        """Check that tensors fit each other.
 
         Checked always, not by annotations in tests alone: without torch being imported these cannot
         be resolved.
         """
-        if self.reversed_rows is not None and len(self.reversed_rows) != len(self.inputs):
-            raise ValueError(
-                f"reversed_rows has {len(self.reversed_rows)} rows, inputs {len(self.inputs)}"
-            )
-        for name in (
-            "targets",
-            "prediction_order",
-            "position_ids",
-            "segments",
-            "part_ids",
-            "shifted_targets",
-            "original_ids",
-        ):
-            tensor = getattr(self, name)
-            if tensor is not None and tensor.shape[-1] != self.inputs.shape[-1]:
-                raise ValueError(
-                    f"{name} has shape {list(tensor.shape)}, inputs {list(self.inputs.shape)}"
-                )
+        for name in ("targets", "position_ids", "segments", "part_ids"):
+            _check_columns(name, getattr(self, name), self.inputs)
+        for feature in self.features:
+            feature.check(self)
 
     def is_token(self) -> "Bool[torch.Tensor, 'b t']":
-        """Say which tokens are not padding."""
+        """Return which tokens are not padding."""
         import torch
 
         if self.visibility.document is not None:
@@ -337,4 +340,10 @@ class Batch:
                 return replace(x, **{k: move(v) for k, v in vars(x).items()})
             return x
 
-        return replace(self, **{k: move(v) for k, v in vars(self).items()})
+        moved = {k: move(v) for k, v in vars(self).items()}
+        return replace(self, **moved | {"features": tuple(f.map(move) for f in self.features)})
+
+
+def _check_columns(name: str, tensor: Any, inputs: Any) -> None:
+    if tensor is not None and tensor.shape[-1] != inputs.shape[-1]:
+        raise ValueError(f"{name} has shape {list(tensor.shape)}, inputs {list(inputs.shape)}")

@@ -15,6 +15,7 @@ from unmask.adapters.attach import attach, freeze
 from unmask.adapters.bottleneck import AdaMix
 from unmask.adapters.consistency import ConsistencyTraining, consistency_loss
 from unmask.batch import IGNORE_INDEX, Batch
+from unmask.heads.classification.choice_groups import ChoiceGroups
 from unmask.heads.classification.sequence_classification import (
     BinaryCrossEntropy,
     ChoiceCrossEntropy,
@@ -161,7 +162,9 @@ def test_rows_to_choose_from_are_compared_in_their_groups() -> None:
     b = replace(
         batch("bert", (7, 4, 7, 5, 3)),
         labels=torch.tensor([0, 1, 1, 0, 0]),
-        choice_groups=torch.tensor([0, 1, 0, 1, 2]),  # of the last group nothing is known
+        features=(
+            ChoiceGroups(torch.tensor([0, 1, 0, 1, 2])),
+        ),  # of the last group nothing is known
     )
     first, second, term = readings(ChoiceCrossEntropy(), b, 1)
     expected = sum(
@@ -183,7 +186,9 @@ def test_a_difference_is_symmetric_not_negative_and_zero_for_equals(n, seed, los
     a, b = 3 * torch.randn(2, 4, 1 if isinstance(loss, ChoiceCrossEntropy) else n, generator=dice)
     labels = torch.ones(a.shape if isinstance(loss, BinaryCrossEntropy) else 4, dtype=torch.int64)
     group = torch.tensor([0, 1, 0, 1])
-    asked = Batch(inputs=torch.zeros(4, 3, dtype=torch.int64), labels=labels, choice_groups=group)
+    asked = Batch(
+        inputs=torch.zeros(4, 3, dtype=torch.int64), labels=labels, features=(ChoiceGroups(group),)
+    )
     torch.testing.assert_close(
         consistency_loss(loss, a, b, asked), consistency_loss(loss, b, a, asked)
     )

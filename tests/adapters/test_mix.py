@@ -19,6 +19,7 @@ from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.model.backbones.recurrent import RecurrentArchitecture
 from unmask.model.backbones.transformer import Transformer
 from unmask.model.layers.embeddings.character_cnn import CharacterCNN
+from unmask.model.requested_states import RequestedStates
 
 over_families = pytest.mark.parametrize("family", FAMILIES)
 
@@ -115,7 +116,7 @@ def test_layers_of_recurrent_networks_are_mixed(a: RecurrentArchitecture) -> Non
     torch.testing.assert_close(m.hidden_states(b), expected)
     torch.testing.assert_close(hidden_states(m, b, 2), expected)
     torch.testing.assert_close(hidden_states(m, b, 1), each[1])
-    every = m.backbone(replace(b, all_layers=True))
+    every = m.backbone(b.with_feature(RequestedStates(all_layers=True)))
     torch.testing.assert_close(every, torch.cat((*each[:-1], expected), -1))
     with use_adapters(m, [None, "default"]):
         torch.testing.assert_close(m.hidden_states(b)[0], before[0])

@@ -31,6 +31,7 @@ from unmask.heads.model import HeadSpec, Model
 from unmask.model.architecture import PRE_NORM, Architecture
 from unmask.model.initialize import NormalInit
 from unmask.model.positions.scheme import LearnedPositions
+from unmask.model.requested_states import RequestedStates
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.zoo.encoder_decoders import bart, transformer
 from unmask.zoo.encoder_decoders.t5 import ENCODER, encoder_decoder
@@ -193,12 +194,16 @@ def test_each_part_of_a_text_is_read_as_if_it_were_alone(
         )
 
     pairs = [(texts[0], texts[1]), (texts[2], None), (texts[3], texts[4])]
-    batch = replace(
-        pad_examples([joined(*pair) for pair in pairs], SPECIAL), all_layers=layers == "all"
+    batch = pad_examples([joined(*pair) for pair in pairs], SPECIAL).with_feature(
+        RequestedStates(all_layers=layers == "all")
     )
     together = made.hidden_states(batch)
     for row, pair in zip(together, pairs, strict=True):
-        whole = [replace(pad_examples([e], SPECIAL), all_layers=layers == "all") for e in pair if e]
+        whole = [
+            pad_examples([e], SPECIAL).with_feature(RequestedStates(all_layers=layers == "all"))
+            for e in pair
+            if e
+        ]
         alone = torch.cat([made.hidden_states(one)[0] for one in whole])
         assert close(row[: len(alone)], alone)
 

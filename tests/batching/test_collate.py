@@ -8,7 +8,9 @@ from vocabularies import BERT, GPT, T5, long_text, text, texts
 from unmask.batch import IGNORE_INDEX, Example
 from unmask.batching import collate
 from unmask.batching.collate import first_fit, group_by_length, pack_examples, pad_examples
+from unmask.model.layers.attention.block_local_mask import GlobalTokens
 from unmask.objectives import published
+from unmask.objectives.features import ShiftedTargets, TwoStream
 from unmask.objectives.sentence_pairs.pairs import SplitTextObjective
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -120,13 +122,13 @@ def test_causal_and_bidirectional_examples_share_a_batch_by_rank():
 
 def test_places_asked_for_the_token_after_their_own_are_told_from_others():
     forward = published.CAUSAL_LM(text([10, 11]), GPT, np.random.default_rng(0))
-    assert pad_examples([plain(3)], BERT).shifted_targets is None
-    assert pad_examples([forward, plain(3)], BERT).shifted_targets.tolist() == [
+    assert not pad_examples([plain(3)], BERT).has(ShiftedTargets)
+    assert pad_examples([forward, plain(3)], BERT).feature(ShiftedTargets).is_shifted.tolist() == [
         [True, True, False],
         [False] * 3,
     ]
     both = [forward, plain(3)]
-    assert pack_examples(both, BERT, 6).shifted_targets.tolist() == [
+    assert pack_examples(both, BERT, 6).feature(ShiftedTargets).is_shifted.tolist() == [
         [True, True, False, False, False, False]
     ]
 
@@ -199,7 +201,7 @@ def test_all_numbers_are_int64_and_belong_to_the_batch_alone():
     [
         ([], "at least one example"),
         ([plain(3), plain(3, source=np.arange(3))], "with a source and examples without"),
-        ([plain(3), plain(3, rank=np.arange(3), two_stream=True)], "two-stream ones"),
+        ([plain(3), plain(3, rank=np.arange(3), features=(TwoStream(),))], "two-stream ones"),
         ([plain(3, label=0.5), plain(3)], "have a score as their label and others have none"),
         ([plain(3, label=1), plain(3, label=np.arange(3))], "one for each of their tokens"),
     ],
@@ -368,14 +370,19 @@ def test_padding_and_packing_hold_the_same_examples(some, seed):
 
 def test_wide_tokens_are_named_by_their_columns():
     some = [
-        plain(3, global_positions=np.array([0, 2])),
+        plain(3, features=(GlobalTokens(np.array([0, 2])),)),
         plain(5),
-        plain(4, global_positions=np.array([1])),
+        plain(4, features=(GlobalTokens(np.array([1])),)),
     ]
-    assert pad_examples(some, BERT).global_positions.tolist() == [[0, 2], [-1, -1], [1, -1]]
-    assert pack_examples(some, BERT, 8).global_positions.tolist() == [[0, 2], [1, -1]]
-    assert pad_examples([plain(3), plain(5)], BERT).global_positions is None
-    assert (
-        pad_examples([plain(3, global_positions=np.array([], np.int64))], BERT).global_positions
-        is None
-    )
+    assert pad_examples(some, BERT).feature(GlobalTokens).positions.tolist() == [
+        [0, 2],
+        [-1, -1],
+        [1, -1],
+    ]
+    assert pack_examples(some, BERT, 8).feature(GlobalTokens).positions.tolist() == [
+        [0, 2],
+        [1, -1],
+    ]
+    assert not pad_examples([plain(3), plain(5)], BERT).has(GlobalTokens)
+    none = plain(3, features=(GlobalTokens(np.array([], np.int64)),))
+    assert not pad_examples([none], BERT).has(GlobalTokens)

@@ -70,6 +70,8 @@ def values(batch: object) -> list:
     for value in vars(batch).values():
         if isinstance(value, Visibility):
             out.append(values(value))
+        elif isinstance(value, tuple):
+            out.append([(type(feature), values(feature)) for feature in value])
         else:
             out.append(value.tolist() if isinstance(value, torch.Tensor) else value)
     return out

@@ -18,6 +18,7 @@ from unmask.finetuning.data.batch_stream import (
     make_batch_stream,
     split_micro_batches,
 )
+from unmask.heads.classification.choice_groups import ChoiceGroup
 from unmask.tokenizers.spec import SpecialTokenIds
 
 SPECIAL = SpecialTokenIds(vocab_size=99, pad=0, start=1, end=2)
@@ -66,7 +67,7 @@ def test_batches_of_so_many_tokens_differ_between_epochs_and_waste_little() -> N
 
 
 def test_examples_that_are_asked_together_have_no_steps_of_so_many_tokens() -> None:
-    some = [replace(e, choice_group=0) for e in examples([3, 4])]
+    some = [e.with_feature(ChoiceGroup(0)) for e in examples([3, 4])]
     with pytest.raises(ValueError, match="batch_tokens is for texts that are learned one by one"):
         count_epoch_steps(some, None, 100)
 

@@ -27,6 +27,7 @@ from unmask.finetuning.formulations.multiple_choice_head import (
 )
 from unmask.finetuning.initial_model.load import load_initial_model
 from unmask.finetuning.results.predict import infer_task, predict
+from unmask.heads.classification.choice_groups import ChoiceGroup, ChoiceGroups
 from unmask.jobs.finetune import finetune
 from unmask.tasks.kinds.all_kinds import TASK_KINDS, resolve_options
 from unmask.tasks.readers.tables import read_table
@@ -121,7 +122,7 @@ def test_each_option_is_read_after_the_end_of_the_text() -> None:
             expected = [*s.prefix, *kept, *around.separator, *said, *s.suffix]
             assert question.example.inputs.tolist() == expected
             assert question.truncated
-            assert question.example.choice_group == 0
+            assert question.example.feature(ChoiceGroup) == ChoiceGroup(0)
         assert (first.example.label, second.example.label) == (0, 1)
         if family == "bert":
             n = len(expected) - len(said) - len(s.suffix)
@@ -221,14 +222,15 @@ def test_options_of_an_item_are_never_parted(lengths, tokens, batch) -> None:
         Example(
             inputs=np.full(n, 5),
             targets=np.full(n, IGNORE_INDEX),
-            choice_group=i,
+            features=(ChoiceGroup(i),),
             label=int(k == 0),
         )
         for i, some in enumerate(lengths)
         for k, n in enumerate(some)
     ]
     assert group_examples(examples) == [
-        [i for i, e in enumerate(examples) if e.choice_group == g] for g in range(len(lengths))
+        [i for i, e in enumerate(examples) if e.feature(ChoiceGroup) == ChoiceGroup(g)]
+        for g in range(len(lengths))
     ]
     steps = make_batch_stream(examples, SPECIAL, batch, tokens, 0)(None)
     seen = 0
@@ -236,7 +238,7 @@ def test_options_of_an_item_are_never_parted(lengths, tokens, batch) -> None:
         parts, _ = next(steps)
         in_step = 0
         for part in parts:
-            sizes = np.bincount(part.choice_groups.numpy())
+            sizes = np.bincount(ChoiceGroups.numbers_of(part).numpy())
             # each group is whole: it has one right option
             assert int((part.labels == 1).sum()) == len(sizes)
             assert len(sizes) == 1 or part.inputs.numel() <= tokens

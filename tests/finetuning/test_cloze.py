@@ -19,6 +19,7 @@ from unmask.finetuning.formulations.cloze.pattern import ClozePattern
 from unmask.finetuning.formulations.formulation import language_modeling_head
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.finetuning.results.predict import predict, predict_scores, read_task
+from unmask.heads.language.candidates import Candidates
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.finetune import finetune
 from unmask.tasks.kinds.all_kinds import TASK_KINDS
@@ -274,7 +275,7 @@ def test_examples_that_compare_other_words_do_not_fit_one_batch() -> None:
     with pytest.raises(ValueError, match="different candidate_ids"):
         pad_examples([a.example, b.example], one.special_ids)
     with pytest.raises(ValueError, match="different candidate_ids"):
-        pad_examples([a.example, replace(a.example, candidate_ids=None)], one.special_ids)
+        pad_examples([a.example, a.example.without(Candidates)], one.special_ids)
 
 
 def test_a_family_pretrained_without_a_head_that_names_tokens_alone_may_have_one_or_none() -> None:
@@ -304,7 +305,7 @@ def test_tokens_are_compared_with_those_of_the_words_alone() -> None:
     known = toy.tokenizer("bert")
     for words, said in ((WORDS, "2 8"), ({"no": "2 3", "yes": "8 2"}, "2 3 8")):
         (question,) = asked("bert", words=words).build_inputs(items("cat", truth="yes"))
-        assert question.example.candidate_ids.tolist() == known.encode(said).ids.tolist()
+        assert question.example.feature(Candidates).ids.tolist() == known.encode(said).ids.tolist()
 
 
 def test_the_number_of_mask_tokens_says_nothing_of_the_label() -> None:

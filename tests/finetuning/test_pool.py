@@ -25,6 +25,7 @@ from unmask.heads.classification.sequence_classification import (
     SequenceClassificationHead,
 )
 from unmask.jobs.finetune import finetune
+from unmask.model.requested_states import RequestedStates
 from unmask.tasks.kinds.all_kinds import TASK_KINDS, resolve_options
 from unmask.tasks.task import Task, TaskColumns, TaskExample, TaskKindName
 
@@ -144,8 +145,8 @@ def check_reading(
             head.spec.term
         ]
         for row, example in zip(said, examples, strict=True):
-            row_alone = replace(
-                pad_examples([example], asked.special_ids), all_layers=layers == "all"
+            row_alone = pad_examples([example], asked.special_ids).with_feature(
+                RequestedStates(all_layers=layers == "all")
             )
             hidden = model.model.hidden_states(row_alone)[0]
             assert torch.allclose(row, head.out(read(hidden, example)), atol=1e-4)

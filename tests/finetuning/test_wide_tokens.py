@@ -16,6 +16,7 @@ from unmask.checkpoints.huggingface.read import write_folder
 from unmask.finetuning.formulations.build import formulate, heads_for_task
 from unmask.finetuning.formulations.formulation import TaskFormulation
 from unmask.model.layers.attention import attention
+from unmask.model.layers.attention.block_local_mask import GlobalTokens
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 
 ONE, TWO = TaskColumns(texts=("text",), label="label"), TaskColumns(texts=("a", "b"), label="label")
@@ -62,7 +63,8 @@ def test_who_sees_all_depends_on_what_is_asked(name: str) -> None:
     for question in asked.build_inputs([item(name)]):
         example, special = question.example, asked.special_ids
         n = [len(x) for x in toy.tokenizer("longformer").encode_ids_batch(list(item(name).texts))]
-        wide = None if example.global_positions is None else example.global_positions.tolist()
+        found = example.feature(GlobalTokens)
+        wide = None if found is None else found.positions.tolist()
         first = len(special.prefix)
         if name == "tag":
             assert wide is None
@@ -80,9 +82,8 @@ def test_who_sees_all_depends_on_what_is_asked(name: str) -> None:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_models_without_wide_tokens_are_not_told_of_any(name: str) -> None:
-    assert all(
-        q.example.global_positions is None for q in asking(name, "bert").build_inputs([item(name)])
-    )
+    questions = asking(name, "bert").build_inputs([item(name)])
+    assert not any(q.example.has(GlobalTokens) for q in questions)
 
 
 @pytest.mark.parametrize("banded", [True, False])
@@ -108,7 +109,7 @@ def test_what_is_said_is_what_the_reference_library_says(name, banded, tmp_path:
     if name == "classify":
         assert torch.allclose(said["label"], out.logits, atol=1e-5)
         assert not torch.allclose(
-            ours(replace(batch, global_positions=None), return_logits=True).logits["label"],
+            ours(batch.without(GlobalTokens), return_logits=True).logits["label"],
             out.logits,
             atol=1e-5,
         )
@@ -138,11 +139,8 @@ def test_learned_tokens_before_a_text_leave_its_wide_tokens_where_they_are(name,
         n = len(question.example.inputs)
         assert alone.shape[0] == n
         assert torch.allclose(row[:n], alone, atol=1e-4)
-    column = (
-        int(questions[0].example.global_positions[0])
-        if questions[0].example.global_positions is not None
-        else 0
-    )
+    found = questions[0].example.feature(GlobalTokens)
+    column = 0 if found is None else int(found.positions[0])
     (gradient,) = torch.autograd.grad(together[0, column].square().sum(), module.parameters())
     assert gradient.abs().max() > 0
     assert np.isfinite(together.detach().numpy()).all()
@@ -155,10 +153,12 @@ def test_a_prompts_tokens_are_wide_and_the_text_has_its_own_after_them(name: str
     _, made = model(name)
     asked, ids = asking(name), [5, 6, 7]
     batch = pad_examples([q.example for q in asked.build_inputs([item(name)])], asked.special_ids)
-    assert batch.global_positions is not None
+    found = batch.feature(GlobalTokens)
+    assert found is not None
+    columns = torch.cat((torch.tensor([[0, 1, 2]]), found.positions + 3), 1)
     before = Batch(
         inputs=torch.cat((torch.tensor([ids]), batch.inputs), 1),
-        global_positions=torch.cat((torch.tensor([[0, 1, 2]]), batch.global_positions + 3), 1),
+        features=(GlobalTokens(columns),),
     )
     expected = made.hidden_states(before)[:, 4:]
     module = attach(made, PromptTuning(n_virtual_tokens=3))

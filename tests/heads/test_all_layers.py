@@ -1,6 +1,5 @@
 """A head that reads all layers reads the reference library's hidden states, side by side."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from unmask.batch import Batch, Visibility
 from unmask.checkpoints.huggingface.read import load_folder
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.model import Model
+from unmask.model.requested_states import RequestedStates
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
@@ -25,7 +25,7 @@ def test_hidden_states_of_all_layers_equal_the_references(family: str, tmp_path:
     *below, last = reference(ids, output_hidden_states=True).hidden_states
     if family == "gpt2":  # there the norm is only of the last one
         below = [reference.ln_f(x) for x in below]
-    said = ours.hidden_states(replace(batch, all_layers=True))
+    said = ours.hidden_states(batch.with_feature(RequestedStates(all_layers=True)))
     torch.testing.assert_close(said, torch.cat((*below, last), -1), rtol=0, atol=1e-4)
     assert torch.equal(said[..., -ours.decoder_architecture.d_model :], ours.hidden_states(batch))
 

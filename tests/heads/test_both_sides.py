@@ -15,6 +15,7 @@ from unmask.model.backbones.elmo import ElmoArchitecture
 from unmask.model.layers.embeddings.character_cnn import CharacterCNN
 from unmask.objectives.characters import BidirectionalWordLM
 from unmask.objectives.explain import explain_example
+from unmask.objectives.features import SubwordTargets, TwoStream
 from unmask.tokenizers.encode import train_tokenizer
 from unmask.tokenizers.output_vocabularies.words import FIRST_CONTINUATION_ID
 from unmask.tokenizers.spec import ELMO, TokenizerSpec, WordBytesWithWords
@@ -45,7 +46,7 @@ def test_each_word_is_asked_at_its_first_byte() -> None:
     places = np.flatnonzero(example.targets != IGNORE_INDEX)
     assert places.tolist() == [1, 4, 7]
     assert known.pieces(example.targets[places].tolist()) == ["the", "<UNK>", "king"]
-    assert example.target_position_of.tolist() == [
+    assert example.feature(SubwordTargets).position_of.tolist() == [
         IGNORE_INDEX,
         1,
         1,
@@ -60,7 +61,7 @@ def test_each_word_is_asked_at_its_first_byte() -> None:
         IGNORE_INDEX,
     ]
     assert example.inputs.tolist() == [1, *TEXT.encode("the odd king").ids.tolist(), 2]
-    assert example.two_stream
+    assert example.has(TwoStream)
     objective = BidirectionalWordLM()
     assert objective.max_text_length(12, TEXT.special_ids) == 10
     assert objective.max_example_length(np.array([10]), TEXT.special_ids).tolist() == [12]
@@ -74,7 +75,18 @@ def test_a_torn_word_and_what_is_special_are_not_asked() -> None:
     text = replace(TEXT.encode("x"), ids=ids, boundaries=np.zeros(len(ids), np.uint8))
     example = BidirectionalWordLM()(text, TEXT.special_ids, np.random.default_rng(0))
     assert np.flatnonzero(example.targets != IGNORE_INDEX).tolist() == [2, 6]
-    assert example.target_position_of.tolist() == [-100, -100, 2, 2, 2, -100, 6, 6, 6, -100]
+    assert example.feature(SubwordTargets).position_of.tolist() == [
+        -100,
+        -100,
+        2,
+        2,
+        2,
+        -100,
+        6,
+        6,
+        6,
+        -100,
+    ]
 
 
 def test_people_see_words_that_nobody_who_is_asked_has_read() -> None:
@@ -97,7 +109,7 @@ def test_both_readers_name_the_word_between_them(cutoffs: tuple[int, ...]) -> No
     targets = batch.targets.flatten()[batch.target_positions].repeat(2)
     torch.testing.assert_close(term.total, F.cross_entropy(said, targets, reduction="sum"))
     # Before "old" stands "the", behind it "king", in the states of all that they have read.
-    hidden = model.hidden_states(replace(batch, two_stream=False))
+    hidden = model.hidden_states(batch.without(TwoStream))
     place = int(batch.target_positions[1])
     before, after = hidden[0, place - 1, :6], hidden[0, place + 3, 6:]
     torch.testing.assert_close(said[1], head.names.logits(before))
@@ -123,7 +135,7 @@ def test_what_would_know_its_answers_is_refused() -> None:
     model = built()
     batch = pad_examples([asked("the king")], TEXT.special_ids)
     with pytest.raises(ValueError, match="do not see the targets"):
-        model(replace(batch, two_stream=False))
+        model(batch.without(TwoStream))
     assert not model(Batch(inputs=batch.inputs)).terms
     with pytest.raises(ValueError, match="size must be at least 1"):
         BidirectionalLM(output_vocab_size=0)

@@ -14,6 +14,7 @@ from unmask.heads.pretraining.autoregressive_characters import (
     AutoregressiveCharactersHead,
 )
 from unmask.model.positions.scheme import LearnedPositions
+from unmask.objectives.features import PredictionOrder
 from unmask.objectives.published import CANINE_C
 from unmask.tokenizers import code_points
 from unmask.tokenizers.encode import train_tokenizer
@@ -52,7 +53,7 @@ def texts() -> Batch:
         return Example(
             inputs=np.where(targets != IGNORE_INDEX, MASK, ids),
             targets=targets,
-            prediction_order=turn,
+            features=(PredictionOrder(turn),),
         )
 
     examples = [one("The old king.", [4, 5, 6, 12], [2, 0, 3, 1]), one("A 👑.", [2], [0])]
@@ -166,7 +167,7 @@ def test_buckets_can_be_fewer() -> None:
 def test_it_needs_turns_and_a_network_that_hashes() -> None:
     whole, _ = model()
     with pytest.raises(ValueError, match="let its objective hide `AutoregressiveMasking`"):
-        whole(replace(texts(), prediction_order=None))
+        whole(texts().without(PredictionOrder))
     with pytest.raises(ValueError, match="hashes characters"):
         Model(BERT_BASE, {"characters": AutoregressiveCharacters()})
 

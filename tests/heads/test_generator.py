@@ -11,6 +11,7 @@ from unmask.batch import IGNORE_INDEX, Batch, Visibility
 from unmask.heads.model import Model
 from unmask.heads.pretraining.corrective_lm import CorrectiveLM
 from unmask.heads.pretraining.generator import Generator
+from unmask.heads.pretraining.generator_inputs import GeneratorInputs
 from unmask.heads.pretraining.replaced_token_detection import ReplacedTokenDetection
 from unmask.model.architecture import Architecture
 from unmask.model.positions.scheme import LearnedPositions
@@ -56,7 +57,7 @@ def test_only_hidden_places_are_filled_and_the_text_is_remembered() -> None:
     m, b = model(), batch()
     read, guessed = m.heads["generator"].corrupt(b)
     text = torch.where(b.targets == IGNORE_INDEX, b.inputs, b.targets)
-    assert torch.equal(read.original_ids, text)
+    assert torch.equal(read.feature(GeneratorInputs).original_ids, text)
     assert torch.equal(read.inputs[b.targets == IGNORE_INDEX], b.inputs[b.targets == IGNORE_INDEX])
     assert not torch.equal(read.inputs, b.inputs)
     assert guessed.terms["masked"].count == len(b.target_positions)
@@ -93,7 +94,9 @@ def test_the_loss_is_the_papers() -> None:
             if b.visibility.document[row, place] < 0:
                 continue
             x = said.logits["replaced"][row, place].item()
-            fake = bool(read.inputs[row, place] != read.original_ids[row, place])
+            fake = bool(
+                read.inputs[row, place] != read.feature(GeneratorInputs).original_ids[row, place]
+            )
             p = 1 / (1 + math.exp(-x))
             total -= math.log(p if fake else 1 - p)
             right += (x > 0) == fake
@@ -167,11 +170,11 @@ def test_a_correction_copies_or_names_as_the_paper_says() -> None:
     read, _ = m.heads["generator"].corrupt(b)
     copy = m.heads["corrected"].copy(m.hidden_states(read))[..., 0].double().sigmoid()
     shares = said.logits["corrected"].double().softmax(-1)
-    there = read.inputs == read.original_ids
+    there = read.inputs == read.feature(GeneratorInputs).original_ids
     lost = 0.0
     for n, place in enumerate(b.target_positions.tolist()):
         row, column = divmod(place, b.inputs.shape[1])
-        c, x = copy[row, column], int(read.original_ids[row, column])
+        c, x = copy[row, column], int(read.feature(GeneratorInputs).original_ids[row, column])
         lost -= torch.log(c * float(there[row, column]) + (1 - c) * shares[n, x]).item()
     assert said.terms["corrected"].total.item() == pytest.approx(lost, rel=1e-5)
     real = b.visibility.document >= 0

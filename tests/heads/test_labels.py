@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from unmask.batch import IGNORE_INDEX, Batch, Example
 from unmask.batching.collate import pack_examples, pad_examples
+from unmask.heads.classification.choice_groups import ChoiceGroup, ChoiceGroups
 from unmask.heads.classification.sequence_classification import (
     BinaryCrossEntropy,
     ChoiceCrossEntropy,
@@ -32,7 +33,7 @@ def batch(labels, group=None) -> Batch:
     return Batch(
         inputs=torch.zeros(len(labels), 2, dtype=torch.int64),
         labels=torch.tensor(labels),
-        choice_groups=None if group is None else torch.tensor(group),
+        features=() if group is None else (ChoiceGroups(torch.tensor(group)),),
     )
 
 
@@ -143,12 +144,17 @@ def test_a_learned_vector_weighs_hidden_states_and_not_padding() -> None:
 
 def test_rows_know_their_group_and_labels_that_may_hold_are_stacked() -> None:
     made = pad_examples(
-        [example(choice_group=7), example(4, choice_group=3), example(choice_group=7), example()],
+        [
+            example(features=(ChoiceGroup(7),)),
+            example(4, features=(ChoiceGroup(3),)),
+            example(features=(ChoiceGroup(7),)),
+            example(),
+        ],
         SPECIAL,
     )
-    assert made.choice_groups.tolist() == [0, 1, 0, 2]
-    assert pad_examples([example()], SPECIAL).choice_groups is None
-    assert made.to("cpu").choice_groups.tolist() == [0, 1, 0, 2]
+    assert ChoiceGroups.numbers_of(made).tolist() == [0, 1, 0, 2]
+    assert not pad_examples([example()], SPECIAL).has(ChoiceGroups)
+    assert ChoiceGroups.numbers_of(made.to("cpu")).tolist() == [0, 1, 0, 2]
     several = [example(label=np.array([1, 0], np.float32)), example(5)]
     assert pad_examples(several, SPECIAL).labels.tolist() == [[1, 0], [IGNORE_INDEX, IGNORE_INDEX]]
 
@@ -160,6 +166,8 @@ def test_rows_that_do_not_fit_a_batch_are_named() -> None:
     with pytest.raises(ValueError, match="must all have one label, or as many that may hold"):
         pad_examples([held, example(label=np.array([1], np.float32))], SPECIAL)
     with pytest.raises(ValueError, match="choice_group cannot be packed"):
-        pack_examples([example(choice_group=1), example(choice_group=1)], SPECIAL, 20)
+        pack_examples(
+            [example(features=(ChoiceGroup(1),)), example(features=(ChoiceGroup(1),))], SPECIAL, 20
+        )
     with pytest.raises(ValueError, match="cannot be packed"):
         pack_examples([held, held], SPECIAL, 20)

@@ -17,6 +17,7 @@ from unmask.heads.classification.sequence_classification import SequenceClassifi
 from unmask.heads.model import Model
 from unmask.model.backbones.canine import Canine, CanineArchitecture, CharacterHashEmbedding
 from unmask.model.positions.scheme import LearnedPositions, Rotary
+from unmask.model.requested_states import RequestedStates
 from unmask.zoo.encoders.canine import BASE, CANINE_C
 
 TOLERANCE = 1e-5  # relative to the largest number of the reference, float32
@@ -83,14 +84,16 @@ def test_hidden_states_and_the_summary_equal_the_reference(
     real = given["attention_mask"].bool()
     hidden = model.hidden_states(batch)
     assert apart(hidden[real], out.last_hidden_state[real]) < TOLERANCE
-    both = model.hidden_states(replace(batch, summary=True))
+    both = model.hidden_states(batch.with_feature(RequestedStates(summary=True)))
     deep = out.hidden_states[2 + reference.config.num_hidden_layers]  # leaves the deep stack
     assert apart(both[:, 0], deep[:, 0]) < TOLERANCE
     assert torch.equal(both[:, 1:], hidden)
     only = torch.tensor(lengths) - 1
-    alone = model.hidden_states(replace(batch, summary=True, selected_column=only * 0))
+    alone = model.hidden_states(
+        batch.with_feature(RequestedStates(summary=True, selected_column=only * 0))
+    )
     assert torch.equal(alone, both[:, :1])
-    one = model.hidden_states(replace(batch, selected_column=only))
+    one = model.hidden_states(batch.with_feature(RequestedStates(selected_column=only)))
     assert apart(one[:, 0], hidden[torch.arange(len(lengths)), only]) < TOLERANCE
 
 
@@ -297,7 +300,7 @@ def test_what_it_cannot_read_is_refused() -> None:
         ({"part_ids": places * 0, "position_ids": places}, "one text per row"),
         ({"visibility": Visibility(causal=True)}, "is bidirectional"),
         ({"visibility": Visibility(rank=places)}, "is bidirectional"),
-        ({"all_layers": True}, "different positions"),
+        ({"features": (RequestedStates(all_layers=True),)}, "different positions"),
     ):
         with pytest.raises(ValueError, match=message):
             model(replace(batch, **change))

@@ -8,6 +8,7 @@ from torch import nn
 
 from unmask.batch import Batch, Visibility
 from unmask.model.backbones.convolutional import Convolutional, ConvolutionalArchitecture
+from unmask.model.requested_states import RequestedStates
 
 V, T = 30, 9
 SMALL = ConvolutionalArchitecture(vocab_size=V, d_model=9, n_layers=1, filter_widths=(2, 3, 5))
@@ -74,7 +75,9 @@ def test_layers_side_by_side_are_those_one_by_one() -> None:
     network, batch = build(replace(SMALL, n_layers=2)), some()
     each = network.layer_outputs(batch)
     assert len(each) == 3
-    torch.testing.assert_close(network(replace(batch, all_layers=True)), torch.cat(each, -1))
+    torch.testing.assert_close(
+        network(batch.with_feature(RequestedStates(all_layers=True))), torch.cat(each, -1)
+    )
 
 
 @pytest.mark.parametrize(

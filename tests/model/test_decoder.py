@@ -20,6 +20,7 @@ from unmask.model.initialize import NormalInit
 from unmask.model.layers.attention.query_stream import EnhancedMaskDecoder
 from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.positions.scheme import DisentangledAttention, LearnedPositions
+from unmask.model.requested_states import RequestedStates
 
 T, H, D, REACH = 7, 2, 8, 3
 A = Architecture(
@@ -72,7 +73,9 @@ def attended(block: Block, table: Tensor, asking: Tensor, read: Tensor) -> Tenso
 def test_places_ask_the_last_layer_of_what_the_one_before_says(times: int) -> None:
     head = replace(HEADS["language"], query_stream=EnhancedMaskDecoder(20, times))
     model = built(language=head)
-    below = model.backbone(Batch(inputs=TEXT, all_layers=True))[0, :, 2 * D : 3 * D]
+    below = model.backbone(Batch(inputs=TEXT, features=(RequestedStates(all_layers=True),)))[
+        0, :, 2 * D : 3 * D
+    ]
     last = cast(Block, model.backbone.layers[2])
     asking = below + model.heads["language"].decoder.table.weight[:T]
     for _ in range(times):
@@ -93,7 +96,9 @@ def test_places_ask_the_last_layer_of_what_the_one_before_says(times: int) -> No
 @torch.no_grad()
 def test_with_norms_before_sublayers_both_what_asks_and_what_answers_are_normed() -> None:
     model = built(replace(A, norm_placement=PRE_NORM))
-    below = model.backbone(Batch(inputs=TEXT, all_layers=True))[0, :, 2 * D : 3 * D]
+    below = model.backbone(Batch(inputs=TEXT, features=(RequestedStates(all_layers=True),)))[
+        0, :, 2 * D : 3 * D
+    ]
     last = cast(Block, model.backbone.layers[2])
     asking = below + model.heads["language"].decoder.table.weight[:T]
     for _ in range(2):

@@ -11,6 +11,7 @@ from unmask.batch import Batch, Visibility
 from unmask.config import from_dict, to_dict
 from unmask.model.backbones.elmo import Elmo, ElmoArchitecture, WordLayout
 from unmask.model.layers.embeddings.character_cnn import CharacterCNN
+from unmask.objectives.features import TwoStream
 from unmask.tokenizers import pipeline
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import ELMO
@@ -111,7 +112,9 @@ def test_all_bytes_of_a_word_have_its_state_and_texts_know_nothing_of_each_other
 
 @pytest.mark.parametrize("blind", [True, False])
 def test_each_half_knows_one_side_and_in_a_blind_batch_not_the_word_itself(blind: bool) -> None:
-    network, batch = build(), replace(padded("ab cde fg h"), two_stream=blind)
+    network, batch = build(), padded("ab cde fg h").without(TwoStream)
+    if blind:
+        batch = batch.with_feature(TwoStream())
     rows: list[torch.Tensor] = []
 
     def keep(module: nn.Module, args: tuple, out: torch.Tensor) -> torch.Tensor:

@@ -9,6 +9,7 @@ from unmask.batch import Batch
 from unmask.model.architecture import PRE_NORM, Architecture
 from unmask.model.backbones.transformer import Transformer
 from unmask.model.positions.scheme import LearnedPositions
+from unmask.model.requested_states import RequestedStates
 
 A = Architecture(
     vocab_size=50,
@@ -67,7 +68,7 @@ def test_all_are_asked_in_evaluation_and_the_last_where_only_it_can_answer() -> 
     stack = Transformer(replace(A, layer_dropout=0.99))
     assert all(reached(stack.eval()))
     stack.train()
-    one = replace(BATCH, selected_column=torch.tensor([3, 0]))
+    one = BATCH.with_feature(RequestedStates(selected_column=torch.tensor([3, 0])))
     assert stack(one).shape == (2, 1, 16)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from unmask.batch import Batch, RecurrenceMemory, Visibility
+from unmask.batch import Batch, Visibility
 from unmask.model.architecture import PRE_NORM, Architecture
 from unmask.model.backbones.transformer import Transformer
 from unmask.model.positions.scheme import (
@@ -14,6 +14,7 @@ from unmask.model.positions.scheme import (
     Rotary,
     TransformerXLPositions,
 )
+from unmask.objectives.features import Recurrence, RecurrenceMemory
 
 A = Architecture(
     vocab_size=50,
@@ -41,7 +42,10 @@ def in_parts(
     stack: Transformer, ids: torch.Tensor, step: int, memory: RecurrenceMemory | None
 ) -> torch.Tensor:
     """Hidden states of a text that is read `step` tokens at a time."""
-    batches = [Batch(inputs=part, visibility=CAUSAL, memory=memory) for part in ids.split(step, 1)]
+    batches = [
+        Batch(inputs=part, visibility=CAUSAL, features=(Recurrence(memory=memory),))
+        for part in ids.split(step, 1)
+    ]
     return torch.cat([stack(batch) for batch in batches], 1)
 
 
@@ -84,11 +88,21 @@ def test_how_far_a_memory_reaches() -> None:
 
 def test_no_gradient_passes_into_a_memory() -> None:
     stack, memory = drawn(A), RecurrenceMemory(4)
-    stack(Batch(inputs=torch.randint(50, (1, 4)), visibility=CAUSAL, memory=memory))
+    stack(
+        Batch(
+            inputs=torch.randint(50, (1, 4)),
+            visibility=CAUSAL,
+            features=(Recurrence(memory=memory),),
+        )
+    )
     assert len(memory) == 4
     assert not any(states.requires_grad for states in memory.hidden_states)
     stack(
-        Batch(inputs=torch.randint(50, (1, 3)), visibility=CAUSAL, memory=memory)
+        Batch(
+            inputs=torch.randint(50, (1, 3)),
+            visibility=CAUSAL,
+            features=(Recurrence(memory=memory),),
+        )
     ).sum().backward()
     assert stack.tokens.weight.grad is not None
     assert (stack.tokens.weight.grad.abs().sum(-1) > 0).sum() <= 3
@@ -105,13 +119,30 @@ def test_a_memory_keeps_the_last_places() -> None:
 def test_places_that_are_no_distances_are_refused(position) -> None:
     stack = drawn(replace(A, position=position))
     with pytest.raises(ValueError, match="do not extend over a memory"):
-        stack(Batch(inputs=torch.zeros(1, 3, dtype=torch.long), memory=RecurrenceMemory(4)))
+        stack(
+            Batch(
+                inputs=torch.zeros(1, 3, dtype=torch.long),
+                features=(Recurrence(memory=RecurrenceMemory(4)),),
+            )
+        )
 
 
 def test_a_memory_of_other_rows_is_refused() -> None:
     stack, memory = drawn(A), RecurrenceMemory(4)
-    stack(Batch(inputs=torch.randint(50, (2, 4)), visibility=CAUSAL, memory=memory))
+    stack(
+        Batch(
+            inputs=torch.randint(50, (2, 4)),
+            visibility=CAUSAL,
+            features=(Recurrence(memory=memory),),
+        )
+    )
     with pytest.raises(ValueError, match="the memory is of 2 rows, but 3 are to go on"):
-        stack(Batch(inputs=torch.randint(50, (3, 4)), visibility=CAUSAL, memory=memory))
+        stack(
+            Batch(
+                inputs=torch.randint(50, (3, 4)),
+                visibility=CAUSAL,
+                features=(Recurrence(memory=memory),),
+            )
+        )
     with pytest.raises(ValueError, match="at least 1 place, got 0"):
         RecurrenceMemory(0)

@@ -7,11 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from unmask.batch import Batch, RecurrenceMemory, Visibility
+from unmask.batch import Batch, Visibility
 from unmask.model.architecture import NO_BIASES, PRE_NORM
 from unmask.model.backbones.recurrent import Recurrent, RecurrentArchitecture
 from unmask.model.initialize import UniformInit
 from unmask.model.layers.feed_forward import RMSNorm
+from unmask.model.requested_states import RequestedStates
+from unmask.objectives.features import Recurrence, RecurrenceMemory, TwoStream
 
 V, T = 30, 7
 SMALL = RecurrentArchitecture(vocab_size=V, d_model=8, n_layers=2, d_ff=12, causal=True)
@@ -122,13 +124,13 @@ def test_cells_and_what_is_projected_are_clipped() -> None:
 @torch.no_grad()
 def test_in_a_blind_batch_each_direction_speaks_one_place_before() -> None:
     network, batch = build(APART), some(causal=False, padded=True)
-    seen, unseen = network(batch), network(replace(batch, two_stream=True))
+    seen, unseen = network(batch), network(batch.with_feature(TwoStream()))
     for row, n in enumerate(LENGTHS):
         torch.testing.assert_close(unseen[row, 1:n, :8], seen[row, : n - 1, :8])
         torch.testing.assert_close(unseen[row, : n - 1, 8:], seen[row, 1:n, 8:])
         assert not unseen[row, 0, :8].any()
     with pytest.raises(ValueError, match="need direction"):
-        build(TOGETHER)(replace(some(causal=False), two_stream=True))
+        build(TOGETHER)(some(causal=False).with_feature(TwoStream()))
 
 
 @torch.no_grad()
@@ -136,7 +138,9 @@ def test_layers_side_by_side_are_those_one_by_one() -> None:
     network, batch = build(APART), some(causal=False)
     each = network.layer_outputs(batch)
     assert [y.shape[-1] for y in each] == [16, 16, 16]
-    torch.testing.assert_close(network(replace(batch, all_layers=True)), torch.cat(each, -1))
+    torch.testing.assert_close(
+        network(batch.with_feature(RequestedStates(all_layers=True))), torch.cat(each, -1)
+    )
 
 
 @torch.no_grad()
@@ -146,9 +150,13 @@ def test_a_text_in_pieces_with_a_memory_is_the_text_at_once(kept: int | None) ->
     memory, said, at = RecurrenceMemory(1), [], 0
     whole = network(batch)
     for end in (3, 4, T):
-        piece = replace(batch, inputs=batch.inputs[:, at:end], memory=memory)
+        piece = replace(
+            batch, inputs=batch.inputs[:, at:end], features=(Recurrence(memory=memory),)
+        )
         if kept is not None and end == 3:
-            network(replace(piece, reuse_len=kept))  # what comes after is read, and not remembered
+            network(
+                piece.with_feature(Recurrence(memory=memory, reuse_len=kept))
+            )  # what comes after is read, and not remembered
             piece = replace(piece, inputs=batch.inputs[:, kept:end])
             at = kept
         said.append(network(piece))
@@ -160,7 +168,7 @@ def test_a_text_in_pieces_with_a_memory_is_the_text_at_once(kept: int | None) ->
 def test_no_gradient_passes_into_a_memory() -> None:
     network, batch = build(SMALL), some()
     memory = RecurrenceMemory(1)
-    network(replace(batch, memory=memory))
+    network(batch.with_feature(Recurrence(memory=memory)))
     assert len(memory.hidden_states) == 4
     assert not any(x.requires_grad for x in memory.hidden_states)
 
@@ -168,7 +176,7 @@ def test_no_gradient_passes_into_a_memory() -> None:
 def test_only_a_network_that_reads_forward_goes_on() -> None:
     for a in (TOGETHER, APART):
         with pytest.raises(ValueError, match="only a forward recurrent network"):
-            build(a)(replace(some(causal=False), memory=RecurrenceMemory(1)))
+            build(a)(some(causal=False).with_feature(Recurrence(memory=RecurrenceMemory(1))))
 
 
 @torch.no_grad()
@@ -229,7 +237,7 @@ def test_grus_say_what_torch_says_at_once_and_token_by_token() -> None:
     torch.testing.assert_close(network(batch), x)
     memory, found = RecurrenceMemory(1), []
     for ids in batch.inputs.split(3, 1):
-        found.append(network(replace(batch, inputs=ids, memory=memory)))
+        found.append(network(replace(batch, inputs=ids).with_feature(Recurrence(memory=memory))))
     torch.testing.assert_close(torch.cat(found, 1), x)
     assert len(memory.hidden_states) == 2
     weights = sum(p.numel() for n, p in network.layers.named_parameters() if "bias" not in n)

@@ -16,6 +16,7 @@ from unmask.objectives.corrupt import (
     ReplaceSpans,
     concatenate,
 )
+from unmask.objectives.features import PredictionOrder, ShiftedTargets
 from unmask.objectives.objective import Objective
 from unmask.objectives.select import (
     AllTokens,
@@ -66,7 +67,9 @@ def test_what_is_asked_one_place_before_is_hidden_as_in_place():
     assert before.inputs.tolist() == place.inputs.tolist()
     assert np.flatnonzero(before.targets != IGNORE_INDEX).tolist() == [0, 4, 5, 19]
     assert before.targets[[0, 4, 5, 19]].tolist() == [10, 14, 15, 29]
-    assert (before.rank, before.shifted_targets, place.shifted_targets) == (None, True, False)
+    assert before.rank is None
+    assert before.has(ShiftedTargets)
+    assert not place.has(ShiftedTargets)
 
 
 def test_something_stands_before_the_first_token_that_may_be_hidden():
@@ -226,15 +229,17 @@ def test_in_turn_a_word_is_masked_as_a_whole_and_each_place_has_its_turn(tokens,
     word, _ = number_words(framed, free)
     for w in np.unique(word[hidden]):
         assert len(set(masked[word == w].tolist())) == 1
-    assert sorted(e.prediction_order[hidden].tolist()) == list(range(int(hidden.sum())))
-    assert not e.prediction_order[~hidden].any()
+    assert sorted(e.feature(PredictionOrder).order[hidden].tolist()) == list(
+        range(int(hidden.sum()))
+    )
+    assert not e.feature(PredictionOrder).order[~hidden].any()
 
 
 def test_in_turn_of_ten_words_nine_are_masked_in_an_order_that_is_none():
     tokens = long_text(40_000)
     e = AutoregressiveMasking()(tokens, np.ones(40_000, bool), BERT, rng())
     assert abs((e.inputs == BERT.mask).mean() - 0.9) < 0.01
-    assert abs(np.corrcoef(e.prediction_order, np.arange(40_000))[0, 1]) < 0.02
+    assert abs(np.corrcoef(e.feature(PredictionOrder).order, np.arange(40_000))[0, 1]) < 0.02
     assert (
         AutoregressiveMasking(mask_probability=0.0)(
             tokens, np.ones(40_000, bool), BERT, rng()

@@ -5,6 +5,7 @@ from vocabularies import BERT, long_text, text, texts
 
 from unmask.batch import IGNORE_INDEX
 from unmask.objectives import published
+from unmask.objectives.features import ShiftedTargets
 from unmask.objectives.unified_lm.visibility import Seq2SeqLM, UnidirectionalLM
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -24,7 +25,7 @@ def test_a_text_read_in_one_direction_is_hidden_as_any_other(tokens, seed):
         assert e.targets.tolist() == plain.targets.tolist()
         assert e.rank.tolist() == list(rank)
         assert e.segments.tolist() == [3] * t
-        assert not e.shifted_targets
+        assert not e.has(ShiftedTargets)
 
 
 def test_a_source_is_seen_as_a_whole_and_its_target_read_forward():

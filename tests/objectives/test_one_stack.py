@@ -10,6 +10,7 @@ from unmask.config import from_dict, to_dict
 from unmask.objectives import published
 from unmask.objectives.corrupt import DropTokens
 from unmask.objectives.denoising.single_stack import SingleStackSeq2Seq
+from unmask.objectives.features import ShiftedTargets
 from unmask.objectives.objective import Objective
 from unmask.objectives.select import AllTokens
 from unmask.tokenizers.spec import SpecialTokenIds
@@ -52,7 +53,7 @@ def test_it_is_what_two_stacks_read_one_after_the_other(case, whole, text, seed)
     one = SingleStackSeq2Seq(objective, whole)(text, special, np.random.default_rng(seed))
     n = len(two.source)
     assert one.source is None
-    assert one.shifted_targets
+    assert one.has(ShiftedTargets)
     assert one.inputs.tolist() == [*two.source, *two.inputs[1:]]
     assert one.targets.tolist() == [*[IGNORE_INDEX] * (n - 1), *two.targets]
     for i in np.flatnonzero(one.targets != IGNORE_INDEX).tolist():

@@ -11,6 +11,7 @@ from vocabularies import BERT
 from unmask.batch import IGNORE_INDEX, WORD_START
 from unmask.objectives.corrupt import PermutationLM
 from unmask.objectives.explain import explain_example
+from unmask.objectives.features import TwoStream
 from unmask.objectives.objective import Objective
 from unmask.objectives.select import AllTokens, ContextSpanMasking, maskable_tokens
 
@@ -54,7 +55,7 @@ def test_hidden_tokens_come_last_each_once_and_stay_where_they_are() -> None:
     text = TEXTS.read_tokens(0, 200)
     first, second = (XLNET(text, BERT, rng(seed)) for seed in (1, 2))
     for example in (first, second):
-        assert example.two_stream
+        assert example.has(TwoStream)
         hidden = example.targets != IGNORE_INDEX
         assert example.inputs[1:-1].tolist() == text.ids.tolist()
         assert (example.targets[hidden] == example.inputs[hidden]).all()

@@ -1,6 +1,6 @@
 """CANINE-S's objective: subwords are hidden as BERT hides tokens, and read in characters."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from unmask.batching.collate import pad_examples
 from unmask.objectives.characters import SubwordMasking
 from unmask.objectives.corrupt import AutoregressiveMasking, MaskInPlace
 from unmask.objectives.explain import explain_example
+from unmask.objectives.features import SubwordTargets
 from unmask.objectives.objective import Objective
 from unmask.objectives.published import CANINE_S
 from unmask.objectives.select import TokenMasking, WholeWordMasking
@@ -35,8 +36,14 @@ def example(text: str, seed: int = 0, objective: SubwordMasking = CANINE_S) -> E
 
 def spans(e: Example) -> dict[int, np.ndarray]:
     """Give the characters that are asked for at each place."""
-    assert e.target_position_of is not None
-    return {place: np.flatnonzero(e.target_position_of == place) for place in asked(e)}
+    return {place: np.flatnonzero(position_of(e) == place) for place in asked(e)}
+
+
+def position_of(e: Example) -> np.ndarray:
+    """Give for each character the place at which the subword that it is of is asked for."""
+    subwords = e.feature(SubwordTargets)
+    assert subwords is not None
+    return subwords.position_of
 
 
 def asked(e: Example) -> list[int]:
@@ -67,7 +74,7 @@ def test_each_hidden_subword_is_asked_for_once_at_one_of_its_own_characters(text
         assert where.tolist() == list(range(where[0], where[-1] + 1))
         assert there[int(where[0])] == e.targets[place]
         assert len(where) == len(KNOWN.spell(int(e.targets[place])))
-    assert set(np.unique(e.target_position_of).tolist()) == {IGNORE_INDEX, *asked(e)}
+    assert set(np.unique(position_of(e)).tolist()) == {IGNORE_INDEX, *asked(e)}
     n = len(there)
     assert len(asked(e)) == (0 if n == 0 else max(1, round(0.15 * n)))
 
@@ -78,7 +85,7 @@ def test_nothing_of_a_masked_subword_is_shown_and_all_else_is(text: str, seed: i
     masked = e.inputs == SPECIAL.mask
     for where in spans(e).values():
         assert masked[where].all() or not masked[where].any()
-    shown = e.target_position_of == IGNORE_INDEX
+    shown = position_of(e) == IGNORE_INDEX
     assert not masked[shown].any()
     assert (e.inputs[shown] == reveal(e)[shown]).all()
 
@@ -101,7 +108,7 @@ def test_what_is_drawn_in_the_place_of_a_subword_is_another_as_long(text: str, s
 @given(text=TEXTS, seed=SEEDS)
 def test_same_seed_same_example_as_long_as_foretold(text: str, seed: int) -> None:
     a, b = example(text, seed), example(text, seed)
-    assert all(np.array_equal(x, getattr(b, name)) for name, x in vars(a).items())
+    np.testing.assert_equal(asdict(a), asdict(b))
     assert (
         len(a.inputs)
         == CANINE_S.max_example_length(np.array([len(TOKENIZER.encode(text))]), SPECIAL)[0]

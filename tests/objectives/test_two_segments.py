@@ -8,16 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vocabularies import BERT, XLNET, long_text, texts
 
-from unmask.batch import IGNORE_INDEX, PARAGRAPH_START, SENTENCE_START, WORD_START, Tokens
+from unmask.batch import IGNORE_INDEX, PARAGRAPH_START, SENTENCE_START, WORD_START, Example, Tokens
 from unmask.batching.collate import pad_examples
 from unmask.objectives import published
 from unmask.objectives.corrupt import MaskInPlace, PermutationLM
+from unmask.objectives.features import Recurrence
 from unmask.objectives.objective import Objective
 from unmask.objectives.select import ContextSpanMasking
 from unmask.objectives.sentence_pairs.two_segments import TwoSegments
 
 (SEP, CLS), INNER = XLNET.suffix, Objective(ContextSpanMasking(), PermutationLM())
 SEEDS = st.integers(0, 2**32)
+
+
+def reuse_len(e: Example) -> int:
+    recurrence = e.feature(Recurrence)
+    return 0 if recurrence is None else recurrence.reuse_len
 
 
 def parts(ids: np.ndarray, kept: int) -> tuple[list[int], list[int], list[int]]:
@@ -35,7 +41,7 @@ def parts(ids: np.ndarray, kept: int) -> tuple[list[int], list[int], list[int]]:
 def test_the_text_is_what_is_kept_then_a_then_b_or_b_is_of_the_other(text, other, seed, share):
     objective = TwoSegments(INNER, reuse_fraction=share)
     e = objective(replace(text, other_text=other), XLNET, np.random.default_rng(seed))
-    n = e.reuse_len or 0
+    n = reuse_len(e)
     assert n == min(int(share * (len(text) + 3)), max(len(text) - 2, 0))
     kept, a, b = parts(e.inputs, n)
     assert [*kept, *a] == text.ids[: n + len(a)].tolist()
@@ -57,13 +63,13 @@ def test_the_text_is_what_is_kept_then_a_then_b_or_b_is_of_the_other(text, other
 @given(texts(2), SEEDS)
 def test_segments_and_the_order_are_told(text, seed):
     e = published.XLNET(replace(text, other_text=long_text(80)), XLNET, np.random.default_rng(seed))
-    n = e.reuse_len or 0
+    n = reuse_len(e)
     _, a, b = parts(e.inputs, n)
     batch = pad_examples([e], XLNET)
     told = [0] * (n + len(a) + 1) + [1] * (len(b) + 1) + [2]
     assert batch.segments is not None
     assert batch.segments[0].tolist() == told
-    assert batch.reuse_len == e.reuse_len
+    assert batch.feature(Recurrence) == e.feature(Recurrence)
     hidden = e.targets != IGNORE_INDEX
     assert not np.isin(e.inputs[hidden], [SEP, CLS]).any()
     assert (e.targets[hidden] == e.inputs[hidden]).all()
@@ -81,8 +87,8 @@ def test_half_of_the_second_texts_follow_the_first_and_begin_sentences():
     follow, begins = 0, []
     for seed in range(400):
         e = published.XLNET(replace(text, other_text=other), XLNET, np.random.default_rng(seed))
-        _, a, b = parts(e.inputs, e.reuse_len)
-        place = e.reuse_len + len(a)
+        _, a, b = parts(e.inputs, reuse_len(e))
+        place = reuse_len(e) + len(a)
         assert text.boundaries[place] & SENTENCE_START, "a text is cut between sentences"
         if b == text.ids[place:].tolist():
             follow += 1
@@ -97,7 +103,7 @@ def test_each_part_is_asked_at_its_rate():
     counts = np.zeros((2, 2))
     for seed in range(60):
         e = published.XLNET(long_text(509, seed), XLNET, np.random.default_rng(seed))
-        assert e.reuse_len == 256
+        assert reuse_len(e) == 256
         for i, part in enumerate((e.targets[:256], e.targets[256:])):
             counts[i] += (part != IGNORE_INDEX).sum(), len(part)
     assert np.abs(counts[:, 0] / counts[:, 1] - 1 / 6) == pytest.approx([0, 0], abs=0.003)
@@ -106,7 +112,7 @@ def test_each_part_is_asked_at_its_rate():
 def test_without_another_text_b_is_what_follows():
     for seed in range(20):
         e = published.XLNET(long_text(60), XLNET, np.random.default_rng(seed))
-        kept, a, b = parts(e.inputs, e.reuse_len)
+        kept, a, b = parts(e.inputs, reuse_len(e))
         assert [*kept, *a, *b] == long_text(60).ids.tolist()
 
 

@@ -12,6 +12,7 @@ import torch
 
 from unmask.batch import Batch, Visibility
 from unmask.checkpoints.huggingface.read import load_folder
+from unmask.model.layers.attention.block_local_mask import GlobalTokens
 
 LLAMAS = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3",
           "gemma": "Gemma", "olmo2": "Olmo2"}  # fmt: skip
@@ -142,7 +143,7 @@ def ours(folder: Path, t: int) -> torch.Tensor:
     if "label" in model.head_specs:
         more |= {
             "last_token_positions": torch.full((b,), t - 1),
-            "global_positions": torch.zeros(b, 1, dtype=torch.long),
+            "features": (GlobalTokens(torch.zeros(b, 1, dtype=torch.long)),),
         }
         batch = Batch(inputs=ids, visibility=seen, **more)
         return model(batch, return_logits=True).logits["label"]

@@ -32,6 +32,7 @@ from unmask.inference.pipeline import Pipeline
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.backbones.canine import CanineArchitecture
 from unmask.model.backbones.encoder_decoder import EncoderDecoder
+from unmask.model.layers.attention.block_local_mask import GlobalTokens
 from unmask.model.positions.scheme import LearnedPositions
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.preset import Published, question_answering_head, token_classification_head
@@ -161,10 +162,9 @@ def ours(model: Model, ids: Tensor, lengths: list[int], said: Tensor) -> dict[st
     else:
         sight = Visibility(document=document, causal=model.decoder_architecture.causal)
         whole = {"label", "spans", "choice"} & model.head_specs.keys()
-        wide = torch.zeros(len(ids), 1, dtype=torch.long) if whole else None
-        batch = Batch(
-            inputs=ids, visibility=sight, last_token_positions=last, global_positions=wide
-        )
+        first = GlobalTokens(torch.zeros(len(ids), 1, dtype=torch.long))
+        features = (first,) if whole else ()
+        batch = Batch(inputs=ids, visibility=sight, last_token_positions=last, features=features)
         batch = model.pad_for_network(batch)
     hidden = model.hidden_states(batch)
     found: dict[str, Tensor] = {}

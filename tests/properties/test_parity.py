@@ -33,7 +33,7 @@ from unmask.batch import IGNORE_INDEX, Batch, Visibility
 from unmask.checkpoints.huggingface.read import load_folder, write_folder
 from unmask.heads.classification.sequence_classification import ChoiceCrossEntropy
 from unmask.model.layers.attention.attention import AttentionMask
-from unmask.model.layers.attention.block_local_mask import Window
+from unmask.model.layers.attention.block_local_mask import GlobalTokens, Window
 from unmask.zoo.catalogue import MODELS
 
 TOLERANCE = 1e-5  # relative to the largest number of the reference, float32
@@ -161,7 +161,7 @@ def test_label_scores_of_padded_texts_equal_the_reference(kind: str, tmp_path: P
         visibility=Visibility(document=document, causal=ours.decoder_architecture.causal),
         last_token_positions=torch.tensor(lengths) - 1,
         labels=torch.tensor([0, 2, 1]),
-        global_positions=torch.zeros(3, 1, dtype=torch.long),  # only Longformer reads it
+        features=(GlobalTokens(torch.zeros(3, 1, dtype=torch.long)),),  # only Longformer reads it
     )
     out = reference(input_ids=ids, attention_mask=(document >= 0).long())
     close(ours(batch, return_logits=True).logits["label"], out.logits)

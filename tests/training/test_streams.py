@@ -9,13 +9,14 @@ import pytest
 import torch
 from toy_text import corpus
 
-from unmask.batch import IGNORE_INDEX, RecurrenceMemory, Tokens
+from unmask.batch import IGNORE_INDEX, Tokens
 from unmask.batching.loader import draw_other_row
 from unmask.checkpoints import folder as checkpoints
 from unmask.jobs.prepare import prepare
 from unmask.jobs.pretrain.pretrain import build_network
 from unmask.model.architecture import Architecture
 from unmask.objectives import published
+from unmask.objectives.features import Recurrence, RecurrenceMemory
 from unmask.shards.read import TokenShards
 from unmask.training import loop
 from unmask.training.config import Recipe
@@ -69,7 +70,9 @@ def test_rows_may_end_elsewhere_in_every_epoch_and_still_go_on(shards: TokenShar
     for epoch in (steps[:n_steps], steps[n_steps:]):
         asked = torch.cat([batch.targets for batch in epoch], 1).flatten()
         assert (asked.numpy() == whole[: len(asked)]).all(), "each token is asked once"
-        assert [batch.continues for batch in epoch] == [False] + [True] * (n_steps - 1)
+        assert [batch.feature(Recurrence).continues for batch in epoch] == [False] + [True] * (
+            n_steps - 1
+        )
         lengths.append([batch.inputs.shape[1] for batch in epoch])
     assert lengths[0] != lengths[1]
     assert min(map(min, lengths)) < LENGTH < max(map(max, lengths))
@@ -89,7 +92,7 @@ def test_rows_go_on_where_those_of_the_step_before_ended(shards: TokenShards) ->
         assert batch.inputs.shape == (4, LENGTH)
         assert batch.visibility.causal
         assert batch.visibility.document is None
-        assert batch.continues == (i not in (0, n_steps))
+        assert batch.feature(Recurrence).continues == (i not in (0, n_steps))
         reads.append(batch.inputs.numpy())
         asks.append(batch.targets.numpy())
     assert (reads[0] == reads[-1]).all(), "the second epoch is as the first"
@@ -138,10 +141,12 @@ def test_a_row_is_what_is_kept_and_two_texts_ahead_of_it(ahead: TrainingData) ->
     follows = total = 0
     for step, ((batch,), _) in enumerate(itertools.islice(ahead.batches(None), n_steps)):
         assert batch.inputs.shape == (4, 32)
-        assert batch.reuse_len == 16
-        assert batch.reversed_rows is not None
-        assert batch.reversed_rows.tolist() == [False, True, False, True]
-        assert batch.continues == (step > 0)
+        recurrence = batch.feature(Recurrence)
+        assert recurrence is not None
+        assert recurrence.reuse_len == 16
+        assert recurrence.reversed_rows is not None
+        assert recurrence.reversed_rows.tolist() == [False, True, False, True]
+        assert recurrence.continues == (step > 0)
         assert batch.visibility.document is None
         assert batch.visibility.rank is not None
         assert batch.segments is not None
@@ -188,7 +193,13 @@ def test_a_second_text_from_elsewhere_is_of_another_document(ahead: TrainingData
 def test_rows_ahead_are_the_same_for_any_workers_and_after_resuming(ahead: TrainingData) -> None:
     def said(data: TrainingData, n: int, cursor: object = None) -> list[object]:
         return [
-            (b.inputs.tolist(), b.targets.tolist(), b.segments.tolist(), b.reuse_len, after)
+            (
+                b.inputs.tolist(),
+                b.targets.tolist(),
+                b.segments.tolist(),
+                b.feature(Recurrence).reuse_len,
+                after,
+            )
             for (b,), after in itertools.islice(data.batches(cursor), n)
         ]
 
@@ -214,7 +225,8 @@ def test_a_memory_holds_nothing_of_what_the_next_row_is_asked(ahead: TrainingDat
         if column is not None:
             inputs[:, column] = (inputs[:, column] + 1) % 100
         for ids, batch in ((inputs, first), (second.inputs, second)):
-            model.hidden_states(replace(batch, inputs=ids, memory=memory))
+            recurrence = replace(batch.feature(Recurrence), memory=memory)
+            model.hidden_states(replace(batch, inputs=ids).with_feature(recurrence))
         assert len(memory) == 24
         return memory.hidden_states
 
@@ -227,7 +239,7 @@ def test_a_memory_holds_nothing_of_what_the_next_row_is_asked(ahead: TrainingDat
 def test_the_same_for_any_workers_and_after_resuming(shards: TokenShards) -> None:
     def said(data: TrainingData, n: int, cursor: object = None) -> list[object]:
         return [
-            ([(b.inputs.tolist(), b.continues) for b in micro], after)
+            ([(b.inputs.tolist(), b.feature(Recurrence).continues) for b in micro], after)
             for micro, after in itertools.islice(data.batches(cursor), n)
         ]
 
@@ -248,9 +260,9 @@ def test_what_is_remembered_is_what_stood_before(shards: TokenShards, model: str
     model = run.model.eval()
     micro = [batch for (batch,), _ in itertools.islice(run.batches(None), 4)]
     parts = [model(run.memories.attach(0, b), return_logits=True).logits for b in micro]
-    names = ("inputs", "targets", "shifted_targets")
+    names = ("inputs", "targets")
     joined = {name: torch.cat([getattr(b, name) for b in micro], 1) for name in names}
-    whole = replace(micro[0], **joined)
+    whole = replace(micro[0], **joined, features=())
     ours = torch.cat([next(iter(s.values())).unflatten(0, (4, -1)) for s in parts], 1)
     theirs = next(iter(model(whole, return_logits=True).logits.values())).unflatten(0, (4, -1))
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
@@ -310,7 +322,9 @@ def test_a_step_without_a_finite_gradient_is_forgotten(shards: TokenShards) -> N
 def test_held_out_text_is_read_with_a_memory_too(shards: TokenShards) -> None:
     run = begun(shards)
     batches = laid_out(shards).dev_batches()
-    assert [b.continues for b in batches] == [False] + [True] * (len(batches) - 1)
+    assert [b.feature(Recurrence).continues for b in batches] == [False] + [True] * (
+        len(batches) - 1
+    )
     with_memory = loop.evaluate_batches(run.model, batches, memory_length=24)
     assert with_memory == loop.evaluate_batches(run.model, batches, memory_length=24)
     assert with_memory["loss"] != loop.evaluate_batches(run.model, batches)["loss"]

@@ -14,8 +14,9 @@ from unmask.checkpoints.huggingface.read import load_folder
 from unmask.heads.model import Model
 from unmask.model.layers.attention import attention
 from unmask.model.layers.attention.attention import copy_to_global_attention
-from unmask.model.layers.attention.block_local_mask import Window, columns_to_mask
+from unmask.model.layers.attention.block_local_mask import GlobalTokens, Window, columns_to_mask
 from unmask.model.positions.scheme import LearnedPositions
+from unmask.model.requested_states import RequestedStates
 from unmask.zoo.catalogue import get_preset
 from unmask.zoo.encoders import longformer as card
 
@@ -53,12 +54,14 @@ def test_hidden_states_with_wide_tokens_equal_the_reference(wide: str, tmp_path:
     more = {}
     if columns is not None:
         more["global_attention_mask"] = columns_to_mask(columns, T).long()
-    batch = Batch(inputs=ids, visibility=Visibility(document=document), global_positions=columns)
+    batch = Batch(inputs=ids, visibility=Visibility(document=document))
+    if columns is not None:
+        batch = batch.with_feature(GlobalTokens(columns))
     out = reference(input_ids=ids, attention_mask=(document >= 0).long(), **more)
     close(ours.hidden_states(batch), out.last_hidden_state, document >= 0)
     for at in ([0, 0, 0], [7, 5, 1], [20, 12, 0]):
         only = torch.tensor(at)
-        one = ours.hidden_states(replace(batch, selected_column=only))
+        one = ours.hidden_states(batch.with_feature(RequestedStates(selected_column=only)))
         close(one[:, 0], out.last_hidden_state[torch.arange(3), only])
 
 
@@ -75,7 +78,9 @@ def test_scores_of_answers_equal_the_reference(tmp_path: Path) -> None:
         ids[row, [end, end + 1, n - 1]] = reference.config.sep_token_id
     wide = torch.where(torch.arange(9) < ends[:, None], torch.arange(9), -1)
     out = reference(input_ids=ids, attention_mask=(document >= 0).long())
-    batch = Batch(inputs=ids, visibility=Visibility(document=document), global_positions=wide)
+    batch = Batch(
+        inputs=ids, visibility=Visibility(document=document), features=(GlobalTokens(wide),)
+    )
     said = ours(batch, return_logits=True).logits["span"]
     close(said, torch.stack((out.start_logits, out.end_logits), -1), document >= 0)
 
@@ -93,7 +98,9 @@ def test_gradients_with_wide_tokens_equal_the_reference(tmp_path: Path) -> None:
         global_attention_mask=columns_to_mask(columns, T).long(),
     )
     (out.last_hidden_state * pull).sum().backward()
-    batch = Batch(inputs=ids, visibility=Visibility(document=document), global_positions=columns)
+    batch = Batch(
+        inputs=ids, visibility=Visibility(document=document), features=(GlobalTokens(columns),)
+    )
     (ours.hidden_states(batch) * pull).sum().backward()
     theirs = {n: p.grad for n, p in reference.named_parameters() if p.grad is not None}
     mine = {n: p.grad for n, p in ours.named_parameters() if p.grad is not None}
@@ -140,7 +147,7 @@ def test_wide_tokens_carry_everything_everywhere_within_their_text() -> None:
     batch = Batch(
         inputs=torch.randint(0, 50, (1, t)),
         visibility=Visibility(document=document[None]),
-        global_positions=torch.tensor([[3, -1]]),
+        features=(GlobalTokens(torch.tensor([[3, -1]])),),
     )
     one = near.clone()
     one[3] |= same[3]
@@ -155,10 +162,12 @@ def test_wide_tokens_carry_everything_everywhere_within_their_text() -> None:
 def test_wide_tokens_read_by_projections_of_their_own() -> None:
     model = small((2,), 2)
     torch.manual_seed(1)
-    batch = Batch(inputs=torch.randint(0, 50, (1, 9)), global_positions=torch.tensor([[4]]))
+    batch = Batch(
+        inputs=torch.randint(0, 50, (1, 9)), features=(GlobalTokens(torch.tensor([[4]])),)
+    )
     own = [p for n, p in model.named_parameters() if ".wide." in n]
     narrow = torch.autograd.grad(
-        model.hidden_states(replace(batch, global_positions=None)).sum(), own, allow_unused=True
+        model.hidden_states(batch.without(GlobalTokens)).sum(), own, allow_unused=True
     )
     assert all(g is None for g in narrow)
     hidden = model.hidden_states(batch)[0]
@@ -197,7 +206,7 @@ def test_a_text_within_the_window_is_read_as_by_the_roberta_it_begins_with(tmp_p
     batch = Batch(inputs=texts(1, 2, 9), visibility=Visibility(document=document))
     expected = short.hidden_states(batch)
     assert torch.allclose(long.hidden_states(batch), expected, atol=1e-6)
-    wide = long.hidden_states(replace(batch, global_positions=torch.tensor([[0, 3], [4, -1]])))
+    wide = long.hidden_states(batch.with_feature(GlobalTokens(torch.tensor([[0, 3], [4, -1]]))))
     assert torch.allclose(wide, expected, atol=1e-6), "all see all, by the same projections"
     for begin in (40, 80):  # the same positions again
         later = long.hidden_states(

@@ -17,13 +17,13 @@ from unmask.objectives import published as values
 from unmask.objectives.denoising.single_stack import SingleStackSeq2Seq
 from unmask.objectives.objective import Objective
 from unmask.objectives.published import ObjectiveSpec
-from unmask.objectives.requirements import requirements_of
 from unmask.objectives.select import TokenMasking
 from unmask.objectives.sentence_pairs.pairs import SentencePairObjective
 from unmask.objectives.sentence_pairs.tasks import SentenceOrderPrediction
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.objectives.adapt import adapt_to_objective
 from unmask.zoo.objectives.presets import OBJECTIVE_PRESETS, is_objective_name, parse_objective
+from unmask.zoo.objectives.requirements import requirements_of
 
 BACKBONES = ("bert-mini", "llama-mini", "bart-mini", "t5-mini", "xlnet-mini", "lstm-mini")
 

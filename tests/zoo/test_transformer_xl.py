@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from unmask.batch import Batch, RecurrenceMemory, Visibility
+from unmask.batch import Batch, Visibility
 from unmask.checkpoints.huggingface.read import load_folder, write_folder
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture
+from unmask.objectives.features import Recurrence, RecurrenceMemory
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.decoders.transformer_xl import TRANSFORMER_XL
 
@@ -45,7 +46,13 @@ def opened(case: str) -> Model:
 def test_hidden_states_and_scores_are_those_of_the_reference(case: str) -> None:
     model, memory = opened(case), RecurrenceMemory(REFERENCE["cases"][case]["config"]["mem_len"])
     parts = [
-        model.hidden_states(Batch(inputs=ids, visibility=Visibility(causal=True), memory=memory))
+        model.hidden_states(
+            Batch(
+                inputs=ids,
+                visibility=Visibility(causal=True),
+                features=(Recurrence(memory=memory),),
+            )
+        )
         for ids in IDS.split(6, 1)
     ]
     hidden = torch.cat(parts, 1)

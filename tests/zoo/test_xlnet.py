@@ -8,7 +8,7 @@ import pytest
 import torch
 from reference import V, saved, xlnet
 
-from unmask.batch import Batch, RecurrenceMemory, Visibility
+from unmask.batch import Batch, Visibility
 from unmask.batching.collate import pad_examples
 from unmask.checkpoints.huggingface.read import load_folder
 from unmask.evaluation.likelihood import ContextContinuation, token_likelihoods
@@ -16,6 +16,7 @@ from unmask.finetuning.formulations.formulation import InputTemplate
 from unmask.generation.fill_mask import fill
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture
+from unmask.objectives.features import Recurrence, RecurrenceMemory, TwoStream
 from unmask.tokenizers.encode import TokenizerSpec, Unigram, train_tokenizer
 from unmask.tokenizers.spec import XLNET
 from unmask.zoo.catalogue import MODELS
@@ -35,7 +36,9 @@ THEIRS = {
     "target_mapping": torch.nn.functional.one_hot(torch.tensor([ASKED] * B), T).float(),
     "token_type_ids": SEGMENTS,
 }
-ORDERED = Batch(inputs=IDS, segments=SEGMENTS, visibility=Visibility(rank=RANK), two_stream=True)
+ORDERED = Batch(
+    inputs=IDS, segments=SEGMENTS, visibility=Visibility(rank=RANK), features=(TwoStream(),)
+)
 
 
 @pytest.fixture(params=[{}, {"clamp_len": 5}], ids=["all distances", "clamped"])
@@ -60,7 +63,9 @@ def test_a_memory_equals_the_reference(both) -> None:
     ours, reference = both
     memory, theirs = RecurrenceMemory(8), None
     for ids in (IDS, MORE, IDS):
-        said = ours.hidden_states(replace(ORDERED, inputs=ids, memory=memory))[:, ASKED]
+        said = ours.hidden_states(
+            replace(ORDERED, inputs=ids).with_feature(Recurrence(memory=memory))
+        )[:, ASKED]
         out = reference.transformer(ids, mems=theirs, use_mems=True, **THEIRS)
         close(said, out.last_hidden_state)
         theirs = out.mems
@@ -82,8 +87,8 @@ def test_rows_of_which_a_part_is_kept_equal_the_reference(tmp_path: Path) -> Non
     memory, theirs = RecurrenceMemory(8), None
     for ids in (IDS, MORE, IDS):
         batch = Batch(
-            inputs=ids, segments=segments, visibility=Visibility(rank=rank), two_stream=True,
-            memory=memory, reuse_len=6,
+            inputs=ids, segments=segments, visibility=Visibility(rank=rank),
+            features=(TwoStream(), Recurrence(memory=memory, reuse_len=6)),
         )  # fmt: skip
         out = reference.transformer(ids, mems=theirs, use_mems=True, **told)
         close(ours.hidden_states(batch)[:, ASKED], out.last_hidden_state)
@@ -122,7 +127,7 @@ def test_rows_read_backward_equal_the_reference(both) -> None:
     ours, reference = both
     reference.transformer.bi_data = True
     backward = torch.tensor([False, True])
-    said = ours.hidden_states(Batch(inputs=IDS, reversed_rows=backward))
+    said = ours.hidden_states(Batch(inputs=IDS, features=(Recurrence(reversed_rows=backward),)))
     close(said, reference.transformer(IDS).last_hidden_state)
     close(said[1:].flip(1), ours.hidden_states(Batch(inputs=IDS[1:].flip(1))))
 
@@ -178,7 +183,9 @@ def test_a_blank_is_asked_as_in_pretraining() -> None:
     blank = read == special.mask
     for stands in (special.mask, 7):
         inputs = torch.where(blank, stands, read)
-        asked = Batch(inputs=inputs, visibility=Visibility(rank=blank.long()), two_stream=True)
+        asked = Batch(
+            inputs=inputs, visibility=Visibility(rank=blank.long()), features=(TwoStream(),)
+        )
         shares = model.language_head.logits(model.hidden_states(asked)[blank]).softmax(-1)
         shares[:, list(special.all_ids)] = 0  # no answers
         for said, some in zip(filled.blanks, shares.topk(3).values, strict=True):
@@ -192,6 +199,6 @@ def test_a_blank_is_asked_as_in_pretraining() -> None:
     ids = torch.tensor([[*before, 9, *special.suffix]])
     rank = torch.zeros_like(ids)
     rank[0, len(before)] = 1
-    asked = Batch(inputs=ids, visibility=Visibility(rank=rank), two_stream=True)
+    asked = Batch(inputs=ids, visibility=Visibility(rank=rank), features=(TwoStream(),))
     logs = model.language_head.logits(model.hidden_states(asked)[0, len(before)]).log_softmax(-1)
     assert likely.log_likelihood == pytest.approx(float(logs[token[0]]), rel=1e-4)

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from unmask.batch import IGNORE_INDEX, Batch
+from unmask.heads.classification.choice_groups import ChoiceGroups
 from unmask.heads.classification.sequence_classification import (
     CORRECT,
     BinaryCrossEntropy,
@@ -89,12 +90,11 @@ def consistency_loss(
     labels = batch.labels
     assert labels is not None
     if isinstance(loss, ChoiceCrossEntropy):
-        assert batch.choice_groups is not None
-        known = torch.zeros_like(labels).scatter_add(
-            0, batch.choice_groups, (labels == CORRECT).long()
-        )
-        p, q = (group_log_softmax(said[:, 0], batch.choice_groups)[0] for said in (a, b))
-        return ((p.exp() - q.exp()) * (p - q) * known[batch.choice_groups]).sum() / 2
+        number = ChoiceGroups.numbers_of(batch)
+        assert number is not None
+        known = torch.zeros_like(labels).scatter_add(0, number, (labels == CORRECT).long())
+        p, q = (group_log_softmax(said[:, 0], number)[0] for said in (a, b))
+        return ((p.exp() - q.exp()) * (p - q) * known[number]).sum() / 2
     if isinstance(loss, BinaryCrossEntropy):
         # log p - log(1 - p) is the logit itself
         difference = (a.sigmoid() - b.sigmoid()) * (a - b) / 2

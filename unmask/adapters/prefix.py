@@ -4,7 +4,7 @@ A model to which they are attached does not behave as before, not even before tr
 have virtual tokens before them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
 from unmask.adapters.attach import Attachment
-from unmask.batch import Batch, Visibility
+from unmask.batch import Batch, Feature, Visibility
 from unmask.config import check_number_fields
 from unmask.heads.classification.sequence_classification import SequenceClassificationHead
 from unmask.heads.model import Model, SingleStack
@@ -27,6 +27,8 @@ from unmask.model.backbones.recurrent import Recurrent
 from unmask.model.backbones.transformer import SourceEncodedTransformer, Transformer
 from unmask.model.cache import Cache
 from unmask.model.layers.attention.attention import Attention, split_heads
+from unmask.model.layers.attention.block_local_mask import GlobalTokens, VirtualTokens
+from unmask.model.requested_states import RequestedStates, requested_states
 from unmask.zoo.preset import max_positions
 
 INIT_STD = 0.02
@@ -248,13 +250,11 @@ class PromptTuningModule(nn.Module):
             visibility=_extend_visibility(batch.visibility, n),
             position_ids=place,
             segments=None if batch.segments is None else F.pad(batch.segments, (n, 0)),
-            global_positions=None
-            if batch.global_positions is None
-            else _with_prompt_columns(batch.global_positions, batch.global_positions + n, n),
-            virtual_token_positions=torch.arange(n, device=batch.inputs.device).expand(
-                len(batch.inputs), -1
+            features=_prompt_features(
+                batch,
+                torch.arange(n, device=batch.inputs.device).expand(len(batch.inputs), -1),
+                lambda columns: _with_prompt_columns(columns, columns + n, n),
             ),
-            all_layers=batch.all_layers,
         )
 
     def _insert_embeddings(
@@ -349,13 +349,11 @@ class _TwoPartLayout:
             segments=None
             if batch.segments is None
             else _scatter_columns(empty, self.text_columns, batch.segments),
-            global_positions=None
-            if batch.global_positions is None
-            else self._global_positions(batch.global_positions),
-            virtual_token_positions=torch.cat(
-                (before.expand(rows, -1), self.second_part_columns), 1
+            features=_prompt_features(
+                batch,
+                torch.cat((before.expand(rows, -1), self.second_part_columns), 1),
+                self._global_positions,
             ),
-            all_layers=batch.all_layers,
         )
 
     def _global_positions(self, columns: Int[Tensor, "b g"]) -> Int[Tensor, "b _"]:
@@ -365,6 +363,18 @@ class _TwoPartLayout:
             (_with_prompt_columns(columns, moved, self.n_virtual_tokens), self.second_part_columns),
             1,
         )
+
+
+def _prompt_features(
+    batch: Batch,
+    virtual_positions: Int[Tensor, "b p"],
+    moved: Callable[[Int[Tensor, "b g"]], Int[Tensor, "b _"]],
+) -> tuple[Feature, ...]:
+    """Return the features of a batch with a prompt, whose global tokens are moved."""
+    features: list[Feature] = [VirtualTokens(virtual_positions)]
+    if (global_tokens := batch.feature(GlobalTokens)) is not None:
+        features.append(GlobalTokens(moved(global_tokens.positions)))
+    return (*features, RequestedStates(all_layers=requested_states(batch).all_layers))
 
 
 def _with_prompt_columns(

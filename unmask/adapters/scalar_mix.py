@@ -16,6 +16,7 @@ from unmask.model.backbones.convolutional import Convolutional
 from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.model.backbones.recurrent import Recurrent, RecurrentArchitecture
 from unmask.model.backbones.transformer import Transformer
+from unmask.model.requested_states import requested_states
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,9 @@ class ScalarMixModule(nn.Module):
 
     def _request_all_layers(self, network: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         batch: Batch = args[0]
-        self._all_layers_requested = batch.all_layers
-        return (replace(batch, all_layers=True), *args[1:])
+        requested = requested_states(batch)
+        self._all_layers_requested = requested.all_layers
+        return (batch.with_feature(replace(requested, all_layers=True)), *args[1:])
 
     def _replace_last_of_all(
         self, network: nn.Module, args: tuple[Any, ...], out: Tensor

@@ -4,14 +4,13 @@ All is counted and laid out in NumPy, as `BatchArrays`, so that worker processes
 and no tensor is ever read back to decide who sees whom; torch comes in at the very end.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped
 
-from unmask.batch import IGNORE_INDEX, Batch, Example, Visibility
+from unmask.batch import IGNORE_INDEX, Batch, Example, ExampleRows, Featured, Visibility
 from unmask.tokenizers.spec import SUMMARY_SEGMENT_ID, SpecialTokenIds
 
 EFFICIENT_GROUP_TOKENS = 512
@@ -21,7 +20,7 @@ MAX_OPEN_ROWS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchArrays:
+class BatchArrays(Featured):
     """What a Batch holds, before torch sees it."""
 
     inputs: Int[np.ndarray, "b t"]
@@ -30,7 +29,6 @@ class BatchArrays:
     causal: bool
     rank: Int[np.ndarray, "b t"] | None
     document: Int[np.ndarray, "b t"] | None
-    prediction_order: Int[np.ndarray, "b t"] | None
     position_ids: Int[np.ndarray, "b t"] | None
     source: Int[np.ndarray, "b s"] | None
     source_document: Int[np.ndarray, "b s"] | None
@@ -38,14 +36,6 @@ class BatchArrays:
     part_ids: Int[np.ndarray, "b t"] | None
     last_token_positions: Int[np.ndarray, "b"] | None
     labels: Int[np.ndarray, "b ..."] | Float[np.ndarray, "b ..."] | None
-    choice_groups: Int[np.ndarray, "b"] | None
-    candidate_ids: Int[np.ndarray, "k"] | None
-    global_positions: Int[np.ndarray, "b g"] | None
-    two_stream: bool
-    shifted_targets: Bool[np.ndarray, "b t"] | None
-    reuse_len: int | None
-    continues: bool | None = None
-    reversed_rows: Bool[np.ndarray, "b"] | None = None
 
     def to_batch(self) -> Batch:
         """Make tensors of the arrays, without copying them."""
@@ -54,12 +44,14 @@ class BatchArrays:
         def tensor(array: np.ndarray | None) -> torch.Tensor | None:
             return None if array is None else torch.from_numpy(array)
 
+        def tensor_if_array(value: object) -> object:
+            return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+
         return Batch(
             inputs=torch.from_numpy(self.inputs),
             visibility=Visibility(tensor(self.rank), tensor(self.document), self.causal),
             targets=tensor(self.targets),
             target_positions=tensor(self.target_positions),
-            prediction_order=tensor(self.prediction_order),
             position_ids=tensor(self.position_ids),
             source=tensor(self.source),
             source_visibility=Visibility(document=tensor(self.source_document)),
@@ -67,14 +59,7 @@ class BatchArrays:
             part_ids=tensor(self.part_ids),
             last_token_positions=tensor(self.last_token_positions),
             labels=tensor(self.labels),
-            choice_groups=tensor(self.choice_groups),
-            candidate_ids=tensor(self.candidate_ids),
-            global_positions=tensor(self.global_positions),
-            two_stream=self.two_stream,
-            reuse_len=self.reuse_len,
-            continues=self.continues,
-            reversed_rows=tensor(self.reversed_rows),
-            shifted_targets=tensor(self.shifted_targets),
+            features=tuple(f.map(tensor_if_array) for f in self.features),
         )
 
 
@@ -198,94 +183,88 @@ def collate(
         min_width: how long the rows are at least (those of the source, where there is one).
         length_multiple: rows are made as long as a multiple of this.
     """
-    examples = [e for group in groups for e in group]
-    _check_same_kind(groups, examples)
-    packed = any(len(group) > 1 for group in groups)
-    paired = examples[0].source is not None
+    _check_same_kind(groups)
     lengths = [[len(e.inputs) for e in group] for group in groups]
+    paired = groups[0][0].source is not None
     t = _row_width(lengths, None if paired else min_width, length_multiple)
+    rows = ExampleRows(groups, t)
+    examples, padded = rows.examples, any(sum(row) < t for row in lengths)
     causal = all(e.rank is not None and _is_causal(e.rank) for e in examples)
     ranked = not causal and any(e.rank is not None for e in examples)
-    padded = any(sum(row) < t for row in lengths)
-    targets = _fill_rows(groups, lambda e: e.targets, t, IGNORE_INDEX)
+    targets = rows.fill(lambda e: e.targets, IGNORE_INDEX)
     asked = np.flatnonzero(targets != IGNORE_INDEX)
     source = source_document = None
     if paired:
-        source, source_document = _collate_source(
-            groups, special_ids, packed, min_width, length_multiple
+        s = _row_width(
+            [[len(_require_source(e)) for e in g] for g in groups], min_width, length_multiple
         )
-    document = _document_ids(lengths, t) if packed or (padded and not causal) else None
-    place = _position_ids(lengths, t) if packed else None
-    if any(e.position_ids is not None for e in examples):
-        place = _fill_rows(groups, _position_ids_of, t, 0)
-    parts = None
-    if any(e.part_ids is not None for e in examples):
-        halves = [_part_lengths(group) for group in groups]
-        document, place = _document_ids(halves, t), _position_ids(halves, t)
-        parts = document
-    turn = None
-    if any(e.prediction_order is not None for e in examples):
-        turn = _fill_rows(groups, _prediction_order_of, t, 0)
-    inputs = _fill_rows(groups, lambda e: e.inputs, t, special_ids.pad)
-    segments = None
-    if special_ids.summary is not None or any(e.segments is not None for e in examples):
-        segments = _fill_rows(groups, _segments_of, t, 0)
-        segments[inputs == special_ids.summary] = SUMMARY_SEGMENT_ID
-    ahead = None
-    if any(e.shifted_targets for e in examples):
-        ahead = _fill_rows(groups, _shifted_targets_of, t, 0).astype(bool)
+        source, source_document = _collate_source(ExampleRows(groups, s), special_ids)
+    document, position_ids, part_ids = _layout(rows, hide_padding=padded and not causal)
+    inputs = rows.fill(lambda e: e.inputs, special_ids.pad)
+    kinds = dict.fromkeys(type(feature) for e in examples for feature in e.features)
+    features = [kind.collate(rows) for kind in kinds]
     return BatchArrays(
         inputs=inputs,
         targets=targets,
         target_positions=None if len(asked) == targets.size else asked,
         causal=causal,
-        rank=_fill_rows(groups, _rank_of, t, 0) if ranked else None,
+        rank=rows.fill(_rank_of, 0) if ranked else None,
         document=document,
-        prediction_order=turn,
-        position_ids=place,
+        position_ids=position_ids,
         source=source,
         source_document=source_document,
-        segments=segments,
-        part_ids=parts,
+        segments=_collate_segments(rows, inputs, special_ids),
+        part_ids=part_ids,
         last_token_positions=np.array([max(sum(row), 1) - 1 for row in lengths], np.int64)
         if padded
         else None,
-        labels=_collate_labels(groups, t),
-        choice_groups=_number_choice_groups(examples, packed),
-        candidate_ids=examples[0].candidate_ids,
-        global_positions=_global_columns(groups),
-        two_stream=examples[0].two_stream,
-        shifted_targets=ahead,
-        reuse_len=examples[0].reuse_len if len({e.reuse_len for e in examples}) == 1 else None,
+        labels=_collate_labels(rows),
+        features=tuple(feature for feature in features if feature is not None),
     )
 
 
+def _layout(
+    rows: ExampleRows, *, hide_padding: bool
+) -> tuple[
+    Int[np.ndarray, "b t"] | None, Int[np.ndarray, "b t"] | None, Int[np.ndarray, "b t"] | None
+]:
+    """Return the documents, position ids and part ids; None where a model needs none."""
+    t, packed, examples = rows.width, rows.is_packed, rows.examples
+    if any(e.part_ids is not None for e in examples):
+        parts = [_part_lengths(group) for group in rows.groups]
+        document = _document_ids(parts, t)
+        return document, _position_ids(parts, t), document
+    lengths = [[len(e.inputs) for e in group] for group in rows.groups]
+    position_ids = _position_ids(lengths, t) if packed else None
+    if any(e.position_ids is not None for e in examples):
+        position_ids = rows.fill(_position_ids_of, 0)
+    return _document_ids(lengths, t) if packed or hide_padding else None, position_ids, None
+
+
 def _collate_source(
-    groups: Sequence[Sequence[Example]],
-    special_ids: SpecialTokenIds,
-    packed: bool,
-    min_width: int | None,
-    length_multiple: int,
+    rows: ExampleRows, special_ids: SpecialTokenIds
 ) -> tuple[Int[np.ndarray, "b s"], Int[np.ndarray, "b s"] | None]:
-    lengths = [[len(_require_source(e)) for e in group] for group in groups]
-    s = _row_width(lengths, min_width, length_multiple)
-    needed = packed or any(sum(row) < s for row in lengths)
-    return _fill_rows(groups, _require_source, s, special_ids.pad), _document_ids(
-        lengths, s
-    ) if needed else None
+    lengths = [[len(_require_source(e)) for e in group] for group in rows.groups]
+    needed = rows.is_packed or any(sum(row) < rows.width for row in lengths)
+    document = _document_ids(lengths, rows.width) if needed else None
+    return rows.fill(_require_source, special_ids.pad), document
 
 
-def _check_same_kind(groups: Sequence[Sequence[Example]], examples: Sequence[Example]) -> None:
-    if not examples or not all(groups):
+def _collate_segments(
+    rows: ExampleRows, inputs: Int[np.ndarray, "b t"], special_ids: SpecialTokenIds
+) -> Int[np.ndarray, "b t"] | None:
+    if special_ids.summary is None and all(e.segments is None for e in rows.examples):
+        return None
+    segments = rows.fill(_segments_of, 0)
+    segments[inputs == special_ids.summary] = SUMMARY_SEGMENT_ID
+    return segments
+
+
+def _check_same_kind(groups: Sequence[Sequence[Example]]) -> None:
+    if not groups or not all(groups):
         raise ValueError("a batch needs at least one example in each row, got none")
-    if len({e.source is None for e in examples}) > 1:
+    if len({e.source is None for group in groups for e in group}) > 1:
         raise ValueError("examples with a source and examples without one do not fit one batch")
-    if len({e.two_stream for e in examples}) > 1:
-        raise ValueError(
-            "examples that see their own token and two-stream ones do not fit one batch"
-        )
-    if len({None if e.candidate_ids is None else e.candidate_ids.tobytes() for e in examples}) > 1:
-        raise ValueError("examples with different candidate_ids do not fit one batch")
 
 
 def _row_width(
@@ -293,22 +272,6 @@ def _row_width(
 ) -> int:
     longest = max(max(sum(row) for row in lengths), min_width or 0, 1)
     return -(-longest // length_multiple) * length_multiple
-
-
-def _fill_rows(
-    groups: Sequence[Sequence[Example]],
-    values_of: Callable[[Example], Int[np.ndarray, "t"]],
-    row_width: int,
-    padding: int,
-) -> Int[np.ndarray, "b t"]:
-    out = np.full((len(groups), row_width), padding, np.int64)
-    for row, group in zip(out, groups, strict=True):
-        end = 0
-        for example in group:
-            values = values_of(example)
-            row[end : end + len(values)] = values
-            end += len(values)
-    return out
 
 
 def _document_ids(lengths: Sequence[Sequence[int]], row_width: int) -> Int[np.ndarray, "b t"]:
@@ -345,20 +308,8 @@ def _rank_of(example: Example) -> Int[np.ndarray, "t"]:
     return np.zeros(len(example.inputs), np.int64) if example.rank is None else example.rank
 
 
-def _prediction_order_of(example: Example) -> Int[np.ndarray, "t"]:
-    return (
-        np.zeros(len(example.inputs), np.int64)
-        if example.prediction_order is None
-        else example.prediction_order
-    )
-
-
 def _segments_of(example: Example) -> Int[np.ndarray, "t"]:
     return np.zeros(len(example.inputs), np.int64) if example.segments is None else example.segments
-
-
-def _shifted_targets_of(example: Example) -> Int[np.ndarray, "t"]:
-    return np.full(len(example.inputs), int(example.shifted_targets), np.int64)
 
 
 def _require_source(example: Example) -> Int[np.ndarray, "s"]:
@@ -367,11 +318,9 @@ def _require_source(example: Example) -> Int[np.ndarray, "s"]:
     return example.source
 
 
-def _collate_labels(
-    groups: Sequence[Sequence[Example]], row_width: int
-) -> Shaped[np.ndarray, "b ..."] | None:
+def _collate_labels(rows: ExampleRows) -> Shaped[np.ndarray, "b ..."] | None:
     """Stack the labels of texts, or of their tokens; IGNORE where one has none and others have."""
-    labels = [e.label for group in groups for e in group]
+    labels = [e.label for e in rows.examples]
     kinds = {type(label) for label in labels} - {type(None)}
     if not kinds:
         return None
@@ -379,8 +328,8 @@ def _collate_labels(
     if np.ndarray in kinds and not several:
         if len(kinds) > 1:
             raise ValueError("some texts have one label and others one for each of their tokens")
-        return _fill_rows(groups, _token_labels_of, row_width, IGNORE_INDEX)
-    if len(labels) > len(groups):
+        return rows.fill(_token_labels_of, IGNORE_INDEX)
+    if rows.is_packed:
         raise ValueError("texts with labels cannot be packed: a row has one label")
     if several:
         return _stack_multi_labels(labels)
@@ -405,33 +354,6 @@ def _stack_multi_labels(labels: Sequence[object]) -> Float[np.ndarray, "b labels
     none = np.full(widths.pop(), IGNORE_INDEX, np.float32)
     rows = [label if isinstance(label, np.ndarray) else none for label in labels]
     return np.stack(rows).astype(np.float32)
-
-
-def _global_columns(groups: Sequence[Sequence[Example]]) -> Int[np.ndarray, "b g"] | None:
-    """Find the columns of each row's wide tokens, filled up with -1."""
-    rows: list[list[int]] = []
-    for group in groups:
-        begins = accumulate((len(e.inputs) for e in group), initial=0)
-        places = [() if e.global_positions is None else e.global_positions.tolist() for e in group]
-        rows.append([b + i for b, each in zip(begins, places, strict=False) for i in each])
-    most = max(map(len, rows))
-    if not most:
-        return None
-    return np.array([row + [-1] * (most - len(row)) for row in rows], np.int64)
-
-
-def _number_choice_groups(examples: Sequence[Example], packed: bool) -> Int[np.ndarray, "b"] | None:
-    """Number the groups of a batch's rows from 0; a row without one is a group of its own."""
-    if all(e.choice_group is None for e in examples):
-        return None
-    if packed:
-        raise ValueError("texts of a choice_group cannot be packed: each needs a row")
-    keys = [
-        (e.choice_group is None, i if e.choice_group is None else e.choice_group)
-        for i, e in enumerate(examples)
-    ]
-    number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
-    return np.array([number[key] for key in keys], np.int64)
 
 
 def _token_labels_of(example: Example) -> Int[np.ndarray, "t"]:

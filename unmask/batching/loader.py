@@ -31,6 +31,7 @@ from jaxtyping import Int
 from unmask.batch import Batch, Example, Tokens
 from unmask.batching.collate import BatchArrays, collate, first_fit
 from unmask.batching.source_sampling import SourceSampling
+from unmask.objectives.features import Recurrence
 from unmask.objectives.objective import AnyObjective
 from unmask.objectives.published import objective_at_progress
 from unmask.tokenizers.spec import SpecialTokenIds
@@ -493,9 +494,16 @@ class _BatchMaker:
     def _stream_arrays(
         self, row_groups: Sequence[Sequence[_RowReading]], continues: bool | None
     ) -> BatchArrays:
+        arrays = self._collate_readings(row_groups)
+        if continues is None:
+            return arrays
         backward = np.array([group[0][4] for group in row_groups])
-        arrays = replace(self._collate_readings(row_groups), continues=continues)
-        return replace(arrays, reversed_rows=backward) if backward.any() else arrays
+        recurrence = replace(
+            arrays.feature(Recurrence) or Recurrence(),
+            continues=continues,
+            reversed_rows=backward if backward.any() else None,
+        )
+        return arrays.with_feature(recurrence)
 
     def __getitem__(self, task: _WorkerTask) -> _WorkerResult | _WorkerError:
         """Do as asked, as torch's DataLoader asks: errors that are the user's travel as values."""

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Int, Integer
 
 from unmask.batch import IGNORE_INDEX, Batch
+from unmask.objectives.features import ShiftedTargets
 from unmask.shards.read import TokenShards
 
 MAX_COUNTED_TOKENS = 20_000_000
@@ -110,10 +111,11 @@ def _previous_tokens(batch: Batch) -> Int[np.ndarray, "b t"]:
     """Return the true token before each position; -1 where there is none."""
     assert batch.targets is not None
     tokens, targets = batch.inputs.numpy().copy(), batch.targets.numpy()
+    shifted = batch.feature(ShiftedTargets)
     shift = (
         np.zeros_like(targets)
-        if batch.shifted_targets is None
-        else batch.shifted_targets.numpy().astype(np.int64)
+        if shifted is None or shifted.is_shifted is None
+        else shifted.is_shifted.numpy().astype(np.int64)
     )
     row, column = np.nonzero(targets != IGNORE_INDEX)
     at = column + shift[row, column]  # where the target is read

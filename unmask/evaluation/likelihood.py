@@ -16,6 +16,7 @@ from unmask.batching.collate import group_by_length, pad_examples
 from unmask.generation.text_batches import evaluation_mode
 from unmask.heads.model import Model
 from unmask.model.backbones.encoder_decoder import EncoderDecoder
+from unmask.model.requested_states import RequestedStates
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
 
@@ -423,7 +424,8 @@ def _hidden_states_at(
     """Return hidden states at positions; of one a text, the last layer computes no other."""
     batch = replace(batch, targets=None, target_positions=None)
     if model.supports_last_only and len(row) == len(batch.inputs) and bool((row.diff() == 1).all()):
-        return model.hidden_states(replace(batch, selected_column=columns))[:, 0]
+        requested = RequestedStates(selected_column=columns)
+        return model.hidden_states(batch.with_feature(requested))[:, 0]
     return model.hidden_states(batch)[row, columns]
 
 

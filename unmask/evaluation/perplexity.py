@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
-from unmask.batch import IGNORE_INDEX, Batch, Example, RecurrenceMemory, Tokens, Visibility
+from unmask.batch import IGNORE_INDEX, Batch, Example, Tokens, Visibility
 from unmask.batching.collate import example_length, group_by_length, pad_examples
 from unmask.generation.text_batches import evaluation_mode
 from unmask.heads.language.language_modeling import LanguageModelingHead
@@ -18,6 +18,7 @@ from unmask.heads.prediction import Term
 from unmask.heads.pretraining.bidirectional_lm import BidirectionalLMHead
 from unmask.heads.pretraining.generator import GeneratorHead
 from unmask.heads.pretraining.sentence_reconstruction import SkipThoughtsHead
+from unmask.objectives.features import Recurrence, RecurrenceMemory
 from unmask.objectives.objective import AnyObjective
 from unmask.objectives.published import components_of
 from unmask.shards.concatenated import document_separator_ids
@@ -222,7 +223,7 @@ def batch_with_memory(
         visibility=Visibility(causal=True),
         targets=torch.from_numpy(targets)[None],
         target_positions=torch.from_numpy(np.flatnonzero(targets != IGNORE_INDEX)),
-        memory=memory,
+        features=(Recurrence(memory=memory),),
     )
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Int
 
 from unmask.adapters.prefix import decoder_stack, max_text_length
-from unmask.batch import RecurrenceMemory
 from unmask.evaluation.answer_methods import PromptedModel
 from unmask.evaluation.likelihood import ContextContinuation, limit_length, token_likelihoods
 from unmask.evaluation.perplexity import batch_with_memory
@@ -18,6 +17,7 @@ from unmask.generation.text_batches import evaluation_mode
 from unmask.heads.language.language_modeling import LanguageModelingHead
 from unmask.heads.model import Model
 from unmask.model.backbones.encoder_decoder import EncoderDecoder
+from unmask.objectives.features import RecurrenceMemory
 from unmask.text.lines import read_lines
 from unmask.tokenizers.encode import Tokenizer
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from unmask.heads.pretraining.autoregressive_characters import AutoregressiveCha
 from unmask.heads.pretraining.corrective_lm import CorrectiveLM
 from unmask.heads.pretraining.replaced_token_detection import ReplacedTokenDetection
 from unmask.model.backbones.encoder_decoder import EncoderDecoder
+from unmask.model.requested_states import RequestedStates
 from unmask.tokenizers.beginning import LONG
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import sentinel_names
@@ -206,7 +207,8 @@ def _hidden_states_at(
 ) -> Float[Tensor, "n d"]:
     """Return hidden states at blanks; of one a text, the last layer computes no other."""
     if model.supports_last_only and bool((is_blank.sum(1) == 1).all()):
-        return model.hidden_states(replace(batch, selected_column=is_blank.long().argmax(1)))[:, 0]
+        requested = RequestedStates(selected_column=is_blank.long().argmax(1))
+        return model.hidden_states(batch.with_feature(requested))[:, 0]
     return model.hidden_states(batch)[is_blank]
 
 

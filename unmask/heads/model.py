@@ -48,6 +48,8 @@ from unmask.model.backbones.recurrent import Recurrent, RecurrentArchitecture
 from unmask.model.backbones.transformer import Transformer
 from unmask.model.layers.attention.attention import copy_to_global_attention
 from unmask.model.layers.attention.query_stream import QueryStream
+from unmask.model.requested_states import RequestedStates, requested_states
+from unmask.objectives.features import TwoStream
 from unmask.tokenizers.spec import SpecialTokenIds
 
 SingleStack = Transformer | Canine | Recurrent | Convolutional
@@ -261,7 +263,8 @@ class Model(nn.Module):
         if not self.has_language_head or not self.language_head.two_stream:
             return batch
         rank = (batch.inputs == mask_id).long()
-        return replace(batch, visibility=replace(batch.visibility, rank=rank), two_stream=True)
+        hidden = replace(batch, visibility=replace(batch.visibility, rank=rank))
+        return hidden.with_feature(TwoStream())
 
     @property
     def is_sequence_to_sequence(self) -> bool:
@@ -428,12 +431,12 @@ class Model(nn.Module):
                 said |= guesses.logits
                 terms |= guesses.terms
         only = self._pooled_column(batch)
-        read = replace(
-            batch,
-            selected_column=batch.selected_column if only is None else only,
+        requested = RequestedStates(
+            selected_column=requested_states(batch).selected_column if only is None else only,
             all_layers=self.uses_all_layers,
             summary=self.uses_summary,
         )
+        read = batch.with_feature(requested)
         if only is not None:
             batch = replace(batch, last_token_positions=None)  # there is but one column
         states: dict[QueryStream | None, Tensor] = {}
@@ -445,7 +448,7 @@ class Model(nn.Module):
                 states[decoder] = self._run_backbone(read, decoder)
             hidden, spec = states[decoder], self.head_specs[name]
             summary = hidden[:, :1]
-            if read.summary and only is None:
+            if requested.summary and only is None:
                 hidden = hidden[:, 1:]
             if uses_summary(spec):
                 hidden = summary

@@ -67,6 +67,7 @@ from unmask.heads.pretraining.contrastive import PAIR_HEADS
 from unmask.heads.question_answering import QuestionAnsweringHead
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRFHead
 from unmask.inference.export import ModelFormat, read_run_file, save_model
+from unmask.model.layers.attention.block_local_mask import GlobalTokens
 from unmask.objectives.published import ObjectiveSpec
 from unmask.tasks.kinds.all_kinds import TASK_KINDS
 from unmask.tasks.readers import tables
@@ -487,9 +488,8 @@ class Pipeline:
             isinstance(head, SequenceClassificationHead)
             and self.model.decoder_architecture.global_attention
         ):
-            batch = replace(
-                batch, global_positions=torch.zeros(len(batch.inputs), 1, dtype=torch.long)
-            )
+            first = torch.zeros(len(batch.inputs), 1, dtype=torch.long)
+            batch = batch.with_feature(GlobalTokens(first))
         prediction = self.model(batch.to(self.model.device), return_logits=[head_name])
         return prediction.logits[head.spec.term]
 

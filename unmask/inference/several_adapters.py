@@ -30,6 +30,7 @@ from unmask.finetuning.results.predict import (
 )
 from unmask.heads.model import Model
 from unmask.model.backbones.canine import TokenEmbedding
+from unmask.model.requested_states import RequestedStates
 from unmask.tasks.kinds.all_kinds import TASK_KINDS
 from unmask.tasks.task import Task, TaskExample
 
@@ -201,7 +202,7 @@ class MultiAdapter:
         )
         all_layers = any(self._adapters[name].model.uses_all_layers for name in adapters)
         summary = any(self._adapters[name].model.uses_summary for name in adapters)
-        shared = replace(plain, all_layers=all_layers, summary=summary)
+        shared = plain.with_feature(RequestedStates(all_layers=all_layers, summary=summary))
         with use_adapters(model, only):
             hidden = model.backbone(shared.to(model.device))
         found: list[Any] = [None] * len(task_inputs)

@@ -7,6 +7,7 @@ from jaxtyping import Int
 
 from unmask.batch import IGNORE_INDEX, Example, Tokens
 from unmask.objectives.corrupt import MaskInPlace, concatenate
+from unmask.objectives.features import SubwordTargets, TwoStream
 from unmask.objectives.objective import Objective, max_fitting_text_length
 from unmask.objectives.select import maskable_tokens
 from unmask.tokenizers.spec import SpecialTokenIds, SubwordVocabulary
@@ -89,7 +90,7 @@ class SubwordMasking:
                 inputs[start : start + n] = mask
             elif read != answer:
                 inputs[start : start + n] = known.spell(int(rng.choice(known.same_length(answer))))
-        return Example(inputs=inputs, targets=targets, target_position_of=asked_at)
+        return Example(inputs=inputs, targets=targets, features=(SubwordTargets(asked_at),))
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,8 @@ class BidirectionalWordLM:
         own = np.searchsorted(starts, np.arange(len(inputs)), "right") - 1
         of_word = (own >= 0) & maskable_tokens(inputs, special_ids)
         asked_at[of_word] = starts[own[of_word]]
-        return Example(inputs=inputs, targets=targets, target_position_of=asked_at, two_stream=True)
+        features = (SubwordTargets(asked_at), TwoStream())
+        return Example(inputs=inputs, targets=targets, features=features)
 
 
 def _require_subwords(special_ids: SpecialTokenIds) -> tuple[SubwordVocabulary, int]:

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from unmask.batch import IGNORE_INDEX, Example, Tokens
+from unmask.objectives.features import PredictionOrder, ShiftedTargets, TwoStream
 from unmask.objectives.select import TargetSelection, check_fractions, maskable_tokens, number_words
 from unmask.tokenizers.spec import SpecialTokenIds
 
@@ -203,7 +204,7 @@ class MaskedNextToken:
         """
         example = self._mask_in_place(text, selected, special_ids, rng)
         targets = np.append(example.targets[1:], IGNORE_INDEX)
-        return replace(example, targets=targets, shifted_targets=True)
+        return replace(example, targets=targets, features=(ShiftedTargets(),))
 
 
 @dataclass(frozen=True)
@@ -212,7 +213,7 @@ class AutoregressiveMasking(_InPlaceCorruption):
 
     Clark et al. 2022, arXiv:2103.06874, section 3.2.1 and figure 2: all characters of a word are
     masked, of 10 % of the words none; nothing is replaced. Each place is answered knowing the
-    answers before it (`Example.turn`).
+    answers before it (`PredictionOrder`).
     """
 
     mask_probability: float = 0.9
@@ -246,7 +247,7 @@ class AutoregressiveMasking(_InPlaceCorruption):
         return Example(
             inputs=np.where(selected & masked, special_ids.mask, text.ids),
             targets=np.where(selected, text.ids, IGNORE_INDEX),
-            prediction_order=turn,
+            features=(PredictionOrder(turn),),
         )
 
 
@@ -256,7 +257,7 @@ class PermutationLM(_InPlaceCorruption):
 
     Yang et al. 2019, arXiv:1906.08237, sections 2.2 and 2.3 (partial prediction): the text is read
     as it is; the rank of a shown token is 0, that of a hidden one its place in the order, from 1.
-    What asks may see only lower ranks, so not its own token (`Example.blind`).
+    What asks may see only lower ranks, so not its own token (`TwoStream`).
     Deviates: special tokens are shown; in the released code they have a place in the order, too,
     and are seen from there on.
     """
@@ -281,7 +282,8 @@ class PermutationLM(_InPlaceCorruption):
         rank, n = np.zeros(len(text), np.int64), int(selected.sum())
         rank[selected] = 1 + (rng.permutation(n) if self.random_order else np.arange(n))
         targets = np.where(selected, text.ids, IGNORE_INDEX)
-        return Example(inputs=text.ids, targets=targets, rank=rank, two_stream=True)
+        features = (TwoStream(),)
+        return Example(inputs=text.ids, targets=targets, rank=rank, features=features)
 
 
 @dataclass(frozen=True)
@@ -455,7 +457,7 @@ class MaskedSeq2Seq(_InPlaceCorruption):
             rank=np.arange(len(place)),
             position_ids=place,
             source=self._mask_in_place.mask_tokens(text.ids, masked, special_ids, rng),
-            shifted_targets=True,
+            features=(ShiftedTargets(),),
         )
 
 
@@ -507,7 +509,8 @@ class CausalLM:
         inputs = np.concatenate(([first], text.ids[:-1]))
         read = np.concatenate(([False], selected[:-1]))
         targets = np.where(selected, text.ids, IGNORE_INDEX)
-        return Example(inputs=inputs, targets=targets, rank=np.cumsum(read), shifted_targets=True)
+        features = (ShiftedTargets(),)
+        return Example(inputs=inputs, targets=targets, rank=np.cumsum(read), features=features)
 
 
 def concatenate(*parts: Tokens | tuple[int, ...]) -> Tokens:
@@ -526,7 +529,7 @@ def seq2seq_example(
         targets=targets,
         rank=np.arange(len(targets)),
         source=source,
-        shifted_targets=True,
+        features=(ShiftedTargets(),),
     )
 
 
@@ -540,7 +543,7 @@ def empty_example(
         targets=nothing,
         rank=np.zeros(1, int),
         source=source,
-        shifted_targets=True,
+        features=(ShiftedTargets(),),
     )
 
 

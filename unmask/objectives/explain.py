@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from unmask.batch import IGNORE_INDEX, Example
+from unmask.objectives.features import Recurrence, ShiftedTargets, SubwordTargets, TwoStream
 from unmask.objectives.objective import AnyObjective
 from unmask.objectives.sentence_pairs.tasks import ADJACENT_SENTENCE_TERMS
 from unmask.output import safe_line as on_a_line
@@ -151,7 +152,7 @@ def explain_example(
     special = tokenizer.special_ids
     roles = _token_roles(example.inputs, special)
     told = objective.visibility_description if isinstance(objective, DescribesVisibility) else None
-    if told is None and (not example.shifted_targets or example.rank is None):
+    if told is None and (not example.has(ShiftedTargets) or example.rank is None):
         roles = _target_roles(example, roles, special)
     two = example.segments if example.part_ids is None else example.part_ids
     segments = None if two is None else (two - two.min()).tolist()
@@ -162,9 +163,8 @@ def explain_example(
             kinds[i] = "masked"
         pairs = zip(_visible_pieces(example.source, tokenizer), kinds, strict=True)
         source = tuple(ExplainedToken(piece, role) for piece, role in pairs)
-    answers = (
-        tokenizer if example.target_position_of is None else _require_output_vocabulary(special)
-    )
+    subwords = example.has(SubwordTargets)
+    answers = _require_output_vocabulary(special) if subwords else tokenizer
     asked = iter(_visible_pieces(example.targets[example.targets != IGNORE_INDEX], answers))
     inputs = tuple(
         ExplainedToken(
@@ -210,16 +210,15 @@ def _target_roles(
         return "kept" if np.array_equal(read, answer) else "replaced"
 
     told = roles.copy()
+    subwords, two_stream = example.feature(SubwordTargets), example.has(TwoStream)
     for place in np.flatnonzero(example.targets != IGNORE_INDEX).tolist():
-        if example.target_position_of is None:
-            where = np.array([place + example.shifted_targets])
-            answer = None if example.two_stream else example.targets[[place]]
+        if subwords is None:
+            where = np.array([place + example.has(ShiftedTargets)])
+            answer = None if two_stream else example.targets[[place]]
         else:
-            where = np.flatnonzero(example.target_position_of == place)
+            where = np.flatnonzero(subwords.position_of == place)
             answer = (
-                None
-                if example.two_stream
-                else _spell_subword(int(example.targets[place]), special_ids)
+                None if two_stream else _spell_subword(int(example.targets[place]), special_ids)
             )
         for i in where.tolist():
             told[i] = "unseen" if answer is None else role(example.inputs[where], answer)
@@ -337,7 +336,7 @@ _ROLE_MEANINGS = {
 
 def _describe_visibility(example: Example) -> str:
     rank = example.rank
-    if rank is None and example.two_stream:
+    if rank is None and example.has(TwoStream):
         return "each word is predicted from those before it, and once more from those after it"
     before = "each token attends to those before it"
     after = "each token attends to those after it"
@@ -345,20 +344,22 @@ def _describe_visibility(example: Example) -> str:
         parts = example.part_ids is not None and example.part_ids.any()
         ahead = (
             "; a masked token is predicted at the position before it"
-            if example.shifted_targets
+            if example.has(ShiftedTargets)
             else ""
         )
         return "every token attends to every token" + (" of its own part" if parts else ahead)
-    if example.two_stream:
+    if example.has(TwoStream):
+        recurrence = example.feature(Recurrence)
         order = (
             "visible tokens attend to each other; a hidden one is predicted from these and from "
             "those before it in a drawn order"
         )
-        kept = (
-            f"the first {example.reuse_len} tokens are read first, and attend to none of the "
-            "others; "
+        if recurrence is None:
+            return order
+        return (
+            f"the first {recurrence.reuse_len} tokens are read first, and attend to none of the "
+            f"others; {order}"
         )
-        return kept + order if example.reuse_len else order
     n = int((rank == rank.min()).sum())
     if (np.diff(rank) == 1).all():
         said = before

@@ -15,13 +15,14 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from unmask.batch import Batch, RecurrenceMemory, Visibility
+from unmask.batch import Batch, Visibility
 from unmask.batching.loader import BatchLoader, DataCursor
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.folder import Checkpoint
 from unmask.checkpoints.tensors import tensors_sha256
 from unmask.config import from_dict, to_dict
 from unmask.heads.prediction import Prediction, Term
+from unmask.objectives.features import Recurrence, RecurrenceMemory
 from unmask.training import distributed
 from unmask.training.config import Recipe
 from unmask.training.distributed import World
@@ -109,14 +110,15 @@ class MicroBatchMemories:
 
     def attach(self, micro_index: int, batch: Batch) -> Batch:
         """Give micro-batch i what stood before its rows."""
-        if not self.memory_length or batch.continues is None:
+        recurrence = batch.feature(Recurrence)
+        if not self.memory_length or recurrence is None or recurrence.continues is None:
             return batch
         known = self._memory_of.get(micro_index)
         states = known.hidden_states if known is not None else []
-        if not batch.continues or (states and len(states[0]) != len(batch.inputs)):
+        if not recurrence.continues or (states and len(states[0]) != len(batch.inputs)):
             known = None
         self._memory_of[micro_index] = known or RecurrenceMemory(self.memory_length)
-        return replace(batch, memory=self._memory_of[micro_index])
+        return batch.with_feature(replace(recurrence, memory=self._memory_of[micro_index]))
 
     def reset(self) -> None:
         """Begin anew."""

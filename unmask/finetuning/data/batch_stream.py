@@ -10,6 +10,7 @@ from unmask.batch import Batch, Example
 from unmask.batching.collate import example_length, group_by_length, pad_examples
 from unmask.batching.source_sampling import SourceSampling
 from unmask.finetuning.results.predict import MAX_BATCH_ROWS
+from unmask.heads.classification.choice_groups import ChoiceGroup
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.training.loop import BatchStream, MicroBatches
 
@@ -84,7 +85,7 @@ def count_epoch_steps(
             else sum(source_sampling.rows_per_epoch)
         )
         return -(-n // batch_size)
-    if any(example.choice_group is not None for example in examples):
+    if any(example.has(ChoiceGroup) for example in examples):
         raise ValueError(
             "batch_tokens is for texts that are learned one by one; give batch_size, a number of "
             "texts"
@@ -120,10 +121,8 @@ def group_examples(examples: Sequence[Example]) -> list[list[int]]:
     """List which examples are learned together: those of a group; any other is alone."""
     units: dict[tuple[bool, int], list[int]] = {}
     for i, example in enumerate(examples):
-        alone = example.choice_group is None
-        units.setdefault(
-            (alone, i if example.choice_group is None else example.choice_group), []
-        ).append(i)
+        group = example.feature(ChoiceGroup)
+        units.setdefault((group is None, i if group is None else group.number), []).append(i)
     return list(units.values())
 
 

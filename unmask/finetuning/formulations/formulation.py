@@ -18,6 +18,7 @@ from unmask.batch import IGNORE_INDEX, Batch, Example
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.layers.attention.block_local_mask import GlobalTokens
 from unmask.model.names import AnyArchitecture
 from unmask.tasks.task import Label, Task, TaskExample
 from unmask.tokenizers.beginning import LONG
@@ -302,10 +303,10 @@ class InputTemplate:
             rank=np.arange(len(ids)) if self.causal else None,
             segments=None if self.encode_separately else which,
             part_ids=which if self.encode_separately else None,
-            global_positions=np.array([0, len(first)] if second and self.encode_separately else [0])
-            if self.global_first_token
-            else None,
         )
+        if self.global_first_token:
+            starts = [0, len(first)] if second and self.encode_separately else [0]
+            example = example.with_feature(GlobalTokens(np.array(starts)))
         if self.repeat_in_decoder:
             said = np.append(self.special_ids.start, ids[:-1])
             example = replace(example, inputs=said, source=ids, rank=np.arange(len(ids)))

@@ -27,9 +27,11 @@ from unmask.finetuning.formulations.word_labels import (
     pad_answers,
     word_label_heads,
 )
+from unmask.heads.classification.choice_groups import ChoiceGroup
 from unmask.heads.classification.sequence_classification import CORRECT, ChoiceCrossEntropy
 from unmask.heads.model import HeadSpec, Model
 from unmask.model.backbones.encoder_decoder import EncoderDecoder
+from unmask.model.layers.attention.block_local_mask import GlobalTokens
 from unmask.tasks.kinds.choose import MultipleChoiceOptions
 from unmask.tasks.task import Task, TaskExample
 from unmask.tokenizers.encode import Tokenizer
@@ -121,10 +123,10 @@ class MultipleChoiceFormulation:
                 truth = items[i].label
                 label = None if truth is None else CORRECT if k == truth else 0
                 cut = n_text < len(text) or n_option < len(option)
-                example = replace(example, label=label, choice_group=i)
+                example = replace(example, label=label).with_feature(ChoiceGroup(i))
                 if around.global_first_token and example.segments is not None:
                     second = np.flatnonzero(example.segments)
-                    example = replace(example, global_positions=np.concatenate(([0], second)))
+                    example = example.with_feature(GlobalTokens(np.concatenate(([0], second))))
                 found.append(TaskInput(item_index=i, example=example, truncated=cut))
         return found
 

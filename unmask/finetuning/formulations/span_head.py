@@ -21,6 +21,7 @@ from unmask.finetuning.formulations.formulation import (
 )
 from unmask.heads.model import HeadSpec, Model
 from unmask.heads.question_answering import END, START
+from unmask.model.layers.attention.block_local_mask import GlobalTokens
 from unmask.model.names import AnyArchitecture
 from unmask.tasks.kinds.answer import QuestionAnsweringOptions
 from unmask.tasks.metrics import question_answering
@@ -126,8 +127,10 @@ class SpanFormulation:
                 else:
                     label[null] = START | END
             part = TextWindow(start=begin, offsets=offsets[begin : begin + room])
-            wide = np.arange(len(around.prefix) + len(asked)) if around.global_first_token else None
-            example = replace(example, label=label, global_positions=wide)
+            example = replace(example, label=label)
+            if around.global_first_token:
+                question = np.arange(len(around.prefix) + len(asked))
+                example = example.with_feature(GlobalTokens(question))
             yield TaskInput(item_index=item_index, example=example, truncated=cut, window=part)
 
     def compute_scores(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.batch import IGNORE_INDEX, Batch
+from unmask.heads.classification.choice_groups import ChoiceGroups
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import Architecture
 from unmask.model.backbones.canine import CanineArchitecture, TokenEmbedding
@@ -86,7 +87,8 @@ class ChoiceCrossEntropy:
     def term(self, logits: Float[Tensor, "b 1"], batch: Batch, *, training: bool = False) -> Term:
         """Sum the cross-entropy over groups; a tie with another row is not correct."""
         labels = _require(batch.labels)
-        logs, best = group_log_softmax(logits[:, 0], _require(batch.choice_groups))
+        groups = _require(ChoiceGroups.numbers_of(batch))
+        logs, best = group_log_softmax(logits[:, 0], groups)
         asked = labels == CORRECT
         return Term(-(logs * asked).sum(), int(asked.sum()), (asked & best).sum())
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.batch import IGNORE_INDEX, Batch
+from unmask.heads.language.candidates import Candidates
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import Architecture
 from unmask.model.backbones.canine import TokenEmbedding, require_embedding_table
@@ -21,6 +22,7 @@ from unmask.model.layers.attention.query_stream import (
 from unmask.model.layers.embeddings.adaptive import AdaptiveEmbedding
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
 from unmask.model.positions.scheme import SCHEMES_IN_SCORES
+from unmask.objectives.features import TwoStream
 
 ROWS_PER_CHUNK = 1024
 """Rows whose logits are in memory at the same time: enough for full speed, few enough to be
@@ -83,7 +85,7 @@ class LanguageModeling:
     """Logits s become cap tanh(s / cap) (Bello et al. 2017, arXiv:1611.09940)."""
     query_stream: EnhancedMaskDecoder | TwoStreamAttention | None = None
     """Queries of their own for the last layer (He et al. 2021, section 3.2), or for all layers,
-    where the batch has `two_stream` (Yang et al. 2019, section 2.3)."""
+    where the batch has `TwoStream` (Yang et al. 2019, section 2.3)."""
     generation: AppendedMaskGeneration | ShiftedTargetGeneration | SourcePrefixGeneration | None = (
         None
     )
@@ -284,7 +286,7 @@ class LanguageModelingHead(nn.Module):
 
     def query_stream_for(self, batch: Batch) -> QueryStream | None:
         """Return the query stream of this batch, if there is one."""
-        return None if self.two_stream and not batch.two_stream else self.decoder
+        return None if self.two_stream and not batch.has(TwoStream) else self.decoder
 
     @property
     def weight(self) -> Float[Tensor, "v d"]:
@@ -343,7 +345,7 @@ class LanguageModelingHead(nn.Module):
     def forward(
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
-        """Score positions whose target is not IGNORE, over all tokens or `candidate_ids`.
+        """Score positions whose target is not IGNORE, over all tokens or `Candidates`.
 
         With `return_logits`, also return their logits.
         """
@@ -352,9 +354,9 @@ class LanguageModelingHead(nn.Module):
         flat, targets = hidden.flatten(0, 1), batch.targets.flatten()
         if batch.target_positions is not None:
             flat, targets = flat[batch.target_positions], targets[batch.target_positions]
-        if batch.candidate_ids is not None:
+        if (candidates := batch.feature(Candidates)) is not None:
             return self._candidate_prediction(
-                flat, targets, batch.candidate_ids, return_logits=return_logits
+                flat, targets, candidates.ids, return_logits=return_logits
             )
         total, right = self.loss(flat, targets)
         said = {self.spec.term: self.logits(flat)} if return_logits else {}

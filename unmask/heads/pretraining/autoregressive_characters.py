@@ -20,6 +20,7 @@ from unmask.model.layers.attention.attention import Attention, AttentionMask
 from unmask.model.layers.feed_forward import ACTIVATIONS, FeedForward
 from unmask.model.layers.sublayer_connection import SublayerConnection
 from unmask.model.positions.scheme import PositionLayer
+from unmask.objectives.features import PredictionOrder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +116,7 @@ class AutoregressiveCharactersHead(nn.Module):
         """
         if batch.targets is None:
             return Prediction()
-        if batch.prediction_order is None:
+        if (prediction_order := batch.feature(PredictionOrder)) is None:
             raise ValueError(
                 "CANINE-C asks in turns, and this batch has none: let its objective hide "
                 "`AutoregressiveMasking`"
@@ -123,7 +124,7 @@ class AutoregressiveCharactersHead(nn.Module):
         y, targets, turn = (
             hidden.flatten(0, 1),
             batch.targets.flatten(),
-            batch.prediction_order.flatten(),
+            prediction_order.order.flatten(),
         )
         asked = batch.target_positions
         if asked is None:

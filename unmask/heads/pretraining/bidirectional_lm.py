@@ -13,6 +13,7 @@ from unmask.model.architecture import Architecture
 from unmask.model.backbones.canine import TokenEmbedding
 from unmask.model.backbones.transformer import build_embedding_table
 from unmask.model.layers.embeddings.adaptive import AdaptiveInput
+from unmask.objectives.features import TwoStream
 from unmask.tokenizers.spec import SpecialTokenIds
 
 
@@ -89,13 +90,13 @@ class BidirectionalLMHead(nn.Module):
         First all those of the forward direction, then those of the backward direction.
 
         Raises:
-            ValueError: the batch has no `two_stream`, so that hidden states would see the targets.
+            ValueError: the batch has no `TwoStream`, so that hidden states would see the targets.
         """
         if batch.targets is None:
             return Prediction()
-        if not batch.two_stream:
+        if not batch.has(TwoStream):
             raise ValueError(
-                "BidirectionalLM needs hidden states that do not see the targets: batch.two_stream"
+                "BidirectionalLM needs hidden states that do not see the targets: TwoStream"
             )
         flat, targets = hidden.flatten(0, 1), batch.targets.flatten()
         if batch.target_positions is not None:

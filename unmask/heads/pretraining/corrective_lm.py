@@ -16,6 +16,7 @@ from unmask.heads.language.language_modeling import (
     LanguageModelingHead,
 )
 from unmask.heads.prediction import Prediction, Term
+from unmask.heads.pretraining.generator_inputs import GeneratorInputs
 from unmask.model.architecture import Architecture
 from unmask.model.backbones.canine import TokenEmbedding, require_embedding_table
 from unmask.model.layers.feed_forward import Activation
@@ -78,10 +79,12 @@ class CorrectiveLMHead(nn.Module):
         self, hidden: Float[Tensor, "b t d"], batch: Batch, *, return_logits: bool = False
     ) -> Prediction:
         """Compute the copy loss of each token, and the token loss of masked ones."""
-        if batch.original_ids is None or batch.targets is None:
+        generated = batch.feature(GeneratorInputs)
+        if generated is None or batch.targets is None:
             return Prediction()
+        original = generated.original_ids
         copy = self.copy(hidden)[..., 0].float()
-        there, asked = batch.inputs == batch.original_ids, _corruptible(batch)
+        there, asked = batch.inputs == original, _corruptible(batch)
         each = F.binary_cross_entropy_with_logits(copy, there.float(), reduction="none")
         right = ((copy > 0) == there) & asked
         terms = {
@@ -91,7 +94,7 @@ class CorrectiveLMHead(nn.Module):
         }
         where = torch.arange(there.numel(), device=copy.device)
         where = where if batch.target_positions is None else batch.target_positions
-        rows = [x.flatten(0, 1)[where] for x in (hidden, copy.detach(), there, batch.original_ids)]
+        rows = [x.flatten(0, 1)[where] for x in (hidden, copy.detach(), there, original)]
         total = right = copy.new_zeros(())
         for i in range(0, len(where), ROWS_PER_CHUNK):
             part = [x[i : i + ROWS_PER_CHUNK] for x in rows]

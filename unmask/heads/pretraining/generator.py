@@ -16,6 +16,7 @@ from unmask.heads.language.language_modeling import (
     LanguageModelingHead,
 )
 from unmask.heads.prediction import Prediction
+from unmask.heads.pretraining.generator_inputs import GeneratorInputs
 from unmask.model.architecture import Architecture
 from unmask.model.backbones.canine import TokenEmbedding, require_embedding_table
 from unmask.model.backbones.transformer import Transformer
@@ -172,12 +173,8 @@ class GeneratorHead(nn.Module):
         asked = asked.to(inputs.device)
         drawn = inputs.index_put((asked,), self._sample_tokens(flat[asked]))
         original = inputs.index_put((asked,), targets[asked])
-        read = replace(
-            batch,
-            inputs=drawn.view_as(batch.inputs),
-            original_ids=original.view_as(batch.inputs),
-        )
-        return read, prediction
+        read = replace(batch, inputs=drawn.view_as(batch.inputs))
+        return read.with_feature(GeneratorInputs(original.view_as(batch.inputs))), prediction
 
     @torch.no_grad()
     def _without_dropout(self, batch: Batch) -> Float[Tensor, "b t d"]:

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from unmask.batch import Batch
 from unmask.heads.prediction import Prediction, Term
+from unmask.heads.pretraining.generator_inputs import GeneratorInputs
 from unmask.model.architecture import Architecture
 from unmask.model.backbones.canine import TokenEmbedding
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
@@ -59,9 +60,9 @@ class ReplacedTokenDetectionHead(nn.Module):
         """Compute the loss of all tokens."""
         said = self.logits(hidden, batch).float()
         kept = {self.spec.term: said} if return_logits else {}
-        if batch.original_ids is None:
+        if (generated := batch.feature(GeneratorInputs)) is None:
             return Prediction(kept)
-        read, replaced = batch.is_token(), batch.inputs != batch.original_ids
+        read, replaced = batch.is_token(), batch.inputs != generated.original_ids
         each = F.binary_cross_entropy_with_logits(said, replaced.float(), reduction="none")
         right = ((said > 0) == replaced) & read
         term = Term((each * read).sum(), int(read.sum()), right.sum(), self.spec.weight)

@@ -67,7 +67,6 @@ from unmask.model.layers.attention.attention import copy_to_global_attention
 from unmask.model.names import AnyArchitecture
 from unmask.model.positions.scheme import SCHEMES_WITH_MAX_POSITIONS
 from unmask.model.previous_token_heads import init_previous_token_heads
-from unmask.objectives.requirements import check_special_tokens
 from unmask.output import OutputStream, print_line
 from unmask.reports.page import save_baselines, save_samples, write_report
 from unmask.reports.report_data import BASELINES_FILE, RUN_FILE, SAMPLES_FILE, read_samples
@@ -110,6 +109,7 @@ from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
 from unmask.zoo.catalogue import get_preset
 from unmask.zoo.native_format import with_expressible_format
 from unmask.zoo.objectives.adapt import adapt_to_objective, available_heads
+from unmask.zoo.objectives.requirements import check_special_tokens
 from unmask.zoo.preset import Published
 
 _log = logging.getLogger(__name__)

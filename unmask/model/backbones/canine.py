@@ -23,6 +23,7 @@ from unmask.model.layers.embeddings.character_cnn import CharacterCNNModule
 from unmask.model.layers.feed_forward import ACTIVATIONS, Dropout
 from unmask.model.layers.layer_pass import AllColumns, LayerInputs, SelectedColumn
 from unmask.model.positions.scheme import LearnedPositions, PositionLayer, PositionModule
+from unmask.model.requested_states import requested_states
 
 HASH_PRIMES = (31, 43, 59, 61, 73, 97, 103, 113, 137, 149, 157, 173, 181, 193, 211, 223)
 """One for each hash function (released code)."""
@@ -296,14 +297,16 @@ class Canine(nn.Module):
     def forward(self, batch: Batch, cache: Cache | None = None) -> Float[Tensor, "b n d"]:
         """Run the network over a batch, one text per row.
 
-        With `batch.summary` the deep stack's first molecule comes first, in a column of its own;
-        with `selected_column`, alone: what follows the deep stack is then not run ("the upsampling
-        layer is discarded for classification", note 24).
+        With `RequestedStates.summary` the deep stack's first molecule comes first, in a column of
+        its own; with `selected_column`, alone: what follows the deep stack is then not run ("the
+        upsampling layer is discarded for classification", note 24).
 
         Raises:
             ValueError: the batch has several texts in a row, or is not bidirectional.
         """
         _check_batch(batch, cache)
+        requested = requested_states(batch)
+        column = requested.selected_column
         t = batch.inputs.shape[1]
         batch = _append_padding(batch, max(self.a.downsampling_rate - t, 0))
         is_text = _is_text(batch)
@@ -316,16 +319,15 @@ class Canine(nn.Module):
         for layer in self.layers:
             molecules = layer(molecules, LayerInputs(attention_mask=mask))
         summary = molecules[:, :1]
-        if batch.summary and batch.selected_column is not None:
+        if requested.summary and column is not None:
             return summary
         mask = self._attention_mask(is_text, x.shape[1], 1)
-        column = batch.selected_column
         last_pass = AllColumns() if column is None else SelectedColumn(column)
         inputs = LayerInputs(attention_mask=mask, is_last=True)
         x = self.final_dropout(last_pass(self.last, self.up(x, molecules), inputs))
-        if batch.selected_column is not None:
+        if column is not None:
             return x
-        return torch.cat((summary, x[:, :t]), 1) if batch.summary else x[:, :t]
+        return torch.cat((summary, x[:, :t]), 1) if requested.summary else x[:, :t]
 
     def pad_for_network(self, batch: Batch) -> Batch:
         """Pad all texts so much that none depends on the length of the others.
@@ -374,7 +376,7 @@ def _check_batch(batch: Batch, cache: Cache | None) -> None:
         )
     if batch.position_ids is not None or batch.part_ids is not None:
         raise ValueError("CANINE supports one text per row: rows cannot be packed or in parts")
-    if batch.all_layers:
+    if requested_states(batch).all_layers:
         raise ValueError("CANINE's layers have different positions: all_layers is not supported")
 
 
@@ -411,13 +413,8 @@ def _append_padding(batch: Batch, n: int) -> Batch:
         visibility=replace(batch.visibility, document=F.pad(document, (0, n), value=-1)),
         targets=None if batch.targets is None else F.pad(batch.targets, (0, n), value=IGNORE_INDEX),
         target_positions=target_positions,
-        prediction_order=None
-        if batch.prediction_order is None
-        else F.pad(batch.prediction_order, (0, n)),
         segments=None if batch.segments is None else F.pad(batch.segments, (0, n)),
-        shifted_targets=None
-        if batch.shifted_targets is None
-        else F.pad(batch.shifted_targets, (0, n)),
+        features=tuple(feature.pad_columns(n) for feature in batch.features),
         last_token_positions=torch.full_like(inputs[:, 0], t - 1)
         if batch.last_token_positions is None
         else batch.last_token_positions,

@@ -16,6 +16,7 @@ from unmask.model.layers.attention.query_stream import QueryStream
 from unmask.model.layers.embeddings.adaptive import AdaptiveEmbedding
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation, Dropout
 from unmask.model.positions.scheme import NoPositions, PositionScheme
+from unmask.model.requested_states import requested_states
 from unmask.model.text_layout import TextLayout
 
 
@@ -200,4 +201,4 @@ class Convolutional(nn.Module):
         if query_stream is not None or cache is not None:
             raise ValueError("a convolutional network supports neither a query stream nor a cache")
         layers = self.layer_outputs(batch)
-        return torch.cat(layers, -1) if batch.all_layers else layers[-1]
+        return torch.cat(layers, -1) if requested_states(batch).all_layers else layers[-1]

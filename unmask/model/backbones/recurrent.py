@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unmask.batch import Batch, RecurrenceMemory
+from unmask.batch import Batch
 from unmask.model.architecture import Architecture, AttentionPattern
 from unmask.model.backbones.transformer import build_embedding_table
 from unmask.model.initialize import Initializer, UniformInit
@@ -21,7 +21,9 @@ from unmask.model.layers.embeddings.adaptive import AdaptiveEmbedding
 from unmask.model.layers.embeddings.character_cnn import CharacterCNNModule
 from unmask.model.layers.feed_forward import Dropout
 from unmask.model.positions.scheme import NoPositions, PositionScheme
+from unmask.model.requested_states import requested_states
 from unmask.model.text_layout import TextLayout
+from unmask.objectives.features import Recurrence, RecurrenceMemory, TwoStream
 
 RecurrentState = tuple[Float[Tensor, "b _"], ...]
 """The output of a layer, and of an LSTM its cell state, after the last token."""
@@ -445,15 +447,16 @@ class Recurrent(nn.Module):
             raise ValueError("a recurrent network does not support a query stream")
         if cache is not None:
             return self._decode_with_cache(batch, cache)
-        if batch.memory is not None:
-            return self._continue_from_memory(batch, batch.memory)
+        recurrence = batch.feature(Recurrence)
+        if recurrence is not None and recurrence.memory is not None:
+            return self._continue_from_memory(batch, recurrence.memory, recurrence.reuse_len)
         layers = self.layer_outputs(batch)
-        return torch.cat(layers, -1) if batch.all_layers else layers[-1]
+        return torch.cat(layers, -1) if requested_states(batch).all_layers else layers[-1]
 
     def layer_outputs(self, batch: Batch) -> list[Float[Tensor, "b t _"]]:
         """Return the input of the first layer and the outputs of all layers.
 
-        With `batch.two_stream` the outputs at each position do not depend on its token: each
+        With `TwoStream` the outputs at each position do not depend on its token: each
         direction's are shifted by one.
 
         Raises:
@@ -461,7 +464,8 @@ class Recurrent(nn.Module):
         """
         x, texts = self.lay_out(batch)
         outputs = self._run_layers(x, texts)
-        return [texts.to_batch(self._shift_by_one(y) if batch.two_stream else y) for y in outputs]
+        two_stream = batch.has(TwoStream)
+        return [texts.to_batch(self._shift_by_one(y) if two_stream else y) for y in outputs]
 
     def lay_out(self, batch: Batch) -> tuple[Float[Tensor, "n l e"], RowLayout]:
         """Return the token embeddings of each text in a row of its own, and the texts' layout."""
@@ -508,11 +512,11 @@ class Recurrent(nn.Module):
         return outputs
 
     def _continue_from_memory(
-        self, batch: Batch, memory: RecurrenceMemory
+        self, batch: Batch, memory: RecurrenceMemory, reuse_len: int | None
     ) -> Float[Tensor, "b t _"]:
         """Continue from the states that a memory holds, and store those after the last token.
 
-        Or after the first `batch.reuse_len`. Its states are those of all layers in turn, outputs
+        Or after the first `reuse_len`. Its states are those of all layers in turn, outputs
         and, of LSTMs, cell states, [b 1 d] each.
         """
         self.check_supports_memory()
@@ -524,13 +528,13 @@ class Recurrent(nn.Module):
         if known:
             n = len(states[0])
             states = [tuple(known[i : i + n]) for i in range(0, len(known), n)]
-        n = x.shape[1] if batch.reuse_len is None else batch.reuse_len
+        n = x.shape[1] if reuse_len is None else reuse_len
         layers = self._run_layers(x[:, :n], TextLayout(None, None, x[:, :n].shape[:2]), states)
         memory.hidden_states = [y.detach()[:, None] for state in states for y in state]
         if n < x.shape[1]:
             more = self._run_layers(x[:, n:], TextLayout(None, None, x[:, n:].shape[:2]), states)
             layers = [torch.cat(both, 1) for both in zip(layers, more, strict=True)]
-        return torch.cat(layers, -1) if batch.all_layers else layers[-1]
+        return torch.cat(layers, -1) if requested_states(batch).all_layers else layers[-1]
 
     def _decode_with_cache(self, batch: Batch, cache: RecurrentCache) -> Float[Tensor, "b t _"]:
         """Continue from a cache, token by token; padding before a text is skipped."""
@@ -544,7 +548,9 @@ class Recurrent(nn.Module):
             states = list(states)
             one = TextLayout(None, None, x[:, t : t + 1].shape[:2])
             layers = self._run_layers(x[:, t : t + 1], one, states)
-            outputs.append(torch.cat(layers, -1) if batch.all_layers else layers[-1])
+            outputs.append(
+                torch.cat(layers, -1) if requested_states(batch).all_layers else layers[-1]
+            )
             if is_padding is not None:
                 is_token = ~is_padding[:, t, None]
                 states = [tuple(y * is_token for y in state) for state in states]

@@ -11,7 +11,7 @@ from unmask.model.architecture import FEED_FORWARD_INNER_SLOTS, Architecture
 from unmask.model.backbones.evolved_layers import build_layer
 from unmask.model.cache import Cache
 from unmask.model.layers.attention.attention import Attention, AttentionMask
-from unmask.model.layers.attention.block_local_mask import Window
+from unmask.model.layers.attention.block_local_mask import GlobalTokens, VirtualTokens, Window
 from unmask.model.layers.attention.query_stream import QueryStream
 from unmask.model.layers.depth_weighted_average import DepthWeightedAverage
 from unmask.model.layers.embeddings.adaptive import AdaptiveEmbedding
@@ -27,6 +27,8 @@ from unmask.model.layers.layer_pass import (
 )
 from unmask.model.layers.sublayer_connection import SublayerConnection
 from unmask.model.positions.scheme import PositionLayer, PositionModule
+from unmask.model.requested_states import requested_states
+from unmask.objectives.features import Recurrence
 
 
 class Block(nn.Module):
@@ -191,8 +193,9 @@ class Transformer(nn.Module):
         inputs_of = self._layer_inputs(x, batch, cache, encoder_hidden_states, encoder_visibility)
         layer_pass = _layer_pass(batch, past, query_stream)
         layer_outputs: list[Tensor] = []
+        requested = requested_states(batch)
         for i, layer in enumerate(self.layers):
-            if batch.all_layers:
+            if requested.all_layers:
                 # not a call: hooks are for the last one
                 layer_outputs.append(self.final_norm.forward(x))
             is_last = i == len(self.layers) - 1
@@ -214,7 +217,8 @@ class Transformer(nn.Module):
     ) -> Callable[[int, Tensor], LayerInputs]:
         """Return what layer i reads beside the residual stream x, which its memory then holds."""
         past, prefix = (0, 0) if cache is None else (cache.length, cache.prefix_length)
-        memory = batch.memory
+        recurrence = batch.feature(Recurrence) or Recurrence()
+        memory = recurrence.memory
         m, queries = 0 if memory is None else len(memory), x.shape[1]
         keys, visibility = past + m + queries, batch.visibility.with_prefix(m)
         masks = self._attention_masks(visibility, queries, keys, prefix, batch)
@@ -237,7 +241,7 @@ class Transformer(nn.Module):
                 cache=cache,
                 layer_index=i,
                 is_last=i == len(self.layers) - 1,
-                memory=None if memory is None else memory.update(i, x, batch.reuse_len),
+                memory=None if memory is None else memory.update(i, x, recurrence.reuse_len),
                 after_sublayer=after_sublayer,
             )
 
@@ -253,9 +257,11 @@ class Transformer(nn.Module):
             raise ValueError("a model with ngram_input_encoding is bidirectional: it has no cache")
         if self.mix is not None and query_stream is not None:
             raise ValueError("depth_weighted_average does not support a query stream")
-        if any(self.a.layer_types) and (query_stream is not None or batch.memory is not None):
+        recurrence = batch.feature(Recurrence)
+        has_memory = recurrence is not None and recurrence.memory is not None
+        if any(self.a.layer_types) and (query_stream is not None or has_memory):
             raise ValueError("layers with convolutions support neither a query stream nor a memory")
-        if batch.memory is not None:
+        if has_memory:
             self.check_supports_memory()
 
     def _attention_masks(
@@ -267,14 +273,16 @@ class Transformer(nn.Module):
         batch: Batch,
     ) -> dict[tuple[int | None, int], AttentionMask]:
         """Return the attention mask of each window and dilation of the layers."""
-        global_positions = batch.global_positions if self.a.global_attention else None
+        global_tokens = batch.feature(GlobalTokens) if self.a.global_attention else None
+        virtual_tokens = batch.feature(VirtualTokens)
+        columns = [f and f.positions for f in (global_tokens, virtual_tokens)]
 
         def mask(window: int | None, dilation: int) -> AttentionMask:
             return AttentionMask.from_visibility(
                 visibility,
                 n_queries,
                 n_keys,
-                Window(window, dilation, global_positions, batch.virtual_token_positions),
+                Window(window, dilation, *columns),
                 prefix=prefix,
                 keep_all_keys=self.position.needs_all_keys,
                 device=batch.inputs.device,
@@ -334,7 +342,7 @@ def _layer_pass(batch: Batch, n_past: int, query_stream: QueryStream | None) -> 
     """Return how columns go through the layers."""
     if query_stream is not None:
         return query_stream.layer_pass(position_ids(batch, n_past))
-    column = batch.selected_column
+    column = requested_states(batch).selected_column
     return AllColumns() if column is None else SelectedColumn(column)
 
 

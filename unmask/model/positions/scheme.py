@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from unmask.batch import Batch
 from unmask.model.layers.feed_forward import Dropout, ModelDimensions, Norm
+from unmask.objectives.features import Recurrence
 
 
 @runtime_checkable
@@ -823,7 +824,8 @@ class TransformerXLPositionsModule(PositionModule):
             away = away.clamp(-self.scheme.clamp_length, self.scheme.clamp_length)
         speed = 10_000.0 ** -(torch.arange(0, width, 2, device=x.device).float() / width)
         angle = away[:, None] * speed
-        ways, backward = [angle.sin()], None if batch is None else batch.reversed_rows
+        recurrence = None if batch is None else batch.feature(Recurrence)
+        ways, backward = [angle.sin()], None if recurrence is None else recurrence.reversed_rows
         if backward is not None:
             ways.append(-ways[0])
         table = torch.stack([torch.cat((sine, angle.cos()), -1) for sine in ways]).to(x.dtype)

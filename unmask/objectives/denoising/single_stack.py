@@ -20,6 +20,7 @@ from unmask.objectives.denoising.denoise import (
     ModeSwitching,
     is_seq2seq,
 )
+from unmask.objectives.features import ShiftedTargets
 from unmask.objectives.mixtures import ObjectiveMixture
 from unmask.objectives.objective import Objective, max_fitting_text_length
 from unmask.tokenizers.spec import SpecialTokenIds
@@ -48,7 +49,7 @@ def to_single_stack(example: Example, *, bidirectional_source: bool) -> Example:
         inputs=inputs,
         targets=np.concatenate((np.full(n - 1, IGNORE_INDEX), example.targets)),
         rank=(rank - n + 1).clip(min=0) if bidirectional_source else rank,
-        shifted_targets=True,
+        features=(ShiftedTargets(),),
     )
 
 

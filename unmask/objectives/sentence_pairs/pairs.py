@@ -8,6 +8,7 @@ from jaxtyping import Int
 
 from unmask.batch import IGNORE_INDEX, Example, Tokens
 from unmask.objectives.corrupt import MaskInPlace, concatenate
+from unmask.objectives.features import ShiftedTargets
 from unmask.objectives.objective import Objective, max_fitting_text_length
 from unmask.objectives.select import sentence_starts
 from unmask.objectives.sentence_pairs.tasks import (
@@ -288,6 +289,5 @@ class AdjacentSentences:
         if self.reconstruct and len(read) > 1:
             targets = np.concatenate([np.append(ids[1:], IGNORE_INDEX) for ids in read])
         part = np.repeat(np.arange(len(read)), [len(ids) for ids in read])
-        return Example(
-            inputs=inputs, targets=targets, part_ids=part, shifted_targets=self.reconstruct
-        )
+        features = (ShiftedTargets(),) if self.reconstruct else ()
+        return Example(inputs=inputs, targets=targets, part_ids=part, features=features)

@@ -7,6 +7,7 @@ from jaxtyping import Int
 
 from unmask.batch import Example, Tokens
 from unmask.objectives.corrupt import PermutationLM, concatenate
+from unmask.objectives.features import Recurrence
 from unmask.objectives.objective import Objective, max_fitting_text_length
 from unmask.objectives.select import check_fractions, sentence_starts
 from unmask.objectives.text_units import draw_split_point
@@ -105,14 +106,14 @@ class TwoSegments:
         both = ((first.inputs, second.inputs), (first.targets, second.targets))
         inputs, targets = (np.concatenate(arrays) for arrays in both)
         end = n + len(special_ids.prefix) + len(a) + len(between) if len(b) else len(inputs)
-        return replace(
+        example = replace(
             second,
             inputs=inputs,
             targets=targets,
             rank=np.concatenate((first.rank, second.rank + first.rank.max(initial=-1) + 1)),
             segments=(np.arange(len(inputs)) >= end).astype(np.int64),
-            reuse_len=n or None,
         )
+        return example.with_feature(Recurrence(reuse_len=n)) if n else example
 
     def _split(
         self, text: Tokens, other: Tokens | None, rng: np.random.Generator

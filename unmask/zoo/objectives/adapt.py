@@ -30,7 +30,6 @@ from unmask.model.layers.attention.query_stream import TwoStreamAttention
 from unmask.objectives.denoising.single_stack import SingleStackSeq2Seq
 from unmask.objectives.objective import Objective
 from unmask.objectives.published import ObjectiveSpec
-from unmask.objectives.requirements import ObjectiveRequirements, requirements_of
 from unmask.objectives.select import SuffixMasking
 from unmask.objectives.sentence_pairs.tasks import NextSentencePrediction, SentenceOrderPrediction
 from unmask.tokenizers.spec import CodePoints, CodePointsWithSubwords, SpecialTokens
@@ -43,6 +42,7 @@ from unmask.zoo.objectives.presets import (
     is_objective_name,
     parse_objective,
 )
+from unmask.zoo.objectives.requirements import ObjectiveRequirements, requirements_of
 from unmask.zoo.preset import Published
 
 TOKEN_TERMS = ("masked", "next_token", "permuted", "denoised")

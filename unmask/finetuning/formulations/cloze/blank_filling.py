@@ -33,9 +33,11 @@ from unmask.finetuning.formulations.formulation import (
     resolve_max_length,
     truncate_longest_first,
 )
+from unmask.heads.language.candidates import Candidates
 from unmask.heads.language.language_modeling import ShiftedTargetGeneration
 from unmask.heads.model import HeadSpec, Model
 from unmask.model.layers.attention.query_stream import TwoStreamAttention
+from unmask.objectives.features import TwoStream
 from unmask.tasks.kinds.cloze import ClozeOptions
 from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
 from unmask.text.records import format_names
@@ -250,8 +252,7 @@ class ClozeFormulation:
             inputs=np.array(ids, np.int64),
             targets=targets,
             rank=rank,
-            candidate_ids=self.candidate_ids,
-            two_stream=self.two_stream,
+            features=(Candidates(self.candidate_ids), *([TwoStream()] if self.two_stream else [])),
         )
 
     def compute_scores(
@@ -261,10 +262,11 @@ class ClozeFormulation:
         if self.n_masks > 1:
             said = self._multi_token_likelihoods(model, task_inputs)
         else:
-            assert batch.candidate_ids is not None
+            candidates = batch.feature(Candidates)
+            assert candidates is not None
             hidden = model.hidden_states(batch).flatten(0, 1)
             asked = hidden if batch.target_positions is None else hidden[batch.target_positions]
-            said = model.language_head.candidate_logits(asked, batch.candidate_ids).float()
+            said = model.language_head.candidate_logits(asked, candidates.ids).float()
         return list(said.log_softmax(-1).cpu().numpy()[:, None])
 
     def _multi_token_likelihoods(

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from unmask.batch import Batch
+from unmask.heads.language.candidates import Candidates
 from unmask.heads.model import Model
 
 
@@ -59,17 +60,24 @@ def score_left_to_right(model: Model, batch: Batch) -> Float[Tensor, "b"]:
 
 def _candidate_log_probabilities(model: Model, batch: Batch) -> Float[Tensor, "b k among"]:
     """Compute the log-probabilities of tokens at the places asked, as many in each row."""
-    assert batch.candidate_ids is not None
     hidden = model.hidden_states(batch).flatten(0, 1)[_target_positions(batch)]
-    logs = model.language_head.candidate_logits(hidden, batch.candidate_ids).float().log_softmax(-1)
+    logs = (
+        model.language_head.candidate_logits(hidden, _candidate_ids(batch)).float().log_softmax(-1)
+    )
     return logs.reshape(len(batch.inputs), -1, logs.shape[-1])
 
 
 def _select_words(
     word_ids: Int[Tensor, "b k"], batch: Batch, log_probabilities: Float[Tensor, "b k among"]
 ) -> Float[Tensor, "b k"]:
-    which = (word_ids[..., None] == batch.candidate_ids).int().argmax(-1)
+    which = (word_ids[..., None] == _candidate_ids(batch)).int().argmax(-1)
     return log_probabilities.gather(-1, which[..., None])[..., 0]
+
+
+def _candidate_ids(batch: Batch) -> Int[Tensor, "k"]:
+    candidates = batch.feature(Candidates)
+    assert candidates is not None
+    return candidates.ids
 
 
 def _target_positions(batch: Batch) -> Int[Tensor, "n"]:

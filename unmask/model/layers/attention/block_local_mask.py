@@ -1,13 +1,50 @@
 """Sliding-window attention by blocks, and tokens with global attention."""
 
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-from unmask.batch import Visibility
+from unmask.batch import ExampleRows, Feature, Visibility
+
+
+@dataclass(frozen=True)
+class GlobalTokens(Feature):
+    """Tokens that see all of their text and are seen by all of it, whatever a layer's window.
+
+    Beltagy et al. 2020, arXiv:2004.05150, section 3.1. Networks without `global_attention` do not
+    read it.
+    """
+
+    positions: Int[Any, "*b g"]
+    """Their positions in a text, each once; in a batch their columns, -1 where a row has fewer."""
+
+    @classmethod
+    def collate(cls, rows: ExampleRows) -> Feature | None:
+        """Return the columns of each row; None: no text has a global token."""
+        columns: list[list[int]] = []
+        for group in rows.groups:
+            starts = accumulate((len(e.inputs) for e in group), initial=0)
+            found = [e.feature(cls) for e in group]
+            each = [[] if own is None else own.positions.tolist() for own in found]
+            columns.append([s + i for s, own in zip(starts, each, strict=False) for i in own])
+        most = max(map(len, columns))
+        if not most:
+            return None
+        return cls(np.array([row + [-1] * (most - len(row)) for row in columns], np.int64))
+
+
+@dataclass(frozen=True)
+class VirtualTokens(Feature):
+    """Learned tokens before texts, which no window hides (prompt tuning)."""
+
+    positions: Int[Tensor, "b p"]
+    """Their columns."""
 
 
 @dataclass(frozen=True)

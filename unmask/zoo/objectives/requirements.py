@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unmask.batch import SENTENCE_START, WORD_START, Example, Tokens
+from unmask.objectives.features import ShiftedTargets, TwoStream
 from unmask.objectives.objective import AnyObjective
 from unmask.tokenizers.spec import SpecialTokenIds
 
@@ -57,10 +58,12 @@ def requirements_of(objective: AnyObjective) -> ObjectiveRequirements:
     read = [np.concatenate([e.inputs, *([] if e.source is None else [e.source])]) for e in made]
     tokens = set(np.concatenate(read).tolist())
     two = [e for e in made if e.segments is not None]
-    forward = [e for e in two if not e.shifted_targets and _attention_pattern_of(e) == "forward"]
+    forward = [
+        e for e in two if not e.has(ShiftedTargets) and _attention_pattern_of(e) == "forward"
+    ]
     return ObjectiveRequirements(
         seq2seq=any(e.source is not None for e in made),
-        mask=_SPECIAL_IDS.mask in tokens or any(e.two_stream for e in made),
+        mask=_SPECIAL_IDS.mask in tokens or any(e.has(TwoStream) for e in made),
         sentinels=bool(tokens & set(_SPECIAL_IDS.sentinels)),
         mode_tokens=bool(tokens & set(_MODE_IDS)),
         separator=4 in tokens,
