@@ -8,6 +8,8 @@ the type and shape that are written are accepted by a table; all others jaxtypin
 
 import functools
 import inspect
+import sys
+import typing
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from types import CodeType, FunctionType
@@ -154,3 +156,5 @@ def _plain(hint: Any, array: type, dtype: Any) -> tuple[int | str, ...] | None:
 
 
 _array_types._MetaAbstractArray.__instancecheck__ = _is_a
+if sys.version_info < (3, 12):  # later versions of Python keep the names of a protocol
+    typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)

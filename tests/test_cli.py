@@ -1151,13 +1151,23 @@ def test_what_may_not_be_read_or_written_is_told(home: Path, tmp_path: Path) -> 
     (tmp_path / "secret.txt").write_text("text")
     (tmp_path / "secret.txt").chmod(0)
     (tmp_path / "fixed").mkdir(mode=0o555)
-    for words, path in (
-        (f"prepare {tmp_path}/secret.txt --quiet --out {tmp_path}/o", "secret.txt"),
-        (f"pretrain {home}/small.toml {home}/text.txt --out {tmp_path}/fixed/run", "fixed/run"),
-        (f"embed {home}/bert a --out {tmp_path}/fixed/a.npy", "fixed"),
-    ):
-        done = in_shell(words, preexec_fn=drop_privileges)
-        check_mistake(Said(done.returncode, "", done.stderr), f"{path}: permission denied")
+    commands = {
+        f"prepare {tmp_path}/secret.txt --quiet --out {tmp_path}/o": "secret.txt",
+        f"pretrain {home}/small.toml {home}/text.txt --out {tmp_path}/fixed/run": "fixed/run",
+        f"embed {home}/bert a --out {tmp_path}/fixed/a.npy": "fixed",
+    }
+    code = f"from unmask.cli import run\nprint(*(run(w.split()) for w in {list(commands)!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        preexec_fn=drop_privileges,
+    )
+    assert done.stdout == "2 2 2\n"
+    for line, path in zip(done.stderr.splitlines(), commands.values(), strict=True):
+        check_mistake(Said(2, "", f"{line}\n"), f"{path}: permission denied")
     (tmp_path / "fixed").chmod(0o755)
 
 

@@ -143,6 +143,15 @@ def test_epochs_and_seeds_differ(length):
     assert [s.row_groups for s in other_seed] != [s.row_groups for s in first]
 
 
+def test_the_rows_of_each_epoch_are_drawn():
+    plan = BatchPlan(lengths=np.full(1000, 7), batch_tokens=70, packed_length=None, seed=5)
+    for epoch in range(3):
+        order = plan.row_order(epoch)
+        assert sorted(order) == list(range(1000))
+        for other in (np.arange(1000), plan.row_order(epoch + 1)):
+            assert abs(np.corrcoef(order, other)[0, 1]) < 0.15  # five standard deviations
+
+
 def test_batches_are_of_like_length_and_hardly_padded_and_in_random_order():
     sizes = np.random.default_rng(0).integers(3, 512, 20_000)
     plan = BatchPlan(lengths=sizes, batch_tokens=8192)

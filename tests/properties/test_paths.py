@@ -111,7 +111,7 @@ def test_cached_decoding_equals_uncached_far_beyond_windows(
     if adapter is not None:
         torch.nn.init.normal_(next(attach(model, adapter).parameters()), std=0.3)
     torch.manual_seed(1)
-    t, rows = 45, torch.tensor([1, 0, 1])
+    t, rows = 33, torch.tensor([1, 0, 1])
     ids, document = torch.randint(0, 50, (2, t)), torch.zeros(2, t).long()
     document[1, :5] = -1
     place = (torch.arange(t) - torch.tensor([[0], [5]])).clamp(min=0)
@@ -128,7 +128,7 @@ def test_cached_decoding_equals_uncached_far_beyond_windows(
 
     kept, wrong = torch.tensor([0, 1]), torch.randint(0, 50, (2, t))
     whole, read = model.backbone(batch(ids, 0, t, kept)), model.backbone.new_cache(max_rollback=2)
-    starts = [0, 9, *range(10, 30), 37, 38, t]
+    starts = [0, 9, *range(10, 19), 25, 26, t]
     for i, j in itertools.pairwise(starts):
         if i > 9 and j < t - 1:
             model.backbone(batch(wrong, i, i + 1, kept), read)
