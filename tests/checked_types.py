@@ -3,11 +3,13 @@
 jaxtyping checks the arguments twice, in two functions made for each that is imported, and binds
 them by name for dimensions such as `{n}`, which no annotation of ours has. Here beartype checks the
 function itself, in a fresh memory of dimensions where an array is annotated. Arrays that have
-the type and shape that are written are accepted by a table; all others jaxtyping judges.
+the type and shape that are written are accepted by a table; all others jaxtyping judges. Where a
+test trains or writes, only the first calls of each function are checked (`check_first_calls`).
 """
 
 import functools
 import inspect
+import math
 import sys
 import typing
 from collections.abc import Callable
@@ -28,6 +30,23 @@ _PLAIN, _SHAPED = BeartypeConf(), BeartypeConf(violation_type=TypeCheckError)
 _jaxtyped = jaxtyping.jaxtyped
 _ARRAYS = (Tensor, nn.Parameter, np.ndarray)
 _judge = _array_types._MetaAbstractArray.__instancecheck__
+
+
+class _Checked:
+    """How many calls of a function with arrays are checked in each test, and which test it is."""
+
+    calls = math.inf
+    test = 0
+
+
+def check_first_calls(n: int) -> None:
+    """From now on check only the first n calls of each function with arrays in each test."""
+    _Checked.calls = n
+
+
+def begin_test() -> None:
+    """Count the calls of each function anew."""
+    _Checked.test += 1
 
 
 def jaxtyped(*, typechecker: Any) -> Callable[[Any], Any]:
@@ -58,10 +77,16 @@ def _check(function: Any) -> Any:
     if inspect.isgeneratorfunction(function):
         return _jaxtyped(typechecker=beartype)(function)
     typed = _typed(function, _SHAPED)
+    test = calls = 0
 
     @functools.wraps(function)
     def in_memo(*args: Any, **kwargs: Any) -> Any:
+        nonlocal test, calls
         __tracebackhide__ = True
+        calls = calls + 1 if test == _Checked.test else 1
+        test = _Checked.test
+        if calls > _Checked.calls:
+            return function(*args, **kwargs)
         memo = push_shape_memo({})
         try:
             return typed(*args, **kwargs)

@@ -3,7 +3,9 @@
 `make test` runs what is quick, `make test-all` everything. Of a test with many cases
 `@pytest.mark.quick("bert", "t5")` keeps in the quick suite those in whose id these words stand
 (each stands for a mechanism: every kind of model that reads, counts or writes otherwise), and
-the other cases are slow.
+the other cases are slow. The quick suite draws at most 25 examples a property, and in each test
+checks the types of a function with arrays at its first calls; the whole one takes as many examples
+as a property says, and checks every call.
 """
 
 import functools
@@ -37,6 +39,12 @@ sys.path.append(str(HERE.parent / "examples"))
 # On a shared machine any single example may take long, the first above all.
 settings.register_profile("shared", deadline=None)
 settings.load_profile("shared")
+SETTINGS = "_hypothesis_internal_use_settings"
+"""Where hypothesis keeps the settings of a property."""
+QUICK_EXAMPLES = 25
+"""Of each property, in the quick suite."""
+CHECKED_CALLS = 20
+"""Of each function with arrays, in each test of the quick suite."""
 
 import checked_types  # noqa: E402
 import torch  # noqa: E402  (reads the number of threads)
@@ -65,9 +73,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         distributed.matmul_peak_flops = functools.cache(distributed.matmul_peak_flops)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    checked_types.begin_test()
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what a test's mark `quick` does not name."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark as slow what a test's mark `quick` does not name; if so told, be quick."""
+    if "not slow" in config.option.markexpr:
+        checked_types.check_first_calls(CHECKED_CALLS)
+        for function in {f for item in items if hasattr(f := item.obj, SETTINGS)}:
+            told = getattr(function, SETTINGS)
+            n = min(told.max_examples, QUICK_EXAMPLES)
+            setattr(function, SETTINGS, settings(told, max_examples=n))
     tests: dict[str, dict[str, pytest.Item]] = defaultdict(dict)
     for item in items:
         if item.get_closest_marker("quick"):

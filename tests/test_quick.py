@@ -3,10 +3,13 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import checked_types
 import numpy as np
 import pytest
 import torch
 from beartype.roar import BeartypeCallHintParamViolation
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jaxtyping import Float, Int, Shaped, TypeCheckError, jaxtyped
 from numpy import ndarray as Array
 from quick_cases import named
@@ -96,3 +99,34 @@ def test_arrays_are_of_the_sizes_that_others_had() -> None:
     ):
         with pytest.raises(TypeCheckError):
             agree(*wrong)
+
+
+def test_the_first_calls_of_each_test_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    from beartype import beartype
+
+    @jaxtyped(typechecker=beartype)
+    def sums(a: Float[Tensor, "n"]) -> float:
+        return a.sum().item()
+
+    monkeypatch.setattr(checked_types._Checked, "calls", 2)
+    for _ in range(2):
+        checked_types.begin_test()
+        for _ in range(2):
+            with pytest.raises(TypeCheckError):
+                sums(torch.ones(2, 2))
+        assert sums(torch.ones(2, 2)) == 4
+
+
+EXAMPLES: list[int] = []
+
+
+@given(st.integers())
+@settings(max_examples=40, database=None)
+def test_a_property_is_drawn(n: int) -> None:
+    EXAMPLES.append(n)
+
+
+def test_a_property_has_fewer_examples_where_slow_tests_do_not_run(request) -> None:
+    if EXAMPLES:  # the test before this one ran in the same process
+        quick = "not slow" in request.config.option.markexpr
+        assert len(EXAMPLES) == (25 if quick else 40)
