@@ -297,12 +297,24 @@ def test_negatives_are_drawn_by_their_weights() -> None:
     random = np.random.default_rng(0).integers(0, 2**64, 40_000, np.uint64)
     seen = np.bincount([word2vec.sample_row(r, entries) for r in random], minlength=5)
     np.testing.assert_allclose(seen / 40_000, weights / weights.sum(), atol=0.01)
-    # exactly: what the table gives to each row
-    given = np.zeros(5)
+    np.testing.assert_allclose(shares(entries), weights / weights.sum(), atol=1e-9)
+
+
+@pytest.mark.parametrize("exponent", [0.75, 0.0])
+def test_negatives_are_drawn_by_a_power_of_the_counts(exponent: float) -> None:
+    spec = w2v.SkipGram(output_layer=w2v.NegativeSampling(exponent=exponent))
+    weights = words().counts.astype(float) ** exponent
+    entries = w2v._lookup_tables(spec, words()).alias_entries
+    np.testing.assert_allclose(shares(entries), weights / weights.sum(), atol=1e-9)
+
+
+def shares(entries: np.ndarray) -> np.ndarray:
+    """Add up exactly what the table gives to each row."""
+    given = np.zeros(len(entries))
     for i, entry in enumerate(entries.tolist()):
         given[i] += (entry >> 32) / 2**32
         given[entry & 0xFFFFFFFF] += 1 - (entry >> 32) / 2**32
-    np.testing.assert_allclose(given / 5, weights / weights.sum(), atol=1e-9)
+    return given / len(entries)
 
 
 @pytest.mark.parametrize(
