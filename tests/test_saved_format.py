@@ -51,6 +51,22 @@ from unmask.saved_format import (
              "architecture": {"position": {"max_positions": 64}, "head_dim": 8},
              "heads": {"generator": {"width_factor": 0.25}}, "learning_rate": 1e-3},
         ),
+        (  # fields that parts have now
+            {"kind": "Architecture", "scale": 1.0, "parallel": "one_norm", "mixed": False},
+            {"kind": "Architecture", "attention": {"kind": "AttentionVariant", "scale": 1.0},
+             "sublayers": {"kind": "ParallelSublayers", "shared_norm": True}},
+        ),
+        (
+            {"kind": "Recipe", "architecture": {"shared": ["attention"], "mixed": True}},
+            {"kind": "Recipe", "architecture": {"layers": {"shared_sublayers": ["attention"]},
+             "sublayers": {"kind": "DepthWeightedSublayers"}}},
+        ),
+        (
+            {"kind": "Cell", "changes": ["architecture.scale=1.0",
+             "architecture={score_cap=5.0,d_ff=8}"]},
+            {"kind": "StudyCell", "changes": ["architecture.attention.scale=1.0",
+             "architecture={attention.logit_softcapping=5.0,d_ff=8}"]},
+        ),
         (
             {"kind": "Cell", "changes": ["objective.choose.rate=0.1", "rate=0.5",
              "schedule=SlantedTriangle", "architecture={d_ff=8,position={length=64}}"],

@@ -143,12 +143,14 @@ ElmoArchitecture ElmoArchitecture: reads=direction projected=projection clip=cel
 RecurrentArchitecture RecurrentArchitecture: reads=direction projected=projection
     clip=cell_clip variational=variational_dropout token_dropout=embedding_dropout
 Architecture Architecture: head_width=head_dim embed_width=embedding_size
-    adaptive=adaptive_input kinds=layer_types shared=shared_sublayers window=attention_window
-    dilation=attention_dilation tokens_scaled=scale_embedding norm_at=norm_placement
-    norm_embedding=embedding_norm norm_final=final_norm mixed=depth_weighted_average
-    parallel=parallel_sublayers convolution=ngram_input_encoding gated=gated_feed_forward
-    bias=biases scale=attention_scale score_cap=attention_logit_softcapping
-    cross=cross_attention feed_forward_dropout=activation_dropout initialize=initializer
+    adaptive=adaptive_input kinds=layers.types shared=layers.shared_sublayers
+    window=attention_window dilation=attention.dilation global_attention=attention.global_tokens
+    tokens_scaled=scale_embedding norm_at=norm_placement norm_embedding=embedding_norm
+    norm_final=final_norm query_key_norm=attention.query_key_norm attention_gate=attention.gate
+    mixed=sublayers.mixed parallel=sublayers.parallel convolution=layers.ngram_encoding
+    gated=gated_feed_forward bias=biases scale=attention.scale
+    score_cap=attention.logit_softcapping cross=cross_attention
+    feed_forward_dropout=activation_dropout initialize=initializer
 Adaptive AdaptiveInput: factor=reduction_factor
 GatedConvolutions EvolvedEncoderConvolutions: narrow=narrow_kernel_size wide=wide_kernel_size
 AttendedConvolutions EvolvedDecoderConvolutions: heads=n_heads wide=wide_kernel_size
@@ -235,8 +237,12 @@ ChooseOptions MultipleChoiceOptions: pool=pooling layers=pooled_layers frame=spe
 MultilabelOptions MultilabelOptions: pool=pooling layers=pooled_layers frame=special_tokens
     symmetric=order_invariant
 """
-"""One type a line: its name in format 1 and now, and its fields where they are called otherwise. In
-brackets, where a name was that of two types: the fields by which this one is known."""
+"""One type a line: its name in format 1 and now, and its fields where they are called otherwise;
+part.field where a part of the type has it now. In brackets, where a name was that of two types: the
+fields by which this one is known."""
+
+_PARTS = {"attention": "AttentionVariant", "layers": "LayerVariants", "sublayers": ""}
+"""Parts that have fields of an architecture now, and their types."""
 
 _HEADS = {
     "language": "Language", "generator": "Generator", "replaced": "Replaced",
@@ -328,7 +334,7 @@ def from_format_1(plain: Any) -> Any:
     old = plain.get("kind")
     name, fields = _renamed(old, plain) if isinstance(old, str) else (None, _NO_FIELDS)
     out = {fields.get(key, key): _within(old, key, value, plain) for key, value in plain.items()}
-    return out if name is None else out | {"kind": name}
+    return out if name is None else _with_parts(out, whole=True) | {"kind": name}
 
 
 _NO_FIELDS: _Fields = {}
@@ -367,7 +373,30 @@ def _architecture(changes: Mapping[str, Any]) -> dict[str, Any]:
             out[key] = _keys(value, _POSITIONS)
         else:
             out[names.get(key, key)] = from_format_1(value)
+    return _with_parts(out, whole=False)
+
+
+def _with_parts(fields: Mapping[str, Any], *, whole: bool) -> dict[str, Any]:
+    """Put fields that are called part.field into their parts; `whole`: these name their types."""
+    out: dict[str, Any] = {}
+    for key, value in fields.items():
+        part, dot, name = key.partition(".")
+        if not dot:
+            out[key] = value
+        else:
+            out.setdefault(part, {"kind": _PARTS[part]} if whole else {})[name] = value
+    if "sublayers" in out:
+        out["sublayers"] = _sublayers(out["sublayers"])
     return out
+
+
+def _sublayers(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how sublayers are connected, which two fields said."""
+    if fields.get("mixed"):
+        return {"kind": "DepthWeightedSublayers"}
+    if parallel := fields.get("parallel"):
+        return {"kind": "ParallelSublayers", "shared_norm": parallel == "one_norm"}
+    return {"kind": "SequentialSublayers"}
 
 
 def _head(name: str, changes: Any) -> Any:

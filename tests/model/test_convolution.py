@@ -9,6 +9,7 @@ from unmask.batch import Batch, Visibility
 from unmask.model.architecture import Architecture
 from unmask.model.backbones.transformer import Transformer
 from unmask.model.layers.convolution import NgramInputEncoding
+from unmask.model.variants import LayerVariants
 
 B, T, D = 2, 7, 4
 A = Architecture(vocab_size=9, d_model=D, n_layers=2, n_heads=2, d_ff=8, dropout=0.0)
@@ -21,6 +22,8 @@ CASES = {
     "ranks": Visibility(rank=RANK),
     "ranks and documents": Visibility(rank=RANK, document=DOCUMENT),
 }
+
+NGRAMS = LayerVariants(ngram_encoding=NgramInputEncoding(3))
 
 
 def sees(v: Visibility, b: int, i: int, j: int) -> bool:
@@ -54,7 +57,7 @@ def test_each_token_reads_the_neighbors_that_it_sees(case: str, groups: int, wid
 
 def test_the_first_layer_alone_has_it_beside() -> None:
     torch.manual_seed(0)
-    stack = Transformer(replace(A, ngram_input_encoding=NgramInputEncoding(3))).eval()
+    stack = Transformer(replace(A, layers=NGRAMS)).eval()
     seen: dict[str, torch.Tensor] = {}
     for name in ("layers.0", "convolution", "layers.1"):
         stack.get_submodule(name).register_forward_hook(
@@ -68,7 +71,7 @@ def test_the_first_layer_alone_has_it_beside() -> None:
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="kernel_size must be odd and at least 1, got 2"):
         NgramInputEncoding(2)
-    stack = Transformer(replace(A, ngram_input_encoding=NgramInputEncoding(3), causal=True)).eval()
+    stack = Transformer(replace(A, layers=NGRAMS, causal=True)).eval()
     cache, causal = stack.new_cache(), Visibility(causal=True)
     stack(Batch(inputs=torch.tensor([[1, 2]]), visibility=causal), cache)
     with pytest.raises(ValueError, match="it has no cache"):
@@ -76,5 +79,5 @@ def test_what_cannot_be_is_refused() -> None:
 
 
 def test_its_products_are_counted() -> None:
-    beside = replace(A, ngram_input_encoding=NgramInputEncoding(5, groups=2))
+    beside = replace(A, layers=LayerVariants(ngram_encoding=NgramInputEncoding(5, groups=2)))
     assert beside.flops(10) - A.flops(10) == 2 * D * D * 5 / 2

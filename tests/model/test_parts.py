@@ -15,6 +15,7 @@ from unmask.model.layers.feed_forward import (
     QueryKeyNorm,
     RMSNorm,
 )
+from unmask.model.variants import DepthWeightedSublayers
 
 
 @pytest.mark.parametrize("shape", [(1000, 997), (3,), (1,), (0, 4)])
@@ -132,12 +133,10 @@ def test_norms_inside_stand_before_the_map_that_writes() -> None:
     assert isinstance(Transformer(SIZES).layers[0].attention.inside, torch.nn.Identity)
 
 
-def test_parallel_sublayers_have_no_depth_weighted_average() -> None:
-    with pytest.raises(ValueError, match="have no sublayer inputs for depth_weighted_average"):
-        replace(SIZES, depth_weighted_average=True, parallel_sublayers="one_norm")
-    stack = Transformer(replace(SIZES, depth_weighted_average=True))
+def test_depth_weighted_sublayers_have_no_query_stream() -> None:
+    stack = Transformer(replace(SIZES, sublayers=DepthWeightedSublayers()))
     assert not stack.supports_last_only
-    with pytest.raises(ValueError, match="does not support a query stream"):
+    with pytest.raises(ValueError, match="do not support a query stream"):
         stack(
             Batch(inputs=torch.zeros(1, 3, dtype=torch.int64)),
             query_stream=EnhancedMaskDecoder(8).build(SIZES),

@@ -56,7 +56,7 @@ def shrunk(a: Any) -> Any:
     assert isinstance(a, Architecture)
     patterns = (
         len(a.attention_window),
-        len(a.layer_types),
+        len(a.layers.types),
         len(getattr(a.position, "schemes", ())),
     )
     small: dict[str, Any] = {

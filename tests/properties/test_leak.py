@@ -30,6 +30,8 @@ TWO_STACKS = [
 def tiny(a: Architecture, **changes) -> Architecture:
     groups = a.n_kv_heads and 1
     sizes = {"d_model": 16, "n_heads": 2, "d_ff": 16, "n_layers": 4, "head_dim": None}
+    if "dilation" in changes:
+        changes["attention"] = replace(a.attention, dilation=changes.pop("dilation"))
     return replace(a, **sizes | changes, n_kv_heads=groups)
 
 

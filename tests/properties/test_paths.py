@@ -83,7 +83,7 @@ def test_cached_decoding_equals_uncached(family: str) -> None:
         return model.backbone(part, cache)
 
     if (
-        model.decoder_architecture.ngram_input_encoding is not None
+        model.decoder_architecture.layers.ngram_encoding is not None
     ):  # each token reads the one after it
         read(0, 4)
         with pytest.raises(ValueError, match="it has no cache"):
@@ -105,8 +105,8 @@ def test_cached_decoding_equals_uncached_far_beyond_windows(
 ) -> None:
     """Rows of unequal length; some tokens are taken back, and rows chosen and repeated."""
     monkeypatch.setattr(cache, "_growth", lambda max_length: 3)  # what is forgotten is so, soon
-    model = build(family, attention_window=(4, None, 1, 2), attention_dilation=(1, 1, 1, 3))
-    if model.decoder_architecture.ngram_input_encoding is not None:
+    model = build(family, attention_window=(4, None, 1, 2), dilation=(1, 1, 1, 3))
+    if model.decoder_architecture.layers.ngram_encoding is not None:
         pytest.skip("a model with a bidirectional convolution has no cache")
     if adapter is not None:
         torch.nn.init.normal_(next(attach(model, adapter).parameters()), std=0.3)
@@ -149,7 +149,7 @@ def test_cached_decoding_equals_uncached_far_beyond_windows(
 def test_windows_in_blocks_equal_those_of_all_pairs(
     family: str, adapter: PromptTuning | None, monkeypatch
 ) -> None:
-    model = build(family, attention_window=(4, None, 1, 2), attention_dilation=(1, 1, 1, 3))
+    model = build(family, attention_window=(4, None, 1, 2), dilation=(1, 1, 1, 3))
     if adapter is not None:
         torch.nn.init.normal_(next(attach(model, adapter).parameters()), std=0.3)
     torch.manual_seed(1)

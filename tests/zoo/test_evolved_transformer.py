@@ -18,6 +18,7 @@ from unmask.model.backbones.transformer import Transformer
 from unmask.model.cache import ConvolutionCache
 from unmask.model.layers.convolution import NgramInputEncoding
 from unmask.model.positions.scheme import Rotary
+from unmask.model.variants import DepthWeightedSublayers, LayerVariants
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.encoder_decoders import evolved_transformer
 
@@ -195,7 +196,10 @@ def test_meena_has_one_block_that_reads_and_thirteen_that_answer() -> None:
 
 GATED = replace(evolved_transformer.ENCODER, d_model=16, n_heads=2, d_ff=8)
 ATTENDED = replace(
-    GATED, layer_types=(EvolvedDecoderConvolutions(),), causal=True, cross_attention=True
+    GATED,
+    layers=LayerVariants(types=(EvolvedDecoderConvolutions(),)),
+    causal=True,
+    cross_attention=True,
 )
 
 
@@ -203,11 +207,15 @@ ATTENDED = replace(
     ("a", "change", "message"),
     [
         (GATED, {"causal": True}, "EvolvedEncoderConvolutions are bidirectional"),
-        (GATED, {"depth_weighted_average": True}, "cannot be combined with depth_weighted_average"),
         (
             GATED,
-            {"ngram_input_encoding": NgramInputEncoding(3)},
-            "cannot be combined with ngram_input_encoding",
+            {"sublayers": DepthWeightedSublayers()},
+            "cannot be combined with DepthWeightedSublayers",
+        ),
+        (
+            GATED,
+            {"layers": replace(GATED.layers, ngram_encoding=NgramInputEncoding(3))},
+            "cannot be combined with ngram_encoding",
         ),
         (GATED, {"n_kv_heads": 1}, "cannot be combined with n_kv_heads"),
         (ATTENDED, {"cross_attention": False}, "causal and cross_attention must be true"),
@@ -249,7 +257,8 @@ def test_what_is_read_next_to_what_was_read_last() -> None:
 
 def test_flops_count_each_product_once() -> None:
     """Two a weight but those of tables, norms and biases, and attention's own."""
-    for a in (GATED, replace(ATTENDED, layer_types=(EvolvedDecoderConvolutions(), None))):
+    both = LayerVariants(types=(EvolvedDecoderConvolutions(), None))
+    for a in (GATED, replace(ATTENDED, layers=both)):
         stack = Transformer(a)
         weights = sum(
             p.numel() for n, p in stack.named_parameters() if p.dim() > 1 and "tokens" not in n

@@ -17,6 +17,7 @@ from unmask.model.layers.attention.attention import copy_to_global_attention
 from unmask.model.layers.attention.block_local_mask import GlobalTokens, Window, columns_to_mask
 from unmask.model.positions.scheme import LearnedPositions
 from unmask.model.requested_states import RequestedStates
+from unmask.model.variants import AttentionVariant
 from unmask.zoo.catalogue import get_preset
 from unmask.zoo.encoders import longformer as card
 
@@ -224,7 +225,7 @@ def test_windows_that_their_format_cannot_say_are_refused() -> None:
     for changes in (
         {"attention_window": (None, 16)},
         {"attention_window": ()},
-        {"global_attention": False},
+        {"attention": AttentionVariant()},
     ):
         with pytest.raises(ValueError, match="window in each layer and global attention"):
             card.CONFIG_MAPPING.from_architecture(replace(card.BASE, **changes))

@@ -13,17 +13,18 @@ from unmask.finetuning.formulations.formulation import language_modeling_head
 from unmask.model.architecture import PRE_NORM, Architecture, EncoderDecoderArchitecture
 from unmask.model.layers.feed_forward import RMSNorm
 from unmask.model.positions.scheme import Rotary
+from unmask.model.variants import AttentionVariant, LayerVariants
 from unmask.zoo.catalogue import MODELS, preset_for_config
 from unmask.zoo.native_format import inexpressible_keys, with_expressible_format, with_native_format
 from unmask.zoo.preset import Published, with_vocab_size
 
 CHANGES: dict[str, dict[str, Any]] = {
     "a window": {"attention_window": (4, None)},
-    "holes in it": {"attention_window": (4,), "attention_dilation": (2,)},
+    "holes in it": {"attention_window": (4,), "attention": AttentionVariant(dilation=(2,))},
     "other places": {"position": Rotary()},
     "norms elsewhere": {"norm_placement": PRE_NORM, "final_norm": True},
     "other norms": {"norm": RMSNorm()},
-    "shared layers": {"shared_sublayers": frozenset({"attention"})},
+    "shared layers": {"layers": LayerVariants(shared_sublayers=frozenset({"attention"}))},
 }
 
 

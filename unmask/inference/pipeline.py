@@ -486,7 +486,7 @@ class Pipeline:
         )
         if (
             isinstance(head, SequenceClassificationHead)
-            and self.model.decoder_architecture.global_attention
+            and self.model.decoder_architecture.attention.global_tokens
         ):
             first = torch.zeros(len(batch.inputs), 1, dtype=torch.long)
             batch = batch.with_feature(GlobalTokens(first))

@@ -1,6 +1,6 @@
 """Architecture: one page on which every published Transformer differs from the next."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from unmask.model.backbones.evolved_parts import (
@@ -9,7 +9,6 @@ from unmask.model.backbones.evolved_parts import (
     LayerType,
 )
 from unmask.model.initialize import Initializer, NormalInit
-from unmask.model.layers.convolution import NgramInputEncoding
 from unmask.model.layers.embeddings.adaptive import AdaptiveInput
 from unmask.model.layers.feed_forward import Activation, LayerNorm, Norm
 from unmask.model.positions.scheme import (
@@ -22,11 +21,11 @@ from unmask.model.positions.scheme import (
     Sinusoidal,
     TransformerXLPositions,
 )
+from unmask.model.variants import AttentionVariant, LayerVariants, SequentialSublayers, Sublayers
 
 AttentionPattern = Literal["both_ways", "forward", "in_part"]
 """Which tokens a token attends to: all, those before it, or what ranks allow (a prefix)."""
 NormSlot = Literal["into", "inside", "inside_feed_forward", "out", "after"]
-Sublayer = Literal["attention", "feed_forward"]
 PRE_NORM: frozenset[NormSlot] = frozenset({"into"})
 POST_NORM: frozenset[NormSlot] = frozenset({"after"})
 OUTPUT_NORM: frozenset[NormSlot] = frozenset({"out"})
@@ -75,21 +74,12 @@ class Architecture:
     3.1). None: d_model."""
     adaptive_input: AdaptiveInput | None = None
     """Token embeddings are the smaller, the rarer the token is. None: all have one size."""
-    layer_types: tuple[LayerType | None, ...] = ()
-    """The type of each layer, repeated cyclically; None, or nothing: attention and a feed-forward
-    layer."""
-    shared_sublayers: frozenset[Sublayer] = frozenset()
-    """Sublayers, with their norms, that are the same in all layers (Lan et al. 2020, section
-    3.1)."""
     attention_window: tuple[int | None, ...] = ()
     """How many columns away a token attends, by layer, repeated cyclically; None, or nothing: any
     distance."""
-    attention_dilation: tuple[int, ...] = ()
-    """Of a layer's window, by layer likewise: a token attends to every n-th column only, and n
-    times as far (Beltagy et al. 2020, section 3.1, "Dilated Sliding Window"). Nothing: 1."""
-    global_attention: bool = False
-    """The batch's `global_positions` are bound by no window; they attend by projections of their
-    own (Beltagy et al. 2020, section 3.1)."""
+    attention: AttentionVariant = AttentionVariant()
+    sublayers: Sublayers = SequentialSublayers()
+    layers: LayerVariants = LayerVariants()
     scale_embedding: bool = False
     """Token embeddings are multiplied by the square root of their size (Vaswani et al. 2017,
     section 3.4)."""
@@ -102,31 +92,12 @@ class Architecture:
     or of the feed-forward alone."""
     embedding_norm: bool = False
     final_norm: bool = False
-    query_key_norm: Literal["head", "all"] | None = None
-    """Queries and keys are normalized, each head or all heads together (Dehghani et al. 2023,
-    arXiv:2302.05442, section 2)."""
-    attention_gate: Activation | None = None
-    """The output of attention is multiplied by this activation of a linear map of its input
-    (Charpentier and Samuel 2024, arXiv:2410.24159, section 3)."""
-    depth_weighted_average: bool = False
-    """The input of each sublayer, and the last output, is a learned sum of the token embeddings and
-    the outputs of all sublayers so far (Pagliardini et al. 2024, arXiv:2402.02622, section 3, after
-    each sublayer and not each block alone)."""
-    parallel_sublayers: Literal["own_norms", "one_norm"] | None = None
-    """Attention and feed-forward have the same input, each behind a norm of its own or both behind
-    one (Wang and Komatsuzaki 2021, GPT-J). None: the feed-forward follows attention."""
-    ngram_input_encoding: NgramInputEncoding | None = None
-    """Parallel to the first layer (He et al. 2021, section 5.3)."""
     activation: Activation = "gelu"
     gated_feed_forward: bool = False
     """SwiGLU = gated silu, GeGLU = gated gelu."""
     biases: frozenset[BiasLocation] = ALL_BIASES
     """Linear maps that have one: "read" are the projections of queries, keys and values, "write" is
     the output projection of attention, "feed_forward" both maps of the feed-forward layer."""
-    attention_scale: float | None = None
-    """Of the attention scores. None: 1 / sqrt(e); T5: 1."""
-    attention_logit_softcapping: float | None = None
-    """Attention scores s become cap tanh(s / cap) (Bello et al. 2017, arXiv:1611.09940)."""
     causal: bool = False
     cross_attention: bool = False
     """A third sublayer attends to the encoder."""
@@ -155,11 +126,6 @@ class Architecture:
     def __post_init__(self) -> None:
         self._check_sizes()
         self._check_rates()
-        if any(d < 1 for d in self.attention_dilation):
-            raise ValueError(
-                "attention_dilation must be at least 1 in each layer, got "
-                f"{self.attention_dilation}"
-            )
         if self.head_dim is None and self.d_model % self.n_heads:
             raise ValueError(f"d_model {self.d_model} is not a multiple of n_heads {self.n_heads}")
         if self.n_key_value_heads < 1 or self.n_heads % self.n_key_value_heads:
@@ -168,16 +134,7 @@ class Architecture:
             )
         if self.adaptive_input is not None and self.embedding_size is not None:
             raise ValueError("adaptive_input has projections of its own: leave embedding_size out")
-        if self.depth_weighted_average and self.parallel_sublayers is not None:
-            raise ValueError(
-                "parallel_sublayers have no sublayer inputs for depth_weighted_average"
-            )
         self._check_layer_types()
-        if self.attention_logit_softcapping is not None and self.attention_logit_softcapping <= 0:
-            raise ValueError(
-                "attention_logit_softcapping must be above 0, got "
-                f"{self.attention_logit_softcapping}"
-            )
 
     @property
     def ignored_fields(self) -> tuple[str, ...]:
@@ -212,21 +169,19 @@ class Architecture:
 
     def _check_layer_types(self) -> None:
         """Check layers of other types against the fields that they need or do not support."""
-        kinds = [part for part in self.layer_types if part is not None]
+        kinds = [part for part in self.layers.types if part is not None]
         if not kinds:
             return
-        others = (
-            "shared_sublayers",
-            "global_attention",
-            "depth_weighted_average",
-            "parallel_sublayers",
-            "ngram_input_encoding",
-            "n_kv_heads",
-        )
-        defaults = {f.name: f.default for f in fields(Architecture)}
-        for name in others:
-            if getattr(self, name) != defaults[name]:
-                raise ValueError(f"layer_types cannot be combined with {name}")
+        others = {
+            "shared_sublayers": self.layers.shared_sublayers,
+            "ngram_encoding": self.layers.ngram_encoding,
+            "global_tokens": self.attention.global_tokens,
+            type(self.sublayers).__name__: self.sublayers != SequentialSublayers(),
+            "n_kv_heads": self.n_kv_heads,
+        }
+        for name, value in others.items():
+            if value:
+                raise ValueError(f"layers.types cannot be combined with {name}")
         for part in kinds:
             if isinstance(part, EvolvedEncoderConvolutions) and self.causal:
                 raise ValueError(
@@ -271,7 +226,7 @@ class Architecture:
             ValueError: the network does not support it.
         """
         if pattern != "both_ways" and any(
-            isinstance(k, EvolvedEncoderConvolutions) for k in self.layer_types
+            isinstance(k, EvolvedEncoderConvolutions) for k in self.layers.types
         ):
             raise ValueError(
                 "EvolvedEncoderConvolutions are bidirectional: the attention pattern must be "
@@ -306,16 +261,16 @@ class Architecture:
 
     def layer_type(self, i: int) -> LayerType | None:
         """Return the type of layer i; None: attention and a feed-forward layer."""
-        return self.layer_types[i % len(self.layer_types)] if self.layer_types else None
+        types = self.layers.types
+        return types[i % len(types)] if types else None
 
     def window_and_dilation(self, i: int) -> tuple[int | None, int]:
         """Return the window of layer i and its dilation."""
         window = (
             self.attention_window[i % len(self.attention_window)] if self.attention_window else None
         )
-        return window, self.attention_dilation[
-            i % len(self.attention_dilation)
-        ] if self.attention_dilation else 1
+        dilation = self.attention.dilation
+        return window, dilation[i % len(dilation)] if dilation else 1
 
     def with_dropout(self, rate: float) -> "Architecture":
         """Return the same with another dropout, and activation and final dropout where nonzero.
@@ -336,7 +291,7 @@ class Architecture:
         weighted sums (Kaplan et al. 2020, table 1). What a position scheme computes once for all
         texts is left out.
         """
-        gates = self.n_heads * (self.attention_gate is not None)
+        gates = self.n_heads * (self.attention.gate is not None)
         attention = (
             self.d_model * (2 * (self.n_heads + self.n_key_value_heads) + gates) * self.d_head
         )
@@ -352,7 +307,7 @@ class Architecture:
         matrices += sum(part.n_weights(self) for part in kinds if part is not None)
         projection = 0 if self.embedding_size is None else self.embedding_size * self.d_model
         crossed = per_key * length * sum(attends) * self.cross_attention
-        position, ngrams = self.position, self.ngram_input_encoding
+        position, ngrams = self.position, self.layers.ngram_encoding
         if isinstance(position, DisentangledAttention | TransformerXLPositions):
             scores += self.n_layers * position.flops(self, length)
         kernel = 0 if ngrams is None else self.d_model**2 * ngrams.kernel_size // ngrams.groups

@@ -27,7 +27,7 @@ def check_depth(folder: Path, preset: Published, config: Mapping[str, Any]) -> N
     """
     held = _count_layers(preset.weight_names.internal_names(tensor_names(folder)))
     for side, stack in _stacks_by_side(preset).items():
-        if not stack.shared_sublayers and side in held and held[side] < stack.n_layers:
+        if not stack.layers.shared_sublayers and side in held and held[side] < stack.n_layers:
             keys = [
                 key.name
                 for key in preset.config_mapping.config_keys.table.values()

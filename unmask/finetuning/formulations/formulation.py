@@ -262,7 +262,7 @@ class InputTemplate:
             encode_separately=encode_separately,
             both_orders=both_orders,
             repeat_in_decoder=twice,
-            global_first_token=global_first_token and a.global_attention,
+            global_first_token=global_first_token and a.attention.global_tokens,
         )
 
     def build_example(self, texts: Sequence[Int[np.ndarray, "_"]]) -> tuple[Example, bool]:

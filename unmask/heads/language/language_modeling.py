@@ -22,6 +22,7 @@ from unmask.model.layers.attention.query_stream import (
 from unmask.model.layers.embeddings.adaptive import AdaptiveEmbedding
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
 from unmask.model.positions.scheme import SCHEMES_IN_SCORES
+from unmask.model.variants import DepthWeightedSublayers
 from unmask.objectives.features import TwoStream
 
 ROWS_PER_CHUNK = 1024
@@ -136,10 +137,9 @@ def _check_second_stream(a: Architecture) -> None:
             "a second stream (permutation language modeling) asks without the vectors of tokens, "
             f"so positions must be in the scores ({known}), got {type(a.position).__name__}"
         )
-    if a.depth_weighted_average or any(a.layer_types):
-        what = (
-            "sublayers that are mixed" if a.depth_weighted_average else "layers with convolutions"
-        )
+    averaged = isinstance(a.sublayers, DepthWeightedSublayers)
+    if averaged or any(a.layers.types):
+        what = "sublayers that are mixed" if averaged else "layers with convolutions"
         raise ValueError(f"no second stream goes through {what} (permutation language modeling)")
 
 

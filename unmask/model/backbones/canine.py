@@ -5,7 +5,7 @@ molecules, and so does this file. Where the paper is silent (the first molecule,
 characters, padding) it follows the released code, `modeling.py`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar, cast
 
 import torch
@@ -31,6 +31,9 @@ PAD_CODE_POINT = 0
 """The code point of padding."""
 
 
+_DEFAULTS = {field.name: field.default for field in fields(Architecture)}
+
+
 @dataclass(frozen=True, kw_only=True)
 class CanineArchitecture(Architecture):
     """The deep stack as an Architecture, and the layers around it."""
@@ -47,16 +50,15 @@ class CanineArchitecture(Architecture):
     """Of the convolution after the deep stack."""
 
     unsupported_fields: ClassVar[tuple[str, ...]] = (
-        "shared_sublayers",
+        "attention",
+        "sublayers",
+        "layers",
         "attention_window",
         "cross_attention",
         "causal",
         "embedding_size",
         "final_norm",
         "n_kv_heads",
-        "query_key_norm",
-        "parallel_sublayers",
-        "attention_logit_softcapping",
         "scale_embedding",
     )
 
@@ -81,7 +83,7 @@ class CanineArchitecture(Architecture):
                 f"{self.n_hash_functions}"
             )
         for name in self.unsupported_fields:
-            if getattr(self, name):
+            if getattr(self, name) != _DEFAULTS[name]:
                 raise ValueError(f"{name} = {getattr(self, name)!r} is not supported by CANINE")
         if not isinstance(self.position, LearnedPositions):
             raise ValueError(f"position must be LearnedPositions in CANINE, got {self.position}")

@@ -1,6 +1,6 @@
 """Convolutional networks: a token's context grows with the number of layers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar, cast
 
 import torch
@@ -19,6 +19,8 @@ from unmask.model.positions.scheme import NoPositions, PositionScheme
 from unmask.model.requested_states import requested_states
 from unmask.model.text_layout import TextLayout
 
+_DEFAULTS = {field.name: field.default for field in fields(Architecture)}
+
 
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionalArchitecture(Architecture):
@@ -34,23 +36,15 @@ class ConvolutionalArchitecture(Architecture):
     position: PositionScheme = NoPositions()
 
     unsupported_fields: ClassVar[tuple[str, ...]] = (
+        "attention",
+        "sublayers",
+        "layers",
         "n_kv_heads",
-        "layer_types",
-        "shared_sublayers",
         "attention_window",
-        "attention_dilation",
-        "global_attention",
         "n_segments",
         "embedding_norm",
         "final_norm",
-        "query_key_norm",
-        "attention_gate",
-        "depth_weighted_average",
-        "parallel_sublayers",
-        "ngram_input_encoding",
         "gated_feed_forward",
-        "attention_scale",
-        "attention_logit_softcapping",
         "cross_attention",
         "causal",
         "layer_dropout",
@@ -59,7 +53,7 @@ class ConvolutionalArchitecture(Architecture):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in self.unsupported_fields:
-            if getattr(self, name):
+            if getattr(self, name) != _DEFAULTS[name]:
                 raise ValueError(
                     f"{name} = {getattr(self, name)!r} is not supported by a convolutional network"
                 )

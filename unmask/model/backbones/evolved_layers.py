@@ -22,6 +22,7 @@ from unmask.model.layers.feed_forward import Dropout
 from unmask.model.layers.layer_pass import LayerInputs, cross_attend, self_attend
 from unmask.model.layers.sublayer_connection import SublayerConnection
 from unmask.model.positions.scheme import PositionLayer
+from unmask.model.variants import LayerVariants
 
 
 class SeparableConvolution(nn.Module):
@@ -100,7 +101,8 @@ class EvolvedDecoderLayer(nn.Module):
     ) -> None:
         super().__init__()
         d = a.d_model
-        many = replace(a, n_heads=max(part.n_heads, a.n_heads), head_dim=None, layer_types=())
+        n_heads = max(part.n_heads, a.n_heads)
+        many = replace(a, n_heads=n_heads, head_dim=None, layers=LayerVariants())
         self.attention, self.attention_norm = Attention(many, position_layer), SublayerConnection(a)
         self.cross = Attention(a, PositionLayer())
         self.wide = SeparableConvolution(d, 2 * d, causal_offsets(part.wide_kernel_size))

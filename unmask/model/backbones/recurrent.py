@@ -4,7 +4,7 @@ Without layers it is an embedding table: what word2vec learns.
 """
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal, Protocol, cast, runtime_checkable
 
 import torch
@@ -29,6 +29,9 @@ RecurrentState = tuple[Float[Tensor, "b _"], ...]
 """The output of a layer, and of an LSTM its cell state, after the last token."""
 MIN_ROLLBACK = 8
 """Tokens that can always be removed from a cache again."""
+
+
+_DEFAULTS = {field.name: field.default for field in fields(Architecture)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,23 +69,15 @@ class RecurrentArchitecture(Architecture):
 
     positive_fields: ClassVar[tuple[str, ...]] = ("vocab_size", "d_model", "n_heads", "d_ff")
     unsupported_fields: ClassVar[tuple[str, ...]] = (
+        "attention",
+        "sublayers",
+        "layers",
         "n_kv_heads",
-        "layer_types",
-        "shared_sublayers",
         "attention_window",
-        "attention_dilation",
-        "global_attention",
         "n_segments",
         "embedding_norm",
         "final_norm",
-        "query_key_norm",
-        "attention_gate",
-        "depth_weighted_average",
-        "parallel_sublayers",
-        "ngram_input_encoding",
         "gated_feed_forward",
-        "attention_scale",
-        "attention_logit_softcapping",
         "cross_attention",
         "layer_dropout",
     )
@@ -92,7 +87,7 @@ class RecurrentArchitecture(Architecture):
         if self.n_layers < 0:
             raise ValueError(f"n_layers must be at least 0, got {self.n_layers}")
         for name in self.unsupported_fields:
-            if getattr(self, name):
+            if getattr(self, name) != _DEFAULTS[name]:
                 raise ValueError(f"{name} = {getattr(self, name)!r} is not supported by an LSTM")
         if self.position != NoPositions():
             raise ValueError(f"position must be NoPositions in an LSTM, got {self.position}")

@@ -28,6 +28,7 @@ from unmask.model.layers.layer_pass import (
 from unmask.model.layers.sublayer_connection import SublayerConnection
 from unmask.model.positions.scheme import PositionLayer, PositionModule
 from unmask.model.requested_states import requested_states
+from unmask.model.variants import DepthWeightedSublayers, ParallelSublayers
 from unmask.objectives.features import Recurrence
 
 
@@ -38,17 +39,17 @@ class Block(nn.Module):
         self, a: Architecture, position_layer: PositionLayer, first_block: "Block | None"
     ) -> None:
         super().__init__()
-        if first_block is not None and "attention" in a.shared_sublayers:
+        if first_block is not None and "attention" in a.layers.shared_sublayers:
             self.attention, self.attention_norm = first_block.attention, first_block.attention_norm
         else:
-            wide = a.global_attention
+            wide = a.attention.global_tokens
             self.attention, self.attention_norm = (
                 Attention(a, position_layer, global_attention=wide),
                 SublayerConnection(a),
             )
         self.cross = Attention(a, PositionLayer()) if a.cross_attention else None
         self.cross_norm = SublayerConnection(a) if a.cross_attention else None
-        if first_block is not None and "feed_forward" in a.shared_sublayers:
+        if first_block is not None and "feed_forward" in a.layers.shared_sublayers:
             self.feed_forward, self.feed_forward_norm = (
                 first_block.feed_forward,
                 first_block.feed_forward_norm,
@@ -65,9 +66,9 @@ class Block(nn.Module):
                 if a.norm_placement & FEED_FORWARD_INNER_SLOTS
                 else None,
             )
-            one = a.parallel_sublayers == "one_norm"
+            one = a.sublayers == ParallelSublayers(shared_norm=True)
             self.feed_forward_norm = self.attention_norm if one else SublayerConnection(a)
-        self.parallel = a.parallel_sublayers is not None
+        self.parallel = isinstance(a.sublayers, ParallelSublayers)
 
     def forward(self, x: Float[Tensor, "b t d"], inputs: LayerInputs) -> Float[Tensor, "b t d"]:
         """Read and write the residual stream once a sublayer."""
@@ -103,7 +104,7 @@ class Transformer(nn.Module):
         self.embed_norm = a.norm.build(a.d_embed) if a.embedding_norm else nn.Identity()
         self.widen = nn.Identity() if a.embedding_size is None else nn.Linear(a.d_embed, a.d_model)
         self.convolution = (
-            None if a.ngram_input_encoding is None else a.ngram_input_encoding.build(a)
+            None if a.layers.ngram_encoding is None else a.layers.ngram_encoding.build(a)
         )
         self.layers = nn.ModuleList()
         for i in range(a.n_layers):
@@ -112,7 +113,8 @@ class Transformer(nn.Module):
             self.layers.append(
                 Block(a, place, first) if part is None else build_layer(part, a, place)
             )
-        self.mix = DepthWeightedAverage(2 * a.n_layers) if a.depth_weighted_average else None
+        averaged = isinstance(a.sublayers, DepthWeightedSublayers)
+        self.mix = DepthWeightedAverage(2 * a.n_layers) if averaged else None
         self.final_norm = a.norm.build(a.d_model) if a.final_norm else nn.Identity()
         self.dropout = Dropout(a.dropout)
         self.final_dropout = Dropout(a.final_dropout)
@@ -254,12 +256,12 @@ class Transformer(nn.Module):
 
     def _check(self, batch: Batch, continues: bool, query_stream: QueryStream | None) -> None:
         if self.convolution is not None and continues:
-            raise ValueError("a model with ngram_input_encoding is bidirectional: it has no cache")
+            raise ValueError("a model with ngram_encoding is bidirectional: it has no cache")
         if self.mix is not None and query_stream is not None:
-            raise ValueError("depth_weighted_average does not support a query stream")
+            raise ValueError("DepthWeightedSublayers do not support a query stream")
         recurrence = batch.feature(Recurrence)
         has_memory = recurrence is not None and recurrence.memory is not None
-        if any(self.a.layer_types) and (query_stream is not None or has_memory):
+        if any(self.a.layers.types) and (query_stream is not None or has_memory):
             raise ValueError("layers with convolutions support neither a query stream nor a memory")
         if has_memory:
             self.check_supports_memory()
@@ -273,7 +275,7 @@ class Transformer(nn.Module):
         batch: Batch,
     ) -> dict[tuple[int | None, int], AttentionMask]:
         """Return the attention mask of each window and dilation of the layers."""
-        global_tokens = batch.feature(GlobalTokens) if self.a.global_attention else None
+        global_tokens = batch.feature(GlobalTokens) if self.a.attention.global_tokens else None
         virtual_tokens = batch.feature(VirtualTokens)
         columns = [f and f.positions for f in (global_tokens, virtual_tokens)]
 
@@ -300,7 +302,7 @@ class Transformer(nn.Module):
         if (
             not self.position.supports_memory
             or self.convolution is not None
-            or self.a.global_attention
+            or self.a.attention.global_tokens
         ):
             raise ValueError(
                 f"{type(self.a.position).__name__} positions do not extend over a memory of "

@@ -14,6 +14,7 @@ from unmask.model.config_keys import ConfigKeys
 from unmask.model.layers.feed_forward import RMSNorm
 from unmask.model.names import ConfigMapping, read_activation, require_key
 from unmask.model.positions.scheme import LayerwiseRotary, LinearScaling, PositionScheme, Rotary
+from unmask.model.variants import AttentionVariant
 from unmask.tokenizers.spec import GEMMA as FRAME
 from unmask.tokenizers.spec import SentencePieceBPE, TokenizerSpec
 from unmask.zoo import rope_parameters
@@ -64,7 +65,7 @@ GEMMA_2_BASE = replace(
         4095,
         None,
     ),  # section 2: 4,096 tokens, the token itself among them (released code)
-    attention_logit_softcapping=50.0,  # section 2
+    attention=AttentionVariant(logit_softcapping=50.0),  # section 2
 )
 LOCAL_ROTARY, GLOBAL_ROTARY = (
     Rotary(10_000.0, 131_072),
@@ -76,8 +77,7 @@ GEMMA_3_BASE = replace(
     d_model=2560,
     n_layers=34,
     d_ff=10_240,
-    attention_logit_softcapping=None,  # section 2: norms of queries and keys in its place
-    query_key_norm="head",
+    attention=AttentionVariant(query_key_norm="head"),  # section 2: in the place of the cap
     attention_window=(1023,) * 5
     + (None,),  # section 2: five near by, then one of all; released code
     position=LayerwiseRotary((LOCAL_ROTARY,) * 5 + (GLOBAL_ROTARY,)),  # section 2, "Long context"
@@ -102,9 +102,8 @@ def _read_later(
     of = float(config.get("query_pre_attn_scalar") or 256)
     cap = config.get("attn_logit_softcapping")
     scale = None if of == a.d_head else of**-0.5
-    return replace(
-        a, attention_scale=scale, attention_logit_softcapping=None if cap is None else float(cap)
-    )
+    cap = None if cap is None else float(cap)
+    return replace(a, attention=replace(a.attention, scale=scale, logit_softcapping=cap))
 
 
 def _layer_types(config: Mapping[str, Any], period: int) -> Sequence[str]:
@@ -166,9 +165,9 @@ def _write_2(a: Architecture) -> dict[str, Any]:
     return {k: x for k, x in said.items() if k != "hidden_act"} | {
         "hidden_activation": said["hidden_act"],
         "query_pre_attn_scalar": a.d_head
-        if a.attention_scale is None
-        else round(a.attention_scale**-2),
-        "attn_logit_softcapping": a.attention_logit_softcapping,
+        if a.attention.scale is None
+        else round(a.attention.scale**-2),
+        "attn_logit_softcapping": a.attention.logit_softcapping,
         "sliding_window": 1 + next(iter(near), 4095),
         "layer_types": [kinds[i % len(kinds)] for i in range(a.n_layers)],
     }
@@ -180,10 +179,10 @@ def _write_3(a: Architecture) -> dict[str, Any]:
         raise ValueError(
             f"Gemma 3's format has a Cycle of Rotary positions, one for each window, got {position}"
         )
-    if a.attention_logit_softcapping is not None:
+    if a.attention.logit_softcapping is not None:
         raise ValueError(
-            "Gemma 3's classes do not cap scores, got attention_logit_softcapping = "
-            f"{a.attention_logit_softcapping}"
+            "Gemma 3's classes do not cap scores, got logit_softcapping = "
+            f"{a.attention.logit_softcapping}"
         )
     kinds = [GLOBAL if w is None else LOCAL for w in windows]
     said = {LOCAL: LOCAL_ROTARY, GLOBAL: replace(GLOBAL_ROTARY, scaling=None)}
@@ -304,7 +303,8 @@ GEMMA_2_9B = llama.with_size(
 GEMMA_2_27B = llama.with_size(
     GEMMA_2_2B, "gemma-2-27b", 27_227_128_320,
     d_model=4608, n_layers=46, n_heads=32, n_kv_heads=16, head_dim=128, d_ff=36_864,
-    attention_scale=144**-0.5,  # released code: d_model / n_heads
+    # released code: d_model / n_heads
+    attention=AttentionVariant(scale=144**-0.5, logit_softcapping=50.0),
     hub_id="google/gemma-2-27b",
     note=GEMMA_2B.note,
 )  # fmt: skip
@@ -351,7 +351,8 @@ GEMMA_3_12B = llama.with_size(
 GEMMA_3_27B = llama.with_size(
     GEMMA_3_4B, "gemma-3-27b", 27_009_346_304,
     d_model=5376, n_layers=62, n_heads=32, n_kv_heads=16, head_dim=128, d_ff=21_504,
-    attention_scale=168**-0.5,  # released code: d_model / n_heads
+    # released code: d_model / n_heads
+    attention=AttentionVariant(scale=168**-0.5, query_key_norm="head"),
 )  # fmt: skip
 GEMMA_3_MINI = llama.mini_preset(
     GEMMA_3_4B, "gemma-3-mini", 5_051_136, n_kv_heads=2, head_dim=None, d_ff=704,

@@ -16,6 +16,7 @@ from unmask.model.initialize import NormalInit
 from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.names import ConfigMapping, WeightNames, check_fixed_keys, config_functions
 from unmask.model.positions.scheme import Rotary
+from unmask.model.variants import ParallelSublayers, SequentialSublayers
 from unmask.objectives.published import CAUSAL_LM as NEXT_TOKEN
 from unmask.tokenizers.spec import QWEN as FRAME
 from unmask.tokenizers.spec import ByteBPE, TokenizerSpec
@@ -48,7 +49,7 @@ BASE = Architecture(
     norm=LayerNorm(eps=1e-5),  # released code
     norm_placement=PRE_NORM,
     final_norm=True,
-    parallel_sublayers="own_norms",  # section 2.1: two norms, by an oversight
+    sublayers=ParallelSublayers(),  # section 2.1: two norms, by an oversight
     activation="gelu",
     biases=ALL_BIASES,
     causal=True,
@@ -116,20 +117,22 @@ def _read_config(config: Mapping[str, Any]) -> Architecture:
     return replace(
         a,
         position=rope_parameters.check_rotary_pairs(position, a.d_head),
-        parallel_sublayers="own_norms" if config.get("use_parallel_residual", True) else None,
+        sublayers=ParallelSublayers()
+        if config.get("use_parallel_residual", True)
+        else SequentialSublayers(),
         biases=ALL_BIASES if config.get("attention_bias", True) else ALL_BIASES - attention,
     )
 
 
 def _write_config(a: Architecture) -> dict[str, Any]:
-    if a.parallel_sublayers == "one_norm" or "feed_forward" not in a.biases:
+    if a.sublayers == ParallelSublayers(shared_norm=True) or "feed_forward" not in a.biases:
         raise ValueError("GPT-NeoX's format has two norms a layer, and biases in its feed-forward")
     position = rope_parameters.rotary_of(a)
     return _WRITE_CONFIG(a) | {
         "max_position_embeddings": position.max_positions,
         "rope_parameters": {"partial_rotary_factor": 1.0}
         | rope_parameters.parameters_from_rotary(position),
-        "use_parallel_residual": a.parallel_sublayers is not None,
+        "use_parallel_residual": isinstance(a.sublayers, ParallelSublayers),
         "attention_bias": "read" in a.biases,
     }
 

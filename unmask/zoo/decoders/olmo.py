@@ -12,6 +12,7 @@ from unmask.model.config_keys import ConfigKeys
 from unmask.model.layers.feed_forward import RMSNorm
 from unmask.model.names import ConfigMapping
 from unmask.model.positions.scheme import Rotary
+from unmask.model.variants import AttentionVariant
 from unmask.tokenizers.spec import OLMO as FRAME
 from unmask.tokenizers.spec import ByteBPE, TokenizerSpec
 from unmask.zoo.decoders import llama
@@ -58,7 +59,7 @@ OLMO_2_7B = llama.with_size(
     paper=PAPER,
     vocab_size=100_352,  # released configuration
     norm_placement=OUTPUT_NORM,  # section 2.1: norms of what a sublayer gives
-    query_key_norm="all",  # section 2.1
+    attention=AttentionVariant(query_key_norm="all"),  # section 2.1
     norm=RMSNorm(eps=1e-6),  # released configuration
     position=Rotary(500_000.0, 4096),  # section 2.1
     tokenizer=TokenizerSpec(ByteBPE(100_352, pre_tokenization="llama3"), FRAME),

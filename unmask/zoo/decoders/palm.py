@@ -9,6 +9,7 @@ from unmask.model.initialize import FanInInit
 from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
 from unmask.model.positions.scheme import Rotary
+from unmask.model.variants import ParallelSublayers
 from unmask.objectives.published import CAUSAL_LM as NEXT_TOKEN
 from unmask.tokenizers.spec import LLAMA as FRAME
 from unmask.tokenizers.spec import SentencePieceBPE, TokenizerSpec
@@ -34,7 +35,7 @@ BASE = Architecture(
     norm=LayerNorm(eps=1e-6, bias=False),  # section 2; epsilon not stated
     norm_placement=PRE_NORM,
     final_norm=True,
-    parallel_sublayers="one_norm",  # section 2
+    sublayers=ParallelSublayers(shared_norm=True),  # section 2
     activation="silu",
     gated_feed_forward=True,  # section 2
     biases=NO_BIASES,  # section 2

@@ -12,6 +12,7 @@ from unmask.model.config_keys import ConfigKeys
 from unmask.model.layers.feed_forward import RMSNorm
 from unmask.model.names import ConfigMapping
 from unmask.model.positions.scheme import Rotary
+from unmask.model.variants import AttentionVariant
 from unmask.tokenizers.spec import QWEN as FRAME
 from unmask.tokenizers.spec import ByteBPE, TokenizerSpec
 from unmask.zoo import rope_parameters
@@ -99,7 +100,7 @@ QWEN_3_BASE = replace(
     head_dim=128,
     d_ff=3072,  # released code
     biases=NO_BIASES,  # section 2
-    query_key_norm="head",  # section 2
+    attention=AttentionVariant(query_key_norm="head"),  # section 2
     position=Rotary(1_000_000.0, 32_768),  # section 3.2; table 1
 )
 

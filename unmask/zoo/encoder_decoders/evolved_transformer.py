@@ -14,6 +14,7 @@ from unmask.model.backbones.evolved_parts import (
 from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
 from unmask.model.positions.scheme import Sinusoidal
+from unmask.model.variants import LayerVariants
 from unmask.tokenizers.spec import T5_WITHOUT_SENTINELS as FRAME
 from unmask.tokenizers.spec import SentencePieceBPE, TokenizerSpec
 from unmask.zoo.encoder_decoders import transformer
@@ -30,7 +31,7 @@ ENCODER = Architecture(
     n_layers=2 * 3,
     n_heads=8,
     d_ff=2048,
-    layer_types=(EvolvedEncoderConvolutions(), None),  # figure 3
+    layers=LayerVariants(types=(EvolvedEncoderConvolutions(), None)),  # figure 3
     scale_embedding=True,
     position=Sinusoidal(256),
     norm=LayerNorm(eps=1e-6),
@@ -50,7 +51,7 @@ def encoder_decoder(encoder: Architecture, n_decoder_blocks: int) -> EncoderDeco
     decoder = replace(
         encoder,
         n_layers=2 * n_decoder_blocks,
-        layer_types=(EvolvedDecoderConvolutions(), None),
+        layers=LayerVariants(types=(EvolvedDecoderConvolutions(), None)),
         activation="silu",  # figure 3: swish
         norm_placement=_DECODER_NORMS,  # released code
         causal=True,

@@ -14,6 +14,7 @@ from unmask.model.initialize import FanInInit
 from unmask.model.layers.feed_forward import RMSNorm
 from unmask.model.names import ConfigMapping, WeightNames, read_activation, require_key
 from unmask.model.positions.scheme import RelativePositionBias
+from unmask.model.variants import AttentionVariant
 from unmask.objectives.published import T5 as SPAN_CORRUPTION
 from unmask.tokenizers.spec import T5 as FRAME
 from unmask.tokenizers.spec import TokenizerSpec, Unigram
@@ -45,7 +46,7 @@ ENCODER = Architecture(
     final_norm=True,
     activation="relu",
     biases=NO_BIASES,
-    attention_scale=1.0,  # released code: folded into the initializer
+    attention=AttentionVariant(scale=1.0),  # released code: folded into the initializer
     dropout=0.1,  # section 3.1.1
     attention_dropout=0.1,
     activation_dropout=0.1,

@@ -23,6 +23,7 @@ from unmask.model.names import (
     write_activation,
 )
 from unmask.model.positions.scheme import DisentangledAttention
+from unmask.model.variants import LayerVariants
 from unmask.objectives.published import DEBERTA_V3 as FILLED_IN
 from unmask.tokenizers.spec import DEBERTA as FRAME
 from unmask.tokenizers.spec import TokenizerSpec, Unigram
@@ -86,11 +87,11 @@ def _read_config(config: Mapping[str, Any]) -> Architecture:
         raise ValueError(f"conv_kernel_size must be odd, got {width}")
     act = read_activation(config.get("conv_act", "tanh"), "conv_act")
     beside = NgramInputEncoding(width, act, config.get("conv_groups", 1))  # type: ignore[arg-type]
-    return replace(a, position=position, ngram_input_encoding=beside)
+    return replace(a, position=position, layers=LayerVariants(ngram_encoding=beside))
 
 
 def _write_config(a: Architecture) -> dict[str, Any]:
-    position, beside = a.position, a.ngram_input_encoding
+    position, beside = a.position, a.layers.ngram_encoding
     if not isinstance(position, DisentangledAttention) or not position.share_projections:
         raise ValueError(
             "DeBERTa-v2's format has Disentangled positions whose maps are those of content, got "
@@ -141,7 +142,7 @@ XLARGE = replace(
     deberta.DEBERTA_BASE,
     name="deberta-v2-xlarge",
     family="deberta-v2",
-    architecture=replace(BASE, ngram_input_encoding=CONVOLUTION, **_LARGE),  # type: ignore[arg-type]
+    architecture=replace(BASE, layers=LayerVariants(ngram_encoding=CONVOLUTION), **_LARGE),  # type: ignore[arg-type]
     tokenizer=TokenizerSpec(Unigram(VOCAB_SIZE), FRAME),
     learning_rate=1.5e-4,  # table 8, of the larger one
     n_parameters=887_871_588,
@@ -261,7 +262,7 @@ V3_MINI = replace(
 V2_MINI = replace(
     XLARGE,
     name="deberta-v2-mini",
-    architecture=replace(V3_MINI.architecture, ngram_input_encoding=CONVOLUTION),  # type: ignore[type-var]
+    architecture=replace(V3_MINI.architecture, layers=LayerVariants(ngram_encoding=CONVOLUTION)),  # type: ignore[type-var]
     tokenizer=V3_MINI.tokenizer,
     sequence_length=_MINI.sequence_length,
     batch_tokens=_MINI.batch_tokens,

@@ -17,6 +17,7 @@ from unmask.model.initialize import SmallInit
 from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.names import ConfigMapping, WeightNames, config_functions, require_key
 from unmask.model.positions.scheme import DisentangledAttention
+from unmask.model.variants import AttentionVariant, DepthWeightedSublayers
 from unmask.objectives.published import GPT_BERT as MASKED_AND_FORWARD
 from unmask.tokenizers.spec import GPT_BERT as FRAME
 from unmask.tokenizers.spec import ByteBPE, TokenizerSpec
@@ -55,8 +56,8 @@ BASE = Architecture(
     norm_placement=SUB_LN,  # released code
     embedding_norm=True,  # released code
     final_norm=True,  # released code: the first step of each head
-    attention_gate="gelu",  # released code
-    depth_weighted_average=True,  # released code, `DWAModules`
+    attention=AttentionVariant(gate="gelu"),  # released code
+    sublayers=DepthWeightedSublayers(),  # released code, `DWAModules`
     activation="gelu_tanh",  # released code
     gated_feed_forward=True,
     biases=frozenset({"read", "write"}),  # released code

@@ -16,6 +16,7 @@ from unmask.model.initialize import NormalInit
 from unmask.model.layers.attention.attention import copy_to_global_attention
 from unmask.model.names import WeightNames
 from unmask.model.positions.scheme import LearnedPositions, LearnedPositionsModule
+from unmask.model.variants import AttentionVariant
 from unmask.tokenizers.spec import ROBERTA as FRAME
 from unmask.tokenizers.spec import ByteBPE, TokenizerSpec
 from unmask.zoo.encoders.bert_family import bert, roberta
@@ -34,7 +35,7 @@ BASE = replace(
     attention_window=(
         256,
     ),  # section 5, "Attention Pattern": 512 tokens, half of them on each side
-    global_attention=True,  # section 3.1
+    attention=AttentionVariant(global_tokens=True),  # section 3.1
 )
 
 _GLOBAL_NAMES = "\n".join(
@@ -60,7 +61,9 @@ def _read_config(config: Mapping[str, Any]) -> Architecture:
         )
     near = tuple(w // 2 for w in both)
     return replace(
-        a, attention_window=near[:1] if len(set(near)) == 1 else near, global_attention=True
+        a,
+        attention_window=near[:1] if len(set(near)) == 1 else near,
+        attention=AttentionVariant(global_tokens=True),
     )
 
 
@@ -74,10 +77,10 @@ def _write_config(a: Architecture) -> dict[str, Any]:
     both = [2 * (near[i % len(near)] or 0) for i in range(a.n_layers)]
     if a.causal:
         raise ValueError("Longformer's format is of networks that see texts as a whole")
-    if not (a.global_attention and all(both)):
+    if not (a.attention.global_tokens and all(both)):
         raise ValueError(
             "Longformer's format has a window in each layer and global attention, "
-            f"got window={a.attention_window} and global_attention={a.global_attention}"
+            f"got window={a.attention_window} and global_tokens={a.attention.global_tokens}"
         )
     return roberta.CONFIG_MAPPING.from_architecture(a) | {"attention_window": both}
 
@@ -133,7 +136,7 @@ def from_roberta(short: Model, a: Architecture) -> Model:
     own = replace(
         theirs,
         attention_window=a.attention_window,
-        global_attention=True,
+        attention=replace(theirs.attention, global_tokens=True),
         position=replace(theirs.position, max_positions=a.position.max_positions),
     )
     long = Model(own, short.head_specs, short.unused_pooler)

@@ -298,25 +298,25 @@ class Attention(nn.Module):
         super().__init__()
         width, shared = a.n_heads * a.d_head, a.n_key_value_heads * a.d_head
         self.d_head = a.d_head
-        self.scale = a.d_head**-0.5 if a.attention_scale is None else a.attention_scale
+        self.scale = a.d_head**-0.5 if a.attention.scale is None else a.attention.scale
         self.q = nn.Linear(a.d_model, width, bias="read" in a.biases)
         self.k = nn.Linear(a.d_model, shared, bias="read" in a.biases)
         self.v = nn.Linear(a.d_model, shared, bias="read" in a.biases)
         self.o = nn.Linear(width, a.d_model, bias="write" in a.biases)
         self.q_norm, self.k_norm = nn.Identity(), nn.Identity()
-        if a.query_key_norm is not None:
-            each = a.query_key_norm == "head"
+        if a.attention.query_key_norm is not None:
+            each = a.attention.query_key_norm == "head"
             self.q_norm = QueryKeyNorm(a.norm, a.d_head if each else width)
             self.k_norm = QueryKeyNorm(a.norm, a.d_head if each else shared)
         self.gate, self.gating = None, None
-        if a.attention_gate is not None:
+        if a.attention.gate is not None:
             self.gate = nn.Linear(a.d_model, width, bias="read" in a.biases)
-            self.gating = ACTIVATIONS[a.attention_gate]
+            self.gating = ACTIVATIONS[a.attention.gate]
         self.inside = a.norm.build(width) if "inside" in a.norm_placement else nn.Identity()
         self.wide = GlobalAttentionProjections(a) if global_attention else None
         self.place = position_layer
         self.dropout = Dropout(a.attention_dropout)
-        self.scoring = Scoring(self.scale, a.attention_logit_softcapping, self.dropout)
+        self.scoring = Scoring(self.scale, a.attention.logit_softcapping, self.dropout)
 
     def split_heads(self, x: Float[Tensor, "b t he"]) -> Float[Tensor, "b h t e"]:
         """Split vectors into heads."""
@@ -368,7 +368,7 @@ class GlobalAttentionProjections(nn.Module):
         super().__init__()
         width = a.n_heads * a.d_head
         self.d_head = a.d_head
-        scale = a.d_head**-0.5 if a.attention_scale is None else a.attention_scale
+        scale = a.d_head**-0.5 if a.attention.scale is None else a.attention.scale
         self.q = nn.Linear(a.d_model, width, bias="read" in a.biases)
         self.k = nn.Linear(a.d_model, width, bias="read" in a.biases)
         self.v = nn.Linear(a.d_model, width, bias="read" in a.biases)

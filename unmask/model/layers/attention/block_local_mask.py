@@ -17,7 +17,7 @@ from unmask.batch import ExampleRows, Feature, Visibility
 class GlobalTokens(Feature):
     """Tokens that see all of their text and are seen by all of it, whatever a layer's window.
 
-    Beltagy et al. 2020, arXiv:2004.05150, section 3.1. Networks without `global_attention` do not
+    Beltagy et al. 2020, arXiv:2004.05150, section 3.1. Networks without `global_tokens` do not
     read it.
     """
 

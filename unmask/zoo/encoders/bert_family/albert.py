@@ -9,10 +9,11 @@ from typing import Any
 
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.model.architecture import Architecture, Sublayer
+from unmask.model.architecture import Architecture
 from unmask.model.config_keys import ConfigKeys
 from unmask.model.initialize import NormalInit
 from unmask.model.names import ConfigMapping, WeightNames, config_functions, read_activation
+from unmask.model.variants import LayerVariants, Sublayer
 from unmask.objectives.published import ALBERT as NGRAMS_AND_ORDER
 from unmask.tokenizers.spec import ALBERT as FRAME
 from unmask.tokenizers.spec import TokenizerSpec, Unigram
@@ -31,7 +32,8 @@ BASE = replace(
     bert.BASE,
     vocab_size=30_000,  # section 4.1
     embedding_size=128,  # table 1
-    shared_sublayers=ALL_SUBLAYERS,  # section 3.1; table 4 has the other three
+    # section 3.1; table 4 has the other three
+    layers=LayerVariants(shared_sublayers=ALL_SUBLAYERS),
     activation="gelu_tanh",  # released code
     dropout=0.0,  # section 4.8; of the second version for all sizes
     attention_dropout=0.0,
@@ -92,16 +94,17 @@ def _read_config(config: Mapping[str, Any]) -> Architecture:
             f"num_hidden_groups = {groups} is not supported, only 1 (all layers the same) "
             f"and {a.n_layers} (none)"
         )
-    return replace(a, shared_sublayers=ALL_SUBLAYERS if groups == 1 else frozenset())
+    shared = ALL_SUBLAYERS if groups == 1 else frozenset[Sublayer]()
+    return replace(a, layers=LayerVariants(shared_sublayers=shared))
 
 
 def _write_config(a: Architecture) -> dict[str, Any]:
-    if a.shared_sublayers not in (ALL_SUBLAYERS, frozenset()):
+    if a.layers.shared_sublayers not in (ALL_SUBLAYERS, frozenset()):
         raise ValueError(
             "ALBERT's format has layers that share all or nothing, got "
-            f"{sorted(a.shared_sublayers)}"
+            f"{sorted(a.layers.shared_sublayers)}"
         )
-    return _WRITE_CONFIG(a) | {"num_hidden_groups": 1 if a.shared_sublayers else a.n_layers}
+    return _WRITE_CONFIG(a) | {"num_hidden_groups": 1 if a.layers.shared_sublayers else a.n_layers}
 
 
 CONFIG_KEYS = ConfigKeys(
