@@ -370,3 +370,17 @@ def test_long_texts_are_read_in_parts_and_this_is_said(tmp_path: Path) -> None:
     tuned = learn(tmp_path, "bert", train, epochs=1.0, task_options={"window_overlap": 8})
     assert any("20 of 20 training texts have more than 64 tokens and are read in parts" in note
                for note in tuned.notes)  # fmt: skip
+
+
+def test_a_text_of_very_many_windows_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tuned = learn(tmp_path, "bert", squad(tmp_path / "train.json", toys(20, 1)), epochs=1.0)
+    monkeypatch.setattr("unmask.finetuning.formulations.span_head._MANY_WINDOWS", 4)
+    question, context = "Who sat on the mat?", "The cat sat on the mat. "
+    tuned.predict([{"question": question, "context": context}])
+    assert not caplog.messages
+    tuned.predict([{"question": question, "context": context * 40}])
+    (message,) = caplog.messages
+    assert message.startswith("text 1: the text has ")
+    assert message.endswith(", each a pass through the model")

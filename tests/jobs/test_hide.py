@@ -152,3 +152,8 @@ def test_a_folder_has_a_tokenizer_and_an_objective_of_its_own(tmp_path: Path) ->
     assert said.loss_terms == ("masked",)
     assert said.label is None
     assert "".join(cell.target or cell.piece for cell in said.inputs).startswith("[CLS]the")
+
+
+def test_a_text_that_nobody_would_look_through_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"has 1,048,577 characters; at most 1,048,576 are shown"):
+        hide("bert-mini", "a" * (module.MAX_CHARACTERS + 1))

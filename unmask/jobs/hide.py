@@ -29,6 +29,8 @@ from unmask.zoo.catalogue import get_preset
 from unmask.zoo.objectives.adapt import adapt_to_objective
 from unmask.zoo.preset import Published
 
+MAX_CHARACTERS = 2**20
+"""Of a text: what comes of it is shown as a table with a line for each few tokens."""
 TOKENIZER_SAMPLE_CHARACTERS = 1_500_000
 """Of the bundled text, from which a card's tokenizer is learned to show what the card would see."""
 MAX_SAMPLE_VOCAB_SIZE = 8192
@@ -63,11 +65,16 @@ def hide(
             another one, as a pair does, what is no key of its own is one of that.
 
     Raises:
-        ValueError: the text is empty, there is no such model, it has no such setting, or cannot be
-            asked that.
+        ValueError: the text is empty or has more than `MAX_CHARACTERS`, there is no such model, it
+            has no such setting, or cannot be asked that.
     """
     if seed < 0:
         raise ValueError(f"seed must be at least 0, got {seed}")
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(
+            f"the text has {len(text):,} characters; at most {MAX_CHARACTERS:,} are shown: give a "
+            "part of it"
+        )
     card, tokenizer = _load_preset_and_tokenizer(str(model), objective, changes)
     objective_spec = card.objective
     tokens = tokenizer.encode(text)

@@ -1,5 +1,6 @@
 """An answer that stands in a text: where it starts and ends, by a head on each token."""
 
+import logging
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,9 @@ from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.zoo.preset import Published, question_answering_head
 
+_log = logging.getLogger(__name__)
+_MANY_WINDOWS = 1000
+"""Of one text, from which on their number is told: seconds of a small model, minutes of a large."""
 _AT_ONCE = 2**16
 """Tokens whose places are lists together, which take more memory than arrays."""
 
@@ -108,6 +112,12 @@ class SpanFormulation:
         asked = question_ids[: budget // 2]
         room = budget - len(asked)
         begins = window_starts(len(context_ids), room, self.window_overlap)
+        if len(begins) > _MANY_WINDOWS:
+            _log.warning(
+                "%s: the text has %s tokens and is read in %s windows of at most %s, each a pass "
+                "through the model",
+                item.location, f"{len(context_ids):,}", f"{len(begins):,}", f"{room:,}",
+            )  # fmt: skip
         answer = _answer_token_span(item, offsets)
         cut = len(begins) > 1 or len(asked) < len(question_ids)
         for begin in begins:
