@@ -67,6 +67,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Do once what each test would do again, with the same outcome."""
     gc.collect()
     gc.freeze()  # modules and tests are no garbage until the end
+    gc.set_threshold(20_000)
     typer.main.get_command = functools.cache(typer.main.get_command)
     distributed = sys.modules.get("unmask.training.distributed")
     if distributed:

@@ -998,6 +998,7 @@ def test_robertas_rows_are_of_several_documents_and_berts_of_one() -> None:
         assert preset_recipe(name).row_unit == "document"
 
 
+@pytest.mark.quick("0")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_sampled_run_stopped_in_an_epoch_and_resumed_equals_one_that_was_not(
     workers: int, languages: list[Path], tmp_path: Path, monkeypatch

@@ -134,6 +134,7 @@ def test_a_run_that_is_killed_again_and_again_is_the_same(tmp_path):
     assert killed(tmp_path, 6, 0, "bfloat16")["died"] >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("model", ["bart-mini"])
 def test_an_encoder_decoder_that_is_killed_is_the_same(tmp_path, model):

@@ -1,5 +1,6 @@
 """The promises of the loop, kept by the real models, objectives and loader."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -248,3 +249,12 @@ def test_a_loader_goes_on_from_plain_data():
     again = [micro for (micro, _), _ in zip(batches(cursor), range(3), strict=False)]
     for a, b in zip(straight[2:], again, strict=True):
         assert [x.inputs.tolist() for x in a] == [x.inputs.tolist() for x in b]
+
+
+def test_a_loader_is_read_on_from_where_a_step_ended():
+    stream = run("bart-mini").batches
+    steps = list(itertools.islice(stream(None), 3))
+    batches, _ = next(iter(stream(steps[1][1])))
+    for step, same in ((steps[0], False), (steps[2], True)):
+        pairs = zip(batches, step[0], strict=False)
+        assert all(torch.equal(a.inputs, b.inputs) for a, b in pairs) == same
