@@ -1,9 +1,9 @@
-"""Write docs/models.md: every preset with its paper, objective, formula, and what it equals.
+"""Write docs/models.md: every preset with its paper, objective, loss and reference of parity.
 
     python scripts/models_page.py [--check]
 
 Sizes, papers and objectives come from the catalogue; measured results from the tables of
-docs/encoders.md and docs/decoders.md, where it is said how they were made.
+docs/encoders.md and docs/decoders.md, which describe the experiments.
 """
 
 import argparse
@@ -49,27 +49,29 @@ FORMULAS = {
         "−Σ_{i∈M} log p(x_i | x̃) − log p(in order | x̃)"
     ),
     "masked spans and span boundary objective": (
-        "−Σ_{i∈(s,e)} log p(x_i | x̃) + log p(x_i | h_{s−1}, h_{e+1}, i−s+1)"
+        "−Σ_{i∈(s,e)} [log p(x_i | x̃) + log p(x_i | h_{s−1}, h_{e+1}, i−s+1)]"
     ),
-    "replaced token detection": ("L_MLM(generator) − λ Σ_t log p(x̂_t = x_t or not | x̂); λ = 50"),
+    "replaced token detection": "L_MLM(generator) − λ Σ_t log p([x̂_t = x_t] | x̂); λ = 50",
     "corrective language modeling and sequence contrastive learning": (
         "L_MLM(generator) − Σ_t log p(x_t | x̂) − Σ_t λ log p(copy_t | x̂) "
         "− log softmax_{s'} cos(s, s')/τ"
     ),
     "characters of masked words, in random order": (
-        "−Σ_{w∈M} Σ_{i∈π(w)} log p(c_i | x̃, c_{π before i})"
+        "−Σ_{w∈M} Σ_{i∈π(w)} log p(c_i | x̃, c_j with j before i in π)"
     ),
     "masked subwords, read as characters": "−Σ_{w∈M} log p(subword_w | characters of x̃)",
     "causal language modeling": "−Σ_t log p(x_t | x_{<t})",
-    "bidirectional language modeling": "−Σ_t log p(x_t | x_{<t}) + log p(x_t | x_{>t})",
+    "bidirectional language modeling": "−Σ_t [log p(x_t | x_{<t}) + log p(x_t | x_{>t})]",
     "permutation language modeling": "−E_z Σ_{t>c} log p(x_{z_t} | x_{z_{<t}})",
     "unidirectional, bidirectional and sequence-to-sequence masked language modeling": (
-        "−Σ_{i∈M} log p(x_i | what the drawn mask shows of x̃)"
+        "−Σ_{i∈M} log p(x_i | x̃, A), A a random attention mask of four"
     ),
     "masked next tokens and causal language modeling": (
-        "−Σ_{i∈M} log p(x_i | x̃), read at i−1; −Σ_t log p(x_t | x_{<t})"
+        "−Σ_{i∈M} log p(x_i | x̃), predicted at i−1; −Σ_t log p(x_t | x_{<t})"
     ),
-    "skip-thoughts": "−Σ_t log p(w_t of the sentence before, and after | its words before t, h)",
+    "skip-thoughts": (
+        "−Σ_{s'} Σ_t log p(w_t of s' | w_{<t} of s', h(s)), s' the previous and next sentence"
+    ),
     "quick-thoughts": "−log softmax over the batch of f(s)ᵀg(s'), s' a neighbor of s",
     "span corruption": "−Σ_t log p(spans_t | spans_{<t}, x with sentinels)",
     "mixture of denoisers": "−Σ_t log p(y_t | y_{<t}, x̃, mode)",
@@ -77,7 +79,7 @@ FORMULAS = {
     "masked sequence to sequence": "−Σ_{t∈fragment} log p(x_t | fragment before t, x̃)",
     "prefix language modeling": "−Σ_t log p(y_t | y_{<t}, x); x the first part of a text",
     "sequence autoencoding": "−Σ_t log p(x_t | x_{<t}, h(x))",
-    "translation: none in pretraining, autoencoding where asked": "−Σ_t log p(y_t | y_{<t}, x)",
+    "none; translation pairs in fine-tuning": "−Σ_t log p(y_t | y_{<t}, x)",
     "skip-gram": "−log σ(u_oᵀv_w) − Σ_k log σ(−u_kᵀv_w), or hierarchical softmax",
     "continuous bag of words": "−log σ(u_wᵀ v̄) − Σ_k log σ(−u_kᵀ v̄), v̄ the mean of the context",
     "global vectors": "Σ_ij f(X_ij)(w_iᵀw̃_j + b_i + b̃_j − log X_ij)²",
@@ -85,7 +87,7 @@ FORMULAS = {
     "latent semantic analysis": "log-entropy weighted counts of words in documents ≈ U_d Σ_d V_dᵀ",
 }
 """Objective -> the loss that is minimized; M: masked positions, x̃: corrupted text, x̂: with
-replaced tokens, z: a drawn order."""
+replaced tokens, z, π: a random order."""
 
 BY_TERMS = {
     ("masked", "next_sentence"): "masked language modeling and next sentence prediction",
@@ -122,35 +124,32 @@ VECTORS = {
     SVD: "shifted PPMI, truncated SVD",
     LSA: "latent semantic analysis",
 }
-TRANSLATION = "translation: none in pretraining, autoencoding where asked"
+TRANSLATION = "none; translation pairs in fine-tuning"
 OF_FAMILY = {"transformer": TRANSLATION, "evolved-transformer": TRANSLATION}
 
-TRANSFORMERS = (
-    "transformers: hidden states, logits and losses to a relative 1e-5; weights both ways"
-)
-FORMULA = "the paper's formula, written out once more in the tests"
-_TORCH = "torch's LSTM and GRU on the same weights"
-_SIZES = "the sizes of the paper's table, and which tensors are shared"
+FORMULA = "an independent implementation of the paper's formulas"
+_TORCH = "torch's LSTM and GRU with the same weights"
+_SIZES = "parameter counts of the paper's table; which tensors are shared"
 EQUALS = {
     "lstm": _TORCH, "awd-lstm": _TORCH, "skip-thoughts": _TORCH, "skip-thoughts-bi": _TORCH,
     "quick-thoughts": _TORCH, "bilstm": _TORCH, "cnn": "torch's convolution",
-    "elmo": "the released code's numbers",
-    "transformer-xl": "numbers of the last version of transformers that has it",
+    "elmo": "outputs of the released code",
+    "transformer-xl": "outputs of the last version of transformers that has it",
     "t5-shared": _SIZES, "t5-lm": _SIZES, "t5-prefix-lm": _SIZES,
-    "canine": "transformers, of padded texts",
+    "canine": "transformers, on padded texts",
 }  # fmt: skip
 OF_VECTORS = {
-    SkipGram: "gensim's files, both ways",
-    CBOW: "gensim's files, both ways",
-    GloVe: "the update written in plain Python; files as gensim's",
+    SkipGram: "gensim: files read and written",
+    CBOW: "gensim: files read and written",
+    GloVe: "the update in plain Python; gensim: files",
     SVD: "NumPy's singular value decomposition",
     LSA: "NumPy's singular value decomposition",
 }
-"""What files of word vectors, and their factors, are equal to in the tests."""
+"""What the tests compare word vectors and their files with."""
 
 
 def objective_name(preset: Published) -> str:
-    """Name what a preset is pretrained with, in the papers' terms."""
+    """Return the name of a preset's objective, in the papers' terms."""
     if isinstance(preset.objective, WORD_VECTOR_METHODS):
         return VECTORS[type(preset.objective)]
     if preset.family in OF_FAMILY:
@@ -167,7 +166,7 @@ def objective_name(preset: Published) -> str:
 
 
 def _denoising_name(objective: AnyObjective) -> str | None:
-    """Name an objective whose target is written by a decoder; None: it is another."""
+    """Return the name of an objective with a decoder's target; None for any other."""
     if isinstance(objective, SingleStackSeq2Seq):
         return _denoising_name(objective.objective)
     if isinstance(objective, Objective) and isinstance(objective.corrupt, ReplaceSpans):
@@ -179,7 +178,7 @@ def _denoising_name(objective: AnyObjective) -> str | None:
 
 
 def equal_to(preset: Published) -> str:
-    """Name what the tests hold a preset's numbers against."""
+    """Return the reference with which the tests compare a preset."""
     if isinstance(preset.objective, WORD_VECTOR_METHODS):
         return OF_VECTORS[type(preset.objective)]
     usual = "transformers" if preset.config_mapping.in_transformers else FORMULA
@@ -236,7 +235,7 @@ def measured() -> list[str]:
             cells = [cell.strip() for cell in line.strip("|").split("|")]
             found.setdefault(cells[0], cells[1:])
     lines = [
-        "| preset | SST-2 | random | MRPC | random | CoNLL | random | tags | random |",
+        "| preset | SST-2 | random | MRPC | random | CoNLL | random | parts of speech | random |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     return lines + [f"| `{name}` | {' | '.join(cells)} |" for name, cells in found.items()]
@@ -248,14 +247,16 @@ def page() -> str:
     lines = [
         "# Models",
         "",
-        f"{len(presets)} presets of {len({one.family for one in presets})} families, made from the "
-        "catalogue (`python scripts/models_page.py`). `unmask show NAME` prints a preset: "
-        "architecture, objective, tokenizer, recipe, and what deviates from its paper. "
-        "Parameters are counted with the heads of pretraining.",
+        f"The catalogue has {len(presets)} presets of {len({one.family for one in presets})} "
+        "families (this page is written by `python scripts/models_page.py`). `unmask show NAME` "
+        "prints a preset: architecture, objective, tokenizer, recipe, and deviations from its "
+        "paper. "
+        "Parameter counts include the pretraining heads.",
         "",
-        f"*Equal to*: what the tests hold the numbers against. “transformers”: {TRANSFORMERS[14:]} "
-        "(random weights of several shapes, padded and packed, float32); generated text is equal "
-        "token for token, greedy and with beams.",
+        "*Reference*: what the tests compare a preset with. “transformers” means that hidden "
+        "states, logits and losses are equal to a relative 1e-5 (random weights of several "
+        "sizes, padded and packed batches, float32), that weights are converted in both "
+        "directions, and that generated text is equal token for token, greedy and with beams.",
     ]
     for room, heading in SECTIONS.items():
         some = [one for one in presets if section_of(one) == room]
@@ -263,7 +264,7 @@ def page() -> str:
             "",
             f"## {heading}",
             "",
-            "| presets, and their parameters | paper | objective | equal to |",
+            "| presets and parameters | paper | objective | reference |",
             "| --- | --- | --- | --- |",
             *rows(some),
         ]
@@ -272,9 +273,9 @@ def page() -> str:
         "",
         "## Objectives",
         "",
-        "M: masked positions. x̃: the corrupted text. x̂: the text with replaced tokens. z: a drawn "
-        "order. σ: the logistic function. What `--objective` takes with any network is in "
-        "[objectives.md](objectives.md).",
+        "M: masked positions. x̃: the corrupted text. x̂: the text with replaced tokens. z, π: a "
+        "random order. σ: the logistic function. [objectives.md](objectives.md) lists the "
+        "objectives that `--objective` accepts for any network.",
         "",
         "| objective | loss |",
         "| --- | --- |",
@@ -286,9 +287,10 @@ def page() -> str:
         "",
         "## What small ones reach",
         "",
-        "Small presets at the size of BERT-tiny, pretrained on 4 to 8 million tokens of Wikipedia, "
-        "then tuned on 1,000 rows; accuracy or F1 of three seeds, beside the same network with "
-        "random weights. How: [encoders.md](encoders.md), [decoders.md](decoders.md).",
+        "Small presets at the size of BERT-tiny were pretrained on 4 to 8 million tokens of "
+        "Wikipedia, then fine-tuned on 1,000 rows. The table gives accuracy or F1 (mean and "
+        "standard deviation of three seeds), beside the same network with random weights. "
+        "Details: [encoders.md](encoders.md), [decoders.md](decoders.md).",
         "",
         *measured(),
     ]
@@ -296,7 +298,7 @@ def page() -> str:
 
 
 def main() -> int:
-    """Write the page, or say whether it is as the catalogue has it."""
+    """Write the page, or check that it agrees with the catalogue."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     path, text = DOCS / "models.md", page()

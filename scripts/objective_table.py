@@ -1,10 +1,12 @@
-"""Ask every family every objective for some steps, and write docs/objectives.md.
+"""Pretrain every family with every objective for some steps, and write docs/objectives.md.
 
 Each pair of a small network and an objective is pretrained for three steps on the bundled novels,
-written, opened again, and where transformers has its class, opened there, too, and compared on a
-text. What was done is kept in a file of lines, with which the script goes on where it ended:
+saved and loaded. Where transformers has its class, transformers loads it, too, and the outputs for
+a text are compared. Results are appended to a file, from which an interrupted script continues:
 
     python scripts/objective_table.py --out /tmp/objectives [--docs docs/objectives.md]
+
+`--refresh docs/objectives.md` rewrites what needs no training: text, names, options, reasons.
 """
 
 import argparse
@@ -48,18 +50,18 @@ OBJECTIVES = (
     "characters", "subwords", "bidirectional-lm", "whole-word", "neighbor",
     "deletion", "permutation", "rotation",
 )  # fmt: skip
-"""Of those that are the same but for which tokens are chosen, one is run."""
+"""Of objectives that differ only in the selection of targets, one is run."""
 LAST = frozenset(
     {
         "xlm-roberta-mini", "camembert-mini", "mistral-mini", "qwen2-mini", "gemma-mini",
         "gemma-2-mini", "skip-thoughts-bi", "mt5-mini", "t5-shared-mini", "lamda-mini",
     }
 )  # fmt: skip
-"""Their networks are those of others but for sizes: they come last."""
+"""Their networks differ from others only in size: they come last."""
 CHARACTERS = 60_000
 SENTENCE = "It was a bright cold day, and the old man had not yet seen the sea."
 CLOSE = 2e-4
-"""Scores that differ by less are those of the same network: float32, sums in another order."""
+"""Largest difference between logits of equal networks: float32, sums in another order."""
 
 
 def cards() -> list[Published]:
@@ -128,11 +130,9 @@ def tried(card: Published, objective: str, out: Path) -> dict[str, Any]:
     """Train, write, open and compare; or say why not."""
     begin = time.monotonic()
     result: dict[str, Any] = {"card": card.name, "objective": objective}
-    try:
-        asked = adapt_to_objective(card, objective)
-    except ValueError as error:
-        reason = str(error).split(f"cannot be asked {objective}: ", 1)[-1]
-        return result | {"result": "no", "reason": reason}
+    if (no := unsupported(card, objective)) is not None:
+        return no
+    asked = adapt_to_objective(card, objective)
     run = out / "run"
     shutil.rmtree(run, ignore_errors=True)
     learned = unmask.pretrain(
@@ -220,25 +220,49 @@ def page(found: list[dict[str, Any]]) -> str:
     results = {(one["card"], one["objective"]): one for one in found}
     times = Counter(objective for _, objective in results)
     names = [name for name in OBJECTIVES if times[name] > len(cards()) // 2]
-    lines = [_HEAD, "", "| name | what is hidden or asked | options | with `+` |"]
-    lines += ["| --- | --- | --- | --- |"]
-    for name, preset in OBJECTIVE_PRESETS.items():
-        options = ", ".join(f"`{option}`" for option in preset.options) or "–"
-        plus = "yes" if preset.wraps_objective or preset.adds_heads else ""
-        lines.append(f"| `{name}` | {preset.description} | {options} | {plus} |")
-    lines += [
-        "",
-        _TABLE,
-        "",
-        "| card | " + " | ".join(names) + " |",
-        "| --- |" + " --- |" * len(names),
-    ]
+    lines = [introduction(), "| preset | " + " | ".join(names) + " |"]
+    lines.append("| --- |" + " --- |" * len(names))
     for card in cards():
         if sum((card.name, name) in results for name in names) < len(names):
             continue
         cells = [results.get((card.name, name), {}).get("result", "") for name in names]
         lines.append(f"| {card.name} | " + " | ".join(SIGNS.get(c, " ") for c in cells) + " |")
     return "\n".join([*lines, "", *_reasons(found), ""])
+
+
+def introduction() -> str:
+    """Return the page up to the table of pairs: text, and names with their options."""
+    lines = [
+        _HEAD,
+        "",
+        "| name | prediction task | options | with `+` |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name, preset in OBJECTIVE_PRESETS.items():
+        options = ", ".join(f"`{option}`" for option in preset.options) or "–"
+        plus = "yes" if preset.wraps_objective or preset.adds_heads else ""
+        lines.append(f"| `{name}` | {preset.description} | {options} | {plus} |")
+    return "\n".join([*lines, "", _TABLE, "", ""])
+
+
+def unsupported(card: Published, objective: str) -> dict[str, Any] | None:
+    """Return the reason why a network does not support an objective; None where it does."""
+    try:
+        adapt_to_objective(card, objective)
+    except ValueError as error:
+        reason = str(error).split(f"does not support {objective}: ", 1)[-1]
+        return {"card": card.name, "objective": objective, "result": "no", "reason": reason}
+    return None
+
+
+def refreshed(old: str) -> str:
+    """Return the page with all that needs no training made anew; results are kept."""
+    results = old[old.index("\n| preset | mlm ") + 1 : old.index("\n## Why not")]
+    opened = old[old.index(f"\n{_OPENED}") :]
+    pairs = product((False, True), OBJECTIVES, cards())
+    found = [unsupported(c, name) for last, name, c in pairs if (c.name in LAST) == last]
+    reasons = "\n".join(_reasons([one for one in found if one is not None]))
+    return f"{introduction()}{results}\n{reasons}\n{opened}"
 
 
 def _reasons(found: list[dict[str, Any]]) -> Iterator[str]:
@@ -256,58 +280,65 @@ def _reasons(found: list[dict[str, Any]]) -> Iterator[str]:
     apart = [one for one in found if one["result"] == "opens"]
     if apart:
         yield ""
-        yield "Opened by transformers with other numbers (`t`): " + ", ".join(
+        yield _OPENED + ", ".join(
             f"{one['card']} with {one['objective']} ({one['difference']:.2g})" for one in apart
         )
 
 
+_OPENED = "Loaded by transformers with other outputs (`t`; largest difference): "
 _HEAD = """# Objectives
 
-`unmask pretrain MODEL --objective NAME` asks any network any objective that it can hold; `unmask
-hide MODEL "text" --objective NAME` shows what that is, and both refuse the same pairs with the same
-reason. In Python it is `unmask.pretrain(..., objective="rtd:generator_size=0.25")`, in a recipe or
-a study `objective = "mlm:rate=0.3"`.
+`unmask pretrain MODEL --objective NAME` pretrains any network with any objective that it supports.
+`unmask hide MODEL "text" --objective NAME` shows the inputs and targets of an objective. Both
+refuse the same pairs with the same reason. In Python it is
+`unmask.pretrain(..., objective="rtd:generator_size=0.25")`, in a recipe or a study
+`objective = "mlm:rate=0.3"`.
 
-Options follow a colon; what goes around another objective, or beside it, follows a plus:
-`mlm:rate=0.3+nsp`, `spans+sbo`, `corrective+contrastive`. Alone, these stand for what their paper
-has: `nsp` is `mlm+nsp`.
+Options follow a colon. An objective that wraps another one, or adds heads to it, follows a plus:
+`mlm:rate=0.3+nsp`, `spans+sbo`, `corrective+contrastive`. Alone, such a name has the default of its
+paper: `nsp` is `mlm+nsp`.
 
-What is asked brings what it needs:
+An objective determines the following parts of a model:
 
-- **heads**: the card's own where it has them, with the family's names for tensors; a smaller
-  generator for `rtd` and `corrective`;
-- **visibility**: `clm` on a BERT reads forward, `mlm` on a Llama sees both ways;
-- **stacks**: a source and its target are laid one after the other in a single stack (as a prefix
-  that is seen as a whole where the network sees texts so, otherwise read forward); of an
-  encoder-decoder that is asked about one text, the encoder alone is trained;
-- **special tokens**: a mask, 100 sentinels, modes, a separator are added to the tokenizer that is
-  learned where it has none. A tokenizer that is given must have them;
-- **rows**: a card that reads a stream reads documents where another objective is asked.
+- **heads**: the preset's own where it has them, with the family's tensor names; `rtd` and
+  `corrective` add a smaller generator;
+- **attention mask**: `clm` makes a BERT causal, `mlm` makes a Llama bidirectional;
+- **stacks**: in a single stack, source and target are concatenated (the source with bidirectional
+  attention where the network supports such a prefix, otherwise causal); of an encoder-decoder with
+  an objective on one text, only the encoder is trained;
+- **special tokens**: a tokenizer trained for the run gets a mask token, 100 sentinels, mode tokens
+  or a separator where it lacks them. A given tokenizer must have them;
+- **rows**: a preset that reads a stream reads documents for another objective.
 
-The run's folder names the class of transformers that is this network: a BERT that learned `clm` is
-a `BertLMHeadModel` with `is_decoder` and generates. Where there is none (a Llama that sees both
-ways) it is kept in a format of ours, which `unmask.load` opens, and the folder's README says so.
+The run's folder names the class of transformers for this network: a BERT trained with `clm` is a
+`BertLMHeadModel` with `is_decoder` and generates. Networks without such a class (a bidirectional
+Llama) are saved in Unmask's own format, which `unmask.load` opens; the folder's README says so.
 
-This page is made by `scripts/objective_table.py`."""
+`scripts/objective_table.py` writes this page."""
 _TABLE = """## Which with which
 
-Each pair was trained for three steps in a tiny size, written, and opened again with equal weights.
-**T**: transformers has its class, opens it, and its numbers are ours (largest difference below
-0.0002); **t**: opens it, with other numbers; **U**: `unmask.load` alone; **–**: it cannot be, see
-below. Other names of the list above differ from one of these in which tokens are chosen. With
-`mntp`, and where a source is seen as a whole, transformers takes the same scores otherwise: the
-folder's README says how."""
+Each pair was trained for three steps at a tiny size, saved, and loaded with equal weights.
+**T**: transformers has its class, loads it, and has equal outputs (largest difference below
+0.0002); **t**: transformers loads it, with other outputs; **U**: only `unmask.load` opens it;
+**–**: not supported, for the reasons below. The other names of the list above differ from one of
+these in the selection of targets. With `mntp`, and with a bidirectional source, transformers
+computes equal logits but uses them differently: the folder's README says how."""
 
 
 def main() -> None:
-    """Go on with the table, and write the page."""
+    """Continue the table, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("runs/objectives"))
+    parser.add_argument("--refresh", type=Path, help="rewrite all of a page but its results")
     parser.add_argument("--docs", type=Path)
     parser.add_argument("--minutes", type=float, default=1e9)
     parser.add_argument("--strict", action="store_true", help="stop at the first failure")
     parser.add_argument("--only", nargs="*", default=())
     given = parser.parse_args()
+    if given.refresh is not None:
+        page_now = given.refresh.read_text(encoding="utf-8")
+        given.refresh.write_text(refreshed(page_now), encoding="utf-8")
+        return
     given.out.mkdir(parents=True, exist_ok=True)
     path, until = given.out / "tried.jsonl", time.monotonic() + 60 * given.minutes
     known = {(one["card"], one["objective"]) for one in done(path)}

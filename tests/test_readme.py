@@ -1,4 +1,4 @@
-"""What the README and docs/models.md say of the catalogue and the tree is true."""
+"""README, docs/models.md and docs/objectives.md agree with the catalogue and the tree."""
 
 import importlib.util
 import re
@@ -13,11 +13,11 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def models_page() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "models_page", ROOT / "scripts" / "models_page.py"
-    )
+OBJECTIVES_PAGE = (ROOT / "docs" / "objectives.md").read_text(encoding="utf-8")
+
+
+def _script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -25,10 +25,38 @@ def models_page() -> ModuleType:
     return module
 
 
+@pytest.fixture(scope="module")
+def models_page() -> ModuleType:
+    return _script("models_page")
+
+
+@pytest.fixture(scope="module")
+def objective_table() -> ModuleType:
+    return _script("objective_table")
+
+
 def test_the_page_of_models_is_that_of_the_catalogue(models_page: ModuleType) -> None:
     page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     assert page == models_page.page()
     assert all(f"`{name}`" in page for name in MODELS)
+
+
+def test_the_page_of_objectives_has_all_names_and_options(objective_table: ModuleType) -> None:
+    assert OBJECTIVES_PAGE.startswith(objective_table.introduction() + "| preset | mlm | clm |")
+
+
+def test_the_page_of_objectives_gives_the_codes_reasons(objective_table: ModuleType) -> None:
+    rows = re.findall(r"^\| (.+) \| (\S+): (\S+?)(?:,| and| \|)", OBJECTIVES_PAGE, re.MULTILINE)
+    assert len(rows) > 15
+    for reason, card, objective in rows:
+        no = objective_table.unsupported(MODELS[card], objective)
+        assert no is not None, f"{card}: {objective}"
+        assert no["reason"] == reason
+
+
+@pytest.mark.slow
+def test_the_page_of_objectives_is_that_of_the_code(objective_table: ModuleType) -> None:
+    assert objective_table.refreshed(OBJECTIVES_PAGE) == OBJECTIVES_PAGE
 
 
 def test_numbers_of_presets_and_families_are_the_catalogues() -> None:

@@ -933,7 +933,7 @@ def test_a_number_that_is_not_allowed_is_one_clear_error(
         (
             "objective={kind='Objective', select={kind='ContextSpanMasking'}, "
             "corrupt={kind='PermutationLM'}}",
-            "positions must be in the scores",
+            "positions must be in the attention scores",
         ),
     ],
 )

@@ -48,7 +48,7 @@ def test_a_name_stands_for_a_value_whose_options_follow() -> None:
     ("said", "message"),
     [
         ("mlmm", "unknown name 'mlmm'; did you mean 'mlm'"),
-        ("skipgram", "how word vectors are learned"),
+        ("skipgram", "a method for word vectors"),
         ("mlm:rat=0.3", "mlm: unknown key 'rat'; did you mean 'rate'"),
         ("mlm:rate", "options as option=value, got 'rate' .known: rate, mask, random"),
         ("clm:rate=0.1", "clm: unknown key 'rate' .known: none"),
@@ -112,7 +112,7 @@ def test_the_own_objective_changes_nothing(card: str) -> None:
 @pytest.mark.parametrize("name", OBJECTIVE_PRESETS)
 def test_an_objective_fits_or_has_one_reason(card: str, name: str) -> None:
     own = MODELS[card]
-    reason = f"objective: {card} cannot be asked {name}: "
+    reason = f"objective: {card} does not support {name}: "
     try:
         made = adapt_to_objective(own, name)
     except ValueError as error:
@@ -177,7 +177,7 @@ def test_visibility_heads_and_tokens_come_with_the_objective() -> None:
 @pytest.mark.parametrize(
     ("card", "name", "reason"),
     [
-        ("bert-mini", "plm", "positions must be in the scores .*, got Learned"),
+        ("bert-mini", "plm", "positions must be in the attention scores .*, got Learned"),
         ("lstm-mini", "prefix-lm", "does not support a bidirectional prefix"),
         ("lstm-mini", "rtd", "a generator is a smaller Transformer"),
         ("cnn-mini", "clm", "a convolutional network is bidirectional"),
@@ -189,5 +189,5 @@ def test_visibility_heads_and_tokens_come_with_the_objective() -> None:
     ],
 )
 def test_what_cannot_be_is_told(card: str, name: str, reason: str) -> None:
-    with pytest.raises(ValueError, match=f"{card} cannot be asked {name}: .*{reason}"):
+    with pytest.raises(ValueError, match=f"{card} does not support {name}: .*{reason}"):
         adapt_to_objective(MODELS[card], name)

@@ -134,13 +134,13 @@ def _check_second_stream(a: Architecture) -> None:
     if not isinstance(a.position, SCHEMES_IN_SCORES):
         known = ", ".join(kind.__name__ for kind in SCHEMES_IN_SCORES)
         raise ValueError(
-            "a second stream (permutation language modeling) asks without the vectors of tokens, "
-            f"so positions must be in the scores ({known}), got {type(a.position).__name__}"
+            "the query stream (permutation language modeling) has no token embeddings, so "
+            f"positions must be in the attention scores ({known}), got {type(a.position).__name__}"
         )
     averaged = isinstance(a.sublayers, DepthWeightedSublayers)
     if averaged or any(a.layers.types):
-        what = "sublayers that are mixed" if averaged else "layers with convolutions"
-        raise ValueError(f"no second stream goes through {what} (permutation language modeling)")
+        what = "depth-weighted averages" if averaged else "layers with convolutions"
+        raise ValueError(f"permutation language modeling has no query stream through {what}")
 
 
 class _LinearCrossEntropy(torch.autograd.Function):

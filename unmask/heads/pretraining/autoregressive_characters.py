@@ -54,7 +54,7 @@ class AutoregressiveCharacters:
         if not isinstance(architecture, CanineArchitecture) or not isinstance(
             embedding_table, CharacterHashEmbedding
         ):
-            raise ValueError("this head is of a network that hashes characters, as CANINE")
+            raise ValueError("this head needs a network that hashes characters, as CANINE")
         return AutoregressiveCharactersHead(self, architecture, embedding_table)
 
 

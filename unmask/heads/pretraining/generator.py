@@ -86,7 +86,7 @@ class Generator:
         """
         if type(architecture) is not Architecture:
             raise ValueError(
-                "a generator is a smaller Transformer, of a Transformer: got "
+                "a generator is a smaller Transformer beside a Transformer: got "
                 f"{type(architecture).__name__}"
             )
         return GeneratorHead(self, architecture, require_embedding_table(embedding_table))

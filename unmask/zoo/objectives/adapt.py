@@ -56,10 +56,10 @@ _SUBWORD_VOCAB_SIZE = 8_192
 def adapt_to_objective(
     preset: Published, asked: ObjectiveSpec | WordVectorMethod | str
 ) -> Published:
-    """Return a preset that is asked an objective, by name or as a value.
+    """Return a preset with another objective, by name or as a value.
 
     Raises:
-        ValueError: there is no such name, or the network cannot be asked so: the reason is told.
+        ValueError: there is no such name, or the network does not support it, with the reason.
     """
     said = asked if isinstance(asked, str) else type(asked).__name__
     named = parse_objective(asked) if isinstance(asked, str) else None
@@ -76,14 +76,14 @@ def adapt_to_objective(
         with torch.device("meta"):
             made.build()
     except ValueError as error:
-        raise ValueError(f"objective: {preset.name} cannot be asked {said}: {error}") from None
+        raise ValueError(f"objective: {preset.name} does not support {said}: {error}") from None
     return made
 
 
 def resolve_objective(
     preset: Published, asked: ObjectiveSpec | WordVectorMethod | str
 ) -> ObjectiveSpec | WordVectorMethod:
-    """Return the objective, as it is asked of a preset."""
+    """Return the objective as adapted to a preset."""
     return (
         adapt_to_objective(preset, asked).objective
         if is_objective_name(asked)
@@ -105,11 +105,11 @@ def _with_word_vector_method(
     """Return a preset of word vectors with another method."""
     if not isinstance(preset.objective, WORD_VECTOR_METHODS):
         raise ValueError(
-            f"objective: {preset.name} cannot be asked {said}: that is how word vectors are learned"
+            f"objective: {preset.name} does not support {said}, a method for word vectors"
         )
     if not isinstance(objective, WORD_VECTOR_METHODS):
         raise ValueError(
-            f"objective: {preset.name} cannot be asked {said}: it is a table of word vectors, "
+            f"objective: {preset.name} does not support {said}: it is a table of word vectors, "
             f"learned by {type(preset.objective).__name__}, and no network that reads a text"
         )
     return replace(preset, objective=objective)
@@ -360,7 +360,7 @@ def _token_head(
 def _head_for_term(
     preset: Published, available: Mapping[str, HeadSpec], term: str
 ) -> tuple[str, HeadSpec]:
-    """Return the head for something else than tokens.
+    """Return the head for predictions other than tokens.
 
     Raises:
         ValueError: only some networks have one.
@@ -377,8 +377,8 @@ def _head_for_term(
     if term in made:
         return made[term]
     why = {
-        "subwords": "subwords are asked of networks that read characters (CANINE)",
-        "both_sides": "it is asked of two readers of words that are spelled (ELMo)",
+        "subwords": "subwords are predicted by networks that read characters (CANINE)",
+        "both_sides": "it needs two directions over words made of characters (ELMo)",
     }
     if term in why:
         raise ValueError(why[term])

@@ -1,8 +1,8 @@
-"""What a model can be asked in pretraining, by name: `mlm`, `clm`, `rtd:generator_size=0.25`.
+"""Names of pretraining objectives: `mlm`, `clm`, `rtd:generator_size=0.25`.
 
-A name stands for an objective and the heads that answer it; options follow a colon, and what goes
-around another objective, or beside it, follows a plus: `mlm:rate=0.3+nsp`. How an objective is
-fitted to a network is in `unmask.zoo.objectives.adapt`.
+A name stands for an objective and its heads. Options follow a colon. An objective that wraps
+another one, or adds heads to it, follows a plus: `mlm:rate=0.3+nsp`. How an objective is fitted to
+a network is in `unmask.zoo.objectives.adapt`.
 """
 
 from collections.abc import Mapping
@@ -99,17 +99,19 @@ def _noise_preset(about: str, noise: Any, **options: str) -> ObjectivePreset:
 
 
 OBJECTIVE_PRESETS: Mapping[str, ObjectivePreset] = {
-    # Hidden where they stand.
+    # Corrupted in place.
     "mlm": ObjectivePreset(
-        description="masked tokens (BERT)", objective=values.MASKED_LM, options=_MASKING_OPTIONS
+        description="masked language modeling (BERT)",
+        objective=values.MASKED_LM,
+        options=_MASKING_OPTIONS,
     ),
     "whole-word": ObjectivePreset(
-        description="masked whole words (BERT, 2019)",
+        description="masked language modeling of whole words (BERT, 2019)",
         objective=Objective(WholeWordMasking(rate=0.15), MaskInPlace()),
         options=_MASKING_OPTIONS,
     ),
     "ngram": ObjectivePreset(
-        description="masked runs of up to three words (ALBERT)",
+        description="masked n-grams of up to three words (ALBERT)",
         objective=Objective(NGramMasking(rate=0.15), MaskInPlace()),
         options={**_MASKING_OPTIONS, "longest": "select.max_ngram"},
     ),
@@ -123,15 +125,14 @@ OBJECTIVE_PRESETS: Mapping[str, ObjectivePreset] = {
         },
     ),
     "token-spans": ObjectivePreset(
-        description="masked runs of one to three tokens (UniLM)",
+        description="masked spans of one to three tokens (UniLM)",
         objective=Objective(
             TokenSpanMasking(rate=0.15, length_weights=(0.8, 0.1, 0.1)), MaskInPlace()
         ),
         options=_MASKING_OPTIONS,
     ),
     "scheduled-rate": ObjectivePreset(
-        description="masked tokens, ever fewer from the first step to the last (GPT-BERT, "
-        "section 3)",
+        description="masked language modeling with a decaying masking rate (GPT-BERT, section 3)",
         objective=Objective(ScheduledRate(0.3, TokenMasking(0.15)), MaskInPlace()),
         options={
             "first": "select.initial_rate",
@@ -140,71 +141,74 @@ OBJECTIVE_PRESETS: Mapping[str, ObjectivePreset] = {
         },
     ),
     "mntp": ObjectivePreset(
-        description="masked next tokens: each is asked in the place before its own (GPT-BERT)",
+        description="masked tokens, each predicted at the position before it (GPT-BERT)",
         objective=Objective(TokenMasking(0.15), MaskedNextToken()),
         options=_MASKING_OPTIONS,
     ),
     "rtd": ObjectivePreset(
-        description="replaced tokens, which a smaller network makes, are detected (ELECTRA)",
+        description="replaced token detection, with a smaller generator (ELECTRA)",
         objective=values.ELECTRA,
         heads=("generator", "replaced"),
         options={**_GENERATOR_OPTIONS, "weight": "replaced/weight"},
     ),
     "corrective": ObjectivePreset(
-        description="replaced tokens are detected and corrected (COCO-LM)",
+        description="detection and correction of replaced tokens (COCO-LM)",
         objective=values.COCO_LM.objective,
         heads=("generator", "corrected"),
         options={**_GENERATOR_OPTIONS, "copy_weight": "corrected/copy_weight"},
     ),
-    # Read forward, or in part.
-    "clm": ObjectivePreset(description="the next token (GPT)", objective=values.CAUSAL_LM),
+    # Causal or partially ordered attention.
+    "clm": ObjectivePreset(
+        description="causal language modeling (GPT)", objective=values.CAUSAL_LM
+    ),
     "plm": ObjectivePreset(
-        description="tokens in a random order (XLNet)",
+        description="permutation language modeling (XLNet)",
         objective=values.XLNET.objective,
         options={"context": "select.context_factor", "longest": "select.max_span_length"},
     ),
     "unidirectional": ObjectivePreset(
-        description="masked tokens of a text that is read one way (UniLM)",
+        description="masked tokens, with attention in one direction (UniLM)",
         objective=UnidirectionalLM(values.MASKED_LM),
         options={"direction": "direction"},
         wraps_objective=True,
     ),
     "seq2seq-lm": ObjectivePreset(
-        description="masked tokens of a source, and of a target that is read forward (UniLM)",
+        description="masked tokens of a source, and of a target with causal attention (UniLM)",
         objective=Seq2SeqLM(values.MASKED_LM),
         wraps_objective=True,
     ),
     "unilm": ObjectivePreset(
-        description="four ways to read masked tokens (UniLM)", objective=values.UNILM
+        description="masked tokens, under a mixture of four attention masks (UniLM)",
+        objective=values.UNILM,
     ),
     "gpt-bert": ObjectivePreset(
-        description="masked next tokens, and one text of sixteen read forward (GPT-BERT)",
+        description="`mntp`, and causal language modeling in one text of sixteen (GPT-BERT)",
         objective=values.GPT_BERT,
     ),
-    # Read by an encoder, said by a decoder; in one stack, one after the other.
+    # Source and target: encoder-decoder, or one after the other in a single stack.
     "prefix-lm": ObjectivePreset(
-        description="the rest of a text whose beginning is read as a whole (T5, section 3.2.1)",
+        description="continuation of a prefix with bidirectional attention (T5, section 3.2.1)",
         objective=Objective(SuffixMasking(), DropTokens()),
         options={"rate": "select.rate"},
     ),
     "span-corruption": ObjectivePreset(
-        description="spans that sentinels stand for (T5)",
+        description="spans that are replaced by sentinels (T5)",
         objective=values.T5,
         options={"rate": "select.rate", "mean": "select.mean_span_length"},
     ),
     "token-corruption": ObjectivePreset(
-        description="tokens, those side by side together, that sentinels stand for "
+        description="tokens that are replaced by sentinels, adjacent ones by one "
         "(T5, section 3.3.2)",
         objective=Objective(TokenMasking(0.15), ReplaceSpans()),
         options={"rate": "select.rate"},
     ),
     "dropped": ObjectivePreset(
-        description="tokens that are gone (T5, section 3.3.2)",
+        description="deleted tokens (T5, section 3.3.2)",
         objective=Objective(TokenMasking(0.15), DropTokens()),
         options={"rate": "select.rate"},
     ),
     "dropped-spans": ObjectivePreset(
-        description="spans that are gone (T5's table 3, with spans)",
+        description="deleted spans (T5, table 3, with spans)",
         objective=Objective(RandomSpanMasking(), DropTokens()),
         options={"rate": "select.rate", "mean": "select.mean_span_length"},
     ),
@@ -214,13 +218,13 @@ OBJECTIVE_PRESETS: Mapping[str, ObjectivePreset] = {
         options={"rate": "select.rate", **_CORRUPTION_OPTIONS},
     ),
     "token-masking": _noise_preset(
-        "a text with masked tokens, said as a whole (T5, BERT-style)",
+        "the text, from one with masked tokens (T5, BERT-style)",
         TokenMaskingNoise(TokenMasking(0.15), random_token_probability=0.1),
         rate="select.rate",
         random="random_token_probability",
     ),
     "infilling": _noise_preset(
-        "a text with one mask for each of its spans (BART)",
+        "the text, from one with a mask for each span (BART)",
         TextInfilling(rate=0.3, mean_span_length=3.0),
         rate="rate",
         mean="mean_span_length",
@@ -228,30 +232,31 @@ OBJECTIVE_PRESETS: Mapping[str, ObjectivePreset] = {
         of="unit",
     ),
     "deletion": _noise_preset(
-        "a text without some of its tokens (BART)", TokenDeletion(), rate="select.rate"
+        "the text, from one with deleted tokens (BART)", TokenDeletion(), rate="select.rate"
     ),
     "permutation": _noise_preset(
-        "a text whose sentences are shuffled (BART)", SentencePermutation(), share="fraction"
+        "the text, from shuffled sentences (BART)", SentencePermutation(), share="fraction"
     ),
     "rotation": _noise_preset(
-        "a text that begins in its middle (BART)", DocumentRotation(), share="probability"
+        "the text, from a rotation of it (BART)", DocumentRotation(), share="probability"
     ),
-    "deshuffling": _noise_preset("a text whose tokens are shuffled (T5)", TokenPermutation()),
+    "deshuffling": _noise_preset("the text, from shuffled tokens (T5)", TokenPermutation()),
     "bart": ObjectivePreset(
-        description="shuffled sentences, then one mask for each span (BART)", objective=values.BART
+        description="the text, from shuffled sentences with a mask for each span (BART)",
+        objective=values.BART,
     ),
     "ul2": ObjectivePreset(
-        description="seven denoisers, each with its token (UL2)", objective=values.UL2
+        description="mixture of seven denoisers with mode tokens (UL2)", objective=values.UL2
     ),
-    # Around, or beside, another objective.
+    # Combined with another objective.
     "static": ObjectivePreset(
-        description="hidden in a few ways, which come again (RoBERTa, section 4.1)",
+        description="static masking: a few corruptions of each text, reused (RoBERTa, section 4.1)",
         objective=StaticMasking(values.MASKED_LM),
         options={"times": "n_variants"},
         wraps_objective=True,
     ),
     "nsp": ObjectivePreset(
-        description="does the second text follow the first? (BERT)",
+        description="next-sentence prediction (BERT)",
         objective=SentencePairObjective(values.MASKED_LM, NextSentencePrediction()),
         options={
             "elsewhere": "sentence_task.random_probability",
@@ -261,7 +266,7 @@ OBJECTIVE_PRESETS: Mapping[str, ObjectivePreset] = {
         wraps_objective=True,
     ),
     "sop": ObjectivePreset(
-        description="are two texts in their order? (ALBERT)",
+        description="sentence-order prediction (ALBERT)",
         objective=SentencePairObjective(values.MASKED_LM, SentenceOrderPrediction()),
         options={
             "swapped": "sentence_task.swap_probability",
@@ -270,19 +275,19 @@ OBJECTIVE_PRESETS: Mapping[str, ObjectivePreset] = {
         wraps_objective=True,
     ),
     "neighbor": ObjectivePreset(
-        description="which of many texts follows this one? (DeCLUTR, quick-thoughts)",
+        description="contrastive: which of many texts follows? (DeCLUTR, quick-thoughts)",
         objective=SplitTextObjective(values.MASKED_LM, NextTextDiscrimination()),
         options={"shortest": "sentence_task.min_tokens"},
         wraps_objective=True,
     ),
     "contrastive": ObjectivePreset(
-        description="which of many texts is a crop of this one? (COCO-LM)",
+        description="contrastive: which of many texts is a crop of this one? (COCO-LM)",
         objective=CropContrastiveObjective(values.MASKED_LM),
         options={"keep": "crop_fraction"},
         wraps_objective=True,
     ),
     "sbo": ObjectivePreset(
-        description="tokens of a span, told from its two ends, too (SpanBERT)",
+        description="span boundary objective: a span's tokens from its boundaries (SpanBERT)",
         objective=values.SPANBERT,
         heads=(LANGUAGE_HEAD, "boundary"),
         options={
@@ -292,32 +297,32 @@ OBJECTIVE_PRESETS: Mapping[str, ObjectivePreset] = {
         },
         adds_heads=True,
     ),
-    # Sentences, and what characters spell.
+    # Sentences and characters.
     "skip-thoughts": ObjectivePreset(
-        description="the words of the sentences before and after each (skip-thoughts)",
+        description="the words of the previous and the next sentence (skip-thoughts)",
         objective=values.SKIP_THOUGHTS,
         options={"shortest": "min_mean_tokens"},
         heads=(),
     ),
     "quick-thoughts": ObjectivePreset(
-        description="which sentences stand before and after each (quick-thoughts)",
+        description="contrastive: the previous and the next sentence (quick-thoughts)",
         objective=values.QUICK_THOUGHTS,
         options={"shortest": "min_mean_tokens"},
         heads=(),
     ),
     "characters": ObjectivePreset(
-        description="masked words, character by character in a random order (CANINE-C)",
+        description="characters of masked words, in a random order (CANINE-C)",
         objective=values.CANINE_C,
         options={"rate": "select.rate", "mask": "corrupt.mask_probability"},
         heads=(),
     ),
     "subwords": ObjectivePreset(
-        description="masked subwords of a text of characters (CANINE-S)",
+        description="masked subwords of a character sequence (CANINE-S)",
         objective=SubwordMasking(values.MASKED_LM),
         heads=(),
     ),
     "bidirectional-lm": ObjectivePreset(
-        description="each word, from those before it and from those after it (ELMo)",
+        description="each word, from the words before it and from those after it (ELMo)",
         objective=BidirectionalWordLM(),
         heads=(),
     ),
@@ -390,7 +395,7 @@ def _set_option(plain: Any, path: str, value: Any) -> None:
 
 def _unknown_objective(name: str) -> str:
     if name in _WORD_VECTOR_OBJECTIVES:
-        return f"{name} is how word vectors are learned, and no objective of a network"
+        return f"{name} is a method for word vectors, not an objective of a network"
     return unknown_key_message(name, OBJECTIVE_PRESETS).replace("unknown key", "unknown name")
 
 
@@ -441,6 +446,6 @@ def _combine(text: str, before: NamedObjective, name: str, part: NamedObjective)
         objective = from_dict(type(part.objective), plain)
     except ValueError as error:
         raise ValueError(
-            f"objective {text!r}: {name} cannot be around what stands before it: {error}"
+            f"objective {text!r}: {name} cannot be combined with what precedes it: {error}"
         ) from None
     return NamedObjective(objective=objective, heads=before.heads, head_options=of_heads)
