@@ -46,7 +46,7 @@ from unmask.finetuning.job import prepare_job
 from unmask.finetuning.methods.method import FullFinetuning, apply_method
 from unmask.finetuning.train_run import set_up_run
 from unmask.inference.pipeline import load
-from unmask.tokenizers.encode import train_tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.training import distributed, loop
 from unmask.training.distributed import World
 from unmask.zoo.catalogue import get_preset

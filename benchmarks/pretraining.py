@@ -37,7 +37,8 @@ import torch
 from unmask.jobs.pretrain.pretrain import apply_recipe
 from unmask.objectives.published import MASKED_LM
 from unmask.shards.read import TokenShards, write_shards
-from unmask.tokenizers.encode import Tokenizer, train_tokenizer
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.training import distributed, loop
 from unmask.training.config import AdamW, Recipe
 from unmask.training.data import build_training_data, open_documents, resolve_tokenizer_spec

@@ -9,8 +9,10 @@ from reference import bart, bert, gpt2, saved, t5
 from toy_text import corpus
 
 from unmask.checkpoints.huggingface.read import LoadedModel, load_folder
-from unmask.tokenizers.encode import Tokenizer, train_tokenizer
-from unmask.tokenizers.spec import ByteBPE, TokenizerSpec, Unigram, WordPiece
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import ByteBPE, Unigram, WordPiece
 from unmask.zoo.catalogue import MODELS
 
 KINDS = {"bert": WordPiece(100), "gpt2": ByteBPE(300), "t5": Unigram(70), "bart": ByteBPE(300)}

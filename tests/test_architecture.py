@@ -23,8 +23,6 @@ LONG_FILES = {
     "finetuning/suite.py", "inference/pipeline.py", "jobs/align.py",
     "jobs/pretrain/pretrain.py", "model/backbones/recurrent.py", "model/names.py",
     "model/positions/scheme.py", "objectives/corrupt.py", "objectives/select.py", "shards/read.py",
-    "tokenizers/encode.py", "tokenizers/formats/folder.py",
-    "tokenizers/learn/train.py", "tokenizers/pipeline.py", "tokenizers/spec.py",
     "training/config.py", "training/log.py", "training/loop.py", "training/optimizers/build.py",
     "word_vectors/train/kernels/word2vec.py",
 }  # fmt: skip

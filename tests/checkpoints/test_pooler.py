@@ -15,9 +15,10 @@ from unmask.finetuning.initial_model.load import load_initial_model
 from unmask.heads.classification.pooler import Pooler
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.tasks.task import Task, TaskColumns
-from unmask.tokenizers.encode import train_tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.tokenizers.spec import BERT as FRAME
-from unmask.tokenizers.spec import TokenizerSpec, WordPiece
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import WordPiece
 from unmask.zoo.encoders.longformer import from_roberta
 
 

@@ -12,7 +12,7 @@ from unmask.checkpoints.huggingface.read import load_folder
 from unmask.finetuning.initial_model.load import load_initial_model
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.tasks.task import Task, TaskColumns
-from unmask.tokenizers.spec import WordLevel, parse_vocabulary
+from unmask.tokenizers.vocabulary import WordLevel, parse_vocabulary
 
 COLUMNS = TaskColumns(texts=("text",), label="label")
 TASK = Task(task_kind="classify", columns=COLUMNS, labels=("no", "yes"), task_name="classify")

@@ -27,8 +27,10 @@ from unmask.heads.question_answering import END, START
 from unmask.tasks.kinds.all_kinds import TASK_KINDS
 from unmask.tasks.readers import tables
 from unmask.tasks.task import Task, TaskColumns, TaskExample
-from unmask.tokenizers.encode import Tokenizer, train_tokenizer
-from unmask.tokenizers.spec import ByteBPE, TokenizerSpec, WordPiece
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import ByteBPE, WordPiece
 from unmask.zoo.catalogue import MODELS
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"

@@ -28,7 +28,8 @@ from unmask.jobs.finetune import finetune
 from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.model.initialize import NormalInit
 from unmask.model.positions.scheme import LearnedPositions
-from unmask.tokenizers.encode import Tokenizer, train_tokenizer
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.zoo.encoders.canine import CANINE_MINI
 
 SMALL = replace(

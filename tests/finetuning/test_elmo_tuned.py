@@ -16,8 +16,8 @@ from unmask.checkpoints.huggingface.read import load_folder, write_folder
 from unmask.finetuning.methods.method import parameters_by_layer
 from unmask.jobs.finetune import finetune
 from unmask.model.layers.embeddings.character_cnn import CharacterCNN
-from unmask.tokenizers.encode import train_tokenizer
-from unmask.tokenizers.spec import WordBytesWithWords
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.vocabulary import WordBytesWithWords
 from unmask.zoo.recurrent.elmo import ELMO_MINI
 
 SMALL = replace(

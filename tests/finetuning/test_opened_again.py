@@ -17,7 +17,7 @@ from unmask.finetuning.methods.method import METHODS
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.finetune import finetune
 from unmask.reports.page import write_report
-from unmask.tokenizers.encode import train_tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.zoo.catalogue import MODELS
 
 N = 12

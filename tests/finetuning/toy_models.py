@@ -9,7 +9,8 @@ import numpy as np
 from unmask.checkpoints.huggingface.read import write_folder
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.tasks.task import TaskExample
-from unmask.tokenizers.encode import Tokenizer, train_tokenizer
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.tokenizers.spec import TokenizerSpec
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.preset import Published

@@ -19,17 +19,10 @@ from unmask.generation.fill_mask import (
     fill,
 )
 from unmask.heads.model import is_kept_after_pretraining
-from unmask.tokenizers.encode import Tokenizer, train_tokenizer
-from unmask.tokenizers.spec import (
-    BERT,
-    BPE,
-    ROBERTA,
-    XLM,
-    ByteBPE,
-    CharacterLevel,
-    TokenizerSpec,
-    WordPiece,
-)
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.spec import BERT, ROBERTA, XLM, TokenizerSpec
+from unmask.tokenizers.vocabulary import BPE, ByteBPE, CharacterLevel, WordPiece
 from unmask.zoo.catalogue import MODELS
 
 

@@ -16,9 +16,10 @@ from unmask.model.layers.embeddings.character_cnn import CharacterCNN
 from unmask.objectives.characters import BidirectionalWordLM
 from unmask.objectives.explain import explain_example
 from unmask.objectives.features import SubwordTargets, TwoStream
-from unmask.tokenizers.encode import train_tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.tokenizers.output_vocabularies.words import FIRST_CONTINUATION_ID
-from unmask.tokenizers.spec import ELMO, TokenizerSpec, WordBytesWithWords
+from unmask.tokenizers.spec import ELMO, TokenizerSpec
+from unmask.tokenizers.vocabulary import WordBytesWithWords
 
 TEXT = train_tokenizer(
     TokenizerSpec(WordBytesWithWords(9), ELMO), ["the old king said: the old queen"]

@@ -16,9 +16,10 @@ from unmask.heads.pretraining.autoregressive_characters import (
 from unmask.model.positions.scheme import LearnedPositions
 from unmask.objectives.features import PredictionOrder
 from unmask.objectives.published import CANINE_C
-from unmask.tokenizers import code_points
-from unmask.tokenizers.encode import train_tokenizer
-from unmask.tokenizers.spec import CANINE, CodePoints, TokenizerSpec
+from unmask.tokenizers.characters import code_points
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.spec import CANINE, TokenizerSpec
+from unmask.tokenizers.vocabulary import CodePoints
 from unmask.zoo.encoders.bert_family.bert import BASE as BERT_BASE
 from unmask.zoo.encoders.canine import BASE
 

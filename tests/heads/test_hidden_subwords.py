@@ -12,14 +12,10 @@ from unmask.heads.model import Model
 from unmask.heads.pretraining.subword_prediction import SubwordPrediction, SubwordPredictionHead
 from unmask.model.positions.scheme import LearnedPositions
 from unmask.objectives.published import CANINE_S
-from unmask.tokenizers import code_points
-from unmask.tokenizers.encode import (
-    CANINE,
-    CodePoints,
-    CodePointsWithSubwords,
-    TokenizerSpec,
-    train_tokenizer,
-)
+from unmask.tokenizers.characters import code_points
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.spec import CANINE, TokenizerSpec
+from unmask.tokenizers.vocabulary import CodePoints, CodePointsWithSubwords
 from unmask.zoo.encoders.canine import BASE, CANINE_S_MINI
 
 SMALL = replace(

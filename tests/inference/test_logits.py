@@ -12,8 +12,10 @@ from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.heads.classification.sequence_classification import BinaryCrossEntropy
 from unmask.heads.model import HeadSpec
 from unmask.inference.pipeline import Pipeline
-from unmask.tokenizers.encode import Tokenizer, train_tokenizer
-from unmask.tokenizers.spec import TokenizerSpec, WordPiece
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import WordPiece
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.preset import Published, question_answering_head, token_classification_head
 

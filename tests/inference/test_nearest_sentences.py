@@ -17,7 +17,9 @@ from unmask.heads.classification.sequence_classification import SequenceClassifi
 from unmask.heads.model import Model
 from unmask.inference.pipeline import Pipeline
 from unmask.inference.sentence_similarity import sentence_encoder
-from unmask.tokenizers.encode import Tokenizer, WordBytesWithWords, train_tokenizer
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.vocabulary import WordBytesWithWords
 from unmask.word_vectors.formats.files import write_vectors
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.preset import Published

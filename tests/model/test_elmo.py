@@ -13,6 +13,7 @@ from unmask.model.backbones.elmo import Elmo, ElmoArchitecture, WordLayout
 from unmask.model.layers.embeddings.character_cnn import CharacterCNN
 from unmask.objectives.features import TwoStream
 from unmask.tokenizers import pipeline
+from unmask.tokenizers.characters.byte_pipelines import word_byte_pipeline
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import ELMO
 
@@ -29,7 +30,7 @@ SMALL = ElmoArchitecture(
         max_characters=9,
     ),
 )
-TEXT = Tokenizer(pipeline.word_byte_pipeline(ELMO), ELMO)
+TEXT = Tokenizer(word_byte_pipeline(ELMO), ELMO)
 
 
 def build(a: ElmoArchitecture = SMALL) -> Elmo:

@@ -12,8 +12,11 @@ from unmask.batch import IGNORE_INDEX
 from unmask.objectives.denoising.denoise import DenoisingObjective
 from unmask.shards.read import TokenShards, write_shards
 from unmask.text.mixtures import source_names, split_language_prefix
-from unmask.tokenizers.encode import Tokenizer, train_tokenizer
-from unmask.tokenizers.spec import MBART, MBART_50, SpecialTokens, TokenizerSpec, Unigram
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.spec import MBART, MBART_50, SpecialTokens, TokenizerSpec
+from unmask.tokenizers.vocabulary import Unigram
 from unmask.training.config import Recipe
 from unmask.training.data import TrainingData, build_training_data, check_languages, open_documents
 from unmask.zoo.catalogue import MODELS
@@ -96,7 +99,7 @@ def test_languages_that_were_told_stand_around_texts_for_other_libraries(
     theirs = AutoTokenizer.from_pretrained(tmp_path)
     special, ids = told.special_ids, told.encode("the cat runs .").ids.tolist()
     assert theirs("the cat runs .")["input_ids"] == [*special.prefix, *ids, *special.suffix]
-    again = Tokenizer.load(tmp_path)
+    again = load_tokenizer(tmp_path)
     assert again.special_ids == known.special_ids  # here they are told anew
     assert again.with_languages("de_DE", "en_XX").special_ids == special
 
@@ -112,7 +115,7 @@ def test_a_language_is_told_anew_and_kept_with_the_tokenizer(tmp_path: Path) -> 
     assert known.special_ids.needs_languages
     assert not once.special_ids.needs_languages
     known.save(tmp_path)
-    again = Tokenizer.load(tmp_path)
+    again = load_tokenizer(tmp_path)
     assert again.special_ids == known.special_ids
     assert again.decode(again.with_languages("en_XX").special_ids.suffix) == ""
 
@@ -127,7 +130,7 @@ def test_a_folder_of_the_reference_library_knows_its_languages(kind: str, tmp_pa
     last = [(name, 0.0) for name in (*frame.languages, "<mask>")]
     theirs = getattr(hf, kind)(vocab=[*first, *pieces, *last], src_lang="ro_RO")
     theirs.save_pretrained(tmp_path)
-    ours = Tokenizer.load(tmp_path)
+    ours = load_tokenizer(tmp_path)
     assert ours.special_tokens.languages == frame.languages
     assert ours.special_tokens.language_first == frame.language_first
     special = ours.with_languages("ro_RO").special_ids

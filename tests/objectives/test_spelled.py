@@ -17,8 +17,9 @@ from unmask.objectives.features import SubwordTargets
 from unmask.objectives.objective import Objective
 from unmask.objectives.published import CANINE_S
 from unmask.objectives.select import TokenMasking, WholeWordMasking
-from unmask.tokenizers.encode import CANINE, CodePointsWithSubwords, TokenizerSpec, train_tokenizer
-from unmask.tokenizers.spec import CodePoints
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.spec import CANINE, TokenizerSpec
+from unmask.tokenizers.vocabulary import CodePoints, CodePointsWithSubwords
 
 TOKENIZER = train_tokenizer(TokenizerSpec(CodePointsWithSubwords(110), CANINE), [corpus()])
 """So few that many words have several."""

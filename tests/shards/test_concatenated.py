@@ -16,8 +16,18 @@ from unmask.shards import rows
 from unmask.shards.concatenated import ConcatenatedDocuments, document_separator_ids
 from unmask.shards.read import TokenShards, write_shards
 from unmask.text.documents import Document
-from unmask.tokenizers.encode import T5, ByteLevel, Tokenizer, TokenizerSpec, train_tokenizer
-from unmask.tokenizers.spec import BERT, GPT2, ROBERTA, SpecialTokenIds, SpecialTokens
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.spec import (
+    BERT,
+    GPT2,
+    ROBERTA,
+    T5,
+    SpecialTokenIds,
+    SpecialTokens,
+    TokenizerSpec,
+)
+from unmask.tokenizers.vocabulary import ByteLevel
 
 TEXTS = st.lists(
     st.lists(st.sampled_from(["A b. ", "C. ", "Dd ee ff. ", "G h\n", "x"]), max_size=8).map(

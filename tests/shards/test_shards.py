@@ -31,15 +31,10 @@ from unmask.shards import read, rows, workers
 from unmask.shards.read import TokenShards, write_shards
 from unmask.shards.workers import encode_documents, id_type
 from unmask.text.documents import Document
-from unmask.tokenizers.encode import (
-    GPT2,
-    T5,
-    ByteBPE,
-    ByteLevel,
-    Tokenizer,
-    TokenizerSpec,
-    train_tokenizer,
-)
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.spec import GPT2, T5, TokenizerSpec
+from unmask.tokenizers.vocabulary import ByteBPE, ByteLevel
 
 UNITS = ("document", "paragraph", "sentence")
 TEXTS = st.lists(st.text(alphabet="ab. \né𝄞", max_size=40), min_size=1, max_size=12)
@@ -824,7 +819,7 @@ from unmask.shards import workers
 from unmask.shards.read import write_shards
 from unmask.tokenizers.encode import Tokenizer
 workers.WORKER_CHUNK_BYTES = 2**15
-tokenizer = Tokenizer.load(Path(sys.argv[1]))
+tokenizer = load_tokenizer(Path(sys.argv[1]))
 documents = (Document(f"The {i}. It is {i * i}.\\n" * (i % 9), str(i)) for i in range(6000))
 print(flush=True)
 n_workers = int(sys.argv[3])

@@ -10,16 +10,11 @@ import pytest
 from hypothesis import given, settings
 from tokenizer_cases import TEXTS
 
-from unmask.tokenizers.encode import (
-    BYT5,
-    T5,
-    ByT5Tokenizer,
-    ByteLevel,
-    Tokenizer,
-    TokenizerSpec,
-    train_tokenizer,
-)
-from unmask.tokenizers.spec import special_token_names
+from unmask.tokenizers.characters.byte_tokenizers import ByT5Tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.spec import BYT5, T5, TokenizerSpec, special_token_names
+from unmask.tokenizers.vocabulary import ByteLevel
 
 TOKENIZER = train_tokenizer(TokenizerSpec(ByteLevel(n_unused_ids=125), BYT5), [])
 
@@ -77,19 +72,19 @@ def test_it_opens_there_and_what_is_saved_there_opens_here(tmp_path: Path) -> No
     assert opened("aé").input_ids == theirs()("aé").input_ids
     theirs().save_pretrained(tmp_path / "theirs")
     for folder in ("ours", "theirs"):
-        again = Tokenizer.load(tmp_path / folder)
+        again = load_tokenizer(tmp_path / folder)
         assert isinstance(again, ByT5Tokenizer)
         assert (again.special_tokens, again.special_ids) == (BYT5, TOKENIZER.special_ids)
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "tokenizer_config.json").write_text('{"tokenizer_class": "ByT5Tokenizer"}')
-    assert Tokenizer.load(tmp_path / "bare").special_ids == TOKENIZER.special_ids
+    assert load_tokenizer(tmp_path / "bare").special_ids == TOKENIZER.special_ids
 
 
 def test_other_special_tokens_are_refused(tmp_path: Path) -> None:
     config = {"tokenizer_class": "ByT5Tokenizer", "pad_token": "[PAD]"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=r"tokenizer_config.json: pad_token must be <pad>"):
-        Tokenizer.load(tmp_path)
+        load_tokenizer(tmp_path)
     with pytest.raises(ValueError, match=r"only 11 bytes stand in no text .* got 100 sentinels"):
         train_tokenizer(TokenizerSpec(ByteLevel(n_unused_ids=0), T5), [])
 

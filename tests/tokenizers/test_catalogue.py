@@ -11,9 +11,11 @@ import tokenizers
 from tokenizer_cases import story
 
 from unmask.tokenizers import pipeline
-from unmask.tokenizers.encode import Tokenizer, train_tokenizer
-from unmask.tokenizers.learn.train import chunker_for, count_words
-from unmask.tokenizers.spec import PreTokenization
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.learn.count import count_words
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.learn.train import chunker_for
+from unmask.tokenizers.vocabulary import PreTokenization
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.preset import Published
 

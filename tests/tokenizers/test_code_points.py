@@ -12,16 +12,12 @@ from hypothesis import strategies as st
 from unmask.batch import SENTENCE_START, WORD_START
 from unmask.shards.read import write_shards
 from unmask.text.documents import Document
-from unmask.tokenizers import code_points
-from unmask.tokenizers.encode import (
-    BERT,
-    CANINE,
-    CodePoints,
-    CodePointTokenizer,
-    Tokenizer,
-    TokenizerSpec,
-    train_tokenizer,
-)
+from unmask.tokenizers.characters import code_points
+from unmask.tokenizers.characters.code_point_tokenizer import CodePointTokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.spec import BERT, CANINE, TokenizerSpec
+from unmask.tokenizers.vocabulary import CodePoints
 
 TOKENIZER = train_tokenizer(TokenizerSpec(CodePoints(), CANINE), [])
 ODD = [
@@ -107,7 +103,7 @@ def test_what_the_reference_saved_opens(tmp_path: Path) -> None:
     from transformers import CanineTokenizer
 
     CanineTokenizer().save_pretrained(tmp_path)
-    opened = Tokenizer.load(tmp_path)
+    opened = load_tokenizer(tmp_path)
     assert isinstance(opened, CodePointTokenizer)
     assert (opened.special_tokens, opened.special_ids) == (CANINE, TOKENIZER.special_ids)
     assert (opened.special_ids.pad, opened.special_ids.start, opened.special_ids.end) == (
@@ -119,17 +115,17 @@ def test_what_the_reference_saved_opens(tmp_path: Path) -> None:
 
 def test_a_folder_of_a_canine_model_alone_opens(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "canine"}')
-    assert isinstance(Tokenizer.load(tmp_path), CodePointTokenizer)
+    assert isinstance(load_tokenizer(tmp_path), CodePointTokenizer)
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(FileNotFoundError, match="has no tokenizer"):
-        Tokenizer.load(tmp_path)
+        load_tokenizer(tmp_path)
 
 
 def test_other_special_tokens_are_refused(tmp_path: Path) -> None:
     config = {"tokenizer_class": "CanineTokenizer", "mask_token": "\ue010"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=r"mask_token must be U\+E003"):
-        Tokenizer.load(tmp_path)
+        load_tokenizer(tmp_path)
     with pytest.raises(ValueError, match=r"no special token '\[UNK\]'"):
         train_tokenizer(TokenizerSpec(CodePoints(), BERT), [])
 

@@ -12,8 +12,8 @@ import pytest
 from tokenizer_cases import SPECS, learned
 from tokenizers import Regex, Tokenizer, models, normalizers
 
-from unmask.tokenizers.encode import Tokenizer as Ours
 from unmask.tokenizers.formats import limits
+from unmask.tokenizers.load import load_tokenizer
 
 
 def replaces(*rules: tuple[str, str]) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def test_rules_that_multiply_a_text_are_refused_with_file_and_key(name: str, tmp
     key, part, message = BAD[name]
     path = with_part(tmp_path, key, part)
     with pytest.raises(ValueError, match=re.escape(message)) as error:
-        Ours.load(tmp_path)
+        load_tokenizer(tmp_path)
     assert str(error.value).startswith(f"{path}: {key}")
     assert "\n" not in str(error.value)
 
@@ -123,13 +123,13 @@ GOOD: tuple[Any, ...] = (
 @pytest.mark.parametrize("part", GOOD)
 def test_rules_that_do_not_are_read(part: Any, tmp_path: Path):
     with_part(tmp_path, "normalizer", part)
-    Ours.load(tmp_path)
+    load_tokenizer(tmp_path)
 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_every_tokenizer_that_is_learned_is_within_the_limits(name: str, tmp_path: Path):
     learned(name).save(tmp_path)
-    Ours.load(tmp_path)
+    load_tokenizer(tmp_path)
 
 
 def test_the_bound_holds_for_what_the_library_does():
@@ -162,7 +162,7 @@ def test_what_a_panic_prints_is_not_shown(tmp_path: Path, capfd: pytest.CaptureF
     rules = {"type": "Precompiled", "precompiled_charsmap": ""}
     path = with_part(tmp_path, "normalizer", rules)
     with pytest.raises(ValueError, match=re.escape(f"{path} is no tokenizer file: ")) as error:
-        Ours.load(tmp_path)
+        load_tokenizer(tmp_path)
     assert "\n" not in str(error.value)
     assert capfd.readouterr().err == ""
 
@@ -184,7 +184,7 @@ def test_a_failure_while_reading_a_text_names_the_file(tmp_path: Path):
     backend.add_special_tokens(["[PAD]"])
     tokenizer = learned("wordpiece")
     tokenizer.save(tmp_path)
-    ours = Ours.load(tmp_path)
+    ours = load_tokenizer(tmp_path)
     ours._text_pipeline = backend  # its model knows no [UNK], which the library finds only here
     calls: tuple[Callable[[str], object], ...] = (
         ours.encode, ours.offsets, lambda text: ours.encode_ids_batch([text]),
@@ -201,7 +201,7 @@ def test_deep_files_are_refused(depth: int, tmp_path: Path):
     text = path.read_text("utf-8").replace('"normalizer": null', f'"normalizer": {nested}')
     path.write_text(text, "utf-8")
     with pytest.raises(ValueError, match=re.escape(str(path))):
-        Ours.load(tmp_path)
+        load_tokenizer(tmp_path)
 
 
 def test_a_file_is_read_up_to_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -210,4 +210,4 @@ def test_a_file_is_read_up_to_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyP
     learned("wordpiece").save(tmp_path)
     monkeypatch.setattr(declared_tokens, "MAX_JSON_BYTES", 1000)
     with pytest.raises(ValueError, match=r"tokenizer.json: has [0-9,]+ bytes, of which at"):
-        Ours.load(tmp_path)
+        load_tokenizer(tmp_path)

@@ -22,16 +22,11 @@ from unmask.finetuning.formulations.token_classification_head import TokenClassi
 from unmask.objectives.select import NGramMasking, SpanMasking, WholeWordMasking, maskable_tokens
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 from unmask.tokenizers.boundaries import word_start_characters, word_starts_at_white_space
-from unmask.tokenizers.encode import (
-    ELMO,
-    GPT2,
-    ByteBPE,
-    Tokenizer,
-    TokenizerSpec,
-    WordBytesWithWords,
-    train_tokenizer,
-)
-from unmask.tokenizers.spec import ALBERT, DEBERTA, Unigram
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.spec import ALBERT, DEBERTA, ELMO, GPT2, TokenizerSpec
+from unmask.tokenizers.vocabulary import ByteBPE, Unigram, WordBytesWithWords
 
 SCRIPTS = {
     "Latin": "cà phê sữa đá ở việt nam người ta uống mỗi buổi sáng",
@@ -221,11 +216,11 @@ def test_a_published_family_says_by_its_name_that_signs_begin_words(tmp_path: Pa
     config = json.loads(path.read_text())
     del config["unmask"]
     path.write_text(json.dumps(config | {"tokenizer_class": "AlbertTokenizerFast"}))
-    assert Tokenizer.load(tmp_path).special_tokens.punctuation_starts_words
+    assert load_tokenizer(tmp_path).special_tokens.punctuation_starts_words
     path.write_text(json.dumps(config | {"tokenizer_class": "BertTokenizer"}))
-    assert not Tokenizer.load(tmp_path).special_tokens.punctuation_starts_words
+    assert not load_tokenizer(tmp_path).special_tokens.punctuation_starts_words
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "deberta-v2"}))
-    assert Tokenizer.load(tmp_path).special_tokens.punctuation_starts_words
+    assert load_tokenizer(tmp_path).special_tokens.punctuation_starts_words
 
 
 def _begins(name: str, text: str) -> list[int]:

@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.tokenizers import pipeline
-from unmask.tokenizers.encode import Tokenizer, WordByteTokenizer, train_tokenizer
+from unmask.tokenizers.characters.byte_pipelines import word_byte_pipeline
+from unmask.tokenizers.characters.byte_tokenizers import WordByteTokenizer
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.output_vocabularies.words import (
     FIRST_CONTINUATION_ID,
     N_SPECIAL_IDS,
@@ -19,13 +22,14 @@ from unmask.tokenizers.output_vocabularies.words import (
     save_word_vocabulary,
     starts_word,
 )
-from unmask.tokenizers.spec import ELMO, TokenizerSpec, WordBytesWithWords
+from unmask.tokenizers.spec import ELMO, TokenizerSpec
+from unmask.tokenizers.vocabulary import WordBytesWithWords
 
 LEARNED = train_tokenizer(
     TokenizerSpec(WordBytesWithWords(11), ELMO), ["the cat, the dog; the cat's étés", "the été"]
 )
 KNOWN = LEARNED.special_ids.output_vocabulary
-BARE = Tokenizer(pipeline.word_byte_pipeline(ELMO, split_punctuation=False), ELMO)
+BARE = Tokenizer(word_byte_pipeline(ELMO, split_punctuation=False), ELMO)
 
 
 def words(tokenizer: Tokenizer, text: str) -> list[str]:
@@ -92,12 +96,12 @@ def test_words_of_the_loss_are_found_where_they_begin() -> None:
 
 def test_a_folder_and_a_copy_have_the_words(tmp_path: Path) -> None:
     LEARNED.save(tmp_path)
-    for again in (Tokenizer.load(tmp_path), pickle.loads(pickle.dumps(LEARNED))):
+    for again in (load_tokenizer(tmp_path), pickle.loads(pickle.dumps(LEARNED))):
         assert isinstance(again, WordByteTokenizer)
         assert again.special_ids.output_vocabulary.vocabulary == KNOWN.vocabulary
         assert again.encode("the étés").ids.tolist() == LEARNED.encode("the étés").ids.tolist()
     BARE.save(tmp_path / "bare")
-    bare = Tokenizer.load(tmp_path / "bare")
+    bare = load_tokenizer(tmp_path / "bare")
     assert bare.special_ids.output_vocabulary is None
     assert words(bare, "a,b c") == ["a,b", "c"]
     save_word_vocabulary(KNOWN, tmp_path / "bare")

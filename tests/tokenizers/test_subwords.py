@@ -11,19 +11,12 @@ from tokenizer_cases import TEXTS, story
 from unmask.batch import WORD_START
 from unmask.shards.read import write_shards
 from unmask.text.documents import Document
-from unmask.tokenizers.encode import (
-    BERT,
-    CANINE,
-    CodePoints,
-    CodePointsWithSubwords,
-    CodePointTokenizer,
-    Tokenizer,
-    TokenizerSpec,
-    WordPiece,
-    train_tokenizer,
-)
+from unmask.tokenizers.characters.code_point_tokenizer import CodePointTokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.output_vocabularies.wordpieces import SUBWORDS_FILE, WordPieceVocabulary
-from unmask.tokenizers.spec import SubwordVocabulary
+from unmask.tokenizers.spec import BERT, CANINE, SubwordVocabulary, TokenizerSpec
+from unmask.tokenizers.vocabulary import CodePoints, CodePointsWithSubwords, WordPiece
 
 TOKENIZER = train_tokenizer(TokenizerSpec(CodePointsWithSubwords(120), CANINE), [story()])
 REFERENCE = train_tokenizer(TokenizerSpec(WordPiece(120, lowercase=False), BERT), [story()])
@@ -98,7 +91,7 @@ def test_a_folder_keeps_them_and_opens_in_the_reference_library(tmp_path: Path) 
     from transformers import AutoTokenizer, CanineTokenizer
 
     TOKENIZER.save(tmp_path)
-    opened = Tokenizer.load(tmp_path)
+    opened = load_tokenizer(tmp_path)
     assert isinstance(opened, CodePointTokenizer)
     again = opened.special_ids.output_vocabulary
     assert isinstance(again, WordPieceVocabulary)
@@ -113,7 +106,7 @@ def test_a_published_vocabulary_can_be_put_beside_them(tmp_path: Path) -> None:
     PLAIN.save(tmp_path)
     pieces = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "fox", "##es"]
     (tmp_path / SUBWORDS_FILE).write_bytes("\r\n".join(pieces).encode())
-    known = Tokenizer.load(tmp_path).special_ids.output_vocabulary
+    known = load_tokenizer(tmp_path).special_ids.output_vocabulary
     assert known is not None
     assert known.special_ids.mask == 5
     assert known.pieces(known.tokenize(characters("a foxes fox")).tokens.ids.tolist()) == [
@@ -133,7 +126,7 @@ def test_a_damaged_file_is_one_clear_error(content: bytes, message: str, tmp_pat
     PLAIN.save(tmp_path)
     (tmp_path / SUBWORDS_FILE).write_bytes(content)
     with pytest.raises(ValueError, match=message):
-        Tokenizer.load(tmp_path)
+        load_tokenizer(tmp_path)
 
 
 def test_too_small_a_size_is_refused() -> None:

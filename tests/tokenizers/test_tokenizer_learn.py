@@ -19,28 +19,30 @@ from hypothesis import strategies as st
 from tokenizer_cases import LOSSLESS, SPECS, learned, refusal, story
 
 from unmask.config import from_dict, to_dict
-from unmask.tokenizers.encode import (
+from unmask.tokenizers.learn import count
+from unmask.tokenizers.learn import train as learning
+from unmask.tokenizers.learn.count import MAX_WORD_CHARACTERS, count_words
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.learn.train import learn_merges
+from unmask.tokenizers.spec import (
     BERT,
-    BPE,
     GPT2,
+    LLAMA,
     T5,
+    WORD_LEVEL,
+    XLM,
+    SpecialTokens,
+    TokenizerSpec,
+)
+from unmask.tokenizers.vocabulary import (
+    BPE,
     ByteBPE,
     ByteLevel,
     CharacterLevel,
-    SpecialTokens,
-    TokenizerSpec,
-    Unigram,
-    WordPiece,
-    train_tokenizer,
-)
-from unmask.tokenizers.learn import train as learning
-from unmask.tokenizers.learn.train import learn_merges
-from unmask.tokenizers.spec import (
-    LLAMA,
-    WORD_LEVEL,
-    XLM,
     SentencePieceBPE,
+    Unigram,
     WordLevel,
+    WordPiece,
     parse_vocabulary,
 )
 
@@ -161,7 +163,7 @@ LEARN = """\
 import hashlib, sys
 from pathlib import Path
 from tokenizer_cases import SPECS, story
-from unmask.tokenizers.encode import train_tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
 for name, spec in SPECS.items():
     folder = Path(sys.argv[1]) / name
     train_tokenizer(spec, story().split("\\n")).save(folder)
@@ -292,18 +294,18 @@ def test_the_rarest_characters_are_unknown():
 
 
 def test_memory_is_bounded_by_forgetting_the_rarest_words(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(learning, "MAX_COUNTED_WORDS", 50)
-    monkeypatch.setattr(learning, "_MAX_COUNTED_CHUNKS", 30)
+    monkeypatch.setattr(count, "MAX_COUNTED_WORDS", 50)
+    monkeypatch.setattr(count, "_MAX_COUNTED_CHUNKS", 30)
     rare = [f"w{i}" for i in range(1000)]
     texts = [f"the king {word} the king" for word in rare]
     shell = learning.pipeline.wordpiece_pipeline({"?": 0}, "?", lowercase=True)
-    words = learning.count_words(texts, shell, ())
+    words = count_words(texts, shell, ())
     assert len(words) <= 80
     assert words["king"] == words["the"] == 2000
 
 
 def test_large_counts_are_scaled_down(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(learning, "MAX_TRAINER_WORDS", 1000)
+    monkeypatch.setattr(count, "MAX_TRAINER_WORDS", 1000)
     made, _ = learn_merges({"ab": 10**9, "bc": 10**8, "cd": 3}, list("abcd"), 5)
     assert made == ["ab", "bc"]
 
@@ -312,9 +314,7 @@ def test_very_long_words_are_cut():
     tokenizer = train_tokenizer(
         TokenizerSpec(ByteBPE(400), GPT2), ["a" * 100_000 + " " + "acgt" * 20_000]
     )
-    assert (
-        max(map(len, tokenizer.pieces(range(tokenizer.vocab_size)))) <= learning.MAX_WORD_CHARACTERS
-    )
+    assert max(map(len, tokenizer.pieces(range(tokenizer.vocab_size)))) <= MAX_WORD_CHARACTERS
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -16,7 +16,7 @@ from tokenizer_cases import SHARED, refusal, story
 from tokenizers import normalizers
 
 from unmask.tokenizers import pipeline
-from unmask.tokenizers.encode import BERT, ROBERTA, T5, SpecialTokens, Tokenizer
+from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.formats import sentencepiece_families
 from unmask.tokenizers.formats.sentencepiece import (
     CONTROL,
@@ -24,6 +24,8 @@ from unmask.tokenizers.formats.sentencepiece import (
     SentencePieceModel,
     parse_sentencepiece,
 )
+from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.spec import BERT, ROBERTA, T5, SpecialTokens
 
 KINDS: dict[str, dict[str, Any]] = {
     "unigram": {},
@@ -189,13 +191,13 @@ def test_a_family_is_known_by_its_special_tokens(
     family: str, frame: SpecialTokens, train: Callable[..., Path], tmp_path: Path
 ):
     folder = place(train(family), tmp_path, "spiece.model")
-    tokenizer = Tokenizer.load(folder)
+    tokenizer = load_tokenizer(folder)
     assert tokenizer.special_tokens == frame
-    assert Tokenizer.load(folder).special_ids.all_ids == tokenizer.special_ids.all_ids
+    assert load_tokenizer(folder).special_ids.all_ids == tokenizer.special_ids.all_ids
     place(train(family), tmp_path, "spiece.model", tokenizer_class=f"{family}TokenizerFast")
-    assert Tokenizer.load(folder).special_ids == tokenizer.special_ids
+    assert load_tokenizer(folder).special_ids == tokenizer.special_ids
     tokenizer.save(tmp_path / "saved")
-    assert Tokenizer.load(tmp_path / "saved").special_ids == tokenizer.special_ids
+    assert load_tokenizer(tmp_path / "saved").special_ids == tokenizer.special_ids
 
 
 @pytest.mark.parametrize("family", ["T5", "Albert", "XLNet", "Llama", "XLMRoberta"])
@@ -211,7 +213,7 @@ def test_a_family_does_what_transformers_does(
         tokenizer_class=f"{family}Tokenizer", **says,
     )  # fmt: skip
     ours, theirs = (
-        Tokenizer.load(folder),
+        load_tokenizer(folder),
         getattr(transformers, f"{family}Tokenizer").from_pretrained(folder),
     )
     for text in ("The Old  king", "``quoted'' féx Ünï", "ﬁx\n12 ½ 中", ""):
@@ -230,9 +232,9 @@ def test_config_says_how_texts_begin_and_end_and_how_many_sentinels(
     train: Callable[..., Path], tmp_path: Path
 ):
     folder = place(train("T5"), tmp_path, "spiece.model", extra_ids=7)
-    assert Tokenizer.load(folder).special_tokens.n_sentinels == 7
+    assert load_tokenizer(folder).special_tokens.n_sentinels == 7
     place(train("Llama"), tmp_path, "spiece.model", add_bos_token=False, add_eos_token=True)
-    frame = Tokenizer.load(folder).special_tokens
+    frame = load_tokenizer(folder).special_tokens
     assert (frame.prefix, frame.separator, frame.suffix) == ((), ("</s>",), ("</s>",))
 
 
@@ -241,7 +243,7 @@ def test_sentinels_of_mt5_are_in_its_file(train: Callable[..., Path], tmp_path: 
     folder = place(
         train("MT5"), tmp_path, "spiece.model", tokenizer_class="T5Tokenizer", extra_ids=0
     )
-    tokenizer = Tokenizer.load(folder)
+    tokenizer = load_tokenizer(folder)
     theirs = reference.SentencePieceProcessor(model_file=str(folder / "spiece.model"))
     assert tokenizer.special_tokens == replace(T5, n_sentinels=3)
     assert tokenizer.special_ids.sentinels == tuple(
@@ -251,22 +253,22 @@ def test_sentinels_of_mt5_are_in_its_file(train: Callable[..., Path], tmp_path: 
     for text in ("the old king 中 ", "<extra", "féx"):
         assert tokenizer.encode(text).ids.tolist() == theirs.encode(text)
     tokenizer.save(tmp_path / "saved")
-    assert Tokenizer.load(tmp_path / "saved").special_ids == tokenizer.special_ids
+    assert load_tokenizer(tmp_path / "saved").special_ids == tokenizer.special_ids
 
 
 def test_letters_are_lowered_and_accents_taken_as_config_says(
     train: Callable[..., Path], tmp_path: Path
 ):
     folder = place(train("Albert"), tmp_path, "spiece.model")
-    assert Tokenizer.load(folder).encode("THÉ").ids.tolist() == (
-        Tokenizer.load(folder).encode("the").ids.tolist()
+    assert load_tokenizer(folder).encode("THÉ").ids.tolist() == (
+        load_tokenizer(folder).encode("the").ids.tolist()
     )
     place(train("Albert"), tmp_path, "spiece.model", do_lower_case=False, keep_accents=True)
-    tokenizer = Tokenizer.load(folder)
+    tokenizer = load_tokenizer(folder)
     assert tokenizer.special_ids.unknown in tokenizer.encode("Q").ids
     place(train("DebertaV2"), tmp_path, "spiece.model", split_by_punct=True)
     with pytest.raises(ValueError, match=r"spiece.model cannot be read .* split_by_punct"):
-        Tokenizer.load(folder)
+        load_tokenizer(folder)
 
 
 @pytest.mark.parametrize("n", ["7", -1, 10**9, True])
@@ -275,7 +277,7 @@ def test_a_number_of_sentinels_must_be_one(n: Any, train: Callable[..., Path], t
     with pytest.raises(
         ValueError, match=r"spiece.model .* extra_ids must be a number up to 100000"
     ):
-        Tokenizer.load(folder)
+        load_tokenizer(folder)
 
 
 def test_a_beginning_without_a_space_is_refused(train: Callable[..., Path], tmp_path: Path):
@@ -285,39 +287,39 @@ def test_a_beginning_without_a_space_is_refused(train: Callable[..., Path], tmp_
     with pytest.raises(
         ValueError, match=r"tokenizer.model cannot be read.* add_prefix_space = fal"
     ):
-        Tokenizer.load(tmp_path)
+        load_tokenizer(tmp_path)
 
 
 def test_model_type_of_config_tells_the_family(train: Callable[..., Path], tmp_path: Path):
     folder = place(train("XLMRoberta"), tmp_path, "sentencepiece.bpe.model")
     with pytest.raises(ValueError, match=r"special tokens \(</s>, <s>\) do not tell its family"):
-        Tokenizer.load(folder)
+        load_tokenizer(folder)
     (folder / "config.json").write_text('{"model_type": "xlm-roberta"}')
-    assert Tokenizer.load(folder).special_tokens == ROBERTA
+    assert load_tokenizer(folder).special_tokens == ROBERTA
     place(train("T5"), tmp_path, "sentencepiece.bpe.model", tokenizer_class="PegasusTokenizer")
     with pytest.raises(ValueError, match=r"what a PegasusTokenizer does besides is not known"):
-        Tokenizer.load(folder)
+        load_tokenizer(folder)
 
 
 def test_ids_of_another_file_are_refused_but_where_the_family_is_known(
     train: Callable[..., Path], tmp_path: Path
 ):
     folder = place(train("Llama"), tmp_path, "sp.model")
-    Tokenizer.load(folder)
+    load_tokenizer(folder)
     (folder / "dict.txt").write_text(", 100\nthe 90\n")
     (folder / "config.json").write_text('{"model_type": "cocolm"}')
     with pytest.raises(ValueError, match=r"sp.model .* dict.txt beside it .* other ids"):
-        Tokenizer.load(folder)
+        load_tokenizer(folder)
     folder = place(train("XLMRoberta"), tmp_path, "sentencepiece.bpe.model")
     (folder / "dict.txt").write_text(", 100\nthe 90\n")
     (folder / "config.json").write_text('{"model_type": "xlm-roberta"}')
-    assert Tokenizer.load(folder).special_tokens == ROBERTA
+    assert load_tokenizer(folder).special_tokens == ROBERTA
 
 
 def test_a_file_without_the_familys_tokens_is_refused(train: Callable[..., Path], tmp_path: Path):
     folder = place(train("T5"), tmp_path, "spiece.model", tokenizer_class="XLNetTokenizer")
     with pytest.raises(ValueError, match=r"spiece.model: the vocabulary lacks '<s>'"):
-        Tokenizer.load(folder)
+        load_tokenizer(folder)
 
 
 def test_pieces_of_the_user_are_never_cut(train: Callable[..., Path], tmp_path: Path):
@@ -342,7 +344,7 @@ def test_every_truncation_is_an_error(name: str, train: Callable[..., Path], tmp
     with pytest.raises(
         ValueError, match=r"spiece.model cannot be read as a SentencePiece model: it"
     ):
-        Tokenizer.load(tmp_path)
+        load_tokenizer(tmp_path)
 
 
 @settings(max_examples=300)

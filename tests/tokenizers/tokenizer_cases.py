@@ -7,26 +7,19 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from unmask.tokenizers.encode import (
-    BERT,
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.spec import BERT, CANINE, GPT2, LLAMA, ROBERTA, T5, WORD_LEVEL, TokenizerSpec
+from unmask.tokenizers.vocabulary import (
     BPE,
-    CANINE,
-    GPT2,
-    LLAMA,
-    ROBERTA,
-    T5,
-    WORD_LEVEL,
     ByteBPE,
     ByteLevel,
     CharacterLevel,
     CodePoints,
     SentencePieceBPE,
-    Tokenizer,
-    TokenizerSpec,
     Unigram,
     WordLevel,
     WordPiece,
-    train_tokenizer,
 )
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"

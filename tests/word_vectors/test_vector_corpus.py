@@ -9,7 +9,9 @@ from toy_text import corpus as toy_text
 
 from unmask.shards.read import TokenShards, write_shards
 from unmask.text.documents import Document
-from unmask.tokenizers.encode import WORD_LEVEL, TokenizerSpec, WordLevel, train_tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.spec import WORD_LEVEL, TokenizerSpec
+from unmask.tokenizers.vocabulary import WordLevel
 from unmask.word_vectors.formats import npy
 from unmask.word_vectors.train import phrases, word2vec
 from unmask.word_vectors.train.corpus import (

@@ -13,8 +13,10 @@ from unmask.jobs.pretrain.pretrain import apply_recipe
 from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.objectives.denoising.denoise import ModeSwitching
 from unmask.objectives.published import T5_BY_RATE, T5_BY_SPAN_LENGTH, T5_OBJECTIVES, components_of
-from unmask.tokenizers.encode import Tokenizer, train_tokenizer
-from unmask.tokenizers.spec import UL2, TokenizerSpec, Unigram
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.spec import UL2, TokenizerSpec
+from unmask.tokenizers.vocabulary import Unigram
 from unmask.training.config import Recipe
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.preset import with_vocab_size
@@ -46,7 +48,7 @@ def test_ul2_learns_a_token_for_each_mode(tmp_path: Path) -> None:
     spec = TokenizerSpec(Unigram(70), UL2)
     made = train_tokenizer(spec, corpus().splitlines())
     made.save(tmp_path / "tokenizer")
-    for tokenizer in (made, Tokenizer.load(tmp_path / "tokenizer")):
+    for tokenizer in (made, load_tokenizer(tmp_path / "tokenizer")):
         special = tokenizer.special_ids
         assert tokenizer.pieces(special.modes) == ["[NLU]", "[S2S]", "[NLG]"]
         assert set(special.modes) < special.all_ids

@@ -17,8 +17,9 @@ from unmask.generation.fill_mask import fill
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture
 from unmask.objectives.features import Recurrence, RecurrenceMemory, TwoStream
-from unmask.tokenizers.encode import TokenizerSpec, Unigram, train_tokenizer
-from unmask.tokenizers.spec import XLNET
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.spec import XLNET, TokenizerSpec
+from unmask.tokenizers.vocabulary import Unigram
 from unmask.zoo.catalogue import MODELS
 
 B, T, ASKED = 2, 12, [2, 5, 7, 8]

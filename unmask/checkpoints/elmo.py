@@ -21,7 +21,7 @@ from unmask.model.backbones.elmo import ElmoArchitecture
 from unmask.model.layers.embeddings.character_cnn import N_CHARACTERS, CharacterCNN
 from unmask.model.layers.feed_forward import ACTIVATIONS
 from unmask.saved_format import write_record
-from unmask.tokenizers import pipeline
+from unmask.tokenizers.characters.byte_pipelines import word_byte_pipeline
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import ELMO
 
@@ -91,7 +91,7 @@ def elmo_tokenizer() -> Tokenizer:
 
     So their texts were; punctuation stands apart in them.
     """
-    return Tokenizer(pipeline.word_byte_pipeline(ELMO, split_punctuation=False), ELMO)
+    return Tokenizer(word_byte_pipeline(ELMO, split_punctuation=False), ELMO)
 
 
 def write_elmo(folder: Path, architecture: ElmoArchitecture, weights: Mapping[str, Tensor]) -> None:

@@ -37,7 +37,7 @@ from unmask.tasks.text_templates import parse_template, resolve_template
 from unmask.text.documents import read_documents
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import format_names
-from unmask.tokenizers.spec import VocabularySpec
+from unmask.tokenizers.vocabulary import VocabularySpec
 from unmask.training.config import Precision
 
 OptimizerName = Literal["adamw", "adafactor"]

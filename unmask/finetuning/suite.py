@@ -34,7 +34,7 @@ from unmask.tasks.metrics.metric import METRICS
 from unmask.tasks.suites.benchmark import LocatedBenchmark, fetch_files
 from unmask.tasks.suites.bundled import find_suite
 from unmask.text.lines import EncodingErrors
-from unmask.tokenizers.spec import VocabularySpec, parse_vocabulary
+from unmask.tokenizers.vocabulary import VocabularySpec, parse_vocabulary
 from unmask.training.best_effort import best_effort
 from unmask.training.config import Precision
 from unmask.training.interrupt import interrupt_on_signal

@@ -23,6 +23,7 @@ from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.model.requested_states import RequestedStates
 from unmask.tokenizers.beginning import LONG
 from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.long_texts import LONG_TEXT_CHARACTERS
 from unmask.tokenizers.spec import sentinel_names
 
 MASK_PLACEHOLDER = "[MASK]"
@@ -173,7 +174,7 @@ def _fill_masks(
     texts = [mask.join(pieces) for pieces in text_pieces]
     max_length = max_text_length(model, decoder_stack(model))
     limit = None if max_length is None else max_length + 1
-    encoded = tokenizer.first_batch(texts, limit, special=True)
+    encoded = tokenizer.encode_prefix_batch(texts, limit, special=True)
     inputs = [np.array([*prefix, *ids, *special.suffix], np.int64) for ids in encoded]
     _check_lengths(inputs, max_length, texts)
     reserved = torch.tensor(sorted(special.all_ids), device=model.device)
@@ -216,7 +217,7 @@ def _check_lengths(
     token_ids: Sequence[Int[np.ndarray, "_"]], max_length: int | None, texts: Sequence[str]
 ) -> None:
     for i, (ids, text) in enumerate(zip(token_ids, texts, strict=True), 1):
-        more = " or more" if len(text) > LONG else ""
+        more = " or more" if len(text) > LONG_TEXT_CHARACTERS else ""
         if max_length is not None and len(ids) > max_length:
             raise ValueError(
                 f"text {i} has {len(ids):,} tokens{more}, special ones included, but the model "

@@ -13,8 +13,8 @@ from unmask.generation.settings import GenerationConfig
 from unmask.generation.streaming import TextStreamer
 from unmask.heads.model import Model
 from unmask.model.backbones.encoder_decoder import EncoderDecoder
-from unmask.tokenizers.beginning import LONG
 from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.long_texts import LONG_TEXT_CHARACTERS
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,9 @@ def _encode_texts(
     stack = encoder_stack(model) if has_encoder else decoder_stack(model)
     max_length = max_text_length(model, stack) if check_positions else None
     limit = None if max_length is None else max_length + 1
-    found = tokenizer.input_tokenizer.first_batch(texts, limit, special=True)
+    found = tokenizer.input_tokenizer.encode_prefix_batch(texts, limit, special=True)
     for i, (ids, text) in enumerate(zip(found, texts, strict=True), 1):
-        if max_length is not None and len(text) > LONG and len(ids) > max_length:
+        if max_length is not None and len(text) > LONG_TEXT_CHARACTERS and len(ids) > max_length:
             raise ValueError(
                 f"prompt {i} has more than {max_length} tokens, but the model only {max_length} "
                 "positions for it"

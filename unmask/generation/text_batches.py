@@ -85,7 +85,7 @@ def with_special_tokens(
             f"{n_special} special tokens do not fit the model's {max_length} positions"
         )
     limit = None if max_length is None else max_length - n_special
-    encoded = tokenizer.first_batch(texts, limit)
+    encoded = tokenizer.encode_prefix_batch(texts, limit)
     return [
         np.array(
             [*special.prefix, *ids[:limit].tolist(), *special.suffix] or [special.start],

@@ -24,7 +24,7 @@ from unmask.jobs.adapt_to_task import adapt_to_task_text, check_adaptation
 from unmask.output import OutputStream
 from unmask.tasks.task import TaskKindName
 from unmask.text.lines import EncodingErrors
-from unmask.tokenizers.spec import VocabularySpec, parse_vocabulary
+from unmask.tokenizers.vocabulary import VocabularySpec, parse_vocabulary
 from unmask.training.config import Precision
 
 
@@ -103,7 +103,7 @@ def finetune(
         tokenizer: a folder with a tokenizer, for a name of the catalogue.
         vocabulary: what such a model learns from the training texts, in place of its card's kind:
             "words" (a closed set of them), "unigram:8000", ...; see
-            `unmask.tokenizers.spec.VOCABULARY_KINDS`.
+            `unmask.tokenizers.vocabulary.VOCABULARY_KINDS`.
         tune: what is tuned: "full", "frozen", "lora", "lora:rank=4", `LoRA(rank=4)`, ...; see
             `unmask.finetuning.methods.method`.
         metric: by which the best state is chosen; see `unmask.tasks.metrics`.

@@ -19,7 +19,9 @@ from unmask.inference.pipeline import load
 from unmask.objectives.explain import ObjectiveExplanation, explain_example
 from unmask.objectives.published import ObjectiveSpec
 from unmask.text.documents import read_documents
-from unmask.tokenizers.encode import Tokenizer, train_tokenizer
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.load import load_tokenizer
 from unmask.training.config import Recipe, merge, parse_change
 from unmask.training.data import resolve_tokenizer_spec
 from unmask.word_vectors.train.corpus import is_punctuation
@@ -139,7 +141,7 @@ def _cached_tokenizer(preset: Published) -> Tokenizer:
         modes += f"-{hashlib.blake2b(plain.encode(), digest_size=6).hexdigest()}"
     folder = cache_folder / f"{preset.family}-{type(kind).__name__}-{size}-{case_name}{modes}"
     if (folder / "tokenizer_config.json").is_file():
-        return Tokenizer.load(folder)
+        return load_tokenizer(folder)
     tokenizer = train_tokenizer(
         resolve_tokenizer_spec(Recipe(model=preset.name, vocab_size=size), preset),
         _tokenizer_sample(),

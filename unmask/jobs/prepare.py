@@ -19,8 +19,10 @@ from unmask.shards.workers import check_workers
 from unmask.text.documents import Document, DocumentSeparator, list_files
 from unmask.text.lines import EncodingErrors
 from unmask.text.mixtures import repeat_documents, smoothed_shares, split_language_prefix
-from unmask.tokenizers.encode import Tokenizer, train_tokenizer
-from unmask.tokenizers.spec import ByteLevel, CodePoints
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.vocabulary import ByteLevel, CodePoints
 from unmask.training.config import Recipe
 from unmask.training.data import (
     check_sampling,
@@ -249,9 +251,9 @@ def load_or_train_tokenizer(
         ValueError: the text cannot be read, or is too little for a vocabulary of this size.
     """
     if (output_folder / "tokenizer" / "tokenizer_config.json").is_file():
-        return Tokenizer.load(output_folder / "tokenizer")
+        return load_tokenizer(output_folder / "tokenizer")
     if recipe.tokenizer is not None:
-        return Tokenizer.load(Path(recipe.tokenizer))
+        return load_tokenizer(Path(recipe.tokenizer))
     spec = resolve_tokenizer_spec(recipe, get_preset(recipe.model) if preset is None else preset)
     is_fixed = isinstance(spec.vocabulary, ByteLevel | CodePoints)
     if terminal is not None and is_fixed and recipe.vocab_size is not None:

@@ -54,6 +54,7 @@ from unmask.shards.manifest import (
 from unmask.shards.workers import encode_documents, id_type
 from unmask.text.documents import Document
 from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.load import load_tokenizer
 
 RowUnit = Literal["document", "paragraph", "sentence", "sentences"]
 _UNIT_BITS = {
@@ -143,7 +144,7 @@ class TokenShards:
             ValueError: its files are not those that the tokens were made with.
         """
         check_tokenizer(self.folder, self.manifest)
-        return Tokenizer.load(self.folder / "tokenizer")
+        return load_tokenizer(self.folder / "tokenizer")
 
     @cached_property
     def document_spans(self) -> Int[np.ndarray, "n 2"]:

@@ -25,7 +25,9 @@ from typing import IO, Literal
 import numpy as np
 
 from unmask.batch import Tokens
-from unmask.tokenizers.encode import SpecialTokenIds, Tokenizer
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.spec import SpecialTokenIds
 
 WORKER_CHUNK_BYTES = 2**20
 """A worker is given about this much text at once; twice as many chunks as workers are in memory."""
@@ -101,7 +103,7 @@ def run_worker(folder: str) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what anything else prints must not come between the answers
-    tokenizer = Tokenizer.load(Path(folder))
+    tokenizer = load_tokenizer(Path(folder))
     with suppress(EOFError):
         while True:
             _send_parts(answers, _encode_chunk(tokenizer, _receive_parts(sys.stdin.buffer)))
@@ -188,7 +190,7 @@ def _encoder_pool(
 ) -> Generator[Callable[[list[bytes]], Callable[[], list[bytes]]]]:
     """Give a function that begins to encode a chunk, and gives one that waits for the answer."""
     if n_workers == 1:
-        tokenizer = Tokenizer.load(folder)
+        tokenizer = load_tokenizer(folder)
         yield lambda texts: partial(_encode_chunk, tokenizer, texts)
         return
     processes: list[subprocess.Popen[bytes]] = []

@@ -20,11 +20,11 @@ from tokenizers import (
 from unmask.tokenizers.formats import limits, sentencepiece
 from unmask.tokenizers.spec import (
     SUMMARY_SEGMENT_ID,
-    PreTokenization,
     SpecialTokens,
     sentinel_names,
     special_token_names,
 )
+from unmask.tokenizers.vocabulary import PreTokenization
 
 SPACE = "▁"
 """SentencePiece writes a space so."""
@@ -160,83 +160,6 @@ def unigram_pipeline(
     return backend
 
 
-def byte_pipeline(vocab: Mapping[str, int]) -> Tokenizer:
-    """Build ByT5's: every byte is a token; `vocab` has them as `byte_characters` writes them."""
-    backend = Tokenizer(models.BPE(dict(vocab), []))
-    words = pre_tokenizers.Split(Regex(WORD_WITH_SPACE_PATTERN), "isolated")
-    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([words, as_bytes])
-    backend.decoder = decoders.ByteLevel()
-    return backend
-
-
-def word_byte_pipeline(
-    special_tokens: SpecialTokens, *, split_punctuation: bool = True
-) -> Tokenizer:
-    """Build ELMo's: every byte is a token, another one where it does not begin a word.
-
-    Args:
-        special_tokens: its tokens come first.
-        split_punctuation: signs are words of their own, each. Otherwise words are what white space
-            parts.
-    """
-    shown = byte_characters()
-    pieces = [*special_token_names(special_tokens), *shown, *(f"##{c}" for c in shown)]
-    vocab = {piece: i for i, piece in enumerate(pieces)}
-    backend = Tokenizer(models.BPE(vocab, [], continuing_subword_prefix="##"))
-    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [_word_pre_tokenizer(split_punctuation), as_bytes]
-    )
-    space = byte_characters()[ord(" ")]
-    backend.decoder = decoders.Sequence(
-        [
-            decoders.WordPiece(prefix="##", cleanup=False),
-            decoders.Replace(" ", space),
-            decoders.ByteLevel(),
-        ]
-    )
-    return add_special_tokens(backend, special_tokens)
-
-
-N_UNUSED_BYTES = 11
-"""The highest bytes, from 0xF5 on, stand in no text of UTF-8."""
-
-
-def byt5_pipeline(special_tokens: SpecialTokens, n_unused_ids: int) -> Tokenizer:
-    """Build the published one, whose sentinels are bytes that no text has, the highest first.
-
-    The released code counts sentinels down from the last id of its vocabulary, which is that of
-    byte 0xFF (`sentinel_id`, and `ByteVocabulary`, which adds none of its own).
-
-    Args:
-        special_tokens: its tokens come first.
-        n_unused_ids: so many ids above the bytes are unused, to fill a table of round size.
-
-    Raises:
-        ValueError: there are not so many such bytes, and others could stand in a text.
-    """
-    marks = sentinel_names(special_tokens)
-    if len(marks) > N_UNUSED_BYTES:
-        raise ValueError(
-            f"only {N_UNUSED_BYTES} bytes stand in no text and can be sentinels, got "
-            f"{len(marks)} sentinels"
-        )
-    shown = byte_characters()[: 256 - len(marks)]
-    unused = [f"<unused_{i}>" for i in range(n_unused_ids)]
-    pieces = [*special_token_names(special_tokens), *shown, *reversed(marks), *unused]
-    backend = byte_pipeline({piece: i for i, piece in enumerate(pieces)})
-    backend.add_special_tokens([AddedToken(x, special=True, normalized=False) for x in unused])
-    # transformers.ByT5Tokenizer: spaces around them go with them.
-    backend.add_special_tokens(
-        [
-            AddedToken(name, special=True, normalized=False, lstrip=True, rstrip=True)
-            for name in special_token_names(special_tokens)
-        ]
-    )
-    return add_special_tokens(backend, special_tokens)
-
-
 def character_pipeline(vocab: Mapping[str, int], unknown: str) -> Tokenizer:
     """Build one whose tokens are characters."""
     backend = Tokenizer(models.BPE(dict(vocab), [], unk_token=unknown, fuse_unk=False))
@@ -263,11 +186,12 @@ def word_level_pipeline(
     backend = Tokenizer(models.WordLevel(dict(vocab), unk_token=unknown))
     if lowercase:
         backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
-    backend.pre_tokenizer = _word_pre_tokenizer(split_punctuation)
+    backend.pre_tokenizer = word_pre_tokenizer(split_punctuation)
     return backend
 
 
-def _word_pre_tokenizer(split_punctuation: bool) -> pre_tokenizers.PreTokenizer:
+def word_pre_tokenizer(split_punctuation: bool) -> pre_tokenizers.PreTokenizer:
+    """Split text into words at white space, and punctuation from words if asked."""
     if not split_punctuation:
         return pre_tokenizers.WhitespaceSplit()
     return pre_tokenizers.Split(Regex(_WORD_OR_SIGN_PATTERN), "removed", invert=True)

@@ -20,7 +20,7 @@ from unmask.config import (
     to_dict,
 )
 from unmask.objectives.published import ObjectiveSpec
-from unmask.tokenizers.spec import MAX_VOCAB_SIZE
+from unmask.tokenizers.vocabulary import MAX_VOCAB_SIZE
 from unmask.training.schedules import WSD, Linear, Schedule
 from unmask.word_vectors.train.trainer import WordVectorMethod
 

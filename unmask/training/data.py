@@ -25,14 +25,8 @@ from unmask.text.mixtures import (
     source_names,
     split_language_prefix,
 )
-from unmask.tokenizers.spec import (
-    ByteLevel,
-    CharacterCoverageVocabulary,
-    CodePoints,
-    SpecialTokenIds,
-    SpecialTokens,
-    TokenizerSpec,
-)
+from unmask.tokenizers.spec import SpecialTokenIds, SpecialTokens, TokenizerSpec
+from unmask.tokenizers.vocabulary import ByteLevel, CharacterCoverageVocabulary, CodePoints
 from unmask.training.config import Recipe
 from unmask.zoo.preset import Published
 

@@ -53,6 +53,7 @@ from unmask.model.names import MatchedWeights, WeightNames
 from unmask.objectives.published import CAUSAL_LM, MASKED_LM, XLNET, ObjectiveSpec
 from unmask.saved_format import read_record, write_record
 from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS, WordVectorMethod
 from unmask.zoo.catalogue import MODELS, preset_for_config
@@ -604,7 +605,7 @@ def _match_tensors(
 
 def _load_tokenizer(folder: Path, n_embeddings: int) -> Tokenizer | None:
     try:
-        tokenizer = Tokenizer.load(folder)
+        tokenizer = load_tokenizer(folder)
     except FileNotFoundError:
         if elmo.find_weights(folder) is None:
             return None

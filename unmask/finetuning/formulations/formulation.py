@@ -21,8 +21,8 @@ from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.layers.attention.block_local_mask import GlobalTokens
 from unmask.model.names import AnyArchitecture
 from unmask.tasks.task import Label, Task, TaskExample
-from unmask.tokenizers.beginning import LONG
 from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.long_texts import LONG_TEXT_CHARACTERS
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.zoo.catalogue import preset_for_config
 from unmask.zoo.preset import Published, max_positions
@@ -338,7 +338,7 @@ def encode_texts(
     is longer, where that one has an odd token.
     """
     columns = list(zip(*(item.texts for item in items), strict=True))
-    known = (tokenizer.first_batch(column, max_tokens + 1) for column in columns)
+    known = (tokenizer.encode_prefix_batch(column, max_tokens + 1) for column in columns)
     found = list(zip(*known, strict=True))
     if max_tokens % 2 == 0:
         return found
@@ -346,14 +346,14 @@ def encode_texts(
         n = max_tokens + 1
         while _is_long_pair(item.texts) and all(len(ids) >= n for ids in found[i]):
             n *= 8
-            before, found[i] = found[i], tuple(tokenizer.first_batch(item.texts, n))
+            before, found[i] = found[i], tuple(tokenizer.encode_prefix_batch(item.texts, n))
             if [len(ids) for ids in before] == [len(ids) for ids in found[i]]:
                 break  # both are whole
     return found
 
 
 def _is_long_pair(texts: Sequence[str]) -> bool:
-    return len(texts) == 2 and max(map(len, texts)) > LONG
+    return len(texts) == 2 and max(map(len, texts)) > LONG_TEXT_CHARACTERS
 
 
 def count_texts(items: Sequence[TaskExample]) -> int:

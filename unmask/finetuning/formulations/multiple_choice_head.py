@@ -112,7 +112,7 @@ class MultipleChoiceFormulation:
         around = self.template
         room = around.max_length - sum(map(len, (around.prefix, around.separator, around.suffix)))
         written = [option for item in items for option in item.choices]
-        options = iter(self.tokenizer.first_batch(written, room + 1))
+        options = iter(self.tokenizer.encode_prefix_batch(written, room + 1))
         found: list[TaskInput] = []
         for i, text in enumerate(encode_contexts(self.tokenizer, items)):
             for k, option in enumerate(islice(options, len(items[i].choices))):
@@ -183,9 +183,11 @@ class WordChoiceFormulation:
         if room < 2:
             least = self.task.max_length - room + 2
             raise ValueError(f"max_length must be at least {least}, got {self.task.max_length}")
-        listed = self.tokenizer.first_batch([self._options_text(item) for item in items], room + 1)
+        listed = self.tokenizer.encode_prefix_batch(
+            [self._options_text(item) for item in items], room + 1
+        )
         written = [option for item in items for option in item.choices]
-        options = iter(self.tokenizer.first_batch(written, self.task.max_length))
+        options = iter(self.tokenizer.encode_prefix_batch(written, self.task.max_length))
         found: list[TaskInput] = []
         for i, text in enumerate(encode_contexts(self.tokenizer, items)):
             kept = truncate_text_and_option(len(text), len(listed[i]), room)

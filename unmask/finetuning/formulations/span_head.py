@@ -90,7 +90,7 @@ class SpanFormulation:
         contexts = list(dict.fromkeys(item.texts[1] for item in items))
         ids = dict(zip(contexts, self.tokenizer.encode_ids_batch(contexts), strict=True))
         asked = list(dict.fromkeys(item.texts[0] for item in items))
-        first = self.tokenizer.first_batch(asked, self.template.max_text_tokens(2))
+        first = self.tokenizer.encode_prefix_batch(asked, self.template.max_text_tokens(2))
         begun = dict(zip(asked, first, strict=True))
         offsets = {text: _trimmed_offsets(self.tokenizer, text) for text in contexts}
         found: list[TaskInput] = []

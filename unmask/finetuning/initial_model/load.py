@@ -43,8 +43,10 @@ from unmask.heads.model import HeadSpec, Model
 from unmask.heads.question_answering import QuestionAnswering
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
 from unmask.tasks.task import Task
-from unmask.tokenizers.encode import Tokenizer, train_tokenizer
-from unmask.tokenizers.spec import VocabularySpec
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.vocabulary import VocabularySpec
 from unmask.zoo.catalogue import ALIASES, MODELS, did_you_mean, get_preset
 from unmask.zoo.preset import Published
 
@@ -165,7 +167,7 @@ def _from_preset(
         task, preset, lm_loss_weight
     )  # what it cannot do is said before a vocabulary is learned
     folder = None if tokenizer is None else resolve_model_folder(tokenizer)
-    known = train_tokenizer(preset.tokenizer, texts) if folder is None else Tokenizer.load(folder)
+    known = train_tokenizer(preset.tokenizer, texts) if folder is None else load_tokenizer(folder)
     task = resolve_input_options(task, preset, known, trains_embeddings=trains_embeddings)
     known, heads = add_task_tokens(task, known), _head_specs(task, preset, lm_loss_weight)
     preset = replace(preset.with_vocabulary(known.special_ids), heads=heads)

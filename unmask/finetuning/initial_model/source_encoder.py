@@ -11,7 +11,8 @@ from unmask.finetuning.initial_model.load import InitialModel
 from unmask.finetuning.methods.method import SourceEncoder
 from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.tasks.task import TaskExample
-from unmask.tokenizers.encode import Tokenizer, train_tokenizer
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.tokenizers.spec import TokenizerSpec
 from unmask.zoo.native_format import with_expressible_format
 

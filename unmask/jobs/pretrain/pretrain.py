@@ -78,12 +78,9 @@ from unmask.text.documents import DocumentSeparator
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import format_names
 from unmask.tokenizers.encode import Tokenizer
-from unmask.tokenizers.spec import (
-    CodePointsWithSubwords,
-    SpecialTokenIds,
-    SpecialTokens,
-    WordBytesWithWords,
-)
+from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.spec import SpecialTokenIds, SpecialTokens
+from unmask.tokenizers.vocabulary import CodePointsWithSubwords, WordBytesWithWords
 from unmask.training import config as recipes
 from unmask.training import distributed, loop
 from unmask.training.best_effort import best_effort
@@ -572,7 +569,7 @@ def _check_data(recipe: Recipe, initial_model: LoadedModel | None, options: RunO
     if (options.output_folder / "data" / "shards.json").is_file():
         return
     if recipe.tokenizer is not None:
-        Tokenizer.load(Path(recipe.tokenizer))
+        load_tokenizer(Path(recipe.tokenizer))
     for source in recipe.data:
         if (Path(source) / "unfinished.json").is_file():
             TokenShards.open(Path(source))  # says that it is unfinished
@@ -584,7 +581,7 @@ def _language_tokens(
 ) -> SpecialTokenIds | SpecialTokens:
     """Return what says which languages there are tokens for."""
     if recipe.tokenizer is not None:
-        return Tokenizer.load(Path(recipe.tokenizer)).special_ids
+        return load_tokenizer(Path(recipe.tokenizer)).special_ids
     if initial_model is not None and initial_model.tokenizer is not None:
         return initial_model.tokenizer.special_ids
     return get_preset(recipe.model).tokenizer.special_tokens

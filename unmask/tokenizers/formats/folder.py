@@ -5,7 +5,6 @@ SentencePiece file. What only newer folders say (which token ends a text, what s
 worked out from what is there, and is an error where that cannot be done.
 """
 
-import json
 import logging
 import re
 from collections.abc import Mapping
@@ -17,13 +16,12 @@ from tokenizers import Tokenizer
 
 from unmask.config import from_dict
 from unmask.saved_format import from_format_1
-from unmask.tokenizers import code_points, pipeline
+from unmask.tokenizers import pipeline
 from unmask.tokenizers.formats import declared_tokens as declared_tokens_module
 from unmask.tokenizers.formats import limits, sentencepiece, sentencepiece_families
 from unmask.tokenizers.formats.declared_tokens import DeclaredTokens
+from unmask.tokenizers.formats.tokenizer_json import load_tokenizer_json
 from unmask.tokenizers.spec import (
-    BYT5,
-    CANINE,
     MBART,
     SpecialTokens,
     sentinel_names,
@@ -104,62 +102,11 @@ def _read_first_layout(
     )
 
 
-def code_point_special_tokens(folder: Path) -> SpecialTokens | None:
-    """Return the frame of a folder whose tokens are code points; None: they are not.
-
-    Raises:
-        ValueError: its special tokens are not those of the published models.
-    """
-    beside = declared_tokens_module.read_declared_tokens(folder)
-    named = beside.tokenizer_class
-    bare = not named and not (folder / "tokenizer.json").is_file()
-    if named != "Canine" and not (bare and beside.model_type == "canine"):
-        return None
-    where = folder / "tokenizer_config.json"
-    written = beside.config.get("unmask")
-    frame = CANINE
-    if isinstance(written, dict):
-        frame = _written_special_tokens(written, where) or frame
-    usual = {"pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-    for role, name in usual.items():
-        said = beside.roles.get(role)
-        if said not in (None, name, chr(code_points.SPECIAL_CODE_POINTS[name])):
-            raise ValueError(
-                f"{where}: {role}_token must be U+{code_points.SPECIAL_CODE_POINTS[name]:04X}"
-            )
-    return frame
-
-
-def byt5_special_tokens(folder: Path) -> tuple[SpecialTokens, int] | None:
-    """Return the frame of a folder whose tokens are ByT5's bytes, and how many ids are unused.
-
-    None: they are not. In the reference library the unused ids are called <extra_id_0> and so on,
-    but the published models have never seen them.
-
-    Raises:
-        ValueError: the files say something that is not so there.
-    """
-    beside = declared_tokens_module.read_declared_tokens(folder)
-    if beside.tokenizer_class != "ByT5" or (folder / "tokenizer.json").is_file():
-        return None
-    where = folder / "tokenizer_config.json"
-    for role, name in {"pad": BYT5.pad, "eos": BYT5.end, "unk": BYT5.unknown}.items():
-        if beside.roles.get(role) not in (None, name):
-            raise ValueError(f"{where}: {role}_token must be {name}, got {beside.roles[role]!r}")
-    written = beside.config.get("unmask")
-    frame = BYT5
-    if isinstance(written, dict):
-        frame = _written_special_tokens(written, where) or frame
-    bytes_end = len(special_token_names(frame)) + 256
-    spare = sentencepiece_families.read_count(beside.config, "extra_ids", 125)
-    return frame, max(spare, *(i + 1 - bytes_end for i in beside.added_tokens), 0)
-
-
 def _read_tokenizer_json(
     path: Path, declared_tokens: DeclaredTokens
 ) -> tuple[Tokenizer, SpecialTokens]:
     """Read tokenizer.json, which says the pipeline; roles are in other files, or follow from it."""
-    backend = _load_tokenizer_json(path, declared_tokens)
+    backend = load_tokenizer_json(path, declared_tokens)
     declared_tokens_module.add_declared_tokens(path, backend, declared_tokens)
     if (said := _native_special_tokens(declared_tokens, backend)) is not None:
         if said.languages:  # they are told anew
@@ -176,106 +123,6 @@ def _read_tokenizer_json(
     if frame.languages:
         pipeline.set_template(backend, frame)
     return backend, frame
-
-
-def _load_tokenizer_json(path: Path, declared_tokens: DeclaredTokens) -> Tokenizer:
-    """Read the pipeline, and refuse what the library would take, but fail with later."""
-    state = declared_tokens_module.read_json_mapping(path)
-    added = state.get("added_tokens") or []
-    if not isinstance(added, list) or not all(
-        declared_tokens_module.is_added_token(token) for token in added
-    ):
-        raise ValueError(f"{path}: added_tokens must be a list of tokens")
-    for token in added:
-        token["special"] = bool(token.get("special")) or declared_tokens.is_special(
-            token["content"]
-        )
-    limits.check_pipeline_limits(path, state)
-    _check_pieces(path, state.get("model"))
-    state = _without_dropout(path, state)
-    # Lengths at which its file pads and cuts are the caller's business, and would look like a part
-    # of every text.
-    written = json.dumps({**state, "padding": None, "truncation": None})
-    with limits.tokenizers_errors_as_value_error(f"{path} is no tokenizer file", hide_output=True):
-        backend = Tokenizer.from_str(written)
-    for token in added:
-        if backend.token_to_id(token["content"]) != token.get("id"):
-            raise ValueError(f"{path}: {token['content']!r} cannot have the id {token.get('id')}")
-    if lost := _missing_template_tokens(state.get("post_processor")):
-        raise ValueError(f"{path}: post_processor names {lost[0]!r}, but does not say its id")
-    _check_model(path, state["model"])
-    return backend
-
-
-def _without_dropout(path: Path, state: dict[str, Any]) -> dict[str, Any]:
-    """Leave out dropout, by which merges are passed over at random (Provilkov et al. 2020).
-
-    arXiv:1910.13267: it is for training, and texts are then cut without it.
-    """
-    model = state.get("model")
-    if not isinstance(model, dict) or not model.get("dropout"):
-        return state
-    _log.warning(
-        "%s: model.dropout is %s; texts are cut without it, always in the same way",
-        path, model["dropout"],
-    )  # fmt: skip
-    return {**state, "model": {**model, "dropout": None}}
-
-
-def _check_pieces(path: Path, model: Any) -> None:
-    """Refuse what the library would panic at, or believe and build a table for.
-
-    That is merges whose right part lacks the prefix of what continues a word, and ids far above the
-    number of pieces.
-    """
-    if not isinstance(model, dict):
-        return
-    vocab = model.get("vocab")
-    if isinstance(vocab, dict):
-        most = 2 * len(vocab) + 1000
-        for piece, i in vocab.items():
-            if type(i) is not int or not 0 <= i <= most:
-                raise ValueError(
-                    f"{path}: model.vocab: {piece!r} must have an id from 0 to {most}, as there "
-                    f"are {len(vocab)} pieces, got {i!r}"
-                )
-    prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
-    for merge in merges if prefix and isinstance(merges, list) else ():
-        pair = merge.split(" ") if isinstance(merge, str) else merge
-        if not (isinstance(pair, list) and pair and str(pair[-1]).startswith(str(prefix))):
-            raise ValueError(
-                f"{path}: model.merges: the right part of {merge!r} does not begin with {prefix!r}"
-            )
-
-
-def _check_model(path: Path, model: dict[str, Any]) -> None:
-    """Refuse a model that cannot say what is unknown, or that gives an id twice."""
-    vocab, unknown = model["vocab"], model.get("unk_token")
-    if not isinstance(vocab, dict):
-        if model.get("unk_id") is None:
-            raise ValueError(f"{path}: model.unk_id must be the id for what is unknown")
-        return
-    if unknown is not None and unknown not in vocab:
-        raise ValueError(f"{path}: model.unk_token is {unknown!r}, which is not in its vocabulary")
-    if len(set(vocab.values())) < len(vocab):
-        raise ValueError(f"{path}: two pieces of the vocabulary have the same id")
-
-
-def _missing_template_tokens(processor: Any) -> list[str]:
-    """List the special tokens that a template puts around texts without having their ids."""
-    if isinstance(processor, list):
-        return [name for part in processor for name in _missing_template_tokens(part)]
-    if not isinstance(processor, dict):
-        return []
-    used = [
-        str(part["SpecialToken"].get("id"))
-        for part in [*(processor.get("single") or []), *(processor.get("pair") or [])]
-        if isinstance(part, dict) and isinstance(part.get("SpecialToken"), dict)
-    ]
-    known = processor.get("special_tokens") or {}
-    return [name for name in used if name not in known] + _missing_template_tokens(
-        processor.get("processors")
-    )
 
 
 def _read_vocab_txt(path: Path, declared_tokens: DeclaredTokens) -> tuple[Tokenizer, SpecialTokens]:
@@ -433,7 +280,7 @@ def _native_special_tokens(
     """Return the frame that Unmask itself has written."""
     written = declared_tokens.config.get("unmask")
     where = declared_tokens.folder / "tokenizer_config.json"
-    frame = _written_special_tokens(written, where) if isinstance(written, dict) else None
+    frame = written_special_tokens(written, where) if isinstance(written, dict) else None
     if frame is None:
         return None
     for name in (*special_token_names(frame), *sentinel_names(frame)):
@@ -442,7 +289,7 @@ def _native_special_tokens(
     return frame
 
 
-def _written_special_tokens(written: Mapping[str, Any], where: Path) -> SpecialTokens | None:
+def written_special_tokens(written: Mapping[str, Any], where: Path) -> SpecialTokens | None:
     """Read special tokens that Unmask has written; `frame` was their key in format 1."""
     if "special_tokens" in written:
         return from_dict(

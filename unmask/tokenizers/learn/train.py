@@ -11,13 +11,14 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from unmask.tokenizers import pipeline
+from unmask.tokenizers.characters.byte_pipelines import byte_pipeline
 from unmask.tokenizers.formats.sentencepiece import (
     BYTE,
     CONTROL,
@@ -27,7 +28,14 @@ from unmask.tokenizers.formats.sentencepiece import (
     SentencePieceModel,
 )
 from unmask.tokenizers.learn import unigram
-from unmask.tokenizers.spec import (
+from unmask.tokenizers.learn.count import (
+    CHUNK_WITH_LINE_END,
+    CHUNK_WITH_SPACE,
+    count_words,
+    repeat_words,
+)
+from unmask.tokenizers.spec import TokenizerSpec, special_token_names
+from unmask.tokenizers.vocabulary import (
     BPE,
     ByteBPE,
     ByteLevel,
@@ -36,26 +44,14 @@ from unmask.tokenizers.spec import (
     CodePointsWithSubwords,
     PreTokenization,
     SentencePieceBPE,
-    TokenizerSpec,
     Unigram,
     WordBytesWithWords,
     WordLevel,
     WordPiece,
-    special_token_names,
 )
-
-MAX_COUNTED_WORDS = 2**21
-"""When more different words than this are counted, the rarest are forgotten."""
-MAX_TRAINER_WORDS = 2**26
-"""Counts are scaled down to add up to about this many words: more of them tell nothing new."""
-MAX_WORD_CHARACTERS = 256
-"""Longer words are cut before pieces are learned from them."""
 
 _log = logging.getLogger(__name__)
 _DIGIT_OR_REST = re.compile(r"\d|\D+")
-_MAX_COUNTED_CHUNKS = 2**20
-_CHUNK_WITH_SPACE = re.compile(r"\s*\S+|\s+\Z")
-_CHUNK_WITH_LINE_END = re.compile(r"\s*\S+(?:\s*[\r\n]+)?|\s+\Z")
 
 
 def train_pipeline(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
@@ -72,7 +68,7 @@ def train_pipeline(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
         raise ValueError("bytes that begin words or not are a pipeline that is not learned")
     special = special_token_names(frame)
     if isinstance(kind, ByteLevel):
-        learned = pipeline.byte_pipeline(_number_pieces(special, pipeline.byte_characters()))
+        learned = byte_pipeline(_number_pieces(special, pipeline.byte_characters()))
         return pipeline.add_special_tokens(learned, frame, ascending_sentinels=True)
     if isinstance(kind, ByteBPE):
         learned = _train_byte_bpe(kind, special, texts)
@@ -144,7 +140,7 @@ def learn_merges(
         continuing_subword_prefix=prefix,
         end_of_word_suffix=suffix,
     )
-    trained.train_from_iterator(_repeat_words(words), trainer)
+    trained.train_from_iterator(repeat_words(words), trainer)
     model = json.loads(trained.to_str())["model"]
     pieces = sorted(model["vocab"], key=model["vocab"].__getitem__)[len(symbols) :]
     return pieces, [(left, right) for left, right in model["merges"]]
@@ -225,7 +221,7 @@ def _train_byte_bpe(
 
 def chunker_for(pre_tokenization: PreTokenization) -> Callable[[str], list[str]]:
     """Return what parts a text so that each part is cut as it would be in the whole."""
-    return (_CHUNK_WITH_SPACE if pre_tokenization == "gpt2" else _CHUNK_WITH_LINE_END).findall
+    return (CHUNK_WITH_SPACE if pre_tokenization == "gpt2" else CHUNK_WITH_LINE_END).findall
 
 
 def _train_sentencepiece_bpe(
@@ -428,53 +424,6 @@ def _fitting_coverage(n_free_ids: int, symbols_at_coverage: _CoverageFunction) -
 _COVERAGE_STEPS = (0.9995, 0.999, 0.998, 0.995, 0.99, 0.98, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
 
 
-def count_words(
-    texts: Iterable[str],
-    word_splitter: Tokenizer,
-    special_names: tuple[str, ...],
-    chunks: Callable[[str], list[str]] = str.split,
-) -> dict[str, int]:
-    """Count the words of texts as the pipeline `word_splitter` cuts them.
-
-    Words that contain the name of a special token are left out.
-
-    Texts are cut at spaces first, and what stands between is counted, so that the pipeline sees
-    each only once.
-    """
-    seen, words = Counter[str](), Counter[str]()
-    for text in texts:
-        pipeline.check_unicode(text)
-        seen.update(chunks(text))
-        if len(seen) > _MAX_COUNTED_CHUNKS:
-            _count_chunk_words(seen, word_splitter, words)
-    _count_chunk_words(seen, word_splitter, words)
-    # A piece is a part of a word: so none is called as a special token is.
-    named = [word for word in words if any(name in word for name in special_names)]
-    for word in named:
-        del words[word]
-    if not words:
-        raise ValueError("there is no text to learn a vocabulary from")
-    return words
-
-
-def _count_chunk_words(
-    chunk_counts: Counter[str], word_splitter: Tokenizer, word_counts: Counter[str]
-) -> None:
-    """Add the words of the chunks `chunk_counts` to `word_counts`; both stay small."""
-    normalizer, splitter = word_splitter.normalizer, word_splitter.pre_tokenizer
-    for chunk, count in chunk_counts.items():
-        text = chunk if normalizer is None else normalizer.normalize_str(chunk)
-        for word, _ in splitter.pre_tokenize_str(text):
-            for i in range(0, len(word), MAX_WORD_CHARACTERS):
-                word_counts[word[i : i + MAX_WORD_CHARACTERS]] += count
-    chunk_counts.clear()
-    least = 1
-    while len(word_counts) > MAX_COUNTED_WORDS:
-        for word in [w for w, count in word_counts.items() if count <= least]:
-            del word_counts[word]
-        least *= 2
-
-
 def _apply_coverage(words: Mapping[str, int], coverage: float) -> tuple[dict[str, int], list[str]]:
     """Keep the characters that make up a share of the text, and the words made of them."""
     code, _, _, count = _character_table(words)
@@ -512,21 +461,3 @@ def _character_table(words: Mapping[str, int]) -> tuple[np.ndarray, ...]:
     count = np.repeat(np.array([*words.values()], np.float64), lengths)
     left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(code))
     return code, np.repeat(lengths, lengths) - left, left, count
-
-
-def _repeat_words(words: Mapping[str, int]) -> Iterator[str]:
-    """Write every word as often as it counts, with spaces between: the library counts again."""
-    share = max(1, -(-sum(words.values()) // MAX_TRAINER_WORDS))
-    batch: list[str] = []
-    room = 2**16
-    for word, count in words.items():
-        count //= share
-        while count > 0:
-            times = min(count, max(1, room // (len(word) + 1)))
-            batch.append((word + " ") * times)
-            count -= times
-            room -= times * (len(word) + 1)
-            if room <= len(word):
-                yield "".join(batch)
-                batch, room = [], 2**16
-    yield "".join(batch)

@@ -22,9 +22,9 @@ from unmask.tokenizers.spec import (
     OutputTokens,
     SpecialTokenIds,
     TokenizerSpec,
-    WordPiece,
     special_token_names,
 )
+from unmask.tokenizers.vocabulary import WordPiece
 
 SUBWORDS_FILE = "subwords.txt"
 """One piece a line, its id the number of the line, from 0; as BERT's vocab.txt."""

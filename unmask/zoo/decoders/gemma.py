@@ -16,7 +16,8 @@ from unmask.model.names import ConfigMapping, read_activation, require_key
 from unmask.model.positions.scheme import LayerwiseRotary, LinearScaling, PositionScheme, Rotary
 from unmask.model.variants import AttentionVariant
 from unmask.tokenizers.spec import GEMMA as FRAME
-from unmask.tokenizers.spec import SentencePieceBPE, TokenizerSpec
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import SentencePieceBPE
 from unmask.zoo import rope_parameters
 from unmask.zoo.decoders import llama
 from unmask.zoo.encoders.modernbert import layer_types

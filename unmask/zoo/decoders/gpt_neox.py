@@ -19,7 +19,8 @@ from unmask.model.positions.scheme import Rotary
 from unmask.model.variants import ParallelSublayers, SequentialSublayers
 from unmask.objectives.published import CAUSAL_LM as NEXT_TOKEN
 from unmask.tokenizers.spec import QWEN as FRAME
-from unmask.tokenizers.spec import ByteBPE, TokenizerSpec
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import ByteBPE
 from unmask.zoo import rope_parameters
 from unmask.zoo.decoders import llama
 from unmask.zoo.preset import Paper, Published

@@ -11,7 +11,8 @@ from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
 from unmask.model.positions.scheme import RelativePositionBias
 from unmask.objectives.published import CAUSAL_LM as NEXT_TOKEN
 from unmask.tokenizers.spec import LLAMA as FRAME
-from unmask.tokenizers.spec import SentencePieceBPE, TokenizerSpec
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import SentencePieceBPE
 from unmask.zoo.decoders import llama
 from unmask.zoo.encoder_decoders.t5 import ENCODER
 from unmask.zoo.preset import Paper, Published

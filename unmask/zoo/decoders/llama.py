@@ -25,7 +25,8 @@ from unmask.model.positions.scheme import Llama3Scaling, PositionScheme, Rotary
 from unmask.objectives.published import CAUSAL_LM as NEXT_TOKEN
 from unmask.tokenizers.spec import LLAMA as FRAME
 from unmask.tokenizers.spec import LLAMA_3 as FRAME_3
-from unmask.tokenizers.spec import ByteBPE, SentencePieceBPE, TokenizerSpec
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import ByteBPE, SentencePieceBPE
 from unmask.zoo import rope_parameters
 from unmask.zoo.encoders.bert_family.bert import MINI_TRAINING
 from unmask.zoo.preset import Paper, Published

@@ -12,7 +12,8 @@ from unmask.model.positions.scheme import Rotary
 from unmask.model.variants import ParallelSublayers
 from unmask.objectives.published import CAUSAL_LM as NEXT_TOKEN
 from unmask.tokenizers.spec import LLAMA as FRAME
-from unmask.tokenizers.spec import SentencePieceBPE, TokenizerSpec
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import SentencePieceBPE
 from unmask.zoo.decoders import llama
 from unmask.zoo.preset import Paper, Published
 

@@ -14,7 +14,8 @@ from unmask.model.names import ConfigMapping
 from unmask.model.positions.scheme import Rotary
 from unmask.model.variants import AttentionVariant
 from unmask.tokenizers.spec import QWEN as FRAME
-from unmask.tokenizers.spec import ByteBPE, TokenizerSpec
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import ByteBPE
 from unmask.zoo import rope_parameters
 from unmask.zoo.decoders import llama
 from unmask.zoo.encoders.modernbert import layer_types

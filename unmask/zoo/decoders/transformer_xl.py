@@ -16,7 +16,8 @@ from unmask.model.positions.scheme import TransformerXLPositions
 from unmask.objectives.published import CAUSAL_LM as NEXT_TOKEN
 from unmask.tokenizers.spec import GPT2 as FRAME
 from unmask.tokenizers.spec import WORD_LEVEL as WORD_FRAME
-from unmask.tokenizers.spec import ByteBPE, TokenizerSpec, WordLevel
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import ByteBPE, WordLevel
 from unmask.zoo.encoders.bert_family.bert import MINI_TRAINING
 from unmask.zoo.preset import Paper, Published
 

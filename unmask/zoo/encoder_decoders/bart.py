@@ -19,7 +19,8 @@ from unmask.model.names import ConfigMapping, WeightNames
 from unmask.model.positions.scheme import LearnedPositions
 from unmask.objectives.published import BART as DENOISING
 from unmask.tokenizers.spec import BART as FRAME
-from unmask.tokenizers.spec import ByteBPE, TokenizerSpec
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import ByteBPE
 from unmask.zoo.encoder_decoders import transformer
 from unmask.zoo.encoders.bert_family import roberta
 from unmask.zoo.encoders.bert_family.bert import MINI_TRAINING, NEXT_SENTENCE_TRAINING

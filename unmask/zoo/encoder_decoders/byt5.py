@@ -10,7 +10,8 @@ from unmask.objectives.corrupt import ReplaceSpans
 from unmask.objectives.objective import Objective
 from unmask.objectives.select import RandomSpanMasking
 from unmask.tokenizers.spec import BYT5 as FRAME
-from unmask.tokenizers.spec import ByteLevel, TokenizerSpec
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import ByteLevel
 from unmask.zoo.encoder_decoders import mt5, t5
 from unmask.zoo.preset import Paper, Published
 

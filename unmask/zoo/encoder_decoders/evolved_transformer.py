@@ -16,7 +16,8 @@ from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
 from unmask.model.positions.scheme import Sinusoidal
 from unmask.model.variants import LayerVariants
 from unmask.tokenizers.spec import T5_WITHOUT_SENTINELS as FRAME
-from unmask.tokenizers.spec import SentencePieceBPE, TokenizerSpec
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import SentencePieceBPE
 from unmask.zoo.encoder_decoders import transformer
 from unmask.zoo.preset import Paper
 

@@ -10,7 +10,8 @@ from unmask.model.initialize import NormalInit
 from unmask.model.positions.scheme import LearnedPositions
 from unmask.objectives.published import MASS as FRAGMENTS
 from unmask.tokenizers.spec import MASS as FRAME
-from unmask.tokenizers.spec import TokenizerSpec, WordPiece
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import WordPiece
 from unmask.zoo.encoder_decoders import bart, transformer
 from unmask.zoo.encoders.bert_family import roberta
 from unmask.zoo.preset import Paper

@@ -11,7 +11,8 @@ from unmask.model.initialize import NormalInit
 from unmask.model.positions.scheme import LearnedPositions
 from unmask.objectives.denoising.denoise import DenoisingObjective
 from unmask.objectives.denoising.noise import SentencePermutation, TextInfilling
-from unmask.tokenizers.spec import MBART, MBART_50, TokenizerSpec, Unigram
+from unmask.tokenizers.spec import MBART, MBART_50, TokenizerSpec
+from unmask.tokenizers.vocabulary import Unigram
 from unmask.zoo.encoder_decoders import bart, transformer
 from unmask.zoo.encoders.bert_family.bert import MINI_TRAINING, NEXT_SENTENCE_TRAINING
 from unmask.zoo.preset import Paper, Published

@@ -12,7 +12,8 @@ from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
 from unmask.model.positions.scheme import Sinusoidal
 from unmask.objectives.published import T5_OBJECTIVES
 from unmask.tokenizers.spec import T5 as FRAME
-from unmask.tokenizers.spec import SentencePieceBPE, TokenizerSpec
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import SentencePieceBPE
 from unmask.zoo.encoder_decoders import evolved_transformer as evolved
 from unmask.zoo.encoders.bert_family.bert import MINI_TRAINING
 from unmask.zoo.preset import Paper, Published

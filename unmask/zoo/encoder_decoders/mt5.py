@@ -8,7 +8,8 @@ from dataclasses import replace
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.config_keys import ConfigKeys
 from unmask.tokenizers.spec import T5 as FRAME
-from unmask.tokenizers.spec import TokenizerSpec, Unigram
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import Unigram
 from unmask.zoo.encoder_decoders import t5
 from unmask.zoo.encoders.bert_family.bert import MINI_TRAINING
 from unmask.zoo.preset import Paper, Published, with_vocab_size

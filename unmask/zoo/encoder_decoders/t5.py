@@ -17,7 +17,8 @@ from unmask.model.positions.scheme import RelativePositionBias
 from unmask.model.variants import AttentionVariant
 from unmask.objectives.published import T5 as SPAN_CORRUPTION
 from unmask.tokenizers.spec import T5 as FRAME
-from unmask.tokenizers.spec import TokenizerSpec, Unigram
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import Unigram
 from unmask.zoo.encoder_decoders import transformer
 from unmask.zoo.encoders.bert_family.bert import MINI_MULTI_LOSS_TRAINING
 from unmask.zoo.preset import Paper, Published

@@ -23,7 +23,8 @@ from unmask.model.positions.scheme import PositionScheme, Sinusoidal
 from unmask.objectives.denoising.denoise import DenoisingObjective
 from unmask.objectives.denoising.noise import TokenDeletion
 from unmask.tokenizers.spec import T5_WITHOUT_SENTINELS as FRAME
-from unmask.tokenizers.spec import SentencePieceBPE, TokenizerSpec
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import SentencePieceBPE
 from unmask.zoo.encoders.bert_family.bert import MINI_TRAINING
 from unmask.zoo.preset import FinetuningDefaults, Paper, Published
 

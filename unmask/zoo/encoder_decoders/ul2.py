@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from unmask.objectives.published import UL2 as DENOISERS
 from unmask.tokenizers.spec import UL2 as FRAME
-from unmask.tokenizers.spec import TokenizerSpec, Unigram
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import Unigram
 from unmask.zoo.encoder_decoders import t5
 from unmask.zoo.preset import Paper
 

@@ -19,7 +19,8 @@ from unmask.model.positions.scheme import LearnedPositions
 from unmask.objectives.published import CANINE_C as WORDS_IN_TURN
 from unmask.objectives.published import CANINE_S as SUBWORDS
 from unmask.tokenizers.spec import CANINE as FRAME
-from unmask.tokenizers.spec import CodePoints, CodePointsWithSubwords, TokenizerSpec
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import CodePoints, CodePointsWithSubwords
 from unmask.zoo.encoders.bert_family import bert
 from unmask.zoo.preset import Paper, Published
 

@@ -23,7 +23,8 @@ from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.names import ConfigMapping, WeightNames, config_functions
 from unmask.model.positions.scheme import LearnedPositions, LearnedPositionsAndRelativeBias
 from unmask.objectives.published import COCO_LM as BESIDE_A_CROP
-from unmask.tokenizers.spec import SpecialTokens, TokenizerSpec, Unigram
+from unmask.tokenizers.spec import SpecialTokens, TokenizerSpec
+from unmask.tokenizers.vocabulary import Unigram
 from unmask.zoo.encoders import electra
 from unmask.zoo.encoders.bert_family import bert
 from unmask.zoo.preset import Paper, Published

@@ -27,7 +27,8 @@ from unmask.model.names import (
 from unmask.model.positions.scheme import DisentangledAttention, DisentangledTerm
 from unmask.objectives.published import DEBERTA as RUNS_OF_WORDS
 from unmask.tokenizers.spec import DEBERTA as FRAME
-from unmask.tokenizers.spec import ByteBPE, TokenizerSpec
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import ByteBPE
 from unmask.zoo.encoders.bert_family import bert
 from unmask.zoo.preset import Paper, Published
 

@@ -26,7 +26,8 @@ from unmask.model.positions.scheme import DisentangledAttention
 from unmask.model.variants import LayerVariants
 from unmask.objectives.published import DEBERTA_V3 as FILLED_IN
 from unmask.tokenizers.spec import DEBERTA as FRAME
-from unmask.tokenizers.spec import TokenizerSpec, Unigram
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import Unigram
 from unmask.zoo.encoders import deberta
 from unmask.zoo.encoders.bert_family import bert
 from unmask.zoo.preset import Paper, Published, no_adjustment

@@ -20,7 +20,8 @@ from unmask.model.positions.scheme import DisentangledAttention
 from unmask.model.variants import AttentionVariant, DepthWeightedSublayers
 from unmask.objectives.published import GPT_BERT as MASKED_AND_FORWARD
 from unmask.tokenizers.spec import GPT_BERT as FRAME
-from unmask.tokenizers.spec import ByteBPE, TokenizerSpec
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import ByteBPE
 from unmask.zoo.encoders.bert_family import bert
 from unmask.zoo.preset import Paper, Published
 

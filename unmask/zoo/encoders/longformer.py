@@ -18,7 +18,8 @@ from unmask.model.names import WeightNames
 from unmask.model.positions.scheme import LearnedPositions, LearnedPositionsModule
 from unmask.model.variants import AttentionVariant
 from unmask.tokenizers.spec import ROBERTA as FRAME
-from unmask.tokenizers.spec import ByteBPE, TokenizerSpec
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import ByteBPE
 from unmask.zoo.encoders.bert_family import bert, roberta
 from unmask.zoo.preset import Paper
 

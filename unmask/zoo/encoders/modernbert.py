@@ -34,7 +34,8 @@ from unmask.model.names import (
 from unmask.model.positions.scheme import LayerwiseRotary, Rotary
 from unmask.objectives.published import MODERNBERT as MASKED_30
 from unmask.tokenizers.spec import BERT as FRAME
-from unmask.tokenizers.spec import ByteBPE, TokenizerSpec
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import ByteBPE
 from unmask.zoo.encoders.bert_family import bert
 from unmask.zoo.preset import Paper, Published
 from unmask.zoo.rope_parameters import CONFIG_KEYS as ROTARY

@@ -15,7 +15,8 @@ from unmask.model.names import ConfigMapping, WeightNames, config_functions
 from unmask.model.positions.scheme import TransformerXLPositions
 from unmask.objectives.published import XLNET as OBJECTIVE
 from unmask.tokenizers.spec import XLNET as FRAME
-from unmask.tokenizers.spec import TokenizerSpec, Unigram
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import Unigram
 from unmask.zoo.encoders.bert_family.bert import MINI_TRAINING
 from unmask.zoo.preset import Paper, Published
 

@@ -32,7 +32,8 @@ from unmask.objectives.objective import Objective
 from unmask.objectives.published import ObjectiveSpec
 from unmask.objectives.select import SuffixMasking
 from unmask.objectives.sentence_pairs.tasks import NextSentencePrediction, SentenceOrderPrediction
-from unmask.tokenizers.spec import CodePoints, CodePointsWithSubwords, SpecialTokens
+from unmask.tokenizers.spec import SpecialTokens
+from unmask.tokenizers.vocabulary import CodePoints, CodePointsWithSubwords
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS, WordVectorMethod
 from unmask.zoo.native_format import with_expressible_format, with_native_format
 from unmask.zoo.objectives.presets import (

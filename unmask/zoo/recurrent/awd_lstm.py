@@ -9,7 +9,8 @@ from unmask.model.backbones.recurrent import RecurrentArchitecture
 from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
 from unmask.objectives.published import CAUSAL_LM as NEXT_TOKEN
 from unmask.tokenizers.spec import WORD_LEVEL as WORD_FRAME
-from unmask.tokenizers.spec import TokenizerSpec, WordLevel
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import WordLevel
 from unmask.zoo.preset import FinetuningDefaults, Paper, Published
 from unmask.zoo.recurrent.lstm import LSTM_MINI, PTB
 

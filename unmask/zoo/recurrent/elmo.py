@@ -9,7 +9,8 @@ from unmask.model.layers.embeddings.character_cnn import CharacterCNN
 from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
 from unmask.objectives.characters import BidirectionalWordLM
 from unmask.tokenizers.spec import ELMO as FRAME
-from unmask.tokenizers.spec import TokenizerSpec, WordBytesWithWords
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import WordBytesWithWords
 from unmask.zoo.encoders.bert_family.bert import MINI_TRAINING, NEXT_SENTENCE_TRAINING
 from unmask.zoo.preset import Paper, Published
 

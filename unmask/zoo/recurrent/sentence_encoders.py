@@ -8,7 +8,8 @@ from unmask.model.backbones.convolutional import ConvolutionalArchitecture
 from unmask.model.backbones.recurrent import RecurrentArchitecture
 from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
 from unmask.objectives.published import MASKED_LM
-from unmask.tokenizers.spec import BERT, TokenizerSpec, WordPiece
+from unmask.tokenizers.spec import BERT, TokenizerSpec
+from unmask.tokenizers.vocabulary import WordPiece
 from unmask.zoo.encoders.bert_family.bert import MINI_TRAINING, NEXT_SENTENCE_TRAINING
 from unmask.zoo.preset import Paper, Published
 

@@ -13,7 +13,8 @@ from unmask.model.initialize import UniformInit
 from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
 from unmask.objectives.published import QUICK_THOUGHTS as FOUND
 from unmask.objectives.published import SKIP_THOUGHTS as SAID
-from unmask.tokenizers.spec import BERT, SpecialTokens, TokenizerSpec, WordLevel, WordPiece
+from unmask.tokenizers.spec import BERT, SpecialTokens, TokenizerSpec
+from unmask.tokenizers.vocabulary import WordLevel, WordPiece
 from unmask.zoo.encoders.bert_family.bert import MINI_TRAINING, NEXT_SENTENCE_TRAINING
 from unmask.zoo.preset import Paper, Published
 

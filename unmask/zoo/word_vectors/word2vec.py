@@ -8,7 +8,8 @@ from unmask.heads.classification.sequence_classification import SequenceClassifi
 from unmask.model.backbones.recurrent import RecurrentArchitecture
 from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
 from unmask.tokenizers.spec import WORD_LEVEL as FRAME
-from unmask.tokenizers.spec import TokenizerSpec, WordLevel
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import WordLevel
 from unmask.word_vectors.train.corpus import MAX_DOCUMENT_WORDS
 from unmask.word_vectors.train.glove import GloVe
 from unmask.word_vectors.train.lsa import LSA

@@ -80,12 +80,12 @@ class TextToTextFormulation:
         reader = self.tokenizer.input_tokenizer
         whole = [i for i, item in enumerate(items) if not self._keeps_beginning(item)]
         written = [self._source_text(item, item.texts) for item in items]
-        sources = reader.first_batch(written, self.max_source_tokens + 1)
+        sources = reader.encode_prefix_batch(written, self.max_source_tokens + 1)
         for i in whole:
             if len(sources[i]) > self.max_source_tokens:
                 (sources[i],) = reader.encode_ids_batch([written[i]])
         firsts = [item.label[0] if isinstance(item.label, tuple) else "" for item in items]
-        targets = self.tokenizer.first_batch(firsts, self.max_target_length)
+        targets = self.tokenizer.encode_prefix_batch(firsts, self.max_target_length)
         found: list[TaskInput] = []
         for i, (item, source, target) in enumerate(zip(items, sources, targets, strict=True)):
             cut = len(source) > self.max_source_tokens

@@ -9,8 +9,9 @@ from unmask.model.config_keys import ConfigKeys
 from unmask.model.initialize import NormalInit
 from unmask.model.names import ConfigMapping, WeightNames, config_functions, read_activation
 from unmask.model.positions.scheme import LearnedPositions
-from unmask.tokenizers.spec import BPE, TokenizerSpec
 from unmask.tokenizers.spec import GPT as FRAME
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import BPE
 from unmask.zoo.decoders import llama
 from unmask.zoo.decoders.gpt import gpt2
 from unmask.zoo.preset import FinetuningDefaults, Paper

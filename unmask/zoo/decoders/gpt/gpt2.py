@@ -14,7 +14,8 @@ from unmask.model.names import ConfigMapping, WeightNames, config_functions
 from unmask.model.positions.scheme import LearnedPositions
 from unmask.objectives.published import CAUSAL_LM as NEXT_TOKEN
 from unmask.tokenizers.spec import GPT2 as FRAME
-from unmask.tokenizers.spec import ByteBPE, TokenizerSpec
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import ByteBPE
 from unmask.zoo.encoders.bert_family.bert import MINI_TRAINING
 from unmask.zoo.preset import Paper, Published
 

@@ -16,7 +16,8 @@ from unmask.model.names import ConfigMapping, WeightNames, config_functions, rea
 from unmask.model.variants import LayerVariants, Sublayer
 from unmask.objectives.published import ALBERT as NGRAMS_AND_ORDER
 from unmask.tokenizers.spec import ALBERT as FRAME
-from unmask.tokenizers.spec import TokenizerSpec, Unigram
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import Unigram
 from unmask.zoo.encoders.bert_family import bert
 from unmask.zoo.preset import Paper, Published
 

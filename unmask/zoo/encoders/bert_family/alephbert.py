@@ -9,7 +9,8 @@ from dataclasses import replace
 from unmask.model.initialize import NormalInit
 from unmask.objectives.published import MASKED_LM
 from unmask.tokenizers.spec import BERT as FRAME
-from unmask.tokenizers.spec import TokenizerSpec, WordPiece
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import WordPiece
 from unmask.zoo.encoders.bert_family import bert
 from unmask.zoo.preset import Paper
 

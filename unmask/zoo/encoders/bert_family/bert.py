@@ -24,7 +24,8 @@ from unmask.model.positions.scheme import LearnedPositions
 from unmask.objectives.published import BERT as MASKED_AND_NEXT
 from unmask.objectives.published import BERT_WHOLE_WORD as WHOLE_WORDS_AND_NEXT
 from unmask.tokenizers.spec import BERT as FRAME
-from unmask.tokenizers.spec import TokenizerSpec, WordPiece
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import WordPiece
 from unmask.zoo.preset import Paper, Published
 
 PAPER = Paper(

@@ -17,8 +17,9 @@ from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.names import ConfigMapping, WeightNames, config_functions
 from unmask.model.positions.scheme import LearnedPositions
 from unmask.objectives.published import MASKED_LM
-from unmask.tokenizers.spec import BPE, TokenizerSpec
 from unmask.tokenizers.spec import XLM as FRAME
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import BPE
 from unmask.zoo.encoders.bert_family import bert
 from unmask.zoo.preset import Paper, Published
 

@@ -16,7 +16,8 @@ from unmask.model.names import ConfigMapping, WeightNames, config_functions, wit
 from unmask.model.positions.scheme import LearnedPositions
 from unmask.objectives.published import MASKED_LM
 from unmask.tokenizers.spec import ROBERTA as FRAME
-from unmask.tokenizers.spec import ByteBPE, TokenizerSpec, Unigram
+from unmask.tokenizers.spec import TokenizerSpec
+from unmask.tokenizers.vocabulary import ByteBPE, Unigram
 from unmask.zoo.encoders.bert_family import bert
 from unmask.zoo.preset import Paper, Published
 

@@ -10,7 +10,7 @@ from tokenizer_cases import EVERY, learned
 
 from unmask.finetuning.formulations.formulation import encode_texts, truncate_longest_first
 from unmask.tasks.task import TaskExample
-from unmask.tokenizers import beginning, encode
+from unmask.tokenizers import encode, long_texts
 from unmask.tokenizers.encode import Tokenizer
 
 KINDS: dict[str, Callable[[random.Random], str]] = {
@@ -50,9 +50,9 @@ def _text(kind: str, n: int = 6000, seed: int = 0) -> str:
 
 @pytest.fixture(autouse=True)
 def _short_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (beginning, encode):
-        monkeypatch.setattr(module, "LONG", 100)
-    monkeypatch.setattr("unmask.finetuning.formulations.formulation.LONG", 100)
+    for module in (long_texts, encode):
+        monkeypatch.setattr(module, "LONG_TEXT_CHARACTERS", 100)
+    monkeypatch.setattr("unmask.finetuning.formulations.formulation.LONG_TEXT_CHARACTERS", 100)
 
 
 def _cases() -> Iterator[object]:
@@ -69,7 +69,7 @@ def test_the_first_tokens_are_those_of_the_whole(name: str, kind: str) -> None:
     for special in (False, True):
         whole = known.encode_ids_batch([text], allow_special=special)[0]
         for n in (1, 40, 500):
-            (first,) = known.first_batch([text], n, special=special)
+            (first,) = known.encode_prefix_batch([text], n, special=special)
             assert len(first) >= min(n, len(whole))
             assert first.tolist() == whole[: len(first)].tolist()
 
@@ -77,9 +77,9 @@ def test_the_first_tokens_are_those_of_the_whole(name: str, kind: str) -> None:
 @pytest.fixture(name="short_parts")
 def _short_parts(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
     """Have texts read in short parts, or whole."""
-    monkeypatch.setattr(beginning, "_PART", 100)
-    monkeypatch.setattr(beginning, "_LEAD", 30)
-    return lambda parts: monkeypatch.setattr(encode, "WHOLE", 60 if parts else 2**40)
+    monkeypatch.setattr(long_texts, "_PART_CHARACTERS", 100)
+    monkeypatch.setattr(long_texts, "_CONTEXT_CHARACTERS", 30)
+    return lambda parts: monkeypatch.setattr(encode, "MAX_WHOLE_CHARACTERS", 60 if parts else 2**40)
 
 
 @pytest.mark.parametrize(("name", "kind"), list(_cases()))
@@ -118,7 +118,7 @@ def test_parts_are_short_or_it_is_said(
     short_parts(True)
     known, text = learned(name), _text(kind, 1000)
     assert len(known.encode_ids_batch([text])[0])
-    cuts = beginning.Cuts.of(known._backend, json.loads(known._backend.to_str()))
+    cuts = long_texts.SplitPoints.of(known._backend, json.loads(known._backend.to_str()))
     read = [end - lead for lead, _, end in cuts.parts(text)]
     if kind == "words" or (name, kind) == ("bytebpe", "base64"):
         assert max(read) < 300
@@ -148,7 +148,7 @@ def test_of_a_long_text_little_is_read(
     counts: list[int] = []
     for times in (2, 10):
         read[0] = 0
-        known.first_batch([some * times], 100)
+        known.encode_prefix_batch([some * times], 100)
         counts.append(read[0])
     assert counts[0] == counts[1]  # it does not depend on how long the text is
     assert counts[0] < 300_000
@@ -175,4 +175,4 @@ def test_pairs_are_cut_as_if_both_were_read_whole(name: str, room: int) -> None:
 
 def test_what_a_text_holds_behind_is_checked() -> None:
     with pytest.raises(ValueError, match="character 6000 of the text"):
-        learned("wordpiece").first_batch(["a " * 3000 + "\ud800"], 5)
+        learned("wordpiece").encode_prefix_batch(["a " * 3000 + "\ud800"], 5)

@@ -1,21 +1,22 @@
-"""Where a long text may be cut so that its tokens are those of the whole.
+"""Encode a long text in less time and memory, with the tokens of the whole.
 
-A model reads some hundred tokens of a text, and a text may have 20 MB. The tokens of its beginning
-are not the beginning of its tokens: what follows a place may change the last ones before it. Two
-ways to know which stay:
+A model reads some hundred tokens of a text, and a text may have 20 MB. The tokens of a prefix are
+not a prefix of the tokens: what follows a position may change the last tokens before it. Two cases
+in which they are known:
 
-- Where spaces part what is cut into tokens, no token reaches over the space between two words.
-- Let n be a place and m the longest token. Some token of the whole text ends at a place j of the m
-  before n, and the tokens up to there are those of `text[:j]`: with merges (BPE) because none went
-  over j, and merges on its two sides do not depend on each other; with scores (unigram) because
-  the best path through j begins with the best path to j; with pieces (WordPiece) because they are
-  found from left to right, and a word of more than `max_input_chars_per_word` is unknown whatever
-  it ends with. Which j it is need not be known: what the tokens of `text[:j]` have in common for
-  all j is certain. `SPARE` tokens more are left off, for bytes, which may end within a character.
+- Where the pre-tokenizer splits at spaces, no token spans the space between two words.
+- Let n be a position and m the length of the longest token. Some token of the whole text ends at a
+  position j of the m before n, and the tokens up to there are those of `text[:j]`: with merges
+  (BPE) because none went over j, and merges on its two sides are independent; with scores
+  (unigram) because the best path through j begins with the best path to j; with greedy pieces
+  (WordPiece) because they are found from left to right, and a word of more than
+  `max_input_chars_per_word` is unknown whatever it ends with. Which j it is need not be known: the
+  common prefix of the tokens of `text[:j]` for all j is certain. `_SPARE_TOKENS` more are left off,
+  for byte tokens, which may end within a character.
 
-Where all of a text is needed it is read in parts, which takes less memory by a factor of ten. Parts
-begin at a space between two words, or where words have none at a digit after a letter, if that
-parts what is cut into tokens. Each is read with what stands before it, whose tokens are left off.
+Where all tokens are needed the text is encoded in parts, which takes a tenth of the memory. Parts
+begin at a space between two words, or else at a digit after a letter, if the pre-tokenizer splits
+there. Each is encoded with what stands before it, whose tokens are left off.
 """
 
 import re
@@ -31,21 +32,21 @@ from jaxtyping import Int
 
 from unmask.tokenizers.pipeline import SPACE
 
-LONG = 2**16
-"""Characters of a text that is read whole, however few of its tokens are needed."""
-SPARE = 32
-WHOLE = 2**20
-"""Characters of a text that is read in one part where all of it is needed."""
-_PART = 2**17
-_LEAD = 2**10
-"""Characters before a part that are read with it."""
-_MOST_READ = 2**22
-"""Characters that are read for one beginning at many places, together."""
-_MOST_WINDOW = 300
-"""Characters of the longest token where tokens are compared at many places."""
-_MOST_MARKS = 8
-"""Marks on one letter, whose order normalizers change."""
-_AT_ONCE = 64
+LONG_TEXT_CHARACTERS = 2**16
+"""A text up to this length is encoded whole, however few of its tokens are needed."""
+MAX_WHOLE_CHARACTERS = 2**20
+"""A text up to this length is encoded in one part, where all of its tokens are needed."""
+_SPARE_TOKENS = 32
+_PART_CHARACTERS = 2**17
+_CONTEXT_CHARACTERS = 2**10
+"""Characters before a part that are encoded with it."""
+_MAX_COMPARED_CHARACTERS = 2**22
+"""Characters of all prefixes whose tokens are compared."""
+_MAX_COMPARED_WINDOW = 300
+"""Characters of the longest token, where the tokens of several prefixes are compared."""
+_MAX_COMBINING_MARKS = 8
+"""Combining marks on one letter, whose order normalizers change."""
+_TEXTS_PER_BATCH = 64
 _LEFT, _RIGHT = "aA1é中я", "aA1é中я"
 _HARMLESS = (r"(?!\S)", r"(?:", "(?i:", r"\A +| +\z")
 _AT_WORD_ENDS = r"(?<=\S)(?=\s|\z)"
@@ -57,22 +58,22 @@ Encode = Callable[[Sequence[str]], list[Ids]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cuts:
-    """Where a tokenizer's texts may be cut so that the tokens before are known."""
+class SplitPoints:
+    """Where texts may be split for a tokenizer so that the tokens before are known."""
 
     at_spaces: bool
-    """Between two words."""
+    """At a space between two words."""
     at_digits: bool
     """Between a letter and a digit."""
     anywhere: bool
-    """At many places, whose tokens are compared."""
+    """Anywhere: the tokens of several prefixes are compared."""
     longest: int
     """Characters of the longest token."""
     backend: tokenizers.Tokenizer
 
     @staticmethod
-    def of(backend: tokenizers.Tokenizer, state: Mapping[str, Any]) -> "Cuts":
-        """Find out what a pipeline allows.
+    def of(backend: tokenizers.Tokenizer, state: Mapping[str, Any]) -> "SplitPoints":
+        """Determine the split points of a pipeline.
 
         Args:
             backend: the pipeline.
@@ -88,13 +89,13 @@ class Cuts:
         pieces = vocab if isinstance(vocab, Mapping) else (piece for piece, _ in vocab)
         longest = max(map(len, [*pieces, *added, *known]), default=1)
         longest = max(longest, int(model.get("max_input_chars_per_word") or 0)) + 2
-        return Cuts(
+        return SplitPoints(
             at_spaces=bare and _parts(backend) and not any(re.search(r"\s", a) for a in added),
             at_digits=bare
             and not ends
             and _parts(backend, "", "1")
             and not any(_DIGIT.search(a) for a in added),
-            anywhere=bare and not ends and longest <= _MOST_WINDOW,
+            anywhere=bare and not ends and longest <= _MAX_COMPARED_WINDOW,
             longest=longest,
             backend=backend,
         )
@@ -124,16 +125,20 @@ class Cuts:
             Where each part's lead, the part itself and its end stand.
         """
         found, lead, begin = list[tuple[int, int, int]](), 0, 0
-        for at in range(_PART, len(text) - _PART, _PART):
-            end = self._seam(text, at, at + _PART)
-            before = None if end is None else self._seam(text, end - 2 * _LEAD, end - _LEAD)
+        for at in range(_PART_CHARACTERS, len(text) - _PART_CHARACTERS, _PART_CHARACTERS):
+            end = self._seam(text, at, at + _PART_CHARACTERS)
+            before = (
+                None
+                if end is None
+                else self._seam(text, end - 2 * _CONTEXT_CHARACTERS, end - _CONTEXT_CHARACTERS)
+            )
             if end is not None and before is not None:
                 found.append((lead, begin, end))
                 lead, begin = before, end
         return [*found, (lead, begin, len(text))]
 
     def _seam(self, text: str, begin: int, end: int) -> int | None:
-        """Find where a text may be cut, between two places."""
+        """Find a split point between two positions."""
         at = _between_words(text, begin, end) if self.at_spaces else None
         if at is None and self.at_digits:
             seam = _DIGIT.search(text, begin, end)
@@ -145,12 +150,12 @@ class Cuts:
         at = _between_words(text, 2 * size, 4 * size) if self.at_spaces else None
         if at is not None:
             (ids,) = encode([text[:at]])
-        elif self.anywhere and size * self.longest <= _MOST_READ:
+        elif self.anywhere and size * self.longest <= _MAX_COMPARED_CHARACTERS:
             n = self._window(text[size - 3 * self.longest : size])
             ids = _common(encode, [text[:j] for j in range(size, size - n, -1)] if n else [""])
         else:
             return np.zeros(0, np.int64)
-        return ids[: max(len(ids) - SPARE, 0)]
+        return ids[: max(len(ids) - _SPARE_TOKENS, 0)]
 
     def _window(self, before: str) -> int:
         """Return how many characters are longer than a token, whatever its normalizer leaves out.
@@ -158,7 +163,7 @@ class Cuts:
         0 where there are not as many again before them, in which a word may begin.
         """
         joined = (len(list(run)) for mark, run in groupby(before, unicodedata.combining) if mark)
-        if max(joined, default=0) > _MOST_MARKS:
+        if max(joined, default=0) > _MAX_COMBINING_MARKS:
             return 0
         n = self.longest + 1
         while n < len(before) - self.longest and not self._is_longer(before[-n:]):
@@ -175,8 +180,8 @@ class Cuts:
 def _common(encode: Encode, texts: Sequence[str]) -> Ids:
     """Return the tokens with which all of some texts begin, some of the last left off."""
     first: Ids | None = None
-    for i in range(0, len(texts), _AT_ONCE):
-        for ids in encode(texts[i : i + _AT_ONCE]):
+    for i in range(0, len(texts), _TEXTS_PER_BATCH):
+        for ids in encode(texts[i : i + _TEXTS_PER_BATCH]):
             if first is None:
                 first = ids
             n = min(len(first), len(ids))
@@ -187,7 +192,7 @@ def _common(encode: Encode, texts: Sequence[str]) -> Ids:
 
 
 def _between_words(text: str, begin: int, end: int) -> int | None:
-    """Find a space between two words, between two places."""
+    """Find a space between two words, between two positions."""
     at = text.rfind(" ", begin, end)
     for _ in range(1000):
         if at <= 0:

@@ -1,0 +1,1 @@
+"""Tokenizers without a learned vocabulary: code points and bytes."""

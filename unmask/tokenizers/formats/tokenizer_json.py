@@ -1,0 +1,114 @@
+"""tokenizer.json: a pipeline as the tokenizers library writes it."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from unmask.tokenizers.formats import declared_tokens as declared_tokens_module
+from unmask.tokenizers.formats import limits
+from unmask.tokenizers.formats.declared_tokens import DeclaredTokens
+
+_log = logging.getLogger(__name__)
+
+
+def load_tokenizer_json(path: Path, declared_tokens: DeclaredTokens) -> Tokenizer:
+    """Read the pipeline, and refuse what the library would take, but fail with later."""
+    state = declared_tokens_module.read_json_mapping(path)
+    added = state.get("added_tokens") or []
+    if not isinstance(added, list) or not all(
+        declared_tokens_module.is_added_token(token) for token in added
+    ):
+        raise ValueError(f"{path}: added_tokens must be a list of tokens")
+    for token in added:
+        token["special"] = bool(token.get("special")) or declared_tokens.is_special(
+            token["content"]
+        )
+    limits.check_pipeline_limits(path, state)
+    _check_pieces(path, state.get("model"))
+    state = _without_dropout(path, state)
+    # Lengths at which its file pads and cuts are the caller's business, and would look like a part
+    # of every text.
+    written = json.dumps({**state, "padding": None, "truncation": None})
+    with limits.tokenizers_errors_as_value_error(f"{path} is no tokenizer file", hide_output=True):
+        backend = Tokenizer.from_str(written)
+    for token in added:
+        if backend.token_to_id(token["content"]) != token.get("id"):
+            raise ValueError(f"{path}: {token['content']!r} cannot have the id {token.get('id')}")
+    if lost := _missing_template_tokens(state.get("post_processor")):
+        raise ValueError(f"{path}: post_processor names {lost[0]!r}, but does not say its id")
+    _check_model(path, state["model"])
+    return backend
+
+
+def _without_dropout(path: Path, state: dict[str, Any]) -> dict[str, Any]:
+    """Leave out dropout, by which merges are passed over at random (Provilkov et al. 2020).
+
+    arXiv:1910.13267: it is for training, and texts are then cut without it.
+    """
+    model = state.get("model")
+    if not isinstance(model, dict) or not model.get("dropout"):
+        return state
+    _log.warning(
+        "%s: model.dropout is %s; texts are cut without it, always in the same way",
+        path, model["dropout"],
+    )  # fmt: skip
+    return {**state, "model": {**model, "dropout": None}}
+
+
+def _check_pieces(path: Path, model: Any) -> None:
+    """Refuse what the library would panic at, or believe and build a table for.
+
+    That is merges whose right part lacks the prefix of what continues a word, and ids far above the
+    number of pieces.
+    """
+    if not isinstance(model, dict):
+        return
+    vocab = model.get("vocab")
+    if isinstance(vocab, dict):
+        most = 2 * len(vocab) + 1000
+        for piece, i in vocab.items():
+            if type(i) is not int or not 0 <= i <= most:
+                raise ValueError(
+                    f"{path}: model.vocab: {piece!r} must have an id from 0 to {most}, as there "
+                    f"are {len(vocab)} pieces, got {i!r}"
+                )
+    prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
+    for merge in merges if prefix and isinstance(merges, list) else ():
+        pair = merge.split(" ") if isinstance(merge, str) else merge
+        if not (isinstance(pair, list) and pair and str(pair[-1]).startswith(str(prefix))):
+            raise ValueError(
+                f"{path}: model.merges: the right part of {merge!r} does not begin with {prefix!r}"
+            )
+
+
+def _check_model(path: Path, model: dict[str, Any]) -> None:
+    """Refuse a model that cannot say what is unknown, or that gives an id twice."""
+    vocab, unknown = model["vocab"], model.get("unk_token")
+    if not isinstance(vocab, dict):
+        if model.get("unk_id") is None:
+            raise ValueError(f"{path}: model.unk_id must be the id for what is unknown")
+        return
+    if unknown is not None and unknown not in vocab:
+        raise ValueError(f"{path}: model.unk_token is {unknown!r}, which is not in its vocabulary")
+    if len(set(vocab.values())) < len(vocab):
+        raise ValueError(f"{path}: two pieces of the vocabulary have the same id")
+
+
+def _missing_template_tokens(processor: Any) -> list[str]:
+    """List the special tokens that a template puts around texts without having their ids."""
+    if isinstance(processor, list):
+        return [name for part in processor for name in _missing_template_tokens(part)]
+    if not isinstance(processor, dict):
+        return []
+    used = [
+        str(part["SpecialToken"].get("id"))
+        for part in [*(processor.get("single") or []), *(processor.get("pair") or [])]
+        if isinstance(part, dict) and isinstance(part.get("SpecialToken"), dict)
+    ]
+    known = processor.get("special_tokens") or {}
+    return [name for name in used if name not in known] + _missing_template_tokens(
+        processor.get("processors")
+    )

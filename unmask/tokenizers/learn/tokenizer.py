@@ -1,0 +1,47 @@
+"""Learn a tokenizer from texts."""
+
+from collections.abc import Iterable
+
+from unmask.tokenizers.characters.byte_pipelines import word_byte_pipeline
+from unmask.tokenizers.characters.byte_tokenizers import ByT5Tokenizer, WordByteTokenizer
+from unmask.tokenizers.characters.code_point_tokenizer import CodePointTokenizer
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.learn import train as learning
+from unmask.tokenizers.output_vocabularies import wordpieces
+from unmask.tokenizers.output_vocabularies import words as word_vocabularies
+from unmask.tokenizers.spec import (
+    TokenizerSpec,
+)
+from unmask.tokenizers.vocabulary import (
+    ByteLevel,
+    CodePoints,
+    CodePointsWithSubwords,
+    WordBytesWithWords,
+)
+
+
+def train_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
+    """Learn a tokenizer from texts, read once; the same texts give the same one.
+
+    Where the texts are too few for the size asked, the vocabulary is smaller
+    (`Tokenizer.vocab_size`), and a warning is logged. Of code points alone nothing is learned, and
+    no text is read.
+
+    Raises:
+        ValueError: the size is too small for the special tokens and the single characters, or there
+            is no text.
+    """
+    if isinstance(spec.vocabulary, CodePoints):
+        return CodePointTokenizer(spec.special_tokens)
+    if isinstance(spec.vocabulary, CodePointsWithSubwords):
+        return CodePointTokenizer(
+            spec.special_tokens,
+            wordpieces.learn_wordpiece_vocabulary(spec.vocabulary.vocab_size, texts),
+        )
+    if isinstance(spec.vocabulary, WordBytesWithWords):
+        backend = word_byte_pipeline(spec.special_tokens)
+        known = word_vocabularies.learn_word_vocabulary(spec.vocabulary.vocab_size, backend, texts)
+        return WordByteTokenizer(backend, spec.special_tokens, known)
+    if isinstance(spec.vocabulary, ByteLevel) and spec.vocabulary.n_unused_ids is not None:
+        return ByT5Tokenizer(spec.special_tokens, spec.vocabulary.n_unused_ids)
+    return Tokenizer(learning.train_pipeline(spec, texts), spec.special_tokens)
