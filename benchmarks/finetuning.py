@@ -47,8 +47,9 @@ from unmask.finetuning.methods.method import FullFinetuning, apply_method
 from unmask.finetuning.train_run import set_up_run
 from unmask.inference.pipeline import load
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
-from unmask.training import distributed, loop
-from unmask.training.distributed import World
+from unmask.training import loop
+from unmask.training.device import distributed
+from unmask.training.device.distributed import World
 from unmask.zoo.catalogue import get_preset
 from unmask.zoo.preset import with_vocab_size
 

@@ -22,6 +22,7 @@ from unmask.model.positions.scheme import LearnedPositions
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.training import loop
 from unmask.training.config import Recipe
+from unmask.training.run import TrainingRun
 from unmask.training.schedules import Linear
 from unmask.zoo.encoder_decoders import bart, t5, transformer
 
@@ -124,7 +125,7 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-def start(of: Model, family: str, steps: int = 5, **changes: Any) -> loop.TrainingRun:
+def start(of: Model, family: str, steps: int = 5, **changes: Any) -> TrainingRun:
     """Begin a run of `steps` steps of two micro-batches."""
 
     def batches(cursor: Any) -> Iterator[tuple[list[Batch], Any]]:
@@ -140,7 +141,7 @@ def start(of: Model, family: str, steps: int = 5, **changes: Any) -> loop.Traini
     return loop.start_run(recipe, of, batches, forward=forward)
 
 
-def train(run: loop.TrainingRun) -> list[Any]:
+def train(run: TrainingRun) -> list[Any]:
     reports = list(loop.train(run))
     loop.finish_run(run)
     return reports

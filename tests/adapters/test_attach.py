@@ -25,6 +25,8 @@ from unmask.adapters.scalar_mix import ScalarMix
 from unmask.generation.decode import GenerationConfig, generate
 from unmask.heads.model import Model
 from unmask.training import loop
+from unmask.training.resume import find_newest_checkpoint, restore_run, save_checkpoint
+from unmask.training.run import TrainingRun
 
 SPECS = IDENTITIES | {"mix": ScalarMix()}
 MERGEABLE = {
@@ -354,7 +356,7 @@ def test_after_an_error_in_use_the_choice_before_is_back() -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_resumed_run_equals_one_that_went_on(precision, tmp_path) -> None:
-    def begin() -> tuple[Model, loop.TrainingRun]:
+    def begin() -> tuple[Model, TrainingRun]:
         m = model("bert")
         attach(m, IDENTITIES["adamix, nothing shared"])
         freeze(m)
@@ -365,11 +367,11 @@ def test_a_resumed_run_equals_one_that_went_on(precision, tmp_path) -> None:
     _, run = begin()
     for report in loop.train(run):
         if report.step == 3:
-            loop.save_checkpoint(run, tmp_path)
+            save_checkpoint(run, tmp_path)
             break
     resumed, run = begin()
-    found, _ = loop.find_newest_checkpoint(tmp_path, run.world)
+    found, _ = find_newest_checkpoint(tmp_path, run.world)
     assert found is not None
-    loop.restore_run(run, found)
+    restore_run(run, found)
     adapted.train(run)
     assert same(state(resumed), state(whole))

@@ -29,6 +29,8 @@ from unmask.heads.model import Model
 from unmask.heads.prediction import Term
 from unmask.model.layers.feed_forward import Dropout
 from unmask.training import loop
+from unmask.training.resume import find_newest_checkpoint, restore_run, save_checkpoint
+from unmask.training.run import TrainingRun
 
 over_families = pytest.mark.parametrize("family", FAMILIES)
 
@@ -200,7 +202,7 @@ def test_a_difference_is_symmetric_not_negative_and_zero_for_equals(n, seed, los
 @over_families
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_run_trains_by_both_and_resumes_exactly(family, precision, tmp_path) -> None:
-    def begin() -> tuple[Model, loop.TrainingRun]:
+    def begin() -> tuple[Model, TrainingRun]:
         m = model(family)
         attach(m, AdaMix(bottleneck_size=5, n_experts=3))
         freeze(m)
@@ -212,14 +214,14 @@ def test_a_run_trains_by_both_and_resumes_exactly(family, precision, tmp_path) -
     for report in loop.train(run):
         assert report.sums.n_targets["label_consistency"] == report.sums.n_targets["label"] == 6
         if report.step == 3:
-            loop.save_checkpoint(run, tmp_path)
+            save_checkpoint(run, tmp_path)
     loop.finish_run(run)
     assert same(state(whole.backbone), state(model(family).backbone))
     assert not same(state(whole.adapters), adapter)
     resumed, run = begin()
-    found, _ = loop.find_newest_checkpoint(tmp_path, run.world)
+    found, _ = find_newest_checkpoint(tmp_path, run.world)
     assert found is not None
-    loop.restore_run(run, found)
+    restore_run(run, found)
     adapted.train(run)
     assert same(state(resumed), state(whole))
 

@@ -17,15 +17,10 @@ from in_memory import Buggy, Damaged, InMemory
 from vocabularies import BERT, GPT, T5
 
 from unmask.batch import IGNORE_INDEX, Visibility
-from unmask.batching import loader as module
-from unmask.batching.loader import (
-    BatchLoader,
-    BatchPlan,
-    DataCursor,
-    balanced_splits,
-    document_of_rows,
-    draw_other_row,
-)
+from unmask.batching import workers
+from unmask.batching.loader import BatchLoader
+from unmask.batching.plan import BatchPlan, DataCursor, balanced_splits
+from unmask.batching.workers import document_of_rows, draw_other_row
 from unmask.config import from_dict, to_dict
 from unmask.objectives import published
 from unmask.objectives.mixtures import StaticMasking
@@ -237,8 +232,8 @@ def test_the_same_batches_for_0_1_or_3_workers(objective, special, strategy):
         objective=objective, special_ids=special, strategy=strategy, micro_batch_tokens=70
     )
     expected = stream(loader, 12)
-    for workers in (1, 3):
-        assert stream(replace(loader, n_workers=workers), 12) == expected
+    for n_workers in (1, 3):
+        assert stream(replace(loader, n_workers=n_workers), 12) == expected
 
 
 @settings(max_examples=10)
@@ -501,16 +496,16 @@ def test_workers_that_are_lost_again_and_again_are_told_in_a_line(monkeypatch):
         def __iter__(self):
             return lost()
 
-    monkeypatch.setattr(module, "_start_workers", lambda *_: Results())
+    monkeypatch.setattr(workers, "_start_workers", lambda *_: Results())
     with pytest.raises(ChildProcessError, match="ended 3 times before their work was done"):
         list(make(n_workers=1))
 
 
-@pytest.mark.skipif(module._START_METHOD != "forkserver", reason="has no fork server")
+@pytest.mark.skipif(workers._START_METHOD != "forkserver", reason="has no fork server")
 def test_a_process_ends_though_its_fork_server_is_stopped(monkeypatch):
     from multiprocessing import forkserver
 
-    monkeypatch.setattr(module, "_WORKER_EXIT_SECONDS", 1.0)
+    monkeypatch.setattr(workers, "_WORKER_EXIT_SECONDS", 1.0)
 
     def stop(_):
         os.kill(forkserver._forkserver._forkserver_pid, signal.SIGSTOP)
@@ -524,7 +519,7 @@ def test_a_process_ends_though_its_fork_server_is_stopped(monkeypatch):
 
 
 def test_workers_are_not_forked_from_a_process_with_threads():
-    assert module._START_METHOD != "fork"
+    assert workers._START_METHOD != "fork"
 
 
 # ---- mistakes

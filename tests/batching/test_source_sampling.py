@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from in_memory import InMemory
 from vocabularies import BERT
 
-from unmask.batching.loader import BatchLoader, BatchPlan, DataCursor
+from unmask.batching.loader import BatchLoader
+from unmask.batching.plan import BatchPlan, DataCursor
 from unmask.batching.source_sampling import SourceSampling, rows_per_source
 from unmask.objectives import published
 from unmask.objectives.mixtures import StaticMasking

@@ -18,7 +18,7 @@ from unmask.objectives.objective import Objective
 from unmask.objectives.published import CAUSAL_LM, MASKED_LM, PREFIX_LM
 from unmask.objectives.select import TokenMasking
 from unmask.objectives.unified_lm.visibility import UnidirectionalLM
-from unmask.shards.read import write_shards
+from unmask.shards.write import write_shards
 from unmask.text.documents import Document
 from unmask.tokenizers.spec import SpecialTokenIds
 

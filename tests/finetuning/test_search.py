@@ -12,7 +12,7 @@ from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.job import FinetuneJob, prepare_job
 from unmask.finetuning.search import TRIALS_FILE, SearchTrial, best_trial, read_trials, run_search
 from unmask.jobs.finetune import resume_finetuning
-from unmask.training import distributed
+from unmask.training.device import distributed
 
 pytest.importorskip("optuna")
 

@@ -15,7 +15,7 @@ from unmask.finetuning.job import prepare_job
 from unmask.heads.classification.sequence_classification import CrossEntropy
 from unmask.jobs.finetune import finetune
 from unmask.tasks.task import TaskExample
-from unmask.training.distributed import process_group
+from unmask.training.device.distributed import process_group
 
 ITEMS = [TaskExample(texts=("x",), label=t) for t in ["a"] * 6 + ["b"] * 3 + ["c"]]
 LABELS = ("a", "b", "c")

@@ -11,16 +11,16 @@ import torch
 from toy_text import corpus
 
 from unmask.batch import Batch
-from unmask.batching.loader import DataCursor
+from unmask.batching.plan import DataCursor
 from unmask.config import to_dict
 from unmask.inference.pipeline import Pipeline, load
 from unmask.jobs.prepare import prepare
 from unmask.jobs.pretrain.pretrain import preset_recipe, pretrain
 from unmask.objectives.published import CANINE_S, MASKED_LM
 from unmask.shards.read import TokenShards
-from unmask.training import distributed
 from unmask.training.config import Recipe
 from unmask.training.data import build_training_data, source_of_rows
+from unmask.training.device import distributed
 
 SMALL = {
     "bert-tiny": ["architecture={d_model=32,d_ff=64,n_layers=2,n_heads=2}"],

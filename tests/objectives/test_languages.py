@@ -10,7 +10,8 @@ from toy_text import corpus
 
 from unmask.batch import IGNORE_INDEX
 from unmask.objectives.denoising.denoise import DenoisingObjective
-from unmask.shards.read import TokenShards, write_shards
+from unmask.shards.read import TokenShards
+from unmask.shards.write import write_shards
 from unmask.text.mixtures import source_names, split_language_prefix
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from unmask.batch import SENTENCE_START
 from unmask.shards import rows
 from unmask.shards.concatenated import ConcatenatedDocuments, document_separator_ids
-from unmask.shards.read import TokenShards, write_shards
+from unmask.shards.read import TokenShards
+from unmask.shards.write import write_shards
 from unmask.text.documents import Document
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer

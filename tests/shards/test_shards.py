@@ -27,9 +27,10 @@ from hypothesis import strategies as st
 
 from unmask import files
 from unmask.batch import PARAGRAPH_START, SENTENCE_START, Tokens
-from unmask.shards import read, rows, workers
-from unmask.shards.read import TokenShards, write_shards
+from unmask.shards import read, rows, workers, write
+from unmask.shards.read import TokenShards
 from unmask.shards.workers import encode_documents, id_type
+from unmask.shards.write import write_shards
 from unmask.text.documents import Document
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
@@ -631,8 +632,8 @@ def test_what_is_finished_is_not_made_again(
 ) -> None:
     made(story(40), tmp_path / "out")
     before = contents(tmp_path)
-    monkeypatch.setattr(read, "encode_documents", None)  # it is not even tried
-    monkeypatch.setattr(read, "write_atomically", None)
+    monkeypatch.setattr(write, "encode_documents", None)  # it is not even tried
+    monkeypatch.setattr(write, "write_atomically", None)
     again = made(story(40), tmp_path / "out")
     assert again.n_documents == 32
     assert contents(tmp_path) == before
@@ -816,7 +817,7 @@ import sys
 from pathlib import Path
 from unmask.text.documents import Document
 from unmask.shards import workers
-from unmask.shards.read import write_shards
+from unmask.shards.write import write_shards
 from unmask.tokenizers.encode import Tokenizer
 workers.WORKER_CHUNK_BYTES = 2**15
 tokenizer = load_tokenizer(Path(sys.argv[1]))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.batch import SENTENCE_START, WORD_START
-from unmask.shards.read import write_shards
+from unmask.shards.write import write_shards
 from unmask.text.documents import Document
 from unmask.tokenizers.characters import code_points
 from unmask.tokenizers.characters.code_point_tokenizer import CodePointTokenizer

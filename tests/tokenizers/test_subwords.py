@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from tokenizer_cases import TEXTS, story
 
 from unmask.batch import WORD_START
-from unmask.shards.read import write_shards
+from unmask.shards.write import write_shards
 from unmask.text.documents import Document
 from unmask.tokenizers.characters.code_point_tokenizer import CodePointTokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer

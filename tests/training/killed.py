@@ -24,11 +24,13 @@ from unmask.checkpoints import folder as checkpoints
 from unmask.training import loop
 from unmask.training.config import Muon, Recipe
 from unmask.training.log import TrainingLog
+from unmask.training.resume import restore_run, save_checkpoint
+from unmask.training.run import TrainingRun
 
 STEPS, EVERY = 40, 3
 
 
-def begin(model: str, precision: str) -> tuple[loop.TrainingRun, list[Batch]]:
+def begin(model: str, precision: str) -> tuple[TrainingRun, list[Batch]]:
     """Begin a run of the toy, or of a small model of the catalogue, and what it is evaluated on."""
     changes = {
         "steps": STEPS, "precision": precision, "optimizer": Muon(),
@@ -54,7 +56,7 @@ def live(folder: Path, precision: str, model: str) -> None:
         checkpoint, damaged = checkpoints.newest_checkpoint(folder)
         assert not damaged
         if checkpoint is not None:
-            loop.restore_run(run, checkpoint)
+            restore_run(run, checkpoint)
         checkpoints.truncate_logs(folder, checkpoint)
         with TrainingLog(folder) as log:
             for report in loop.train(run):
@@ -62,7 +64,7 @@ def live(folder: Path, precision: str, model: str) -> None:
                 if report.step % 10 == 0:
                     log.log_evaluation(report.step, loop.evaluate_batches(run.model, held_out))
                 if report.step % EVERY == 0 or report.step == STEPS:
-                    loop.save_checkpoint(run, folder)
+                    save_checkpoint(run, folder)
 
 
 def life(folder: Path, precision: str, model: str, enough: Callable[[], bool]) -> int:

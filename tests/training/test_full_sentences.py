@@ -10,7 +10,7 @@ import pytest
 from toy_text import corpus
 
 from unmask.batch import IGNORE_INDEX
-from unmask.batching.loader import DataCursor
+from unmask.batching.plan import DataCursor
 from unmask.jobs.prepare import prepare
 from unmask.objectives import published
 from unmask.objectives.mixtures import ObjectiveMixture, StaticMasking

@@ -9,15 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.training import log as logs
-from unmask.training.log import (
-    LossSums,
-    StepReport,
-    Throughput,
-    TrainingLog,
-    format_duration,
-    format_evaluation,
-    format_report,
-)
+from unmask.training.log import TrainingLog, format_duration, format_evaluation, format_report
+from unmask.training.step_report import LossSums, StepReport, Throughput
 
 
 def report(step=1, total_steps=100, loss=5.0, sums_since_log=None, **changes):

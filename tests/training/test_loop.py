@@ -19,10 +19,12 @@ from unmask.checkpoints import folder as checkpoints
 from unmask.heads.prediction import Prediction, Term
 from unmask.training import loop
 from unmask.training.config import LAMB, AdamW, Muon, Recipe
-from unmask.training.distributed import World
-from unmask.training.interrupt import interrupt_on_signal, stop_exit_status
-from unmask.training.log import LossSums, TrainingLog
+from unmask.training.device.distributed import World
+from unmask.training.interrupt import interrupt_on_signal, stop_after_step, stop_exit_status
+from unmask.training.log import TrainingLog
+from unmask.training.resume import restore_run, save_checkpoint, trained_tensors
 from unmask.training.schedules import Constant
+from unmask.training.step_report import LossSums
 
 HERE = Path(__file__).parent
 KINDS = [
@@ -34,8 +36,7 @@ KINDS = [
 
 def state(run):
     return {
-        n: t.clone()
-        for n, t in {**loop.trained_tensors(run), **run.optimizer.state_tensors()}.items()
+        n: t.clone() for n, t in {**trained_tensors(run), **run.optimizer.state_tensors()}.items()
     }
 
 
@@ -54,7 +55,7 @@ def trained(run, folder=None, until=None, save_at=()):
         for report in loop.train(run):
             log(report)
             if report.step in save_at:
-                loop.save_checkpoint(run, folder)
+                save_checkpoint(run, folder)
             if report.step == until:
                 break
     return run
@@ -479,7 +480,7 @@ def test_a_checkpoint_of_another_model_is_an_error(tmp_path):
         model = toy.model()
         spoil(model)
         with pytest.raises(ValueError, match=says):
-            loop.restore_run(loop.start_run(recipe, model, toy.batches()), checkpoint)
+            restore_run(loop.start_run(recipe, model, toy.batches()), checkpoint)
 
 
 @pytest.mark.parametrize(("precision", "optimizer"), KINDS)
@@ -498,10 +499,10 @@ def test_what_is_not_trained_is_not_saved_and_must_be_the_same(tmp_path, precisi
     held = checkpoint.tensors("model")
     assert set(held) == {"heads.masked.bias", "heads.label.weight", "heads.label.bias", "seen"}
     again = begun()
-    loop.restore_run(again, checkpoint)
+    restore_run(again, checkpoint)
     assert_equal(state(trained(again)), state(whole))
     with pytest.raises(ValueError, match="that are not trained have changed since this run began"):
-        loop.restore_run(begun(1e-3), checkpoint)
+        restore_run(begun(1e-3), checkpoint)
 
 
 def test_the_numbers_of_a_model_beside_its_parameters_are_kept(tmp_path):
@@ -523,7 +524,7 @@ def test_a_step_that_was_broken_off_is_not_saved(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         trained(run)
     with pytest.raises(RuntimeError, match="step 3 was broken off"):
-        loop.save_checkpoint(run, tmp_path)
+        save_checkpoint(run, tmp_path)
     assert not (tmp_path / "checkpoints").exists()
     run.optimizer.step = step
 
@@ -542,7 +543,7 @@ def test_the_first_ctrl_c_asks_and_the_second_breaks_off():
     seen = []
 
     def asked_twice():
-        with loop.stop_after_step() as stop:
+        with stop_after_step() as stop:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                 seen.append(stop.is_requested_anywhere(World()))
                 os.kill(os.getpid(), number)
@@ -555,13 +556,13 @@ def test_the_first_ctrl_c_asks_and_the_second_breaks_off():
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_each_signal_asks_and_none_that_is_ignored_does(number):
-    with loop.stop_after_step() as stop:
+    with stop_after_step() as stop:
         os.kill(os.getpid(), number)
         assert stop.is_requested
     assert stop_exit_status() == 128 + number
     before = signal.signal(number, signal.SIG_IGN)  # as under nohup
     try:
-        with loop.stop_after_step() as stop, interrupt_on_signal():
+        with stop_after_step() as stop, interrupt_on_signal():
             os.kill(os.getpid(), number)
         assert not stop.is_requested
         assert signal.getsignal(number) is signal.SIG_IGN
@@ -599,12 +600,12 @@ def test_a_signal_that_the_program_handles_itself_is_left_to_it():
 def test_a_run_that_is_asked_to_stop_finishes_its_step_and_can_go_on(tmp_path):
     straight = trained(toy.run(steps=6))
     run = toy.run(steps=6)
-    with loop.stop_after_step() as stop:
+    with stop_after_step() as stop:
         for report in loop.train(run):
             if report.step == 2:
                 os.kill(os.getpid(), signal.SIGINT)
             if stop.is_requested_anywhere(run.world):
-                loop.save_checkpoint(run, tmp_path)
+                save_checkpoint(run, tmp_path)
                 break
     assert run.progress.step == 2
     assert_equal(state(straight), state(trained(toy.resume_run(tmp_path, steps=6))))
@@ -614,7 +615,7 @@ def test_in_another_thread_signals_are_left_alone():
     seen = []
 
     def other():
-        with loop.stop_after_step() as stop:
+        with stop_after_step() as stop:
             seen.append((stop.is_requested, signal.getsignal(signal.SIGINT)))
 
     thread = threading.Thread(target=other)

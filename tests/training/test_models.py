@@ -16,6 +16,7 @@ from unmask.training import loop
 from unmask.training.config import AdamW, Muon, Recipe
 from unmask.training.log import TrainingLog
 from unmask.training.optimizers import build
+from unmask.training.resume import restore_run, save_checkpoint, trained_tensors
 from unmask.zoo.catalogue import MODELS
 
 V = 70
@@ -150,7 +151,7 @@ def run(name, micro_tokens=100, **changes):
 
 
 def state(run):
-    return {**loop.trained_tensors(run), **run.optimizer.state_tensors()}
+    return {**trained_tensors(run), **run.optimizer.state_tensors()}
 
 
 @pytest.mark.quick(
@@ -179,9 +180,9 @@ def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, name, precision, optimi
                 log(report)
                 if report.step == stop:
                     break
-        loop.save_checkpoint(again, b)
+        save_checkpoint(again, b)
         again = run(name, **changes)
-        loop.restore_run(again, checkpoints.newest_checkpoint(b)[0])
+        restore_run(again, checkpoints.newest_checkpoint(b)[0])
     assert straight.progress == again.progress
     mine, theirs = state(straight), state(again)
     assert mine.keys() == theirs.keys()

@@ -9,12 +9,9 @@ from torch import nn
 from unmask.training import config as training_config
 from unmask.training import loop
 from unmask.training.optimizers import build
-from unmask.training.optimizers.build import (
-    MasterWeights,
-    hidden_matrix_names,
-    orthogonalize,
-    uses_weight_decay,
-)
+from unmask.training.optimizers.build import hidden_matrix_names, uses_weight_decay
+from unmask.training.optimizers.master_weights import MasterWeights
+from unmask.training.optimizers.muon import orthogonalize
 
 
 def backward(model, step, scale=1.0):

@@ -11,9 +11,11 @@ import toy
 
 from unmask.checkpoints.folder import newest_checkpoint
 from unmask.checkpoints.tensors import read_tensors
-from unmask.training import distributed, loop
+from unmask.training import loop
 from unmask.training.config import AdamW, Recipe
-from unmask.training.distributed import World
+from unmask.training.device import distributed
+from unmask.training.device.distributed import World
+from unmask.training.resume import restore_run, trained_tensors
 
 HERE = Path(__file__).parent
 
@@ -58,7 +60,7 @@ def one():
 
 def test_two_processes_take_the_steps_of_one_up_to_rounding(one, two):
     run, reports = one
-    tensors = loop.trained_tensors(run)
+    tensors = trained_tensors(run)
     for rank in "01":
         said = json.loads((two / rank / "said.json").read_text())
         assert [t for _, _, t in said["losses"]] == [report.n_tokens for report in reports]
@@ -96,7 +98,7 @@ def test_only_the_first_process_saves_and_one_process_can_go_on(two):
     checkpoint, damaged = newest_checkpoint(two)
     assert not damaged
     run = toy.run(steps=8, precision="float32", learning_rate=1e-2, optimizer=AdamW(eps=1e-3))
-    loop.restore_run(run, checkpoint)
+    restore_run(run, checkpoint)
     assert [report.step for report in loop.train(run)] == [7, 8]
 
 

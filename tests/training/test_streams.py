@@ -9,8 +9,8 @@ import pytest
 import torch
 from toy_text import corpus
 
-from unmask.batch import IGNORE_INDEX, Tokens
-from unmask.batching.loader import draw_other_row
+from unmask.batch import IGNORE_INDEX, RecurrenceMemory, Tokens
+from unmask.batching.workers import draw_other_row
 from unmask.checkpoints import folder as checkpoints
 from unmask.jobs.prepare import prepare
 from unmask.jobs.pretrain.pretrain import build_network
@@ -21,6 +21,8 @@ from unmask.shards.read import TokenShards
 from unmask.training import loop
 from unmask.training.config import Recipe
 from unmask.training.data import TrainingData, build_training_data
+from unmask.training.resume import restore_run, save_checkpoint, trained_tensors
+from unmask.training.run import TrainingRun
 from unmask.zoo.catalogue import MODELS
 
 RECIPE = Recipe(
@@ -51,7 +53,7 @@ def laid_out(shards: TokenShards, recipe: Recipe = RECIPE) -> TrainingData:
     return build_training_data(shards, recipe, MODELS[RECIPE.model].objective, LENGTH)
 
 
-def begun(shards: TokenShards, recipe: Recipe = RECIPE) -> loop.TrainingRun:
+def begun(shards: TokenShards, recipe: Recipe = RECIPE) -> TrainingRun:
     card = MODELS[recipe.model]
     a = card.architecture
     assert isinstance(a, Architecture)
@@ -280,22 +282,22 @@ def test_a_resumed_run_remembers(shards: TokenShards, tmp_path: Path, model: str
         for report in loop.train(broken):
             if report.step == 3:
                 break
-        loop.save_checkpoint(broken, folder)
+        save_checkpoint(broken, folder)
         again = begun(shards, recipe)
         found = checkpoints.newest_checkpoint(folder)[0]
         assert found is not None
-        loop.restore_run(again, found)
+        restore_run(again, found)
         assert set(again.memories.tensors()) == {
             f"{i}.{j}" for i in (0, 1) for j in range(STATES[model])
         }
         list(loop.train(again))
-        ours, theirs = loop.trained_tensors(straight), loop.trained_tensors(again)
+        ours, theirs = trained_tensors(straight), trained_tensors(again)
         assert [n for n in ours if not torch.equal(ours[n], theirs[n])] == []
         forgetful = begun(shards, recipe)
-        loop.restore_run(forgetful, found)
+        restore_run(forgetful, found)
         forgetful.memories.reset()
         list(loop.train(forgetful))
-        theirs = loop.trained_tensors(forgetful)
+        theirs = trained_tensors(forgetful)
         assert [n for n in ours if not torch.equal(ours[n], theirs[n])]
 
 
@@ -304,7 +306,7 @@ def test_a_trial_of_some_steps_leaves_nothing_behind(shards: TokenShards) -> Non
     loop.estimate_steps(run, 0.001, max_trial_steps=2)
     list(loop.train(run))
     list(loop.train(straight))
-    ours, theirs = loop.trained_tensors(run), loop.trained_tensors(straight)
+    ours, theirs = trained_tensors(run), trained_tensors(straight)
     assert [n for n in ours if not torch.equal(ours[n], theirs[n])] == []
 
 

@@ -14,6 +14,8 @@ from unmask.batch import IGNORE_INDEX, Batch
 from unmask.heads.prediction import Prediction, Term
 from unmask.training import loop
 from unmask.training.config import Recipe
+from unmask.training.resume import restore_run
+from unmask.training.run import BatchStream, TrainingRun
 
 V, D, T = 23, 16, 9
 
@@ -105,7 +107,7 @@ def part(batch: Batch, start: int, end: int | None, step: int | None = None) -> 
     )
 
 
-def batches(cut: tuple[int, ...] = (0, 3, 8), rank: int = 0, size: int = 1) -> loop.BatchStream:
+def batches(cut: tuple[int, ...] = (0, 3, 8), rank: int = 0, size: int = 1) -> BatchStream:
     """Steps of eight texts, cut at `cut`; every `size`-th text is for this process."""
 
     def since(cursor: Any) -> Iterator[tuple[list[Batch], Any]]:
@@ -123,11 +125,11 @@ def batches(cut: tuple[int, ...] = (0, 3, 8), rank: int = 0, size: int = 1) -> l
     return since
 
 
-def run(recipe: Recipe | None = None, **changes: Any) -> loop.TrainingRun:
+def run(recipe: Recipe | None = None, **changes: Any) -> TrainingRun:
     return loop.start_run(recipe or Recipe(model="toy", **changes), model(), batches())
 
 
-def resume_run(folder: Path, **changes: Any) -> loop.TrainingRun:
+def resume_run(folder: Path, **changes: Any) -> TrainingRun:
     """What a new process does."""
     from unmask.checkpoints import folder as checkpoints
 
@@ -138,5 +140,5 @@ def resume_run(folder: Path, **changes: Any) -> loop.TrainingRun:
     checkpoint, _ = checkpoints.newest_checkpoint(folder)
     checkpoints.truncate_logs(folder, checkpoint)
     assert checkpoint is not None
-    loop.restore_run(new, checkpoint)
+    restore_run(new, checkpoint)
     return new

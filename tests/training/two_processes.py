@@ -11,8 +11,15 @@ import toy
 from unmask.checkpoints.tensors import write_tensors
 from unmask.training import loop
 from unmask.training.config import AdamW, Recipe
-from unmask.training.distributed import process_group
+from unmask.training.device.distributed import process_group
+from unmask.training.interrupt import StopRequest
 from unmask.training.log import TrainingLog
+from unmask.training.resume import (
+    find_newest_checkpoint,
+    restore_run,
+    save_checkpoint,
+    trained_tensors,
+)
 
 
 def main(rank: str, port: str, out: str) -> None:
@@ -40,7 +47,7 @@ def main(rank: str, port: str, out: str) -> None:
             for report in loop.train(run):
                 log(report)
                 losses.append((report.loss, report.gradient_norm, report.n_tokens))
-        stop = loop.StopRequest()
+        stop = StopRequest()
         stop.is_requested = rank == "1"
         agreed = stop.is_requested_anywhere(world)
         told = world.all_gather_object({"rank": world.rank})
@@ -48,12 +55,12 @@ def main(rank: str, port: str, out: str) -> None:
             {f"of {rank}": torch.full((1 + world.rank, 2), world.rank + 0.5)}
         )
         first = world.broadcast_object(f"from {rank}")
-        loop.save_checkpoint(run, folder)
+        save_checkpoint(run, folder)
         world.broadcast_object(None)
-        checkpoint, damaged = loop.find_newest_checkpoint(folder, world)
+        checkpoint, damaged = find_newest_checkpoint(folder, world)
         assert checkpoint is not None
         assert not damaged
-        loop.restore_run(run, checkpoint)
+        restore_run(run, checkpoint)
         said = {
             "steps": steps,
             "newest": checkpoint.step,
@@ -64,7 +71,7 @@ def main(rank: str, port: str, out: str) -> None:
             "first": first,
         }
         (folder / rank / "said.json").write_text(json.dumps(said))
-        write_tensors(folder / rank / "state.safetensors", loop.trained_tensors(run))
+        write_tensors(folder / rank / "state.safetensors", trained_tensors(run))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ pytest.importorskip("numba")
 
 from toy_text import corpus as toy_text
 
-from unmask.shards.read import TokenShards, write_shards
+from unmask.shards.read import TokenShards
+from unmask.shards.write import write_shards
 from unmask.text.documents import Document
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.tokenizers.spec import WORD_LEVEL, TokenizerSpec

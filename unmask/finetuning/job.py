@@ -59,9 +59,10 @@ from unmask.tasks.kinds.pooling_options import reads_two_texts
 from unmask.tasks.task import Task, TaskExample, examples_sha256
 from unmask.tasks.text_templates import parse_template
 from unmask.text.records import format_names
-from unmask.training import distributed, loop
+from unmask.training.device import distributed
 from unmask.training.device.activation_memory import max_micro_batch_tokens
-from unmask.training.distributed import World
+from unmask.training.device.distributed import World
+from unmask.training.resume import library_versions
 
 _log = logging.getLogger(__name__)
 
@@ -257,7 +258,7 @@ def prepare_job(
             for name, some in (("train", data.train), ("dev", data.dev), ("test", data.test))
         }
         | ({} if data.mixture is None else {"mixture": to_dict(data.mixture)}),
-        "versions": loop.library_versions(),
+        "versions": library_versions(),
         "environment": _environment(world.device, n_threads),
     }
     job = FinetuneJob(

@@ -48,8 +48,8 @@ from unmask.saved_format import read_saved
 from unmask.tasks.kinds.all_kinds import TASK_KINDS
 from unmask.tasks.kinds.task_kind import ReportsMetricSignatures
 from unmask.tasks.task import Label, Task
-from unmask.training import distributed
 from unmask.training.best_effort import best_effort
+from unmask.training.device import distributed
 from unmask.training.interrupt import interrupt_on_signal
 
 RESULTS_FILE = "results.json"

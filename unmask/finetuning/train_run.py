@@ -29,10 +29,18 @@ from unmask.finetuning.methods.method import (
 )
 from unmask.finetuning.results.score import score
 from unmask.heads.model import Model
-from unmask.training import distributed, loop
+from unmask.training import loop
 from unmask.training.config import Adafactor, AdamW, Recipe
+from unmask.training.device import distributed
+from unmask.training.interrupt import stop_after_step
 from unmask.training.log import TrainingLog
-from unmask.training.loop import TrainingRun
+from unmask.training.resume import (
+    check_frozen_weights,
+    progress_record,
+    restore_run,
+    trained_tensors,
+)
+from unmask.training.run import TrainingRun
 
 _MIN_CHECKPOINTS = 5
 """So many checkpoints, at least, are written over a run."""
@@ -64,7 +72,7 @@ def train_run(job: FinetuneJob, arm: str, seed: int) -> tuple[Model, BestState]:
         job.warn(line)
     if checkpoint is not None and checkpoint.progress["done"]:
         frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
-        loop.check_frozen_weights(checkpoint, frozen)
+        check_frozen_weights(checkpoint, frozen)
         model.to(job.world.device)
         state = _read_best_state(checkpoint)
     else:
@@ -85,7 +93,7 @@ def _train(
     run = set_up_run(job, model, seed)
     best = None
     if checkpoint is not None:
-        loop.restore_run(run, checkpoint)
+        restore_run(run, checkpoint)
         best = _read_best_state(checkpoint)
         job.print_progress(f"going on after step {run.progress.step:,}")
     best = _train_steps(job, run, folder, best)
@@ -159,7 +167,7 @@ def _train_steps(
             memory_usage=lambda: distributed.peak_memory_bytes(job.world.device),
             terminal=job.terminal,
         ) as log,
-        loop.stop_after_step() as stop,
+        stop_after_step() as stop,
     ):
         unfreeze(tuning.tune, _require_model(run), run.progress.step + 1, recipe.steps)
         for report in loop.train(run):
@@ -263,7 +271,7 @@ def _save_checkpoint(
     run: TrainingRun, folder: Path, best: BestState | None, *, done: bool = False
 ) -> None:
     """Write a checkpoint: the loop's and the best state so far; of a run that is done only that."""
-    progress = loop.progress_record(run) | {
+    progress = progress_record(run) | {
         "done": done,
         "best": None
         if best is None
@@ -275,7 +283,7 @@ def _save_checkpoint(
     }
     tensors = {"best": {} if best is None else best.tensors}
     if not done:
-        tensors |= {"model": loop.trained_tensors(run), "optimizer": run.optimizer.state_tensors()}
+        tensors |= {"model": trained_tensors(run), "optimizer": run.optimizer.state_tensors()}
     keep = 1 if done else run.recipe.keep_checkpoints
     checkpoints.write_checkpoint(folder, run.progress.step, tensors, progress, n_kept=keep)
 

@@ -21,7 +21,6 @@ from unmask.heads.pretraining.corrective_lm import CorrectiveLM
 from unmask.heads.pretraining.replaced_token_detection import ReplacedTokenDetection
 from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.model.requested_states import RequestedStates
-from unmask.tokenizers.beginning import LONG
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.long_texts import LONG_TEXT_CHARACTERS
 from unmask.tokenizers.spec import sentinel_names

@@ -32,7 +32,7 @@ from unmask.model.layers.attention.attention import copy_to_global_attention
 from unmask.output import escape_markdown
 from unmask.saved_format import FORMAT, check_format
 from unmask.training.best_effort import best_effort
-from unmask.training.loop import library_versions
+from unmask.training.resume import library_versions
 from unmask.zoo.catalogue import ALIASES, MODELS
 from unmask.zoo.preset import Published
 

@@ -76,7 +76,7 @@ from unmask.text.lines import EncodingErrors
 from unmask.text.mixtures import read_documents_by_source, split_language_prefix
 from unmask.tokenizers.encode import Tokenizer
 from unmask.training.data import check_source_languages
-from unmask.training.distributed import resolve_device
+from unmask.training.device.distributed import resolve_device
 from unmask.word_vectors.train.trainer import WordVectorMethod
 from unmask.zoo.catalogue import ALIASES, MODELS, did_you_mean, get_preset
 from unmask.zoo.objectives.adapt import resolve_objective

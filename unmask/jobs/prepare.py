@@ -14,8 +14,9 @@ from unmask.files import is_empty_folder, parse_json
 from unmask.output import OutputStream, overwrite_line, print_line
 from unmask.reports.formatting import NARROW_SPACE, format_si
 from unmask.shards.manifest import ShardsManifest, read_manifest
-from unmask.shards.read import TokenShards, write_shards
+from unmask.shards.read import TokenShards
 from unmask.shards.workers import check_workers
+from unmask.shards.write import write_shards
 from unmask.text.documents import Document, DocumentSeparator, list_files
 from unmask.text.lines import EncodingErrors
 from unmask.text.mixtures import repeat_documents, smoothed_shares, split_language_prefix

@@ -20,9 +20,11 @@ from unmask.reports.report_data import Near
 from unmask.shards.read import TokenShards
 from unmask.shards.verify import ShardVerifier
 from unmask.tokenizers.encode import Tokenizer
-from unmask.training import distributed, loop
 from unmask.training.config import Recipe
-from unmask.training.log import LossSums, StepReport, TrainingLog
+from unmask.training.device import distributed
+from unmask.training.interrupt import stop_after_step
+from unmask.training.log import TrainingLog
+from unmask.training.step_report import LossSums, StepReport
 from unmask.word_vectors.keyed_vectors import KeyedVectors
 from unmask.word_vectors.train.corpus import (
     Lexicon,
@@ -209,7 +211,7 @@ class WordVectorJob:
                 terminal=terminal,
                 tensorboard=tensorboard,
             ) as log,
-            loop.stop_after_step() as stop,
+            stop_after_step() as stop,
             ShardVerifier(self.shards) as intact,
         ):
             for step in self.trainer.steps():

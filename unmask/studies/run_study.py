@@ -35,9 +35,9 @@ from unmask.studies.study import Study, StudyCell
 from unmask.tasks.suites.benchmark import find_file
 from unmask.tasks.suites.bundled import find_suite
 from unmask.training import config as recipes
-from unmask.training import distributed
 from unmask.training.best_effort import best_effort
 from unmask.training.config import Recipe
+from unmask.training.device import distributed
 from unmask.training.interrupt import interrupt_on_signal
 from unmask.zoo.catalogue import get_preset
 from unmask.zoo.preset import Published

@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Int
 
 from unmask.batch import Batch
-from unmask.batching.loader import BatchLoader, DataCursor
+from unmask.batching.loader import BatchLoader
+from unmask.batching.plan import DataCursor
 from unmask.batching.source_sampling import SourceSampling, rows_per_source
 from unmask.config import from_dict, to_dict
 from unmask.objectives.objective import AnyObjective

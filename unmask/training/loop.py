@@ -2,149 +2,41 @@
 
 import hashlib
 import math
-import platform
 import struct
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from unmask.batch import Batch, Visibility
-from unmask.batching.loader import BatchLoader, DataCursor
-from unmask.checkpoints import folder as checkpoints
-from unmask.checkpoints.folder import Checkpoint
-from unmask.checkpoints.tensors import tensors_sha256
+from unmask.batching.loader import BatchLoader
+from unmask.batching.plan import DataCursor
 from unmask.config import from_dict, to_dict
-from unmask.heads.prediction import Prediction, Term
-from unmask.objectives.features import Recurrence, RecurrenceMemory
-from unmask.training import distributed
+from unmask.heads.prediction import Term
 from unmask.training.config import Recipe
-from unmask.training.distributed import World
+from unmask.training.device import distributed
+from unmask.training.device.distributed import World
 from unmask.training.interrupt import StopRequest as StopRequest
 from unmask.training.interrupt import stop_after_step as stop_after_step
-from unmask.training.log import LossSums, StepReport
 from unmask.training.optimizers import build
-from unmask.training.optimizers.build import MasterWeights, Optimizer
+from unmask.training.optimizers.master_weights import MasterWeights
+from unmask.training.optimizers.state import AveragingOptimizer
+from unmask.training.resume import load_state, trained_tensors
+from unmask.training.run import (
+    BatchStream,
+    CountsTargets,
+    MicroBatches,
+    MicroBatchMemories,
+    RunProgress,
+    TrainingForward,
+    TrainingRun,
+)
 from unmask.training.schedules import N_UNTIMED_STEPS, steps_within
-
-_FROZEN_DIGEST_KEY = "frozen"
-"""In a checkpoint's progress: the digest of the weights that are not trained, if there are any."""
-
-MicroBatches = Sequence[Batch]
-"""What goes through the model in one step, some texts at a time."""
-BatchStream = Callable[[Any], Iterator[tuple[MicroBatches, Any]]]
-"""From a place in the data (None: its beginning): for each step, the micro-batches of this process
-and the place after it. A place is plain data, since it is written as JSON."""
-
-
-@runtime_checkable
-class CountsTargets(Protocol):
-    """A model that knows, before it runs, how many places it will be asked."""
-
-    def count_targets(self, batch: Batch) -> Mapping[str, int]:
-        """Count the places that each term asks."""
-        ...
-
-
-@runtime_checkable
-class TrainingForward(CountsTargets, Protocol):
-    """What answers in place of a model in training; see `unmask.adapters.consistency`."""
-
-    def __call__(self, batch: Batch) -> Prediction:
-        """Answer what the batch asks, at as many places as were counted."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunProgress:
-    """How far a run is."""
-
-    step: int = 0
-    n_tokens: int = 0
-    cursor: Any = None
-    """The place in the data of the next step."""
-    n_skipped: int = 0
-    n_skipped_in_a_row: int = 0
-    """Skipped steps since the last one that was not."""
-    sums_since_log: LossSums = field(default_factory=LossSums)
-    """Of the steps since the last logged one."""
-
-
-@dataclass
-class TrainingRun:
-    """Everything that changes while training, and what it is made by."""
-
-    recipe: Recipe
-    model: nn.Module
-    forward: Callable[[Batch], Prediction]
-    """The model, or what answers in its place, compiled if the recipe says so."""
-    target_counter: CountsTargets
-    """The same, uncompiled."""
-    weights: MasterWeights
-    optimizer: Optimizer
-    batches: BatchStream
-    world: World
-    progress: RunProgress = field(default_factory=RunProgress)
-    is_updating: bool = False
-    """In the middle of changing weights: what there is now is no step's result."""
-    memories: "MicroBatchMemories" = field(init=False)
-    """Of the streams that this process reads."""
-
-    def __post_init__(self) -> None:
-        self.memories = MicroBatchMemories(self.recipe.memory_length)
-
-
-class MicroBatchMemories:
-    """A memory for each micro-batch of a step, which the same of the next step goes on with."""
-
-    def __init__(self, memory_length: int) -> None:
-        self.memory_length = memory_length
-        """Places of each; 0: there are none."""
-        self._memory_of: dict[int, RecurrenceMemory] = {}
-
-    def attach(self, micro_index: int, batch: Batch) -> Batch:
-        """Give micro-batch i what stood before its rows."""
-        recurrence = batch.feature(Recurrence)
-        if not self.memory_length or recurrence is None or recurrence.continues is None:
-            return batch
-        known = self._memory_of.get(micro_index)
-        states = known.hidden_states if known is not None else []
-        if not recurrence.continues or (states and len(states[0]) != len(batch.inputs)):
-            known = None
-        self._memory_of[micro_index] = known or RecurrenceMemory(self.memory_length)
-        return batch.with_feature(replace(recurrence, memory=self._memory_of[micro_index]))
-
-    def reset(self) -> None:
-        """Begin anew."""
-        self._memory_of = {}
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return all that is remembered, by micro-batch and layer."""
-        return {
-            f"{i}.{layer}": states
-            for i, memory in self._memory_of.items()
-            for layer, states in enumerate(memory.hidden_states)
-        }
-
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Remember what `tensors` returned."""
-        self.reset()
-        for name, states in sorted(tensors.items(), key=lambda item: _parse_memory_name(item[0])):
-            i, _ = _parse_memory_name(name)
-            self._memory_of.setdefault(
-                i, RecurrenceMemory(self.memory_length)
-            ).hidden_states.append(states)
-
-
-def _parse_memory_name(name: str) -> tuple[int, int]:
-    i, layer = name.split(".")
-    return int(i), int(layer)
+from unmask.training.step_report import LossSums, StepReport
 
 
 def start_run(
@@ -500,170 +392,15 @@ def estimate_steps(
             break
     run.recipe, run.progress = recipe, before
     run.memories.reset()
-    _load_state(run, progress, memory)
+    load_state(run, progress, memory)
     total = spent_seconds + time.perf_counter() - begin
     return int(run.world.broadcast_object(steps_within(minutes, measured, spent_seconds=total)))
-
-
-def trained_tensors(run: TrainingRun) -> dict[str, Tensor]:
-    """Return the float32 weights that are trained, by name, and the model's persistent buffers.
-
-    Shared ones once.
-    """
-    state = run.model.state_dict()
-    buffers = {name: state[name] for name, _ in run.model.named_buffers() if name in state}
-    return {name: run.weights.masters[name] for name in run.weights.trained_names} | buffers
-
-
-def _frozen_tensors(run: TrainingRun) -> dict[str, Tensor]:
-    """Return the float32 weights that are not trained; a checkpoint has but their digest."""
-    trained = set(run.weights.trained_names)
-    return {name: x for name, x in run.weights.masters.items() if name not in trained}
-
-
-def save_checkpoint(run: TrainingRun, folder: Path) -> Path | None:
-    """Write a checkpoint of the run to its folder, if this is the first process.
-
-    Log and evaluate before, not after: the checkpoint says how long the logs are.
-
-    Raises:
-        OSError: it cannot be written; earlier checkpoints are untouched.
-        RuntimeError: the last step was broken off halfway, by a second Ctrl-C for instance.
-    """
-    if run.is_updating:
-        raise RuntimeError(
-            f"step {run.progress.step + 1} was broken off: its weights are not saved"
-        )
-    memories = (
-        run.world.all_gather_tensors(run.memories.tensors()) if run.recipe.memory_length else []
-    )
-    if run.world.rank:
-        return None
-    tensors = {"model": trained_tensors(run), "optimizer": run.optimizer.state_tensors()}
-    if memories:
-        tensors["memory"] = {
-            f"{rank}.{name}": x for rank, each in enumerate(memories) for name, x in each.items()
-        }
-    said = progress_record(run)
-    return checkpoints.write_checkpoint(
-        folder, run.progress.step, tensors, said, n_kept=run.recipe.keep_checkpoints
-    )
-
-
-def progress_record(run: TrainingRun) -> dict[str, Any]:
-    """Say how far a run is, and what a checkpoint of it depends on."""
-    frozen = _frozen_tensors(run)
-    kept = {_FROZEN_DIGEST_KEY: tensors_sha256(frozen)} if frozen else {}
-    return (
-        to_dict(run.progress)
-        | _fixed_settings(run.recipe)
-        | kept
-        | {"versions": library_versions()}
-    )
-
-
-def find_newest_checkpoint(folder: Path, world: World) -> tuple[Checkpoint | None, list[str]]:
-    """Find the newest whole checkpoint; the first process looks and tells the others.
-
-    Returns it, and a line for each newer one that is damaged.
-    """
-    found, damaged = checkpoints.newest_checkpoint(folder) if world.rank == 0 else (None, [])
-    path = world.broadcast_object(None if found is None else str(found.path))
-    if world.rank and path is not None:
-        progress = checkpoints.read_progress(Path(path))
-        found = Checkpoint(Path(path), progress["step"], progress)
-    return found, damaged
-
-
-def restore_run(run: TrainingRun, checkpoint: Checkpoint) -> None:
-    """Bring a run that was just started to where it was when it was saved.
-
-    Raises:
-        ValueError: the checkpoint is not of this recipe: other weights, optimizer, seed or
-            precision; or what is not trained has changed.
-    """
-    check_frozen_weights(checkpoint, _frozen_tensors(run))
-    said = dict(checkpoint.progress)
-    for name, value in _fixed_settings(run.recipe).items():
-        if said[name] != value:
-            raise ValueError(
-                f"{checkpoint.path}: {name} was {said[name]!r}, the recipe says {value!r}"
-            )
-    fields = {name: said[name] for name in to_dict(RunProgress()) if name != "kind"}
-    try:
-        _load_state(run, checkpoint.tensors("model"), checkpoint.tensors("optimizer"))
-    except ValueError as error:
-        raise ValueError(f"{checkpoint.path}: {error}") from None
-    if run.recipe.memory_length:
-        own = f"{run.world.rank}."
-        known = checkpoint.tensors("memory").items()
-        run.memories.load(
-            {
-                name.removeprefix(own): x.to(run.world.device)
-                for name, x in known
-                if name.startswith(own)
-            }
-        )
-    run.progress = from_dict(RunProgress, fields)
-
-
-def check_frozen_weights(checkpoint: Checkpoint, weights: Mapping[str, Tensor]) -> None:
-    """Check that the weights that are not trained are those that a checkpoint was made with.
-
-    Raises:
-        ValueError: they are not.
-    """
-    was, now = (
-        checkpoint.progress.get(_FROZEN_DIGEST_KEY),
-        tensors_sha256(weights) if weights else None,
-    )
-    if was != now:
-        raise ValueError(
-            f"{checkpoint.path}: the weights that are not trained have changed since this run "
-            f"began (SHA-256 {was or 'none'}, now {now or 'none'}): it can go on only with the "
-            "model that it began with"
-        )
-
-
-def _fixed_settings(recipe: Recipe) -> dict[str, Any]:
-    """Say what of a recipe a checkpoint depends on, and shapes do not show."""
-    return {
-        "seed": recipe.seed,
-        "precision": recipe.precision,
-        "optimizer": type(recipe.optimizer).__name__,
-    }
-
-
-def _load_state(
-    run: TrainingRun, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]
-) -> None:
-    mine = trained_tensors(run)
-    if odd := sorted(set(mine) ^ set(model)):
-        raise ValueError(
-            f"these weights are of another model: only one of the two has {', '.join(odd[:3])}"
-            + (f" and {len(odd) - 3} more" if len(odd) > 3 else "")
-        )
-    for name, tensor in mine.items():
-        if tensor.shape != model[name].shape:
-            raise ValueError(
-                f"these weights are of another model: {name} is {list(model[name].shape)}, "
-                f"not {list(tensor.shape)}"
-            )
-    with torch.no_grad():
-        for name, tensor in mine.items():
-            tensor.copy_(model[name])
-    run.weights.copy_to_model()
-    run.optimizer.load_state(optimizer)
 
 
 @contextmanager
 def averaged_weights(run: TrainingRun) -> Generator[None, None, None]:
     """Let the mean of the weights stand in their place, where the optimizer keeps one."""
-    means = (
-        run.optimizer.averaged_weights
-        if isinstance(run.optimizer, build.AveragingOptimizer)
-        else {}
-    )
+    means = run.optimizer.averaged_weights if isinstance(run.optimizer, AveragingOptimizer) else {}
     now = {name: run.weights.masters[name].clone() for name in means}
     try:
         _set_weights(run, means)
@@ -682,7 +419,7 @@ def _set_weights(run: TrainingRun, tensors: Mapping[str, Tensor]) -> None:
 
 def report_dev_loss(run: TrainingRun, loss: float) -> None:
     """Tell the optimizer the loss on held-out text, where it asks."""
-    if isinstance(run.optimizer, build.AveragingOptimizer):
+    if isinstance(run.optimizer, AveragingOptimizer):
         run.optimizer.update_dev_loss(loss)
 
 
@@ -691,18 +428,7 @@ def finish_run(run: TrainingRun) -> nn.Module:
 
     Its weights are their mean, where the optimizer keeps one.
     """
-    if isinstance(run.optimizer, build.AveragingOptimizer):
+    if isinstance(run.optimizer, AveragingOptimizer):
         _set_weights(run, run.optimizer.averaged_weights)
     run.weights.restore_model()
     return run.model.eval()
-
-
-def library_versions() -> dict[str, str]:
-    """Say what a run was made with."""
-    found = {"python": platform.python_version()}
-    for name in ("unmask", "torch", "numpy", "tokenizers", "safetensors"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:  # used from its source tree
-            found[name] = "unknown"
-    return found

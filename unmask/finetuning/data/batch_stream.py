@@ -12,7 +12,7 @@ from unmask.batching.source_sampling import SourceSampling
 from unmask.finetuning.results.predict import MAX_BATCH_ROWS
 from unmask.heads.classification.choice_groups import ChoiceGroup
 from unmask.tokenizers.spec import SpecialTokenIds
-from unmask.training.loop import BatchStream, MicroBatches
+from unmask.training.run import BatchStream, MicroBatches
 
 SORT_WINDOW_BATCHES = 32
 """Batches among which texts are sorted by length: enough to save most padding, few enough to stay

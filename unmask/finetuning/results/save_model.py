@@ -24,7 +24,7 @@ from unmask.output import escape_markdown, markdown_code, python_literal
 from unmask.saved_format import FORMAT
 from unmask.tasks.task import Task
 from unmask.training.best_effort import best_effort
-from unmask.training.loop import library_versions
+from unmask.training.resume import library_versions
 
 _PIPELINE_TAGS = {
     "label": "text-classification",

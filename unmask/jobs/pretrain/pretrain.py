@@ -71,9 +71,10 @@ from unmask.output import OutputStream, print_line
 from unmask.reports.page import save_baselines, save_samples, write_report
 from unmask.reports.report_data import BASELINES_FILE, RUN_FILE, SAMPLES_FILE, read_samples
 from unmask.shards.manifest import folder_sha256
-from unmask.shards.read import TokenShards, remove_unfinished_marker
+from unmask.shards.read import TokenShards
 from unmask.shards.verify import ShardVerifier
 from unmask.shards.workers import check_workers
+from unmask.shards.write import remove_unfinished_marker
 from unmask.text.documents import DocumentSeparator
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import format_names
@@ -82,7 +83,7 @@ from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds, SpecialTokens
 from unmask.tokenizers.vocabulary import CodePointsWithSubwords, WordBytesWithWords
 from unmask.training import config as recipes
-from unmask.training import distributed, loop
+from unmask.training import loop
 from unmask.training.best_effort import best_effort
 from unmask.training.config import Recipe
 from unmask.training.data import (
@@ -94,14 +95,16 @@ from unmask.training.data import (
     check_sampling,
     open_prepared,
 )
-from unmask.training.distributed import World
-from unmask.training.interrupt import interrupt_on_signal
+from unmask.training.device import distributed
+from unmask.training.device.distributed import World
+from unmask.training.interrupt import interrupt_on_signal, stop_after_step
 from unmask.training.log import TrainingLog
-from unmask.training.loop import TrainingRun
 from unmask.training.optimizers.layerwise import (
     layerwise_lr_decay,
     parameters_by_layer_with_tied_output,
 )
+from unmask.training.resume import find_newest_checkpoint, restore_run, save_checkpoint
+from unmask.training.run import TrainingRun
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
 from unmask.zoo.catalogue import get_preset
 from unmask.zoo.native_format import with_expressible_format
@@ -1044,11 +1047,11 @@ def _restore_or_begin(job: _PretrainingJob) -> Checkpoint | None:
     plan, run, first = job.options, job.run, job.run.world.rank == 0
     checkpoint, damaged = None, list[str]()
     if plan.resumed_run is not None:
-        checkpoint, damaged = loop.find_newest_checkpoint(plan.output_folder, run.world)
+        checkpoint, damaged = find_newest_checkpoint(plan.output_folder, run.world)
     for line in damaged:
         plan.print_line(line)
     if checkpoint is not None:
-        loop.restore_run(run, checkpoint)
+        restore_run(run, checkpoint)
         assert plan.resumed_run is not None
         if first and run.recipe.steps != plan.resumed_run.recipe.steps:
             job.write_run_file()  # it is the longer run from here on
@@ -1122,7 +1125,7 @@ def _take_steps(job: _PretrainingJob) -> bool:
     shards = job.training_data.shards
     with (
         log or nullcontext(),
-        loop.stop_after_step() as stop,
+        stop_after_step() as stop,
         ShardVerifier(shards) if world.rank == 0 else nullcontext() as intact,
     ):
         for report in loop.train(job.run):
@@ -1146,7 +1149,7 @@ def _take_steps(job: _PretrainingJob) -> bool:
             if last or stopped or report.step % recipe.checkpoint_every == 0:
                 if intact is not None:
                     intact.wait()
-                loop.save_checkpoint(job.run, job.options.output_folder)
+                save_checkpoint(job.run, job.options.output_folder)
             if stopped and not last:
                 return False
     return True

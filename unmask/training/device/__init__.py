@@ -1,1 +1,1 @@
-"""Devices: memory."""
+"""The device of a training: processes that share it, memory of activations."""

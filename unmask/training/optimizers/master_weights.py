@@ -1,0 +1,120 @@
+"""Parameters in one buffer of float32, and their gradients in another."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+_ALIGNMENT = 16
+"""Each tensor's part of the buffer of gradients begins at a multiple of 64 bytes, for speed."""
+
+
+class MasterWeights:
+    """The float32 numbers behind a model's parameters, and where a step's gradients are added up.
+
+    In bfloat16 the model's own parameters are copies, refreshed after each step; in float32 they
+    are the masters themselves (Micikevicius et al. 2018, arXiv:1710.03740, section 3.1). Each
+    backward adds its gradients, as they are made, to one float32 buffer and lets go of them: the
+    sum of many micro-batches is as exact as one large batch, and a gradient in bfloat16 lives only
+    for a moment. Parameters that share one tensor are one.
+
+    A parameter that no backward of a step reached has no gradient in that step, rather than a
+    gradient of zero: it is neither moved nor decayed.
+    """
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
+        self.dtype = dtype
+        self.parameters: dict[str, nn.Parameter] = dict(model.named_parameters())
+        self.masters: dict[str, Float[Tensor, "..."]] = {}
+        for name, p in self.parameters.items():
+            self.masters[name] = p.detach().float()  # in float32, the same memory
+            p.data = self.masters[name].to(dtype)
+        self.trained_names = [name for name, p in self.parameters.items() if p.requires_grad]
+        self.flat_gradient, self.gradients = self._gradient_buffer()
+        self._has_gradient = dict.fromkeys(self.trained_names, False)
+        self._hooks = [
+            self.parameters[n].register_post_accumulate_grad_hook(self._gradient_hook(n))
+            for n in self.trained_names
+        ]
+
+    def _gradient_buffer(self) -> tuple[Float[Tensor, "n"], dict[str, Float[Tensor, "..."]]]:
+        starts: dict[str, int] = {}
+        size = 0
+        for name in self.trained_names:
+            starts[name] = size
+            size += -(-self.masters[name].numel() // _ALIGNMENT) * _ALIGNMENT
+        device = self.masters[self.trained_names[0]].device if self.trained_names else None
+        flat = torch.zeros(size, dtype=torch.float32, device=device)
+        views = {
+            name: flat[start : start + self.masters[name].numel()].view(self.masters[name].shape)
+            for name, start in starts.items()
+        }
+        return flat, views
+
+    def _gradient_hook(self, name: str) -> Callable[[Tensor], None]:
+        def add(p: Tensor) -> None:
+            if p.grad is None:
+                return
+            gradient = self.gradients[name]
+            if self._has_gradient[name]:
+                gradient.add_(p.grad)
+            else:
+                gradient.copy_(p.grad)
+                self._has_gradient[name] = True
+            p.grad = None
+
+        return add
+
+    def begin_step(self) -> None:
+        """Forget the gradients of the step before."""
+        self._has_gradient = dict.fromkeys(self.trained_names, False)
+
+    @property
+    def has_gradient(self) -> list[bool]:
+        """Which of `trained_names` have a gradient in this step."""
+        return list(self._has_gradient.values())
+
+    def finish_backward(self, has_gradient_anywhere: Sequence[bool]) -> None:
+        """End a step's backwards.
+
+        What no process reached has no gradient; what only other processes reached is zero here.
+        """
+        for name, here, anywhere in zip(
+            self.trained_names, self.has_gradient, has_gradient_anywhere, strict=True
+        ):
+            if not here:
+                self.gradients[name].zero_()
+            self.masters[name].grad = self.gradients[name] if anywhere else None
+            self._has_gradient[name] = anywhere
+
+    def gradient_norm(self) -> Float[Tensor, ""]:
+        """The length of the gradients of the step, as one vector."""
+        if not self.trained_names:
+            return torch.zeros(())
+        norms = torch._foreach_norm(  # pyright: ignore[reportPrivateUsage]
+            list(self.gradients.values())
+        )
+        return torch.linalg.vector_norm(torch.stack(norms))
+
+    def clip_gradients(self, gradient_norm: float, max_grad_norm: float) -> None:
+        """Scale them down to `max_grad_norm`; 0: never (Pascanu et al. 2013, arXiv:1211.5063)."""
+        if 0 < max_grad_norm < gradient_norm:
+            self.flat_gradient.mul_(max_grad_norm / gradient_norm)
+
+    def copy_to_model(self) -> None:
+        """Copy the masters to the model."""
+        if self.dtype != torch.float32:
+            names = list(self.parameters)
+            with torch.no_grad():
+                torch._foreach_copy_(  # pyright: ignore[reportPrivateUsage]
+                    [self.parameters[n].data for n in names], [self.masters[n] for n in names]
+                )
+
+    def restore_model(self) -> None:
+        """Give the model its float32 numbers and leave it as it was found: training is over."""
+        for hook in self._hooks:
+            hook.remove()
+        for name, p in self.parameters.items():
+            p.data = self.masters[name]
+            self.masters[name].grad = None

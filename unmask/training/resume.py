@@ -1,0 +1,193 @@
+"""Checkpoints of a training run: save, find the newest, restore exactly."""
+
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unmask.checkpoints import folder as checkpoints
+from unmask.checkpoints.folder import Checkpoint
+from unmask.checkpoints.tensors import tensors_sha256
+from unmask.config import from_dict, to_dict
+from unmask.training.config import Recipe
+from unmask.training.device.distributed import World
+from unmask.training.interrupt import StopRequest as StopRequest
+from unmask.training.interrupt import stop_after_step as stop_after_step
+from unmask.training.run import (
+    RunProgress,
+    TrainingRun,
+)
+
+_FROZEN_DIGEST_KEY = "frozen"
+"""In a checkpoint's progress: the digest of the weights that are not trained, if there are any."""
+
+
+def trained_tensors(run: TrainingRun) -> dict[str, Tensor]:
+    """Return the float32 weights that are trained, by name, and the model's persistent buffers.
+
+    Shared ones once.
+    """
+    state = run.model.state_dict()
+    buffers = {name: state[name] for name, _ in run.model.named_buffers() if name in state}
+    return {name: run.weights.masters[name] for name in run.weights.trained_names} | buffers
+
+
+def _frozen_tensors(run: TrainingRun) -> dict[str, Tensor]:
+    """Return the float32 weights that are not trained; a checkpoint has but their digest."""
+    trained = set(run.weights.trained_names)
+    return {name: x for name, x in run.weights.masters.items() if name not in trained}
+
+
+def save_checkpoint(run: TrainingRun, folder: Path) -> Path | None:
+    """Write a checkpoint of the run to its folder, if this is the first process.
+
+    Log and evaluate before, not after: the checkpoint says how long the logs are.
+
+    Raises:
+        OSError: it cannot be written; earlier checkpoints are untouched.
+        RuntimeError: the last step was broken off halfway, by a second Ctrl-C for instance.
+    """
+    if run.is_updating:
+        raise RuntimeError(
+            f"step {run.progress.step + 1} was broken off: its weights are not saved"
+        )
+    memories = (
+        run.world.all_gather_tensors(run.memories.tensors()) if run.recipe.memory_length else []
+    )
+    if run.world.rank:
+        return None
+    tensors = {"model": trained_tensors(run), "optimizer": run.optimizer.state_tensors()}
+    if memories:
+        tensors["memory"] = {
+            f"{rank}.{name}": x for rank, each in enumerate(memories) for name, x in each.items()
+        }
+    said = progress_record(run)
+    return checkpoints.write_checkpoint(
+        folder, run.progress.step, tensors, said, n_kept=run.recipe.keep_checkpoints
+    )
+
+
+def progress_record(run: TrainingRun) -> dict[str, Any]:
+    """Say how far a run is, and what a checkpoint of it depends on."""
+    frozen = _frozen_tensors(run)
+    kept = {_FROZEN_DIGEST_KEY: tensors_sha256(frozen)} if frozen else {}
+    return (
+        to_dict(run.progress)
+        | _fixed_settings(run.recipe)
+        | kept
+        | {"versions": library_versions()}
+    )
+
+
+def find_newest_checkpoint(folder: Path, world: World) -> tuple[Checkpoint | None, list[str]]:
+    """Find the newest whole checkpoint; the first process looks and tells the others.
+
+    Returns it, and a line for each newer one that is damaged.
+    """
+    found, damaged = checkpoints.newest_checkpoint(folder) if world.rank == 0 else (None, [])
+    path = world.broadcast_object(None if found is None else str(found.path))
+    if world.rank and path is not None:
+        progress = checkpoints.read_progress(Path(path))
+        found = Checkpoint(Path(path), progress["step"], progress)
+    return found, damaged
+
+
+def restore_run(run: TrainingRun, checkpoint: Checkpoint) -> None:
+    """Bring a run that was just started to where it was when it was saved.
+
+    Raises:
+        ValueError: the checkpoint is not of this recipe: other weights, optimizer, seed or
+            precision; or what is not trained has changed.
+    """
+    check_frozen_weights(checkpoint, _frozen_tensors(run))
+    said = dict(checkpoint.progress)
+    for name, value in _fixed_settings(run.recipe).items():
+        if said[name] != value:
+            raise ValueError(
+                f"{checkpoint.path}: {name} was {said[name]!r}, the recipe says {value!r}"
+            )
+    fields = {name: said[name] for name in to_dict(RunProgress()) if name != "kind"}
+    try:
+        load_state(run, checkpoint.tensors("model"), checkpoint.tensors("optimizer"))
+    except ValueError as error:
+        raise ValueError(f"{checkpoint.path}: {error}") from None
+    if run.recipe.memory_length:
+        own = f"{run.world.rank}."
+        known = checkpoint.tensors("memory").items()
+        run.memories.load(
+            {
+                name.removeprefix(own): x.to(run.world.device)
+                for name, x in known
+                if name.startswith(own)
+            }
+        )
+    run.progress = from_dict(RunProgress, fields)
+
+
+def check_frozen_weights(checkpoint: Checkpoint, weights: Mapping[str, Tensor]) -> None:
+    """Check that the weights that are not trained are those that a checkpoint was made with.
+
+    Raises:
+        ValueError: they are not.
+    """
+    was, now = (
+        checkpoint.progress.get(_FROZEN_DIGEST_KEY),
+        tensors_sha256(weights) if weights else None,
+    )
+    if was != now:
+        raise ValueError(
+            f"{checkpoint.path}: the weights that are not trained have changed since this run "
+            f"began (SHA-256 {was or 'none'}, now {now or 'none'}): it can go on only with the "
+            "model that it began with"
+        )
+
+
+def _fixed_settings(recipe: Recipe) -> dict[str, Any]:
+    """Say what of a recipe a checkpoint depends on, and shapes do not show."""
+    return {
+        "seed": recipe.seed,
+        "precision": recipe.precision,
+        "optimizer": type(recipe.optimizer).__name__,
+    }
+
+
+def load_state(
+    run: TrainingRun, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]
+) -> None:
+    """Set the weights and the optimizer's state of a run.
+
+    Raises:
+        ValueError: they are of another model.
+    """
+    mine = trained_tensors(run)
+    if odd := sorted(set(mine) ^ set(model)):
+        raise ValueError(
+            f"these weights are of another model: only one of the two has {', '.join(odd[:3])}"
+            + (f" and {len(odd) - 3} more" if len(odd) > 3 else "")
+        )
+    for name, tensor in mine.items():
+        if tensor.shape != model[name].shape:
+            raise ValueError(
+                f"these weights are of another model: {name} is {list(model[name].shape)}, "
+                f"not {list(tensor.shape)}"
+            )
+    with torch.no_grad():
+        for name, tensor in mine.items():
+            tensor.copy_(model[name])
+    run.weights.copy_to_model()
+    run.optimizer.load_state(optimizer)
+
+
+def library_versions() -> dict[str, str]:
+    """Say what a run was made with."""
+    found = {"python": platform.python_version()}
+    for name in ("unmask", "torch", "numpy", "tokenizers", "safetensors"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # used from its source tree
+            found[name] = "unknown"
+    return found

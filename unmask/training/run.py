@@ -1,0 +1,128 @@
+"""A training run: model, optimizer, data and progress, as the loop moves them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
+
+from torch import Tensor, nn
+
+from unmask.batch import Batch
+from unmask.heads.prediction import Prediction
+from unmask.objectives.features import Recurrence, RecurrenceMemory
+from unmask.training.config import Recipe
+from unmask.training.device.distributed import World
+from unmask.training.interrupt import StopRequest as StopRequest
+from unmask.training.interrupt import stop_after_step as stop_after_step
+from unmask.training.optimizers.master_weights import MasterWeights
+from unmask.training.optimizers.state import Optimizer
+from unmask.training.step_report import LossSums
+
+MicroBatches = Sequence[Batch]
+"""What goes through the model in one step, some texts at a time."""
+BatchStream = Callable[[Any], Iterator[tuple[MicroBatches, Any]]]
+"""From a place in the data (None: its beginning): for each step, the micro-batches of this process
+and the place after it. A place is plain data, since it is written as JSON."""
+
+
+@runtime_checkable
+class CountsTargets(Protocol):
+    """A model that knows, before it runs, how many places it will be asked."""
+
+    def count_targets(self, batch: Batch) -> Mapping[str, int]:
+        """Count the places that each term asks."""
+        ...
+
+
+@runtime_checkable
+class TrainingForward(CountsTargets, Protocol):
+    """What answers in place of a model in training; see `unmask.adapters.consistency`."""
+
+    def __call__(self, batch: Batch) -> Prediction:
+        """Answer what the batch asks, at as many places as were counted."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunProgress:
+    """How far a run is."""
+
+    step: int = 0
+    n_tokens: int = 0
+    cursor: Any = None
+    """The place in the data of the next step."""
+    n_skipped: int = 0
+    n_skipped_in_a_row: int = 0
+    """Skipped steps since the last one that was not."""
+    sums_since_log: LossSums = field(default_factory=LossSums)
+    """Of the steps since the last logged one."""
+
+
+@dataclass
+class TrainingRun:
+    """Everything that changes while training, and what it is made by."""
+
+    recipe: Recipe
+    model: nn.Module
+    forward: Callable[[Batch], Prediction]
+    """The model, or what answers in its place, compiled if the recipe says so."""
+    target_counter: CountsTargets
+    """The same, uncompiled."""
+    weights: MasterWeights
+    optimizer: Optimizer
+    batches: BatchStream
+    world: World
+    progress: RunProgress = field(default_factory=RunProgress)
+    is_updating: bool = False
+    """In the middle of changing weights: what there is now is no step's result."""
+    memories: "MicroBatchMemories" = field(init=False)
+    """Of the streams that this process reads."""
+
+    def __post_init__(self) -> None:
+        self.memories = MicroBatchMemories(self.recipe.memory_length)
+
+
+class MicroBatchMemories:
+    """A memory for each micro-batch of a step, which the same of the next step goes on with."""
+
+    def __init__(self, memory_length: int) -> None:
+        self.memory_length = memory_length
+        """Places of each; 0: there are none."""
+        self._memory_of: dict[int, RecurrenceMemory] = {}
+
+    def attach(self, micro_index: int, batch: Batch) -> Batch:
+        """Give micro-batch i what stood before its rows."""
+        recurrence = batch.feature(Recurrence)
+        if not self.memory_length or recurrence is None or recurrence.continues is None:
+            return batch
+        known = self._memory_of.get(micro_index)
+        states = known.hidden_states if known is not None else []
+        if not recurrence.continues or (states and len(states[0]) != len(batch.inputs)):
+            known = None
+        self._memory_of[micro_index] = known or RecurrenceMemory(self.memory_length)
+        return batch.with_feature(replace(recurrence, memory=self._memory_of[micro_index]))
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self._memory_of = {}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all that is remembered, by micro-batch and layer."""
+        return {
+            f"{i}.{layer}": states
+            for i, memory in self._memory_of.items()
+            for layer, states in enumerate(memory.hidden_states)
+        }
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Remember what `tensors` returned."""
+        self.reset()
+        for name, states in sorted(tensors.items(), key=lambda item: _parse_memory_name(item[0])):
+            i, _ = _parse_memory_name(name)
+            self._memory_of.setdefault(
+                i, RecurrenceMemory(self.memory_length)
+            ).hidden_states.append(states)
+
+
+def _parse_memory_name(name: str) -> tuple[int, int]:
+    i, layer = name.split(".")
+    return int(i), int(layer)
