@@ -39,13 +39,13 @@ import numpy as np
 import torch
 from pretraining import resident
 
-from unmask.checkpoints.huggingface.read import write_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.initial_model.used_tokens import shrink_embeddings
 from unmask.finetuning.job import prepare_job
 from unmask.finetuning.methods.method import FullFinetuning, apply_method
 from unmask.finetuning.train_run import set_up_run
-from unmask.inference.pipeline import load
+from unmask.inference.open_model import load
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.training import loop
 from unmask.training.device import distributed

@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from unmask.checkpoints.huggingface.read import load_folder, resolve_model_folder, write_folder
+from unmask.checkpoints.huggingface.read import load_folder, resolve_model_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.inference.export import save_model
 from unmask.shards.read import TokenShards
 

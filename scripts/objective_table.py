@@ -28,7 +28,8 @@ from unmask.batch import Example
 from unmask.batching.collate import pad_examples
 from unmask.bundled.demo import bundled_path
 from unmask.config import to_dict
-from unmask.inference.pipeline import Pipeline, load
+from unmask.inference.open_model import load
+from unmask.inference.pipeline import Pipeline
 from unmask.jobs.prepare import load_or_train_tokenizer, tokenize_corpus
 from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.model.backbones.canine import CanineArchitecture

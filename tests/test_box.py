@@ -15,7 +15,8 @@ from unmask.batch import Batch, Visibility
 from unmask.bundled.models import BUNDLED_MODELS
 from unmask.checkpoints.huggingface.read import load_folder, resolve_model_folder
 from unmask.finetuning.initial_model.load import load_initial_model
-from unmask.inference.pipeline import Pipeline, load
+from unmask.inference.open_model import load
+from unmask.inference.pipeline import Pipeline
 from unmask.jobs.describe import describe
 from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.tasks.task import Task, TaskColumns

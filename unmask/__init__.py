@@ -31,7 +31,8 @@ if TYPE_CHECKING:
         evaluate_word_vectors,
         load_word_vectors,
     )
-    from unmask.inference.pipeline import Pipeline, load
+    from unmask.inference.open_model import load
+    from unmask.inference.pipeline import Pipeline
     from unmask.inference.sentence_similarity import evaluate_sentence_similarity, nearest_sentences
     from unmask.inference.several_adapters import MultiAdapter
     from unmask.jobs.align import align
@@ -139,7 +140,7 @@ _MODULE_OF_NAME = {
     "finetune": "unmask.jobs.finetune",
     "finetune_suite": "unmask.finetuning.suite",
     "hide": "unmask.jobs.hide",
-    "load": "unmask.inference.pipeline",
+    "load": "unmask.inference.open_model",
     "load_word_vectors": "unmask.inference.load_word_vectors",
     "nearest_sentences": "unmask.inference.sentence_similarity",
     "prepare": "unmask.jobs.prepare",

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from unmask.finetuning.results.finetuned_model import FinetunedModel
     from unmask.finetuning.suite import SuiteResult
     from unmask.inference.ensemble import Ensemble
-    from unmask.inference.pipeline import Pipeline, ScoredText
+    from unmask.inference.generation import ScoredText
+    from unmask.inference.pipeline import Pipeline
     from unmask.word_vectors.keyed_vectors import Neighbor
 
 ItemT = TypeVar("ItemT")
@@ -2445,7 +2446,7 @@ def convert(
         return
     rest = {"limit": limit if vectors is None else None, "white_space": white_space}
     _refuse_options("convert", f"{source}: ", " applies to word vectors only", **rest)
-    from unmask.checkpoints.huggingface.read import opening_note
+    from unmask.checkpoints.huggingface.differences import opening_note
     from unmask.inference.export import (
         average_checkpoints,
         check_average_count,

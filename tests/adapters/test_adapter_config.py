@@ -13,7 +13,7 @@ from unmask.adapters.peft_format.config import (
     PeftConfig,
     read_peft_config,
 )
-from unmask.adapters.peft_format.convert import SPEC_CLASSES
+from unmask.adapters.peft_format.tensors import SPEC_CLASSES
 
 THEIRS = {str(kind.value): config for kind, config in PEFT_TYPE_TO_CONFIG_MAPPING.items()}
 KEYS = [(kind, field.name) for kind in SPEC_CLASSES for field in dataclasses.fields(THEIRS[kind])]

@@ -18,20 +18,20 @@ from unmask.adapters.attach import attach, find_adapter, merge
 from unmask.adapters.bottleneck import AdaMix, HoulsbyAdapter, PfeifferAdapter
 from unmask.adapters.ia3 import IA3
 from unmask.adapters.lora import LoRA, LoRAModule
+from unmask.adapters.peft_format.compatibility import peft_incompatibility, task_type
 from unmask.adapters.peft_format.folder import (
     CONFIG_FILE,
     RECORD_FILE,
     WEIGHTS_FILE,
     backbone_digest,
-    peft_incompatibility,
     read_adapter,
-    task_type,
     write_adapter,
 )
 from unmask.adapters.prefix import PrefixTuning, PromptTuning
 from unmask.adapters.scalar_mix import ScalarMix
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface.read import LoadedModel, load_folder, write_folder
+from unmask.checkpoints.huggingface.read import LoadedModel, load_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.generation.decode import GenerationConfig, generate
 from unmask.heads.classification.sequence_classification import (
     SequenceClassificationHead,

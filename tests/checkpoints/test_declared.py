@@ -16,7 +16,8 @@ from configured import MAKERS, TOLERANCE, differ, ours, quiet, rewrite, theirs
 from safetensors.torch import load_file, save_file
 
 from unmask.checkpoints.huggingface import check
-from unmask.checkpoints.huggingface.read import load_folder, write_folder
+from unmask.checkpoints.huggingface.read import load_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.checkpoints.tensors import SAFETENSORS_WEIGHTS
 from unmask.config import set_value
 from unmask.heads.language.language_modeling import LanguageModeling

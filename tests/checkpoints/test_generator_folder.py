@@ -12,7 +12,8 @@ from unmask.checkpoints.generator import (
     load_generator_weights,
     write_generator,
 )
-from unmask.checkpoints.huggingface.read import LoadedModel, load_folder, write_folder
+from unmask.checkpoints.huggingface.read import LoadedModel, load_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.preset import with_vocab_size
 

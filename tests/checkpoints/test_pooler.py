@@ -10,7 +10,8 @@ import torch
 from reference import albert, bert, longformer, modernbert, roberta, saved
 from safetensors.torch import load_file
 
-from unmask.checkpoints.huggingface.read import load_folder, write_folder
+from unmask.checkpoints.huggingface.read import load_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.finetuning.initial_model.load import load_initial_model
 from unmask.heads.classification.pooler import Pooler
 from unmask.heads.classification.sequence_classification import SequenceClassification

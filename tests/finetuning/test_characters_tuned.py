@@ -17,7 +17,8 @@ from unmask.adapters.prefix import PrefixTuning, PromptTuning
 from unmask.adapters.scalar_mix import ScalarMix
 from unmask.batch import Batch, Example, Visibility
 from unmask.batching.collate import pad_examples
-from unmask.checkpoints.huggingface.read import load_folder, write_folder
+from unmask.checkpoints.huggingface.read import load_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.evaluation.sentence_embeddings import embed
 from unmask.finetuning.methods.method import parameters_by_layer
 from unmask.finetuning.results.predict import predict, read_task

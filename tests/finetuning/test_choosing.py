@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import unmask
 from unmask.batch import IGNORE_INDEX, Example
 from unmask.batching.collate import pad_examples
-from unmask.checkpoints.huggingface.read import LoadedModel, load_folder, write_folder
+from unmask.checkpoints.huggingface.read import LoadedModel, load_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.finetuning.data.batch_stream import (
     group_examples,
     make_batch_stream,

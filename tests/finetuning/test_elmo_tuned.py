@@ -12,7 +12,8 @@ import unmask
 from unmask.adapters.attach import attach
 from unmask.adapters.lora import LoRA
 from unmask.adapters.prefix import PrefixTuning
-from unmask.checkpoints.huggingface.read import load_folder, write_folder
+from unmask.checkpoints.huggingface.read import load_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.finetuning.methods.method import parameters_by_layer
 from unmask.jobs.finetune import finetune
 from unmask.model.layers.embeddings.character_cnn import CharacterCNN

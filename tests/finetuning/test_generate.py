@@ -24,7 +24,7 @@ from unmask.finetuning.job import truncation_warnings
 from unmask.finetuning.results.predict import predict, predict_scores, read_task
 from unmask.finetuning.results.score import score, score_file
 from unmask.generation.decode import GenerationConfig, generate
-from unmask.inference.pipeline import load
+from unmask.inference.open_model import load
 from unmask.jobs.finetune import finetune
 from unmask.tasks.kinds.all_kinds import TASK_KINDS, resolve_metric, resolve_options
 from unmask.tasks.kinds.generate import GENERATE

@@ -11,7 +11,8 @@ import toy_models as toy
 
 import unmask
 from unmask.batching.collate import pad_examples
-from unmask.checkpoints.huggingface.read import LoadedModel, load_folder, write_folder
+from unmask.checkpoints.huggingface.read import LoadedModel, load_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.finetuning.formulations.build import formulate, heads_for_task
 from unmask.finetuning.formulations.formulation import resolve_max_length
 from unmask.finetuning.results.predict import infer_task, predict

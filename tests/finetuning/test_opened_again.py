@@ -12,7 +12,7 @@ import torch
 import toy_models as toy
 
 import unmask
-from unmask.checkpoints.huggingface.read import write_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.finetuning.methods.method import METHODS
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.finetune import finetune

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import unmask
 from unmask.batching.collate import pad_examples
-from unmask.checkpoints.huggingface.read import LoadedModel, load_folder, write_folder
+from unmask.checkpoints.huggingface.read import LoadedModel, load_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.checkpoints.tensors import read_tensors
 from unmask.config import from_dict
 from unmask.finetuning import train_run as tuning_module

@@ -318,7 +318,8 @@ def test_the_folder_can_be_moved(files, tmp_path: Path) -> None:
 
 def test_a_model_that_is_open_is_tuned_and_the_result_saved(tmp_path: Path) -> None:
     from unmask.checkpoints.huggingface.read import load_folder
-    from unmask.inference.pipeline import Pipeline, load
+    from unmask.inference.open_model import load
+    from unmask.inference.pipeline import Pipeline
 
     train = tmp_path / "train.tsv"
     rows = [

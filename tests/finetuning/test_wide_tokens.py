@@ -12,7 +12,7 @@ from unmask.adapters.attach import attach
 from unmask.adapters.prefix import PrefixTuning, PromptTuning
 from unmask.batch import Batch
 from unmask.batching.collate import pad_examples
-from unmask.checkpoints.huggingface.read import write_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.finetuning.formulations.build import formulate, heads_for_task
 from unmask.finetuning.formulations.formulation import TaskFormulation
 from unmask.model.layers.attention import attention

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unmask.checkpoints.huggingface.read import write_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.tasks.task import TaskExample
 from unmask.tokenizers.encode import Tokenizer

@@ -9,7 +9,8 @@ import torch
 from reference import V, bert, gpt2, saved
 
 from unmask.batch import IGNORE_INDEX, Batch, Visibility
-from unmask.checkpoints.huggingface.read import load_folder, to_external_config, write_folder
+from unmask.checkpoints.huggingface.read import load_folder
+from unmask.checkpoints.huggingface.write import to_external_config, write_folder
 from unmask.heads.model import Model
 from unmask.heads.question_answering import END, START, QuestionAnswering, QuestionAnsweringHead
 from unmask.model.architecture import Architecture

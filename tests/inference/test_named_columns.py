@@ -12,7 +12,8 @@ from small_models import make, texts
 
 from unmask.cli import run
 from unmask.inference.ensemble import Ensemble
-from unmask.inference.pipeline import Pipeline, load
+from unmask.inference.open_model import load
+from unmask.inference.pipeline import Pipeline
 from unmask.tasks.task import Task, TaskColumns
 
 PAIRS = list(zip(texts(3), texts(3, seed=1), strict=True))

@@ -14,7 +14,9 @@ from toy_text import corpus
 from unmask.config import to_dict
 from unmask.finetuning.results.predict import predict
 from unmask.generation.decode import GenerationConfig, generate
-from unmask.inference.pipeline import DEFAULT_SEQUENCE_LENGTH, Pipeline, as_text_list, load
+from unmask.inference.generation import as_text_list
+from unmask.inference.open_model import load
+from unmask.inference.pipeline import DEFAULT_SEQUENCE_LENGTH, Pipeline
 from unmask.jobs.finetune import finetune
 from unmask.objectives.published import MASKED_LM
 from unmask.tasks.task import Task, TaskColumns, TaskKindName

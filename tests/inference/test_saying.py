@@ -8,7 +8,8 @@ from small_models import make, tokenizer
 
 from unmask.generation.decode import generate
 from unmask.generation.settings import BeamSearch, GenerationConfig
-from unmask.inference.pipeline import Pipeline, load
+from unmask.inference.open_model import load
+from unmask.inference.pipeline import Pipeline
 
 FAMILIES = ("gpt2", "t5")
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from toy_text import corpus
 
-from unmask.inference.pipeline import load
+from unmask.inference.open_model import load
 from unmask.jobs import hide as hiding
 from unmask.jobs.hide import hide
 from unmask.jobs.pretrain.pretrain import pretrain

@@ -8,7 +8,7 @@ from toy_text import corpus
 
 from unmask.cli import run
 from unmask.generation.fill_mask import unsupported_reason
-from unmask.inference.pipeline import load
+from unmask.inference.open_model import load
 from unmask.word_vectors.train.trainer import WordVectorMethod
 from unmask.zoo.catalogue import MODELS
 

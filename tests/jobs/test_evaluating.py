@@ -9,7 +9,7 @@ from small_models import make
 
 from unmask import cli
 from unmask.evaluation.prompting import MetricValue, TaskScore
-from unmask.inference.pipeline import load
+from unmask.inference.open_model import load
 from unmask.jobs.evaluate import evaluate_tasks, format_task_scores
 
 OWN = """

@@ -11,7 +11,7 @@ from toy_text import corpus
 from unmask.finetuning.methods.method import SourceEncoder, parse_method
 from unmask.finetuning.run import FinetuneConfig
 from unmask.finetuning.run import run_finetuning as tune
-from unmask.inference.pipeline import load
+from unmask.inference.open_model import load
 from unmask.jobs.align import align
 from unmask.jobs.prepare import prepare
 from unmask.jobs.pretrain.pretrain import pretrain

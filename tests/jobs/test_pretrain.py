@@ -13,7 +13,8 @@ from toy_text import corpus
 from unmask.batch import Batch
 from unmask.batching.plan import DataCursor
 from unmask.config import to_dict
-from unmask.inference.pipeline import Pipeline, load
+from unmask.inference.open_model import load
+from unmask.inference.pipeline import Pipeline
 from unmask.jobs.prepare import prepare
 from unmask.jobs.pretrain.pretrain import preset_recipe, pretrain
 from unmask.objectives.published import CANINE_S, MASKED_LM

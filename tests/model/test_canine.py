@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface.read import load_folder, write_folder
+from unmask.checkpoints.huggingface.read import load_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.model import Model
 from unmask.model.backbones.canine import Canine, CanineArchitecture, CharacterHashEmbedding

@@ -12,7 +12,6 @@ from unmask.config import from_dict, to_dict
 from unmask.model.backbones.elmo import Elmo, ElmoArchitecture, WordLayout
 from unmask.model.layers.embeddings.character_cnn import CharacterCNN
 from unmask.objectives.features import TwoStream
-from unmask.tokenizers import pipeline
 from unmask.tokenizers.characters.byte_pipelines import word_byte_pipeline
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import ELMO

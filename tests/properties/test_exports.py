@@ -12,14 +12,13 @@ import torch
 from torch import Tensor
 
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface.read import (
+from unmask.checkpoints.huggingface.differences import (
     heads_without_transformers_class,
-    load_folder,
     opening_note,
-    to_external_config,
     transformers_difference,
-    write_folder,
 )
+from unmask.checkpoints.huggingface.read import load_folder
+from unmask.checkpoints.huggingface.write import to_external_config, write_folder
 from unmask.heads.classification.sequence_classification import (
     ChoiceCrossEntropy,
     TokenClassification,

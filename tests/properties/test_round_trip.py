@@ -14,12 +14,12 @@ from safetensors.torch import load_file
 from small_models import tokenizer
 
 from unmask.batch import Batch
-from unmask.checkpoints.huggingface.read import (
+from unmask.checkpoints.huggingface.differences import (
     heads_without_transformers_class,
-    load_folder,
     opening_note,
-    write_folder,
 )
+from unmask.checkpoints.huggingface.read import load_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import is_kept_after_pretraining

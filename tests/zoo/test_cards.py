@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 import torch
 
-from unmask.checkpoints.huggingface.read import heads_without_transformers_class
+from unmask.checkpoints.huggingface.differences import heads_without_transformers_class
 from unmask.heads.model import required_term
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.zoo.catalogue import MODELS

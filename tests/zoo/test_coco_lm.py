@@ -18,10 +18,12 @@ from torch.nn import functional as F
 
 from unmask.adapters.attach import attach
 from unmask.adapters.lora import LoRA
-from unmask.adapters.peft_format.folder import peft_incompatibility
+from unmask.adapters.peft_format.compatibility import peft_incompatibility
 from unmask.batch import IGNORE_INDEX, Batch, Visibility
 from unmask.checkpoints.generator import add_generator, write_generator
-from unmask.checkpoints.huggingface.read import LoadedModel, load_folder, opening_note, write_folder
+from unmask.checkpoints.huggingface.differences import opening_note
+from unmask.checkpoints.huggingface.read import LoadedModel, load_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model

@@ -10,9 +10,11 @@ from safetensors.torch import load_file, save_file
 
 from unmask.adapters.attach import attach
 from unmask.adapters.lora import LoRA
-from unmask.adapters.peft_format.folder import peft_incompatibility, read_adapter, write_adapter
+from unmask.adapters.peft_format.compatibility import peft_incompatibility
+from unmask.adapters.peft_format.folder import read_adapter, write_adapter
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface.read import load_folder, write_folder
+from unmask.checkpoints.huggingface.read import load_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.model.names import WeightNames
 from unmask.zoo.catalogue import MODELS
 

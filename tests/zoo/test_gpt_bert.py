@@ -14,7 +14,8 @@ from torch.nn import functional as F
 
 from unmask.batch import IGNORE_INDEX, Batch, Tokens, Visibility
 from unmask.batching.collate import pad_examples
-from unmask.checkpoints.huggingface.read import load_folder, write_folder
+from unmask.checkpoints.huggingface.read import load_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.evaluation.likelihood import ContextContinuation, token_likelihoods
 from unmask.evaluation.word_perplexity import is_causal_model
 from unmask.generation.decode import generate

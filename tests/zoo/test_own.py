@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from unmask.batch import Batch
-from unmask.checkpoints.huggingface.read import load_folder, opening_note, write_folder
+from unmask.checkpoints.huggingface.differences import opening_note
+from unmask.checkpoints.huggingface.read import load_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.finetuning.formulations.formulation import language_modeling_head
 from unmask.model.architecture import PRE_NORM, Architecture, EncoderDecoderArchitecture
 from unmask.model.layers.feed_forward import RMSNorm

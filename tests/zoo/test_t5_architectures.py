@@ -8,7 +8,8 @@ import torch
 from test_leak import build, depends
 
 from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface.read import load_folder, write_folder
+from unmask.checkpoints.huggingface.read import load_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.generation.decode import generate
 from unmask.generation.decoding_batch import DecodingBatch, Prompt
 from unmask.generation.settings import generation_config

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from unmask.batch import Batch, Visibility
-from unmask.checkpoints.huggingface.read import load_folder, write_folder
+from unmask.batch import Batch, RecurrenceMemory, Visibility
+from unmask.checkpoints.huggingface.read import load_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model

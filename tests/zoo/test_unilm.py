@@ -12,7 +12,8 @@ from test_leak import build, depends
 
 from unmask.batch import IGNORE_INDEX, Batch, Tokens, Visibility
 from unmask.batching.collate import pad_examples
-from unmask.checkpoints.huggingface.read import load_folder, write_folder
+from unmask.checkpoints.huggingface.read import load_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.generation.decode import generate, generate_candidates
 from unmask.generation.rank_choices import rank_choices
 from unmask.generation.settings import generation_config

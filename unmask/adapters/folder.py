@@ -21,11 +21,11 @@ from unmask.adapters.peft_format.folder import (
     read_adapter_tensors,
 )
 from unmask.checkpoints.checksums import check_recorded_files
+from unmask.checkpoints.huggingface.differences import has_label_names
 from unmask.checkpoints.huggingface.read import (
     HUB_PREFIX,
     LoadedModel,
     as_causal_head,
-    has_label_names,
     head_specs_by_name,
     load_folder,
     read_config,

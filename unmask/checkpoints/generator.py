@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from unmask.checkpoints.huggingface.read import LoadedModel, load_folder, write_folder
+from unmask.checkpoints.huggingface.read import LoadedModel, load_folder
+from unmask.checkpoints.huggingface.write import write_folder
 from unmask.checkpoints.tensors import read_json_file
 from unmask.config import from_dict, to_dict
 from unmask.files import encode_utf8

@@ -13,7 +13,8 @@ from unmask.adapters.folder import open_model_or_adapter
 from unmask.adapters.scalar_mix import ScalarMixModule
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.checksums import FILES_KEY
-from unmask.checkpoints.huggingface.read import LoadedModel, has_label_names
+from unmask.checkpoints.huggingface.differences import has_label_names
+from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.config import from_dict, to_dict
 from unmask.files import remove_partial_files, write_atomically
 from unmask.finetuning import config as finetune_config

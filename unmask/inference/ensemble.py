@@ -18,7 +18,8 @@ from unmask.finetuning.results.predict import (
 )
 from unmask.finetuning.results.score import read_items
 from unmask.finetuning.results.task_metrics import compute_metrics
-from unmask.inference.pipeline import Pipeline, load
+from unmask.inference.open_model import load
+from unmask.inference.pipeline import Pipeline
 from unmask.tasks.task import Task, TaskExample
 from unmask.text.records import format_names
 

@@ -15,7 +15,8 @@ from unmask.heads.classification.sequence_classification import (
 from unmask.heads.question_answering import QuestionAnswering
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
 from unmask.inference.load_word_vectors import load_word_vectors
-from unmask.inference.pipeline import Pipeline, load
+from unmask.inference.open_model import load
+from unmask.inference.pipeline import Pipeline
 from unmask.model.architecture import Architecture
 from unmask.word_vectors.alignment.align import LeastSquaresMap
 from unmask.word_vectors.keyed_vectors import KeyedVectors

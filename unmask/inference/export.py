@@ -15,14 +15,9 @@ from unmask.checkpoints import elmo
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.checksums import RUN_FILE
 from unmask.checkpoints.generator import write_generator
-from unmask.checkpoints.huggingface.read import (
-    HUB_PREFIX,
-    LoadedModel,
-    opening_note,
-    to_external_config,
-    transformers_difference,
-    write_folder,
-)
+from unmask.checkpoints.huggingface.differences import opening_note, transformers_difference
+from unmask.checkpoints.huggingface.read import HUB_PREFIX, LoadedModel
+from unmask.checkpoints.huggingface.write import to_external_config, write_folder
 from unmask.checkpoints.subword_head import write_subword_head
 from unmask.files import atomic_path, encode_utf8, read_json, write_atomically
 from unmask.finetuning.results.save_model import write_model_record

@@ -33,7 +33,7 @@ from unmask.evaluation.likelihood import (
 )
 from unmask.generation.prompts import generate_texts
 from unmask.generation.settings import GenerationConfig, generation_config
-from unmask.inference.pipeline import load
+from unmask.inference.open_model import load
 
 _KNOWN_SETTINGS = ("until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p")
 

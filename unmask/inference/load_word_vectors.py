@@ -76,7 +76,7 @@ def _token_embeddings(model: str | Path) -> KeyedVectors:
     """Return the embeddings of a model's tokens, but for those that are zero."""
     from unmask.checkpoints.checksums import check_recorded_file
     from unmask.checkpoints.huggingface.read import load_folder
-    from unmask.inference.pipeline import find_model
+    from unmask.inference.open_model import find_model
     from unmask.model.backbones.encoder_decoder import EncoderDecoder
 
     folder, _ = find_model(model)

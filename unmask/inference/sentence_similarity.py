@@ -13,8 +13,10 @@ from jaxtyping import Float
 from unmask.config import check_number_arguments
 from unmask.evaluation.sentence_embeddings import EmbeddingPooling
 from unmask.finetuning.formulations.span_head import token_span
+from unmask.inference.generation import as_text_list
 from unmask.inference.load_word_vectors import is_word_vectors, load_word_vectors
-from unmask.inference.pipeline import Pipeline, as_text_list, load
+from unmask.inference.open_model import load
+from unmask.inference.pipeline import Pipeline
 from unmask.tasks.kinds.regress import READER
 from unmask.tasks.metrics.regression import pearson, spearman
 from unmask.tasks.readers import tables

@@ -14,7 +14,7 @@ from unmask.finetuning.job import FinetuneJob
 from unmask.finetuning.methods.adapt_first import ADAPTATION_FOLDER, TaskAdaptivePretraining
 from unmask.inference.expand_vocabulary import add_words
 from unmask.inference.export import is_preset_name, read_run_file, write_model
-from unmask.inference.pipeline import load
+from unmask.inference.open_model import load
 from unmask.jobs.prepare import check_sources, prepare
 from unmask.jobs.pretrain.pretrain import (
     DEFAULT_MICRO_BATCH_TOKENS,

@@ -15,7 +15,7 @@ from unmask.inference.load_word_vectors import (
     format_word_vector_facts,
     is_word_vectors,
 )
-from unmask.inference.pipeline import load
+from unmask.inference.open_model import load
 from unmask.jobs.pretrain.resumed_run import recipe_of
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.reports.formatting import NARROW_SPACE, RealNumber, format_bytes, format_si

@@ -12,7 +12,8 @@ from unmask.evaluation.likelihood import PseudoLikelihoodMasking
 from unmask.evaluation.prompting import MetricValue, PromptingConfig, TaskScore, find_task_file
 from unmask.evaluation.word_perplexity import WordPerplexityTask, is_causal_model
 from unmask.evaluation.zero_shot import ALL_TASKS, ZERO_SHOT, ZeroShotTask, find_task
-from unmask.inference.pipeline import Pipeline, load
+from unmask.inference.open_model import load
+from unmask.inference.pipeline import Pipeline
 from unmask.output import OutputStream, overwrite_line, print_line
 
 _JSON_KEYS = {

@@ -15,7 +15,7 @@ from unmask.bundled.demo import bundled_path
 from unmask.config import check_number_arguments, from_dict, to_dict
 from unmask.files import atomic_path
 from unmask.inference.export import is_preset_name
-from unmask.inference.pipeline import load
+from unmask.inference.open_model import load
 from unmask.objectives.explain import ObjectiveExplanation, explain_example
 from unmask.objectives.published import ObjectiveSpec
 from unmask.text.documents import read_documents

@@ -15,40 +15,27 @@ from unmask.adapters.attach import find_linears
 from unmask.adapters.ia3 import IA3, IA3Module, IA3Scaling
 from unmask.adapters.lora import LoRA, LoRAModule
 from unmask.adapters.peft_format.config import PeftConfig
+from unmask.adapters.peft_format.prefix import (
+    prefix_from_peft,
+    prefix_to_peft,
+    prompt_from_peft,
+    prompt_to_peft,
+)
+from unmask.adapters.peft_format.tensors import (
+    IA3_TENSOR,
+    LORA_TENSOR,
+    PREFIX_TUNING,
+    PROMPT_TUNING,
+    ReadAdapter,
+    Tensors,
+    check_shape,
+)
 from unmask.adapters.prefix import (
-    PrefixTuning,
     PrefixTuningModule,
-    PromptTuning,
     PromptTuningModule,
-    encoder_stack,
 )
 from unmask.heads.model import Model
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.names import WeightNames
-
-PREFIX_TUNING, PROMPT_TUNING = "PREFIX_TUNING", "PROMPT_TUNING"
-SPEC_CLASSES: Mapping[str, type] = {
-    "LORA": LoRA,
-    "IA3": IA3,
-    PREFIX_TUNING: PrefixTuning,
-    PROMPT_TUNING: PromptTuning,
-}
-"""PEFT's names of the methods that both have."""
-PROMPT_EMBEDDINGS = "prompt_embeddings"
-"""PEFT's name of the one tensor of a prefix or a prompt."""
-_LORA_TENSOR = re.compile(r"(.+)\.lora_([AB])\.weight")
-_IA3_TENSOR = re.compile(r"(.+)\.ia3_l")
-
-Tensors = Mapping[str, Tensor]
-
-
-def is_adapter_tensor(name: str) -> bool:
-    """Say whether a tensor of PEFT's belongs to the adapter, not to a module trained as a whole."""
-    return name == PROMPT_EMBEDDINGS or any(p.fullmatch(name) for p in (_LORA_TENSOR, _IA3_TENSOR))
-
-
-ReadAdapter = tuple[LoRA | IA3 | PrefixTuning | PromptTuning, dict[str, Tensor]]
-"""An adapter and its module's parameters by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +88,9 @@ def to_peft(
     if isinstance(module, IA3Module):
         return _ia3_to_peft(module, table)
     if isinstance(module, PrefixTuningModule):
-        return _prefix_to_peft(module, model)
+        return prefix_to_peft(module, model)
     if isinstance(module, PromptTuningModule):
-        return _prompt_to_peft(module, model)
+        return prompt_to_peft(module, model)
     raise TypeError(f"PEFT has no {type(module).__name__}")
 
 
@@ -140,9 +127,9 @@ def from_peft(
     """
     kind = settings.peft_type
     if kind == PREFIX_TUNING:
-        return _prefix_from_peft(settings, tensors, model)
+        return prefix_from_peft(settings, tensors, model)
     if kind == PROMPT_TUNING:
-        return _prompt_from_peft(settings, tensors, model)
+        return prompt_from_peft(settings, tensors, model)
     by_theirs = {fused.external_name: fused for fused in table}
     known = _recorded(model, recorded)
     if kind == "LORA":
@@ -238,7 +225,7 @@ def _lora_from_peft(
     table: Mapping[str, FusedModule],
     known: _RecordedSplit | None,
 ) -> tuple[ReadAdapter, dict[str, Tensor]]:
-    theirs, left = _by_module(_LORA_TENSOR, tensors)
+    theirs, left = _by_module(LORA_TENSOR, tensors)
     found: dict[str, tuple[Tensor, Tensor]] = {}
     factors: dict[str, float] = {}
     for name, pair in theirs.items():
@@ -247,8 +234,8 @@ def _lora_from_peft(
         fused = _find_fused(table, name, f"{name}.lora_A.weight")
         settings.check_targeted(name)
         down, up = pair["A"], pair["B"]
-        _check_shape(f"{name}.lora_A.weight", down, (len(down), _inputs(model, fused)))
-        _check_shape(f"{name}.lora_B.weight", up, (sum(fused.output_sizes), len(down)))
+        check_shape(f"{name}.lora_A.weight", down, (len(down), _inputs(model, fused)))
+        check_shape(f"{name}.lora_B.weight", up, (sum(fused.output_sizes), len(down)))
         if len(down) != (rank := settings.rank(name)):
             raise ValueError(f"tensor {name}.lora_A.weight has rank {len(down)}, but r is {rank}")
         parts = _split_fused(fused, down, up, known)
@@ -336,17 +323,17 @@ def _ia3_from_peft(
     table: Mapping[str, FusedModule],
     known: _RecordedSplit | None,
 ) -> tuple[ReadAdapter, dict[str, Tensor]]:
-    theirs, left = _by_module(_IA3_TENSOR, tensors)
+    theirs, left = _by_module(IA3_TENSOR, tensors)
     outputs: dict[str, Tensor] = {}
     inputs: dict[str, Tensor] = {}
     for name, one in theirs.items():
         fused, factors = _find_fused(table, name, f"{name}.ia3_l"), one[""]
         settings.check_targeted(name)
         if factors.shape[0] == 1 < factors.shape[1]:
-            _check_shape(f"{name}.ia3_l", factors, (1, _inputs(model, fused)))
+            check_shape(f"{name}.ia3_l", factors, (1, _inputs(model, fused)))
             inputs |= dict.fromkeys(fused.internal_names, factors[0])
             continue
-        _check_shape(f"{name}.ia3_l", factors, (sum(fused.output_sizes), 1))
+        check_shape(f"{name}.ia3_l", factors, (sum(fused.output_sizes), 1))
         parts = dict(
             zip(fused.internal_names, factors[:, 0].split(fused.output_sizes), strict=True)
         )
@@ -366,90 +353,7 @@ def _ia3_from_peft(
 # Prefix
 
 
-def _prefix_to_peft(
-    module: PrefixTuningModule, model: Model
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Write the prefix that came out; the maps through which it was learned are dropped."""
-    a, vectors = module.a, module.keys_values().detach()
-    n, width = a.n_layers, a.n_key_value_heads * a.d_head
-    if two := isinstance(model.architecture, EncoderDecoderArchitecture):
-        # PEFT 0.21 cuts the prefix of an encoder-decoder into fours where it means pairs: layer i
-        # gets pair 2i, modulo their number. So every other pair is left empty.
-        pairs = vectors.unflatten(1, (n, 1, -1))
-        vectors, n = torch.cat((pairs, torch.zeros_like(pairs)), 2).flatten(1), 2 * n
-    config = {
-        "peft_type": PREFIX_TUNING,
-        "num_layers": n,
-        "token_dim": width,
-        "num_attention_heads": a.n_key_value_heads,
-        "num_transformer_submodules": 1 + two,
-        "num_virtual_tokens": module.spec.n_virtual_tokens,
-        "encoder_hidden_size": module.spec.projection_size or width,
-        "prefix_projection": False,
-    }
-    return config, {PROMPT_EMBEDDINGS: vectors}
-
-
-def _prefix_from_peft(
-    settings: PeftConfig, tensors: Tensors, model: Model
-) -> tuple[ReadAdapter, dict[str, Tensor]]:
-    vectors, left = _vectors(tensors)
-    a, n = model.decoder_architecture, settings.num_layers or model.decoder_architecture.n_layers
-    two = isinstance(model.architecture, EncoderDecoderArchitecture)
-    length = settings.num_virtual_tokens or len(vectors)
-    _check_shape(PROMPT_EMBEDDINGS, vectors, (length, 2 * n * a.n_key_value_heads * a.d_head))
-    said = {
-        "num_attention_heads": (settings.num_attention_heads, a.n_key_value_heads),
-        "token_dim": (settings.token_dim, a.n_key_value_heads * a.d_head),
-        "num_transformer_submodules": (settings.num_transformer_submodules, 1 + two),
-    }
-    for key, (theirs, ours) in said.items():
-        if theirs is not None and theirs != ours:
-            raise ValueError(f"{key} is {theirs}, but a prefix of this model has {ours}")
-    if n < a.n_layers or (n > a.n_layers and not two):
-        raise ValueError(
-            f"tensor {PROMPT_EMBEDDINGS} is a prefix for {n} layers, the model has {a.n_layers}"
-        )
-    pairs = [2 * i % n if two else i for i in range(a.n_layers)]  # see `_prefix_to_peft`
-    vectors = vectors.unflatten(1, (n, -1))[:, pairs].flatten(1)
-    return (PrefixTuning(n_virtual_tokens=len(vectors)), {"vectors": vectors}), left
-
-
 # Prompt
-
-
-def _prompt_to_peft(
-    module: PromptTuningModule, model: Model
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    a = module.a
-    config = {
-        "peft_type": PROMPT_TUNING,
-        "num_layers": a.n_layers,
-        "token_dim": a.d_embed,
-        "num_attention_heads": a.n_heads,
-        "num_transformer_submodules": 1,
-        "num_virtual_tokens": module.spec.n_virtual_tokens,
-        "prompt_tuning_init": "RANDOM",
-    }
-    # Where vectors of tokens are scaled up, a prompt's are so here too, and not there.
-    return config, {PROMPT_EMBEDDINGS: module.vectors.detach() * _embedding_scale(a)}
-
-
-def _prompt_from_peft(
-    settings: PeftConfig, tensors: Tensors, model: Model
-) -> tuple[ReadAdapter, dict[str, Tensor]]:
-    vectors, left = _vectors(tensors)
-    times = settings.num_transformer_submodules
-    length = settings.num_virtual_tokens or len(vectors) // times
-    _check_shape(PROMPT_EMBEDDINGS, vectors, (length * times, encoder_stack(model).a.d_embed))
-    # PEFT keeps vectors for the decoder too, and puts none there.
-    vectors = vectors[:length] / _embedding_scale(encoder_stack(model).a)  # see `_prompt_to_peft`
-    return (PromptTuning(n_virtual_tokens=length), {"vectors": vectors}), left
-
-
-def _embedding_scale(a: Architecture) -> float:
-    """Return what vectors of tokens are multiplied with when they are read."""
-    return a.d_embed**0.5 if a.scale_embedding else 1.0
 
 
 # What several need
@@ -530,21 +434,3 @@ def _check_complete(
 
 def _inputs(model: Model, fused: FusedModule) -> int:
     return model.get_parameter(f"{fused.internal_names[0]}.weight").shape[1]
-
-
-def _check_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    if tuple(tensor.shape) != shape:
-        raise ValueError(
-            f"tensor {name} has shape {list(tensor.shape)}, this model's has {list(shape)}"
-        )
-
-
-def _vectors(tensors: Tensors) -> tuple[Tensor, dict[str, Tensor]]:
-    if PROMPT_EMBEDDINGS not in tensors:
-        raise ValueError(f"tensor {PROMPT_EMBEDDINGS} is missing")
-    if tensors[PROMPT_EMBEDDINGS].dim() != 2:
-        raise ValueError(
-            f"tensor {PROMPT_EMBEDDINGS} has shape {list(tensors[PROMPT_EMBEDDINGS].shape)}, not "
-            "[p d]"
-        )
-    return tensors[PROMPT_EMBEDDINGS], {n: x for n, x in tensors.items() if n != PROMPT_EMBEDDINGS}

@@ -14,22 +14,24 @@ import torch
 from torch import Tensor
 
 from unmask.adapters.attach import attach, detach, find_adapter
+from unmask.adapters.peft_format.compatibility import (
+    modules_to_save,
+    parameters_to_save,
+    prefix_incompatibility,
+    task_type,
+    tensor_incompatibility,
+    unsupported_by_peft,
+)
 from unmask.adapters.peft_format.config import PeftConfig, read_peft_config
-from unmask.adapters.peft_format.convert import (
+from unmask.adapters.peft_format.convert import FusedModule, from_peft, fused_modules, to_peft
+from unmask.adapters.peft_format.tensors import (
     PREFIX_TUNING,
     PROMPT_EMBEDDINGS,
     PROMPT_TUNING,
     SPEC_CLASSES,
-    FusedModule,
-    from_peft,
-    fused_modules,
     is_adapter_tensor,
-    to_peft,
-    untranslatable,
 )
-from unmask.adapters.prefix import PrefixTuningModule, PromptTuningModule
 from unmask.adapters.specs import Adapter
-from unmask.checkpoints.huggingface.read import heads_without_transformers_class
 from unmask.checkpoints.tensors import (
     read_json_file,
     read_tensors,
@@ -39,13 +41,7 @@ from unmask.checkpoints.tensors import (
 )
 from unmask.config import from_dict, to_dict
 from unmask.files import encode_utf8
-from unmask.heads.classification.sequence_classification import (
-    SequenceClassification,
-    TokenClassification,
-)
-from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model
-from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.saved_format import read_record, renamed_type, write_record
 from unmask.zoo.preset import Published
 
@@ -70,107 +66,6 @@ def backbone_digest(model: Model, without: Collection[str] = ()) -> str:
     """
     names = {n for n in model.own_weights() if n.startswith("backbone.") and n not in without}
     return tensors_sha256({n: x for n, x in model.own_weights().items() if n in names})
-
-
-def task_type(model: Model) -> str | None:
-    """Return PEFT's word for what a model's heads do; None: it has none."""
-    heads = list(model.head_specs.values())
-    if not heads:
-        return "FEATURE_EXTRACTION"
-    if list(model.head_specs) == ["label"] and isinstance(heads[0], SequenceClassification):
-        return "SEQ_CLS"
-    if list(model.head_specs) == ["token_label"] and isinstance(heads[0], TokenClassification):
-        return "TOKEN_CLS"
-    if (
-        list(model.head_specs) == ["language"]
-        and isinstance(heads[0], LanguageModeling)
-        and model.decoder_architecture.causal
-    ):
-        return "SEQ_2_SEQ_LM" if model.decoder_architecture.cross_attention else "CAUSAL_LM"
-    return None
-
-
-def peft_incompatibility(
-    model: Model, preset: Published, name: str | None, extra_parameters: Collection[str] = ()
-) -> str | None:
-    """Say why PEFT will not load what `write_adapter` writes; None: it will."""
-    if (why := _unsupported_by_peft(model, preset, name)) is not None or name is None:
-        return why
-    return _tensor_incompatibility(
-        model,
-        name,
-        _parameters_to_save(model, extra_parameters),
-        fused_modules(model, preset.weight_names),
-    )
-
-
-def _unsupported_by_peft(model: Model, preset: Published, name: str | None) -> str | None:
-    if name is None:
-        return "PEFT has no layout for parameters without an adapter"
-    if preset.weight_names.joins_by_head:
-        return "PEFT has no layout for maps that are joined head by head"
-    if not preset.config_mapping.in_transformers:
-        return "transformers has no class of this family"
-    if own := heads_without_transformers_class(preset, model.head_specs):
-        return f"no class of transformers has a head {next(iter(own.values()))}"
-    module = find_adapter(model, name)
-    if isinstance(module, PrefixTuningModule | PromptTuningModule):
-        kind, heads = task_type(model), " + ".join(model.head_specs) or "none"
-        if (
-            why := _prefix_incompatibility(model, preset, isinstance(module, PrefixTuningModule))
-        ) is not None:
-            return f"PEFT has no vectors before a text here: {why}"
-        if kind in (None, "FEATURE_EXTRACTION"):
-            return f"PEFT has no prefixes and prompts for the heads {heads}"
-        if kind == "SEQ_CLS" and model.decoder_architecture.cross_attention:
-            return f"PEFT has no prefixes and prompts for the heads {heads} of two stacks"
-    return None
-
-
-_FAMILIES_WITH_PREFIX_CACHE = frozenset(
-    {
-        "bert", "roberta", "xlm-roberta", "camembert", "electra", "gpt2", "llama", "mistral",
-        "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "olmo2", "t5", "mt5", "bart", "mbart",
-    }
-)  # fmt: skip
-"""Families whose classes of transformers take keys and values that stand before a text."""
-
-
-def _prefix_incompatibility(model: Model, preset: Published, prefix: bool) -> str | None:
-    """Say why PEFT and we would not read the same behind a prefix or a prompt; None: we do."""
-    whole = model.architecture
-    two = isinstance(whole, EncoderDecoderArchitecture)
-    stacks = (whole.encoder, whole.decoder) if two else (whole,)
-    if any(any(a.attention_window) for a in stacks):
-        return "a window of attention hides them there, and not here"
-    if prefix and preset.config_mapping.model_type not in _FAMILIES_WITH_PREFIX_CACHE:
-        return f"transformers' classes of {preset.family} take no keys and values before a text"
-    return None
-
-
-def _tensor_incompatibility(
-    model: Model, name: str, kept: Collection[str], table: Collection[FusedModule]
-) -> str | None:
-    if (lacking := untranslatable(find_adapter(model, name), table)) is not None:
-        return f"PEFT has no {lacking}"
-    return _module_incompatibility(model, table, name, kept)
-
-
-def _module_incompatibility(
-    model: Model, table: Collection[FusedModule], name: str, kept: Collection[str]
-) -> str | None:
-    known = {ours for fused in table for ours in fused.internal_names}
-    for parameter in kept:
-        module = parameter.rpartition(".")[0]
-        if module not in known or module == "backbone.tokens":
-            return f"PEFT cannot train {parameter} beside an adapter"
-    adapted = {
-        n.rpartition(".")[0] for n, _ in cast(Any, find_adapter(model, name)).named_parameters()
-    }
-    for fused in _modules_to_save(table, kept):
-        if any(ours in adapted for ours in fused.internal_names):
-            return f"PEFT cannot both adapt and train {fused.external_name}"
-    return None
 
 
 def write_adapter(
@@ -199,7 +94,7 @@ def write_adapter(
         ValueError: there is no such adapter, parameter, or anything to write, or an adapter is
             merged.
     """
-    kept = _parameters_to_save(model, extra_parameters)
+    kept = parameters_to_save(model, extra_parameters)
     module = None if name is None else find_adapter(model, name)
     if module is None and not kept:
         raise ValueError("there is nothing to write: no adapter, no head, no parameters")
@@ -208,12 +103,12 @@ def write_adapter(
     spec = None if module is None else cast(Any, module).spec
     table = (
         []
-        if _unsupported_by_peft(model, preset, name) is not None
+        if unsupported_by_peft(model, preset, name) is not None
         else fused_modules(model, preset.weight_names)
     )
-    if name is not None and table and _tensor_incompatibility(model, name, kept, table) is not None:
+    if name is not None and table and tensor_incompatibility(model, name, kept, table) is not None:
         table = []
-    saved = _modules_to_save(table, kept)
+    saved = modules_to_save(table, kept)
     if saved:
         kept = _module_parameters(model, saved)
     record = write_record(
@@ -252,23 +147,6 @@ def _native_peft_type(spec: Adapter | None) -> str:
     """Return our `peft_type` of an adapter: the name of its kind, unless PEFT has one like it."""
     name = _PARAMETERS_ONLY if spec is None else type(spec).__name__
     return f"{LIBRARY_TYPE}.{name}" if name in SPEC_CLASSES else name
-
-
-def _parameters_to_save(model: Model, extra_parameters: Collection[str]) -> list[str]:
-    """List the parameters to write beside the adapter."""
-    weights = model.own_weights()
-    if unknown := [name for name in extra_parameters if name not in weights]:
-        raise ValueError(f"the model has no parameter {unknown[0]!r}")
-    heads = tuple(
-        f"heads.{n}." for n, s in model.head_specs.items() if not isinstance(s, LanguageModeling)
-    )
-    return [name for name in weights if name in extra_parameters or name.startswith(heads)]
-
-
-def _modules_to_save(table: Collection[FusedModule], kept: Collection[str]) -> list[FusedModule]:
-    """List the modules of theirs that have a parameter that is written."""
-    ours = {name.rpartition(".")[0] for name in kept}
-    return [fused for fused in table if any(name in ours for name in fused.internal_names)]
 
 
 def _module_parameters(model: Model, saved: Collection[FusedModule]) -> list[str]:
@@ -425,7 +303,7 @@ def _parse_adapter(
         if preset.weight_names.joins_by_head:
             raise ValueError("PEFT's adapters of maps that are joined head by head are not read")
         if settings.peft_type in (PREFIX_TUNING, PROMPT_TUNING) and (
-            why := _prefix_incompatibility(model, preset, settings.peft_type == PREFIX_TUNING)
+            why := prefix_incompatibility(model, preset, settings.peft_type == PREFIX_TUNING)
         ):
             raise ValueError(f"peft_type {settings.peft_type} is not read here: {why}")
         table = fused_modules(model, preset.weight_names)

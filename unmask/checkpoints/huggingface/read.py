@@ -3,7 +3,6 @@
 That is config.json, model.safetensors and the tokenizer's files.
 """
 
-import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,15 +16,18 @@ from unmask.bundled.models import BUNDLED_MODELS
 from unmask.checkpoints import elmo, llama2c
 from unmask.checkpoints.checksums import check_recorded_files
 from unmask.checkpoints.huggingface.check import check_depth, check_missing, check_tied
+from unmask.checkpoints.huggingface.differences import has_label_names
+from unmask.checkpoints.huggingface.tokenizer import (
+    SOURCE_TOKENIZER_FOLDER,
+    load_model_tokenizer,
+    load_source_tokenizer,
+)
 from unmask.checkpoints.tensors import (
-    SAFETENSORS_WEIGHTS,
     read_json_file,
     read_model_tensors,
     to_float32_weight,
-    write_tensors,
 )
-from unmask.config import from_dict, to_dict
-from unmask.files import encode_utf8
+from unmask.config import from_dict
 from unmask.heads.classification.pooler import Pooler
 from unmask.heads.classification.sequence_classification import (
     BinaryCrossEntropy,
@@ -33,40 +35,28 @@ from unmask.heads.classification.sequence_classification import (
     CrossEntropy,
     Pooling,
     SequenceClassification,
-    TokenClassification,
 )
 from unmask.heads.language.language_modeling import (
-    AppendedMaskGeneration,
     LanguageModeling,
-    ShiftedTargetGeneration,
-    SourcePrefixGeneration,
 )
 from unmask.heads.model import HeadSpec, Model, is_kept_after_pretraining
-from unmask.heads.pretraining.autoregressive_characters import AutoregressiveCharacters
 from unmask.heads.pretraining.bidirectional_lm import BidirectionalLM
-from unmask.heads.question_answering import QuestionAnswering
-from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
 from unmask.model.architecture import source_encoder_of
 from unmask.model.backbones.elmo import ElmoArchitecture
 from unmask.model.layers.attention.query_stream import EnhancedMaskDecoder
 from unmask.model.names import MatchedWeights, WeightNames
 from unmask.objectives.published import CAUSAL_LM, MASKED_LM, XLNET, ObjectiveSpec
-from unmask.saved_format import read_record, write_record
+from unmask.saved_format import read_record
 from unmask.tokenizers.encode import Tokenizer
-from unmask.tokenizers.load import load_tokenizer
-from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS, WordVectorMethod
-from unmask.zoo.catalogue import MODELS, preset_for_config
-from unmask.zoo.native_format import NATIVE_PREFIX as OWN_WORDS
-from unmask.zoo.native_format import inexpressible_keys
+from unmask.zoo.catalogue import preset_for_config
 from unmask.zoo.preset import (
     Published,
     max_positions,
     question_answering_head,
     token_classification_head,
-    with_vocab_size,
 )
-from unmask.zoo.unsupported_classes import UNSUPPORTED_CLASSES, unsupported_reason
+from unmask.zoo.unsupported_classes import UNSUPPORTED_CLASSES
 
 HUB_PREFIX = "hf:"
 MULTI_LABEL = "multi_label_classification"
@@ -74,8 +64,6 @@ MULTI_LABEL = "multi_label_classification"
 POOLER_WEIGHT = "pooler.dense.weight"
 NATIVE_HEADS_KEY = "unmask"
 """Where config.json says heads that no class of transformers has; their tensors have our names."""
-SOURCE_TOKENIZER_FOLDER = "source"
-"""The folder in a model's with the tokenizer of sources that have a vocabulary of their own."""
 HUB_FILE_PATTERNS = ("*.json", "*.safetensors", "pytorch_model*.bin", "*.txt", "*.model")
 
 
@@ -172,11 +160,11 @@ def load_folder(
     )
     card = replace(card, unused_pooler=_unused_pooler(card.weight_names, specs, state))
     model, read = _build_and_load(card, specs, state, folder, seed)
-    tokenizer = _load_tokenizer(folder, model.vocab_size)
+    tokenizer = load_model_tokenizer(folder, model.vocab_size)
     source = source_encoder_of(card.architecture)
     if tokenizer is not None and source is not None:
         tokenizer = tokenizer.with_source_tokenizer(
-            _load_source_tokenizer(folder / SOURCE_TOKENIZER_FOLDER, source.vocab_size)
+            load_source_tokenizer(folder / SOURCE_TOKENIZER_FOLDER, source.vocab_size)
         )
     objective = _objective_of_heads(card, specs) if head_specs is None else card.objective
     return LoadedModel(
@@ -291,123 +279,6 @@ def read_label_names(config: Mapping[str, Any]) -> tuple[str, ...]:
     if isinstance(table, dict):
         return tuple(str(table[k]) for k in sorted(table, key=int))
     return tuple(f"LABEL_{i}" for i in range(config.get("num_labels") or 2))
-
-
-def has_label_names(spec: HeadSpec) -> bool:
-    """Say whether a head scores labels that have names."""
-    return isinstance(spec, SequenceClassification | TokenClassification | BiLSTMCRF)
-
-
-def heads_without_transformers_class(
-    preset: Published, head_specs: Mapping[str, HeadSpec]
-) -> dict[str, str]:
-    """Describe the heads that no class of transformers has, by name.
-
-    The class is the one that has the most of the others.
-    """
-    own = {
-        n: said
-        for n, s in head_specs.items()
-        if (said := _head_without_class(preset, s)) is not None
-    }
-    left = [n for n, s in head_specs.items() if n not in own and is_kept_after_pretraining(s)]
-    classes = preset.config_mapping.class_names_of(preset.architecture)
-    class_of = max((k for k in classes if set(k) <= set(left)), key=len)
-    return own | {n: type(head_specs[n]).__name__ for n in left if n not in class_of}
-
-
-def transformers_difference(preset: Published, head_specs: Mapping[str, HeadSpec]) -> str | None:
-    """Say what transformers does otherwise than a model that it opens; None: all is equal."""
-    there = preset.config_mapping.in_transformers
-    return preset.config_mapping.difference(preset.architecture, head_specs) if there else None
-
-
-def opening_note(preset: Published, head_specs: Mapping[str, HeadSpec]) -> str | None:
-    """Say what opens a model of which transformers lacks something; None: it opens all of it."""
-    if not preset.config_mapping.in_transformers:
-        return (
-            f"{_native_format_note(preset)}transformers has no class of this network: "
-            "`unmask.load` opens it"
-        )
-    other = transformers_difference(preset, head_specs)
-    own = heads_without_transformers_class(preset, head_specs)
-    said = [
-        line for line in (_missing_head_note(preset, head_specs, own), other) if line is not None
-    ]
-    return "; ".join(said) or None
-
-
-def _missing_head_note(
-    preset: Published, head_specs: Mapping[str, HeadSpec], native_heads: Mapping[str, str]
-) -> str | None:
-    """Say which head of a model transformers does not open, and, where it has a class, why not."""
-    if not native_heads:
-        return next(
-            (said for spec in head_specs.values() if (said := _head_difference(spec))), None
-        )
-    which, rest = (
-        ("its", "model below the head") if len(native_heads) == len(head_specs) else ("a", "rest")
-    )
-    name, head = next(iter(native_heads.items()))
-    why = unsupported_reason(name, preset.config_mapping.class_names[()])
-    return (
-        f"{which} head is {head}, which transformers does not have"
-        f"{'' if why is None else f' ({why})'}: that opens the {rest}, `unmask.load` opens both"
-    )
-
-
-def _native_format_note(preset: Published) -> str:
-    """Say which keys of a network its family's format cannot say; nothing: the format is ours."""
-    if not preset.config_mapping.model_type.startswith(OWN_WORDS):
-        return ""
-    keys = inexpressible_keys(
-        preset, next(one for one in MODELS.values() if one.family == preset.family)
-    )
-    said = ", ".join(f"architecture.{key}" for key in keys) or "this architecture"
-    return f"the format of {preset.family} cannot say {said}, so it is in our words: "
-
-
-def _head_difference(spec: HeadSpec) -> str | None:
-    """Say what the other library does otherwise with a head that it has."""
-    forward = spec.generation if isinstance(spec, LanguageModeling) else None
-    if isinstance(forward, AppendedMaskGeneration) and forward.source_segment is not None:
-        return "transformers fills masks with it and does not write; `unmask.load` does both"
-    if isinstance(forward, ShiftedTargetGeneration):
-        return (
-            "each place names the token after its own, which transformers takes for its own; "
-            "`unmask.load` fills masks as they were learned"
-        )
-    if isinstance(forward, SourcePrefixGeneration) and forward.bidirectional_source:
-        return (
-            "it sees a prompt as a whole, which transformers reads forward; `unmask.load` does as "
-            "it was learned"
-        )
-    return None
-
-
-def _head_without_class(preset: Published, spec: HeadSpec) -> str | None:
-    if isinstance(spec, BiLSTMCRF | AutoregressiveCharacters):
-        return type(spec).__name__
-    if isinstance(spec, TokenClassification | QuestionAnswering):
-        usual = (
-            token_classification_head(preset)
-            if isinstance(spec, TokenClassification)
-            else question_answering_head(preset)
-        )
-        return (
-            None
-            if spec.transform == usual.transform
-            else f"{type(spec).__name__}(transform={spec.transform})"
-        )
-    if not isinstance(spec, SequenceClassification) or preset.classification_head is None:
-        return None
-    pools = (
-        {} if preset.config_mapping.pooling_key is None else preset.config_mapping.pooling_key[1]
-    )
-    pool = {} if spec.pooling in pools.values() else {"pooling": spec.pooling}
-    read = {**pool, "pooled_layers": spec.pooled_layers}
-    other = [f"{n}={x!r}" for n, x in read.items() if x != getattr(preset.classification_head, n)]
-    return f"{type(spec).__name__}({', '.join(other)})" if other else None
 
 
 def _read_head_specs(
@@ -601,182 +472,6 @@ def _match_tensors(
         {n: shape for n, shape in expected_shapes.items() if n not in own},
     )
     return replace(read, tensors={**read.tensors, **own})
-
-
-def _load_tokenizer(folder: Path, n_embeddings: int) -> Tokenizer | None:
-    try:
-        tokenizer = load_tokenizer(folder)
-    except FileNotFoundError:
-        if elmo.find_weights(folder) is None:
-            return None
-        tokenizer = elmo.elmo_tokenizer()
-    check_tokenizer_size(tokenizer, n_embeddings, folder)
-    return tokenizer
-
-
-def _load_source_tokenizer(folder: Path, n_embeddings: int) -> Tokenizer:
-    """Read the tokenizer of sources, without which the model reads nothing."""
-    found = _load_tokenizer(folder, n_embeddings)
-    if found is None:
-        raise ValueError(f"{folder}: has no tokenizer, with which the model would read sources")
-    return found
-
-
-def check_tokenizer_size(tokenizer: Tokenizer, n_embeddings: int, where: Path | str) -> None:
-    """Refuse a tokenizer that knows more ids than the model has vectors.
-
-    Raises:
-        ValueError: so it is.
-    """
-    if tokenizer.vocab_size > n_embeddings:
-        raise ValueError(
-            f"{where}: the tokenizer has {tokenizer.vocab_size:,} ids, "
-            f"but the model only {n_embeddings:,} token vectors"
-        )
-
-
-def write_folder(
-    folder: Path,
-    model: Model,
-    preset: Published,
-    tokenizer: Tokenizer | None,
-    label_names: Sequence[str] = (),
-    *,
-    dtype: torch.dtype = torch.float32,
-) -> None:
-    """Write a model into `folder`.
-
-    config.json, generation_config.json, model.safetensors and the tokenizer's files. The files are
-    written one after another: the caller makes the folder whole. Of heads that transformers has no
-    class for it opens the backbone only.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    theirs = to_external_config(model, preset, tokenizer, label_names)
-    _write_json(folder / "config.json", theirs | {"dtype": str(dtype).removeprefix("torch.")})
-    weights = {k: v.to(dtype) for k, v in model.trained_weights().items()}
-    others = heads_without_transformers_class(preset, model.head_specs)
-    own = {k: v for k, v in weights.items() if k.startswith(tuple(f"heads.{n}." for n in others))}
-    named = {k: v for k, v in weights.items() if k not in own}
-    state = preset.weight_names.to_external(named)
-    if theirs.get("tie_word_embeddings") is False and not preset.config_mapping.ties_embeddings(
-        theirs
-    ):
-        state |= preset.weight_names.tied_copies(named)
-    if set(model.head_specs) - set(others) <= {"language"}:
-        state = preset.weight_names.zero_rows(weights) | state
-    if all(n in others or not is_kept_after_pretraining(s) for n, s in model.head_specs.items()):
-        state = preset.weight_names.without_prefix(state)
-    if theirs["architectures"][0] in preset.config_mapping.aliased_classes:
-        state = preset.weight_names.with_alias(state)
-    write_tensors(folder / SAFETENSORS_WEIGHTS, {**state, **own})
-    if tokenizer is not None:
-        tokenizer.save(
-            folder, uses_segments=None if model.decoder_architecture.uses_segments else False
-        )
-        if tokenizer.source_tokenizer is not None:
-            tokenizer.source_tokenizer.save(folder / SOURCE_TOKENIZER_FOLDER)
-        if "language" in model.head_specs and (model.decoder_architecture.causal):
-            _write_json(
-                folder / "generation_config.json", _generation_config(tokenizer.special_ids, model)
-            )
-
-
-def to_external_config(
-    model: Model,
-    preset: Published,
-    tokenizer: Tokenizer | None = None,
-    label_names: Sequence[str] = (),
-) -> dict[str, Any]:
-    """Return their config.json of a model of ours."""
-    own = heads_without_transformers_class(preset, model.head_specs)
-    classes = preset.config_mapping.class_names_of(preset.architecture)
-    specs = {n: s for n, s in model.head_specs.items() if is_kept_after_pretraining(s)}
-    has = specs.keys() - own.keys()
-    heads = next(k for k in classes if set(k) == has)
-    theirs = preset.config_mapping.from_architecture(
-        with_vocab_size(model.architecture, model.vocab_size)
-    )
-    theirs |= {"model_type": preset.config_mapping.model_type, "architectures": [classes[heads]]}
-    if own or not _class_determines_heads(preset, specs):
-        theirs[NATIVE_HEADS_KEY] = write_record({"heads": to_dict(specs)})
-    language = model.head_specs.get("language")
-    if isinstance(language, LanguageModeling):
-        theirs["tie_word_embeddings"] = language.tie_embeddings
-        if "scale_hidden" in preset.config_mapping.read_language_head({}):
-            theirs["scale_decoder_outputs"] = language.scale_hidden
-        theirs |= preset.config_mapping.write_language_head(language)
-    if label_names:
-        theirs["id2label"] = {str(i): name for i, name in enumerate(label_names)}
-        theirs["label2id"] = {name: i for i, name in enumerate(label_names)}
-    theirs |= _pooling_config(model.head_specs, preset)
-    if label_names and (problem := _problem_type(model.head_specs)) is not None:
-        theirs["problem_type"] = problem
-    if tokenizer is not None:
-        theirs |= _special_id_config(tokenizer.special_ids, model)
-    return theirs
-
-
-def _class_determines_heads(preset: Published, head_specs: Mapping[str, HeadSpec]) -> bool:
-    """Say whether their configuration tells what a language head is asked, and how it says text."""
-    spec = head_specs.get("language")
-    cards = (one for one in MODELS.values() if one.family == preset.family)
-    usual = next(cards, preset)
-    theirs = {**usual.extra_heads, **usual.heads}.get("language")
-    if not isinstance(spec, LanguageModeling) or not isinstance(theirs, LanguageModeling):
-        return True
-    if isinstance(spec.generation, AppendedMaskGeneration):  # UniLM's format says so
-        return spec.term == theirs.term
-    return (spec.term, spec.generation) == (theirs.term, theirs.generation)
-
-
-def _problem_type(head_specs: Mapping[str, HeadSpec]) -> str | None:
-    """Return their `problem_type`: by which loss their class learns, and what its scores mean."""
-    spec = head_specs.get("label")
-    if not isinstance(spec, SequenceClassification) or isinstance(spec.loss, ChoiceCrossEntropy):
-        return None
-    if isinstance(spec.loss, BinaryCrossEntropy):
-        return MULTI_LABEL
-    return "regression" if spec.n_labels == 1 else "single_label_classification"
-
-
-def _pooling_config(head_specs: Mapping[str, HeadSpec], preset: Published) -> dict[str, str]:
-    """Return what their configuration says of the pool of a head of labels."""
-    if preset.config_mapping.pooling_key is None:
-        return {}
-    key, pools = preset.config_mapping.pooling_key
-    used = [
-        spec.pooling for spec in head_specs.values() if isinstance(spec, SequenceClassification)
-    ]
-    said = [theirs for theirs, ours in pools.items() if ours in used]
-    return {key: said[0]} if said else {}
-
-
-def _special_id_config(special_ids: SpecialTokenIds, model: Model) -> dict[str, int]:
-    ids = {"pad_token_id": special_ids.pad}
-    if model.decoder_architecture.causal:
-        if special_ids.end is not None:
-            ids["eos_token_id"] = special_ids.end
-        if model.decoder_architecture.cross_attention:
-            ids["decoder_start_token_id"] = special_ids.start
-            if special_ids.decoder_prefix:
-                ids["bos_token_id"] = special_ids.decoder_prefix[0]
-        else:
-            ids["bos_token_id"] = special_ids.start
-    return ids
-
-
-def _generation_config(special_ids: SpecialTokenIds, model: Model) -> dict[str, int]:
-    """Return their generation_config.json: what is read before an answer is said by force there."""
-    forced = (
-        {"forced_bos_token_id": special_ids.decoder_prefix[0]}
-        if model.decoder_architecture.cross_attention and special_ids.decoder_prefix
-        else {}
-    )
-    return _special_id_config(special_ids, model) | forced
-
-
-def _write_json(path: Path, data: Mapping[str, Any]) -> None:
-    path.write_bytes(encode_utf8(json.dumps(data, indent=2, ensure_ascii=False) + "\n"))
 
 
 def max_text_tokens(preset: Published) -> int | None:

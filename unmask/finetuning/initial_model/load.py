@@ -14,11 +14,11 @@ from unmask.checkpoints.huggingface.read import (
     HUB_PREFIX,
     NATIVE_HEADS_KEY,
     LoadedModel,
-    check_tokenizer_size,
     load_folder,
     read_preset,
     resolve_model_folder,
 )
+from unmask.checkpoints.huggingface.tokenizer import check_tokenizer_size
 from unmask.finetuning.formulations.build import heads_for_task
 from unmask.finetuning.formulations.formulation import (
     CHOICE_HEAD,

@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from unmask.adapters.folder import ADAPTER_NAME, merged
-from unmask.adapters.peft_format.folder import CONFIG_FILE, peft_incompatibility, write_adapter
+from unmask.adapters.peft_format.compatibility import peft_incompatibility
+from unmask.adapters.peft_format.folder import CONFIG_FILE, write_adapter
 from unmask.checkpoints.checksums import record_files
-from unmask.checkpoints.huggingface.read import (
-    HUB_PREFIX,
-    LoadedModel,
-    opening_note,
-    to_external_config,
-    write_folder,
-)
+from unmask.checkpoints.huggingface.differences import opening_note
+from unmask.checkpoints.huggingface.read import HUB_PREFIX, LoadedModel
+from unmask.checkpoints.huggingface.write import to_external_config, write_folder
 from unmask.files import encode_utf8, merge_folder
 from unmask.finetuning.formulations.formulation import LANGUAGE_HEAD, uses_word_labels
 from unmask.finetuning.results.predict import RUN_FILE

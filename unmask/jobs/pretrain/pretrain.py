@@ -29,11 +29,11 @@ from unmask.checkpoints.huggingface.read import (
     HUB_PREFIX,
     LoadedModel,
     as_large,
-    check_tokenizer_size,
     load_folder,
     max_text_tokens,
     resolve_model_folder,
 )
+from unmask.checkpoints.huggingface.tokenizer import check_tokenizer_size
 from unmask.checkpoints.subword_head import fill_subwords
 from unmask.config import check_number_arguments, from_dict, read_toml, to_dict, unknown_key_message
 from unmask.evaluation.baselines import count_bigrams

@@ -1,0 +1,137 @@
+"""Which adapters PEFT can open, and why not."""
+
+from collections.abc import Collection
+from typing import Any, cast
+
+from unmask.adapters.attach import find_adapter
+from unmask.adapters.peft_format.convert import FusedModule, fused_modules, untranslatable
+from unmask.adapters.prefix import PrefixTuningModule, PromptTuningModule
+from unmask.checkpoints.huggingface.differences import heads_without_transformers_class
+from unmask.heads.classification.sequence_classification import (
+    SequenceClassification,
+    TokenClassification,
+)
+from unmask.heads.language.language_modeling import LanguageModeling
+from unmask.heads.model import Model
+from unmask.model.architecture import EncoderDecoderArchitecture
+from unmask.zoo.preset import Published
+
+
+def task_type(model: Model) -> str | None:
+    """Return PEFT's word for what a model's heads do; None: it has none."""
+    heads = list(model.head_specs.values())
+    if not heads:
+        return "FEATURE_EXTRACTION"
+    if list(model.head_specs) == ["label"] and isinstance(heads[0], SequenceClassification):
+        return "SEQ_CLS"
+    if list(model.head_specs) == ["token_label"] and isinstance(heads[0], TokenClassification):
+        return "TOKEN_CLS"
+    if (
+        list(model.head_specs) == ["language"]
+        and isinstance(heads[0], LanguageModeling)
+        and model.decoder_architecture.causal
+    ):
+        return "SEQ_2_SEQ_LM" if model.decoder_architecture.cross_attention else "CAUSAL_LM"
+    return None
+
+
+def peft_incompatibility(
+    model: Model, preset: Published, name: str | None, extra_parameters: Collection[str] = ()
+) -> str | None:
+    """Say why PEFT will not load what `write_adapter` writes; None: it will."""
+    if (why := unsupported_by_peft(model, preset, name)) is not None or name is None:
+        return why
+    return tensor_incompatibility(
+        model,
+        name,
+        parameters_to_save(model, extra_parameters),
+        fused_modules(model, preset.weight_names),
+    )
+
+
+def unsupported_by_peft(model: Model, preset: Published, name: str | None) -> str | None:
+    """Say why PEFT cannot open an adapter of this method on this model; None if it can."""
+    if name is None:
+        return "PEFT has no layout for parameters without an adapter"
+    if preset.weight_names.joins_by_head:
+        return "PEFT has no layout for maps that are joined head by head"
+    if not preset.config_mapping.in_transformers:
+        return "transformers has no class of this family"
+    if own := heads_without_transformers_class(preset, model.head_specs):
+        return f"no class of transformers has a head {next(iter(own.values()))}"
+    module = find_adapter(model, name)
+    if isinstance(module, PrefixTuningModule | PromptTuningModule):
+        kind, heads = task_type(model), " + ".join(model.head_specs) or "none"
+        if (
+            why := prefix_incompatibility(model, preset, isinstance(module, PrefixTuningModule))
+        ) is not None:
+            return f"PEFT has no vectors before a text here: {why}"
+        if kind in (None, "FEATURE_EXTRACTION"):
+            return f"PEFT has no prefixes and prompts for the heads {heads}"
+        if kind == "SEQ_CLS" and model.decoder_architecture.cross_attention:
+            return f"PEFT has no prefixes and prompts for the heads {heads} of two stacks"
+    return None
+
+
+_FAMILIES_WITH_PREFIX_CACHE = frozenset(
+    {
+        "bert", "roberta", "xlm-roberta", "camembert", "electra", "gpt2", "llama", "mistral",
+        "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "olmo2", "t5", "mt5", "bart", "mbart",
+    }
+)  # fmt: skip
+"""Families whose classes of transformers take keys and values that stand before a text."""
+
+
+def prefix_incompatibility(model: Model, preset: Published, prefix: bool) -> str | None:
+    """Say why PEFT and we would not read the same behind a prefix or a prompt; None: we do."""
+    whole = model.architecture
+    two = isinstance(whole, EncoderDecoderArchitecture)
+    stacks = (whole.encoder, whole.decoder) if two else (whole,)
+    if any(any(a.attention_window) for a in stacks):
+        return "a window of attention hides them there, and not here"
+    if prefix and preset.config_mapping.model_type not in _FAMILIES_WITH_PREFIX_CACHE:
+        return f"transformers' classes of {preset.family} take no keys and values before a text"
+    return None
+
+
+def tensor_incompatibility(
+    model: Model, name: str, kept: Collection[str], table: Collection[FusedModule]
+) -> str | None:
+    """Say why PEFT cannot open a tensor that is saved with an adapter; None if it can."""
+    if (lacking := untranslatable(find_adapter(model, name), table)) is not None:
+        return f"PEFT has no {lacking}"
+    return _module_incompatibility(model, table, name, kept)
+
+
+def _module_incompatibility(
+    model: Model, table: Collection[FusedModule], name: str, kept: Collection[str]
+) -> str | None:
+    known = {ours for fused in table for ours in fused.internal_names}
+    for parameter in kept:
+        module = parameter.rpartition(".")[0]
+        if module not in known or module == "backbone.tokens":
+            return f"PEFT cannot train {parameter} beside an adapter"
+    adapted = {
+        n.rpartition(".")[0] for n, _ in cast(Any, find_adapter(model, name)).named_parameters()
+    }
+    for fused in modules_to_save(table, kept):
+        if any(ours in adapted for ours in fused.internal_names):
+            return f"PEFT cannot both adapt and train {fused.external_name}"
+    return None
+
+
+def parameters_to_save(model: Model, extra_parameters: Collection[str]) -> list[str]:
+    """List the parameters to write beside the adapter."""
+    weights = model.own_weights()
+    if unknown := [name for name in extra_parameters if name not in weights]:
+        raise ValueError(f"the model has no parameter {unknown[0]!r}")
+    heads = tuple(
+        f"heads.{n}." for n, s in model.head_specs.items() if not isinstance(s, LanguageModeling)
+    )
+    return [name for name in weights if name in extra_parameters or name.startswith(heads)]
+
+
+def modules_to_save(table: Collection[FusedModule], kept: Collection[str]) -> list[FusedModule]:
+    """List the modules of theirs that have a parameter that is written."""
+    ours = {name.rpartition(".")[0] for name in kept}
+    return [fused for fused in table if any(name in ours for name in fused.internal_names)]

@@ -1,0 +1,112 @@
+"""Prefixes and prompts as PEFT writes them."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unmask.adapters.peft_format.config import PeftConfig
+from unmask.adapters.peft_format.tensors import (
+    PREFIX_TUNING,
+    PROMPT_EMBEDDINGS,
+    PROMPT_TUNING,
+    ReadAdapter,
+    Tensors,
+    check_shape,
+    vectors,
+)
+from unmask.adapters.prefix import (
+    PrefixTuning,
+    PrefixTuningModule,
+    PromptTuning,
+    PromptTuningModule,
+    encoder_stack,
+)
+from unmask.heads.model import Model
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+
+
+def prefix_to_peft(
+    module: PrefixTuningModule, model: Model
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Write the prefix that came out; the maps through which it was learned are dropped."""
+    a, vectors = module.a, module.keys_values().detach()
+    n, width = a.n_layers, a.n_key_value_heads * a.d_head
+    if two := isinstance(model.architecture, EncoderDecoderArchitecture):
+        # PEFT 0.21 cuts the prefix of an encoder-decoder into fours where it means pairs: layer i
+        # gets pair 2i, modulo their number. So every other pair is left empty.
+        pairs = vectors.unflatten(1, (n, 1, -1))
+        vectors, n = torch.cat((pairs, torch.zeros_like(pairs)), 2).flatten(1), 2 * n
+    config = {
+        "peft_type": PREFIX_TUNING,
+        "num_layers": n,
+        "token_dim": width,
+        "num_attention_heads": a.n_key_value_heads,
+        "num_transformer_submodules": 1 + two,
+        "num_virtual_tokens": module.spec.n_virtual_tokens,
+        "encoder_hidden_size": module.spec.projection_size or width,
+        "prefix_projection": False,
+    }
+    return config, {PROMPT_EMBEDDINGS: vectors}
+
+
+def prefix_from_peft(
+    settings: PeftConfig, tensors: Tensors, model: Model
+) -> tuple[ReadAdapter, dict[str, Tensor]]:
+    """Read a prefix, and the tensors beside it."""
+    vectors, left = vectors(tensors)
+    a, n = model.decoder_architecture, settings.num_layers or model.decoder_architecture.n_layers
+    two = isinstance(model.architecture, EncoderDecoderArchitecture)
+    length = settings.num_virtual_tokens or len(vectors)
+    check_shape(PROMPT_EMBEDDINGS, vectors, (length, 2 * n * a.n_key_value_heads * a.d_head))
+    said = {
+        "num_attention_heads": (settings.num_attention_heads, a.n_key_value_heads),
+        "token_dim": (settings.token_dim, a.n_key_value_heads * a.d_head),
+        "num_transformer_submodules": (settings.num_transformer_submodules, 1 + two),
+    }
+    for key, (theirs, ours) in said.items():
+        if theirs is not None and theirs != ours:
+            raise ValueError(f"{key} is {theirs}, but a prefix of this model has {ours}")
+    if n < a.n_layers or (n > a.n_layers and not two):
+        raise ValueError(
+            f"tensor {PROMPT_EMBEDDINGS} is a prefix for {n} layers, the model has {a.n_layers}"
+        )
+    pairs = [2 * i % n if two else i for i in range(a.n_layers)]  # see `prefix_to_peft`
+    vectors = vectors.unflatten(1, (n, -1))[:, pairs].flatten(1)
+    return (PrefixTuning(n_virtual_tokens=len(vectors)), {"vectors": vectors}), left
+
+
+def prompt_to_peft(
+    module: PromptTuningModule, model: Model
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the settings and tensors of a prompt as PEFT has them."""
+    a = module.a
+    config = {
+        "peft_type": PROMPT_TUNING,
+        "num_layers": a.n_layers,
+        "token_dim": a.d_embed,
+        "num_attention_heads": a.n_heads,
+        "num_transformer_submodules": 1,
+        "num_virtual_tokens": module.spec.n_virtual_tokens,
+        "prompt_tuning_init": "RANDOM",
+    }
+    # Where vectors of tokens are scaled up, a prompt's are so here too, and not there.
+    return config, {PROMPT_EMBEDDINGS: module.vectors.detach() * _embedding_scale(a)}
+
+
+def prompt_from_peft(
+    settings: PeftConfig, tensors: Tensors, model: Model
+) -> tuple[ReadAdapter, dict[str, Tensor]]:
+    """Read a prompt, and the tensors beside it."""
+    vectors, left = vectors(tensors)
+    times = settings.num_transformer_submodules
+    length = settings.num_virtual_tokens or len(vectors) // times
+    check_shape(PROMPT_EMBEDDINGS, vectors, (length * times, encoder_stack(model).a.d_embed))
+    # PEFT keeps vectors for the decoder too, and puts none there.
+    vectors = vectors[:length] / _embedding_scale(encoder_stack(model).a)  # see `prompt_to_peft`
+    return (PromptTuning(n_virtual_tokens=length), {"vectors": vectors}), left
+
+
+def _embedding_scale(a: Architecture) -> float:
+    """Return what vectors of tokens are multiplied with when they are read."""
+    return a.d_embed**0.5 if a.scale_embedding else 1.0

@@ -1,0 +1,180 @@
+"""Write a model's folder in the Hugging Face layout."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unmask.checkpoints.huggingface.differences import heads_without_transformers_class
+from unmask.checkpoints.huggingface.read import MULTI_LABEL, NATIVE_HEADS_KEY
+from unmask.checkpoints.huggingface.tokenizer import SOURCE_TOKENIZER_FOLDER
+from unmask.checkpoints.tensors import (
+    SAFETENSORS_WEIGHTS,
+    write_tensors,
+)
+from unmask.config import to_dict
+from unmask.files import encode_utf8
+from unmask.heads.classification.sequence_classification import (
+    BinaryCrossEntropy,
+    ChoiceCrossEntropy,
+    SequenceClassification,
+)
+from unmask.heads.language.language_modeling import (
+    AppendedMaskGeneration,
+    LanguageModeling,
+)
+from unmask.heads.model import HeadSpec, Model, is_kept_after_pretraining
+from unmask.saved_format import write_record
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.spec import SpecialTokenIds
+from unmask.zoo.catalogue import MODELS
+from unmask.zoo.preset import (
+    Published,
+    with_vocab_size,
+)
+
+
+def write_folder(
+    folder: Path,
+    model: Model,
+    preset: Published,
+    tokenizer: Tokenizer | None,
+    label_names: Sequence[str] = (),
+    *,
+    dtype: torch.dtype = torch.float32,
+) -> None:
+    """Write a model into `folder`.
+
+    config.json, generation_config.json, model.safetensors and the tokenizer's files. The files are
+    written one after another: the caller makes the folder whole. Of heads that transformers has no
+    class for it opens the backbone only.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    theirs = to_external_config(model, preset, tokenizer, label_names)
+    _write_json(folder / "config.json", theirs | {"dtype": str(dtype).removeprefix("torch.")})
+    weights = {k: v.to(dtype) for k, v in model.trained_weights().items()}
+    others = heads_without_transformers_class(preset, model.head_specs)
+    own = {k: v for k, v in weights.items() if k.startswith(tuple(f"heads.{n}." for n in others))}
+    named = {k: v for k, v in weights.items() if k not in own}
+    state = preset.weight_names.to_external(named)
+    if theirs.get("tie_word_embeddings") is False and not preset.config_mapping.ties_embeddings(
+        theirs
+    ):
+        state |= preset.weight_names.tied_copies(named)
+    if set(model.head_specs) - set(others) <= {"language"}:
+        state = preset.weight_names.zero_rows(weights) | state
+    if all(n in others or not is_kept_after_pretraining(s) for n, s in model.head_specs.items()):
+        state = preset.weight_names.without_prefix(state)
+    if theirs["architectures"][0] in preset.config_mapping.aliased_classes:
+        state = preset.weight_names.with_alias(state)
+    write_tensors(folder / SAFETENSORS_WEIGHTS, {**state, **own})
+    if tokenizer is not None:
+        tokenizer.save(
+            folder, uses_segments=None if model.decoder_architecture.uses_segments else False
+        )
+        if tokenizer.source_tokenizer is not None:
+            tokenizer.source_tokenizer.save(folder / SOURCE_TOKENIZER_FOLDER)
+        if "language" in model.head_specs and (model.decoder_architecture.causal):
+            _write_json(
+                folder / "generation_config.json", _generation_config(tokenizer.special_ids, model)
+            )
+
+
+def to_external_config(
+    model: Model,
+    preset: Published,
+    tokenizer: Tokenizer | None = None,
+    label_names: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return their config.json of a model of ours."""
+    own = heads_without_transformers_class(preset, model.head_specs)
+    classes = preset.config_mapping.class_names_of(preset.architecture)
+    specs = {n: s for n, s in model.head_specs.items() if is_kept_after_pretraining(s)}
+    has = specs.keys() - own.keys()
+    heads = next(k for k in classes if set(k) == has)
+    theirs = preset.config_mapping.from_architecture(
+        with_vocab_size(model.architecture, model.vocab_size)
+    )
+    theirs |= {"model_type": preset.config_mapping.model_type, "architectures": [classes[heads]]}
+    if own or not _class_determines_heads(preset, specs):
+        theirs[NATIVE_HEADS_KEY] = write_record({"heads": to_dict(specs)})
+    language = model.head_specs.get("language")
+    if isinstance(language, LanguageModeling):
+        theirs["tie_word_embeddings"] = language.tie_embeddings
+        if "scale_hidden" in preset.config_mapping.read_language_head({}):
+            theirs["scale_decoder_outputs"] = language.scale_hidden
+        theirs |= preset.config_mapping.write_language_head(language)
+    if label_names:
+        theirs["id2label"] = {str(i): name for i, name in enumerate(label_names)}
+        theirs["label2id"] = {name: i for i, name in enumerate(label_names)}
+    theirs |= _pooling_config(model.head_specs, preset)
+    if label_names and (problem := _problem_type(model.head_specs)) is not None:
+        theirs["problem_type"] = problem
+    if tokenizer is not None:
+        theirs |= _special_id_config(tokenizer.special_ids, model)
+    return theirs
+
+
+def _class_determines_heads(preset: Published, head_specs: Mapping[str, HeadSpec]) -> bool:
+    """Say whether their configuration tells what a language head is asked, and how it says text."""
+    spec = head_specs.get("language")
+    cards = (one for one in MODELS.values() if one.family == preset.family)
+    usual = next(cards, preset)
+    theirs = {**usual.extra_heads, **usual.heads}.get("language")
+    if not isinstance(spec, LanguageModeling) or not isinstance(theirs, LanguageModeling):
+        return True
+    if isinstance(spec.generation, AppendedMaskGeneration):  # UniLM's format says so
+        return spec.term == theirs.term
+    return (spec.term, spec.generation) == (theirs.term, theirs.generation)
+
+
+def _problem_type(head_specs: Mapping[str, HeadSpec]) -> str | None:
+    """Return their `problem_type`: by which loss their class learns, and what its scores mean."""
+    spec = head_specs.get("label")
+    if not isinstance(spec, SequenceClassification) or isinstance(spec.loss, ChoiceCrossEntropy):
+        return None
+    if isinstance(spec.loss, BinaryCrossEntropy):
+        return MULTI_LABEL
+    return "regression" if spec.n_labels == 1 else "single_label_classification"
+
+
+def _pooling_config(head_specs: Mapping[str, HeadSpec], preset: Published) -> dict[str, str]:
+    """Return what their configuration says of the pool of a head of labels."""
+    if preset.config_mapping.pooling_key is None:
+        return {}
+    key, pools = preset.config_mapping.pooling_key
+    used = [
+        spec.pooling for spec in head_specs.values() if isinstance(spec, SequenceClassification)
+    ]
+    said = [theirs for theirs, ours in pools.items() if ours in used]
+    return {key: said[0]} if said else {}
+
+
+def _special_id_config(special_ids: SpecialTokenIds, model: Model) -> dict[str, int]:
+    ids = {"pad_token_id": special_ids.pad}
+    if model.decoder_architecture.causal:
+        if special_ids.end is not None:
+            ids["eos_token_id"] = special_ids.end
+        if model.decoder_architecture.cross_attention:
+            ids["decoder_start_token_id"] = special_ids.start
+            if special_ids.decoder_prefix:
+                ids["bos_token_id"] = special_ids.decoder_prefix[0]
+        else:
+            ids["bos_token_id"] = special_ids.start
+    return ids
+
+
+def _generation_config(special_ids: SpecialTokenIds, model: Model) -> dict[str, int]:
+    """Return their generation_config.json: what is read before an answer is said by force there."""
+    forced = (
+        {"forced_bos_token_id": special_ids.decoder_prefix[0]}
+        if model.decoder_architecture.cross_attention and special_ids.decoder_prefix
+        else {}
+    )
+    return _special_id_config(special_ids, model) | forced
+
+
+def _write_json(path: Path, data: Mapping[str, Any]) -> None:
+    path.write_bytes(encode_utf8(json.dumps(data, indent=2, ensure_ascii=False) + "\n"))

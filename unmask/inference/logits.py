@@ -1,0 +1,92 @@
+"""The logits of a model's head for texts."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from unmask.batch import Batch
+from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.finetuning.formulations.formulation import (
+    LANGUAGE_HEAD,
+)
+from unmask.generation.text_batches import TextBatch, evaluation_mode, text_batches
+from unmask.heads.classification.sequence_classification import (
+    SequenceClassificationHead,
+    TokenClassificationHead,
+)
+from unmask.heads.model import Model
+from unmask.heads.question_answering import QuestionAnsweringHead
+from unmask.heads.tagging.bilstm_crf import BiLSTMCRFHead
+from unmask.tokenizers.encode import Tokenizer
+
+MAX_BATCH_TOKENS = 4096
+
+
+def text_logits(
+    loaded_model: LoadedModel, tokenizer: Tokenizer, texts: Sequence[str]
+) -> "list[Float[np.ndarray, '...']]":
+    """Return the logits of the model's head for each text.
+
+    Of its labels [labels]; of each token, special ones included, the labels [t labels]; of the
+    vocabulary [t v]. Of several heads, those of the language model. An encoder-decoder reads
+    the text, and its logits are those of the first token that it would generate [1 v]. The end
+    of a text that has more tokens than the model has positions is cut.
+
+    Raises:
+        ValueError: the model has no head, or none that has logits of texts as they are.
+    """
+    model, name = loaded_model.model, loaded_model.preset.name
+    if not model.head_specs:
+        raise ValueError(f"{name}: this model has no head; use `embed`")
+    found: dict[int, Float[np.ndarray, "..."]] = {}
+    with evaluation_mode(model):
+        labels = LANGUAGE_HEAD not in model.heads
+        for group in text_batches(
+            model, tokenizer, texts, MAX_BATCH_TOKENS, decoder_reads_text=labels
+        ):
+            for text, logits in zip(
+                group.text_indices, _group_logits(model, name, group), strict=True
+            ):
+                found[text] = logits.float().cpu().numpy()
+    return [found[i] for i in range(len(texts))]
+
+
+def _group_logits(model: Model, model_name: str, text_batch: TextBatch) -> Iterator[Tensor]:
+    heads = model.heads
+    if LANGUAGE_HEAD in heads:  # text by text: many tokens times the vocabulary
+        head, hidden = model.language_head, model.hidden_states(text_batch.batch)
+        yield from (head.logits(x[:n]) for x, n in zip(hidden, text_batch.lengths, strict=True))
+        return
+    label_heads = (
+        SequenceClassificationHead | TokenClassificationHead | QuestionAnsweringHead | BiLSTMCRFHead
+    )
+    found = ((name, one) for name, one in heads.items() if isinstance(one, label_heads))
+    name, head = next(found, ("", None))
+    if head is None:
+        raise ValueError(
+            f"{name}: its heads serve pretraining alone ({', '.join(heads)}); use `embed`"
+        )
+    logits = _label_logits(model, name, head, text_batch.batch)
+    if isinstance(head, SequenceClassificationHead):
+        yield from logits
+    else:
+        yield from (x[:n] for x, n in zip(logits, text_batch.lengths, strict=True))
+
+
+def _label_logits(
+    model: Model, head_name: str, head: nn.Module, batch: Batch
+) -> Float[Tensor, "b ..."]:
+    """Return the logits of a head of labels, which reads all that `predict` lets it read."""
+    if isinstance(head, BiLSTMCRFHead):
+        return head.logits(model.hidden_states(batch), batch)
+    assert isinstance(
+        head, SequenceClassificationHead | TokenClassificationHead | QuestionAnsweringHead
+    )
+    if isinstance(head, SequenceClassificationHead) and model.decoder_architecture.global_attention:
+        batch = replace(batch, global_positions=torch.zeros(len(batch.inputs), 1, dtype=torch.long))
+    prediction = model(batch.to(model.device), return_logits=[head_name])
+    return prediction.logits[head.spec.term]

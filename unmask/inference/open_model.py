@@ -1,0 +1,163 @@
+"""Open a model by name, folder or run."""
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from unmask.adapters.folder import is_adapter, open_model_or_adapter
+from unmask.bundled.models import BUNDLED_MODELS
+from unmask.checkpoints.generator import add_generator
+from unmask.checkpoints.huggingface.read import (
+    HUB_PREFIX,
+    is_model_folder,
+    max_text_tokens,
+    resolve_model_folder,
+)
+from unmask.checkpoints.subword_head import add_subword_head
+from unmask.config import check_number_arguments, from_dict
+from unmask.finetuning.formulations.text_to_text.formulate import with_task_languages
+from unmask.finetuning.results.predict import read_task
+from unmask.heads.model import Model, required_term
+from unmask.heads.pretraining.contrastive import PAIR_HEADS
+from unmask.inference.export import read_run_file
+from unmask.inference.pipeline import DEFAULT_SEQUENCE_LENGTH, RUN_FILE, Pipeline
+from unmask.objectives.published import ObjectiveSpec
+from unmask.word_vectors.train.trainer import WordVectorMethod
+from unmask.zoo.catalogue import ALIASES, MODELS, did_you_mean, get_preset
+from unmask.zoo.objectives.adapt import resolve_objective
+from unmask.zoo.preset import Published
+
+
+@check_number_arguments
+def load(model: str | Path, *, seed: int = 0) -> Pipeline:
+    """Open a trained model.
+
+    Args:
+        model: a run folder, a folder in the Hugging Face layout, `hf:owner/name`, a model in the
+            package (`unmask.bundled.models`), or a preset's name, whose published weights are
+            fetched from the Hub.
+        seed: fills the weights that a folder does not have.
+
+    Raises:
+        FileNotFoundError: there is no such folder, or the Hub does not answer.
+        ValueError: the folder is damaged, of an unknown family, or a run that has not ended; a
+            preset has no published weights.
+    """
+    folder, preset = find_model(model)
+    loaded_model = open_model_or_adapter(folder, seed=seed)
+    preset = _with_pretraining_options(loaded_model.preset, preset, folder)
+    heads = PAIR_HEADS.keys() & set(preset.objective.loss_terms)
+    for name in heads - loaded_model.model.head_specs.keys():  # without weights, so in no file
+        loaded_model.model.add_head(name, PAIR_HEADS[name])
+    add_generator(folder, loaded_model.model)
+    add_subword_head(folder, loaded_model.model)
+    preset = _with_answerable_objective(preset, loaded_model.model)
+    task, tokenizer = read_task(folder), loaded_model.tokenizer
+    if tokenizer is not None:
+        tokenizer = with_task_languages(tokenizer, task)
+    return Pipeline(replace(loaded_model, preset=preset, tokenizer=tokenizer), task)
+
+
+def find_model(model: str | Path) -> tuple[Path, Published | None]:
+    """Return the folder of a model named as for `load`, and the preset of that name, if it is one.
+
+    Raises:
+        FileNotFoundError: there is no such folder, or the Hub does not answer.
+        ValueError: it is a file, the run has not ended, or the preset has no published weights.
+    """
+    preset = None if Path(model).is_dir() else _preset_of_name(str(model))
+    folder = resolve_model_folder(model if preset is None else f"{HUB_PREFIX}{preset.hub_id}")
+    if problem := unfinished_reason(folder):
+        raise ValueError(problem)
+    return folder, preset
+
+
+def _preset_of_name(name: str) -> Published | None:
+    """Return the preset of this name; None for the name of a folder or a model of the Hub.
+
+    Raises:
+        FileNotFoundError: it is neither.
+        ValueError: it is a file, or the preset's weights were not published.
+    """
+    if name in MODELS or name in ALIASES:
+        preset = get_preset(name)
+        if preset.hub_id is None:
+            raise ValueError(
+                f"{name} is a description without trained weights: pretrain it "
+                f"(`unmask pretrain {name} ...`), or give the folder of a run"
+            )
+        return preset
+    if Path(name).exists():
+        raise ValueError(
+            f"{name}: is a file; a model is a folder (word vectors are taken by unmask neighbors, "
+            "evaluate, picture, convert and show)"
+        )
+    if not name.startswith(HUB_PREFIX) and os.sep not in name and name not in BUNDLED_MODELS:
+        raise FileNotFoundError(
+            f"{name}: no such folder, and no model of the catalogue{did_you_mean(name)}"
+        )
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PretrainingOptions:
+    """The part of a pretraining recipe that evaluation needs."""
+
+    model: str | None = None
+    objective: ObjectiveSpec | WordVectorMethod | str | None = None
+    sequence_length: int | None = None
+
+
+def _with_pretraining_options(
+    preset: Published, named_preset: Published | None, folder: Path
+) -> Published:
+    """Return a preset with the objective and sequence length of its weights' pretraining.
+
+    These are known of a preset that was named, and of a run's folder.
+    """
+    run = _PretrainingOptions() if named_preset is not None else _read_pretraining(folder)
+    if named_preset is None:
+        named_preset = MODELS.get(run.model or "")
+    source = preset if named_preset is None else named_preset
+    objective = (
+        source.objective if run.objective is None else resolve_objective(source, run.objective)
+    )
+    longest = max_text_tokens(preset)
+    length = run.sequence_length or (
+        DEFAULT_SEQUENCE_LENGTH if named_preset is None else named_preset.sequence_length
+    )
+    return replace(
+        preset,
+        objective=objective,
+        sequence_length=length if longest is None else min(length, longest),
+    )
+
+
+def _with_answerable_objective(preset: Published, model: Model) -> Published:
+    """Return a preset whose objective the model's heads can compute, as another of the family."""
+    terms = {required_term(name, spec) for name, spec in model.head_specs.items()}
+    if not terms or terms & set(preset.objective.loss_terms):
+        return preset
+    kin = (one.objective for one in MODELS.values() if one.family == preset.family)
+    suitable = (objective for objective in kin if terms & set(objective.loss_terms))
+    return replace(preset, objective=next(suitable, preset.objective))
+
+
+def _read_pretraining(folder: Path) -> _PretrainingOptions:
+    if not (folder / RUN_FILE).is_file():
+        return _PretrainingOptions()
+    facts = read_run_file(folder)
+    recipe = facts.get("recipe")
+    if facts.get("kind") not in ("pretrain", "model") or not isinstance(recipe, dict):
+        return _PretrainingOptions()
+    known = {k: recipe[k] for k in ("model", "objective", "sequence_length") if k in recipe}
+    return from_dict(_PretrainingOptions, known, f"{folder / RUN_FILE}: recipe")
+
+
+def unfinished_reason(folder: Path) -> str | None:
+    """Say why a folder is not a model yet, if it is a run that has not ended or no model at all."""
+    if is_model_folder(folder) or is_adapter(folder):
+        return None
+    if (folder / RUN_FILE).is_file():
+        return f"{folder}: this run has not ended; go on with it by --resume"
+    return f"{folder}: not a model: it has no config.json"
