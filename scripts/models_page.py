@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from unmask.objectives import published
-from unmask.objectives.corrupt import ReplaceSpans
 from unmask.objectives.denoising.denoise import DenoisingObjective
+from unmask.objectives.denoising.replace_spans import ReplaceSpans
 from unmask.objectives.denoising.single_stack import SingleStackSeq2Seq
 from unmask.objectives.objective import AnyObjective, Objective
 from unmask.objectives.published import components_of

@@ -18,12 +18,9 @@ FILES = {
 FILE_LINES, FOLDER_ENTRIES, FUNCTION_LINES, PARAMETERS = 500, 12, 60, 7
 
 LONG_FILES = {
-    "adapters/peft_format/convert.py", "adapters/peft_format/folder.py",
-    "checkpoints/huggingface/read.py", "cli.py", "finetuning/config.py", "finetuning/job.py",
-    "finetuning/suite.py", "inference/pipeline.py", "jobs/align.py",
+    "cli.py", "finetuning/config.py", "finetuning/job.py", "finetuning/suite.py", "jobs/align.py",
     "jobs/pretrain/pretrain.py", "model/backbones/recurrent.py", "model/names.py",
-    "model/positions/scheme.py", "objectives/corrupt.py", "objectives/select.py",
-    "training/config.py",
+    "model/positions/scheme.py", "objectives/select.py", "training/config.py",
     "word_vectors/train/kernels/word2vec.py",
 }  # fmt: skip
 LARGE_FOLDERS = {

@@ -16,8 +16,8 @@ from unmask.objectives.select import (
     TokenMasking,
     TokenSpanMasking,
     WholeWordMasking,
-    maskable_tokens,
 )
+from unmask.objectives.text_units import maskable_tokens
 
 SEEDS = st.integers(0, 2**32 - 1)
 RATES = st.floats(0.01, 1.0)

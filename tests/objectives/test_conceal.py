@@ -13,10 +13,10 @@ from unmask.objectives.corrupt import (
     MaskedNextToken,
     MaskInPlace,
     PermutationLM,
-    ReplaceSpans,
     concatenate,
 )
 from unmask.objectives.features import PredictionOrder, ShiftedTargets
+from unmask.objectives.denoising.replace_spans import ReplaceSpans
 from unmask.objectives.objective import Objective
 from unmask.objectives.select import (
     AllTokens,
@@ -24,9 +24,8 @@ from unmask.objectives.select import (
     SuffixMasking,
     TokenMasking,
     WholeWordMasking,
-    maskable_tokens,
-    number_words,
 )
+from unmask.objectives.text_units import maskable_tokens, number_words
 
 SEEDS = st.integers(0, 2**32 - 1)
 

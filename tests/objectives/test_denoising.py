@@ -12,9 +12,10 @@ from vocabularies import BERT, GPT, T5, long_text, text, texts
 from unmask.batch import IGNORE_INDEX, Example, Tokens
 from unmask.batching.collate import pack_examples, pad_examples
 from unmask.config import from_dict, to_dict
-from unmask.objectives.corrupt import CausalLM, DropTokens, MaskedSeq2Seq, ReplaceSpans
+from unmask.objectives.corrupt import CausalLM, MaskedSeq2Seq
 from unmask.objectives.denoising.denoise import DenoisingObjective, ModeSwitching
 from unmask.objectives.denoising.noise import TokenMaskingNoise, TokenPermutation
+from unmask.objectives.denoising.replace_spans import DropTokens, ReplaceSpans
 from unmask.objectives.mixtures import ObjectiveMixture
 from unmask.objectives.objective import Objective
 from unmask.objectives.published import (

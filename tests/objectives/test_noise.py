@@ -29,8 +29,8 @@ from unmask.objectives.select import (
     SuffixMasking,
     TokenMasking,
     WholeWordMasking,
-    sentence_starts,
 )
+from unmask.objectives.text_units import sentence_starts
 from unmask.tokenizers.spec import SpecialTokenIds
 
 SEEDS = st.integers(0, 2**32 - 1)

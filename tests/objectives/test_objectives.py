@@ -10,7 +10,8 @@ from vocabularies import BERT, GPT, LLAMA, T5, long_text, text
 from unmask.batch import IGNORE_INDEX
 from unmask.config import from_dict, to_dict
 from unmask.objectives import published
-from unmask.objectives.corrupt import MaskInPlace, ReplaceSpans
+from unmask.objectives.corrupt import MaskInPlace
+from unmask.objectives.denoising.replace_spans import ReplaceSpans
 from unmask.objectives.mixtures import ObjectiveMixture, StaticMasking
 from unmask.objectives.objective import Objective
 from unmask.objectives.published import ObjectiveSpec

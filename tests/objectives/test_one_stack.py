@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from unmask.batch import IGNORE_INDEX, WORD_START, Tokens
 from unmask.config import from_dict, to_dict
 from unmask.objectives import published
-from unmask.objectives.corrupt import DropTokens
+from unmask.objectives.denoising.replace_spans import DropTokens
 from unmask.objectives.denoising.single_stack import SingleStackSeq2Seq
 from unmask.objectives.features import ShiftedTargets
 from unmask.objectives.objective import Objective

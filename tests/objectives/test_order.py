@@ -13,7 +13,8 @@ from unmask.objectives.corrupt import PermutationLM
 from unmask.objectives.explain import explain_example
 from unmask.objectives.features import TwoStream
 from unmask.objectives.objective import Objective
-from unmask.objectives.select import AllTokens, ContextSpanMasking, maskable_tokens
+from unmask.objectives.select import AllTokens, ContextSpanMasking
+from unmask.objectives.text_units import maskable_tokens
 
 TEXTS = InMemory(60_000)
 XLNET = Objective(ContextSpanMasking(), PermutationLM())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from unmask.batch import IGNORE_INDEX, Example, Tokens
 from unmask.objectives import published
-from unmask.objectives.corrupt import CausalLM, MaskedNextToken, MaskInPlace, ReplaceSpans
+from unmask.objectives.corrupt import CausalLM, MaskedNextToken, MaskInPlace
 from unmask.objectives.denoising.denoise import DenoisingObjective
 from unmask.objectives.denoising.noise import (
     DocumentRotation,
@@ -19,6 +19,7 @@ from unmask.objectives.denoising.noise import (
     TokenMaskingNoise,
 )
 from unmask.objectives.features import ShiftedTargets
+from unmask.objectives.denoising.replace_spans import ReplaceSpans
 from unmask.objectives.mixtures import ObjectiveMixture, StaticMasking
 from unmask.objectives.objective import AnyObjective, Objective
 from unmask.objectives.select import (

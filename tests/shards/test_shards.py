@@ -818,7 +818,7 @@ from pathlib import Path
 from unmask.text.documents import Document
 from unmask.shards import workers
 from unmask.shards.write import write_shards
-from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.load import load_tokenizer
 workers.WORKER_CHUNK_BYTES = 2**15
 tokenizer = load_tokenizer(Path(sys.argv[1]))
 documents = (Document(f"The {i}. It is {i * i}.\\n" * (i % 9), str(i)) for i in range(6000))

@@ -19,7 +19,8 @@ from tokenizers import Regex, models, normalizers, pre_tokenizers, processors
 from unmask.batch import IGNORE_INDEX, WORD_START
 from unmask.finetuning.formulations.formulation import InputTemplate
 from unmask.finetuning.formulations.token_classification_head import TokenClassificationFormulation
-from unmask.objectives.select import NGramMasking, SpanMasking, WholeWordMasking, maskable_tokens
+from unmask.objectives.select import NGramMasking, SpanMasking, WholeWordMasking
+from unmask.objectives.text_units import maskable_tokens
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 from unmask.tokenizers.boundaries import word_start_characters, word_starts_at_white_space
 from unmask.tokenizers.encode import Tokenizer

@@ -9,7 +9,7 @@ from unmask.batch import IGNORE_INDEX, Example, Tokens
 from unmask.objectives.corrupt import MaskInPlace, concatenate
 from unmask.objectives.features import SubwordTargets, TwoStream
 from unmask.objectives.objective import Objective, max_fitting_text_length
-from unmask.objectives.select import maskable_tokens
+from unmask.objectives.text_units import maskable_tokens
 from unmask.tokenizers.spec import SpecialTokenIds, SubwordVocabulary
 
 

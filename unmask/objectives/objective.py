@@ -10,13 +10,12 @@ from unmask.batch import Example, Tokens
 from unmask.objectives.corrupt import (
     AutoregressiveMasking,
     CausalLM,
-    DropTokens,
     MaskedNextToken,
     MaskedSeq2Seq,
     MaskInPlace,
     PermutationLM,
-    ReplaceSpans,
 )
+from unmask.objectives.denoising.replace_spans import DropTokens, ReplaceSpans
 from unmask.objectives.select import (
     AllTokens,
     ContextSpanMasking,
@@ -29,8 +28,8 @@ from unmask.objectives.select import (
     TokenMasking,
     TokenSpanMasking,
     WholeWordMasking,
-    maskable_tokens,
 )
+from unmask.objectives.text_units import maskable_tokens
 from unmask.tokenizers.spec import SpecialTokenIds
 
 

@@ -8,12 +8,10 @@ from unmask.objectives.characters import BidirectionalWordLM, SubwordMasking
 from unmask.objectives.corrupt import (
     AutoregressiveMasking,
     CausalLM,
-    DropTokens,
     MaskedNextToken,
     MaskedSeq2Seq,
     MaskInPlace,
     PermutationLM,
-    ReplaceSpans,
 )
 from unmask.objectives.denoising.denoise import DenoisingObjective, ModeSwitching
 from unmask.objectives.denoising.noise import (
@@ -22,6 +20,7 @@ from unmask.objectives.denoising.noise import (
     TokenMaskingNoise,
     TokenPermutation,
 )
+from unmask.objectives.denoising.replace_spans import DropTokens, ReplaceSpans
 from unmask.objectives.denoising.single_stack import SingleStackSeq2Seq
 from unmask.objectives.mixtures import MixtureComponent, ObjectiveMixture, StaticMasking
 from unmask.objectives.objective import AnyObjective, Objective

@@ -1,20 +1,27 @@
-"""Which tokens to hide: the first half of an objective.
+"""Select which tokens are prediction targets: the first half of an objective.
 
-Every chooser is a pure function (text, free, generator) -> hidden. `text` is framed already, where
-its way of concealing frames first; `free` says which tokens may be hidden, all but the special
-ones.
+A selection is a pure function (text, maskable, generator) -> selected. `text` has its special
+tokens where the corruption adds them first; they are not `maskable`.
 """
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Int
 
-from unmask.batch import SENTENCE_START, WORD_START, Tokens
-from unmask.tokenizers.spec import SpecialTokenIds
+from unmask.batch import Tokens
+from unmask.objectives.text_units import (
+    check_masking_rate,
+    fitting_words,
+    number_words,
+    random_partition,
+    round_half_even,
+    word_spans,
+)
+
+MAX_PLACEMENT_TRIES = 20  # for a span, before the next length is drawn
 
 
 class FoldedLengths(NamedTuple):
@@ -30,21 +37,21 @@ class FoldedLengths(NamedTuple):
 
 @runtime_checkable
 class TargetSelection(Protocol):
-    """Say which tokens to hide."""
+    """Selects the tokens that are predicted."""
 
     min_tokens: ClassVar[int]
-    """A text with fewer free tokens than this cannot hide anything; nothing is asked of it."""
+    """A text with fewer maskable tokens has no targets."""
     selects_all: ClassVar[bool]
-    """Every token is chosen."""
+    """Every token is selected."""
 
     def __call__(
         self, text: Tokens, maskable: Bool[np.ndarray, "t"], rng: np.random.Generator
     ) -> Bool[np.ndarray, "t"]:
-        """Choose tokens, of the free ones, of those between these or of those that end the text."""
+        """Select maskable tokens, and perhaps tokens between them or at the end of the text."""
         ...
 
     def folded_lengths(self, text_lengths: Int[np.ndarray, "m"]) -> FoldedLengths:
-        """Bound the lengths of texts of `text_lengths` free tokens after folding."""
+        """Bound the lengths of texts of `text_lengths` maskable tokens after folding."""
         ...
 
 
@@ -77,7 +84,7 @@ class TokenMasking:
 
     def folded_lengths(self, text_lengths: Int[np.ndarray, "m"]) -> FoldedLengths:
         """No two hidden tokens may be neighbors: each is a run."""
-        hidden = np.minimum(np.maximum(_round_half_even(self.rate * text_lengths), 1), text_lengths)
+        hidden = np.minimum(np.maximum(round_half_even(self.rate * text_lengths), 1), text_lengths)
         return FoldedLengths(text_lengths, 2 * hidden + 1, hidden)
 
 
@@ -187,13 +194,13 @@ class NGramMasking:
         self, text: Tokens, maskable: Bool[np.ndarray, "t"], rng: np.random.Generator
     ) -> Bool[np.ndarray, "t"]:
         """Hide runs of words."""
-        first, sizes = _word_spans(text, maskable)
+        first, sizes = word_spans(text, maskable)
         weights = 1 / np.arange(1, self.max_ngram + 1)
         drawn = rng.choice(self.max_ngram, len(first), p=weights / weights.sum()) + 1
         budget = max(1, round(self.rate * len(maskable)))
         hidden = np.zeros(len(maskable), bool)
         for i in rng.permutation(len(first)).tolist():
-            run = _fitting_words(int(first[i]), sizes[i : i + int(drawn[i])], maskable, budget)
+            run = fitting_words(int(first[i]), sizes[i : i + int(drawn[i])], maskable, budget)
             if not hidden[run].any():
                 hidden[run] = True
                 budget -= run.stop - run.start
@@ -234,7 +241,7 @@ class SpanMasking:
         self, text: Tokens, maskable: Bool[np.ndarray, "t"], rng: np.random.Generator
     ) -> Bool[np.ndarray, "t"]:
         """Hide spans of words."""
-        first, sizes = _word_spans(text, maskable)
+        first, sizes = word_spans(text, maskable)
         law = self.geometric_p * (1 - self.geometric_p) ** np.arange(self.max_span_length)
         lengths = rng.choice(self.max_span_length, len(first), p=law / law.sum()) + 1
         anchors = np.repeat(np.arange(len(first)), sizes)  # each token's word
@@ -242,7 +249,7 @@ class SpanMasking:
         hidden = np.zeros(len(maskable), bool)
         for n in lengths.tolist():
             for i in rng.permutation(anchors)[:MAX_PLACEMENT_TRIES].tolist():
-                run = _fitting_words(int(first[i]), sizes[i : i + n], maskable, budget)
+                run = fitting_words(int(first[i]), sizes[i : i + n], maskable, budget)
                 if not hidden[run].any():
                     hidden[run] = True
                     budget -= run.stop - run.start
@@ -253,13 +260,8 @@ class SpanMasking:
 
     def folded_lengths(self, text_lengths: Int[np.ndarray, "m"]) -> FoldedLengths:
         """Every word may be one token: no better bound than token by token."""
-        return TokenMasking(
-            min(1.0, self.rate + 1 / max(int(text_lengths.max(initial=1)), 1))
-        ).folded_lengths(text_lengths)
-
-
-MAX_PLACEMENT_TRIES = 20
-"""Places that are tried for a span before the next length is drawn."""
+        longest = max(int(text_lengths.max(initial=1)), 1)
+        return TokenMasking(min(1.0, self.rate + 1 / longest)).folded_lengths(text_lengths)
 
 
 @dataclass(frozen=True)
@@ -286,7 +288,7 @@ class ContextSpanMasking:
         self, text: Tokens, maskable: Bool[np.ndarray, "t"], rng: np.random.Generator
     ) -> Bool[np.ndarray, "t"]:
         """Hide runs of words, from left to right."""
-        first, sizes = _word_spans(text, maskable)
+        first, sizes = word_spans(text, maskable)
         weights = 1 / np.arange(1, self.max_span_length + 1)
         weights /= weights.sum()
         budget = max(1, round(len(maskable) / self.context_factor))
@@ -297,7 +299,7 @@ class ContextSpanMasking:
             i = int(np.searchsorted(first, begin + behind))
             if i == len(first):
                 break
-            run = _fitting_words(int(first[i]), sizes[i : i + n], maskable, budget)
+            run = fitting_words(int(first[i]), sizes[i : i + n], maskable, budget)
             hidden[run] = True
             budget -= run.stop - run.start
             begin = max(run.stop, run.start + 1) + max(n * (self.context_factor - 1) - behind, 0)
@@ -337,9 +339,9 @@ class RandomSpanMasking:
     ) -> tuple[Int[np.ndarray, "m"], Int[np.ndarray, "m"]]:
         """Count the tokens hidden of `text_lengths`, and their spans; zero for fewer than two."""
         hidden = np.minimum(
-            np.maximum(_round_half_even(self.rate * text_lengths), 1), text_lengths - 1
+            np.maximum(round_half_even(self.rate * text_lengths), 1), text_lengths - 1
         )
-        spans = np.maximum(_round_half_even(hidden / self.mean_span_length), 1)
+        spans = np.maximum(round_half_even(hidden / self.mean_span_length), 1)
         # The released code takes it for granted that there are as many shown tokens as spans.
         spans = np.minimum(spans, np.minimum(hidden, text_lengths - hidden))
         return np.where(text_lengths < 2, 0, hidden), np.where(text_lengths < 2, 0, spans)
@@ -358,7 +360,7 @@ class RandomSpanMasking:
             raise ValueError(f"spans need at least two tokens that may be masked, got {n}")
         hidden, spans = (int(x[0]) for x in self.count_spans(np.array([n])))
         lengths = np.stack(
-            (_random_partition(n - hidden, spans, rng), _random_partition(hidden, spans, rng)), 1
+            (random_partition(n - hidden, spans, rng), random_partition(hidden, spans, rng)), 1
         )
         mask = np.zeros(len(maskable), bool)
         mask[where] = np.repeat(np.arange(2 * spans) % 2 == 1, lengths.ravel())
@@ -437,7 +439,7 @@ class FragmentMasking:
 
     def folded_lengths(self, text_lengths: Int[np.ndarray, "m"]) -> FoldedLengths:
         """One run, and shown ones on both sides of it."""
-        hidden = np.minimum(np.maximum(_round_half_even(self.rate * text_lengths), 1), text_lengths)
+        hidden = np.minimum(np.maximum(round_half_even(self.rate * text_lengths), 1), text_lengths)
         one = np.minimum(text_lengths, 1)
         return FoldedLengths(text_lengths - hidden + one, hidden + 2 * one, one)
 
@@ -497,106 +499,3 @@ class AllTokens:
         """One run."""
         one = np.minimum(text_lengths, 1)
         return FoldedLengths(one, text_lengths + one, one)
-
-
-def maskable_tokens(
-    ids: Int[np.ndarray, "t"], special_ids: SpecialTokenIds
-) -> Bool[np.ndarray, "t"]:
-    """Say which tokens are text: all but the special ones. An unknown piece of text is text.
-
-    Raises:
-        ValueError: an id is not in the vocabulary.
-    """
-    if len(ids) and not 0 <= ids.min() <= ids.max() < special_ids.vocab_size:
-        wrong = int(ids.max()) if ids.max() >= special_ids.vocab_size else int(ids.min())
-        raise ValueError(
-            f"token id {wrong} is not in the vocabulary of {special_ids.vocab_size} tokens: "
-            "was the text prepared with another tokenizer?"
-        )
-    return _maskable_table(special_ids)[ids]
-
-
-@lru_cache(maxsize=8)
-def _maskable_table(special_ids: SpecialTokenIds) -> Bool[np.ndarray, "v"]:
-    table = np.ones(special_ids.vocab_size, bool)
-    roles = {special_ids.pad, special_ids.start, special_ids.end, special_ids.mask}
-    unknown = {special_ids.unknown} - roles  # GPT-2 has one token for all of these
-    table[[i for i in special_ids.all_ids - unknown if i < special_ids.vocab_size]] = False
-    return table
-
-
-def check_fractions(**fractions: float) -> None:
-    """Refuse a share of a whole that is none.
-
-    Raises:
-        ValueError: it is below 0 or above 1.
-    """
-    for name, share in fractions.items():
-        if not 0 <= share <= 1:
-            raise ValueError(f"{name} must be between 0 and 1, got {share}")
-
-
-def _word_spans(
-    text: Tokens, maskable: Bool[np.ndarray, "t"]
-) -> tuple[Int[np.ndarray, "w"], Int[np.ndarray, "w"]]:
-    """Return the first token of each word, and how many it has."""
-    word, sizes = number_words(text, maskable)
-    numbers = np.flatnonzero(sizes)
-    return np.searchsorted(np.maximum.accumulate(word), numbers), sizes[numbers]
-
-
-def _fitting_words(
-    first: int, sizes: Int[np.ndarray, "n"], maskable: Bool[np.ndarray, "t"], budget: int
-) -> slice:
-    """Return the tokens of as many words as fit the budget and stand together."""
-    ends = first + np.cumsum(sizes)
-    fits = [end for end in ends.tolist() if end - first <= budget and maskable[first:end].all()]
-    return slice(first, fits[-1] if fits else first)
-
-
-def number_words(
-    text: Tokens, maskable: Bool[np.ndarray, "t"]
-) -> tuple[Int[np.ndarray, "t"], Int[np.ndarray, "w"]]:
-    """Number the word of each token, and count the tokens of each word.
-
-    Special tokens have the number 0, which counts no token. The piece of a word at which a row
-    begins is a word as well.
-    """
-    word = np.cumsum(word_starts(text, maskable))
-    word = np.where(maskable, word, 0)
-    sizes = np.bincount(word, minlength=1)
-    sizes[0] = 0
-    return word, sizes
-
-
-def word_starts(text: Tokens, maskable: Bool[np.ndarray, "t"]) -> Bool[np.ndarray, "t"]:
-    """Say where words begin, a special token and what follows one included."""
-    return (
-        ((text.boundaries & WORD_START) > 0) | ~maskable | ~np.concatenate(([False], maskable[:-1]))
-    )
-
-
-def sentence_starts(text: Tokens) -> Int[np.ndarray, "n"]:
-    """Return where sentences begin. One begins with the text, even in the middle of one."""
-    starts = np.flatnonzero(text.boundaries & SENTENCE_START)
-    return starts if len(starts) and not starts[0] else np.concatenate(([0], starts))
-
-
-def check_masking_rate(masking_rate: float) -> None:
-    """Refuse a share of the tokens that hides none, or is no share.
-
-    Raises:
-        ValueError: it is not above 0, or above 1.
-    """
-    if not 0 < masking_rate <= 1:
-        raise ValueError(f"rate must be above 0 and at most 1, got {masking_rate}")
-
-
-def _round_half_even(x: np.ndarray) -> Int[np.ndarray, "m"]:
-    return np.rint(x).astype(np.int64)
-
-
-def _random_partition(n: int, n_parts: int, rng: np.random.Generator) -> Int[np.ndarray, "parts"]:
-    """Cut `n` items at random into `n_parts` runs, none of them empty."""
-    cuts = np.sort(rng.choice(n - 1, n_parts - 1, replace=False)) + 1
-    return np.diff(np.concatenate(([0], cuts, [n])))

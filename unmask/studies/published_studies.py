@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import cast
 
 from unmask.config import unknown_key_message
-from unmask.objectives.corrupt import DropTokens
 from unmask.objectives.denoising.denoise import DenoisingObjective
 from unmask.objectives.denoising.noise import (
     DocumentRotation,
@@ -14,6 +13,7 @@ from unmask.objectives.denoising.noise import (
     TokenDeletion,
     TokenMaskingNoise,
 )
+from unmask.objectives.denoising.replace_spans import DropTokens
 from unmask.objectives.denoising.single_stack import SingleStackSeq2Seq
 from unmask.objectives.objective import Objective
 from unmask.objectives.published import (

@@ -13,7 +13,7 @@ from unmask.adapters.peft_format.tensors import (
     ReadAdapter,
     Tensors,
     check_shape,
-    vectors,
+    prompt_vectors,
 )
 from unmask.adapters.prefix import (
     PrefixTuning,
@@ -54,7 +54,7 @@ def prefix_from_peft(
     settings: PeftConfig, tensors: Tensors, model: Model
 ) -> tuple[ReadAdapter, dict[str, Tensor]]:
     """Read a prefix, and the tensors beside it."""
-    vectors, left = vectors(tensors)
+    vectors, left = prompt_vectors(tensors)
     a, n = model.decoder_architecture, settings.num_layers or model.decoder_architecture.n_layers
     two = isinstance(model.architecture, EncoderDecoderArchitecture)
     length = settings.num_virtual_tokens or len(vectors)
@@ -98,7 +98,7 @@ def prompt_from_peft(
     settings: PeftConfig, tensors: Tensors, model: Model
 ) -> tuple[ReadAdapter, dict[str, Tensor]]:
     """Read a prompt, and the tensors beside it."""
-    vectors, left = vectors(tensors)
+    vectors, left = prompt_vectors(tensors)
     times = settings.num_transformer_submodules
     length = settings.num_virtual_tokens or len(vectors) // times
     check_shape(PROMPT_EMBEDDINGS, vectors, (length * times, encoder_stack(model).a.d_embed))

@@ -48,7 +48,7 @@ def check_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
         )
 
 
-def vectors(tensors: Tensors) -> tuple[Tensor, dict[str, Tensor]]:
+def prompt_vectors(tensors: Tensors) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the vectors of a prefix or prompt, and the tensors beside them.
 
     Raises:

@@ -7,15 +7,9 @@ import numpy as np
 from jaxtyping import Int
 
 from unmask.batch import Example, Tokens
-from unmask.objectives.corrupt import (
-    DropTokens,
-    MaskedSeq2Seq,
-    ReplaceSpans,
-    concatenate,
-    empty_example,
-    seq2seq_example,
-)
+from unmask.objectives.corrupt import MaskedSeq2Seq, concatenate, empty_example, seq2seq_example
 from unmask.objectives.denoising.noise import NoiseSpec
+from unmask.objectives.denoising.replace_spans import DropTokens, ReplaceSpans
 from unmask.objectives.objective import AnyObjective, Objective, max_fitting_text_length
 from unmask.tokenizers.spec import SpecialTokenIds
 

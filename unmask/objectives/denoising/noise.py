@@ -22,6 +22,8 @@ from unmask.objectives.select import (
     TokenMasking,
     TokenSpanMasking,
     WholeWordMasking,
+)
+from unmask.objectives.text_units import (
     check_fractions,
     check_masking_rate,
     maskable_tokens,

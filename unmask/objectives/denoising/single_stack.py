@@ -9,7 +9,6 @@ from unmask.batch import IGNORE_INDEX, Example, Tokens
 from unmask.objectives.corrupt import (
     AutoregressiveMasking,
     CausalLM,
-    DropTokens,
     MaskedNextToken,
     MaskInPlace,
     PermutationLM,
@@ -21,6 +20,7 @@ from unmask.objectives.denoising.denoise import (
     is_seq2seq,
 )
 from unmask.objectives.features import ShiftedTargets
+from unmask.objectives.denoising.replace_spans import DropTokens
 from unmask.objectives.mixtures import ObjectiveMixture
 from unmask.objectives.objective import Objective, max_fitting_text_length
 from unmask.tokenizers.spec import SpecialTokenIds

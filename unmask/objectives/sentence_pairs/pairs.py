@@ -10,13 +10,13 @@ from unmask.batch import IGNORE_INDEX, Example, Tokens
 from unmask.objectives.corrupt import MaskInPlace, concatenate
 from unmask.objectives.features import ShiftedTargets
 from unmask.objectives.objective import Objective, max_fitting_text_length
-from unmask.objectives.select import sentence_starts
 from unmask.objectives.sentence_pairs.tasks import (
     ADJACENT_SENTENCE_TERMS,
     NextSentencePrediction,
     NextTextDiscrimination,
     SentenceOrderPrediction,
 )
+from unmask.objectives.text_units import sentence_starts
 from unmask.tokenizers.spec import SpecialTokenIds
 
 

@@ -6,8 +6,13 @@ from typing import ClassVar
 import numpy as np
 
 from unmask.batch import IGNORE_INDEX, Tokens
-from unmask.objectives.select import check_fractions, sentence_starts
-from unmask.objectives.text_units import draw_split_point, first_sentences, sentence_beginnings
+from unmask.objectives.text_units import (
+    check_fractions,
+    draw_split_point,
+    first_sentences,
+    sentence_beginnings,
+    sentence_starts,
+)
 
 
 @dataclass(frozen=True)

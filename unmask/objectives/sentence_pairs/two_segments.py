@@ -9,8 +9,7 @@ from unmask.batch import Example, Tokens
 from unmask.objectives.corrupt import PermutationLM, concatenate
 from unmask.objectives.features import Recurrence
 from unmask.objectives.objective import Objective, max_fitting_text_length
-from unmask.objectives.select import check_fractions, sentence_starts
-from unmask.objectives.text_units import draw_split_point
+from unmask.objectives.text_units import check_fractions, draw_split_point, sentence_starts
 from unmask.tokenizers.spec import SpecialTokenIds
 
 

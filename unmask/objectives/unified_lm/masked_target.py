@@ -7,7 +7,7 @@ import numpy as np
 
 from unmask.batch import IGNORE_INDEX, Example
 from unmask.objectives.corrupt import MaskInPlace
-from unmask.objectives.select import check_fractions
+from unmask.objectives.text_units import check_fractions
 from unmask.tokenizers.spec import SpecialTokenIds
 
 

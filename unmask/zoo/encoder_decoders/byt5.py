@@ -6,7 +6,7 @@
 from dataclasses import replace
 
 from unmask.model.architecture import EncoderDecoderArchitecture
-from unmask.objectives.corrupt import ReplaceSpans
+from unmask.objectives.denoising.replace_spans import ReplaceSpans
 from unmask.objectives.objective import Objective
 from unmask.objectives.select import RandomSpanMasking
 from unmask.tokenizers.spec import BYT5 as FRAME

@@ -17,7 +17,7 @@ from unmask.heads.pretraining.replaced_token_detection import ReplacedTokenDetec
 from unmask.heads.pretraining.span_boundary import SpanBoundaryObjective
 from unmask.objectives import published as values
 from unmask.objectives.characters import BidirectionalWordLM, SubwordMasking
-from unmask.objectives.corrupt import DropTokens, MaskedNextToken, MaskInPlace, ReplaceSpans
+from unmask.objectives.corrupt import MaskedNextToken, MaskInPlace
 from unmask.objectives.denoising.denoise import DenoisingObjective
 from unmask.objectives.denoising.noise import (
     DocumentRotation,
@@ -27,6 +27,7 @@ from unmask.objectives.denoising.noise import (
     TokenMaskingNoise,
     TokenPermutation,
 )
+from unmask.objectives.denoising.replace_spans import DropTokens, ReplaceSpans
 from unmask.objectives.mixtures import StaticMasking
 from unmask.objectives.objective import Objective
 from unmask.objectives.published import ObjectiveSpec
