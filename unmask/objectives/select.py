@@ -497,5 +497,4 @@ class AllTokens:
 
     def folded_lengths(self, text_lengths: Int[np.ndarray, "m"]) -> FoldedLengths:
         """One run."""
-        one = np.minimum(text_lengths, 1)
-        return FoldedLengths(one, text_lengths + one, one)
+        return FoldedLengths(one := np.minimum(text_lengths, 1), text_lengths + one, one)
