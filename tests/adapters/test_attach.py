@@ -22,7 +22,8 @@ from unmask.adapters.bottleneck import HoulsbyAdapter, PfeifferAdapter
 from unmask.adapters.ia3 import IA3
 from unmask.adapters.lora import LoRA
 from unmask.adapters.scalar_mix import ScalarMix
-from unmask.generation.decode import GenerationConfig, generate
+from unmask.generation.decode import generate
+from unmask.generation.settings import GenerationConfig
 from unmask.heads.model import Model
 from unmask.training import loop
 from unmask.training.resume import find_newest_checkpoint, restore_run, save_checkpoint

@@ -32,7 +32,8 @@ from unmask.adapters.scalar_mix import ScalarMix
 from unmask.batch import Batch, Visibility
 from unmask.checkpoints.huggingface.read import LoadedModel, load_folder
 from unmask.checkpoints.huggingface.write import write_folder
-from unmask.generation.decode import GenerationConfig, generate
+from unmask.generation.decode import generate
+from unmask.generation.settings import GenerationConfig
 from unmask.heads.classification.sequence_classification import (
     SequenceClassificationHead,
     TokenClassificationHead,

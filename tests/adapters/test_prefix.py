@@ -21,7 +21,8 @@ from unmask.adapters.prefix import (
 )
 from unmask.batch import IGNORE_INDEX, Batch, Example, Visibility
 from unmask.batching.collate import pack_examples, pad_examples
-from unmask.generation.decode import GenerationConfig, generate
+from unmask.generation.decode import generate
+from unmask.generation.settings import GenerationConfig
 from unmask.heads.classification.sequence_classification import (
     SequenceClassification,
     TokenClassification,

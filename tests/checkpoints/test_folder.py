@@ -14,11 +14,10 @@ from unmask.checkpoints.folder import (
     find_damage,
     lock_run_folder,
     newest_checkpoint,
-    read_tensors,
     truncate_logs,
     write_checkpoint,
-    write_tensors,
 )
+from unmask.checkpoints.tensors import read_tensors, write_tensors
 
 TENSORS = {
     "model": {"a.weight": torch.arange(6.0).view(2, 3), "b": torch.tensor(5)},

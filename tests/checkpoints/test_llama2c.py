@@ -12,7 +12,8 @@ import unmask
 from unmask.batch import Batch, Visibility
 from unmask.checkpoints import llama2c
 from unmask.checkpoints.huggingface.read import load_folder
-from unmask.generation.decode import GenerationConfig, generate
+from unmask.generation.decode import generate
+from unmask.generation.settings import GenerationConfig
 
 STORIES = Path(__file__).parents[3] / "shared" / "data" / "checkpoints" / "stories260K"
 

@@ -20,8 +20,8 @@ from unmask.evaluation.answer_methods import (
     with_leading_space,
 )
 from unmask.evaluation.likelihood import continuation_likelihoods
-from unmask.generation.decode import GenerationConfig
 from unmask.generation.prompts import generate_texts
+from unmask.generation.settings import GenerationConfig
 
 PROMPT, ENDS = "The old king saw", ["the gate", "a silver ring once again", "his own shadow"]
 

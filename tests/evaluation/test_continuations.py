@@ -120,7 +120,8 @@ def test_batches_do_not_matter(family: str, models: dict) -> None:
 
 
 def test_the_greedy_continuation_is_known_as_such(models: dict) -> None:
-    from unmask.generation.decode import GenerationConfig, generate
+    from unmask.generation.decode import generate
+    from unmask.generation.settings import GenerationConfig
 
     known, model = tokenizer("gpt2"), models["gpt2"][1].model
     context = tuple(known.encode("The old king").ids.tolist())

@@ -20,7 +20,6 @@ from unmask.batching.collate import pad_examples
 from unmask.checkpoints.huggingface.read import load_folder
 from unmask.checkpoints.huggingface.write import write_folder
 from unmask.evaluation.sentence_embeddings import embed
-from unmask.finetuning.methods.method import parameters_by_layer
 from unmask.finetuning.results.predict import predict, read_task
 from unmask.generation.fill_mask import fill
 from unmask.heads.classification.sequence_classification import SequenceClassification
@@ -31,6 +30,7 @@ from unmask.model.initialize import NormalInit
 from unmask.model.positions.scheme import LearnedPositions
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
+from unmask.training.optimizers.layerwise import parameters_by_layer
 from unmask.zoo.encoders.canine import CANINE_MINI
 
 SMALL = replace(

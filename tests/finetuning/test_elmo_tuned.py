@@ -14,11 +14,11 @@ from unmask.adapters.lora import LoRA
 from unmask.adapters.prefix import PrefixTuning
 from unmask.checkpoints.huggingface.read import load_folder
 from unmask.checkpoints.huggingface.write import write_folder
-from unmask.finetuning.methods.method import parameters_by_layer
 from unmask.jobs.finetune import finetune
 from unmask.model.layers.embeddings.character_cnn import CharacterCNN
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.tokenizers.vocabulary import WordBytesWithWords
+from unmask.training.optimizers.layerwise import parameters_by_layer
 from unmask.zoo.recurrent.elmo import ELMO_MINI
 
 SMALL = replace(

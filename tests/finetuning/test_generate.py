@@ -23,7 +23,8 @@ from unmask.finetuning.formulations.text_to_text.text_to_text import (
 from unmask.finetuning.job import truncation_warnings
 from unmask.finetuning.results.predict import predict, predict_scores, read_task
 from unmask.finetuning.results.score import score, score_file
-from unmask.generation.decode import GenerationConfig, generate
+from unmask.generation.decode import generate
+from unmask.generation.settings import GenerationConfig
 from unmask.inference.open_model import load
 from unmask.jobs.finetune import finetune
 from unmask.tasks.kinds.all_kinds import TASK_KINDS, resolve_metric, resolve_options

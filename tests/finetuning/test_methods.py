@@ -25,12 +25,12 @@ from unmask.finetuning.methods.method import (
     make_schedule,
     method_learning_rate,
     method_name,
-    parameters_by_layer,
     parse_method,
     unfreeze,
 )
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.model import Model
+from unmask.training.optimizers.layerwise import parameters_by_layer
 from unmask.training.schedules import InverseSquareRoot, Linear, SlantedTriangular
 
 

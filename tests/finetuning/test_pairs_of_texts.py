@@ -15,8 +15,8 @@ from unmask.finetuning import train_run
 from unmask.finetuning.config import FinetuneConfig, resolve_evaluation_interval
 from unmask.finetuning.formulations.build import formulate, heads_for_task
 from unmask.finetuning.results.predict import predict_scores
-from unmask.generation.decode import GenerationConfig, generate
-from unmask.generation.settings import BeamSearch
+from unmask.generation.decode import generate
+from unmask.generation.settings import BeamSearch, GenerationConfig
 from unmask.jobs.finetune import finetune
 from unmask.tasks.kinds.all_kinds import TASK_KINDS, resolve_options
 from unmask.tasks.kinds.generate import TextGenerationOptions

@@ -13,7 +13,8 @@ from toy_text import corpus
 
 from unmask.config import to_dict
 from unmask.finetuning.results.predict import predict
-from unmask.generation.decode import GenerationConfig, generate
+from unmask.generation.decode import generate
+from unmask.generation.settings import GenerationConfig
 from unmask.inference.generation import as_text_list
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import DEFAULT_SEQUENCE_LENGTH, Pipeline

@@ -8,8 +8,8 @@ import pytest
 from kills import Job, check
 from toy_text import corpus
 
+from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.methods.method import SourceEncoder, parse_method
-from unmask.finetuning.run import FinetuneConfig
 from unmask.finetuning.run import run_finetuning as tune
 from unmask.inference.open_model import load
 from unmask.jobs.align import align

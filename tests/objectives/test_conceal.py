@@ -15,8 +15,8 @@ from unmask.objectives.corrupt import (
     PermutationLM,
     concatenate,
 )
-from unmask.objectives.features import PredictionOrder, ShiftedTargets
 from unmask.objectives.denoising.replace_spans import ReplaceSpans
+from unmask.objectives.features import PredictionOrder, ShiftedTargets
 from unmask.objectives.objective import Objective
 from unmask.objectives.select import (
     AllTokens,

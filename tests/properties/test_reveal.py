@@ -18,8 +18,8 @@ from unmask.objectives.denoising.noise import (
     TokenDeletion,
     TokenMaskingNoise,
 )
-from unmask.objectives.features import ShiftedTargets
 from unmask.objectives.denoising.replace_spans import ReplaceSpans
+from unmask.objectives.features import ShiftedTargets
 from unmask.objectives.mixtures import ObjectiveMixture, StaticMasking
 from unmask.objectives.objective import AnyObjective, Objective
 from unmask.objectives.select import (

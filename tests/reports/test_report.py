@@ -11,22 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.reports.markup import VOID_ELEMENTS, Html, escape_html, tag
-from unmask.reports.page import (
+from unmask.reports.page import write_report
+from unmask.reports.report_data import (
     ArmScores,
     ConfusionMatrix,
     ErrorExample,
     Fill,
     FinetuningResults,
     Generate,
-    save_baselines,
-    save_results,
-    save_samples,
-    write_report,
-)
-from unmask.reports.report_data import (
     LabelCounts,
     SearchTrialRecord,
     read_report_data,
+    save_baselines,
+    save_results,
+    save_samples,
 )
 from unmask.reports.task_wording import WORDING_OF_KIND
 from unmask.tasks.kinds.all_kinds import TASK_KINDS

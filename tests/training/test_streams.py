@@ -9,7 +9,7 @@ import pytest
 import torch
 from toy_text import corpus
 
-from unmask.batch import IGNORE_INDEX, RecurrenceMemory, Tokens
+from unmask.batch import IGNORE_INDEX, Tokens
 from unmask.batching.workers import draw_other_row
 from unmask.checkpoints import folder as checkpoints
 from unmask.jobs.prepare import prepare

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from unmask.batch import Batch, RecurrenceMemory, Visibility
+from unmask.batch import Batch, Visibility
 from unmask.checkpoints.huggingface.read import load_folder
 from unmask.checkpoints.huggingface.write import write_folder
 from unmask.heads.classification.sequence_classification import SequenceClassification

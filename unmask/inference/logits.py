@@ -1,7 +1,6 @@
 """The logits of a model's head for texts."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -21,6 +20,7 @@ from unmask.heads.classification.sequence_classification import (
 from unmask.heads.model import Model
 from unmask.heads.question_answering import QuestionAnsweringHead
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRFHead
+from unmask.model.layers.attention.block_local_mask import GlobalTokens
 from unmask.tokenizers.encode import Tokenizer
 
 MAX_BATCH_TOKENS = 4096
@@ -86,7 +86,9 @@ def _label_logits(
     assert isinstance(
         head, SequenceClassificationHead | TokenClassificationHead | QuestionAnsweringHead
     )
-    if isinstance(head, SequenceClassificationHead) and model.decoder_architecture.global_attention:
-        batch = replace(batch, global_positions=torch.zeros(len(batch.inputs), 1, dtype=torch.long))
+    global_tokens = model.decoder_architecture.attention.global_tokens
+    if isinstance(head, SequenceClassificationHead) and global_tokens:
+        first = torch.zeros(len(batch.inputs), 1, dtype=torch.long)
+        batch = batch.with_feature(GlobalTokens(first))
     prediction = model(batch.to(model.device), return_logits=[head_name])
     return prediction.logits[head.spec.term]

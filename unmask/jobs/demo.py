@@ -14,10 +14,11 @@ from unmask.inference.export import read_run_file
 from unmask.jobs.finetune import finetune
 from unmask.jobs.pretrain.pretrain import preset_recipe, pretrain
 from unmask.output import print_line
-from unmask.reports.page import Fill, write_report
+from unmask.reports.page import write_report
 from unmask.reports.report_data import (
     RUN_FILE,
     BlankPredictions,
+    Fill,
     ReportData,
     read_report_data,
     save_results,

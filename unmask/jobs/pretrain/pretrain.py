@@ -68,8 +68,15 @@ from unmask.model.names import AnyArchitecture
 from unmask.model.positions.scheme import SCHEMES_WITH_MAX_POSITIONS
 from unmask.model.previous_token_heads import init_previous_token_heads
 from unmask.output import OutputStream, print_line
-from unmask.reports.page import save_baselines, save_samples, write_report
-from unmask.reports.report_data import BASELINES_FILE, RUN_FILE, SAMPLES_FILE, read_samples
+from unmask.reports.page import write_report
+from unmask.reports.report_data import (
+    BASELINES_FILE,
+    RUN_FILE,
+    SAMPLES_FILE,
+    read_samples,
+    save_baselines,
+    save_samples,
+)
 from unmask.shards.manifest import folder_sha256
 from unmask.shards.read import TokenShards
 from unmask.shards.verify import ShardVerifier

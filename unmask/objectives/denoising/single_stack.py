@@ -19,8 +19,8 @@ from unmask.objectives.denoising.denoise import (
     ModeSwitching,
     is_seq2seq,
 )
-from unmask.objectives.features import ShiftedTargets
 from unmask.objectives.denoising.replace_spans import DropTokens
+from unmask.objectives.features import ShiftedTargets
 from unmask.objectives.mixtures import ObjectiveMixture
 from unmask.objectives.objective import Objective, max_fitting_text_length
 from unmask.tokenizers.spec import SpecialTokenIds
