@@ -21,6 +21,7 @@ from unmask.word_vectors.train.corpus import (
     subsampling_keep_probabilities,
 )
 from unmask.word_vectors.train.kernels import word2vec
+from unmask.word_vectors.train.kernels import words as word_kernels
 
 NAMES = ["<unk>", *(f"w{i}" for i in range(1, 40))]
 MASK = 2**64 - 1
@@ -271,7 +272,7 @@ def test_the_table_of_probabilities_is_the_logistic_function() -> None:
 
 def test_huffman_codes_are_the_shortest_and_no_one_begins_another() -> None:
     counts = np.sort(np.random.default_rng(1).integers(1, 500, 50))[::-1].copy()
-    offsets, nodes, codes = word2vec.huffman_paths(counts)
+    offsets, nodes, codes = word_kernels.huffman_paths(counts)
     paths = [tuple(codes[a:b][::-1]) for a, b in itertools.pairwise(offsets)]
     assert sum(len(p) * c for p, c in zip(paths, counts, strict=True)) == cost(counts.tolist())
     assert sum(2.0 ** -len(p) for p in paths) == 1
@@ -293,9 +294,9 @@ def cost(counts: list[int]) -> int:
 
 def test_negatives_are_drawn_by_their_weights() -> None:
     weights = np.array([5.0, 1.0, 0.5, 3.0, 0.0])
-    entries = word2vec.alias_table(weights)
+    entries = word_kernels.alias_table(weights)
     random = np.random.default_rng(0).integers(0, 2**64, 40_000, np.uint64)
-    seen = np.bincount([word2vec.sample_row(r, entries) for r in random], minlength=5)
+    seen = np.bincount([word_kernels.sample_row(r, entries) for r in random], minlength=5)
     np.testing.assert_allclose(seen / 40_000, weights / weights.sum(), atol=0.01)
     np.testing.assert_allclose(shares(entries), weights / weights.sum(), atol=1e-9)
 
@@ -323,7 +324,7 @@ def shares(entries: np.ndarray) -> np.ndarray:
 )
 def test_hashes_are_fnv_1a(text: str, value: int) -> None:
     letters = np.frombuffer(text.encode(), np.uint8)
-    assert word2vec._hash_of(letters, 0, len(letters)) == value
+    assert word_kernels._hash_of(letters, 0, len(letters)) == value
 
 
 def test_ngrams_are_those_of_fasttext() -> None:
@@ -340,9 +341,9 @@ def test_ngrams_of_where_are_those_of_the_paper() -> None:
     # Bojanowski et al. 2017, section 3.2: <wh, whe, her, ere, re>
     _, rows = w2v.ngram_rows(["where"], w2v.CharacterNgrams(3, 3, 2**31), 0)
     letters = [np.frombuffer(g.encode(), np.uint8) for g in ("<wh", "whe", "her", "ere", "re>")]
-    assert rows.tolist() == [word2vec._hash_of(g, 0, 3) % 2**31 for g in letters]
+    assert rows.tolist() == [word_kernels._hash_of(g, 0, 3) % 2**31 for g in letters]
     # signs: bytes above 127 are below 0 in the released code
-    found = word2vec._hash_of(np.frombuffer("é".encode(), np.uint8), 0, 2)
+    found = word_kernels._hash_of(np.frombuffer("é".encode(), np.uint8), 0, 2)
     value = 2166136261
     for byte in "é".encode():
         value = ((value ^ (byte | 0xFFFFFF00)) * 16777619) & 0xFFFFFFFF
@@ -352,7 +353,7 @@ def test_ngrams_of_where_are_those_of_the_paper() -> None:
 def test_marks_alone_are_no_ngrams() -> None:
     _, rows = w2v.ngram_rows(["ab"], w2v.CharacterNgrams(1, 1, 2**31), 0)
     letters = [np.frombuffer(g.encode(), np.uint8) for g in "ab"]
-    assert rows.tolist() == [word2vec._hash_of(g, 0, 1) % 2**31 for g in letters]
+    assert rows.tolist() == [word_kernels._hash_of(g, 0, 1) % 2**31 for g in letters]
 
 
 def test_a_word_has_the_mean_of_its_rows() -> None:

@@ -258,7 +258,7 @@ class _CountBuffer:
         windows: CooccurrenceWindow,
     ) -> None:
         """Count the neighbors in some sentences."""
-        self.used = load_kernels().count_pairs(
+        self.used = load_kernels("cooccurrence").count_pairs(
             rows, bounds, n_sentences, windows.distance_weights, windows.symmetric, self.limits,
             self.starts, self.dense, self.keys, self.values, self.used,
         )  # fmt: skip
@@ -267,7 +267,7 @@ class _CountBuffer:
         """Give all counts, sorted, and forget them."""
         n = int(np.count_nonzero(self.dense))
         keys, values = np.empty(n, np.uint64), np.empty(n)
-        load_kernels().dense_pairs(self.limits, self.starts, self.dense, keys, values)
+        load_kernels("cooccurrence").dense_pairs(self.limits, self.starts, self.dense, keys, values)
         taken = np.flatnonzero(self.keys)
         keys = np.concatenate((keys, self.keys[taken] - np.uint64(1)))
         values = np.concatenate((values, self.values[taken]))

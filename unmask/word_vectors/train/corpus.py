@@ -7,6 +7,7 @@ corpus, in ids.
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import accumulate, pairwise
 from pathlib import Path
 from types import ModuleType
@@ -198,7 +199,7 @@ def count_ids(corpus: Corpus) -> Int[np.ndarray, "v"]:
     """Count how often each id is in the corpus."""
     counts = np.zeros(corpus.n_ids, np.int64)
     for chunk in corpus.iter_chunks(2**24):
-        load_kernels().count_ids(chunk.part.ids, chunk.sentences, counts)
+        load_kernels("words").count_ids(chunk.part.ids, chunk.sentences, counts)
     return counts
 
 
@@ -325,27 +326,26 @@ def subsample_chunk(
     room = int((sentences[:, 1] - sentences[:, 0]).sum())
     n_bounds = (room if gaps else len(sentences)) + 2
     found = np.empty(room, np.int32), np.empty(n_bounds, np.int64), np.empty(n_bounds, np.int64)
-    n = load_kernels().subsample(
+    n = load_kernels("words").subsample(
         part.ids, sentences, part.offset, row_of, keep_thresholds, key, gaps, *found
     )
     return SubsampledChunk(*found, n)
 
 
-def load_kernels() -> ModuleType:
-    """Give the compiled loops.
+def load_kernels(module: Literal["words", "word2vec", "cooccurrence"]) -> ModuleType:
+    """Import a module of compiled loops.
 
     Raises:
         ImportError: numba is not installed.
     """
     try:
-        from unmask.word_vectors.train.kernels import word2vec
+        return import_module(f"unmask.word_vectors.train.kernels.{module}")
     except ModuleNotFoundError as error:
         if error.name != "numba":
             raise
         raise ImportError(
             "word vectors are trained with numba: pip install 'unmask[vectors]'", name="numba"
         ) from error
-    return word2vec
 
 
 def _make_part(

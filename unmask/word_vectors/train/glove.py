@@ -179,7 +179,7 @@ def _train_epochs(
             def learn(
                 order: Int[np.ndarray, "_"], pairs: "_ShuffledPairs" = pairs
             ) -> tuple[float, bool]:
-                return load_kernels().glove(
+                return load_kernels("cooccurrence").glove(
                     order, pairs.rows, pairs.columns, pairs.values, *state.arrays, spec.x_max,
                     spec.alpha, learning_rate,
                 )  # fmt: skip
@@ -215,7 +215,7 @@ def _shuffled_pairs(counts: CooccurrenceMatrix, seed: int, epoch: int) -> Iterat
         ends = np.minimum(some + _BLOCK, counts.n_pairs)
         n = int((ends - some).sum())
         found = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.float32)
-        load_kernels().read_blocks(
+        load_kernels("cooccurrence").read_blocks(
             counts.offsets, counts.columns, counts.values, some, ends, *found
         )
         yield _ShuffledPairs(*found, random.permutation(n))

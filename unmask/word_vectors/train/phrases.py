@@ -201,7 +201,9 @@ def _write_phrases(
                 spans = piece.sentences
                 out = np.empty(int((spans[:, 1] - spans[:, 0]).sum()), np.uint32)
                 bounds = np.empty(len(spans) + 1, np.int64)
-                n = load_kernels().join_phrases(piece.part.ids, spans, keys, names, out, bounds)
+                n = load_kernels("words").join_phrases(
+                    piece.part.ids, spans, keys, names, out, bounds
+                )
                 add_ids(out[:n])
                 add_sentences(np.stack((bounds[:-1], bounds[1:]), 1) + place)
                 place += n

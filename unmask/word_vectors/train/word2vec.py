@@ -267,7 +267,7 @@ def word_vectors(
     if spec.character_ngrams is None:
         return state.inputs
     offsets, pieces, _ = _row_parts(spec, words)
-    return load_kernels().row_means(offsets, pieces, state.inputs)
+    return load_kernels("words").row_means(offsets, pieces, state.inputs)
 
 
 def context_vectors(
@@ -297,7 +297,7 @@ def ngram_rows(
     text = [f"<{word}>".encode() for word in words]
     offsets = np.cumsum([0, *map(len, text)])
     letters = np.frombuffer(b"".join(text), np.uint8)
-    return load_kernels().ngram_rows(
+    return load_kernels("words").ngram_rows(
         letters, offsets, spec.min_n, spec.max_n, spec.n_buckets, first_bucket, include_word_row
     )
 
@@ -334,7 +334,7 @@ class _ChunkResult(NamedTuple):
 
 
 def _lookup_tables(spec: Word2VecMethod, words: Lexicon) -> _LookupTables:
-    kernels = load_kernels()
+    kernels = load_kernels("words")
     none = np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint8)
     tree, chances, n_negatives = none, np.zeros(0, np.uint64), 0
     if isinstance(spec.output_layer, NegativeSampling):
@@ -348,7 +348,7 @@ def _lookup_tables(spec: Word2VecMethod, words: Lexicon) -> _LookupTables:
 
 def sigmoid_table() -> Float32[np.ndarray, "p"]:
     """Give the logistic function in the middle of steps of a score, as the loops look it up."""
-    kernels = load_kernels()
+    kernels = load_kernels("word2vec")
     n_steps, limit = kernels.SIGMOID_STEPS, kernels.MAX_SCORE
     scores = (np.arange(n_steps + 1) + 0.5) / n_steps * (2 * limit)
     scores -= limit
@@ -365,7 +365,7 @@ def _row_parts(
     offsets, rows = ngram_rows(
         list(words.words), spec.character_ngrams, len(words), include_word_row=True
     )
-    return offsets, rows, load_kernels().row_shares(offsets, rows)
+    return offsets, rows, load_kernels("words").row_shares(offsets, rows)
 
 
 def _train_chunks(
@@ -403,7 +403,7 @@ def _train_chunk(
     run: _TrainingRun, epoch: int, rates: tuple[float, float, float], chunk: CorpusChunk
 ) -> _ChunkResult:
     """Learn from a chunk."""
-    kernels, spec, state, tables = load_kernels(), run.spec, run.state, run.tables
+    kernels, spec, state, tables = load_kernels("word2vec"), run.spec, run.state, run.tables
     found = subsample_chunk(
         chunk,
         run.words.row_of,
