@@ -13,6 +13,7 @@ from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.evaluation.likelihood import (
     ContextContinuation,
     ContinuationLikelihood,
+    LikelihoodWindows,
     continuation_likelihoods,
     strided_windows,
     token_likelihoods,
@@ -114,7 +115,9 @@ def test_batches_do_not_matter(family: str, models: dict) -> None:
     known, model = tokenizer(family), models[family][1].model
     together = continuation_likelihoods(model, known, CONTEXTS, AFTER)
     for context, after, one in zip(CONTEXTS, AFTER, together, strict=True):
-        alone = continuation_likelihoods(model, known, [context], [after], batch_tokens=1)[0]
+        alone = continuation_likelihoods(
+            model, known, [context], [after], windows=LikelihoodWindows(batch_tokens=1)
+        )[0]
         assert alone.log_likelihood == pytest.approx(one.log_likelihood, rel=1e-5)
         assert (alone.n_tokens, alone.is_greedy) == (one.n_tokens, one.is_greedy)
 
@@ -173,7 +176,9 @@ def test_a_long_text_is_asked_in_windows_each_token_once(stride: int | None, mod
         total += sum(nats(logits, t - low - 1, row[t])[0] for t in range(at, stop))
         at = stop
     pair = ContextContinuation(context=(), continuation=tuple(ids))
-    one = token_likelihoods(opened.model, known.special_ids, [pair], stride=stride)[0]
+    one = token_likelihoods(
+        opened.model, known.special_ids, [pair], windows=LikelihoodWindows(stride=stride)
+    )[0]
     assert one.log_likelihood == pytest.approx(total, rel=1e-5)
     assert (one.n_tokens, one.n_truncated_tokens) == (len(ids), 0)
 
@@ -204,7 +209,7 @@ def test_mistakes_are_told(models: dict, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="continuation 2 has no token: ''"):
         continuation_likelihoods(model, known, ["a", "b"], [" c", ""])
     with pytest.raises(ValueError, match="stride must be from 1 to 40, got 41"):
-        continuation_likelihoods(model, known, ["a"], [" c"], stride=41)
+        continuation_likelihoods(model, known, ["a"], [" c"], windows=LikelihoodWindows(stride=41))
     unchecked = getattr(continuation_likelihoods, "__wrapped__", continuation_likelihoods)
     with pytest.raises(ValueError, match="pll_masking must be one of"):
         unchecked(model, known, ["a"], [" c"], pll_masking="all")

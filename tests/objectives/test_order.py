@@ -105,4 +105,4 @@ def test_what_is_shown_of_it_says_that_the_answer_is_not_seen() -> None:
     roles = {cell.role for cell in said.inputs if cell.target is not None}
     assert roles == {"unseen"}
     assert all(cell.target in (None, cell.piece) for cell in said.inputs)
-    assert "before it in an order" in said.visibility
+    assert "before it in a drawn order" in said.visibility

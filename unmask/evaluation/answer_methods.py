@@ -10,6 +10,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from unmask.evaluation.likelihood import (
     ContinuationLikelihood,
+    LikelihoodWindows,
     PseudoLikelihoodMasking,
     continuation_likelihoods,
 )
@@ -106,7 +107,7 @@ class PromptedModel:
             contexts,
             continuations,
             pll_masking=self.pll_masking,
-            sequence_length=self.sequence_length,
+            windows=LikelihoodWindows(sequence_length=self.sequence_length),
         )
 
     def generate_texts(

@@ -65,6 +65,19 @@ class ContextContinuation:
     """Which tokens of the continuation begin a word; for masked models alone."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class LikelihoodWindows:
+    """How much of a text a model reads at once."""
+
+    sequence_length: int | None = None
+    """Maximum number of tokens read together, special ones included. None: as many as the model has
+    positions."""
+    stride: int | None = None
+    """Number of targets in a window after the first. None: as many as fit."""
+    batch_tokens: int = 8192
+    """Number of tokens in a batch."""
+
+
 def continuation_likelihoods(
     model: Model,
     tokenizer: Tokenizer,
@@ -72,9 +85,7 @@ def continuation_likelihoods(
     continuations: Sequence[str],
     *,
     pll_masking: PseudoLikelihoodMasking = "word",
-    sequence_length: int | None = None,
-    stride: int | None = None,
-    batch_tokens: int = 8192,
+    windows: LikelihoodWindows = LikelihoodWindows(),
 ) -> list[ContinuationLikelihood]:
     """Compute the likelihood of each continuation after its context, which may be empty.
 
@@ -96,14 +107,11 @@ def continuation_likelihoods(
         contexts: as many as continuations.
         continuations: with the space before them, if there is one.
         pll_masking: what is masked, of a masked model.
-        sequence_length: tokens that are read together at most, special ones included. None: as
-            many as the model has positions.
-        stride: targets of a window after the first. None: as many as fit.
-        batch_tokens: tokens that go through the model at once.
+        windows: how many tokens are read together.
 
     Raises:
-        ValueError: a continuation has no token, the model predicts none, or `sequence_length` or
-            `stride` does not fit it.
+        ValueError: a continuation has no token, the model predicts none, or `windows` do not fit
+            it.
         FloatingPointError: a logit is not a number.
     """
     tokenizer.check_single_vocabulary("likelihood")
@@ -127,9 +135,7 @@ def continuation_likelihoods(
             model,
             tokenizer.special_ids,
             pairs,
-            sequence_length=sequence_length,
-            stride=stride,
-            batch_tokens=batch_tokens,
+            windows=windows,
         )
         found += [
             replace(one, n_bytes=len(text.lstrip().encode()))
@@ -225,21 +231,19 @@ def token_likelihoods(
     special_ids: SpecialTokenIds,
     pairs: Sequence[ContextContinuation],
     *,
-    sequence_length: int | None = None,
-    stride: int | None = None,
-    batch_tokens: int = 8192,
+    windows: LikelihoodWindows = LikelihoodWindows(),
 ) -> list[ContinuationLikelihood]:
     """Compute the likelihood of continuations in tokens; `n_bytes` is not known, hence 0.
 
     Args and errors are those of `continuation_likelihoods`.
     """
     _ = model.language_head  # raises where there is none
-    builder = _InputBuilder(model, special_ids, sequence_length, stride)
+    builder = _InputBuilder(model, special_ids, windows.sequence_length, windows.stride)
     scored_inputs = _ScoredInputs(len(pairs))
     for i, pair in enumerate(pairs):
         builder(scored_inputs, i, pair)
     with evaluation_mode(model):
-        _score_inputs(model, special_ids, scored_inputs, batch_tokens)
+        _score_inputs(model, special_ids, scored_inputs, windows.batch_tokens)
     return [
         ContinuationLikelihood(
             log_likelihood=s.log_likelihood,

@@ -10,7 +10,12 @@ from jaxtyping import Int
 
 from unmask.adapters.prefix import decoder_stack, max_text_length
 from unmask.evaluation.answer_methods import PromptedModel
-from unmask.evaluation.likelihood import ContextContinuation, limit_length, token_likelihoods
+from unmask.evaluation.likelihood import (
+    ContextContinuation,
+    LikelihoodWindows,
+    limit_length,
+    token_likelihoods,
+)
 from unmask.evaluation.perplexity import batch_with_memory
 from unmask.evaluation.prompting import MetricValue, PromptingConfig, TaskScore, find_task_file
 from unmask.generation.text_batches import evaluation_mode
@@ -169,6 +174,9 @@ def _nats_in_windows(
     special = model.tokenizer.special_ids
     length = _window_length(model)
     stride = length if prompting_config.stride is None else prompting_config.stride
+    windows = LikelihoodWindows(
+        sequence_length=model.sequence_length, stride=prompting_config.stride
+    )
     total, at = 0.0, 0
     while at < len(ids):
         # Cut where windows are cut, so that the parts have the windows of the whole.
@@ -181,8 +189,7 @@ def _nats_in_windows(
             model.model,
             special,
             [pair],
-            sequence_length=model.sequence_length,
-            stride=prompting_config.stride,
+            windows=windows,
         )[0]
         total, at = total - one.log_likelihood, min(stop, len(ids))
         if prompting_config.on_progress is not None:

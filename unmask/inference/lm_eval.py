@@ -28,6 +28,7 @@ except ModuleNotFoundError as error:
 from unmask.evaluation.answer_methods import truncate_at
 from unmask.evaluation.likelihood import (
     ContinuationLikelihood,
+    LikelihoodWindows,
     PseudoLikelihoodMasking,
     continuation_likelihoods,
 )
@@ -126,7 +127,7 @@ class UnmaskLM(LM):
             contexts,
             continuations,
             pll_masking=self._pll_masking,
-            sequence_length=self._max_length,
+            windows=LikelihoodWindows(sequence_length=self._max_length),
         )
 
     def _generation_config(self, settings: Mapping[str, Any]) -> GenerationConfig:

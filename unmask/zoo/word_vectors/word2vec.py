@@ -70,7 +70,7 @@ EPOCHS_NOTE = {**SENTENCE_TRAINING, "log_every": 1, "checkpoint_every": 1}
 
 def _preset(
     name: str, paper: Paper, objective: WordVectorMethod, size: int, d: int, rate: float,
-    min_count: int = 5, training: Mapping[str, Any] = SENTENCE_TRAINING, note: str = "",
+    min_count: int = 5,
 ) -> Published:  # fmt: skip
     return Published(
         name=name,
@@ -88,48 +88,45 @@ def _preset(
         sequence_length=MAX_DOCUMENT_WORDS,
         batch_tokens=CHUNK_IDS,
         learning_rate=rate,
-        training_options=training,
+        training_options=SENTENCE_TRAINING,
         n_parameters=size * d,
         weight_names=NATIVE_WEIGHT_NAMES,
         config_mapping=CONFIG_MAPPING,
-        note=note,
     )
 
 
-SKIPGRAM_PRESET = _preset(
-    "word2vec-skipgram", PHRASES_PAPER, SkipGram(), 692_000, 300, 0.025,
+SKIPGRAM_PRESET = replace(
+    _preset("word2vec-skipgram", PHRASES_PAPER, SkipGram(), 692_000, 300, 0.025),
     note="Words are put in lower case. How often words are passed over, and how many epochs there "
     "are, is the released code's (1e-3, 5); in the paper, of a billion words, it is about 1e-5, "
     "and of epochs nothing is said.",
 )  # fmt: skip
-CBOW_PRESET = _preset(
-    "word2vec-cbow", WORD2VEC_PAPER, CBOW(), 1_000_000, 300, 0.05,
+CBOW_PRESET = replace(
+    _preset("word2vec-cbow", WORD2VEC_PAPER, CBOW(), 1_000_000, 300, 0.05),
     note="Words are put in lower case. As in the released code, they are told from 5 others that "
     "are drawn, by up to 5 on each side, in 5 epochs, at 0.05. In the paper they are found in a "
     "tree (--set objective.output_layer=HierarchicalSoftmax), by 4 on each side, in 3 epochs, at "
     "0.025.",
 )  # fmt: skip
-FASTTEXT_SKIPGRAM = _preset(
-    "fasttext",
-    FASTTEXT_PAPER,
-    SkipGram(character_ngrams=CharacterNgrams(), subsample=1e-4),
-    2_519_370,
-    300,
-    0.05,
+_FASTTEXT_OBJECTIVE = SkipGram(character_ngrams=CharacterNgrams(), subsample=1e-4)
+FASTTEXT_SKIPGRAM = replace(
+    _preset("fasttext", FASTTEXT_PAPER, _FASTTEXT_OBJECTIVE, 2_519_370, 300, 0.05),
     note="Words are put in lower case; those never seen are composed of their n-grams. So many "
     "words have the published vectors of English Wikipedia (wiki.en.vec).",
 )
-GLOVE_300 = _preset(
-    "glove", GLOVE_PAPER, GloVe(epochs=100), 400_000, 300, 0.05, min_count=1, training=EPOCHS_NOTE,
+GLOVE_300 = replace(
+    _preset("glove", GLOVE_PAPER, GloVe(epochs=100), 400_000, 300, 0.05, min_count=1),
+    training_options=EPOCHS_NOTE,
     note="A word's vector is the sum of its two (section 4.2).",
 )  # fmt: skip
-SVD_PRESET = _preset(
-    "svd-ppmi", LEVY_GOLDBERG_PAPER, SVD(), 189_533, 500, 1.0, min_count=100, training=EPOCHS_NOTE,
+SVD_PRESET = replace(
+    _preset("svd-ppmi", LEVY_GOLDBERG_PAPER, SVD(), 189_533, 500, 1.0, min_count=100),
+    training_options=EPOCHS_NOTE,
     note="There is no rate. The sizes were not checked against the paper's text.",
 )  # fmt: skip
-LSA_PRESET = _preset(
-    "lsa", LSA_PAPER, LSA(), 50_000, 300, 1.0, min_count=2,
-    training={**EPOCHS_NOTE, "row_unit": "document"},
+LSA_PRESET = replace(
+    _preset("lsa", LSA_PAPER, LSA(), 50_000, 300, 1.0, min_count=2),
+    training_options={**EPOCHS_NOTE, "row_unit": "document"},
     note="There is no rate. The sizes are not the paper's, which has some thousand words, and "
     "about 100 numbers for each.",
 )  # fmt: skip

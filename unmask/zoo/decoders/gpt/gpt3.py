@@ -41,16 +41,13 @@ _FIRST = replace(
 
 
 def _with_size(
-    name: str,
-    parameters: int,
-    n_layers: int,
-    d_model: int,
-    n_heads: int,
-    head_width: int,
-    batch: float,
-    rate: float,
+    name: str, parameters: int, shape: tuple[int, int, int, int], batch: float, rate: float
 ) -> Published:
-    """Return a row of table 2.1; the rest of the recipe is appendix B's."""
+    """Return a row of table 2.1: layers, width, heads, width of a head; millions of tokens, rate.
+
+    The rest of the recipe is appendix B's.
+    """
+    n_layers, d_model, n_heads, head_width = shape
     # row 13B is printed with heads that are narrower together than its hidden states
     of_head = None if n_heads * head_width == d_model else head_width
     training: dict[str, Any] = {
@@ -67,23 +64,23 @@ def _with_size(
 
 
 GPT3_PRESETS = (
-    _with_size("small", 125_226_240, 12, 768, 12, 64, 0.5, 6e-4),
-    _with_size("medium", 355_871_744, 24, 1024, 16, 64, 0.5, 3e-4),
-    _with_size("large", 760_300_032, 24, 1536, 16, 96, 0.5, 2.5e-4),
+    _with_size("small", 125_226_240, (12, 768, 12, 64), 0.5, 6e-4),
+    _with_size("medium", 355_871_744, (24, 1024, 16, 64), 0.5, 3e-4),
+    _with_size("large", 760_300_032, (24, 1536, 16, 96), 0.5, 2.5e-4),
     replace(
-        _with_size("xl", 1_315_723_264, 24, 2048, 16, 128, 1.0, 2e-4),
+        _with_size("xl", 1_315_723_264, (24, 2048, 16, 128), 1.0, 2e-4),
         note=_FIRST.note + " Table 2.1 prints 24 heads of 128 beside a width of 2,048 and 1.3 "
         "billion parameters: these would be 1.52 billion, and 16 heads, as wide together as the "
         "hidden states like those of the other sizes, are the 1.32 billion here.",
     ),
-    _with_size("2.7b", 2_651_553_280, 32, 2560, 32, 80, 1.0, 1.6e-4),
-    _with_size("6.7b", 6_658_404_352, 32, 4096, 32, 128, 2.0, 1.2e-4),
+    _with_size("2.7b", 2_651_553_280, (32, 2560, 32, 80), 1.0, 1.6e-4),
+    _with_size("6.7b", 6_658_404_352, (32, 4096, 32, 128), 2.0, 1.2e-4),
     replace(
-        _with_size("13b", 12_936_488_380, 40, 5140, 40, 128, 2.0, 1e-4),
+        _with_size("13b", 12_936_488_380, (40, 5140, 40, 128), 2.0, 1e-4),
         note=_FIRST.note + " Width and heads are as printed, 5,140 and 40 of 128; the paper counts "
         "13.0 billion parameters, and these are 12.94 billion (12.85 with a width of 5,120).",
     ),
-    _with_size("175b", 174_604_259_328, 96, 12_288, 96, 128, 3.2, 0.6e-4),
+    _with_size("175b", 174_604_259_328, (96, 12_288, 96, 128), 3.2, 0.6e-4),
 )
 GPT3_MINI = llama.mini_preset(
     GPT3_PRESETS[0],
