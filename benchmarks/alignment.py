@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from unmask import align
-from unmask.jobs.align import SelfLearningName
+from unmask.jobs.options.align import SelfLearningName
 from unmask.word_vectors.alignment.dictionary import CHANCE_LEVEL
 
 SEEDS = ("5000", "250", "100", "50", "25", "numerals")

@@ -28,7 +28,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unmask.jobs.pretrain.pretrain import preset_recipe
+from unmask.jobs.pretrain.resolve_options import preset_recipe
 from unmask.reports.report_data import ReportData, read_report_data
 from unmask.shards.read import TokenShards
 

@@ -42,7 +42,7 @@ from pretraining import resident
 from unmask.checkpoints.huggingface.write import write_folder
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.initial_model.used_tokens import shrink_embeddings
-from unmask.finetuning.job import prepare_job
+from unmask.finetuning.job.prepare import prepare_job
 from unmask.finetuning.methods.method import FullFinetuning, apply_method
 from unmask.finetuning.train_run import set_up_run
 from unmask.inference.open_model import load

@@ -34,16 +34,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from unmask.jobs.pretrain.pretrain import apply_recipe
+from unmask.jobs.pretrain.apply_recipe import apply_recipe
 from unmask.objectives.published import MASKED_LM
 from unmask.shards.read import TokenShards
 from unmask.shards.write import write_shards
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.training import loop
-from unmask.training.config import AdamW, Recipe
+from unmask.training.config import Recipe
 from unmask.training.data import build_training_data, open_documents, resolve_tokenizer_spec
 from unmask.training.device import distributed
+from unmask.training.optimizers.config import AdamW
 from unmask.zoo.catalogue import get_preset
 from unmask.zoo.preset import Published, with_vocab_size
 

@@ -36,9 +36,11 @@ from typing import Any, cast
 import numpy as np
 from methods import BENCHES, DATA, cut
 
-from unmask.finetuning import config
+from unmask.finetuning.config import FinetuneConfig
+from unmask.finetuning.data import read_data
+from unmask.tasks.kind_names import TaskKindName
 from unmask.tasks.kinds.all_kinds import TASK_KINDS
-from unmask.tasks.task import Label, Task, TaskExample, TaskKindName
+from unmask.tasks.task import Label, Task, TaskExample
 
 TASKS = ("sst2", "cola", "mrpc", "stsb", "sick", "trec", "conll", "pos")
 SETTINGS: dict[str, Any] = {
@@ -179,8 +181,8 @@ def run(name: str, n_rows: int, folder: Path, vectors: Vectors) -> list[float]:
         str(cut(DATA / path, n, folder / "data", tagged=kind == "tag"))
         for path, n in ((bench.train, n_rows), (bench.dev, 1000))
     )
-    data = config.read_data(
-        config.FinetuneConfig(base="", task=kind, train=train_file, dev=dev_file, text=bench.text,
+    data = read_data.read_data(
+        FinetuneConfig(base="", task=kind, train=train_file, dev=dev_file, text=bench.text,
                     label=bench.label, metric=bench.metric)
     )  # fmt: skip
     task = Task(task_kind=kind, columns=data.columns, labels=data.labels, metric=bench.metric)

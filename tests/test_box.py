@@ -10,10 +10,10 @@ import pytest
 import torch
 from toy_text import corpus
 
-from unmask import cli
 from unmask.batch import Batch, Visibility
 from unmask.bundled.models import BUNDLED_MODELS
 from unmask.checkpoints.huggingface.read import load_folder, resolve_model_folder
+from unmask.cli import main as cli
 from unmask.finetuning.initial_model.load import load_initial_model
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline

@@ -21,7 +21,9 @@ import typer
 from safetensors.torch import load_file
 from toy_text import corpus
 
-from unmask import cli, load
+from unmask import load
+from unmask.cli import main as cli
+from unmask.cli.inputs import read_texts
 from unmask.zoo.catalogue import MODELS
 
 ROOT = Path(__file__).parents[1]
@@ -130,7 +132,7 @@ COMMANDS = [name for name, _ in TREE]
 def test_help_of_every_command_imports_nothing_heavy() -> None:
     code = f"""
 import sys
-from unmask import cli
+from unmask.cli import main as cli
 for name in {COMMANDS}:
     assert cli.run([name, "--help"]) == 0
 heavy = {{"torch", "numpy", "tokenizers", "safetensors", "huggingface_hub"}} & set(sys.modules)
@@ -153,7 +155,7 @@ def test_every_command_takes_json(name: str, command: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "option"), [("study", "name"), ("finetune", "tasks")], ids=["studies", "suites"]
+    ("command", "option"), [("study", "study"), ("finetune", "tasks")], ids=["studies", "suites"]
 )
 def test_the_help_names_all_studies_and_suites(command: str, option: str) -> None:
     from unmask.studies.published_studies import STUDIES
@@ -167,11 +169,11 @@ def test_the_choices_are_those_of_the_library() -> None:
     from unmask.evaluation.likelihood import PseudoLikelihoodMasking
     from unmask.evaluation.sentence_embeddings import EmbeddingPooling
     from unmask.inference.export import MODEL_FORMATS
-    from unmask.jobs.align import MapName, NormalizationName, SelfLearningName
-    from unmask.tasks.task import TaskKindName
+    from unmask.jobs.options.align import MapName, NormalizationName, SelfLearningName
+    from unmask.options import Precision
+    from unmask.tasks.kind_names import TaskKindName
     from unmask.text.documents import DocumentSeparator
     from unmask.text.lines import EncodingErrors
-    from unmask.training.config import Precision
     from unmask.word_vectors.evaluation.similarity import CaseHandling
     from unmask.word_vectors.formats.files import Format
 
@@ -339,7 +341,7 @@ def test_an_empty_text_is_noted_once_and_not_among_the_answers(unmask: Run, home
 def test_many_texts_are_answered_in_their_order(unmask: Run, home: Path, monkeypatch) -> None:
     texts = [text for text, _ in ROWS[:2]] * 3 + ["the gate"]
     together = unmask("fill", home / "bert", *(f"{text} [MASK]" for text in texts)).out
-    monkeypatch.setattr(cli, "TEXTS_PER_CALL", 2)
+    monkeypatch.setattr("unmask.cli.inputs.TEXTS_PER_CALL", 2)
     given = "".join(f"{text} [MASK]\n" for text in texts).encode()
     assert unmask("fill", home / "bert", stdin=given).out == together
     said = unmask("fill", home / "bert", stdin=given + b"nothing\n")
@@ -868,7 +870,7 @@ def test_a_stream_that_is_interrupted_keeps_what_was_said(
 LACKING = """
 import numpy as np, torch
 import unmask.jobs.describe as describe
-from unmask.cli import run
+from unmask.cli.main import run
 for allocate in (lambda: torch.empty(2**45), lambda: np.empty(2**46), lambda: bytearray(2**46)):
     describe.describe = lambda *_, **__: allocate()
     assert run(["show", "bert-tiny"]) == 1
@@ -899,10 +901,10 @@ def test_an_error_of_the_program_is_no_lack_of_memory(monkeypatch: pytest.Monkey
 def test_a_line_is_one_text_however_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "long.txt"
     path.write_text("a b " * 2**20 + "c d\nshort\n")
-    assert [len(text) for text in cli._read_texts(None, path, None, "strict")] == [2**22 + 3, 5]
+    assert [len(text) for text in read_texts(None, path, None, "strict")] == [2**22 + 3, 5]
     monkeypatch.setattr("unmask.text.records.MAX_RECORD_CHARACTERS", 100)
     with pytest.raises(ValueError, match=r"long\.txt:1: a line of more than 100 characters"):
-        list(cli._read_texts(None, path, None, "strict"))
+        list(read_texts(None, path, None, "strict"))
 
 
 @pytest.mark.parametrize("command", ["fill", "predict", "embed", "generate"])
@@ -1156,7 +1158,7 @@ def test_what_may_not_be_read_or_written_is_told(home: Path, tmp_path: Path) -> 
         f"pretrain {home}/small.toml {home}/text.txt --out {tmp_path}/fixed/run": "fixed/run",
         f"embed {home}/bert a --out {tmp_path}/fixed/a.npy": "fixed",
     }
-    code = f"from unmask.cli import run\nprint(*(run(w.split()) for w in {list(commands)!r}))"
+    code = f"from unmask.cli.main import run\nprint(*(run(w.split()) for w in {list(commands)!r}))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -1225,7 +1227,7 @@ def test_each_signal_ends_the_preparation_with_a_hint(
 
     out = tmp_path / "out"
     monkeypatch.setattr("unmask.jobs.prepare.load_or_train_tokenizer", stopped)
-    monkeypatch.setattr("unmask.jobs.pretrain.pretrain.load_or_train_tokenizer", stopped)
+    monkeypatch.setattr("unmask.jobs.pretrain.corpus.load_or_train_tokenizer", stopped)
     words = {"prepare": ["prepare", home / "text.txt"], "pretrain": [
         "pretrain", home / "small.toml", home / "text.txt", "--steps", 3]}  # fmt: skip
     said = unmask(*words[command], "--out", out, "--quiet")
@@ -1236,11 +1238,11 @@ def test_each_signal_ends_the_preparation_with_a_hint(
 def test_the_status_is_said_wherever_in_python_the_signal_came(tmp_path: Path) -> None:
     lines = (
         "import os, signal",
-        "from unmask import cli",
+        "from unmask.cli import errors, main as cli",
         "def broken(given):",
         "    with cli.interrupt_on_signal():",
         "        try: exec('os.kill(os.getpid(), signal.SIGTERM)\\nfor _ in range(9): pass')",
-        "        except KeyboardInterrupt: return cli.stop_exit_status()",
+        "        except KeyboardInterrupt: return errors.stop_exit_status()",
         "cli.run = broken",
         "cli.main()",
     )
@@ -1385,7 +1387,8 @@ def test_what_finds_no_room_is_absent(unmask: Run, home: Path, disk: Disk) -> No
 
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda p: p.stem)
 def test_the_repositorys_recipes_can_be_read(path: Path) -> None:
-    from unmask.jobs.pretrain.pretrain import apply_recipe, preset_recipe
+    from unmask.jobs.pretrain.apply_recipe import apply_recipe
+    from unmask.jobs.pretrain.resolve_options import preset_recipe
     from unmask.training import config as recipes
     from unmask.zoo.catalogue import get_preset
 

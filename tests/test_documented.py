@@ -22,7 +22,7 @@ import unmask.inference.load_word_vectors
 import unmask.jobs.draw_word_map  # now, not in a test whose standard error is closed after it
 import unmask.jobs.evaluate
 import unmask.jobs.finetune
-from unmask import cli
+from unmask.cli import main as cli
 
 BLOCKS, COMMANDS = documented.blocks(), documented.commands()
 PYTHON = [block for block in BLOCKS if block.language == "python"]

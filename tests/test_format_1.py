@@ -20,9 +20,9 @@ import torch
 from format_1.asked import answers
 
 import unmask
-from unmask.cli import run
+from unmask.cli.main import run
 from unmask.config import from_dict
-from unmask.jobs.pretrain.pretrain import preset_recipe
+from unmask.jobs.pretrain.resolve_options import preset_recipe
 from unmask.saved_format import from_format_1
 from unmask.training.config import Recipe
 from unmask.zoo.catalogue import MODELS

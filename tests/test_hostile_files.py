@@ -16,7 +16,7 @@ from unmask.evaluation import prompting
 from unmask.files import MAX_NESTING, check_nesting, parse_json, read_json, read_json_object
 from unmask.finetuning import search, suite
 from unmask.finetuning.data.task_mixture import read_mixture
-from unmask.finetuning.job import read_run_record
+from unmask.finetuning.job.record import read_run_record
 from unmask.finetuning.results.predict import read_task
 from unmask.inference.export import read_run_file
 from unmask.reports.report_data import read_report_data

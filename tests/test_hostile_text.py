@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 from safetensors.numpy import load_file, save_file
 from toy_text import corpus
 
-from unmask import cli
+from unmask.cli import main as cli
 from unmask.output import is_invisible
 
 ACTS = "\x1b[31m\x9b2J\u202e\r"

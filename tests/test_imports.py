@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "unmask"
 STAGES = (
-    "batch", "files", "config", "output", "saved_format", "bundled", "text", "tokenizers", "shards",
+    "batch", "files", "config", "output", "options", "saved_format", "bundled", "text",
+    "tokenizers", "shards",
     "objectives", "batching", "model", "heads", "word_vectors", "zoo", "checkpoints", "adapters",
     "training", "generation", "tasks", "finetuning", "evaluation", "inference", "reports", "jobs",
     "studies", "cli",
@@ -59,7 +60,7 @@ def test_no_two_files_import_each_other() -> None:
     "module",
     [
         "unmask",
-        "unmask.cli",
+        "unmask.cli.main",
         "unmask.objectives.published",
         "unmask.tokenizers.spec",
         "unmask.training.config",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from toy_text import corpus
 
-from unmask.cli import run
+from unmask.cli.main import run
 
 ODD = os.fsdecode(b"caf\xe9")
 SMALL = (

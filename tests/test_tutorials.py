@@ -14,7 +14,7 @@ import pytest
 import typer
 from documented import ROOT, Block, Command
 
-from unmask import cli
+from unmask.cli import main as cli
 
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 BLOCKS = documented.blocks(TUTORIALS)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from unmask.inference.pipeline import Pipeline
     from unmask.inference.sentence_similarity import evaluate_sentence_similarity, nearest_sentences
     from unmask.inference.several_adapters import MultiAdapter
-    from unmask.jobs.align import align
+    from unmask.jobs.align.align import align
     from unmask.jobs.describe import describe
     from unmask.jobs.draw_word_map import draw_word_map
     from unmask.jobs.evaluate import evaluate_tasks
@@ -129,7 +129,7 @@ _MODULE_OF_NAME = {
     "TSNE": "unmask.word_vectors.projection",
     "TaskAdaptivePretraining": "unmask.finetuning.methods.adapt_first",
     "TopLayers": "unmask.finetuning.methods.method",
-    "align": "unmask.jobs.align",
+    "align": "unmask.jobs.align.align",
     "convert_word_vectors": "unmask.inference.load_word_vectors",
     "describe": "unmask.jobs.describe",
     "draw_word_map": "unmask.jobs.draw_word_map",

@@ -11,10 +11,10 @@ import torch
 import toy_models as toy
 
 import unmask
-from unmask import cli
 from unmask.batch import IGNORE_INDEX
 from unmask.batching.collate import pad_examples
 from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.cli import main as cli
 from unmask.finetuning import train_run as tuning_module
 from unmask.finetuning.formulations.build import formulate
 from unmask.finetuning.formulations.formulation import LABEL_HEAD, LANGUAGE_HEAD
@@ -25,9 +25,10 @@ from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.jobs.finetune import finetune
 from unmask.model.architecture import Architecture
+from unmask.tasks.kind_names import TaskKindName
 from unmask.tasks.kinds.all_kinds import resolve_options
 from unmask.tasks.kinds.pooling_options import PoolingOptions
-from unmask.tasks.task import Task, TaskColumns, TaskExample, TaskKindName
+from unmask.tasks.task import Task, TaskColumns, TaskExample
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.preset import FinetuningDefaults
 

@@ -12,15 +12,15 @@ import toy_models as toy
 from unmask.batch import IGNORE_INDEX
 from unmask.batching.collate import pad_examples
 from unmask.checkpoints.huggingface.read import load_folder
-from unmask.finetuning import job as jobs
 from unmask.finetuning.config import FinetuneConfig
-from unmask.finetuning.config import read_data as plan_read
+from unmask.finetuning.data.read_data import read_data as plan_read
 from unmask.finetuning.formulations.build import formulate, heads_for_task
 from unmask.finetuning.formulations.text_to_text.text_to_text import (
     GeneratedText,
     TextToTextFormulation,
 )
-from unmask.finetuning.job import truncation_warnings
+from unmask.finetuning.job import prepare as jobs
+from unmask.finetuning.job.notes import truncation_warnings
 from unmask.finetuning.results.predict import predict, predict_scores, read_task
 from unmask.finetuning.results.score import score, score_file
 from unmask.generation.decode import generate

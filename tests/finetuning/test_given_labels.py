@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import toy_models as toy
 
-from unmask.finetuning import config
 from unmask.finetuning.config import FinetuneConfig
+from unmask.finetuning.data import read_data
 from unmask.jobs.finetune import finetune
 from unmask.tasks.readers import columns
 from unmask.tasks.suites.bundled import find_suite
@@ -27,8 +27,8 @@ def items(*labels: str | tuple[str, ...]) -> list[TaskExample]:
 
 def test_labels_that_are_given_keep_their_order(tmp_path: Path) -> None:
     train = toy.write(tmp_path / "t.tsv", [("a", "no"), ("b", "yes"), ("c", "no")] * 4)
-    assert config.read_data(of(train)).labels == ("no", "yes")
-    data = config.read_data(of(train, labels=("yes", "maybe", "no")))
+    assert read_data.read_data(of(train)).labels == ("no", "yes")
+    data = read_data.read_data(of(train, labels=("yes", "maybe", "no")))
     assert data.labels == ("yes", "maybe", "no")
     assert any("no row that is learned from has 'maybe'" in line for line in data.warnings)
 
@@ -40,8 +40,8 @@ def test_a_tag_that_only_the_test_file_has_is_no_error_if_it_is_among_the_labels
     (tmp_path / "test.conll").write_text("dog B-NP\n\nlist I-LST\n")
     asked = of(tmp_path / "train.conll", "tag", test=str(tmp_path / "test.conll"))
     with pytest.raises(ValueError, match=r"test\.conll:3: label 'I-LST' .* is none of those"):
-        config.read_data(asked)
-    data = config.read_data(replace(asked, labels=("B-NP", "I-LST", "O")))
+        read_data.read_data(asked)
+    data = read_data.read_data(replace(asked, labels=("B-NP", "I-LST", "O")))
     assert [item.label for item in data.test] == [("B-NP",), ("I-LST",)]
 
 
@@ -55,8 +55,8 @@ def test_the_tags_of_conll_2000_that_only_its_test_file_has_are_known() -> None:
         columns=entry.column_names, rows=100,
     )  # fmt: skip
     with pytest.raises(ValueError, match="label 'I-LST'"):
-        config.read_data(asked)
-    data = config.read_data(replace(asked, labels=entry.labels))
+        read_data.read_data(asked)
+    data = read_data.read_data(replace(asked, labels=entry.labels))
     assert len(data.labels) == 23
     assert (len(data.train), len(data.test)) == (100, 2012)
 
@@ -66,20 +66,20 @@ def test_a_label_never_seen_in_training_is_named_with_its_line(which: str, tmp_p
     train = toy.write(tmp_path / "t.tsv", [("a", "no"), ("b", "yes")] * 4)
     other = toy.write(tmp_path / "o.tsv", [("a", "no"), ("b", "maybe")])
     with pytest.raises(ValueError, match=r"o\.tsv:3: label 'maybe' .* known: 'no', 'yes'"):
-        config.read_data(of(train, **{which: str(other)}))
+        read_data.read_data(of(train, **{which: str(other)}))
 
 
 def test_a_label_of_training_that_is_not_among_those_given_is_named(tmp_path: Path) -> None:
     train = toy.write(tmp_path / "t.tsv", [("a", "no"), ("b", "yes")] * 4)
     with pytest.raises(ValueError, match=r"t\.tsv:2: label 'no' .* known: 'bad', 'yes'"):
-        config.read_data(of(train, labels=("bad", "yes")))
+        read_data.read_data(of(train, labels=("bad", "yes")))
 
 
 def test_numbers_of_a_file_are_places_in_the_labels(tmp_path: Path) -> None:
     names = ("bad", "good")
     train = toy.write(tmp_path / "t.tsv", [("a", "0"), ("b", "1")] * 4)
     dev = toy.write(tmp_path / "d.tsv", [("a", "good"), ("b", "bad")])
-    data = config.read_data(of(train, dev=str(dev), labels=names))
+    data = read_data.read_data(of(train, dev=str(dev), labels=names))
     assert data.labels == names
     assert [item.label for item in data.train[:2]] == ["bad", "good"]
     assert [item.label for item in data.dev] == ["good", "bad"]
@@ -102,14 +102,14 @@ def test_labels_must_be_several_and_of_a_task_that_has_some(tmp_path: Path) -> N
         of(tmp_path, labels=("a", "a"))
     train = toy.write(tmp_path / "t.tsv", [("a", "1.5"), ("b", "2")] * 4, "text\tscore")
     with pytest.raises(ValueError, match="the answers of regress are not labels"):
-        config.read_data(of(train, "regress", labels=("a", "b")))
+        read_data.read_data(of(train, "regress", labels=("a", "b")))
 
 
 def test_rows_are_drawn_once_and_fewer_are_among_more(tmp_path: Path) -> None:
     train = toy.write(tmp_path / "t.tsv", [(f"text {i}", "ab"[i % 2]) for i in range(50)])
     dev = toy.write(tmp_path / "d.tsv", [("a", "a"), ("b", "b")])
     some, more, every = (
-        [item.texts[0] for item in config.read_data(of(train, dev=str(dev), rows=n)).train]
+        [item.texts[0] for item in read_data.read_data(of(train, dev=str(dev), rows=n)).train]
         for n in (10, 20, 100)
     )
     assert len(some) == 10
@@ -117,21 +117,21 @@ def test_rows_are_drawn_once_and_fewer_are_among_more(tmp_path: Path) -> None:
     assert len(every) == 50
     assert set(some) < set(more)
     assert more == [text for text in every if text in more]
-    data = config.read_data(of(train, dev=str(dev), rows=10))
+    data = read_data.read_data(of(train, dev=str(dev), rows=10))
     assert "10 of 50 training rows are learned from" in data.notes
     assert data.labels == ("a", "b")
 
 
 def test_rows_leave_what_is_set_aside_as_it_is(tmp_path: Path) -> None:
     train = toy.write(tmp_path / "t.tsv", [(f"text {i}", "ab"[i % 2]) for i in range(50)])
-    assert config.read_data(of(train, rows=10)).dev == config.read_data(of(train)).dev
+    assert read_data.read_data(of(train, rows=10)).dev == read_data.read_data(of(train)).dev
 
 
 def test_rows_of_one_label_are_nothing_to_learn_from(tmp_path: Path) -> None:
     train = toy.write(tmp_path / "t.tsv", [("x", "a")] * 49 + [("y", "b")])
     dev = toy.write(tmp_path / "d.tsv", [("a", "a"), ("b", "b")])
     with pytest.raises(ValueError, match=r"3 rows of .*t\.tsv: only one label, 'a'"):
-        config.read_data(of(train, dev=str(dev), rows=3))
+        read_data.read_data(of(train, dev=str(dev), rows=3))
 
 
 def choices(path: Path, answers: list[object]) -> Path:
@@ -143,16 +143,16 @@ def choices(path: Path, answers: list[object]) -> Path:
 def test_the_training_file_decides_what_the_numbers_of_answers_mean(tmp_path: Path) -> None:
     train = choices(tmp_path / "train.jsonl", [1, 2, 3] * 4)
     dev = choices(tmp_path / "dev.jsonl", [1, 2])  # of itself it could be from 0, too
-    data = config.read_data(of(train, "choose", dev=str(dev)))
+    data = read_data.read_data(of(train, "choose", dev=str(dev)))
     assert data.task_options["label_format"] == "from 1"
     assert [item.label for item in data.dev] == [0, 1]
-    told = config.read_data(
+    told = read_data.read_data(
         of(train, "choose", task_options={"label_format": "from 1"}, dev=str(dev))
     )
     assert told.dev == data.dev
     other = choices(tmp_path / "other.jsonl", [0, 1])
     with pytest.raises(ValueError, match=r"other\.jsonl:1: the answer .* counted from 1"):
-        config.read_data(of(train, "choose", dev=str(other)))
+        read_data.read_data(of(train, "choose", dev=str(other)))
 
 
 def test_a_model_is_learned_from_numbers_and_says_names(tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ import toy_models as toy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask import cli
 from unmask.batch import IGNORE_INDEX, Example
 from unmask.checkpoints.tensors import read_tensors
-from unmask.finetuning import config, train_run
+from unmask.cli import main as cli
+from unmask.finetuning import train_run
 from unmask.finetuning.config import FinetuneConfig
+from unmask.finetuning.data import read_data
 from unmask.finetuning.data.batch_stream import count_epoch_steps, make_batch_stream
 from unmask.finetuning.data.task_mixture import (
     MixtureTask,
@@ -139,8 +140,8 @@ def write(folder: Path, **more: str) -> Path:
     return path
 
 
-def read(path: Path, **more: Any) -> config.FinetuneData:
-    return config.read_data(
+def read(path: Path, **more: Any) -> read_data.FinetuneData:
+    return read_data.read_data(
         FinetuneConfig(base="x", **({"task": "generate", "train": str(path)} | more))
     )
 

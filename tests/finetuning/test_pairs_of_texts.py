@@ -12,8 +12,9 @@ import toy_models as toy
 from unmask.batch import IGNORE_INDEX
 from unmask.checkpoints import folder as checkpoints
 from unmask.finetuning import train_run
-from unmask.finetuning.config import FinetuneConfig, resolve_evaluation_interval
+from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.formulations.build import formulate, heads_for_task
+from unmask.finetuning.options.derived import resolve_evaluation_interval
 from unmask.finetuning.results.predict import predict_scores
 from unmask.generation.decode import generate
 from unmask.generation.settings import BeamSearch, GenerationConfig

@@ -10,9 +10,9 @@ import pytest
 import torch
 import toy_models as toy
 
-from unmask import cli
 from unmask.checkpoints.huggingface.read import load_folder
 from unmask.checkpoints.tensors import read_tensors
+from unmask.cli import main as cli
 from unmask.finetuning import train_run as tuning_module
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.jobs.finetune import finetune, resume_finetuning

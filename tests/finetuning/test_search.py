@@ -9,7 +9,8 @@ import toy_models as toy
 
 from unmask.finetuning import run, search
 from unmask.finetuning.config import FinetuneConfig
-from unmask.finetuning.job import FinetuneJob, prepare_job
+from unmask.finetuning.job.finetune_job import FinetuneJob
+from unmask.finetuning.job.prepare import prepare_job
 from unmask.finetuning.search import TRIALS_FILE, SearchTrial, best_trial, read_trials, run_search
 from unmask.jobs.finetune import resume_finetuning
 from unmask.training.device import distributed

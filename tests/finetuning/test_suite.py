@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import toy_models as toy
 
-from unmask import cli
+from unmask.cli import main as cli
 from unmask.finetuning import suite as module
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.results.finetuned_model import FinetunedModel
@@ -268,4 +268,4 @@ def test_a_suite_takes_what_one_run_takes_but_for_what_a_benchmark_says_itself()
         if fields.get(name, dataclasses.MISSING) is not dataclasses.MISSING:
             assert one[name].default == fields[name], name
     said = finetune.__doc__, finetune_suite.__doc__
-    assert all(f"        {name}: " in doc for name in set(one) & set(all_) for doc in said)
+    assert all(f"\n    {name}: " in doc for name in set(one) & set(all_) for doc in said)

@@ -18,7 +18,8 @@ from unmask.checkpoints.huggingface.write import write_folder
 from unmask.checkpoints.tensors import read_tensors
 from unmask.config import from_dict
 from unmask.finetuning import train_run as tuning_module
-from unmask.finetuning.config import FinetuneConfig, read_data
+from unmask.finetuning.config import FinetuneConfig
+from unmask.finetuning.data.read_data import read_data
 from unmask.finetuning.formulations.build import formulate, heads_for_task
 from unmask.finetuning.formulations.token_classification_head import (
     TagPredictions,

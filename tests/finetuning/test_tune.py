@@ -288,7 +288,8 @@ def test_a_tuned_model_is_tuned_further_with_its_head(files, tmp_path: Path) -> 
 
 
 def test_small_data_is_learned_in_more_epochs() -> None:
-    from unmask.finetuning.config import FinetuneConfig, count_steps, resolve_config
+    from unmask.finetuning.config import FinetuneConfig
+    from unmask.finetuning.options.derived import count_steps, resolve_config
     from unmask.tasks.task import Task, TaskColumns
 
     task = Task(task_kind="classify", columns=TaskColumns(texts=("text",), label="label"))

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from unmask.batching.collate import pad_examples
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.data.class_weights import resolve_class_weights
-from unmask.finetuning.job import prepare_job
+from unmask.finetuning.job.prepare import prepare_job
 from unmask.heads.classification.sequence_classification import CrossEntropy
 from unmask.jobs.finetune import finetune
 from unmask.tasks.task import TaskExample

@@ -7,7 +7,8 @@ import pytest
 import toy_models as toy
 
 import unmask
-from unmask import Ensemble, cli
+from unmask import Ensemble
+from unmask.cli import main as cli
 
 
 def tuned(folder: Path, seed: int, rows: list, task: str = "classify", **more: object) -> Path:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from small_models import make, texts
 
-from unmask.cli import run
+from unmask.cli.main import run
 from unmask.inference.ensemble import Ensemble
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline

@@ -11,8 +11,8 @@ from small_models import texts, tokenizer
 from toy_text import corpus
 
 import unmask
-from unmask import cli
 from unmask.checkpoints.huggingface.read import LoadedModel
+from unmask.cli import main as cli
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.model import Model
 from unmask.inference.pipeline import Pipeline

@@ -20,7 +20,8 @@ from unmask.inference.open_model import load
 from unmask.inference.pipeline import DEFAULT_SEQUENCE_LENGTH, Pipeline
 from unmask.jobs.finetune import finetune
 from unmask.objectives.published import MASKED_LM
-from unmask.tasks.task import Task, TaskColumns, TaskKindName
+from unmask.tasks.kind_names import TaskKindName
+from unmask.tasks.task import Task, TaskColumns
 
 SOME = ["The old king saw the gate.", "", *texts(5, most=9), "the old king " * 30]
 LABELS = {0: "told", 1: "spoken", 2: "neither"}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import unmask
-from unmask import cli
+from unmask.cli import main as cli
 from unmask.inference.load_word_vectors import is_word_vectors
 from unmask.word_vectors.formats.files import detect_format, read_vectors, write_vectors
 
@@ -195,7 +195,7 @@ def test_a_space_in_a_word_is_an_error_that_says_the_option(run, home, space) ->
 def test_torch_is_not_imported_for_word_vectors(home) -> None:
     code = f"""
 import sys
-from unmask import cli
+from unmask.cli import main as cli
 assert cli.run(["neighbors", {str(home / "royal.vec")!r}, "king"]) == 0
 assert cli.run(["evaluate", {str(home / "royal.vec")!r}, {str(home / "questions.txt")!r}]) == 0
 sys.exit("torch" in sys.modules)

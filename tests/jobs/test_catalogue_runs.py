@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from toy_text import corpus
 
-from unmask.cli import run
+from unmask.cli.main import run
 from unmask.generation.fill_mask import unsupported_reason
 from unmask.inference.open_model import load
 from unmask.word_vectors.train.trainer import WordVectorMethod

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from unmask.jobs.pretrain.pretrain import apply_recipe, drop_unsupported, preset_recipe
+from unmask.jobs.pretrain.apply_recipe import apply_recipe
 from unmask.jobs.pretrain.recipe_defaults import keys_of_changes
+from unmask.jobs.pretrain.resolve_options import drop_unsupported, preset_recipe
 from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.training import config as recipes
 from unmask.zoo.catalogue import MODELS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from small_models import make
 
-from unmask import cli
+from unmask.cli import main as cli
 from unmask.evaluation.prompting import MetricValue, TaskScore
 from unmask.inference.open_model import load
 from unmask.jobs.evaluate import evaluate_tasks, format_task_scores

@@ -6,7 +6,7 @@ import pytest
 from kills import tree
 from toy_text import corpus
 
-from unmask.cli import run
+from unmask.cli.main import run
 from unmask.word_vectors.train.trainer import WordVectorMethod
 from unmask.zoo.catalogue import MODELS
 

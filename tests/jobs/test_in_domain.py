@@ -9,15 +9,16 @@ import torch
 import toy_models as toy
 
 import unmask
-from unmask import TaskAdaptivePretraining, cli
+from unmask import TaskAdaptivePretraining
 from unmask.batching.collate import pad_examples
+from unmask.cli import main as cli
 from unmask.finetuning import train_run
 from unmask.finetuning.formulations.build import formulate
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.jobs import adapt_to_task as stage
 from unmask.jobs.finetune import finetune, resume_finetuning
-from unmask.jobs.pretrain import pretrain as pretraining
 from unmask.jobs.pretrain.pretrain import pretrain
+from unmask.jobs.pretrain.resolve_options import preset_recipe
 from unmask.training import loop
 from unmask.training.schedules import SlantedTriangular
 
@@ -298,4 +299,4 @@ def test_pretraining_alone_is_told_how_long_it_is(files, tmp_path) -> None:
     quick(base, files, out=tmp_path / "out", adapt_first=said, epochs=1.0)
     run = json.loads((tmp_path / "out/in-domain/unmask.json").read_text())
     assert run["recipe"]["steps"] == 3
-    assert pretraining.preset_recipe(run["recipe"]["model"]).steps != 3
+    assert preset_recipe(run["recipe"]["model"]).steps != 3

@@ -12,7 +12,7 @@ from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.methods.method import SourceEncoder, parse_method
 from unmask.finetuning.run import run_finetuning as tune
 from unmask.inference.open_model import load
-from unmask.jobs.align import align
+from unmask.jobs.align.align import align
 from unmask.jobs.prepare import prepare
 from unmask.jobs.pretrain.pretrain import pretrain
 
@@ -63,9 +63,7 @@ def tuning(base: str, task: str = "classify", **more: object) -> Job:
             learning_rate=1e-3,
             **more,
         )
-        return tune(
-            told, output_folder=out, resume=again and out.exists(), n_threads=1, terminal=None
-        )
+        return tune(told, output_folder=out, resume=again and out.exists(), terminal=None)
 
     return job
 
@@ -199,8 +197,8 @@ def test_what_only_the_report_shows_stands_in_no_models_way(
     def broken(*_: object) -> None:
         raise RuntimeError("a picture cannot be made")
 
-    for place in ("held_out_samples", "write_report", "count_bigrams"):
-        monkeypatch.setattr(f"unmask.jobs.pretrain.pretrain.{place}", broken)
+    for place in ("train.held_out_samples", "run_folder.write_report", "train.count_bigrams"):
+        monkeypatch.setattr(f"unmask.jobs.pretrain.{place}", broken)
     monkeypatch.setattr("unmask.inference.export.model_card", broken)
     job(home, tmp_path / "other", False)
     assert (tmp_path / "other" / "model.safetensors").read_bytes() == whole

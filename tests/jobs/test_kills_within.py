@@ -15,7 +15,7 @@ from kills import Job, check, instants, learned, put, tree
 from test_kills import SMALL, pretraining, texts
 from toy_text import corpus
 
-from unmask import cli
+from unmask.cli import main as cli
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.methods.adapt_first import TaskAdaptivePretraining
 from unmask.finetuning.run import run_finetuning as tune
@@ -114,7 +114,6 @@ def tuning(base: str, **more: object) -> Job:
             told,
             output_folder=out,
             resume=again and out.exists(),
-            n_threads=1,
             adapt=adapt_to_task_text,
             terminal=None,
         )

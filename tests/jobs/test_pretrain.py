@@ -16,7 +16,8 @@ from unmask.config import to_dict
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.prepare import prepare
-from unmask.jobs.pretrain.pretrain import preset_recipe, pretrain
+from unmask.jobs.pretrain.pretrain import pretrain
+from unmask.jobs.pretrain.resolve_options import preset_recipe
 from unmask.objectives.published import CANINE_S, MASKED_LM
 from unmask.shards.read import TokenShards
 from unmask.training.config import Recipe

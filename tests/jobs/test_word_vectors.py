@@ -14,7 +14,7 @@ from toy_text import corpus
 pytest.importorskip("numba")
 
 import unmask
-from unmask import cli
+from unmask.cli import main as cli
 from unmask.inference.load_word_vectors import load_word_vectors
 from unmask.jobs.hide import hide
 from unmask.training.log import TrainingLog

@@ -5,7 +5,7 @@ import torch
 
 from unmask.batch import Batch
 from unmask.heads.model import Model
-from unmask.jobs.pretrain.pretrain import preset_recipe
+from unmask.jobs.pretrain.resolve_options import preset_recipe
 from unmask.model.architecture import Architecture
 from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.model.backbones.transformer import Block, Transformer

@@ -7,7 +7,7 @@ import pytest
 
 from unmask.config import from_dict, parse_expression, to_dict, to_expression
 from unmask.jobs.describe import preset_to_dict, recipe_settings
-from unmask.jobs.pretrain.pretrain import preset_recipe
+from unmask.jobs.pretrain.resolve_options import preset_recipe
 from unmask.training.config import Recipe, apply_changes, parse_change
 from unmask.zoo.catalogue import MODELS
 

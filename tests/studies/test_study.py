@@ -14,10 +14,11 @@ import pytest
 import torch
 from toy_text import corpus
 
-from unmask import cli
+from unmask.cli import main as cli
 from unmask.config import to_dict
 from unmask.finetuning.suite import BenchmarkResult
 from unmask.jobs.pretrain import pretrain as pretraining
+from unmask.jobs.pretrain import run_folder
 from unmask.objectives.corrupt import MaskInPlace
 from unmask.objectives.objective import Objective
 from unmask.objectives.published import T5_BY_RATE, T5_BY_SPAN_LENGTH, T5_OBJECTIVES
@@ -79,7 +80,7 @@ def test_a_study_is_run_cell_by_cell_and_goes_on(home: Path, monkeypatch) -> Non
     assert len(done.scores_of("Good or bad")) == len(done.averages()) == 2
     before = (home / "out/pretrained/much/model.safetensors").read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(pretraining, "_take_steps", _interrupt)
+        patch.setattr(pretraining, "take_steps", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             going(home, resume=True)
     whole = going(home, resume=True)
@@ -235,7 +236,7 @@ def test_a_report_that_is_missing_is_written(home: Path, monkeypatch) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(pretraining, "write_report", die)
+        patch.setattr(run_folder, "write_report", die)
         with pytest.raises(KeyboardInterrupt):
             going(home, cells=["little"])
     run = home / "out/pretrained/little"

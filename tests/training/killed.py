@@ -22,8 +22,9 @@ import toy
 from unmask.batch import Batch
 from unmask.checkpoints import folder as checkpoints
 from unmask.training import loop
-from unmask.training.config import Muon, Recipe
+from unmask.training.config import Recipe
 from unmask.training.log import TrainingLog
+from unmask.training.optimizers.config import Muon
 from unmask.training.resume import restore_run, save_checkpoint
 from unmask.training.run import TrainingRun
 

@@ -18,10 +18,11 @@ from unmask.batch import IGNORE_INDEX, Batch, Visibility
 from unmask.checkpoints import folder as checkpoints
 from unmask.heads.prediction import Prediction, Term
 from unmask.training import loop
-from unmask.training.config import LAMB, AdamW, Muon, Recipe
+from unmask.training.config import Recipe
 from unmask.training.device.distributed import World
 from unmask.training.interrupt import interrupt_on_signal, stop_after_step, stop_exit_status
 from unmask.training.log import TrainingLog
+from unmask.training.optimizers.config import LAMB, AdamW, Muon
 from unmask.training.resume import restore_run, save_checkpoint, trained_tensors
 from unmask.training.schedules import Constant
 from unmask.training.step_report import LossSums

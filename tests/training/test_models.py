@@ -13,9 +13,10 @@ from unmask.checkpoints import folder as checkpoints
 from unmask.model.architecture import Architecture
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.training import loop
-from unmask.training.config import AdamW, Muon, Recipe
+from unmask.training.config import Recipe
 from unmask.training.log import TrainingLog
 from unmask.training.optimizers import build
+from unmask.training.optimizers.config import AdamW, Muon
 from unmask.training.resume import restore_run, save_checkpoint, trained_tensors
 from unmask.zoo.catalogue import MODELS
 

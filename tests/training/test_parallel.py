@@ -12,9 +12,10 @@ import toy
 from unmask.checkpoints.folder import newest_checkpoint
 from unmask.checkpoints.tensors import read_tensors
 from unmask.training import loop
-from unmask.training.config import AdamW, Recipe
+from unmask.training.config import Recipe
 from unmask.training.device import distributed
 from unmask.training.device.distributed import World
+from unmask.training.optimizers.config import AdamW
 from unmask.training.resume import restore_run, trained_tensors
 
 HERE = Path(__file__).parent

@@ -13,7 +13,7 @@ from unmask.batch import IGNORE_INDEX, Tokens
 from unmask.batching.workers import draw_other_row
 from unmask.checkpoints import folder as checkpoints
 from unmask.jobs.prepare import prepare
-from unmask.jobs.pretrain.pretrain import build_network
+from unmask.jobs.pretrain.network import build_network
 from unmask.model.architecture import Architecture
 from unmask.objectives import published
 from unmask.objectives.features import Recurrence, RecurrenceMemory

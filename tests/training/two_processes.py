@@ -10,10 +10,11 @@ import toy
 
 from unmask.checkpoints.tensors import write_tensors
 from unmask.training import loop
-from unmask.training.config import AdamW, Recipe
+from unmask.training.config import Recipe
 from unmask.training.device.distributed import process_group
 from unmask.training.interrupt import StopRequest
 from unmask.training.log import TrainingLog
+from unmask.training.optimizers.config import AdamW
 from unmask.training.resume import (
     find_newest_checkpoint,
     restore_run,

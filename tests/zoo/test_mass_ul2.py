@@ -9,7 +9,7 @@ from test_leak import tiny
 from toy_text import corpus
 
 from unmask.batch import Batch, Visibility
-from unmask.jobs.pretrain.pretrain import apply_recipe
+from unmask.jobs.pretrain.apply_recipe import apply_recipe
 from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.objectives.denoising.denoise import ModeSwitching
 from unmask.objectives.published import T5_BY_RATE, T5_BY_SPAN_LENGTH, T5_OBJECTIVES, components_of

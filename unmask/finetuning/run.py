@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 from unmask.adapters.folder import open_model_or_adapter
 from unmask.adapters.scalar_mix import ScalarMixModule
@@ -17,21 +17,16 @@ from unmask.checkpoints.huggingface.differences import has_label_names
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.config import from_dict, to_dict
 from unmask.files import remove_partial_files, write_atomically
-from unmask.finetuning import config as finetune_config
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.formulations.formulation import TaskFormulation, uses_word_labels
 from unmask.finetuning.formulations.text_to_text.formulate import with_task_languages
 from unmask.finetuning.initial_model.regression_scale import without_target_scale
-from unmask.finetuning.job import (
-    FinetuneJob,
-    is_finished,
-    prepare_job,
-    restart_from,
-    split_text_notes,
-    truncation_warnings,
-)
+from unmask.finetuning.job.finetune_job import FinetuneJob
+from unmask.finetuning.job.notes import split_text_notes, truncation_warnings
+from unmask.finetuning.job.prepare import is_finished, prepare_job, restart_from
 from unmask.finetuning.methods.adapt_first import ADAPTATION_FOLDER as IN_DOMAIN
 from unmask.finetuning.methods.method import is_parameter_efficient, method_name
+from unmask.finetuning.options import derived as derived_options
 from unmask.finetuning.results import report as results_report
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.finetuning.results.predict import RUN_FILE, PredictedScores, predict_scores
@@ -56,16 +51,6 @@ from unmask.training.interrupt import interrupt_on_signal
 RESULTS_FILE = "results.json"
 
 
-@runtime_checkable
-class HasLoadedModel(Protocol):
-    """What `unmask.load` and `finetune` return: a model that is open."""
-
-    @property
-    def loaded_model(self) -> LoadedModel:
-        """The model with its tokenizer."""
-        ...
-
-
 @interrupt_on_signal()
 def run_finetuning(
     config: FinetuneConfig,
@@ -74,7 +59,6 @@ def run_finetuning(
     output_folder: Path | None = None,
     resume: bool = False,
     device: str = "auto",
-    n_threads: int | None = None,
     adapt: Callable[[FinetuneJob], Path] | None = None,
     terminal: OutputStream | None = sys.stderr,
 ) -> FinetunedModel:
@@ -86,7 +70,6 @@ def run_finetuning(
         output_folder: a folder for the run. None: nothing is written.
         resume: go on with the run in `output_folder`.
         device: "auto", "cpu", "cuda", ...
-        n_threads: None: as many as there are cores.
         adapt: what trains the model of a job on the text of its task first, or goes on with that,
             and returns the model's folder; for a recipe that says so
             (`FinetuneConfig.adapt_first`).
@@ -96,7 +79,7 @@ def run_finetuning(
     with distributed.process_group(device) as world, _job_folder(output_folder) as folder:
         if world.size > 1:
             raise ValueError(f"fine-tuning runs in one process, not in {world.size}")
-        n = distributed.set_threads(n_threads)
+        n = distributed.set_threads(None)
         distributed.keep_freed_memory()
         job = prepare_job(config, loaded_model, folder, world, n, terminal)
         job = replace(
@@ -364,7 +347,7 @@ def _remove_checkpoints(job: FinetuneJob) -> None:
 def _summary_lines(finetuned: FinetunedModel) -> list[str]:
     """Say in a few lines how the model was made, and how good it is."""
     t = finetuned.config
-    size = finetune_config.describe_batch_size(t) + ("" if t.batch_size is None else " texts")
+    size = derived_options.describe_batch_size(t) + ("" if t.batch_size is None else " texts")
     return [
         f"fine-tuned on {Path(t.train).name} for {t.epochs:g} epochs of {size} a step, "
         f"at rate {t.learning_rate:g}",

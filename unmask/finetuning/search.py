@@ -18,9 +18,10 @@ import numpy as np
 
 from unmask.config import from_dict, to_dict
 from unmask.files import parse_json, read_bytes, write_atomically
-from unmask.finetuning.config import FinetuneConfig, resolve_evaluation_interval
+from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.data.batch_stream import count_epoch_steps
-from unmask.finetuning.job import FinetuneJob
+from unmask.finetuning.job.finetune_job import FinetuneJob
+from unmask.finetuning.options.derived import resolve_evaluation_interval
 from unmask.tasks.metrics.metric import METRICS
 
 TRIALS_FILE = "search.jsonl"

@@ -7,25 +7,22 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.huggingface.read import LoadedModel
-from unmask.config import check_number_arguments, from_dict, to_dict
+from unmask.config import from_dict, to_dict
 from unmask.files import remove_partial_files, write_atomically
-from unmask.finetuning.config import RANDOM_INITIALIZATION, FinetuneConfig, OptimizerName
-from unmask.finetuning.job import check_same_config
-from unmask.finetuning.methods.method import (
-    FinetuningMethod,
-    ScheduleShape,
-    method_name,
-    parse_method,
-)
+from unmask.finetuning.config import RANDOM_INITIALIZATION, FinetuneConfig, make_config
+from unmask.finetuning.job.record import check_same_config
+from unmask.finetuning.methods.method import method_name
+from unmask.finetuning.options.finetune import FinetuneSuiteOptions, HasLoadedModel
 from unmask.finetuning.results import report
 from unmask.finetuning.results.finetuned_model import FinetunedModel
-from unmask.finetuning.run import HasLoadedModel, run_finetuning
+from unmask.finetuning.run import run_finetuning
+from unmask.options import takes_options
 from unmask.output import OutputStream, print_line
 from unmask.output import escape_markdown as text_of
 from unmask.output import markdown_table as table
@@ -33,10 +30,7 @@ from unmask.saved_format import FORMAT, read_saved
 from unmask.tasks.metrics.metric import METRICS
 from unmask.tasks.suites.benchmark import LocatedBenchmark, fetch_files
 from unmask.tasks.suites.bundled import find_suite
-from unmask.text.lines import EncodingErrors
-from unmask.tokenizers.vocabulary import VocabularySpec, parse_vocabulary
 from unmask.training.best_effort import best_effort
-from unmask.training.config import Precision
 from unmask.training.interrupt import interrupt_on_signal
 
 SUITE_FILE = "suite.json"
@@ -149,135 +143,30 @@ class _SuiteProgress:
         return made
 
 
-@check_number_arguments
-def finetune_suite(
-    base: str | Path | LoadedModel | HasLoadedModel,
-    *,
-    tasks: str,
-    out: str | Path,
-    data: str | Path | None = None,
-    rows: int | None = None,
-    encoding_errors: EncodingErrors = "strict",
-    initialize: Literal["pretrained", "random"] = "pretrained",
-    baseline: bool = False,
-    tokenizer: str | Path | None = None,
-    vocabulary: str | VocabularySpec | None = None,
-    tune: str | FinetuningMethod = "full",
-    epochs: float | None = None,
-    batch_size: int | None = None,
-    batch_tokens: int | None = None,
-    learning_rate: float | None = None,
-    warmup: float = 0.1,
-    schedule: ScheduleShape | None = None,
-    optimizer: OptimizerName = "adamw",
-    average: int = 0,
-    weight_decay: float = 0.01,
-    class_weights: Literal["balanced"] | None = None,
-    lm_loss_weight: float | None = None,
-    dropout: float | None = None,
-    max_length: int | None = None,
-    evaluate_every: int | None = None,
-    patience: int | None = None,
-    seed: int = 0,
-    seeds: int = 1,
-    search: int = 0,
-    precision: Precision = "auto",
-    device: str = "auto",
-    resume: bool = False,
-    include_test: bool = True,
-    terminal: OutputStream | None = sys.stderr,
-) -> SuiteResult:
+@takes_options(FinetuneSuiteOptions)
+def finetune_suite(options: FinetuneSuiteOptions) -> SuiteResult:
     """Fine-tune a model on each benchmark of a suite, as `finetune` does on one.
 
-    A benchmark that cannot be run is said, and the others go on.
-
-    Args:
-        base: as for `finetune`.
-        tasks: a name of `unmask.tasks.suites.bundled.SUITES`: glue, nli, tags, ...; or a TOML file.
-        out: a folder, in which each benchmark has one.
-        data: where the suite's files are. None: they are fetched from the Hub.
-        rows: learn from so many rows of each training file.
-        encoding_errors: as for `finetune`, as is all that follows but `resume`.
-        initialize: "random" draws the weights of `base` anew.
-        baseline: also tune from random weights.
-        tokenizer: a folder with a tokenizer, for a name of the catalogue.
-        vocabulary: what such a model learns in place of its card's kind: see `finetune`.
-        tune: what is tuned.
-        epochs: passes over a training file.
-        batch_size: texts a step.
-        batch_tokens: tokens a step, padding included, in place of `batch_size`.
-        learning_rate: peak learning rate.
-        warmup: share of the steps in which the rate rises, or, from 1 on, so many.
-        schedule: how it then falls.
-        optimizer: "adamw", or "adafactor" as T5 is fine-tuned.
-        average: the mean of the weights at so many last evaluations may be the best state.
-        weight_decay: of matrices, a step at rate 1.
-        class_weights: "balanced": rare labels count more while they are learned.
-        lm_loss_weight: weight of a language model's loss beside the task's, for decoders. None:
-            that of the model's paper, which most do not have.
-        dropout: in place of the model's own.
-        max_length: tokens that are read of a text at most.
-        evaluate_every: steps.
-        patience: a run ends after so many evaluations that were not better.
-        seed: the first seed.
-        seeds: so many runs of each benchmark.
-        search: so many rates and batch sizes are tried first, for each benchmark.
-        precision: of the model's weights while training.
-        device: "auto", "cpu", "cuda", ...
-        resume: go on with the suite in `out`: what is finished there is not run again.
-        include_test: the test files are scored, too, where there are any.
-        terminal: where progress is shown. None: nowhere.
+    A benchmark that cannot be run is reported, and the others go on.
 
     Raises:
-        FileNotFoundError: the suite's files are not there.
+        FileNotFoundError: the suite's files are missing.
         ValueError: there is no such suite, no benchmark of it could be run, or `out` holds
             something else.
-        KeyboardInterrupt: someone stopped it; it can be resumed.
+        KeyboardInterrupt: the suite was stopped; it can be resumed.
     """
+    base = options.base
     loaded = base.loaded_model if isinstance(base, HasLoadedModel) else base
     opened = loaded if isinstance(loaded, LoadedModel) else None
-    name = opened.preset.name if opened is not None else str(base)
-    template = FinetuneConfig(
-        base=name,
-        task="classify",
-        train=tasks,
-        rows=rows,  # each benchmark says its own
-        encoding_errors=encoding_errors,
-        initialize=initialize,
-        baseline=baseline,
-        tokenizer=None if tokenizer is None else str(tokenizer),
-        tune=parse_method(tune),
-        vocabulary=None if vocabulary is None else parse_vocabulary(vocabulary),
-        epochs=epochs,
-        batch_size=batch_size,
-        batch_tokens=batch_tokens,
-        learning_rate=learning_rate,
-        warmup=warmup,
-        schedule=schedule,
-        optimizer=optimizer,
-        average=average,
-        weight_decay=weight_decay,
-        class_weights=class_weights,
-        lm_loss_weight=None if lm_loss_weight is None else float(lm_loss_weight),
-        dropout=dropout,
-        max_length=max_length,
-        evaluate_every=evaluate_every,
-        patience=patience,
-        seed=seed,
-        seeds=seeds,
-        search=search,
-        precision=precision,
-    )
-    return _run_suite(
-        template,
+    return _SuiteRun(
+        config=make_config(options, str(base) if opened is None else opened.preset.name),
         loaded_model=opened,
-        output_folder=Path(out),
-        data=None if data is None else Path(data),
-        resume=resume,
-        include_test=include_test,
-        device=device,
-        terminal=terminal,
-    )
+        folder=Path(options.out),
+        data=None if options.data is None else Path(options.data),
+        include_test=options.include_test,
+        device=options.device,
+        terminal=options.terminal,
+    ).run(resume=options.resume)
 
 
 def resume_suite(
@@ -298,74 +187,75 @@ def resume_suite(
         raise ValueError(f"{run_folder}: was given its model open; give it again, in Python")
     config = config if base is None else replace(config, base=base)
     data = None if said["data"] is None else Path(said["data"])
-    return _run_suite(
-        config,
-        output_folder=run_folder,
+    return _SuiteRun(
+        config=config,
+        loaded_model=None,
+        folder=run_folder,
         data=data,
-        resume=True,
         include_test=said.get("tested", True),
         device=device,
         terminal=terminal,
-    )
+    ).run(resume=True)
 
 
-@interrupt_on_signal()
-def _run_suite(
-    template: FinetuneConfig,
-    *,
-    loaded_model: LoadedModel | None = None,
-    output_folder: Path,
-    data: Path | None,
-    resume: bool,
-    include_test: bool,
-    device: str,
-    terminal: OutputStream | None,
-) -> SuiteResult:
-    """Run all benchmarks that are left, each as the template says but for what is its own."""
-    suite, folder = template.train, output_folder
-    entries, notes = find_suite(suite, data, include_test=include_test)
-    places = _folder_names(entries)
-    _check_output_folder(folder, suite, resume)
-    if resume and (folder / SUITE_FILE).is_file():
-        check_same_config(
-            folder, _read_suite_record(folder).get("recipe", to_dict(template)), template
+@dataclass(frozen=True, kw_only=True)
+class _SuiteRun:
+    """A suite, about to be run or continued."""
+
+    config: FinetuneConfig
+    """What the benchmarks share; `train` names the suite."""
+    loaded_model: LoadedModel | None
+    folder: Path
+    data: Path | None
+    include_test: bool
+    device: str
+    terminal: OutputStream | None
+
+    @interrupt_on_signal()
+    def run(self, *, resume: bool) -> SuiteResult:
+        """Run all benchmarks that are left, each as the config says but for what is its own."""
+        suite, folder = self.config.train, self.folder
+        entries, notes = find_suite(suite, self.data, include_test=self.include_test)
+        folders = _folder_names(entries)
+        _check_output_folder(folder, suite, resume)
+        if resume and (folder / SUITE_FILE).is_file():
+            saved = _read_suite_record(folder).get("recipe", to_dict(self.config))
+            check_same_config(folder, saved, self.config)
+        progress = _SuiteProgress(
+            folder=folder,
+            notes=tuple(notes),
+            config=self.config,
+            from_loaded_model=self.loaded_model is not None,
+            data=self.data,
+            include_test=self.include_test,
         )
-    kept = _SuiteProgress(
-        folder=folder,
-        notes=tuple(notes),
-        config=template,
-        from_loaded_model=loaded_model is not None,
-        data=data,
-        include_test=include_test,
-    )
-    is_new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    with checkpoints.lock_run_folder(folder):
-        remove_partial_files(folder)
-        names = [entry.name for entry in entries]
-        kept.results_by_name |= {
-            one.name: one for one in _previous_results(folder) if one.name in names
-        }
-        kept.write()
-        for note in notes:
-            _print_progress(terminal, note)
-        for n, (entry, place) in enumerate(zip(entries, places, strict=True), 1):
-            _print_progress(terminal, f"{entry.name}, {n} of {len(entries)}")
-            one = _BenchmarkRun(
-                located_benchmark=entry,
-                config=template,
-                loaded_model=loaded_model,
-                folder=folder / place,
-                device=device,
-                terminal=terminal,
-            )
-            one.run_into(kept)
-        made = kept.write(finished=True)
-    if not any(one.dev for one in made.benchmarks):
-        if is_new and not any((folder / place).exists() for place in places):
-            shutil.rmtree(folder)
-        raise ValueError(f"{suite}: no benchmark could be run; {made.benchmarks[0].error}")
-    return made
+        is_new = not folder.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+        with checkpoints.lock_run_folder(folder):
+            remove_partial_files(folder)
+            names = [entry.name for entry in entries]
+            progress.results_by_name |= {
+                one.name: one for one in _previous_results(folder) if one.name in names
+            }
+            progress.write()
+            for note in notes:
+                _print_progress(self.terminal, note)
+            for n, (entry, name) in enumerate(zip(entries, folders, strict=True), 1):
+                _print_progress(self.terminal, f"{entry.name}, {n} of {len(entries)}")
+                _BenchmarkRun(
+                    located_benchmark=entry,
+                    config=self.config,
+                    loaded_model=self.loaded_model,
+                    folder=folder / name,
+                    device=self.device,
+                    terminal=self.terminal,
+                ).run_into(progress)
+            made = progress.write(finished=True)
+        if not any(one.dev for one in made.benchmarks):
+            if is_new and not any((folder / name).exists() for name in folders):
+                shutil.rmtree(folder)
+            raise ValueError(f"{suite}: no benchmark could be run; {made.benchmarks[0].error}")
+        return made
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from unmask.finetuning.formulations.formulation import ResamplesExamples
 from unmask.finetuning.initial_model.auxiliary_lm import remove_language_head
 from unmask.finetuning.initial_model.regression_scale import denormalize_head
 from unmask.finetuning.initial_model.used_tokens import restore_embeddings, shrink_embeddings
-from unmask.finetuning.job import FinetuneJob
+from unmask.finetuning.job.finetune_job import FinetuneJob
 from unmask.finetuning.methods.method import (
     learning_rate_factors,
     make_schedule,
@@ -30,10 +30,11 @@ from unmask.finetuning.methods.method import (
 from unmask.finetuning.results.score import score
 from unmask.heads.model import Model
 from unmask.training import loop
-from unmask.training.config import Adafactor, AdamW, Recipe
+from unmask.training.config import Recipe
 from unmask.training.device import distributed
 from unmask.training.interrupt import stop_after_step
 from unmask.training.log import TrainingLog
+from unmask.training.optimizers.config import Adafactor, AdamW
 from unmask.training.resume import (
     check_frozen_weights,
     progress_record,

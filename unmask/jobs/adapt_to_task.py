@@ -9,19 +9,17 @@ from pathlib import Path
 from unmask.adapters.folder import is_adapter
 from unmask.checkpoints.huggingface.read import read_config, resolve_model_folder
 from unmask.files import atomic_path, write_atomically
-from unmask.finetuning.config import FinetuneConfig, default_learning_rate
-from unmask.finetuning.job import FinetuneJob
+from unmask.finetuning.config import FinetuneConfig
+from unmask.finetuning.job.finetune_job import FinetuneJob
 from unmask.finetuning.methods.adapt_first import ADAPTATION_FOLDER, TaskAdaptivePretraining
+from unmask.finetuning.options.derived import default_learning_rate
 from unmask.inference.expand_vocabulary import add_words
 from unmask.inference.export import is_preset_name, read_run_file, write_model
 from unmask.inference.open_model import load
 from unmask.jobs.prepare import check_sources, prepare
-from unmask.jobs.pretrain.pretrain import (
-    DEFAULT_MICRO_BATCH_TOKENS,
-    apply_recipe,
-    preset_recipe,
-    pretrain,
-)
+from unmask.jobs.pretrain.apply_recipe import apply_recipe
+from unmask.jobs.pretrain.pretrain import pretrain
+from unmask.jobs.pretrain.resolve_options import DEFAULT_MICRO_BATCH_TOKENS, preset_recipe
 from unmask.jobs.pretrain.resumed_run import recipe_of
 from unmask.reports.report_data import RUN_FILE
 from unmask.shards.read import TokenShards

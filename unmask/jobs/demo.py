@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unmask.bundled.demo import bundled_path, demo_recipe_path
-from unmask.config import check_number_arguments
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.inference.export import read_run_file
 from unmask.jobs.finetune import finetune
-from unmask.jobs.pretrain.pretrain import preset_recipe, pretrain
+from unmask.jobs.options.demo import DemoOptions
+from unmask.jobs.pretrain.pretrain import pretrain
+from unmask.jobs.pretrain.resolve_options import preset_recipe
+from unmask.options import takes_options
 from unmask.output import print_line
 from unmask.reports.page import write_report
 from unmask.reports.report_data import (
@@ -27,8 +29,6 @@ from unmask.training import config as recipes
 from unmask.training.best_effort import best_effort
 from unmask.training.interrupt import interrupt_on_signal
 
-DEFAULT_MINUTES = 4.0
-DEFAULT_SEEDS = 5
 BUNDLED_MODEL = "unmask-mini-en"
 _N_SHOWN_SENTENCES = 3
 """Sentences that are shown on the terminal."""
@@ -49,38 +49,27 @@ class DemoResult:
     seconds: float
 
 
+@takes_options(DemoOptions)
 @interrupt_on_signal()
-@check_number_arguments
-def demo(
-    out: str | Path = "demo-run",
-    *,
-    minutes: int | float = DEFAULT_MINUTES,
-    seeds: int = DEFAULT_SEEDS,
-    quiet: bool = False,
-) -> DemoResult:
+def demo(options: DemoOptions) -> DemoResult:
     """Pretrain, fill blanks, fine-tune against random initialization, write a report.
 
-    Interrupted, the same call goes on.
-
-    Args:
-        out: a folder; what is there of an earlier call is not made again.
-        minutes: of pretraining.
-        seeds: of fine-tuning, each from the pretrained weights and from random ones.
-        quiet: show nothing on the terminal.
+    Interrupted, the same call continues.
 
     Raises:
         ValueError: a number is not allowed, or the folder holds something else.
-        KeyboardInterrupt: someone stopped it.
+        KeyboardInterrupt: the job was stopped.
     """
+    out, minutes, seeds = Path(options.out), options.minutes, options.seeds
     if not 0 < minutes < math.inf:
         raise ValueError(f"minutes must be above 0, got {minutes}")
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
-    begin, out = time.monotonic(), Path(out)
-    say = _print_nothing if quiet else _print_line
+    begin = time.monotonic()
+    say = _print_nothing if options.quiet else _print_line
     say("1. Pretraining a small BERT on four novels: it guesses hidden words")
     try:
-        record = _pretrain_once(out, minutes, quiet)
+        record = _pretrain_once(out, minutes, options.quiet)
         accuracy = record.evaluation_log.last("masked_accuracy") or 0.0
         bigram = record.baselines.get("masked_accuracy", {}).get("bigram", math.nan)
         say(f"   of the hidden words in held-out chapters it names {accuracy:.1%}")

@@ -1,19 +1,18 @@
 """Tasks that a model does from a prompt alone, by name or from files: a score for each."""
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from unmask.config import check_number_arguments
 from unmask.evaluation.answer_methods import PromptedModel
-from unmask.evaluation.likelihood import PseudoLikelihoodMasking
 from unmask.evaluation.prompting import MetricValue, PromptingConfig, TaskScore, find_task_file
 from unmask.evaluation.word_perplexity import WordPerplexityTask, is_causal_model
 from unmask.evaluation.zero_shot import ALL_TASKS, ZERO_SHOT, ZeroShotTask, find_task
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
+from unmask.jobs.options.evaluate import EvaluateTasksOptions
+from unmask.options import takes_options
 from unmask.output import OutputStream, overwrite_line, print_line
 
 _JSON_KEYS = {
@@ -26,53 +25,27 @@ _JSON_KEYS = {
 _TABLE_HEADER: tuple[str, ...] = ("task", "shots", "measure", "score", "±", "items", "cut")
 
 
-@check_number_arguments
-def evaluate_tasks(
-    model: str | Path | Pipeline,
-    tasks: str | Sequence[str] = ALL_TASKS,
-    *,
-    data: str | Path | None = None,
-    shots: int | Sequence[int] = 0,
-    seed: int = 0,
-    rows: int | None = None,
-    sequence_length: int | None = None,
-    stride: int | None = None,
-    memory_length: int | None = None,
-    pll_masking: PseudoLikelihoodMasking = "word",
-    terminal: OutputStream | None = sys.stderr,
-) -> list[TaskScore]:
-    """Score what a model does from prompts: zero-shot suites or task files, with shots or without.
-
-    Args:
-        model: as for `unmask.load`, or what that returned.
-        tasks: names of `unmask.evaluation.zero_shot`, or TOML files; "zero-shot": all whose files
-            are in the folder.
-        data: the folder of the files. None: that of the task's own file.
-        shots: examples before each question; of several numbers each is tried.
-        seed: of which examples are drawn.
-        rows: of a task, evenly spaced. None: all.
-        sequence_length: tokens that are read together. None: as many as pretraining read. Of a
-            longer prompt the beginning is cut.
-        stride: tokens that a window asks, of perplexity. None: as many as fit.
-        memory_length: of perplexity, places before each piece that every layer remembers. None: as
-            in `Pipeline.evaluate`, but none where there is a stride.
-        pll_masking: from a masked model while it is asked for a token.
-        terminal: where it says what it does. None: nowhere.
+@takes_options(EvaluateTasksOptions)
+def evaluate_tasks(options: EvaluateTasksOptions) -> list[TaskScore]:
+    """Evaluate a model on tasks by prompting, with in-context examples or without.
 
     Raises:
         FileNotFoundError: files are missing.
-        ValueError: there is no such task, it is not one that this model can do, or a file of data
-            does not fit it.
+        ValueError: there is no such task, the model cannot do it, or a file of data does not fit
+            it.
     """
+    model, tasks, shots, terminal = options.model, options.tasks, options.shots, options.terminal
     names = [tasks] if isinstance(tasks, str) else list(tasks)
     counts = [shots] if isinstance(shots, int) else list(shots)
     if not names or not counts:
         raise ValueError(f"{'tasks' if not names else 'shots'}: none is named")
     pipeline = model if isinstance(model, Pipeline) else load(model)
     chosen = [
-        one for name in names for one in _select_tasks(name, data, counts, pipeline, terminal)
+        one
+        for name in names
+        for one in _select_tasks(name, options.data, counts, pipeline, terminal)
     ]
-    whole = {"stride": stride, "memory_length": memory_length}
+    whole = {"stride": options.stride, "memory_length": options.memory_length}
     given = [name for name, n in whole.items() if n is not None]
     if given and not any(isinstance(one, WordPerplexityTask) for one, _, _ in chosen):
         raise ValueError(
@@ -81,16 +54,20 @@ def evaluate_tasks(
     prompted = PromptedModel(
         model=pipeline.model,
         tokenizer=pipeline.tokenizer,
-        pll_masking=pll_masking,
-        sequence_length=pipeline.resolve_sequence_length(sequence_length),
+        pll_masking=options.pll_masking,
+        sequence_length=pipeline.resolve_sequence_length(options.sequence_length),
         memory_length=pipeline.resolve_memory_length(
-            0 if memory_length is None and stride is not None else memory_length
+            0
+            if options.memory_length is None and options.stride is not None
+            else options.memory_length
         ),
     )
     found: list[TaskScore] = []
     for one, folder, n in chosen:
         tell = _progress_callback(one.name, terminal)
-        how = PromptingConfig(shots=n, seed=seed, rows=rows, stride=stride, on_progress=tell)
+        how = PromptingConfig(
+            shots=n, seed=options.seed, rows=options.rows, stride=options.stride, on_progress=tell
+        )
         found.append(one.score(prompted, folder, how))
         for note in _score_notes(found[-1], prompted):
             _print_if_shown(terminal, note)

@@ -12,12 +12,14 @@ import numpy as np
 
 from unmask.batch import SENTENCE_START, Tokens
 from unmask.bundled.demo import bundled_path
-from unmask.config import check_number_arguments, from_dict, to_dict
+from unmask.config import from_dict, to_dict
 from unmask.files import atomic_path
 from unmask.inference.export import is_preset_name
 from unmask.inference.open_model import load
+from unmask.jobs.options.hide import HideOptions
 from unmask.objectives.explain import ObjectiveExplanation, explain_example
 from unmask.objectives.published import ObjectiveSpec
+from unmask.options import takes_options
 from unmask.text.documents import read_documents
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
@@ -45,49 +47,36 @@ class _ObjectiveHolder:
     objective: ObjectiveSpec | WordVectorMethod | str
 
 
-@check_number_arguments
-def hide(
-    model: str | Path,
-    text: str,
-    *,
-    objective: str | None = None,
-    seed: int = 0,
-    changes: Sequence[str] = (),
-) -> ObjectiveExplanation:
-    """Hide a text as a model's objective does; another seed hides other places.
+@takes_options(HideOptions)
+def hide(options: HideOptions) -> ObjectiveExplanation:
+    """Corrupt a text as a model's objective does; another seed selects other targets.
 
-    A card has no tokenizer of its own: one of its kind is learned from the bundled text, once.
-
-    Args:
-        model: a card's name, or the folder of a model.
-        text: paragraphs parted by newlines.
-        objective: another than the model's own, by name, as `pretrain` takes it.
-        seed: of what is drawn.
-        changes: `key=value` of the objective, for instance `choose.rate=0.3`; where it holds
-            another one, as a pair does, what is no key of its own is one of that.
+    A preset has no tokenizer of its own: one of its kind is trained on the bundled text, once.
 
     Raises:
         ValueError: the text is empty or has more than `MAX_CHARACTERS`, there is no such model, it
-            has no such setting, or cannot be asked that.
+            has no such setting, or cannot have the objective.
     """
-    if seed < 0:
-        raise ValueError(f"seed must be at least 0, got {seed}")
-    if len(text) > MAX_CHARACTERS:
+    if options.seed < 0:
+        raise ValueError(f"seed must be at least 0, got {options.seed}")
+    if len(options.text) > MAX_CHARACTERS:
         raise ValueError(
-            f"the text has {len(text):,} characters; at most {MAX_CHARACTERS:,} are shown: give a "
-            "part of it"
+            f"the text has {len(options.text):,} characters; at most {MAX_CHARACTERS:,} are shown: "
+            "give a part of it"
         )
-    card, tokenizer = _load_preset_and_tokenizer(str(model), objective, changes)
-    objective_spec = card.objective
-    tokens = tokenizer.encode(text)
+    card, tokenizer = _load_preset_and_tokenizer(
+        str(options.model), options.objective, options.changes
+    )
+    objective = card.objective
+    tokens = tokenizer.encode(options.text)
     if not len(tokens):
         raise ValueError("the text is empty: there is nothing to hide")
-    if objective_spec.needs_second_text:
+    if objective.needs_second_text:
         tokens = replace(tokens, other_text=_second_text(tokenizer))
-    if isinstance(objective_spec, WindowMethod):
+    if isinstance(objective, WindowMethod):
         tokens = _without_punctuation(tokens, tokenizer)
-    example = objective_spec(tokens, tokenizer.special_ids, np.random.default_rng(seed))
-    return explain_example(example, tokenizer, objective_spec)
+    example = objective(tokens, tokenizer.special_ids, np.random.default_rng(options.seed))
+    return explain_example(example, tokenizer, objective)
 
 
 def _adapt_preset(preset: Published, objective: str | None, changes: Sequence[str]) -> Published:

@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unmask.config import check_number_arguments
 from unmask.files import is_empty_folder, parse_json
+from unmask.jobs.options.prepare import PrepareOptions
+from unmask.options import takes_options
 from unmask.output import OutputStream, overwrite_line, print_line
 from unmask.reports.formatting import NARROW_SPACE, format_si
 from unmask.shards.manifest import ShardsManifest, read_manifest
 from unmask.shards.read import TokenShards
 from unmask.shards.workers import check_workers
 from unmask.shards.write import write_shards
-from unmask.text.documents import Document, DocumentSeparator, list_files
-from unmask.text.lines import EncodingErrors
+from unmask.text.documents import Document, list_files
 from unmask.text.mixtures import repeat_documents, smoothed_shares, split_language_prefix
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
@@ -53,82 +53,54 @@ _REDRAW_SECONDS, _LINE_SECONDS = 0.2, 10.0
 """Seconds between two live lines on a terminal, and between two lines elsewhere."""
 
 
+@takes_options(PrepareOptions)
 @interrupt_on_signal()
-@check_number_arguments
-def prepare(
-    corpus: str | Path | Sequence[str | Path],
-    *,
-    out: str | Path,
-    model: str = "bert-mini",
-    tokenizer: str | Path | None = None,
-    vocab_size: int | None = None,
-    character_coverage: float | None = None,
-    objective: str | None = None,
-    document_separator: DocumentSeparator = "blank",
-    text_column: str | None = None,
-    encoding_errors: EncodingErrors = "strict",
-    sampling_exponent: int | float = 1.0,
-    workers: int = 1,
-    quiet: bool = False,
-) -> TokenShards:
+def prepare(options: PrepareOptions) -> TokenShards:
     """Tokenize a corpus into a folder that `pretrain` takes as its data.
 
-    Interrupted, the same call goes on; finished, it only compares.
-
-    Args:
-        corpus: text files, folders, globs or `hf:owner/name`.
-        out: a new folder, or one in which this was begun.
-        model: the card whose kind of tokenizer is learned.
-        tokenizer: a folder with a tokenizer to use instead.
-        vocab_size: of the learned tokenizer; None: the card's.
-        character_coverage: share of the text whose characters it knows; None: the card's.
-        objective: name of the objective that is pretrained on it, whose special tokens the
-            tokenizer then has; None: the card's.
-        document_separator: what a document of plain text is: parted by blank lines, a line, or a
-            file.
-        text_column: the column that holds the text of a record.
-        encoding_errors: with "replace", what is not UTF-8 becomes U+FFFD.
-        sampling_exponent: exponent of each source's share of the text that the tokenizer is
-            learned from; 1: as they are. All of the text is tokenized.
-        workers: processes that tokenize; the result is the same.
-        quiet: show nothing on the terminal.
+    Interrupted, the same call continues; finished, it only compares.
 
     Raises:
-        FileNotFoundError: a file is not there.
+        FileNotFoundError: a file is missing.
         ValueError: the text cannot be read, the folder was made from something else, or the model
             cannot have the objective.
-        KeyboardInterrupt: someone stopped it.
+        KeyboardInterrupt: the job was stopped.
     """
-    if tokenizer is not None and vocab_size is not None:
-        raise ValueError(f"vocab_size is of a tokenizer that is learned, but {tokenizer} is given")
+    if options.tokenizer is not None and options.vocab_size is not None:
+        raise ValueError(
+            f"vocab_size is of a tokenizer that is learned, but {options.tokenizer} is given"
+        )
+    corpus = options.corpus
     sources = (corpus,) if isinstance(corpus, str | Path) else tuple(corpus)
+    card = get_preset(options.model)
     recipe = Recipe(
-        model=get_preset(model).name,
+        model=card.name,
         data=tuple(map(str, sources)),
-        document_separator=document_separator,
-        text_column=text_column,
-        encoding_errors=encoding_errors,
-        sampling_exponent=float(sampling_exponent),
-        tokenizer=None if tokenizer is None else str(tokenizer),
-        vocab_size=vocab_size,
-        character_coverage=character_coverage,
-        objective=objective,
+        document_separator=options.document_separator,
+        text_column=options.text_column,
+        encoding_errors=options.encoding_errors,
+        sampling_exponent=float(options.sampling_exponent),
+        tokenizer=None if options.tokenizer is None else str(options.tokenizer),
+        vocab_size=options.vocab_size,
+        character_coverage=options.character_coverage,
+        objective=options.objective,
     )
-    card = (
-        get_preset(model) if objective is None else adapt_to_objective(get_preset(model), objective)
-    )
+    if options.objective is not None:
+        card = adapt_to_objective(card, options.objective)
     if open_prepared(recipe.data) is not None:
         raise ValueError(f"{recipe.data[0]}: is prepared already")
-    folder, terminal = Path(out), None if quiet else sys.stderr
-    check_workers(workers, minimum=1)
+    folder, terminal = Path(options.out), None if options.quiet else sys.stderr
+    check_workers(options.workers, minimum=1)
     check_sources(recipe.data)
     check_sampling(recipe, None)
     _check_output_folder(folder, _provenance(recipe))
     try:
         trained = load_or_train_tokenizer(recipe, folder, terminal, card)
-        return tokenize_corpus(recipe, folder, trained, n_workers=workers, terminal=terminal)
+        return tokenize_corpus(
+            recipe, folder, trained, n_workers=options.workers, terminal=terminal
+        )
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"{out}: interrupted; the same command goes on") from None
+        raise KeyboardInterrupt(f"{options.out}: interrupted; the same command goes on") from None
 
 
 def tokenize_corpus(

@@ -1,33 +1,30 @@
 """Running a study: each cell is pretrained and tuned; what is done is kept, and goes on."""
 
 import shutil
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from unmask.checkpoints.folder import lock_run_folder
-from unmask.config import check_number_arguments, from_dict, to_dict
+from unmask.config import from_dict, to_dict
 from unmask.files import remove_partial_files, write_atomically
 from unmask.finetuning.results.report import to_json
 from unmask.finetuning.suite import BenchmarkResult, finetune_suite
 from unmask.inference.export import read_run_file
 from unmask.jobs.prepare import DOCUMENT_OPTIONS, check_sources, prepare
-from unmask.jobs.pretrain.pretrain import (
-    apply_recipe,
-    check_run_numbers,
-    drop_unsupported,
-    preset_recipe,
-    pretrain,
-)
+from unmask.jobs.pretrain.apply_recipe import apply_recipe
+from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.jobs.pretrain.recipe_defaults import keys_of_changes
+from unmask.jobs.pretrain.resolve_options import check_run_numbers, drop_unsupported, preset_recipe
+from unmask.options import takes_options
 from unmask.output import OutputStream, print_line
 from unmask.reports.page import write_report
 from unmask.reports.report_data import RUN_FILE as RUN
 from unmask.reports.report_data import read_report_data
 from unmask.saved_format import FORMAT, read_saved
+from unmask.studies.options import StudyOptions
 from unmask.studies.page import PLOT_FILE, draw_svg, format_markdown
 from unmask.studies.published_studies import find_study
 from unmask.studies.result import CellResult, StudyResult
@@ -55,65 +52,33 @@ _STUDY_KEYS = {
 """What a study says of all recipes, and how."""
 
 
+@takes_options(StudyOptions)
 @interrupt_on_signal()
-@check_number_arguments
-def run_study(
-    study: str | Path | Study,
-    *,
-    data: str | Path | Sequence[str | Path],
-    out: str | Path,
-    tasks_data: str | Path | None = None,
-    cells: Sequence[str] = (),
-    tokens: int | None = None,
-    rows: int | None = None,
-    epochs: float | None = None,
-    seeds: int | None = None,
-    resume: bool = False,
-    workers: int = 0,
-    device: str = "auto",
-    threads: int | None = None,
-    terminal: OutputStream | None = sys.stderr,
-) -> StudyResult:
-    """Pretrain the cells of a study under one budget, tune each on the same tasks, and compare.
+def run_study(options: StudyOptions) -> StudyResult:
+    """Pretrain the cells of a study under one budget, fine-tune each on the same tasks, compare.
 
-    The folder holds `study.json`, the table in `README.md`, the picture `plot.svg`, and all runs.
-    Several processes may run the same study in it: each takes the next cell that none is about.
-    A cell that cannot be trained is left out and told, and the others are run.
-
-    Args:
-        study: a name of `unmask.studies.published_studies.STUDIES`, a TOML file, or a Study.
-        data: text to pretrain on: files, folders, globs, `hf:owner/name`. Cells share what is
-            made of it if their models' tokenizers are alike.
-        out: a new folder, unless `resume`.
-        tasks_data: where the files of the tasks are. None: they are fetched from the Hub.
-        cells: names of those to run now; others are run when the study goes on. None: all.
-        tokens: that each cell reads, in place of the study's, as the three that follow.
-        rows: of each task that are learned from.
-        epochs: passes over them.
-        seeds: of tuning.
-        resume: go on with the study in `out`: what is done is not done again.
-        workers: processes that prepare the data and make batches.
-        device: "auto", "cpu", "cuda", ...
-        threads: that compute in pretraining. None: all cores.
-        terminal: where progress is shown. None: nowhere.
+    The folder holds `study.json`, the table in `README.md`, the plot `plot.svg`, and all runs.
+    Several processes may run the same study in it: each takes the next cell that is free. A cell
+    that cannot be trained is left out and reported, and the others are run.
 
     Raises:
-        FileNotFoundError: the text, or all files of the tasks, are not there.
+        FileNotFoundError: the text, or all files of the tasks, are missing.
         ValueError: there is no such study or cell, a cell is not what its model can be, or `out`
             holds something else.
-        KeyboardInterrupt: someone stopped it; it can be resumed.
+        KeyboardInterrupt: the study was stopped; it can be resumed.
     """
+    study, data, tasks_data = options.study, options.data, options.tasks_data
     whole = study if isinstance(study, Study) else find_study(str(study))
     file = study.name if isinstance(study, Study) else str(study)
-    other = {"tokens": tokens, "rows": rows, "epochs": epochs, "seeds": seeds}
-    given = {name: value for name, value in other.items() if value is not None}
+    names = ("tokens", "rows", "epochs", "seeds")
+    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     try:
         whole = replace(whole, **given)  # pyright: ignore[reportArgumentType]  # checked there
     except ValueError as error:
         raise ValueError(f"--{error}") from None
-    now = whole.select_cells(cells)
-    check_run_numbers(workers=workers, threads=threads)
-    distributed.resolve_device(device)
+    now = whole.select_cells(options.cells)
+    check_run_numbers(workers=options.workers, threads=options.threads)
+    distributed.resolve_device(options.device)
     for cell in whole.cells:
         _check_cell(whole, cell, file)
     places = None if tasks_data is None else Path(tasks_data)
@@ -123,11 +88,11 @@ def run_study(
     sources = (data,) if isinstance(data, str | Path) else tuple(data)
     job = _StudyRun(
         study=whole, benchmarks=tuple(one.name for one in benchmarks), sources=sources,
-        tasks_folder=places, folder=Path(out), workers=workers, device=device, threads=threads,
-        terminal=terminal,
+        tasks_folder=places, folder=Path(options.out), workers=options.workers,
+        device=options.device, threads=options.threads, terminal=options.terminal,
     )  # fmt: skip
     is_new = not job.folder.exists()
-    made = job.save_result(resume=resume)
+    made = job.save_result(resume=options.resume)
     try:
         check_sources([str(source) for source in sources])
         for n, cell in enumerate(now, 1):

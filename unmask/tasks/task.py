@@ -7,16 +7,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
+from unmask.tasks.kind_names import TaskKindName
 from unmask.tasks.metrics.metric import METRICS
-
-TaskKindName = Literal[
-    "classify", "pairs", "regress", "tag", "answer", "generate", "cloze", "choose", "multilabel",
-]  # fmt: skip
-TASK_KIND_NAMES: tuple[TaskKindName, ...] = get_args(TaskKindName)
 
 Label = str | float | int | tuple[str, ...]
 """A label, a number, which of some options, or several texts: a label for each word, labels that

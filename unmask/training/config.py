@@ -20,223 +20,122 @@ from unmask.config import (
     to_dict,
 )
 from unmask.objectives.published import ObjectiveSpec
+from unmask.options import Precision
 from unmask.tokenizers.vocabulary import MAX_VOCAB_SIZE
+from unmask.training.optimizers.config import AdamW, OptimizerConfig, check_between
 from unmask.training.schedules import WSD, Linear, Schedule
 from unmask.word_vectors.train.trainer import WordVectorMethod
-
-Precision = Literal["auto", "float32", "bfloat16"]
-
-
-_MAX_WEIGHT_DECAY = 1e3
-"""Of a weight decay, which a step multiplies by its rate."""
-
-
-def _check_between(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value < high:
-        allowed = f"at least {low:g}" if high == math.inf else f"from {low:g} to below {high:g}"
-        raise ValueError(f"{name} must be {allowed}, got {value}")
-
-
-def _check_adam(betas: tuple[float, float], eps: float, weight_decay: float) -> None:
-    for beta in betas:
-        _check_between("optimizer.betas", beta, 0.0, 1.0)
-    _check_between("optimizer.weight_decay", weight_decay, 0.0, _MAX_WEIGHT_DECAY)
-    if not 0 < eps <= 1:
-        raise ValueError(f"optimizer.eps must be above 0 and at most 1, got {eps}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdamW:
-    """Adam with decoupled weight decay (Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2).
-
-    The defaults are RoBERTa's (Liu et al. 2019, arXiv:1907.11692, section 3.1 and table 9).
-    """
-
-    betas: tuple[float, float] = (0.9, 0.98)
-    eps: float = 1e-6
-    weight_decay: float = 0.01
-
-    def __post_init__(self) -> None:
-        _check_adam(self.betas, self.eps, self.weight_decay)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LAMB:
-    """Adam, scaled to each tensor's norm: large batches (You et al. 2020, arXiv:1904.00962)."""
-
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-6
-    weight_decay: float = 0.01
-
-    def __post_init__(self) -> None:
-        _check_adam(self.betas, self.eps, self.weight_decay)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Muon:
-    """Orthogonalized momentum (Jordan et al. 2024, kellerjordan.github.io/posts/muon).
-
-    Tables, heads, biases and norms are moved by `other_parameters`. Updates are scaled to the size
-    of AdamW's, so that one rate serves both (Liu et al. 2025, arXiv:2502.16982, section 2.2).
-    """
-
-    momentum: float = 0.95
-    weight_decay: float = 0.1
-    other_parameters: AdamW = field(default_factory=AdamW)
-
-    def __post_init__(self) -> None:
-        _check_between("optimizer.momentum", self.momentum, 0.0, 1.0)
-        _check_between("optimizer.weight_decay", self.weight_decay, 0.0, _MAX_WEIGHT_DECAY)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Adafactor:
-    """Of squared gradients the sums over rows and columns alone are remembered.
-
-    Shazeer and Stern 2018, arXiv:1804.04235, algorithm 4, without a mean of gradients. The rate is
-    relative: a tensor moves by that share of its root mean square, the update's being at most 1
-    (section 8); and never by more than 1 / sqrt(step), as in algorithm 4.
-    """
-
-    decay_rate: float = 0.8
-    """Squared gradients are forgotten at 1 - step^-decay (section 7.2)."""
-    clip_threshold: float = 1.0
-    """The root mean square of an update, at most (section 6)."""
-    min_parameter_scale: float = 1e-3
-    """What a tensor of smaller numbers moves relative to."""
-    eps: float = 1e-15
-    """The smallest root of what is divided by: that of the paper's epsilon 1, 1e-30."""
-    weight_decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check_between("optimizer.decay_rate", self.decay_rate, 0.0, 1.0 + 1e-9)
-        _check_between("optimizer.weight_decay", self.weight_decay, 0.0, _MAX_WEIGHT_DECAY)
-        for name in ("clip_threshold", "min_parameter_scale", "eps"):
-            if not 0 < getattr(self, name) <= MAX_LEARNING_RATE:
-                raise ValueError(
-                    f"optimizer.{name} must be above 0 and at most {MAX_LEARNING_RATE:g}, got "
-                    f"{getattr(self, name)}"
-                )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SGD:
-    """Each number goes down its gradient (Robbins and Monro 1951, doi:10.1214/aoms/1177729586)."""
-
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    averaging_patience: int | None = None
-    """Once the held-out loss is above the best of all but the last so many evaluations, the mean of
-    the weights of all steps from there on is what is evaluated and kept: NT-ASGD (Merity et al.
-    2018, arXiv:1708.02182, algorithm 1). None: never."""
-
-    def __post_init__(self) -> None:
-        _check_between("optimizer.momentum", self.momentum, 0.0, 1.0)
-        _check_between("optimizer.weight_decay", self.weight_decay, 0.0, _MAX_WEIGHT_DECAY)
-        if self.averaging_patience is not None and self.averaging_patience < 1:
-            raise ValueError(
-                f"optimizer.averaging_patience must be at least 1, got {self.averaging_patience}"
-            )
-
-
-OptimizerConfig = AdamW | LAMB | Muon | Adafactor | SGD
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """All that a run depends on. What is None is the preset's."""
+    """All that a pretraining run depends on. None: the value of the preset."""
 
     model: str
-    """A name of the catalogue."""
+    """Catalogue name of the preset."""
     init_from: str | None = None
-    """A folder or `hf:owner/name` whose weights and tokenizer begin it. None: from scratch."""
+    """Initial weights, with their tokenizer: a folder or `hf:owner/name`. None: random weights."""
     architecture: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Differences to the preset's architecture, as plain data: {"d_model": 128}."""
     heads: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Differences to the preset's heads, likewise: {"generator": {"width_factor": 1.0}}."""
     dropout: float | None = None
+    """Dropout probability, instead of the preset's."""
     init_previous_token_heads: int = 0
-    """In so many layers, the first, or in all, two heads begin by looking at the place before and
-    the one after, and one of a decoder by looking for its own token in the source (see
-    `unmask.model.previous_token_heads`). Not of a network that begins with given weights."""
+    """Number of first layers in which two heads are initialized to attend to the previous and the
+    next position, and one of a decoder to its own token in the source; at most all layers (see
+    `unmask.model.previous_token_heads`). Not with `init_from`."""
     frozen: tuple[str, ...] = ()
-    """Names of parameters that stay as they are; * and ? stand for anything: "backbone.tokens.*",
-    the vectors of tokens."""
+    """Names of parameters that are not trained, with the wildcards * and ?: "backbone.tokens.*" are
+    the token embeddings."""
     objective: ObjectiveSpec | WordVectorMethod | str | None = None
-    """A name of `unmask.zoo.objectives.presets` with its options ("rtd:generator_size=0.25"), or
-    all of its parts as a table."""
+    """Pretraining objective: a name of `unmask.zoo.objectives.presets` with its options
+    ("rtd:generator_size=0.25"), or all of its parts as a table."""
 
     data: tuple[str, ...] = ()
-    """Files, folders, globs or `hf:owner/name`."""
+    """Data sources: files, folders, glob patterns or `hf:owner/name`."""
     document_separator: Literal["blank", "line", "file"] = "blank"
-    """What separates documents in plain text."""
+    """Unit that forms one document in .txt files: blank (text between blank lines), line or
+    file."""
     text_column: str | None = None
-    """The field or column that holds the text."""
+    """Name of the column with the text, in records."""
     encoding_errors: Literal["strict", "replace"] = "strict"
+    """Handling of bytes that are not valid UTF-8: strict (error) or replace (by U+FFFD)."""
     sampling_exponent: float = 1.0
-    """Exponent of each source's share of the tokens (see `unmask.text.mixtures`). 1: as they are;
-    below, rows of small sources repeat, and those of large ones wait for a later epoch."""
+    """Exponent of each source's size in its sampling probability. 1: proportional to size; 0.3:
+    small sources are upsampled, so that their rows repeat and those of large ones wait for a later
+    epoch. A folder counts as one source."""
     dev_fraction: float = 0.01
-    """Share of the documents that are never trained on."""
+    """Fraction of the documents that is held out for evaluation."""
     tokenizer: str | None = None
-    """A folder with a tokenizer. None: the card's kind is learned from the data."""
+    """Folder of a tokenizer. None: one of the preset's type is trained on the data."""
     vocab_size: int | None = None
+    """Vocabulary size of the trained tokenizer, in tokens."""
     character_coverage: float | None = None
-    """Share of the text whose characters are pieces of a vocabulary that is learned; rarer ones are
-    unknown, or bytes. None: the card's, 0.9999."""
+    """Fraction of the text's characters covered by the trained tokenizer's alphabet; rarer ones are
+    unknown, or bytes. None: that of the preset, 0.9999."""
 
     sequence_length: int | None = None
-    """Tokens a row, at most."""
+    """Maximum sequence length in tokens."""
     row_unit: Literal["corpus", "stream", "document", "paragraph", "sentence", "sentences"] = (
         "document"
     )
-    """What a row is a piece of: rows never cross its borders. "sentences": as many full sentences
-    as fit, of one document (DOC-SENTENCES of Liu et al. 2019, section 4.2). "corpus": likewise, of
-    one document after the other, with a special token between documents, which see each other
-    (there, FULL-SENTENCES). "stream": all documents one after the other, cut into rows of one
-    length, which keep their order: those of a step go on where those of the step before ended."""
+    """Unit whose borders a row does not cross. "sentences": as many full sentences of one document
+    as fit (DOC-SENTENCES of Liu et al. 2019, section 4.2). "corpus": likewise, of consecutive
+    documents, with a special token between them, which attend to each other (FULL-SENTENCES,
+    ibid.). "stream": all documents in sequence, cut into rows of one length that keep their order:
+    the rows of a step continue those of the step before."""
     memory_length: int = 0
-    """With row_unit = stream: so many places before each row, as the network has read them, stand
-    behind it in every layer (Dai et al. 2019, section 3.2). 0: none."""
+    """Length of the recurrent memory before each row in every layer, in positions, with row_unit =
+    stream (Dai et al. 2019, section 3.2). 0: none."""
     bidirectional_data: bool = False
-    """With row_unit = stream: every other row goes on where that of the step before began (Yang et
-    al. 2019, section 2.2). So what is remembered of it stands behind it in the text."""
+    """Reverse every other row, with row_unit = stream, so that its memory holds what follows it in
+    the text (Yang et al. 2019, section 2.2)."""
     sequence_length_jitter: float = 0.0
-    """With row_unit = stream: rows end so far from where they would, the standard deviation as a
-    share of a row, elsewhere in every epoch; the learning rate is that of a row's length (Merity et
-    al. 2018, arXiv:1708.02182, section 4.1). Deviates: there some rows are half as long, too."""
+    """Standard deviation of the ends of rows, as a fraction of a row, drawn anew in every epoch,
+    with row_unit = stream; the learning rate is scaled by a row's length (Merity et al. 2018,
+    arXiv:1708.02182, section 4.1). Deviates: there some rows are half as long, too."""
     packing: Literal["bucket", "pack"] = "bucket"
-    """Rows of like length padded to the longest, or several in one, which do not see each other."""
+    """Layout of rows. bucket: rows of similar length, padded to the longest; pack: several texts in
+    one row, which do not attend to each other."""
     batch_tokens: int = 4096
-    """Tokens a step, padding included, over all devices."""
+    """Batch size in tokens, padding included, over all devices."""
     micro_batch_tokens: int | None = None
-    """Tokens that go through the model at once. None: a device's whole share of the step."""
+    """Tokens in one forward pass. None: a device's whole share of the batch."""
 
     steps: int = 10_000
+    """Number of optimizer steps."""
     optimizer: OptimizerConfig = field(default_factory=AdamW)
+    """Optimizer with its settings."""
     learning_rate: float = 1e-3
-    """The peak learning rate."""
+    """Peak learning rate."""
     schedule: Schedule = field(default_factory=Linear)
+    """Learning-rate schedule: warmup and decay."""
     layerwise_lr_decay: float = 1.0
-    """Each layer's rate is this share of the rate of the layer above it: discriminative rates, for
-    going on from given weights (Howard and Ruder 2018, arXiv:1801.06146, section 3.2)."""
+    """Ratio of each layer's learning rate to that of the layer above it: discriminative
+    fine-tuning, with `init_from` (Howard and Ruder 2018, arXiv:1801.06146, section 3.2)."""
     max_grad_norm: float = 1.0
-    """Gradients whose norm is larger are scaled down to it. 0: never."""
+    """Norm to which larger gradients are scaled down. 0: never."""
     max_skipped_steps: int = 10
-    """So many steps without a finite loss and gradient in a row end the run."""
+    """Number of consecutive steps without a finite loss and gradient that end the run."""
 
     precision: Precision = "auto"
-    """Of the model's weights and activations; sums and what the optimizer moves are float32."""
+    """Floating-point precision of weights and activations in training; sums and the optimizer's
+    weights are float32."""
     compile: bool = False
-    """Through torch's compiler: faster for some shapes. A resumed run is then equal up to rounding
-    only, since the compiler's kernels depend on the shapes that a process meets first."""
+    """Compile the network with torch.compile: faster for some shapes. A resumed run is then equal
+    up to rounding only, since the kernels depend on the shapes that a process meets first."""
     seed: int = 0
+    """Random seed for initialization, data order, masking and dropout."""
 
     log_every: int = 10
+    """Interval between log entries, in steps."""
     evaluate_every: int = 500
+    """Interval between evaluations on held-out text, in steps."""
     checkpoint_every: int = 500
+    """Interval between checkpoints, in steps."""
     keep_checkpoints: int = 2
-    """Checkpoints that are kept."""
+    """Number of last checkpoints that are kept."""
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
@@ -254,11 +153,11 @@ class Recipe:
             raise ValueError(
                 f"layerwise_lr_decay must be above 0 and at most 1, got {self.layerwise_lr_decay}"
             )
-        _check_between("max_grad_norm", self.max_grad_norm, 0.0, math.inf)
-        _check_between("dropout", self.dropout or 0.0, 0.0, 1.0)
-        _check_between("dev_fraction", self.dev_fraction, 0.0, 1.0)
-        _check_between("memory_length", float(self.memory_length), 0.0, math.inf)
-        _check_between("sequence_length_jitter", self.sequence_length_jitter, 0.0, 1.0)
+        check_between("max_grad_norm", self.max_grad_norm, 0.0, math.inf)
+        check_between("dropout", self.dropout or 0.0, 0.0, 1.0)
+        check_between("dev_fraction", self.dev_fraction, 0.0, 1.0)
+        check_between("memory_length", float(self.memory_length), 0.0, math.inf)
+        check_between("sequence_length_jitter", self.sequence_length_jitter, 0.0, 1.0)
         if self.sequence_length_jitter and (self.row_unit != "stream" or self.bidirectional_data):
             raise ValueError(
                 f"sequence_length_jitter = {self.sequence_length_jitter:g} is of streams that are "
@@ -273,7 +172,7 @@ class Recipe:
                 f"memory_length = {self.memory_length} is of what stood before a row, so row_unit "
                 f"must be 'stream', got {self.row_unit!r}"
             )
-        _check_between(
+        check_between(
             "init_previous_token_heads", float(self.init_previous_token_heads), 0.0, math.inf
         )
         if not 0 <= self.sampling_exponent <= 1:

@@ -2,10 +2,10 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
 
+from unmask.finetuning.options.values import ClassWeights
 from unmask.heads.classification.sequence_classification import (
     CrossEntropy,
     SequenceClassification,
@@ -16,10 +16,6 @@ from unmask.tasks.readers import columns
 from unmask.tasks.task import Task, TaskExample
 from unmask.text.records import format_names
 from unmask.zoo.preset import Published
-
-ClassWeights = Literal["balanced"] | Mapping[str, float]
-"""Each label's weight, 1 where none is given; or "balanced": n / (k n_label) of n places that have
-one of k labels, n_label of them this one (the formula of scikit-learn)."""
 
 
 def resolve_class_weights(

@@ -25,9 +25,10 @@ from unmask.finetuning.formulations.token_classification_head import (
 )
 from unmask.finetuning.formulations.word_labels import with_number_labels
 from unmask.heads.model import HeadSpec
+from unmask.tasks.kind_names import TaskKindName
 from unmask.tasks.kinds.all_kinds import TASK_KINDS
 from unmask.tasks.kinds.task_kind import CompletesTask
-from unmask.tasks.task import Task, TaskExample, TaskKindName
+from unmask.tasks.task import Task, TaskExample
 from unmask.tokenizers.encode import Tokenizer
 from unmask.zoo.preset import Published
 

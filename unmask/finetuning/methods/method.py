@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast, get_args
 
 import torch
 
@@ -20,6 +20,7 @@ from unmask.adapters.prefix import PrefixTuning, PromptTuning, PromptTuningModul
 from unmask.adapters.scalar_mix import ScalarMix
 from unmask.adapters.specs import Adapter
 from unmask.config import check_number_fields, from_dict
+from unmask.finetuning.options.values import ScheduleShape
 from unmask.heads.language.language_modeling import LanguageModelingHead
 from unmask.heads.model import Model
 from unmask.model.architecture import source_encoder_of
@@ -38,8 +39,6 @@ from unmask.training.schedules import (
     SlantedTriangular,
 )
 
-ScheduleShape = Literal["linear", "inverse_square_root", "constant"]
-"""How the rate falls after its warm-up: to zero in a line, as 1 / sqrt(step), or not at all."""
 _SCHEDULES = {"linear": Linear, "inverse_square_root": InverseSquareRoot, "constant": Constant}
 _FIRST_STAGE_PARAMETERS = re.compile(
     r"^backbone\.(encoder\.source\.|(encoder|decoder)\.position\.|"

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from unmask.config import from_dict, to_dict
+from unmask.tasks.kind_names import TaskKindName
 from unmask.tasks.kinds.answer import ANSWER
 from unmask.tasks.kinds.choose import CHOOSE
 from unmask.tasks.kinds.classify import CLASSIFY, PAIRS
@@ -13,7 +14,7 @@ from unmask.tasks.kinds.multilabel import MULTILABEL
 from unmask.tasks.kinds.regress import REGRESS
 from unmask.tasks.kinds.tag import TAG
 from unmask.tasks.kinds.task_kind import TaskKind
-from unmask.tasks.task import Task, TaskKindName
+from unmask.tasks.task import Task
 
 TASK_KINDS: Mapping[TaskKindName, TaskKind] = {
     "classify": CLASSIFY,

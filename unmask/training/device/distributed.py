@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch import distributed as dist
 
-from unmask.training.config import Precision
+from unmask.options import Precision
 
 _MESSAGE_BYTES = 1 << 14
 """Bytes in which each process tells the others a few numbers."""

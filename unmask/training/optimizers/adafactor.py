@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.optim._adafactor import adafactor
 
-from unmask.training import config as training_config
+from unmask.training.optimizers import config as optimizer_config
 from unmask.training.optimizers.state import OptimizedTensor, OptimizerState
 
 
@@ -14,7 +14,7 @@ class AdafactorOptimizer:
     """torch's Adafactor: what is remembered of a matrix is as long as its sides together."""
 
     def __init__(
-        self, config: training_config.Adafactor, optimized_tensors: Iterable[OptimizedTensor]
+        self, config: optimizer_config.Adafactor, optimized_tensors: Iterable[OptimizedTensor]
     ) -> None:
         self._config, optimized_tensors = config, list(optimized_tensors)
         self._matrix_state = OptimizerState(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from unmask.training import config as training_config
+from unmask.training.optimizers import config as optimizer_config
 from unmask.training.optimizers.state import OptimizedTensor, OptimizerState
 
 
@@ -14,7 +14,7 @@ class AdamWOptimizer:
     """torch's fused AdamW."""
 
     def __init__(
-        self, config: training_config.AdamW, optimized_tensors: Iterable[OptimizedTensor]
+        self, config: optimizer_config.AdamW, optimized_tensors: Iterable[OptimizedTensor]
     ) -> None:
         self._config = config
         self._state = OptimizerState(optimized_tensors, ("step", "mean", "square"))

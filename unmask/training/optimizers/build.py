@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from unmask.training import config as training_config
+from unmask.training.optimizers import config as optimizer_config
 from unmask.training.optimizers.adafactor import AdafactorOptimizer
 from unmask.training.optimizers.adamw import AdamWOptimizer
 from unmask.training.optimizers.lamb import LAMBOptimizer
@@ -15,7 +15,7 @@ from unmask.training.optimizers.state import OptimizedTensor, Optimizer
 
 
 def build_optimizer(
-    config: training_config.OptimizerConfig,
+    config: optimizer_config.OptimizerConfig,
     model: nn.Module,
     weights: MasterWeights,
     *,
@@ -41,13 +41,13 @@ def build_optimizer(
         )
         for name in weights.trained_names
     ]
-    if isinstance(config, training_config.AdamW):
+    if isinstance(config, optimizer_config.AdamW):
         return AdamWOptimizer(config, parts)
-    if isinstance(config, training_config.LAMB):
+    if isinstance(config, optimizer_config.LAMB):
         return LAMBOptimizer(config, parts)
-    if isinstance(config, training_config.Adafactor):
+    if isinstance(config, optimizer_config.Adafactor):
         return AdafactorOptimizer(config, parts)
-    if isinstance(config, training_config.SGD):
+    if isinstance(config, optimizer_config.SGD):
         return SGDOptimizer(config, parts)
     matrices = hidden_matrix_names(model)
     return MuonOptimizer(

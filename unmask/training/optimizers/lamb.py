@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from unmask.training import config as training_config
+from unmask.training.optimizers import config as optimizer_config
 from unmask.training.optimizers.state import OptimizedTensor, OptimizerState
 
 
@@ -17,7 +17,7 @@ class LAMBOptimizer:
     """
 
     def __init__(
-        self, config: training_config.LAMB, optimized_tensors: Iterable[OptimizedTensor]
+        self, config: optimizer_config.LAMB, optimized_tensors: Iterable[OptimizedTensor]
     ) -> None:
         self._config = config
         self._state = OptimizerState(optimized_tensors, ("step", "mean", "square"))

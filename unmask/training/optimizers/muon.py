@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unmask.training import config as training_config
+from unmask.training.optimizers import config as optimizer_config
 from unmask.training.optimizers.adamw import AdamWOptimizer
 from unmask.training.optimizers.state import OptimizedTensor, OptimizerState
 
@@ -22,7 +22,7 @@ class MuonOptimizer:
 
     def __init__(
         self,
-        config: training_config.Muon,
+        config: optimizer_config.Muon,
         optimized_tensors: Iterable[OptimizedTensor],
         other_optimizer: AdamWOptimizer,
         dtype: torch.dtype,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from unmask.training import config as training_config
+from unmask.training.optimizers import config as optimizer_config
 from unmask.training.optimizers.state import OptimizedTensor, OptimizerState
 
 
@@ -13,7 +13,7 @@ class SGDOptimizer:
     """Gradient descent, with the mean of the weights once evaluations no longer get better."""
 
     def __init__(
-        self, config: training_config.SGD, optimized_tensors: Iterable[OptimizedTensor]
+        self, config: optimizer_config.SGD, optimized_tensors: Iterable[OptimizedTensor]
     ) -> None:
         self._config, optimized_tensors = config, list(optimized_tensors)
         self._momentum_state = OptimizerState(

@@ -1,0 +1,219 @@
+"""Options are written once: Python's keywords, the command line and the docs are made of fields."""
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, get_type_hints
+
+import pytest
+import typer
+
+import unmask
+from unmask.cli import main as cli
+from unmask.cli.commands.generation import GenerationSettings
+from unmask.cli.from_dataclass import command
+from unmask.finetuning.config import FinetuneConfig
+from unmask.finetuning.options.finetune import FinetuneOptions, FinetuneSuiteOptions
+from unmask.generation.settings import (
+    BeamSearch,
+    BestOfN,
+    GenerationConfig,
+    Sampling,
+    generation_config,
+)
+from unmask.jobs.demo import demo
+from unmask.jobs.options.align import AlignOptions
+from unmask.jobs.options.demo import DemoOptions
+from unmask.jobs.options.evaluate import EvaluateTasksOptions
+from unmask.jobs.options.hide import HideOptions
+from unmask.jobs.options.prepare import PrepareOptions
+from unmask.jobs.options.pretrain import PretrainOptions
+from unmask.options import JobOptions, flag, keywords, option_docs, option_types, takes_options
+from unmask.studies.options import StudyOptions
+from unmask.training.config import Recipe
+
+JOBS: dict[Callable[..., Any], type[Any]] = {
+    unmask.align: AlignOptions,
+    demo: DemoOptions,
+    unmask.evaluate_tasks: EvaluateTasksOptions,
+    unmask.finetune: FinetuneOptions,
+    unmask.finetune_suite: FinetuneSuiteOptions,
+    unmask.hide: HideOptions,
+    unmask.prepare: PrepareOptions,
+    unmask.pretrain: PretrainOptions,
+    unmask.run_study: StudyOptions,
+}
+COMMANDS = vars(typer.main.get_command(cli.app))["commands"]
+
+
+@dataclass(frozen=True)
+class Small(JobOptions):
+    """Options of a job that there is not."""
+
+    name: str = field(metadata=flag(is_argument=True))
+    """Name of it."""
+    _: KW_ONLY
+    n_words: int = 3
+    """Number of words; None of `is_short`. None: all. More."""
+    kinds: Sequence[str] = ()
+    """Kind of it."""
+    parts: Sequence[str] = field(default=(), metadata=flag(separator=","))
+    stop: "bool | Literal['never'] | None" = None
+    changes: dict[str, Any] | None = field(default=None, metadata=flag(is_assignments=True))
+    network: "str | Nowhere" = "none"
+    only: "Nowhere | None" = None
+    is_short: bool = False
+
+
+@takes_options(Small)
+def small(options: Small) -> Small:
+    """Return the options.
+
+    Raises:
+        ValueError: never.
+    """
+    return options
+
+
+def test_a_function_takes_the_fields_as_keywords_and_is_documented_by_them() -> None:
+    assert small("x", n_words=5) == Small("x", n_words=5)
+    assert list(inspect.signature(small).parameters) == [f.name for f in fields(Small)]
+    docs = inspect.getdoc(small) or ""
+    assert docs.index("n_words:") < docs.index("Raises:")
+    with pytest.raises(TypeError, match=r"small\(\): .*'word'"):
+        small("x", word=3)  # pyright: ignore
+    with pytest.raises(TypeError, match=r"small\(\): .*'name'"):
+        small()  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("n_words", "3"), ("n_words", True), ("kinds", 3), ("is_short", 1)]
+)
+def test_what_is_of_no_type_of_an_option_is_refused_by_its_name(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=name):
+        Small("x", **{name: value})
+
+
+def test_types_of_other_rooms_are_left_out() -> None:
+    known = option_types(Small)
+    assert known["network"].type is str
+    assert not known["network"].is_complete
+    assert known["only"].type is None
+    assert known["n_words"].is_complete
+    Small("x", network=[])  # pyright: ignore  # the job that knows the other type checks it
+
+
+def test_a_command_is_made_of_the_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    got: list[Any] = []
+
+    @command(Small)
+    def run(options: dict[str, Any]) -> None:
+        """Do it."""
+        got.append(options)
+
+    app = typer.Typer(add_completion=False)
+    app.command()(run)
+    words = "x --kinds a --kinds b --parts c,d --stop true --changes a.b=1 --changes c=x"
+    typer.main.get_command(app)(words.split(), standalone_mode=False)
+    typer.main.get_command(app)(["y"], standalone_mode=False)
+    assert got[0] == {
+        "name": "x", "n_words": 3, "kinds": ("a", "b"), "parts": ("c", "d"), "stop": True,
+        "changes": {"a": {"b": 1}, "c": "x"}, "network": "none", "is_short": False,
+    }  # fmt: skip
+    assert Small(**got[1]) == Small("y")
+    typer.main.get_command(app)(["--help"], standalone_mode=False)
+    help_text = " ".join(capsys.readouterr().out.split())
+    assert "only" not in help_text
+    assert "Kind of it. Repeatable." in help_text
+
+
+def test_help_names_flags_and_not_what_none_means() -> None:
+    @command(PrepareOptions)
+    def run(options: dict[str, Any]) -> None:
+        """Do it."""
+
+    hints = get_type_hints(run, include_extras=True)
+    assert hints["vocab_size"].__metadata__[0].help == (
+        "Vocabulary size of the trained tokenizer, in tokens."
+    )
+    every = [p.help for one in COMMANDS.values() for p in one.params if p.name != "help"]
+    assert [one for one in every if one is None or "`" in one or "None:" in one] == []
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.__name__)
+def test_keywords_of_a_job_are_the_fields_of_its_options(job: Callable[..., Any]) -> None:
+    names = {f.name for f in fields(JOBS[job])}
+    assert set(inspect.signature(job).parameters) == names
+    docs = option_docs(JOBS[job])
+    lacking = [n for n in names if not docs.get(n)]
+    assert lacking == []
+
+
+@pytest.mark.parametrize(
+    ("name", "options_type"),
+    [
+        ("align", AlignOptions), ("demo", DemoOptions), ("finetune", FinetuneOptions),
+        ("hide", HideOptions), ("prepare", PrepareOptions), ("pretrain", PretrainOptions),
+        ("study", StudyOptions),
+    ],
+)  # fmt: skip
+def test_a_command_has_all_plain_options_of_its_job(name: str, options_type: type[Any]) -> None:
+    plain = {n for n, known in option_types(options_type).items() if known.type is not None}
+    assert plain <= {one.name for one in COMMANDS[name].params}
+
+
+def test_help_texts_begin_with_a_noun() -> None:
+    for name, one in COMMANDS.items():
+        for parameter in one.params:
+            first = (parameter.help or "").split(" ", 1)[0]
+            assert first[:1].isupper(), (name, parameter.name)
+            assert first not in {"Of", "That", "So", "Those", "What", "Where"}, parameter.name
+
+
+def test_the_config_of_a_run_has_no_option_of_its_own_type_twice() -> None:
+    own = vars(FinetuneConfig)["__annotations__"].keys()
+    resolved = {n for n, known in option_types(FinetuneOptions).items()} & set(own)
+    changed = {n: option_types(FinetuneOptions)[n] for n in resolved}
+    hints = get_type_hints(FinetuneConfig)
+    assert [n for n, known in changed.items() if known.is_complete and known.type == hints[n]] == []
+
+
+def test_options_of_pretraining_that_are_keys_have_the_docs_of_the_recipe() -> None:
+    keys = {f.name for f in fields(Recipe)} & {f.name for f in fields(PretrainOptions)}
+    recipe = option_docs(Recipe)
+    assert all(recipe.values())
+    own = {"model", "data", "steps", "init_from", "tokenizer", "objective"}  # more forms
+    docs = option_docs(PretrainOptions)
+    assert {n for n in keys if docs[n] != recipe[n]} <= own
+
+
+def test_settings_of_generation_are_all_on_the_command_line() -> None:
+    parts = (GenerationConfig, Sampling, BestOfN, BeamSearch)
+    known = {f.name for part in parts for f in fields(part)} - {"strategy", "sampling"}
+    assert {f.name for f in fields(GenerationSettings)} == known
+    assert generation_config(**{"beams": 2, "early_stopping": "never"}).strategy == BeamSearch(
+        beams=2, early_stopping="never"
+    )
+
+
+def test_keywords_are_the_values_of_shared_options() -> None:
+    given = FinetuneSuiteOptions("m", tasks="glue", out="o", seeds=4)
+    assert keywords(DemoOptions, given)["seeds"] == 4
+    assert "minutes" not in keywords(DemoOptions, given)
+
+
+def test_files_of_options_import_nothing_heavy() -> None:
+    root = Path(unmask.__file__).parent
+    files = [*root.glob("*/options.py"), *root.glob("*/options/*.py")]
+    light = [p for p in files if p.name != "derived.py"]
+    names = [".".join(p.relative_to(root.parent).with_suffix("").parts) for p in light]
+    assert len(names) > 8
+    code = (
+        f"import sys, {', '.join(names)}\n"
+        "sys.exit(','.join({'torch', 'numpy', 'tokenizers', 'scipy'} & set(sys.modules)) or None)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr == ""

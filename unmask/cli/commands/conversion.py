@@ -1,0 +1,141 @@
+"""`convert`: models and word vectors between formats."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from unmask.cli.from_dataclass import command, refuse_options
+from unmask.cli.inputs import is_word_vectors, load_pipeline
+from unmask.cli.shared_options import JsonOption, LimitOption, ModelArgument
+from unmask.options import flag
+from unmask.output import print_data, print_json, print_line
+
+if TYPE_CHECKING:
+    from unmask.inference.pipeline import Pipeline
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ConvertOptions(ModelArgument, LimitOption):
+    target: Path = field(metadata=flag(metavar="FOLDER", is_argument=True))
+    """Output folder, a new one; for word vectors, a new file."""
+    to: (
+        Literal[
+            "huggingface", "unmask", "elmo", "word2vec-text", "word2vec-binary", "glove", "fasttext"
+        ]
+        | None
+    ) = field(
+        default=None,
+        metadata=flag(shown_default="huggingface; for word vectors, that of the file name"),
+    )
+    """Output format. huggingface and unmask open in transformers, except for heads that it lacks;
+    both keep the task of a fine-tuned model, unmask also the pretraining objective. elmo: the
+    layout of the released ELMo. The others are for word vectors."""
+    average: int | None = None
+    """Number of last checkpoints of a pretraining run to average."""
+    vectors: str | None = field(default=None, metadata=flag("--expand", metavar="VECTORS"))
+    """Word vectors whose words are added to an encoder's vocabulary through a linear map; the
+    result has no language-model head."""
+    white_space: str | None = field(
+        default=None, metadata=flag(metavar="TEXT", shown_default="white space is an error")
+    )
+    """Replacement for white space within words, for word vectors, e.g. _."""
+
+
+@command(_ConvertOptions, JsonOption)
+def convert(given: Mapping[str, Any], output: JsonOption) -> None:
+    """Convert a model between formats, average its last checkpoints, or expand its vocabulary.
+
+    Word vectors (.vec, .bin, .txt) are written for word2vec, gensim and fastText (word2vec-text),
+    for word2vec and gensim (word2vec-binary), or in the format of GloVe (glove); a fastText run
+    also as a fastText model with its n-grams (fasttext).
+    """
+    options = _ConvertOptions(**given)
+    source = options.model
+    as_model = Path(source).is_dir() and options.to in ("huggingface", "unmask")
+    if is_word_vectors(source) and not as_model:
+        before = f"{source}: word vectors: "
+        refuse_options(
+            _ConvertOptions, before, " applies to pretraining runs only", average=options.average
+        )
+        refuse_options(_ConvertOptions, f"{before}leave out ", vectors=options.vectors)
+        _convert_word_vectors(options, output.as_json)
+        return
+    rest = {
+        "limit": options.limit if options.vectors is None else None,
+        "white_space": options.white_space,
+    }
+    refuse_options(_ConvertOptions, f"{source}: ", " applies to word vectors only", **rest)
+    _convert_model(options, output.as_json)
+
+
+def _convert_model(options: _ConvertOptions, as_json: bool) -> None:
+    """Write a model in another format."""
+    from unmask.checkpoints.huggingface.differences import opening_note
+    from unmask.inference.export import check_new_folder, resolve_model_format
+
+    source, target = options.model, options.target
+    model_format = resolve_model_format(options.to)
+    check_new_folder(target)
+    pipeline = _changed_model(options)
+    pipeline.save(target, format=model_format)
+    opened = pipeline.loaded_model
+    if opened.tokenizer is None:
+        print_line(f"{source}: has no tokenizer, so {target} has none either", sys.stderr)
+    note = opening_note(opened.preset, opened.model.head_specs)
+    if note is not None and model_format != "elmo":
+        print_line(f"{target}: {note}", sys.stderr)
+    if as_json:
+        facts = {"folder": target, "tokenizer": opened.tokenizer is not None}
+        print_json(facts | {"missing": opened.missing, "extra": opened.unexpected})
+    else:
+        print_data(target)
+
+
+def _changed_model(options: _ConvertOptions) -> Pipeline:
+    """Load a model, with averaged weights or a larger vocabulary where that is wanted."""
+    import unmask
+    from unmask.inference.export import average_checkpoints, check_average_count
+
+    if options.average is not None:
+        check_average_count(options.average)
+    pipeline = load_pipeline(options.model, "cpu")
+    if options.average is not None:
+        average_checkpoints(pipeline.model, Path(options.model), options.average)
+    if options.vectors is None:
+        return pipeline
+    expanded = unmask.expand_vocabulary(pipeline, options.vectors, limit=options.limit)
+    print_line(
+        f"{expanded.n_added:,} words added through a linear map fitted on "
+        f"{expanded.n_shared:,} shared words",
+        sys.stderr,
+    )
+    return expanded.pipeline
+
+
+def _convert_word_vectors(options: _ConvertOptions, as_json: bool) -> None:
+    """Write word vectors in another format."""
+    import unmask
+    from unmask.inference.load_word_vectors import resolve_word_vector_format
+
+    format_name = resolve_word_vector_format(options.to)
+    try:
+        space = unmask.convert_word_vectors(
+            options.model,
+            options.target,
+            format_name=format_name,
+            limit=options.limit,
+            white_space=options.white_space,
+        )
+    except ValueError as error:
+        hint = " (--white-space _)" if "white space cannot be" in str(error) else ""
+        hint = " (--to)" if "name the format" in str(error) else hint
+        raise ValueError(f"{error}{hint}") from None
+    facts = {"file": str(options.target), "words": len(space), "width": space.vector_size}
+    if as_json:
+        print_json(facts)
+    else:
+        print_line(f"{options.target}: {len(space):,} words, {space.vector_size:,} dimensions")

@@ -1,0 +1,280 @@
+"""`evaluate`: models on text, labeled rows or prompted tasks; word and sentence vectors."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+from unmask.cli.from_dataclass import command, refuse_options
+from unmask.cli.inputs import is_finetuned, is_word_vectors, load_pipeline, with_ensemble
+from unmask.cli.shared_options import (
+    DeviceOption,
+    EncodingOption,
+    EnsembleOptions,
+    JsonOption,
+    LimitOption,
+    ModelArgument,
+    MoreData,
+    TextPoolingOptions,
+)
+from unmask.options import Flag, default_of, flag
+from unmask.output import print_json, print_line
+
+if TYPE_CHECKING:
+    from unmask.evaluation.perplexity import HeldOutEvaluation
+    from unmask.inference.pipeline import Pipeline
+
+_COLUMNS = "unmask.cli.shared_options:ColumnOptions"
+
+
+def _of_tasks(metavar: str | None = None, shown_default: str | None = None) -> Mapping[str, Flag]:
+    """Return the metadata of an option that `evaluate_tasks` has, too."""
+    where = "unmask.jobs.options.evaluate:EvaluateTasksOptions"
+    return flag(metavar=metavar, shown_default=shown_default, documented_in=where)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _EvaluateOptions(
+    ModelArgument,
+    MoreData,
+    EnsembleOptions,
+    TextPoolingOptions,
+    LimitOption,
+    EncodingOption,
+    DeviceOption,
+    JsonOption,
+):
+    data: Sequence[str] = field(default=(), metadata=flag(metavar="PATH"))
+    """Data source: a file (.txt, .jsonl, .csv, .tsv, .parquet, each also .gz, .xz, .zst), a folder,
+    a quoted glob pattern or hf:owner/name."""
+    sequence_length: int | None = field(
+        default=None, metadata=_of_tasks(shown_default="as in pretraining")
+    )
+    seed: int = 0
+    """Random seed for masked positions, or for in-context examples."""
+    memory_length: int | None = field(
+        default=None, metadata=_of_tasks(shown_default="as in pretraining")
+    )
+    task: Sequence[str] = field(default=(), metadata=flag(metavar="NAME"))
+    """Task evaluated by prompting, with --data its folder: lambada, blimp, ..., zero-shot for all
+    whose files are present, or a .toml file. Or similarity: sentence pairs, with --data their
+    files."""
+    label: str | None = field(default=None, metadata=flag(metavar="COLUMN"))
+    """Name of the column with labels, numbers or tags; with --task similarity, the human scores."""
+    choices: Sequence[str] = field(
+        default=(), metadata=flag(metavar="COLUMN", documented_in=_COLUMNS)
+    )
+    columns: Sequence[str] = field(
+        default=(), metadata=flag(metavar="A,B,...", separator=",", documented_in=_COLUMNS)
+    )
+    shots: str = field(default="0", metadata=flag(metavar="N,N"))
+    """Number of in-context examples with --task, or several numbers separated by commas."""
+    rows: int | None = field(default=None, metadata=_of_tasks(shown_default="all"))
+    stride: int | None = field(default=None, metadata=_of_tasks(shown_default="as many as fit"))
+    pll_masking: Literal["word", "token"] = field(default="word", metadata=_of_tasks())
+    document_separator: Literal["blank", "line", "file"] = field(
+        default="blank",
+        metadata=flag("--document", documented_in="unmask.jobs.options.prepare:PrepareOptions"),
+    )
+    text: Sequence[str] = field(default=(), metadata=flag(metavar="COLUMN"))
+    """Name of the text column, of held-out records or labeled rows; two for text pairs."""
+    case: Literal["auto", "keep", "lower"] = "auto"
+    """Letter case in which words of the data are looked up, for word vectors. auto: lower case if
+    the vectors contain no other."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """All data sources."""
+        return (*self.data, *self.more)
+
+    def refuse(self, names: Iterable[str], before: str, after: str = "") -> None:
+        """Refuse options that what is evaluated does not have."""
+        defaults = {f.name: default_of(f) for f in fields(self)}
+        given = {name: getattr(self, name) != defaults[name] for name in names}
+        refuse_options(_EvaluateOptions, before, after, **given)
+
+
+_OF_TASKS = ("shots", "rows", "stride")
+_OF_TEXT = ("sequence_length", "memory_length")
+_OF_ROWS = ("label", "choices", "columns")
+_OF_FINETUNED = ("ensemble", "mixture_task", *_OF_ROWS)
+
+
+@command(_EvaluateOptions)
+def evaluate(given: Mapping[str, Any]) -> None:
+    """Evaluate a model on held-out text, on labeled data, or on tasks by prompting.
+
+    A pretrained model is evaluated on its own objective; a fine-tuned one on a file of labeled rows
+    with the columns of its training file. With --task, either answers prompts by generation or by
+    comparing likelihoods; with --task similarity, cosine similarities of its sentence vectors are
+    compared with human scores. Word vectors are evaluated on word pairs with human similarity
+    scores, and on analogies (in the format of questions-words.txt).
+    """
+    options = _EvaluateOptions(**given)
+    model = options.model
+    if options.task == ("similarity",):
+        _evaluate_similarity(options)
+        return
+    options.refuse(("pooling", "layer"), "", " needs --task similarity")
+    if is_word_vectors(model) and not is_finetuned(model):
+        _evaluate_word_vectors(options)
+        return
+    options.refuse(("case", "limit"), f"{model}: ", " applies to word vectors only")
+    if options.task:
+        options.refuse(_OF_FINETUNED, "", " applies to fine-tuned models, not to --task")
+        _evaluate_tasks(options)
+        return
+    options.refuse(_OF_TASKS, "", " needs --task")
+    if not options.sources:
+        raise ValueError("no data: give held-out text or labeled rows with --data")
+    pipeline = load_pipeline(model, options.device)
+    if options.mixture_task is not None:
+        pipeline = pipeline.mixture_task(options.mixture_task)
+    if options.ensemble or pipeline.can_predict:
+        _evaluate_rows(options, pipeline)
+    else:
+        _evaluate_text(options, pipeline)
+
+
+def _evaluate_rows(options: _EvaluateOptions, pipeline: Pipeline) -> None:
+    """Evaluate a fine-tuned model on labeled rows."""
+    model, sources = options.model, list(options.sources)
+    if len(sources) > 1:
+        raise ValueError(
+            f"{model}: fine-tuned model: give one file of labeled rows, got {len(sources)}"
+        )
+    options.refuse(_OF_TEXT, f"{model}: fine-tuned model: ", " applies to held-out text only")
+    scores = with_ensemble(pipeline, options.ensemble, options.device).score(
+        sources[0],
+        text=options.text,
+        choices=options.choices,
+        columns=options.columns,
+        label=options.label,
+        encoding_errors=options.encoding_errors,
+    )
+    lines = (f"{name:20} {value:.4f}" for name, value in scores.items())
+    _print_scores(lines, scores, options.as_json)
+
+
+def _evaluate_text(options: _EvaluateOptions, pipeline: Pipeline) -> None:
+    """Evaluate a model's objective on held-out text."""
+    options.refuse(_OF_ROWS, "", " applies to labeled rows, but this model is not fine-tuned")
+    if len(options.text) > 1:
+        raise ValueError(f"--text: held-out text needs one column, got {len(options.text)}")
+    result = pipeline.evaluate(
+        options.sources,
+        sequence_length=options.sequence_length,
+        seed=options.seed,
+        memory_length=options.memory_length,
+        document_separator=options.document_separator,
+        text_column=options.text[0] if options.text else None,
+        encoding_errors=options.encoding_errors,
+    )
+    _print_scores(_evaluation_lines(result), result.to_dict(), options.as_json)
+
+
+def _evaluation_lines(result: HeldOutEvaluation) -> Iterator[str]:
+    yield f"{result.documents:,} documents, {result.words:,} words, {result.tokens:,} tokens"
+    for name, loss in result.loss.items():
+        line = f"{name.replace('_', ' '):14} loss {loss:.4f}"
+        if name in result.perplexity:
+            line += f"  perplexity {result.perplexity[name]:,.2f}"
+        if name in result.accuracy:
+            line += f"  accuracy {result.accuracy[name]:.2%}"
+        yield line + f"  over {result.n_targets[name]:,} predictions"
+    if result.word_perplexity is not None:
+        yield f"perplexity per word {result.word_perplexity:,.2f}"
+    if result.bits_per_byte is not None:
+        yield f"bits per byte {result.bits_per_byte:.4f}"
+
+
+def _evaluate_word_vectors(options: _EvaluateOptions) -> None:
+    """Evaluate word vectors on word pairs and analogies, and print tables."""
+    import unmask
+    from unmask.inference.load_word_vectors import format_word_vector_scores, score_to_dict
+
+    others = ("rows", "stride", *_OF_TEXT, "text", "task", *_OF_FINETUNED)
+    options.refuse(("shots", *others), f"{options.model}: word vectors: leave out ")
+    if not options.sources:
+        raise ValueError("no data: give files of word pairs or analogies with --data")
+    scores = unmask.evaluate_word_vectors(
+        options.model,
+        options.sources,
+        case=options.case,
+        limit=options.limit,
+        encoding_errors=options.encoding_errors,
+        terminal=sys.stderr,
+    )
+    as_data = {"scores": [score_to_dict(one) for one in scores]}
+    _print_scores(format_word_vector_scores(scores), as_data, options.as_json)
+
+
+def _evaluate_similarity(options: _EvaluateOptions) -> None:
+    """Evaluate sentence vectors on pairs, and print one table."""
+    import unmask
+    from unmask.inference.sentence_similarity import (
+        format_similarity_scores,
+        similarity_score_to_dict,
+    )
+
+    options.refuse(("shots", "rows", "stride", *_OF_TEXT, "text"), "--task similarity; leave out ")
+    if not options.sources:
+        raise ValueError("no data: give files of sentence pairs with scores with --data")
+    model = options.model
+    encoder = model if is_word_vectors(model) else load_pipeline(model, options.device)
+    scores = [
+        unmask.evaluate_sentence_similarity(
+            encoder,
+            path,
+            encoding_errors=options.encoding_errors,
+            label=options.label,
+            pooling=options.pooling,
+            layer=options.layer,
+            limit=options.limit,
+        )
+        for path in options.sources
+    ]
+    as_data = {"scores": [similarity_score_to_dict(score) for score in scores]}
+    _print_scores(format_similarity_scores(scores), as_data, options.as_json)
+
+
+def _evaluate_tasks(options: _EvaluateOptions) -> None:
+    """Evaluate tasks by prompting, and print one table."""
+    import unmask
+    from unmask.jobs.evaluate import format_task_scores, task_score_to_dict
+
+    pipeline, sources = load_pipeline(options.model, options.device), options.sources
+    if len(sources) > 1:
+        raise ValueError(f"--data must be one folder with --task, got {len(sources)}")
+    try:
+        shots = [int(n) for n in options.shots.split(",")]
+    except ValueError:
+        raise ValueError(
+            f"--shots must be integers separated by commas, got {options.shots!r}"
+        ) from None
+    scores = unmask.evaluate_tasks(
+        pipeline,
+        options.task,
+        data=sources[0] if sources else None,
+        shots=shots,
+        seed=options.seed,
+        rows=options.rows,
+        sequence_length=options.sequence_length,
+        stride=options.stride,
+        memory_length=options.memory_length,
+        pll_masking=options.pll_masking,
+        terminal=sys.stderr,
+    )
+    as_data = {"scores": [task_score_to_dict(one) for one in scores]}
+    _print_scores(format_task_scores(scores), as_data, options.as_json)
+
+
+def _print_scores(lines: Iterable[str], data: Mapping[str, Any], as_json: bool) -> None:
+    """Print scores."""
+    if as_json:
+        print_json(data)
+        return
+    for line in lines:
+        print_line(line)

@@ -1,0 +1,214 @@
+"""`finetune`: a model on a labeled task, or on each of a suite."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unmask.cli.from_dataclass import command, default_values, long_flag, refuse_options
+from unmask.cli.shared_options import JsonOption, QuietOption
+from unmask.finetuning.options.finetune import FinetuneOptions, FinetuneSuiteOptions
+from unmask.options import flag
+from unmask.output import print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from unmask.finetuning.methods.adapt_first import TaskAdaptivePretraining
+    from unmask.finetuning.results.finetuned_model import FinetunedModel
+    from unmask.finetuning.suite import SuiteResult
+
+_SUITE = "unmask.finetuning.options.finetune:FinetuneSuiteOptions"
+
+
+@dataclass(frozen=True)
+class _SuiteOptions:
+    """A suite of benchmarks in place of one task."""
+
+    tasks: str | None = field(default=None, metadata=flag(metavar="SUITE", documented_in=_SUITE))
+    data: str | None = field(
+        default=None,
+        metadata=flag(
+            metavar="FOLDER", shown_default="download from the Hub", documented_in=_SUITE
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class _AdaptationOptions:
+    """Settings of task-adaptive pretraining."""
+
+    unlabeled: Sequence[str] = field(default=(), metadata=flag(metavar="PATH"))
+    """Further unlabeled text for --adapt-first, as for unmask pretrain --data."""
+    adapt_set: Sequence[str] = field(default=(), metadata=flag(metavar="KEY=VALUE"))
+    """Setting of --adapt-first: epochs=10, or any key of its recipe, e.g. learning_rate=1e-3."""
+
+
+_OPTIONAL = {"base": None, "task": None, "train": None, "out": "runs/finetuned"}
+_OF_RESUMING = {"base", "out", "resume", "device"}
+
+
+@command(
+    FinetuneOptions, _SuiteOptions, _AdaptationOptions, QuietOption, JsonOption, defaults=_OPTIONAL
+)
+def finetune(
+    options: Mapping[str, Any],
+    suite: _SuiteOptions,
+    adaptation: _AdaptationOptions,
+    progress: QuietOption,
+    output: JsonOption,
+) -> None:
+    """Fine-tune a model on labeled data.
+
+    Settings that are not given are derived from the data and the model, and printed. Ctrl-C keeps
+    what is done; --out FOLDER --resume alone continues a stopped or killed run to the same result.
+    """
+    out, terminal = Path(options["out"]), None if progress.quiet else sys.stderr
+    try:
+        if options["resume"] and options["task"] is options["train"] is suite.tasks is None:
+            _check_resume_options(options, adaptation)
+            _resume(options, terminal, output.as_json)
+        elif options["base"] is None:
+            raise ValueError("MODEL is missing; see unmask finetune --help")
+        elif suite.tasks is not None:
+            suite_run = _finetune_suite(suite.tasks, options, suite, adaptation, terminal)
+            _print_suite(suite_run, out, output.as_json)
+        else:
+            finetuned = _finetune(options, suite, adaptation, terminal)
+            _print_finetuned(finetuned, out, output.as_json)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{out}: stopped; continue with --resume") from None
+
+
+def _finetune(
+    options: Mapping[str, Any], suite: _SuiteOptions, adaptation: _AdaptationOptions, terminal: Any
+) -> FinetunedModel:
+    """Fine-tune on one task."""
+    import unmask
+
+    if options["task"] is None or options["train"] is None:
+        raise ValueError("give --task and --train, or a suite of benchmarks with --tasks")
+    if suite.data is not None:
+        raise ValueError("--data is the folder of the files of --tasks; labeled data is --train")
+    given = dict(options)
+    given["adapt_first"] = _read_adaptation(options["adapt_first"], adaptation)
+    return unmask.finetune(given.pop("base"), **given, terminal=terminal)
+
+
+def _finetune_suite(
+    tasks: str,
+    options: Mapping[str, Any],
+    suite: _SuiteOptions,
+    adaptation: _AdaptationOptions,
+    terminal: Any,
+) -> SuiteResult:
+    """Fine-tune on each benchmark of a suite."""
+    import unmask
+
+    own = {f.name for f in fields(FinetuneSuiteOptions)}
+    of_a_task = {name: value for name, value in options.items() if name not in own}
+    of_a_task |= vars(adaptation)
+    defaults = default_values(FinetuneOptions, _AdaptationOptions) | _OPTIONAL
+    for name, value in of_a_task.items():
+        if value != defaults[name]:
+            flags = _flags()
+            raise ValueError(
+                f"--tasks defines the task, its data and columns; leave out {flags[name]}"
+            )
+    shared = {name: value for name, value in options.items() if name in own}
+    return unmask.finetune_suite(
+        shared.pop("base"), **shared, tasks=tasks, data=suite.data, terminal=terminal
+    )
+
+
+def _flags() -> dict[str, str]:
+    every = (*fields(FinetuneOptions), *fields(_AdaptationOptions))
+    return {one.name: long_flag(one) for one in every}
+
+
+def _read_adaptation(
+    is_wanted: bool, adaptation: _AdaptationOptions
+) -> bool | TaskAdaptivePretraining:
+    """Read the settings of task-adaptive pretraining."""
+    if not is_wanted:
+        refuse_options(_AdaptationOptions, "", " needs --adapt-first", **vars(adaptation))
+        return False
+    from unmask.config import from_dict
+    from unmask.finetuning.methods.adapt_first import TaskAdaptivePretraining
+    from unmask.training.config import parse_change
+
+    settings: dict[str, Any] = {"unlabeled": list(adaptation.unlabeled), "changes": []}
+    own_fields = {one.name for one in fields(TaskAdaptivePretraining)} - settings.keys()
+    for change in adaptation.adapt_set:
+        if change.partition("=")[0].strip() in own_fields:
+            settings |= parse_change(change)
+        else:
+            settings["changes"].append(change)
+    return from_dict(TaskAdaptivePretraining, settings, "--adapt-set")
+
+
+def _check_resume_options(options: Mapping[str, Any], adaptation: _AdaptationOptions) -> None:
+    """Refuse options that the resumed run has saved itself."""
+    defaults = default_values(FinetuneOptions, _AdaptationOptions) | _OPTIONAL
+    for name, value in {**options, **vars(adaptation)}.items():
+        if name not in _OF_RESUMING and value != defaults[name]:
+            raise ValueError(
+                "--resume without --task uses the options saved in the run; leave out "
+                f"{_flags()[name]}, or give all options again"
+            )
+
+
+def _resume(options: Mapping[str, Any], terminal: Any, as_json: bool) -> None:
+    """Resume a fine-tuning run, or a suite of them, and print the result."""
+    from unmask.finetuning.suite import SUITE_FILE, resume_suite
+    from unmask.jobs.finetune import resume_finetuning
+
+    out, base, device = Path(options["out"]), options["base"], options["device"]
+    if (out / SUITE_FILE).is_file():
+        _print_suite(resume_suite(out, base, device=device, terminal=terminal), out, as_json)
+    else:
+        finetuned = resume_finetuning(out, base, device=device, terminal=terminal)
+        _print_finetuned(finetuned, out, as_json)
+
+
+def _print_finetuned(result: FinetunedModel, out: Path, as_json: bool) -> None:
+    """Write the report of a finished run, and print its scores."""
+    import unmask
+    from unmask.training.best_effort import best_effort
+
+    with best_effort("report.html"):
+        unmask.write_report(out)
+    if as_json:
+        runs = [
+            {"arm": s.arm, "seed": s.seed, "dev": dict(s.dev), "test": dict(s.test)}
+            for s in result.run_results
+        ]
+        print_json({"folder": str(out), "metric": result.task.metric, "runs": runs})
+        return
+    for line in result.summary():
+        print_line(line)
+    print_line(f"{out}: done; report in {out / 'report.html'}")
+
+
+def _print_suite(suite_run: SuiteResult, out: Path, as_json: bool) -> None:
+    """Write the report of each run of a finished suite, and print the table."""
+    import unmask
+    from unmask.files import read_json
+    from unmask.finetuning.suite import AVERAGE_NOTE
+    from unmask.training.best_effort import best_effort
+
+    for one in suite_run.benchmarks:
+        if not one.error:
+            with best_effort(f"{one.folder}/report.html"):
+                unmask.write_report(out / one.folder)
+    if as_json:
+        print_json(read_json(out / "suite.json"))
+        return
+    names, rows = suite_run.table_rows()
+    title = f"{suite_run.suite}: {suite_run.base}, --tune {suite_run.tune}"
+    print_table(title, names, rows[:-1], footer=rows[-1], n_left_aligned=2)
+    for note in suite_run.notes:
+        print_line(note)
+    print_line(AVERAGE_NOTE)
+    print_line(f"{out}: done")

@@ -1,0 +1,205 @@
+"""`generate`: text after a prompt, or in answer to it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from unmask.cli.from_dataclass import command, long_flag
+from unmask.cli.inputs import load_pipeline, read_texts
+from unmask.cli.shared_options import DeviceOption, EncodingOption, JsonOption, ModelArgument
+from unmask.options import flag
+from unmask.output import escape_tsv, print_data, print_json, print_line
+
+if TYPE_CHECKING:
+    from unmask.inference.generation import ScoredText
+    from unmask.inference.pipeline import Pipeline
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationSettings:
+    """Settings of decoding; those that are None are left to `GenerationConfig`."""
+
+    max_new_tokens: int | None = field(default=None, metadata=flag(shown_default="50"))
+    """Maximum number of generated tokens."""
+    min_new_tokens: int | None = field(default=None, metadata=flag(shown_default="0"))
+    """Minimum number of tokens before the model may end the text."""
+    stop: Sequence[str] = field(default=(), metadata=flag(metavar="TEXT"))
+    """Stop string; the text ends before it."""
+    temperature: float | None = field(default=None, metadata=flag(metavar="T", shown_default="0"))
+    """Sampling temperature. 0: greedy decoding."""
+    top_k: int | None = field(default=None, metadata=flag(metavar="K"))
+    """Number of most probable tokens to sample from."""
+    top_p: float | None = field(default=None, metadata=flag(metavar="P"))
+    """Cumulative probability of the most probable tokens to sample from (nucleus sampling), above 0
+    and at most 1."""
+    min_p: float | None = field(default=None, metadata=flag(metavar="P"))
+    """Minimum probability of tokens to sample from, relative to the most probable one, above 0 and
+    at most 1."""
+    typical_p: float | None = field(default=None, metadata=flag(metavar="P"))
+    """Cumulative probability of the tokens to sample from that are nearest to the expected
+    information (locally typical sampling), above 0 and at most 1."""
+    seed: int | None = field(default=None, metadata=flag(shown_default="0"))
+    """Random seed for sampling."""
+    samples: int | None = None
+    """Number of sampled texts per prompt; the most likely is printed (sample-and-rank)."""
+    beams: int | None = None
+    """Number of beams of beam search."""
+    n_best: int | None = field(default=None, metadata=flag(shown_default="1"))
+    """Number of best beams or samples to print, each with its score."""
+    length_penalty: float | None = field(default=None, metadata=flag(shown_default="1"))
+    """Exponent of the length by which a beam's log-probability is divided."""
+    early_stopping: bool | Literal["never"] | None = field(
+        default=None, metadata=flag(shown_default="false")
+    )
+    """Stopping rule of beam search. true: as soon as N texts are complete; false: when no better
+    one is likely; never: when no better one is possible."""
+    repetition_penalty: float | None = field(default=None, metadata=flag(shown_default="1"))
+    """Penalty on tokens that already occur, above 1 to avoid them."""
+    no_repeat_ngram_size: int | None = None
+    """Size of n-grams that may not be repeated, in tokens."""
+    window: bool = False
+    """Keep only the last tokens that fit the model's maximum length, and continue beyond it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _GenerateOptions(ModelArgument, GenerationSettings, EncodingOption, DeviceOption, JsonOption):
+    prompt: Sequence[str] = field(default=(), metadata=flag(metavar="TEXT"))
+    """Prompt to continue or to answer."""
+    input: Path | None = field(default=None, metadata=flag(metavar="FILE"))
+    """Input file: one text per line, or records as for --data."""
+    text_column: str | None = field(
+        default=None, metadata=flag("--text", metavar="COLUMN", shown_default="text")
+    )
+    """Name of the column with the text, in records."""
+    output_prefix: str = field(default="", metadata=flag(metavar="TEXT"))
+    """Text with which each output begins."""
+    choice: Sequence[str] = field(default=(), metadata=flag(metavar="TEXT"))
+    """Output to rank by its likelihood, instead of generating."""
+    draft: str | None = field(default=None, metadata=flag(metavar="MODEL"))
+    """Smaller draft model for speculative decoding: the same output distribution, faster."""
+    draft_tokens: int | None = field(default=None, metadata=flag(shown_default="4"))
+    """Number of tokens proposed by the draft model at a time."""
+    source_language: str | None = field(default=None, metadata=flag(metavar="CODE"))
+    """Language code of the prompts, for models with language tokens."""
+    target_language: str | None = field(
+        default=None, metadata=flag(metavar="CODE", shown_default="that of the prompts")
+    )
+    """Language code of the outputs."""
+    stream: bool | None = field(
+        default=None,
+        metadata=flag("--stream/--no-stream", shown_default="on a terminal, for one prompt"),
+    )
+    """Print text as it is generated."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of decoding that are given."""
+        every = {f.name: getattr(self, f.name) for f in fields(GenerationSettings)}
+        given = {n: v for n, v in every.items() if v is not None and v != ()}
+        return given if self.window else {n: v for n, v in given.items() if n != "window"}
+
+    def check(self) -> None:
+        """Report mistakes before a model is opened."""
+        from unmask.generation.settings import generation_config
+
+        generation_config(**self.settings)
+        flags = {f.name: long_flag(f) for f in fields(self)}
+        others = sorted(self.settings.keys() - {"beams"})
+        others += ["output_prefix"] if self.output_prefix else []
+        others += ["draft"] if self.draft is not None else []
+        others += ["stream"] if self.stream else []
+        if self.choice and others:
+            raise ValueError(f"--choice can be combined with --beams only, got {flags[others[0]]}")
+        if self.draft_tokens is not None and self.draft is None:
+            raise ValueError("--draft-tokens needs --draft")
+        for name in ("as_json", "n_best", "beams", "samples"):
+            if self.stream and (self.as_json if name == "as_json" else name in self.settings):
+                raise ValueError(f"--stream cannot be combined with {flags[name]}")
+        if self.target_language is not None and self.source_language is None:
+            raise ValueError("--target-language needs --source-language")
+
+    def answer(self, pipeline: Pipeline, prompts: Sequence[str]) -> None:
+        """Answer prompts, and print the answers."""
+        continues_prompt = "next_token" in pipeline.preset.objective.loss_terms
+        options: dict[str, Any] = self.settings | {"output_prefix": self.output_prefix}
+        if self.draft is not None:
+            draft_model = load_pipeline(self.draft, self.device)
+            options["draft"] = pipeline.draft(draft_model, draft_tokens=self.draft_tokens or 4)
+        if self.choice:
+            beams = self.settings.get("beams")
+            for prompt in prompts:
+                found = pipeline.rank_choices(prompt, self.choice, beams=beams)
+                self._print_candidates(prompt, found, continues_prompt)
+        elif self.settings.get("n_best", 1) > 1:
+            for prompt, found in zip(
+                prompts, pipeline.generate_candidates(prompts, **options), strict=True
+            ):
+                self._print_candidates(prompt, found, continues_prompt)
+        elif self._should_stream(len(prompts)):
+            _print_stream(
+                prompts[0] if continues_prompt else "", pipeline.stream(prompts[0], **options)
+            )
+        else:
+            for before, after in zip(prompts, pipeline.generate(prompts, **options), strict=True):
+                if self.as_json:
+                    print_json({"prompt": before, "text": after})
+                else:
+                    print_data(before + after if continues_prompt else after)
+        if "draft" in options:
+            draft = options["draft"]
+            accepted = f"{draft.acceptance_rate:.0%} of {draft.n_drafted:,}"
+            print_line(f"draft: {accepted} proposed tokens accepted", sys.stderr)
+
+    def _should_stream(self, n_prompts: int) -> bool:
+        if self.stream is None:
+            plain = not (self.as_json or self.settings.keys() & {"beams", "samples"})
+            return plain and n_prompts == 1 and sys.stdout.isatty()
+        if self.stream and n_prompts != 1:
+            raise ValueError(f"--stream needs exactly one prompt, got {n_prompts:,}")
+        return self.stream
+
+    def _print_candidates(
+        self, prompt: str, candidates: Sequence[ScoredText], continues_prompt: bool
+    ) -> None:
+        """Print several answers, the best first, each with its score."""
+        if self.as_json:
+            print_json(
+                {
+                    "prompt": prompt,
+                    "text": candidates[0].text,
+                    "best": [vars(one) for one in candidates],
+                }
+            )
+            return
+        for one in candidates:
+            text = prompt + one.text if continues_prompt else one.text
+            print_data(f"{one.score:.4f}\t{escape_tsv(text)}")
+
+
+def _print_stream(prefix: str, pieces: Iterable[str]) -> None:
+    """Print text as it is generated; an interruption leaves whole lines."""
+    print_data(prefix, end="", flush=True)
+    try:
+        for piece in pieces:
+            print_data(piece, end="", flush=True)
+    finally:
+        print_data("", flush=True)
+
+
+@command(_GenerateOptions)
+def generate(given: Mapping[str, Any]) -> None:
+    """Generate text: a decoder continues a prompt, an encoder-decoder answers it."""
+    options = _GenerateOptions(**given)
+    options.check()
+    pipeline = load_pipeline(options.model, options.device)
+    if options.source_language is not None:
+        pipeline = pipeline.with_languages(options.source_language, options.target_language)
+    prompts = read_texts(
+        options.prompt, options.input, options.text_column, options.encoding_errors
+    )
+    # All at once: the samples of a prompt that is given again depend on those before it.
+    options.answer(pipeline, list(prompts))

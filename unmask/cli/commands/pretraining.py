@@ -1,0 +1,88 @@
+"""`demo`, `prepare`, `pretrain`: from text to a model."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from unmask.cli.from_dataclass import command
+from unmask.cli.shared_options import JsonOption, MoreData
+from unmask.jobs.options.demo import DemoOptions
+from unmask.jobs.options.prepare import PrepareOptions
+from unmask.jobs.options.pretrain import PretrainOptions
+from unmask.output import print_json, print_line
+
+
+@command(DemoOptions, JsonOption)
+def demo(options: Mapping[str, Any], output: JsonOption) -> None:
+    """Run the whole path on the bundled text: pretrain, fine-tune, write a report, in 8 minutes."""
+    from unmask.jobs.demo import demo as run
+
+    given: dict[str, Any] = dict(options)
+    given["quiet"] = given["quiet"] or output.as_json
+    result = run(**given)
+    if output.as_json:
+        facts = {
+            "folder": str(result.folder),
+            "masked_accuracy": result.masked_accuracy,
+            "bigram_accuracy": result.bigram_accuracy,
+            "arms": result.finetuned.summary(),
+            "boxed": result.bundled_finetuned.summary(),
+            "seconds": result.seconds,
+        }
+        print_json(facts)
+
+
+@command(PrepareOptions, JsonOption)
+def prepare(options: Mapping[str, Any], output: JsonOption) -> None:
+    """Tokenize a corpus into shards, once for many runs."""
+    import unmask
+
+    shards = unmask.prepare(**options)
+    out = options["out"]
+    facts = {
+        "folder": str(out),
+        "tokens": shards.n_tokens,
+        "documents": shards.n_documents,
+        "bytes": shards.n_bytes,
+        "skipped": shards.n_skipped,
+        "vocab_size": shards.tokenizer.vocab_size,
+    }
+    if output.as_json:
+        print_json(facts)
+        return
+    print_line(
+        f"{out}: {shards.n_tokens:,} tokens in {shards.n_documents:,} documents, "
+        f"{shards.n_bytes / max(shards.n_tokens, 1):.2f} bytes per token, "
+        f"vocabulary size {shards.tokenizer.vocab_size:,}"
+    )
+
+
+@command(PretrainOptions, MoreData, JsonOption, defaults={"out": "runs/pretrained"})
+def pretrain(options: Mapping[str, Any], data: MoreData, output: JsonOption) -> None:
+    """Pretrain a model on your text, from scratch or from given weights (--from).
+
+    Ctrl-C stops after the current step and saves a checkpoint; --resume continues a stopped or
+    killed run to the same result.
+    """
+    import unmask
+
+    given: dict[str, Any] = dict(options)
+    given["data"] = (*given["data"], *data.more)
+    pipeline = unmask.pretrain(**given)
+    if os.environ.get("RANK", "0") != "0":
+        return  # of the processes that torchrun started, only the first one prints
+    out = Path(options["out"])
+    if output.as_json:
+        parameters = pipeline.model.parameter_count()
+        evaluation = _last_evaluation(out)
+        print_json({"folder": str(out), "parameters": parameters, "evaluation": evaluation})
+    else:
+        print_line(f"{out}: done; report in {out / 'report.html'}")
+
+
+def _last_evaluation(out: Path) -> dict[str, Any]:
+    from unmask.reports.report_data import read_report_data
+
+    evaluation = read_report_data(out).evaluation_log
+    return {name: evaluation.last(name) for name in evaluation.columns}

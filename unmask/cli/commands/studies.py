@@ -1,0 +1,38 @@
+"""`study`: several ways to pretrain or fine-tune, compared."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from unmask.cli.from_dataclass import command
+from unmask.cli.shared_options import JsonOption, MoreData, QuietOption
+from unmask.output import print_json, print_line, print_table
+from unmask.studies.options import StudyOptions
+
+
+@command(
+    StudyOptions, MoreData, QuietOption, JsonOption, defaults={"out": "runs/study", "data": ()}
+)
+def study(
+    options: Mapping[str, Any], data: MoreData, progress: QuietOption, output: JsonOption
+) -> None:
+    """Compare objectives, architectures or tuning methods under one budget.
+
+    All are trained on the same text and fine-tuned on the same tasks.
+
+    The table and the plot are updated after each cell; Ctrl-C loses nothing, --resume continues.
+    """
+    import unmask
+    from unmask.files import read_json
+
+    given: dict[str, Any] = dict(options)
+    given["data"] = (*given["data"], *data.more)
+    result = unmask.run_study(**given, terminal=None if progress.quiet else sys.stderr)
+    names, table_rows = result.to_table()
+    out = Path(options["out"])
+    if output.as_json:
+        print_json(read_json(out / "study.json"))
+    else:
+        print_table(result.study.name, names, table_rows)
+        print_line(f"{out}: done; table in {out / 'README.md'}, plot in {out / 'plot.svg'}")

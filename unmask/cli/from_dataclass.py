@@ -1,0 +1,222 @@
+"""Commands made from dataclasses of options: each field becomes an option with its help."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, fields
+from functools import wraps
+from inspect import Parameter, Signature
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+
+from unmask.config import fits_64_bits
+from unmask.options import (
+    Flag,
+    choices_of,
+    default_of,
+    flag_of,
+    is_sequence,
+    option_docs,
+    option_types,
+)
+
+_BACKTICKS = re.compile(r"`([^`]+)`")
+_NONE = re.compile(r" None: [^.]*\.")
+_BOOLEANS = {"true": True, "false": False}
+
+
+def command(
+    options_type: type[Any],
+    *more_types: type[Any],
+    defaults: Mapping[str, Any] | None = None,
+    without: Iterable[str] = (),
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Turn a function into one that typer makes a command of: its options are fields.
+
+    The function gets the values of the first class as a dict, ready to be the keywords of the job,
+    and an instance of each further class.
+
+    Args:
+        options_type: the options of the job.
+        more_types: those of the command line alone.
+        defaults: in place of those of the fields; required ones may become optional.
+        without: fields that the command line does not offer.
+    """
+    every_type = (options_type, *more_types)
+    flags = {f.name: long_flag(f) for one in every_type for f in fields(one)}
+    offered = {one: _offered(one, without) for one in every_type}
+    default_by_name = {f.name: default_of(f) for some in offered.values() for f in some}
+    default_by_name |= defaults or {}
+    parameters = [
+        _parameter(one, f, default_by_name[f.name], flags)
+        for one in every_type
+        for f in offered[one]
+    ]
+
+    def decorate(run: Callable[..., None]) -> Callable[..., None]:
+        @wraps(run)
+        def callback(**values: Any) -> None:
+            parts = [
+                {
+                    f.name: _value(one, f, values[f.name], default_by_name[f.name])
+                    for f in offered[one]
+                }
+                for one in every_type
+            ]
+            run(parts[0], *(one(**part) for one, part in zip(more_types, parts[1:], strict=True)))
+
+        made: Any = callback
+        made.__signature__ = Signature(parameters)
+        made.__annotations__ = {one.name: one.annotation for one in parameters}
+        return callback
+
+    return decorate
+
+
+def _offered(options_type: type[Any], without: Iterable[str]) -> "list[Field[Any]]":
+    """Return the fields of which plain values can be given: arguments, then options.
+
+    Arguments of base classes come before a class's own, options after them.
+    """
+    known = option_types(options_type)
+    by_name = {
+        f.name: f
+        for f in fields(options_type)
+        if f.name not in without and known[f.name].type is not None
+    }
+    arguments = _names(options_type, own_first=False)
+    options = _names(options_type, own_first=True)
+    return [
+        *(by_name[n] for n in arguments if n in by_name and flag_of(by_name[n]).is_argument),
+        *(by_name[n] for n in options if n in by_name and not flag_of(by_name[n]).is_argument),
+    ]
+
+
+def _names(options_type: type[Any], *, own_first: bool) -> list[str]:
+    own = list(vars(options_type).get("__annotations__", {}))
+    bases = [n for base in options_type.__bases__ for n in _names(base, own_first=own_first)]
+    return list(dict.fromkeys([*own, *bases] if own_first else [*bases, *own]))
+
+
+def long_flag(field: "Field[Any]") -> str:
+    """Return the long spelling of an option; of an argument, what stands for it."""
+    known = flag_of(field)
+    if known.is_argument:
+        return known.metavar or field.name.upper()
+    name = known.names[-1] if known.names else f"--{field.name.replace('_', '-')}"
+    return name.partition("/")[0]
+
+
+def _parameter(
+    options_type: type[Any], field: "Field[Any]", default: Any, flags: Mapping[str, str]
+) -> Parameter:
+    """Return the parameter that typer makes an option or argument of."""
+    known = flag_of(field)
+    option_type = option_types(options_type)[field.name].type
+    shell_type = _shell_type(option_type, known)
+    help_text = _help(option_docs(options_type).get(field.name, ""), flags)
+    is_repeated = get_origin(shell_type) is list
+    if is_repeated or (shell_type is str and default == ()):
+        default = MISSING if default is MISSING else None
+    if is_repeated and not known.is_argument:
+        help_text += " Repeatable."
+    if known.is_argument:
+        info = typer.Argument(metavar=known.metavar, help=help_text, callback=check_number)
+    else:
+        info = typer.Option(
+            *(known.names or (long_flag(field),)),
+            help=help_text,
+            metavar=known.metavar or _metavar(shell_type),
+            show_default=known.shown_default or True,
+            callback=check_number,
+        )
+    annotation = shell_type if default is not None else shell_type | None
+    return Parameter(
+        field.name,
+        Parameter.KEYWORD_ONLY,
+        default=Parameter.empty if default is MISSING else default,
+        annotation=Annotated[annotation, info],
+    )
+
+
+def _shell_type(option_type: Any, known: Flag) -> Any:
+    """Return the type of what is written on the command line."""
+    if known.separator is not None:
+        return str
+    if known.is_assignments or is_sequence(option_type):
+        return list[str]
+    members = set(get_args(option_type) or (option_type,)) - {NoneType}
+    if choices := choices_of(option_type):
+        booleans = tuple(_BOOLEANS) if bool in members else ()
+        return Literal[(*booleans, *choices)]
+    if get_origin(option_type) is not None and len(members) > 1:
+        return next(one for one in (float, str) if one in members)
+    return next(iter(members))
+
+
+def _metavar(shell_type: Any) -> str | None:
+    return {int: "N", float: "X"}.get(shell_type)
+
+
+def _help(documentation: str, flags: Mapping[str, str]) -> str:
+    """Return a help text: where the documentation names an option, its flag.
+
+    What None means is for Python.
+    """
+    return _BACKTICKS.sub(lambda found: flags.get(found[1], found[1]), _NONE.sub("", documentation))
+
+
+def check_number(value: Any) -> Any:
+    """Refuse a number that no option can be: not finite, or beyond 64 bits."""
+    if isinstance(value, int | float) and not fits_64_bits(value):
+        raise typer.BadParameter(f"must be a finite number of at most 64 bits, got {value}")
+    return value
+
+
+def _value(options_type: type[Any], field: "Field[Any]", value: Any, default: Any) -> Any:
+    """Return the value of an option as the job takes it."""
+    known, option_type = flag_of(field), option_types(options_type)[field.name].type
+    if value is None:
+        return None if default is MISSING else default
+    if known.separator is not None:
+        return tuple(value.split(known.separator))
+    if known.is_assignments:
+        return _read_assignments(value, long_flag(field))
+    if isinstance(value, list):
+        return tuple(value)
+    if bool in get_args(option_type) and isinstance(value, str):
+        return _BOOLEANS.get(value, value)
+    return value
+
+
+def default_values(*options_types: type[Any]) -> dict[str, Any]:
+    """Return the defaults of options, by name."""
+    return {f.name: default_of(f) for one in options_types for f in fields(one)}
+
+
+def refuse_options(
+    options_type: type[Any], before: str, after: str = "", /, **given: object
+) -> None:
+    """Refuse the first given option, its flag between two halves of the message.
+
+    Raises:
+        ValueError: one is given.
+    """
+    flags = {f.name: long_flag(f) for f in fields(options_type)}
+    for name, value in given.items():
+        if value is not None and value is not False and value != ():
+            raise ValueError(f"{before}{flags[name]}{after}")
+
+
+def _read_assignments(assignments: Iterable[str], flag_name: str) -> dict[str, Any]:
+    """Read KEY=VALUE assignments."""
+    from unmask.training.config import merge, parse_change
+
+    options: dict[str, Any] = {}
+    for text in assignments:
+        try:
+            options = merge(options, parse_change(text))
+        except ValueError as error:
+            raise ValueError(f"{flag_name} {text}: {error}") from None
+    return options

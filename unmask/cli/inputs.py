@@ -1,0 +1,172 @@
+"""What commands read: models, texts of the command line, of files and of standard input."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+
+from unmask.output import print_line
+
+if TYPE_CHECKING:
+    from unmask.inference.ensemble import Ensemble
+    from unmask.inference.pipeline import Pipeline
+
+ItemT = TypeVar("ItemT")
+AnswerT = TypeVar("AnswerT")
+
+TEXTS_PER_CALL = 256
+"""Texts answered in one call; the answers are printed before the next texts are read."""
+
+
+def is_word_vectors(model: str) -> bool:
+    """Return whether a MODEL is a file of word vectors."""
+    from unmask.inference.load_word_vectors import is_word_vectors
+
+    return is_word_vectors(model)
+
+
+def is_finetuned(model: str) -> bool:
+    """Return whether a MODEL is the folder of a fine-tuned model (maybe of word vectors)."""
+    from unmask.files import read_json_object
+
+    facts = Path(model) / "unmask.json"
+    return facts.is_file() and read_json_object(facts).get("task") is not None
+
+
+def with_ensemble(
+    pipeline: "Pipeline", other_models: Sequence[str] | None, device: str
+) -> "Pipeline | Ensemble":
+    """Return the ensemble of a model and others; the model itself where there are none."""
+    if not other_models:
+        return pipeline
+    from unmask.inference.ensemble import Ensemble
+
+    return Ensemble([pipeline, *(load_pipeline(other, device) for other in other_models)])
+
+
+def load_pipeline(model: str, device: str) -> "Pipeline":
+    """Load a model, and print its missing and unused weights."""
+    import unmask
+
+    pipeline = unmask.load(model).to(device)
+    for what, names in (
+        ("missing weights, randomly initialized", pipeline.loaded_model.missing),
+        ("unused weights", pipeline.loaded_model.unexpected),
+    ):
+        if names:
+            more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+            print_line(f"{model}: {what}: {', '.join(names[:4])}{more}", sys.stderr)
+    return pipeline
+
+
+def read_texts(
+    texts: Sequence[str] | None,
+    input_file: Path | None,
+    text_column: str | None,
+    encoding_errors: Any,
+    *,
+    keep_blank: bool = False,
+) -> Iterator[str]:
+    """Yield the given texts, those of a file, or the lines of standard input.
+
+    Args:
+        texts: texts.
+        input_file: a file, each of whose lines is one text with one answer, however long it is.
+        text_column: column of its text.
+        encoding_errors: what becomes of bytes that are not UTF-8.
+        keep_blank: blank lines are texts too, so that answers stand in the rows of the lines.
+    """
+    from unmask.text.lines import BlankLines
+
+    if texts:
+        refuse_texts_and_input(texts, input_file)
+        yield from map(check_utf8, texts)
+        return
+    if input_file is not None:
+        from unmask.text.documents import read_rows
+        from unmask.text.records import MAX_RECORD_CHARACTERS
+
+        read = read_rows(
+            input_file,
+            text_column=text_column,
+            encoding_errors=encoding_errors,
+            max_characters=MAX_RECORD_CHARACTERS,
+        )
+        found = ((int(one.location.rpartition(":")[2]), one.text) for one in read)
+    else:
+        found = read_standard_input(encoding_errors)
+    number, blank_lines = 0, BlankLines()
+    for number, text in found:
+        if not text:
+            blank_lines.add(number)
+        if text or keep_blank:
+            yield text
+    if some := blank_lines.describe(number):
+        how = "answered as the empty text" if keep_blank else "left out"
+        print_line(f"{input_file or 'standard input'}: blank lines are {how}: {some}", sys.stderr)
+
+
+def refuse_texts_and_input(texts: Sequence[str] | None, input_file: Path | None) -> None:
+    """Refuse texts of the command line beside a file of texts."""
+    if texts and input_file is not None:
+        raise ValueError(f"give texts or --input, not both: got {texts[0]!r} and {input_file}")
+
+
+def check_utf8(argument: str) -> str:
+    """Check that an argument is text."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"not UTF-8 at character {error.start + 1} of {argument!a}") from None
+    return argument
+
+
+def read_standard_input(
+    encoding_errors: Literal["strict", "replace"],
+) -> Iterator[tuple[int, str]]:
+    """Yield the lines of standard input with their numbers; blank ones are empty."""
+    from unmask.text.lines import replace_nul
+
+    if cast("Any", sys.stdin) is None:
+        raise ValueError("standard input is closed; give a text, or --input")
+    if sys.stdin.isatty():
+        print_line("reading standard input, one text per line; end with Ctrl-D", sys.stderr)
+    empty = True
+    from unmask.text.records import MAX_RECORD_CHARACTERS
+
+    lines = iter(lambda: sys.stdin.buffer.readline(MAX_RECORD_CHARACTERS + 1), b"")
+    for number, line in enumerate(lines, 1):
+        if len(line) > MAX_RECORD_CHARACTERS:
+            raise ValueError(
+                f"standard input:{number}: a line of more than {MAX_RECORD_CHARACTERS:,} bytes"
+            )
+        try:
+            text = line.decode("utf-8", encoding_errors)
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"standard input:{number}: invalid UTF-8 at byte {error.start + 1} of the line "
+                "(--encoding-errors replace reads it as U+FFFD)"
+            ) from None
+        if "\0" in text:
+            text = replace_nul(text, f"standard input:{number}", encoding_errors)
+        empty = empty and not text.strip()
+        yield number, text.rstrip("\r\n") if text.strip() else ""
+    if empty:
+        raise ValueError("standard input: no text; give a text, or --input")
+
+
+def answer_in_batches(
+    items: Iterable[ItemT], answer: Callable[[list[ItemT]], Iterable[AnswerT]]
+) -> Iterator[tuple[ItemT, AnswerT]]:
+    """Answer some items at a time; yield each with its answer."""
+    rest, n = iter(items), 0
+    while some := list(islice(rest, TEXTS_PER_CALL)):
+        try:
+            answers = answer(some)
+        except ValueError as error:
+            if n:  # the error counts from the first of these
+                raise ValueError(f"after the first {n:,} texts: {error}") from None
+            raise
+        yield from zip(some, answers, strict=True)
+        n += len(some)

@@ -1,0 +1,156 @@
+"""The command line: a thin layer over the functions of `import unmask`.
+
+Nothing heavy is imported before it is needed.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, cast
+
+import typer
+
+from unmask.cli.commands.catalogue import hide, models, report, show
+from unmask.cli.commands.conversion import convert
+from unmask.cli.commands.evaluation import evaluate
+from unmask.cli.commands.finetuning import finetune
+from unmask.cli.commands.generation import generate
+from unmask.cli.commands.inference import embed, fill, predict
+from unmask.cli.commands.pretraining import demo, prepare, pretrain
+from unmask.cli.commands.studies import study
+from unmask.cli.commands.word_vectors import align, neighbors, picture
+from unmask.cli.errors import UsageError, error_line, show_warnings
+from unmask.output import print_data, print_line, print_traceback
+from unmask.training.interrupt import interrupt_on_signal
+
+_TRAINING_COMMANDS = frozenset(("pretrain", "finetune", "study", "demo", "align"))
+"""Commands that train something."""
+
+
+app = typer.Typer(
+    name="unmask",
+    help="Pretrain once, fine-tune many times: every family of pretrained language model, on your "
+    "own text.",
+    epilog="Exit status: 0 success; 2 invalid input or options, reported in one line; 130, 143 or "
+    "129 stopped by a signal; 1 any other error.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"max_content_width": 100},
+)
+for _command in (
+    demo, models, show, hide, prepare, pretrain, finetune, evaluate, predict, fill, generate, embed,
+    convert, neighbors, picture, study, align, report,
+):  # fmt: skip
+    app.command()(_command)
+
+
+def main() -> None:
+    """Run the command line as a program."""
+    sys.excepthook = print_traceback
+    status = run(sys.argv[1:])
+    # Python remembers that a signal broke off code that was made of a string, as that of a
+    # dataclass is, and `python -m` then dies of SIGINT whatever the status; a new string clears it.
+    exec("")
+    raise SystemExit(status)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command and return its exit status; a bug of ours is raised.
+
+    0: success. 2: invalid input or options, reported in one line on standard error. 130, 143 or
+    129: stopped by Ctrl-C, SIGTERM or a terminal that was closed. 1: any other error.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a name of a file may be no UTF-8
+            cast("Any", stream).reconfigure(errors="backslashreplace")
+    command = typer.main.get_command(app)
+    try:
+        with (
+            interrupt_on_signal(),
+            show_warnings(),
+            command.make_context("unmask", list(arguments or ["--help"])) as context,
+        ):
+            command.invoke(context)
+            if cast("Any", sys.stdout) is not None:
+                sys.stdout.flush()
+    except typer.Exit as end:
+        return end.exit_code
+    except BrokenPipeError:  # whoever reads our output has enough of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except (
+        UsageError,
+        ValueError,
+        OSError,
+        ImportError,
+        FloatingPointError,
+        KeyboardInterrupt,
+        MemoryError,
+        RuntimeError,
+    ) as error:
+        is_training = any(word in _TRAINING_COMMANDS for word in arguments[:2])
+        show_traceback = "--traceback" in arguments[:1]
+        report = None if show_traceback else error_line(error, is_training=is_training)
+        if report is None:
+            raise
+        line, status = report
+        print_line(_name_option(line, command, arguments), sys.stderr)
+        return status
+    return 0
+
+
+_ARGUMENT_AT_START = re.compile(r"unmask: (\w+)(?=: | must | is | are )")
+
+
+def _name_option(line: str, command: Any, arguments: Sequence[str]) -> str:
+    """Name an option as it was written where the library names the argument that it sets."""
+    argument = _ARGUMENT_AT_START.match(line)
+    called = command.commands.get(next((w for w in arguments if not w.startswith("-")), ""))
+    if argument is None or called is None:
+        return line
+    written = {word.partition("=")[0] for word in arguments}
+    written |= {word[:2] for word in arguments if re.match("-[a-z]", word)}
+    # The library calls an argument as the parameter is called, or as the option is spelled.
+    found = [
+        flag
+        for parameter, flags in _flags(called).items()
+        if argument[1] in (parameter, *(flag.lstrip("-").replace("-", "_") for flag in flags))
+        for flag in flags
+        if flag in written
+    ]
+    return f"unmask: {found[0]}{line[argument.end() :]}" if found else line
+
+
+def _flags(command: Any) -> dict[str, list[str]]:
+    """Return the spellings of each option of a command, by the name of its parameter."""
+    return {
+        parameter.name: [name for name in parameter.opts if name.startswith("-")]
+        for parameter in command.params
+    }
+
+
+def _print_version(is_requested: bool) -> bool:
+    if is_requested:
+        import unmask
+
+        print_data(unmask.__version__)
+        raise typer.Exit
+    return is_requested
+
+
+@app.callback()
+def global_options(
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="Show the Python traceback of an error.")
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Take the options before the command; `run` has read them already."""

@@ -1,0 +1,126 @@
+"""Options that several commands have, and the functions of `import unmask` have not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from unmask.options import flag
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonOption:
+    """How the result is printed."""
+
+    as_json: bool = field(default=False, metadata=flag("--json"))
+    """Print the result as JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonLinesOption:
+    """Results are always printed as lines of JSON."""
+
+    as_json: bool = field(default=False, metadata=flag("--json"))
+    """Print JSON (always the case; accepted for uniformity)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuietOption:
+    """Whether progress is shown."""
+
+    quiet: bool = False
+    """Hide progress; warnings are still shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoreData:
+    """Data sources beside those of `--data`."""
+
+    more: Sequence[str] = field(default=(), metadata=flag(metavar="PATH", is_argument=True))
+    """Further data sources, as for --data (so that the shell may expand --data *.txt)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelArgument:
+    """The model of a command."""
+
+    model: str = field(metadata=flag(metavar="MODEL", is_argument=True))
+    """Model: a run folder, a folder in the Hugging Face layout, hf:owner/name, the bundled
+    unmask-mini-en, or a catalogue name with published weights."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextInput:
+    """Where texts come from."""
+
+    texts: Sequence[str] = field(default=(), metadata=flag(metavar="TEXT", is_argument=True))
+    """Input texts. Default: those of --input, or one per line of standard input."""
+    input: Path | None = field(default=None, metadata=flag(metavar="FILE"))
+    """Input file: one text per line, or records as for --data."""
+    text_column: str | None = field(
+        default=None, metadata=flag("--text", metavar="COLUMN", shown_default="text")
+    )
+    """Name of the column with the text, in records."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodingOption:
+    """How bytes are read."""
+
+    encoding_errors: Literal["strict", "replace"] = "strict"
+    """Handling of bytes that are not valid UTF-8: strict (error) or replace (by U+FFFD)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceOption:
+    """Where the model computes."""
+
+    device: str = field(default="auto", metadata=flag(metavar="NAME"))
+    """Device: auto, cpu, cuda, cuda:1, ..."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextPoolingOptions:
+    """How a text becomes one vector."""
+
+    pooling: Literal["mean", "first", "last", "ends"] | None = field(
+        default=None,
+        metadata=flag(
+            shown_default="that of the model: mean, or last for skip-thoughts and quick-thoughts"
+        ),
+    )
+    """Pooling of token vectors into a text vector; ends: the final state of each direction."""
+    layer: int | None = field(default=None, metadata=flag(shown_default="-1"))
+    """Layer of the hidden states. 0: input to the first block; -1: the last layer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitOption:
+    """How many word vectors are read."""
+
+    limit: int | None = field(default=None, metadata=flag(shown_default="all"))
+    """Number of word vectors to read from the start of the file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnsembleOptions:
+    """Which fine-tuned model answers."""
+
+    ensemble: Sequence[str] = field(default=(), metadata=flag(metavar="MODEL"))
+    """Further model of an ensemble, whose predicted probabilities (or numbers) are averaged."""
+    mixture_task: str | None = field(default=None, metadata=flag(metavar="NAME"))
+    """Name of the task to use, of a model trained on a mixture of tasks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnOptions:
+    """Columns of labeled rows."""
+
+    text: Sequence[str] = field(default=(), metadata=flag(metavar="COLUMN"))
+    """Name of the text column of --input; two for text pairs."""
+    choices: Sequence[str] = field(default=(), metadata=flag(metavar="COLUMN"))
+    """Name of a column with answer choices; one column may hold a list."""
+    columns: Sequence[str] = field(default=(), metadata=flag(metavar="A,B,...", separator=","))
+    """Comma-separated names of all columns, for files without a header."""

@@ -1,0 +1,337 @@
+"""What a run learns from, chooses by and is tested on: its files, read and checked."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from unmask.config import to_dict
+from unmask.finetuning.config import FinetuneConfig
+from unmask.finetuning.data.task_mixture import TaskMixture, is_mixture, read_mixture
+from unmask.tasks.kinds.all_kinds import TASK_KINDS
+from unmask.tasks.kinds.task_kind import InfersOptionsFromExamples
+from unmask.tasks.readers import columns as column_values
+from unmask.tasks.readers import tables
+from unmask.tasks.readers.task_reader import InfersOptionsFromTable, NamesColumnsInOptions
+from unmask.tasks.task import TaskColumns, TaskExample, split_dev
+from unmask.tasks.text_templates import parse_template, resolve_template
+from unmask.text.documents import read_documents
+from unmask.text.records import format_names
+
+_MIXTURE_COLUMNS = TaskColumns(texts=("source",), label="target")
+"""What is read of a mixture: what its tasks' templates make of their columns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneData:
+    """What is learned from, chosen by and tested on."""
+
+    columns: TaskColumns
+    train: Sequence[TaskExample]
+    dev: Sequence[TaskExample]
+    test: Sequence[TaskExample]
+    labels: tuple[str, ...]
+    notes: tuple[str, ...]
+    """What a user should be told."""
+    warnings: tuple[str, ...]
+    """And what may be a mistake."""
+    task_options: Mapping[str, Any]
+    """Those of the task, with what the training file decides of them."""
+    mixture: TaskMixture | None = None
+    """Where several tasks are learned: which, and how often."""
+
+
+def read_data(config: FinetuneConfig) -> FinetuneData:
+    """Read the files of a run.
+
+    Raises:
+        FileNotFoundError: one is missing.
+        ValueError: one is not what it should be, with file and line.
+    """
+    return _read_mixture(config) if is_mixture(config.train) else _read_task(config)
+
+
+def _read_task(config: FinetuneConfig) -> FinetuneData:
+    """Read the files of one task."""
+    kind = TASK_KINDS[config.task]
+    table = _read_table(config, config.train)
+    columns = kind.reader.find_columns(table, *_named_columns(config, table), config.choices)
+    _check_columns(columns, config.train)
+    notes = [] if tables.parallel_paths(config.train) else [_describe_columns(columns)]
+    if isinstance(kind.reader, InfersOptionsFromTable):
+        said = kind.reader.infer_options_from_table(
+            table, columns, config.encoding_errors, config.task_options
+        )
+        config = replace(config, task_options=said)
+    train = _read_items(config, table, columns)
+    if not train:
+        raise ValueError(f"{config.train}: no sentence has a word")
+    labels = _resolve_labels(config, train, columns)
+    if isinstance(kind, InfersOptionsFromExamples):
+        config = replace(
+            config,
+            task_options=kind.infer_options_from_examples(train, labels, config.task_options),
+        )
+    dev, test = (
+        _read_other_split(config, path, columns, labels) for path in (config.dev, config.test)
+    )
+    if config.dev is None:
+        what = "sentences, parted by blank lines" if kind.reader.word_per_line else "rows"
+        train, dev = split_dev(train, where=config.train, unit=what)
+        n, m = len(train), len(dev)
+        notes.append(
+            f"no dev file: {m:,} of the {n + m:,} training rows are set aside to choose by"
+        )
+    if config.rows is not None and config.rows < len(train):
+        notes.append(f"{config.rows:,} of {len(train):,} training rows are learned from")
+        train = sample_rows(train, config.rows)
+        kind.find_labels(train, f"{config.rows} rows of {config.train}")
+    warnings = _unseen_label_warnings(train, labels, config.train)
+    for path, some in ((config.train, train), (config.dev, dev), (config.test, test)):
+        warnings += _empty_text_warnings(some, path or config.train)
+    return FinetuneData(
+        columns=columns, train=train, dev=dev, test=test, labels=labels,
+        notes=tuple(notes), warnings=tuple(warnings), task_options=config.task_options,
+    )  # fmt: skip
+
+
+def _named_columns(
+    config: FinetuneConfig, table: tables.Table
+) -> tuple[tuple[str, ...], str | None]:
+    """Return the columns that are named, by options of their own or by those of the task."""
+    files = TASK_KINDS[config.task].reader
+    if not isinstance(files, NamesColumnsInOptions):
+        return config.text, config.label
+    texts, label = files.columns_in_options(config.task_options)
+    if texts and config.text and config.text != texts:
+        raise ValueError(
+            f"text: the source of options.template names the columns, {format_names(texts)}; got "
+            f"{format_names(config.text)}"
+        )
+    texts = config.text or texts
+    return texts, config.label or label or files.find_target_column(
+        table, texts, config.task_options
+    )
+
+
+def _read_mixture(config: FinetuneConfig) -> FinetuneData:
+    """Read the parts of a mixture, each as if it were alone, and put them together."""
+    mixture = read_mixture(config.train)
+    _check_mixture_options(config)
+    read = {name: _read_mixture_task(config, mixture, name) for name in mixture.tasks}
+    plain = [
+        TaskExample(texts=(text.text,), location=text.location, component=name)
+        for name, part in mixture.text.items()
+        for text in read_documents(
+            [_relative_to_mixture(config, one) for one in part.data],
+            encoding_errors=config.encoding_errors,
+        )
+    ]
+
+    def items(which: Literal["train", "dev", "test"]) -> list[TaskExample]:
+        return [
+            replace(item, component=name)
+            for name, one in read.items()
+            for item in getattr(one, which)
+        ]
+
+    templates = {name: one.task_options["template"] for name, one in read.items()}
+    return FinetuneData(
+        columns=_MIXTURE_COLUMNS,
+        train=[*items("train"), *plain],
+        dev=items("dev"),
+        test=items("test"),
+        labels=(),
+        notes=_prefixed_lines(read, "notes"),
+        warnings=_prefixed_lines(read, "warnings"),
+        task_options=dict(config.task_options)
+        | {"task_templates": templates, "plain_text_components": list(mixture.text)},
+        mixture=mixture,
+    )
+
+
+def _prefixed_lines(
+    data_by_task: Mapping[str, FinetuneData], field_name: Literal["notes", "warnings"]
+) -> tuple[str, ...]:
+    return tuple(
+        f"{name}: {line}" for name, one in data_by_task.items() for line in getattr(one, field_name)
+    )
+
+
+def _check_mixture_options(config: FinetuneConfig) -> None:
+    """Refuse what a mixture says itself, or what is of one file."""
+    if config.task != "generate":
+        raise ValueError(
+            f"{config.train}: a mixture is learned by task = generate, got {config.task!r}; other "
+            "tasks are learned from a file of rows"
+        )
+    own = {
+        "dev": config.dev, "test": config.test, "labels": config.labels, "columns": config.columns,
+        "choices": config.choices, "options.template": config.task_options.get("template"),
+        "text": config.text if config.text != _MIXTURE_COLUMNS.texts else (),
+        "label": config.label if config.label != _MIXTURE_COLUMNS.label else None,
+    }  # fmt: skip
+    if given := [name for name, value in own.items() if value]:
+        raise ValueError(
+            f"{config.train}: a mixture says itself what it reads; leave out {given[0]}"
+        )
+    if config.batch_tokens is not None:
+        raise ValueError(
+            f"{config.train}: a mixture is learned in steps of so many texts; give batch_size in "
+            "place of batch_tokens"
+        )
+
+
+def _read_mixture_task(config: FinetuneConfig, mixture: TaskMixture, name: str) -> FinetuneData:
+    """Read the files of one task of a mixture, and decide all of its template."""
+    part, where = mixture.tasks[name], f"{config.train}: tasks.{name}"
+    template = resolve_template(
+        name if part.template is None else part.template, f"{where}.template"
+    )
+    if part.metric is not None:
+        try:
+            template = replace(template, metric=part.metric)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+    dev, test = (
+        None if one is None else _relative_to_mixture(config, one) for one in (part.dev, part.test)
+    )
+    found = _read_task(
+        replace(
+            config,
+            train=_relative_to_mixture(config, part.train),
+            dev=dev,
+            test=test,
+            text=(),
+            choices=(),
+            label=part.label,
+            columns=part.column_names,
+            batch_tokens=None,
+            metric=None,
+            task_options=dict(config.task_options)
+            | {
+                "task_templates": {},
+                "plain_text_components": [],
+                "template": to_dict(template),
+            },
+        )
+    )
+    if template.source is None and len(found.columns.texts) > 1:
+        raise ValueError(
+            f"{where}.template.source must say how {format_names(found.columns.texts)} are read"
+        )
+    template = parse_template(found.task_options["template"], where)
+    template = replace(
+        template,
+        target=found.columns.label,
+        metric=template.metric or template.metric_names[0],
+    )
+    return replace(found, task_options=dict(found.task_options) | {"template": to_dict(template)})
+
+
+def _relative_to_mixture(config: FinetuneConfig, path: str) -> str:
+    """Return the path of a file, or of two, that a mixture names, from its own folder on."""
+    folder = Path(config.train).parent
+    if path.startswith("hf:"):
+        return path
+    first, plus, second = path.partition("+")
+    if plus and "/" in second and not (folder / path).exists():
+        return f"{folder / first}+{folder / second}"
+    return str(folder / path)
+
+
+def _check_columns(columns: TaskColumns, path: str) -> None:
+    """Check that no column is read as two things."""
+    for name in columns.texts:
+        if name in (columns.label, *columns.choices) or columns.texts.count(name) > 1:
+            what = "text twice" if columns.texts.count(name) > 1 else "text and as something else"
+            raise ValueError(
+                f"{path}: column {name!r} would be read as {what}; name another by text or label "
+                "(--text, --label)"
+            )
+
+
+def _empty_text_warnings(items: Sequence[TaskExample], path: str) -> list[str]:
+    """Say how many texts are empty, if any.
+
+    Raises:
+        ValueError: all are.
+    """
+    n = sum(not any(text.strip() for text in (*item.texts, *item.choices)) for item in items)
+    if n and n == len(items):
+        raise ValueError(f"{path}: all {n:,} texts are empty; there is nothing to read")
+    return [f"{path}: {n:,} of {len(items):,} texts are empty"] if n else []
+
+
+def _describe_columns(columns: TaskColumns) -> str:
+    """Say which columns are read."""
+    shown = " and ".join(repr(name) for name in columns.texts)
+    if columns.choices:
+        shown += ", choices " + " and ".join(repr(name) for name in columns.choices)
+    return f"columns: text {shown}, label {columns.label!r}"
+
+
+def _read_other_split(
+    config: FinetuneConfig, path: str | None, columns: TaskColumns, labels: tuple[str, ...]
+) -> list[TaskExample]:
+    """Read a dev or test file, if there is one."""
+    if path is None:
+        return []
+    found = _read_items(config, _read_table(config, path), columns)
+    TASK_KINDS[config.task].check_examples(found, labels, columns.label)
+    if not found:
+        raise ValueError(f"{path}: no sentence has a word")
+    return found
+
+
+def _read_table(config: FinetuneConfig, path: str) -> tables.Table:
+    return tables.read_table(
+        path,
+        header=config.columns,
+        word_per_line=TASK_KINDS[config.task].reader.word_per_line,
+        encoding_errors=config.encoding_errors,
+    )
+
+
+def _read_items(
+    config: FinetuneConfig, table: tables.Table, columns: TaskColumns
+) -> list[TaskExample]:
+    found = TASK_KINDS[config.task].reader.read_examples(
+        table, columns, config.encoding_errors, has_labels=True, options=config.task_options
+    )
+    return column_values.with_label_names(found, config.labels) if config.labels else found
+
+
+def _resolve_labels(
+    config: FinetuneConfig, train: Sequence[TaskExample], columns: TaskColumns
+) -> tuple[str, ...]:
+    """Return all labels: those that are given, or those of the training file.
+
+    Raises:
+        ValueError: there is nothing to learn, or some are given and there are none or others.
+    """
+    kind = TASK_KINDS[config.task]
+    found = kind.find_labels(train, config.train)
+    if not config.labels:
+        return found
+    if not found:
+        raise ValueError(f"labels: the answers of {config.task} are not labels")
+    kind.check_examples(train, config.labels, columns.label)
+    return config.labels
+
+
+def _unseen_label_warnings(
+    train: Sequence[TaskExample], labels: Sequence[str], path: str
+) -> list[str]:
+    """Say which labels are not learned, if any."""
+    seen = {label for item in train for label in column_values.example_labels(item)}
+    unseen = [label for label in labels if label not in seen]
+    return [f"{path}: no row that is learned from has {format_names(unseen)}"] if unseen else []
+
+
+def sample_rows(items: Sequence[TaskExample], n_rows: int) -> list[TaskExample]:
+    """Draw so many items by seed 0, in their order; those of a smaller number are among them."""
+    order = np.random.default_rng(0).permutation(len(items))
+    return [items[i] for i in sorted(order[:n_rows].tolist())]

@@ -1,0 +1,151 @@
+"""A fine-tuning job before its first step: data read, model begun, everything decided and said."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unmask.batch import Example
+from unmask.batching.source_sampling import SourceSampling
+from unmask.finetuning.config import PRETRAINED, RANDOM_INITIALIZATION, FinetuneConfig
+from unmask.finetuning.data.batch_stream import count_epoch_steps
+from unmask.finetuning.data.read_data import FinetuneData
+from unmask.finetuning.formulations.formulation import (
+    LABEL_HEAD,
+    LimitsDevEvaluation,
+    TaskFormulation,
+    TaskInput,
+)
+from unmask.finetuning.initial_model.load import InitialModel
+from unmask.finetuning.initial_model.regression_scale import normalize_head
+from unmask.finetuning.methods.method import (
+    apply_method,
+)
+from unmask.finetuning.options import derived as derived_options
+from unmask.heads.model import Model
+from unmask.output import OutputStream, print_line
+from unmask.tasks.task import Task, TaskExample
+from unmask.training.device.distributed import World
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneJob:
+    """All that the runs of a job share."""
+
+    config: FinetuneConfig
+    data: FinetuneData
+    initial_model: InitialModel
+    formulation: TaskFormulation
+    """With numbers in the scale in which they are learned."""
+    train_examples: Sequence[Example]
+    """Of the training file."""
+    source_sampling: SourceSampling | None = None
+    """Of a mixture: which part each example is of, and how many of each an epoch reads."""
+    dev_inputs: Sequence[TaskInput]
+    test_inputs: Sequence[TaskInput]
+    folder: Path
+    keeps_folder: bool = True
+    """The folder stays."""
+    peak_flops: float = 0.0
+    """FLOP/s of this machine's matrix product. 0: not measured."""
+    n_trainable_parameters: int = 0
+    """Parameters that are tuned."""
+    n_parameters: int = 0
+    """Of the model, with what is added to it."""
+    world: World
+    run_record: Mapping[str, Any]
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+    terminal: OutputStream | None
+
+    @property
+    def task(self) -> Task:
+        """What is learned."""
+        return self.formulation.task
+
+    @property
+    def total_steps(self) -> int:
+        """How many steps a run has."""
+        t = self.config
+        return derived_options.count_steps(
+            t,
+            count_epoch_steps(
+                self.train_examples, t.batch_size, t.batch_tokens, self.source_sampling
+            ),
+        )
+
+    @property
+    def runs(self) -> list[tuple[str, int]]:
+        """Arm and seed of each run, the arm under study first."""
+        t = self.config
+        arms = [RANDOM_INITIALIZATION]
+        if self.initial_model.is_pretrained and t.initialize == "pretrained":
+            arms = [PRETRAINED, RANDOM_INITIALIZATION] if t.baseline else [PRETRAINED]
+        return [(arm, s) for arm in arms for s in range(t.seed, t.seed + t.seeds)]
+
+    @property
+    def dev_subset(self) -> tuple[Sequence[TaskExample], Sequence[TaskInput]]:
+        """The dev items that are scored while training, evenly spaced, and their questions.
+
+        Of a mixture's tasks each has as many, or all that it has.
+        """
+        items = self.data.dev
+        if (
+            not isinstance(self.formulation, LimitsDevEvaluation)
+            or len(items) <= self.formulation.max_dev_items
+        ):
+            return items, self.dev_inputs
+        parts: dict[str, list[int]] = {}
+        for i, item in enumerate(items):
+            parts.setdefault(item.component, []).append(i)
+        most = max(self.formulation.max_dev_items // len(parts), 1)
+        chosen = {
+            part[i * len(part) // min(most, len(part))]
+            for part in parts.values()
+            for i in range(min(most, len(part)))
+        }
+        return [items[i] for i in sorted(chosen)], [
+            q for q in self.dev_inputs if q.item_index in chosen
+        ]
+
+    @property
+    def summary(self) -> str:
+        """What is learned from, and how: a line, in the words of the options."""
+        t = self.config
+        return (
+            f"rows {len(self.data.train):,}, epochs {t.epochs:g}, batch size "
+            f"{derived_options.describe_batch_size(t)}, steps {self.total_steps:,}, learning rate "
+            f"{t.learning_rate:.3g}, max length {t.max_length}, trainable parameters "
+            f"{self.n_trainable_parameters:,} of {self.n_parameters:,}"
+        )
+
+    def build_model(self, arm: str, seed: int) -> Model:
+        """Build the model of one run, ready for its first step.
+
+        Raises:
+            ValueError: it has not what the method tunes.
+        """
+        trained = arm != RANDOM_INITIALIZATION
+        model = self.initial_model.build_model(seed, use_pretrained=trained)
+        if trained and f"heads.{LABEL_HEAD}.out.weight" in self.initial_model.pretrained_weights:
+            normalize_head(model, self.formulation)
+        apply_method(self.config.tune, model, seed, self.initial_model.tokenizer)
+        return model
+
+    def run_folder(self, arm: str, seed: int) -> Path:
+        """Return the folder of one run: the job's own if there is but one."""
+        if len(self.runs) == 1:
+            return self.folder
+        return self.folder / f"{'random-' if arm == RANDOM_INITIALIZATION else ''}seed-{seed}"
+
+    def print_progress(self, text: str) -> None:
+        """Show a line of progress."""
+        if self.terminal is not None:
+            print_line(text, self.terminal)
+
+    def warn(self, text: str) -> None:
+        """Tell of what may be a mistake, also where no progress is shown."""
+        _log.warning("%s", text)

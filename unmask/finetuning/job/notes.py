@@ -1,0 +1,153 @@
+"""What a user is told before the first step: of weights, of mixtures, of long texts."""
+
+import numpy as np
+
+from unmask.batching.source_sampling import SourceSampling
+from unmask.finetuning.config import FinetuneConfig
+from unmask.finetuning.data.task_mixture import TaskMixture
+from unmask.finetuning.formulations.formulation import (
+    TaskFormulation,
+)
+from unmask.finetuning.formulations.text_to_text.text_to_text import TextToTextFormulation
+from unmask.finetuning.initial_model.load import InitialModel
+from unmask.finetuning.initial_model.source_encoder import (
+    newly_initialized_names,
+)
+from unmask.finetuning.initial_model.task_tokens import TASK_TOKENS
+from unmask.finetuning.methods.method import (
+    method_name,
+    trains_embeddings,
+)
+from unmask.tasks.kinds.all_kinds import TASK_KINDS
+from unmask.tasks.kinds.pooling_options import reads_two_texts
+from unmask.tasks.task import Task
+from unmask.tasks.text_templates import parse_template
+from unmask.text.records import format_names
+
+
+def weight_notes(initial_model: InitialModel, config: FinetuneConfig) -> list[str]:
+    """Say which weights are new, and which are not used."""
+    notes: list[str] = []
+    if not initial_model.is_pretrained and config.tokenizer is None:
+        notes.append(
+            f"a vocabulary of {initial_model.tokenizer.vocab_size:,} tokens, special ones "
+            "included, was learned from the training texts"
+        )
+    if initial_model.preset.pooler_head and initial_model.task.options.get(
+        "pooling"
+    ) != config.task_options.get("pooling"):
+        means = (
+            "the two texts' means are compared"
+            if reads_two_texts(initial_model.task)
+            else "the mean is read"
+        )
+        notes.append(
+            f"no pooler was trained: {means}, of all layers (--option pooling=first for "
+            f"{initial_model.preset.name}'s own head, which transformers has a class for)"
+        )
+    notes += _template_notes(initial_model, config)
+    if config.initialize == "random" or not initial_model.is_pretrained:
+        return [*notes, "all weights are drawn at random"]
+    fresh = newly_initialized_names(initial_model)
+    if initial_model.new_token_ids:
+        fresh = (
+            *fresh,
+            *(
+                f"the vector of {name}"
+                for name in initial_model.tokenizer.pieces(initial_model.new_token_ids)
+            ),
+        )
+    if fresh:
+        notes.append(f"new, drawn at random: {format_names(fresh)}")
+    if initial_model.unexpected:
+        names = format_names(initial_model.unexpected[:3]) + (
+            ", ..." if len(initial_model.unexpected) > 3 else ""
+        )
+        notes.append(f"not used of the model: {len(initial_model.unexpected)} tensors ({names})")
+    return notes
+
+
+def _template_notes(initial_model: InitialModel, config: FinetuneConfig) -> list[str]:
+    """Say what a paper's own way of fine-tuning put around texts, or why it did not."""
+    said, asked = initial_model.task.options, config.task_options
+    notes: list[str] = []
+    if said.get("special_tokens") != asked.get("special_tokens"):
+        notes.append(
+            f"around texts stand {format_names(TASK_TOKENS.names)}, as in the model's paper "
+            "(--option special_tokens=own for what its tokenizer puts there)"
+        )
+    if said.get("pooling") == "both" != asked.get("pooling"):
+        notes.append("two texts are read in both orders (--option order_invariant=false for one)")
+    wanted = (
+        "special_tokens" in said
+        and said["special_tokens"] is None
+        and initial_model.preset.finetuning.special_tokens == "added"
+    )
+    if wanted and not trains_embeddings(config.tune):
+        notes.append(
+            f"{method_name(config.tune)} tunes no vectors of tokens: none are added, unlike in the "
+            "paper"
+        )
+    return notes
+
+
+def mixture_notes(mixture: TaskMixture | None, source_sampling: SourceSampling | None) -> list[str]:
+    """Say of each part of a mixture how much there is, and how much of it an epoch reads."""
+    if mixture is None or source_sampling is None:
+        return []
+    sizes, total = (
+        np.bincount(source_sampling.source_of_row).tolist(),
+        sum(source_sampling.rows_per_epoch),
+    )
+    return [
+        f"{name}: {take:,} of {size:,} examples an epoch, {take / total:.1%} of what is learned"
+        for name, size, take in zip(
+            mixture.component_names, sizes, source_sampling.rows_per_epoch, strict=True
+        )
+    ]
+
+
+def split_text_notes(task: Task, n_truncated: int, n_items: int, split_name: str) -> list[str]:
+    """Say how many texts are longer than a row, if any, where a row more costs nothing of them."""
+    if not n_truncated or not TASK_KINDS[task.task_kind].splits_long_texts:
+        return []
+    return [f"{_too_long_texts(n_truncated, n_items, split_name, task)} are read in parts"]
+
+
+def _too_long_texts(n_truncated: int, n_items: int, split_name: str, task: Task) -> str:
+    return (
+        f"{n_truncated:,} of {n_items:,} {split_name} texts have more than {task.max_length} "
+        "tokens and"
+    )
+
+
+def truncation_warnings(
+    formulation: TaskFormulation,
+    n_truncated: int,
+    n_truncated_targets: int,
+    n_items: int,
+    split_name: str,
+) -> list[str]:
+    """Say of how many texts, and of how many targets, a part is lost, if of any.
+
+    Args:
+        formulation: what is asked, of which task.
+        n_truncated: texts that are longer than what is read.
+        n_truncated_targets: targets that are longer than what is learned and written.
+        n_items: all of both.
+        split_name: of which file.
+    """
+    found: list[str] = []
+    task = formulation.task
+    if n_truncated and not TASK_KINDS[task.task_kind].splits_long_texts:
+        template = task.options.get("template")
+        oldest = template and parse_template(template, "options.template").truncation_keeps == "end"
+        how = "lose their beginning, of lines the oldest" if oldest else "are cut"
+        found.append(f"{_too_long_texts(n_truncated, n_items, split_name, task)} {how}")
+    if n_truncated_targets and isinstance(formulation, TextToTextFormulation):
+        found.append(
+            f"{n_truncated_targets:,} of {n_items:,} {split_name} targets have more than "
+            f"{formulation.max_target_length} tokens, and are learned up to there (--option "
+            f"max_target_length={2 * formulation.max_target_length} for more)"
+        )
+    return found

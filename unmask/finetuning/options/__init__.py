@@ -1,0 +1,1 @@
+"""Options of fine-tuning: as given, their values, and those that are derived."""

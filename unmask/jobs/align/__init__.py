@@ -1,0 +1,1 @@
+"""Aligning two spaces of word vectors."""

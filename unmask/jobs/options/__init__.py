@@ -1,0 +1,1 @@
+"""Options of each job: what its Python function and its command take."""

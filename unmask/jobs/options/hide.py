@@ -1,0 +1,29 @@
+"""HideOptions: what `hide` takes, in Python and on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+
+from unmask.options import JobOptions, flag
+
+
+@dataclass(frozen=True)
+class HideOptions(JobOptions):
+    """Which text to corrupt, as which model's objective does."""
+
+    model: str | Path = field(metadata=flag(metavar="MODEL", is_argument=True))
+    """Model: a catalogue name (see `unmask models`) or a model folder."""
+    text: str = field(metadata=flag(metavar="TEXT", is_argument=True))
+    """Text to corrupt, paragraphs separated by newlines."""
+    _: KW_ONLY
+    objective: str | None = field(
+        default=None, metadata=flag(metavar="NAME", shown_default="that of the model")
+    )
+    """Pretraining objective, e.g. mlm, clm, rtd, mlm:rate=0.3+nsp (docs/objectives.md)."""
+    seed: int = 0
+    """Random seed for target selection and corruption."""
+    changes: Sequence[str] = field(default=(), metadata=flag("--set", metavar="KEY=VALUE"))
+    """Setting of the objective to change, e.g. select.rate=0.3; where an objective holds another
+    one, as a pair does, a key that is not its own is one of that."""

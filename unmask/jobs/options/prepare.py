@@ -1,0 +1,53 @@
+"""PrepareOptions: what `prepare` takes, in Python and on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from unmask.options import EncodingOptions, QuietOptions, flag
+
+
+@dataclass(frozen=True)
+class PrepareOptions(EncodingOptions, QuietOptions):
+    """Which corpus to tokenize, and by which tokenizer."""
+
+    corpus: str | Path | Sequence[str | Path] = field(
+        metadata=flag(metavar="PATH", is_argument=True)
+    )
+    """Data sources: files, folders, quoted glob patterns, hf:owner/name."""
+    _: KW_ONLY
+    out: str | Path = field(metadata=flag(metavar="FOLDER"))
+    """Output folder; an interrupted preparation in it is continued."""
+    model: str = field(default="bert-mini", metadata=flag(metavar="MODEL"))
+    """Catalogue name of the model whose type of tokenizer is trained."""
+    tokenizer: str | Path | None = field(default=None, metadata=flag(metavar="FOLDER"))
+    """Folder of a tokenizer to use instead of training one."""
+    vocab_size: int | None = field(default=None, metadata=flag(shown_default="that of the model"))
+    """Vocabulary size of the trained tokenizer, in tokens."""
+    character_coverage: float | None = field(
+        default=None, metadata=flag(shown_default="that of the model")
+    )
+    """Fraction of the text's characters covered by the trained tokenizer's alphabet, above 0 and at
+    most 1."""
+    objective: str | None = field(
+        default=None, metadata=flag(metavar="NAME", shown_default="that of the model")
+    )
+    """Pretraining objective whose special tokens the tokenizer has, e.g. mlm, clm, rtd,
+    mlm:rate=0.3+nsp (docs/objectives.md)."""
+    document_separator: Literal["blank", "line", "file"] = field(
+        default="blank", metadata=flag("--document")
+    )
+    """Unit that forms one document in .txt files: blank (text between blank lines), line or
+    file."""
+    text_column: str | None = field(
+        default=None, metadata=flag("--text", metavar="COLUMN", shown_default="text")
+    )
+    """Name of the column with the text, in records."""
+    sampling_exponent: int | float = 1.0
+    """Exponent of each source's size in its sampling probability, for training the tokenizer. 1:
+    proportional to size; 0.3: small sources are upsampled. A folder counts as one source."""
+    workers: int = 1
+    """Number of tokenization processes. The result does not depend on it."""

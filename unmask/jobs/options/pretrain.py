@@ -1,0 +1,79 @@
+"""PretrainOptions: what `pretrain` takes, in Python and on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from unmask.options import Flag, LoaderOptions, QuietOptions, flag
+
+if TYPE_CHECKING:
+    from unmask.training.config import Recipe
+
+_RECIPE_CLASS = "unmask.training.config:Recipe"
+
+
+def _of_recipe(*names: str, metavar: str | None = None, of: str = "recipe") -> Mapping[str, Flag]:
+    """Return the metadata of an option that sets a key of the recipe."""
+    return flag(
+        *names, metavar=metavar, shown_default=f"that of the {of}", documented_in=_RECIPE_CLASS
+    )
+
+
+@dataclass(frozen=True)
+class PretrainOptions(LoaderOptions, QuietOptions):
+    """What to pretrain, on which data, for how long; None leaves a key of the recipe as it is."""
+
+    model: str | Path | Recipe | None = field(
+        default=None, metadata=flag(metavar="MODEL", is_argument=True)
+    )
+    """Catalogue name (see `unmask models`), or a recipe file (.toml); in Python also a Recipe. Not
+    needed with `resume`."""
+    _: KW_ONLY
+    data: str | Path | Sequence[str | Path] = field(default=(), metadata=flag(metavar="PATH"))
+    """Data source: a file (.txt, .jsonl, .csv, .tsv, .parquet, each also .gz, .xz, .zst), a folder,
+    a quoted glob pattern, hf:owner/name, or one folder written by `unmask prepare`."""
+    out: str | Path = field(metadata=flag(metavar="FOLDER"))
+    """Output folder of the run, a new one unless `resume`."""
+    steps: int | None = field(default=None, metadata=flag(shown_default="that of the recipe"))
+    """Number of optimizer steps. A resumed run may have more than before, if its schedule's rates
+    for the steps that were taken do not depend on their number."""
+    tokens: int | None = None
+    """Training length in tokens read, padding included; instead of `steps`."""
+    minutes: int | float | None = field(default=None, metadata=flag(metavar="M"))
+    """Training length in minutes; instead of `steps`. The number of steps is measured on this
+    machine and fixed before the first one."""
+    init_from: str | Path | None = field(default=None, metadata=flag("--from", metavar="MODEL"))
+    """Initial weights, with their tokenizer: a run folder, a Hugging Face folder, hf:owner/name or
+    unmask-mini-en."""
+    tokenizer: str | Path | None = field(default=None, metadata=flag(metavar="FOLDER"))
+    """Folder of a tokenizer to use instead of training one."""
+    vocab_size: int | None = field(default=None, metadata=_of_recipe(of="model"))
+    sequence_length: int | None = field(default=None, metadata=_of_recipe())
+    document_separator: Literal["blank", "line", "file"] | None = field(
+        default=None, metadata=_of_recipe("--document", of="recipe: blank")
+    )
+    text_column: str | None = field(
+        default=None, metadata=flag("--text", metavar="COLUMN", shown_default="text")
+    )
+    """Name of the column with the text, in records."""
+    encoding_errors: Literal["strict", "replace"] | None = field(
+        default=None, metadata=_of_recipe(of="recipe: strict")
+    )
+    sampling_exponent: int | float | None = field(default=None, metadata=_of_recipe())
+    seed: int | None = field(default=None, metadata=_of_recipe())
+    objective: str | None = field(
+        default=None, metadata=flag(metavar="NAME", shown_default="that of the model")
+    )
+    """Pretraining objective, e.g. mlm, clm, rtd, mlm:rate=0.3+nsp (docs/objectives.md)."""
+    checkpoint_every: int | None = field(default=None, metadata=_of_recipe())
+    changes: Sequence[str | Mapping[str, Any]] = field(
+        default=(), metadata=flag("--set", metavar="KEY=VALUE")
+    )
+    """Any other key of the recipe, e.g. learning_rate=5e-4."""
+    resume: bool = False
+    """Continue the run in `out` from its last whole checkpoint."""
+    tensorboard: bool = False
+    """Write TensorBoard event files as well."""

@@ -1,0 +1,156 @@
+"""A preset with what a recipe says of its architecture, heads and objective."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from unmask.checkpoints.huggingface.read import (
+    max_text_tokens,
+)
+from unmask.config import from_dict, to_dict, unknown_key_message
+from unmask.heads.classification.sequence_classification import SequenceClassification
+from unmask.heads.model import HeadSpec, required_term
+from unmask.model.backbones.canine import CanineArchitecture
+from unmask.model.names import AnyArchitecture
+from unmask.model.positions.scheme import SCHEMES_WITH_MAX_POSITIONS
+from unmask.training import config as recipes
+from unmask.training.config import Recipe
+from unmask.training.data import (
+    check_row_unit,
+)
+from unmask.zoo.catalogue import get_preset
+from unmask.zoo.native_format import with_expressible_format
+from unmask.zoo.objectives.adapt import adapt_to_objective, available_heads
+from unmask.zoo.preset import Published
+
+
+def apply_architecture(
+    architecture: AnyArchitecture, changes: Mapping[str, Any]
+) -> AnyArchitecture:
+    """Return a network with changes."""
+    if not changes:
+        return architecture
+    plain = to_dict(architecture)
+    return from_dict(
+        type(architecture),
+        recipes.merge(plain, _with_same_max_positions(plain, changes)),
+        "architecture",
+    )
+
+
+def _with_same_max_positions(
+    architecture: Mapping[str, Any], changes: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Let another position scheme be for texts as long as the network's own, unless changed."""
+    found: dict[str, Any] = {}
+    for key, value in changes.items():
+        if key in ("encoder", "decoder", "source_encoder") and isinstance(value, Mapping):
+            value = _with_same_max_positions(architecture.get(key) or {}, value)
+        if key == "position":
+            value = _with_max_positions(architecture.get(key) or {}, value)
+        found[key] = value
+    return found
+
+
+def _with_max_positions(position: Mapping[str, Any], change: Any) -> Any:
+    new: Any = {"kind": change} if isinstance(change, str) else change
+    if not isinstance(new, Mapping) or new.get("kind", position.get("kind")) == position.get(
+        "kind"
+    ):
+        return change
+    longer = (
+        "max_positions" in position
+        and new["kind"] in SCHEMES_WITH_MAX_POSITIONS
+        and "max_positions" not in new
+    )
+    return {**new, "max_positions": position["max_positions"]} if longer else new
+
+
+def check_architecture(recipe: Recipe, changes: Sequence[str]) -> None:
+    """Check that the network can be, and if not, say by which change.
+
+    Raises:
+        ValueError: it cannot be, with the `--set` that alone leads to the same, or with all of the
+            network.
+    """
+    own = get_preset(recipe.model).architecture
+    try:
+        apply_architecture(own, recipe.architecture)
+    except ValueError as error:
+        of_it = [c for c in changes if c.lstrip().startswith("architecture.")]
+        alone = [c for c in of_it if _architecture_error(own, c) == str(error)]
+        settings = " ".join(f"--set {change}" for change in alone[-1:] or of_it)
+        raise ValueError(f"{settings}: {error}" if settings else str(error)) from None
+
+
+def _architecture_error(architecture: AnyArchitecture, change: str) -> str | None:
+    """Say what is wrong with a change, if nothing else is changed."""
+    try:
+        apply_architecture(architecture, recipes.parse_change(change)["architecture"])
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def apply_recipe(preset: Published, recipe: Recipe) -> Published:
+    """Apply what a recipe says of the network and the objective to its card.
+
+    Raises:
+        ValueError: it names something that the architecture does not have, or its rows are not
+            such that the objective can be asked of them.
+    """
+    preset = replace(
+        preset, architecture=apply_architecture(preset.architecture, recipe.architecture)
+    )
+    if recipe.objective is not None:
+        preset = adapt_to_objective(preset, recipe.objective)
+    architecture, objective = preset.architecture, preset.objective
+    if recipe.packing == "pack" and isinstance(architecture, CanineArchitecture):
+        raise ValueError(
+            f"packing: {preset.name} reads blocks of characters, in rows of one text each; "
+            "use 'bucket'"
+        )
+    check_row_unit(recipe, objective)
+    heads_of = _apply_head_changes(preset, recipe.heads)
+    heads = {n: s for n, s in heads_of.items() if required_term(n, s) in objective.loss_terms}
+    if (rate := recipe.dropout) is not None:
+        architecture = architecture.with_dropout(rate)
+        heads = {
+            n: replace(s, dropout=rate) if isinstance(s, SequenceClassification) else s
+            for n, s in heads.items()
+        }
+    made = replace(preset, architecture=architecture, objective=objective, heads=heads)
+    return with_expressible_format(made) if recipe.architecture else made
+
+
+def _apply_head_changes(preset: Published, changes: Mapping[str, Any]) -> dict[str, HeadSpec]:
+    """Return a card's heads, as the recipe has them, and those that any model can be asked by.
+
+    Raises:
+        ValueError: the recipe names a head that there is not, or what a head does not have.
+    """
+    found = available_heads(preset)
+    for name, difference in changes.items():
+        if name not in found:
+            raise ValueError(f"heads: {unknown_key_message(name, found)}")
+        if not isinstance(difference, Mapping):
+            raise ValueError(f"heads.{name}: must be a table, got {difference!r}")
+        spec = found[name]
+        plain = recipes.merge(to_dict(spec), difference)
+        found[name] = from_dict(type(spec), plain, f"heads.{name}")
+    return found
+
+
+def check_sequence_length(recipe: Recipe, preset: Published) -> int:
+    """Return the sequence length, at most the number of the model's positions.
+
+    Raises:
+        ValueError: it is longer.
+    """
+    length = preset.sequence_length if recipe.sequence_length is None else recipe.sequence_length
+    longest = max_text_tokens(preset)
+    if longest is not None and length > longest:
+        raise ValueError(
+            f"sequence_length must be at most the model's {longest} positions, got {length}"
+        )
+    return length

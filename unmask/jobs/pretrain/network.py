@@ -1,0 +1,181 @@
+"""The network that a run begins with: new, or from given weights."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+import torch
+
+from unmask.checkpoints.generator import load_generator_weights
+from unmask.checkpoints.huggingface.read import (
+    LoadedModel,
+    as_large,
+    load_folder,
+    resolve_model_folder,
+)
+from unmask.checkpoints.huggingface.tokenizer import check_tokenizer_size
+from unmask.checkpoints.subword_head import fill_subwords
+from unmask.config import to_dict
+from unmask.heads.model import Model
+from unmask.jobs.pretrain.apply_recipe import apply_recipe
+from unmask.model.architecture import Architecture
+from unmask.model.previous_token_heads import init_previous_token_heads
+from unmask.tokenizers.encode import Tokenizer
+from unmask.tokenizers.vocabulary import CodePointsWithSubwords, WordBytesWithWords
+from unmask.training.config import Recipe
+from unmask.training.optimizers.layerwise import (
+    layerwise_lr_decay,
+    parameters_by_layer_with_tied_output,
+)
+from unmask.zoo.preset import Published
+
+
+def load_initial_model(recipe: Recipe, preset: Published) -> LoadedModel | None:
+    """Open the weights that the run begins with, in the network that the recipe makes of theirs.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        ValueError: they are of another family, have no tokenizer, or do not fit the network.
+    """
+    if recipe.init_from is None:
+        return None
+    folder = resolve_model_folder(recipe.init_from)
+    opened = _convert_family(
+        load_folder(folder, as_large(preset.heads, folder), recipe.seed), preset
+    )
+    filled = load_generator_weights(folder, opened.model) | fill_subwords(folder, opened.model)
+    opened = replace(opened, missing=tuple(n for n in opened.missing if n not in filled))
+    if opened.preset.family != preset.family:
+        raise ValueError(
+            f"{recipe.init_from}: is a {opened.preset.family} model, the recipe's is "
+            f"{preset.family}"
+        )
+    if opened.tokenizer is not None:
+        opened.tokenizer.check_single_vocabulary(f"pretraining on from {recipe.init_from}")
+    if opened.tokenizer is None and recipe.tokenizer is None:
+        raise ValueError(
+            f"{recipe.init_from}: has no tokenizer; name a folder that has one with --tokenizer"
+        )
+    if _lacks_output_vocabulary(
+        opened.tokenizer, preset
+    ):  # they are not published: new ones are learned
+        opened = replace(opened, tokenizer=None)
+    own = replace(preset, architecture=opened.preset.architecture, heads=opened.model.head_specs)
+    own = apply_recipe(replace(own, unused_pooler=opened.preset.unused_pooler), recipe)
+    with torch.device("meta"):
+        model = own.build()
+    weights = opened.model.state_dict()
+    wanted = {name: x.shape for name, x in model.state_dict().items()}
+    if odd := [
+        n for n in wanted.keys() | weights.keys() if wanted.get(n) != _weight_shape(weights, n)
+    ]:
+        theirs, ours = to_dict(opened.preset.architecture), to_dict(own.architecture)
+        other = [
+            f"{name} {value} (it has {theirs.get(name)})"
+            for name, value in ours.items()
+            if value != theirs.get(name)
+        ]
+        raise ValueError(
+            f"{recipe.init_from}: its weights do not fit the recipe's architecture: "
+            f"{', '.join(other) or min(odd)}; leave that out, or begin from scratch"
+        )
+    model.load_state_dict(weights, assign=True)
+    learned = model.requires_grad_(True)
+    if learned.pooler is not None:
+        learned.pooler.requires_grad_(False)
+    return replace(opened, preset=own, model=learned)
+
+
+def _lacks_output_vocabulary(tokenizer: Tokenizer | None, preset: Published) -> bool:
+    """Say whether a tokenizer knows none of the subwords or words that a card's loss is about."""
+    wanted = isinstance(preset.tokenizer.vocabulary, CodePointsWithSubwords | WordBytesWithWords)
+    return wanted and tokenizer is not None and tokenizer.special_ids.output_vocabulary is None
+
+
+def _convert_family(loaded_model: LoadedModel, preset: Published) -> LoadedModel:
+    """Turn a model of a family that the card grows from into one of its own."""
+    grow, wanted = preset.weight_converters.get(loaded_model.preset.family), preset.architecture
+    if grow is None or not isinstance(wanted, Architecture):
+        return loaded_model
+    model = grow(loaded_model.model, wanted)
+    own = replace(
+        preset,
+        architecture=model.architecture,
+        heads=model.head_specs,
+        unused_pooler=model.unused_pooler,
+    )
+    return replace(loaded_model, preset=own, model=model)
+
+
+def _weight_shape(weights: Mapping[str, torch.Tensor], name: str) -> torch.Size | None:
+    return weights[name].shape if name in weights else None
+
+
+def learning_rate_factors(recipe: Recipe, model: Model) -> dict[str, float] | None:
+    """Return the factor of each parameter's rate; None where all are 1."""
+    if recipe.layerwise_lr_decay == 1:
+        return None
+    return layerwise_lr_decay(
+        parameters_by_layer_with_tied_output(model), recipe.layerwise_lr_decay
+    )
+
+
+def build_network(
+    preset: Published,
+    recipe: Recipe,
+    tokenizer: Tokenizer,
+    initial_model: LoadedModel | None = None,
+) -> Model:
+    """Return the network that a run begins with, for the ids of its tokenizer.
+
+    Raises:
+        ValueError: the tokenizer has more ids than the given weights have vectors; or this network
+            has no heads that can look at the previous token, or cannot read a memory.
+    """
+    own = preset.with_vocabulary(tokenizer.special_ids)
+    if initial_model is None:
+        model = own.build().initialize(recipe.seed)
+        if recipe.memory_length:
+            model.check_supports_memory()
+        if recipe.init_previous_token_heads:
+            init_previous_token_heads(model.networks, recipe.init_previous_token_heads)
+        return model
+    check_tokenizer_size(tokenizer, initial_model.model.vocab_size, str(recipe.init_from))
+    model = initial_model.model
+    if recipe.memory_length:
+        model.check_supports_memory()
+    other = {name: spec for name, spec in own.heads.items() if spec != model.head_specs[name]}
+    for name, spec in other.items():
+        model.add_head(name, spec)
+    if other:
+        new = tuple(f"heads.{name}." for name in other)
+        model.initialize(recipe.seed, [n for n in model.own_weights() if not n.startswith(new)])
+    return model.train()
+
+
+def reinitialized_heads(
+    preset: Published, initial_model: LoadedModel, tokenizer: Tokenizer
+) -> list[str]:
+    """Name the heads whose weights the run has, but of another vocabulary than that they ask."""
+    wanted = preset.with_vocabulary(tokenizer.special_ids).heads
+    heads = [n for n, spec in wanted.items() if spec != initial_model.model.head_specs[n]]
+    return [n for n in heads if not any(x.startswith(f"heads.{n}.") for x in initial_model.missing)]
+
+
+def freeze_parameters(model: Model, patterns: Sequence[str]) -> None:
+    """Keep some parameters as they are.
+
+    Raises:
+        ValueError: there are none of such a name, or nothing is left to learn.
+    """
+    named = dict(model.named_parameters())
+    for pattern in patterns:
+        frozen = [name for name in named if fnmatchcase(name, pattern)]
+        if not frozen:
+            raise ValueError(
+                f"frozen: no parameter is called {pattern!r} (they are {', '.join(named)})"
+            )
+        for name in frozen:
+            named[name].requires_grad_(False)
+    if not any(p.requires_grad for p in named.values()):
+        raise ValueError(f"frozen: {', '.join(patterns)} leaves nothing to be learned")

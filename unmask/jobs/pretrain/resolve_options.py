@@ -1,0 +1,262 @@
+"""From the options of `pretrain` to its recipe: preset, recipe file, changes, an earlier run."""
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from unmask.bundled.models import BUNDLED_MODELS
+from unmask.checkpoints.huggingface.read import (
+    HUB_PREFIX,
+)
+from unmask.config import check_value, from_dict, read_toml, to_dict
+from unmask.jobs import word_vectors
+from unmask.jobs.options.pretrain import PretrainOptions
+from unmask.jobs.pretrain.apply_recipe import apply_architecture, check_architecture
+from unmask.jobs.pretrain.recipe_defaults import (
+    drop_unsupported_keys,
+    keys_of_changes,
+    schedule_note,
+    with_fractional_schedule,
+    with_steps,
+)
+from unmask.jobs.pretrain.resumed_run import ResumedRun, merge_with_resumed, open_resumed_run
+from unmask.output import OutputStream, print_line
+from unmask.shards.workers import check_workers
+from unmask.training import config as recipes
+from unmask.training.config import Recipe
+from unmask.training.device import distributed
+from unmask.zoo.catalogue import get_preset
+from unmask.zoo.objectives.adapt import adapt_to_objective
+
+_RECIPE_OPTIONS = {field.name for field in fields(Recipe)} - {"model", "data"}
+
+
+DEFAULT_MICRO_BATCH_TOKENS = 16_384
+"""Tokens that go through the model together unless the recipe says otherwise."""
+
+
+def preset_recipe(name: str, steps: int | None = None) -> Recipe:
+    """Return the recipe that a card's paper gives, or that a small card was measured with.
+
+    Its schedule is in shares of the steps, so that a shorter run has the same. Where it is not
+    known of how many steps, it is as it was published, or fits `steps`.
+    """
+    recipe = _published_recipe(name)
+    if _has_published_length(name):
+        return with_fractional_schedule(recipe)
+    return recipe if steps is None or steps < 1 else with_steps(recipe, steps)
+
+
+def _has_published_length(name: str) -> bool:
+    return "steps" in get_preset(name).training_options
+
+
+def _published_recipe(name: str) -> Recipe:
+    card = get_preset(name)
+    recipe = Recipe(
+        model=card.name,
+        sequence_length=card.sequence_length,
+        batch_tokens=card.batch_tokens,
+        micro_batch_tokens=max(DEFAULT_MICRO_BATCH_TOKENS, card.sequence_length)
+        if card.batch_tokens > DEFAULT_MICRO_BATCH_TOKENS
+        else None,
+        learning_rate=card.learning_rate,
+        objective=card.objective,
+    )
+    return from_dict(Recipe, recipes.merge(to_dict(recipe), card.training_options))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What a run is told beside its recipe.
+
+    Nothing of it changes what is learned, but for how many steps.
+    """
+
+    output_folder: Path
+    minutes: int | float | None = None
+    """Until its number of steps is measured."""
+    resumed_run: ResumedRun | None = None
+    """The run in the folder, to go on with."""
+    n_workers: int = 0
+    device: str = "auto"
+    n_threads: int | None = None
+    tensorboard: bool = False
+    terminal: OutputStream | None = None
+
+    def print_line(self, text: str) -> None:
+        """Show a line."""
+        if self.terminal is not None:
+            print_line(text, self.terminal)
+
+
+def resolve_options(options: PretrainOptions) -> tuple[Recipe, RunOptions, list[str]]:
+    """Return the recipe, what is no part of it, and a note for each key that was left out.
+
+    Raises:
+        ValueError: an option is not allowed, or two do not go together.
+    """
+    check_run_numbers(
+        steps=options.steps, tokens=options.tokens, minutes=options.minutes,
+        workers=options.workers, threads=options.threads,
+    )  # fmt: skip
+    out = Path(options.out)
+    resumed = open_resumed_run(out, resume=options.resume)
+    changes = [*options.changes, _recipe_keys(options)]
+    recipe = _resolve_recipe(options.model, changes, resumed, out)
+    change_texts = [change for change in options.changes if isinstance(change, str)]
+    has_word_vectors = word_vectors.word_vector_method(get_preset(recipe.model)) is not None
+    if has_word_vectors:
+        lengths = (options.steps, options.tokens, options.minutes)
+        is_length_given = any(number is not None for number in lengths) or any(
+            change.partition("=")[0].strip() == "steps" for change in change_texts
+        )
+        word_vectors.check_word_vector_recipe(
+            recipe, preset_recipe(recipe.model), length_given=is_length_given
+        )
+    check_architecture(recipe, change_texts)
+    if options.tokens is not None:
+        recipe = with_run_length(recipe, math.ceil(options.tokens / recipe.batch_tokens))
+    recipe, notes = drop_unsupported(recipe, keys_of_changes(changes))
+    minutes, threads = options.minutes, options.threads
+    if resumed is not None:
+        is_counted = options.steps is not None or options.tokens is not None
+        steps_given = is_counted or (minutes is None and resumed.minutes is None)
+        steps_given = steps_given and not has_word_vectors
+        recipe = merge_with_resumed(recipe, resumed, steps_given=steps_given)
+        minutes = None if is_counted or resumed.has_known_steps else minutes or resumed.minutes
+        if is_counted:
+            resumed = replace(resumed, minutes=None)
+        threads = threads or resumed.n_threads
+    run_options = RunOptions(
+        output_folder=out,
+        minutes=minutes,
+        resumed_run=resumed,
+        n_workers=options.workers,
+        device=options.device,
+        n_threads=threads,
+        tensorboard=options.tensorboard,
+        terminal=None if options.quiet else sys.stderr,
+    )
+    return recipe, run_options, notes
+
+
+def _recipe_keys(options: PretrainOptions) -> dict[str, Any]:
+    """Return the keys of the recipe that options set."""
+    data = options.data
+    sources = (data,) if isinstance(data, str | Path) else tuple(data)
+    found: dict[str, Any] = {"data": [str(source) for source in sources] or None}
+    for field in fields(PretrainOptions):
+        if field.name in _RECIPE_OPTIONS:
+            found[field.name] = getattr(options, field.name)
+    for name in ("init_from", "tokenizer"):
+        found[name] = None if found[name] is None else str(found[name])
+    if options.sampling_exponent is not None:
+        found["sampling_exponent"] = float(options.sampling_exponent)
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def check_run_numbers(
+    *,
+    steps: int | None = None,
+    tokens: int | None = None,
+    minutes: int | float | None = None,
+    workers: int = 0,
+    threads: int | None = None,
+) -> None:
+    """Check what the recipe does not hold.
+
+    Raises:
+        ValueError: a number is not allowed, or several say how long to train.
+    """
+    spans = {"steps": steps, "tokens": tokens, "minutes": minutes}
+    for name, value in spans.items():
+        check_value(float | None if name == "minutes" else int | None, value, name)
+    check_value(int, workers, "workers")
+    check_value(int | None, threads, "threads")
+    given = [name for name, value in spans.items() if value is not None]
+    if len(given) > 1:
+        raise ValueError(f"give one of steps, tokens and minutes, got {' and '.join(given)}")
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise ValueError(f"minutes must be above 0, got {minutes}")
+    if tokens is not None and tokens < 1:
+        raise ValueError(f"tokens must be at least 1, got {tokens}")
+    check_workers(workers)
+    distributed.check_threads(threads)
+
+
+def _resolve_recipe(
+    model: str | Path | Recipe | None,
+    changes: Sequence[str | Mapping[str, Any]],
+    resumed_run: ResumedRun | None,
+    output_folder: Path,
+) -> Recipe:
+    """Return the recipe that is asked for."""
+    if isinstance(model, Recipe):
+        return recipes.apply_changes(model, changes)
+    if model is not None:
+        if (
+            Path(model).is_dir()
+            or str(model).startswith(HUB_PREFIX)
+            or str(model) in BUNDLED_MODELS
+        ):
+            raise ValueError(
+                f"{model}: is no card; to go on from its weights, name its card, and it by --from"
+            )
+        base = partial(preset_recipe, steps=_requested_steps(model, changes))
+        return recipes.read_recipe(model, base=base, changes=changes)
+    if resumed_run is None:
+        raise ValueError(
+            f"{output_folder}: holds no run to go on with; to begin one, name a card or a recipe "
+            "file"
+        )
+    return recipes.apply_changes(resumed_run.recipe, changes)
+
+
+def with_run_length(recipe: Recipe, steps: int) -> Recipe:
+    """Return a recipe of so many steps; a schedule that is the card's fits them."""
+    if recipe.schedule == preset_recipe(recipe.model).schedule:
+        return with_steps(recipe, steps)
+    return replace(recipe, steps=steps)
+
+
+def published_schedule_note(recipe: Recipe) -> str | None:
+    """Return how the schedule differs from that of the preset's paper, if it does."""
+    name = recipe.model
+    return schedule_note(
+        _published_recipe(name), recipe, has_published_length=_has_published_length(name)
+    )
+
+
+def drop_unsupported(recipe: Recipe, given_keys: frozenset[str]) -> tuple[Recipe, list[str]]:
+    """Leave out what the card's own recipe has and another network or objective cannot do.
+
+    Returns:
+        The recipe, and a line for each key that was left out.
+
+    Raises:
+        ValueError: the network cannot be asked the objective.
+    """
+    own = get_preset(recipe.model)
+    adapted = replace(own, architecture=apply_architecture(own.architecture, recipe.architecture))
+    if recipe.objective is not None:
+        adapted = adapt_to_objective(adapted, recipe.objective)
+    return drop_unsupported_keys(recipe, preset_recipe(recipe.model), (own, adapted), given_keys)
+
+
+def _requested_steps(model: str | Path, changes: Sequence[str | Mapping[str, Any]]) -> int | None:
+    """Return the number of steps that changes, or else a recipe file, name."""
+    keys: dict[str, Any] = {}
+    if str(model).endswith(".toml") and Path(model).is_file():
+        keys |= read_toml(Path(model))
+    for change in changes:
+        if not isinstance(change, str):
+            keys |= change
+        elif change.partition("=")[0].strip() == "steps":
+            keys |= recipes.parse_change(change)
+    steps = keys.get("steps")
+    return steps if type(steps) is int else None

@@ -1,0 +1,130 @@
+"""The folder of a run: locked, its record, what is cleaned up, and the trained model in it."""
+
+import errno
+import shutil
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unmask.checkpoints.checksums import FILES_KEY, record_files
+from unmask.checkpoints.folder import lock_run_folder
+from unmask.checkpoints.huggingface.read import (
+    LoadedModel,
+)
+from unmask.config import to_dict
+from unmask.files import merge_folder
+from unmask.inference.export import write_model, write_run_file
+from unmask.jobs.pretrain.resolve_options import RunOptions
+from unmask.reports.page import write_report
+from unmask.reports.report_data import RUN_FILE
+from unmask.training.best_effort import best_effort
+from unmask.training.config import Recipe
+from unmask.training.data import (
+    SourceShare,
+)
+from unmask.training.device.distributed import World
+from unmask.zoo.preset import Published
+
+_DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """What unmask.json says of a run."""
+
+    options: RunOptions
+    recipe: Recipe
+    preset: Published
+    environment: Mapping[str, Any]
+    n_parameters: int = 0
+    source_shares: Sequence[SourceShare] = ()
+
+    def write(
+        self, *, with_steps: bool = True, file_records: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write unmask.json, with the number of steps only where it is known.
+
+        With the checksums of the files of its model, the run is finished.
+        """
+        options = self.options
+        plain = to_dict(self.recipe) | ({} if with_steps else {"steps": None})
+        minutes = options.minutes or (options.resumed_run.minutes if options.resumed_run else None)
+        more: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
+        if file_records is not None:
+            more[FILES_KEY] = file_records
+        if self.source_shares:
+            more["sources"] = {
+                s.name: {"tokens": s.n_tokens, "share": s.token_share, "gets": s.sampling_share}
+                for s in self.source_shares
+            }
+        write_run_file(
+            options.output_folder, "pretrain", plain, self.preset, self.n_parameters,
+            self.environment, finished=file_records is not None, extra_facts=more,
+        )  # fmt: skip
+
+
+@contextmanager
+def locked_run_folder(options: RunOptions, world: World) -> Generator[None]:
+    """Make the run's folder, which all processes then have, and keep others out of it."""
+    if world.rank:
+        world.broadcast_object(None)
+        yield
+        return
+    new = [
+        folder
+        for folder in (options.output_folder, *options.output_folder.parents)
+        if not folder.exists()
+    ]
+    options.output_folder.mkdir(parents=True, exist_ok=True)
+    world.broadcast_object(None)
+    try:
+        with lock_run_folder(options.output_folder):
+            yield
+    finally:
+        for folder in new:  # those that are empty still: nothing began
+            with suppress(OSError):
+                folder.rmdir()
+
+
+@contextmanager
+def clean_up_failed_start(options: RunOptions) -> Generator[None]:
+    """Empty the folder of a new run that cannot begin: it can then be used again.
+
+    But not where the disk is full, or much was tokenized: then the same run can go on.
+    """
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        data = options.output_folder / "data"
+        much = (data / "unfinished.json").is_file() and any(data.glob("*.tokens"))
+        full = isinstance(error, OSError) and error.errno in _DISK_FULL_ERRORS
+        if options.resumed_run is None and not (
+            much or (full and (options.output_folder / RUN_FILE).is_file())
+        ):
+            for path in options.output_folder.iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink()
+        raise
+
+
+def write_report_if_possible(output_folder: Path) -> None:
+    """Write the report; where that fails, warn."""
+    with best_effort("report.html"):
+        write_report(output_folder)
+
+
+def write_final_model(
+    output_folder: Path, loaded_model: LoadedModel, card_entries: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write a trained model into its run's folder, whole; say what is to be known of its files."""
+    beside = output_folder / ".final.part"
+    if beside.exists():
+        shutil.rmtree(beside)
+    write_model(beside, loaded_model, card_entries)
+    files = record_files(beside)
+    merge_folder(beside, output_folder, last_name="config.json")
+    return files

@@ -1,0 +1,311 @@
+"""The run itself: start or restore, steps with evaluations and checkpoints, the end."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+from unmask.batch import Batch
+from unmask.checkpoints.folder import Checkpoint
+from unmask.checkpoints.huggingface.read import (
+    LoadedModel,
+)
+from unmask.evaluation.baselines import count_bigrams
+from unmask.heads.model import required_term
+from unmask.jobs.pretrain.apply_recipe import check_sequence_length
+from unmask.jobs.pretrain.check_labels import check_sequence_labels
+from unmask.jobs.pretrain.corpus import open_or_make_shards
+from unmask.jobs.pretrain.held_out_samples import held_out_samples
+from unmask.jobs.pretrain.network import (
+    build_network,
+    freeze_parameters,
+    learning_rate_factors,
+    reinitialized_heads,
+)
+from unmask.jobs.pretrain.resolve_options import (
+    RunOptions,
+    published_schedule_note,
+    with_run_length,
+)
+from unmask.jobs.pretrain.run_folder import (
+    RunRecord,
+    write_final_model,
+    write_report_if_possible,
+)
+from unmask.model.backbones.encoder_decoder import EncoderDecoder
+from unmask.model.layers.attention.attention import copy_to_global_attention
+from unmask.reports.report_data import (
+    BASELINES_FILE,
+    SAMPLES_FILE,
+    read_samples,
+    save_baselines,
+    save_samples,
+)
+from unmask.shards.verify import ShardVerifier
+from unmask.text.records import format_names
+from unmask.training import loop
+from unmask.training.best_effort import best_effort
+from unmask.training.config import Recipe
+from unmask.training.data import (
+    SourceShare,
+    TrainingData,
+    build_training_data,
+)
+from unmask.training.device import distributed
+from unmask.training.device.distributed import World
+from unmask.training.interrupt import stop_after_step
+from unmask.training.log import TrainingLog
+from unmask.training.resume import find_newest_checkpoint, restore_run, save_checkpoint
+from unmask.training.run import TrainingRun
+from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS
+from unmask.zoo.objectives.requirements import check_special_tokens
+from unmask.zoo.preset import Published
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainingJob:
+    """A run, with what it is made from."""
+
+    options: RunOptions
+    run: TrainingRun
+    loaded_model: LoadedModel
+    """The model in training, as its folder will hold it."""
+    training_data: TrainingData
+    dev_batches: Sequence[Batch]
+    """Held-out batches."""
+    dev_batches_by_component: Mapping[str, Sequence[Batch]]
+    """Those of each named part of what is asked, by itself."""
+    environment_record: Mapping[str, Any]
+
+    def write_run_file(self, file_records: Mapping[str, Any] | None = None) -> None:
+        """Write unmask.json, with the number of steps that the run has; with files, as finished."""
+        RunRecord(
+            options=self.options,
+            recipe=self.run.recipe,
+            preset=self.loaded_model.preset,
+            environment=self.environment_record,
+            n_parameters=self.loaded_model.model.parameter_count(),
+            source_shares=self.training_data.source_shares,
+        ).write(file_records=file_records)
+
+
+def start_job(
+    recipe: Recipe,
+    preset: Published,
+    initial_model: LoadedModel | None,
+    options: RunOptions,
+    world: World,
+    environment_record: Mapping[str, Any],
+) -> PretrainingJob:
+    """Build the model and lay out its data."""
+    shards = open_or_make_shards(recipe, preset, initial_model, replace(options, terminal=None))
+    new = (
+        reinitialized_heads(preset, initial_model, shards.tokenizer)
+        if initial_model is not None
+        else []
+    )
+    if new:
+        options.print_line(
+            f"new, drawn at random: {format_names(new)}, of other words than {recipe.init_from} "
+            "knows"
+        )
+    model = build_network(preset, recipe, shards.tokenizer, initial_model)
+    freeze_parameters(model, recipe.frozen)
+    preset = replace(preset, architecture=model.architecture, heads=model.head_specs)
+    objective = preset.objective
+    assert not isinstance(objective, WORD_VECTOR_METHODS)  # they are learned elsewhere
+    where = (
+        recipe.tokenizer or recipe.init_from or (recipe.data[0] if recipe.data else recipe.model)
+    )
+    check_special_tokens(objective, shards.tokenizer.special_ids, where)
+    data = build_training_data(
+        shards,
+        recipe,
+        objective,
+        check_sequence_length(recipe, preset),
+        n_workers=options.n_workers,
+        rank=world.rank,
+        world_size=world.size,
+    )
+    labels_note = check_sequence_labels(data, model, has_initial_weights=initial_model is not None)
+    _print_notes(recipe, data, labels_note, options)
+    loaded = LoadedModel(
+        preset=preset, model=model, tokenizer=shards.tokenizer, label_names=(), missing=(),
+        unexpected=(),
+    )  # fmt: skip
+    return PretrainingJob(
+        options=options,
+        run=loop.start_run(
+            recipe,
+            model,
+            data.batches,
+            world=world,
+            learning_rate_factors=learning_rate_factors(recipe, model),
+        ),
+        loaded_model=loaded,
+        training_data=data,
+        dev_batches=data.dev_batches(),
+        dev_batches_by_component=data.dev_batches_by_component(),
+        environment_record=environment_record,
+    )
+
+
+def _print_notes(
+    recipe: Recipe, data: TrainingData, labels_note: str | None, options: RunOptions
+) -> None:
+    """Print what is to be known of the data of a run."""
+    if data.source_shares:
+        options.print_line(
+            f"sampling_exponent = {recipe.sampling_exponent:g}: "
+            f"{_format_source_shares(data.source_shares)}"
+        )
+    if labels_note is not None:
+        options.print_line(labels_note)
+    if data.rank == 0 and (note := data.batch_size_warning()) is not None:
+        _log.warning("%s", note)
+
+
+def _format_source_shares(source_shares: Sequence[SourceShare]) -> str:
+    """Say what share of the tokens each source has and gets, the first twenty."""
+    each = [
+        f"{s.name} has {s.token_share:.1%} of the tokens and gets {s.sampling_share:.1%}"
+        for s in source_shares[:20]
+    ]
+    return "; ".join(
+        [*each, f"and {len(source_shares) - 20} more"] if len(source_shares) > 20 else each
+    )
+
+
+def restore_or_begin(job: PretrainingJob) -> Checkpoint | None:
+    """Go back to the newest whole checkpoint, if there is one; else fix what the run will be."""
+    plan, run, first = job.options, job.run, job.run.world.rank == 0
+    checkpoint, damaged = None, list[str]()
+    if plan.resumed_run is not None:
+        checkpoint, damaged = find_newest_checkpoint(plan.output_folder, run.world)
+    for line in damaged:
+        plan.print_line(line)
+    if checkpoint is not None:
+        restore_run(run, checkpoint)
+        assert plan.resumed_run is not None
+        if first and run.recipe.steps != plan.resumed_run.recipe.steps:
+            job.write_run_file()  # it is the longer run from here on
+        plan.print_line(f"going on after step {run.progress.step:,} of {run.recipe.steps:,}")
+        return checkpoint
+    if plan.minutes is not None:
+        plan.print_line(f"measuring how many steps fit into {plan.minutes:g} minutes")
+        run.recipe = with_run_length(run.recipe, loop.estimate_steps(run, plan.minutes))
+        run.batches = replace(job.training_data, recipe=run.recipe).batches
+    if (note := published_schedule_note(run.recipe)) is not None:
+        plan.print_line(note)
+    if first:
+        job.write_run_file()
+        _save_initial_results(job)
+    return None
+
+
+def _save_initial_results(job: PretrainingJob) -> None:
+    """Keep what the untrained model predicts, and what simple baselines reach on held-out text."""
+    if not job.dev_batches:
+        return
+    with best_effort(BASELINES_FILE):
+        _save_baselines(job)
+    with best_effort(SAMPLES_FILE):
+        save_samples(
+            job.options.output_folder, held_out_samples(job.loaded_model, job.training_data)
+        )
+
+
+def _save_baselines(job: PretrainingJob) -> None:
+    opened, specs = job.loaded_model, job.loaded_model.model.head_specs
+    spec = specs.get("language") or specs.get("generator")
+    if spec is not None and not isinstance(opened.model.backbone, EncoderDecoder):
+        table = count_bigrams(job.training_data.shards, job.training_data.train_spans)
+        name = f"{required_term('language', spec)}_accuracy"
+        save_baselines(job.options.output_folder, {name: table.accuracy(job.dev_batches)})
+
+
+def _flops_per_token(job: PretrainingJob) -> float:
+    """Count FLOPs of a training step a token, from the target positions of held-out batches."""
+    tokens = sum(map(loop.count_tokens, job.dev_batches))
+    n_targets = sum(map(_count_target_positions, job.dev_batches))
+    return job.loaded_model.model.flops(
+        job.training_data.max_length, n_targets / tokens if tokens else 1.0
+    )
+
+
+def _count_target_positions(batch: Batch) -> int:
+    if batch.target_positions is not None:
+        return batch.target_positions.numel()
+    return 0 if batch.targets is None else batch.targets.numel()
+
+
+def take_steps(job: PretrainingJob) -> bool:
+    """Take the steps that are left, with evaluations and checkpoints; False if someone stops it."""
+    recipe, world = job.run.recipe, job.run.world
+    peak = (
+        distributed.matmul_peak_flops(distributed.weight_dtype(recipe.precision), world.device)
+        * world.size
+    )
+    log = None
+    if world.rank == 0:
+        log = TrainingLog(
+            job.options.output_folder,
+            flops_per_token=_flops_per_token(job),
+            peak_flops=peak,
+            memory_usage=lambda: distributed.peak_memory_bytes(world.device),
+            terminal=job.options.terminal,
+            tensorboard=job.options.tensorboard,
+        )
+    shards = job.training_data.shards
+    with (
+        log or nullcontext(),
+        stop_after_step() as stop,
+        ShardVerifier(shards) if world.rank == 0 else nullcontext() as intact,
+    ):
+        for report in loop.train(job.run):
+            last = report.step == recipe.steps
+            if log is not None:
+                log(report)
+            if job.dev_batches and (last or report.step % recipe.evaluate_every == 0):
+                memory = job.run.recipe.memory_length
+                with loop.averaged_weights(job.run):
+                    result = loop.evaluate_batches(
+                        job.run.model, job.dev_batches, world.device, memory_length=memory
+                    )
+                    for part, batches in job.dev_batches_by_component.items():
+                        result |= loop.evaluate_batches(
+                            job.run.model, batches, world.device, component=part
+                        )
+                loop.report_dev_loss(job.run, result["loss"])
+                if log is not None:
+                    log.log_evaluation(report.step, result)
+            stopped = stop.is_requested_anywhere(world)
+            if last or stopped or report.step % recipe.checkpoint_every == 0:
+                if intact is not None:
+                    intact.wait()
+                save_checkpoint(job.run, job.options.output_folder)
+            if stopped and not last:
+                return False
+    return True
+
+
+def finish_job(job: PretrainingJob) -> None:
+    """Write the trained model, and say at the very end that the run is finished."""
+    out, progress = job.options.output_folder, job.run.progress
+    if (
+        job.run.recipe.init_from is None
+    ):  # no objective has global tokens, so nothing was learned of them
+        copy_to_global_attention(job.loaded_model.model)
+    figures = {"trained on": f"{progress.n_tokens:,} tokens in {progress.step:,} steps"}
+    files = write_final_model(out, job.loaded_model, figures)
+    if job.dev_batches:
+        before = None
+        with best_effort(f"{SAMPLES_FILE} before training"):
+            before = read_samples(out / SAMPLES_FILE)
+        with best_effort(SAMPLES_FILE):
+            save_samples(out, held_out_samples(job.loaded_model, job.training_data, before or ()))
+    job.write_run_file(files)
+    write_report_if_possible(out)

@@ -1,0 +1,48 @@
+"""StudyOptions: what `run_study` takes, in Python and on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unmask.options import LoaderOptions, TerminalOptions, flag
+
+if TYPE_CHECKING:
+    from unmask.studies.study import Study
+
+
+@dataclass(frozen=True)
+class StudyOptions(LoaderOptions, TerminalOptions):
+    """Which study to run, on which text and tasks, and what differs from its definition."""
+
+    study: str | Path | Study = field(metadata=flag(metavar="STUDY", is_argument=True))
+    """Study: bart-noises, t5-objectives, t5-rates, t5-spans, t5-architectures, summaries,
+    elmo-tags, ulmfit-stages, ulmfit-stages-trec, or a .toml file."""
+    _: KW_ONLY
+    data: str | Path | Sequence[str | Path] = field(metadata=flag(metavar="PATH"))
+    """Data source for pretraining: a file (.txt, .jsonl, .csv, .tsv, .parquet, each also .gz, .xz,
+    .zst), a folder, a quoted glob pattern or hf:owner/name."""
+    out: str | Path = field(metadata=flag(metavar="FOLDER"))
+    """Output folder of the study, a new one unless `resume`."""
+    tasks_data: str | Path | None = field(
+        default=None, metadata=flag(metavar="FOLDER", shown_default="download from the Hub")
+    )
+    """Folder with the files of the tasks."""
+    cells: Sequence[str] = field(
+        default=(), metadata=flag(metavar="A,B", separator=",", shown_default="all")
+    )
+    """Cells of the study to run now, separated by commas."""
+    tokens: int | None = field(default=None, metadata=flag(shown_default="that of the study"))
+    """Number of pretraining tokens per cell."""
+    rows: int | None = field(default=None, metadata=flag(shown_default="that of the study"))
+    """Number of training rows per task."""
+    epochs: int | float | None = field(
+        default=None, metadata=flag(shown_default="that of the study")
+    )
+    """Number of fine-tuning epochs."""
+    seeds: int | None = field(default=None, metadata=flag(shown_default="that of the study"))
+    """Number of fine-tuning runs per cell and task."""
+    resume: bool = False
+    """Continue the study in `out`: what is finished is not run again."""

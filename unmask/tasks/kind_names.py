@@ -1,0 +1,8 @@
+"""Names of the kinds of tasks; nothing heavy is imported for them."""
+
+from typing import Literal, get_args
+
+TaskKindName = Literal[
+    "classify", "pairs", "regress", "tag", "answer", "generate", "cloze", "choose", "multilabel",
+]  # fmt: skip
+TASK_KIND_NAMES: tuple[TaskKindName, ...] = get_args(TaskKindName)
