@@ -348,3 +348,15 @@ def test_what_names_no_tokens_says_what_there_is_instead(name: str, instead: str
         model = MODELS[name].build(heads)
     with pytest.raises(ValueError, match=f"no language-model head .*: .*{instead}"):
         fill(model, tokenizer("bert"), ["the [MASK] king"])
+
+
+def test_a_text_of_more_attention_than_fits_is_refused(
+    models: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (_, opened), known = models["t5"], tokenizer("t5")
+    heads = opened.model.decoder_architecture.n_heads
+    monkeypatch.setattr("unmask.generation.text_batches.MAX_SCORES", heads * 30**2)
+    text = "[MASK] " + blanked(1)[0].replace("[MASK]", "a") * 40
+    with pytest.raises(ValueError, match=r"text 1 has .* tokens.*, but the model only 30 "):
+        fill(opened.model, known, [text])
+    assert fill(opened.model, known, ["a [MASK]"])[0].text

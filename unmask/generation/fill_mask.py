@@ -9,12 +9,17 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from unmask.adapters.prefix import decoder_stack, max_text_length
+from unmask.adapters.prefix import decoder_stack, encoder_stack
 from unmask.batch import Batch
 from unmask.batching.collate import group_by_length
 from unmask.generation.decode import generate
 from unmask.generation.settings import GenerationConfig
-from unmask.generation.text_batches import check_logits, evaluation_mode, pad_texts
+from unmask.generation.text_batches import (
+    check_logits,
+    evaluation_mode,
+    max_read_length,
+    pad_texts,
+)
 from unmask.heads.model import Model
 from unmask.heads.pretraining.autoregressive_characters import AutoregressiveCharacters
 from unmask.heads.pretraining.corrective_lm import CorrectiveLM
@@ -171,7 +176,7 @@ def _fill_masks(
     assert special.mask is not None, "`unsupported_reason` has checked"
     prefix = special.prefix or (special.start,) * shift
     texts = [mask.join(pieces) for pieces in text_pieces]
-    max_length = max_text_length(model, decoder_stack(model))
+    max_length = max_read_length(model, decoder_stack(model))
     limit = None if max_length is None else max_length + 1
     encoded = tokenizer.encode_prefix_batch(texts, limit, special=True)
     inputs = [np.array([*prefix, *ids, *special.suffix], np.int64) for ids in encoded]
@@ -292,7 +297,7 @@ def _fill_spans(
         "".join(f"{name}{piece}" for name, piece in zip(("", *names), pieces, strict=False))
         for pieces in text_pieces
     ]
-    sources = tokenizer.encode_ids_batch(marked, allow_special=True)
+    sources = _encode_sources(model, tokenizer, marked)
     limits = [TOKENS_PER_BLANK * (len(pieces) - 1) for pieces in text_pieces]
     outputs = generate(
         model,
@@ -306,6 +311,16 @@ def _fill_spans(
         else None
         for pieces, ids, n in zip(text_pieces, outputs, limits, strict=True)
     ]
+
+
+def _encode_sources(
+    model: Model, tokenizer: Tokenizer, texts: Sequence[str]
+) -> list[Int[np.ndarray, "_"]]:
+    max_length = max_read_length(model, encoder_stack(model))
+    limit = None if max_length is None else max_length + 1
+    found = tokenizer.first_batch(texts, limit, special=True)
+    _check_lengths(found, max_length, texts)
+    return found
 
 
 def _insert_spans(
@@ -334,9 +349,7 @@ def _fill_by_reconstruction(
     """
     special = tokenizer.special_ids
     mask = tokenizer.special_tokens.mask or sentinel_names(tokenizer.special_tokens)[0]
-    encoded = tokenizer.encode_ids_batch(
-        [mask.join(pieces) for pieces in text_pieces], allow_special=True
-    )
+    encoded = _encode_sources(model, tokenizer, [mask.join(pieces) for pieces in text_pieces])
     sources = [[*special.prefix, *ids.tolist(), *special.suffix] for ids in encoded]
     texts = [pieces[0] for pieces in text_pieces]
     words: list[list[str]] = [[] for _ in text_pieces]

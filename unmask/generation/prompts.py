@@ -11,6 +11,7 @@ from unmask.adapters.prefix import decoder_stack, encoder_stack, max_text_length
 from unmask.generation.decode import generate
 from unmask.generation.settings import GenerationConfig
 from unmask.generation.streaming import TextStreamer
+from unmask.generation.text_batches import max_read_length
 from unmask.heads.model import Model
 from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.tokenizers.encode import Tokenizer
@@ -109,7 +110,7 @@ def _encode_texts(
 ) -> list[Int[np.ndarray, "_"]]:
     has_encoder = isinstance(model.backbone, EncoderDecoder)
     stack = encoder_stack(model) if has_encoder else decoder_stack(model)
-    max_length = max_text_length(model, stack) if check_positions else None
+    max_length = max_read_length(model, stack) if check_positions else None
     limit = None if max_length is None else max_length + 1
     found = tokenizer.input_tokenizer.encode_prefix_batch(texts, limit, special=True)
     for i, (ids, text) in enumerate(zip(found, texts, strict=True), 1):

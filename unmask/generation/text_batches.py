@@ -1,5 +1,6 @@
 """Batches of texts for inference: with special tokens, grouped by length."""
 
+import math
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,10 +13,14 @@ from torch import Tensor, nn
 from unmask.adapters.prefix import encoder_stack, max_text_length
 from unmask.batch import Batch, Example, Visibility
 from unmask.batching.collate import group_by_length, pad_examples
-from unmask.heads.model import Model
+from unmask.heads.model import Model, SingleStack
+from unmask.model.architecture import Architecture
 from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import SpecialTokenIds
+
+MAX_SCORES = 2**31
+"""Of the heads of a layer for one text, heads x tokens^2."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +106,18 @@ def pad_texts(texts: Sequence[Int[np.ndarray, "_"]], special_ids: SpecialTokenId
     return replace(batch, targets=None, target_positions=None)
 
 
+def max_read_length(model: Model, stack: SingleStack) -> int | None:
+    """Return how many tokens of a text are read at once: as many as positions, if those end.
+
+    Otherwise as many as have 2^31 scores of attention in a layer, 8 GB, since relative positions
+    need them all: 23,170 tokens with four heads, 13,377 with twelve. None: of recurrent networks.
+    """
+    most = max_text_length(model, stack)
+    if most is None and isinstance(stack.a, Architecture):
+        return math.isqrt(MAX_SCORES // stack.a.n_heads)
+    return most
+
+
 def text_batches(
     model: Model,
     tokenizer: Tokenizer,
@@ -116,7 +133,7 @@ def text_batches(
     """
     special = tokenizer.special_ids
     inputs = with_special_tokens(
-        tokenizer.input_tokenizer, texts, max_text_length(model, encoder_stack(model))
+        tokenizer.input_tokenizer, texts, max_read_length(model, encoder_stack(model))
     )
     for rows in group_by_length([len(ids) for ids in inputs], batch_tokens):
         lengths = [len(inputs[i]) for i in rows]
