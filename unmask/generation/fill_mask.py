@@ -318,7 +318,7 @@ def _encode_sources(
 ) -> list[Int[np.ndarray, "_"]]:
     max_length = max_read_length(model, encoder_stack(model))
     limit = None if max_length is None else max_length + 1
-    found = tokenizer.first_batch(texts, limit, special=True)
+    found = tokenizer.encode_prefix_batch(texts, limit, special=True)
     _check_lengths(found, max_length, texts)
     return found
 
