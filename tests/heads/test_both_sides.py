@@ -95,7 +95,7 @@ def test_people_see_words_that_nobody_who_is_asked_has_read() -> None:
     assert [cell.target for cell in shown.inputs if cell.target] == ["the", "<UNK>", "king"]
     roles = [cell.role for cell in shown.inputs]
     assert roles == ["special", *["unseen"] * 10, "special"]
-    assert shown.visibility.startswith("each word is told from those before it")
+    assert shown.visibility.startswith("each word is predicted from those before it")
 
 
 @pytest.mark.parametrize("cutoffs", [(), (4,)])
