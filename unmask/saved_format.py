@@ -241,6 +241,26 @@ MultilabelOptions MultilabelOptions: pool=pooling layers=pooled_layers frame=spe
 part.field where a part of the type has it now. In brackets, where a name was that of two types: the
 fields by which this one is known."""
 
+_OF_TRANSFORMERS = frozenset(
+    {
+        "n_kv_heads", "head_dim", "attention_window", "attention", "sublayers", "layers",
+        "scale_embedding", "final_norm", "gated_feed_forward", "cross_attention", "layer_dropout",
+    }
+)  # fmt: skip
+_OF_BLOCKS = frozenset(
+    {
+        *_OF_TRANSFORMERS, "n_heads", "n_segments", "position", "norm_placement", "embedding_norm",
+        "attention_dropout", "activation_dropout",
+    }
+)  # fmt: skip
+_GONE = {
+    "CanineArchitecture": _OF_TRANSFORMERS,
+    "RecurrentArchitecture": _OF_BLOCKS | {"activation"},
+    "ElmoArchitecture": _OF_BLOCKS | {"activation"},
+    "ConvolutionalArchitecture": _OF_BLOCKS | {"d_ff"},
+}
+"""Fields of Transformers that other networks were saved with, and had no use for."""
+
 _PARTS = {"attention": "AttentionVariant", "layers": "LayerVariants", "sublayers": ""}
 """Parts that have fields of an architecture now, and their types."""
 
@@ -334,7 +354,10 @@ def from_format_1(plain: Any) -> Any:
     old = plain.get("kind")
     name, fields = _renamed(old, plain) if isinstance(old, str) else (None, _NO_FIELDS)
     out = {fields.get(key, key): _within(old, key, value, plain) for key, value in plain.items()}
-    return out if name is None else _with_parts(out, whole=True) | {"kind": name}
+    if name is None:
+        return out
+    out = _with_parts(out, whole=True)
+    return {k: v for k, v in out.items() if k not in _GONE.get(name, ())} | {"kind": name}
 
 
 _NO_FIELDS: _Fields = {}

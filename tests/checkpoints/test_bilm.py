@@ -46,7 +46,7 @@ def written(folder: Path, a: ElmoArchitecture = SMALL) -> Model:
 
 
 def without_dropout(a: ElmoArchitecture) -> ElmoArchitecture:
-    none = {"dropout": 0.0, "input_dropout": 0.0, "final_dropout": 0.0, "attention_dropout": 0.0}
+    none = {"dropout": 0.0, "input_dropout": 0.0, "final_dropout": 0.0}
     return replace(a, **none)
 
 

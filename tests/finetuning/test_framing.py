@@ -24,7 +24,6 @@ from unmask.finetuning.initial_model.task_tokens import TASK_TOKENS, has_task_to
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.jobs.finetune import finetune
-from unmask.model.architecture import Architecture
 from unmask.tasks.kind_names import TaskKindName
 from unmask.tasks.kinds.all_kinds import resolve_options
 from unmask.tasks.kinds.pooling_options import PoolingOptions
@@ -167,7 +166,7 @@ def test_texts_that_are_cut_keep_the_tokens() -> None:
 def test_every_decoder_can_be_framed(name: str) -> None:
     card = MODELS[name]
     a = card.architecture
-    causal = isinstance(a, Architecture) and a.causal
+    causal = isinstance(a, StackArchitecture) and a.causal
     frame = TASK_TOKENS.surround(card.tokenizer.special_tokens)
     assert TASK_TOKENS.surround(frame) == frame
     if causal:

@@ -312,7 +312,7 @@ def test_what_it_cannot_read_is_refused() -> None:
 def test_an_architecture_that_is_none_is_refused() -> None:
     for change, message in (
         ({"causal": True}, "causal = True"),
-        ({"attention_window": (3,)}, "attention_window"),
+        ({"embedding_size": 8}, "embedding_size = 8 is not supported"),
         ({"n_hash_functions": 7}, "not a multiple of n_hash_functions"),
         ({"n_hash_functions": 17}, "from 1 to 16"),
         ({"downsampling_rate": 0}, "downsampling_rate must be at least 1"),

@@ -83,10 +83,6 @@ def test_layers_side_by_side_are_those_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (
-            {"gated_feed_forward": True},
-            "gated_feed_forward = True is not supported by a convolutional network",
-        ),
         ({"causal": True}, "causal = True is not supported by a convolutional network"),
         ({"filter_widths": ()}, "filter_widths must be one or more numbers above 0"),
         ({"filter_widths": (3, 4)}, "d_model 9 is not a multiple of 2 filter widths"),

@@ -10,7 +10,7 @@ import torch
 from unmask.batch import PARAGRAPH_START, SENTENCE_START, WORD_START, Tokens
 from unmask.batching.loader import BatchLoader
 from unmask.checkpoints import folder as checkpoints
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.training import loop
 from unmask.training.config import Recipe
@@ -120,6 +120,8 @@ class Text:
 
 
 def small(stack):
+    if not isinstance(stack, Architecture):
+        return replace(stack, vocab_size=V, d_model=16, n_layers=2, d_ff=32, dropout=0.1)
     return replace(
         stack,
         vocab_size=V,
@@ -136,10 +138,10 @@ def small(stack):
 def run(name, micro_tokens=100, **changes):
     card = MODELS[name]
     a = card.architecture
-    if isinstance(a, Architecture):
-        a = small(a)
-    else:
+    if isinstance(a, EncoderDecoderArchitecture):
         a = replace(a, encoder=small(a.encoder), decoder=small(a.decoder))
+    else:
+        a = small(a)
     model = replace(card, architecture=a).build().initialize(0)
     cuts = np.cumsum(np.random.default_rng(0).integers(5, 25, 300))
     loader = BatchLoader(

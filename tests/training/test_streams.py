@@ -14,7 +14,7 @@ from unmask.batching.workers import draw_other_row
 from unmask.checkpoints import folder as checkpoints
 from unmask.jobs.prepare import prepare
 from unmask.jobs.pretrain.network import build_network
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import Architecture, StackArchitecture
 from unmask.objectives import published
 from unmask.objectives.features import Recurrence, RecurrenceMemory
 from unmask.shards.read import TokenShards
@@ -56,8 +56,9 @@ def laid_out(shards: TokenShards, recipe: Recipe = RECIPE) -> TrainingData:
 def begun(shards: TokenShards, recipe: Recipe = RECIPE) -> TrainingRun:
     card = MODELS[recipe.model]
     a = card.architecture
-    assert isinstance(a, Architecture)
-    a = replace(a, d_model=16, n_layers=2, n_heads=2, d_ff=32, dropout=0.1, final_dropout=0.1)
+    assert isinstance(a, StackArchitecture)
+    heads = {"n_heads": 2} if isinstance(a, Architecture) else {}
+    a = replace(a, d_model=16, n_layers=2, **heads, d_ff=32, dropout=0.1, final_dropout=0.1)
     model = build_network(replace(card, architecture=a), recipe, shards.tokenizer)
     data = laid_out(shards, recipe)
     return loop.start_run(recipe, model, data.batches)

@@ -36,7 +36,7 @@ from unmask.checkpoints.tensors import read_json_file, read_model_tensors
 from unmask.config import from_dict
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import HeadSpec, Model
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.architecture import EncoderDecoderArchitecture, StackArchitecture
 from unmask.text.records import format_names
 from unmask.zoo.preset import Published
 
@@ -175,7 +175,7 @@ def _trained_heads(
     one = card.architecture
     forward = (
         bool(card.config_mapping.causal_class_names)
-        and isinstance(one, Architecture)
+        and isinstance(one, StackArchitecture)
         and one.causal
     )
     return {name: as_causal_head(s) for name, s in made.items()} if forward else made

@@ -93,9 +93,8 @@ class PrefixTuningModule(nn.Module):
 
     def __init__(self, spec: PrefixTuning, model: Model) -> None:
         super().__init__()
-        _require_attention(decoder_stack(model))
         self.spec, self.attachment = spec, Attachment()
-        self.a = model.decoder_architecture
+        self.a = require_attention(decoder_stack(model)).a
         width = 2 * self.a.n_layers * self.a.n_key_value_heads * self.a.d_head
         self.vectors = self.table = self.into = self.out = None
         if spec.projection_size is None:
@@ -120,7 +119,7 @@ class PrefixTuningModule(nn.Module):
 
     def register_hooks(self, model: Model) -> list[RemovableHandle]:
         """Prepend the prefix to every text of the model's only stack, or of its decoder."""
-        stack = _require_attention(decoder_stack(model))
+        stack = require_attention(decoder_stack(model))
         return [stack.register_forward_pre_hook(self._prepend, with_kwargs=True)]
 
     def _prepend(
@@ -160,7 +159,7 @@ class PromptTuningModule(nn.Module):
     def __init__(self, spec: PromptTuning, model: Model) -> None:
         super().__init__()
         self.spec, self.attachment = spec, Attachment()
-        self.a = _require_attention(encoder_stack(model)).a
+        self.a = require_attention(encoder_stack(model)).a
         self.vectors = nn.Parameter(torch.empty(spec.n_virtual_tokens, self.a.d_embed))
         self._first = any(
             isinstance(head, SequenceClassificationHead) and head.spec.pooling == "first"
@@ -192,7 +191,7 @@ class PromptTuningModule(nn.Module):
 
     def register_hooks(self, model: Model) -> list[RemovableHandle]:
         """Prepend the prompt to every text of the model's only stack, or of its encoder."""
-        stack = _require_attention(encoder_stack(model))
+        stack = require_attention(encoder_stack(model))
         if isinstance(stack, SourceEncodedTransformer):
             raise ValueError("PromptTuning does not support a model with a source encoder")
         hooks = [
@@ -434,7 +433,7 @@ def encoder_stack(model: Model) -> SingleStack:
     return backbone.encoder if isinstance(backbone, EncoderDecoder) else backbone
 
 
-def _require_attention(stack: SingleStack) -> Transformer:
+def require_attention(stack: SingleStack) -> Transformer:
     """Return a stack that supports virtual tokens before a text.
 
     Raises:

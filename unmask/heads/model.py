@@ -39,7 +39,7 @@ from unmask.heads.pretraining.span_boundary import SpanBoundaryObjective
 from unmask.heads.pretraining.subword_prediction import SubwordPrediction
 from unmask.heads.question_answering import QuestionAnswering
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, StackArchitecture
 from unmask.model.backbones.canine import Canine, CanineArchitecture
 from unmask.model.backbones.convolutional import Convolutional, ConvolutionalArchitecture
 from unmask.model.backbones.elmo import Elmo, ElmoArchitecture
@@ -157,7 +157,7 @@ class HasFlops(Protocol):
         ...
 
 
-def build_backbone(architecture: Architecture | EncoderDecoderArchitecture) -> Backbone:
+def build_backbone(architecture: StackArchitecture | EncoderDecoderArchitecture) -> Backbone:
     """Build the network of an architecture."""
     if isinstance(architecture, EncoderDecoderArchitecture):
         return EncoderDecoder(architecture)
@@ -169,7 +169,9 @@ def build_backbone(architecture: Architecture | EncoderDecoderArchitecture) -> B
         return Recurrent(architecture)
     if isinstance(architecture, ConvolutionalArchitecture):
         return Convolutional(architecture)
-    return Transformer(architecture)
+    if isinstance(architecture, Architecture):
+        return Transformer(architecture)
+    raise ValueError(f"no network is known of {type(architecture).__name__}")
 
 
 class Model(nn.Module):
@@ -177,7 +179,7 @@ class Model(nn.Module):
 
     def __init__(
         self,
-        architecture: Architecture | EncoderDecoderArchitecture,
+        architecture: StackArchitecture | EncoderDecoderArchitecture,
         heads: Mapping[str, HeadSpec],
         pooler: Pooler | None = None,
     ) -> None:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from unmask.batch import IGNORE_INDEX, Batch
 from unmask.heads.classification.sequence_classification import PredictionHeadTransform
 from unmask.heads.prediction import Prediction, Term
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.canine import TokenEmbedding
 
 START, END = 1, 2
@@ -26,7 +26,7 @@ class QuestionAnswering:
     """A transform before the output layer (ModernBERT)."""
 
     def build(
-        self, architecture: Architecture, embedding_table: TokenEmbedding
+        self, architecture: StackArchitecture, embedding_table: TokenEmbedding
     ) -> "QuestionAnsweringHead":
         """Build the head of an architecture."""
         return QuestionAnsweringHead(self, architecture)
@@ -40,7 +40,7 @@ class QuestionAnsweringHead(nn.Module):
     end, are excluded.
     """
 
-    def __init__(self, spec: QuestionAnswering, a: Architecture) -> None:
+    def __init__(self, spec: QuestionAnswering, a: StackArchitecture) -> None:
         super().__init__()
         self.spec = spec
         self.map = None if spec.transform is None else spec.transform.build(a)

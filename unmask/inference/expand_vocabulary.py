@@ -17,7 +17,7 @@ from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
 from unmask.inference.load_word_vectors import load_word_vectors
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import StackArchitecture
 from unmask.word_vectors.alignment.align import LeastSquaresMap
 from unmask.word_vectors.keyed_vectors import KeyedVectors
 from unmask.zoo.preset import with_vocab_size
@@ -63,7 +63,7 @@ def expand_vocabulary(
     pipeline = model if isinstance(model, Pipeline) else load(model)
     word_vectors, old = load_word_vectors(vectors, limit=limit), pipeline.loaded_model
     tokenizer, architecture = pipeline.tokenizer, old.model.architecture
-    if not isinstance(architecture, Architecture) or len(old.model.adapters):
+    if not isinstance(architecture, StackArchitecture) or len(old.model.adapters):
         raise ValueError(
             f"{pipeline.preset.name}: words are added to models of one stack, without adapters"
         )

@@ -86,7 +86,7 @@ def _label_logits(
     assert isinstance(
         head, SequenceClassificationHead | TokenClassificationHead | QuestionAnsweringHead
     )
-    global_tokens = model.decoder_architecture.attention.global_tokens
+    global_tokens = model.decoder_architecture.has_global_tokens
     if isinstance(head, SequenceClassificationHead) and global_tokens:
         first = torch.zeros(len(batch.inputs), 1, dtype=torch.long)
         batch = batch.with_feature(GlobalTokens(first))

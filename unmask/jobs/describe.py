@@ -17,7 +17,8 @@ from unmask.inference.load_word_vectors import (
 )
 from unmask.inference.open_model import load
 from unmask.jobs.pretrain.resumed_run import recipe_of
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.architecture import EncoderDecoderArchitecture
+from unmask.model.names import AnyArchitecture
 from unmask.reports.formatting import NARROW_SPACE, RealNumber, format_bytes, format_si
 from unmask.training.config import Recipe
 from unmask.zoo.catalogue import get_preset
@@ -124,9 +125,7 @@ def preset_to_dict(preset: Published) -> dict[str, Any]:
     }
 
 
-def _architecture_to_dict(
-    architecture: Architecture | EncoderDecoderArchitecture,
-) -> dict[str, Any]:
+def _architecture_to_dict(architecture: AnyArchitecture) -> dict[str, Any]:
     """Return a network as plain data, without what says nothing of it."""
     if isinstance(architecture, EncoderDecoderArchitecture):
         stacks = {

@@ -14,7 +14,7 @@ from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.config import to_dict
 from unmask.files import atomic_path, file_record
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import StackArchitecture
 from unmask.output import OutputStream
 from unmask.reports.report_data import Near
 from unmask.shards.read import TokenShards
@@ -130,7 +130,7 @@ class WordVectorJob:
         """
         method = word_vector_method(preset)
         assert method is not None
-        assert isinstance(preset.architecture, Architecture)
+        assert isinstance(preset.architecture, StackArchitecture)
         within = (
             shards.split_held_out(recipe.dev_fraction, recipe.seed)[0]
             if recipe.dev_fraction

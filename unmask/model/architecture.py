@@ -1,7 +1,8 @@
 """Architecture: one page on which every published Transformer differs from the next."""
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
 
 from unmask.model.backbones.evolved_parts import (
     EvolvedDecoderConvolutions,
@@ -41,10 +42,7 @@ MAX_LAYERS = 1_024
 costs time to build, even without weights."""
 MAX_SIZE = 2**24
 """The largest hidden size, vocabulary, length or number of heads."""
-DROPOUT_RATES = (
-    "dropout", "attention_dropout", "activation_dropout", "final_dropout", "layer_dropout",
-)  # fmt: skip
-_SCHEMES_WITH_MAX_POSITIONS = (
+SCHEMES_WITH_MAX_POSITIONS = (
     LearnedPositions,
     LearnedPositionsAndRelativeBias,
     DisentangledAttention,
@@ -54,13 +52,132 @@ _SCHEMES_WITH_MAX_POSITIONS = (
 )
 
 
+StackT = TypeVar("StackT", bound="StackArchitecture")
+
+
 @dataclass(frozen=True, kw_only=True)
-class Architecture:
-    """One stack of Transformer blocks, as a value."""
+class StackArchitecture:
+    """What every stack of layers has, of whatever kind, and what heads read of it."""
 
     vocab_size: int
     d_model: int
     n_layers: int
+    embedding_size: int | None = None
+    """Of token embeddings, which a linear map then projects to d_model (Lan et al. 2020, section
+    3.1). None: d_model."""
+    adaptive_input: AdaptiveInput | None = None
+    """Token embeddings are the smaller, the rarer the token is. None: all have one size."""
+    norm: Norm = LayerNorm()
+    biases: frozenset[BiasLocation] = ALL_BIASES
+    """Linear maps that have one: "read" are the projections of queries, keys and values, "write" is
+    the output projection of attention, "feed_forward" both maps of the feed-forward layer."""
+    causal: bool = False
+    dropout: float = 0.1
+    final_dropout: float = 0.0
+    """Of the output of the last layer or norm."""
+    initializer: Initializer = NormalInit()
+
+    positive_fields: ClassVar[tuple[str, ...]] = ("vocab_size", "d_model", "n_layers")
+    """Fields that must be at least 1."""
+    size_fields: ClassVar[tuple[str, ...]] = ("vocab_size", "d_model", "embedding_size")
+    """Fields that must be plausible sizes; None where a size is optional."""
+    outer_rates: ClassVar[tuple[str, ...]] = ("dropout",)
+    """Dropout rates that `with_dropout` changes."""
+    inner_rates: ClassVar[tuple[str, ...]] = ("final_dropout",)
+    """Dropout rates that it changes where they are nonzero."""
+
+    def __post_init__(self) -> None:
+        for name in self.positive_fields:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("n_layers", *self.size_fields):
+            most = MAX_LAYERS if name == "n_layers" else MAX_SIZE
+            if (size := getattr(self, name)) is not None and size > most:
+                raise ValueError(f"{name} must be at most {most:,}, got {size:,}")
+        for name in (*self.outer_rates, *self.inner_rates):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be from 0 to below 1, got {getattr(self, name)}")
+        if self.adaptive_input is not None and self.embedding_size is not None:
+            raise ValueError("adaptive_input has projections of its own: leave embedding_size out")
+
+    @property
+    def ignored_fields(self) -> tuple[str, ...]:
+        """Fields that have no effect on this network, whatever they hold."""
+        return ()
+
+    @property
+    def d_embed(self) -> int:
+        """Size of token embeddings before the first layer."""
+        return self.embedding_size or self.d_model
+
+    @property
+    def uses_segments(self) -> bool:
+        """Whether the network has segment embeddings, absolute or relative."""
+        return False
+
+    @property
+    def segment_count(self) -> int:
+        """The number of segments that have embeddings."""
+        return 0
+
+    @property
+    def has_global_tokens(self) -> bool:
+        """Whether the network reads `GlobalTokens`."""
+        return False
+
+    @property
+    def max_positions(self) -> int | None:
+        """The length of the longest text. None: there is none."""
+        return None
+
+    @property
+    def attends_to_encoder(self) -> bool:
+        """Whether it is the decoder of two stacks."""
+        return False
+
+    def with_segments(self: StackT, n: int) -> StackT:
+        """Return the same with n segments, if it has segments, and fewer."""
+        return self
+
+    def with_dropout(self: StackT, rate: float) -> StackT:
+        """Return the same with another dropout, and other rates where nonzero.
+
+        Raises:
+            ValueError: the rate is not from 0 to below 1.
+        """
+        if not 0 <= rate < 1:
+            raise ValueError(f"dropout must be from 0 to below 1, got {rate}")
+        inner = [name for name in self.inner_rates if getattr(self, name)]
+        return replace(self, **dict.fromkeys((*self.outer_rates, *inner), rate))
+
+    @abstractmethod
+    def with_attention_pattern(
+        self, pattern: AttentionPattern, *, generates: bool = False
+    ) -> "StackArchitecture":
+        """Return the same network with another attention pattern.
+
+        Args:
+            pattern: see `AttentionPattern`.
+            generates: what follows a text is generated token by token, whatever the pattern within
+                the text is.
+
+        Raises:
+            ValueError: the network does not support it.
+        """
+
+    @abstractmethod
+    def flops(self, length: int) -> float:
+        """Count the forward's matrix-product FLOPs per token, without embedding and head."""
+
+    @abstractmethod
+    def activations(self, length: int) -> int:
+        """Estimate how many numbers per token are kept until the backward."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture(StackArchitecture):
+    """One stack of Transformer blocks, as a value."""
+
     n_heads: int
     d_ff: int
     n_kv_heads: int | None = None
@@ -69,11 +186,6 @@ class Architecture:
     n_heads."""
     head_dim: int | None = None
     """None: d_model / n_heads. T5's larger sizes differ."""
-    embedding_size: int | None = None
-    """Of token embeddings, which a linear map then projects to d_model (Lan et al. 2020, section
-    3.1). None: d_model."""
-    adaptive_input: AdaptiveInput | None = None
-    """Token embeddings are the smaller, the rarer the token is. None: all have one size."""
     attention_window: tuple[int | None, ...] = ()
     """How many columns away a token attends, by layer, repeated cyclically; None, or nothing: any
     distance."""
@@ -85,7 +197,6 @@ class Architecture:
     section 3.4)."""
     n_segments: int = 0
     position: PositionScheme = LearnedPositions(512)
-    norm: Norm = LayerNorm()
     norm_placement: frozenset[NormSlot] = POST_NORM
     """Where norms stand around a sublayer f: after(x + out(f(into(x)))); or inside of it, before
     the map by which it writes (Wang et al. 2022, arXiv:2210.06423, section 2.2), of both sublayers
@@ -95,77 +206,35 @@ class Architecture:
     activation: Activation = "gelu"
     gated_feed_forward: bool = False
     """SwiGLU = gated silu, GeGLU = gated gelu."""
-    biases: frozenset[BiasLocation] = ALL_BIASES
-    """Linear maps that have one: "read" are the projections of queries, keys and values, "write" is
-    the output projection of attention, "feed_forward" both maps of the feed-forward layer."""
-    causal: bool = False
     cross_attention: bool = False
     """A third sublayer attends to the encoder."""
-    dropout: float = 0.1
     attention_dropout: float = 0.1
     activation_dropout: float = 0.0
     """Inside the feed-forward layer, after its activation (T5)."""
-    final_dropout: float = 0.0
-    """Of the output of the last norm (T5)."""
     layer_dropout: float = 0.0
     """The probability that a whole layer is left out in training: LayerDrop (Fan et al. 2020,
     arXiv:1909.11556, section 3.2); nothing is scaled up for it."""
-    initializer: Initializer = NormalInit()
-
     positive_fields: ClassVar[tuple[str, ...]] = (
-        "vocab_size",
-        "d_model",
-        "n_layers",
-        "n_heads",
-        "d_ff",
-    )
-    """Fields that must be at least 1."""
-    unsupported_fields: ClassVar[tuple[str, ...]] = ()
-    """Fields that a network of another kind does not have."""
+        *StackArchitecture.positive_fields, "n_heads", "d_ff",
+    )  # fmt: skip
+    size_fields: ClassVar[tuple[str, ...]] = (
+        *StackArchitecture.size_fields, "n_kv_heads", "head_dim", "n_segments", "n_heads", "d_ff",
+    )  # fmt: skip
+    outer_rates: ClassVar[tuple[str, ...]] = ("dropout", "attention_dropout")
+    inner_rates: ClassVar[tuple[str, ...]] = ("activation_dropout", "final_dropout")
 
     def __post_init__(self) -> None:
-        self._check_sizes()
-        self._check_rates()
+        super().__post_init__()
+        check_max_positions(self.position)
+        if not 0 <= self.layer_dropout < 1:
+            raise ValueError(f"layer_dropout must be from 0 to below 1, got {self.layer_dropout}")
         if self.head_dim is None and self.d_model % self.n_heads:
             raise ValueError(f"d_model {self.d_model} is not a multiple of n_heads {self.n_heads}")
         if self.n_key_value_heads < 1 or self.n_heads % self.n_key_value_heads:
             raise ValueError(
                 f"n_heads {self.n_heads} is not a multiple of n_kv_heads {self.n_kv_heads}"
             )
-        if self.adaptive_input is not None and self.embedding_size is not None:
-            raise ValueError("adaptive_input has projections of its own: leave embedding_size out")
         self._check_layer_types()
-
-    @property
-    def ignored_fields(self) -> tuple[str, ...]:
-        """Fields that have no effect on this network, whatever they hold."""
-        return self.unsupported_fields
-
-    def _check_sizes(self) -> None:
-        """Check that sizes are positive and plausible."""
-        for name in self.positive_fields:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        optional = ("n_kv_heads", "head_dim", "embedding_size", "n_segments")
-        for name in (*optional, "vocab_size", "d_model", "n_layers", "n_heads", "d_ff"):
-            most = MAX_LAYERS if name == "n_layers" else MAX_SIZE
-            if (size := getattr(self, name)) is not None and size > most:
-                raise ValueError(f"{name} must be at most {most:,}, got {size:,}")
-        position = self.position
-        if (
-            isinstance(position, _SCHEMES_WITH_MAX_POSITIONS)
-            and not 1 <= position.max_positions <= MAX_SIZE
-        ):
-            raise ValueError(
-                f"position.max_positions must be from 1 to {MAX_SIZE:,}, got "
-                f"{position.max_positions:,}"
-            )
-
-    def _check_rates(self) -> None:
-        """Check that rates are probabilities below 1."""
-        for name in DROPOUT_RATES:
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be from 0 to below 1, got {getattr(self, name)}")
 
     def _check_layer_types(self) -> None:
         """Check layers of other types against the fields that they need or do not support."""
@@ -254,11 +323,6 @@ class Architecture:
         """Size of one head."""
         return self.head_dim or self.d_model // self.n_heads
 
-    @property
-    def d_embed(self) -> int:
-        """Size of token embeddings before the first block."""
-        return self.embedding_size or self.d_model
-
     def layer_type(self, i: int) -> LayerType | None:
         """Return the type of layer i; None: attention and a feed-forward layer."""
         types = self.layers.types
@@ -272,17 +336,40 @@ class Architecture:
         dilation = self.attention.dilation
         return window, dilation[i % len(dilation)] if dilation else 1
 
-    def with_dropout(self, rate: float) -> "Architecture":
-        """Return the same with another dropout, and activation and final dropout where nonzero.
+    @property
+    def segment_count(self) -> int:
+        """The number of segments that have embeddings."""
+        return self.n_segments
 
-        Raises:
-            ValueError: the rate is not from 0 to below 1.
+    @property
+    def has_global_tokens(self) -> bool:
+        """Whether the network reads `GlobalTokens`."""
+        return self.attention.global_tokens
+
+    @property
+    def max_positions(self) -> int | None:
+        """The length of the longest text. None: there is none."""
+        return getattr(self.position, "max_positions", None)
+
+    @property
+    def attends_to_encoder(self) -> bool:
+        """Whether it is the decoder of two stacks."""
+        return self.cross_attention
+
+    def with_segments(self, n: int) -> "Architecture":
+        """Return the same with n segments, if it has segments, and fewer."""
+        return replace(self, n_segments=n) if 0 < self.n_segments < n else self
+
+    def activations(self, length: int) -> int:
+        """Estimate how many numbers per token are kept until the backward.
+
+        Korthikanti et al. 2023, arXiv:2205.05198, section 4.1, equation 2, counted in numbers
+        instead of bytes: of a layer 17 d for its maps and 2.5 h t for its scores, where the
+        feed-forward layer is 4 d wide; for any width f of it, 9 d + 2 f.
         """
-        if not 0 <= rate < 1:
-            raise ValueError(f"dropout must be from 0 to below 1, got {rate}")
-        some = ("activation_dropout", "final_dropout")
-        inner = {name: rate for name in some if getattr(self, name)}
-        return replace(self, dropout=rate, attention_dropout=rate, **inner)
+        own = 9 * self.d_model + 2 * self.d_ff * (2 if self.gated_feed_forward else 1)
+        scores = 5 * self.n_heads * length // 2
+        return self.n_layers * (own + scores) * (2 if self.cross_attention else 1)
 
     def flops(self, length: int) -> float:
         """Count the forward's matrix-product FLOPs per token, without embedding and head.
@@ -312,6 +399,21 @@ class Architecture:
             scores += self.n_layers * position.flops(self, length)
         kernel = 0 if ngrams is None else self.d_model**2 * ngrams.kernel_size // ngrams.groups
         return float(2 * (matrices + projection + kernel) + scores + crossed)
+
+
+def check_max_positions(position: PositionScheme) -> None:
+    """Check that a table of positions is of a plausible size.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if (
+        isinstance(position, SCHEMES_WITH_MAX_POSITIONS)
+        and not 1 <= position.max_positions <= MAX_SIZE
+    ):
+        raise ValueError(
+            f"position.max_positions must be from 1 to {MAX_SIZE:,}, got {position.max_positions:,}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

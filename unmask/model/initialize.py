@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from unmask.model.layers.feed_forward import ModelDimensions, OffsetRMSNorm
+from unmask.model.layers.feed_forward import AttentionDimensions, ModelDimensions, OffsetRMSNorm
 
 
 def _init_norms_and_biases(module: nn.Module) -> None:
@@ -80,6 +80,7 @@ class FanInInit:
         elif isinstance(module, nn.Linear):
             std = module.in_features**-0.5
             if self.scale_queries and name.endswith(".q"):
+                assert isinstance(dimensions, AttentionDimensions)
                 std *= dimensions.d_head**-0.5
             nn.init.normal_(module.weight, std=std)
 

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from unmask import config
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, StackArchitecture
 from unmask.model.config_keys import NO_KEYS, ConfigKeys
 from unmask.saved_format import read_record, write_record
 
-AnyArchitecture = Architecture | EncoderDecoderArchitecture
-ArchitectureT = TypeVar("ArchitectureT", bound=Architecture)
+AnyArchitecture = StackArchitecture | EncoderDecoderArchitecture
+ArchitectureT = TypeVar("ArchitectureT", bound=StackArchitecture)
 
 
 @dataclass(frozen=True)
@@ -393,7 +393,7 @@ class ConfigMapping:
 
     def class_names_of(self, a: AnyArchitecture) -> Mapping[tuple[str, ...], str]:
         """Return their classes of a network, by our heads."""
-        causal = isinstance(a, Architecture) and a.causal
+        causal = isinstance(a, StackArchitecture) and a.causal
         return {**self.class_names, **self.causal_class_names} if causal else self.class_names
 
     def heads_of_class(self, class_name: str) -> tuple[str, ...] | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.architecture import EncoderDecoderArchitecture, StackArchitecture
 from unmask.model.names import NATIVE_WEIGHT_NAMES, AnyArchitecture, native_config_mapping
 from unmask.zoo.preset import Published
 
@@ -95,7 +95,9 @@ def _is_expressible(preset: Published) -> bool:
     )
 
 
-def _is_expressible_with(preset: Published, key: str, base: Mapping[str, Architecture]) -> bool:
+def _is_expressible_with(
+    preset: Published, key: str, base: Mapping[str, StackArchitecture]
+) -> bool:
     """Say whether the format could say the architecture if one key were as in `base`."""
     side, _, name = key.rpartition(".")
     value = getattr(base[side], name)
@@ -108,21 +110,23 @@ def _is_expressible_with(preset: Published, key: str, base: Mapping[str, Archite
         return False
 
 
-def _stacks_by_prefix(a: AnyArchitecture) -> dict[str, Architecture]:
+def _stacks_by_prefix(a: AnyArchitecture) -> dict[str, StackArchitecture]:
     """Return the stacks by what their keys begin with; none: it is of another kind."""
     if isinstance(a, EncoderDecoderArchitecture):
         return {"encoder": a.encoder, "decoder": a.decoder}
-    return {"": a} if isinstance(a, Architecture) else {}
+    return {"": a} if isinstance(a, StackArchitecture) else {}
 
 
-def _differing_keys(a: Mapping[str, Architecture], b: Mapping[str, Architecture]) -> list[str]:
+def _differing_keys(
+    a: Mapping[str, StackArchitecture], b: Mapping[str, StackArchitecture]
+) -> list[str]:
     """Name the keys in which stacks differ."""
-    names = [f.name for f in fields_of(Architecture)]
     return [
-        f"{side}.{name}".lstrip(".")
+        f"{side}.{f.name}".lstrip(".")
         for side in a
-        for name in names
-        if getattr(a[side], name) != getattr(b[side], name)
+        if type(a[side]) is type(b[side])
+        for f in fields_of(a[side])
+        if getattr(a[side], f.name) != getattr(b[side], f.name)
     ]
 
 
@@ -131,8 +135,8 @@ def _without_training_fields(a: AnyArchitecture) -> AnyArchitecture:
     if isinstance(a, EncoderDecoderArchitecture):
         halves = (replace(half, **_training_defaults(half)) for half in (a.encoder, a.decoder))
         return replace(a, encoder=next(halves), decoder=next(halves))
-    return replace(a, **_training_defaults(a)) if isinstance(a, Architecture) else a
+    return replace(a, **_training_defaults(a)) if isinstance(a, StackArchitecture) else a
 
 
-def _training_defaults(a: Architecture) -> dict[str, object]:
+def _training_defaults(a: StackArchitecture) -> dict[str, object]:
     return {f.name: f.default for f in fields_of(a) if f.name in TRAINING_ONLY_FIELDS}

@@ -180,4 +180,4 @@ def max_positions(architecture: AnyArchitecture) -> int | None:
     if isinstance(architecture, EncoderDecoderArchitecture):
         found = (max_positions(architecture.encoder), max_positions(architecture.decoder))
         return min((n for n in found if n is not None), default=None)
-    return getattr(architecture.position, "max_positions", None)
+    return architecture.max_positions

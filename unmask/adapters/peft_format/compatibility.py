@@ -13,7 +13,7 @@ from unmask.heads.classification.sequence_classification import (
 )
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model
-from unmask.model.architecture import EncoderDecoderArchitecture
+from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.zoo.preset import Published
 
 
@@ -31,7 +31,7 @@ def task_type(model: Model) -> str | None:
         and isinstance(heads[0], LanguageModeling)
         and model.decoder_architecture.causal
     ):
-        return "SEQ_2_SEQ_LM" if model.decoder_architecture.cross_attention else "CAUSAL_LM"
+        return "SEQ_2_SEQ_LM" if model.decoder_architecture.attends_to_encoder else "CAUSAL_LM"
     return None
 
 
@@ -68,7 +68,7 @@ def unsupported_by_peft(model: Model, preset: Published, name: str | None) -> st
             return f"PEFT has no vectors before a text here: {why}"
         if kind in (None, "FEATURE_EXTRACTION"):
             return f"PEFT has no prefixes and prompts for the heads {heads}"
-        if kind == "SEQ_CLS" and model.decoder_architecture.cross_attention:
+        if kind == "SEQ_CLS" and model.decoder_architecture.attends_to_encoder:
             return f"PEFT has no prefixes and prompts for the heads {heads} of two stacks"
     return None
 
@@ -87,7 +87,7 @@ def prefix_incompatibility(model: Model, preset: Published, prefix: bool) -> str
     whole = model.architecture
     two = isinstance(whole, EncoderDecoderArchitecture)
     stacks = (whole.encoder, whole.decoder) if two else (whole,)
-    if any(any(a.attention_window) for a in stacks):
+    if any(isinstance(a, Architecture) and any(a.attention_window) for a in stacks):
         return "a window of attention hides them there, and not here"
     if prefix and preset.config_mapping.model_type not in _FAMILIES_WITH_PREFIX_CACHE:
         return f"transformers' classes of {preset.family} take no keys and values before a text"

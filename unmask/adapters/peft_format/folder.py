@@ -328,7 +328,7 @@ def _check_embeddings(model: Model, beside: Mapping[str, Tensor]) -> None:
     if "backbone.tokens.weight" not in beside:
         return
     tied = model.has_language_head and "heads.language.out.weight" not in model.own_weights()
-    if tied or model.decoder_architecture.cross_attention:
+    if tied or model.decoder_architecture.attends_to_encoder:
         where = "the scores" if tied else "one of the stacks"
         raise ValueError(
             f"the adapter has token vectors of its own, but PEFT leaves those of {where} as they "

@@ -20,7 +20,9 @@ from unmask.adapters.prefix import (
     PrefixTuningModule,
     PromptTuning,
     PromptTuningModule,
+    decoder_stack,
     encoder_stack,
+    require_attention,
 )
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
@@ -55,7 +57,8 @@ def prefix_from_peft(
 ) -> tuple[ReadAdapter, dict[str, Tensor]]:
     """Read a prefix, and the tensors beside it."""
     vectors, left = prompt_vectors(tensors)
-    a, n = model.decoder_architecture, settings.num_layers or model.decoder_architecture.n_layers
+    a = require_attention(decoder_stack(model)).a
+    n = settings.num_layers or a.n_layers
     two = isinstance(model.architecture, EncoderDecoderArchitecture)
     length = settings.num_virtual_tokens or len(vectors)
     check_shape(PROMPT_EMBEDDINGS, vectors, (length, 2 * n * a.n_key_value_heads * a.d_head))
@@ -103,7 +106,8 @@ def prompt_from_peft(
     length = settings.num_virtual_tokens or len(vectors) // times
     check_shape(PROMPT_EMBEDDINGS, vectors, (length * times, encoder_stack(model).a.d_embed))
     # PEFT keeps vectors for the decoder too, and puts none there.
-    vectors = vectors[:length] / _embedding_scale(encoder_stack(model).a)  # see `prompt_to_peft`
+    stack = require_attention(encoder_stack(model))
+    vectors = vectors[:length] / _embedding_scale(stack.a)  # see `prompt_to_peft`
     return (PromptTuning(n_virtual_tokens=length), {"vectors": vectors}), left
 
 

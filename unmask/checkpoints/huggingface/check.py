@@ -9,7 +9,11 @@ from typing import Any
 import torch
 
 from unmask.checkpoints.tensors import tensor_names
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.architecture import (
+    Architecture,
+    EncoderDecoderArchitecture,
+    StackArchitecture,
+)
 from unmask.model.names import MatchedWeights
 from unmask.zoo.preset import Published
 
@@ -27,7 +31,8 @@ def check_depth(folder: Path, preset: Published, config: Mapping[str, Any]) -> N
     """
     held = _count_layers(preset.weight_names.internal_names(tensor_names(folder)))
     for side, stack in _stacks_by_side(preset).items():
-        if not stack.layers.shared_sublayers and side in held and held[side] < stack.n_layers:
+        shared = isinstance(stack, Architecture) and bool(stack.layers.shared_sublayers)
+        if not shared and side in held and held[side] < stack.n_layers:
             keys = [
                 key.name
                 for key in preset.config_mapping.config_keys.table.values()
@@ -50,7 +55,7 @@ def _count_layers(names: Iterable[str]) -> dict[str, int]:
     return held
 
 
-def _stacks_by_side(preset: Published) -> dict[str, Architecture]:
+def _stacks_by_side(preset: Published) -> dict[str, StackArchitecture]:
     a = preset.architecture
     if isinstance(a, EncoderDecoderArchitecture):
         return {"encoder": a.encoder, "decoder": a.decoder}

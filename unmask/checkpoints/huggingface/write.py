@@ -157,7 +157,7 @@ def _special_id_config(special_ids: SpecialTokenIds, model: Model) -> dict[str, 
     if model.decoder_architecture.causal:
         if special_ids.end is not None:
             ids["eos_token_id"] = special_ids.end
-        if model.decoder_architecture.cross_attention:
+        if model.decoder_architecture.attends_to_encoder:
             ids["decoder_start_token_id"] = special_ids.start
             if special_ids.decoder_prefix:
                 ids["bos_token_id"] = special_ids.decoder_prefix[0]
@@ -170,7 +170,7 @@ def _generation_config(special_ids: SpecialTokenIds, model: Model) -> dict[str, 
     """Return their generation_config.json: what is read before an answer is said by force there."""
     forced = (
         {"forced_bos_token_id": special_ids.decoder_prefix[0]}
-        if model.decoder_architecture.cross_attention and special_ids.decoder_prefix
+        if model.decoder_architecture.attends_to_encoder and special_ids.decoder_prefix
         else {}
     )
     return _special_id_config(special_ids, model) | forced

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from unmask.batch import IGNORE_INDEX, Batch, Example
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
+from unmask.model.architecture import EncoderDecoderArchitecture, StackArchitecture
 from unmask.model.layers.attention.block_local_mask import GlobalTokens
 from unmask.model.names import AnyArchitecture
 from unmask.tasks.task import Label, Task, TaskExample
@@ -164,7 +164,7 @@ def language_modeling_head(preset: Published) -> LanguageModeling:
     return spec
 
 
-def answering_stack(architecture: AnyArchitecture) -> Architecture:
+def answering_stack(architecture: AnyArchitecture) -> StackArchitecture:
     """Return the stack whose states answer: of two, the decoder."""
     if isinstance(architecture, EncoderDecoderArchitecture):
         return architecture.decoder
@@ -262,7 +262,7 @@ class InputTemplate:
             encode_separately=encode_separately,
             both_orders=both_orders,
             repeat_in_decoder=twice,
-            global_first_token=global_first_token and a.attention.global_tokens,
+            global_first_token=global_first_token and a.has_global_tokens,
         )
 
     def build_example(self, texts: Sequence[Int[np.ndarray, "_"]]) -> tuple[Example, bool]:

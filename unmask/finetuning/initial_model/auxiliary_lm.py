@@ -15,7 +15,7 @@ from unmask.finetuning.formulations.formulation import LANGUAGE_HEAD, language_m
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import HeadSpec, Model
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import StackArchitecture
 from unmask.zoo.preset import Published
 
 
@@ -38,7 +38,7 @@ def with_language_head(
     if not lm_loss_weight:
         return dict(head_specs)
     a = preset.architecture
-    if not isinstance(a, Architecture) or not a.causal or LANGUAGE_HEAD in head_specs:
+    if not isinstance(a, StackArchitecture) or not a.causal or LANGUAGE_HEAD in head_specs:
         raise ValueError(
             "lm_loss_weight is the weight of a language model's loss beside that of a decoder's "
             f"head; {preset.name} has none such in this task (heads: {', '.join(head_specs)})"

@@ -18,7 +18,7 @@ from unmask.heads.classification.sequence_classification import (
     SequenceClassificationHead,
 )
 from unmask.heads.model import Model
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import Architecture, StackArchitecture
 from unmask.model.backbones.transformer import Transformer
 from unmask.model.layers.feed_forward import LayerNorm
 from unmask.tasks.task import TaskExample
@@ -71,9 +71,10 @@ def denormalize_head(model: Model, formulation: TaskFormulation) -> None:
 def _can_absorb_shift(preset: Published) -> bool:
     """Say whether the head has a bias, or else the norm before it has one that can do its work."""
     spec, a = preset.heads[LABEL_HEAD], preset.architecture
-    if not isinstance(spec, SequenceClassification) or not isinstance(a, Architecture):
+    if not isinstance(spec, SequenceClassification) or not isinstance(a, StackArchitecture):
         return False
-    normed = a.final_norm and isinstance(a.norm, LayerNorm) and a.norm.bias
+    last = isinstance(a, Architecture) and a.final_norm
+    normed = last and isinstance(a.norm, LayerNorm) and a.norm.bias
     linear = (
         not spec.dense_layer
         and spec.pooling not in ("compare", "both")

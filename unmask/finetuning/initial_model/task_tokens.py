@@ -7,7 +7,7 @@ itself, in this library and in others, so that nothing that reads texts asks whi
 
 from dataclasses import replace
 
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import StackArchitecture
 from unmask.tasks.kinds.all_kinds import TASK_KINDS
 from unmask.tasks.kinds.pooling_options import PoolingOptions, has_two_texts
 from unmask.tasks.task import Task
@@ -51,7 +51,7 @@ def resolve_input_options(
     if said != "added":
         return task
     a = preset.architecture
-    if not isinstance(a, Architecture) or not a.causal:
+    if not isinstance(a, StackArchitecture) or not a.causal:
         raise ValueError(
             f"options.special_tokens must be 'own' for {preset.name}: tokens are added for "
             "decoders, whose last token has read all others; got 'added'"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import StackArchitecture
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Pooler:
     head holds it itself (`SequenceClassification.dense_layer`); without one it is kept as it is.
     """
 
-    def build(self, a: Architecture) -> "PoolerModule":
+    def build(self, a: StackArchitecture) -> "PoolerModule":
         """Build the map of an architecture."""
         return PoolerModule(a)
 
@@ -24,7 +24,7 @@ class Pooler:
 class PoolerModule(nn.Module):
     """The map; no head uses it, and so it is not trained."""
 
-    def __init__(self, a: Architecture) -> None:
+    def __init__(self, a: StackArchitecture) -> None:
         super().__init__()
         self.dense = nn.Linear(a.d_model, a.d_model, bias="feed_forward" in a.biases)
         self.requires_grad_(False)

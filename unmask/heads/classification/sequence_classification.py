@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from unmask.batch import IGNORE_INDEX, Batch
 from unmask.heads.classification.choice_groups import ChoiceGroups
 from unmask.heads.prediction import Prediction, Term
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.canine import CanineArchitecture, TokenEmbedding
 from unmask.model.backbones.recurrent import RecurrentArchitecture
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation, Dropout
@@ -154,7 +154,7 @@ class SequenceClassification:
     dropout: float = 0.1
 
     def build(
-        self, architecture: Architecture, embedding_table: TokenEmbedding
+        self, architecture: StackArchitecture, embedding_table: TokenEmbedding
     ) -> "SequenceClassificationHead":
         """Build the head of an architecture.
 
@@ -181,7 +181,7 @@ class SequenceClassification:
 class SequenceClassificationHead(nn.Module):
     """Logits of a text's labels, and their loss."""
 
-    def __init__(self, spec: SequenceClassification, a: Architecture) -> None:
+    def __init__(self, spec: SequenceClassification, a: StackArchitecture) -> None:
         super().__init__()
         self.spec = spec
         width = a.d_model * POOLING_WIDTH_FACTORS.get(spec.pooling, 1)
@@ -265,7 +265,7 @@ class PredictionHeadTransform:
 
     activation: Activation = "gelu"
 
-    def build(self, a: Architecture) -> "PredictionHeadTransformModule":
+    def build(self, a: StackArchitecture) -> "PredictionHeadTransformModule":
         """Build the map of an architecture."""
         return PredictionHeadTransformModule(self, a)
 
@@ -273,7 +273,7 @@ class PredictionHeadTransform:
 class PredictionHeadTransformModule(nn.Module):
     """norm(activation(dense(x)))."""
 
-    def __init__(self, spec: PredictionHeadTransform, a: Architecture) -> None:
+    def __init__(self, spec: PredictionHeadTransform, a: StackArchitecture) -> None:
         super().__init__()
         self.spec = spec
         self.dense = nn.Linear(a.d_model, a.d_model, bias="feed_forward" in a.biases)
@@ -296,7 +296,7 @@ class TokenClassification:
     dropout: float = 0.1
 
     def build(
-        self, architecture: Architecture, embedding_table: TokenEmbedding
+        self, architecture: StackArchitecture, embedding_table: TokenEmbedding
     ) -> "TokenClassificationHead":
         """Build the head of an architecture."""
         return TokenClassificationHead(self, architecture)
@@ -308,7 +308,7 @@ class TokenClassificationHead(nn.Module):
     Devlin et al. 2019, section 4.3.
     """
 
-    def __init__(self, spec: TokenClassification, a: Architecture) -> None:
+    def __init__(self, spec: TokenClassification, a: StackArchitecture) -> None:
         super().__init__()
         self.spec = spec
         self.map = None if spec.transform is None else spec.transform.build(a)
@@ -345,7 +345,7 @@ def _require(tensor: Tensor | None) -> Tensor:
     return tensor
 
 
-def check_bidirectional(architecture: Architecture) -> None:
+def check_bidirectional(architecture: StackArchitecture) -> None:
     """Check that a network is bidirectional, each direction with half of its hidden states.
 
     Raises:

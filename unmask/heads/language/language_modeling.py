@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from unmask.batch import IGNORE_INDEX, Batch
 from unmask.heads.language.candidates import Candidates
 from unmask.heads.prediction import Prediction, Term
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import Architecture, StackArchitecture
 from unmask.model.backbones.canine import TokenEmbedding, require_embedding_table
 from unmask.model.layers.attention.query_stream import (
     EnhancedMaskDecoder,
@@ -106,7 +106,7 @@ class LanguageModeling:
             )
 
     def build(
-        self, architecture: Architecture, embedding_table: TokenEmbedding
+        self, architecture: StackArchitecture, embedding_table: TokenEmbedding
     ) -> "LanguageModelingHead":
         """Build the head of an architecture with token embeddings `embedding_table`.
 
@@ -125,17 +125,18 @@ class LanguageModeling:
         return LanguageModelingHead(self, architecture, require_embedding_table(embedding_table))
 
 
-def _check_second_stream(a: Architecture) -> None:
+def _check_second_stream(a: StackArchitecture) -> None:
     """Check that a stream which begins with the same vector everywhere knows its position.
 
     Raises:
         ValueError: it does not, or the layers do not support it.
     """
-    if not isinstance(a.position, SCHEMES_IN_SCORES):
+    position = a.position if isinstance(a, Architecture) else None
+    if not isinstance(a, Architecture) or not isinstance(position, SCHEMES_IN_SCORES):
         known = ", ".join(kind.__name__ for kind in SCHEMES_IN_SCORES)
         raise ValueError(
             "the query stream (permutation language modeling) has no token embeddings, so "
-            f"positions must be in the attention scores ({known}), got {type(a.position).__name__}"
+            f"positions must be in the attention scores ({known}), got {type(position).__name__}"
         )
     averaged = isinstance(a.sublayers, DepthWeightedSublayers)
     if averaged or any(a.layers.types):
@@ -260,7 +261,7 @@ class LanguageModelingHead(nn.Module):
     """Logits of tokens at the targets, and their cross-entropy."""
 
     def __init__(
-        self, spec: LanguageModeling, a: Architecture, embedding_table: nn.Embedding
+        self, spec: LanguageModeling, a: StackArchitecture, embedding_table: nn.Embedding
     ) -> None:
         super().__init__()
         self.spec = spec
@@ -272,7 +273,11 @@ class LanguageModelingHead(nn.Module):
             self.dense = nn.Linear(a.d_model, a.d_embed, bias=bias)
             self.norm = a.norm.build(a.d_embed)
             self.activation = ACTIVATIONS[spec.transform]
-        self.decoder = None if spec.query_stream is None else spec.query_stream.build(a)
+        self.decoder = None
+        if spec.query_stream is not None:
+            if not isinstance(a, Architecture):
+                raise ValueError(f"a query stream needs a Transformer, got {type(a).__name__}")
+            self.decoder = spec.query_stream.build(a)
         self.scale = a.d_model**-0.5 if spec.scale_hidden else 1.0
         self.bias = nn.Parameter(torch.zeros(a.vocab_size)) if spec.bias else None
         self.out = None if spec.tie_embeddings else nn.Linear(a.d_model, a.vocab_size, bias=False)
@@ -388,7 +393,7 @@ class AdaptiveSoftmaxHead(LanguageModelingHead):
     """
 
     def __init__(
-        self, spec: LanguageModeling, a: Architecture, embedding_table: AdaptiveEmbedding
+        self, spec: LanguageModeling, a: StackArchitecture, embedding_table: AdaptiveEmbedding
     ) -> None:
         super().__init__(spec, a, embedding_table.cluster_table(0))
         self.bias = None  # there is one for each cluster, whatever `spec` says

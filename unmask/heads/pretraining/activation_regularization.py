@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from unmask.batch import Batch
 from unmask.heads.prediction import Prediction, Term
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.canine import TokenEmbedding
 
 
@@ -28,7 +28,7 @@ class ActivationRegularization:
     """Of the mean square of differences between neighbors."""
 
     def build(
-        self, architecture: Architecture, embedding_table: TokenEmbedding
+        self, architecture: StackArchitecture, embedding_table: TokenEmbedding
     ) -> "ActivationRegularizationHead":
         """Build the head of an architecture."""
         return ActivationRegularizationHead(self, architecture)
@@ -37,7 +37,7 @@ class ActivationRegularization:
 class ActivationRegularizationHead(nn.Module):
     """Two mean squares, and no weights."""
 
-    def __init__(self, spec: ActivationRegularization, a: Architecture) -> None:
+    def __init__(self, spec: ActivationRegularization, a: StackArchitecture) -> None:
         super().__init__()
         self.spec = spec
         self.temporal_weight = spec.temporal_weight * (1 - a.final_dropout)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from unmask.batch import Batch
 from unmask.heads.language.language_modeling import linear_cross_entropy
 from unmask.heads.prediction import Prediction, Term
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.canine import (
     PAD_CODE_POINT,
     CanineArchitecture,
@@ -44,7 +44,7 @@ class AutoregressiveCharacters:
     """The code point of characters not yet predicted."""
 
     def build(
-        self, architecture: Architecture, embedding_table: TokenEmbedding
+        self, architecture: StackArchitecture, embedding_table: TokenEmbedding
     ) -> "AutoregressiveCharactersHead":
         """Build the head of a network that hashes characters.
 
@@ -73,15 +73,17 @@ class AutoregressiveCharactersHead(nn.Module):
         self.join = nn.Linear(2 * a.d_model, a.d_model, bias="feed_forward" in a.biases)
         self.activation = ACTIVATIONS[a.activation]
         self.join_norm = a.norm.build(a.d_model)
-        self.attention, self.attention_norm = Attention(a, PositionLayer()), SublayerConnection(a)
+        blocks = a.blocks
+        self.attention = Attention(blocks, PositionLayer())
+        self.attention_norm = SublayerConnection(blocks)
         self.feed_forward = FeedForward(
             a.d_model,
             a.d_ff,
             activation=a.activation,
-            gated=a.gated_feed_forward,
+            gated=blocks.gated_feed_forward,
             bias="feed_forward" in a.biases,
         )
-        self.feed_forward_norm = SublayerConnection(a)
+        self.feed_forward_norm = SublayerConnection(blocks)
         self.out = nn.Linear(a.d_model, self.buckets)
         # in a tuple: parameters of the backbone, not of this module
         self._table = (embedding_table,)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from unmask.batch import Batch
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.prediction import Prediction, Term
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import Architecture, StackArchitecture
 from unmask.model.backbones.canine import TokenEmbedding
 from unmask.model.backbones.transformer import build_embedding_table
 from unmask.model.layers.embeddings.adaptive import AdaptiveInput
@@ -44,7 +44,7 @@ class BidirectionalLM:
         )
 
     def build(
-        self, architecture: Architecture, embedding_table: TokenEmbedding
+        self, architecture: StackArchitecture, embedding_table: TokenEmbedding
     ) -> "BidirectionalLMHead":
         """Build the head of a stack whose two halves are two readers."""
         return BidirectionalLMHead(self, architecture)
@@ -53,7 +53,7 @@ class BidirectionalLM:
 class BidirectionalLMHead(nn.Module):
     """Logits of words by either half of hidden states, and their cross-entropy."""
 
-    def __init__(self, spec: BidirectionalLM, a: Architecture) -> None:
+    def __init__(self, spec: BidirectionalLM, a: StackArchitecture) -> None:
         super().__init__()
         self.spec = spec
         words = Architecture(

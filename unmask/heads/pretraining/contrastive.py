@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from unmask.batch import Batch
 from unmask.heads.prediction import Prediction, Term
 from unmask.heads.pretraining.sentence_reconstruction import QuickThoughts
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.canine import TokenEmbedding
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
 
@@ -45,7 +45,7 @@ class ContrastiveLoss:
             raise ValueError(f"temperature must be above 0, got {self.temperature}")
 
     def build(
-        self, architecture: Architecture, embedding_table: TokenEmbedding
+        self, architecture: StackArchitecture, embedding_table: TokenEmbedding
     ) -> "ContrastiveHead":
         """Build the head of an architecture."""
         return ContrastiveHead(self, architecture)
@@ -62,7 +62,7 @@ PAIR_HEADS: Mapping[str, "ContrastiveLoss | QuickThoughts"] = {
 class ContrastiveHead(nn.Module):
     """Similarities of the parts of texts, and their cross-entropy."""
 
-    def __init__(self, spec: ContrastiveLoss, a: Architecture) -> None:
+    def __init__(self, spec: ContrastiveLoss, a: StackArchitecture) -> None:
         super().__init__()
         self.spec = spec
         self.dense = self.norm = None

@@ -17,7 +17,7 @@ from unmask.heads.language.language_modeling import (
 )
 from unmask.heads.prediction import Prediction, Term
 from unmask.heads.pretraining.generator_inputs import GeneratorInputs
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.canine import TokenEmbedding, require_embedding_table
 from unmask.model.layers.feed_forward import Activation
 
@@ -45,7 +45,7 @@ class CorrectiveLM:
     """Section 4.1 and appendix B."""
 
     def build(
-        self, architecture: Architecture, embedding_table: TokenEmbedding
+        self, architecture: StackArchitecture, embedding_table: TokenEmbedding
     ) -> "CorrectiveLMHead":
         """Build the head of an architecture with token embeddings `embedding_table`."""
         return CorrectiveLMHead(self, architecture, require_embedding_table(embedding_table))
@@ -54,7 +54,9 @@ class CorrectiveLM:
 class CorrectiveLMHead(nn.Module):
     """Logits of tokens, and of copying."""
 
-    def __init__(self, spec: CorrectiveLM, a: Architecture, embedding_table: nn.Embedding) -> None:
+    def __init__(
+        self, spec: CorrectiveLM, a: StackArchitecture, embedding_table: nn.Embedding
+    ) -> None:
         super().__init__()
         self.spec = spec
         # Where token embeddings are smaller, a projection comes before the output layer.

@@ -17,7 +17,7 @@ from unmask.heads.language.language_modeling import (
 )
 from unmask.heads.prediction import Prediction
 from unmask.heads.pretraining.generator_inputs import GeneratorInputs
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import Architecture, StackArchitecture
 from unmask.model.backbones.canine import TokenEmbedding, require_embedding_table
 from unmask.model.backbones.transformer import Transformer
 from unmask.model.layers.feed_forward import Activation
@@ -78,7 +78,9 @@ class Generator:
             n_layers=a.n_layers if self.n_layers is None else self.n_layers,
         )
 
-    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "GeneratorHead":
+    def build(
+        self, architecture: StackArchitecture, embedding_table: TokenEmbedding
+    ) -> "GeneratorHead":
         """Build the smaller network of an architecture with token embeddings `embedding_table`.
 
         Raises:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from unmask.batch import Batch
 from unmask.heads.prediction import Prediction, Term
 from unmask.heads.pretraining.generator_inputs import GeneratorInputs
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.canine import TokenEmbedding
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
 
@@ -31,7 +31,7 @@ class ReplacedTokenDetection:
     """Section 3.2 and appendix A: 50, since a binary loss is much smaller than that of a token."""
 
     def build(
-        self, architecture: Architecture, embedding_table: TokenEmbedding
+        self, architecture: StackArchitecture, embedding_table: TokenEmbedding
     ) -> "ReplacedTokenDetectionHead":
         """Build the head of an architecture."""
         return ReplacedTokenDetectionHead(self, architecture)
@@ -40,7 +40,7 @@ class ReplacedTokenDetection:
 class ReplacedTokenDetectionHead(nn.Module):
     """A logit of each token, above 0 where it predicts that the token was replaced."""
 
-    def __init__(self, spec: ReplacedTokenDetection, a: Architecture) -> None:
+    def __init__(self, spec: ReplacedTokenDetection, a: StackArchitecture) -> None:
         super().__init__()
         self.spec = spec
         self.dense = nn.Linear(a.d_model, a.d_model)

@@ -11,7 +11,7 @@ from unmask.batch import IGNORE_INDEX, Batch, Visibility
 from unmask.heads.classification.sequence_classification import check_bidirectional
 from unmask.heads.language.language_modeling import linear_cross_entropy
 from unmask.heads.prediction import Prediction, Term
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.canine import TokenEmbedding, require_embedding_table
 from unmask.model.backbones.recurrent import GRULayer
 from unmask.model.text_layout import TextLayout
@@ -86,7 +86,7 @@ class SkipThoughts:
     pooling: SentencePooling = "last"
 
     def build(
-        self, architecture: Architecture, embedding_table: TokenEmbedding
+        self, architecture: StackArchitecture, embedding_table: TokenEmbedding
     ) -> "SkipThoughtsHead":
         """Build the head of an architecture with token embeddings `embedding_table`.
 
@@ -101,7 +101,9 @@ class SkipThoughts:
 class SkipThoughtsHead(nn.Module):
     """Two decoders, and their output matrix."""
 
-    def __init__(self, spec: SkipThoughts, a: Architecture, embedding_table: nn.Embedding) -> None:
+    def __init__(
+        self, spec: SkipThoughts, a: StackArchitecture, embedding_table: nn.Embedding
+    ) -> None:
         super().__init__()
         self.spec = spec
         self.following = GRULayer(a.d_embed + a.d_model, a.d_model)
@@ -180,7 +182,7 @@ class QuickThoughts:
     pooling: SentencePooling = "last"
 
     def build(
-        self, architecture: Architecture, embedding_table: TokenEmbedding
+        self, architecture: StackArchitecture, embedding_table: TokenEmbedding
     ) -> "QuickThoughtsHead":
         """Build the head of an architecture.
 

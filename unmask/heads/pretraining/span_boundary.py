@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from unmask.batch import Batch
 from unmask.heads.language.language_modeling import linear_cross_entropy
 from unmask.heads.prediction import Prediction, Term
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.canine import TokenEmbedding, require_embedding_table
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
 
@@ -36,7 +36,7 @@ class SpanBoundaryObjective:
     weight: float = 1.0
 
     def build(
-        self, architecture: Architecture, embedding_table: TokenEmbedding
+        self, architecture: StackArchitecture, embedding_table: TokenEmbedding
     ) -> "SpanBoundaryObjectiveHead":
         """Build the head of an architecture with token embeddings `embedding_table`."""
         return SpanBoundaryObjectiveHead(
@@ -48,7 +48,7 @@ class SpanBoundaryObjectiveHead(nn.Module):
     """Two layers, and an output layer tied to the token embeddings."""
 
     def __init__(
-        self, spec: SpanBoundaryObjective, a: Architecture, embedding_table: nn.Embedding
+        self, spec: SpanBoundaryObjective, a: StackArchitecture, embedding_table: nn.Embedding
     ) -> None:
         super().__init__()
         self.spec = spec

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from unmask.batch import Batch
 from unmask.heads.language.language_modeling import linear_cross_entropy
 from unmask.heads.prediction import Prediction, Term
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.canine import TokenEmbedding
 from unmask.tokenizers.spec import SpecialTokenIds
 
@@ -37,7 +37,7 @@ class SubwordPrediction:
         )
 
     def build(
-        self, architecture: Architecture, embedding_table: TokenEmbedding
+        self, architecture: StackArchitecture, embedding_table: TokenEmbedding
     ) -> "SubwordPredictionHead":
         """Build the head of an architecture."""
         return SubwordPredictionHead(self, architecture)
@@ -46,7 +46,7 @@ class SubwordPrediction:
 class SubwordPredictionHead(nn.Module):
     """Logits of subwords at the targets, and their cross-entropy."""
 
-    def __init__(self, spec: SubwordPrediction, a: Architecture) -> None:
+    def __init__(self, spec: SubwordPrediction, a: StackArchitecture) -> None:
         super().__init__()
         self.spec = spec
         self.out = nn.Linear(a.d_model, spec.output_vocab_size)

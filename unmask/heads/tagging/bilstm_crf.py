@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from unmask.batch import IGNORE_INDEX, Batch
 from unmask.heads.prediction import Prediction, Term
 from unmask.heads.tagging.crf import CRF
-from unmask.model.architecture import Architecture
+from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.canine import TokenEmbedding
 from unmask.model.layers.feed_forward import Dropout
 
@@ -43,7 +43,9 @@ class BiLSTMCRF:
     forbidden_transitions: tuple[tuple[int, int], ...] = ()
     """Pairs of labels that never follow each other; see `CRF`."""
 
-    def build(self, architecture: Architecture, embedding_table: TokenEmbedding) -> "BiLSTMCRFHead":
+    def build(
+        self, architecture: StackArchitecture, embedding_table: TokenEmbedding
+    ) -> "BiLSTMCRFHead":
         """Build the head of an architecture."""
         return BiLSTMCRFHead(self, architecture)
 
@@ -78,7 +80,7 @@ class BiLSTMCRFHead(nn.Module):
     independent labels, and the same however a step is split into micro-batches.
     """
 
-    def __init__(self, spec: BiLSTMCRF, a: Architecture) -> None:
+    def __init__(self, spec: BiLSTMCRF, a: StackArchitecture) -> None:
         super().__init__()
         self.spec = spec
         self.dropout = Dropout(spec.dropout)

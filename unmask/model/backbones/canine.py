@@ -14,15 +14,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.batch import IGNORE_INDEX, Batch
-from unmask.model.architecture import Architecture, AttentionPattern
+from unmask.model.architecture import (
+    POST_NORM,
+    Architecture,
+    AttentionPattern,
+    NormSlot,
+    StackArchitecture,
+)
 from unmask.model.backbones.transformer import Block
 from unmask.model.cache import Cache, LayerCache
 from unmask.model.layers.attention.attention import Attention, AttentionMask, attend
 from unmask.model.layers.embeddings.adaptive import AdaptiveEmbedding
 from unmask.model.layers.embeddings.character_cnn import CharacterCNNModule
-from unmask.model.layers.feed_forward import ACTIVATIONS, Dropout
+from unmask.model.layers.feed_forward import ACTIVATIONS, Activation, Dropout
 from unmask.model.layers.layer_pass import AllColumns, LayerInputs, SelectedColumn
-from unmask.model.positions.scheme import LearnedPositions, PositionLayer, PositionModule
+from unmask.model.positions.scheme import (
+    LearnedPositions,
+    PositionLayer,
+    PositionModule,
+    PositionScheme,
+)
 from unmask.model.requested_states import requested_states
 
 HASH_PRIMES = (31, 43, 59, 61, 73, 97, 103, 113, 137, 149, 157, 173, 181, 193, 211, 223)
@@ -31,12 +42,19 @@ PAD_CODE_POINT = 0
 """The code point of padding."""
 
 
-_DEFAULTS = {field.name: field.default for field in fields(Architecture)}
-
-
 @dataclass(frozen=True, kw_only=True)
-class CanineArchitecture(Architecture):
-    """The deep stack as an Architecture, and the layers around it."""
+class CanineArchitecture(StackArchitecture):
+    """The deep stack, and the layers around it, whose blocks are alike."""
+
+    n_heads: int
+    d_ff: int
+    n_segments: int = 0
+    position: PositionScheme = LearnedPositions(512)
+    norm_placement: frozenset[NormSlot] = POST_NORM
+    embedding_norm: bool = False
+    activation: Activation = "gelu"
+    attention_dropout: float = 0.1
+    activation_dropout: float = 0.0
 
     n_hash_functions: int = 8
     """Hash functions, each with embeddings of its own for a slice of a character's embedding."""
@@ -49,18 +67,8 @@ class CanineArchitecture(Architecture):
     upsampling_kernel_size: int = 4
     """Of the convolution after the deep stack."""
 
-    unsupported_fields: ClassVar[tuple[str, ...]] = (
-        "attention",
-        "sublayers",
-        "layers",
-        "attention_window",
-        "cross_attention",
-        "causal",
-        "embedding_size",
-        "final_norm",
-        "n_kv_heads",
-        "scale_embedding",
-    )
+    outer_rates: ClassVar[tuple[str, ...]] = Architecture.outer_rates
+    inner_rates: ClassVar[tuple[str, ...]] = Architecture.inner_rates
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,11 +90,43 @@ class CanineArchitecture(Architecture):
                 f"d_model {self.d_model} is not a multiple of n_hash_functions "
                 f"{self.n_hash_functions}"
             )
-        for name in self.unsupported_fields:
-            if getattr(self, name) != _DEFAULTS[name]:
+        for name in ("causal", "embedding_size", "adaptive_input"):
+            if getattr(self, name):
                 raise ValueError(f"{name} = {getattr(self, name)!r} is not supported by CANINE")
+        _ = self.blocks  # which checks sizes and rates
         if not isinstance(self.position, LearnedPositions):
             raise ValueError(f"position must be LearnedPositions in CANINE, got {self.position}")
+
+    @property
+    def blocks(self) -> Architecture:
+        """The deep stack."""
+        own = {f.name: getattr(self, f.name) for f in fields(Architecture) if hasattr(self, f.name)}
+        return Architecture(**own)
+
+    @property
+    def uses_segments(self) -> bool:
+        """Whether the network has segment embeddings."""
+        return self.n_segments > 0
+
+    @property
+    def segment_count(self) -> int:
+        """The number of segments that have embeddings."""
+        return self.n_segments
+
+    @property
+    def max_positions(self) -> int | None:
+        """The length of the longest text."""
+        return self.blocks.max_positions
+
+    def with_segments(self, n: int) -> "CanineArchitecture":
+        """Return the same with n segments, if it has segments, and fewer."""
+        return replace(self, n_segments=n) if 0 < self.n_segments < n else self
+
+    def activations(self, length: int) -> int:
+        """Estimate how many numbers per character are kept until the backward."""
+        deep, rate = self.blocks, self.downsampling_rate
+        around = deep.activations(length) // self.n_layers * 2
+        return around + deep.activations(length // rate) // rate
 
     def with_attention_pattern(
         self, pattern: AttentionPattern, *, generates: bool = False
@@ -103,12 +143,12 @@ class CanineArchitecture(Architecture):
     def flops(self, length: int) -> float:
         """Count the forward's matrix-product FLOPs per character, without embedding and head."""
         molecules = max(length // self.downsampling_rate, 1)
-        one = replace(self, n_layers=1)
-        deep = Architecture.flops(self, molecules) / self.downsampling_rate
-        first = Architecture.flops(one, min(length, self.local_attention_block))
-        last = Architecture.flops(one, length)
+        deep, one = self.blocks, replace(self.blocks, n_layers=1)
+        within = deep.flops(molecules) / self.downsampling_rate
+        first = one.flops(min(length, self.local_attention_block))
+        last = one.flops(length)
         convolutions = 2 * self.d_model**2 * (1 + 2 * self.upsampling_kernel_size)
-        return deep + first + last + convolutions
+        return within + first + last + convolutions
 
 
 class CharacterHashEmbedding(nn.ModuleList):
@@ -246,16 +286,17 @@ class Canine(nn.Module):
         super().__init__()
         self.a = a
         self.tokens = CharacterHashEmbedding(a.n_hash_functions, a.n_hash_buckets, a.d_model)
-        self.position: PositionModule = a.position.build(a)
+        self.position: PositionModule = a.position.build(a.blocks)
         self.segments = nn.Embedding(a.n_segments, a.d_model) if a.n_segments else None
         self.embed_norm = a.norm.build(a.d_model) if a.embedding_norm else nn.Identity()
         self.dropout = Dropout(a.dropout)
-        self.first = Block(a, PositionLayer(), None)
-        self.first.attention = BlockLocalAttention(a, PositionLayer())
+        blocks = a.blocks
+        self.first = Block(blocks, PositionLayer(), None)
+        self.first.attention = BlockLocalAttention(blocks, PositionLayer())
         self.down = CharactersToMolecules(a)
-        self.layers = nn.ModuleList(Block(a, PositionLayer(), None) for _ in range(a.n_layers))
+        self.layers = nn.ModuleList(Block(blocks, PositionLayer(), None) for _ in range(a.n_layers))
         self.up = MoleculesToCharacters(a)
-        self.last = Block(a, PositionLayer(), None)
+        self.last = Block(blocks, PositionLayer(), None)
         self.final_dropout = Dropout(a.final_dropout)
 
     @property

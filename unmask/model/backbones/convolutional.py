@@ -1,7 +1,7 @@
 """Convolutional networks: a token's context grows with the number of layers."""
 
-from dataclasses import dataclass, fields
-from typing import ClassVar, cast
+from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -9,58 +9,30 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.batch import Batch
-from unmask.model.architecture import Architecture, AttentionPattern
+from unmask.model.architecture import AttentionPattern, StackArchitecture
 from unmask.model.backbones.transformer import build_embedding_table
 from unmask.model.cache import Cache
 from unmask.model.layers.attention.query_stream import QueryStream
 from unmask.model.layers.embeddings.adaptive import AdaptiveEmbedding
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation, Dropout
-from unmask.model.positions.scheme import NoPositions, PositionScheme
 from unmask.model.requested_states import requested_states
 from unmask.model.text_layout import TextLayout
 
-_DEFAULTS = {field.name: field.default for field in fields(Architecture)}
-
 
 @dataclass(frozen=True, kw_only=True)
-class ConvolutionalArchitecture(Architecture):
+class ConvolutionalArchitecture(StackArchitecture):
     """Parallel filters of several widths (Kim 2014, doi:10.3115/v1/D14-1181, section 2)."""
 
-    n_heads: int = 1
-    d_ff: int = 1
     filter_widths: tuple[int, ...] = (3, 4, 5)
     """Kernel sizes of the filters; a layer has as many of each width, `d_model` in all."""
     residual: bool = False
     """Layers above the first have residual connections."""
     activation: Activation = "relu"
-    position: PositionScheme = NoPositions()
-
-    unsupported_fields: ClassVar[tuple[str, ...]] = (
-        "attention",
-        "sublayers",
-        "layers",
-        "n_kv_heads",
-        "attention_window",
-        "n_segments",
-        "embedding_norm",
-        "final_norm",
-        "gated_feed_forward",
-        "cross_attention",
-        "causal",
-        "layer_dropout",
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in self.unsupported_fields:
-            if getattr(self, name) != _DEFAULTS[name]:
-                raise ValueError(
-                    f"{name} = {getattr(self, name)!r} is not supported by a convolutional network"
-                )
-        if self.position != NoPositions():
-            raise ValueError(
-                f"position must be NoPositions in a convolutional network, got {self.position}"
-            )
+        if self.causal:
+            raise ValueError("causal = True is not supported by a convolutional network")
         if not self.filter_widths or min(self.filter_widths) < 1:
             raise ValueError(
                 f"filter_widths must be one or more numbers above 0, got {self.filter_widths}"
@@ -73,18 +45,8 @@ class ConvolutionalArchitecture(Architecture):
 
     @property
     def ignored_fields(self) -> tuple[str, ...]:
-        """Fields that have no effect on this network: also those of Transformers."""
-        return (
-            *self.unsupported_fields,
-            "n_heads",
-            "d_ff",
-            "position",
-            "norm",
-            "norm_placement",
-            "biases",
-            "attention_dropout",
-            "activation_dropout",
-        )
+        """Fields that have no effect on this network: also those that heads alone read."""
+        return ("norm", "biases", "causal")
 
     def with_attention_pattern(
         self, pattern: AttentionPattern, *, generates: bool = False
@@ -100,6 +62,10 @@ class ConvolutionalArchitecture(Architecture):
                 "'both_ways'"
             )
         return self
+
+    def activations(self, length: int) -> int:
+        """Estimate how many numbers per token are kept until the backward, as of a Transformer."""
+        return self.n_layers * (9 * self.d_model + 2 + 5 * length // 2)
 
     def flops(self, length: int) -> float:
         """Count the forward's matrix-product FLOPs per token, without embedding and head."""

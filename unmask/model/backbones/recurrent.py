@@ -4,7 +4,7 @@ Without layers it is an embedding table: what word2vec learns.
 """
 
 from collections import deque
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Protocol, cast, runtime_checkable
 
 import torch
@@ -13,14 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.batch import Batch
-from unmask.model.architecture import Architecture, AttentionPattern
+from unmask.model.architecture import AttentionPattern, StackArchitecture
 from unmask.model.backbones.transformer import build_embedding_table
 from unmask.model.initialize import Initializer, UniformInit
 from unmask.model.layers.attention.query_stream import QueryStream
 from unmask.model.layers.embeddings.adaptive import AdaptiveEmbedding
 from unmask.model.layers.embeddings.character_cnn import CharacterCNNModule
 from unmask.model.layers.feed_forward import Dropout
-from unmask.model.positions.scheme import NoPositions, PositionScheme
 from unmask.model.requested_states import requested_states
 from unmask.model.text_layout import TextLayout
 from unmask.objectives.features import Recurrence, RecurrenceMemory, TwoStream
@@ -31,18 +30,15 @@ MIN_ROLLBACK = 8
 """Tokens that can always be removed from a cache again."""
 
 
-_DEFAULTS = {field.name: field.default for field in fields(Architecture)}
-
-
 @dataclass(frozen=True, kw_only=True)
-class RecurrentArchitecture(Architecture):
+class RecurrentArchitecture(StackArchitecture):
     """A stack of LSTMs (Hochreiter and Schmidhuber 1997, doi:10.1162/neco.1997.9.8.1735), or GRUs.
 
     `d_ff` is the number of cells of a layer, of both directions together; the last layer has
     `d_model`, unless outputs are projected (`projection`).
     """
 
-    n_heads: int = 1
+    d_ff: int
     cell: Literal["lstm", "gru"] = "lstm"
     direction: Literal["forward", "together", "apart", "twice"] = "forward"
     """"forward"; or both directions, each with half of the size: "together", each layer has the
@@ -64,41 +60,23 @@ class RecurrentArchitecture(Architecture):
     """The probability that a token type is dropped (Gal and Ghahramani 2016, section 4)."""
     weight_dropout: float = 0.0
     """Of the recurrent weights (Merity et al. 2018, arXiv:1708.02182, section 2)."""
-    position: PositionScheme = NoPositions()
     initializer: Initializer = UniformInit()
 
-    positive_fields: ClassVar[tuple[str, ...]] = ("vocab_size", "d_model", "n_heads", "d_ff")
-    unsupported_fields: ClassVar[tuple[str, ...]] = (
-        "attention",
-        "sublayers",
-        "layers",
-        "n_kv_heads",
-        "attention_window",
-        "n_segments",
-        "embedding_norm",
-        "final_norm",
-        "gated_feed_forward",
-        "cross_attention",
-        "layer_dropout",
-    )
+    positive_fields: ClassVar[tuple[str, ...]] = ("vocab_size", "d_model", "d_ff")
+    size_fields: ClassVar[tuple[str, ...]] = (*StackArchitecture.size_fields, "d_ff")
+    inner_rates: ClassVar[tuple[str, ...]] = (
+        "final_dropout", "input_dropout", "weight_dropout", "embedding_dropout",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.n_layers < 0:
             raise ValueError(f"n_layers must be at least 0, got {self.n_layers}")
-        for name in self.unsupported_fields:
-            if getattr(self, name) != _DEFAULTS[name]:
-                raise ValueError(f"{name} = {getattr(self, name)!r} is not supported by an LSTM")
-        if self.position != NoPositions():
-            raise ValueError(f"position must be NoPositions in an LSTM, got {self.position}")
         if self.causal != (self.direction == "forward" and self.n_layers > 0):
             raise ValueError(
                 f"causal = {self.causal} does not go with direction = {self.direction!r}"
             )
         self._check_widths()
-        for name in ("input_dropout", "embedding_dropout", "weight_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be from 0 to below 1, got {getattr(self, name)}")
 
     def _check_widths(self) -> None:
         """Check that sizes can be halved, and what a GRU or an embedding table supports."""
@@ -138,23 +116,12 @@ class RecurrentArchitecture(Architecture):
 
     @property
     def ignored_fields(self) -> tuple[str, ...]:
-        """Fields that have no effect on this network: also those of Transformers."""
+        """Fields that have no effect on this network: also those that heads alone read."""
         of_layers = (
             "d_ff", "causal", "cell", "direction", "projection", "residual", "cell_clip", "dropout",
             "weight_dropout", "final_dropout",
         )  # fmt: skip
-        return (
-            *self.unsupported_fields,
-            "n_heads",
-            "position",
-            "norm",
-            "norm_placement",
-            "activation",
-            "biases",
-            "attention_dropout",
-            "activation_dropout",
-            *(of_layers if self.n_layers == 0 else ()),
-        )
+        return ("norm", "biases", *(of_layers if self.n_layers == 0 else ()))
 
     @property
     def bidirectional(self) -> bool:
@@ -189,15 +156,10 @@ class RecurrentArchitecture(Architecture):
         outputs = (self.layer_sizes(i)[2] * self.n_directions for i in range(self.n_layers))
         return (self.d_embed * twice, *outputs)
 
-    def with_dropout(self, rate: float) -> "RecurrentArchitecture":
-        """Return the same with another dropout, in all places where it is nonzero.
-
-        Raises:
-            ValueError: the rate is not from 0 to below 1.
-        """
-        some = ("input_dropout", "weight_dropout", "embedding_dropout")
-        inner = {name: rate for name in some if getattr(self, name)}
-        return replace(cast(RecurrentArchitecture, super().with_dropout(rate)), **inner)
+    def activations(self, length: int) -> int:
+        """Estimate how many numbers per token are kept until the backward, as of a Transformer."""
+        of_layers = self.n_layers * (9 * self.d_model + 2 * self.d_ff + 5 * length // 2)
+        return max(of_layers, self.d_embed)  # a table of vectors has no layers
 
     def flops(self, length: int) -> float:
         """Count the forward's matrix-product FLOPs per token, without embedding and head."""

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch, Visibility
-from unmask.model.architecture import FEED_FORWARD_INNER_SLOTS, Architecture
+from unmask.model.architecture import FEED_FORWARD_INNER_SLOTS, Architecture, StackArchitecture
 from unmask.model.backbones.evolved_layers import build_layer
 from unmask.model.cache import Cache
 from unmask.model.layers.attention.attention import Attention, AttentionMask
@@ -79,7 +79,7 @@ class Block(nn.Module):
         return done(self.feed_forward_norm(x, self.feed_forward, before if self.parallel else x))
 
 
-def build_embedding_table(a: Architecture) -> nn.Embedding | AdaptiveEmbedding:
+def build_embedding_table(a: StackArchitecture) -> nn.Embedding | AdaptiveEmbedding:
     """Build the token embeddings."""
     if a.adaptive_input is not None:
         return a.adaptive_input.build(a.vocab_size, a)

@@ -84,7 +84,7 @@ Norm = LayerNorm | RMSNorm
 
 @runtime_checkable
 class ModelDimensions(Protocol):
-    """What layers and position schemes need to know of the architecture."""
+    """What layers and initializers need to know of the architecture."""
 
     @property
     def d_model(self) -> int:
@@ -97,16 +97,6 @@ class ModelDimensions(Protocol):
         ...
 
     @property
-    def n_heads(self) -> int:
-        """Heads of an attention sublayer."""
-        ...
-
-    @property
-    def d_head(self) -> int:
-        """Size of one head."""
-        ...
-
-    @property
     def norm(self) -> Norm:
         """The norm that all sublayers use."""
         ...
@@ -114,6 +104,21 @@ class ModelDimensions(Protocol):
     @property
     def dropout(self) -> float:
         """The dropout rate of sublayer outputs."""
+        ...
+
+
+@runtime_checkable
+class AttentionDimensions(ModelDimensions, Protocol):
+    """What position schemes need to know of the architecture."""
+
+    @property
+    def n_heads(self) -> int:
+        """Heads of an attention sublayer."""
+        ...
+
+    @property
+    def d_head(self) -> int:
+        """Size of one head."""
         ...
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from unmask.batch import Batch
-from unmask.model.layers.feed_forward import Dropout, ModelDimensions, Norm
+from unmask.model.layers.feed_forward import AttentionDimensions, Dropout, Norm
 from unmask.objectives.features import Recurrence
 
 
@@ -102,7 +102,7 @@ class NoPositions:
     A causal Transformer does (Haviv et al. 2022, arXiv:2203.16634).
     """
 
-    def build(self, dimensions: ModelDimensions) -> PositionModule:
+    def build(self, dimensions: AttentionDimensions) -> PositionModule:
         """Build nothing."""
         return PositionModule()
 
@@ -117,7 +117,7 @@ class LearnedPositions:
     """Unused rows of the table before that of position 0: RoBERTa's released code counts positions
     from the padding's id + 1."""
 
-    def build(self, dimensions: ModelDimensions) -> PositionModule:
+    def build(self, dimensions: AttentionDimensions) -> PositionModule:
         """Build the table [offset + max_positions d_embed]."""
         return LearnedPositionsModule(self, dimensions)
 
@@ -125,7 +125,7 @@ class LearnedPositions:
 class LearnedPositionsModule(PositionModule):
     """Looks up the embedding of each position."""
 
-    def __init__(self, scheme: LearnedPositions, dimensions: ModelDimensions) -> None:
+    def __init__(self, scheme: LearnedPositions, dimensions: AttentionDimensions) -> None:
         super().__init__()
         self.max_positions, self.offset = scheme.max_positions, scheme.offset
         self.table = nn.Embedding(scheme.offset + scheme.max_positions, dimensions.d_embed)
@@ -162,7 +162,7 @@ class Sinusoidal:
     frequencies; Marian); "pairs": each sine before its cosine (the paper). The two are the same
     network with its dimensions in another order."""
 
-    def build(self, dimensions: ModelDimensions) -> PositionModule:
+    def build(self, dimensions: AttentionDimensions) -> PositionModule:
         """Build what computes the sinusoids.
 
         Raises:
@@ -174,7 +174,7 @@ class Sinusoidal:
 class SinusoidalModule(PositionModule):
     """Computes the sines and cosines of positions."""
 
-    def __init__(self, scheme: Sinusoidal, dimensions: ModelDimensions) -> None:
+    def __init__(self, scheme: Sinusoidal, dimensions: AttentionDimensions) -> None:
         super().__init__()
         self.scheme, self.width = scheme, dimensions.d_embed
         if self.width % 2:
@@ -212,7 +212,7 @@ class RelativePositionBias:
     """Distances from here on share the last bucket."""
     causal: bool = False
 
-    def build(self, dimensions: ModelDimensions) -> PositionModule:
+    def build(self, dimensions: AttentionDimensions) -> PositionModule:
         """Build the table [buckets h]."""
         return RelativePositionBiasModule(self, dimensions)
 
@@ -226,7 +226,7 @@ class RelativePositionBiasModule(PositionModule):
     supports_memory = True
     needs_all_keys = True
 
-    def __init__(self, scheme: RelativePositionBias, dimensions: ModelDimensions) -> None:
+    def __init__(self, scheme: RelativePositionBias, dimensions: AttentionDimensions) -> None:
         super().__init__()
         self.scheme = scheme
         self.table = nn.Embedding(scheme.n_buckets, dimensions.n_heads)
@@ -291,7 +291,7 @@ class LearnedPositionsAndRelativeBias:
                 f"and 1), got {self.max_distance}"
             )
 
-    def build(self, dimensions: ModelDimensions) -> PositionModule:
+    def build(self, dimensions: AttentionDimensions) -> PositionModule:
         """Build the tables of positions [max_positions d_embed] and distances [n_buckets h]."""
         return LearnedPositionsAndRelativeBiasModule(self, dimensions)
 
@@ -302,7 +302,7 @@ class LearnedPositionsAndRelativeBiasModule(PositionModule):
     needs_all_keys = True
 
     def __init__(
-        self, scheme: LearnedPositionsAndRelativeBias, dimensions: ModelDimensions
+        self, scheme: LearnedPositionsAndRelativeBias, dimensions: AttentionDimensions
     ) -> None:
         super().__init__()
         self.scheme = scheme
@@ -436,7 +436,7 @@ class Rotary:
                 f"{self.partial_rotary_factor}"
             )
 
-    def build(self, dimensions: ModelDimensions) -> PositionModule:
+    def build(self, dimensions: AttentionDimensions) -> PositionModule:
         """Build what computes the angles; it has no weights."""
         return RotaryModule(self, dimensions)
 
@@ -444,7 +444,7 @@ class Rotary:
 class RotaryModule(PositionModule):
     """Computes the cosines and sines of all positions."""
 
-    def __init__(self, scheme: Rotary, dimensions: ModelDimensions) -> None:
+    def __init__(self, scheme: Rotary, dimensions: AttentionDimensions) -> None:
         super().__init__()
         self.scheme, self.width = scheme, int(dimensions.d_head * scheme.partial_rotary_factor)
         if self.width % 2:
@@ -516,7 +516,7 @@ class LayerwiseRotary:
         """Length of texts of pretraining."""
         return min(part.max_positions for part in self.schemes)
 
-    def build(self, dimensions: ModelDimensions) -> PositionModule:
+    def build(self, dimensions: AttentionDimensions) -> PositionModule:
         """Build the parts."""
         return LayerwiseRotaryModule(self, dimensions)
 
@@ -524,7 +524,7 @@ class LayerwiseRotary:
 class LayerwiseRotaryModule(PositionModule):
     """Gives each layer the position state of its own scheme."""
 
-    def __init__(self, scheme: LayerwiseRotary, dimensions: ModelDimensions) -> None:
+    def __init__(self, scheme: LayerwiseRotary, dimensions: AttentionDimensions) -> None:
         super().__init__()
         schemes = [*dict.fromkeys(scheme.schemes)]  # angles of each are computed once
         self.scheme_of_layer = [schemes.index(part) for part in scheme.schemes]
@@ -624,7 +624,7 @@ class DisentangledAttention:
         exact = self.n_buckets is None or length <= self.n_buckets // 2
         return min(self.n_buckets_per_side, length) if exact else self.n_buckets_per_side
 
-    def flops(self, dimensions: ModelDimensions, length: int) -> float:
+    def flops(self, dimensions: AttentionDimensions, length: int) -> float:
         """Count the FLOPs of the terms per layer and token: the scores of all distances."""
         return (
             4.0
@@ -634,7 +634,7 @@ class DisentangledAttention:
             * len(self.terms)
         )
 
-    def build(self, dimensions: ModelDimensions) -> PositionModule:
+    def build(self, dimensions: AttentionDimensions) -> PositionModule:
         """Build the table [2 * n_buckets_per_side (- 1) d]."""
         return DisentangledAttentionModule(self, dimensions)
 
@@ -653,7 +653,7 @@ class DisentangledAttentionModule(PositionModule):
 
     needs_all_keys = True
 
-    def __init__(self, scheme: DisentangledAttention, dimensions: ModelDimensions) -> None:
+    def __init__(self, scheme: DisentangledAttention, dimensions: AttentionDimensions) -> None:
         super().__init__()
         self.scheme, self.sizes = scheme, dimensions
         self.table = nn.Embedding(
@@ -710,7 +710,7 @@ class DisentangledAttentionLayer(PositionLayer):
     once, and the scores are looked up.
     """
 
-    def __init__(self, scheme: DisentangledAttention, dimensions: ModelDimensions) -> None:
+    def __init__(self, scheme: DisentangledAttention, dimensions: AttentionDimensions) -> None:
         super().__init__()
         self.terms, width = scheme.terms, dimensions.n_heads * dimensions.d_head
         own = () if scheme.share_projections else scheme.terms
@@ -780,11 +780,11 @@ class TransformerXLPositions:
     max_positions: int = 512
     """Length of texts of pretraining; distances have no limit."""
 
-    def flops(self, dimensions: ModelDimensions, length: int) -> float:
+    def flops(self, dimensions: AttentionDimensions, length: int) -> float:
         """Count the FLOPs of distances per layer and token: the scores of all of them."""
         return 2.0 * length * dimensions.n_heads * dimensions.d_head
 
-    def build(self, dimensions: ModelDimensions) -> PositionModule:
+    def build(self, dimensions: AttentionDimensions) -> PositionModule:
         """Build what computes the sinusoids; the weights live in the layers."""
         return TransformerXLPositionsModule(self, dimensions)
 
@@ -804,7 +804,7 @@ class TransformerXLPositionsModule(PositionModule):
     supports_memory = True
     needs_all_keys = True
 
-    def __init__(self, scheme: TransformerXLPositions, dimensions: ModelDimensions) -> None:
+    def __init__(self, scheme: TransformerXLPositions, dimensions: AttentionDimensions) -> None:
         super().__init__()
         self.scheme, self.sizes = scheme, dimensions
         self.dropout = Dropout(dimensions.dropout)
@@ -843,7 +843,7 @@ class TransformerXLPositionsModule(PositionModule):
 class TransformerXLPositionsLayer(PositionLayer):
     """The biases of content and distance, and the projection of distances."""
 
-    def __init__(self, scheme: TransformerXLPositions, dimensions: ModelDimensions) -> None:
+    def __init__(self, scheme: TransformerXLPositions, dimensions: AttentionDimensions) -> None:
         super().__init__()
         h, e = dimensions.n_heads, dimensions.d_head
         self.r = nn.Linear(dimensions.d_model, h * e, bias=False)

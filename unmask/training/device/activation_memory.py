@@ -4,8 +4,7 @@ from pathlib import Path
 
 import torch
 
-from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
-from unmask.model.backbones.canine import CanineArchitecture
+from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.model.names import AnyArchitecture
 
 ACTIVATION_MEMORY_FRACTION = 0.5
@@ -32,36 +31,13 @@ def free_memory_bytes(device: torch.device) -> int | None:
 def activation_bytes_per_token(
     architecture: AnyArchitecture, sequence_length: int, dtype: torch.dtype
 ) -> int:
-    """Estimate what a training step keeps of each token until its backward.
-
-    Korthikanti et al. 2023, arXiv:2205.05198, section 4.1, equation 2, counted in numbers instead
-    of bytes: of a layer 17 d for its maps and 2.5 h t for its scores, where the feed-forward layer
-    is 4 d wide; for any width f of it, 9 d + 2 f.
-    """
+    """Estimate the bytes that a training step keeps of each token until its backward."""
     if isinstance(architecture, EncoderDecoderArchitecture):
         parts = (architecture.source_encoder, architecture.encoder, architecture.decoder)
         return sum(
             activation_bytes_per_token(a, sequence_length, dtype) for a in parts if a is not None
         )
-    return _stack_activations(architecture, sequence_length) * dtype.itemsize
-
-
-def _stack_activations(a: Architecture, sequence_length: int) -> int:
-    if isinstance(a, CanineArchitecture):
-        around = _block_activations(a, sequence_length) // a.n_layers * 2
-        return (
-            around
-            + _block_activations(a, sequence_length // a.downsampling_rate) // a.downsampling_rate
-        )
-    return max(
-        _block_activations(a, sequence_length), a.d_embed
-    )  # a table of vectors has no layers
-
-
-def _block_activations(a: Architecture, sequence_length: int) -> int:
-    own = 9 * a.d_model + 2 * a.d_ff * (2 if a.gated_feed_forward else 1)
-    scores = 5 * a.n_heads * sequence_length // 2
-    return a.n_layers * (own + scores) * (2 if a.cross_attention else 1)
+    return architecture.activations(sequence_length) * dtype.itemsize
 
 
 def max_micro_batch_tokens(

@@ -25,7 +25,11 @@ from unmask.heads.pretraining.contrastive import PAIR_HEADS
 from unmask.heads.pretraining.sentence_reconstruction import SkipThoughts
 from unmask.heads.pretraining.span_boundary import SpanBoundaryObjective
 from unmask.heads.pretraining.subword_prediction import SubwordPrediction
-from unmask.model.architecture import Architecture, AttentionPattern, EncoderDecoderArchitecture
+from unmask.model.architecture import (
+    AttentionPattern,
+    EncoderDecoderArchitecture,
+    StackArchitecture,
+)
 from unmask.model.layers.attention.query_stream import TwoStreamAttention
 from unmask.objectives.denoising.single_stack import SingleStackSeq2Seq
 from unmask.objectives.objective import Objective
@@ -147,10 +151,10 @@ def _adapted(
     objective, architecture = _adapt_stacks(preset, objective)
     wanted = requirements_of(objective)
     way = _ReadingMode.for_objective(objective, wanted)
-    if isinstance(architecture, Architecture):
+    if isinstance(architecture, StackArchitecture):
         architecture = way.adapted(architecture)
-        if 0 < architecture.n_segments < wanted.n_segments and wanted.n_segments > 2:
-            architecture = replace(architecture, n_segments=wanted.n_segments)
+        if wanted.n_segments > 2:
+            architecture = architecture.with_segments(wanted.n_segments)
     heads = _heads_for_objective(replace(preset, architecture=architecture), objective, named, way)
     boundary = any(isinstance(spec, SpanBoundaryObjective) for spec in heads.values())
     vocabulary = preset.tokenizer.vocabulary
@@ -189,7 +193,7 @@ def _has_weight_names(preset: Published) -> bool:
 
 def _adapt_stacks(
     preset: Published, objective: ObjectiveSpec
-) -> tuple[ObjectiveSpec, Architecture | EncoderDecoderArchitecture]:
+) -> tuple[ObjectiveSpec, StackArchitecture | EncoderDecoderArchitecture]:
     """Fit source and target to the stacks that there are: one after the other where it is one.
 
     Where nothing is a source, the encoder is asked alone.
@@ -204,7 +208,9 @@ def _adapt_stacks(
     return objective, a
 
 
-def _to_single_stack(preset: Published, a: Architecture, objective: ObjectiveSpec) -> ObjectiveSpec:
+def _to_single_stack(
+    preset: Published, a: StackArchitecture, objective: ObjectiveSpec
+) -> ObjectiveSpec:
     """Lay a source and its target in one stack.
 
     A source is seen as a whole by a network that sees texts so, and a prefix always; otherwise it
@@ -262,7 +268,7 @@ class _ReadingMode:
         )
         return cls("both_ways" if ways <= {"both_ways"} else "in_part", False, by_mask)
 
-    def adapted(self, a: Architecture) -> Architecture:
+    def adapted(self, a: StackArchitecture) -> StackArchitecture:
         """Return a network that reads so.
 
         Raises:
@@ -278,9 +284,9 @@ class _ReadingMode:
 def _segments_needed(preset: Published, wanted: ObjectiveRequirements) -> int | None:
     """Return how many segments are needed where the network tells apart fewer."""
     a = preset.architecture
-    if not isinstance(a, Architecture) or not 0 < a.n_segments < wanted.n_segments:
+    if wanted.n_segments <= 2 or not isinstance(a, StackArchitecture):
         return None
-    return wanted.n_segments if wanted.n_segments > 2 else None
+    return wanted.n_segments if a.with_segments(wanted.n_segments) != a else None
 
 
 # The heads

@@ -158,7 +158,7 @@ def _check_plain_text(options: TextGenerationOptions, preset: Published) -> None
 
 
 def _check_segments(generation: AppendedMaskGeneration, preset: Published) -> None:
-    n = answering_stack(preset.architecture).n_segments
+    n = answering_stack(preset.architecture).segment_count
     for what, segment in (
         ("sources", generation.source_segment),
         ("targets", generation.target_segment),

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from unmask.model.layers.attention.attention import AttentionMask
-from unmask.model.layers.feed_forward import Dropout, ModelDimensions
+from unmask.model.layers.feed_forward import AttentionDimensions, Dropout
 from unmask.model.layers.layer_pass import AllColumns, LayerInputs, LayerPass, keys_of
 from unmask.model.positions.scheme import LearnedPositions, LearnedPositionsModule
 
@@ -35,7 +35,7 @@ class EnhancedMaskDecoder:
         if self.n_passes < 1:
             raise ValueError(f"n_passes must be at least 1, got {self.n_passes}")
 
-    def build(self, dimensions: ModelDimensions) -> "EnhancedMaskDecoderModule":
+    def build(self, dimensions: AttentionDimensions) -> "EnhancedMaskDecoderModule":
         """Build the position embeddings [max_positions d].
 
         Raises:
@@ -54,7 +54,7 @@ class EnhancedMaskDecoderModule(LearnedPositionsModule):
 
     sees_content: ClassVar[bool] = True
 
-    def __init__(self, part: EnhancedMaskDecoder, dimensions: ModelDimensions) -> None:
+    def __init__(self, part: EnhancedMaskDecoder, dimensions: AttentionDimensions) -> None:
         super().__init__(LearnedPositions(part.max_positions), dimensions)
         self.n_passes = part.n_passes
 
@@ -105,7 +105,7 @@ class TwoStreamAttention:
     at all positions, goes through all layers and attends to the content stream of each.
     """
 
-    def build(self, dimensions: ModelDimensions) -> "TwoStreamAttentionModule":
+    def build(self, dimensions: AttentionDimensions) -> "TwoStreamAttentionModule":
         """Build the initial query vector [d]."""
         return TwoStreamAttentionModule(dimensions)
 
@@ -115,7 +115,7 @@ class TwoStreamAttentionModule(nn.Module):
 
     sees_content: ClassVar[bool] = False
 
-    def __init__(self, dimensions: ModelDimensions) -> None:
+    def __init__(self, dimensions: AttentionDimensions) -> None:
         super().__init__()
         self.asks = nn.Parameter(torch.empty(1, 1, dimensions.d_model))
         self.dropout = Dropout(dimensions.dropout)
