@@ -78,20 +78,20 @@ _GENERATOR_OPTIONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectivePreset:
-    """An objective by name, with what can be said of it after a colon."""
+    """A named objective and its options."""
 
     description: str
-    """What is hidden or asked, in a line, and where it was published."""
+    """Prediction task in one line, and the paper."""
     objective: ObjectiveSpec
     options: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Names of options -> where they stand: `select.rate` of the objective,
-    `generator/width_factor` of a head."""
+    """Names of options -> paths: `select.rate` of the objective, `generator/width_factor` of a
+    head."""
     heads: tuple[str, ...] = (LANGUAGE_HEAD,)
-    """That answer for the tokens of the text."""
+    """Heads that predict tokens of the text."""
     wraps_objective: bool = False
-    """It may follow a plus: what stands before that is its own `objective`."""
+    """Whether it may follow a plus and wraps the objective before that."""
     adds_heads: bool = False
-    """It may follow a plus: its heads are asked the same, beside those that are asked already."""
+    """Whether it may follow a plus and adds its heads to those of the objective before that."""
 
 
 def _noise_preset(about: str, noise: Any, **options: str) -> ObjectivePreset:
@@ -333,17 +333,17 @@ OBJECTIVE_PRESETS: Mapping[str, ObjectivePreset] = {
 
 @dataclass(frozen=True, kw_only=True)
 class NamedObjective:
-    """What a name stands for."""
+    """An objective with its heads, as parsed from a name."""
 
     objective: ObjectiveSpec
     heads: tuple[str, ...]
-    """That answer for the tokens of the text, of which there are no others."""
+    """All heads that predict tokens of the text."""
     head_options: Mapping[str, Mapping[str, Any]]
-    """What is said of them: {"generator": {"size": 0.25}}."""
+    """Options of heads: {"generator": {"width_factor": 0.25}}."""
 
 
 def is_objective_name(value: object) -> bool:
-    """Say whether an objective is named; otherwise it is a table, or the kind of one."""
+    """Return whether a value is the name of an objective; otherwise it is a table or a kind."""
     return isinstance(value, str) and value[:1].islower()
 
 
@@ -387,7 +387,7 @@ def _parse_part(text: str, part: str) -> tuple[str, NamedObjective]:
 
 
 def _set_option(plain: Any, path: str, value: Any) -> None:
-    """Set a part of plain data; a number in the path counts the items of a list."""
+    """Set the value at a path in plain data; a number in the path is an index of a list."""
     *outer, last = path.split(".")
     for key in outer:
         plain = plain[int(key) if key.isdecimal() else key]
@@ -418,7 +418,7 @@ def _parse_options(text: str, name: str, said: str) -> list[tuple[str, Any]]:
 
 
 def _parse_value(text: str) -> Any:
-    """Read a number, true, false or none; anything else is a word."""
+    """Parse a number, true, false or none; anything else is a string."""
     words = {"true": True, "false": False, "none": None}
     if text in words:
         return words[text]
@@ -431,7 +431,7 @@ def _parse_value(text: str) -> Any:
 
 
 def _combine(text: str, before: NamedObjective, name: str, part: NamedObjective) -> NamedObjective:
-    """Put an objective around another one, or its heads beside those of that."""
+    """Wrap an objective in another one, or add the heads of another one to it."""
     preset = OBJECTIVE_PRESETS[name]
     of_heads = {**before.head_options, **part.head_options}
     if preset.adds_heads:
