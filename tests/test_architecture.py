@@ -26,11 +26,10 @@ LARGE_FOLDERS = {
 """Entries of each, at most."""
 LONG_FUNCTIONS: set[str] = set()
 MANY_PARAMETERS = {
-    "evaluation/perplexity.py:evaluate", "finetuning/data/batch_stream.py:make_batch_stream",
     "finetuning/initial_model/load.py:load_initial_model",
     "finetuning/results/score.py:score_file", "inference/export.py:write_run_file",
     "inference/sentence_similarity.py:evaluate_sentence_similarity",
-    "inference/sentence_similarity.py:nearest_sentences", "word_vectors/alignment/align.py:align",
+    "inference/sentence_similarity.py:nearest_sentences",
     "word_vectors/train/kernels/cooccurrence.py:count_pairs",
     "word_vectors/train/kernels/cooccurrence.py:glove",
     "word_vectors/train/kernels/cooccurrence.py:read_blocks",

@@ -170,18 +170,20 @@ def same(a: HeldOutEvaluation, b: HeldOutEvaluation) -> bool:
 
 
 @pytest.mark.parametrize(("family", "objective"), [("bert", BERT), ("gpt2", CAUSAL_LM), ("t5", T5)])
-def test_batches_do_not_matter_and_the_seed_does(family: str, objective: Any, models: dict) -> None:
+def test_batches_do_not_matter_and_the_seed_does(
+    family: str, objective: Any, models: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, opened = models[family]
 
     def run(batch_tokens: int = 8192, seed: int = 0) -> HeldOutEvaluation:
         known = tokenizer(family)
+        monkeypatch.setattr(perplexity, "BATCH_TOKENS", batch_tokens)
         return evaluate(
             opened.model,
             known,
             objective,
             iter(DOCUMENTS),
             sequence_length=60 if family == "t5" else 24,
-            batch_tokens=batch_tokens,
             seed=seed,
         )
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from unmask.batch import IGNORE_INDEX, Example
 from unmask.batching.collate import example_length
 from unmask.finetuning.data.batch_stream import (
+    BatchSize,
     batch_size_warnings,
     count_epoch_steps,
     draw_batches,
@@ -74,7 +75,7 @@ def test_examples_that_are_asked_together_have_no_steps_of_so_many_tokens() -> N
 
 def test_a_run_of_so_many_tokens_a_step_goes_on_from_any_step() -> None:
     some = examples(np.random.default_rng(0).integers(1, 30, 50))
-    begin = make_batch_stream(some, SPECIAL, None, 100, 3, batch_tokens=90)
+    begin = make_batch_stream(some, SPECIAL, BatchSize(n_tokens=90, micro_batch_tokens=100), 3)
     whole = begin(None)
     taken = [next(whole) for _ in range(40)]
     assert count_epoch_steps(some, None, 90) < 40  # into the second epoch
@@ -107,7 +108,7 @@ def test_lengths_together_save_most_padding() -> None:
 @pytest.mark.parametrize("step", [0, 1, 7, 20])
 def test_a_run_goes_on_from_any_step_as_if_it_had_not_stopped(step: int) -> None:
     some = examples(np.random.default_rng(0).integers(1, 30, 50))
-    begin = make_batch_stream(some, SPECIAL, 8, 100, 3)
+    begin = make_batch_stream(some, SPECIAL, BatchSize(n_units=8, micro_batch_tokens=100), 3)
     whole = begin(None)
     steps = [next(whole) for _ in range(24)]
     assert [cursor for _, cursor in steps] == list(range(1, 25))
@@ -127,7 +128,7 @@ def drawn(example: Example, rng: np.random.Generator) -> Example:
 @pytest.mark.parametrize("step", [1, 7, 9, 20])
 def test_what_is_drawn_of_an_example_depends_on_seed_epoch_and_example_alone(step: int) -> None:
     some = examples([9] * 50)  # 7 steps an epoch
-    begin = make_batch_stream(some, SPECIAL, 8, 30, 3, drawn)
+    begin = make_batch_stream(some, SPECIAL, BatchSize(n_units=8, micro_batch_tokens=30), 3, drawn)
     whole = begin(None)
     steps = [torch.cat([b.inputs for b in next(whole)[0]]) for _ in range(24)]
     again = torch.cat([b.inputs for b in next(begin(step))[0]])
@@ -137,7 +138,11 @@ def test_what_is_drawn_of_an_example_depends_on_seed_epoch_and_example_alone(ste
     one = np.random.default_rng((3, 0, 1)).integers(5, 99, 9)
     assert tuple(one.tolist()) in rows[:50]
     assert tuple(one.tolist()) not in rows[50:]
-    other = next(make_batch_stream(some, SPECIAL, 8, 30, 4, drawn)(None))[0]
+    other = next(
+        make_batch_stream(some, SPECIAL, BatchSize(n_units=8, micro_batch_tokens=30), 4, drawn)(
+            None
+        )
+    )[0]
     assert tuple(other[0].inputs[0].tolist()) not in rows
 
 

@@ -17,6 +17,7 @@ from unmask.batching.collate import pad_examples
 from unmask.checkpoints.huggingface.read import LoadedModel, load_folder
 from unmask.checkpoints.huggingface.write import write_folder
 from unmask.finetuning.data.batch_stream import (
+    BatchSize,
     group_examples,
     make_batch_stream,
     split_micro_batches,
@@ -233,7 +234,9 @@ def test_options_of_an_item_are_never_parted(lengths, tokens, batch) -> None:
         [i for i, e in enumerate(examples) if e.feature(ChoiceGroup) == ChoiceGroup(g)]
         for g in range(len(lengths))
     ]
-    steps = make_batch_stream(examples, SPECIAL, batch, tokens, 0)(None)
+    steps = make_batch_stream(
+        examples, SPECIAL, BatchSize(n_units=batch, micro_batch_tokens=tokens), 0
+    )(None)
     seen = 0
     for _ in range(-(-len(lengths) // batch)):
         parts, _ = next(steps)

@@ -17,7 +17,7 @@ from unmask.cli import main as cli
 from unmask.finetuning import train_run
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.data import read_data
-from unmask.finetuning.data.batch_stream import count_epoch_steps, make_batch_stream
+from unmask.finetuning.data.batch_stream import BatchSize, count_epoch_steps, make_batch_stream
 from unmask.finetuning.data.task_mixture import (
     MixtureTask,
     MixtureText,
@@ -86,7 +86,9 @@ def test_an_epoch_reads_each_part_as_often_as_its_share(sizes, limit, sampling, 
     sources = one.make_source_sampling(of)
     said = [Example(inputs=np.array([7]), targets=np.array([i])) for i in range(len(of))]
     steps = count_epoch_steps(said, 4, None, sources)
-    stream = make_batch_stream(said, SPECIAL, 4, 100, seed, source_sampling=sources)
+    stream = make_batch_stream(
+        said, SPECIAL, BatchSize(n_units=4, micro_batch_tokens=100), seed, source_sampling=sources
+    )
     counts = np.zeros(len(of), np.int64)
     told = [step for _, step in zip(range(3 * steps), stream(None), strict=False)]
     for parts, _ in told:
@@ -112,7 +114,14 @@ def test_a_text_that_is_read_twice_in_an_epoch_is_drawn_twice() -> None:
         return example
 
     sources = one.make_source_sampling(of)
-    stream = make_batch_stream(said, SPECIAL, 4, 100, 3, draw, source_sampling=sources)(None)
+    stream = make_batch_stream(
+        said,
+        SPECIAL,
+        BatchSize(n_units=4, micro_batch_tokens=100),
+        3,
+        draw,
+        source_sampling=sources,
+    )(None)
     for _ in range(count_epoch_steps(said, 4, None, sources)):
         next(stream)
     assert len([i for i, _ in drawn if i == 0]) == 8

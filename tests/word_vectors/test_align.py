@@ -18,7 +18,6 @@ from unmask.word_vectors.alignment.align import (
     ProcrustesRefinement,
     SelfLearning,
     UnitNormalization,
-    align,
     alignment_rounds,
     apply_map,
     prepare_vectors,
@@ -30,6 +29,13 @@ from unmask.word_vectors.alignment.dictionary import (
 )
 from unmask.word_vectors.alignment.retrieval import CSLS, CosineRetrieval
 from unmask.word_vectors.keyed_vectors import KeyedVectors
+
+
+def align(source, target, seeds, *, preparation=DEFAULT_PREPARATION, **settings):
+    """Prepare both spaces and map the source; give both, and the rounds that led there."""
+    source, target = prepare_vectors(source, preparation), prepare_vectors(target, preparation)
+    done = list(alignment_rounds(source, target, seeds, **settings))
+    return apply_map(source, done[-1].map_weights), target, done
 
 
 def test_preparing_is_unit_length_and_mean_zero() -> None:

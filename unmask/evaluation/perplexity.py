@@ -30,6 +30,10 @@ PIECES_PER_WINDOW = 256
 """Pieces of text that are corrupted together, and sorted by length."""
 
 
+BATCH_TOKENS = 8192
+"""Tokens that go through the model at once."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class HeldOutEvaluation:
     """What a model scored on held-out text."""
@@ -68,7 +72,6 @@ def evaluate(
     documents: Iterable[Document],
     *,
     sequence_length: int,
-    batch_tokens: int = 8192,
     seed: int = 0,
     memory_length: int = 0,
 ) -> HeldOutEvaluation:
@@ -95,7 +98,6 @@ def evaluate(
         objective: that of pretraining.
         documents: read one by one; where a token says the language of a text, `source` names it.
         sequence_length: tokens of a piece, special ones included, at most.
-        batch_tokens: tokens that go through the model at once.
         seed: random seed of the objective.
         memory_length: positions that each layer remembers; it may be longer than in training.
 
@@ -129,7 +131,7 @@ def evaluate(
     else:
         max_text_length = objective.max_text_length(sequence_length, tokenizer.special_ids)
         windows = _windows(_split_pieces(documents, tokenizer, max_text_length, counts))
-        batches = _independent_batches(windows, components, tokenizer, batch_tokens, seed)
+        batches = _independent_batches(windows, components, tokenizer, seed)
     with evaluation_mode(model), torch.random.fork_rng():
         torch.manual_seed(seed)  # of a generator's samples
         for component, batch in batches:
@@ -168,7 +170,6 @@ def _independent_batches(
     windows: Iterable[list["_Piece"]],
     components: Mapping[str, AnyObjective],
     tokenizer: Tokenizer,
-    batch_tokens: int,
     seed: int,
 ) -> Iterator[tuple[str, Batch]]:
     """Make batches of pieces that are read each on its own, for each component of an objective."""
@@ -177,7 +178,7 @@ def _independent_batches(
             examples = [
                 _corrupt_piece(pieces, i, objective, tokenizer, seed) for i in range(len(pieces))
             ]
-            for batch in _sorted_batches(examples, tokenizer, batch_tokens):
+            for batch in _sorted_batches(examples, tokenizer):
                 yield name, batch
 
 
@@ -363,8 +364,6 @@ def _special_ids_for_source(tokenizer: Tokenizer, source: str | None) -> Special
     )
 
 
-def _sorted_batches(
-    examples: Sequence[Example], tokenizer: Tokenizer, batch_tokens: int
-) -> Iterator[Batch]:
-    for rows in group_by_length([example_length(e) for e in examples], batch_tokens):
+def _sorted_batches(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[Batch]:
+    for rows in group_by_length([example_length(e) for e in examples], BATCH_TOKENS):
         yield pad_examples([examples[i] for i in rows], tokenizer.special_ids)

@@ -15,7 +15,7 @@ from unmask.batching.collate import example_length
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.folder import Checkpoint
 from unmask.finetuning.config import FinetuneConfig
-from unmask.finetuning.data.batch_stream import make_batch_stream
+from unmask.finetuning.data.batch_stream import BatchSize, make_batch_stream
 from unmask.finetuning.formulations.formulation import ResamplesExamples
 from unmask.finetuning.initial_model.auxiliary_lm import remove_language_head
 from unmask.finetuning.initial_model.regression_scale import denormalize_head
@@ -135,11 +135,13 @@ def set_up_run(job: FinetuneJob, model: Model, seed: int) -> TrainingRun:
     data = make_batch_stream(
         job.train_examples,
         job.formulation.special_ids,
-        t.batch_size,
-        t.micro_batch_tokens,
+        BatchSize(
+            n_units=t.batch_size,
+            n_tokens=t.batch_tokens,
+            micro_batch_tokens=t.micro_batch_tokens,
+        ),
         seed,
         draw,
-        batch_tokens=t.batch_tokens,
         source_sampling=job.source_sampling,
     )
     return loop.start_run(

@@ -1,6 +1,7 @@
 """In which order examples are learned: a function of seed and epoch, similar lengths together."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -126,21 +127,29 @@ def group_examples(examples: Sequence[Example]) -> list[list[int]]:
     return list(units.values())
 
 
+@dataclass(frozen=True, kw_only=True)
+class BatchSize:
+    """How much is learned in a step, and how much of it goes through the model at once."""
+
+    n_units: int | None = None
+    """Units in a batch: examples, or groups of examples that are scored together, which no
+    micro-batch separates. None: see `n_tokens`."""
+    n_tokens: int | None = None
+    """Tokens in a batch, padding included."""
+    micro_batch_tokens: int
+    """Tokens in a micro-batch."""
+
+
 def make_batch_stream(
     examples: Sequence[Example],
     special_ids: SpecialTokenIds,
-    batch_size: int | None,
-    micro_batch_tokens: int,
+    size: BatchSize,
     seed: int,
     sample_example: Callable[[Example, np.random.Generator], Example] | None = None,
     *,
-    batch_tokens: int | None = None,
     source_sampling: SourceSampling | None = None,
 ) -> BatchStream:
-    """Say which micro-batches make each step; a place in the data is the number of steps before.
-
-    A batch is so many units: examples, or groups of examples that are asked together, which no
-    micro-batch parts. Or, with `batch_tokens`, as many examples as have so many, padding included.
+    """Return the micro-batches of each step; the cursor is the number of steps before.
 
     With `source_sampling`, an epoch takes so many units of each: those of a small one again and
     again, of a large one some, none before all others of its source were read. Their lengths differ
@@ -153,7 +162,7 @@ def make_batch_stream(
     """
     units = group_examples(examples)
     sizes = np.array([max(example_length(examples[i]) for i in unit) for unit in units], np.int64)
-    n = count_epoch_steps(examples, batch_size, batch_tokens, source_sampling)
+    n = count_epoch_steps(examples, size.n_units, size.n_tokens, source_sampling)
 
     def readings(epoch: int) -> Int[np.ndarray, "k"]:
         if source_sampling is None:
@@ -175,13 +184,13 @@ def make_batch_stream(
                 plan = (
                     draw_batches(
                         long,
-                        cast("int", batch_size),
+                        cast("int", size.n_units),
                         seed,
                         epoch,
                         SORT_WINDOW_BATCHES if source_sampling is None else 1,
                     )
-                    if batch_tokens is None
-                    else draw_batches_by_tokens(long, batch_tokens, seed, epoch)
+                    if size.n_tokens is None
+                    else draw_batches_by_tokens(long, size.n_tokens, seed, epoch)
                 )
             which = [
                 (turn, i)
@@ -194,7 +203,7 @@ def make_batch_stream(
             ):  # + 1: (seed, epoch, 0) would be the generator of the order
                 dice = [np.random.default_rng((seed, turn, i + 1)) for turn, i in which]
                 drawn = [sample_example(e, rng) for e, rng in zip(drawn, dice, strict=True)]
-            yield split_micro_batches(drawn, special_ids, micro_batch_tokens), step + 1
+            yield split_micro_batches(drawn, special_ids, size.micro_batch_tokens), step + 1
             step += 1
 
     return begin

@@ -336,30 +336,3 @@ def apply_map(source: KeyedVectors, weights: Float[np.ndarray, "d e"]) -> KeyedV
     if not np.isfinite(vectors).all():
         raise ValueError("mapped vectors are too large for float32: prepare the spaces")
     return replace(source, vectors=vectors, composer=None)
-
-
-def align(
-    source: KeyedVectors,
-    target: KeyedVectors,
-    seeds: RowPairs,
-    *,
-    preparation: Sequence[Preparation] = DEFAULT_PREPARATION,
-    fit: LinearMap = OrthogonalProcrustes(),
-    self_learning: SelfLearning | None = None,
-    refinement: ProcrustesRefinement | None = None,
-    seed: int = 0,
-) -> tuple[KeyedVectors, KeyedVectors, list[AlignmentRound]]:
-    """Prepare both spaces and map the source; give both, and the rounds that led there."""
-    source, target = prepare_vectors(source, preparation), prepare_vectors(target, preparation)
-    done = list(
-        alignment_rounds(
-            source,
-            target,
-            seeds,
-            fit=fit,
-            self_learning=self_learning,
-            refinement=refinement,
-            seed=seed,
-        )
-    )
-    return apply_map(source, done[-1].map_weights), target, done
