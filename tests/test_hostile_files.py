@@ -54,8 +54,8 @@ READERS = {
     "checkpoints/llama2c.py": "read_weights",
     "checkpoints/huggingface/read.py": "resolve_model_folder",
     "tasks/suites/benchmark.py": "fetch_split",
-    "tasks/readers/tables.py": "_read_parquet",
-    "text/records.py": "_read_parquet",
+    "tasks/readers/parquet_tables.py": "_read_columns",
+    "text/parquet.py": "read_parquet",
     "text/hub.py": "_hub_rows",
     "text/decompress.py": "_new_decompressor",
     "model/config_keys.py": "_parse_value",  # of our own table
