@@ -69,7 +69,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()  # modules and tests are no garbage until the end
     gc.set_threshold(20_000)
     typer.main.get_command = functools.cache(typer.main.get_command)
-    distributed = sys.modules.get("unmask.training.distributed")
+    distributed = sys.modules.get("unmask.training.device.distributed")
     if distributed:
         distributed.matmul_peak_flops = functools.cache(distributed.matmul_peak_flops)
 
