@@ -45,7 +45,8 @@ ALONE = ("safe_open", "load_file", "snapshot_download", "hf_hub_download", "eval
 READERS = {
     "files.py": "parse_json",  # all JSON
     "config.py": "read_toml",
-    "cli.py": "main",  # of nothing
+    "cli/main.py": "main",  # of nothing
+    "options.py": "_plain_type",  # our own annotations
     "training/config.py": "_parse_toml_value",  # of --set
     "word_vectors/formats/npy.py": "open_npy",
     "word_vectors/formats/fasttext_model.py": "_read_matrix",  # after its size was looked at
