@@ -15,7 +15,7 @@ import typing
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, ForwardRef
 
 import jaxtyping
 import numpy as np
@@ -122,12 +122,20 @@ def _typed_anew(function: Any, conf: BeartypeConf) -> Any:
     """Return beartype's wrapper, for which quoted types that do not exist yet are any."""
     quoted = function.__annotations__
     function.__annotations__ = {
-        name: _destring_annotation(hint, function.__globals__) if isinstance(hint, str) else hint
+        name: _destring_annotation(hint, function.__globals__) if _quotes(hint) else hint
         for name, hint in quoted.items()
     }
     typed = beartype(conf=conf)(function)
     function.__annotations__ = typed.__annotations__ = quoted
     return typed
+
+
+def _quotes(hint: Any) -> bool:
+    """Say whether a type, or a part of it, is in quotes."""
+    parts = getattr(hint, "__args__", ())
+    return isinstance(hint, str | ForwardRef) or (
+        isinstance(parts, tuple) and any(_quotes(part) for part in parts)
+    )
 
 
 def _names_an_array(hint: Any) -> bool:

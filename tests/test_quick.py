@@ -63,6 +63,16 @@ def test_shapes_and_other_types_are_checked() -> None:
         plain("a")  # pyright: ignore[reportArgumentType]
 
 
+def test_a_type_in_quotes_that_is_nowhere_is_any_also_within_another() -> None:
+    from beartype import beartype
+
+    @jaxtyped(typechecker=beartype)
+    def first(items: "list[Nowhere]", others: list["Nowhere"]) -> int:
+        return items[0] + others[0]
+
+    assert first([1], [2]) == 3
+
+
 def test_a_function_within_another_is_checked_at_each_definition() -> None:
     from beartype import beartype
 
