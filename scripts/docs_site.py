@@ -132,7 +132,7 @@ def _source_of(name: str) -> Path:
 
 
 def _decisions() -> str:
-    lines = ["# Decisions", "", "Why it is built as it is, one page for each decision.", ""]
+    lines = ["# Decisions", "", "Why is Unmask built as it is? One page for each decision.", ""]
     for path in decisions():
         title = path.read_text(encoding="utf-8").split("\n")[0].removeprefix("#").strip()
         lines.append(f"- [{title}]({path.name})")
@@ -143,10 +143,10 @@ def _reference_index() -> str:
     lines = [
         "# API reference",
         "",
-        "One page for each package. `import unmask` gives what most need.",
+        "One page for each package. Most users need only `import unmask`.",
     ]
     lines += ["", "| package | contents |", "| --- | --- |"]
-    lines.append("| [unmask](unmask.md) | what `import unmask` gives |")
+    lines.append("| [unmask](unmask.md) | the public functions and classes |")
     for room in rooms():
         summary = _summary(room / "__init__.py")
         lines.append(f"| [unmask.{room.name}]({room.name}.md) | {summary} |")

@@ -1,1 +1,1 @@
-"""Small modules beside a frozen model, that learn a task in its place."""
+"""Adapters: small trainable modules attached to a frozen model by hooks."""

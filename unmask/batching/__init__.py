@@ -1,1 +1,1 @@
-"""Examples -> batches: collated, ordered, loaded by workers."""
+"""Examples to batches: collation, order of the data, loader workers."""

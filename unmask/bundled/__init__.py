@@ -1,1 +1,1 @@
-"""What ships in the package: a small encoder, the novels and labels of the demo."""
+"""Files in the package: a small encoder, and the novels and labels of the demo."""

@@ -1,1 +1,1 @@
-"""Checkpoints: folders that are whole or absent."""
+"""Checkpoints: folders that are written atomically, and exchange with transformers."""

@@ -1,1 +1,1 @@
-"""Fine-tuning: a pretrained model learns to label texts, pairs of texts or words."""
+"""Fine-tuning: formulations of a task for a model, methods, and results."""

@@ -1,1 +1,1 @@
-"""Generation: token by token, beam search, speculative decoding, and filling blanks."""
+"""Generation: greedy, sampling, beam search, speculative decoding, and fill-mask."""

@@ -1,1 +1,1 @@
-"""Heads: from hidden states to scores and losses."""
+"""Heads: from hidden states to logits and losses."""

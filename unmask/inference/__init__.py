@@ -1,1 +1,1 @@
-"""Text in, answers out: pipelines, ensembles, several adapters, export."""
+"""Inference: pipelines, ensembles, several adapters, export."""

@@ -1,1 +1,1 @@
-"""What people see of a run: the report."""
+"""Jobs behind the commands: prepare, pretrain, fine-tune, evaluate, word vectors, align."""

@@ -1,1 +1,1 @@
-"""Networks: one Transformer from parts, and what it is assembled from."""
+"""Networks: one Transformer and other backbones, assembled from parts."""

@@ -1,1 +1,1 @@
-"""Text is hidden: tokens chosen, concealed, asked for; examples become batches in a fixed order."""
+"""Pretraining objectives: which tokens are targets, and how the input is corrupted."""

@@ -1,1 +1,1 @@
-"""The report of a run: one self-contained page."""
+"""The report of a run: one self-contained page, and its charts."""

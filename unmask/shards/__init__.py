@@ -1,1 +1,1 @@
-"""Memory-mapped arrays of tokens: write, read, verify."""
+"""Memory-mapped arrays of token ids: write, read, verify."""

@@ -1,1 +1,1 @@
-"""Studies: several ways to pretrain under one budget, compared on the same tasks."""
+"""Studies: several ways to pretrain, compared under one budget on the same tasks."""

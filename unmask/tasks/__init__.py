@@ -1,1 +1,1 @@
-"""What is learned: kinds of tasks, their files, suites of benchmarks, and metrics."""
+"""Tasks: types of tasks, readers of labeled files, suites of benchmarks, and metrics."""

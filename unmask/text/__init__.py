@@ -1,1 +1,1 @@
-"""Text in: documents, one by one, whatever they are stored in, and the sentences of a paragraph."""
+"""Text: documents from files, archives and the Hub; sentences; mixtures of corpora."""

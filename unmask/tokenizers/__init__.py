@@ -1,1 +1,1 @@
-"""Text to ids: vocabularies, learned or read, and the shards of token ids that training reads."""
+"""Tokenizers: text to token ids, with vocabularies that are learned or read."""

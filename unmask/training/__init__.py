@@ -1,1 +1,1 @@
-"""Training: a recipe, what moves the weights, and a loop that its caller owns."""
+"""Training: the recipe, optimizers and schedules, and a loop that its caller owns."""

@@ -1,1 +1,1 @@
-"""Words get vectors: spaces of them, their files, and what can be asked of them."""
+"""Word vectors: training, file formats, alignment, and evaluation."""

@@ -1,1 +1,1 @@
-"""Published models, each as a value; one file a family."""
+"""Published models as data, one file per family."""
