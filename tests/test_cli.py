@@ -125,7 +125,7 @@ def check_mistake(said: Said, *words: str) -> None:
 # What it says of itself
 
 
-TREE = list(vars(typer.main.get_command(cli.app))["commands"].items())
+TREE = list(vars(typer.main.get_command(cli.make_app(*cli.COMMANDS)))["commands"].items())
 COMMANDS = [name for name, _ in TREE]
 
 
@@ -178,7 +178,7 @@ def test_the_choices_are_those_of_the_library() -> None:
     from unmask.word_vectors.formats.files import Format
 
     def choices(command: str, name: str) -> tuple[str, ...]:
-        annotation = getattr(cli, command).__annotations__[name]
+        annotation = cli.load_command(command).__annotations__[name]
         literal = get_args(annotation)[0]
         return get_args(next((a for a in get_args(literal) if get_args(a)), literal))
 
@@ -206,7 +206,7 @@ def test_all_that_a_function_takes_can_be_said_to_its_command(name: str) -> None
 
     function = demo if name == "demo" else getattr(package, name)
     takes = set(inspect.signature(function).parameters) - {"terminal"}
-    known = set(inspect.signature(getattr(cli, name)).parameters)
+    known = set(inspect.signature(cli.load_command(name)).parameters)
     known |= {"base"} if name == "finetune" else set()  # there, MODEL
     assert takes <= known
 

@@ -57,7 +57,7 @@ def test_there_are_commands_and_blocks_of_each_document() -> None:
 
 @pytest.mark.parametrize("one", OURS, ids=lambda one: one.name)
 def test_the_command_line_knows_every_command_and_option(one: Command) -> None:
-    group: Any = typer.main.get_command(cli.app)
+    group: Any = typer.main.get_command(cli.make_app(*cli.COMMANDS))
     command = group.commands[one.words[1]]
     context = command.make_context(one.words[1], list(one.words[2:]), resilient_parsing=False)
     assert context.params

@@ -6,13 +6,13 @@ from typing import get_args, get_type_hints
 import pytest
 from typer.models import OptionInfo
 
-from unmask.cli.main import app, run
+from unmask.cli.main import COMMANDS, make_app, run
 from unmask.studies.study import read_study
 from unmask.tasks.suites.benchmark import read_suite
 
 OPTIONS = [
     (command.callback.__name__, (option.default, *option.param_decls)[-1])
-    for command in app.registered_commands
+    for command in make_app(*COMMANDS).registered_commands
     for hint in get_type_hints(command.callback, include_extras=True).values()
     for kind, option in [(*get_args(hint), None, None)[:2]]
     if isinstance(option, OptionInfo) and {int, float} & {kind, *get_args(kind)}

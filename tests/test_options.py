@@ -46,7 +46,7 @@ JOBS: dict[Callable[..., Any], type[Any]] = {
     unmask.pretrain: PretrainOptions,
     unmask.run_study: StudyOptions,
 }
-COMMANDS = vars(typer.main.get_command(cli.app))["commands"]
+COMMANDS = vars(typer.main.get_command(cli.make_app(*cli.COMMANDS)))["commands"]
 
 
 @dataclass(frozen=True)
@@ -163,6 +163,12 @@ def test_keywords_of_a_job_are_the_fields_of_its_options(job: Callable[..., Any]
 def test_a_command_has_all_plain_options_of_its_job(name: str, options_type: type[Any]) -> None:
     plain = {n for n, known in option_types(options_type).items() if known.type is not None}
     assert plain <= {one.name for one in COMMANDS[name].params}
+
+
+def test_a_summary_is_the_first_sentence_of_its_command() -> None:
+    for name, (_, summary) in cli.COMMANDS.items():
+        paragraph = (inspect.getdoc(cli.load_command(name)) or "").split("\n\n")[0]
+        assert " ".join(paragraph.split()) == summary
 
 
 def test_help_texts_begin_with_a_noun() -> None:

@@ -6,9 +6,9 @@ import torch
 import toy
 from torch import nn
 
-from unmask.training import config as training_config
 from unmask.training import loop
 from unmask.training.optimizers import build
+from unmask.training.optimizers import config as optimizer_config
 from unmask.training.optimizers.build import hidden_matrix_names, uses_weight_decay
 from unmask.training.optimizers.master_weights import MasterWeights
 from unmask.training.optimizers.muon import orthogonalize
@@ -65,7 +65,7 @@ def test_parameters_that_share_a_tensor_are_one():
 
 
 def test_adamw_is_torchs_own():
-    config = training_config.AdamW(betas=(0.8, 0.9), eps=1e-5, weight_decay=0.3)
+    config = optimizer_config.AdamW(betas=(0.8, 0.9), eps=1e-5, weight_decay=0.3)
     _, after, _ = steps_of(config, 5)
     model = toy.model().eval()
     named = dict(model.named_parameters())
@@ -96,16 +96,16 @@ def test_adamw_is_torchs_own():
 
 
 OPTIMIZERS = [
-    training_config.AdamW(),
-    training_config.LAMB(),
-    training_config.Muon(),
-    training_config.Adafactor(),
-    training_config.SGD(momentum=0.9, averaging_patience=1),
+    optimizer_config.AdamW(),
+    optimizer_config.LAMB(),
+    optimizer_config.Muon(),
+    optimizer_config.Adafactor(),
+    optimizer_config.SGD(momentum=0.9, averaging_patience=1),
 ]
 
 
 def test_lamb_is_algorithm_2_of_its_paper():
-    config = training_config.LAMB(betas=(0.8, 0.9), eps=1e-4, weight_decay=0.3)
+    config = optimizer_config.LAMB(betas=(0.8, 0.9), eps=1e-4, weight_decay=0.3)
     begin, after, gradients = steps_of(config, 4, rate=0.02)
     for name, x in begin.items():
         if "unused" in name:
@@ -127,7 +127,7 @@ def test_lamb_moves_a_matrix_of_zeros_by_the_plain_update():
     model = nn.Linear(3, 2)
     nn.init.zeros_(model.weight)
     weights = MasterWeights(model)
-    optimizer = build.build_optimizer(training_config.LAMB(weight_decay=0.0), model, weights)
+    optimizer = build.build_optimizer(optimizer_config.LAMB(weight_decay=0.0), model, weights)
     weights.begin_step()
     model(torch.ones(1, 3)).sum().backward()
     weights.finish_backward(weights.has_gradient)
@@ -136,7 +136,7 @@ def test_lamb_moves_a_matrix_of_zeros_by_the_plain_update():
 
 
 def test_adafactor_is_algorithm_4_of_its_paper():
-    config = training_config.Adafactor()
+    config = optimizer_config.Adafactor()
     begin, after, gradients = steps_of(config, 4, rate=0.3)
     for name, x in begin.items():
         if "unused" in name:
@@ -161,7 +161,7 @@ def test_adafactor_is_algorithm_4_of_its_paper():
 def test_adafactor_remembers_the_sides_of_a_matrix_alone():
     model = toy.model().eval()
     weights = MasterWeights(model)
-    optimizer = build.build_optimizer(training_config.Adafactor(), model, weights)
+    optimizer = build.build_optimizer(optimizer_config.Adafactor(), model, weights)
     weights.begin_step()
     backward(model, 0)
     weights.finish_backward(weights.has_gradient)
@@ -173,7 +173,7 @@ def test_adafactor_remembers_the_sides_of_a_matrix_alone():
 
 
 def test_muon_is_orthogonalized_nesterov_momentum_at_the_size_of_adamw():
-    config = training_config.Muon(momentum=0.9, weight_decay=0.5)
+    config = optimizer_config.Muon(momentum=0.9, weight_decay=0.5)
     begin, after, gradients = steps_of(config, 3, rate=0.02)
     others, _, _ = steps_of(config.other_parameters, 3, rate=0.02)[1], None, None
     a, b, c = 3.4445, -4.7750, 2.0315
@@ -287,7 +287,7 @@ def test_in_bfloat16_small_steps_are_not_lost():
     model = nn.Linear(1, 1, bias=False)
     nn.init.ones_(model.weight)
     weights = MasterWeights(model, torch.bfloat16)
-    optimizer = build.build_optimizer(training_config.AdamW(weight_decay=0.0), model, weights)
+    optimizer = build.build_optimizer(optimizer_config.AdamW(weight_decay=0.0), model, weights)
     for _ in range(100):  # each too small to move a 1 in bfloat16
         weights.begin_step()
         model(torch.ones(1, 1, dtype=torch.bfloat16)).sum().backward()
@@ -336,7 +336,7 @@ def test_factors_of_the_rate_hold_for_their_parameters():
     weights = MasterWeights(model)
     before = {name: t.clone() for name, t in weights.masters.items()}
     optimizer = build.build_optimizer(
-        training_config.AdamW(weight_decay=0.0),
+        optimizer_config.AdamW(weight_decay=0.0),
         model,
         weights,
         learning_rate_factors={"backbone.up.weight": 0.0, "backbone.up.bias": 0.5},
@@ -356,7 +356,7 @@ def test_frozen_parameters_have_no_gradient_and_keep_their_float32_numbers():
     before = model.backbone.up.weight.detach().clone()
     weights = MasterWeights(model, torch.bfloat16)
     assert not any(name.startswith("backbone") for name in weights.gradients)
-    optimizer = build.build_optimizer(training_config.AdamW(), model, weights)
+    optimizer = build.build_optimizer(optimizer_config.AdamW(), model, weights)
     weights.begin_step()
     backward(model, 0)
     weights.finish_backward(weights.has_gradient)
@@ -380,7 +380,7 @@ def test_a_model_with_nothing_to_train_can_be_stepped():
     model = toy.model()
     model.requires_grad_(False)
     weights = MasterWeights(model)
-    optimizer = build.build_optimizer(training_config.AdamW(), model, weights)
+    optimizer = build.build_optimizer(optimizer_config.AdamW(), model, weights)
     weights.begin_step()
     weights.finish_backward(weights.has_gradient)
     optimizer.step(0.1)
@@ -388,7 +388,7 @@ def test_a_model_with_nothing_to_train_can_be_stepped():
 
 
 def test_gradient_descent_is_torchs():
-    config = training_config.SGD(momentum=0.9, weight_decay=0.0)
+    config = optimizer_config.SGD(momentum=0.9, weight_decay=0.0)
     begin, after, gradients = steps_of(config, 3)
     name = "backbone.up.weight"
     x = torch.nn.Parameter(begin[name].clone())
@@ -402,7 +402,7 @@ def test_gradient_descent_is_torchs():
 def test_once_evaluations_get_no_better_the_mean_of_the_weights_is_kept():
     model = toy.model().eval()
     weights = MasterWeights(model)
-    optimizer = build.build_optimizer(training_config.SGD(averaging_patience=2), model, weights)
+    optimizer = build.build_optimizer(optimizer_config.SGD(averaging_patience=2), model, weights)
     name, seen = "backbone.up.weight", []
     for step, loss in enumerate([3.0, 2.0, 2.5, 2.4, 2.1, 2.2]):
         weights.begin_step()
@@ -417,7 +417,7 @@ def test_once_evaluations_get_no_better_the_mean_of_the_weights_is_kept():
 
 
 def test_the_mean_stands_in_for_the_weights_and_leaves_them_as_they_were():
-    run = toy.run(optimizer=training_config.SGD(averaging_patience=1), steps=6)
+    run = toy.run(optimizer=optimizer_config.SGD(averaging_patience=1), steps=6)
     for report in loop.train(run):
         loop.report_dev_loss(run, float(report.step))
     name = "backbone.up.weight"

@@ -6,45 +6,89 @@ Nothing heavy is imported before it is needed.
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Annotated, Any, cast
 
 import typer
 
-from unmask.cli.commands.catalogue import hide, models, report, show
-from unmask.cli.commands.conversion import convert
-from unmask.cli.commands.evaluation import evaluate
-from unmask.cli.commands.finetuning import finetune
-from unmask.cli.commands.generation import generate
-from unmask.cli.commands.inference import embed, fill, predict
-from unmask.cli.commands.pretraining import demo, prepare, pretrain
-from unmask.cli.commands.studies import study
-from unmask.cli.commands.word_vectors import align, neighbors, picture
 from unmask.cli.errors import UsageError, error_line, show_warnings
 from unmask.output import print_data, print_line, print_traceback
 from unmask.training.interrupt import interrupt_on_signal
 
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "demo": (
+        "pretraining",
+        "Run the whole path on the bundled text: pretrain, fine-tune, write a report, in 8 "
+        "minutes.",
+    ),
+    "models": ("catalogue", "List the bundled models and the presets of the catalogue."),
+    "show": ("catalogue", "Describe a model: paper, architecture, parameters, FLOPs, memory."),
+    "hide": ("catalogue", "Show the inputs and targets that a model's objective makes of a text."),
+    "prepare": ("pretraining", "Tokenize a corpus into shards, once for many runs."),
+    "pretrain": (
+        "pretraining",
+        "Pretrain a model on your text, from scratch or from given weights (--from).",
+    ),
+    "finetune": ("finetuning", "Fine-tune a model on labeled data."),
+    "evaluate": (
+        "evaluation",
+        "Evaluate a model on held-out text, on labeled data, or on tasks by prompting.",
+    ),
+    "predict": ("inference", "Predict labels, tags, numbers or answers with a fine-tuned model."),
+    "fill": ("inference", "Predict the tokens at each [MASK] of a text."),
+    "generate": (
+        "generation",
+        "Generate text: a decoder continues a prompt, an encoder-decoder answers it.",
+    ),
+    "embed": ("inference", "Embed texts as vectors."),
+    "convert": (
+        "conversion",
+        "Convert a model between formats, average its last checkpoints, or expand its vocabulary.",
+    ),
+    "neighbors": (
+        "word_vectors",
+        "Show the nearest words by their vectors, or the nearest sentences of a file.",
+    ),
+    "picture": ("word_vectors", "Plot word vectors in two dimensions."),
+    "study": ("studies", "Compare objectives, architectures or tuning methods under one budget."),
+    "align": ("word_vectors", "Align two spaces of word vectors: two languages, or two periods."),
+    "report": ("catalogue", "Rewrite the HTML report of a run."),
+}
+"""Module and summary of each command; a module is imported when its command is called."""
 _TRAINING_COMMANDS = frozenset(("pretrain", "finetune", "study", "demo", "align"))
 """Commands that train something."""
 
 
-app = typer.Typer(
-    name="unmask",
-    help="Pretrain once, fine-tune many times: every family of pretrained language model, on your "
-    "own text.",
-    epilog="Exit status: 0 success; 2 invalid input or options, reported in one line; 130, 143 or "
-    "129 stopped by a signal; 1 any other error.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"max_content_width": 100},
-)
-for _command in (
-    demo, models, show, hide, prepare, pretrain, finetune, evaluate, predict, fill, generate, embed,
-    convert, neighbors, picture, study, align, report,
-):  # fmt: skip
-    app.command()(_command)
+def make_app(*names: str) -> typer.Typer:
+    """Return the command line with some commands loaded; of the others it has the summaries."""
+    app = typer.Typer(
+        name="unmask",
+        help="Pretrain once, fine-tune many times: every family of pretrained language model, on "
+        "your own text.",
+        epilog="Exit status: 0 success; 2 invalid input or options, reported in one line; 130, "
+        "143 or 129 stopped by a signal; 1 any other error.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"max_content_width": 100},
+    )
+    app.callback()(_global_options)
+    for name, (_, summary) in COMMANDS.items():
+        loaded = load_command(name) if name in names else _do_nothing
+        app.command(name, help=None if name in names else summary)(loaded)
+    return app
+
+
+def load_command(name: str) -> Callable[..., None]:
+    """Return the function that typer makes a command of."""
+    module = import_module(f"unmask.cli.commands.{COMMANDS[name][0]}")
+    return getattr(module, name)
+
+
+def _do_nothing() -> None:
+    """Stand for a command that is not called."""
 
 
 def main() -> None:
@@ -66,7 +110,8 @@ def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a name of a file may be no UTF-8
             cast("Any", stream).reconfigure(errors="backslashreplace")
-    command = typer.main.get_command(app)
+    called = next((word for word in arguments if not word.startswith("-")), "")
+    command = typer.main.get_command(make_app(called))
     try:
         with (
             interrupt_on_signal(),
@@ -141,8 +186,7 @@ def _print_version(is_requested: bool) -> bool:
     return is_requested
 
 
-@app.callback()
-def global_options(
+def _global_options(
     traceback: Annotated[
         bool, typer.Option("--traceback", help="Show the Python traceback of an error.")
     ] = False,
