@@ -17,9 +17,9 @@ from unmask.finetuning.formulations.build import formulate
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.jobs import adapt_to_task as stage
 from unmask.jobs.finetune import finetune, resume_finetuning
+from unmask.jobs.pretrain import train
 from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.jobs.pretrain.resolve_options import preset_recipe
-from unmask.training import loop
 from unmask.training.schedules import SlantedTriangular
 
 FAST = {"epochs": 2.0, "batch_size": 16, "learning_rate": 3e-3, "precision": "float32"}
@@ -220,7 +220,7 @@ def test_any_pretrained_model_reads_its_domain(family, files, tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("where", "name", "at"),
-    [(loop, "save_checkpoint", 1), (stage, "pretrain", 1), (train_run, "_save_checkpoint", 1)],
+    [(train, "save_checkpoint", 1), (stage, "pretrain", 1), (train_run, "_save_checkpoint", 1)],
 )
 def test_a_run_that_was_killed_in_either_stage_gives_the_same_bits(
     where, name, at, files, tmp_path, monkeypatch
