@@ -21,6 +21,7 @@ SCHEMES = (
     "Sinusoidal",
     "RelativePositionBias",
     "LearnedPositionsAndRelativeBias",
+    "LearnedPositionsAndT5Bias",
     "Rotary",
     "DisentangledAttention",
     "TransformerXLPositions",

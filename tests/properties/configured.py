@@ -70,6 +70,9 @@ MAKERS: dict[str, dict[str, Callable[..., Any]]] = {
         "label": lambda **x: reference.deberta_v2(_LABEL, **x),
     },
     "canine": {"label": lambda **x: reference.canine(_LABEL, **x)},
+    "mpnet": {
+        "language": reference.mpnet, "label": lambda **x: reference.mpnet(_LABEL, **x),
+    },
     "longformer": {
         "language": reference.longformer, "label": lambda **x: reference.longformer(_LABEL, **x),
     },

@@ -136,6 +136,10 @@ def modernbert(kind: str = "ForMaskedLM", **changes: Any) -> Any:
     return _like_bert("modernbert", "ModernBert", kind, small | changes)
 
 
+def mpnet(kind: str = "ForMaskedLM", **changes: Any) -> Any:
+    return _like_bert("mpnet", "MPNet", kind, changes)
+
+
 def electra(kind: str = "ForPreTraining", **changes: Any) -> Any:
     return _like_bert("electra", "Electra", kind, {"embedding_size": 16} | changes)
 
@@ -326,6 +330,8 @@ SHAPES: dict[str, Callable[[], Any]] = {
     "modernbert, five layers, other windows": lambda: modernbert(
         num_hidden_layers=5, local_attention=4, layer_types=_ALTERNATING
     ),
+    "mpnet": mpnet,
+    "mpnet, one layer, relu": lambda: mpnet(num_hidden_layers=1, hidden_act="relu"),
     "longformer": longformer,
     "longformer, one window wider than the text": lambda: longformer(attention_window=40),
     "longformer, other windows, two segments": lambda: longformer(

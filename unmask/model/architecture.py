@@ -16,6 +16,7 @@ from unmask.model.positions.scheme import (
     DisentangledAttention,
     LearnedPositions,
     LearnedPositionsAndRelativeBias,
+    LearnedPositionsAndT5Bias,
     PositionScheme,
     RelativePositionBias,
     Rotary,
@@ -45,6 +46,7 @@ MAX_SIZE = 2**24
 SCHEMES_WITH_MAX_POSITIONS = (
     LearnedPositions,
     LearnedPositionsAndRelativeBias,
+    LearnedPositionsAndT5Bias,
     DisentangledAttention,
     Sinusoidal,
     Rotary,

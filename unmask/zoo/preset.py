@@ -14,7 +14,7 @@ from unmask.heads.model import HasOutputVocabulary, HeadSpec, Model
 from unmask.heads.question_answering import QuestionAnswering
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.names import AnyArchitecture, ConfigMapping, WeightNames
-from unmask.model.positions.scheme import LearnedPositions
+from unmask.model.positions.scheme import LearnedPositions, LearnedPositionsAndT5Bias
 from unmask.objectives.published import ObjectiveSpec
 from unmask.objectives.unified_lm.masked_target import MaskedTarget
 from unmask.tokenizers.spec import SpecialTokenIds, TokenizerSpec
@@ -168,7 +168,7 @@ def with_special_tokens(architecture: AnyArchitecture, special: SpecialTokenIds)
     a = with_vocab_size(architecture, special.vocab_size)
     if (
         isinstance(a, Architecture)
-        and isinstance(a.position, LearnedPositions)
+        and isinstance(a.position, LearnedPositions | LearnedPositionsAndT5Bias)
         and a.position.offset
     ):
         return replace(a, position=replace(a.position, offset=special.pad + 1))

@@ -340,6 +340,45 @@ class LearnedPositionsAndRelativeBiasModule(PositionModule):
         self.absolute.share_embeddings(other.absolute)
 
 
+@dataclass(frozen=True)
+class LearnedPositionsAndT5Bias:
+    """Position embeddings, and T5's bias of the scores for each head and bucket of distances.
+
+    MPNet's (Song et al. 2020, arXiv:2004.09297, section 3.1 and the released code).
+    """
+
+    max_positions: int = 512
+    """Length of the longest text."""
+    offset: int = 0
+    """As in `LearnedPositions`."""
+    n_buckets: int = 32
+    max_distance: int = 128
+    """As in `RelativePositionBias`."""
+
+    def build(self, dimensions: AttentionDimensions) -> PositionModule:
+        """Build the tables [offset + max_positions d_embed] and [n_buckets h]."""
+        return LearnedPositionsAndT5BiasModule(self, dimensions)
+
+
+class LearnedPositionsAndT5BiasModule(RelativePositionBiasModule):
+    """Looks up the embedding of each position, and the bias of each pair of positions."""
+
+    supports_memory = False
+
+    def __init__(self, scheme: LearnedPositionsAndT5Bias, dimensions: AttentionDimensions) -> None:
+        super().__init__(RelativePositionBias(scheme.n_buckets, scheme.max_distance), dimensions)
+        learned = LearnedPositions(scheme.max_positions, scheme.offset)
+        self.absolute = LearnedPositionsModule(learned, dimensions)
+
+    def embed(self, position_ids: Int[Tensor, "b t"]) -> Tensor:
+        """Look up the position embeddings [b t d]."""
+        return self.absolute.embed(position_ids)
+
+    def share_embeddings(self, other: "LearnedPositionsAndT5BiasModule") -> None:
+        """Share the position embeddings; each stack has biases of its own."""
+        self.absolute.share_embeddings(other.absolute)
+
+
 def logarithmic_buckets(
     distance: Int[Tensor, "*n"], n_exact: int, n_logarithmic: int, max_distance: int
 ) -> Int[Tensor, "*n"]:
@@ -909,6 +948,7 @@ SCHEMES_WITH_MAX_POSITIONS = frozenset(
         LearnedPositions,
         Sinusoidal,
         LearnedPositionsAndRelativeBias,
+        LearnedPositionsAndT5Bias,
         Rotary,
         DisentangledAttention,
         TransformerXLPositions,
@@ -918,6 +958,7 @@ SCHEMES_WITH_MAX_POSITIONS = frozenset(
 SCHEMES_IN_SCORES = (
     RelativePositionBias,
     LearnedPositionsAndRelativeBias,
+    LearnedPositionsAndT5Bias,
     Rotary,
     LayerwiseRotary,
     DisentangledAttention,
@@ -931,6 +972,7 @@ PositionScheme = (
     | Sinusoidal
     | RelativePositionBias
     | LearnedPositionsAndRelativeBias
+    | LearnedPositionsAndT5Bias
     | Rotary
     | LayerwiseRotary
     | DisentangledAttention
