@@ -233,6 +233,14 @@ def test_a_matrix_of_scores_of_an_adapter_is_read(folder: Path) -> None:
     assert check(Case("gpt2", "CAUSAL_LM", "lora"), folder, **beside) == "equal"
 
 
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_a_prompt_for_two_stacks_before_one_text_is_refused(family: str, folder: Path) -> None:
+    """PEFT puts all of its vectors there, under a mask that counts half of them."""
+    case = Case(family, "SEQ_CLS", "prompt")
+    _, ours = outcome(case, folder, num_transformer_submodules=2)
+    assert all("num_transformer_submodules must be at most 1" in str(one) for one in ours)
+
+
 def test_an_adapter_without_a_task_is_of_the_class_that_it_names(folder: Path) -> None:
     case = Case("bert", "CAUSAL_LM", "lora")  # says the same as the class for masks
     base, adapter = base_of(case, folder), folder / "masked"

@@ -7,7 +7,7 @@ import torch
 
 from unmask.model.architecture import Architecture
 from unmask.model.backbones.transformer import Transformer
-from unmask.model.positions.scheme import LearnedPositionsAndRelativeBias
+from unmask.model.positions.scheme import LearnedPositionsAndRelativeBias, RelativePositionBias
 
 
 def bucket(away: int, buckets: int, reach: int) -> int:
@@ -56,3 +56,15 @@ def test_buckets_that_cannot_be_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         LearnedPositionsAndRelativeBias(64, n_buckets, max_distance)
+
+
+@pytest.mark.parametrize(
+    ("n_buckets", "max_distance", "causal"),
+    [(3, 12, False), (1, 12, True), (8, 4, True), (8, 2, False)],
+)
+def test_buckets_without_room_for_distances_are_refused(
+    n_buckets: int, max_distance: int, causal: bool
+) -> None:
+    """They end in a division by zero, or in rows that the table of longer texts has not."""
+    with pytest.raises(ValueError, match=f"n_buckets must be .* got {n_buckets} and"):
+        RelativePositionBias(n_buckets, max_distance, causal)

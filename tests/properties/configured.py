@@ -140,7 +140,7 @@ def ours(folder: Path, t: int) -> torch.Tensor:
     model = load_folder(folder).model
     ids, more = texts(t), {}
     b = len(ids)
-    if model.decoder_architecture.cross_attention:
+    if model.decoder_architecture.attends_to_encoder:
         more = {"source": texts(t - 2, seed=2)}
     seen = Visibility(causal=model.decoder_architecture.causal)
     if "label" in model.head_specs:

@@ -165,7 +165,7 @@ USUAL = {
     "deberta-v2": ["pos_att_type", "position_buckets"],
     "gemma2": ["layer_types", "query_pre_attn_scalar"],
     "gpt2": ["n_inner", "scale_attn_by_inverse_layer_idx"],
-    "t5": ["feed_forward_proj", "dense_act_fn"],
+    "t5": ["feed_forward_proj", "dense_act_fn", "relative_attention_num_buckets"],
     "bart": ["scale_embedding", "num_hidden_layers"],
     "xlnet": ["clamp_len", "same_length"],
 }

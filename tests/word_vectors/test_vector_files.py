@@ -96,6 +96,14 @@ def test_words_may_hold_spaces(file) -> None:
     assert read_vectors(path).words == ("the", ". . .", "at name@domain.com", " New  York", "5")
 
 
+def test_a_tab_in_a_word_is_kept(file) -> None:
+    """Read as a space it would be another word, which may be there too."""
+    path = file("g.txt", "a b 1 2\na\tb 3 4\nc\t5\t6\n")
+    space = read_vectors(path)
+    assert space.words == ("a b", "a\tb", "c")
+    assert space.vectors.tolist() == [[1, 2], [3, 4], [5, 6]]
+
+
 def test_a_word_that_comes_again_is_left_out_and_counted(file, caplog) -> None:
     path = file("t.vec", "4 1\na 1\nb 2\na 3\nb 4\n")
     space = read_vectors(path)

@@ -73,6 +73,7 @@ class PeftConfig:
     """What adapter_config.json says of an adapter's tensors: PEFT's names, and its defaults."""
 
     peft_type: str
+    task_type: str | None = None
     target_modules: str | tuple[str, ...] = ()
     exclude_modules: str | tuple[str, ...] = ()
     modules_to_save: tuple[str, ...] = ()

@@ -100,9 +100,19 @@ def prompt_to_peft(
 def prompt_from_peft(
     settings: PeftConfig, tensors: Tensors, model: Model
 ) -> tuple[ReadAdapter, dict[str, Tensor]]:
-    """Read a prompt, and the tensors beside it."""
+    """Read a prompt, and the tensors beside it.
+
+    Raises:
+        ValueError: vectors for two stacks, which PEFT's class of the task puts before one text.
+    """
     vectors, left = prompt_vectors(tensors)
     times = settings.num_transformer_submodules
+    if times > (most := 2 if settings.task_type == "SEQ_2_SEQ_LM" else 1):
+        raise ValueError(
+            f"num_transformer_submodules must be at most {most} for the prompt of task_type "
+            f"{settings.task_type}, got {times}: PEFT puts the vectors of all before a text, and "
+            "masks as many tokens as num_virtual_tokens says"
+        )
     length = settings.num_virtual_tokens or len(vectors) // times
     check_shape(PROMPT_EMBEDDINGS, vectors, (length * times, encoder_stack(model).a.d_embed))
     # PEFT keeps vectors for the decoder too, and puts none there.

@@ -212,6 +212,16 @@ class RelativePositionBias:
     """Distances from here on share the last bucket."""
     causal: bool = False
 
+    def __post_init__(self) -> None:
+        # Half of the buckets of a direction are exact: one at least, and the last below the end.
+        directions = 1 if self.causal else 2
+        exact = self.n_buckets // (2 * directions)
+        if not 0 < exact < self.max_distance:
+            raise ValueError(
+                f"n_buckets must be at least {2 * directions}, and max_distance above "
+                f"n_buckets // {2 * directions}, got {self.n_buckets} and {self.max_distance}"
+            )
+
     def build(self, dimensions: AttentionDimensions) -> PositionModule:
         """Build the table [buckets h]."""
         return RelativePositionBiasModule(self, dimensions)

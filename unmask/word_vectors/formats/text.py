@@ -174,12 +174,11 @@ def _parse_row(
     line: bytes, width: int, where: str, width_source: str
 ) -> tuple[bytes, Float[np.ndarray, "d"]]:
     """Part a line into its word and numbers."""
-    if b"\t" in line:
-        line = line.replace(b"\t", b" ")
-    at = line.find(b" ")
+    spaced = line.replace(b"\t", b" ") if b"\t" in line else line
+    at = spaced.find(b" ")
     if at >= 0:
         try:
-            row = np.fromstring(line[at:], np.float32, sep=" ")
+            row = np.fromstring(spaced[at:], np.float32, sep=" ")
         except (ValueError, DeprecationWarning):
             pass
         else:

@@ -126,10 +126,7 @@ def _read_config(config: Mapping[str, Any]) -> EncoderDecoderArchitecture:
         n_heads=require_key(config, "num_heads"),
         d_ff=require_key(config, "d_ff"),
         head_dim=require_key(config, "d_kv"),
-        position=RelativePositionBias(
-            n_buckets=config.get("relative_attention_num_buckets", 32),
-            max_distance=config.get("relative_attention_max_distance", 128),
-        ),
+        position=_read_position(config),
         norm=RMSNorm(eps=config.get("layer_norm_epsilon", 1e-6)),
         activation=act,
         gated_feed_forward=gated,
@@ -139,6 +136,19 @@ def _read_config(config: Mapping[str, Any]) -> EncoderDecoderArchitecture:
         final_dropout=rate,
     )
     return encoder_decoder(encoder, config.get("num_decoder_layers"))
+
+
+def _read_position(config: Mapping[str, Any]) -> RelativePositionBias:
+    """Read the buckets of distances, which must serve the decoder as well (see its scheme)."""
+    n_buckets = config.get("relative_attention_num_buckets", 32)
+    max_distance = config.get("relative_attention_max_distance", 128)
+    if n_buckets < 4 or max_distance <= n_buckets // 2:
+        raise ValueError(
+            "relative_attention_num_buckets must be at least 4, and "
+            "relative_attention_max_distance above half of it, "
+            f"got {n_buckets} and {max_distance}"
+        )
+    return RelativePositionBias(n_buckets=n_buckets, max_distance=max_distance)
 
 
 def _write_config(a: EncoderDecoderArchitecture) -> dict[str, Any]:
