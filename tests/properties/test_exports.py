@@ -52,21 +52,21 @@ def shrunk(a: Any) -> Any:
             **sides,
             source_encoder=None if a.source_encoder is None else shrunk(a.source_encoder),
         )
-    assert isinstance(a, Architecture)
-    patterns = (
-        len(a.attention_window),
-        len(a.layers.types),
-        len(getattr(a.position, "schemes", ())),
-    )
     small: dict[str, Any] = {
-        "vocab_size": a.vocab_size if isinstance(a, CanineArchitecture) else V,
-        "d_model": D, "d_ff": 4 * D, "n_heads": 4, "n_layers": max(2, *patterns),
-        "head_dim": None if a.head_dim is None else 12,
-        "n_kv_heads": min(a.n_kv_heads, 2) if a.n_kv_heads is not None else None,
+        "d_model": D, "d_ff": 4 * D, "n_heads": 4, "n_layers": 2,
         "embedding_size": None if a.embedding_size is None else 16,
     }  # fmt: skip
     if isinstance(a, CanineArchitecture):
-        small |= {"n_hash_buckets": 512, "position": LearnedPositions(512)}
+        return replace(a, **small, n_hash_buckets=512, position=LearnedPositions(512))
+    assert isinstance(a, Architecture)
+    schemes = getattr(a.position, "schemes", ())
+    patterns = (len(a.attention_window), len(a.layers.types), len(schemes))
+    small |= {
+        "vocab_size": V,
+        "n_layers": max(2, *patterns),
+        "head_dim": None if a.head_dim is None else 12,
+        "n_kv_heads": min(a.n_kv_heads, 2) if a.n_kv_heads is not None else None,
+    }
     return replace(a, **small)
 
 
