@@ -18,7 +18,7 @@ import secrets
 import shutil
 import struct
 import zlib
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -67,8 +67,12 @@ def parser_errors_as_value_error(
         raise ValueError(f"{path}: {_shorten(why) or type(error).__name__}") from None
 
 
-def parse_json(data: str | bytes) -> Any:
+def parse_json(data: str | bytes, decode: Callable[[str], Any] = json.loads) -> Any:
     """Parse JSON, of which nothing can be raised but ValueError.
+
+    Args:
+        data: the text.
+        decode: what parses it.
 
     Raises:
         ValueError: it is not JSON, not UTF-8, nested deeper than `MAX_NESTING`, or has too many
@@ -79,7 +83,7 @@ def parse_json(data: str | bytes) -> Any:
     if nested + text.count(",") > MAX_JSON_VALUES:
         raise ValueError(f"more than {MAX_JSON_VALUES:,} values in JSON")
     try:
-        value = json.loads(text)
+        value = decode(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if nested > MAX_NESTING:

@@ -69,6 +69,8 @@ def test_jsonl_has_other_columns(tmp_path: Path):
         "plain text": "malformed JSON: Expecting value at character 1",
         '{"text": "open': "malformed JSON: Unterminated string",
         '{"text": "a"} {"text": "b"}': "malformed JSON: Extra data",
+        '{"text": "a", "text": "b"}': "malformed JSON: an object has the key 'text' twice",
+        '{"text": "a", "m": {"k": 1, "k": 1}}': "malformed JSON: an object has the key 'k' twice",
         '{"text": "tab\there"}': "malformed JSON: Invalid control character",
         "[": "one whole object a line",
         '["a"]': "must be an object, got list ['a']",
@@ -220,6 +222,7 @@ def parquet_of(folder: Path, array: pyarrow.Array, name: str = "text") -> Path:
     [
         pyarrow.string(),
         pyarrow.large_string(),
+        pyarrow.string_view(),
         pyarrow.dictionary(pyarrow.int32(), pyarrow.string()),
     ],
 )

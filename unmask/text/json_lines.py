@@ -22,6 +22,18 @@ _MAX_JSON_VALUES = 2**20  # values in a JSON object of more than that many chara
 _JSON_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 
 
+def _with_unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+        raise ValueError(f"an object has the key {twice!r} twice")
+    return fields
+
+
+decode_record = json.JSONDecoder(object_pairs_hook=_with_unique_keys).decode
+"""Decodes JSON that is data: of a key that comes twice, neither value may be dropped unnoticed."""
+
+
 def read_jsonl(
     path: Path,
     column: str,
@@ -81,7 +93,7 @@ def _parse_json_line(line: str, where: str) -> object:
     if len(line) > _LONG_JSON_CHARACTERS and has_more_values(line, _MAX_JSON_VALUES):
         raise ValueError(f"{where}: a JSON object of more than {_MAX_JSON_VALUES} values")
     try:
-        return parse_json(line)
+        return parse_json(line, decode_record)
     except json.JSONDecodeError as error:
         raise ValueError(
             f"{where}: malformed JSON: {error.msg} at character {error.colno} of the line; "

@@ -141,7 +141,8 @@ def _text_type(path: Path, column: str, schema: "pyarrow.Schema") -> "pyarrow.Da
     check_column(path, column, schema.names)
     kind = schema.field(column).type
     plain = kind.value_type if types.is_dictionary(kind) else kind
-    if not (types.is_string(plain) or types.is_large_string(plain) or types.is_null(plain)):
+    of_text = types.is_string, types.is_large_string, types.is_string_view, types.is_null
+    if not any(fits(plain) for fits in of_text):
         raise ValueError(f"{path}: column {column!r} must be text, got {kind}")
     return kind
 

@@ -181,6 +181,11 @@ def test_words_of_conllu_are_read_without_ranges_and_empty_nodes(tmp_path: Path)
         ("a.jsonl", '{"a": 1}\n{"a": \n', r"a\.jsonl:2: malformed JSON"),
         ("a.jsonl", "[" * 100_000, r"a\.jsonl:1: malformed JSON"),
         ("a.jsonl", "[1]\n", r"a\.jsonl:1: a line of \.jsonl must be an object"),
+        (
+            "a.json",
+            '[{"a": 1, "a": 2}]',
+            r"a\.json: malformed JSON: an object has the key 'a' twice",
+        ),
         ("a.jsonl", "[\n", r"a\.jsonl:1: malformed JSON.*one whole object a line"),
         ("a.tsv", b"text\tlabel\n\xff\t1\n", r"a\.tsv:2: invalid UTF-8"),
         ("a.tsv", "text\tlabel\na\0\t1\n", r"a\.tsv:2: a NUL"),
@@ -381,6 +386,18 @@ def test_both_forms_of_answers_are_read() -> None:
 def test_answers_that_are_none_are_one_line(value: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         squad.parse_answers(value, "a:1")
+
+
+def test_columns_of_parquet_may_share_their_paths_and_hold_views(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    views = pyarrow.array(["x", None], pyarrow.string_view())
+    table = pyarrow.table({"a.b": views, "a": [{"b": "y"}, None], "c": views})
+    parquet.write_table(table, tmp_path / "x.parquet")
+    found = read_table(tmp_path / "x.parquet")
+    assert found.columns == ("a.b", "a", "c")
+    assert [fields for _, fields in found.rows] == [("x", {"b": "y"}, "x"), (None, None, None)]
 
 
 def test_classes_of_parquet_are_read_by_the_names_that_the_file_has(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import cast
 from unmask.files import parse_json
 from unmask.tasks.readers import squad
 from unmask.text import records
-from unmask.text.json_lines import has_more_values, read_json_rows
+from unmask.text.json_lines import decode_record, has_more_values, read_json_rows
 from unmask.text.lines import BlankLines, EncodingErrors, is_blank, read_decoded
 from unmask.text.records import TableRow, describe_value, format_error, format_names
 
@@ -110,7 +110,7 @@ def _parse_json(path: Path, text: str) -> object:
     if is_blank(text):
         raise ValueError(f"{path}: the file is empty")
     try:
-        return parse_json(text)
+        return parse_json(text, decode_record)
     except json.JSONDecodeError as error:
         why = f"{error.msg} at character {error.colno} of the line"
         if error.msg == "Extra data":

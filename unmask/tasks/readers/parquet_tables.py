@@ -1,5 +1,7 @@
 """Parquet files -> rows of a table, whatever types the columns have."""
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -42,7 +44,7 @@ def _read_columns(path: Path, source: Path | BinaryIO) -> tuple[Any, list[list[o
         # those in lists and tables Arrow cannot do so, and few rows are read at a time.
         stored = parquet.ParquetFile(source, read_dictionary=[n for n in names if n in strings])
     nested = [name for name in names if any(s.startswith(f"{name}.") for s in strings)]
-    if len(set(names)) < len(names):  # which cannot be read by their names
+    if len(set(names)) < len(names) or _are_ambiguous(names):  # cannot be read by their names
         nested = list(names)
     columns: list[list[object]] = [[] for _ in names]
     budget = ExpansionBudget(path, _MAX_BYTES)
@@ -60,8 +62,21 @@ def _read_columns(path: Path, source: Path | BinaryIO) -> tuple[Any, list[list[o
                     size = expanded_string_bytes(values)
                 budget.spend(size)
                 with arrow_errors(path):
-                    columns[i] += values.cast(schema.types[i]).to_pylist()
+                    columns[i] += _plain(values).to_pylist()
     return schema, columns
+
+
+def _are_ambiguous(names: Sequence[str]) -> bool:
+    """Say whether a name is also the path of a column in another one: "a.b" beside "a"."""
+    known = set(names)
+    return any(name[: dot.start()] in known for name in names for dot in re.finditer(r"\.", name))
+
+
+def _plain(values: Any) -> Any:
+    """Return an array whose strings stand in it, not in a dictionary beside it."""
+    from pyarrow import types
+
+    return values.dictionary_decode() if types.is_dictionary(values.type) else values
 
 
 def _string_columns(parquet_file: Any) -> list[str]:
