@@ -66,7 +66,7 @@ class Feature:
     batches knows this protocol and no feature by name.
     """
 
-    column_fields: ClassVar[Mapping[str, int]] = {}
+    column_fields: ClassVar[Mapping[str, float]] = {}
     """Fields with a number for each column [*b t], and the number that fills padding."""
 
     @classmethod
@@ -76,7 +76,7 @@ class Feature:
         Unless overridden, fields are padded; texts without the feature have what fills padding.
         """
 
-        def values_of(example: Example, name: str, padding: int) -> Int[np.ndarray, "t"]:
+        def values_of(example: Example, name: str, padding: int | float) -> Shaped[np.ndarray, "t"]:
             own = example.feature(cls)
             return np.full(len(example.inputs), padding) if own is None else getattr(own, name)
 
@@ -187,10 +187,11 @@ class ExampleRows:
         return any(len(group) > 1 for group in self.groups)
 
     def fill(
-        self, values_of: Callable[[Example], Int[np.ndarray, "t"]], padding: int
-    ) -> Int[np.ndarray, "b t"]:
-        """Lay out numbers of each example from the left."""
-        out = np.full((len(self.groups), self.width), padding, np.int64)
+        self, values_of: Callable[[Example], Shaped[np.ndarray, "t"]], padding: int | float
+    ) -> Shaped[np.ndarray, "b t"]:
+        """Lay out numbers of each example from the left; in float32 where `padding` is a float."""
+        kind = np.float32 if isinstance(padding, float) else np.int64
+        out = np.full((len(self.groups), self.width), padding, kind)
         for row, group in zip(out, self.groups, strict=True):
             end = 0
             for example in group:

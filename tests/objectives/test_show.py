@@ -232,10 +232,21 @@ def test_json_says_the_same():
         "asked": "w11",
         "segment": None,
     }
-    assert list(data) == ["source", "inputs", "asks", "sees", "label"]
+    assert list(data) == ["source", "inputs", "asks", "sees", "label", "weighting"]
     assert data["asks"] == ["masked"]
     assert data["sees"] == x.visibility
     assert "\n" not in x.to_json()
+
+
+def test_weights_of_targets_are_told():
+    x = told(published.MASKED_DIFFUSION, BERT, text(range(10, 30)), seed=1)
+    rate = np.random.default_rng(1).uniform(1e-3, 1)
+    assert (
+        x.weighting == f"that of each target times {1 / rate:.3g}, divided by all 20 tokens "
+        "that may be targets"
+    )
+    assert x.weighting in " ".join(x.to_text().split())
+    assert explain_example(in_place(), Words(BERT), published.MASKED_LM).weighting is None
 
 
 def test_color_only_adds_to_what_is_said_without():

@@ -103,6 +103,7 @@ CASES = [
     Case("COCO-LM", published.COCO_LM, BERT, None),
     Case("DeBERTa", published.DEBERTA, BERT, 0.15),
     Case("ModernBERT", published.MODERNBERT, BERT, 0.3),
+    Case("masked diffusion", published.MASKED_DIFFUSION, BERT, None),
     Case("CANINE-C", published.CANINE_C, BERT, 0.15),
     Case("masked next tokens", dict(published.GPT_BERT.components_by_name)["masked"], BERT, 0.15),
     Case("masked next tokens in a frame of its own", NEXT, GPT_BERT, 0.3),

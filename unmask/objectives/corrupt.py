@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from unmask.batch import IGNORE_INDEX, Example, Tokens
-from unmask.objectives.features import PredictionOrder, ShiftedTargets, TwoStream
+from unmask.objectives.features import PredictionOrder, ShiftedTargets, TwoStream, WeightedTargets
 from unmask.objectives.select import TargetSelection
 from unmask.objectives.text_units import check_fractions, maskable_tokens, number_words, span_starts
 from unmask.tokenizers.spec import SpecialTokenIds
@@ -151,6 +151,43 @@ class MaskInPlace(_InPlaceCorruption):
         )
         inputs[other] = _draw_random_tokens(int(other.sum()), special_ids, rng)
         return inputs
+
+
+@dataclass(frozen=True)
+class DiffusionMasking(_InPlaceCorruption):
+    """Put [MASK] in the place of each selected token with probability t, drawn for each text.
+
+    Nie et al. 2025, arXiv:2502.09992, equation 3; Sahoo et al. 2024, arXiv:2406.07524, with the
+    log-linear schedule in continuous time. t is uniform; each target's loss is divided by t, and
+    the mean is over all selected tokens, masked or not (`WeightedTargets`).
+    """
+
+    min_rate: float = 1e-3
+    """t is uniform from here to 1 (Nie et al., released code), so that weights are bounded."""
+    loss_term: ClassVar[str] = "masked"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_rate < 1:
+            raise ValueError(f"min_rate must be above 0 and below 1, got {self.min_rate}")
+
+    def __call__(
+        self,
+        text: Tokens,
+        selected: Bool[np.ndarray, "t"],
+        special_ids: SpecialTokenIds,
+        rng: np.random.Generator,
+    ) -> Example:
+        """Draw the rate, and mask.
+
+        Raises:
+            ValueError: the vocabulary has no token for a mask.
+        """
+        selected = selected & maskable_tokens(text.ids, special_ids)
+        rate = rng.uniform(self.min_rate, 1.0)
+        masked = selected & (rng.random(len(text)) < rate)
+        example = MaskInPlace(1.0, 0.0)(text, masked, special_ids, rng)
+        weighted = WeightedTargets(np.full(len(text), 1 / rate), int(selected.sum()))
+        return replace(example, features=(weighted,))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from unmask.batch import IGNORE_INDEX, Example
-from unmask.objectives.features import Recurrence, ShiftedTargets, SubwordTargets, TwoStream
+from unmask.objectives.features import (
+    Recurrence,
+    ShiftedTargets,
+    SubwordTargets,
+    TwoStream,
+    WeightedTargets,
+)
 from unmask.objectives.objective import AnyObjective
 from unmask.objectives.sentence_pairs.tasks import ADJACENT_SENTENCE_TERMS
 from unmask.output import safe_line as on_a_line
@@ -93,6 +99,8 @@ class ObjectiveExplanation:
     """Who sees whom."""
     label: str | None
     """The answer wanted of the whole text."""
+    weighting: str | None = None
+    """How losses of targets are weighted; None: all alike."""
 
     def to_json(self) -> str:
         """Write all of it as a line of JSON."""
@@ -110,6 +118,7 @@ class ObjectiveExplanation:
                 "asks": self.loss_terms,
                 "sees": self.visibility,
                 "label": self.label,
+                "weighting": self.weighting,
             }
         )
 
@@ -129,6 +138,8 @@ class ObjectiveExplanation:
         if roles:
             meanings = "; ".join(f"{role}: {_ROLE_MEANINGS[role]}" for role in roles)
             yield from _wrapped_note("", meanings, width)
+        if self.weighting is not None:
+            yield from _wrapped_note("loss", self.weighting, width)
 
     def to_text(self, width: int = 80) -> str:
         """Lay it out without color."""
@@ -188,7 +199,17 @@ def explain_example(
         loss_terms=objective.loss_terms,
         visibility=_describe_visibility(example) if told is None else told,
         label=_describe_label(example, objective),
+        weighting=_describe_weighting(example),
     )
+
+
+def _describe_weighting(example: Example) -> str | None:
+    weighted = example.feature(WeightedTargets)
+    if weighted is None:
+        return None
+    factors = sorted({f"{x:.3g}" for x in weighted.weight[example.targets != IGNORE_INDEX]})
+    times = f"that of each target times {' or '.join(factors)}, " if factors else ""
+    return f"{times}divided by all {weighted.n_tokens} tokens that may be targets"
 
 
 def _token_roles(ids: np.ndarray, special_ids: SpecialTokenIds) -> list[TokenRole]:

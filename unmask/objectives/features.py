@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
-from unmask.batch import Batch, ExampleRows, Feature
+from unmask.batch import IGNORE_INDEX, Batch, ExampleRows, Feature
 
 if TYPE_CHECKING:
     import torch
-    from jaxtyping import Float
 
 
 @dataclass(frozen=True)
@@ -61,6 +60,31 @@ class PredictionOrder(Feature):
     column_fields: ClassVar[Mapping[str, int]] = {"order": 0}
     order: Int[Any, "*b t"]
     """From 0; without meaning where there is no target."""
+
+
+@dataclass(frozen=True)
+class WeightedTargets(Feature):
+    """The loss of each target has a weight, and the mean is over tokens, with a target or not.
+
+    Nie et al. 2025, arXiv:2502.09992, equation 3.
+    """
+
+    column_fields: ClassVar[Mapping[str, float]] = {"weight": 1.0}
+    weight: Float[Any, "*b t"]
+    """Without meaning where there is no target."""
+    n_tokens: int
+    """The tokens that the sum of weighted losses is divided by."""
+
+    @classmethod
+    def collate(cls, rows: ExampleRows) -> Feature:
+        """Lay out the weights; targets of other examples weigh 1, and count themselves."""
+        found = [(e, e.feature(cls)) for e in rows.examples]
+        n = sum(
+            int((e.targets != IGNORE_INDEX).sum()) if own is None else own.n_tokens
+            for e, own in found
+        )
+        weights = {id(e): np.ones(len(e.inputs)) if own is None else own.weight for e, own in found}
+        return cls(rows.fill(lambda e: weights[id(e)], 1.0), n)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from unmask.batch import Example, Tokens
 from unmask.objectives.corrupt import (
     AutoregressiveMasking,
     CausalLM,
+    DiffusionMasking,
     MaskedNextToken,
     MaskedSeq2Seq,
     MaskInPlace,
@@ -102,6 +103,7 @@ class Objective:
     )
     corrupt: (
         MaskInPlace
+        | DiffusionMasking
         | MaskedNextToken
         | AutoregressiveMasking
         | PermutationLM

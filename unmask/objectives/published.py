@@ -8,6 +8,7 @@ from unmask.objectives.characters import BidirectionalWordLM, SubwordMasking
 from unmask.objectives.corrupt import (
     AutoregressiveMasking,
     CausalLM,
+    DiffusionMasking,
     MaskedNextToken,
     MaskedSeq2Seq,
     MaskInPlace,
@@ -152,6 +153,9 @@ CANINE_S = SubwordMasking(MASKED_LM)
 
 Deviates: at most 80 are asked of a text there.
 """
+
+MASKED_DIFFUSION = Objective(AllTokens(), DiffusionMasking())
+"""Sahoo et al. 2024, arXiv:2406.07524; Nie et al. 2025, arXiv:2502.09992, section 2.2."""
 
 _UNILM_MASKING = Objective(
     TokenSpanMasking(rate=0.15, length_weights=(0.8, 0.1, 0.1)),

@@ -23,7 +23,7 @@ from unmask.model.layers.embeddings.adaptive import AdaptiveEmbedding
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
 from unmask.model.positions.scheme import SCHEMES_IN_SCORES
 from unmask.model.variants import DepthWeightedSublayers
-from unmask.objectives.features import TwoStream
+from unmask.objectives.features import TwoStream, WeightedTargets
 
 ROWS_PER_CHUNK = 1024
 """Rows whose logits are in memory at the same time: enough for full speed, few enough to be
@@ -340,6 +340,8 @@ class LanguageModelingHead(nn.Module):
         """Count the targets, without reading a tensor."""
         if batch.targets is None:
             return {}
+        if (weighted := batch.feature(WeightedTargets)) is not None:
+            return {self.spec.term: weighted.n_tokens}
         n = (
             batch.targets.numel()
             if batch.target_positions is None
@@ -363,10 +365,37 @@ class LanguageModelingHead(nn.Module):
             return self._candidate_prediction(
                 flat, targets, candidates.ids, return_logits=return_logits
             )
+        if (weighted := batch.feature(WeightedTargets)) is not None:
+            weight = weighted.weight.flatten()
+            if batch.target_positions is not None:
+                weight = weight[batch.target_positions]
+            return self._weighted_prediction(
+                flat, targets, weight, weighted.n_tokens, return_logits=return_logits
+            )
         total, right = self.loss(flat, targets)
         said = {self.spec.term: self.logits(flat)} if return_logits else {}
         term = Term(total, targets.numel(), right, self.spec.weight)
         return Prediction(said, {self.spec.term: term})
+
+    def _weighted_prediction(
+        self,
+        hidden: Float[Tensor, "n d"],
+        targets: Int[Tensor, "n"],
+        weight: Float[Tensor, "n"],
+        n_tokens: int,
+        *,
+        return_logits: bool,
+    ) -> Prediction:
+        """Weigh losses, and correct predictions likewise; both are divided by `n_tokens`.
+
+        The logits of all targets are in memory together.
+        """
+        logits = self.logits(hidden).float()
+        smoothing = self.spec.label_smoothing if self.training else 0.0
+        losses = F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing)
+        right = (weight * (logits.argmax(-1) == targets)).sum().round().long()
+        term = Term((weight * losses).sum(), n_tokens, right, self.spec.weight)
+        return Prediction({self.spec.term: logits} if return_logits else {}, {self.spec.term: term})
 
     def _candidate_prediction(
         self,

@@ -9,6 +9,7 @@ from unmask.batch import IGNORE_INDEX, Example, Tokens
 from unmask.objectives.corrupt import (
     AutoregressiveMasking,
     CausalLM,
+    DiffusionMasking,
     MaskedNextToken,
     MaskInPlace,
     PermutationLM,
@@ -66,7 +67,10 @@ class SingleStackSeq2Seq:
     """The source is seen as a whole."""
 
     def __post_init__(self) -> None:
-        of_one = MaskInPlace | MaskedNextToken | AutoregressiveMasking | PermutationLM | CausalLM
+        of_one = (
+            MaskInPlace | DiffusionMasking | MaskedNextToken | AutoregressiveMasking
+            | PermutationLM | CausalLM
+        )  # fmt: skip
         if isinstance(self.objective, ObjectiveMixture) and not is_seq2seq(
             self.objective.components[0][1]
         ):

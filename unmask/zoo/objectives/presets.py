@@ -141,6 +141,11 @@ OBJECTIVE_PRESETS: Mapping[str, ObjectivePreset] = {
             **_CORRUPTION_OPTIONS,
         },
     ),
+    "masked-diffusion": ObjectivePreset(
+        description="masked tokens at a rate drawn for each text, loss divided by it (MDLM, LLaDA)",
+        objective=values.MASKED_DIFFUSION,
+        options={"least": "corrupt.min_rate"},
+    ),
     "mntp": ObjectivePreset(
         description="masked tokens, each predicted at the position before it (GPT-BERT)",
         objective=Objective(TokenMasking(0.15), MaskedNextToken()),
