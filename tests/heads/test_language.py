@@ -5,8 +5,9 @@ import torch
 from torch.nn import functional as F
 
 from unmask.batch import IGNORE_INDEX, Batch
-from unmask.heads.language import language_modeling
-from unmask.heads.language.language_modeling import LanguageModeling, linear_cross_entropy
+from unmask.heads.language import linear_cross_entropy as fused
+from unmask.heads.language.language_modeling import LanguageModeling
+from unmask.heads.language.linear_cross_entropy import linear_cross_entropy
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture
 
@@ -22,7 +23,7 @@ TINY = Architecture(
 def test_loss_and_gradients_equal_cross_entropy_however_many_rows_at_once(
     rows, biased, cap, smoothing, monkeypatch
 ) -> None:
-    monkeypatch.setattr(language_modeling, "ROWS_PER_CHUNK", rows)
+    monkeypatch.setattr(fused, "ROWS_PER_CHUNK", rows)
     torch.manual_seed(0)
     leaves = [torch.randn(11, 8), torch.randn(23, 8), torch.randn(23)]
     leaves = [x.double().requires_grad_() for x in leaves]

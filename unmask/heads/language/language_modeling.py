@@ -1,16 +1,15 @@
 """Language modeling: hidden states -> logits of tokens -> loss, at targets only."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unmask.batch import IGNORE_INDEX, Batch
+from unmask.batch import Batch
 from unmask.heads.language.candidates import Candidates
+from unmask.heads.language.linear_cross_entropy import linear_cross_entropy
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import Architecture, StackArchitecture
 from unmask.model.backbones.canine import TokenEmbedding, require_embedding_table
@@ -24,12 +23,6 @@ from unmask.model.layers.feed_forward import ACTIVATIONS, Activation
 from unmask.model.positions.scheme import SCHEMES_IN_SCORES
 from unmask.model.variants import DepthWeightedSublayers
 from unmask.objectives.features import TwoStream, WeightedTargets
-
-ROWS_PER_CHUNK = 1024
-"""Rows whose logits are in memory at the same time: enough for full speed, few enough to be
-reused."""
-CPU_CHUNK_LOGITS = 2**19
-"""Logits that are turned into probabilities at the same time on a CPU: 2 MiB in float32."""
 
 
 @dataclass(frozen=True)
@@ -142,119 +135,6 @@ def _check_second_stream(a: StackArchitecture) -> None:
     if averaged or any(a.layers.types):
         what = "depth-weighted averages" if averaged else "layers with convolutions"
         raise ValueError(f"permutation language modeling has no query stream through {what}")
-
-
-class _LinearCrossEntropy(torch.autograd.Function):
-    """Cross-entropy of `hidden @ weight.T + bias`, perhaps softcapped, some rows at a time.
-
-    The logits of all rows never exist together: with 30,000 tokens they would be the largest tensor
-    of the step, and on a CPU most of the time would go into allocating memory for them. The
-    gradients need the logits once more, so they are computed in the forward (as in Hsu et al. 2024,
-    Liger kernels, arXiv:2410.10989, section 3.2).
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        softcap: float | None,
-        label_smoothing: float,
-    ) -> tuple[Tensor, Tensor]:
-        total = torch.zeros((), dtype=torch.float32, device=hidden.device)
-        right = torch.zeros((), dtype=torch.int64, device=hidden.device)
-        wanted = any(ctx.needs_input_grad)
-        d_hidden = torch.empty_like(hidden) if wanted else None
-        d_weight: Tensor | None = None
-        d_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
-        for h, y, d_h in _chunks(hidden, targets, d_hidden):
-            scores = F.linear(h, weight, bias)
-            steep = None if softcap is None else _softcap_(scores, softcap)
-            loss, correct = cross_entropy_gradient_(
-                scores, y, d_bias if steep is None else None, label_smoothing
-            )
-            if steep is not None:
-                scores *= steep
-                d_bias = None if d_bias is None else d_bias + scores.float().sum(0)
-            total += loss
-            right += correct
-            if d_h is None:
-                continue
-            torch.mm(scores, weight, out=d_h)
-            part = scores.T @ h
-            d_weight = part if d_weight is None else d_weight.add_(part)
-        if wanted:
-            ctx.save_for_backward(d_hidden, d_weight, d_bias)
-        return total, right
-
-    @staticmethod
-    def backward(
-        ctx: Any, *grads: Tensor
-    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None, None]:
-        d_hidden, d_weight, d_bias = ctx.saved_tensors
-        scale = grads[0]
-        return (
-            d_hidden * scale.to(d_hidden.dtype),
-            None if d_weight is None else d_weight * scale.to(d_weight.dtype),
-            None if d_bias is None else (d_bias * scale).to(d_hidden.dtype),
-            None,
-            None,
-            None,
-        )
-
-
-def _softcap_(logits: Float[Tensor, "n v"], softcap: float) -> Float[Tensor, "n v"]:
-    """Softcap logits in place; return the derivative at each."""
-    share = logits.div_(softcap).tanh_()
-    steep = 1 - share.square()
-    logits.mul_(softcap)
-    return steep
-
-
-def _chunks(
-    hidden: Tensor, targets: Tensor, d_hidden: Tensor | None
-) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-    for start in range(0, len(hidden), ROWS_PER_CHUNK):
-        rows = slice(start, start + ROWS_PER_CHUNK)
-        yield hidden[rows], targets[rows], None if d_hidden is None else d_hidden[rows]
-
-
-def cross_entropy_gradient_(
-    logits: Float[Tensor, "n v"],
-    targets: Int[Tensor, "n"],
-    over_rows: Float[Tensor, "v"] | None = None,
-    label_smoothing: float = 0.0,
-) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
-    """Turn logits into the gradient of their summed cross-entropy, in place.
-
-    Return that sum and the number of correct predictions. The gradients' sum over rows, a bias's
-    gradient, is added to `over_rows`. On a CPU some rows at a time, so that their float32 form
-    stays in the cache.
-    """
-    total = torch.zeros((), dtype=torch.float32, device=logits.device)
-    right = torch.zeros((), dtype=torch.int64, device=logits.device)
-    n, v = logits.shape
-    step = max(1, CPU_CHUNK_LOGITS // v) if logits.device.type == "cpu" else max(1, n)
-    for start in range(0, n, step):
-        block, y = logits[start : start + step], targets[start : start + step, None]
-        highest, best = block.max(-1, keepdim=True)
-        right += (best == y).sum()
-        exact = block.float() - highest
-        total -= (1 - label_smoothing) * exact.gather(1, y).sum()
-        if label_smoothing:
-            total -= label_smoothing / v * exact.sum()
-        exact.exp_()
-        mass = exact.sum(-1, keepdim=True)
-        total += mass.log().sum()
-        exact.div_(mass).scatter_add_(1, y, torch.full_like(mass, label_smoothing - 1))
-        if label_smoothing:
-            exact -= label_smoothing / v
-        block.copy_(exact)
-        if over_rows is not None:
-            over_rows += exact.sum(0)
-    return total, right
 
 
 class LanguageModelingHead(nn.Module):
@@ -492,26 +372,3 @@ class AdaptiveSoftmaxHead(LanguageModelingHead):
             total = total + F.cross_entropy(own, wanted, reduction="sum")
             hits = hits.index_copy(0, where, hits[where] & (own.argmax(-1) == wanted))
         return total, hits.sum()
-
-
-def linear_cross_entropy(
-    hidden: Float[Tensor, "n d"],
-    weight: Float[Tensor, "v d"],
-    bias: Float[Tensor, "v"] | None,
-    targets: Int[Tensor, "n"],
-    *,
-    softcap: float | None = None,
-    label_smoothing: float = 0.0,
-) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
-    """Sum the cross-entropy of linear logits, perhaps softcapped, and count correct predictions.
-
-    In nats; with `label_smoothing`, that fraction of each target is spread evenly over all tokens.
-
-    Raises:
-        ValueError: a target is IGNORE.
-    """
-    if targets.device.type == "cpu" and targets.numel() and int(targets.min()) == IGNORE_INDEX:
-        raise ValueError(
-            "a position without a target is scored; `target_positions` must name the others"
-        )
-    return _LinearCrossEntropy.apply(hidden, weight, bias, targets, softcap, label_smoothing)  # pyright: ignore[reportReturnType]

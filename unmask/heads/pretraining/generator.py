@@ -10,11 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from unmask.batch import Batch
-from unmask.heads.language.language_modeling import (
-    ROWS_PER_CHUNK,
-    LanguageModeling,
-    LanguageModelingHead,
-)
+from unmask.heads.language.language_modeling import LanguageModeling, LanguageModelingHead
+from unmask.heads.language.linear_cross_entropy import ROWS_PER_CHUNK
 from unmask.heads.prediction import Prediction
 from unmask.heads.pretraining.generator_inputs import GeneratorInputs
 from unmask.model.architecture import Architecture, StackArchitecture

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from unmask.batch import IGNORE_INDEX, Batch, Visibility
 from unmask.heads.classification.sequence_classification import check_bidirectional
-from unmask.heads.language.language_modeling import linear_cross_entropy
+from unmask.heads.language.linear_cross_entropy import linear_cross_entropy
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.canine import TokenEmbedding, require_embedding_table

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unmask.batch import Batch
-from unmask.heads.language.language_modeling import linear_cross_entropy
+from unmask.heads.language.linear_cross_entropy import linear_cross_entropy
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.canine import TokenEmbedding
