@@ -318,3 +318,24 @@ def test_every_kind_of_the_tables_is_tried() -> None:
 
 
 assert reference.V == 99
+
+
+@pytest.mark.parametrize("family", ["bert", "llama", "gpt2", "gpt_neox", "bart", "modernbert"])
+def test_two_names_of_one_tensor_are_read_where_they_agree(
+    family: str, shelf: Path, tmp_path: Path
+) -> None:
+    """With a prefix and without: which of two that differ counts, the file does not say."""
+    folder = shutil.copytree(shelf / family, tmp_path / "x")
+    path = folder / SAFETENSORS_WEIGHTS
+    state = load_file(path)
+    prefix = MODELS_OF_TYPE[family].weight_names.prefix
+    name = next(n for n in state if prefix and n.startswith(prefix) and state[n].dim() == 2)
+    for other, message in ((state[name].clone(), None), (state[name] + 1, "differ, and both are")):
+        save_file(state | {name.removeprefix(prefix): other}, path, metadata={"format": "pt"})
+        if message is None:
+            load_folder(folder)
+        else:
+            assert message in _refusal(folder)
+
+
+MODELS_OF_TYPE = {c.config_mapping.model_type: c for c in reversed(MODELS.values())}

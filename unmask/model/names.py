@@ -1,7 +1,7 @@
 """WeightNames and ConfigMapping: two-way tables to another library's tensors and configuration."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, TypeVar
@@ -94,9 +94,10 @@ class WeightNames:
 
         Raises:
             ValueError: a tensor has another shape than the configuration says, or two copies of one
-                tensor differ.
+                tensor, or two tensors under different names of one, differ.
         """
         found: dict[str, Tensor] = {}
+        origins: dict[str, str] = {}
         copies: list[tuple[str, str, Tensor, bool]] = []
         instead: dict[str, Tensor] = {}
         extra: list[str] = []
@@ -116,7 +117,9 @@ class WeightNames:
                     instead[ours[0]] = tensor
                 elif used and rule.internal_names != ("-",):
                     parts = self._apply_operation(rule, tensor, len(ours)).chunk(len(ours))
+                    _check_names(name, ours, parts, found, origins)
                     found |= dict(zip(ours, parts, strict=True))
+                    origins |= dict.fromkeys(ours, name)
                 if used:
                     break
                 of_a_head = True  # that is not wanted: it may have a matrix of its own here
@@ -197,6 +200,11 @@ class WeightNames:
     def without_prefix(self, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Name tensors as a model without heads does in their library."""
         return {name.removeprefix(self.prefix): tensor for name, tensor in state_dict.items()}
+
+    def bare_name(self, name: str) -> str:
+        """Return the name that a tensor of theirs has in a model without heads."""
+        start = self.alias if self.alias and name.startswith(self.alias) else self.prefix
+        return name.removeprefix(start)
 
     def with_alias(self, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Name tensors as classes of theirs do that have the alias in place of the prefix."""
@@ -326,6 +334,21 @@ def _fill_pattern(pattern: str, numbers: tuple[str, ...]) -> str:
 
 def _required_tensors(rule: WeightRule, numbers: tuple[str, ...]) -> list[str]:
     return [_fill_pattern(rule.requires, numbers) + ".weight"] if rule.requires else []
+
+
+def _check_names(
+    name: str,
+    ours: Sequence[str],
+    parts: Sequence[Tensor],
+    found: Mapping[str, Tensor],
+    origins: Mapping[str, str],
+) -> None:
+    """Check that what another name of theirs gave for the same tensors does not differ."""
+    for one, part in zip(ours, parts, strict=True):
+        if (other := found.get(one)) is None or part.is_meta or other.is_meta:
+            continue
+        if not torch.equal(other, part):
+            raise ValueError(f"tensors {origins[one]} and {name} differ, and both are {one}")
 
 
 def _check_tensors(

@@ -143,7 +143,10 @@ def load_folder(
     check_recorded_files(folder)
     card, theirs = read_preset(folder)
     check_depth(folder, card, theirs)
-    state = _read_external_tensors(folder, card) | dict(replacement_tensors or {})
+    state, over = _read_external_tensors(folder, card), dict(replacement_tensors or {})
+    bare = card.weight_names.bare_name  # a base without heads has no prefix, its adapter has one
+    replaced = {bare(name) for name in over}
+    state = {name: x for name, x in state.items() if bare(name) not in replaced} | over
     labels = read_label_names(theirs)
     specs = dict(
         _read_head_specs(card, theirs, labels, folder) if head_specs is None else head_specs
