@@ -145,16 +145,11 @@ def test_the_model_card_says_how_to_open_it(
 
 
 def test_what_a_run_is_can_be_read_again(tmp_path: Path) -> None:
-    card = get_preset("bert-tiny")
-    around = environment_record("cpu", 3)
-    more = {"minutes": 2.5}
-    write_run_file(
-        tmp_path, "pretrain", {"steps": 3}, card, 7, around, finished=False, extra_facts=more
-    )
+    written = {"kind": "pretrain", "recipe": {"steps": 3}, "minutes": 2.5, "finished": False}
+    write_run_file(tmp_path, written | {"environment": environment_record("cpu", 3)})
     facts = read_run_file(tmp_path)
-    assert facts["recipe"] == {"steps": 3}
-    assert (facts["card"], facts["parameters"], facts["finished"]) == ("bert-tiny", 7, False)
-    assert (facts["environment"]["threads"], facts["minutes"]) == (3, 2.5)
+    assert facts.items() >= written.items()
+    assert facts["environment"]["threads"] == 3
     assert facts["versions"].keys() >= {"unmask", "torch", "python"}
 
 

@@ -29,7 +29,6 @@ from unmask.saved_format import FORMAT, check_format
 from unmask.training.best_effort import best_effort
 from unmask.training.resume import library_versions
 from unmask.zoo.catalogue import ALIASES, MODELS
-from unmask.zoo.preset import Published
 
 ModelFormat = Literal["huggingface", "unmask", "elmo"]
 MODEL_FORMATS: tuple[str, ...] = get_args(ModelFormat)
@@ -244,30 +243,10 @@ def _processor_name() -> str:
     return platform.processor()
 
 
-def write_run_file(
-    folder: Path,
-    kind: str,
-    recipe: Mapping[str, Any],
-    preset: Published,
-    n_parameters: int,
-    environment: Mapping[str, Any],
-    *,
-    finished: bool,
-    extra_facts: Mapping[str, Any] | None = None,
-) -> None:
-    """Write unmask.json: all that a run depends on, and on what it was made."""
-    facts = {
-        "format": FORMAT,
-        "kind": kind,
-        "card": preset.name,
-        "parameters": n_parameters,
-        "recipe": recipe,
-        "versions": library_versions(),
-        "environment": environment,
-        "finished": finished,
-    }
-    text = json.dumps(facts | dict(extra_facts or {}), indent=2, ensure_ascii=False) + "\n"
-    write_atomically(folder / RUN_FILE, text)
+def write_run_file(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Write unmask.json: all that a run depends on, with the format and the software's versions."""
+    record = {"format": FORMAT, **facts, "versions": library_versions()}
+    write_atomically(folder / RUN_FILE, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_run_file(folder: Path) -> dict[str, Any]:

@@ -49,20 +49,26 @@ class RunRecord:
         With the checksums of the files of its model, the run is finished.
         """
         options = self.options
-        plain = to_dict(self.recipe) | ({} if with_steps else {"steps": None})
+        recipe = to_dict(self.recipe) | ({} if with_steps else {"steps": None})
         minutes = options.minutes or (options.resumed_run.minutes if options.resumed_run else None)
-        more: dict[str, Any] = {} if minutes is None else {"minutes": minutes}
+        facts: dict[str, Any] = {
+            "kind": "pretrain",
+            "card": self.preset.name,
+            "parameters": self.n_parameters,
+            "recipe": recipe,
+            "environment": self.environment,
+            "finished": file_records is not None,
+        }
+        if minutes is not None:
+            facts["minutes"] = minutes
         if file_records is not None:
-            more[FILES_KEY] = file_records
+            facts[FILES_KEY] = file_records
         if self.source_shares:
-            more["sources"] = {
+            facts["sources"] = {
                 s.name: {"tokens": s.n_tokens, "share": s.token_share, "gets": s.sampling_share}
                 for s in self.source_shares
             }
-        write_run_file(
-            options.output_folder, "pretrain", plain, self.preset, self.n_parameters,
-            self.environment, finished=file_records is not None, extra_facts=more,
-        )  # fmt: skip
+        write_run_file(options.output_folder, facts)
 
 
 @contextmanager
