@@ -24,6 +24,7 @@ from unmask.finetuning.initial_model.task_tokens import TASK_TOKENS, has_task_to
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.jobs.finetune import finetune
+from unmask.model.architecture import StackArchitecture
 from unmask.tasks.kind_names import TaskKindName
 from unmask.tasks.kinds.all_kinds import resolve_options
 from unmask.tasks.kinds.pooling_options import PoolingOptions
