@@ -289,7 +289,7 @@ CELLS = {
 
 def scale(patch: pytest.MonkeyPatch) -> None:
     """Make what trains take two steps of few tokens, and a few rows, whatever it is told."""
-    pretrain, finetune, study = unmask.pretrain, unmask.finetune, unmask.run_study
+    pretrain, finetune, run_study = unmask.pretrain, unmask.finetune, unmask.run_study
     several = unmask.finetune_suite
 
     def small_pretrain(model: Any = None, **given: Any) -> Any:
@@ -319,10 +319,10 @@ def scale(patch: pytest.MonkeyPatch) -> None:
     def small_suite(base: Any, **given: Any) -> Any:
         return several(base, **fewer(given))
 
-    def small_study(name: Any, **given: Any) -> Any:
+    def small_study(study: Any, **given: Any) -> Any:
         given |= {"tokens": 8192, "rows": 4, "epochs": 1.0, "seeds": 1, "threads": 1}
-        given["cells"] = given.get("cells") or CELLS.get(name, ())
-        return study(name, **given)
+        given["cells"] = given.get("cells") or CELLS.get(study, ())
+        return run_study(study, **given)
 
     patch.setattr(unmask, "pretrain", small_pretrain, raising=False)
     patch.setattr(unmask, "finetune", small_finetune, raising=False)
