@@ -149,6 +149,8 @@ def finetune_suite(options: FinetuneSuiteOptions) -> SuiteResult:
 
     A benchmark that cannot be run is reported, and the others go on.
 
+    The fields of `FinetuneSuiteOptions` are its keywords.
+
     Raises:
         FileNotFoundError: the suite's files are missing.
         ValueError: there is no such suite, no benchmark of it could be run, or `out` holds

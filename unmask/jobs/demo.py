@@ -56,6 +56,8 @@ def demo(options: DemoOptions) -> DemoResult:
 
     Interrupted, the same call continues.
 
+    The fields of `DemoOptions` are its keywords.
+
     Raises:
         ValueError: a number is not allowed, or the folder holds something else.
         KeyboardInterrupt: the job was stopped.

@@ -29,6 +29,8 @@ _TABLE_HEADER: tuple[str, ...] = ("task", "shots", "measure", "score", "±", "it
 def evaluate_tasks(options: EvaluateTasksOptions) -> list[TaskScore]:
     """Evaluate a model on tasks by prompting, with in-context examples or without.
 
+    The fields of `EvaluateTasksOptions` are its keywords.
+
     Raises:
         FileNotFoundError: files are missing.
         ValueError: there is no such task, the model cannot do it, or a file of data does not fit

@@ -22,6 +22,8 @@ from unmask.output import OutputStream
 def finetune(options: FinetuneOptions) -> FinetunedModel:
     """Fine-tune a model on labeled data. Options that are not given are derived.
 
+    The fields of `FinetuneOptions` are its keywords.
+
     Raises:
         FileNotFoundError: a file or model is missing.
         ValueError: a file, a column or an option is not what it should be, or `out` holds a run

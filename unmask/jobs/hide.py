@@ -53,6 +53,8 @@ def hide(options: HideOptions) -> ObjectiveExplanation:
 
     A preset has no tokenizer of its own: one of its kind is trained on the bundled text, once.
 
+    The fields of `HideOptions` are its keywords.
+
     Raises:
         ValueError: the text is empty or has more than `MAX_CHARACTERS`, there is no such model, it
             has no such setting, or cannot have the objective.

@@ -60,6 +60,8 @@ def prepare(options: PrepareOptions) -> TokenShards:
 
     Interrupted, the same call continues; finished, it only compares.
 
+    The fields of `PrepareOptions` are its keywords.
+
     Raises:
         FileNotFoundError: a file is missing.
         ValueError: the text cannot be read, the folder was made from something else, or the model

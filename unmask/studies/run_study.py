@@ -61,6 +61,8 @@ def run_study(options: StudyOptions) -> StudyResult:
     Several processes may run the same study in it: each takes the next cell that is free. A cell
     that cannot be trained is left out and reported, and the others are run.
 
+    The fields of `StudyOptions` are its keywords.
+
     Raises:
         FileNotFoundError: the text, or all files of the tasks, are missing.
         ValueError: there is no such study or cell, a cell is not what its model can be, or `out`

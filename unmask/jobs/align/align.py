@@ -78,6 +78,8 @@ _LINE_SECONDS = 10.0  # between two lines of progress where there is no terminal
 def align(options: AlignOptions) -> AlignedSpaces:
     """Map one space of word vectors into another, and score the map by a dictionary.
 
+    The fields of `AlignOptions` are its keywords.
+
     Raises:
         FileNotFoundError: a file is missing.
         ValueError: a file or a line of it is not what it should be, there is nothing to learn from,

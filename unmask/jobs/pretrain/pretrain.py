@@ -43,6 +43,8 @@ from unmask.zoo.preset import Published
 def pretrain(options: PretrainOptions) -> Pipeline:
     """Pretrain a model on your text, from scratch or from given weights.
 
+    The fields of `PretrainOptions` are its keywords.
+
     Raises:
         FileNotFoundError: a file of data or a folder is missing.
         ValueError: a name, key or value is wrong, the folder holds a run already, or the text
