@@ -57,7 +57,7 @@ class Small(JobOptions):
     """Name of it."""
     _: KW_ONLY
     n_words: int = 3
-    """Number of words; None of `is_short`. None: all. More."""
+    """Number of words; see `is_short`. None: half, 0.5. More."""
     kinds: Sequence[str] = ()
     """Kind of it."""
     parts: Sequence[str] = field(default=(), metadata=flag(separator=","))
@@ -127,6 +127,7 @@ def test_a_command_is_made_of_the_fields(capsys: pytest.CaptureFixture[str]) -> 
     typer.main.get_command(app)(["--help"], standalone_mode=False)
     help_text = " ".join(capsys.readouterr().out.split())
     assert "only" not in help_text
+    assert "Number of words; see --is-short. More. [default: 3]" in help_text.replace("│ ", "")
     assert "Kind of it. Repeatable." in help_text
 
 

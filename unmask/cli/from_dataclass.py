@@ -22,7 +22,7 @@ from unmask.options import (
 )
 
 _BACKTICKS = re.compile(r"`([^`]+)`")
-_NONE = re.compile(r" None: [^.]*\.")
+_NONE = re.compile(r" None: .*?\.(?= |$)")
 _BOOLEANS = {"true": True, "false": False}
 
 

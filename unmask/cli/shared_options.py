@@ -1,4 +1,4 @@
-"""Options that several commands have, and the functions of `import unmask` have not."""
+"""Options that several commands have, and the functions of `import unmask` do not."""
 
 from __future__ import annotations
 
@@ -27,14 +27,6 @@ class JsonLinesOption:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuietOption:
-    """Whether progress is shown."""
-
-    quiet: bool = False
-    """Hide progress; warnings are still shown."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class MoreData:
     """Data sources beside those of `--data`."""
 
@@ -52,33 +44,34 @@ class ModelArgument:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextInput:
-    """Where texts come from."""
+class TextColumn:
+    """Where the text of a record is."""
+
+    text_column: str | None = field(
+        default=None,
+        metadata=flag(
+            "--text",
+            metavar="COLUMN",
+            shown_default="text",
+            documented_in="unmask.training.config:Recipe",
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextFile(TextColumn):
+    """A file of texts."""
+
+    input: Path | None = field(default=None, metadata=flag(metavar="FILE"))
+    """Input file: one text per line, or records as for --data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextArguments:
+    """Texts on the command line."""
 
     texts: Sequence[str] = field(default=(), metadata=flag(metavar="TEXT", is_argument=True))
     """Input texts. Default: those of --input, or one per line of standard input."""
-    input: Path | None = field(default=None, metadata=flag(metavar="FILE"))
-    """Input file: one text per line, or records as for --data."""
-    text_column: str | None = field(
-        default=None, metadata=flag("--text", metavar="COLUMN", shown_default="text")
-    )
-    """Name of the column with the text, in records."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EncodingOption:
-    """How bytes are read."""
-
-    encoding_errors: Literal["strict", "replace"] = "strict"
-    """Handling of bytes that are not valid UTF-8: strict (error) or replace (by U+FFFD)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceOption:
-    """Where the model computes."""
-
-    device: str = field(default="auto", metadata=flag(metavar="NAME"))
-    """Device: auto, cpu, cuda, cuda:1, ..."""
 
 
 @dataclass(frozen=True, kw_only=True)

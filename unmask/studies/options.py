@@ -21,9 +21,9 @@ class StudyOptions(LoaderOptions, TerminalOptions):
     """Study: bart-noises, t5-objectives, t5-rates, t5-spans, t5-architectures, summaries,
     elmo-tags, ulmfit-stages, ulmfit-stages-trec, or a .toml file."""
     _: KW_ONLY
-    data: str | Path | Sequence[str | Path] = field(metadata=flag(metavar="PATH"))
-    """Data source for pretraining: a file (.txt, .jsonl, .csv, .tsv, .parquet, each also .gz, .xz,
-    .zst), a folder, a quoted glob pattern or hf:owner/name."""
+    data: str | Path | Sequence[str | Path] = field(
+        metadata=flag(metavar="PATH", documented_in="unmask.jobs.options.pretrain:PretrainOptions")
+    )
     out: str | Path = field(metadata=flag(metavar="FOLDER"))
     """Output folder of the study, a new one unless `resume`."""
     tasks_data: str | Path | None = field(

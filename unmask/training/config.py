@@ -72,8 +72,8 @@ class Recipe:
     vocab_size: int | None = None
     """Vocabulary size of the trained tokenizer, in tokens."""
     character_coverage: float | None = None
-    """Fraction of the text's characters covered by the trained tokenizer's alphabet; rarer ones are
-    unknown, or bytes. None: that of the preset, 0.9999."""
+    """Fraction of the text's characters covered by the trained tokenizer's alphabet, above 0 and at
+    most 1; rarer ones are unknown, or bytes. None: that of the preset, 0.9999."""
 
     sequence_length: int | None = None
     """Maximum sequence length in tokens."""

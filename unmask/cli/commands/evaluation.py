@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from unmask.cli.from_dataclass import command, refuse_options
 from unmask.cli.inputs import is_finetuned, is_word_vectors, load_pipeline, with_ensemble
 from unmask.cli.shared_options import (
-    DeviceOption,
-    EncodingOption,
     EnsembleOptions,
     JsonOption,
     LimitOption,
@@ -19,13 +17,14 @@ from unmask.cli.shared_options import (
     MoreData,
     TextPoolingOptions,
 )
-from unmask.options import Flag, default_of, flag
+from unmask.options import DeviceOptions, EncodingOptions, Flag, default_of, flag
 from unmask.output import print_json, print_line
 
 if TYPE_CHECKING:
     from unmask.evaluation.perplexity import HeldOutEvaluation
     from unmask.inference.pipeline import Pipeline
 
+_PRETRAIN = "unmask.jobs.options.pretrain:PretrainOptions"
 _COLUMNS = "unmask.cli.shared_options:ColumnOptions"
 
 
@@ -42,13 +41,11 @@ class _EvaluateOptions(
     EnsembleOptions,
     TextPoolingOptions,
     LimitOption,
-    EncodingOption,
-    DeviceOption,
+    EncodingOptions,
+    DeviceOptions,
     JsonOption,
 ):
-    data: Sequence[str] = field(default=(), metadata=flag(metavar="PATH"))
-    """Data source: a file (.txt, .jsonl, .csv, .tsv, .parquet, each also .gz, .xz, .zst), a folder,
-    a quoted glob pattern or hf:owner/name."""
+    data: Sequence[str] = field(default=(), metadata=flag(metavar="PATH", documented_in=_PRETRAIN))
     sequence_length: int | None = field(
         default=None, metadata=_of_tasks(shown_default="as in pretraining")
     )
@@ -76,7 +73,7 @@ class _EvaluateOptions(
     pll_masking: Literal["word", "token"] = field(default="word", metadata=_of_tasks())
     document_separator: Literal["blank", "line", "file"] = field(
         default="blank",
-        metadata=flag("--document", documented_in="unmask.jobs.options.prepare:PrepareOptions"),
+        metadata=flag("--document", documented_in="unmask.training.config:Recipe"),
     )
     text: Sequence[str] = field(default=(), metadata=flag(metavar="COLUMN"))
     """Name of the text column, of held-out records or labeled rows; two for text pairs."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unmask.cli.from_dataclass import command, default_values, long_flag, refuse_options
-from unmask.cli.shared_options import JsonOption, QuietOption
+from unmask.cli.shared_options import JsonOption
 from unmask.finetuning.options.finetune import FinetuneOptions, FinetuneSuiteOptions
-from unmask.options import flag
+from unmask.options import QuietOptions, flag
 from unmask.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
@@ -50,13 +50,13 @@ _OF_RESUMING = {"base", "out", "resume", "device"}
 
 
 @command(
-    FinetuneOptions, _SuiteOptions, _AdaptationOptions, QuietOption, JsonOption, defaults=_OPTIONAL
+    FinetuneOptions, _SuiteOptions, _AdaptationOptions, QuietOptions, JsonOption, defaults=_OPTIONAL
 )
 def finetune(
     options: Mapping[str, Any],
     suite: _SuiteOptions,
     adaptation: _AdaptationOptions,
-    progress: QuietOption,
+    progress: QuietOptions,
     output: JsonOption,
 ) -> None:
     """Fine-tune a model on labeled data.

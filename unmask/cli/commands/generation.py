@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from unmask.cli.from_dataclass import command, long_flag
 from unmask.cli.inputs import load_pipeline, read_texts
-from unmask.cli.shared_options import DeviceOption, EncodingOption, JsonOption, ModelArgument
-from unmask.options import flag
+from unmask.cli.shared_options import JsonOption, ModelArgument, TextFile
+from unmask.options import DeviceOptions, EncodingOptions, flag
 from unmask.output import escape_tsv, print_data, print_json, print_line
 
 if TYPE_CHECKING:
@@ -66,15 +65,11 @@ class GenerationSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _GenerateOptions(ModelArgument, GenerationSettings, EncodingOption, DeviceOption, JsonOption):
+class _GenerateOptions(
+    ModelArgument, TextFile, GenerationSettings, EncodingOptions, DeviceOptions, JsonOption
+):
     prompt: Sequence[str] = field(default=(), metadata=flag(metavar="TEXT"))
     """Prompt to continue or to answer."""
-    input: Path | None = field(default=None, metadata=flag(metavar="FILE"))
-    """Input file: one text per line, or records as for --data."""
-    text_column: str | None = field(
-        default=None, metadata=flag("--text", metavar="COLUMN", shown_default="text")
-    )
-    """Name of the column with the text, in records."""
     output_prefix: str = field(default="", metadata=flag(metavar="TEXT"))
     """Text with which each output begins."""
     choice: Sequence[str] = field(default=(), metadata=flag(metavar="TEXT"))

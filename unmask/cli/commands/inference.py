@@ -22,16 +22,15 @@ from unmask.cli.inputs import (
 )
 from unmask.cli.shared_options import (
     ColumnOptions,
-    DeviceOption,
-    EncodingOption,
     EnsembleOptions,
     JsonLinesOption,
     JsonOption,
     LimitOption,
     ModelArgument,
-    TextInput,
+    TextArguments,
+    TextFile,
 )
-from unmask.options import flag
+from unmask.options import DeviceOptions, EncodingOptions, flag
 from unmask.output import print_json, print_line
 
 _POOLING = "unmask.cli.shared_options:TextPoolingOptions"
@@ -43,10 +42,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _PredictOptions(
-    ModelArgument, ColumnOptions, EnsembleOptions, EncodingOption, DeviceOption, JsonLinesOption
+    ModelArgument,
+    TextArguments,
+    ColumnOptions,
+    EnsembleOptions,
+    EncodingOptions,
+    DeviceOptions,
+    JsonLinesOption,
 ):
-    texts: Sequence[str] = field(default=(), metadata=flag(metavar="TEXT", is_argument=True))
-    """Input texts. Default: those of --input, or one per line of standard input."""
     input: Path | None = field(default=None, metadata=flag(metavar="FILE"))
     """Input file: rows with the columns of the training data; or .txt, each line as for TEXT."""
 
@@ -91,7 +94,7 @@ def _line_reader(pipeline: Pipeline | Ensemble) -> Callable[[str], Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _FillOptions(ModelArgument, TextInput, EncodingOption, DeviceOption):
+class _FillOptions(ModelArgument, TextArguments, TextFile, EncodingOptions, DeviceOptions):
     top_k: int = field(default=5, metadata=flag(metavar="K"))
     """Number of candidates for each [MASK]."""
 
@@ -123,7 +126,13 @@ def _format_candidate(text: str, probability: float | None) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _EmbedOptions(
-    ModelArgument, TextInput, LimitOption, EncodingOption, DeviceOption, JsonLinesOption
+    ModelArgument,
+    TextArguments,
+    TextFile,
+    LimitOption,
+    EncodingOptions,
+    DeviceOptions,
+    JsonLinesOption,
 ):
     pooling: Literal["mean", "first", "last", "ends", "none"] | None = field(
         default=None,

@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from unmask.cli.from_dataclass import command
-from unmask.cli.shared_options import JsonOption, MoreData, QuietOption
+from unmask.cli.shared_options import JsonOption, MoreData
+from unmask.options import QuietOptions
 from unmask.output import print_json, print_line, print_table
 from unmask.studies.options import StudyOptions
 
 
 @command(
-    StudyOptions, MoreData, QuietOption, JsonOption, defaults={"out": "runs/study", "data": ()}
+    StudyOptions, MoreData, QuietOptions, JsonOption, defaults={"out": "runs/study", "data": ()}
 )
 def study(
-    options: Mapping[str, Any], data: MoreData, progress: QuietOption, output: JsonOption
+    options: Mapping[str, Any], data: MoreData, progress: QuietOptions, output: JsonOption
 ) -> None:
     """Compare objectives, architectures or tuning methods under one budget.
 

@@ -10,16 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from unmask.cli.from_dataclass import command, refuse_options
 from unmask.cli.inputs import check_utf8, is_word_vectors, load_pipeline
-from unmask.cli.shared_options import (
-    DeviceOption,
-    EncodingOption,
-    JsonOption,
-    LimitOption,
-    QuietOption,
-    TextPoolingOptions,
-)
+from unmask.cli.shared_options import JsonOption, LimitOption, TextColumn, TextPoolingOptions
 from unmask.jobs.options.align import AlignOptions
-from unmask.options import flag
+from unmask.options import DeviceOptions, EncodingOptions, QuietOptions, flag
 from unmask.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
@@ -27,7 +20,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _NeighborsOptions(TextPoolingOptions, LimitOption, EncodingOption, DeviceOption):
+class _NeighborsOptions(
+    TextColumn, TextPoolingOptions, LimitOption, EncodingOptions, DeviceOptions
+):
     vectors: str = field(metadata=flag(metavar="VECTORS", is_argument=True))
     """Word vectors: word2vec .vec or .bin, GloVe .txt, each also .gz, .xz, .zst; or a fastText
     model.bin. With --sentences also a MODEL."""
@@ -44,10 +39,6 @@ class _NeighborsOptions(TextPoolingOptions, LimitOption, EncodingOption, DeviceO
     """File of candidate sentences: one per line, or records as for --data."""
     word: str | None = field(default=None, metadata=flag(metavar="WORD"))
     """Word to compare in its context in each sentence, with --sentences."""
-    text_column: str | None = field(
-        default=None, metadata=flag("--text", metavar="COLUMN", shown_default="text")
-    )
-    """Name of the column with the text, in records."""
 
 
 @command(_NeighborsOptions, JsonOption)
@@ -165,8 +156,8 @@ def picture(options: Mapping[str, Any], output: JsonOption) -> None:
         print_line(f"{options['out']}: {len(shown):,} words")
 
 
-@command(AlignOptions, QuietOption, JsonOption)
-def align(options: Mapping[str, Any], progress: QuietOption, output: JsonOption) -> None:
+@command(AlignOptions, QuietOptions, JsonOption)
+def align(options: Mapping[str, Any], progress: QuietOptions, output: JsonOption) -> None:
     """Align two spaces of word vectors: two languages, or two periods.
 
     With --semantic-shift: list the words whose vectors changed most between two periods or groups.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from unmask.finetuning.options.values import ClassWeights, OptimizerName, ScheduleShape
-from unmask.options import DeviceOptions, Precision, TerminalOptions, flag
+from unmask.options import DeviceOptions, EncodingOptions, Precision, TerminalOptions, flag
 from unmask.tasks.kind_names import TaskKindName
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class TaskFields:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingFields:
+class TrainingFields(EncodingOptions):
     """How a model is fine-tuned on any task. None: derived from the model and the data."""
 
     rows: int | None = field(default=None, metadata=flag(shown_default="all"))
@@ -129,8 +129,6 @@ class TrainingFields:
     """Number of hyperparameter trials (learning rate, batch size) before the runs. 0: none."""
     precision: Precision = "auto"
     """Floating-point precision of training."""
-    encoding_errors: Literal["strict", "replace"] = "strict"
-    """Handling of bytes that are not valid UTF-8: strict (error) or replace (by U+FFFD)."""
 
 
 @dataclass(frozen=True)

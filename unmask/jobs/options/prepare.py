@@ -9,6 +9,8 @@ from typing import Literal
 
 from unmask.options import EncodingOptions, QuietOptions, flag
 
+_RECIPE = "unmask.training.config:Recipe"
+
 
 @dataclass(frozen=True)
 class PrepareOptions(EncodingOptions, QuietOptions):
@@ -23,29 +25,30 @@ class PrepareOptions(EncodingOptions, QuietOptions):
     """Output folder; an interrupted preparation in it is continued."""
     model: str = field(default="bert-mini", metadata=flag(metavar="MODEL"))
     """Catalogue name of the model whose type of tokenizer is trained."""
-    tokenizer: str | Path | None = field(default=None, metadata=flag(metavar="FOLDER"))
-    """Folder of a tokenizer to use instead of training one."""
-    vocab_size: int | None = field(default=None, metadata=flag(shown_default="that of the model"))
-    """Vocabulary size of the trained tokenizer, in tokens."""
-    character_coverage: float | None = field(
-        default=None, metadata=flag(shown_default="that of the model")
+    tokenizer: str | Path | None = field(
+        default=None,
+        metadata=flag(
+            metavar="FOLDER", documented_in="unmask.jobs.options.pretrain:PretrainOptions"
+        ),
     )
-    """Fraction of the text's characters covered by the trained tokenizer's alphabet, above 0 and at
-    most 1."""
+    vocab_size: int | None = field(
+        default=None, metadata=flag(shown_default="that of the model", documented_in=_RECIPE)
+    )
+    character_coverage: float | None = field(
+        default=None, metadata=flag(shown_default="that of the model", documented_in=_RECIPE)
+    )
     objective: str | None = field(
         default=None, metadata=flag(metavar="NAME", shown_default="that of the model")
     )
     """Pretraining objective whose special tokens the tokenizer has, e.g. mlm, clm, rtd,
     mlm:rate=0.3+nsp (docs/objectives.md)."""
     document_separator: Literal["blank", "line", "file"] = field(
-        default="blank", metadata=flag("--document")
+        default="blank", metadata=flag("--document", documented_in=_RECIPE)
     )
-    """Unit that forms one document in .txt files: blank (text between blank lines), line or
-    file."""
     text_column: str | None = field(
-        default=None, metadata=flag("--text", metavar="COLUMN", shown_default="text")
+        default=None,
+        metadata=flag("--text", metavar="COLUMN", shown_default="text", documented_in=_RECIPE),
     )
-    """Name of the column with the text, in records."""
     sampling_exponent: int | float = 1.0
     """Exponent of each source's size in its sampling probability, for training the tokenizer. 1:
     proportional to size; 0.3: small sources are upsampled. A folder counts as one source."""

@@ -56,9 +56,11 @@ class PretrainOptions(LoaderOptions, QuietOptions):
         default=None, metadata=_of_recipe("--document", of="recipe: blank")
     )
     text_column: str | None = field(
-        default=None, metadata=flag("--text", metavar="COLUMN", shown_default="text")
+        default=None,
+        metadata=flag(
+            "--text", metavar="COLUMN", shown_default="text", documented_in=_RECIPE_CLASS
+        ),
     )
-    """Name of the column with the text, in records."""
     encoding_errors: Literal["strict", "replace"] | None = field(
         default=None, metadata=_of_recipe(of="recipe: strict")
     )
