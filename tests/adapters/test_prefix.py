@@ -31,7 +31,7 @@ from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import HeadSpec, Model
 from unmask.model.architecture import PRE_NORM, Architecture
 from unmask.model.initialize import NormalInit
-from unmask.model.positions.scheme import LearnedPositions
+from unmask.model.positions.learned import LearnedPositions
 from unmask.model.requested_states import RequestedStates
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.zoo.encoder_decoders import bart, transformer

@@ -27,7 +27,7 @@ from unmask.heads.model import Model
 from unmask.jobs.finetune import finetune
 from unmask.jobs.pretrain.pretrain import pretrain
 from unmask.model.initialize import NormalInit
-from unmask.model.positions.scheme import LearnedPositions
+from unmask.model.positions.learned import LearnedPositions
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.learn.tokenizer import train_tokenizer
 from unmask.training.optimizers.layerwise import parameters_by_layer

@@ -13,7 +13,7 @@ from unmask.heads.pretraining.autoregressive_characters import (
     AutoregressiveCharacters,
     AutoregressiveCharactersHead,
 )
-from unmask.model.positions.scheme import LearnedPositions
+from unmask.model.positions.learned import LearnedPositions
 from unmask.objectives.features import PredictionOrder
 from unmask.objectives.published import CANINE_C
 from unmask.tokenizers.characters import code_points

@@ -17,7 +17,7 @@ from unmask.heads.pretraining.autoregressive_characters import (
 from unmask.heads.pretraining.subword_prediction import SubwordPrediction
 from unmask.model.architecture import Architecture
 from unmask.model.backbones.canine import CanineArchitecture
-from unmask.model.positions.scheme import LearnedPositions
+from unmask.model.positions.learned import LearnedPositions
 from unmask.zoo.catalogue import MODELS
 
 A = Architecture(

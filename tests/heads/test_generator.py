@@ -14,7 +14,7 @@ from unmask.heads.pretraining.generator import Generator
 from unmask.heads.pretraining.generator_inputs import GeneratorInputs
 from unmask.heads.pretraining.replaced_token_detection import ReplacedTokenDetection
 from unmask.model.architecture import Architecture
-from unmask.model.positions.scheme import LearnedPositions
+from unmask.model.positions.learned import LearnedPositions
 
 V = 40
 A = Architecture(

@@ -10,7 +10,7 @@ from unmask.batch import IGNORE_INDEX, Batch, Example
 from unmask.batching.collate import pad_examples
 from unmask.heads.model import Model
 from unmask.heads.pretraining.subword_prediction import SubwordPrediction, SubwordPredictionHead
-from unmask.model.positions.scheme import LearnedPositions
+from unmask.model.positions.learned import LearnedPositions
 from unmask.objectives.published import CANINE_S
 from unmask.tokenizers.characters import code_points
 from unmask.tokenizers.learn.tokenizer import train_tokenizer

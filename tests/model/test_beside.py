@@ -10,7 +10,8 @@ from unmask.model.architecture import Architecture
 from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.model.backbones.transformer import Block, Transformer
 from unmask.model.initialize import NormalInit
-from unmask.model.positions.scheme import LearnedPositions, Rotary
+from unmask.model.positions.learned import LearnedPositions
+from unmask.model.positions.rotary import Rotary
 from unmask.model.previous_token_heads import init_previous_token_heads
 from unmask.training.config import Recipe
 from unmask.zoo.catalogue import MODELS

@@ -9,7 +9,9 @@ from unmask.model import cache as module
 from unmask.model.architecture import Architecture
 from unmask.model.backbones.transformer import Transformer
 from unmask.model.cache import Cache, LayerCache
-from unmask.model.positions.scheme import PositionScheme, Rotary, TransformerXLPositions
+from unmask.model.positions.rotary import Rotary
+from unmask.model.positions.scheme import PositionScheme
+from unmask.model.positions.transformer_xl import TransformerXLPositions
 
 STEPS = st.lists(
     st.one_of(

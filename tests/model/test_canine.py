@@ -17,7 +17,8 @@ from unmask.checkpoints.huggingface.write import write_folder
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.model import Model
 from unmask.model.backbones.canine import Canine, CanineArchitecture, CharacterHashEmbedding
-from unmask.model.positions.scheme import LearnedPositions, Rotary
+from unmask.model.positions.learned import LearnedPositions
+from unmask.model.positions.rotary import Rotary
 from unmask.model.requested_states import RequestedStates
 from unmask.zoo.encoders.canine import BASE, CANINE_C
 

@@ -19,7 +19,8 @@ from unmask.model.backbones.transformer import Block
 from unmask.model.initialize import NormalInit
 from unmask.model.layers.attention.query_stream import EnhancedMaskDecoder
 from unmask.model.layers.feed_forward import LayerNorm
-from unmask.model.positions.scheme import DisentangledAttention, LearnedPositions
+from unmask.model.positions.disentangled import DisentangledAttention
+from unmask.model.positions.learned import LearnedPositions
 from unmask.model.requested_states import RequestedStates
 
 T, H, D, REACH = 7, 2, 8, 3

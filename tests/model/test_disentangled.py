@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from unmask.model.architecture import Architecture
 from unmask.model.layers.attention.attention import Attention, AttentionMask
 from unmask.model.layers.feed_forward import LayerNorm
-from unmask.model.positions.scheme import DisentangledAttention
+from unmask.model.positions.disentangled import DisentangledAttention
 
 C2P, P2C = "content_to_position", "position_to_content"
 H, D, T = 2, 8, 11

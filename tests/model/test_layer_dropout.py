@@ -8,7 +8,7 @@ import torch
 from unmask.batch import Batch
 from unmask.model.architecture import PRE_NORM, Architecture
 from unmask.model.backbones.transformer import Transformer
-from unmask.model.positions.scheme import LearnedPositions
+from unmask.model.positions.learned import LearnedPositions
 from unmask.model.requested_states import RequestedStates
 
 A = Architecture(

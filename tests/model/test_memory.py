@@ -8,12 +8,10 @@ import torch
 from unmask.batch import Batch, Visibility
 from unmask.model.architecture import PRE_NORM, Architecture
 from unmask.model.backbones.transformer import Transformer
-from unmask.model.positions.scheme import (
-    LearnedPositions,
-    RelativePositionBias,
-    Rotary,
-    TransformerXLPositions,
-)
+from unmask.model.positions.learned import LearnedPositions
+from unmask.model.positions.relative_bias import RelativePositionBias
+from unmask.model.positions.rotary import Rotary
+from unmask.model.positions.transformer_xl import TransformerXLPositions
 from unmask.objectives.features import Recurrence, RecurrenceMemory
 
 A = Architecture(

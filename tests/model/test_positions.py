@@ -7,7 +7,10 @@ import torch
 
 from unmask.model.architecture import Architecture
 from unmask.model.backbones.transformer import Transformer
-from unmask.model.positions.scheme import LearnedPositionsAndRelativeBias, RelativePositionBias
+from unmask.model.positions.relative_bias import (
+    LearnedPositionsAndRelativeBias,
+    RelativePositionBias,
+)
 
 
 def bucket(away: int, buckets: int, reach: int) -> int:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from unmask.model.initialize import GlorotInit
-from unmask.model.positions.scheme import Sinusoidal
+from unmask.model.positions.sinusoidal import Sinusoidal
 from unmask.zoo.catalogue import MODELS
 
 SIZES = replace(MODELS["transformer-mini"].architecture.encoder, d_model=12, n_heads=2)

@@ -32,7 +32,7 @@ from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.backbones.canine import CanineArchitecture
 from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.model.layers.attention.block_local_mask import GlobalTokens
-from unmask.model.positions.scheme import LearnedPositions
+from unmask.model.positions.learned import LearnedPositions
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.preset import Published, question_answering_head, token_classification_head
 from unmask.zoo.unsupported_classes import UNSUPPORTED_CLASSES

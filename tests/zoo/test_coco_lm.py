@@ -28,8 +28,8 @@ from unmask.heads.classification.sequence_classification import SequenceClassifi
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model
 from unmask.inference.export import model_card
-from unmask.model.positions.scheme import (
-    LearnedPositions,
+from unmask.model.positions.learned import LearnedPositions
+from unmask.model.positions.relative_bias import (
     LearnedPositionsAndRelativeBias,
     RelativePositionBias,
 )

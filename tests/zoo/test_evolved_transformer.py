@@ -17,7 +17,7 @@ from unmask.model.backbones.evolved_parts import (
 from unmask.model.backbones.transformer import Transformer
 from unmask.model.cache import ConvolutionCache
 from unmask.model.layers.convolution import NgramInputEncoding
-from unmask.model.positions.scheme import Rotary
+from unmask.model.positions.rotary import Rotary
 from unmask.model.variants import DepthWeightedSublayers, LayerVariants
 from unmask.zoo.catalogue import MODELS
 from unmask.zoo.encoder_decoders import evolved_transformer

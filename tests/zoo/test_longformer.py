@@ -15,7 +15,7 @@ from unmask.heads.model import Model
 from unmask.model.layers.attention import attention
 from unmask.model.layers.attention.attention import copy_to_global_attention
 from unmask.model.layers.attention.block_local_mask import GlobalTokens, Window, columns_to_mask
-from unmask.model.positions.scheme import LearnedPositions
+from unmask.model.positions.learned import LearnedPositions
 from unmask.model.requested_states import RequestedStates
 from unmask.model.variants import AttentionVariant
 from unmask.zoo.catalogue import get_preset

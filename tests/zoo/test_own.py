@@ -14,7 +14,7 @@ from unmask.checkpoints.huggingface.write import write_folder
 from unmask.finetuning.formulations.formulation import language_modeling_head
 from unmask.model.architecture import PRE_NORM, Architecture, EncoderDecoderArchitecture
 from unmask.model.layers.feed_forward import RMSNorm
-from unmask.model.positions.scheme import Rotary
+from unmask.model.positions.rotary import Rotary
 from unmask.model.variants import AttentionVariant, LayerVariants
 from unmask.zoo.catalogue import MODELS, preset_for_config
 from unmask.zoo.native_format import inexpressible_keys, with_expressible_format, with_native_format

@@ -8,7 +8,7 @@ import pytest
 from reference import marian, saved
 
 from unmask.checkpoints.huggingface.read import load_folder
-from unmask.model.positions.scheme import Sinusoidal
+from unmask.model.positions.sinusoidal import Sinusoidal
 from unmask.training.schedules import InverseSquareRoot
 from unmask.zoo.catalogue import MODELS
 

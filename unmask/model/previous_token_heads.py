@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from unmask.model.backbones.encoder_decoder import EncoderDecoder
 from unmask.model.backbones.transformer import Block, Transformer
 from unmask.model.layers.attention.attention import Attention
-from unmask.model.positions.scheme import LearnedPositionsModule, RelativePositionBiasModule
+from unmask.model.positions.learned import LearnedPositionsModule
+from unmask.model.positions.relative_bias import RelativePositionBiasModule
 
 MIN_FREQUENCY, MAX_FREQUENCY = 0.02, 0.9 * math.pi
 """Of the sinusoids, in radians a position: the slowest as a fraction of the fastest."""

@@ -14,7 +14,8 @@ from unmask.heads.model import HasOutputVocabulary, HeadSpec, Model
 from unmask.heads.question_answering import QuestionAnswering
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.names import AnyArchitecture, ConfigMapping, WeightNames
-from unmask.model.positions.scheme import LearnedPositions, LearnedPositionsAndT5Bias
+from unmask.model.positions.learned import LearnedPositions
+from unmask.model.positions.relative_bias import LearnedPositionsAndT5Bias
 from unmask.objectives.published import ObjectiveSpec
 from unmask.objectives.unified_lm.masked_target import MaskedTarget
 from unmask.tokenizers.spec import SpecialTokenIds, TokenizerSpec

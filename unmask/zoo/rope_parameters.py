@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from unmask.model.architecture import MAX_SIZE, Architecture
 from unmask.model.config_keys import ConfigKeys
-from unmask.model.positions.scheme import LinearScaling, Llama3Scaling, Rotary
+from unmask.model.positions.rotary import LinearScaling, Llama3Scaling, Rotary
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 CONFIG_KEYS = ConfigKeys(

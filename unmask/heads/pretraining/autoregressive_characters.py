@@ -19,7 +19,7 @@ from unmask.model.backbones.canine import (
 from unmask.model.layers.attention.attention import Attention, AttentionMask
 from unmask.model.layers.feed_forward import ACTIVATIONS, FeedForward
 from unmask.model.layers.sublayer_connection import SublayerConnection
-from unmask.model.positions.scheme import PositionLayer
+from unmask.model.positions.module import PositionLayer
 from unmask.objectives.features import PredictionOrder
 
 

@@ -1,8 +1,8 @@
 """A preset with what a recipe says of its architecture, heads and objective."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, get_args
 
 from unmask.checkpoints.huggingface.read import (
     max_text_tokens,
@@ -12,7 +12,7 @@ from unmask.heads.classification.sequence_classification import SequenceClassifi
 from unmask.heads.model import HeadSpec, required_term
 from unmask.model.backbones.canine import CanineArchitecture
 from unmask.model.names import AnyArchitecture
-from unmask.model.positions.scheme import SCHEMES_WITH_MAX_POSITIONS
+from unmask.model.positions.scheme import PositionScheme
 from unmask.training import config as recipes
 from unmask.training.config import Recipe
 from unmask.training.data import (
@@ -22,6 +22,12 @@ from unmask.zoo.catalogue import get_preset
 from unmask.zoo.native_format import with_expressible_format
 from unmask.zoo.objectives.adapt import adapt_to_objective, available_heads
 from unmask.zoo.preset import Published
+
+_SCHEMES_WITH_MAX_POSITIONS = {
+    scheme.__name__
+    for scheme in get_args(PositionScheme)
+    if "max_positions" in {field.name for field in fields(scheme)}
+}
 
 
 def apply_architecture(
@@ -60,7 +66,7 @@ def _with_max_positions(position: Mapping[str, Any], change: Any) -> Any:
         return change
     longer = (
         "max_positions" in position
-        and new["kind"] in SCHEMES_WITH_MAX_POSITIONS
+        and new["kind"] in _SCHEMES_WITH_MAX_POSITIONS
         and "max_positions" not in new
     )
     return {**new, "max_positions": position["max_positions"]} if longer else new

@@ -28,12 +28,9 @@ from unmask.model.layers.embeddings.adaptive import AdaptiveEmbedding
 from unmask.model.layers.embeddings.character_cnn import CharacterCNNModule
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation, Dropout
 from unmask.model.layers.layer_pass import AllColumns, LayerInputs, SelectedColumn
-from unmask.model.positions.scheme import (
-    LearnedPositions,
-    PositionLayer,
-    PositionModule,
-    PositionScheme,
-)
+from unmask.model.positions.learned import LearnedPositions
+from unmask.model.positions.module import PositionLayer, PositionModule
+from unmask.model.positions.scheme import PositionScheme
 from unmask.model.requested_states import requested_states
 
 HASH_PRIMES = (31, 43, 59, 61, 73, 97, 103, 113, 137, 149, 157, 173, 181, 193, 211, 223)

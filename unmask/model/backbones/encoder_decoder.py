@@ -7,7 +7,7 @@ from unmask.batch import Batch
 from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.model.backbones.transformer import SourceEncodedTransformer, Transformer
 from unmask.model.cache import Cache
-from unmask.model.positions.scheme import RelativePositionBiasModule
+from unmask.model.positions.relative_bias import RelativePositionBiasModule
 
 
 def _tie_encoder_decoder(encoder: Transformer, decoder: Transformer) -> None:

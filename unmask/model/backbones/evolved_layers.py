@@ -21,7 +21,7 @@ from unmask.model.layers.convolution import causal_offsets, centered_offsets, co
 from unmask.model.layers.feed_forward import Dropout
 from unmask.model.layers.layer_pass import LayerInputs, cross_attend, self_attend
 from unmask.model.layers.sublayer_connection import SublayerConnection
-from unmask.model.positions.scheme import PositionLayer
+from unmask.model.positions.module import PositionLayer
 from unmask.model.variants import LayerVariants
 
 

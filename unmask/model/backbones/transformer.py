@@ -26,7 +26,7 @@ from unmask.model.layers.layer_pass import (
     self_attend,
 )
 from unmask.model.layers.sublayer_connection import SublayerConnection
-from unmask.model.positions.scheme import PositionLayer, PositionModule
+from unmask.model.positions.module import PositionLayer, PositionModule
 from unmask.model.requested_states import requested_states
 from unmask.model.variants import DepthWeightedSublayers, ParallelSublayers
 from unmask.objectives.features import Recurrence

@@ -13,7 +13,8 @@ from unmask.model.architecture import SANDWICH_NORM, Architecture
 from unmask.model.config_keys import ConfigKeys
 from unmask.model.layers.feed_forward import RMSNorm
 from unmask.model.names import ConfigMapping, read_activation, require_key
-from unmask.model.positions.scheme import LayerwiseRotary, LinearScaling, PositionScheme, Rotary
+from unmask.model.positions.rotary import LayerwiseRotary, LinearScaling, Rotary
+from unmask.model.positions.scheme import PositionScheme
 from unmask.model.variants import AttentionVariant
 from unmask.tokenizers.spec import GEMMA as FRAME
 from unmask.tokenizers.spec import TokenizerSpec

@@ -15,7 +15,7 @@ from unmask.model.config_keys import CAUSAL_KEYS, ConfigKeys
 from unmask.model.initialize import NormalInit
 from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.names import ConfigMapping, WeightNames, check_fixed_keys, config_functions
-from unmask.model.positions.scheme import Rotary
+from unmask.model.positions.rotary import Rotary
 from unmask.model.variants import ParallelSublayers, SequentialSublayers
 from unmask.objectives.published import CAUSAL_LM as NEXT_TOKEN
 from unmask.tokenizers.spec import QWEN as FRAME

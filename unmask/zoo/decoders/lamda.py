@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
-from unmask.model.positions.scheme import RelativePositionBias
+from unmask.model.positions.relative_bias import RelativePositionBias
 from unmask.objectives.published import CAUSAL_LM as NEXT_TOKEN
 from unmask.tokenizers.spec import LLAMA as FRAME
 from unmask.tokenizers.spec import TokenizerSpec

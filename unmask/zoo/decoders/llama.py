@@ -21,7 +21,8 @@ from unmask.model.names import (
     require_key,
     write_activation,
 )
-from unmask.model.positions.scheme import Llama3Scaling, PositionScheme, Rotary
+from unmask.model.positions.rotary import Llama3Scaling, Rotary
+from unmask.model.positions.scheme import PositionScheme
 from unmask.objectives.published import CAUSAL_LM as NEXT_TOKEN
 from unmask.tokenizers.spec import LLAMA as FRAME
 from unmask.tokenizers.spec import LLAMA_3 as FRAME_3

@@ -8,7 +8,7 @@ from unmask.model.architecture import NO_BIASES, Architecture
 from unmask.model.config_keys import ConfigKeys
 from unmask.model.layers.feed_forward import RMSNorm
 from unmask.model.names import ConfigMapping
-from unmask.model.positions.scheme import Rotary
+from unmask.model.positions.rotary import Rotary
 from unmask.zoo.decoders import llama
 from unmask.zoo.preset import Paper
 

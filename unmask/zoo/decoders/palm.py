@@ -8,7 +8,7 @@ from unmask.model.architecture import NO_BIASES, PRE_NORM, Architecture
 from unmask.model.initialize import FanInInit
 from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
-from unmask.model.positions.scheme import Rotary
+from unmask.model.positions.rotary import Rotary
 from unmask.model.variants import ParallelSublayers
 from unmask.objectives.published import CAUSAL_LM as NEXT_TOKEN
 from unmask.tokenizers.spec import LLAMA as FRAME

@@ -11,7 +11,7 @@ from unmask.model.architecture import NO_BIASES, Architecture, BiasLocation
 from unmask.model.config_keys import ConfigKeys
 from unmask.model.layers.feed_forward import RMSNorm
 from unmask.model.names import ConfigMapping
-from unmask.model.positions.scheme import Rotary
+from unmask.model.positions.rotary import Rotary
 from unmask.model.variants import AttentionVariant
 from unmask.tokenizers.spec import QWEN as FRAME
 from unmask.tokenizers.spec import TokenizerSpec

@@ -12,7 +12,7 @@ from unmask.model.initialize import NormalInit
 from unmask.model.layers.embeddings.adaptive import AdaptiveInput
 from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.names import ConfigMapping, WeightNames, config_functions
-from unmask.model.positions.scheme import TransformerXLPositions
+from unmask.model.positions.transformer_xl import TransformerXLPositions
 from unmask.objectives.published import CAUSAL_LM as NEXT_TOKEN
 from unmask.tokenizers.spec import GPT2 as FRAME
 from unmask.tokenizers.spec import WORD_LEVEL as WORD_FRAME

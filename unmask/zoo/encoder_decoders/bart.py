@@ -16,7 +16,7 @@ from unmask.model.config_keys import ConfigKeys
 from unmask.model.initialize import NormalInit
 from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.names import ConfigMapping, WeightNames
-from unmask.model.positions.scheme import LearnedPositions
+from unmask.model.positions.learned import LearnedPositions
 from unmask.objectives.published import BART as DENOISING
 from unmask.tokenizers.spec import BART as FRAME
 from unmask.tokenizers.spec import TokenizerSpec

@@ -13,7 +13,7 @@ from unmask.model.backbones.evolved_parts import (
 )
 from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
-from unmask.model.positions.scheme import Sinusoidal
+from unmask.model.positions.sinusoidal import Sinusoidal
 from unmask.model.variants import LayerVariants
 from unmask.tokenizers.spec import T5_WITHOUT_SENTINELS as FRAME
 from unmask.tokenizers.spec import TokenizerSpec

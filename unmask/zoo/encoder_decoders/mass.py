@@ -7,7 +7,7 @@ whose format its runs are written in.
 from dataclasses import replace
 
 from unmask.model.initialize import NormalInit
-from unmask.model.positions.scheme import LearnedPositions
+from unmask.model.positions.learned import LearnedPositions
 from unmask.objectives.published import MASS as FRAGMENTS
 from unmask.tokenizers.spec import MASS as FRAME
 from unmask.tokenizers.spec import TokenizerSpec

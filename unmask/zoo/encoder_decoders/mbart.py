@@ -8,7 +8,7 @@ from dataclasses import replace
 from unmask.model.architecture import PRE_NORM
 from unmask.model.config_keys import ConfigKeys
 from unmask.model.initialize import NormalInit
-from unmask.model.positions.scheme import LearnedPositions
+from unmask.model.positions.learned import LearnedPositions
 from unmask.objectives.denoising.denoise import DenoisingObjective
 from unmask.objectives.denoising.noise import SentencePermutation, TextInfilling
 from unmask.tokenizers.spec import MBART, MBART_50, TokenizerSpec

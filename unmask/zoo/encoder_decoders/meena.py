@@ -9,7 +9,7 @@ from dataclasses import replace
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
-from unmask.model.positions.scheme import Sinusoidal
+from unmask.model.positions.sinusoidal import Sinusoidal
 from unmask.objectives.published import T5_OBJECTIVES
 from unmask.tokenizers.spec import T5 as FRAME
 from unmask.tokenizers.spec import TokenizerSpec

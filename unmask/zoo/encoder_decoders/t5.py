@@ -13,7 +13,7 @@ from unmask.model.config_keys import SEQ2SEQ_KEYS, ConfigKeys
 from unmask.model.initialize import FanInInit
 from unmask.model.layers.feed_forward import RMSNorm
 from unmask.model.names import ConfigMapping, WeightNames, read_activation, require_key
-from unmask.model.positions.scheme import RelativePositionBias
+from unmask.model.positions.relative_bias import RelativePositionBias
 from unmask.model.variants import AttentionVariant
 from unmask.objectives.published import T5 as SPAN_CORRUPTION
 from unmask.tokenizers.spec import T5 as FRAME

@@ -9,7 +9,7 @@ from dataclasses import replace
 from unmask.heads.language.language_modeling import LanguageModeling, SourcePrefixGeneration
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
-from unmask.model.positions.scheme import RelativePositionBias
+from unmask.model.positions.relative_bias import RelativePositionBias
 from unmask.objectives.denoising.single_stack import SingleStackSeq2Seq
 from unmask.objectives.published import T5 as SPAN_CORRUPTION
 from unmask.zoo.decoders.gpt.gpt2 import CLASSIFICATION_HEAD

@@ -19,7 +19,8 @@ from unmask.model.names import (
     require_key,
     write_activation,
 )
-from unmask.model.positions.scheme import PositionScheme, Sinusoidal
+from unmask.model.positions.scheme import PositionScheme
+from unmask.model.positions.sinusoidal import Sinusoidal
 from unmask.objectives.denoising.denoise import DenoisingObjective
 from unmask.objectives.denoising.noise import TokenDeletion
 from unmask.tokenizers.spec import T5_WITHOUT_SENTINELS as FRAME

@@ -15,7 +15,7 @@ from unmask.model.config_keys import ConfigKeys
 from unmask.model.initialize import NormalInit
 from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.names import ConfigMapping, WeightNames, config_functions
-from unmask.model.positions.scheme import LearnedPositions
+from unmask.model.positions.learned import LearnedPositions
 from unmask.objectives.published import CANINE_C as WORDS_IN_TURN
 from unmask.objectives.published import CANINE_S as SUBWORDS
 from unmask.tokenizers.spec import CANINE as FRAME

@@ -21,7 +21,8 @@ from unmask.model.config_keys import ConfigKeys
 from unmask.model.initialize import NormalInit
 from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.names import ConfigMapping, WeightNames, config_functions
-from unmask.model.positions.scheme import LearnedPositions, LearnedPositionsAndRelativeBias
+from unmask.model.positions.learned import LearnedPositions
+from unmask.model.positions.relative_bias import LearnedPositionsAndRelativeBias
 from unmask.objectives.published import COCO_LM as BESIDE_A_CROP
 from unmask.tokenizers.spec import SpecialTokens, TokenizerSpec
 from unmask.tokenizers.vocabulary import Unigram

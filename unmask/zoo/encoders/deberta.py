@@ -24,7 +24,8 @@ from unmask.model.names import (
     read_activation,
     require_key,
 )
-from unmask.model.positions.scheme import DisentangledAttention, DisentangledTerm
+from unmask.model.positions.disentangled import DisentangledAttention
+from unmask.model.positions.scheme import DisentangledTerm
 from unmask.objectives.published import DEBERTA as RUNS_OF_WORDS
 from unmask.tokenizers.spec import DEBERTA as FRAME
 from unmask.tokenizers.spec import TokenizerSpec

@@ -22,7 +22,7 @@ from unmask.model.names import (
     read_activation,
     write_activation,
 )
-from unmask.model.positions.scheme import DisentangledAttention
+from unmask.model.positions.disentangled import DisentangledAttention
 from unmask.model.variants import LayerVariants
 from unmask.objectives.published import DEBERTA_V3 as FILLED_IN
 from unmask.tokenizers.spec import DEBERTA as FRAME

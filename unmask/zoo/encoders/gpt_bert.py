@@ -16,7 +16,7 @@ from unmask.model.config_keys import COMMON_KEYS, ConfigKeys
 from unmask.model.initialize import SmallInit
 from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.names import ConfigMapping, WeightNames, config_functions, require_key
-from unmask.model.positions.scheme import DisentangledAttention
+from unmask.model.positions.disentangled import DisentangledAttention
 from unmask.model.variants import AttentionVariant, DepthWeightedSublayers
 from unmask.objectives.published import GPT_BERT as MASKED_AND_FORWARD
 from unmask.tokenizers.spec import GPT_BERT as FRAME

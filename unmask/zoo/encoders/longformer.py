@@ -15,7 +15,7 @@ from unmask.model.config_keys import ConfigKeys
 from unmask.model.initialize import NormalInit
 from unmask.model.layers.attention.attention import copy_to_global_attention
 from unmask.model.names import WeightNames
-from unmask.model.positions.scheme import LearnedPositions, LearnedPositionsModule
+from unmask.model.positions.learned import LearnedPositions, LearnedPositionsModule
 from unmask.model.variants import AttentionVariant
 from unmask.tokenizers.spec import ROBERTA as FRAME
 from unmask.tokenizers.spec import TokenizerSpec

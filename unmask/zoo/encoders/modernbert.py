@@ -31,7 +31,7 @@ from unmask.model.names import (
     read_activation,
     require_key,
 )
-from unmask.model.positions.scheme import LayerwiseRotary, Rotary
+from unmask.model.positions.rotary import LayerwiseRotary, Rotary
 from unmask.objectives.published import MODERNBERT as MASKED_30
 from unmask.tokenizers.spec import BERT as FRAME
 from unmask.tokenizers.spec import TokenizerSpec

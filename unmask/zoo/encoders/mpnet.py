@@ -13,7 +13,7 @@ from unmask.model.architecture import Architecture
 from unmask.model.config_keys import ConfigKeys
 from unmask.model.initialize import NormalInit
 from unmask.model.names import WeightNames, config_functions
-from unmask.model.positions.scheme import LearnedPositionsAndT5Bias
+from unmask.model.positions.relative_bias import LearnedPositionsAndT5Bias
 from unmask.objectives.corrupt import MaskInPlace
 from unmask.objectives.objective import Objective
 from unmask.objectives.select import WholeWordMasking

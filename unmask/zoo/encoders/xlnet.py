@@ -12,7 +12,7 @@ from unmask.model.initialize import NormalInit
 from unmask.model.layers.attention.query_stream import TwoStreamAttention
 from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.names import ConfigMapping, WeightNames, config_functions
-from unmask.model.positions.scheme import TransformerXLPositions
+from unmask.model.positions.transformer_xl import TransformerXLPositions
 from unmask.objectives.published import XLNET as OBJECTIVE
 from unmask.tokenizers.spec import XLNET as FRAME
 from unmask.tokenizers.spec import TokenizerSpec

@@ -20,7 +20,7 @@ from unmask.model.layers.attention.block_local_mask import (
     visible_keys,
 )
 from unmask.model.layers.feed_forward import ACTIVATIONS, Dropout, QueryKeyNorm
-from unmask.model.positions.scheme import PositionLayer
+from unmask.model.positions.module import PositionLayer
 
 EAGER_MAX_KEYS = 512
 """On a CPU in bfloat16, two matrix products and a softmax are faster than the fused kernel up to

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from unmask.model.layers.attention.attention import AttentionMask
 from unmask.model.layers.feed_forward import AttentionDimensions, Dropout
 from unmask.model.layers.layer_pass import AllColumns, LayerInputs, LayerPass, keys_of
-from unmask.model.positions.scheme import LearnedPositions, LearnedPositionsModule
+from unmask.model.positions.learned import LearnedPositions, LearnedPositionsModule
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from unmask.model.architecture import POST_NORM, Architecture
 from unmask.model.config_keys import ConfigKeys
 from unmask.model.initialize import NormalInit
 from unmask.model.names import ConfigMapping, WeightNames, config_functions, read_activation
-from unmask.model.positions.scheme import LearnedPositions
+from unmask.model.positions.learned import LearnedPositions
 from unmask.tokenizers.spec import GPT as FRAME
 from unmask.tokenizers.spec import TokenizerSpec
 from unmask.tokenizers.vocabulary import BPE

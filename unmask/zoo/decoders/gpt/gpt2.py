@@ -11,7 +11,7 @@ from unmask.model.config_keys import CAUSAL_KEYS, ConfigKeys
 from unmask.model.initialize import NormalInit
 from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.names import ConfigMapping, WeightNames, config_functions
-from unmask.model.positions.scheme import LearnedPositions
+from unmask.model.positions.learned import LearnedPositions
 from unmask.objectives.published import CAUSAL_LM as NEXT_TOKEN
 from unmask.tokenizers.spec import GPT2 as FRAME
 from unmask.tokenizers.spec import TokenizerSpec

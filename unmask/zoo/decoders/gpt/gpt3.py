@@ -5,7 +5,7 @@ from typing import Any
 
 from unmask.model.initialize import NormalInit
 from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
-from unmask.model.positions.scheme import LearnedPositions
+from unmask.model.positions.learned import LearnedPositions
 from unmask.zoo.decoders import llama
 from unmask.zoo.decoders.gpt import gpt2
 from unmask.zoo.preset import Paper, Published

@@ -20,7 +20,7 @@ from unmask.model.names import (
     read_activation,
     with_is_decoder,
 )
-from unmask.model.positions.scheme import LearnedPositions
+from unmask.model.positions.learned import LearnedPositions
 from unmask.objectives.published import BERT as MASKED_AND_NEXT
 from unmask.objectives.published import BERT_WHOLE_WORD as WHOLE_WORDS_AND_NEXT
 from unmask.tokenizers.spec import BERT as FRAME

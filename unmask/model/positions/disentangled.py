@@ -1,0 +1,207 @@
+"""DeBERTa's disentangled attention: scores of content and of relative positions."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from unmask.batch import Batch
+from unmask.model.layers.feed_forward import AttentionDimensions, Dropout, Norm
+from unmask.model.positions.learned import LearnedPositions, LearnedPositionsModule
+from unmask.model.positions.module import AttentionProjections, PositionLayer, PositionModule
+from unmask.model.positions.relative_bias import logarithmic_buckets
+from unmask.model.positions.scheme import DisentangledTerm
+
+
+@dataclass(frozen=True)
+class DisentangledAttention:
+    """Content and position have separate vectors (DeBERTa).
+
+    He et al. 2021, arXiv:2006.03654, section 3.1: to the scores of two contents are added those of
+    the query's content with the embedding of its distance to the key (content to position), and of
+    that distance with the key's content (position to content). Scores are divided by the square
+    root of one more than the number of these terms, too.
+
+    Deviates: position to content uses the row of the distance query - key, as content to position
+    does; equation 4 has key - query. So do the released code and the weights learned with it.
+    """
+
+    max_distance: int = 512
+    """k of equation 3: larger distances share a row."""
+    max_positions: int = 512
+    """Length of texts of pretraining; distances have no limit."""
+    terms: tuple[DisentangledTerm, ...] = ("content_to_position", "position_to_content")
+    n_buckets: int | None = None
+    """Rows on either side; from half of them on, distances share rows, ever more up to
+    `max_distance` (second version, released code, `make_log_bucket_position`). None:
+    `max_distance`, one for each."""
+    share_projections: bool = False
+    """Distances share the projections of contents (section 5.3); otherwise they have their own."""
+    distance_norm: bool | Norm = False
+    """The distance embeddings are normalized by the architecture's norm (second version, released
+    code), or by this one."""
+    symmetric: bool = False
+    """Both sides have as many distances, in 2 n - 1 rows, n = `n_buckets_per_side` (LTG-BERT,
+    released code). Otherwise there is one more row, of the distances from -n on."""
+    absolute_positions: bool = False
+    """Position embeddings are added to token embeddings, too, as in BERT."""
+
+    def __post_init__(self) -> None:
+        known = ("content_to_position", "position_to_content")
+        if not self.terms or len({*self.terms}) < len(self.terms):
+            raise ValueError(f"terms must be one or both of {known}, got {self.terms}")
+        if self.n_buckets is not None and not 4 <= self.n_buckets < 2 * self.max_distance - 2:
+            raise ValueError(
+                f"n_buckets must be at least 4 and below {2 * self.max_distance - 2} "
+                f"(2 * max_distance - 2), got {self.n_buckets}"
+            )
+
+    @property
+    def n_buckets_per_side(self) -> int:
+        """Rows of the table on either side of distance 0."""
+        return self.n_buckets or self.max_distance
+
+    def n_rows_used(self, length: int) -> int:
+        """Return how many of them texts of a length use at most."""
+        exact = self.n_buckets is None or length <= self.n_buckets // 2
+        return min(self.n_buckets_per_side, length) if exact else self.n_buckets_per_side
+
+    def flops(self, dimensions: AttentionDimensions, length: int) -> float:
+        """Count the FLOPs of the terms per layer and token: the scores of all distances."""
+        return (
+            4.0
+            * self.n_rows_used(length)
+            * dimensions.n_heads
+            * dimensions.d_head
+            * len(self.terms)
+        )
+
+    def build(self, dimensions: AttentionDimensions) -> PositionModule:
+        """Build the table [2 * n_buckets_per_side (- 1) d]."""
+        return DisentangledAttentionModule(self, dimensions)
+
+
+class DisentangledPositionState(NamedTuple):
+    """What the layers of a disentangled scheme share."""
+
+    distance_embeddings: Float[Tensor, "n d"]
+    """The embeddings of those distances that the text has."""
+    distance_index: Int[Tensor, "t s"]
+    """The row of the distance query - key."""
+
+
+class DisentangledAttentionModule(PositionModule):
+    """Looks up the distance embedding of each pair of positions."""
+
+    needs_all_keys = True
+
+    def __init__(self, scheme: DisentangledAttention, dimensions: AttentionDimensions) -> None:
+        super().__init__()
+        self.scheme, self.sizes = scheme, dimensions
+        self.table = nn.Embedding(
+            2 * scheme.n_buckets_per_side - scheme.symmetric, dimensions.d_model
+        )
+        norm = dimensions.norm if isinstance(scheme.distance_norm, bool) else scheme.distance_norm
+        self.norm = norm.build(dimensions.d_model) if scheme.distance_norm else nn.Identity()
+        learned = LearnedPositions(scheme.max_positions)
+        self.absolute = (
+            LearnedPositionsModule(learned, dimensions) if scheme.absolute_positions else None
+        )
+
+    def embed(self, position_ids: Int[Tensor, "b t"]) -> Tensor | None:
+        """Look up the absolute position embeddings, if there are any."""
+        return None if self.absolute is None else self.absolute.embed(position_ids)
+
+    def bucket(self, distance: Int[Tensor, "n"]) -> Int[Tensor, "n"]:
+        """Return the bucket of each distance: itself, up to half of the buckets."""
+        buckets = self.scheme.n_buckets
+        if buckets is None:
+            return distance
+        return logarithmic_buckets(
+            distance, buckets // 2, buckets // 2 - 1, self.scheme.max_distance
+        )
+
+    def position_state(
+        self, x: Float[Tensor, "b t d"], n_keys: int, batch: Batch | None = None
+    ) -> DisentangledPositionState:
+        """Return the distance embeddings, and the index of that of each pair.
+
+        Columns of the row serve as positions: distances within packed texts are the same.
+        """
+        span, used, table = (
+            self.scheme.n_buckets_per_side,
+            self.scheme.n_rows_used(n_keys),
+            self.table.weight,
+        )
+        zero, first = span - self.scheme.symmetric, span - used  # the rows of distances 0, 1 - used
+        away = torch.arange(1 - n_keys, n_keys, device=x.device)
+        row = (self.bucket(away) + zero).clamp(0, len(table) - 1) - first
+        place = torch.arange(n_keys, device=x.device)
+        pairs = place[n_keys - x.shape[1] :, None] - place[None, :] + n_keys - 1
+        return DisentangledPositionState(self.norm(table[first : zero + used]), row[pairs])
+
+    def for_layer(self, i: int) -> PositionLayer:
+        """Return what scores contents with distances."""
+        return DisentangledAttentionLayer(self.scheme, self.sizes)
+
+
+class DisentangledAttentionLayer(PositionLayer):
+    """The scores of contents with distances.
+
+    There are far fewer distances than pairs of positions: each content is scored with each of them
+    once, and the scores are looked up.
+    """
+
+    def __init__(self, scheme: DisentangledAttention, dimensions: AttentionDimensions) -> None:
+        super().__init__()
+        self.terms, width = scheme.terms, dimensions.n_heads * dimensions.d_head
+        own = () if scheme.share_projections else scheme.terms
+        self.k = self.q = None
+        if "content_to_position" in own:
+            self.k = nn.Linear(dimensions.d_model, width, bias=False)
+        if "position_to_content" in own:
+            self.q = nn.Linear(dimensions.d_model, width)
+        self.dropout = Dropout(dimensions.dropout)
+
+    @property
+    def score_scale(self) -> float:
+        """The factor of each term, and of the score of two contents."""
+        return (1 + len(self.terms)) ** -0.5
+
+    def query(
+        self, q: Float[Tensor, "b h t e"], position_state: DisentangledPositionState
+    ) -> Tensor:
+        """Return q times `score_scale`."""
+        return q * self.score_scale
+
+    def bias(
+        self,
+        q: Float[Tensor, "b h t e"],
+        k: Float[Tensor, "b h s e"],
+        position_state: DisentangledPositionState,
+        attention: AttentionProjections,
+    ) -> Tensor:
+        """Return the scores of both terms [b h t s]."""
+        table = self.dropout(position_state.distance_embeddings)[None]
+        scores: list[Tensor] = []
+        if "content_to_position" in self.terms:
+            key = attention.split_heads(
+                (attention.k if self.k is None else self.k)(table)
+            )  # [1 h n e]
+            scores.append(_gather_distances(q @ key.mT, position_state.distance_index))
+        if "position_to_content" in self.terms:
+            query = (
+                attention.split_heads((attention.q if self.q is None else self.q)(table))
+                * self.score_scale
+            )
+            scores.append(_gather_distances(k @ query.mT, position_state.distance_index.mT).mT)
+        return sum(scores[1:], scores[0]) * attention.scale
+
+
+def _gather_distances(
+    scores: Float[Tensor, "b h t n"], distance_index: Int[Tensor, "t s"]
+) -> Float[Tensor, "b h t s"]:
+    """Gather the score of each pair from the scores with all distances."""
+    return scores.gather(-1, distance_index.expand(*scores.shape[:2], *distance_index.shape))
