@@ -35,8 +35,8 @@ from unmask.model.architecture import EncoderDecoderArchitecture
 from unmask.model.backbones.canine import CanineArchitecture
 from unmask.model.backbones.convolutional import ConvolutionalArchitecture
 from unmask.model.backbones.elmo import ElmoArchitecture
-from unmask.model.backbones.recurrent import RecurrentArchitecture
-from unmask.model.names import AnyArchitecture
+from unmask.model.backbones.recurrent_architecture import RecurrentArchitecture
+from unmask.model.exchange.weight_names import AnyArchitecture
 from unmask.text.documents import read_documents
 from unmask.training.config import Recipe
 from unmask.word_vectors.train.trainer import WORD_VECTOR_METHODS

@@ -59,7 +59,7 @@ READERS = {
     "text/parquet.py": "read_parquet",
     "text/hub.py": "_hub_rows",
     "text/decompress.py": "_new_decompressor",
-    "model/config_keys.py": "_parse_value",  # of our own table
+    "model/exchange/config_keys.py": "_parse_value",  # of our own table
 }
 OWN = ("to_str", "dumps", "int.from_bytes", "out /")
 """What is parsed there is our own: what was just written."""

@@ -21,7 +21,7 @@ from unmask.checkpoints.huggingface.write import write_folder
 from unmask.checkpoints.tensors import SAFETENSORS_WEIGHTS
 from unmask.config import set_value
 from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.model.config_keys import COMMON_KEYS, ConfigKey
+from unmask.model.exchange.config_keys import COMMON_KEYS, ConfigKey
 from unmask.zoo.catalogue import MODELS
 
 FIELDS = {

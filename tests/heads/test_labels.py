@@ -19,7 +19,7 @@ from unmask.heads.classification.sequence_classification import (
     pool_hidden_states,
     sum_parts,
 )
-from unmask.model.backbones.recurrent import RecurrentArchitecture
+from unmask.model.backbones.recurrent_architecture import RecurrentArchitecture
 from unmask.tokenizers.spec import SpecialTokenIds
 
 SPECIAL = SpecialTokenIds(vocab_size=99, pad=0, start=1, end=2)

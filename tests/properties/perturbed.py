@@ -3,7 +3,7 @@
 import copy
 from typing import Any
 
-from unmask.model.config_keys import ConfigKey
+from unmask.model.exchange.config_keys import ConfigKey
 
 ACTIVATIONS = (
     "hidden_act", "hidden_activation", "activation_function", "activation", "ff_activation", "afn",

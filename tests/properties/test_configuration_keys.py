@@ -15,7 +15,7 @@ from configured import MAKERS, TOLERANCE, differ, ours, quiet, rewrite, theirs
 from perturbed import values
 from reference import saved
 
-from unmask.model.config_keys import ConfigKey
+from unmask.model.exchange.config_keys import ConfigKey
 from unmask.zoo.catalogue import MODELS
 
 FIELDS = {

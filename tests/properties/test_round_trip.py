@@ -23,7 +23,7 @@ from unmask.checkpoints.huggingface.write import write_folder
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import is_kept_after_pretraining
-from unmask.model.names import NATIVE_WEIGHT_NAMES
+from unmask.model.exchange.weight_names import NATIVE_WEIGHT_NAMES
 from unmask.zoo.catalogue import MODELS
 
 FAMILIES = sorted({card.family for card in MODELS.values()})

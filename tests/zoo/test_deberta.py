@@ -15,7 +15,7 @@ from unmask.adapters.peft_format.folder import read_adapter, write_adapter
 from unmask.batch import Batch, Visibility
 from unmask.checkpoints.huggingface.read import load_folder
 from unmask.checkpoints.huggingface.write import write_folder
-from unmask.model.names import WeightNames
+from unmask.model.exchange.weight_names import WeightNames
 from unmask.zoo.catalogue import MODELS
 
 BOTH = pytest.mark.parametrize("make", [deberta, deberta_v2])

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from unmask.heads.model import Model, SingleStack
-from unmask.model.backbones.recurrent import GRULayer, LSTMLayer
+from unmask.model.backbones.recurrent_architecture import GRULayer, LSTMLayer
 
 
 @dataclass

@@ -14,7 +14,8 @@ from unmask.heads.model import Model
 from unmask.model.backbones.canine import Canine
 from unmask.model.backbones.convolutional import Convolutional
 from unmask.model.backbones.encoder_decoder import EncoderDecoder
-from unmask.model.backbones.recurrent import Recurrent, RecurrentArchitecture
+from unmask.model.backbones.recurrent import Recurrent
+from unmask.model.backbones.recurrent_architecture import RecurrentArchitecture
 from unmask.model.backbones.transformer import Transformer
 from unmask.model.requested_states import requested_states
 

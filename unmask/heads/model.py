@@ -44,7 +44,8 @@ from unmask.model.backbones.canine import Canine, CanineArchitecture
 from unmask.model.backbones.convolutional import Convolutional, ConvolutionalArchitecture
 from unmask.model.backbones.elmo import Elmo, ElmoArchitecture
 from unmask.model.backbones.encoder_decoder import EncoderDecoder
-from unmask.model.backbones.recurrent import Recurrent, RecurrentArchitecture
+from unmask.model.backbones.recurrent import Recurrent
+from unmask.model.backbones.recurrent_architecture import RecurrentArchitecture
 from unmask.model.backbones.transformer import Transformer
 from unmask.model.layers.attention.attention import copy_to_global_attention
 from unmask.model.layers.attention.query_stream import QueryStream

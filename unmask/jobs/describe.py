@@ -18,7 +18,7 @@ from unmask.inference.load_word_vectors import (
 from unmask.inference.open_model import load
 from unmask.jobs.pretrain.resumed_run import recipe_of
 from unmask.model.architecture import EncoderDecoderArchitecture
-from unmask.model.names import AnyArchitecture
+from unmask.model.exchange.weight_names import AnyArchitecture
 from unmask.reports.formatting import NARROW_SPACE, RealNumber, format_bytes, format_si
 from unmask.training.config import Recipe
 from unmask.zoo.catalogue import get_preset

@@ -8,7 +8,8 @@ import torch
 
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.model.architecture import EncoderDecoderArchitecture, StackArchitecture
-from unmask.model.names import NATIVE_WEIGHT_NAMES, AnyArchitecture, native_config_mapping
+from unmask.model.exchange.config_mapping import native_config_mapping
+from unmask.model.exchange.weight_names import NATIVE_WEIGHT_NAMES, AnyArchitecture
 from unmask.zoo.preset import Published
 
 NATIVE_PREFIX = "unmask-"

@@ -13,7 +13,8 @@ from unmask.heads.language.language_modeling import AppendedMaskGeneration
 from unmask.heads.model import HasOutputVocabulary, HeadSpec, Model
 from unmask.heads.question_answering import QuestionAnswering
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
-from unmask.model.names import AnyArchitecture, ConfigMapping, WeightNames
+from unmask.model.exchange.config_mapping import ConfigMapping
+from unmask.model.exchange.weight_names import AnyArchitecture, WeightNames
 from unmask.model.positions.learned import LearnedPositions
 from unmask.model.positions.relative_bias import LearnedPositionsAndT5Bias
 from unmask.objectives.published import ObjectiveSpec

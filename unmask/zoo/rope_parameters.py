@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from unmask.model.architecture import MAX_SIZE, Architecture
-from unmask.model.config_keys import ConfigKeys
+from unmask.model.exchange.config_keys import ConfigKeys
 from unmask.model.positions.rotary import LinearScaling, Llama3Scaling, Rotary
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"

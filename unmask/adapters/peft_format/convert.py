@@ -35,7 +35,7 @@ from unmask.adapters.prefix import (
     PromptTuningModule,
 )
 from unmask.heads.model import Model
-from unmask.model.names import WeightNames
+from unmask.model.exchange.weight_names import WeightNames
 
 
 @dataclass(frozen=True, kw_only=True)

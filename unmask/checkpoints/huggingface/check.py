@@ -14,7 +14,7 @@ from unmask.model.architecture import (
     EncoderDecoderArchitecture,
     StackArchitecture,
 )
-from unmask.model.names import MatchedWeights
+from unmask.model.exchange.weight_names import MatchedWeights
 from unmask.zoo.preset import Published
 
 _LAYER_NAME = re.compile(r"backbone\.(?:(encoder|decoder)\.)?layers\.(\d+)\.")

@@ -43,8 +43,8 @@ from unmask.heads.model import HeadSpec, Model, is_kept_after_pretraining
 from unmask.heads.pretraining.bidirectional_lm import BidirectionalLM
 from unmask.model.architecture import source_encoder_of
 from unmask.model.backbones.elmo import ElmoArchitecture
+from unmask.model.exchange.weight_names import MatchedWeights, WeightNames
 from unmask.model.layers.attention.query_stream import EnhancedMaskDecoder
-from unmask.model.names import MatchedWeights, WeightNames
 from unmask.objectives.published import CAUSAL_LM, MASKED_LM, XLNET, ObjectiveSpec
 from unmask.saved_format import read_record
 from unmask.tokenizers.encode import Tokenizer

@@ -18,8 +18,8 @@ from unmask.batch import IGNORE_INDEX, Batch, Example
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import Model
 from unmask.model.architecture import EncoderDecoderArchitecture, StackArchitecture
+from unmask.model.exchange.weight_names import AnyArchitecture
 from unmask.model.layers.attention.block_local_mask import GlobalTokens
-from unmask.model.names import AnyArchitecture
 from unmask.tasks.task import Label, Task, TaskExample
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.long_texts import LONG_TEXT_CHARACTERS

@@ -22,8 +22,8 @@ from unmask.finetuning.formulations.formulation import (
 )
 from unmask.heads.model import HeadSpec, Model
 from unmask.heads.question_answering import END, START
+from unmask.model.exchange.weight_names import AnyArchitecture
 from unmask.model.layers.attention.block_local_mask import GlobalTokens
-from unmask.model.names import AnyArchitecture
 from unmask.tasks.kinds.answer import QuestionAnsweringOptions
 from unmask.tasks.metrics import question_answering
 from unmask.tasks.task import Task, TaskExample

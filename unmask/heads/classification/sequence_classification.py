@@ -13,7 +13,7 @@ from unmask.heads.classification.choice_groups import ChoiceGroups
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.canine import CanineArchitecture, TokenEmbedding
-from unmask.model.backbones.recurrent import RecurrentArchitecture
+from unmask.model.backbones.recurrent_architecture import RecurrentArchitecture
 from unmask.model.layers.feed_forward import ACTIVATIONS, Activation, Dropout
 
 

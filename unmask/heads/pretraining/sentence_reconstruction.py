@@ -13,7 +13,7 @@ from unmask.heads.language.linear_cross_entropy import linear_cross_entropy
 from unmask.heads.prediction import Prediction, Term
 from unmask.model.architecture import StackArchitecture
 from unmask.model.backbones.canine import TokenEmbedding, require_embedding_table
-from unmask.model.backbones.recurrent import GRULayer
+from unmask.model.backbones.recurrent_architecture import GRULayer
 from unmask.model.text_layout import TextLayout
 
 SentencePooling = Literal["last", "ends", "mean", "first"]

@@ -11,7 +11,7 @@ from unmask.config import from_dict, to_dict, unknown_key_message
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.model import HeadSpec, required_term
 from unmask.model.backbones.canine import CanineArchitecture
-from unmask.model.names import AnyArchitecture
+from unmask.model.exchange.weight_names import AnyArchitecture
 from unmask.model.positions.scheme import PositionScheme
 from unmask.training import config as recipes
 from unmask.training.config import Recipe

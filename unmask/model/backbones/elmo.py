@@ -14,7 +14,8 @@ from torch import Tensor
 
 from unmask.batch import Batch, Visibility
 from unmask.model.architecture import AttentionPattern
-from unmask.model.backbones.recurrent import Recurrent, RecurrentArchitecture
+from unmask.model.backbones.recurrent import Recurrent
+from unmask.model.backbones.recurrent_architecture import RecurrentArchitecture
 from unmask.model.initialize import ElmoInit, Initializer
 from unmask.model.layers.embeddings.character_cnn import (
     BEGIN_TEXT_CHARACTER,

@@ -1,7 +1,7 @@
 """DeBERTa's disentangled attention: scores of content and of relative positions."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -12,7 +12,8 @@ from unmask.model.layers.feed_forward import AttentionDimensions, Dropout, Norm
 from unmask.model.positions.learned import LearnedPositions, LearnedPositionsModule
 from unmask.model.positions.module import AttentionProjections, PositionLayer, PositionModule
 from unmask.model.positions.relative_bias import logarithmic_buckets
-from unmask.model.positions.scheme import DisentangledTerm
+
+DisentangledTerm = Literal["content_to_position", "position_to_content"]
 
 
 @dataclass(frozen=True)

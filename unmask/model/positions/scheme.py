@@ -1,7 +1,5 @@
 """PositionScheme: all schemes that an architecture may have."""
 
-from typing import Literal
-
 from unmask.model.positions.disentangled import DisentangledAttention
 from unmask.model.positions.learned import LearnedPositions
 from unmask.model.positions.module import NoPositions
@@ -13,9 +11,6 @@ from unmask.model.positions.relative_bias import (
 from unmask.model.positions.rotary import LayerwiseRotary, Rotary
 from unmask.model.positions.sinusoidal import Sinusoidal
 from unmask.model.positions.transformer_xl import TransformerXLPositions
-
-DisentangledTerm = Literal["content_to_position", "position_to_content"]
-
 
 SCHEMES_IN_SCORES = (
     RelativePositionBias,

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from unmask.model.architecture import EncoderDecoderArchitecture
-from unmask.model.names import AnyArchitecture
+from unmask.model.exchange.weight_names import AnyArchitecture
 
 ACTIVATION_MEMORY_FRACTION = 0.5
 """Of the free memory that activations may fill: others want some too, and allocators waste some."""

@@ -10,9 +10,9 @@ from typing import Any
 
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.model.architecture import SANDWICH_NORM, Architecture
-from unmask.model.config_keys import ConfigKeys
+from unmask.model.exchange.config_keys import ConfigKeys
+from unmask.model.exchange.config_mapping import ConfigMapping, read_activation, require_key
 from unmask.model.layers.feed_forward import RMSNorm
-from unmask.model.names import ConfigMapping, read_activation, require_key
 from unmask.model.positions.rotary import LayerwiseRotary, LinearScaling, Rotary
 from unmask.model.positions.scheme import PositionScheme
 from unmask.model.variants import AttentionVariant

@@ -11,10 +11,11 @@ from typing import Any
 
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.model.architecture import ALL_BIASES, PRE_NORM, Architecture, BiasLocation
-from unmask.model.config_keys import CAUSAL_KEYS, ConfigKeys
+from unmask.model.exchange.config_keys import CAUSAL_KEYS, ConfigKeys
+from unmask.model.exchange.config_mapping import ConfigMapping, check_fixed_keys, config_functions
+from unmask.model.exchange.weight_names import WeightNames
 from unmask.model.initialize import NormalInit
 from unmask.model.layers.feed_forward import LayerNorm
-from unmask.model.names import ConfigMapping, WeightNames, check_fixed_keys, config_functions
 from unmask.model.positions.rotary import Rotary
 from unmask.model.variants import ParallelSublayers, SequentialSublayers
 from unmask.objectives.published import CAUSAL_LM as NEXT_TOKEN

@@ -7,7 +7,8 @@ of scores) is T5's here, too.
 from dataclasses import replace
 
 from unmask.heads.language.language_modeling import LanguageModeling
-from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
+from unmask.model.exchange.config_mapping import native_config_mapping
+from unmask.model.exchange.weight_names import NATIVE_WEIGHT_NAMES
 from unmask.model.positions.relative_bias import RelativePositionBias
 from unmask.objectives.published import CAUSAL_LM as NEXT_TOKEN
 from unmask.tokenizers.spec import LLAMA as FRAME

@@ -11,16 +11,16 @@ from typing import Any, cast
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.model.architecture import NO_BIASES, PRE_NORM, Architecture, BiasLocation
-from unmask.model.config_keys import CAUSAL_KEYS, ConfigKeys
-from unmask.model.initialize import NormalInit
-from unmask.model.layers.feed_forward import RMSNorm
-from unmask.model.names import (
+from unmask.model.exchange.config_keys import CAUSAL_KEYS, ConfigKeys
+from unmask.model.exchange.config_mapping import (
     ConfigMapping,
-    WeightNames,
     read_activation,
     require_key,
     write_activation,
 )
+from unmask.model.exchange.weight_names import WeightNames
+from unmask.model.initialize import NormalInit
+from unmask.model.layers.feed_forward import RMSNorm
 from unmask.model.positions.rotary import Llama3Scaling, Rotary
 from unmask.model.positions.scheme import PositionScheme
 from unmask.objectives.published import CAUSAL_LM as NEXT_TOKEN

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from unmask.model.architecture import NO_BIASES, Architecture
-from unmask.model.config_keys import ConfigKeys
+from unmask.model.exchange.config_keys import ConfigKeys
+from unmask.model.exchange.config_mapping import ConfigMapping
 from unmask.model.layers.feed_forward import RMSNorm
-from unmask.model.names import ConfigMapping
 from unmask.model.positions.rotary import Rotary
 from unmask.zoo.decoders import llama
 from unmask.zoo.preset import Paper

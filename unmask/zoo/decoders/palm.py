@@ -5,9 +5,10 @@
 
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.model.architecture import NO_BIASES, PRE_NORM, Architecture
+from unmask.model.exchange.config_mapping import native_config_mapping
+from unmask.model.exchange.weight_names import NATIVE_WEIGHT_NAMES
 from unmask.model.initialize import FanInInit
 from unmask.model.layers.feed_forward import LayerNorm
-from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
 from unmask.model.positions.rotary import Rotary
 from unmask.model.variants import ParallelSublayers
 from unmask.objectives.published import CAUSAL_LM as NEXT_TOKEN

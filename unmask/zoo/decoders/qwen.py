@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from unmask.model.architecture import NO_BIASES, Architecture, BiasLocation
-from unmask.model.config_keys import ConfigKeys
+from unmask.model.exchange.config_keys import ConfigKeys
+from unmask.model.exchange.config_mapping import ConfigMapping
 from unmask.model.layers.feed_forward import RMSNorm
-from unmask.model.names import ConfigMapping
 from unmask.model.positions.rotary import Rotary
 from unmask.model.variants import AttentionVariant
 from unmask.tokenizers.spec import QWEN as FRAME

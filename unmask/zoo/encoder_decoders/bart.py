@@ -12,10 +12,11 @@ from typing import Any
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, NormSlot
-from unmask.model.config_keys import ConfigKeys
+from unmask.model.exchange.config_keys import ConfigKeys
+from unmask.model.exchange.config_mapping import ConfigMapping
+from unmask.model.exchange.weight_names import WeightNames
 from unmask.model.initialize import NormalInit
 from unmask.model.layers.feed_forward import LayerNorm
-from unmask.model.names import ConfigMapping, WeightNames
 from unmask.model.positions.learned import LearnedPositions
 from unmask.objectives.published import BART as DENOISING
 from unmask.tokenizers.spec import BART as FRAME

@@ -11,8 +11,9 @@ from unmask.model.backbones.evolved_parts import (
     EvolvedDecoderConvolutions,
     EvolvedEncoderConvolutions,
 )
+from unmask.model.exchange.config_mapping import native_config_mapping
+from unmask.model.exchange.weight_names import NATIVE_WEIGHT_NAMES
 from unmask.model.layers.feed_forward import LayerNorm
-from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
 from unmask.model.positions.sinusoidal import Sinusoidal
 from unmask.model.variants import LayerVariants
 from unmask.tokenizers.spec import T5_WITHOUT_SENTINELS as FRAME

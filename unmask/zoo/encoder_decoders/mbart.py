@@ -6,7 +6,7 @@
 from dataclasses import replace
 
 from unmask.model.architecture import PRE_NORM
-from unmask.model.config_keys import ConfigKeys
+from unmask.model.exchange.config_keys import ConfigKeys
 from unmask.model.initialize import NormalInit
 from unmask.model.positions.learned import LearnedPositions
 from unmask.objectives.denoising.denoise import DenoisingObjective

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.model.architecture import EncoderDecoderArchitecture
-from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
+from unmask.model.exchange.config_mapping import native_config_mapping
+from unmask.model.exchange.weight_names import NATIVE_WEIGHT_NAMES
 from unmask.model.positions.sinusoidal import Sinusoidal
 from unmask.objectives.published import T5_OBJECTIVES
 from unmask.tokenizers.spec import T5 as FRAME

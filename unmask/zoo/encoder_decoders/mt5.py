@@ -6,7 +6,7 @@
 from dataclasses import replace
 
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
-from unmask.model.config_keys import ConfigKeys
+from unmask.model.exchange.config_keys import ConfigKeys
 from unmask.tokenizers.spec import T5 as FRAME
 from unmask.tokenizers.spec import TokenizerSpec
 from unmask.tokenizers.vocabulary import Unigram

@@ -9,10 +9,11 @@ from typing import Any
 
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.model.architecture import NO_BIASES, PRE_NORM, Architecture, EncoderDecoderArchitecture
-from unmask.model.config_keys import SEQ2SEQ_KEYS, ConfigKeys
+from unmask.model.exchange.config_keys import SEQ2SEQ_KEYS, ConfigKeys
+from unmask.model.exchange.config_mapping import ConfigMapping, read_activation, require_key
+from unmask.model.exchange.weight_names import WeightNames
 from unmask.model.initialize import FanInInit
 from unmask.model.layers.feed_forward import RMSNorm
-from unmask.model.names import ConfigMapping, WeightNames, read_activation, require_key
 from unmask.model.positions.relative_bias import RelativePositionBias
 from unmask.model.variants import AttentionVariant
 from unmask.objectives.published import T5 as SPAN_CORRUPTION

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from unmask.heads.language.language_modeling import LanguageModeling, SourcePrefixGeneration
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
-from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
+from unmask.model.exchange.config_mapping import native_config_mapping
+from unmask.model.exchange.weight_names import NATIVE_WEIGHT_NAMES
 from unmask.model.positions.relative_bias import RelativePositionBias
 from unmask.objectives.denoising.single_stack import SingleStackSeq2Seq
 from unmask.objectives.published import T5 as SPAN_CORRUPTION

@@ -9,16 +9,16 @@ from typing import Any
 
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture, NormSlot
-from unmask.model.config_keys import SEQ2SEQ_KEYS, ConfigKeys
-from unmask.model.initialize import GlorotInit, NormalInit
-from unmask.model.layers.feed_forward import LayerNorm
-from unmask.model.names import (
+from unmask.model.exchange.config_keys import SEQ2SEQ_KEYS, ConfigKeys
+from unmask.model.exchange.config_mapping import (
     ConfigMapping,
-    WeightNames,
     read_activation,
     require_key,
     write_activation,
 )
+from unmask.model.exchange.weight_names import WeightNames
+from unmask.model.initialize import GlorotInit, NormalInit
+from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.positions.scheme import PositionScheme
 from unmask.model.positions.sinusoidal import Sinusoidal
 from unmask.objectives.denoising.denoise import DenoisingObjective

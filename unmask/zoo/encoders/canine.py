@@ -11,10 +11,11 @@ from unmask.heads.classification.sequence_classification import SequenceClassifi
 from unmask.heads.pretraining.autoregressive_characters import AutoregressiveCharacters
 from unmask.heads.pretraining.subword_prediction import SubwordPrediction
 from unmask.model.backbones.canine import CanineArchitecture
-from unmask.model.config_keys import ConfigKeys
+from unmask.model.exchange.config_keys import ConfigKeys
+from unmask.model.exchange.config_mapping import ConfigMapping, config_functions
+from unmask.model.exchange.weight_names import WeightNames
 from unmask.model.initialize import NormalInit
 from unmask.model.layers.feed_forward import LayerNorm
-from unmask.model.names import ConfigMapping, WeightNames, config_functions
 from unmask.model.positions.learned import LearnedPositions
 from unmask.objectives.published import CANINE_C as WORDS_IN_TURN
 from unmask.objectives.published import CANINE_S as SUBWORDS

@@ -17,10 +17,11 @@ from unmask.heads.pretraining.contrastive import ContrastiveLoss
 from unmask.heads.pretraining.corrective_lm import CorrectiveLM
 from unmask.heads.pretraining.generator import Generator
 from unmask.model.architecture import Architecture
-from unmask.model.config_keys import ConfigKeys
+from unmask.model.exchange.config_keys import ConfigKeys
+from unmask.model.exchange.config_mapping import ConfigMapping, config_functions
+from unmask.model.exchange.weight_names import WeightNames
 from unmask.model.initialize import NormalInit
 from unmask.model.layers.feed_forward import LayerNorm
-from unmask.model.names import ConfigMapping, WeightNames, config_functions
 from unmask.model.positions.learned import LearnedPositions
 from unmask.model.positions.relative_bias import LearnedPositionsAndRelativeBias
 from unmask.objectives.published import COCO_LM as BESIDE_A_CROP

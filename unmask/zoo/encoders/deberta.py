@@ -13,19 +13,18 @@ from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.model import HeadSpec, Model
 from unmask.model.architecture import Architecture
 from unmask.model.backbones.transformer import Block
-from unmask.model.config_keys import ConfigKeys
-from unmask.model.initialize import NormalInit
-from unmask.model.layers.attention.query_stream import EnhancedMaskDecoder
-from unmask.model.layers.feed_forward import LayerNorm
-from unmask.model.names import (
+from unmask.model.exchange.config_keys import ConfigKeys
+from unmask.model.exchange.config_mapping import (
     ConfigMapping,
-    WeightNames,
     config_functions,
     read_activation,
     require_key,
 )
-from unmask.model.positions.disentangled import DisentangledAttention
-from unmask.model.positions.scheme import DisentangledTerm
+from unmask.model.exchange.weight_names import WeightNames
+from unmask.model.initialize import NormalInit
+from unmask.model.layers.attention.query_stream import EnhancedMaskDecoder
+from unmask.model.layers.feed_forward import LayerNorm
+from unmask.model.positions.disentangled import DisentangledAttention, DisentangledTerm
 from unmask.objectives.published import DEBERTA as RUNS_OF_WORDS
 from unmask.tokenizers.spec import DEBERTA as FRAME
 from unmask.tokenizers.spec import TokenizerSpec

@@ -12,16 +12,16 @@ from unmask.heads.model import HeadSpec
 from unmask.heads.pretraining.generator import Generator
 from unmask.heads.pretraining.replaced_token_detection import ReplacedTokenDetection
 from unmask.model.architecture import Architecture
-from unmask.model.config_keys import ConfigKeys
-from unmask.model.initialize import NormalInit
-from unmask.model.layers.convolution import NgramInputEncoding
-from unmask.model.names import (
-    WeightNames,
+from unmask.model.exchange.config_keys import ConfigKeys
+from unmask.model.exchange.config_mapping import (
     check_fixed_keys,
     config_functions,
     read_activation,
     write_activation,
 )
+from unmask.model.exchange.weight_names import WeightNames
+from unmask.model.initialize import NormalInit
+from unmask.model.layers.convolution import NgramInputEncoding
 from unmask.model.positions.disentangled import DisentangledAttention
 from unmask.model.variants import LayerVariants
 from unmask.objectives.published import DEBERTA_V3 as FILLED_IN

@@ -12,8 +12,9 @@ from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.heads.pretraining.generator import Generator
 from unmask.heads.pretraining.replaced_token_detection import ReplacedTokenDetection
 from unmask.model.architecture import Architecture
-from unmask.model.config_keys import ConfigKeys
-from unmask.model.names import ConfigMapping, WeightNames, config_functions, with_is_decoder
+from unmask.model.exchange.config_keys import ConfigKeys
+from unmask.model.exchange.config_mapping import ConfigMapping, config_functions, with_is_decoder
+from unmask.model.exchange.weight_names import WeightNames
 from unmask.objectives.published import ELECTRA as FILLED_IN
 from unmask.zoo.encoders.bert_family import bert
 from unmask.zoo.preset import Paper, Published

@@ -12,10 +12,11 @@ from typing import Any
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling, ShiftedTargetGeneration
 from unmask.model.architecture import SUB_LN, Architecture
-from unmask.model.config_keys import COMMON_KEYS, ConfigKeys
+from unmask.model.exchange.config_keys import COMMON_KEYS, ConfigKeys
+from unmask.model.exchange.config_mapping import ConfigMapping, config_functions, require_key
+from unmask.model.exchange.weight_names import WeightNames
 from unmask.model.initialize import SmallInit
 from unmask.model.layers.feed_forward import LayerNorm
-from unmask.model.names import ConfigMapping, WeightNames, config_functions, require_key
 from unmask.model.positions.disentangled import DisentangledAttention
 from unmask.model.variants import AttentionVariant, DepthWeightedSublayers
 from unmask.objectives.published import GPT_BERT as MASKED_AND_FORWARD

@@ -11,10 +11,10 @@ import torch
 
 from unmask.heads.model import Model
 from unmask.model.architecture import MAX_SIZE, Architecture
-from unmask.model.config_keys import ConfigKeys
+from unmask.model.exchange.config_keys import ConfigKeys
+from unmask.model.exchange.weight_names import WeightNames
 from unmask.model.initialize import NormalInit
 from unmask.model.layers.attention.attention import copy_to_global_attention
-from unmask.model.names import WeightNames
 from unmask.model.positions.learned import LearnedPositions, LearnedPositionsModule
 from unmask.model.variants import AttentionVariant
 from unmask.tokenizers.spec import ROBERTA as FRAME

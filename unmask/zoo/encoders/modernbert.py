@@ -20,17 +20,17 @@ from unmask.heads.model import HeadSpec, Model
 from unmask.heads.question_answering import QuestionAnswering
 from unmask.model.architecture import NO_BIASES, PRE_NORM, Architecture
 from unmask.model.backbones.transformer import Block
-from unmask.model.config_keys import COMMON_KEYS, ConfigKeys
-from unmask.model.initialize import NormalInit
-from unmask.model.layers.feed_forward import LayerNorm
-from unmask.model.names import (
+from unmask.model.exchange.config_keys import COMMON_KEYS, ConfigKeys
+from unmask.model.exchange.config_mapping import (
     ConfigMapping,
-    WeightNames,
     check_fixed_keys,
     config_functions,
     read_activation,
     require_key,
 )
+from unmask.model.exchange.weight_names import WeightNames
+from unmask.model.initialize import NormalInit
+from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.positions.rotary import LayerwiseRotary, Rotary
 from unmask.objectives.published import MODERNBERT as MASKED_30
 from unmask.tokenizers.spec import BERT as FRAME

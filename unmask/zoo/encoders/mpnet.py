@@ -10,9 +10,10 @@ from functools import reduce
 from typing import Any
 
 from unmask.model.architecture import Architecture
-from unmask.model.config_keys import ConfigKeys
+from unmask.model.exchange.config_keys import ConfigKeys
+from unmask.model.exchange.config_mapping import config_functions
+from unmask.model.exchange.weight_names import WeightNames
 from unmask.model.initialize import NormalInit
-from unmask.model.names import WeightNames, config_functions
 from unmask.model.positions.relative_bias import LearnedPositionsAndT5Bias
 from unmask.objectives.corrupt import MaskInPlace
 from unmask.objectives.objective import Objective

@@ -15,8 +15,8 @@ from unmask.heads.classification.sequence_classification import SequenceClassifi
 from unmask.heads.language.language_modeling import AppendedMaskGeneration, LanguageModeling
 from unmask.heads.model import Model
 from unmask.model.architecture import Architecture
-from unmask.model.config_keys import ConfigKeys
-from unmask.model.names import config_functions
+from unmask.model.exchange.config_keys import ConfigKeys
+from unmask.model.exchange.config_mapping import config_functions
 from unmask.objectives.published import UNILM as FOUR_WAYS
 from unmask.objectives.unified_lm.masked_target import MaskedTarget
 from unmask.zoo.encoders.bert_family import bert

@@ -7,11 +7,12 @@ from typing import Any
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.model.architecture import POST_NORM, Architecture
-from unmask.model.config_keys import COMMON_KEYS, ConfigKeys
+from unmask.model.exchange.config_keys import COMMON_KEYS, ConfigKeys
+from unmask.model.exchange.config_mapping import ConfigMapping, config_functions
+from unmask.model.exchange.weight_names import WeightNames
 from unmask.model.initialize import NormalInit
 from unmask.model.layers.attention.query_stream import TwoStreamAttention
 from unmask.model.layers.feed_forward import LayerNorm
-from unmask.model.names import ConfigMapping, WeightNames, config_functions
 from unmask.model.positions.transformer_xl import TransformerXLPositions
 from unmask.objectives.published import XLNET as OBJECTIVE
 from unmask.tokenizers.spec import XLNET as FRAME

@@ -5,8 +5,9 @@ from dataclasses import replace
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.pretraining.bidirectional_lm import BidirectionalLM
 from unmask.model.backbones.elmo import ElmoArchitecture
+from unmask.model.exchange.config_mapping import native_config_mapping
+from unmask.model.exchange.weight_names import NATIVE_WEIGHT_NAMES
 from unmask.model.layers.embeddings.character_cnn import CharacterCNN
-from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
 from unmask.objectives.characters import BidirectionalWordLM
 from unmask.tokenizers.spec import ELMO as FRAME
 from unmask.tokenizers.spec import TokenizerSpec

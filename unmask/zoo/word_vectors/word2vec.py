@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from unmask.heads.classification.sequence_classification import SequenceClassification
-from unmask.model.backbones.recurrent import RecurrentArchitecture
-from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
+from unmask.model.backbones.recurrent_architecture import RecurrentArchitecture
+from unmask.model.exchange.config_mapping import native_config_mapping
+from unmask.model.exchange.weight_names import NATIVE_WEIGHT_NAMES
 from unmask.tokenizers.spec import WORD_LEVEL as FRAME
 from unmask.tokenizers.spec import TokenizerSpec
 from unmask.tokenizers.vocabulary import WordLevel

@@ -5,9 +5,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 from unmask.model.architecture import POST_NORM, Architecture
-from unmask.model.config_keys import ConfigKeys
+from unmask.model.exchange.config_keys import ConfigKeys
+from unmask.model.exchange.config_mapping import ConfigMapping, config_functions, read_activation
+from unmask.model.exchange.weight_names import WeightNames
 from unmask.model.initialize import NormalInit
-from unmask.model.names import ConfigMapping, WeightNames, config_functions, read_activation
 from unmask.model.positions.learned import LearnedPositions
 from unmask.tokenizers.spec import GPT as FRAME
 from unmask.tokenizers.spec import TokenizerSpec

@@ -3,8 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+from unmask.model.exchange.config_mapping import native_config_mapping
+from unmask.model.exchange.weight_names import NATIVE_WEIGHT_NAMES
 from unmask.model.initialize import NormalInit
-from unmask.model.names import NATIVE_WEIGHT_NAMES, native_config_mapping
 from unmask.model.positions.learned import LearnedPositions
 from unmask.zoo.decoders import llama
 from unmask.zoo.decoders.gpt import gpt2

@@ -10,9 +10,10 @@ from typing import Any
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.model.architecture import Architecture
-from unmask.model.config_keys import ConfigKeys
+from unmask.model.exchange.config_keys import ConfigKeys
+from unmask.model.exchange.config_mapping import ConfigMapping, config_functions, read_activation
+from unmask.model.exchange.weight_names import WeightNames
 from unmask.model.initialize import NormalInit
-from unmask.model.names import ConfigMapping, WeightNames, config_functions, read_activation
 from unmask.model.variants import LayerVariants, Sublayer
 from unmask.objectives.published import ALBERT as NGRAMS_AND_ORDER
 from unmask.tokenizers.spec import ALBERT as FRAME

@@ -10,16 +10,16 @@ from typing import Any
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.model.architecture import Architecture
-from unmask.model.config_keys import COMMON_KEYS, ConfigKeys
-from unmask.model.initialize import NormalInit
-from unmask.model.layers.feed_forward import LayerNorm
-from unmask.model.names import (
+from unmask.model.exchange.config_keys import COMMON_KEYS, ConfigKeys
+from unmask.model.exchange.config_mapping import (
     ConfigMapping,
-    WeightNames,
     config_functions,
     read_activation,
     with_is_decoder,
 )
+from unmask.model.exchange.weight_names import WeightNames
+from unmask.model.initialize import NormalInit
+from unmask.model.layers.feed_forward import LayerNorm
 from unmask.model.positions.learned import LearnedPositions
 from unmask.objectives.published import BERT as MASKED_AND_NEXT
 from unmask.objectives.published import BERT_WHOLE_WORD as WHOLE_WORDS_AND_NEXT

@@ -7,9 +7,10 @@ it is trained like BERT without its second task.
 from dataclasses import replace
 
 from unmask.heads.classification.sequence_classification import SequenceClassification
-from unmask.model.config_keys import COMMON_KEYS, ConfigKeys
+from unmask.model.exchange.config_keys import COMMON_KEYS, ConfigKeys
+from unmask.model.exchange.config_mapping import ConfigMapping, config_functions, read_activation
+from unmask.model.exchange.weight_names import WeightNames
 from unmask.model.initialize import NormalInit
-from unmask.model.names import ConfigMapping, WeightNames, config_functions, read_activation
 from unmask.objectives.published import MASKED_LM
 from unmask.zoo.encoders.bert_family import bert
 from unmask.zoo.preset import Paper, Published

@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from unmask.model.architecture import Architecture
-from unmask.model.config_keys import ConfigKeys
+from unmask.model.exchange.config_keys import ConfigKeys
+from unmask.model.exchange.config_mapping import ConfigMapping, config_functions, with_is_decoder
+from unmask.model.exchange.weight_names import WeightNames
 from unmask.model.initialize import NormalInit
 from unmask.model.layers.feed_forward import LayerNorm
-from unmask.model.names import ConfigMapping, WeightNames, config_functions, with_is_decoder
 from unmask.model.positions.learned import LearnedPositions
 from unmask.objectives.published import MASKED_LM
 from unmask.tokenizers.spec import ROBERTA as FRAME

@@ -1,0 +1,1 @@
+"""Weights and configurations of other libraries: names and keys, both ways."""
