@@ -405,10 +405,8 @@ class ScheduledRate:
 
     def folded_lengths(self, text_lengths: Int[np.ndarray, "m"]) -> FoldedLengths:
         """Bound the lengths at any rate between the first and the last."""
-        first, last = (
-            self.at_progress(0.0).folded_lengths(text_lengths),
-            self.final_selection.folded_lengths(text_lengths),
-        )
+        first = self.at_progress(0.0).folded_lengths(text_lengths)
+        last = self.final_selection.folded_lengths(text_lengths)
         return FoldedLengths(*map(np.maximum, first, last))
 
 
@@ -497,4 +495,5 @@ class AllTokens:
 
     def folded_lengths(self, text_lengths: Int[np.ndarray, "m"]) -> FoldedLengths:
         """One run."""
-        return FoldedLengths(one := np.minimum(text_lengths, 1), text_lengths + one, one)
+        one_run = np.minimum(text_lengths, 1)
+        return FoldedLengths(one_run, text_lengths + one_run, one_run)
