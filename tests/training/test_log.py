@@ -180,12 +180,12 @@ def test_the_live_line_fits_and_has_no_line_break(step, loss, seconds, tokens, s
 def test_the_live_line_says_what_one_wants_to_know():
     said = report(50)
     assert format_report(said, Throughput().updated(said), 0.54) == (
-        " 50/100  loss  5.700 = 5.000 + 0.700   25.0% right       20 tokens/s"
+        " 50/100  loss  5.700 = 5.000 + 0.700  accuracy  25.0%       20 tokens/s"
         "   54% of peak     0:25 left"
     )
     one = report(50, sums=LossSums({"masked": 10.0}, {"masked": 2}, {"masked": 1}), n_skipped=3)
     assert format_report(one, Throughput().updated(one), 0.54) == (
-        " 50/100  loss  5.000   50.0% right       20 tokens/s   54% of peak     0:25 left"
+        " 50/100  loss  5.000  accuracy  50.0%       20 tokens/s   54% of peak     0:25 left"
         "  3 skipped"
     )
 
@@ -193,16 +193,25 @@ def test_the_live_line_says_what_one_wants_to_know():
 def test_parts_are_named_where_there_is_room():
     sums = LossSums({"a": 1.0, "b": 2.0}, {"a": 1, "b": 1}, {"a": 1})
     assert "loss  3.000 = a 1.000 + b 2.000  " in format_report(
-        report(sums=sums), Throughput(), 0.5
+        report(sums=sums), Throughput(), 0.5, 120
     )
+
+
+def test_accuracy_is_that_of_the_term_with_the_most_targets():
+    sums = LossSums(
+        {"next_sentence": 4.0, "masked": 9.0},
+        {"next_sentence": 8, "masked": 100},
+        {"next_sentence": 6, "masked": 25},
+    )
+    assert "accuracy  25.0%" in format_report(report(sums=sums), Throughput(), None)
 
 
 @pytest.mark.parametrize(
     ("width", "text"),
     [
-        (81, " 50/100  loss  5.700   25.0% right       20 tokens/s   54% of peak     0:25 left"),
-        (79, " 50/100  loss  5.700   25.0% right       20 tokens/s     0:25 left"),
-        (50, " 50/100  loss  5.700   25.0% right     0:25 left"),
+        (84, " 50/100  loss  5.700  accuracy  25.0%       20 tokens/s   54% of peak     0:25 left"),
+        (79, " 50/100  loss  5.700  accuracy  25.0%       20 tokens/s     0:25 left"),
+        (53, " 50/100  loss  5.700  accuracy  25.0%     0:25 left"),
         (34, " 50/100  loss  5.700     0:25 left"),
         (20, " 50/100  loss  5.700"),
     ],
@@ -215,7 +224,7 @@ def test_a_narrow_terminal_sees_first_where_the_run_is_and_when_it_ends(width, t
 def test_an_evaluation_is_said_by_terms_and_other_numbers_by_name():
     found = {"loss": 2.5, "masked_loss": 2.0, "masked_accuracy": 0.25, "masked_asked": 8}
     found |= {"next_sentence_loss": 0.5, "next_sentence_asked": 2}
-    assert format_evaluation(found) == "masked loss 2.000, 25.0% right; next sentence loss 0.500"
+    assert format_evaluation(found) == "masked loss 2.000, accuracy 25.0%; next sentence loss 0.500"
     assert format_evaluation({"accuracy": 0.5, "macro_f1": 1 / 3, "loss": 2.0}) == (
         "accuracy 0.5; macro f1 0.3333; loss 2"
     )
@@ -227,7 +236,7 @@ def test_numbers_stay_in_their_columns():
         format_report(r, Throughput(float(tokens), 1.0, 1.0), 0.5)
         for r, tokens in zip(said, (950, 123_456), strict=True)
     )
-    for mark in ("loss", "=", "right", "tokens/s", "of peak", "left"):
+    for mark in ("loss", "=", "accuracy", "tokens/s", "of peak", "left"):
         assert a.index(mark) == b.index(mark)
 
 
@@ -241,7 +250,7 @@ def test_a_step_that_asks_nothing_says_so():
         n_targets={"characters": 0}, total_loss={"characters": 0.0}, n_correct={"characters": 0}
     )
     said = logs._format_quality(report(sums=counts, sums_since_log=counts))
-    assert said == "nothing asked"
+    assert said == "no targets"
 
 
 def test_a_regression_shows_its_squared_error_and_no_perplexity():

@@ -237,8 +237,9 @@ def format_report(
 ) -> str:
     """Write a report in at most `width` columns.
 
-    Where the run is; the loss and, if there is room, its parts with their names; right answers,
-    perplexity or squared error; speed; time left. Numbers stay in their columns from line to line.
+    Step; loss and, if there is room, its terms with their names; accuracy, perplexity or squared
+    error of the term with the most targets; speed; time left. Numbers stay in their columns from
+    line to line.
     """
     parts = report.mean_losses
     named = " + ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in parts.items())
@@ -259,18 +260,18 @@ def format_report(
 
 
 def format_evaluation(result: Mapping[str, float]) -> str:
-    """Write what an evaluation found: each term's loss and right answers, or all numbers by name.
+    """Write the results of an evaluation: each term's loss and accuracy, or all numbers by name.
 
-    How many places were asked is left out.
+    Numbers of targets are left out.
     """
     terms = [name.removesuffix("_loss") for name in result if name.endswith("_loss")]
     said: list[str] = []
     for term in terms:
-        right = result.get(f"{term}_accuracy")
-        told = "" if right is None else f", {right:.1%} right"
-        said.append(f"{term.replace('_', ' ')} loss {result[f'{term}_loss']:.3f}{told}")
-    shown = {f"{term}_{what}" for term in terms for what in ("loss", "accuracy", "asked")}
-    rest = {name: value for name, value in result.items() if name not in shown}
+        accuracy = result.get(f"{term}_accuracy")
+        shown = "" if accuracy is None else f", accuracy {accuracy:.1%}"
+        said.append(f"{term.replace('_', ' ')} loss {result[f'{term}_loss']:.3f}{shown}")
+    of_terms = {f"{term}_{what}" for term in terms for what in ("loss", "accuracy", "asked")}
+    rest = {name: value for name, value in result.items() if name not in of_terms}
     if terms:
         rest.pop("loss", None)  # their sum
     said += [f"{name.replace('_', ' ')} {value:.4g}" for name, value in rest.items()]
@@ -278,20 +279,20 @@ def format_evaluation(result: Mapping[str, float]) -> str:
 
 
 def _format_quality(report: StepReport) -> str:
-    """Say how good the first term is: right answers, perplexity, a number's squared error."""
-    parts, accuracy = report.mean_losses, report.accuracy
-    if not parts:
+    """Write accuracy, perplexity or squared error of the term with the most targets."""
+    losses, n_targets = report.mean_losses, report.sums.n_targets
+    if not losses:
         return ""
-    first = next(iter(parts))
-    if not report.sums.n_targets[first]:
-        return "nothing asked"
-    if first in TERMS_WITHOUT_ACCURACY:
+    term = max(losses, key=lambda name: n_targets[name])
+    if not n_targets[term]:
+        return "no targets"
+    if term in TERMS_WITHOUT_ACCURACY:
         return ""
-    if first not in accuracy:  # no answer is right or wrong: numbers are asked for
-        return f"squared error {parts[first]:6.4g}"
-    if first.startswith(("next_token", "both_sides")):
-        return f"perplexity {math.exp(min(parts[first], 80)):7.4g}"
-    return f"{accuracy[first]:6.1%} right"
+    if term not in report.accuracy:  # targets are numbers
+        return f"squared error {losses[term]:6.4g}"
+    if term.startswith(("next_token", "both_sides")):
+        return f"perplexity {math.exp(min(losses[term], 80)):7.4g}"
+    return f"accuracy {report.accuracy[term]:6.1%}"
 
 
 def format_duration(seconds: int | float) -> str:
