@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from two_spaces import gaussian, named
 
@@ -60,6 +60,7 @@ def test_csls_is_that_of_a_double_loop(n: int, m: int, k: int, seed: int) -> Non
 @pytest.mark.usefixtures("small_blocks")
 @settings(max_examples=40)
 @given(n=st.integers(1, 30), m=st.integers(1, 90), seed=st.integers(0, 2**31))
+@example(n=14, m=71, seed=51441337)  # more equal ones than candidates, off by rounding
 def test_the_nearest_are_those_of_sorting_and_equal_ones_stand_in_order(
     n: int, m: int, seed: int
 ) -> None:
@@ -74,8 +75,7 @@ def test_the_nearest_are_those_of_sorting_and_equal_ones_stand_in_order(
     order = best_by_hand(exact, m)
     assert first.tolist() == [row[0] for row in order]
     close = [min(row.index(t) for t in some) + 1 for row, some in zip(order, right, strict=True)]
-    sure = np.array(close) <= 3
-    assert rank[sure].tolist() == np.array(close)[sure].tolist()
+    assert rank.tolist() == close
 
 
 @settings(max_examples=15)

@@ -113,10 +113,7 @@ def retrieve(
     rows = np.empty((len(source), n), np.int64)
     scores = np.empty((len(source), n), np.float32)
     for at, block in _blocks(source, target, adjustment):
-        best, exact = _resolve_ties(
-            _top_k(block, min(n + _EXTRA_CANDIDATES, len(target))), source, target, adjustment, at
-        )
-        rows[at], scores[at] = best[:, :n], exact[:, :n]
+        rows[at], scores[at] = _nearest(block, n, source[at], target, adjustment, at)
     return RetrievedRows(rows, scores)
 
 
@@ -130,21 +127,32 @@ def ranks(
     n = min(_EXTRA_CANDIDATES, len(target))
     found, first = np.empty(len(source), np.int64), np.empty(len(source), np.int64)
     for at, block in _blocks(source, target, adjustment):
-        best, _ = _resolve_ties(
-            _top_k(block, min(n + _EXTRA_CANDIDATES, len(target))), source, target, adjustment, at
-        )
+        best, _ = _nearest(block, n, source[at], target, adjustment, at)
         first[at] = best[:, 0]
-        for i, (scores, nearest) in enumerate(zip(block, best[:, :n], strict=True)):
-            answers = correct_rows[at.start + i]
-            hits = np.flatnonzero(np.isin(nearest, answers))
-            found[at.start + i] = hits[0] + 1 if len(hits) else max(_rank(scores, answers), n + 1)
+        for i, (scores, nearest) in enumerate(zip(block, best, strict=True)):
+            row = at.start + i
+            hits = np.flatnonzero(np.isin(nearest, correct_rows[row]))
+            if len(hits):
+                found[row] = hits[0] + 1
+            else:
+                found[row] = _rank(scores, correct_rows[row], source[row], target, adjustment, row)
     return found, first
 
 
-def _rank(scores: Float[np.ndarray, "m"], answers: list[int]) -> int:
-    best = scores[answers].max()
-    row = min(a for a in answers if scores[a] == best)
-    return int(np.count_nonzero(scores > best) + np.count_nonzero(scores[:row] == best)) + 1
+def _rank(
+    scores: Float[np.ndarray, "m"],
+    answers: list[int],
+    source: Float[np.ndarray, "d"],
+    target: Float[np.ndarray, "m d"],
+    adjustment: ScoreAdjustment,
+    row: int,
+) -> int:
+    """Compute the rank of the best of `answers` among all scores of one row."""
+    best, noise = scores[answers].max(), _rounding_error(source[None], adjustment)
+    near = np.flatnonzero(np.abs(scores - best) <= 2 * noise)
+    order, _ = _sort_exactly(near[None], source[None], target, adjustment, slice(row, row + 1))
+    above = np.count_nonzero(scores > best) - np.count_nonzero(scores[near] > best)
+    return int(above + np.flatnonzero(np.isin(order[0], answers))[0]) + 1
 
 
 @dataclass(frozen=True)
@@ -201,9 +209,8 @@ def mean_top_k_cosine(
     means = np.empty(len(source), np.float32)
     for at, block in _cosines(source, target):
         if exact:
-            best = _top_k(block, min(k + _EXTRA_CANDIDATES, len(target)), every=False)
-            _, values = _resolve_ties(best, source, target, measure, at)
-            means[at] = values[:, :k].mean(1, dtype=np.float64)
+            _, values = _nearest(block, k, source[at], target, measure, at, every=False)
+            means[at] = values.mean(1, dtype=np.float64)
         else:
             values = _candidates(block, k)[1]
             top = np.partition(values, values.shape[1] - k, axis=1)[:, -k:]
@@ -282,23 +289,59 @@ def _candidates(
     return columns, np.take_along_axis(scores, columns, 1), sure
 
 
-def _resolve_ties(
-    best: Int[np.ndarray, "b c"],
-    source: Float[np.ndarray, "n d"],
+def _nearest(
+    scores: Float[np.ndarray, "b m"],
+    n: int,
+    source: Float[np.ndarray, "b d"],
+    target: Float[np.ndarray, "m d"],
+    adjustment: ScoreAdjustment,
+    at: slice,
+    every: bool = True,
+) -> tuple[Int[np.ndarray, "b n"], Float[np.ndarray, "b n"]]:
+    """Find the `n` best columns of each row and their scores, whatever the blocks were.
+
+    A product of float32 matrices differs in its last bits with the place in the matrix, so two
+    words with the same vector would come in either order: a few more than `n` are sorted by
+    products in float64, and where even the last of these is as good but for rounding, all such.
+    """
+    few = min(n + _EXTRA_CANDIDATES, scores.shape[1])
+    candidates = _top_k(scores, few, every)
+    best, exact = _sort_exactly(candidates, source, target, adjustment, at)
+    best, exact = best[:, :n], exact[:, :n]
+    if few == scores.shape[1]:
+        return best, exact
+    noise = _rounding_error(source, adjustment)
+    least = np.take_along_axis(scores, candidates[:, -1:], 1)[:, 0]
+    last = np.take_along_axis(scores, best, 1).min(1)
+    for i in np.flatnonzero((last - least <= 2 * noise) & (noise > 0)):
+        near = np.flatnonzero(scores[i] >= last[i] - 2 * noise[i])
+        row = slice(at.start + i, at.start + i + 1)
+        order, values = _sort_exactly(near[None], source[i : i + 1], target, adjustment, row)
+        best[i], exact[i] = order[0, :n], values[0, :n]
+    return best, exact
+
+
+def _rounding_error(
+    source: Float[np.ndarray, "b d"], adjustment: ScoreAdjustment
+) -> Float[np.ndarray, "b"]:
+    """Compute by how much a score in float32 may be off; a row of zeros has none."""
+    eps = np.finfo(np.float32).eps
+    return adjustment.cosine_factor * source.shape[1] * eps * np.linalg.norm(source, axis=1)
+
+
+def _sort_exactly(
+    columns: Int[np.ndarray, "b c"],
+    source: Float[np.ndarray, "b d"],
     target: Float[np.ndarray, "m d"],
     adjustment: ScoreAdjustment,
     at: slice,
 ) -> tuple[Int[np.ndarray, "b c"], Float[np.ndarray, "b c"]]:
-    """Order the best of each row by scores that do not depend on how the rows came in blocks.
-
-    A product of float32 matrices differs in its last bits with the place in the matrix, so two
-    words with the same vector would come in either order.
-    """
-    rows, columns = source[at].astype(np.float64), target[best].astype(np.float64)
-    scores = adjustment.cosine_factor * np.einsum("bd,bcd->bc", rows, columns)
+    """Order columns of each row by their scores in float64, then by column."""
+    rows, those = source.astype(np.float64), target[columns].astype(np.float64)
+    scores = adjustment.cosine_factor * np.einsum("bd,bcd->bc", rows, those)
     scores -= (
-        adjustment.source_penalty[at, None].astype(np.float64) + adjustment.target_penalty[best]
+        adjustment.source_penalty[at, None].astype(np.float64) + adjustment.target_penalty[columns]
     )
-    order = np.lexsort((best, -scores), axis=1)
+    order = np.lexsort((columns, -scores), axis=1)
     taken = np.take_along_axis(scores, order, 1).astype(np.float32)
-    return np.take_along_axis(best, order, 1), taken
+    return np.take_along_axis(columns, order, 1), taken
