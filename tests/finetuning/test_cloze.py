@@ -255,7 +255,7 @@ def test_a_word_in_the_text_decides_the_word_in_the_blank(family: str, tmp_path:
 
     tuned = _learned(family, WORDS, tmp_path)
     assert tuned.best_run.dev["accuracy"] > 0.9
-    assert not [note for note in tuned.notes if "drawn at random" in note]
+    assert not [note for note in tuned.notes if "newly initialized" in note]
     answers = tuned.predict(["the good cat", "a bad moon"])
     assert [a["label"] for a in answers] == ["yes", "no"]
     again = load_folder(tmp_path / "out")

@@ -118,7 +118,7 @@ def test_rows_are_drawn_once_and_fewer_are_among_more(tmp_path: Path) -> None:
     assert set(some) < set(more)
     assert more == [text for text in every if text in more]
     data = read_data.read_data(of(train, dev=str(dev), rows=10))
-    assert "10 of 50 training rows are learned from" in data.notes
+    assert "10 of 50 training rows are used" in data.notes
     assert data.labels == ("a", "b")
 
 

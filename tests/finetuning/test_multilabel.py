@@ -235,7 +235,7 @@ def test_a_model_learns_labels_and_is_opened_again(family: str, tmp_path: Path) 
         terminal=None, precision="float32",
     )  # fmt: skip
     assert more.best_run.dev["micro_f1"] == pytest.approx(tuned.best_run.dev["micro_f1"], abs=0.02)
-    assert not any("new, drawn at random" in note for note in more.notes)
+    assert not any("newly initialized" in note for note in more.notes)
     single = jsonl(tmp_path / "one.jsonl", [(text, held[0]) for text, held in some(40, 2) if held])
     other = finetune(
         tmp_path / "out", task="classify", train=single, epochs=0.1, terminal=None, label="labels"

@@ -227,7 +227,7 @@ def test_a_run_says_all_that_it_depends_on(files, tmp_path: Path) -> None:
     record = read_report_data(out)
     assert record.evaluation_log.last("accuracy") == tuned.best_run.dev["accuracy"]
     assert record.notes == ()
-    assert any("new, drawn at random" in note for note in tuned.notes)
+    assert any("newly initialized" in note for note in tuned.notes)
     assert len(tuned.summary()) == 2
     best = max(
         (s for s in tuned.run_results if s.arm == "pretrained"), key=lambda s: s.dev["accuracy"]

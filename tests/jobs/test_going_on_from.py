@@ -71,7 +71,7 @@ def test_all_that_a_run_learned_goes_on(
     had = {n: x.clone() for n, x in first.model.state_dict().items()}
     capsys.readouterr()
     second = train(name, folder, "on", "learning_rate=1e-9", begin="first", objective=objective)
-    assert "drawn at random" not in capsys.readouterr().err
+    assert "newly initialized" not in capsys.readouterr().err
     assert second.model.head_specs == first.model.head_specs
     has = second.model.state_dict()
     assert has.keys() == had.keys()
@@ -86,13 +86,13 @@ def test_what_begins_anew_is_told_in_one_line(
     train("canine-s-mini", folder, "other", "vocab_size=100", quiet=True)
     on = train("canine-s-mini", folder, "on", begin="first", tokenizer=folder / "other")
     assert on.model.head_specs["subwords"] != first.model.head_specs["subwords"]
-    told = [line for line in capsys.readouterr().err.splitlines() if "drawn at random" in line]
+    told = [line for line in capsys.readouterr().err.splitlines() if "newly initialized" in line]
     assert told == [
-        f"new, drawn at random: 'subwords', of other words than {folder / 'first'} knows"
+        f"newly initialized: 'subwords', whose vocabulary is not that of {folder / 'first'}"
     ]
     train("bert-tiny", folder, "masked", quiet=True)
     train("bert-tiny", folder, "asked", begin="masked", objective="mlm+sbo")
-    told = [line for line in capsys.readouterr().err.splitlines() if "drawn at random" in line]
+    told = [line for line in capsys.readouterr().err.splitlines() if "newly initialized" in line]
     assert len(told) == 1
     assert "heads.boundary." in told[0]
     assert "heads.language." not in told[0]

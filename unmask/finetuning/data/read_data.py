@@ -82,10 +82,10 @@ def _read_task(config: FinetuneConfig) -> FinetuneData:
         train, dev = split_dev(train, where=config.train, unit=what)
         n, m = len(train), len(dev)
         notes.append(
-            f"no dev file: {m:,} of the {n + m:,} training rows are set aside to choose by"
+            f"no dev file: {m:,} of the {n + m:,} training rows are held out for development"
         )
     if config.rows is not None and config.rows < len(train):
-        notes.append(f"{config.rows:,} of {len(train):,} training rows are learned from")
+        notes.append(f"{config.rows:,} of {len(train):,} training rows are used")
         train = sample_rows(train, config.rows)
         kind.find_labels(train, f"{config.rows} rows of {config.train}")
     warnings = _unseen_label_warnings(train, labels, config.train)

@@ -47,7 +47,7 @@ def weight_notes(initial_model: InitialModel, config: FinetuneConfig) -> list[st
         )
     notes += _template_notes(initial_model, config)
     if config.initialize == "random" or not initial_model.is_pretrained:
-        return [*notes, "all weights are drawn at random"]
+        return [*notes, "all weights are randomly initialized"]
     fresh = newly_initialized_names(initial_model)
     if initial_model.new_token_ids:
         fresh = (
@@ -58,12 +58,14 @@ def weight_notes(initial_model: InitialModel, config: FinetuneConfig) -> list[st
             ),
         )
     if fresh:
-        notes.append(f"new, drawn at random: {format_names(fresh)}")
+        notes.append(f"newly initialized: {format_names(fresh)}")
     if initial_model.unexpected:
         names = format_names(initial_model.unexpected[:3]) + (
             ", ..." if len(initial_model.unexpected) > 3 else ""
         )
-        notes.append(f"not used of the model: {len(initial_model.unexpected)} tensors ({names})")
+        notes.append(
+            f"unused weights of the model: {len(initial_model.unexpected)} tensors ({names})"
+        )
     return notes
 
 

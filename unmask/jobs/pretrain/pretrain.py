@@ -77,7 +77,7 @@ def _run_pretraining(recipe: Recipe, options: RunOptions, world: World) -> Pipel
     if begun is not None:
         card = begun.preset
         if begun.missing:
-            options.print_line(f"new, drawn at random: {format_names(begun.missing)}")
+            options.print_line(f"newly initialized: {format_names(begun.missing)}")
     check_sequence_length(recipe, card)
     check_data(recipe, begun, options)
     first, environment = world.rank == 0, environment_record(str(world.device), threads)

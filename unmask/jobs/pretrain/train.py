@@ -109,8 +109,8 @@ def start_job(
     )
     if new:
         options.print_line(
-            f"new, drawn at random: {format_names(new)}, of other words than {recipe.init_from} "
-            "knows"
+            f"newly initialized: {format_names(new)}, whose vocabulary is not that of "
+            f"{recipe.init_from}"
         )
     model = build_network(preset, recipe, shards.tokenizer, initial_model)
     freeze_parameters(model, recipe.frozen)

@@ -128,7 +128,7 @@ def _accuracy_chart(record: ReportData) -> LineChart:
     alone = f"{humanize_name(parts[0])} accuracy" if len(parts) == 1 else "accuracy"
     return LineChart(
         title=alone.capitalize(),
-        subtitle="how much of what was asked the model got right",
+        subtitle="fraction of targets predicted correctly",
         unit="%",
         curves=(*curves, *_dev_curves(record, "accuracy", parts, 100)),
         reference_lines=_baseline_lines(record, "accuracy", parts, 100),
