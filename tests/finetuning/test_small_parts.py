@@ -10,6 +10,7 @@ import torch
 import toy_models as toy
 
 import unmask
+from unmask.adapters.lora import LoRA
 from unmask.finetuning.methods.method import METHODS
 from unmask.jobs.finetune import finetune
 
@@ -43,6 +44,33 @@ def test_a_small_part_is_saved_alone_and_opens_with_its_model(word: str, tmp_pat
     assert shares(again.predict(TEXTS)) == pytest.approx(said, abs=1e-6)
     finished = tuned(word, tmp_path, resume=True)
     assert shares(finished.predict(TEXTS)) == pytest.approx(said, abs=1e-6)
+
+
+def test_an_adapter_of_an_open_model_names_the_folder_of_its_base(tmp_path: Path) -> None:
+    base = toy.pretrained("bert", tmp_path / "base")
+    train = toy.write(tmp_path / "train.tsv", toy.texts(32, 1))
+    options: dict[str, Any] = {
+        "task": "classify", "train": train, "dev": train, "tune": LoRA(rank=2), "epochs": 1.0,
+        "learning_rate": 3e-3, "terminal": None,
+    }  # fmt: skip
+    by_name = finetune(str(base), out=tmp_path / "by_name", **options)
+    open_model = unmask.load(base)
+    run = finetune(open_model, out=tmp_path / "open", **options)
+    config = json.loads((tmp_path / "open" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(base)
+    assert (shares(run.predict(TEXTS)) == shares(by_name.predict(TEXTS))).all()
+    assert run.predict(TEXTS[0]) == run.predict(TEXTS[:1])
+    again = unmask.load(tmp_path / "open")
+    assert shares(again.predict(TEXTS)) == pytest.approx(shares(run.predict(TEXTS)), abs=1e-6)
+    with pytest.raises(ValueError, match="open is an adapter itself: merge it into a model first"):
+        finetune(again, out=tmp_path / "on_top", **options)
+    assert not (tmp_path / "on_top").exists()
+    with torch.no_grad():
+        next(open_model.model.parameters()).add_(1.0)
+    with pytest.raises(ValueError, match=r"changed in memory and differs from .*base: save it"):
+        finetune(open_model, out=tmp_path / "changed", **options)
+    assert not (tmp_path / "changed").exists()
+    assert finetune(open_model, **options).folder is None
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from unmask.adapters.folder import open_model_or_adapter
+from unmask.adapters.folder import is_adapter, open_model_or_adapter
 from unmask.adapters.scalar_mix import ScalarMixModule
 from unmask.checkpoints import folder as checkpoints
 from unmask.checkpoints.checksums import FILES_KEY
@@ -113,19 +113,27 @@ def _check_options(
         raise ValueError("a run can only be resumed in its folder: name it with out")
     if config.average and output_folder is None:
         raise ValueError("average is of a run's checkpoints: name a folder for it with out")
-    if (
-        loaded_model is not None
-        and output_folder is not None
-        and is_parameter_efficient(config.tune)
-    ):
-        raise ValueError(
-            f"what {method_name(config.tune)} tunes is saved without the model below it: name that "
-            "model's folder rather than give it open, or save the run with `save`"
-        )
     if output_folder is not None:
+        if is_parameter_efficient(config.tune):
+            _check_base_of_adapter(config, loaded_model)
         _check_output_folder(output_folder, resume)
     if config.search and not (output_folder is not None and (output_folder / RUN_FILE).is_file()):
         check_search(config)  # a run that has begun has searched, and knows its rate and batch
+
+
+def _check_base_of_adapter(config: FinetuneConfig, loaded_model: LoadedModel | None) -> None:
+    """Check that the base model of an adapter is read again by its name, and by PEFT."""
+    method = method_name(config.tune)
+    if loaded_model is not None:
+        raise ValueError(
+            f"a run of {method} is saved without its base model: give that model's folder rather "
+            "than the open model, or use `save`"
+        )
+    if is_adapter(Path(config.base)):
+        raise ValueError(
+            f"a run of {method} is saved without its base model, and {config.base} is an adapter "
+            f"itself: merge it into a model first (unmask convert {config.base} FOLDER)"
+        )
 
 
 def _adapt_first(job: FinetuneJob, adapt: Callable[[FinetuneJob], Path]) -> FinetuneJob:
@@ -300,6 +308,7 @@ def _to_loaded_model(job: FinetuneJob, model: Model) -> LoadedModel:
         label_names=job.task.labels or (job.task.columns.label,) if named else (),
         missing=(),
         unexpected=(),
+        source=str(job.folder.absolute()) if job.keeps_folder else None,
     )
 
 
@@ -363,7 +372,11 @@ def _load_finished(job: FinetuneJob) -> FinetunedModel:
     if uses_word_labels(opened.preset):
         opened = replace(opened, label_names=())
     return FinetunedModel(
-        loaded_model=replace(opened, model=opened.model.to(job.world.device)),
+        loaded_model=replace(
+            opened,
+            model=opened.model.to(job.world.device),
+            source=str(job.folder.absolute()),
+        ),
         task=from_dict(Task, facts["task"], "task"),
         config=job.config,
         run_results=tuple(from_dict(RunResult, one, "scored") for one in facts["scored"]),

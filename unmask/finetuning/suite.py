@@ -16,9 +16,10 @@ from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.config import from_dict, to_dict
 from unmask.files import remove_partial_files, write_atomically
 from unmask.finetuning.config import RANDOM_INITIALIZATION, FinetuneConfig, make_config
+from unmask.finetuning.initial_model.reopened import name_or_open_model
 from unmask.finetuning.job.record import check_same_config
-from unmask.finetuning.methods.method import method_name
-from unmask.finetuning.options.finetune import FinetuneSuiteOptions, HasLoadedModel
+from unmask.finetuning.methods.method import method_name, parse_method
+from unmask.finetuning.options.finetune import FinetuneSuiteOptions
 from unmask.finetuning.results import report
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.finetuning.run import run_finetuning
@@ -157,12 +158,10 @@ def finetune_suite(options: FinetuneSuiteOptions) -> SuiteResult:
             something else.
         KeyboardInterrupt: the suite was stopped; it can be resumed.
     """
-    base = options.base
-    loaded = base.loaded_model if isinstance(base, HasLoadedModel) else base
-    opened = loaded if isinstance(loaded, LoadedModel) else None
+    base, loaded_model = name_or_open_model(options.base, parse_method(options.tune), is_saved=True)
     return _SuiteRun(
-        config=make_config(options, str(base) if opened is None else opened.preset.name),
-        loaded_model=opened,
+        config=make_config(options, base),
+        loaded_model=loaded_model,
         folder=Path(options.out),
         data=None if options.data is None else Path(options.data),
         include_test=options.include_test,

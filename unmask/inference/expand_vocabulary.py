@@ -121,7 +121,9 @@ def add_words(loaded_model: LoadedModel, words: Sequence[str]) -> LoadedModel:
     )
     return _copy_weights(
         loaded_model,
-        replace(loaded_model, preset=preset, model=preset.build(), tokenizer=tokenizer),
+        replace(
+            loaded_model, preset=preset, model=preset.build(), tokenizer=tokenizer, source=None
+        ),
     )
 
 

@@ -45,6 +45,7 @@ def load(model: str | Path, *, seed: int = 0) -> Pipeline:
     """
     folder, preset = find_model(model)
     loaded_model = open_model_or_adapter(folder, seed=seed)
+    source = _source_name(model, preset)
     preset = _with_pretraining_options(loaded_model.preset, preset, folder)
     heads = PAIR_HEADS.keys() & set(preset.objective.loss_terms)
     for name in heads - loaded_model.model.head_specs.keys():  # without weights, so in no file
@@ -55,7 +56,14 @@ def load(model: str | Path, *, seed: int = 0) -> Pipeline:
     task, tokenizer = read_task(folder), loaded_model.tokenizer
     if tokenizer is not None:
         tokenizer = with_task_languages(tokenizer, task)
-    return Pipeline(replace(loaded_model, preset=preset, tokenizer=tokenizer), task)
+    return Pipeline(replace(loaded_model, preset=preset, tokenizer=tokenizer, source=source), task)
+
+
+def _source_name(model: str | Path, preset: Published | None) -> str:
+    """Return the name under which a model's weights are found again, from any working directory."""
+    if preset is not None:
+        return f"{HUB_PREFIX}{preset.hub_id}"
+    return str(Path(model).absolute()) if Path(model).is_dir() else str(model)
 
 
 def find_model(model: str | Path) -> tuple[Path, Published | None]:

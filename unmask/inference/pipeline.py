@@ -69,7 +69,7 @@ class Pipeline(GenerationPipeline):
             ValueError: there is no such language.
         """
         tokenizer = self.tokenizer.with_languages(source, target)
-        return Pipeline(replace(self.loaded_model, tokenizer=tokenizer))
+        return Pipeline(replace(self.loaded_model, tokenizer=tokenizer, source=None))
 
     def mixture_task(self, name: str) -> "Pipeline":
         """Return this model for one task of the mixture that it was fine-tuned on.

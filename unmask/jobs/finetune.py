@@ -7,8 +7,10 @@ from pathlib import Path
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.config import from_dict
 from unmask.finetuning.config import FinetuneConfig, make_config
+from unmask.finetuning.initial_model.reopened import name_or_open_model
 from unmask.finetuning.job.record import check_same_config, read_run_record
-from unmask.finetuning.options.finetune import FinetuneOptions, HasLoadedModel
+from unmask.finetuning.methods.method import parse_method
+from unmask.finetuning.options.finetune import FinetuneOptions
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.finetuning.results.predict import RUN_FILE
 from unmask.finetuning.run import run_finetuning
@@ -30,12 +32,12 @@ def finetune(options: FinetuneOptions) -> FinetunedModel:
             already.
         KeyboardInterrupt: the run was stopped; if it has a folder, it can be resumed.
     """
-    base = options.base
-    loaded = base.loaded_model if isinstance(base, HasLoadedModel) else base
-    opened = loaded if isinstance(loaded, LoadedModel) else None
+    base, loaded_model = name_or_open_model(
+        options.base, parse_method(options.tune), is_saved=options.out is not None
+    )
     return _run_finetuning(
-        make_config(options, str(base) if opened is None else opened.preset.name),
-        loaded_model=opened,
+        make_config(options, base),
+        loaded_model=loaded_model,
         output_folder=None if options.out is None else Path(options.out),
         resume=options.resume,
         device=options.device,

@@ -88,6 +88,9 @@ class LoadedModel:
     """Weights that the folder does not have: they are freshly initialized."""
     unexpected: tuple[str, ...]
     """Tensors of the folder that this model has no place for."""
+    source: str | None = None
+    """Path or `hf:owner/name` that the weights and tokenizer were read from. None: built in memory,
+    or changed since."""
 
 
 def resolve_model_folder(name: str | Path) -> Path:

@@ -1,6 +1,6 @@
 """FinetunedModel: a fine-tuned model, and how good it is."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -35,10 +35,11 @@ class FinetunedModel:
     folder: Path | None = None
 
     def predict(
-        self, texts: Sequence[Any], *, batch_tokens: int = DEFAULT_BATCH_TOKENS
+        self, texts: str | Iterable[Any], *, batch_tokens: int = DEFAULT_BATCH_TOKENS
     ) -> list[PredictionRecord]:
-        """Label texts, pairs of texts or the words of sentences; see `predict.predict`."""
-        return predict(self.loaded_model, texts, task=self.task, batch_tokens=batch_tokens)
+        """Label one text or several, pairs of texts, or lists of words; see `Pipeline.predict`."""
+        items = [texts] if isinstance(texts, str) else list(texts)
+        return predict(self.loaded_model, items, task=self.task, batch_tokens=batch_tokens)
 
     def save(self, folder: str | Path, *, format: Literal["huggingface"] = "huggingface") -> Path:
         """Write the model into a new folder, which transformers opens, whole or not at all.

@@ -106,7 +106,10 @@ def _run_pretraining(recipe: Recipe, options: RunOptions, world: World) -> Pipel
             f"stopped after step {job.run.progress.step:,} of {job.run.recipe.steps:,}"
         )
     world.broadcast_object(None)
-    return Pipeline(replace(job.loaded_model, model=job.loaded_model.model.float().eval()))
+    source = str(options.output_folder.absolute())
+    return Pipeline(
+        replace(job.loaded_model, model=job.loaded_model.model.float().eval(), source=source)
+    )
 
 
 def _train_word_vectors(
