@@ -38,8 +38,8 @@ from methods import BENCHES, DATA, cut
 
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.data import read_data
+from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.kind_names import TaskKindName
-from unmask.tasks.kinds.all_kinds import TASK_KINDS
 from unmask.tasks.task import Label, Task, TaskExample
 
 TASKS = ("sst2", "cola", "mrpc", "stsb", "sick", "trec", "conll", "pos")

@@ -17,7 +17,7 @@ from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.finetuning.results.predict import infer_task, read_task
 from unmask.finetuning.results.score import score_file
 from unmask.jobs.finetune import finetune
-from unmask.tasks.kinds.all_kinds import resolve_options
+from unmask.tasks.all_kinds import resolve_options
 from unmask.tasks.kinds.answer import ANSWER, QuestionAnsweringOptions
 from unmask.tasks.readers import tables
 from unmask.tasks.task import Task, TaskColumns, TaskExample

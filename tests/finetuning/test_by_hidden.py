@@ -27,7 +27,7 @@ from unmask.heads.model import Model
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.finetune import finetune
 from unmask.model.architecture import Architecture
-from unmask.tasks.kinds.all_kinds import resolve_options
+from unmask.tasks.all_kinds import resolve_options
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 
 ONE = TaskColumns(texts=("source",), label="target")

@@ -24,7 +24,7 @@ from unmask.finetuning.formulations.span_head import (
 )
 from unmask.finetuning.results.predict import predict_scores
 from unmask.heads.question_answering import END, START
-from unmask.tasks.kinds.all_kinds import TASK_KINDS
+from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.readers import tables
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 from unmask.tokenizers.encode import Tokenizer

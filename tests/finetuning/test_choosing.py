@@ -31,7 +31,7 @@ from unmask.finetuning.initial_model.load import load_initial_model
 from unmask.finetuning.results.predict import infer_task, predict
 from unmask.heads.classification.choice_groups import ChoiceGroup, ChoiceGroups
 from unmask.jobs.finetune import finetune
-from unmask.tasks.kinds.all_kinds import TASK_KINDS, resolve_options
+from unmask.tasks.all_kinds import TASK_KINDS, resolve_options
 from unmask.tasks.readers.tables import read_table
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 from unmask.tokenizers.spec import SpecialTokenIds

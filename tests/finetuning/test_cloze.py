@@ -22,7 +22,7 @@ from unmask.finetuning.results.predict import predict, predict_scores, read_task
 from unmask.heads.language.candidates import Candidates
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.finetune import finetune
-from unmask.tasks.kinds.all_kinds import TASK_KINDS
+from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 from unmask.zoo.catalogue import MODELS
 

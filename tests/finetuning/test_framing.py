@@ -25,8 +25,8 @@ from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.heads.language.language_modeling import LanguageModeling
 from unmask.jobs.finetune import finetune
 from unmask.model.architecture import StackArchitecture
+from unmask.tasks.all_kinds import resolve_options
 from unmask.tasks.kind_names import TaskKindName
-from unmask.tasks.kinds.all_kinds import resolve_options
 from unmask.tasks.kinds.pooling_options import PoolingOptions
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 from unmask.zoo.catalogue import MODELS

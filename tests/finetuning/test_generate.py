@@ -27,7 +27,7 @@ from unmask.generation.decode import generate
 from unmask.generation.settings import GenerationConfig
 from unmask.inference.open_model import load
 from unmask.jobs.finetune import finetune
-from unmask.tasks.kinds.all_kinds import TASK_KINDS, resolve_metric, resolve_options
+from unmask.tasks.all_kinds import TASK_KINDS, resolve_metric, resolve_options
 from unmask.tasks.kinds.generate import GENERATE
 from unmask.tasks.readers.tables import read_table
 from unmask.tasks.task import Task, TaskColumns, TaskExample

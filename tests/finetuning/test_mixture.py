@@ -339,7 +339,7 @@ def test_a_run_that_was_killed_gives_the_same_bits(tmp_path: Path, monkeypatch) 
 
 def test_plain_text_is_hidden_as_in_pretraining_and_pairs_are_as_they_are(tmp_path: Path) -> None:
     from unmask.finetuning.formulations.build import formulate
-    from unmask.tasks.kinds.all_kinds import resolve_options
+    from unmask.tasks.all_kinds import resolve_options
     from unmask.tasks.task import Task, TaskColumns
 
     data, card = read(write(tmp_path)), toy.card("t5")

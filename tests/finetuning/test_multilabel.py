@@ -19,7 +19,7 @@ from unmask.finetuning.results.predict import infer_task, predict
 from unmask.finetuning.results.score import score
 from unmask.heads.classification.sequence_classification import BinaryCrossEntropy
 from unmask.jobs.finetune import finetune
-from unmask.tasks.kinds.all_kinds import TASK_KINDS, resolve_options
+from unmask.tasks.all_kinds import TASK_KINDS, resolve_options
 from unmask.tasks.readers.tables import read_table
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 

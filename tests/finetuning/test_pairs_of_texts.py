@@ -19,7 +19,7 @@ from unmask.finetuning.results.predict import predict_scores
 from unmask.generation.decode import generate
 from unmask.generation.settings import BeamSearch, GenerationConfig
 from unmask.jobs.finetune import finetune
-from unmask.tasks.kinds.all_kinds import TASK_KINDS, resolve_options
+from unmask.tasks.all_kinds import TASK_KINDS, resolve_options
 from unmask.tasks.kinds.generate import TextGenerationOptions
 from unmask.tasks.readers.tables import read_table
 from unmask.tasks.task import Task, TaskColumns, TaskExample

@@ -26,8 +26,8 @@ from unmask.heads.classification.sequence_classification import (
 )
 from unmask.jobs.finetune import finetune
 from unmask.model.requested_states import RequestedStates
+from unmask.tasks.all_kinds import TASK_KINDS, resolve_options
 from unmask.tasks.kind_names import TaskKindName
-from unmask.tasks.kinds.all_kinds import TASK_KINDS, resolve_options
 from unmask.tasks.task import Task, TaskColumns, TaskExample
 
 KINDS: tuple[TaskKindName, ...] = ("classify", "pairs", "multilabel", "regress", "choose")

@@ -31,7 +31,7 @@ from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.finetuning.results.predict import predict, predict_scores
 from unmask.heads.tagging.bilstm_crf import BiLSTMCRF
 from unmask.jobs.finetune import finetune
-from unmask.tasks.kinds.all_kinds import resolve_options
+from unmask.tasks.all_kinds import resolve_options
 from unmask.tasks.kinds.tag import TAG, TaggingOptions
 from unmask.tasks.metrics.tagging import extract_entities
 from unmask.tasks.tag_schemes import is_allowed_transition, scheme_labels

@@ -7,7 +7,7 @@ import toy_models as toy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.tasks.kinds.all_kinds import TASK_KINDS, resolve_metric
+from unmask.tasks.all_kinds import TASK_KINDS, resolve_metric
 from unmask.tasks.readers import columns as column_values
 from unmask.tasks.readers.tables import Table, read_table
 from unmask.tasks.task import Task, TaskColumns, TaskExample, examples_sha256, split_dev

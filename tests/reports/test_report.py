@@ -26,8 +26,6 @@ from unmask.reports.report_data import (
     save_results,
     save_samples,
 )
-from unmask.reports.task_wording import WORDING_OF_KIND
-from unmask.tasks.kinds.all_kinds import TASK_KINDS
 from unmask.tasks.metrics.calibration import Calibration, CalibrationBin
 
 HOSTILE = "<script>alert('x')</script>\"'&</td><!--"
@@ -781,10 +779,6 @@ def test_a_task_is_spoken_of_in_its_own_words(tmp_path, does, title, usual):
     assert "bert-mini, fine-tuned on RTE" in changed(tmp_path, facts, task_name="RTE").words
 
 
-def test_every_kind_of_task_has_its_words():
-    assert set(WORDING_OF_KIND) == set(TASK_KINDS)
-
-
 def test_usual_settings_of_a_method_are_not_said(tmp_path):
     facts = tuned(tmp_path)
     method = {"kind": "LoRA", "rank": 4, "alpha": 16.0, "dropout": 0.0}
@@ -824,7 +818,7 @@ def test_the_loss_of_a_regression_is_a_squared_error_and_has_no_perplexity(tmp_p
     assert "erplexity" not in page.words
     assert "nats" not in page.words
     assert page.words.count("2.50") == 1
-    assert "Off on the dev file: 9 of 10 texts. Those farthest off come first." in page.words
+    assert "Off on the dev file: 9 of 10 texts. The largest errors come first." in page.words
 
 
 def test_what_a_mistake_is_about_is_marked(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from unmask.config import from_dict, to_dict
-from unmask.tasks.kinds.all_kinds import TASK_KINDS
+from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.metrics.metric import METRICS
 from unmask.tasks.readers import columns as column_values
 from unmask.tasks.readers.multiple_choice_tables import infer_label_format, read_choice_examples

@@ -41,9 +41,9 @@ from unmask.finetuning.train_run import BestState, train_run
 from unmask.heads.model import Model
 from unmask.output import OutputStream
 from unmask.saved_format import read_saved
-from unmask.tasks.kinds.all_kinds import TASK_KINDS
-from unmask.tasks.kinds.task_kind import ReportsMetricSignatures
+from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.task import Label, Task
+from unmask.tasks.task_kind import ReportsMetricSignatures
 from unmask.training.best_effort import best_effort
 from unmask.training.device import distributed
 from unmask.training.interrupt import interrupt_on_signal

@@ -20,10 +20,13 @@ from unmask.finetuning.results.score import read_items
 from unmask.finetuning.results.task_metrics import compute_metrics
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
+from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.task import Task, TaskExample
 from unmask.text.records import format_names
 
-ENSEMBLE_TASKS = ("classify", "pairs", "regress")
+ENSEMBLE_TASKS = tuple(
+    name for name, kind in TASK_KINDS.items() if kind.formulation == "text_classification"
+)
 
 
 class Ensemble:

@@ -31,7 +31,7 @@ from unmask.finetuning.results.task_metrics import task_of_mixture
 from unmask.inference.export import ModelFormat, save_model
 from unmask.inference.generation import GenerationPipeline, as_text_list
 from unmask.inference.logits import text_logits
-from unmask.tasks.kinds.all_kinds import TASK_KINDS
+from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.readers import tables
 from unmask.tasks.task import Task
 from unmask.text.lines import EncodingErrors

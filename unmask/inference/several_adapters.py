@@ -31,7 +31,7 @@ from unmask.finetuning.results.predict import (
 from unmask.heads.model import Model
 from unmask.model.backbones.canine import TokenEmbedding
 from unmask.model.requested_states import RequestedStates
-from unmask.tasks.kinds.all_kinds import TASK_KINDS
+from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.task import Task, TaskExample
 
 

@@ -23,7 +23,7 @@ from unmask.jobs.pretrain.resolve_options import DEFAULT_MICRO_BATCH_TOKENS, pre
 from unmask.jobs.pretrain.resumed_run import recipe_of
 from unmask.reports.report_data import RUN_FILE
 from unmask.shards.read import TokenShards
-from unmask.tasks.kinds.all_kinds import TASK_KINDS
+from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.text.documents import read_documents
 from unmask.training import config as recipes
 from unmask.training.config import Recipe

@@ -140,7 +140,7 @@ def _count_answers(record: ReportData, results: FinetuningResults) -> int:
         return sum(map(sum, results.confusion.counts))
     dev = record.record_section("data").get("dev")
     rows = finite_number(dev.get("rows")) if isinstance(dev, Mapping) else None
-    return 0 if rows is None or record.task_kind == "tag" else int(rows)
+    return 0 if rows is None or not task_wording(record).one_answer_per_row else int(rows)
 
 
 def _has_several_seeds(results: FinetuningResults) -> bool:

@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from pathlib import PurePath
 from typing import Any
 
 from unmask.reports.formatting import format_expression, humanize_name
 from unmask.reports.report_data import ReportData, finite_number
+from unmask.tasks.kind_names import TASK_KIND_NAMES
+from unmask.tasks.task_kind import TaskWording
 
 PERCENT_METRICS = (
     "accuracy",
@@ -24,61 +26,18 @@ METRIC_NAMES = {
 FULL_FINETUNING = "everything"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskWording:
-    """How a kind of task is spoken of."""
-
-    purpose: str  # "fine-tuned to ..."
-    majority_answer: str = "most frequent label"  # what is always answered by chance
-    answered_unit: str = "texts"  # what is right or wrong
-    decision_unit: str = "texts"  # what probabilities are of
-    wrong_heading: str = "Wrong"
-    order_note: str = "Those it was surest of come first."
-
-
-WORDING_OF_KIND: Mapping[str, TaskWording] = {
-    "classify": TaskWording(purpose="label texts"),
-    "pairs": TaskWording(
-        purpose="label pairs of texts", answered_unit="pairs", decision_unit="pairs"
-    ),
-    "cloze": TaskWording(purpose="label texts by the word in a blank"),
-    "multilabel": TaskWording(
-        purpose="give texts several labels",
-        majority_answer="most frequent labels",
-        decision_unit="decisions whether a label holds",
-    ),
-    "regress": TaskWording(
-        purpose="score texts",
-        majority_answer="mean",
-        wrong_heading="Off",
-        order_note="Those farthest off come first.",
-    ),
-    "tag": TaskWording(purpose="label words", answered_unit="words", decision_unit="words"),
-    "answer": TaskWording(
-        purpose="answer questions",
-        majority_answer="most frequent answer",
-        answered_unit="questions",
-    ),
-    "choose": TaskWording(
-        purpose="choose among options",
-        majority_answer="most frequent place",
-        answered_unit="rows",
-        decision_unit="rows",
-    ),
-    "generate": TaskWording(
-        purpose="write texts",
-        majority_answer="most frequent text",
-        order_note="Those whose targets it found least likely come first.",
-    ),
-}
 _DEFAULT_WORDING = TaskWording(
     purpose="", majority_answer="most frequent answer", answered_unit="rows", decision_unit="rows"
 )
 
 
 def task_wording(record: ReportData) -> TaskWording:
-    """Say how the task of a run is spoken of."""
-    return WORDING_OF_KIND.get(record.task_kind, _DEFAULT_WORDING)
+    """Return the words for the task of a run; general ones for a kind that is not known here."""
+    if record.task_kind not in TASK_KIND_NAMES:
+        return _DEFAULT_WORDING
+    from unmask.tasks.all_kinds import TASK_KINDS  # needs torch, which other reports do not
+
+    return TASK_KINDS[record.task_kind].wording
 
 
 def task_name(record: ReportData) -> str:

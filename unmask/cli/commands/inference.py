@@ -87,7 +87,7 @@ def predict(given: Mapping[str, Any]) -> None:
 def _line_reader(pipeline: Pipeline | Ensemble) -> Callable[[str], Any]:
     """Return the function that makes a model's input of a line."""
     from unmask.finetuning.results.predict import infer_task
-    from unmask.tasks.kinds.all_kinds import TASK_KINDS
+    from unmask.tasks.all_kinds import TASK_KINDS
 
     task = pipeline.task or infer_task(pipeline.loaded_model)
     return partial(TASK_KINDS[task.task_kind].reader.parse_line, task)

@@ -10,12 +10,12 @@ import numpy as np
 from unmask.config import to_dict
 from unmask.finetuning.config import FinetuneConfig
 from unmask.finetuning.data.task_mixture import TaskMixture, is_mixture, read_mixture
-from unmask.tasks.kinds.all_kinds import TASK_KINDS
-from unmask.tasks.kinds.task_kind import InfersOptionsFromExamples
+from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.readers import columns as column_values
 from unmask.tasks.readers import tables
 from unmask.tasks.readers.task_reader import InfersOptionsFromTable, NamesColumnsInOptions
 from unmask.tasks.task import TaskColumns, TaskExample, split_dev
+from unmask.tasks.task_kind import InfersOptionsFromExamples
 from unmask.tasks.text_templates import parse_template, resolve_template
 from unmask.text.documents import read_documents
 from unmask.text.records import format_names

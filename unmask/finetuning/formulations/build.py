@@ -1,4 +1,4 @@
-"""The heads and the formulation of each kind of task, for any model."""
+"""The heads and the formulation of a task, for any model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,10 +25,9 @@ from unmask.finetuning.formulations.token_classification_head import (
 )
 from unmask.finetuning.formulations.word_labels import with_number_labels
 from unmask.heads.model import HeadSpec
-from unmask.tasks.kind_names import TaskKindName
-from unmask.tasks.kinds.all_kinds import TASK_KINDS
-from unmask.tasks.kinds.task_kind import CompletesTask
+from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.task import Task, TaskExample
+from unmask.tasks.task_kind import CompletesTask, FormulationName
 from unmask.tokenizers.encode import Tokenizer
 from unmask.zoo.preset import Published
 
@@ -37,20 +36,23 @@ from unmask.zoo.preset import Published
 class _Builder:
     heads: Callable[[Task, Published], dict[str, HeadSpec]]
     formulate: Callable[[Task, Published, Tokenizer], TaskFormulation]
+    allows_two_vocabularies: bool = False
+    """Whether the model's input and output vocabularies may differ."""
 
 
-_CLASSIFICATION = _Builder(classification_heads, formulate_classification)
-_BUILDERS: Mapping[TaskKindName, _Builder] = {
-    "classify": _CLASSIFICATION,
-    "pairs": _CLASSIFICATION,
-    "regress": _CLASSIFICATION,
-    "tag": _Builder(tagging_heads, formulate_tagging),
-    "answer": _Builder(span_heads, formulate_span),
-    "generate": _Builder(generation_heads, formulate_generation),
+_BUILDERS: Mapping[FormulationName, _Builder] = {
+    "text_classification": _Builder(classification_heads, formulate_classification),
+    "multilabel_classification": _Builder(multilabel_heads, formulate_multilabel),
+    "token_classification": _Builder(tagging_heads, formulate_tagging),
+    "span_extraction": _Builder(span_heads, formulate_span),
+    "text_to_text": _Builder(generation_heads, formulate_generation, allows_two_vocabularies=True),
     "cloze": _Builder(cloze_heads, formulate_cloze),
-    "choose": _Builder(multiple_choice_heads, formulate_multiple_choice),
-    "multilabel": _Builder(multilabel_heads, formulate_multilabel),
+    "multiple_choice": _Builder(multiple_choice_heads, formulate_multiple_choice),
 }
+
+
+def _builder(task: Task) -> _Builder:
+    return _BUILDERS[TASK_KINDS[task.task_kind].formulation]
 
 
 def heads_for_task(task: Task, preset: Published) -> dict[str, HeadSpec]:
@@ -59,7 +61,7 @@ def heads_for_task(task: Task, preset: Published) -> dict[str, HeadSpec]:
     Raises:
         ValueError: this kind of model cannot do this task.
     """
-    return _BUILDERS[task.task_kind].heads(task, preset)
+    return _builder(task).heads(task, preset)
 
 
 def formulate(task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormulation:
@@ -69,9 +71,9 @@ def formulate(task: Task, preset: Published, tokenizer: Tokenizer) -> TaskFormul
         ValueError: the length leaves no room for text, two labels are the same words to the
             tokenizer, or the model's input and output vocabularies differ and it shall label.
     """
-    if task.task_kind != "generate":
+    if not _builder(task).allows_two_vocabularies:
         tokenizer.check_single_vocabulary(f"task = {task.task_kind}")
-    return _BUILDERS[task.task_kind].formulate(task, preset, tokenizer)
+    return _builder(task).formulate(task, preset, tokenizer)
 
 
 def complete_task(task: Task, preset: Published, examples: Sequence[TaskExample]) -> Task:

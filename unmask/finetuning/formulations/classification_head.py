@@ -28,6 +28,7 @@ from unmask.finetuning.formulations.word_labels import (
     word_label_heads,
 )
 from unmask.heads.model import HeadSpec, Model
+from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.kinds.pooling_options import PoolingOptions
 from unmask.tasks.task import Label, Task, TaskExample
 from unmask.tokenizers.encode import Tokenizer
@@ -77,7 +78,7 @@ class ClassificationFormulation:
     ) -> list[Float[np.ndarray, "_ labels"]]:
         """Run the head."""
         said = model(replace(batch, labels=None), return_logits=True).logits[LABEL_HEAD].float()
-        if self.task.task_kind == "regress":
+        if TASK_KINDS[self.task.task_kind].predicts_number:
             numbers = said.double() * self.target_scale + self.target_shift
             return list(numbers.cpu().numpy()[:, None])
         return list(said.log_softmax(-1).cpu().numpy()[:, None])
@@ -90,7 +91,7 @@ class ClassificationFormulation:
 
     def prediction(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> Label:
         """Return the likeliest label, or the number."""
-        if self.task.task_kind == "regress":
+        if TASK_KINDS[self.task.task_kind].predicts_number:
             return float(scores[0, 0])
         return self.task.labels[int(scores[0].argmax())]
 

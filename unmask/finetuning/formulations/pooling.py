@@ -10,7 +10,8 @@ from unmask.finetuning.formulations.formulation import (
     is_encoder_decoder,
 )
 from unmask.heads.classification.sequence_classification import SequenceClassification
-from unmask.tasks.kinds.pooling_options import PoolingOptions, has_two_texts, reads_two_texts
+from unmask.tasks.all_kinds import TASK_KINDS, has_two_texts, reads_choices, reads_two_texts
+from unmask.tasks.kinds.pooling_options import PoolingOptions
 from unmask.tasks.task import Task
 from unmask.tokenizers.spec import SpecialTokenIds
 from unmask.zoo.preset import Published
@@ -96,7 +97,8 @@ def without_trained_pooler(task: Task) -> Task:
     """
     options: dict[str, Any] = dict(task.options)
     given = options.get("pooling") or options.get("pooled_layers")
-    if task.task_kind not in ("classify", "pairs", "multilabel", "regress") or given:
+    kind = TASK_KINDS[task.task_kind]
+    if given or reads_choices(task) or not issubclass(kind.options, PoolingOptions):
         return task
     pooling = "compare" if reads_two_texts(task) else "mean"
     return replace(task, options={**options, "pooling": pooling, "pooled_layers": "all"})

@@ -27,6 +27,7 @@ from unmask.finetuning.formulations.formulation import (
 from unmask.finetuning.formulations.pooling import refuse_pooling
 from unmask.heads.model import HeadSpec, Model
 from unmask.model.backbones.encoder_decoder import EncoderDecoder
+from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.kinds.pooling_options import PoolingOptions
 from unmask.tasks.task import Label, Task, TaskExample
 from unmask.tokenizers.encode import Tokenizer
@@ -130,7 +131,7 @@ class WordLabelFormulation:
     def prediction(self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]) -> Label:
         """Return the likeliest label; of a number, as a number."""
         said = self.task.labels[int(scores[0].argmax())]
-        return float(said) if self.task.task_kind == "regress" else said
+        return float(said) if TASK_KINDS[self.task.task_kind].predicts_number else said
 
     def prediction_record(
         self, item: TaskExample, scores: Float[np.ndarray, "1 labels"]
@@ -246,7 +247,7 @@ def rounded_number_labels(numbers: Sequence[float]) -> tuple[str, ...]:
 
 def with_number_labels(task: Task, preset: Published, examples: Sequence[TaskExample]) -> Task:
     """Return a regression task with its labels, where the model predicts numbers as words."""
-    if task.task_kind != "regress" or not uses_word_labels(preset):
+    if not TASK_KINDS[task.task_kind].predicts_number or not uses_word_labels(preset):
         return task
     numbers = [item.label for item in examples if isinstance(item.label, float)]
     return replace(task, labels=rounded_number_labels(numbers))

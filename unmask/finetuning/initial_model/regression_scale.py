@@ -6,6 +6,7 @@ scale goes into the head, so that the model says numbers as they are, in any lib
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from unmask.heads.model import Model
 from unmask.model.architecture import Architecture, StackArchitecture
 from unmask.model.backbones.transformer import Transformer
 from unmask.model.layers.feed_forward import LayerNorm
+from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.task import TaskExample
 from unmask.zoo.preset import Published
 
@@ -29,10 +31,7 @@ def with_target_scale(
     formulation: TaskFormulation, preset: Published, train: Sequence[TaskExample]
 ) -> TaskFormulation:
     """Let numbers be asked in the scale of the training file; of other tasks nothing changes."""
-    if (
-        not isinstance(formulation, ClassificationFormulation)
-        or formulation.task.task_kind != "regress"
-    ):
+    if not _is_regression(formulation):
         return formulation
     numbers = np.array([item.label for item in train], np.float64)
     shift = float(numbers.mean()) if _can_absorb_shift(preset) else 0.0
@@ -51,21 +50,23 @@ def without_target_scale(formulation: TaskFormulation) -> TaskFormulation:
 
 def normalize_head(model: Model, formulation: TaskFormulation) -> None:
     """Let a head that says numbers as they are say them in the scale in which they are learned."""
-    if (
-        isinstance(formulation, ClassificationFormulation)
-        and formulation.task.task_kind == "regress"
-    ):
+    if _is_regression(formulation):
         _rescale_head(model, -formulation.target_shift, 1.0)
         _rescale_head(model, 0.0, 1 / formulation.target_scale)
 
 
 def denormalize_head(model: Model, formulation: TaskFormulation) -> None:
     """Undo `normalize_head`."""
-    if (
-        isinstance(formulation, ClassificationFormulation)
-        and formulation.task.task_kind == "regress"
-    ):
+    if _is_regression(formulation):
         _rescale_head(model, formulation.target_shift, formulation.target_scale)
+
+
+def _is_regression(formulation: TaskFormulation) -> TypeGuard[ClassificationFormulation]:
+    """Return whether a head predicts a number."""
+    return (
+        isinstance(formulation, ClassificationFormulation)
+        and TASK_KINDS[formulation.task.task_kind].predicts_number
+    )
 
 
 def _can_absorb_shift(preset: Published) -> bool:

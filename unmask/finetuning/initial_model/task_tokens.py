@@ -8,8 +8,8 @@ itself, in this library and in others, so that nothing that reads texts asks whi
 from dataclasses import replace
 
 from unmask.model.architecture import StackArchitecture
-from unmask.tasks.kinds.all_kinds import TASK_KINDS
-from unmask.tasks.kinds.pooling_options import PoolingOptions, has_two_texts
+from unmask.tasks.all_kinds import TASK_KINDS, has_two_texts
+from unmask.tasks.kinds.pooling_options import PoolingOptions
 from unmask.tasks.task import Task
 from unmask.tokenizers.encode import Tokenizer
 from unmask.tokenizers.spec import TaskTokens
@@ -70,7 +70,7 @@ def resolve_input_options(
 
 def _is_symmetric(task: Task) -> bool:
     said = task.options.get("order_invariant")
-    return task.task_kind == "regress" if said is None else said
+    return TASK_KINDS[task.task_kind].predicts_number if said is None else said
 
 
 def has_task_tokens(tokenizer: Tokenizer) -> bool:

@@ -18,8 +18,7 @@ from unmask.finetuning.methods.method import (
     method_name,
     trains_embeddings,
 )
-from unmask.tasks.kinds.all_kinds import TASK_KINDS
-from unmask.tasks.kinds.pooling_options import reads_two_texts
+from unmask.tasks.all_kinds import TASK_KINDS, reads_two_texts
 from unmask.tasks.task import Task
 from unmask.tasks.text_templates import parse_template
 from unmask.text.records import format_names

@@ -48,7 +48,7 @@ from unmask.finetuning.results import report
 from unmask.finetuning.results.predict import RUN_FILE
 from unmask.output import OutputStream
 from unmask.saved_format import FORMAT, read_saved
-from unmask.tasks.kinds.all_kinds import TASK_KINDS, resolve_metric, resolve_options
+from unmask.tasks.all_kinds import TASK_KINDS, resolve_metric, resolve_options
 from unmask.tasks.task import Task, TaskExample, examples_sha256
 from unmask.training.device import distributed
 from unmask.training.device.activation_memory import max_micro_batch_tokens

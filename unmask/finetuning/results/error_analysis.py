@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from unmask.finetuning.formulations.formulation import ItemScores, TaskFormulation
-from unmask.tasks.kinds.all_kinds import TASK_KINDS
+from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.task import Label, TaskExample
 
 _MAX_CHARACTERS = 1000

@@ -31,7 +31,7 @@ from unmask.heads.classification.sequence_classification import (
 )
 from unmask.heads.model import Model
 from unmask.saved_format import read_saved
-from unmask.tasks.kinds.all_kinds import TASK_KINDS
+from unmask.tasks.all_kinds import TASK_KINDS, reads_choices
 from unmask.tasks.readers.tables import Table
 from unmask.tasks.readers.task_reader import find_text_or_pair
 from unmask.tasks.task import Task, TaskColumns, TaskExample
@@ -221,13 +221,13 @@ def select_columns(
     """
     for name in (*text, *choices):
         table.check_column(name)
-    if choices and task.task_kind != "choose":
+    if choices and not reads_choices(task):
         raise ValueError(
             f"choices are of a model that chooses, and it was fine-tuned to {task.task_kind}"
         )
     own = task.columns
     counts = (len(own.texts),) if own.texts else (1, 2)
-    if text and task.task_kind != "choose" and len(text) not in counts:
+    if text and not reads_choices(task) and len(text) not in counts:
         raise ValueError(
             f"{table.path}: the model reads {' or '.join(map(str, counts))} columns of text, got "
             f"{len(text)}: {format_names(text)}"

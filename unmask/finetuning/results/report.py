@@ -12,7 +12,7 @@ from unmask.finetuning.formulations.formulation import ItemScores, TaskFormulati
 from unmask.finetuning.results.error_analysis import list_errors
 from unmask.finetuning.results.predict import PredictedScores
 from unmask.finetuning.results.task_metrics import compute_metrics, majority_predictions
-from unmask.tasks.kinds.all_kinds import TASK_KINDS
+from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.metrics.calibration import calibration
 from unmask.tasks.task import Label, Task, TaskExample
 

@@ -17,7 +17,7 @@ from unmask.finetuning.results.predict import (
 )
 from unmask.finetuning.results.task_metrics import compute_metrics
 from unmask.heads.model import Model
-from unmask.tasks.kinds.all_kinds import TASK_KINDS
+from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.readers import tables
 from unmask.tasks.task import Task, TaskExample
 from unmask.text.lines import EncodingErrors

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from unmask.config import from_dict
-from unmask.tasks.kinds.all_kinds import TASK_KINDS
+from unmask.tasks.all_kinds import TASK_KINDS
 from unmask.tasks.metrics.metric import MEAN_METRIC
 from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
 from unmask.tasks.text_templates import TextTemplate

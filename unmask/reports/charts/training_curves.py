@@ -22,7 +22,12 @@ from unmask.reports.formatting import (
 )
 from unmask.reports.markup import EMPTY_HTML, Html, html_table, join_html, section, tag
 from unmask.reports.report_data import LogSeries, ReportData
-from unmask.reports.task_wording import capitalize_first, is_percent_metric, metric_name
+from unmask.reports.task_wording import (
+    capitalize_first,
+    is_percent_metric,
+    metric_name,
+    task_wording,
+)
 
 COUNT_COLUMNS = ("tokens", "asked", "skipped")  # columns that count, and need no curve
 MIN_POINTS = 4  # points of a curve that is drawn; fewer are told sooner by a table
@@ -65,13 +70,15 @@ def _is_long_enough(curve: Curve) -> bool:
     return int(np.isfinite(curve.values).sum()) >= MIN_POINTS
 
 
-def _is_regression(record: ReportData) -> bool:
-    """Say whether numbers are learned: they have no right answers, but a squared error."""
-    return record.task_kind == "regress" and not record.training_log.suffixes_after("accuracy.")
-
-
 def _loss_unit(record: ReportData) -> str:
-    return "squared error" if _is_regression(record) else "nats"
+    """Return the unit of the loss: nats also for numbers that are predicted as words."""
+    counts_targets = bool(record.training_log.suffixes_after("accuracy."))
+    return "nats" if counts_targets else task_wording(record).loss_unit
+
+
+def _is_regression(record: ReportData) -> bool:
+    """Return whether numbers are learned by squared error; they are scaled in training."""
+    return _loss_unit(record) == "squared error"
 
 
 def _is_comparable_on_dev(record: ReportData) -> bool:

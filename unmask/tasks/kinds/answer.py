@@ -16,6 +16,7 @@ from unmask.tasks.readers.squad import parse_answers
 from unmask.tasks.readers.tables import Table
 from unmask.tasks.readers.task_reader import TaskReader, check_record, refuse_choices
 from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
+from unmask.tasks.task_kind import FormulationName, TaskWording
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import check_text, describe_value
 
@@ -150,6 +151,13 @@ class QuestionReader:
         return {QUESTION: question, CONTEXT: context}
 
 
+WORDING = TaskWording(
+    purpose="answer questions",
+    majority_answer="most frequent answer",
+    answered_unit="questions",
+)
+
+
 @dataclass(frozen=True)
 class ExtractiveQuestionAnswering:
     """A part of a text that answers a question, or none."""
@@ -158,6 +166,9 @@ class ExtractiveQuestionAnswering:
     splits_long_texts: bool = True
     options: type = QuestionAnsweringOptions
     is_single_label: bool = False
+    formulation: FormulationName = "span_extraction"
+    wording: TaskWording = WORDING
+    predicts_number: bool = False
 
     def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
         """Answers are not labels; but some question must have one."""

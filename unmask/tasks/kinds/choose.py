@@ -20,6 +20,7 @@ from unmask.tasks.readers.multiple_choice_tables import (
 from unmask.tasks.readers.tables import Table
 from unmask.tasks.readers.task_reader import TaskReader, check_record
 from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
+from unmask.tasks.task_kind import FormulationName, TaskWording
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import check_text, describe_value
 
@@ -128,6 +129,14 @@ class MultipleChoiceReader:
         return {CONTEXT: text, CHOICES: options}
 
 
+WORDING = TaskWording(
+    purpose="choose among options",
+    majority_answer="most frequent place",
+    answered_unit="rows",
+    decision_unit="rows",
+)
+
+
 @dataclass(frozen=True)
 class MultipleChoice:
     """One of some options; an answer is its number, from 0.
@@ -140,6 +149,9 @@ class MultipleChoice:
     splits_long_texts: bool = False
     options: type = MultipleChoiceOptions
     is_single_label: bool = False
+    formulation: FormulationName = "multiple_choice"
+    wording: TaskWording = WORDING
+    predicts_number: bool = False
 
     def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
         """Each item has its own options."""

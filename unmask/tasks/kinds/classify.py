@@ -16,6 +16,7 @@ from unmask.tasks.readers.task_reader import (
     find_text_pair,
 )
 from unmask.tasks.task import Label, Task, TaskExample
+from unmask.tasks.task_kind import FormulationName, TaskWording
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,12 @@ class TextClassification:
     """One label for a text, or for two."""
 
     reader: TaskReader
+    wording: TaskWording
+    formulation: FormulationName = "text_classification"
     splits_long_texts: bool = False
     options: type = PoolingOptions
     is_single_label: bool = True
+    predicts_number: bool = False
 
     def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
         """List the labels that occur."""
@@ -68,8 +72,10 @@ def most_frequent_label(labels: Sequence[str], occurrences: Iterable[str]) -> st
 CLASSIFY = TextClassification(
     TextReader(
         task_kind="classify", allowed_text_counts=(1,), find_default_columns=find_text_column
-    )
+    ),
+    TaskWording(purpose="label texts"),
 )
 PAIRS = TextClassification(
-    TextReader(task_kind="pairs", allowed_text_counts=(2,), find_default_columns=find_text_pair)
+    TextReader(task_kind="pairs", allowed_text_counts=(2,), find_default_columns=find_text_pair),
+    TaskWording(purpose="label pairs of texts", answered_unit="pairs", decision_unit="pairs"),
 )

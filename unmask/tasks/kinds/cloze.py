@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from unmask.tasks.kinds.classify import CLASSIFY
 from unmask.tasks.readers.task_reader import TaskReader, TextReader, find_text_or_pair
 from unmask.tasks.task import Label, Task, TaskExample
+from unmask.tasks.task_kind import FormulationName, TaskWording
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +26,9 @@ READER = TextReader(
 )
 
 
+WORDING = TaskWording(purpose="label texts by the word in a blank")
+
+
 @dataclass(frozen=True)
 class ClozeClassification:
     """One label for a text, or for two, by its word."""
@@ -33,6 +37,9 @@ class ClozeClassification:
     splits_long_texts: bool = False
     options: type = ClozeOptions
     is_single_label: bool = True
+    formulation: FormulationName = "cloze"
+    wording: TaskWording = WORDING
+    predicts_number: bool = False
 
     def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
         """List the labels that occur."""

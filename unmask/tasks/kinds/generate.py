@@ -15,6 +15,7 @@ from unmask.tasks.readers import columns as column_values
 from unmask.tasks.readers.tables import Table
 from unmask.tasks.readers.task_reader import TaskReader, TextReader
 from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
+from unmask.tasks.task_kind import FormulationName, TaskWording
 from unmask.tasks.text_templates import (
     TEXT_LIBRARIES,
     TextTemplate,
@@ -255,6 +256,13 @@ READER = TemplatedRowReader(
 )
 
 
+WORDING = TaskWording(
+    purpose="write texts",
+    majority_answer="most frequent text",
+    order_note="Those with the least likely targets come first.",
+)
+
+
 @dataclass(frozen=True)
 class TextGeneration:
     """A text for one or several texts."""
@@ -263,6 +271,9 @@ class TextGeneration:
     splits_long_texts: bool = False
     options: type = TextGenerationOptions
     is_single_label: bool = False
+    formulation: FormulationName = "text_to_text"
+    wording: TaskWording = WORDING
+    predicts_number: bool = False
 
     def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
         """Anything can be written.

@@ -17,6 +17,7 @@ from unmask.tasks.readers import columns as column_values
 from unmask.tasks.readers.tables import Table
 from unmask.tasks.readers.task_reader import TaskReader, TextReader, find_text_column, label_per_row
 from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
+from unmask.tasks.task_kind import FormulationName, TaskWording
 from unmask.text.lines import EncodingErrors
 from unmask.text.records import describe_value
 
@@ -91,6 +92,13 @@ READER = TextReader(
 )
 
 
+WORDING = TaskWording(
+    purpose="give texts several labels",
+    majority_answer="most frequent labels",
+    decision_unit="decisions whether a label holds",
+)
+
+
 @dataclass(frozen=True)
 class MultilabelClassification:
     """Any of some labels, or none, for one or two texts."""
@@ -99,6 +107,9 @@ class MultilabelClassification:
     splits_long_texts: bool = False
     options: type = MultilabelOptions
     is_single_label: bool = False
+    formulation: FormulationName = "multilabel_classification"
+    wording: TaskWording = WORDING
+    predicts_number: bool = False
 
     def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
         """List the labels that occur."""

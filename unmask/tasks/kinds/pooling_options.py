@@ -7,7 +7,6 @@ from unmask.heads.classification.sequence_classification import (
     PooledLayers,
     Pooling,
 )
-from unmask.tasks.task import Task
 
 AddedTokens = Literal["own", "added"]
 
@@ -35,13 +34,3 @@ class PoolingOptions:
     """The answer is the same in whichever order two texts are given: of a decoder with added tokens
     both orders are read (Radford et al. 2018, section 3.3, similarity), other models do not ask.
     None: that of a number is, and that of labels is not."""
-
-
-def has_two_texts(task: Task) -> bool:
-    """Say whether two texts are given that could be read in either order."""
-    return len(task.columns.texts) == 2 and task.task_kind != "choose"
-
-
-def reads_two_texts(task: Task) -> bool:
-    """Say whether the model reads two texts at once; an option is read beside its text."""
-    return len(task.columns.texts) == 2 or task.task_kind == "choose"

@@ -16,6 +16,7 @@ from unmask.tasks.readers.task_reader import (
     label_per_row,
 )
 from unmask.tasks.task import Label, Task, TaskExample
+from unmask.tasks.task_kind import FormulationName, TaskWording
 
 READER = TextReader(
     task_kind="regress",
@@ -27,6 +28,15 @@ READER = TextReader(
 )
 
 
+WORDING = TaskWording(
+    purpose="score texts",
+    majority_answer="mean",
+    wrong_heading="Off",
+    order_note="The largest errors come first.",
+    loss_unit="squared error",
+)
+
+
 @dataclass(frozen=True)
 class TextRegression:
     """A number for one or two texts."""
@@ -35,6 +45,9 @@ class TextRegression:
     splits_long_texts: bool = False
     options: type = PoolingOptions
     is_single_label: bool = False
+    formulation: FormulationName = "text_classification"
+    wording: TaskWording = WORDING
+    predicts_number: bool = True
 
     def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
         """Numbers are not labels; but they must differ."""

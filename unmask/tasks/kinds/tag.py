@@ -18,6 +18,7 @@ from unmask.tasks.tag_schemes import (
     unrecognized_entity_label,
 )
 from unmask.tasks.task import Label, Task, TaskColumns, TaskExample
+from unmask.tasks.task_kind import FormulationName, TaskWording
 from unmask.text.lines import EncodingErrors, split_at_blanks
 from unmask.text.records import format_names
 
@@ -123,6 +124,14 @@ class TaggedSentenceReader:
         return split_at_blanks(line)
 
 
+WORDING = TaskWording(
+    purpose="label words",
+    answered_unit="words",
+    decision_unit="words",
+    one_answer_per_row=False,
+)
+
+
 @dataclass(frozen=True)
 class SequenceTagging:
     """A label for each word."""
@@ -131,6 +140,9 @@ class SequenceTagging:
     splits_long_texts: bool = True
     options: type = TaggingOptions
     is_single_label: bool = False
+    formulation: FormulationName = "token_classification"
+    wording: TaskWording = WORDING
+    predicts_number: bool = False
 
     def find_labels(self, examples: Sequence[TaskExample], where: object) -> tuple[str, ...]:
         """List the tags that occur."""

@@ -7,19 +7,16 @@ them out by, or fetched from the Hub; no row is read here.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from unmask.config import read_dataclass
+from unmask.tasks.kind_names import TaskKindName
 from unmask.tasks.readers.tables import read_header
 from unmask.text.decompress import COMPRESSIONS
 from unmask.text.hub import split_hub_name
 from unmask.text.records import format_names
 
 HUB_PREFIX = "hf:"
-
-BenchmarkTaskKind = Literal[
-    "classify", "pairs", "regress", "tag", "answer", "choose", "multilabel", "generate"
-]
 
 _PARQUET_REVISION = "refs/convert/parquet"
 """The branch in which the Hub keeps every data set as CONFIG/SPLIT/0000.parquet and so on
@@ -52,7 +49,7 @@ class Benchmark:
     """A published task."""
 
     name: str
-    task: BenchmarkTaskKind
+    task: TaskKindName
     files: tuple[BenchmarkFiles, ...]
     """The first that is there is taken."""
     labels: tuple[str, ...] = ()
@@ -116,7 +113,7 @@ class LocatedBenchmark:
     """A benchmark whose files were found: what a run of fine-tuning is told."""
 
     name: str
-    task: BenchmarkTaskKind
+    task: TaskKindName
     train: str
     """A path, or a split of the Hub, see `fetch_files`."""
     dev: str | None

@@ -1,18 +1,61 @@
-"""TaskKind: the columns, labels, metrics and baseline of a kind of task.
+"""TaskKind: the columns, labels, metrics, baseline and formulation of a kind of task.
 
-How a model is asked is not here, but in `unmask.finetuning.formulations`.
+The formulations themselves, which need a model, are in `unmask.finetuning.formulations`.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from unmask.tasks.readers.task_reader import TaskReader
 from unmask.tasks.task import Label, Task, TaskExample
+
+FormulationName = Literal[
+    "text_classification", "multilabel_classification", "token_classification",
+    "multiple_choice", "span_extraction", "cloze", "text_to_text",
+]  # fmt: skip
+"""How a model is asked a task; see `unmask.finetuning.formulations.build`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskWording:
+    """The words for a kind of task in reports."""
+
+    purpose: str
+    """Completes "fine-tuned to ..."."""
+    majority_answer: str = "most frequent label"
+    """The constant answer of the majority baseline."""
+    answered_unit: str = "texts"
+    """Plural of what an answer is right or wrong for."""
+    one_answer_per_row: bool = True
+    """Whether each row of a file is one such unit."""
+    decision_unit: str = "texts"
+    """Plural of what a predicted probability is for."""
+    wrong_heading: str = "Wrong"
+    """Heading of the error analysis."""
+    order_note: str = "The most confident errors come first."
+    """Order of the error analysis."""
+    loss_unit: str = "nats"
 
 
 @runtime_checkable
 class TaskKind(Protocol):
     """A kind of task."""
+
+    @property
+    def formulation(self) -> FormulationName:
+        """How a model is asked: the head, or the text, from which the answer is read."""
+        ...
+
+    @property
+    def wording(self) -> TaskWording:
+        """The words for the task in reports."""
+        ...
+
+    @property
+    def predicts_number(self) -> bool:
+        """Whether the answer is a number, trained by squared error, rather than a label or text."""
+        ...
 
     @property
     def reader(self) -> TaskReader:

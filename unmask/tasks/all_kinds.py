@@ -13,8 +13,8 @@ from unmask.tasks.kinds.generate import GENERATE
 from unmask.tasks.kinds.multilabel import MULTILABEL
 from unmask.tasks.kinds.regress import REGRESS
 from unmask.tasks.kinds.tag import TAG
-from unmask.tasks.kinds.task_kind import TaskKind
 from unmask.tasks.task import Task
+from unmask.tasks.task_kind import TaskKind
 
 TASK_KINDS: Mapping[TaskKindName, TaskKind] = {
     "classify": CLASSIFY,
@@ -57,3 +57,18 @@ def resolve_options(task_kind: TaskKindName, options: Mapping[str, Any]) -> dict
     known = TASK_KINDS[task_kind].options
     plain = to_dict(from_dict(known, dict(options), "options"))
     return {name: value for name, value in plain.items() if name != "kind"}
+
+
+def reads_choices(task: Task) -> bool:
+    """Return whether each row has answer choices, each of which is read beside the row's texts."""
+    return TASK_KINDS[task.task_kind].formulation == "multiple_choice"
+
+
+def has_two_texts(task: Task) -> bool:
+    """Return whether each row has two texts that could be read in either order."""
+    return len(task.columns.texts) == 2 and not reads_choices(task)
+
+
+def reads_two_texts(task: Task) -> bool:
+    """Return whether the model reads two texts at once: a pair, or a choice beside its text."""
+    return len(task.columns.texts) == 2 or reads_choices(task)
