@@ -13,9 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from unmask.batch import Batch, Visibility
-from unmask.batching.loader import BatchLoader
-from unmask.batching.plan import DataCursor
-from unmask.config import from_dict, to_dict
 from unmask.heads.prediction import Term
 from unmask.training.config import Recipe
 from unmask.training.device import distributed
@@ -77,17 +74,6 @@ def start_run(
         batches=batches,
         world=world,
     )
-
-
-def batches_from_loader(loader: BatchLoader) -> BatchStream:
-    """Take a run's data from a loader."""
-
-    def since(cursor: Any) -> Iterator[tuple[MicroBatches, Any]]:
-        begin = loader.start_cursor if cursor is None else from_dict(DataCursor, cursor)
-        for micro, after in replace(loader, start_cursor=begin):
-            yield micro, to_dict(after)
-
-    return since
 
 
 def train(run: TrainingRun) -> Iterator[StepReport]:
