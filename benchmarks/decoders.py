@@ -31,7 +31,7 @@ from encoders import DATA, pretrain, tune, tuned_table
 
 import unmask
 from unmask.batch import Batch, Visibility
-from unmask.evaluation.perplexity import evaluate
+from unmask.evaluation.perplexity import HeldOutConfig, evaluate
 from unmask.heads.model import Model
 from unmask.objectives.corrupt import PermutationLM
 from unmask.objectives.objective import AnyObjective, Objective
@@ -87,8 +87,7 @@ def row(run: Path, pairs: int, texts: Sequence[Document]) -> str:
         opened.tokenizer,
         forward(opened.preset),
         texts,
-        sequence_length=length,
-        memory_length=memory,
+        HeldOutConfig(sequence_length=length, memory_length=memory),
     )
     (blimp,) = unmask.evaluate_tasks(opened, "blimp", data=DATA.parent, rows=pairs, terminal=None)
     speed = record.timing_log.maximum("tokens_per_second") or 0
@@ -114,8 +113,7 @@ def memories(run: Path, lengths: Sequence[int], texts: Sequence[Document]) -> No
             opened.tokenizer,
             objective,
             texts,
-            sequence_length=length,
-            memory_length=n,
+            HeldOutConfig(sequence_length=length, memory_length=n),
         )
         each = (time.process_time() - begin) / found.tokens
         anew = window(opened.model, n + length)

@@ -22,6 +22,7 @@ LONG_FUNCTIONS: set[str] = set()
 MANY_PARAMETERS = {
     "finetuning/initial_model/load.py:load_initial_model",
     "finetuning/results/score.py:score_file",
+    "inference/pipeline.py:Pipeline.evaluate",
     "inference/sentence_similarity.py:evaluate_sentence_similarity",
     "inference/sentence_similarity.py:nearest_sentences",
     "word_vectors/train/kernels/cooccurrence.py:count_pairs",

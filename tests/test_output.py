@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import re
+import time
 import xml.etree.ElementTree as xml
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask import output
+from unmask.output import ProgressLine
 from unmask.reports.markup import escape_html, tag
 
 ROOT = Path(__file__).parents[1] / "unmask"
@@ -216,3 +218,26 @@ def _shows(node: ast.Call) -> str | None:
         return said
     streams = ("stdout", "stderr", "terminal", "stream", "_terminal", "_stream")
     return said if owner.rpartition(".")[2] in streams else None
+
+
+def test_a_progress_line_is_overwritten_on_a_terminal_and_repeated_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    terminal, file = Screen(), io.StringIO()
+    lines = [ProgressLine(terminal), ProgressLine(file), ProgressLine(None)]
+    for n in range(81):  # ten seconds
+        now = n / 8
+        for line in lines:
+            line.show(lambda n=n, line=line: f"{n:,} tokens{line.rate(n)}")
+    assert file.getvalue() == "80 tokens, 8 a second\n"
+    shown = terminal.getvalue().split("\r")
+    assert len(shown) == 41
+    assert shown[-1] == "80 tokens, 8 a second"
+    assert shown[1] == "2 tokens"
+    lines[0].clear()
+    assert terminal.getvalue().endswith("\r" + " " * len(shown[-1]) + "\r")
+    lines[0].show(lambda: "done", last=True)
+    lines[0].finish()
+    assert terminal.getvalue().endswith("\rdone\n")

@@ -27,13 +27,15 @@ import json
 import logging
 import re
 import sys
+import time
 import traceback
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, cast, runtime_checkable
 
+_SECONDS_BETWEEN_REDRAWS, _SECONDS_BETWEEN_LINES = 0.2, 10.0
 _INVISIBLE_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 _VISIBLE_FORMAT_CHARACTERS = frozenset(
     "\u200c\u200d\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd"
@@ -108,6 +110,57 @@ def overwrite_line(text: object, file: OutputStream, previous_length: int = 0) -
 def clear_line(file: OutputStream, length: int) -> None:
     """Take a live line of `length` characters away."""
     _write("\r" + " " * length + "\r", file)
+
+
+class ProgressLine:
+    """Where a job is: a line that is overwritten on a terminal; elsewhere, a line now and then."""
+
+    def __init__(self, terminal: OutputStream | None, *, at_once: bool = False) -> None:
+        self._stream = terminal
+        self.is_terminal = terminal is not None and terminal.isatty()
+        self._interval = _SECONDS_BETWEEN_REDRAWS if self.is_terminal else _SECONDS_BETWEEN_LINES
+        self._shown_length = 0
+        self._begin = time.monotonic()
+        self._next_update = 0.0 if at_once else self._begin + self._interval
+
+    def show(self, text: Callable[[], str], *, last: bool = False) -> None:
+        """Show a text, unless one was just shown and this is not the last."""
+        now = time.monotonic()
+        if now >= self._next_update or last:
+            self._next_update = now + self._interval
+            self._write(text())
+
+    def rate(self, count: int) -> str:
+        """Format how many of `count` were done in a second: nothing in the first second."""
+        seconds = time.monotonic() - self._begin
+        return f", {count / seconds:,.0f} a second" if seconds >= 1 else ""
+
+    def print_above(self, text: str) -> None:
+        """Print a line that stays."""
+        if self._stream is not None:
+            self.clear()
+            print_line(text, self._stream)
+            self._next_update = 0.0
+
+    def finish(self) -> None:
+        """Leave the last text as it stands."""
+        if self._shown_length and self._stream is not None:
+            print_line("", self._stream)
+            self._shown_length = 0
+
+    def clear(self) -> None:
+        """Take the line away, of a terminal."""
+        if self._shown_length and self._stream is not None:
+            clear_line(self._stream, self._shown_length)
+            self._shown_length = 0
+
+    def _write(self, text: str) -> None:
+        if self._stream is None:
+            return
+        if self.is_terminal:
+            self._shown_length = overwrite_line(text, self._stream, self._shown_length)
+        else:
+            print_line(text, self._stream)
 
 
 def print_rich(renderable: Any, width: int | None = None, *, wrap: bool = True) -> None:

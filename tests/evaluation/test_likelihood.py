@@ -15,7 +15,7 @@ from toy_text import corpus
 from unmask.batch import IGNORE_INDEX, Example, Tokens
 from unmask.checkpoints.huggingface.read import LoadedModel
 from unmask.evaluation import perplexity
-from unmask.evaluation.perplexity import HeldOutEvaluation, evaluate
+from unmask.evaluation.perplexity import HeldOutConfig, HeldOutEvaluation, evaluate
 from unmask.objectives.mixtures import ObjectiveMixture
 from unmask.objectives.published import BERT, CAUSAL_LM, MASKED_LM, PREFIX_LM, T5
 from unmask.objectives.unified_lm.visibility import UnidirectionalLM
@@ -50,7 +50,9 @@ def test_a_causal_model_is_asked_for_every_token_once(models: dict) -> None:
             logits = reference(input_ids=read).logits[0]
             total, n = total + nats(logits, piece), n + len(piece)
             right += int((logits.argmax(-1) == torch.tensor(piece)).sum())
-    said = evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, sequence_length=length)
+    said = evaluate(
+        opened.model, known, CAUSAL_LM, DOCUMENTS, HeldOutConfig(sequence_length=length)
+    )
     text = "".join(document.text for document in DOCUMENTS)
     words = sum(len(document.text.split()) for document in DOCUMENTS)
     assert said.documents == len(DOCUMENTS) == 14
@@ -80,7 +82,9 @@ def test_masked_loss_and_next_sentences_equal_the_reference(models: dict) -> Non
             asked.append(BERT(text, special_ids, rng))
             return asked[-1]
 
-    said = evaluate(opened.model, known, Recorded(), DOCUMENTS, sequence_length=24, seed=3)
+    said = evaluate(
+        opened.model, known, Recorded(), DOCUMENTS, HeldOutConfig(sequence_length=24, seed=3)
+    )
     masked, pairs, n, right = 0.0, 0.0, 0, 0
     for example in asked:
         out = reference(
@@ -109,7 +113,9 @@ def test_masked_loss_and_next_sentences_equal_the_reference(models: dict) -> Non
 def test_spans_equal_the_reference(models: dict) -> None:
     reference, opened = models["t5"]
     known = tokenizer("t5")
-    said = evaluate(opened.model, known, T5, DOCUMENTS[:3], sequence_length=20, seed=1)
+    said = evaluate(
+        opened.model, known, T5, DOCUMENTS[:3], HeldOutConfig(sequence_length=20, seed=1)
+    )
     total, n, number = 0.0, 0, 0
     for document in DOCUMENTS[:3]:
         tokens = known.encode(document.text)
@@ -136,13 +142,19 @@ def test_named_parts_of_a_mixture_are_each_asked_of_all_of_the_text(models: dict
     mixed = ObjectiveMixture(
         tuple((1.0, part) for part in parts.values()), component_names=tuple(parts)
     )
-    said = evaluate(opened.model, known, mixed, DOCUMENTS, sequence_length=24, seed=3)
+    said = evaluate(
+        opened.model, known, mixed, DOCUMENTS, HeldOutConfig(sequence_length=24, seed=3)
+    )
     assert set(said.n_targets) == {"masked_both", "next_sentence_both", "masked_forward"}
     assert set(said.perplexity) == {"masked_both", "masked_forward"}
     for name, part in parts.items():
         # Pieces of a pair have a token less: both parts are asked of pieces that fit both.
         alone = evaluate(
-            opened.model, known, part, DOCUMENTS, sequence_length=24 - (name == "forward"), seed=3
+            opened.model,
+            known,
+            part,
+            DOCUMENTS,
+            HeldOutConfig(sequence_length=24 - (name == "forward"), seed=3),
         )
         for term in alone.n_targets:
             assert said.n_targets[f"{term}_{name}"] == alone.n_targets[term]
@@ -156,8 +168,8 @@ def test_a_part_that_reads_forward_gives_the_likelihood_of_the_whole_text(models
     mixed = ObjectiveMixture(
         ((1.0, CAUSAL_LM), (1.0, PREFIX_LM)), component_names=("forward", "prefix")
     )
-    said = evaluate(opened.model, known, mixed, DOCUMENTS, sequence_length=24)
-    alone = evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, sequence_length=24)
+    said = evaluate(opened.model, known, mixed, DOCUMENTS, HeldOutConfig(sequence_length=24))
+    alone = evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, HeldOutConfig(sequence_length=24))
     assert said.bits_per_byte == pytest.approx(alone.bits_per_byte, rel=1e-5)
     assert said.word_perplexity == pytest.approx(alone.word_perplexity, rel=1e-5)
     assert said.loss["next_token_forward"] == pytest.approx(alone.loss["next_token"], rel=1e-5)
@@ -183,8 +195,7 @@ def test_batches_do_not_matter_and_the_seed_does(
             known,
             objective,
             iter(DOCUMENTS),
-            sequence_length=60 if family == "t5" else 24,
-            seed=seed,
+            HeldOutConfig(sequence_length=60 if family == "t5" else 24, seed=seed),
         )
 
     first = run()
@@ -196,10 +207,15 @@ def test_batches_do_not_matter_and_the_seed_does(
 
 def test_windows_do_not_matter_where_one_text_is_asked(models: dict, monkeypatch: Any) -> None:
     _, opened = models["bert"]
-    first = evaluate(opened.model, tokenizer("bert"), MASKED_LM, DOCUMENTS, sequence_length=24)
+    first = evaluate(
+        opened.model, tokenizer("bert"), MASKED_LM, DOCUMENTS, HeldOutConfig(sequence_length=24)
+    )
     monkeypatch.setattr(perplexity, "PIECES_PER_WINDOW", 3)
     assert same(
-        evaluate(opened.model, tokenizer("bert"), MASKED_LM, DOCUMENTS, sequence_length=24), first
+        evaluate(
+            opened.model, tokenizer("bert"), MASKED_LM, DOCUMENTS, HeldOutConfig(sequence_length=24)
+        ),
+        first,
     )
 
 
@@ -222,11 +238,11 @@ def test_what_is_not_the_next_sentence_is_of_another_document(models: dict) -> N
             seen.append((here, there))
             return BERT(text, special_ids, rng)
 
-    evaluate(opened.model, known, Recorded(), marked, sequence_length=24)
+    evaluate(opened.model, known, Recorded(), marked, HeldOutConfig(sequence_length=24))
     assert len(seen) > 10
     assert all(here and there and not here & there for here, there in seen)
     # Of a single document there is no other: nothing but what follows is asked.
-    alone = evaluate(opened.model, known, BERT, marked[:1], sequence_length=24)
+    alone = evaluate(opened.model, known, BERT, marked[:1], HeldOutConfig(sequence_length=24))
     assert alone.n_targets["masked"] > 0
 
 
@@ -242,12 +258,16 @@ def test_a_model_without_a_head_for_it_is_an_error(kind: str, asks: str, tmp_pat
     _, opened = make("bert", tmp_path, kind)
     message = rf"no head for masked or next_sentence \(it has {asks}\)"
     with pytest.raises(ValueError, match=message):
-        evaluate(opened.model, tokenizer("bert"), BERT, DOCUMENTS, sequence_length=24)
+        evaluate(
+            opened.model, tokenizer("bert"), BERT, DOCUMENTS, HeldOutConfig(sequence_length=24)
+        )
 
 
 def test_a_model_with_one_of_two_heads_is_asked_one(tmp_path: Path) -> None:
     _, opened = make("bert", tmp_path, "BertForMaskedLM")
-    said = evaluate(opened.model, tokenizer("bert"), BERT, DOCUMENTS, sequence_length=24)
+    said = evaluate(
+        opened.model, tokenizer("bert"), BERT, DOCUMENTS, HeldOutConfig(sequence_length=24)
+    )
     assert set(said.loss) == set(said.accuracy) == set(said.n_targets) == {"masked"}
 
 
@@ -255,7 +275,7 @@ def test_a_head_that_answers_two_questions_has_both_evaluated() -> None:
     card, known = MODELS["coco-lm-mini"], tokenizer("bert")
     a = replace(card.architecture, vocab_size=known.vocab_size, d_model=16, n_heads=2, d_ff=16)
     model = replace(card, architecture=a).build().initialize(0)
-    said = evaluate(model, known, card.objective, DOCUMENTS[:3], sequence_length=60)
+    said = evaluate(model, known, card.objective, DOCUMENTS[:3], HeldOutConfig(sequence_length=60))
     assert said.loss.keys() == {"masked", "copied", "corrected", "crop"}
     assert said.n_targets["copied"] > said.n_targets["corrected"] == said.n_targets["masked"]
     assert said.perplexity.keys() == {"masked"}
@@ -266,28 +286,37 @@ def test_nothing_to_ask_is_an_error(models: dict) -> None:
     known = tokenizer("gpt2")
     for some in ([], [Document("", "")]):
         with pytest.raises(ValueError, match=r"no targets: the text has \d documents and 0 tok"):
-            evaluate(opened.model, known, CAUSAL_LM, some, sequence_length=24)
+            evaluate(opened.model, known, CAUSAL_LM, some, HeldOutConfig(sequence_length=24))
     with pytest.raises(ValueError, match="a length of 0 leaves no room"):
-        evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, sequence_length=0)
+        evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, HeldOutConfig(sequence_length=0))
 
 
 def test_damaged_weights_are_an_error_and_the_mode_is_restored(tmp_path: Path) -> None:
     _, opened = make("gpt2", tmp_path, resid_pdrop=0.5)
     known = tokenizer("gpt2")
-    expected = evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, sequence_length=24)
+    expected = evaluate(
+        opened.model, known, CAUSAL_LM, DOCUMENTS, HeldOutConfig(sequence_length=24)
+    )
     opened.model.train()
-    assert evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, sequence_length=24) == expected
+    assert (
+        evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, HeldOutConfig(sequence_length=24))
+        == expected
+    )
     with torch.no_grad():
         opened.model.backbone.embedding_table.weight[5] = math.nan
     with pytest.raises(FloatingPointError, match="the loss of 'next_token' is not finite"):
-        evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, sequence_length=24)
+        evaluate(opened.model, known, CAUSAL_LM, DOCUMENTS, HeldOutConfig(sequence_length=24))
     assert opened.model.training
 
 
 def test_a_text_without_spaces_has_no_word_perplexity_beyond_floats(models: dict) -> None:
     _, opened = models["gpt2"]
     said = evaluate(
-        opened.model, tokenizer("gpt2"), CAUSAL_LM, [Document("saw" * 400, "")], sequence_length=24
+        opened.model,
+        tokenizer("gpt2"),
+        CAUSAL_LM,
+        [Document("saw" * 400, "")],
+        HeldOutConfig(sequence_length=24),
     )
     assert said.words == 1
     assert said.word_perplexity is None

@@ -293,11 +293,9 @@ def test_evaluation_asks_what_the_run_asked_and_reads_as_much(
 
     asked: list[tuple[Any, int]] = []
 
-    def record(*given: Any, sequence_length: int, seed: int, memory_length: int) -> Any:
-        asked.append((given[2], sequence_length))
-        return evaluate(
-            *given, sequence_length=sequence_length, seed=seed, memory_length=memory_length
-        )
+    def record(*given: Any) -> Any:
+        asked.append((given[2], given[-1].sequence_length))
+        return evaluate(*given)
 
     monkeypatch.setattr(module, "evaluate", record)
     (tmp_path / "text.txt").write_text(corpus(2))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from toy_text import corpus
 
+from unmask import output
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs import prepare as module
 from unmask.jobs.prepare import prepare
@@ -155,7 +156,7 @@ class Terminal(io.StringIO):
 def test_progress_is_shown_and_ends_with_what_was_read(
     live: bool, text: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(module, "_REDRAW_SECONDS", 0.0)
+    monkeypatch.setattr(output, "_SECONDS_BETWEEN_REDRAWS", 0.0)
     terminal = Terminal(live)
     monkeypatch.setattr(module.sys, "stderr", terminal)
     prepare(text, out=tmp_path / "out", vocab_size=120)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unmask import output
 from unmask.training import log as logs
 from unmask.training.log import TrainingLog, format_duration, format_evaluation, format_report
 from unmask.training.step_report import LossSums, StepReport, Throughput
@@ -116,7 +117,7 @@ def test_a_full_disk_names_the_file():
 
 
 def test_a_terminal_sees_one_line_that_is_overwritten(tmp_path, monkeypatch):
-    monkeypatch.setattr(logs, "_REDRAW_SECONDS", 0.0)
+    monkeypatch.setattr(output, "_SECONDS_BETWEEN_REDRAWS", 0.0)
     terminal = Terminal()
     with TrainingLog(tmp_path, terminal=terminal) as log:
         for step in range(1, 4):
@@ -130,7 +131,7 @@ def test_a_terminal_sees_one_line_that_is_overwritten(tmp_path, monkeypatch):
 
 
 def test_a_shorter_line_leaves_nothing_of_a_longer_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(logs, "_REDRAW_SECONDS", 0.0)
+    monkeypatch.setattr(output, "_SECONDS_BETWEEN_REDRAWS", 0.0)
     terminal = Terminal()
     with TrainingLog(tmp_path, terminal=terminal) as log:
         log(report(1, seconds=4000.0))

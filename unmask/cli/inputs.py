@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from unmask.output import print_line
+from unmask.output import ProgressLine, print_line
 
 if TYPE_CHECKING:
     from unmask.inference.ensemble import Ensemble
@@ -159,8 +159,12 @@ def read_standard_input(
 def answer_in_batches(
     items: Iterable[ItemT], answer: Callable[[list[ItemT]], Iterable[AnswerT]]
 ) -> Iterator[tuple[ItemT, AnswerT]]:
-    """Answer some items at a time; yield each with its answer."""
+    """Answer some items at a time; yield each with its answer.
+
+    Where answers go into a file, the terminal shows how many there are.
+    """
     rest, n = iter(items), 0
+    progress = ProgressLine(None if sys.stdout.isatty() else sys.stderr)
     while some := list(islice(rest, TEXTS_PER_CALL)):
         try:
             answers = answer(some)
@@ -170,3 +174,6 @@ def answer_in_batches(
             raise
         yield from zip(some, answers, strict=True)
         n += len(some)
+        done = n
+        progress.show(lambda done=done: f"{done:,} texts{progress.rate(done)}")
+    progress.clear()

@@ -1,7 +1,7 @@
 """How likely a model finds held-out text: perplexity, bits per byte and accuracy."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -65,15 +65,30 @@ class HeldOutEvaluation:
         return {{"n_targets": "asked"}.get(name, name): x for name, x in vars(self).items()}
 
 
+@dataclass(frozen=True, kw_only=True)
+class HeldOutConfig:
+    """How held-out text is read."""
+
+    sequence_length: int
+    """Tokens of a piece, special ones included, at most."""
+    seed: int = 0
+    """Random seed of the objective."""
+    memory_length: int = 0
+    """Positions that each layer remembers; there may be more than in training."""
+    on_progress: Callable[[int], None] | None = None
+    """Called after each batch with the number of tokens that were encoded so far."""
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, got {self.seed}")
+
+
 def evaluate(
     model: Model,
     tokenizer: Tokenizer,
     objective: AnyObjective,
     documents: Iterable[Document],
-    *,
-    sequence_length: int,
-    seed: int = 0,
-    memory_length: int = 0,
+    config: HeldOutConfig,
 ) -> HeldOutEvaluation:
     """Compute the objective of pretraining on text that the model has not seen, without training.
 
@@ -97,9 +112,7 @@ def evaluate(
         tokenizer: the model's own.
         objective: that of pretraining.
         documents: read one by one; where a token says the language of a text, `source` names it.
-        sequence_length: tokens of a piece, special ones included, at most.
-        seed: random seed of the objective.
-        memory_length: positions that each layer remembers; it may be longer than in training.
+        config: length of the pieces, memory and seed.
 
     Raises:
         ValueError: the model has no head for any loss term of the objective, there are no targets,
@@ -113,8 +126,6 @@ def evaluate(
             f"this model has no head for {' or '.join(objective.loss_terms)} "
             f"(it has {', '.join(sorted(terms)) or 'none'})"
         )
-    if seed < 0:
-        raise ValueError(f"seed must be at least 0, got {seed}")
     counts = _TextCounts()
     heads = [
         cast(Head, model.heads[name])
@@ -123,22 +134,24 @@ def evaluate(
     ]
     sums: dict[tuple[str, str], _TermSum] = {}
     components: Mapping[str, AnyObjective] = components_of(objective) or {"": objective}
-    if memory_length:
+    if config.memory_length:
         _check_memory(model, objective)
-        memory = RecurrenceMemory(memory_length)
-        stream = _batches_with_memory(documents, tokenizer, sequence_length, memory, counts)
+        memory = RecurrenceMemory(config.memory_length)
+        stream = _batches_with_memory(documents, tokenizer, config.sequence_length, memory, counts)
         batches = (("", batch) for batch in stream)
     else:
-        max_text_length = objective.max_text_length(sequence_length, tokenizer.special_ids)
+        max_text_length = objective.max_text_length(config.sequence_length, tokenizer.special_ids)
         windows = _windows(_split_pieces(documents, tokenizer, max_text_length, counts))
-        batches = _independent_batches(windows, components, tokenizer, seed)
+        batches = _independent_batches(windows, components, tokenizer, config.seed)
     with evaluation_mode(model), torch.random.fork_rng():
-        torch.manual_seed(seed)  # of a generator's samples
+        torch.manual_seed(config.seed)  # of a generator's samples
         for component, batch in batches:
             terms = {name for head in heads for name in head.count_targets(batch)}
             for name, term in model(batch.to(model.device)).terms.items():
                 if name in terms:
                     sums.setdefault((name, component), _TermSum()).add(term)
+            if config.on_progress is not None:
+                config.on_progress(counts.n_tokens)
     sums = {name: s for name, s in sums.items() if s.n_targets}
     if not sums:
         raise ValueError(
@@ -199,16 +212,17 @@ def _batches_with_memory(
         counts.n_documents += 1
         counts.n_words += len(document.text.split())
         counts.n_bytes += len(document.text.encode())
-        counts.n_tokens += len(found)
         text = np.concatenate((*ids, found, separator))
         labels = np.concatenate((*targets, found, np.full(len(separator), IGNORE_INDEX)))
         whole = len(text) // sequence_length * sequence_length
         for start in range(0, whole, sequence_length):
             piece = slice(start, start + sequence_length)
+            counts.n_tokens += int((labels[piece] != IGNORE_INDEX).sum())
             yield batch_with_memory(previous, text[piece], labels[piece], memory)
             previous = int(text[start + sequence_length - 1])
         ids, targets = [text[whole:]], [labels[whole:]]
     if len(ids[0]):
+        counts.n_tokens += int((targets[0] != IGNORE_INDEX).sum())
         yield batch_with_memory(previous, ids[0], targets[0], memory)
 
 
@@ -318,12 +332,12 @@ def _split_pieces(
         tokens = tokenizer.encode(document.text)
         for start in range(0, len(tokens), max_text_length):
             text = tokens[start : start + max_text_length]
+            counts.n_tokens += len(text)
             yield _Piece(number, counts.n_documents, text, document.source)
             number += 1
         counts.n_documents += 1
         counts.n_words += len(document.text.split())
         counts.n_bytes += len(document.text.encode())
-        counts.n_tokens += len(tokens)
 
 
 def _windows(pieces: Iterator[_Piece]) -> Iterator[list[_Piece]]:

@@ -1,6 +1,6 @@
 """Text in, answer out: what `unmask.load` returns."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -16,7 +16,7 @@ from unmask.evaluation.likelihood import (
     PseudoLikelihoodMasking,
     continuation_likelihoods,
 )
-from unmask.evaluation.perplexity import HeldOutEvaluation, evaluate
+from unmask.evaluation.perplexity import HeldOutConfig, HeldOutEvaluation, evaluate
 from unmask.evaluation.sentence_embeddings import EmbeddingPooling, embed
 from unmask.finetuning.formulations.formulation import (
     CHOICE_HEAD,
@@ -268,6 +268,7 @@ class Pipeline(GenerationPipeline):
         document_separator: Literal["blank", "line", "file"] = "blank",
         text_column: str | None = None,
         encoding_errors: EncodingErrors = "strict",
+        on_progress: Callable[[int], None] | None = None,
     ) -> HeldOutEvaluation:
         """Evaluate the objective of pretraining on held-out text: perplexity, bits per byte.
 
@@ -281,6 +282,7 @@ class Pipeline(GenerationPipeline):
             document_separator: what a document of plain text is.
             text_column: the column that holds the text of a record.
             encoding_errors: what becomes of bytes that are not UTF-8.
+            on_progress: called after each batch with the number of tokens read so far.
 
         Raises:
             FileNotFoundError: a file is missing.
@@ -304,9 +306,12 @@ class Pipeline(GenerationPipeline):
                 text_column=text_column,
                 encoding_errors=encoding_errors,
             ),
-            sequence_length=self.resolve_sequence_length(sequence_length),
-            seed=seed,
-            memory_length=self.resolve_memory_length(memory_length),
+            HeldOutConfig(
+                sequence_length=self.resolve_sequence_length(sequence_length),
+                seed=seed,
+                memory_length=self.resolve_memory_length(memory_length),
+                on_progress=on_progress,
+            ),
         )
 
     def resolve_memory_length(self, memory_length: int | None = None) -> int:

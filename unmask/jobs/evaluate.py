@@ -13,7 +13,7 @@ from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
 from unmask.jobs.options.evaluate import EvaluateTasksOptions
 from unmask.options import takes_options
-from unmask.output import OutputStream, overwrite_line, print_line
+from unmask.output import OutputStream, ProgressLine, print_line
 
 _JSON_KEYS = {
     "primary_metric": "measure",
@@ -126,13 +126,18 @@ def _progress_callback(
     name: str, terminal: OutputStream | None
 ) -> Callable[[int, int], None] | None:
     """Return what shows how far a task is, on one line of a terminal."""
-    if terminal is None or not terminal.isatty():
+    if terminal is None:
         return None
+    progress = ProgressLine(terminal)
 
-    def show(done: int, all_of_them: int) -> None:
-        overwrite_line(f"{name}: {done:,} of {all_of_them:,}", terminal)
-        if done >= all_of_them:
-            print_line("", terminal)
+    def show(done: int, total: int) -> None:
+        def status() -> str:
+            return f"{name}: {done:,} of {total:,}{progress.rate(done)}"
+
+        last = done >= total
+        progress.show(status, last=last and progress.is_terminal)
+        if last:
+            progress.finish()
 
     return show
 

@@ -5,14 +5,14 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from unmask.files import is_empty_folder, parse_json
 from unmask.jobs.options.prepare import PrepareOptions
 from unmask.options import takes_options
-from unmask.output import OutputStream, overwrite_line, print_line
+from unmask.output import OutputStream, ProgressLine, print_line
 from unmask.reports.formatting import NARROW_SPACE, format_si
 from unmask.shards.manifest import ShardsManifest, read_manifest
 from unmask.shards.read import TokenShards
@@ -49,7 +49,6 @@ DOCUMENT_OPTIONS = (
 _DEFAULT_OPTIONS = {"sampling_exponent": 1.0}
 """What is not written of a folder where it is so."""
 
-_REDRAW_SECONDS, _LINE_SECONDS = 0.2, 10.0
 """Seconds between two live lines on a terminal, and between two lines elsewhere."""
 
 
@@ -263,12 +262,12 @@ def _with_progress(
     return (
         documents
         if terminal is None
-        else _report_progress(documents, activity, _DocumentProgress(terminal))
+        else _report_progress(documents, activity, ProgressLine(terminal))
     )
 
 
 def _report_progress(
-    documents: Iterable[Document], activity: str, progress: "_DocumentProgress"
+    documents: Iterable[Document], activity: str, progress: ProgressLine
 ) -> Iterator[Document]:
     begin = time.monotonic()
     n = size = 0
@@ -284,35 +283,5 @@ def _report_progress(
         yield document
         n, size = n + 1, size + len(document.text)
         progress.show(status)
-    progress.finish(status)
-
-
-class _DocumentProgress:
-    """One line that is overwritten in place on a terminal; elsewhere, a line now and then."""
-
-    def __init__(self, terminal: OutputStream) -> None:
-        self._terminal = terminal
-        self._is_terminal = terminal.isatty()
-        self._shown_length = 0
-        self._next_update = time.monotonic() + (
-            _REDRAW_SECONDS if self._is_terminal else _LINE_SECONDS
-        )
-
-    def show(self, text_of: Callable[[], str]) -> None:
-        """Show where it is, unless that was just done."""
-        now = time.monotonic()
-        if now >= self._next_update:
-            self._next_update = now + (_REDRAW_SECONDS if self._is_terminal else _LINE_SECONDS)
-            self._write(text_of())
-
-    def finish(self, text_of: Callable[[], str]) -> None:
-        """Show where it ended."""
-        self._write(text_of(), last=True)
-
-    def _write(self, text: str, *, last: bool = False) -> None:
-        if not self._is_terminal:
-            print_line(text, self._terminal)
-            return
-        self._shown_length = overwrite_line(text, self._terminal, self._shown_length)
-        if last:
-            print_line("", self._terminal)
+    progress.show(status, last=True)
+    progress.finish()

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from unmask.files import encode_utf8
-from unmask.output import OutputStream, clear_line, overwrite_line, print_line
+from unmask.output import OutputStream, ProgressLine
 from unmask.training.best_effort import best_effort
 from unmask.training.step_report import (
     TERMS_WITHOUT_ACCURACY,
@@ -29,8 +29,6 @@ _logger = logging.getLogger(__name__)
 LOG_FILE, TIMING_FILE = "log.jsonl", "timing.jsonl"
 MAX_LINE_WIDTH = 100
 """Columns of the live line, at most."""
-_REDRAW_SECONDS, _LINE_SECONDS = 0.1, 10.0
-"""Seconds between two live lines on a terminal, and between two lines elsewhere."""
 
 
 @runtime_checkable
@@ -91,7 +89,7 @@ class TrainingLog:
             peak_flops,
             memory_usage,
         )
-        self._progress_line = ProgressLine(terminal) if terminal is not None else None
+        self._progress_line = ProgressLine(terminal, at_once=True)
         self._start_time = time.perf_counter()
         self._smoothed_throughput, self._logged_throughput = Throughput(), Throughput()
 
@@ -102,12 +100,16 @@ class TrainingLog:
         if report.sums_since_log is not None:
             self._write_step(report, report.sums_since_log)
             self._logged_throughput = Throughput()
-        if self._progress_line is not None:
-            if report.was_skipped:
-                self._progress_line.print_above(_skip_message(report))
-            self._progress_line.show(
-                report, self._smoothed_throughput, self._peak_fraction(self._smoothed_throughput)
-            )
+        if report.was_skipped:
+            self._progress_line.print_above(_skip_message(report))
+        self._progress_line.show(
+            lambda: self._format_line(report), last=report.step == report.total_steps
+        )
+
+    def _format_line(self, report: StepReport) -> str:
+        throughput = self._smoothed_throughput
+        width = _max_columns() if self._progress_line.is_terminal else MAX_LINE_WIDTH
+        return format_report(report, throughput, self._peak_fraction(throughput), width)
 
     def _peak_fraction(self, throughput: "Throughput") -> float | None:
         """Say which part of the machine's matrix-product peak a speed is."""
@@ -145,13 +147,11 @@ class TrainingLog:
         """Write what an evaluation after `step` found; before that step's checkpoint is saved."""
         self._log_file.append({"step": step, "evaluation": dict(result)})
         self._write_scalars(step, {"evaluation": result})
-        if self._progress_line is not None:
-            self._progress_line.print_above(f"step {step}, held out: {format_evaluation(result)}")
+        self._progress_line.print_above(f"step {step}, held out: {format_evaluation(result)}")
 
     def print_above(self, text: str) -> None:
         """Show a line of text on the terminal, above the live line; no file gets it."""
-        if self._progress_line is not None:
-            self._progress_line.print_above(text)
+        self._progress_line.print_above(text)
 
     def _write_scalars(self, step: int, values: Mapping[str, Any], prefix: str = "") -> None:
         if self._scalar_writer is None:
@@ -165,8 +165,7 @@ class TrainingLog:
 
     def close(self) -> None:
         """End the live line and close the files."""
-        if self._progress_line is not None:
-            self._progress_line.finish()
+        self._progress_line.finish()
         if self._scalar_writer is not None:
             with best_effort("TensorBoard's files"):
                 self._scalar_writer.close()
@@ -185,48 +184,10 @@ class TrainingLog:
         self.close()
 
 
-class ProgressLine:
-    """One line that is overwritten in place on a terminal; elsewhere, a line every ten seconds."""
-
-    def __init__(self, stream: OutputStream) -> None:
-        self._stream = stream
-        self._is_terminal = stream.isatty()
-        self._shown_length = 0
-        self._next_update = 0.0
-
-    def show(self, report: StepReport, throughput: Throughput, peak_fraction: float | None) -> None:
-        """Show where the run is, unless that was just done."""
-        now, last = time.monotonic(), report.step == report.total_steps
-        if now < self._next_update and not last:
-            return
-        self._next_update = now + (_REDRAW_SECONDS if self._is_terminal else _LINE_SECONDS)
-        if not self._is_terminal:
-            print_line(format_report(report, throughput, peak_fraction), self._stream)
-            return
-        self._shown_length = overwrite_line(
-            format_report(report, throughput, peak_fraction, self._max_columns()),
-            self._stream,
-            self._shown_length,
-        )
-
-    def print_above(self, text: str) -> None:
-        """Print a line that stays."""
-        if self._shown_length:
-            clear_line(self._stream, self._shown_length)
-            self._shown_length = 0
-        print_line(text, self._stream)
-        self._next_update = 0.0
-
-    def finish(self) -> None:
-        """Leave the last line as it stands."""
-        if self._shown_length:
-            print_line("", self._stream)
-            self._shown_length = 0
-
-    def _max_columns(self) -> int:
-        return min(
-            MAX_LINE_WIDTH, max(shutil.get_terminal_size((MAX_LINE_WIDTH + 1, 24)).columns - 1, 20)
-        )
+def _max_columns() -> int:
+    return min(
+        MAX_LINE_WIDTH, max(shutil.get_terminal_size((MAX_LINE_WIDTH + 1, 24)).columns - 1, 20)
+    )
 
 
 def format_report(

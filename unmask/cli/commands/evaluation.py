@@ -18,7 +18,7 @@ from unmask.cli.shared_options import (
     TextPoolingOptions,
 )
 from unmask.options import DeviceOptions, EncodingOptions, Flag, default_of, flag
-from unmask.output import print_json, print_line
+from unmask.output import ProgressLine, print_json, print_line
 
 if TYPE_CHECKING:
     from unmask.evaluation.perplexity import HeldOutEvaluation
@@ -160,6 +160,11 @@ def _evaluate_text(options: _EvaluateOptions, pipeline: Pipeline) -> None:
     options.refuse(_OF_ROWS, "", " applies to labeled rows, but this model is not fine-tuned")
     if len(options.text) > 1:
         raise ValueError(f"--text: held-out text needs one column, got {len(options.text)}")
+    progress = ProgressLine(sys.stderr)
+
+    def show(n_tokens: int) -> None:
+        progress.show(lambda: f"{n_tokens:,} tokens{progress.rate(n_tokens)}")
+
     result = pipeline.evaluate(
         options.sources,
         sequence_length=options.sequence_length,
@@ -168,7 +173,9 @@ def _evaluate_text(options: _EvaluateOptions, pipeline: Pipeline) -> None:
         document_separator=options.document_separator,
         text_column=options.text[0] if options.text else None,
         encoding_errors=options.encoding_errors,
+        on_progress=show,
     )
+    progress.clear()
     _print_scores(_evaluation_lines(result), result.to_dict(), options.as_json)
 
 

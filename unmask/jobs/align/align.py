@@ -19,7 +19,7 @@ from unmask.jobs.align.aligned_spaces import (
 )
 from unmask.jobs.options.align import AlignOptions, MapName, NormalizationName, SelfLearningName
 from unmask.options import takes_options
-from unmask.output import OutputStream, clear_line, overwrite_line, print_line
+from unmask.output import OutputStream, ProgressLine, print_line
 from unmask.text.lines import is_blank, read_lines
 from unmask.training.interrupt import interrupt_on_signal
 from unmask.word_vectors.alignment.align import (
@@ -69,8 +69,6 @@ SELF_LEARNING_CUTOFF = 20_000
 MAX_HELD_OUT_PAIRS = 1_000
 """Words in common, at most, that a first map does not see and is scored on."""
 _WHITE_SPACE = re.compile(r"[ \t\r\n]")
-_LIVE_LINE_WIDTH = 70  # columns of the live line
-_LINE_SECONDS = 10.0  # between two lines of progress where there is no terminal
 
 
 @takes_options(AlignOptions)
@@ -305,18 +303,20 @@ def _run_rounds(
     alignment_rounds: Iterator[AlignmentRound], terminal: OutputStream | None
 ) -> list[AlignmentRound]:
     """Take the rounds one after the other, and show where they are."""
-    done, shown = list[AlignmentRound](), time.monotonic()
-    for one in alignment_rounds:
-        done.append(one)
-        live = terminal is not None and terminal.isatty()
-        if terminal is not None and time.monotonic() - shown > (0.1 if live else _LINE_SECONDS):
-            shown = time.monotonic()
-            near = "" if one.mean_cosine is None else f", mean cosine {one.mean_cosine:.4f}"
-            share = f"{one.keep_probability:.0%} looked at"
-            line = f"round {one.index}: {one.n_pairs:,} pairs{near}, {share}"
-            overwrite_line(line, terminal, _LIVE_LINE_WIDTH) if live else print_line(line, terminal)
-    if terminal is not None and terminal.isatty() and len(done) > 1:
-        clear_line(terminal, _LIVE_LINE_WIDTH)
+    done, progress = list[AlignmentRound](), ProgressLine(terminal)
+
+    def status() -> str:
+        last = done[-1]
+        near = "" if last.mean_cosine is None else f", mean cosine {last.mean_cosine:.4f}"
+        return (
+            f"round {last.index}: {last.n_pairs:,} pairs{near}, "
+            f"{last.keep_probability:.0%} of scores considered"
+        )
+
+    for alignment_round in alignment_rounds:
+        done.append(alignment_round)
+        progress.show(status)
+    progress.clear()
     return done
 
 
