@@ -90,9 +90,8 @@ def ours(
     """Train; give seconds of the process, and the vectors."""
     state = word2vec.initialize_word2vec(spec, words, D, seed)
     began = time.process_time()
-    for _ in word2vec.train_word2vec(
-        spec, corpus, words, state, learning_rate=rate_of(spec), seed=seed
-    ):
+    training = word2vec.Word2VecTraining(learning_rate=rate_of(spec), seed=seed)
+    for _ in word2vec.train_word2vec(spec, corpus, words, state, training):
         pass
     return time.process_time() - began, (state.inputs, state.outputs)
 

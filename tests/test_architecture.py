@@ -5,12 +5,16 @@ and what has come within them is taken off its list.
 """
 
 import ast
-import functools
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1] / "unmask"
+FILES = {
+    str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8"))
+    for path in sorted(ROOT.rglob("*.py"))
+}
+
 FILE_LINES, FOLDER_ENTRIES, FUNCTION_LINES, PARAMETERS = 500, 12, 60, 7
 
 LONG_FILES: set[str] = set()
@@ -20,11 +24,7 @@ LARGE_FOLDERS = {
 """Entries of each, at most."""
 LONG_FUNCTIONS: set[str] = set()
 MANY_PARAMETERS = {
-    "finetuning/initial_model/load.py:load_initial_model",
-    "finetuning/results/score.py:score_file",
     "inference/pipeline.py:Pipeline.evaluate",
-    "inference/sentence_similarity.py:evaluate_sentence_similarity",
-    "inference/sentence_similarity.py:nearest_sentences",
     "word_vectors/train/kernels/cooccurrence.py:count_pairs",
     "word_vectors/train/kernels/cooccurrence.py:glove",
     "word_vectors/train/kernels/cooccurrence.py:read_blocks",
@@ -35,17 +35,8 @@ MANY_PARAMETERS = {
     "word_vectors/train/kernels/word2vec.py:skipgram",
     "word_vectors/train/kernels/words.py:_ngrams_of",
     "word_vectors/train/kernels/words.py:subsample",
-    "word_vectors/train/word2vec.py:train_word2vec",
 }  # fmt: skip
 REPEATED_CLASS_NAMES: set[str] = set()
-
-
-@functools.cache
-def files() -> dict[str, ast.Module]:
-    return {
-        str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8"))
-        for path in sorted(ROOT.rglob("*.py"))
-    }
 
 
 def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -58,7 +49,7 @@ def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
             elif isinstance(node, ast.FunctionDef):
                 yield place + node.name, node
 
-    for name, tree in files().items():
+    for name, tree in FILES.items():
         yield from visit(tree.body, f"{name}:")
 
 
@@ -77,13 +68,13 @@ def parameters(function: ast.FunctionDef) -> int:
 
 
 def test_files_are_short() -> None:
-    long = {f for f in files() if len((ROOT / f).read_text().splitlines()) > FILE_LINES}
+    long = {f for f in FILES if len((ROOT / f).read_text().splitlines()) > FILE_LINES}
     assert long == LONG_FILES
 
 
 def test_folders_have_few_entries() -> None:
     large = {}
-    for folder in {(ROOT / name).parent for name in files()}:
+    for folder in {(ROOT / name).parent for name in FILES}:
         inside = {p.name for p in folder.iterdir()} - {"__pycache__", "__init__.py"}
         if len(inside) > FOLDER_ENTRIES:
             large[str(folder.relative_to(ROOT))] = len(inside)
@@ -101,7 +92,7 @@ def test_functions_take_few_parameters() -> None:
 
 def test_no_public_class_name_is_new_twice() -> None:
     places = defaultdict(list)
-    for name, tree in files().items():
+    for name, tree in FILES.items():
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(name)
@@ -115,7 +106,7 @@ SHARED_FIELDS = 12
 def test_shared_types_have_few_fields() -> None:
     """Those of `Featured`, which both have, are one."""
     for name, classes in SHARED_TYPES.items():
-        for node in files()[name].body:
+        for node in FILES[name].body:
             if isinstance(node, ast.ClassDef) and node.name in classes:
                 own = sum(isinstance(line, ast.AnnAssign) for line in node.body)
                 assert own + 1 <= SHARED_FIELDS, f"{node.name} has {own + 1} fields"
@@ -124,18 +115,15 @@ def test_shared_types_have_few_fields() -> None:
 def test_what_lays_out_batches_knows_no_feature_by_name() -> None:
     features = {
         node.name
-        for tree in files().values()
+        for tree in FILES.values()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
         and any(isinstance(base, ast.Name) and base.id == "Feature" for base in node.bases)
     }
     assert len(features) > 10
     for name in ("batch.py", "batching/collate.py"):
-        used = {node.id for node in ast.walk(files()[name]) if isinstance(node, ast.Name)}
+        used = {node.id for node in ast.walk(FILES[name]) if isinstance(node, ast.Name)}
         used |= {
-            a.name
-            for n in ast.walk(files()[name])
-            if isinstance(n, ast.ImportFrom)
-            for a in n.names
+            a.name for n in ast.walk(FILES[name]) if isinstance(n, ast.ImportFrom) for a in n.names
         }
         assert not used & features

@@ -9,7 +9,7 @@ import torch
 import toy_models as toy
 
 from unmask.checkpoints.huggingface.read import load_folder
-from unmask.finetuning.initial_model.load import load_initial_model
+from unmask.finetuning.initial_model.load import InitialModelOptions, load_initial_model
 from unmask.heads.classification.sequence_classification import SequenceClassification
 from unmask.tasks.task import Task, TaskColumns
 from unmask.tokenizers.vocabulary import WordLevel, parse_vocabulary
@@ -122,7 +122,10 @@ def test_tags_have_a_head_of_their_own(tmp_path: Path) -> None:
 
 def test_a_name_of_the_catalogue_learns_its_vocabulary_and_has_no_weights() -> None:
     begun = load_initial_model(
-        "bert-tiny", TASK, [text for text, _ in toy.texts(50)] * 2, dropout=0.25
+        "bert-tiny",
+        TASK,
+        [text for text, _ in toy.texts(50)] * 2,
+        InitialModelOptions(dropout=0.25),
     )
     assert not begun.is_pretrained
     assert begun.preset.architecture.vocab_size == begun.tokenizer.vocab_size
@@ -134,14 +137,17 @@ def test_a_name_of_the_catalogue_learns_its_vocabulary_and_has_no_weights() -> N
 
 def test_a_vocabulary_can_be_given_to_a_name_of_the_catalogue(tmp_path: Path) -> None:
     toy.tokenizer("bert").save(tmp_path)
-    begun = load_initial_model("bert-tiny", TASK, [], tokenizer=str(tmp_path))
+    begun = load_initial_model("bert-tiny", TASK, [], InitialModelOptions(tokenizer=str(tmp_path)))
     assert begun.tokenizer.vocab_size == toy.tokenizer("bert").vocab_size
 
 
 def test_a_name_of_the_catalogue_learns_the_kind_of_vocabulary_that_is_asked_for() -> None:
     texts = ["add x 2", "mul x 3"] * 2
     begun = load_initial_model(
-        "transformer-mini", TASK_OF_TEXTS, texts, vocabulary=parse_vocabulary("words")
+        "transformer-mini",
+        TASK_OF_TEXTS,
+        texts,
+        InitialModelOptions(vocabulary=parse_vocabulary("words")),
     )
     ids = begun.tokenizer.encode_ids_batch(["mul 3 x add"])[0]
     assert begun.tokenizer.pieces(ids.tolist()) == ["mul", "3", "x", "add"]
@@ -187,6 +193,8 @@ def test_folders_that_do_not_fit_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot label each word"):
         load_initial_model(str(toy.pretrained("t5", tmp_path / "t5")), TAGS, [])
     with pytest.raises(ValueError, match="tokenizer is for a model of the catalogue"):
-        load_initial_model(str(tmp_path / "t5"), TASK, [], tokenizer=str(bare))
+        load_initial_model(str(tmp_path / "t5"), TASK, [], InitialModelOptions(tokenizer=str(bare)))
     with pytest.raises(ValueError, match="vocabulary is for a model of the catalogue"):
-        load_initial_model(str(tmp_path / "t5"), TASK, [], vocabulary=WordLevel())
+        load_initial_model(
+            str(tmp_path / "t5"), TASK, [], InitialModelOptions(vocabulary=WordLevel())
+        )

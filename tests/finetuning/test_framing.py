@@ -19,7 +19,11 @@ from unmask.finetuning import train_run as tuning_module
 from unmask.finetuning.formulations.build import formulate
 from unmask.finetuning.formulations.formulation import LABEL_HEAD, LANGUAGE_HEAD
 from unmask.finetuning.initial_model.auxiliary_lm import with_next_token_targets
-from unmask.finetuning.initial_model.load import InitialModel, load_initial_model
+from unmask.finetuning.initial_model.load import (
+    InitialModel,
+    InitialModelOptions,
+    load_initial_model,
+)
 from unmask.finetuning.initial_model.task_tokens import TASK_TOKENS, has_task_tokens
 from unmask.finetuning.results.finetuned_model import FinetunedModel
 from unmask.heads.language.language_modeling import LanguageModeling
@@ -206,7 +210,10 @@ def test_a_matrix_of_scores_of_its_own_grows_too() -> None:
     heads = {"language": LanguageModeling(tie_embeddings=False, bias=True)}
     given = opened("gpt2", heads=heads)
     begun = load_initial_model(
-        given, task_of("classify", special_tokens="added"), [], lm_loss_weight=0.5
+        given,
+        task_of("classify", special_tokens="added"),
+        [],
+        InitialModelOptions(lm_loss_weight=0.5),
     )
     n, weights = given.tokenizer.vocab_size, begun.build_model(0).own_weights()
     for name in ("heads.language.out.weight", "heads.language.bias"):
@@ -238,7 +245,7 @@ def test_rows_that_only_fill_up_a_table_are_drawn_anew() -> None:
 def test_the_loss_is_that_of_the_task_and_weight_times_that_of_the_next_token(pool, weight) -> None:
     """Equation 5, each loss a mean over what it asks, in float64 from the hidden states."""
     begun = load_initial_model(
-        opened(), task_of("pairs", 2, pooling=pool), [], lm_loss_weight=weight
+        opened(), task_of("pairs", 2, pooling=pool), [], InitialModelOptions(lm_loss_weight=weight)
     )
     model = begun.build_model(0).eval()
     rows = [(ONE, TWO, "no"), ("sun", "the very good moon", "yes"), (TWO, "a", "no")]

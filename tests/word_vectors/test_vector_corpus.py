@@ -175,9 +175,8 @@ def test_vectors_are_learned_from_shards(shards: TokenShards) -> None:
     known = lexicon_from_tokenizer(shards.tokenizer, count_ids(corpus), min_count=3)
     spec = word2vec.SkipGram(epochs=2)
     state = word2vec.initialize_word2vec(spec, known, d_model=8)
-    reports = list(
-        word2vec.train_word2vec(spec, corpus, known, state, learning_rate=0.025, chunk=50)
-    )
+    training = word2vec.Word2VecTraining(learning_rate=0.025, chunk_tokens=50)
+    reports = list(word2vec.train_word2vec(spec, corpus, known, state, training))
     assert state.place == 2 * corpus.n_tokens
     assert sum(r.n_words for r in reports) > 0
     assert np.isfinite(word2vec.word_vectors(spec, known, state)).all()

@@ -50,7 +50,11 @@ def started(spec: w2v.Word2VecMethod, seed: int = SEED) -> w2v.Word2VecState:
 
 def train(spec: w2v.Word2VecMethod, state: w2v.Word2VecState, seed: int = SEED, **options: int):
     return w2v.train_word2vec(
-        spec, corpus(), words(), state, learning_rate=RATE, seed=seed, **options
+        spec,
+        corpus(),
+        words(),
+        state,
+        w2v.Word2VecTraining(learning_rate=RATE, seed=seed, **options),
     )
 
 
@@ -195,11 +199,11 @@ def test_the_loops_move_vectors_as_plain_python_does(spec: w2v.Word2VecMethod) -
 def test_training_that_stops_and_goes_on_gives_the_same_numbers(spec: w2v.Word2VecMethod) -> None:
     whole, _ = learned(spec)
     state = started(spec)
-    for report in train(spec, state, chunk=40):
+    for report in train(spec, state, chunk_tokens=40):
         if report.position > 500:
             break
     assert 500 < state.place < 800
-    for _ in train(spec, state, chunk=70):
+    for _ in train(spec, state, chunk_tokens=70):
         pass
     np.testing.assert_array_equal(state.inputs, whole.inputs)
     np.testing.assert_array_equal(state.outputs, whole.outputs)
@@ -216,7 +220,7 @@ def test_a_seed_gives_the_same_numbers_and_another_others() -> None:
 
 def test_the_rate_falls_in_a_line_and_every_word_is_reported() -> None:
     spec = replace(SMALL, subsample=None)
-    _, reports = learned(spec, chunk=50)
+    _, reports = learned(spec, chunk_tokens=50)
     assert [r.position for r in reports] == sorted({r.position for r in reports})
     for r in reports:
         assert r.rate == pytest.approx(RATE + (1e-4 - RATE) * r.position / 800)
@@ -225,7 +229,7 @@ def test_the_rate_falls_in_a_line_and_every_word_is_reported() -> None:
 
 def test_several_threads_learn_too() -> None:
     whole, _ = learned(SMALL)
-    state, reports = learned(SMALL, threads=2, chunk=40)
+    state, reports = learned(SMALL, threads=2, chunk_tokens=40)
     assert reports[-1].position == 800
     assert np.abs(state.inputs - whole.inputs).max() < 1.5  # they differ, but not by much
     assert np.isfinite(state.inputs).all()
@@ -389,7 +393,9 @@ def test_words_of_one_topic_come_together(spec: w2v.Word2VecMethod, rate: float)
     made = corpus_from_ids(ids, np.stack((ends[:-1], ends[1:]), 1))
     known = build_lexicon([f"{chr(97 + i)}{i}x" for i in range(2 * n)], count_ids(made))
     state = w2v.initialize_word2vec(spec, known, 16)
-    reports = list(w2v.train_word2vec(spec, made, known, state, learning_rate=rate))
+    reports = list(
+        w2v.train_word2vec(spec, made, known, state, w2v.Word2VecTraining(learning_rate=rate))
+    )
     assert reports[-1].loss < reports[0].loss - 0.05
     found = w2v.word_vectors(spec, known, state)
     unit = found / np.linalg.norm(found, axis=1, keepdims=True)
@@ -441,7 +447,11 @@ def test_what_does_not_fit_a_training_is_told() -> None:
         with pytest.raises(
             ValueError, match="rate must be above 0, and at least min_learning_rate"
         ):
-            list(w2v.train_word2vec(SMALL, corpus(), words(), state, learning_rate=rate))
+            list(
+                w2v.train_word2vec(
+                    SMALL, corpus(), words(), state, w2v.Word2VecTraining(learning_rate=rate)
+                )
+            )
     with pytest.raises(ValueError, match="two words or more"):
         w2v.initialize_word2vec(SMALL, build_lexicon(["a"], np.array([9])))
     with pytest.raises(ValueError, match="d_model must be at least 1, got 0"):

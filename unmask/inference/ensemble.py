@@ -16,7 +16,7 @@ from unmask.finetuning.results.predict import (
     mean_loss,
     predict_scores,
 )
-from unmask.finetuning.results.score import read_items
+from unmask.finetuning.results.score import FileOptions, read_items
 from unmask.finetuning.results.task_metrics import compute_metrics
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
@@ -91,7 +91,7 @@ class Ensemble:
 
     def score(self, path: str | Path, **options: Any) -> dict[str, float]:
         """Compute all figures of what they say together, on a file; see `Pipeline.score`."""
-        items = read_items(self.task, path, **options)
+        items = read_items(self.task, path, FileOptions(**options))
         first, scores = self._formulation_of(0, items), self._mean_scores(items)
         predictions = [first.prediction(item, s) for item, s in zip(items, scores, strict=True)]
         return compute_metrics(self.task, items, predictions) | {

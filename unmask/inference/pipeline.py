@@ -26,7 +26,7 @@ from unmask.finetuning.formulations.formulation import (
     PredictionRecord,
 )
 from unmask.finetuning.results.predict import infer_task, predict, select_columns
-from unmask.finetuning.results.score import score_file
+from unmask.finetuning.results.score import FileOptions, score_file
 from unmask.finetuning.results.task_metrics import task_of_mixture
 from unmask.inference.export import ModelFormat, save_model
 from unmask.inference.generation import GenerationPipeline, as_text_list
@@ -246,12 +246,14 @@ class Pipeline(GenerationPipeline):
         return score_file(
             self.loaded_model,
             path,
+            FileOptions(
+                text=_as_tuple(text),
+                label=label,
+                choices=_as_tuple(choices),
+                columns=columns,
+                encoding_errors=encoding_errors,
+            ),
             task=self._required_task(),
-            text=_as_tuple(text),
-            label=label,
-            choices=_as_tuple(choices),
-            columns=columns,
-            encoding_errors=encoding_errors,
         )
 
     def _required_task(self) -> Task:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from unmask.config import check_number_arguments
+from unmask.config import check_number_fields
 from unmask.evaluation.sentence_embeddings import EmbeddingPooling
 from unmask.finetuning.formulations.span_head import token_span
 from unmask.inference.generation import as_text_list
 from unmask.inference.load_word_vectors import is_word_vectors, load_word_vectors
 from unmask.inference.open_model import load
 from unmask.inference.pipeline import Pipeline
+from unmask.options import takes_options
 from unmask.tasks.kinds.regress import READER
 from unmask.tasks.metrics.regression import pearson, spearman
 from unmask.tasks.readers import tables
@@ -122,65 +123,90 @@ def _sentence_vectors(
     return KeyedVectors(tuple(texts[i] for i in has), vectors[has])
 
 
-@check_number_arguments
-def nearest_sentences(
-    model: str | Path | Pipeline | KeyedVectors,
-    queries: str | Sequence[str],
-    sentences: str | Path | Sequence[str],
-    top_k: int = 10,
-    *,
-    word: str | None = None,
-    pooling: EmbeddingPooling | None = None,
-    layer: int | None = None,
-    limit: int | None = None,
-    text_column: str | None = None,
-    encoding_errors: EncodingErrors = "strict",
-) -> list[list[Neighbor]]:
-    """Find the sentences whose vectors are nearest to those of others, by cosine.
+@dataclass(frozen=True, kw_only=True)
+class _SentenceVectorOptions:
+    """How sentences become vectors."""
 
-    A query is no neighbor of itself; a sentence that stands there several times is found once. With
-    a `word`, its vectors in each sentence are compared, so that those are found in which it is used
-    alike (Peters et al. 2018, arXiv:1802.05365, table 4).
+    pooling: EmbeddingPooling | None = None
+    """See `Pipeline.embed`. None: that of the preset."""
+    layer: int | None = None
+    """Layer whose hidden states are used. None: the last."""
+    limit: int | None = None
+    """Number of words that are read of word vectors, from the first. None: all."""
+    encoding_errors: EncodingErrors = "strict"
+    """Handling of bytes that are not valid UTF-8."""
 
-    Args:
-        model: see `sentence_encoder`.
-        queries: sentences whose neighbors are looked for.
-        sentences: sentences, or a file of them: a line each, or records.
-        top_k: number of neighbors of each, at most.
-        word: a word of each query, or several in a row, in capitals or not; sentences without it
-            are not found. Its vector is the mean over its tokens, where it stands first.
-        pooling: see `sentence_encoder`.
-        layer: likewise.
-        limit: likewise.
-        text_column: the column of records that holds the text.
-        encoding_errors: what becomes of bytes of the file that are not UTF-8.
+    def __post_init__(self) -> None:
+        """Refuse values that are not numbers where numbers are expected."""
+        check_number_fields(self)
+
+
+@dataclass(frozen=True)
+class NearestSentencesOptions(_SentenceVectorOptions):
+    """Queries, candidate sentences, and how their vectors are computed."""
+
+    model: str | Path | Pipeline | KeyedVectors
+    """See `sentence_encoder`."""
+    queries: str | Sequence[str]
+    """Sentences whose neighbors are searched for."""
+    sentences: str | Path | Sequence[str]
+    """Candidate sentences, or a file of them: one per line, or records."""
+    top_k: int = 10
+    """Maximum number of neighbors of each query."""
+    _: KW_ONLY
+    word: str | None = None
+    """Word of each query, or several consecutive ones, in any case. The vectors of its first
+    occurrence in each sentence, the mean over its tokens, are compared; sentences without it are
+    not candidates."""
+    text_column: str | None = None
+    """Column of records that holds the text."""
+
+
+@takes_options(NearestSentencesOptions)
+def nearest_sentences(options: NearestSentencesOptions) -> list[list[Neighbor]]:
+    """Find the sentences whose vectors have the highest cosine with those of the queries.
+
+    A query is not a neighbor of itself, and repeated sentences are found once. With a `word`, its
+    contextual vectors are compared, so that sentences are found in which it is used alike (Peters
+    et al. 2018, arXiv:1802.05365, table 4).
+
+    The fields of `NearestSentencesOptions` are its keywords.
 
     Raises:
         FileNotFoundError: there is no such file or model.
-        ValueError: there is no text in the file, or no word of a sentence has a vector; a query has
-            no such `word`, or none of the sentences has; see `sentence_encoder`.
+        ValueError: the file has no text; no word of a sentence has a vector; `word` is not in a
+            query or in any candidate; see also `sentence_encoder`.
     """
-    queries = as_text_list(queries, "queries")
-    encode = sentence_encoder(model, word=word, pooling=pooling, layer=layer, limit=limit)
+    queries = as_text_list(options.queries, "queries")
+    word, sentences = options.word, options.sentences
+    encode = sentence_encoder(
+        options.model,
+        word=word,
+        pooling=options.pooling,
+        layer=options.layer,
+        limit=options.limit,
+    )
     if isinstance(sentences, str | Path):
-        read = read_documents(
+        documents = read_documents(
             sentences,
             document_separator="line",
-            text_column=text_column,
-            encoding_errors=encoding_errors,
+            text_column=options.text_column,
+            encoding_errors=options.encoding_errors,
         )
-        sentences = [document.text for document in read]
+        sentences = [document.text for document in documents]
     texts = tuple(dict.fromkeys(as_text_list(sentences, "sentences")))
     if not texts:
         raise ValueError("sentences: there are none")
     vectors = encode(queries)
     for sentence, vector in zip(queries, vectors, strict=True):
         if not vector.any():
-            what = "no word of it has a vector" if word is None else f"{word!r} is no word of it"
-            raise ValueError(f"{sentence!r}: {what}")
+            reason = "no word of it has a vector" if word is None else f"{word!r} is no word of it"
+            raise ValueError(f"{sentence!r}: {reason}")
     candidates = _sentence_vectors(texts, encode(texts), word)
     return [
-        candidates.neighbors(vector[None], top_k, [sentence] if sentence in candidates else [])[0]
+        candidates.neighbors(
+            vector[None], options.top_k, [sentence] if sentence in candidates else []
+        )[0]
         for sentence, vector in zip(queries, vectors, strict=True)
     ]
 
@@ -198,48 +224,51 @@ class SentenceSimilarityScore:
     spearman: float
 
 
-@check_number_arguments
-def evaluate_sentence_similarity(
-    model: str | Path | Pipeline | KeyedVectors,
-    data: str | Path,
-    *,
-    text: Sequence[str] = (),
-    label: str | None = None,
-    pooling: EmbeddingPooling | None = None,
-    layer: int | None = None,
-    limit: int | None = None,
-    encoding_errors: EncodingErrors = "strict",
-) -> SentenceSimilarityScore:
-    """Correlate the cosines of pairs of sentences with people's scores (SICK, STS).
+@dataclass(frozen=True)
+class SentenceSimilarityOptions(_SentenceVectorOptions):
+    """Pairs of sentences with human scores, and how vectors are computed."""
 
-    Args:
-        model: see `sentence_encoder`.
-        data: a file of rows with two texts and a number: .tsv, .csv, .jsonl, .parquet.
-        text: the columns of the texts. None named: customary ones.
-        label: the column of the numbers. None: a customary one.
-        pooling: see `sentence_encoder`.
-        layer: likewise.
-        limit: likewise.
-        encoding_errors: what becomes of bytes of the file that are not UTF-8.
+    model: str | Path | Pipeline | KeyedVectors
+    """See `sentence_encoder`."""
+    data: str | Path
+    """File of rows with two texts and a number: .tsv, .csv, .jsonl, .parquet."""
+    _: KW_ONLY
+    text: Sequence[str] = ()
+    """Columns of the texts. Empty: customary names."""
+    label: str | None = None
+    """Column of the numbers. None: a customary name."""
+
+
+@takes_options(SentenceSimilarityOptions)
+def evaluate_sentence_similarity(options: SentenceSimilarityOptions) -> SentenceSimilarityScore:
+    """Correlate the cosines of sentence pairs with human scores (SICK, STS).
+
+    The fields of `SentenceSimilarityOptions` are its keywords.
 
     Raises:
         FileNotFoundError: there is no such file or model.
-        ValueError: it has no such columns, or a value is no text or no number, with file and line;
-            see `sentence_encoder`.
+        ValueError: the file lacks columns, or a value is not a text or a number, with file and
+            line; see also `sentence_encoder`.
     """
-    table = tables.read_table(data, encoding_errors=encoding_errors)
-    columns = READER.find_columns(table, tuple(text) or find_text_pair(table), label, ())
+    table = tables.read_table(options.data, encoding_errors=options.encoding_errors)
+    columns = READER.find_columns(
+        table, tuple(options.text) or find_text_pair(table), options.label, ()
+    )
     if len(columns.texts) != 2:
         raise ValueError(f"similarity is of two columns of text, got {columns.texts[0]!r} alone")
-    items = READER.read_examples(table, columns, encoding_errors, has_labels=True, options={})
+    items = READER.read_examples(
+        table, columns, options.encoding_errors, has_labels=True, options={}
+    )
     labels = np.array([item.label for item in items], np.float64)
     sides = list(zip(*(item.texts for item in items), strict=True))
-    encode = sentence_encoder(model, pooling=pooling, layer=layer, limit=limit)
+    encode = sentence_encoder(
+        options.model, pooling=options.pooling, layer=options.layer, limit=options.limit
+    )
     texts = list(dict.fromkeys(t for side in sides for t in side))
     unit = dict(zip(texts, _normalize_rows(encode(texts)), strict=True))
     cosines = np.array([unit[a] @ unit[b] for a, b in zip(*sides, strict=True)])
     return SentenceSimilarityScore(
-        name=Path(data).name,
+        name=Path(options.data).name,
         n_pairs=len(items),
         pearson=pearson(labels, cosines),
         spearman=spearman(labels, cosines),

@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-import torch
-
 from unmask.heads.classification.pooler import Pooler
 from unmask.heads.classification.sequence_classification import (
     SequenceClassification,
@@ -17,7 +15,6 @@ from unmask.heads.question_answering import QuestionAnswering
 from unmask.model.architecture import Architecture, EncoderDecoderArchitecture
 from unmask.model.exchange.config_mapping import ConfigMapping
 from unmask.model.exchange.weight_names import AnyArchitecture, WeightNames
-from unmask.model.initialize import WithoutFilling
 from unmask.model.positions.learned import LearnedPositions
 from unmask.model.positions.relative_bias import LearnedPositionsAndT5Bias
 from unmask.objectives.published import ObjectiveSpec
@@ -140,11 +137,6 @@ class Published:
         model = Model(self.architecture, self.heads if heads is None else heads, self.unused_pooler)
         self.post_build(model)
         return model
-
-    def build_without_memory(self, heads: Mapping[str, HeadSpec] | None = None) -> Model:
-        """Build the network on the meta device: the names, shapes and modules of its weights."""
-        with torch.device("meta"), WithoutFilling():
-            return self.build(heads)
 
 
 def token_classification_head(preset: Published) -> TokenClassification:

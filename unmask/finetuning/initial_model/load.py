@@ -74,7 +74,8 @@ class InitialModel:
 
     def newly_initialized(self) -> tuple[str, ...]:
         """Name the weights that are drawn."""
-        model = self.preset.build_without_memory()
+        with torch.device("meta"):
+            model = self.preset.build()
         return tuple(
             name for name, _ in model.named_parameters() if name not in self.pretrained_weights
         )
@@ -102,51 +103,59 @@ def _copy_known_rows(embedding_table: Tensor, known_rows: Tensor, new_token_ids:
     embedding_table[new_token_ids.start : new_token_ids.stop] = kept
 
 
+@dataclass(frozen=True, kw_only=True)
+class InitialModelOptions:
+    """What a run changes about the model that it begins with."""
+
+    tokenizer: str | None = None
+    """Folder of a tokenizer, for a catalogue name. None: trained on the texts."""
+    vocabulary: VocabularySpec | None = None
+    """Type of a tokenizer that is trained. None: that of the preset."""
+    dropout: float | None = None
+    """Dropout probability. None: that of the preset."""
+    lm_loss_weight: float | None = None
+    """Weight of the language modeling loss beside the task's. None: that of the preset."""
+    trains_embeddings: bool = True
+    """Whether token embeddings are trained, so that task tokens may be added."""
+
+
 def load_initial_model(
     source: str | LoadedModel,
     task: Task,
     texts: Iterable[str],
-    *,
-    tokenizer: str | None = None,
-    vocabulary: VocabularySpec | None = None,
-    dropout: float | None = None,
-    lm_loss_weight: float | None = None,
-    trains_embeddings: bool = True,
+    options: InitialModelOptions = InitialModelOptions(),
 ) -> InitialModel:
-    """Find what a run begins with.
+    """Return the model that a run begins with.
 
     Args:
-        source: a run folder, a folder in the Hugging Face layout, `hf:owner/name`, a model in the
-            package, one that is open, or a name of the catalogue, which has no weights.
-        task: with its labels.
-        texts: from which a catalogue's model learns its vocabulary if `tokenizer` is None.
-        tokenizer: a folder with a tokenizer, for a name of the catalogue.
-        vocabulary: what such a model learns in place of its card's kind.
-        dropout: in place of the card's.
-        lm_loss_weight: weight of a language model's loss beside the task's. None: the card's.
-        trains_embeddings: vectors of tokens are learned, so that new ones may be added.
+        source: a run folder, a folder in the Hugging Face layout, `hf:owner/name`, a bundled model,
+            an open model, or a catalogue name, which has no weights.
+        task: the task, with its labels.
+        texts: training texts of the vocabulary of a catalogue name without a tokenizer.
+        options: changes to the model.
 
     Raises:
         FileNotFoundError: there is no such folder or model.
         ValueError: the model cannot do this task, has no tokenizer, or its folder is damaged.
     """
     if isinstance(source, LoadedModel):
-        found = _from_loaded_model(source, task, lm_loss_weight, trains_embeddings)
+        found = _from_loaded_model(source, task, options)
     elif Path(source).is_dir() or source.startswith(HUB_PREFIX) or source in BUNDLED_MODELS:
-        found = _from_folder(resolve_model_folder(source), task, lm_loss_weight, trains_embeddings)
+        found = _from_folder(resolve_model_folder(source), task, options)
     elif source in MODELS or source in ALIASES:
-        card = _with_dropout(get_preset(source), dropout)
-        if vocabulary is not None:
-            card = replace(card, tokenizer=replace(card.tokenizer, vocabulary=vocabulary))
-        return _from_preset(card, task, texts, tokenizer, lm_loss_weight, trains_embeddings)
+        card = _with_dropout(get_preset(source), options.dropout)
+        if options.vocabulary is not None:
+            tokenizer_spec = replace(card.tokenizer, vocabulary=options.vocabulary)
+            card = replace(card, tokenizer=tokenizer_spec)
+        return _from_preset(card, task, texts, options)
     else:
         raise FileNotFoundError(
             f"{source}: no such folder, and no model of the catalogue{did_you_mean(source)}"
         )
-    if tokenizer is not None or vocabulary is not None:
-        what = "tokenizer" if vocabulary is None else "vocabulary"
-        raise ValueError(f"{what} is for a model of the catalogue; {found.preset.name} has its own")
-    return replace(found, preset=_with_dropout(found.preset, dropout))
+    if options.tokenizer is not None or options.vocabulary is not None:
+        name = "tokenizer" if options.vocabulary is None else "vocabulary"
+        raise ValueError(f"{name} is for a model of the catalogue; {found.preset.name} has its own")
+    return replace(found, preset=_with_dropout(found.preset, options.dropout))
 
 
 def _head_specs(task: Task, preset: Published, lm_loss_weight: float | None) -> dict[str, HeadSpec]:
@@ -157,30 +166,25 @@ def _from_preset(
     preset: Published,
     task: Task,
     texts: Iterable[str],
-    tokenizer: str | None,
-    lm_loss_weight: float | None,
-    trains_embeddings: bool,
+    options: InitialModelOptions,
 ) -> InitialModel:
     task = without_trained_pooler(task) if preset.pooler_head else task
-    _head_specs(
-        task, preset, lm_loss_weight
-    )  # what it cannot do is said before a vocabulary is learned
-    folder = None if tokenizer is None else resolve_model_folder(tokenizer)
+    # A task that the model cannot do is refused before a vocabulary is trained.
+    _head_specs(task, preset, options.lm_loss_weight)
+    folder = None if options.tokenizer is None else resolve_model_folder(options.tokenizer)
     known = train_tokenizer(preset.tokenizer, texts) if folder is None else load_tokenizer(folder)
-    task = resolve_input_options(task, preset, known, trains_embeddings=trains_embeddings)
-    known, heads = add_task_tokens(task, known), _head_specs(task, preset, lm_loss_weight)
+    task = resolve_input_options(task, preset, known, trains_embeddings=options.trains_embeddings)
+    known, heads = add_task_tokens(task, known), _head_specs(task, preset, options.lm_loss_weight)
     preset = replace(preset.with_vocabulary(known.special_ids), heads=heads)
     return InitialModel(preset=preset, tokenizer=known, pretrained_weights={}, task=task)
 
 
-def _from_folder(
-    folder: Path, task: Task, lm_loss_weight: float | None, trains_embeddings: bool
-) -> InitialModel:
+def _from_folder(folder: Path, task: Task, options: InitialModelOptions) -> InitialModel:
     """Open a folder with the task's head; if it has such a head already, with that, to compare."""
     if is_adapter(folder):
         opened = open_adapter(folder)
         merge_permanently(opened.model)
-        return _from_loaded_model(opened, task, lm_loss_weight, trains_embeddings)
+        return _from_loaded_model(opened, task, options)
     card, theirs = read_preset(folder)
     card = replace(card, name=folder.name)
     kinds = cast("Sequence[str]", theirs.get("architectures")) or ("",)
@@ -192,13 +196,13 @@ def _from_folder(
     if NATIVE_HEADS_KEY in theirs or {LABEL_HEAD, TOKEN_LABEL_HEAD, SPAN_HEAD, CHOICE_HEAD} & set(
         there
     ):
-        return _from_loaded_model(load_folder(folder), task, lm_loss_weight, trains_embeddings)
-    heads = _head_specs(task, card, lm_loss_weight)
-    return _from_loaded_model(load_folder(folder, heads), task, lm_loss_weight, trains_embeddings)
+        return _from_loaded_model(load_folder(folder), task, options)
+    heads = _head_specs(task, card, options.lm_loss_weight)
+    return _from_loaded_model(load_folder(folder, heads), task, options)
 
 
 def _from_loaded_model(
-    loaded_model: LoadedModel, task: Task, lm_loss_weight: float | None, trains_embeddings: bool
+    loaded_model: LoadedModel, task: Task, options: InitialModelOptions
 ) -> InitialModel:
     """Keep what the task can use: the backbone, and the head or the part of it that fits."""
     if loaded_model.tokenizer is None:
@@ -216,10 +220,13 @@ def _from_loaded_model(
     ):
         task = without_trained_pooler(task)
     task = resolve_input_options(
-        task, loaded_model.preset, loaded_model.tokenizer, trains_embeddings=trains_embeddings
+        task,
+        loaded_model.preset,
+        loaded_model.tokenizer,
+        trains_embeddings=options.trains_embeddings,
     )
     tokenizer = add_task_tokens(task, loaded_model.tokenizer)
-    wanted = _head_specs(task, loaded_model.preset, lm_loss_weight)
+    wanted = _head_specs(task, loaded_model.preset, options.lm_loss_weight)
     head = next(iter(wanted))  # the task's own; a language model's beside it comes after
     kept = {n: x for n, x in there.items() if n.startswith("backbone.")}
     own = {n: x for n, x in there.items() if n.startswith(f"heads.{head}.")}
@@ -229,7 +236,7 @@ def _from_loaded_model(
         kept |= own
         if head != LANGUAGE_HEAD and task.labels:
             task = replace(task, labels=loaded_model.label_names)
-            wanted = _head_specs(task, loaded_model.preset, lm_loss_weight)
+            wanted = _head_specs(task, loaded_model.preset, options.lm_loss_weight)
     elif isinstance(spec := wanted[head], SequenceClassification) and spec.dense_layer:
         below = ("dense", "norm") if spec.norm else ("dense",)
         kept |= _shared_layers(loaded_model.preset, there, head, below)

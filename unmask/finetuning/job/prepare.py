@@ -23,7 +23,11 @@ from unmask.finetuning.formulations.formulation import (
     uses_word_labels,
 )
 from unmask.finetuning.initial_model.auxiliary_lm import lm_loss_weight_of, with_next_token_targets
-from unmask.finetuning.initial_model.load import InitialModel, load_initial_model
+from unmask.finetuning.initial_model.load import (
+    InitialModel,
+    InitialModelOptions,
+    load_initial_model,
+)
 from unmask.finetuning.initial_model.regression_scale import with_target_scale
 from unmask.finetuning.initial_model.source_encoder import (
     add_source_encoder,
@@ -138,7 +142,8 @@ def _with_parameter_counts(job: FinetuneJob) -> FinetuneJob:
 def _check_method(config: FinetuneConfig, initial_model: InitialModel) -> int:
     """Check that the model can be fine-tuned as configured; return its number of parameters."""
     preset = initial_model.preset
-    model = preset.build_without_memory()
+    with torch.device("meta"):
+        model = preset.build()
     if isinstance(config.tune, FrozenFeatures) and not any(True for _ in model.heads.parameters()):
         raise ValueError(
             f"{preset.name} has no head of its own to learn: frozen, it learns nothing"
@@ -197,11 +202,13 @@ def _load_initial_model(
         loaded_model or config.base,
         task,
         _vocabulary_texts(data.train, tagged=TASK_KINDS[task.task_kind].reader.word_per_line),
-        tokenizer=config.tokenizer,
-        vocabulary=config.vocabulary,
-        dropout=config.dropout,
-        lm_loss_weight=_requested_lm_loss_weight(config),
-        trains_embeddings=trains_embeddings(config.tune),
+        InitialModelOptions(
+            tokenizer=config.tokenizer,
+            vocabulary=config.vocabulary,
+            dropout=config.dropout,
+            lm_loss_weight=_requested_lm_loss_weight(config),
+            trains_embeddings=trains_embeddings(config.tune),
+        ),
     )
     if isinstance(config.tune, SourceEncoder):
         begun = add_source_encoder(begun, config.tune, data.train)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from unmask.checkpoints.huggingface.read import LoadedModel
@@ -59,30 +60,39 @@ def tune_threshold(
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class FileOptions:
+    """How the rows of a labeled file are read. Columns that are not named are found by name."""
+
+    text: Sequence[str] = ()
+    """Columns of text. Empty: those of the task, or customary names."""
+    label: str | None = None
+    """Column of labels. None: that of the task, or a customary name."""
+    choices: Sequence[str] = ()
+    """Columns of answer choices. Empty: those of the task, or customary names."""
+    columns: Sequence[str] = ()
+    """Names of all columns, of a file without a header."""
+    encoding_errors: EncodingErrors = "strict"
+    """Handling of bytes that are not valid UTF-8."""
+
+
 def score_file(
     loaded_model: LoadedModel,
     path: str | Path,
+    options: FileOptions = FileOptions(),
     *,
     task: Task | None = None,
-    text: Sequence[str] = (),
-    label: str | None = None,
-    choices: Sequence[str] = (),
-    columns: Sequence[str] = (),
-    encoding_errors: EncodingErrors = "strict",
     batch_tokens: int = DEFAULT_BATCH_TOKENS,
 ) -> dict[str, float]:
-    """Score a fine-tuned model on a labelled file.
+    """Score a fine-tuned model on a labeled file.
 
     Args:
-        loaded_model: a model with a head of labels, or an encoder-decoder that was fine-tuned.
-        path: of the file.
-        task: what `read_task` found in the model's folder. None: what its head says.
-        text: columns of text. None named: those of the task, or customary ones.
-        label: the column of labels. None: that of the task, or a customary one.
-        choices: columns of options. None named: likewise.
-        columns: names of all columns, for a file without a header.
-        encoding_errors: what becomes of bytes that are no UTF-8.
-        batch_tokens: tokens that go through the model at once.
+        loaded_model: a model with a classification head, or a fine-tuned encoder-decoder.
+        path: the file.
+        options: how its rows are read.
+        task: the task, as `read_task` reads it from the model's folder. None: inferred from the
+            head.
+        batch_tokens: tokens in one forward pass.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -91,50 +101,40 @@ def score_file(
     if loaded_model.tokenizer is None:
         raise ValueError(f"{loaded_model.preset.name} has no tokenizer, which reading text needs")
     task = infer_task(loaded_model) if task is None else task
-    items = read_items(
-        task,
-        path,
-        text=text,
-        label=label,
-        choices=choices,
-        columns=columns,
-        encoding_errors=encoding_errors,
+    items = read_items(task, path, options)
+    formulation = formulate(
+        infer_text_columns(task, items), loaded_model.preset, loaded_model.tokenizer
     )
-    asked = formulate(infer_text_columns(task, items), loaded_model.preset, loaded_model.tokenizer)
-    return score(asked, loaded_model.model, items, asked.build_inputs(items), batch_tokens)
+    inputs = formulation.build_inputs(items)
+    return score(formulation, loaded_model.model, items, inputs, batch_tokens)
 
 
 def read_items(
-    task: Task,
-    path: str | Path,
-    *,
-    text: Sequence[str] = (),
-    label: str | None = None,
-    choices: Sequence[str] = (),
-    columns: Sequence[str] = (),
-    encoding_errors: EncodingErrors = "strict",
+    task: Task, path: str | Path, options: FileOptions = FileOptions()
 ) -> list[TaskExample]:
-    """Read a labelled file for a task; the arguments are those of `score_file`.
+    """Read a labeled file for a task.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: the file or a label in it is not what the task takes, with file and line.
     """
-    tagged = TASK_KINDS[task.task_kind].reader.word_per_line
+    kind = TASK_KINDS[task.task_kind]
+    reader, errors = kind.reader, options.encoding_errors
     table = tables.read_table(
-        path, header=tuple(columns), word_per_line=tagged, encoding_errors=encoding_errors
+        path,
+        header=tuple(options.columns),
+        word_per_line=reader.word_per_line,
+        encoding_errors=errors,
     )
-    task = select_columns(task, table, text, choices)
-    kind, own = TASK_KINDS[task.task_kind], task.columns
-    files = kind.reader
-    texts = own.texts if text or all(map(table.has_column, own.texts)) else ()
-    if label is None and own.label in table.columns:
-        label = own.label
-    found = files.find_columns(table, texts, label, own.choices)
-    items = files.read_examples(
-        table, found, encoding_errors, has_labels=True, options=task.options
-    )
-    kind.check_examples(items, task.labels, found.label)
+    task = select_columns(task, table, options.text, options.choices)
+    known = task.columns
+    texts = known.texts if options.text or all(map(table.has_column, known.texts)) else ()
+    label = options.label
+    if label is None and known.label in table.columns:
+        label = known.label
+    columns = reader.find_columns(table, texts, label, known.choices)
+    items = reader.read_examples(table, columns, errors, has_labels=True, options=task.options)
+    kind.check_examples(items, task.labels, columns.label)
     if not items:
         raise ValueError(f"{path}: no sentence has a word")
     return items

@@ -1,9 +1,9 @@
-"""Any method for word vectors as one that takes steps, can be stopped, and gone on with.
+"""Trainers: any method for word vectors as resumable steps.
 
-learning = begin(method, corpus, words, WordVectorOptions(d_model=100, rate=0.025), folder)
-for step in learning.steps():
-    print(step.step, step.loss)  # here it may be stopped: learning.state() is all that it knows
-learning.vectors()
+trainer = build_trainer(method, corpus, words, WordVectorOptions(d_model=100), folder)
+for step in trainer.steps():
+    print(step.step, step.loss)  # training may stop here: trainer.state() is all of its state
+trainer.vectors()
 """
 
 import math
@@ -27,9 +27,9 @@ from unmask.word_vectors.train.word2vec import CBOW, SkipGram
 
 WordVectorMethod = SkipGram | CBOW | GloVe | SVD | LSA
 WORD_VECTOR_FAMILY = "word-vectors"
-"""What models are called that are a table of vectors alone."""
+"""Family name of models that are only a table of vectors."""
 FASTTEXT_FILE = "fasttext.bin"
-"""The file of a run with the vectors of n-grams: a model as fastText's own program writes it."""
+"""File of a run with the vectors of n-grams, in the format of the fastText program."""
 WORD_VECTOR_METHODS = (SkipGram, CBOW, GloVe, SVD, LSA)
 RECIPE_KEYS = (
     "model",
@@ -50,63 +50,63 @@ RECIPE_KEYS = (
     "checkpoint_every",
     "keep_checkpoints",
 )
-"""Keys of a recipe that word vectors depend on. How many steps there are follows from the text."""
+"""Keys of a recipe that word vectors depend on. The number of steps follows from the text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordVectorOptions:
-    """What a method is told beside itself."""
+    """Settings shared by all methods."""
 
     d_model: int = 100
     rate: float = 0.025
-    """Of factors there is none."""
+    """Learning rate; factorizations ignore it."""
     seed: int = 0
     threads: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordVectorStep:
-    """What a step gave."""
+    """Report of a training step."""
 
     step: int
-    """Steps count from 1."""
+    """Number of the step, from 1."""
     position: int
-    """What is behind us, through all epochs: ids of the corpus, or pairs that were counted."""
+    """Number of tokens, or counted pairs, processed so far over all epochs."""
     n_examples: int
-    """Words that were learned from in it; or pairs."""
+    """Number of words, or pairs, in this step."""
     loss: float
-    """Of a question; not a number where none was asked."""
+    """Loss per prediction; NaN if there was none."""
     rate: float
 
 
 class WordVectorTrainer(ABC):
-    """A method at work."""
+    """Training of a method."""
 
     n_steps: int
-    """All that there are."""
+    """Total number of steps."""
 
     @abstractmethod
     def steps(self) -> Iterator[WordVectorStep]:
-        """Take the steps that are left; between two, the state is whole."""
+        """Take the remaining steps; the state is consistent between two steps."""
 
     @abstractmethod
     def state(self) -> dict[str, np.ndarray]:
-        """Give all that changes, as arrays that go on changing."""
+        """Return the mutable state, as arrays that training updates in place."""
 
     @abstractmethod
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go back to such a state.
+        """Restore a state.
 
         Raises:
-            ValueError: it is of something else.
+            ValueError: the state belongs to another training.
         """
 
     @abstractmethod
     def vectors(self) -> Float32[np.ndarray, "n d"]:
-        """Give the vector of each word."""
+        """Return the vector of each word."""
 
     def fasttext_bytes(self) -> Iterator[bytes] | None:
-        """Give the bytes of fastText's model file, where words are composed of n-grams."""
+        """Return the bytes of fastText's model file; None for methods without n-grams."""
         return None
 
 
@@ -117,18 +117,18 @@ def build_trainer(
     options: WordVectorOptions,
     folder: Path,
 ) -> WordVectorTrainer:
-    """Begin with a method.
+    """Build the trainer of a method.
 
     Args:
-        method: which.
-        corpus: the ids.
-        words: that get a vector.
-        options: what else it must know.
-        folder: where pairs are counted, if they are; where that was begun or done, it goes on.
+        method: the method.
+        corpus: the token ids.
+        words: the words that have vectors.
+        options: dimension, learning rate, seed and threads.
+        folder: folder of cooccurrence counts, which are reused or resumed.
 
     Raises:
-        ValueError: a number makes no sense, or nothing can be learned of this.
-        ImportError: a library that it needs is not installed.
+        ValueError: a number is out of range, or the corpus has nothing to train on.
+        ImportError: a required library is not installed.
     """
     if isinstance(method, SkipGram | CBOW):
         return _PredictionTrainer(method, corpus, words, options)
@@ -146,7 +146,7 @@ def build_trainer(
 
 
 class _PredictionTrainer(WordVectorTrainer):
-    """Skip-gram, CBOW: a step is a chunk of the corpus for each thread."""
+    """Skip-gram and CBOW: a step is one chunk of the corpus per thread."""
 
     def __init__(
         self,
@@ -161,15 +161,17 @@ class _PredictionTrainer(WordVectorTrainer):
             word2vec.initialize_word2vec(method, words, options.d_model, options.seed),
             0,
         )
-        chunks = sum(1 for _ in corpus.iter_chunks(word2vec.CHUNK_IDS))
+        chunks = sum(1 for _ in corpus.iter_chunks(word2vec.CHUNK_TOKENS))
         self.n_steps = method.epochs * math.ceil(chunks / options.threads)
 
     def steps(self) -> Iterator[WordVectorStep]:
-        told = self._options
+        options = self._options
+        training = word2vec.Word2VecTraining(
+            learning_rate=options.rate, seed=options.seed, threads=options.threads
+        )
         for report in word2vec.train_word2vec(
-            self._method, self._corpus, self._words, self._state,
-            learning_rate=told.rate, seed=told.seed, threads=told.threads,
-        ):  # fmt: skip
+            self._method, self._corpus, self._words, self._state, training
+        ):
             self._step += 1
             yield WordVectorStep(
                 step=self._step,
@@ -210,17 +212,17 @@ class _GloVeTrainer(WordVectorTrainer):
         self.n_steps = method.epochs
 
     def steps(self) -> Iterator[WordVectorStep]:
-        told, n = self._options, self._counts.n_pairs
+        options, n = self._options, self._counts.n_pairs
         for report in glove.train_glove(
             self._method, self._counts, self._state,
-            learning_rate=told.rate, seed=told.seed, threads=told.threads,
+            learning_rate=options.rate, seed=options.seed, threads=options.threads,
         ):  # fmt: skip
             yield WordVectorStep(
                 step=report.epoch,
                 position=report.epoch * n,
                 n_examples=n,
                 loss=report.loss,
-                rate=told.rate,
+                rate=options.rate,
             )
 
     def state(self) -> dict[str, np.ndarray]:
@@ -257,7 +259,7 @@ def _factorize_documents(
 
 
 class _FactorizationTrainer(WordVectorTrainer):
-    """Factors of counts: one step, after which nothing is left to be learned."""
+    """Factorization of counts in a single step."""
 
     n_steps = 1
 
@@ -290,7 +292,7 @@ class _FactorizationTrainer(WordVectorTrainer):
         return self._vectors
 
 
-def _check_state(mine: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> None:
-    for name, x in mine.items():
-        if name not in found or found[name].shape != x.shape:
+def _check_state(expected: Mapping[str, np.ndarray], saved: Mapping[str, np.ndarray]) -> None:
+    for name, x in expected.items():
+        if name not in saved or saved[name].shape != x.shape:
             raise ValueError(f"{name}: is of another training")

@@ -1,16 +1,17 @@
-"""Vectors learned by asking words for their neighbors: skip-gram, CBOW, and both with n-grams.
+"""Vectors learned by predicting neighboring words: skip-gram, CBOW, and both with n-grams.
 
 Mikolov et al. 2013, arXiv:1301.3781 and arXiv:1310.4546; Bojanowski et al. 2017, arXiv:1607.04606.
 
-    spec, words = SkipGram(), lexicon_of(shards.tokenizer, count_ids(corpus))
-    state = start(spec, words, d_model=100)
-    for report in train(spec, corpus, words, state, rate=0.025):
-        print(report.place, report.loss)
-    vectors(spec, words, state)
+    spec, words = SkipGram(), lexicon_from_tokenizer(shards.tokenizer, count_ids(corpus))
+    state = initialize_word2vec(spec, words, d_model=100)
+    training = Word2VecTraining(learning_rate=0.025)
+    for report in train_word2vec(spec, corpus, words, state, training):
+        print(report.position, report.loss)
+    word_vectors(spec, words, state)
 
-On one thread the numbers are a function of the spec, the corpus, the words, the rate and the seed,
-wherever training was stopped and gone on with. On more threads, rows are moved by all of them
-unguarded.
+With one thread the vectors are a function of the method, the corpus, the words, the learning rate
+and the seed, also if training is interrupted and resumed. Several threads update the shared rows
+without locks (Hogwild), so that their result varies.
 """
 
 import math
@@ -36,9 +37,9 @@ from unmask.word_vectors.train.corpus import (
 )
 from unmask.word_vectors.train.windows import WindowMethod
 
-CHUNK_IDS = 2**16
-"""Ids that a thread works on between two reports, about."""
-_SUBSAMPLING_STREAM, _SAMPLING_STREAM = range(2)  # what randomness is for
+CHUNK_TOKENS = 2**16
+"""Approximate number of tokens that a thread works on between two reports."""
+_SUBSAMPLING_STREAM, _SAMPLING_STREAM = range(2)  # purposes of random streams
 
 
 def _check_at_least(what: str, value: int, least: int) -> None:
@@ -48,7 +49,7 @@ def _check_at_least(what: str, value: int, least: int) -> None:
 
 @dataclass(frozen=True)
 class NegativeSampling:
-    """A word is told from `n_negatives` others, drawn by their counts to a power (2013b, 2.2).
+    """Discriminate a word from `n_negatives` samples of p(w) ∝ count(w)^exponent (2013b, 2.2).
 
     Raises:
         ValueError: a count below 1.
@@ -63,7 +64,7 @@ class NegativeSampling:
 
 @dataclass(frozen=True)
 class HierarchicalSoftmax:
-    """A word is found by the turns on its path in a Huffman tree (2013b, section 2.1)."""
+    """Predict the binary decisions on a word's path in a Huffman tree (2013b, section 2.1)."""
 
 
 def _output_description(output: NegativeSampling | HierarchicalSoftmax) -> str:
@@ -76,10 +77,10 @@ def _output_description(output: NegativeSampling | HierarchicalSoftmax) -> str:
 class CharacterNgrams:
     """A word's vector is the mean of its own row and those of its character n-grams (fastText).
 
-    The rows of n-grams are shared by a hash: there are `n_buckets` of them.
+    N-grams are hashed into `n_buckets` rows.
 
     Raises:
-        ValueError: lengths or buckets below 1, or a least length above the most.
+        ValueError: a length or `n_buckets` is below 1, or `min_n` is above `max_n`.
     """
 
     min_n: int = 3
@@ -94,24 +95,24 @@ class CharacterNgrams:
 
 @dataclass(frozen=True, kw_only=True)
 class _Word2VecMethod(WindowMethod):
-    """What skip-gram and CBOW share.
+    """Base of skip-gram and CBOW.
 
     Raises:
-        ValueError: a number that makes no sense.
+        ValueError: a number is out of range.
     """
 
     window: int = 5
-    """Neighbors on each side, at most."""
+    """Maximum number of neighbors on each side."""
     dynamic_window: bool = True
-    """How many is drawn for each word, evenly from 1 to `window`; else they are all."""
+    """Sample the number of neighbors of each word uniformly from 1 to `window`; else use all."""
     output_layer: NegativeSampling | HierarchicalSoftmax = NegativeSampling()
     character_ngrams: CharacterNgrams | None = None
     subsample: float | None = 1e-3
-    """Words with a greater share of all are passed over at random; None: no word is."""
+    """Relative frequency above which words are skipped at random. None: no word is skipped."""
     epochs: int = 5
     min_learning_rate: float = 1e-4
-    """To which the rate falls in a line, as in gensim. In the released code of word2vec it falls to
-    1e-4 of the first one, in fastText's to 0."""
+    """Final learning rate of the linear decay, as in gensim. The released code of word2vec decays
+    to 1e-4 of the initial rate, that of fastText to 0."""
 
     def __post_init__(self) -> None:
         _check_at_least("window", self.window, 1)
@@ -123,13 +124,13 @@ class _Word2VecMethod(WindowMethod):
 
     @property
     def window_size(self) -> tuple[int, bool]:
-        """Neighbors on each side, and whether how many is drawn, up to that."""
+        """Maximum number of neighbors on each side, and whether it is sampled for each word."""
         return self.window, self.dynamic_window
 
 
 @dataclass(frozen=True, kw_only=True)
 class SkipGram(_Word2VecMethod):
-    """A word's vector is asked for each of its neighbors (Mikolov et al. 2013a, section 3.2)."""
+    """Predict each neighbor of a word from its vector (Mikolov et al. 2013a, section 3.2)."""
 
     @property
     def visibility_description(self) -> str:
@@ -142,17 +143,17 @@ class SkipGram(_Word2VecMethod):
 
 @dataclass(frozen=True, kw_only=True)
 class CBOW(_Word2VecMethod):
-    """A word's neighbors, their vectors together, are asked for the word (2013a, section 3.1)."""
+    """Predict a word from the combined vectors of its neighbors (2013a, section 3.1)."""
 
     average_context: bool = True
-    """Of the neighbors' vectors, not their sum."""
+    """Use the mean of the neighbors' vectors, not their sum."""
     divide_gradient: bool = False
-    """Each neighbor gets its part of the mean's step, as the derivative has it (İrsoy et al. 2021,
-    arXiv:2012.15332). The released code gives the whole to each."""
+    """Divide the mean's gradient by the number of neighbors, as the derivative has it (İrsoy et al.
+    2021, arXiv:2012.15332). The released code adds it undivided to each neighbor."""
 
     @property
     def predicts_center(self) -> bool:
-        """The neighbors are asked for the word."""
+        """The center word is predicted from its neighbors."""
         return True
 
     @property
@@ -168,38 +169,37 @@ Word2VecMethod = SkipGram | CBOW
 
 @dataclass(eq=False)
 class Word2VecState:
-    """Everything that changes while training."""
+    """Parameters and position of a training run."""
 
     inputs: Float32[np.ndarray, "rows d"]
-    """The rows of words, then those of n-grams."""
+    """Rows of words, followed by rows of n-gram buckets."""
     outputs: Float32[np.ndarray, "outputs d"]
-    """Of each word, or of each inner node of the tree."""
+    """Output row of each word, or of each inner node of the tree."""
     place: int = 0
-    """Ids that are behind us, through all epochs."""
+    """Number of tokens read so far, over all epochs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Word2VecReport:
-    """What was done since the last report."""
+    """Progress since the last report."""
 
     position: int
-    """Ids that are behind us, through all epochs."""
+    """Number of tokens read so far, over all epochs."""
     n_words: int
-    """Words that were learned from."""
+    """Words trained on, after subsampling."""
     rate: float
-    """At the end."""
+    """Learning rate at the end of the interval."""
     loss: float
-    """Of one neighbor (CBOW: of one word), in nats, estimated; not a number where none was asked
-    for."""
+    """Estimated loss per predicted word in nats; NaN if no word was predicted."""
 
 
 def initialize_word2vec(
     spec: Word2VecMethod, words: Lexicon, d_model: int = 100, seed: int = 0
 ) -> Word2VecState:
-    """Draw the vectors that training begins with, up to 1 / d_model; those of outputs are zero.
+    """Initialize input vectors uniformly in ±1 / d_model, and output vectors with zeros.
 
     Raises:
-        ValueError: there is one word only, or a number makes no sense.
+        ValueError: there are fewer than two words, or a number is out of range.
     """
     _check_at_least("d_model", d_model, 1)
     _check_at_least("seed", seed, 0)
@@ -209,11 +209,33 @@ def initialize_word2vec(
     random = np.random.Generator(np.random.Philox(seed))
     inputs = random.random((len(words) + buckets, d_model), np.float32)
     inputs -= 0.5
-    # Deviates: the released code of word2vec draws half as far, which learns a little less from
-    # little text. This is how far fastText's and gensim draw.
+    # Deviates: the released code of word2vec samples from half this range, which learns slightly
+    # less from small corpora. fastText and gensim use this range.
     inputs /= d_model / 2
     n_outputs = len(words) - isinstance(spec.output_layer, HierarchicalSoftmax)
     return Word2VecState(inputs, np.zeros((n_outputs, d_model), np.float32))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Word2VecTraining:
+    """How word vectors are trained.
+
+    Raises:
+        ValueError: fewer than one thread or token.
+    """
+
+    learning_rate: float
+    """Initial learning rate. The released code has 0.025 for skip-gram and 0.05 for CBOW."""
+    seed: int = 0
+    """Random seed of subsampling, windows and negative samples."""
+    threads: int = 1
+    """Number of threads. Each works on a chunk; a report follows when all are done."""
+    chunk_tokens: int = CHUNK_TOKENS
+    """Approximate number of tokens in a chunk."""
+
+    def __post_init__(self) -> None:
+        _check_at_least("threads", self.threads, 1)
+        _check_at_least("tokens of a chunk", self.chunk_tokens, 1)
 
 
 def train_word2vec(
@@ -221,49 +243,39 @@ def train_word2vec(
     corpus: Corpus,
     words: Lexicon,
     state: Word2VecState,
-    *,
-    learning_rate: float,
-    seed: int = 0,
-    threads: int = 1,
-    chunk: int = CHUNK_IDS,
+    training: Word2VecTraining,
 ) -> Iterator[Word2VecReport]:
-    """Learn from the state's place to the end; the vectors move in place.
+    """Train the vectors of a state in place, from its position to the last epoch.
 
-    Between two reports the state is whole: stopped there, saved, and trained on, it gives the same
-    numbers, with one thread.
+    The state is consistent between two reports. With one thread, a run that is stopped there, saved
+    and resumed gives the same vectors as an uninterrupted one.
 
     Args:
-        spec: what is learned, and how.
-        corpus: the ids.
-        words: that get a vector.
-        state: as of `start`, or saved.
-        learning_rate: how far a row moves, at the beginning; the released code has 0.025 for
-            skip-gram and 0.05 for CBOW.
-        seed: of what is drawn.
-        threads: each works on a chunk; a report comes when all are done.
-        chunk: ids that a thread works on between two reports, about.
+        spec: the method.
+        corpus: the token ids.
+        words: the words that have vectors.
+        state: from `initialize_word2vec`, or saved.
+        training: learning rate, seed and threads.
 
     Raises:
-        ValueError: the state or the words are not of this spec or corpus, or a number makes no
-            sense.
+        ValueError: the state or the words do not belong to this method or corpus, or the learning
+            rate is out of range.
         FloatingPointError: a vector is not finite.
     """
-    _check_at_least("threads", threads, 1)
-    _check_at_least("ids of a chunk", chunk, 1)
-    check_learning_rate(spec, learning_rate)
+    check_learning_rate(spec, training.learning_rate)
     _check_state(spec, corpus, words, state)
-    run = _TrainingRun(spec, corpus, words, state, _lookup_tables(spec, words), learning_rate, seed)
-    if threads == 1:
-        yield from _train_chunks(run, map, 1, chunk)
+    run = _TrainingRun(spec, corpus, words, state, _lookup_tables(spec, words), training)
+    if training.threads == 1:
+        yield from _train_chunks(run, map)
         return
-    with ThreadPoolExecutor(threads) as pool:
-        yield from _train_chunks(run, pool.map, threads, chunk)
+    with ThreadPoolExecutor(training.threads) as pool:
+        yield from _train_chunks(run, pool.map)
 
 
 def word_vectors(
     spec: Word2VecMethod, words: Lexicon, state: Word2VecState
 ) -> Float32[np.ndarray, "n d"]:
-    """Give the vector of each word."""
+    """Return the vector of each word."""
     if spec.character_ngrams is None:
         return state.inputs
     offsets, pieces, _ = _row_parts(spec, words)
@@ -273,10 +285,10 @@ def word_vectors(
 def context_vectors(
     spec: Word2VecMethod, words: Lexicon, state: Word2VecState
 ) -> Float32[np.ndarray, "n d"]:
-    """Give each word's vector as a neighbor.
+    """Return the output vector of each word.
 
     Raises:
-        ValueError: words have none, with a tree.
+        ValueError: the method has a tree, whose output vectors are those of its inner nodes.
     """
     if isinstance(spec.output_layer, HierarchicalSoftmax):
         raise ValueError("the outputs of a tree are of its inner nodes, not of words")
@@ -286,13 +298,13 @@ def context_vectors(
 def ngram_rows(
     words: list[str], spec: CharacterNgrams, first_bucket: int, *, include_word_row: bool = False
 ) -> tuple[Int[np.ndarray, "_"], Int[np.ndarray, "k"]]:
-    """Give where the n-grams of each word begin (and the last end), and their rows.
+    """Return the rows of the n-grams of each word, with the offsets of each word in them.
 
     Args:
-        words: without marks; they are put in `<` and `>`.
-        spec: which n-grams.
-        first_bucket: the row of the first bucket.
-        include_word_row: word i has the row i too, before those of its n-grams.
+        words: words without the boundary marks `<` and `>`, which are added here.
+        spec: lengths of n-grams, and number of buckets.
+        first_bucket: row of the first bucket.
+        include_word_row: whether word i has row i, too, before those of its n-grams.
     """
     text = [f"<{word}>".encode() for word in words]
     offsets = np.cumsum([0, *map(len, text)])
@@ -303,7 +315,7 @@ def ngram_rows(
 
 
 class _LookupTables(NamedTuple):
-    """What the loops look up."""
+    """Tables that the training loops read."""
 
     keep_thresholds: UInt32[np.ndarray, "n"]
     row_parts: tuple[Int[np.ndarray, "_"], Int[np.ndarray, "k"], Float32[np.ndarray, "n"]]
@@ -314,15 +326,14 @@ class _LookupTables(NamedTuple):
 
 
 class _TrainingRun(NamedTuple):
-    """What a training is told."""
+    """All that the chunks of a run share."""
 
     spec: Word2VecMethod
     corpus: Corpus
     words: Lexicon
     state: Word2VecState
     tables: _LookupTables
-    rate: float
-    seed: int
+    training: Word2VecTraining
 
 
 class _ChunkResult(NamedTuple):
@@ -347,7 +358,7 @@ def _lookup_tables(spec: Word2VecMethod, words: Lexicon) -> _LookupTables:
 
 
 def sigmoid_table() -> Float32[np.ndarray, "p"]:
-    """Give the logistic function in the middle of steps of a score, as the loops look it up."""
+    """Return a table of the logistic function at the midpoints of equal intervals of the logit."""
     kernels = load_kernels("word2vec")
     n_steps, limit = kernels.SIGMOID_STEPS, kernels.MAX_SCORE
     scores = (np.arange(n_steps + 1) + 0.5) / n_steps * (2 * limit)
@@ -358,7 +369,7 @@ def sigmoid_table() -> Float32[np.ndarray, "p"]:
 def _row_parts(
     spec: Word2VecMethod, words: Lexicon
 ) -> tuple[Int[np.ndarray, "_"], Int[np.ndarray, "k"], Float32[np.ndarray, "n"]]:
-    """Give which rows make the vector of each word."""
+    """Return the offsets, rows and weights that make up the vector of each word."""
     if spec.character_ngrams is None:
         rows = np.arange(len(words) + 1)
         return rows, rows[:-1].astype(np.int32), np.ones(len(words), np.float32)
@@ -369,32 +380,33 @@ def _row_parts(
 
 
 def _train_chunks(
-    run: _TrainingRun, each: Callable[[Any, Any], Any], threads: int, chunk: int
+    run: _TrainingRun, map_chunks: Callable[[Any, Any], Any]
 ) -> Iterator[Word2VecReport]:
-    spec, state, n_tokens = run.spec, run.state, run.corpus.n_tokens
-    slope = (run.rate - spec.min_learning_rate) / (n_tokens * spec.epochs)
+    spec, state, training, n_tokens = run.spec, run.state, run.training, run.corpus.n_tokens
+    initial, final = training.learning_rate, spec.min_learning_rate
+    slope = (initial - final) / (n_tokens * spec.epochs)
     for epoch in range(state.place // n_tokens, spec.epochs):
-        before = epoch * n_tokens
-        learn = partial(
-            _train_chunk, run, epoch, (run.rate - slope * before, slope, spec.min_learning_rate)
+        epoch_start = epoch * n_tokens
+        train_chunk = partial(
+            _train_chunk, run, epoch, (initial - slope * epoch_start, slope, final)
         )
-        chunks = run.corpus.iter_chunks(chunk, state.place - before)
-        while some := list(islice(chunks, threads)):
-            done = list(each(learn, some))
-            if not all(d.finite for d in done):
+        chunks = run.corpus.iter_chunks(training.chunk_tokens, state.place - epoch_start)
+        while group := list(islice(chunks, training.threads)):
+            results = list(map_chunks(train_chunk, group))
+            if not all(result.finite for result in results):
                 raise FloatingPointError(
-                    f"the vectors are not finite near word {before + some[0].start}: the rate "
-                    f"{run.rate} is too high"
+                    f"the vectors are not finite near word {epoch_start + group[0].start}: the "
+                    f"rate {initial} is too high"
                 )
-            state.place = before + some[-1].end
-            n_loss = sum(d.n_loss for d in done)
+            state.place = epoch_start + group[-1].end
+            n_loss = sum(result.n_loss for result in results)
             yield Word2VecReport(
                 position=state.place,
-                n_words=sum(d.n_words for d in done),
-                rate=max(run.rate - slope * state.place, spec.min_learning_rate),
-                loss=sum(d.loss for d in done) / n_loss if n_loss else math.nan,
+                n_words=sum(result.n_words for result in results),
+                rate=max(initial - slope * state.place, final),
+                loss=sum(result.loss for result in results) / n_loss if n_loss else math.nan,
             )
-        state.place = before + n_tokens
+        state.place = epoch_start + n_tokens
         if not (np.isfinite(state.inputs).all() and np.isfinite(state.outputs).all()):
             raise FloatingPointError(f"the vectors are not finite after {epoch + 1} epochs")
 
@@ -402,19 +414,19 @@ def _train_chunks(
 def _train_chunk(
     run: _TrainingRun, epoch: int, rates: tuple[float, float, float], chunk: CorpusChunk
 ) -> _ChunkResult:
-    """Learn from a chunk."""
+    """Train on a chunk."""
     kernels, spec, state, tables = load_kernels("word2vec"), run.spec, run.state, run.tables
-    found = subsample_chunk(
+    words = subsample_chunk(
         chunk,
         run.words.row_of,
         tables.keep_thresholds,
-        _random_key(run.seed, epoch, _SUBSAMPLING_STREAM),
+        _random_key(run.training.seed, epoch, _SUBSAMPLING_STREAM),
     )
-    given = (
-        found.rows,
-        found.bounds,
-        found.offsets,
-        found.n_sentences,
+    arguments = (
+        words.rows,
+        words.bounds,
+        words.offsets,
+        words.n_sentences,
         tables.row_parts,
         state.inputs,
         state.outputs,
@@ -424,27 +436,27 @@ def _train_chunk(
         spec.window,
         spec.dynamic_window,
         rates,
-        _random_key(run.seed, epoch, _SAMPLING_STREAM),
+        _random_key(run.training.seed, epoch, _SAMPLING_STREAM),
         tables.probabilities,
     )
     if isinstance(spec, SkipGram):
-        done = kernels.skipgram(*given)
+        result = kernels.skipgram(*arguments)
     else:
-        done = kernels.cbow(*given, spec.average_context, spec.divide_gradient)
-    loss, n_loss, n_pairs, finite = done
-    return _ChunkResult(loss, n_loss, n_pairs, finite, found.n_words)
+        result = kernels.cbow(*arguments, spec.average_context, spec.divide_gradient)
+    loss, n_loss, n_pairs, finite = result
+    return _ChunkResult(loss, n_loss, n_pairs, finite, words.n_words)
 
 
 def _random_key(seed: int, epoch: int, purpose: int) -> np.uint64:
-    """Give the key of what is drawn in an epoch."""
+    """Return the random key of an epoch."""
     return np.random.SeedSequence([seed, epoch, purpose]).generate_state(1, np.uint64)[0]
 
 
 def check_learning_rate(spec: Word2VecMethod, learning_rate: float) -> None:
-    """Check that a rate is above 0, and can fall to the last.
+    """Check that a learning rate is positive and not below the final one.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it is out of range.
     """
     if not (0 < learning_rate <= MAX_LEARNING_RATE and learning_rate >= spec.min_learning_rate):
         raise ValueError(
@@ -458,12 +470,12 @@ def _check_state(
 ) -> None:
     if len(words.row_of) < corpus.n_ids:
         raise ValueError(f"{len(words.row_of)} ids are known, but the corpus has {corpus.n_ids}")
-    fresh = len(words) + (
+    inputs = len(words) + (
         spec.character_ngrams.n_buckets if spec.character_ngrams is not None else 0
     )
     outputs = len(words) - isinstance(spec.output_layer, HierarchicalSoftmax)
     d_model = state.inputs.shape[1]
-    asked = (fresh, d_model), (outputs, d_model)
+    expected = (inputs, d_model), (outputs, d_model)
     got = state.inputs.shape, state.outputs.shape
-    if got != asked:
-        raise ValueError(f"the vectors must be of shapes {asked} for this spec, got {got}")
+    if got != expected:
+        raise ValueError(f"the vectors must be of shapes {expected} for this spec, got {got}")

@@ -16,7 +16,7 @@ from unmask.word_vectors.train.glove import GloVe
 from unmask.word_vectors.train.lsa import LSA
 from unmask.word_vectors.train.svd import SVD
 from unmask.word_vectors.train.trainer import WORD_VECTOR_FAMILY, WordVectorMethod
-from unmask.word_vectors.train.word2vec import CBOW, CHUNK_IDS, CharacterNgrams, SkipGram
+from unmask.word_vectors.train.word2vec import CBOW, CHUNK_TOKENS, CharacterNgrams, SkipGram
 from unmask.zoo.preset import Paper, Published
 
 WORD2VEC_PAPER = Paper(
@@ -87,7 +87,7 @@ def _preset(
             WordLevel(size, min_count=min_count, lowercase=True, split_punctuation=True), FRAME
         ),
         sequence_length=MAX_DOCUMENT_WORDS,
-        batch_tokens=CHUNK_IDS,
+        batch_tokens=CHUNK_TOKENS,
         learning_rate=rate,
         training_options=SENTENCE_TRAINING,
         n_parameters=size * d,
