@@ -145,9 +145,9 @@ def group_by_length(
 
 
 def first_fit(sizes: Int[np.ndarray, "n"], row_length: int) -> list[list[int]]:
-    """Put each item into the first row of `row_length` with room for it; give each row's items.
+    """Pack each item into the first row of `row_length` with room for it; return each row's items.
 
-    Of many rows only the last `MAX_OPEN_ROWS` are looked at.
+    Only the last `MAX_OPEN_ROWS` rows are considered (first fit with bounded space).
 
     Raises:
         ValueError: an item is longer than a row.

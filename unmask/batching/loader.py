@@ -1,10 +1,9 @@
-"""Which rows make a step, and the batches made of them: a function of seed and position.
+"""The rows of each step and their batches, as a function of seed and position.
 
-An epoch's order is a permutation of all rows (where sources are sampled, of those that it takes of
-each). It is cut into windows of about 64 batches; within a window, rows are put together by length
-(or laid out in full rows), and the batches shuffled. Nothing of this depends on the number of
-processes, workers or micro-batches, and a `DataCursor` of a few integers is all that a checkpoint
-must hold.
+The order of an epoch is a permutation of all rows, or of those sampled from each source. It is
+split into windows of about 64 batches. Within a window, rows are grouped by length (or packed), and
+batches are shuffled. The order does not depend on the number of processes, workers or
+micro-batches; a checkpoint saves a `DataCursor` of a few integers.
 """
 
 import logging
@@ -52,20 +51,20 @@ class BatchLoader:
     """Every other stream is read from its end (Yang et al. 2019, arXiv:1906.08237, section 2.2,
     "bidirectional data input pipeline")."""
     length_jitter: float = 0.0
-    """How far streams are cut from where rows end, all at the same places, others in every epoch:
-    the standard deviation as a share of a row (Merity et al. 2018, arXiv:1708.02182, section 4.1).
-    So each token stands at the beginning of what the gradient is made of as often as at its end."""
+    """Standard deviation of the row ends of streams, as a fraction of a row, sampled once per epoch
+    for all streams (Merity et al. 2018, arXiv:1708.02182, section 4.1). Each token is then equally
+    often at the start and at the end of the backpropagated segment."""
     document_of_row: Int[np.ndarray, "n"] | None = None
     """The document of each row, ascending, for questions about two texts. None: each its own."""
     source_sampling: SourceSampling | None = None
     """Which rows an epoch holds; None: each once."""
     special_ids_by_source: tuple[tuple[SpecialTokenIds, ...], Int[np.ndarray, "n"]] | None = None
-    """Where these differ by source, those of each, and the source of each row: of languages, whose
-    token stands around a text. None: `special_ids`."""
+    """Special tokens of each source, such as language tokens, and the source of each row. None:
+    `special_ids` for all."""
     seed: int = 0
     start_cursor: DataCursor = DataCursor()
     max_epochs: int | None = None
-    """End when so many epochs are through; None: never."""
+    """Number of epochs. None: unlimited."""
     total_steps: int | None = None
     """Of the training, for an objective that changes with them. None: it is what it is in the
     end."""

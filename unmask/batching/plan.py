@@ -47,7 +47,7 @@ class DataCursor:
 
 @dataclass(frozen=True)
 class GlobalBatch:
-    """A global batch: its rows, where it stands, and what comes after it."""
+    """A global batch: its rows, its position, and the position after it."""
 
     row_groups: RowGroups
     cursor: DataCursor
@@ -187,18 +187,18 @@ class BatchPlan:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StreamPlan(BatchPlan):
-    """Rows in their order: row i of a step goes on where row i of the step before ended.
+    """Rows in order: row i of a step continues row i of the previous step.
 
-    Dai et al. 2019, arXiv:1901.02860, section 3.2: what a network remembers of a row is then its
-    true past. All rows are cut into as many streams as a step has rows, all streams equally long;
-    what is left at the end is not read. An epoch is one window.
+    Dai et al. 2019, arXiv:1901.02860, section 3.2: the memory of a row is then its actual left
+    context. All rows are split into as many equally long streams as a step has rows; the remainder
+    is not read. An epoch is one window.
     """
 
     row_length: int
-    """Tokens of a row, of which a step has so many as fit `batch_tokens`."""
+    """Tokens of a row. A step has as many rows as fit `batch_tokens`."""
     bidirectional: bool = False
-    """Every other stream is read from its end, row by row: its rows are -1 - their numbers. What is
-    put around a text stands at the same end of the row (released code, `bi_data`)."""
+    """Whether every other stream is read backward, row by row, as row numbers -1 - i. Special
+    tokens are at the same end of the row (released code, `bi_data`)."""
 
     @cached_property
     def n_windows(self) -> int:
@@ -236,10 +236,10 @@ class StreamPlan(BatchPlan):
 
 
 def balanced_splits(lengths: Int[np.ndarray, "n"], max_tokens: int) -> list[int]:
-    """Cut rows in descending order of size into batches of at most `max_tokens` tokens, padded.
+    """Split rows in descending order of size into batches of at most `max_tokens` padded tokens.
 
-    There are as few batches as can be, and the largest is as small as can be, so that none is left
-    with a row or two. A batch has one row at least. Gives the end of each.
+    The number of batches is minimal, and then the size of the largest, so that none is left with a
+    row or two. A batch has at least one row. Returns the end of each batch.
     """
 
     def cuts(limit: int) -> list[int]:

@@ -12,8 +12,9 @@ from jaxtyping import Int
 class SourceSampling:
     """The source of each row, and how many rows of each source an epoch takes.
 
-    The rows of a source are read in rounds, each a permutation of all of them. An epoch goes on
-    where the last one ended, so that no row is read again before all others of its source were.
+    The rows of a source are read in rounds, each a permutation of all of them. An epoch continues
+    where the last one ended, so that no row is repeated before all rows of its source have been
+    read.
     """
 
     source_of_row: Int[np.ndarray, "n"]

@@ -1,4 +1,4 @@
-"""Worker processes that make batches ahead, in order; a lost one is replaced."""
+"""Worker processes that prefetch batches in order; a lost worker is replaced."""
 
 import logging
 import multiprocessing
@@ -41,7 +41,7 @@ class WorkerTask:
     micro_batches: list[list[list[RowReading]]]
     next_cursor: DataCursor
     continues: bool | None
-    """Of streams: whether the rows go on where those of the step before ended."""
+    """Whether the rows of streams continue those of the previous step."""
     progress: float | None
     """Of the steps of the training, that were taken before."""
 
@@ -68,7 +68,7 @@ class BatchMaker:
     seed: int
     row_width: int | None
     other_rows: tuple[Int[np.ndarray, "n 2"], Int[np.ndarray, "n"] | None] | None
-    """The rows and their documents, where an objective asks about two texts."""
+    """The rows and their documents, for objectives on two texts."""
     is_stream: bool
 
     def __call__(self, task: WorkerTask) -> _WorkerResult:
@@ -96,7 +96,7 @@ class BatchMaker:
         return arrays.with_feature(recurrence)
 
     def __getitem__(self, task: WorkerTask) -> _WorkerResult | _WorkerError:
-        """Do as asked, as torch's DataLoader asks: errors that are the user's travel as values."""
+        """Process a work item for torch's DataLoader; errors of the user are returned as values."""
         try:
             return self(task)
         except (ValueError, OSError) as error:
@@ -168,10 +168,10 @@ _WORKER_EXIT_SECONDS = 5.0
 def run_workers(
     maker: BatchMaker, tasks: Iterable[WorkerTask], n_workers: int
 ) -> Iterator[_WorkerResult]:
-    """Let worker processes do the work; results come in the order of the work.
+    """Process work items in worker processes; results are in the order of the items.
 
-    Where a worker is lost, for instance because memory was scarce and the system has killed it, all
-    are started anew, and what they had been given and not done is given to them once more.
+    If a worker is lost, for instance killed for lack of memory, all are restarted and unfinished
+    items are submitted again.
 
     Raises:
         ChildProcessError: workers are lost again and again.
@@ -274,10 +274,10 @@ def _start_workers(
 
 @contextmanager
 def _hangup_blocked() -> Generator[None]:
-    """Let what is started meanwhile not hear that the terminal was closed, for as long as it lives.
+    """Make processes that are started meanwhile ignore SIGHUP for their lifetime.
 
-    Python's fork server, and the process with which it counts what workers share, would end at
-    once, before this one has saved what it does. A signal that comes meanwhile comes afterwards.
+    Otherwise Python's fork server and resource tracker end at once when the terminal is closed,
+    before this process has saved its state. A signal that arrives meanwhile is delivered afterward.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -291,10 +291,10 @@ def _hangup_blocked() -> Generator[None]:
 
 @contextmanager
 def _without_main_script() -> Generator[None]:
-    """Let worker processes start without running the user's script once more.
+    """Start worker processes without importing the user's script again.
 
-    Python does so to find classes defined there. Unless one is sent to the workers, this would only
-    do harm: a script that trains without `if __name__ == "__main__"` would train in every worker.
+    Python imports it to find classes defined there, which workers do not need. A script without `if
+    __name__ == "__main__"` would train in every worker.
     """
     script = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")

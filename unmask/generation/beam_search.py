@@ -86,7 +86,7 @@ class _BeamSearchState:
         return [] if self.is_finished else origins
 
     def _cannot_improve(self, best: _Hypothesis, length: int) -> bool:
-        """Say whether no hypothesis could become one of the best."""
+        """Return whether no unfinished hypothesis can still become one of the best."""
         if len(self.finished_sequences) < self.strategy.beams:
             return False
         if self.strategy.early_stopping is True:

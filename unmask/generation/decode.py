@@ -330,7 +330,7 @@ def initial_states(
     prompt_ids = [[*ids, *more] for ids, more in zip(before, prefixes, strict=True)]
     length = max_text_length(model, decoder_stack(model))
     if length is not None and model.appended_mask_generation is not None:
-        length -= 1  # where the mask stands
+        length -= 1  # position of the mask
     has_source = model.is_sequence_to_sequence and not encoder
     if not generation_config.window:
         _check_lengths(prompt_ids, length, "" if has_source else ": `window` reads the last of it")
@@ -393,7 +393,7 @@ def _check_lengths(prompts: Sequence[Sequence[int]], max_length: int | None, hin
 
 
 def _make_generators(prompts: Sequence[Sequence[int]], seed: int) -> list[np.random.Generator]:
-    """Give each prompt a random generator of its own, whatever the other prompts are."""
+    """Return a random generator for each prompt, independent of the other prompts."""
     seen: Counter[tuple[int, ...]] = Counter()
     found: list[np.random.Generator] = []
     for prompt in map(tuple, prompts):

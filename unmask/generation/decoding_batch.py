@@ -23,7 +23,7 @@ class Prompt:
     source_ids: Sequence[int] | None = None
     """By the encoder, where there is one."""
     n_source_tokens: int = 0
-    """The first so many of `input_ids` are a source; some models attend to it in both directions
+    """Number of leading `input_ids` that are a source; some models attend to it in both directions
     (`Model.bidirectional_prompt`)."""
 
 

@@ -43,8 +43,8 @@ class BlankCandidate:
     """One way to fill a blank."""
 
     text: str
-    """A WordPiece that continues a word keeps its ##; where pieces mark the ends of words and not
-    their beginnings, one that a word goes on after has ## behind."""
+    """A WordPiece that continues a word has its ## prefix; where pieces mark the ends of words, a
+    piece before a continuation has a ## suffix."""
     probability: float | None
     """None where a whole span is generated, token by token."""
 
@@ -111,7 +111,7 @@ def fill(
 
 
 def unsupported_reason(model: Model, tokenizer: Tokenizer) -> str | None:
-    """Say why a model fills no blanks; None: it does."""
+    """Return why a model cannot fill blanks; None: it can."""
     special = tokenizer.special_tokens
     if isinstance(model.backbone, EncoderDecoder):
         if not model.has_language_head:
@@ -282,9 +282,9 @@ def _append_token(tokenizer: Tokenizer, text: str, before: Int[np.ndarray, "t"],
 def _fill_spans(
     model: Model, tokenizer: Tokenizer, text_pieces: Sequence[Sequence[str]]
 ) -> list[FilledText | None]:
-    """Let an encoder-decoder generate each span after its sentinel, as in pretraining (T5).
+    """Generate each span after its sentinel with an encoder-decoder, as in pretraining (T5).
 
-    None where the output begins with a word instead: it has learned to generate whole texts.
+    None if the output starts with a word instead, as of models trained to generate whole texts.
     """
     special, names = tokenizer.special_ids, sentinel_names(tokenizer.special_tokens)
     for i, pieces in enumerate(text_pieces, 1):
@@ -329,7 +329,7 @@ def _insert_spans(
     """Cut the output at its sentinels, and put each span into its blank."""
     number = {sentinel: i for i, sentinel in enumerate(tokenizer.special_ids.sentinels)}
     spans: list[list[int]] = [[] for _ in pieces[1:]]
-    blank = len(spans)  # what stands before the first sentinel belongs to none
+    blank = len(spans)  # tokens before the first sentinel belong to no blank
     for token in generated_ids:
         blank = number.get(token, blank)
         if token not in number and blank < len(spans):
@@ -342,10 +342,10 @@ def _insert_spans(
 def _fill_by_reconstruction(
     model: Model, tokenizer: Tokenizer, text_pieces: Sequence[Sequence[str]]
 ) -> list[FilledText]:
-    """Let an encoder-decoder that generates whole texts (BART) continue the text before each blank.
+    """Continue the text before each blank with an encoder-decoder of whole texts (BART).
 
-    Its source is the visible text, with masks between. The text of a blank ends before the first
-    visible word behind it, or after `TOKENS_PER_BLANK` tokens.
+    The source is the visible text with masks. The text of a blank ends before the first visible
+    word after it, or after `TOKENS_PER_BLANK` tokens.
     """
     special = tokenizer.special_ids
     mask = tokenizer.special_tokens.mask or sentinel_names(tokenizer.special_tokens)[0]

@@ -38,22 +38,22 @@ def rank_choices(
 ) -> list[list[RankedChoice]]:
     """Rank the choices of each prompt by their likelihood after it, the likeliest first.
 
-    The end token counts as the last token of each choice where prompts are answered
-    (`Model.is_sequence_to_sequence`), and wherever a choice begins with another one.
+    The end token is scored as the last token of each choice in sequence-to-sequence models
+    (`Model.is_sequence_to_sequence`), and if a choice is a prefix of another.
 
     Args:
         model: a decoder or an encoder-decoder.
-        prompts: their tokens, special ones included.
+        prompts: token ids, special tokens included.
         choices: for each prompt, the tokens of its choices.
-        special_ids: of the vocabulary.
-        beams: None: all choices are scored. Otherwise a beam search with so many beams generates
-            only the tokens that lead to one; 1 is greedy. That reads less where there are many
-            choices, returns at most so many, and may miss the likeliest.
+        special_ids: the vocabulary's special tokens.
+        beams: None: all choices are scored. Otherwise the width of a beam search restricted to the
+            choices; 1 is greedy. It is faster with many choices, returns at most that many, and may
+            miss the likeliest.
 
     Raises:
         ValueError: the model does not generate; a prompt and its choices are longer than its
-            positions; a choice is empty, is given twice, or begins another one in a model without
-            an end token.
+            positions; a choice is empty, repeated, or a prefix of another in a model without an end
+            token.
     """
     config = generation_config(
         max_new_tokens=max((len(c) for some in choices for c in some), default=0) + 1
@@ -98,7 +98,7 @@ class ChoiceConstraint:
                 self._next_tokens.setdefault(tuple(choice[:n]), {})[token] = None
 
     def is_finished(self, generated_ids: Sequence[int]) -> bool:
-        """Say whether no choice goes on from here."""
+        """Return whether no choice continues after this prefix."""
         return not self.allowed_tokens(generated_ids)
 
     def allowed_tokens(self, generated_ids: Sequence[int]) -> Sequence[int]:

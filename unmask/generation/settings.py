@@ -23,9 +23,9 @@ class Greedy:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """A token sampled by its probability, among those that all filters keep.
+    """A token sampled by its probability from those that pass all filters.
 
-    The filters act in the order of the fields, each on what those before it kept.
+    The filters are applied in the order of the fields.
     """
 
     temperature: float = 1.0
@@ -57,9 +57,9 @@ class Sampling:
                 raise ValueError(f"{name} must be above 0 and at most 1, got {p}")
 
     def probabilities(self, logits: Float[Tensor, "b v"]) -> Float[Tensor, "b v"]:
-        """Return the probability of each token, 0 of those that a filter removes.
+        """Return the probability of each token, 0 for tokens that a filter removes.
 
-        They are not normalized again: their sum may be less than 1.
+        Probabilities are not renormalized: their sum may be less than 1.
         """
         logits = (logits - logits.amax(-1, keepdim=True)) / self.temperature  # 0 at most
         if self.top_k is not None and self.top_k < logits.shape[-1]:

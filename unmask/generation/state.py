@@ -22,7 +22,7 @@ class GenerationConstraint(Protocol):
     """Follows a text while it is generated; may end it, or restrict its tokens."""
 
     def is_finished(self, generated_ids: Sequence[int]) -> bool:
-        """Say whether the text ends here, whatever the model would generate next."""
+        """Return whether the text ends here, before the model is called again."""
         ...
 
     def allowed_tokens(self, generated_ids: Sequence[int]) -> Sequence[int] | None:
@@ -39,14 +39,14 @@ class GenerationState:
     source_ids: list[int] | None = None
     """Input of the encoder, where there is one."""
     n_source_tokens: int = 0
-    """The first so many of `prompt_ids` are a source, read in both directions."""
+    """Number of leading `prompt_ids` that are a source, read in both directions."""
     max_new_tokens: int
     """Maximum number of new tokens."""
     max_length: int | None = None
     """Maximum number of tokens that are read together; None: any number."""
     n_forced_tokens: int = 0
-    """The last so many of `prompt_ids` count where lengths are compared: in transformers they are
-    forced tokens."""
+    """Number of trailing `prompt_ids` that count toward the length; in transformers they are forced
+    tokens."""
     n_prefix_tokens: int = 0
     """Tokens at the beginning that are read again wherever the text is cut."""
     generator: np.random.Generator
@@ -89,7 +89,7 @@ class GenerationState:
         return True
 
     def is_stopped_by_constraint(self, generated_ids: Sequence[int]) -> bool:
-        """Say whether the constraint ends a text here."""
+        """Return whether the constraint ends a text here."""
         return self.constraint is not None and self.constraint.is_finished(generated_ids)
 
 

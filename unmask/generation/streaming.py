@@ -16,7 +16,7 @@ class TextStreamer:
     stop: tuple[str, ...] = ()
 
     def is_finished(self, generated_ids: Sequence[int]) -> bool:
-        """Say whether a stop string was generated, in however many tokens."""
+        """Return whether a stop string was generated, over any number of tokens."""
         return bool(self.stop) and self._stop_position(self.decode(generated_ids)) is not None
 
     def allowed_tokens(self, generated_ids: Sequence[int]) -> Sequence[int] | None:

@@ -121,7 +121,7 @@ def draw_results(record: ReportData) -> Iterable[tuple[str, str, Html]]:
 
 
 def _errors_summary(record: ReportData, results: FinetuningResults) -> str:
-    """Say how many answers are wrong, which of them are shown, and whose they are."""
+    """Describe the errors: their number, which are shown, and the run they are from."""
     wording, shown = task_wording(record), len(results.errors[:MAX_ERRORS])
     seed = record.record_section("best").get("seed")
     whose = f" The model is that of seed {seed}, the best." if _has_several_seeds(results) else ""
@@ -135,7 +135,7 @@ def _errors_summary(record: ReportData, results: FinetuningResults) -> str:
 
 
 def _count_answers(record: ReportData, results: FinetuningResults) -> int:
-    """Count what was asked of the dev file: its words where these have labels, else its rows."""
+    """Count the answers on the dev file: its rows, or its labeled words; 0 if unknown."""
     if results.confusion is not None:
         return sum(map(sum, results.confusion.counts))
     dev = record.record_section("data").get("dev")
@@ -144,7 +144,7 @@ def _count_answers(record: ReportData, results: FinetuningResults) -> int:
 
 
 def _has_several_seeds(results: FinetuningResults) -> bool:
-    """Say whether there is more than one seed."""
+    """Return whether there is more than one seed."""
     return any(len(scores) > 1 for arm in results.arms for scores in (arm.dev, arm.test))
 
 
@@ -170,7 +170,7 @@ def format_gain(results: FinetuningResults) -> str:
 
 
 def _scores_section(record: ReportData, results: FinetuningResults) -> Html:
-    """Show every seed; of one seed what stands nowhere else: several starts, on dev and test."""
+    """Tabulate the scores of each seed, or of one seed what no other section shows."""
     if _has_several_seeds(results):
         return join_html(
             _seed_panels(results),

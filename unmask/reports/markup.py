@@ -33,7 +33,7 @@ def escape_html(text: str) -> str:
 
 
 def join_html(*parts: HtmlContent) -> Html:
-    """Put parts one after another; those that are `str` are escaped."""
+    """Concatenate parts; those of type `str` are escaped."""
     return Html("".join(p.source if isinstance(p, Html) else escape_html(p) for p in parts))
 
 
@@ -57,7 +57,7 @@ def html_table(
     class_: str = "numbers",
     show_title: bool = True,
 ) -> Html:
-    """Build a table whose first column names its rows; what is too wide for the page scrolls."""
+    """Build a table whose first column has row headers; it scrolls if wider than the page."""
     head = tag("tr", *(tag("th", name, scope="col") for name in column_names))
     body = [_table_row(row) for row in rows]
     return scrollable(
@@ -81,12 +81,12 @@ def section(name: str, title: str, summary: str, *content: HtmlContent) -> Html:
 
 
 def scrollable(content: Html, label: str) -> Html:
-    """Let wide content scroll by itself; by keyboard too (WCAG 2.2, criterion 2.1.1)."""
+    """Wrap wide content in a scroll container that the keyboard reaches (WCAG 2.2, 2.1.1)."""
     return tag("div", content, class_="scroll", tabindex=0, role="region", aria_label=label)
 
 
 def share_bar(fraction: float) -> Html:
-    """Draw a share of a full width; the number stands beside it, so readers need not hear it."""
+    """Draw a bar of a fraction of the width, hidden from screen readers."""
     width = f"width:{min(max(fraction, 0.0), 1.0):.2%}"
     return tag("i", tag("i", style=width), aria_hidden="true")
 

@@ -203,7 +203,7 @@ def _settings_table(name: str, rows: Sequence[tuple[str, str, str]]) -> Html:
     )
     kind = (
         "setting long" if len(body) > MAX_SINGLE_COLUMN_ROWS else "setting"
-    )  # may go on in a new column
+    )  # may break into a new column
     return tag("table", caption, tag("tbody", *body), class_=kind)
 
 

@@ -37,9 +37,9 @@ class Fill:
     text: str  # "The [MASK] barked."
     before: tuple[
         BlankPredictions, ...
-    ] = ()  # one for each blank; none where the model was not asked
+    ] = ()  # one for each blank; empty if the model was not evaluated
     after: tuple[BlankPredictions, ...] = ()
-    blank: str = "[MASK]"  # what stands for a blank in `text`
+    blank: str = "[MASK]"  # the blank's placeholder in `text`
     answers: tuple[str, ...] = ()  # what really stood in each blank, where that is known
 
 
@@ -50,7 +50,7 @@ class Generate:
     prompt: str
     before: str = ""
     after: str = ""
-    settings: str = ""  # how tokens were drawn: "temperature 0.8, top-p 0.95"
+    settings: str = ""  # sampling settings: "temperature 0.8, top-p 0.95"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ class ErrorExample:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelCounts:
-    """How often a label was found, missed, and said where it does not hold."""
+    """True positives, false negatives and false positives of a label."""
 
     label: str
     found: int
@@ -136,7 +136,7 @@ class FinetuningResults:
     confusion: ConfusionMatrix | None = None
     found: tuple[LabelCounts, ...] = ()  # where several labels may hold of a text
     errors: tuple[ErrorExample, ...] = ()
-    wrong: int | None = None  # how many there are, those that are not shown too
+    wrong: int | None = None  # total number, including those not shown
     calibration: Calibration | None = None
     search: tuple[SearchTrialRecord, ...] = ()  # in the order in which they were tried
 
@@ -149,7 +149,7 @@ class LogSeries:
     columns: Mapping[str, Float[np.ndarray, "n"]]  # "loss", "parts.masked", "accuracy.masked", ...
 
     def __contains__(self, column: str) -> bool:
-        """Say whether a column holds any finite number."""
+        """Return whether a column has any finite number."""
         return column in self.columns and bool(np.isfinite(self.columns[column]).any())
 
     def last(self, column: str) -> float | None:
@@ -174,7 +174,7 @@ class LogSeries:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportData:
-    """All that a report shows of a run folder."""
+    """The contents of a run folder that a report shows."""
 
     name: str
     modified_timestamp: float  # seconds since 1970: when the run last wrote to its folder
@@ -217,9 +217,9 @@ class ReportData:
         return datetime.datetime.fromtimestamp(self.modified_timestamp, datetime.UTC)
 
     def evaluation_columns(self, metric: str) -> list[str]:
-        """Name the evaluation's columns of a metric, each part's first.
+        """Return the evaluation's columns of a metric, those of loss terms first.
 
-        What stands for all parts together is left out where there is only one: it says the same.
+        The column of all terms together is left out if there is only one term.
         """
         columns = [c for c in self.evaluation_log.columns if c in self.evaluation_log]
         parts = [c for c in columns if c.endswith(f"_{metric}")]
@@ -410,7 +410,7 @@ def read_samples(path: Path) -> tuple[ReportSample, ...]:
         ValueError: it is damaged.
     """
     data = _read_json_if_present(path)
-    if isinstance(data, list):  # people who write it by hand may say "kind": "fill"
+    if isinstance(data, list):  # also accepted from hand-written files: "kind": "fill"
         data = [_capitalize_kind(row) for row in data]
     return () if data is None else _from_dict(path, _SamplesFile, {"samples": data}).samples
 

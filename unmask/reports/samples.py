@@ -61,7 +61,7 @@ def _fill_article(sample: Fill) -> Html:
 
 
 def _marked_sentence(sample: Fill) -> Iterable[HtmlContent]:
-    """Mark the blanks of a text, numbered if they are several; known answers stand in them."""
+    """Mark the blanks of a text, numbered if there are several, with known answers filled in."""
     text = truncate_text(sample.text, MAX_SAMPLE_CHARACTERS)
     first, *rest = text.split(sample.blank) if sample.blank else [text]
     yield first

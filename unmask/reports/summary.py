@@ -55,7 +55,7 @@ def draw_summary(record: ReportData) -> Html:
 
 
 def run_title(record: ReportData) -> str:
-    """Say what was run."""
+    """Return the title of a run."""
     kind = record.run_record.get("kind")
     if kind == "finetune":
         name, does = task_name(record), task_wording(record).purpose
@@ -66,7 +66,7 @@ def run_title(record: ReportData) -> str:
 
 
 def _lead_sentences(record: ReportData) -> str:
-    """Say the main results in a few sentences."""
+    """Summarize the main results in a few sentences."""
     scored = record.is_finetuning and record.results is not None
     sentences = [_run_sentence(record), "" if scored else _accuracy_sentence(record)]
     sentences += [format_gain(record.results)] if record.results else []
@@ -123,7 +123,7 @@ def _byline(record: ReportData) -> Html:
 
 
 def _describe_tuned_parameters(record: ReportData) -> str:
-    """Say what fine-tuning tuned, and how many numbers that are, once it is finished."""
+    """Describe what was fine-tuned, with the number of parameters once it is finished."""
     method = record.record_section("recipe").get("tune")
     if record.run_record.get("kind") != "finetune" or method is None:
         return ""
@@ -178,7 +178,7 @@ def _headline_figures(record: ReportData) -> Html:
     if not isinstance(figures, Mapping):
         return EMPTY_HTML
     known = [(metric, finite_number(value)) for metric, value in figures.items()]
-    # The loss of a regression is its squared error, which stands there by its name.
+    # The loss of a regression is its squared error, which has a row of its own.
     same = {results.metric, *(("loss",) if "mean_squared_error" in figures else ())}
     rows = [(metric_name(m), format_score(m, v)) for m, v in known if m not in same]
     if (

@@ -49,7 +49,7 @@ def task_name(record: ReportData) -> str:
 
 
 def describe_data(record: ReportData) -> str:
-    """Say what a run was fine-tuned and scored on: rows and names of files."""
+    """Describe the data of a run: numbers of rows and names of files."""
     parts: list[str] = []
     for split in ("train", "dev", "test"):
         part = record.record_section("data").get(split)
@@ -63,7 +63,7 @@ def describe_data(record: ReportData) -> str:
 
 
 def is_percent_metric(metric: str) -> bool:
-    """Say whether a metric is read as percent."""
+    """Return whether a metric is shown in percent."""
     return any(share in metric.lower().replace(" ", "_") for share in PERCENT_METRICS)
 
 
@@ -78,7 +78,7 @@ def capitalize_first(text: str) -> str:
 
 
 def describe_tuning(method: Any) -> str:
-    """Say what is tuned: a method's name, and what is not as usual about it."""
+    """Describe a tuning method: its name and the settings that differ from the defaults."""
     from unmask.finetuning.methods.method import METHODS  # needs torch, which other reports do not
 
     kind = str(method.get("kind", "")) if isinstance(method, Mapping) else ""

@@ -1,4 +1,4 @@
-"""What only a report shows: it may fail, and the training goes on."""
+"""Errors in optional outputs, such as reports: they must not end the training."""
 
 import logging
 from collections.abc import Generator
@@ -9,13 +9,12 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def best_effort(left_out: str) -> Generator[None]:
-    """Let what only a report needs fail: a warning says so in a line, and the work goes on.
+    """Turn any exception of an optional output into a warning of one line.
 
-    Nothing of that kind may stand between a training and its model: hours would be lost for a
-    picture. So this is the one place where any exception whatever is caught.
+    A plot must not cost hours of training. This is the only place that catches every exception.
 
     Args:
-        left_out: is left out, in the words of the warning.
+        left_out: name of the output, for the warning.
     """
     try:
         yield

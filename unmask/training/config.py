@@ -92,9 +92,9 @@ class Recipe:
     """Reverse every other row, with row_unit = stream, so that its memory holds what follows it in
     the text (Yang et al. 2019, section 2.2)."""
     sequence_length_jitter: float = 0.0
-    """Standard deviation of the ends of rows, as a fraction of a row, drawn anew in every epoch,
-    with row_unit = stream; the learning rate is scaled by a row's length (Merity et al. 2018,
-    arXiv:1708.02182, section 4.1). Deviates: there some rows are half as long, too."""
+    """Standard deviation of row ends, as a fraction of a row, sampled in every epoch, with row_unit
+    = stream; the learning rate is scaled by the length of a row (Merity et al. 2018,
+    arXiv:1708.02182, section 4.1). Deviates: the paper also halves the length of some rows."""
     packing: Literal["bucket", "pack"] = "bucket"
     """Layout of rows. bucket: rows of similar length, padded to the longest; pack: several texts in
     one row, which do not attend to each other."""
@@ -135,7 +135,7 @@ class Recipe:
     checkpoint_every: int = 500
     """Interval between checkpoints, in steps."""
     keep_checkpoints: int = 2
-    """Number of last checkpoints that are kept."""
+    """Number of checkpoints that are kept, the latest ones."""
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
@@ -326,10 +326,11 @@ def parse_change(change: str) -> dict[str, Any]:
 
 
 def merge(plain_data: Mapping[str, Any], difference: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay a difference over plain data: tables into tables of the same kind; others are replaced.
+    """Merge a difference into plain data: tables of the same kind are merged, others replaced.
 
-    A string stands for a table of that kind: `schedule = "Cosine"`. Where an objective holds
-    another one, as a pair does, what is no key of its own is one of that: `objective.choose.rate`.
+    A string is a table of that kind: `schedule = "Cosine"`. Where an objective contains another
+    one, as a sentence pair does, a key that it does not have is one of the inner objective:
+    `objective.choose.rate`.
     """
     result = dict(plain_data)
     for key, value in difference.items():
@@ -372,7 +373,7 @@ def _check_not_named(old: Any, value: Any) -> None:
 
 
 def _is_recipe(plain_data: Mapping[str, Any]) -> bool:
-    """Say whether plain data are a recipe, of which an objective is a part."""
+    """Return whether plain data are those of a recipe."""
     return plain_data.get("kind") == Recipe.__name__
 
 

@@ -34,7 +34,7 @@ from unmask.zoo.preset import Published
 MAX_DEV_TOKENS = 65_536
 """Held-out tokens that each evaluation during training reads, at most."""
 N_SAMPLE_ROWS = 256
-"""So many rows show what can be asked of the data."""
+"""Number of rows that are inspected for what an objective needs."""
 
 
 def resolve_tokenizer_spec(recipe: Recipe, preset: Published) -> TokenizerSpec:
@@ -67,10 +67,10 @@ def open_documents(recipe: Recipe) -> Iterator[Document]:
 
 
 def open_prepared(sources: Sequence[str]) -> TokenShards | None:
-    """Open the folder that `unmask prepare` made, if that is what the sources name.
+    """Open a folder written by `unmask prepare`, if the sources name one.
 
     Raises:
-        ValueError: it stands beside other sources.
+        ValueError: there are further sources beside the folder.
     """
     folders = [s for s in sources if (Path(s) / "shards.json").is_file()]
     if folders and len(sources) > 1:
@@ -79,11 +79,11 @@ def open_prepared(sources: Sequence[str]) -> TokenShards | None:
 
 
 def check_sampling(recipe: Recipe, shards: TokenShards | None) -> None:
-    """Check that there are sources to sample from, if that is asked for.
+    """Check that there are several sources if the recipe samples from sources.
 
     Args:
-        recipe: names the sources.
-        shards: what they were made into, if that is done.
+        recipe: the recipe with the sources.
+        shards: the tokenized sources, if there are any yet.
 
     Raises:
         ValueError: there is one source, or the shards do not tell them apart.
@@ -110,15 +110,15 @@ def check_sampling(recipe: Recipe, shards: TokenShards | None) -> None:
 def check_languages(
     recipe: Recipe, special_ids: SpecialTokenIds | SpecialTokens, shards: TokenShards | None
 ) -> None:
-    """Check that of each text is said in which language it is, where a token says that.
+    """Check that the language of each text is known, if the tokenizer has language tokens.
 
     Args:
-        recipe: names the sources.
-        special_ids: what the tokenizer knows.
-        shards: what the sources were made into, if that is done.
+        recipe: the recipe with the sources.
+        special_ids: the tokenizer's special tokens.
+        shards: the tokenized sources, if there are any yet.
 
     Raises:
-        ValueError: it is not said, or there is no token for the language.
+        ValueError: a language is not known, or has no token.
     """
     if shards is not None:
         names = (
@@ -152,10 +152,10 @@ def check_source_languages(
 
 
 def check_row_unit(recipe: Recipe, objective: AnyObjective) -> None:
-    """Check that what is asked can be asked of the recipe's rows.
+    """Check that the objective can be computed on the recipe's rows.
 
     Raises:
-        ValueError: a question about one document is asked of rows of several.
+        ValueError: the objective needs rows of one document, and these hold several.
     """
     about_one = [name for name in SINGLE_DOCUMENT_TERMS if name in objective.loss_terms]
     if recipe.row_unit == "stream" and recipe.packing == "pack":
@@ -220,7 +220,7 @@ class TrainingData:
     world_size: int = 1
 
     def batches(self, cursor: Any) -> Iterator[tuple[Sequence[Batch], Any]]:
-        """Give the micro-batches of each step after a cursor (plain data; None: the beginning)."""
+        """Yield the micro-batches of each step after a cursor (plain data; None: the beginning)."""
         start = DataCursor() if cursor is None else from_dict(DataCursor, cursor)
         loader = self.make_loader(self.train_rows, start, sample_sources=bool(self.source_shares))
         loader = replace(
@@ -274,9 +274,9 @@ class TrainingData:
         return replace(corpus_rows, row_spans=kept[np.argsort(kept[:, 0])])
 
     def batch_size_warning(self) -> str | None:
-        """Say what a step holds where it is asked for more tokens than there are; None: it is not.
+        """Return a note if a step is larger than the training data; else None.
 
-        Such a run is one of full batches, with the rate that was meant for larger ones.
+        Each step of such a run is a full epoch, at the learning rate of larger batches.
         """
         loader = self.make_loader(
             self.train_rows, DataCursor(), sample_sources=bool(self.source_shares)
@@ -291,7 +291,7 @@ class TrainingData:
 
     @cached_property
     def special_ids_by_source(self) -> tuple[SpecialTokenIds, ...]:
-        """The special tokens of each source: those of its language, where these are told."""
+        """The special tokens of each source, those of its language where languages are known."""
         return _special_ids_by_source(self.shards)
 
     def _special_ids_of_rows(
@@ -342,7 +342,7 @@ class TrainingData:
 
 
 def _first_rows_with(row_spans: Int[np.ndarray, "n 2"], n_tokens: int) -> slice:
-    """Say which rows, from the first on, have so many tokens; all if they have fewer."""
+    """Return the first rows that together have a number of tokens; all if they have fewer."""
     ends = np.cumsum(row_spans[:, 1] - row_spans[:, 0])
     return slice(int(np.searchsorted(ends, n_tokens)) + 1)
 
@@ -378,9 +378,9 @@ def _source_shares(
 def _cut_rows(
     shards: TokenShards, spans: Int[np.ndarray, "n 2"], recipe: Recipe, row_length: int, stride: int
 ) -> CorpusRows:
-    """Cut some documents, or a part of one, into rows of at most `row_length` tokens.
+    """Split documents, or a part of one, into rows of at most `row_length` tokens.
 
-    Of a stream, each goes on `stride` tokens behind the one before.
+    In a stream, each row starts `stride` tokens after the previous one.
     """
     if recipe.row_unit in ("corpus", "stream"):
         joined = ConcatenatedDocuments(
@@ -406,13 +406,13 @@ def build_training_data(
     rank: int = 0,
     world_size: int = 1,
 ) -> TrainingData:
-    """Cut shards into rows of what the objective can hide in `max_length` tokens.
+    """Split shards into rows from which the objective makes examples of `max_length` tokens.
 
-    Some are held out for evaluation; where sources are sampled, of each.
+    Some rows are held out for evaluation, of each source if sources are sampled.
 
     Raises:
-        ValueError: there is not enough text, there are no sources to sample from, or the rows are
-            not such that the objective can be asked of them.
+        ValueError: there is not enough text, there are no sources to sample from, or the objective
+            cannot be computed on the rows.
     """
     check_sampling(recipe, shards)
     check_row_unit(recipe, objective)

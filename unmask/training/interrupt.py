@@ -1,9 +1,9 @@
-"""Being asked to stop: by Ctrl-C, by SIGTERM, by the terminal that is closed (SIGHUP).
+"""Interruption by Ctrl-C (SIGINT), SIGTERM, or a closed terminal (SIGHUP).
 
-All three mean the same. In the middle of steps, the step is finished and saved
-(`stop_after_step`); in all other work, which goes on from its files, it ends at once by
-KeyboardInterrupt (`interrupt_on_signal`). A signal that is ignored when the work begins, as SIGHUP
-is under nohup, stays ignored.
+All three have the same effect. During training, the current step is finished and saved
+(`stop_after_step`). Other work, which resumes from its files, ends at once by KeyboardInterrupt
+(`interrupt_on_signal`). A signal that is ignored at the start, as SIGHUP under nohup, stays
+ignored.
 """
 
 import signal
@@ -23,27 +23,27 @@ _received_signals: list[int] = []
 
 
 class StopRequest:
-    """Whether someone has asked the run to stop."""
+    """Whether a stop was requested."""
 
     def __init__(self) -> None:
         self.is_requested = False
 
     def is_requested_anywhere(self, world: "World") -> bool:
-        """Whether any process of the run was asked: all of them stop after the same step."""
+        """Whether a stop was requested of any process: all processes stop after the same step."""
         return any(world.all_gather_object(self.is_requested))
 
 
 def stop_exit_status() -> int:
-    """Return the exit status that is customary for a program that was asked to stop.
+    """Return the customary exit status of a program that was stopped by a signal.
 
-    128 and the number of the signal: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP.
+    128 plus the number of the signal: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP.
     """
     return 128 + (_received_signals[-1] if _received_signals else signal.SIGINT)
 
 
 @contextmanager
 def stop_after_step() -> Generator[StopRequest]:
-    """Let a signal ask for an end after the current step; a second Ctrl-C breaks it off.
+    """Request a stop after the current step on a signal; a second Ctrl-C interrupts the step.
 
     ```python
     with stopping() as stop:
@@ -53,8 +53,8 @@ def stop_after_step() -> Generator[StopRequest]:
                 save(run, folder)
                 break
     ```
-    A second SIGTERM or SIGHUP does nothing: whoever closes a terminal or stops a service often
-    sends both. Signals can only be received in the main thread; elsewhere nothing is changed.
+    A second SIGTERM or SIGHUP has no effect, as closing a terminal or stopping a service often
+    sends both. Python receives signals in the main thread only; in other threads, nothing changes.
     """
     stop = StopRequest()
 
@@ -70,10 +70,10 @@ def stop_after_step() -> Generator[StopRequest]:
 
 @contextmanager
 def interrupt_on_signal() -> Generator[None]:
-    """Let SIGTERM and SIGHUP end the work by KeyboardInterrupt, as Ctrl-C does.
+    """Raise KeyboardInterrupt on SIGTERM and SIGHUP, as on Ctrl-C.
 
-    Where the program handles a signal in a way of its own, that is left to it. After the first one,
-    only Ctrl-C interrupts once more: the work that is being ended says how it goes on.
+    A handler that the program has installed is kept. After the first signal, only Ctrl-C interrupts
+    again.
     """
     asked = False
 
@@ -95,7 +95,7 @@ def interrupt_on_signal() -> Generator[None]:
 def _signals_handled(
     handler: Callable[[int, FrameType | None], None], is_ours: Callable[[Any], bool]
 ) -> Generator[None]:
-    """Handle the signals, but for those whose handling is not ours to change."""
+    """Install handlers, except for signals that the program handles itself."""
     before: dict[int, Any] = {}
     try:
         for number in _STOP_SIGNALS:

@@ -63,19 +63,19 @@ class TrainingLog:
         tensorboard: bool = False,
         last_step: int = 0,
     ) -> None:
-        """Open the logs of a run folder, to go on where they end.
+        """Open the logs of a run folder for appending.
 
         Args:
-            folder: of the run; it must exist.
-            flops_per_token: of one training step, for one token.
+            folder: the run folder; it must exist.
+            flops_per_token: FLOPs of a training step per token.
             peak_flops: FLOP/s of this machine's matrix product, all processes together. 0: unknown.
-            memory_usage: says how many bytes are held.
-            terminal: where the live line goes, usually `sys.stderr`. None: nowhere.
-            tensorboard: also write TensorBoard's event files.
-            last_step: the last one taken: what TensorBoard has of later ones, it forgets.
+            memory_usage: returns the bytes in use.
+            terminal: stream of the live line, usually `sys.stderr`. None: no live line.
+            tensorboard: whether TensorBoard's event files are written, too.
+            last_step: last step that was taken; TensorBoard's later records are purged.
 
         Raises:
-            ImportError: TensorBoard is asked for and is not installed.
+            ImportError: TensorBoard is requested and not installed.
         """
         self._scalar_writer = (
             _open_tensorboard(folder / "tensorboard", last_step) if tensorboard else None
@@ -112,7 +112,7 @@ class TrainingLog:
         return format_report(report, throughput, self._peak_fraction(throughput), width)
 
     def _peak_fraction(self, throughput: "Throughput") -> float | None:
-        """Say which part of the machine's matrix-product peak a speed is."""
+        """Return the fraction of the machine's peak matrix-product throughput (MFU)."""
         return (
             throughput.tokens_per_second * self._flops_per_token / self._peak_flops
             if self._peak_flops and self._flops_per_token
@@ -275,7 +275,7 @@ class JsonLinesFile:
         self._has_warned = False
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Write a line, and before it those that could not be written."""
+        """Append a line, after those that could not be written before."""
         self._pending.append(record)
         self._write_pending()
 

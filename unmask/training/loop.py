@@ -1,4 +1,4 @@
-"""The loop: `train(run)` takes a step between two yields; its caller logs, evaluates and saves."""
+"""The training loop: `train` yields a report after each step; the caller logs and saves."""
 
 import hashlib
 import math
@@ -13,6 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from unmask.batch import Batch, Visibility
+from unmask.batching.loader import BatchLoader
+from unmask.batching.plan import DataCursor
+from unmask.config import from_dict, to_dict
 from unmask.heads.prediction import Term
 from unmask.training.config import Recipe
 from unmask.training.device import distributed
@@ -45,28 +48,28 @@ def start_run(
     learning_rate_factors: Mapping[str, float] | None = None,
     forward: TrainingForward | None = None,
 ) -> TrainingRun:
-    """Begin a run with an initialized model; `restore` goes on with one.
+    """Start a run with an initialized model; `restore` continues one.
 
     Moves the model to the device of `world` and its parameters to the recipe's precision.
 
     Args:
-        recipe: all that the run depends on.
-        model: takes a batch, returns a Prediction, and counts what a batch asks.
-        batches: the data; see Batches.
-        world: the processes that share the run.
+        recipe: the pretraining recipe.
+        model: computes a Prediction for a batch, and counts the targets of a batch.
+        batches: the data; see BatchStream.
+        world: the processes of data-parallel training.
         learning_rate_factors: factors of the learning rate by parameter name.
-        forward: what answers in place of the model, with its weights.
+        forward: computes the training loss in place of the model, with the model's weights.
     """
     world = world or World()
     model.to(world.device)
     precision = distributed.resolve_precision(recipe.precision, world.device)
     weights = MasterWeights(model, distributed.weight_dtype(precision))
-    asked = model if forward is None else forward
+    forward_pass = model if forward is None else forward
     return TrainingRun(
         recipe=replace(recipe, precision=precision),
         model=model,
-        forward=torch.compile(asked, dynamic=True) if recipe.compile else asked,
-        target_counter=_as_target_counter(asked),
+        forward=torch.compile(forward_pass, dynamic=True) if recipe.compile else forward_pass,
+        target_counter=_as_target_counter(forward_pass),
         weights=weights,
         optimizer=build.build_optimizer(
             recipe.optimizer, model, weights, learning_rate_factors=learning_rate_factors
@@ -76,13 +79,24 @@ def start_run(
     )
 
 
+def batches_from_loader(loader: BatchLoader) -> BatchStream:
+    """Return the batches of a loader as the data of a run."""
+
+    def batches_after(cursor: Any) -> Iterator[tuple[MicroBatches, Any]]:
+        start = loader.start_cursor if cursor is None else from_dict(DataCursor, cursor)
+        for micro_batches, next_cursor in replace(loader, start_cursor=start):
+            yield micro_batches, to_dict(next_cursor)
+
+    return batches_after
+
+
 def train(run: TrainingRun) -> Iterator[StepReport]:
-    """Train to the recipe's last step from wherever the run is, which can be saved at every yield.
+    """Train from the run's current step to the last; the run can be saved at every yield.
 
     Raises:
         FloatingPointError: the recipe's `max_skipped_steps` steps in a row had no finite loss and
             gradient.
-        ValueError: the data ended before the last step.
+        ValueError: the data end before the last step.
     """
     recipe, model = run.recipe, run.model
     if run.progress.step >= recipe.steps:
@@ -93,18 +107,18 @@ def train(run: TrainingRun) -> Iterator[StepReport]:
         begin = time.perf_counter()
         step = run.progress.step + 1
         try:
-            micro, cursor = next(data)
+            micro_batches, cursor = next(data)
         except StopIteration:
             raise ValueError(f"the data ended before step {step} of {recipe.steps}") from None
-        sums, tokens, norm = _accumulate_gradients(run, micro, step)
+        sums, tokens, norm = _accumulate_gradients(run, micro_batches, step)
         rate = recipe.learning_rate_at(step)
         if recipe.sequence_length_jitter:
             rate *= tokens / recipe.batch_tokens
-        moved = sums.is_finite and math.isfinite(norm)
-        if not moved:
-            run.memories.reset()  # of numbers that may not be numbers
+        is_finite = sums.is_finite and math.isfinite(norm)
+        if not is_finite:
+            run.memories.reset()  # hidden states may not be finite either
         run.is_updating = True
-        if moved:
+        if is_finite:
             run.weights.clip_gradients(norm, recipe.max_grad_norm)
             run.optimizer.step(rate)
             run.weights.copy_to_model()
@@ -113,12 +127,12 @@ def train(run: TrainingRun) -> Iterator[StepReport]:
             step=step,
             n_tokens=p.n_tokens + tokens,
             cursor=cursor,
-            n_skipped=p.n_skipped + (not moved),
-            n_skipped_in_a_row=0 if moved else p.n_skipped_in_a_row + 1,
-            sums_since_log=p.sums_since_log + sums if moved else p.sums_since_log,
+            n_skipped=p.n_skipped + (not is_finite),
+            n_skipped_in_a_row=0 if is_finite else p.n_skipped_in_a_row + 1,
+            sums_since_log=p.sums_since_log + sums if is_finite else p.sums_since_log,
         )
         if step == recipe.steps:
-            _check_final_loss(run, micro, rate)
+            _check_final_loss(run, micro_batches, rate)
         logged = step % recipe.log_every == 0 or step == recipe.steps
         run.progress = replace(progress, sums_since_log=LossSums()) if logged else progress
         run.is_updating = False
@@ -133,7 +147,7 @@ def train(run: TrainingRun) -> Iterator[StepReport]:
             gradient_norm=norm,
             seconds=time.perf_counter() - begin,
             n_skipped=progress.n_skipped,
-            was_skipped=not moved,
+            was_skipped=not is_finite,
         )
         if progress.n_skipped_in_a_row >= recipe.max_skipped_steps:
             raise FloatingPointError(
@@ -145,9 +159,9 @@ def train(run: TrainingRun) -> Iterator[StepReport]:
 
 
 def _check_final_loss(run: TrainingRun, micro_batches: MicroBatches, learning_rate: float) -> None:
-    """Ask the model after its last step what that step asked: its weights must say numbers.
+    """Check that the loss on the last step's batch is finite after the last update.
 
-    A step that ruins the weights shows in the loss of the next one, which the last does not have.
+    An update that ruins the weights shows in the loss of the next step, which the last lacks.
 
     Raises:
         FloatingPointError: the loss is not finite.
@@ -166,78 +180,77 @@ def _check_final_loss(run: TrainingRun, micro_batches: MicroBatches, learning_ra
 def _accumulate_gradients(
     run: TrainingRun, micro_batches: MicroBatches, step: int
 ) -> tuple[LossSums, int, float]:
-    """Add up one step's gradients over micro-batches and processes; return sums, tokens, norm."""
+    """Sum the gradients of a step over micro-batches and processes; return sums, tokens, norm."""
     world, weights = run.world, run.weights
-    mine = _count_all_targets(run.target_counter, micro_batches)
-    asked = {f"asked.{name}": n for name, n in mine.items()}
-    said = world.sum_by_name(
-        {"tokens": sum(count_tokens(batch) for batch in micro_batches)} | asked
+    own_counts = _count_all_targets(run.target_counter, micro_batches)
+    totals = world.sum_by_name(
+        {"tokens": sum(count_tokens(batch) for batch in micro_batches)}
+        | {f"targets.{name}": n for name, n in own_counts.items()}
     )
-    tokens = int(said.pop("tokens"))
-    counts = {name.removeprefix("asked."): int(n) for name, n in said.items()}
+    tokens = int(totals.pop("tokens"))
+    counts = {name.removeprefix("targets."): int(n) for name, n in totals.items()}
 
     weights.begin_step()
-    answers: list[Mapping[str, Term]] = []
+    batch_terms: list[Mapping[str, Term]] = []
     for i, batch in enumerate(micro_batches):
         torch.manual_seed(derive_seed(run.recipe.seed, step, i, world.rank))
         terms = run.forward(run.memories.attach(i, batch.to(world.device))).terms
-        # Each term is a mean over the places of the whole step: how the step is cut changes
-        # nothing.
+        # Each term is a mean over the targets of the whole step, however the step is split.
         losses = [t.weight * (t.total / max(counts[name], 1)) for name, t in terms.items()]
         loss = torch.stack(losses).sum() if losses else torch.zeros(())
         if loss.requires_grad:
             loss.backward()
-        answers.append(terms)
-    assert mine == _targets_answered(answers, mine), "a head asked other places than it had counted"
+        batch_terms.append(terms)
+    assert own_counts == _sum_target_counts(batch_terms, own_counts), "a head counted other targets"
     _reduce_gradients(world, weights)
 
-    values = _read_scalars(_sum_terms(answers) | {"norm": weights.gradient_norm()})
+    values = _read_scalars(_sum_terms(batch_terms) | {"norm": weights.gradient_norm()})
     norm = values.pop("norm")
-    return _loss_sums(world.sum_by_name(values), counts, answers), tokens, norm
+    return _loss_sums(world.sum_by_name(values), counts, batch_terms), tokens, norm
 
 
 def _reduce_gradients(world: World, weights: MasterWeights) -> None:
     if world.size == 1:
         weights.finish_backward(weights.has_gradient)
         return
-    reached = torch.tensor(weights.has_gradient, dtype=torch.float32, device=world.device)
-    world.all_reduce_sum(reached)
-    weights.finish_backward([n > 0 for n in reached.tolist()])
+    has_gradient = torch.tensor(weights.has_gradient, dtype=torch.float32, device=world.device)
+    world.all_reduce_sum(has_gradient)
+    weights.finish_backward([n > 0 for n in has_gradient.tolist()])
     world.all_reduce_sum(weights.flat_gradient)
 
 
 def _sum_terms(term_lists: Iterable[Mapping[str, Term]]) -> dict[str, Tensor]:
-    """Sum what some batches answered, by term, on the device."""
+    """Sum the loss terms of several batches on the device."""
     sums: dict[str, Tensor] = {}
     for terms in term_lists:
         for name, term in terms.items():
-            found = {f"total.{name}": term.total}
+            values = {f"total.{name}": term.total}
             if term.n_correct is not None:
-                found[f"right.{name}"] = term.n_correct
-            for key, value in found.items():
+                values[f"correct.{name}"] = term.n_correct
+            for key, value in values.items():
                 value = value.detach().double()
                 sums[key] = sums[key] + value if key in sums else value
     return sums
 
 
-def _targets_answered(
+def _sum_target_counts(
     term_lists: Iterable[Mapping[str, Term]], names: Iterable[str]
 ) -> dict[str, int]:
-    asked = dict.fromkeys(names, 0)
+    counts = dict.fromkeys(names, 0)
     for terms in term_lists:
         for name, term in terms.items():
-            asked[name] = asked.get(name, 0) + term.count
-    return asked
+            counts[name] = counts.get(name, 0) + term.count
+    return counts
 
 
 def _loss_sums(
     values: Mapping[str, float], counts: Mapping[str, int], term_lists: Iterable[Mapping[str, Term]]
 ) -> LossSums:
-    rights = {name: f"right.{name}" for name in counts}
+    correct = {name: f"correct.{name}" for name in counts}
     return LossSums(
         {name: values.get(f"total.{name}", 0.0) for name in counts},
         counts,
-        {name: int(values[key]) for name, key in rights.items() if key in values},
+        {name: int(values[key]) for name, key in correct.items() if key in values},
         {name: t.weight for terms in term_lists for name, t in terms.items() if t.weight != 1},
     )
 
@@ -255,7 +268,7 @@ def _as_target_counter(model: Any) -> CountsTargets:
 
 
 def _read_scalars(tensors: Mapping[str, Tensor]) -> dict[str, float]:
-    """Read numbers back from the device, all at once."""
+    """Copy scalars from the device in one transfer."""
     if not tensors:
         return {}
     values: list[float] = torch.stack([t.detach().double() for t in tensors.values()]).tolist()
@@ -263,13 +276,13 @@ def _read_scalars(tensors: Mapping[str, Tensor]) -> dict[str, float]:
 
 
 def derive_seed(*numbers: int) -> int:
-    """Make a seed from a place in the run: the same on every machine, unlike its neighbors'."""
+    """Hash numbers, such as seed and step, to a seed that is the same on every machine."""
     data = struct.pack(f"<{len(numbers)}q", *numbers)
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
 def count_tokens(batch: Batch) -> int:
-    """Count the tokens of a batch that are not padding, of both sides of an encoder-decoder."""
+    """Count the tokens of a batch without padding, on both sides of an encoder-decoder."""
     n = _count_real_tokens(batch.inputs, batch.visibility, batch.last_token_positions)
     return (
         n
@@ -288,7 +301,7 @@ def _count_real_tokens(ids: Tensor, visibility: Visibility, last: Tensor | None)
 def _evaluate_sums(
     model: nn.Module, batches: Iterable[Batch], device: torch.device | str, memory_length: int = 0
 ) -> LossSums:
-    """Ask a model what some batches ask; see `evaluate_batches`."""
+    """Sum the losses of a model on batches; see `evaluate_batches`."""
     training = model.training
     model.eval()
     sums, memories = LossSums(), MicroBatchMemories(memory_length)
@@ -312,31 +325,31 @@ def evaluate_batches(
     memory_length: int = 0,
     component: str = "",
 ) -> dict[str, float]:
-    """Ask a model what some batches ask: the loss, and each term's loss, accuracy and places asked.
+    """Evaluate a model on batches: the loss, and each term's loss, accuracy and number of targets.
 
-    Of streams, `memory_length` places of what stood before are remembered. Where the batches are
-    of one part of what is asked, terms are told under its name, too.
+    On streams, hidden states of the `memory_length` preceding tokens are kept (Transformer-XL,
+    LSTMs). With a `component` of a mixture, its name is appended to those of the terms.
 
-    The same batches give the same numbers: what is drawn (a generator's guesses) is drawn from one
-    seed. The model is left in the mode in which it was.
+    Evaluation is deterministic: sampling (ELECTRA's generator) uses a fixed seed. The model's
+    training mode is restored.
 
     Raises:
         FloatingPointError: a loss is not finite.
     """
     sums = _evaluate_sums(model, batches, device, memory_length)
     if not sums.is_finite:
-        odd = ", ".join(f"{n} {x}" for n, x in sums.mean_losses.items() if not math.isfinite(x))
+        losses = ", ".join(f"{n} {x}" for n, x in sums.mean_losses.items() if not math.isfinite(x))
         raise FloatingPointError(
-            f"the loss on held-out text is not finite ({odd}): the weights are of no use; a lower "
-            "rate or a longer warm-up may help"
+            f"the loss on held-out text is not finite ({losses}): the weights are of no use; a "
+            "lower rate or a longer warm-up may help"
         )
     result = {} if component else {"loss": sums.loss}
     for name, mean in sums.mean_losses.items():
-        told = f"{name}_{component}" if component else name
-        result[f"{told}_loss"] = mean
+        column = f"{name}_{component}" if component else name
+        result[f"{column}_loss"] = mean
         if name in sums.accuracy:
-            result[f"{told}_accuracy"] = sums.accuracy[name]
-        result[f"{told}_asked"] = sums.n_targets[name]
+            result[f"{column}_accuracy"] = sums.accuracy[name]
+        result[f"{column}_asked"] = sums.n_targets[name]
     return result
 
 
@@ -348,51 +361,52 @@ def estimate_steps(
     max_trial_steps: int = 12,
     max_time_fraction: float = 0.1,
 ) -> int:
-    """Say how many steps fit into `minutes` on this machine, by taking some and taking them back.
+    """Estimate the number of steps that fit into `minutes`, by timing some and undoing them.
 
-    The run is then what it was before, bit for bit, so a run that is given by minutes equals the
-    one that is given by the number of steps that this returns: put it into the recipe and write
-    that to the disk before the first step. The time of the trial counts as spent.
+    The run is restored bit for bit. A run that is given by minutes therefore equals one that is
+    given by the returned number of steps; write that into the saved recipe before the first step.
+    The trial's time counts as spent.
 
     Args:
-        run: at its beginning.
-        minutes: that the whole run may take.
-        spent_seconds: seconds of them that have passed already.
-        max_trial_steps: steps to take, at most.
-        max_time_fraction: share of the time after which the trial ends, if it has at least three
-            steps by then.
+        run: a run that has taken no step.
+        minutes: duration of the whole run.
+        spent_seconds: seconds that have passed already.
+        max_trial_steps: maximum number of timed steps.
+        max_time_fraction: fraction of the time after which the trial ends, once it has three steps.
     """
-    begin = time.perf_counter()
-    before, progress = run.progress, {k: t.clone() for k, t in trained_tensors(run).items()}
-    memory = {k: t.clone() for k, t in run.optimizer.state_tensors().items()}
+    start = time.perf_counter()
+    progress, weights = run.progress, {k: t.clone() for k, t in trained_tensors(run).items()}
+    optimizer_state = {k: t.clone() for k, t in run.optimizer.state_tensors().items()}
     recipe = run.recipe
-    run.recipe = replace(recipe, steps=max(recipe.steps, before.step + max_trial_steps))
+    run.recipe = replace(recipe, steps=max(recipe.steps, progress.step + max_trial_steps))
     measured: list[float] = []
     for report in train(run):
         measured.append(report.seconds)
         spent_here = run.world.broadcast_object(
-            time.perf_counter() - begin
-        )  # all end after the same step
+            time.perf_counter() - start
+        )  # all processes end after the same step
         enough = len(measured) > N_UNTIMED_STEPS and spent_here > max_time_fraction * minutes * 60
         if len(measured) == max_trial_steps or enough or report.was_skipped:
             break
-    run.recipe, run.progress = recipe, before
+    run.recipe, run.progress = recipe, progress
     run.memories.reset()
-    load_state(run, progress, memory)
-    total = spent_seconds + time.perf_counter() - begin
+    load_state(run, weights, optimizer_state)
+    total = spent_seconds + time.perf_counter() - start
     return int(run.world.broadcast_object(steps_within(minutes, measured, spent_seconds=total)))
 
 
 @contextmanager
 def averaged_weights(run: TrainingRun) -> Generator[None, None, None]:
-    """Let the mean of the weights stand in their place, where the optimizer keeps one."""
-    means = run.optimizer.averaged_weights if isinstance(run.optimizer, AveragingOptimizer) else {}
-    now = {name: run.weights.masters[name].clone() for name in means}
+    """Replace the weights by their average, if the optimizer keeps one."""
+    averages = (
+        run.optimizer.averaged_weights if isinstance(run.optimizer, AveragingOptimizer) else {}
+    )
+    current = {name: run.weights.masters[name].clone() for name in averages}
     try:
-        _set_weights(run, means)
+        _set_weights(run, averages)
         yield
     finally:
-        _set_weights(run, now)
+        _set_weights(run, current)
 
 
 def _set_weights(run: TrainingRun, tensors: Mapping[str, Tensor]) -> None:
@@ -404,15 +418,15 @@ def _set_weights(run: TrainingRun, tensors: Mapping[str, Tensor]) -> None:
 
 
 def report_dev_loss(run: TrainingRun, loss: float) -> None:
-    """Tell the optimizer the loss on held-out text, where it asks."""
+    """Pass the held-out loss to an optimizer that averages weights."""
     if isinstance(run.optimizer, AveragingOptimizer):
         run.optimizer.update_dev_loss(loss)
 
 
 def finish_run(run: TrainingRun) -> nn.Module:
-    """End a run: return its model in float32, ready to evaluate and save.
+    """Finish a run: return its model in float32, ready to evaluate and save.
 
-    Its weights are their mean, where the optimizer keeps one.
+    Its weights are averaged, if the optimizer keeps an average.
     """
     if isinstance(run.optimizer, AveragingOptimizer):
         _set_weights(run, run.optimizer.averaged_weights)

@@ -1,6 +1,5 @@
 """Checkpoints of a training run: save, find the newest, restore exactly."""
 
-import functools
 import platform
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -73,7 +72,7 @@ def save_checkpoint(run: TrainingRun, folder: Path) -> Path | None:
 
 
 def progress_record(run: TrainingRun) -> dict[str, Any]:
-    """Say how far a run is, and what a checkpoint of it depends on."""
+    """Return the progress of a run, and what its checkpoint depends on."""
     frozen = _frozen_tensors(run)
     kept = {_FROZEN_DIGEST_KEY: tensors_sha256(frozen)} if frozen else {}
     return (
@@ -130,10 +129,10 @@ def restore_run(run: TrainingRun, checkpoint: Checkpoint) -> None:
 
 
 def check_frozen_weights(checkpoint: Checkpoint, weights: Mapping[str, Tensor]) -> None:
-    """Check that the weights that are not trained are those that a checkpoint was made with.
+    """Check that the frozen weights are those that a checkpoint was made with.
 
     Raises:
-        ValueError: they are not.
+        ValueError: they differ.
     """
     was, now = (
         checkpoint.progress.get(_FROZEN_DIGEST_KEY),
@@ -148,7 +147,7 @@ def check_frozen_weights(checkpoint: Checkpoint, weights: Mapping[str, Tensor]) 
 
 
 def _fixed_settings(recipe: Recipe) -> dict[str, Any]:
-    """Say what of a recipe a checkpoint depends on, and shapes do not show."""
+    """Return the settings of a recipe that a checkpoint depends on beyond shapes."""
     return {
         "seed": recipe.seed,
         "precision": recipe.precision,
@@ -184,13 +183,7 @@ def load_state(
 
 
 def library_versions() -> dict[str, str]:
-    """Say what a run was made with."""
-    return dict(_installed_versions())
-
-
-@functools.cache
-def _installed_versions() -> Mapping[str, str]:
-    """Read the versions once a process: each stands in a file of its own."""
+    """Return the versions of the libraries that a run uses."""
     found = {"python": platform.python_version()}
     for name in ("unmask", "torch", "numpy", "tokenizers", "safetensors"):
         try:

@@ -26,10 +26,10 @@ and the place after it. A place is plain data, since it is written as JSON."""
 
 @runtime_checkable
 class CountsTargets(Protocol):
-    """A model that knows, before it runs, how many places it will be asked."""
+    """A model that counts its targets before the forward pass."""
 
     def count_targets(self, batch: Batch) -> Mapping[str, int]:
-        """Count the places that each term asks."""
+        """Count the targets of each loss term."""
         ...
 
 
@@ -38,7 +38,7 @@ class TrainingForward(CountsTargets, Protocol):
     """What answers in place of a model in training; see `unmask.adapters.consistency`."""
 
     def __call__(self, batch: Batch) -> Prediction:
-        """Answer what the batch asks, at as many places as were counted."""
+        """Compute the predictions of a batch, for as many targets as were counted."""
         ...
 
 
@@ -82,7 +82,7 @@ class TrainingRun:
 
 
 class MicroBatchMemories:
-    """A memory for each micro-batch of a step, which the same of the next step goes on with."""
+    """Memory of each micro-batch, for the same micro-batch of the next step."""
 
     def __init__(self, memory_length: int) -> None:
         self.memory_length = memory_length
@@ -90,7 +90,7 @@ class MicroBatchMemories:
         self._memory_of: dict[int, RecurrenceMemory] = {}
 
     def attach(self, micro_index: int, batch: Batch) -> Batch:
-        """Give micro-batch i what stood before its rows."""
+        """Attach the memory of the preceding rows to micro-batch i."""
         recurrence = batch.feature(Recurrence)
         if not self.memory_length or recurrence is None or recurrence.continues is None:
             return batch

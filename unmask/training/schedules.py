@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 StepCount = int | float
-"""A whole number is so many steps; a fraction below 1 that share of the steps, rounded up."""
+"""A number of steps; a fraction below 1 is that fraction of all steps, rounded up."""
 
 N_UNTIMED_STEPS = 2
 """Steps left out of a time measurement: the first ones fetch memory and warm caches."""
@@ -194,13 +194,12 @@ def resolve_steps(step_count: StepCount, steps: int) -> int:
 def steps_within(
     minutes: int | float, step_seconds: Sequence[float], *, spent_seconds: int | float = 0
 ) -> int:
-    """Say how many steps fit into `minutes` less `spent_seconds`, from what some steps took.
+    """Return the number of steps that fit into `minutes` less `spent_seconds`, from step times.
 
-    The first two measurements are left out where there are more: they fetch memory, warm caches,
-    compile. The number is rounded down to two digits (663 becomes 660, 12,345 becomes 12,000): the
-    measurement is no better than that, two runs on one machine then mostly take the same number of
-    steps, and the time that is given away, some 3 %, pays for evaluations and checkpoints. At least
-    one step.
+    The first two measurements are left out if there are more: they allocate, warm caches and
+    compile. The number is rounded down to two digits (663 becomes 660, 12,345 becomes 12,000): that
+    is the precision of the measurement; two runs on one machine then mostly take the same number of
+    steps, and the time lost, about 3 %, pays for evaluations and checkpoints. At least one step.
 
     Raises:
         ValueError: `minutes` is not above zero, or nothing was measured.

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 TERMS_WITHOUT_ACCURACY = frozenset({"neighbors"})
-"""Terms whose answers are neither right nor wrong, nor numbers: what word vectors are asked."""
+"""Terms without an accuracy or a number: those of word vectors."""
 
 
 @dataclass(frozen=True)
 class LossSums:
-    """What some steps or batches were asked, and answered, by term. Sums add up; means do not."""
+    """Sums of losses, targets and correct predictions by term. Sums can be added; means cannot."""
 
     total_loss: Mapping[str, float] = field(default_factory=dict[str, float])
     """Of the loss, in nats."""
     n_targets: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Places asked."""
+    """Number of targets."""
     n_correct: Mapping[str, int] = field(default_factory=dict[str, int])
     """Right answers, of terms where that means something."""
     loss_weights: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -32,7 +32,7 @@ class LossSums:
 
     @property
     def mean_losses(self) -> dict[str, float]:
-        """The mean loss of each term; zero where nothing was asked."""
+        """The mean loss of each term; zero without targets."""
         return {
             name: total / max(self.n_targets[name], 1) for name, total in self.total_loss.items()
         }
@@ -46,7 +46,7 @@ class LossSums:
 
     @property
     def accuracy(self) -> dict[str, float]:
-        """The share of right answers, of terms that were asked."""
+        """The accuracy of each term that has targets."""
         return {
             n: right / self.n_targets[n] for n, right in self.n_correct.items() if self.n_targets[n]
         }
@@ -101,7 +101,7 @@ class MemoryUsage(Protocol):
     """Says how many bytes are held."""
 
     def __call__(self) -> int:
-        """Say it."""
+        """Format the report."""
         ...
 
 

@@ -15,7 +15,7 @@ AnalogyMethod = Literal["add", "multiply"]
 COS_MUL_EPSILON = 0.001
 """What keeps 3CosMul from dividing by zero (Levy and Goldberg 2014, section 6)."""
 
-BLOCK = 2**13  # rows that are looked at together: 10 MB of 300 numbers each
+BLOCK = 2**13  # rows in one block: 10 MB of 300 numbers each
 _QUERIES_PER_BLOCK = 2**8  # queries that are
 _FLOAT32_SLACK = (
     1e-5  # by which a cosine in float32 may be wrong: 300 products of at most 1e-7 each
@@ -47,8 +47,8 @@ class KeyedVectors:
     """Words and their vectors.
 
     Raises:
-        ValueError: there are none, a word stands twice, rows or counts are not as many as words, or
-            a number is not finite in float32.
+        ValueError: there are no words, a word is repeated, the numbers of rows or counts and words
+            differ, or a number is not finite in float32.
     """
 
     words: tuple[str, ...]
@@ -63,11 +63,11 @@ class KeyedVectors:
     def __post_init__(self) -> None:
         _check_shapes(self.words, self.vectors, self.counts)
         if self.vectors.dtype != np.float32:
-            with np.errstate(over="ignore"):  # told below
+            with np.errstate(over="ignore"):  # reported below
                 object.__setattr__(self, "vectors", self.vectors.astype(np.float32))
         if len(self.index) < len(self.words):
             row, word = next((i, w) for i, w in enumerate(self.words) if self.index[w] != i)
-            # The index holds the last row of a word that stands twice.
+            # The index has the last row of a repeated word.
             raise ValueError(
                 f"the word {word!r} stands twice, in rows {row} and {self.index[word]} (from 0)"
             )
@@ -111,10 +111,10 @@ class KeyedVectors:
 
     @cached_property
     def unit_vectors(self) -> Float[np.ndarray, "n d"]:
-        """Rows of length 1, in float32; a row of zeros stays so.
+        """Rows normalized to length 1, in float32; rows of zeros stay zero.
 
-        As large as the vectors themselves: neighbors are found without it, block by block, and
-        faster once it was asked for.
+        It takes as much memory as the vectors. Neighbors are computed without it, block by block,
+        and faster once it exists.
         """
         found = np.empty_like(self.vectors, order="C")
         for start, stop in _blocks(len(self)):
@@ -125,7 +125,7 @@ class KeyedVectors:
         """Return the row of a word.
 
         Raises:
-            ValueError: it is not among the words.
+            ValueError: the word is not in the vocabulary.
         """
         if word in self.index:
             return self.index[word]
@@ -135,10 +135,10 @@ class KeyedVectors:
         raise ValueError(f"{word!r} is not among the {len(self):,} words{hint}")
 
     def vector(self, word: str) -> Vector:
-        """Return the vector of a word: its row, or what is composed of its parts.
+        """Return the vector of a word: its row, or a vector composed of its n-grams.
 
         Raises:
-            ValueError: it is not among the words, and nothing composes it.
+            ValueError: the word is not in the vocabulary and cannot be composed.
         """
         found = None
         if word not in self.index and self.composer is not None:
@@ -146,7 +146,7 @@ class KeyedVectors:
         return self.vectors[self.row(word)] if found is None else found
 
     def has_vector(self, word: str) -> bool:
-        """Say whether a word is among the words, or can be composed."""
+        """Return whether a word is in the vocabulary or can be composed."""
         return word in self.index or (
             self.composer is not None and self.composer.vector(word) is not None
         )
@@ -179,12 +179,12 @@ class KeyedVectors:
     ) -> list[list[Neighbor]]:
         """Find the `k` nearest words of each query by cosine, the nearest first.
 
-        Of words that are equally near the one with the lower row comes first.
+        Ties are ordered by row.
 
         Args:
-            queries: words, none of which is a neighbor of itself, or vectors.
-            k: at most so many; fewer where there are no more.
-            exclude: words that are no answer.
+            queries: words, which are not neighbors of themselves, or vectors.
+            k: maximum number of neighbors.
+            exclude: words that are left out.
 
         Raises:
             ValueError: a word has no vector, or a vector has another width.
@@ -210,10 +210,10 @@ class KeyedVectors:
     def analogy(
         self, a: str, b: str, c: str, k: int = 10, method: AnalogyMethod = "add"
     ) -> list[Neighbor]:
-        """Find what is to `c` as `b` is to `a`: with man, king, woman the queen is looked for.
+        """Find the word that is to `c` as `b` is to `a`: man, king, woman gives queen.
 
         Raises:
-            ValueError: one is not among the words.
+            ValueError: a word is not in the vocabulary.
         """
         return self.most_similar([b, c], [a], k, method)
 
@@ -366,7 +366,7 @@ class _TopK:
         self.threshold = -math.inf  # so much `k` of them score at least
 
     def add_block(self, start: int, scores: RowScores, slack: float | RowScores) -> None:
-        """Keep of a block what may be among the best, each score wrong by at most `slack`."""
+        """Keep the candidates of a block that may be best, given scores exact up to `slack`."""
         highs = scores + slack
         inside = self.excluded[(self.excluded >= start) & (self.excluded < start + len(scores))]
         highs[inside - start] = -math.inf

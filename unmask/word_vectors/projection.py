@@ -33,7 +33,7 @@ class PrincipalComponents:
 
 @dataclass(frozen=True)
 class TSNE:
-    """t-SNE (van der Maaten and Hinton 2008), begun at the principal components; keeps neighbors.
+    """t-SNE (van der Maaten and Hinton 2008), initialized with the principal components.
 
     Raises:
         ValueError: the seed is out of range.

@@ -1,4 +1,4 @@
-"""What stands for a text where only its words have vectors: their mean."""
+"""Sentence vectors as the mean of word vectors."""
 
 import re
 from collections.abc import Sequence
@@ -17,15 +17,13 @@ def mean_word_vectors(
 ) -> Float[np.ndarray, "n d"]:
     """Return the mean of the vectors of each text's words; zeros where none is known.
 
-    Words are runs of letters and digits, with an apostrophe, a hyphen or a stop between two of them
-    where the space knows such a word, and otherwise without. All that is known counts, as often as
-    it stands there; nothing is weighed.
+    Words are runs of letters and digits, joined by an apostrophe, a hyphen or a period if the space
+    has such a word. Every occurrence of a known word counts, without weights.
 
     Args:
-        space: the words' vectors.
-        texts: any.
-        case: how words are looked up: as they are, in lower case, or in lower case where all words
-            of the space are.
+        space: the word vectors.
+        texts: texts.
+        case: whether words are lowercased for lookup: never, always, or if the space is lowercase.
     """
     low = uses_lower_case(space, case)
     found = np.zeros((len(texts), space.vector_size), np.float32)

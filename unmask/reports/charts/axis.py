@@ -14,7 +14,7 @@ AxisValues = Float[np.ndarray, "n"]
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """Where numbers stand between `low` and `high`, and the round ones to label."""
+    """Positions of numbers between `low` and `high`, and round numbers for tick labels."""
 
     low: float
     high: float

@@ -1,9 +1,9 @@
 """Figures for a page: SVG lines that stretch to any width, and HTML labels that do not.
 
 The drawing area is `AREA_WIDTH` × `AREA_HEIGHT` units without a fixed aspect; strokes keep their
-width (`non-scaling-stroke`), and a point is a stroke of no length with round ends. Labels stand at
-percentages across and pixels down, where the height is fixed, so that text stays readable on a
-phone. Lines carry their names at their right end instead of a legend.
+width (`non-scaling-stroke`), and a point is a stroke of no length with round ends. Labels are
+positioned by percentage horizontally and by pixel vertically, as the height is fixed, so that text
+stays readable on a phone. Each line has its name at its right end; there is no legend.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from unmask.reports.formatting import (
 from unmask.reports.markup import EMPTY_HTML, Html, join_html, tag
 
 AREA_WIDTH, AREA_HEIGHT = 2000, 1000  # units of the drawing area; one is finer than a pixel
-MAX_POINTS = 500  # of a raw curve that are drawn; half as many of a smoothed one
+MAX_POINTS = 500  # points of a raw curve; half as many of a smoothed one
 MAX_MARKED_POINTS = 60  # most points that are marked one by one
 LARGE_HEIGHT, SMALL_HEIGHT = (
     264,
@@ -199,7 +199,7 @@ def _lay_out(chart: LineChart) -> _ChartLayout | None:
 
 
 def _scale_small_values(chart: LineChart) -> tuple[LineChart, int]:
-    """Give very small numbers (learning rates) in units of a power of ten."""
+    """Return very small numbers (learning rates) in units of a power of ten."""
     finite = np.concatenate([c.values[np.isfinite(c.values)] for c in chart.curves] or [[]])
     top = float(np.abs(finite).max()) if len(finite) else 0.0
     if not 0 < top < 0.01 or chart.allows_log_scale:
@@ -410,7 +410,7 @@ def _format_unit(unit: str, exponent: int) -> str:
 
 
 def _text_alternative(layout: _ChartLayout) -> str:
-    """Say what a figure shows, for those who do not see it."""
+    """Describe a figure for screen readers."""
     factor = f" times ten to the power {layout.exponent}" if layout.exponent else ""
 
     def say(value: float) -> str:
@@ -451,7 +451,7 @@ def _pointer_data(layout: _ChartLayout) -> str:
 
 
 def _outliers_note(layout: _ChartLayout) -> Html:
-    """Own up to what is not drawn."""
+    """Return a note on what is not drawn."""
     values = np.concatenate([t.curve.values for t in layout.drawn_curves])
     values = values[np.isfinite(values)]
     above, below = int((values > layout.y_axis.high).sum()), int((values < layout.y_axis.low).sum())

@@ -1,4 +1,4 @@
-"""How far probabilities can be trusted, drawn: a reliability diagram and its figures."""
+"""Calibration of probabilities: a reliability diagram and its metrics."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What all pictures that stand by themselves share: an SVG document, its font and its colors."""
+"""The SVG document, font and colors of standalone figures."""
 
 from unmask.reports.formatting import RealNumber
 from unmask.reports.markup import Html, tag

@@ -1,4 +1,4 @@
-"""The curves of a run: which numbers of its log are drawn together, and against what."""
+"""The training curves of a run: the columns of its log in each chart."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ from unmask.reports.task_wording import (
 )
 
 COUNT_COLUMNS = ("tokens", "asked", "skipped")  # columns that count, and need no curve
-MIN_POINTS = 4  # points of a curve that is drawn; fewer are told sooner by a table
+MIN_POINTS = 4  # minimum number of points of a curve; a table is clearer for fewer
 SUBSET_ACCURACY = "subset_accuracy"  # of whole sets of labels; learning counts labels one by one
 MAX_TABLE_ROWS = 12  # of the table of a run's steps
 
@@ -82,10 +82,9 @@ def _is_regression(record: ReportData) -> bool:
 
 
 def _is_comparable_on_dev(record: ReportData) -> bool:
-    """Say whether what is learned is measured alike on held-out text.
+    """Return whether training and held-out loss are comparable.
 
-    It is not where labels are weighted, numbers are scaled, labels stand in a chain, or other
-    questions are learned too.
+    They are not with class weights, scaled numbers, a CRF, or further training objectives.
     """
     recipe = record.record_section("recipe")
     options = recipe.get("task_options")
@@ -285,7 +284,7 @@ def _step_table(source: LogSeries, title: str, *, show_title: bool) -> Html:
 
 
 def _is_count(column: str) -> bool:
-    """Say whether a column counts: `masked_asked` does, `masked` does not."""
+    """Return whether a column is a count: `masked_asked` is, `masked` is not."""
     return humanize_name(column).split()[-1] in COUNT_COLUMNS
 
 

@@ -20,7 +20,7 @@ LabelBoxes = Float[np.ndarray, "n 4"]
 
 
 def render_word_map(words: Sequence[str], points: Points, caption: str) -> str:
-    """Draw words at points, as an SVG document with as much room as so many words need."""
+    """Draw words at points, as an SVG document whose size grows with the number of words."""
     width = float(min(max(720, round(100 * math.sqrt(len(words)))), 4000))
     height = float(round(0.75 * width))
     places = _scale_to_page(points, width, height)
@@ -65,7 +65,7 @@ class _WordLabel:
 
 
 def _scale_to_page(points: Points, width: float, height: float) -> Points:
-    """Fit points into a page with the same scale both ways; y goes up."""
+    """Scale points to the page with one scale for both axes; y points up."""
     low, high = points.min(0), points.max(0)
     room = np.array([width, height]) - 2 * _MARGIN
     extent = np.maximum(high - low, 1e-12)
@@ -97,7 +97,7 @@ def _place_labels(
 
 
 def _text_width(word: str) -> float:
-    """Estimate how wide a word is drawn, in pixels."""
+    """Estimate the width of a word in pixels."""
     n_columns = sum(
         2.0 if unicodedata.east_asian_width(c) in "WF" else 0.0 if unicodedata.combining(c) else 1.0
         for c in word
@@ -144,7 +144,7 @@ def _overflow(boxes: LabelBoxes, frame: Float[np.ndarray, "4"]) -> Float[np.ndar
 
 
 def _draw_word(label: _WordLabel, x: float) -> Html:
-    """Write a word from the side where its dot is: fonts differ in how wide they are."""
+    """Anchor a word at the side of its dot, as fonts differ in width."""
     right = label.left + label.width
     at, anchor = (label.left + right) / 2, "middle"
     if label.left >= x:

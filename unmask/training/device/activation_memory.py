@@ -43,7 +43,7 @@ def activation_bytes_per_token(
 def max_micro_batch_tokens(
     architecture: AnyArchitecture, sequence_length: int, dtype: torch.dtype, device: torch.device
 ) -> int:
-    """Say how many tokens may go through a model at once: as many as help, and as fit.
+    """Return the number of tokens in one forward pass: as many as are useful and fit into memory.
 
     At least one text of `sequence_length` tokens.
     """

@@ -52,7 +52,7 @@ class World:
         return result
 
     def all_gather_object(self, value: Any) -> list[Any]:
-        """Give each process's value, plain data and short, to all of them, in order of rank."""
+        """Gather a small value (plain data) of each process on all processes, by rank."""
         if self.size == 1:
             return [value]
         data = json.dumps(value).encode()
@@ -67,7 +67,7 @@ class World:
         return [_decode_message(box.cpu()) for box in everyone]
 
     def all_gather_tensors(self, tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
-        """Give each process's tensors to all of them, in order of rank."""
+        """Gather the tensors of each process on all processes, by rank."""
         if self.size == 1:
             return [dict(tensors)]
         forms = self.all_gather_object(
@@ -87,7 +87,7 @@ class World:
         return result
 
     def broadcast_object(self, value: Any) -> Any:
-        """Give all processes what the first one says: a path, a number of steps."""
+        """Broadcast a value of the first process: a path, a number of steps."""
         return self.all_gather_object(value if self.rank == 0 else None)[0]
 
 
@@ -121,9 +121,9 @@ def process_group(device: str = "auto") -> Generator[World, None, None]:
 
 
 def _use_deterministic_kernels() -> None:
-    """Let an accelerator take only kernels that give the same bits each time, as resuming needs.
+    """Select deterministic kernels on an accelerator, which exact resumption needs.
 
-    A CPU does so by itself, given the same number of threads.
+    A CPU is deterministic given the number of threads.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
@@ -173,7 +173,7 @@ def weight_dtype(precision: Precision) -> torch.dtype:
 
 
 def has_native_bfloat16(device: torch.device) -> bool:
-    """Say whether hardware multiplies bfloat16 matrices (x86: AVX512-BF16, AMX; ARM: BF16)."""
+    """Return whether hardware multiplies bfloat16 matrices (x86: AVX512-BF16, AMX; ARM: BF16)."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type != "cpu":
@@ -201,10 +201,10 @@ def check_threads(n_threads: int | None) -> None:
 
 
 def set_threads(n_threads: int | None = None) -> int:
-    """Set how many threads compute, and return that number.
+    """Set the number of compute threads, and return it.
 
-    None: what torch takes by itself, which is OMP_NUM_THREADS or the cores, but no more than a
-    container may use, shared among the processes of this machine.
+    None: torch's default, which is OMP_NUM_THREADS or the number of cores, limited by the container
+    and divided by the processes of this machine.
 
     Raises:
         ValueError: the number is not allowed.
@@ -216,9 +216,9 @@ def set_threads(n_threads: int | None = None) -> int:
 
 
 def _local_processes() -> int:
-    """Count the processes of this machine that the cores are not yet shared among.
+    """Count the processes of this machine among which the cores must still be divided.
 
-    Where OMP_NUM_THREADS is set, as torchrun does, they are.
+    One if OMP_NUM_THREADS is set, as torchrun does: the cores are divided already.
     """
     return 1 if "OMP_NUM_THREADS" in os.environ else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 

@@ -72,7 +72,7 @@ class AdafactorOptimizer:
         return self._matrix_state.state_tensors() | self._vector_state.state_tensors()
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Remember what `state_tensors` said."""
+        """Restore the state that `state_tensors` returned."""
         names = tuple(f"{part.name}." for part in self._vector_state.optimized_tensors)
         vectors = {name: t for name, t in tensors.items() if name.startswith(names)}
         self._vector_state.load_state(vectors)

@@ -61,7 +61,7 @@ def build_optimizer(
 
 
 def uses_weight_decay(name: str, tensor: Tensor) -> bool:
-    """Say whether weight decay applies: to matrices and tables, not to biases, norms and vectors.
+    """Return whether weight decay applies: to matrices and tables, not to biases, norms, vectors.
 
     BERT's rule (released code, `optimization.py`, `exclude_from_weight_decay`), by shape instead of
     by name.

@@ -107,9 +107,9 @@ class SGD:
     momentum: float = 0.0
     weight_decay: float = 0.0
     averaging_patience: int | None = None
-    """Once the held-out loss is above the best of all but the last so many evaluations, the mean of
-    the weights of all steps from there on is what is evaluated and kept: NT-ASGD (Merity et al.
-    2018, arXiv:1708.02182, algorithm 1). None: never."""
+    """Number of evaluations n of NT-ASGD: once the held-out loss exceeds the best of all but the
+    last n evaluations, the weights of all following steps are averaged, evaluated and saved (Merity
+    et al. 2018, arXiv:1708.02182, algorithm 1). None: never."""
 
     def __post_init__(self) -> None:
         check_between("optimizer.momentum", self.momentum, 0.0, 1.0)

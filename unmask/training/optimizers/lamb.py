@@ -50,5 +50,5 @@ class LAMBOptimizer:
         return self._state.state_tensors()
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Remember what `state_tensors` said."""
+        """Restore the state that `state_tensors` returned."""
         self._state.load_state(tensors)

@@ -7,16 +7,16 @@ from unmask.heads.model import Model
 
 _LAYER_NAME = re.compile(r"^backbone\.(?:(encoder|decoder)\.)?(?:backward_)?layers\.(\d+)\.")
 _ABOVE_LAYERS_NAME = re.compile(r"^heads\.|\.final_norm\.|^backbone\.(up|last)\.")
-"""What stands above the last layer: of CANINE, the way back from the deep stack to characters."""
+"""Modules above the last layer: in CANINE, the upsampling from the deep stack to characters."""
 _EMBEDDING_NAME = re.compile(r"^backbone\.(?:(encoder|decoder)\.)?tokens\.")
 _ADAPTER_PREFIX = "adapters."
 
 
 def parameters_by_layer(model: Model) -> list[list[str]]:
-    """Group the names of parameters from the bottom to the top.
+    """Group the names of parameters by layer, from the bottom to the top.
 
-    Embeddings, each layer (of an encoder-decoder the encoder's, then the decoder's), and what
-    stands above the last layer: its norm and the head.
+    The groups are the embeddings, each layer (the encoder's, then the decoder's), and the final
+    norm with the head.
     """
     stacks = {"encoder": 0, "decoder": 1}
     groups: dict[tuple[int, int], list[str]] = {}

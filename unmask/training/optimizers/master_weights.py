@@ -112,7 +112,7 @@ class MasterWeights:
                 )
 
     def restore_model(self) -> None:
-        """Give the model its float32 numbers and leave it as it was found: training is over."""
+        """Copy the float32 weights into the model and release it."""
         for hook in self._hooks:
             hook.remove()
         for name, p in self.parameters.items():

@@ -52,7 +52,7 @@ class MuonOptimizer:
         return self._state.state_tensors() | self._other_optimizer.state_tensors()
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Remember what `state_tensors` said."""
+        """Restore the state that `state_tensors` returned."""
         mine = {name: t for name, t in tensors.items() if name.endswith(".momentum")}
         self._state.load_state(mine)
         self._other_optimizer.load_state(

@@ -77,7 +77,7 @@ class SGDOptimizer:
         return self._momentum_state.state_tensors() | self._average_state.state_tensors() | own
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Remember what `state_tensors` said."""
+        """Restore the state that `state_tensors` returned."""
         left = dict(tensors)
         if self._config.averaging_patience:
             self._dev_losses = left.pop(_DEV_LOSSES_KEY, torch.zeros(0)).tolist()

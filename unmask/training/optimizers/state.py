@@ -21,7 +21,7 @@ class Optimizer(Protocol):
         ...
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Remember what `state_tensors` of another process said; the exact inverse."""
+        """Restore the state that `state_tensors` returned, also in another process."""
         ...
 
 
@@ -72,10 +72,10 @@ class OptimizerState:
         return {f"{name}.{key}": t for name, kept in self._state.items() for key, t in kept.items()}
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Remember what `state_tensors` said, copied into memory that is aligned as all of ours is.
+        """Restore the state that `state_tensors` returned, copied into aligned memory.
 
         Raises:
-            ValueError: this is another optimizer's memory, or another model's.
+            ValueError: the state belongs to another optimizer or model.
         """
         self._state = {}
         known = {

@@ -150,7 +150,7 @@ class SelfLearning:
     bidirectional: bool = False
     """The nearest of source and of target words make pairs; else those of source words alone."""
     keep_probability: float = 1.0
-    """The probability that a pair of words is looked at, at first."""
+    """Initial probability that a pair of words is considered."""
     keep_growth: float = 2.0
     """What it is multiplied by when nothing rises, until it is 1."""
     patience: int = 1

@@ -22,7 +22,8 @@ RowPairs = Int[np.ndarray, "p 2"]
 MAX_LINE_LENGTH = 2**16
 """Characters of a line of a dictionary."""
 CHANCE_LEVEL = 1e-3
-"""The probability to be right as often by chance, below which that is said not to be chance."""
+"""Significance level: the probability of as many hits by chance, below which they are
+significant."""
 _DIGITS = re.compile("[0-9]+")
 
 
@@ -129,10 +130,10 @@ def _row_pairs(rows: Iterable[tuple[int, int]]) -> RowPairs:
 
 @dataclass(frozen=True, kw_only=True)
 class DictionaryInductionScores:
-    """How often the right word is among the best that are retrieved for a source word.
+    """Accuracy of word translation: how often a correct target is among the best retrieved words.
 
-    A source word may have several right targets; the best of them counts. Words that a space lacks
-    are no mistakes of the map: they are counted apart.
+    A source word may have several correct targets; the best ranked one counts. Words that a space
+    lacks are not errors of the map: they are counted separately.
     """
 
     n_evaluated: int
@@ -145,11 +146,11 @@ class DictionaryInductionScores:
     precision_at_5: float
     mean_reciprocal_rank: float
     chance_precision: float
-    """P@1 on average if the same answers were dealt among the words that were asked."""
+    """Expected P@1 if the same answers were randomly permuted among the queries."""
     chance_p_value: float
     """The probability that as many are right by chance."""
     n_seed_words: int = 0
-    """Source words asked that were among the seeds, too."""
+    """Number of evaluated source words that are also seeds."""
 
     @property
     def above_chance(self) -> bool:
@@ -163,7 +164,7 @@ class DictionaryInductionScores:
 
     @property
     def coverage(self) -> float:
-        """The share of source words that could be asked."""
+        """The fraction of source words that both spaces cover."""
         return self.n_evaluated / self.n_source_words
 
 
@@ -177,15 +178,15 @@ def score_dictionary(
     """Score a mapped source space by a dictionary: P@1, P@5, mean reciprocal rank.
 
     Args:
-        source: Mapped into the target space.
-        target: In which the nearest words are looked for.
-        dictionary: Source words and their right targets.
-        retrieval: Of the nearest words; CSLS with k = 10, where not given.
-        seeds: Pairs that the map was learned from, of which those asked are counted.
+        source: source space, mapped into the target space.
+        target: space in which the nearest words are retrieved.
+        dictionary: source words and their correct targets.
+        retrieval: retrieval method. Default: CSLS with k = 10.
+        seeds: pairs that the map was trained on; evaluated words among them are counted.
 
     Raises:
         ValueError: there is no pair of which both words are known, or there are fewer words than
-            `retrieval` looks at.
+            `retrieval` needs.
     """
     _, pairs = known_pairs(dictionary, source, target)
     right = dict[int, list[int]]()
@@ -219,7 +220,7 @@ def _chance_precision(right: Sequence[Sequence[int]], found: Int[np.ndarray, "q"
 
 
 def _binomial_tail(hits: int, asked: int, rate: float) -> float:
-    """Compute the probability of `hits` or more of `asked`, each with `rate`: a binomial's tail."""
+    """Compute the probability of `hits` or more successes in `asked` trials: a binomial tail."""
     from math import exp, fsum, lgamma, log, log1p
 
     if hits == 0 or rate >= 1:

@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float, Int
 RowIndices = Int[np.ndarray, "r"]
 MAX_SCORES_IN_MEMORY = 2**24
 """Scores that are held at once, 4 bytes each; never fewer than a row of them."""
-_COLUMNS_PER_GROUP = 32  # columns whose largest score is looked at first
-_EXTRA_CANDIDATES = 8  # candidates beyond those asked for, whose order is looked at in float64
+_COLUMNS_PER_GROUP = 32  # columns per group, of which the largest score is computed first
+_EXTRA_CANDIDATES = 8  # additional candidates, whose order is computed in float64
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _rank(
     adjustment: ScoreAdjustment,
     row: int,
 ) -> int:
-    """Compute the rank of the best of `answers` among all scores of one row."""
+    """Compute the best rank of the `answers` in the scores of one row."""
     best, noise = scores[answers].max(), _rounding_error(source[None], adjustment)
     near = np.flatnonzero(np.abs(scores - best) <= 2 * noise)
     order, _ = _sort_exactly(near[None], source[None], target, adjustment, slice(row, row + 1))
@@ -249,9 +249,9 @@ def _adjust_scores(
 
 
 def _top_k(scores: Float[np.ndarray, "b m"], k: int, every: bool = True) -> Int[np.ndarray, "b k"]:
-    """Find the columns of the `k` largest of each row, the largest first, then the first one.
+    """Find the columns of the `k` largest scores of each row, in descending order; ties by column.
 
-    Without `every`, any of the columns with an equal score may stand at the end.
+    Without `every`, ties at the end of the list are broken arbitrarily.
     """
     columns, values, sure = _candidates(scores, k)
     if k < values.shape[1]:
@@ -261,7 +261,7 @@ def _top_k(scores: Float[np.ndarray, "b m"], k: int, every: bool = True) -> Int[
         columns, values = (np.take_along_axis(a, some, 1) for a in (columns, values))
     order = np.lexsort((columns, -values), axis=1)
     best = np.take_along_axis(columns, order, 1)
-    for row in np.flatnonzero(~sure & every):  # equal ones were not looked at, or not chosen
+    for row in np.flatnonzero(~sure & every):  # ties may be missing or not chosen
         best[row] = np.argsort(-scores[row], kind="stable")[:k]
     return best
 
@@ -269,10 +269,10 @@ def _top_k(scores: Float[np.ndarray, "b m"], k: int, every: bool = True) -> Int[
 def _candidates(
     scores: Float[np.ndarray, "b m"], k: int
 ) -> tuple[Int[np.ndarray, "b c"], Float[np.ndarray, "b c"], Bool[np.ndarray, "b"]]:
-    """Find few columns of each row among which its `k` largest are, and their values.
+    """Find a few candidate columns of each row that contain its `k` largest scores.
 
-    The `k` largest stand in the `k` groups of columns with the largest maxima; the last value says
-    of which rows these groups are the only such.
+    The `k` largest scores are in the `k` groups of columns with the largest maxima. The last value
+    marks the rows for which these groups are unique.
     """
     b, m = scores.shape
     n_groups = m // _COLUMNS_PER_GROUP

@@ -1,4 +1,4 @@
-"""Words that mean something else at another time, or to another group: those that moved most."""
+"""Semantic shift: words whose vectors differ most between times or groups, after alignment."""
 
 from dataclasses import dataclass
 

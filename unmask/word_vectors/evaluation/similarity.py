@@ -28,7 +28,7 @@ _MAX_UPPERCASE_SHARE = (
 _BLOCK, _QUESTIONS_PER_BLOCK = (
     2**12,
     2**8,
-)  # words, and questions, that are looked at together: 4 MB
+)  # words and questions in one block: 4 MB
 _FORMATS = (
     "word pairs are 'word1 word2 score', analogies are four words a line behind a line ': section'"
 )
@@ -93,7 +93,7 @@ class AnalogyCounts:
 
     @property
     def syntactic(self) -> bool:
-        """Whether it asks for forms of words, as Mikolov's file says it: "gram1-adjective-..."."""
+        """Whether it tests morphology: Mikolov's sections "gram1-adjective-..."."""
         return self.name.startswith("gram")
 
 
@@ -161,9 +161,9 @@ def evaluate_word_similarity(
     Args:
         space: the vectors.
         test: pairs and scores.
-        case: how words of the file are looked up.
-        unknown_cosine: the cosine that unknown pairs have in `spearman_all` if their vectors
-            cannot be composed; None: the mean of the known ones.
+        case: whether words of the file are lowercased.
+        unknown_cosine: the cosine that unknown pairs have in `spearman_all` if their vectors cannot
+            be composed; None: the mean of the known ones.
     """
     lowered = uses_lower_case(space, case)
     rows = [tuple(_row(space, word, lowered) for word in pair) for pair in test.pairs]
@@ -197,13 +197,13 @@ def evaluate_analogies(
     case: CaseHandling = "auto",
     restrict_vocab: int | None = None,
 ) -> AnalogyScore:
-    """Answer analogies by 3CosAdd and 3CosMul; the three words of a question are no answers.
+    """Answer analogies by 3CosAdd and 3CosMul, excluding the three words of each question.
 
     Args:
         space: the vectors.
-        test: the questions.
-        case: how words of the file are looked up.
-        restrict_vocab: only the first so many words are known, and can be an answer.
+        test: the analogies.
+        case: whether words of the file are lowercased.
+        restrict_vocab: number of words, from the first, that are known and can be answers.
     """
     space = space if restrict_vocab is None else space.most_frequent(restrict_vocab)
     lowered = uses_lower_case(space, case)
@@ -233,13 +233,13 @@ def evaluate_analogies(
 
 
 def is_lower_case(space: KeyedVectors) -> bool:
-    """Say whether a space knows lower case alone, but for marks as <UNK> and one in a thousand."""
+    """Return whether a space is lowercase, except special tokens and one word in a thousand."""
     upper = sum(word != word.lower() and word[:1] not in "<[" for word in space.words)
     return upper <= _MAX_UPPERCASE_SHARE * len(space)
 
 
 def _rows(path: Path, errors: EncodingErrors) -> Iterator[tuple[int, list[str]]]:
-    """Give the fields of each line that is no comment, with its number."""
+    """Yield the number and fields of each line that is not a comment."""
     stem = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
     commas = stem.suffix.lower() == ".csv"
     for number, line, goes_on in read_lines(path, _MAX_LINE_LENGTH, errors):
@@ -312,7 +312,7 @@ def _pairs(path: Path, name: str, rows: Sequence[tuple[int, list[str]]]) -> Word
 
 
 def uses_lower_case(space: KeyedVectors, case: CaseHandling) -> bool:
-    """Say whether words are looked up in lower case.
+    """Return whether words are lowercased for lookup.
 
     Raises:
         ValueError: there is no such case.

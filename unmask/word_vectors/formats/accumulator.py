@@ -13,17 +13,17 @@ _log = logging.getLogger(__name__)
 
 _BLOCK = 2**13  # rows whose numbers are checked together
 _STEP = 2**25  # numbers for which there is room at first
-_GROWTH = 8  # the matrix grows by one part in so many: what is not used of it stays small
+_GROWTH = 8  # the matrix grows by 1 / GROWTH, so that unused rows stay few
 
 
 class VectorAccumulator:
-    """Words and rows so far; of a word that comes again the first stays.
+    """Words and vectors read so far; of repeated words, the first is kept.
 
     Args:
-        path: of the file, for messages.
-        vector_size: numbers of a row.
-        location: says where in the file the word of a place stands, "FILE:17" for instance.
-        hint: what may be wrong where a number is not finite.
+        path: path of the file, for messages.
+        vector_size: dimension of the vectors.
+        location: returns the location of the i-th word in the file, such as "FILE:17".
+        hint: possible cause of a number that is not finite.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class VectorAccumulator:
         self.places: list[int] = []  # of the rows that are not checked yet
 
     def add(self, word: bytes, row: Float[np.ndarray, "d"], place: int) -> bool:
-        """Take a word and its row; say whether it is kept, as the first of its kind."""
+        """Add a word and its vector; return whether it is kept, as its first occurrence."""
         self.n_read += 1
         try:
             text = word.decode()

@@ -32,13 +32,11 @@ MAGIC = struct.pack("<i", 793712314)
 _VERSIONS = (11, 12)
 _END_OF_LINE = b"</s>"  # has no n-grams
 _WORDS_PER_BLOCK = 2**10  # words composed at once: 40 MB of 300 numbers of 30 n-grams each
-_OFFSET, _PRIME = 2166136261, np.uint32(16777619)  # of the hash FNV-1a, 32 bits wide
+_OFFSET, _PRIME = 2166136261, np.uint32(16777619)  # parameters of the 32-bit FNV-1a hash
 _NUMBER = np.dtype("<f4")
 _CBOW, _SKIPGRAM = 1, 2  # as `args.h` numbers models, and losses
 _HIERARCHICAL_SOFTMAX, _NEGATIVE_SAMPLING = 1, 2
-_LEARNING_RATE_UPDATE_RATE = (
-    100  # tokens between two changes of the rate, of the program's own: ours is smooth
-)
+_LEARNING_RATE_UPDATE_RATE = 100  # tokens between updates, in the program
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -137,12 +135,12 @@ def open_fasttext(path: Path) -> FastTextVectors:
 def write_fasttext(
     spec: Word2VecMethod, words: Sequence[str], counts: Int[np.ndarray, "n"], state: Word2VecState
 ) -> Iterator[bytes]:
-    """Give the bytes of a model that was learned with n-grams, as fastText's own program has them.
+    """Yield the bytes of a model with n-grams in the format of the fastText program.
 
-    Outputs of a tree are left zero: which inner node is whose depends on the program.
+    Output vectors of hierarchical softmax are zero: the order of inner nodes is the program's.
 
     Raises:
-        ValueError: it has no n-grams.
+        ValueError: the model has no n-grams.
     """
     if (ngrams := spec.character_ngrams) is None:
         raise ValueError("these vectors have no n-grams")
@@ -215,7 +213,7 @@ def _dequantize(source: ByteReader, form: str) -> tuple[Any, ...]:
 def _read_dictionary(
     source: ByteReader, n_words: int, n_labels: int
 ) -> tuple[list[bytes], list[int]]:
-    """Read words and how often each was seen; labels stand behind them, and are left out."""
+    """Read words and their counts; labels, which follow, are skipped."""
     words: list[bytes] = []
     counts: list[int] = []
     for _ in range(n_words + n_labels):
@@ -253,11 +251,11 @@ def _read_matrix(source: ByteReader, n_rows: int, width: int) -> Float[np.ndarra
 def _ngram_hashes(
     words: list[bytes], min_n: int, max_n: int
 ) -> Iterator[tuple[Int[np.ndarray, "g"], UInt32[np.ndarray, "g"]]]:
-    """Yield, for each length, which word has an n-gram, and its hash.
+    """Yield, for each length, the words that have an n-gram and the n-gram's hash.
 
     N-grams are of characters, which UTF-8 writes in several bytes, of the word between "<" and ">";
-    these two alone are none (`Dictionary::computeSubwords`). All that begin anywhere are read at
-    once, byte by byte.
+    a boundary mark alone is not an n-gram (`Dictionary::computeSubwords`). All start positions are
+    processed at once, byte by byte.
     """
     marked = [b"" if word == _END_OF_LINE else b"<" + word + b">" for word in words]
     sizes = np.array([len(word) for word in marked])

@@ -65,12 +65,12 @@ def read_vectors(
     r"""Read a file of word vectors.
 
     Words may hold spaces in text. Bytes of words that are not UTF-8 are read as "\xNN", so that no
-    two words become one; of a word that comes again the first is kept. Both are counted and said.
+    two words become one; of repeated words, the first is kept. A warning counts both.
 
     Args:
-        path: of the file.
-        format_name: what it is; None: what its first bytes say.
-        limit: read only the first `limit` words, which are the most frequent in most files.
+        path: path of the file.
+        format_name: file format. None: detected from the first bytes.
+        limit: number of words that are read, from the first; most files are sorted by frequency.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -91,7 +91,7 @@ def read_vectors(
 
 
 def detect_format(path: Path) -> Format:
-    """Say what a file of vectors is, by its first bytes.
+    """Detect the format of a file of vectors from its first bytes.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -125,7 +125,7 @@ def detect_format(path: Path) -> Format:
 
 
 def _is_binary(rest: bytes, width: int, named: bool) -> bool:
-    """Say whether numbers follow as bytes; where these look like text, its name says it."""
+    """Return whether vectors are binary; by the file's name if their bytes look like text."""
     line = rest.split(b"\n", 1)[0]
     if ends_in_number(line) and not _CONTROL.search(line):
         return False

@@ -15,12 +15,12 @@ from unmask.files import atomic_path, parser_errors_as_value_error
 def npy_appender(
     path: Path, element_type: DTypeLike, *width: int
 ) -> Generator[Callable[[np.ndarray], None]]:
-    """Give what appends rows to an array; at the end the file is at `path`, whole.
+    """Yield a function that appends rows to an array; at the end, the file at `path` is complete.
 
     Args:
-        path: the file, replaced where there is one.
-        element_type: of numbers; what is appended is converted.
-        width: numbers of a row; none: a row is a number.
+        path: the file, replaced if it exists.
+        element_type: element type, to which rows are converted.
+        width: number of columns. None: the array has one dimension.
     """
     dtype = np.dtype(element_type)
     n_rows = 0

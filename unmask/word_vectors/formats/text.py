@@ -25,16 +25,16 @@ _LINES_PER_WRITE = 2**10  # lines that are written together
 
 
 def read_text_vectors(path: Path, *, header: bool, limit: int | None = None) -> KeyedVectors:
-    """Read vectors that are text.
+    """Read vectors in text format.
 
     Args:
-        path: of the file.
-        header: the first line says how many words of how many numbers there are.
-        limit: read only so many words.
+        path: path of the file.
+        header: whether the first line has the numbers of words and dimensions.
+        limit: maximum number of words.
 
     Raises:
-        ValueError: a line has too few or too many numbers or what is no number, a number is not
-            finite, or the header is wrong.
+        ValueError: a line has too few or too many numbers or a field that is not a number, a number
+            is not finite, or the header is wrong.
     """
     lines = _lines(path)
     number, line = next(lines, (1, b""))
@@ -67,13 +67,13 @@ def read_text_vectors(path: Path, *, header: bool, limit: int | None = None) -> 
 
 
 def ends_in_number(head: bytes) -> bool:
-    """Say whether the first line of some bytes ends in a number."""
+    """Return whether the first line ends in a number."""
     fields = head.split(b"\n", 1)[0].split()
     return len(fields) > 1 and _is_number(fields[-1])
 
 
 def write_text_vectors(space: KeyedVectors, words: list[bytes], *, header: bool) -> Iterator[bytes]:
-    """Give the lines of a file, each number with as few digits as say it in float32."""
+    """Yield the lines of a file, each number with the fewest digits that identify it in float32."""
     if header:
         yield f"{len(space)} {space.vector_size}\n".encode()
     form = b" %.9g" * space.vector_size

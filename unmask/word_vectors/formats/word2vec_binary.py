@@ -48,7 +48,7 @@ class ByteReader:
         return found[0] if len(found) == 1 else b"".join(found)
 
     def read_until(self, end: bytes, max_bytes: int = MAX_WORD_BYTES) -> bytes | None:
-        """Take what stands before a byte, and the byte itself; None if it does not come soon."""
+        """Return the text before a byte, and consume the byte; None if it is not near."""
         begin = 0
         while (at := self._held.find(end, self._at + begin)) < 0:
             begin = len(self._held) - self._at
@@ -75,7 +75,7 @@ class _WordFraming:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.read = 0
-        self.parted: bool | None = None  # whether a newline stands before each word but the first
+        self.parted: bool | None = None  # whether a newline precedes each word but the first
         self.before, self.row, self.other = b"", b"", b""
 
     def word(self, data: bytes, row: bytes) -> bytes:
@@ -114,11 +114,11 @@ class _WordFraming:
 
 
 def _rest(row: bytes, after: bytes, other: bytes) -> bytes | None:
-    """Return the end of a word that stands before its numbers, and is read as these; None: none.
+    """Return the end of a word inside what was read as numbers, if there is one.
 
-    So it is if numbers begin with text and a space, the next word is text behind as many bytes, and
-    the numbers are of sizes that those of a vector, or of another row, have not: shifted by some
-    bytes, exponents are any.
+    That is so if the numbers start with text and a space, the next word is text at the same offset,
+    and the magnitudes of the numbers do not fit a vector or other rows: with shifted bytes,
+    exponents are arbitrary.
     """
     at = -1
     while (at := row.find(b" ", at + 1, len(after))) >= 0 and _is_text(row[:at]):
@@ -201,7 +201,7 @@ def read_binary(path: Path, *, limit: int | None = None) -> KeyedVectors:
 
 
 def write_binary(space: KeyedVectors, words: list[bytes]) -> Iterator[bytes]:
-    """Give the bytes of a file, with a newline after each vector as the original program has it."""
+    """Yield the bytes of a file, with a newline after each vector as in the original program."""
     yield f"{len(space)} {space.vector_size}\n".encode()
     for word, row in zip(words, space.vectors, strict=True):
         yield word + b" " + row.astype(_FLOAT32, copy=False).tobytes() + b"\n"

@@ -1,11 +1,11 @@
-"""How often words stand near each other: counted within bounded memory, kept as a sparse matrix.
+"""Cooccurrence counts of words: counted in bounded memory, stored as a sparse matrix.
 
 Frequent pairs are counted in a dense block (Pennington et al. 2014, released code: the pairs whose
 ranks have a small product), others in a hash table. When the table is full, all counts are written
-as a sorted run, and both begin anew; at the end the runs are merged. So counting goes on after the
-last run, wherever it was interrupted.
+as a sorted run and both are cleared; at the end, the runs are merged. Interrupted counting
+continues after the last run.
 
-A folder of counts holds
+A folder of counts has
 
     counts.json    what was counted of what; written last: the folder is finished if and only if it
                    is there. Until then, unfinished.json says the same of the runs written so far
@@ -53,23 +53,23 @@ _ENTRY = 16  # bytes of a pair: key and value
 
 @dataclass(frozen=True, kw_only=True)
 class CooccurrenceWindow:
-    """Which words are neighbors, and how much they count.
+    """The context window: which words are neighbors, and their weights.
 
     Raises:
-        ValueError: another weight, or a number that makes no sense.
+        ValueError: the weighting is unknown, or a number is out of range.
     """
 
     window: int = 10
-    """Neighbors on each side."""
+    """Number of neighbors on each side."""
     distance_weighting: DistanceWeighting = "harmonic"
-    """Of one at distance k: 1; 1 / k (GloVe); or what word2vec's drawn windows give on average,
-    1 - (k - 1) / size (Levy et al. 2015, Q15-1016, section 3.1)."""
+    """Weight of a neighbor at distance k: 1; 1 / k (GloVe); or the expectation under word2vec's
+    sampled windows, 1 - (k - 1) / size (Levy et al. 2015, Q15-1016, section 3.1)."""
     symmetric: bool = True
-    """Neighbors on both sides; else those before a word alone."""
+    """Count neighbors on both sides, not only those before a word."""
     subsample: float | None = None
-    """Words with a greater share of all are passed over at random; None: no word is."""
+    """Relative frequency above which words are skipped at random. None: no word is skipped."""
     break_at_unknown: bool = False
-    """A word without a vector ends the window; else its neighbors come together."""
+    """End the window at words without a vector; else skip these words."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class CooccurrenceWindow:
 
     @property
     def distance_weights(self) -> Float64[np.ndarray, "window"]:
-        """Of the distances 1, 2, ..."""
+        """Weights of the distances 1, 2, ..."""
         k = np.arange(1.0, self.window + 1)
         if self.distance_weighting == "flat":
             return np.ones(self.window)
@@ -93,7 +93,7 @@ class CooccurrenceWindow:
 
     @property
     def description(self) -> str:
-        """Say how a neighbor counts, for people."""
+        """Describe the weighting."""
         if self.distance_weighting == "flat":
             return ""
         how = "1/k" if self.distance_weighting == "harmonic" else f"1 - (k - 1)/{self.window}"
@@ -154,20 +154,20 @@ def count_cooccurrences(
     memory: int = 2**30,
     chunk: int = 2**16,
 ) -> CooccurrenceMatrix:
-    """Count neighbors into a folder, or open the one that was counted from the same.
+    """Count neighbors into a folder, or open a folder with the same counts.
 
     Args:
-        corpus: the ids.
-        words: which are counted.
-        windows: which words are neighbors.
-        folder: a new or empty folder, or one in which this was begun or done.
-        memory: bytes for counts, about.
-        chunk: ids that are read at once, about; fewer where the memory is small.
+        corpus: the token ids.
+        words: the words that are counted.
+        windows: the context window.
+        folder: a new or empty folder, or one with these counts, finished or not.
+        memory: approximate number of bytes for counts.
+        chunk: approximate number of tokens in a chunk; fewer if the memory is small.
 
     Raises:
-        ValueError: `folder` was counted of something else, or the memory does not hold the pairs
-            of a sentence.
-        FileExistsError: `folder` holds something else.
+        ValueError: `folder` has the counts of other data, or the memory does not hold the pairs of
+            a sentence.
+        FileExistsError: `folder` has other files.
     """
     asked = _counting_record(corpus, words, windows)
     if (folder / _FINISHED).exists():
@@ -243,7 +243,7 @@ class _CountBuffer:
         return len(self.keys) * 3 // 4
 
     def has_room(self, n_pairs: int) -> bool:
-        """Tell whether there is room for so many more pairs."""
+        """Return whether there is room for a number of further pairs."""
         if (
             self.n_free_pairs >= self.most or (self.limits == len(self.limits)).all()
         ):  # all are dense
@@ -264,7 +264,7 @@ class _CountBuffer:
         )  # fmt: skip
 
     def drain(self) -> _SortedRun:
-        """Give all counts, sorted, and forget them."""
+        """Return all counts, sorted, and clear them."""
         n = int(np.count_nonzero(self.dense))
         keys, values = np.empty(n, np.uint64), np.empty(n)
         load_kernels("cooccurrence").dense_pairs(self.limits, self.starts, self.dense, keys, values)
@@ -277,7 +277,7 @@ class _CountBuffer:
 
 
 def _counting_record(corpus: Corpus, words: Lexicon, windows: CooccurrenceWindow) -> dict[str, Any]:
-    """Say what is counted of what, as far as can be seen without reading it all."""
+    """Return a record of the counted data, as far as it is known without reading them."""
     digest = hashlib.sha256(np.ascontiguousarray(words.row_of).tobytes())
     digest.update(words.counts.astype(np.int64).tobytes())
     return {
@@ -306,7 +306,7 @@ def _check_begun(path: Path, begun: dict[str, Any]) -> None:
 
 
 def _begin_or_resume(out: Path, asked: dict[str, Any]) -> dict[str, Any]:
-    """Begin, or go on after the last run that was written whole."""
+    """Start, or continue after the last complete run."""
     begun: dict[str, Any] = {"place": 0, "runs": 0, "files": {}}
     if out.is_dir():
         remove_partial_files(out)
@@ -345,7 +345,7 @@ def _write_run(
 def _merge(
     out: Path, asked: dict[str, Any], begun: dict[str, Any], n: int, memory: int
 ) -> CooccurrenceMatrix:
-    """Merge all runs into the files of the matrix; then these are all that is there."""
+    """Merge all runs into the files of the matrix, and remove the runs."""
     runs = [
         _SortedRun(*(open_npy(out / _RUNS / f"{i:05}.{f}.npy") for f in _SortedRun._fields))
         for i in range(begun["runs"])
@@ -376,13 +376,13 @@ def _remove_intermediate(out: Path) -> None:
 
 
 def _check_files(folder: Path, said: dict[str, Any]) -> None:
-    """Compare arrays with what was said of them when they were written."""
+    """Compare arrays with the record written with them."""
     for name, file in said.get("files", {}).items():
         check_file_record(folder / name, file, "remove the folder of counts, and count again")
 
 
 def merge_runs(runs: list[_SortedRun], n_pairs: int) -> Iterator[_SortedRun]:
-    """Merge sorted runs, at most about so many pairs at once; a pair's counts are added up."""
+    """Merge sorted runs in blocks of bounded size; the counts of equal pairs are added."""
     at = [0] * len(runs)
     share = max(n_pairs // max(len(runs), 1), 1)
     while any(a < len(run.keys) for a, run in zip(at, runs, strict=True)):

@@ -1,7 +1,6 @@
-"""Word ids as they lie on disk: a view of shards, sentence by sentence; which words get a vector.
+"""A corpus of word ids, as a view of shards by sentence, and the lexicon of words with vectors.
 
-Nothing is copied but the chunk that is being worked on. A place is counted through the whole
-corpus, in ids.
+Only the current chunk is copied. Positions count tokens from the start of the corpus.
 """
 
 import unicodedata
@@ -24,29 +23,30 @@ from unmask.word_vectors.formats.npy import open_npy
 
 TextUnit = Literal["document", "paragraph", "sentence"]
 MAX_DOCUMENT_WORDS = 10_000
-"""Ids of a sentence: longer ones are cut, as gensim does (the released code: 1,000)."""
+"""Maximum number of tokens in a sentence; longer ones are split, as in gensim (the released code:
+1,000)."""
 _RANDOM_BITS = {"document": 0, "paragraph": PARAGRAPH_START, "sentence": SENTENCE_START}
 
 
 @dataclass(frozen=True, eq=False)
 class CorpusPart:
-    """Ids that lie together, and where their sentences are."""
+    """A contiguous array of ids with the spans of its sentences."""
 
     ids: UInt[np.ndarray, "t"]
-    """uint16 or uint32; read, never written."""
+    """uint16 or uint32, read-only."""
     sentences: Int[np.ndarray, "n 2"]
-    """(start, end) in `ids`, in order. What is in none is left out."""
+    """(start, end) in `ids`, in order. Ids outside of sentences are skipped."""
     offset: int = 0
-    """Of the first id in the corpus."""
+    """Position of the first id in the corpus."""
 
 
 class CorpusChunk(NamedTuple):
-    """Some sentences of a part, whole, one after another."""
+    """Consecutive whole sentences of a part."""
 
     part: CorpusPart
     first: int
     last: int
-    """Without this one."""
+    """Exclusive."""
 
     @property
     def sentences(self) -> Int[np.ndarray, "n 2"]:
@@ -55,21 +55,21 @@ class CorpusChunk(NamedTuple):
 
     @property
     def start(self) -> int:
-        """The place of its first id in the corpus."""
+        """Position of the first id in the corpus."""
         return self.part.offset + int(self.part.sentences[self.first, 0])
 
     @property
     def end(self) -> int:
-        """The place behind its last id in the corpus."""
+        """Position after the last id in the corpus."""
         return self.part.offset + int(self.part.sentences[self.last - 1, 1])
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """A view of ids that lie in parts, which are opened when they are come to."""
+    """A view of ids in several parts, each opened when it is needed."""
 
     part_sizes: tuple[int, ...]
-    """Ids of each part."""
+    """Number of ids of each part."""
     n_ids: int
     """One more than the highest id."""
     read_part: Callable[[int], CorpusPart]
@@ -77,14 +77,13 @@ class Corpus:
 
     @property
     def n_tokens(self) -> int:
-        """Ids of all parts."""
+        """Number of ids of all parts."""
         return sum(self.part_sizes)
 
     def iter_chunks(self, n_tokens: int, start: int = 0) -> Iterator[CorpusChunk]:
-        """Cut the corpus into chunks of about so many ids, from a place on.
+        """Split the corpus into chunks of about `n_tokens` ids, from a start position.
 
-        Where the chunks are cut does not depend on the place. A sentence that begins before it is
-        left out.
+        Chunk boundaries do not depend on the start. A sentence that starts before it is left out.
         """
         ends = list(accumulate(self.part_sizes))
         for number, end in enumerate(ends):
@@ -106,13 +105,12 @@ def corpus_from_shards(
     """View the ids of shards, memory-mapped; a sentence is a unit of text.
 
     Args:
-        shards: of a tokenizer whose ids are words, or whatever is to have a vector.
-        unit: windows do not reach beyond one.
-        within: only these spans of ids, in order, such as `Shards.split_held_out` gives; None:
-            everything.
+        shards: tokenized text whose ids are the words, or other units, that have vectors.
+        unit: unit of text that limits context windows.
+        within: spans of ids, in order, as from `TokenShards.split_held_out`. None: all ids.
 
     Raises:
-        ValueError: another unit.
+        ValueError: the unit is unknown.
     """
     if unit not in _RANDOM_BITS:
         raise ValueError(f"the unit of windows must be one of {list(_RANDOM_BITS)}, got {unit!r}")
@@ -142,14 +140,15 @@ def corpus_from_shards(
 def corpus_from_ids(
     ids: UInt[np.ndarray, "t"], sentences: Int[np.ndarray, "n 2"] | None = None
 ) -> Corpus:
-    """View ids that lie in one array, in memory or memory-mapped.
+    """View ids in one array, in memory or memory-mapped.
 
     Args:
         ids: uint16 or uint32.
-        sentences: (start, end) of each, in order; None: all is one.
+        sentences: (start, end) of each sentence, in order. None: one sentence.
 
     Raises:
-        ValueError: other integers, or sentences that are not in order, overlap, or lie outside.
+        ValueError: the ids have another type, or sentences are unordered, overlap or exceed the
+            array.
     """
     if ids.dtype.name not in ("uint16", "uint32"):
         raise ValueError(f"ids must be uint16 or uint32, got {ids.dtype}")
@@ -178,25 +177,25 @@ IDS_FILE, SENTENCES_FILE = "ids.npy", "sentences.npy"
 
 @dataclass(frozen=True, eq=False)
 class Lexicon:
-    """The words that get a vector, the most frequent first; row i is of word i."""
+    """The words that have vectors, by descending frequency; row i is word i."""
 
     words: tuple[str, ...]
     counts: Int[np.ndarray, "n"]
-    """How often each is in the corpus."""
+    """Number of occurrences of each word in the corpus."""
     row_of: Int[np.ndarray, "v"]
-    """The row of each id (int32); -1: it has none, and is passed over."""
+    """The row of each id (int32); -1 for ids without a vector, which are skipped."""
 
     def __len__(self) -> int:
         return len(self.words)
 
     @property
     def n_words(self) -> int:
-        """How many words of the corpus have a row."""
+        """Number of corpus tokens that have a row."""
         return int(self.counts.sum())
 
 
 def count_ids(corpus: Corpus) -> Int[np.ndarray, "v"]:
-    """Count how often each id is in the corpus."""
+    """Count the occurrences of each id in the corpus."""
     counts = np.zeros(corpus.n_ids, np.int64)
     for chunk in corpus.iter_chunks(2**24):
         load_kernels("words").count_ids(chunk.part.ids, chunk.sentences, counts)
@@ -210,17 +209,17 @@ def build_lexicon(
     min_count: int = 5,
     max_words: int | None = None,
 ) -> Lexicon:
-    """Choose the words that get a vector.
+    """Select the words that have vectors.
 
     Args:
-        words: of each id.
-        counts: of each id, as of `count_ids`.
-        excluded_ids: ids that get none: special ones, the unknown word.
-        min_count: how often a word must be seen.
-        max_words: so many words, the most frequent; None: all.
+        words: the word of each id.
+        counts: the count of each id, from `count_ids`.
+        excluded_ids: ids without a vector: special tokens, the unknown word.
+        min_count: minimum count of a word.
+        max_words: maximum number of words, the most frequent. None: all.
 
     Raises:
-        ValueError: not a word for each id, or no word is left.
+        ValueError: the numbers of words and ids differ, or no word is left.
     """
     if len(words) != len(counts):
         raise ValueError(f"{len(words)} words for {len(counts)} ids")
@@ -241,13 +240,13 @@ def lexicon_from_tokenizer(
     min_count: int = 5,
     max_words: int | None = None,
 ) -> Lexicon:
-    """Choose the words of a tokenizer that get a vector.
+    """Select the words of a tokenizer that have vectors.
 
-    None that is special, nor the unknown one, nor punctuation: what stands before and after a comma
+    Special tokens, the unknown word and punctuation are left out, so that the words around a comma
     are neighbors.
 
     Raises:
-        ValueError: as of `lexicon`.
+        ValueError: as for `build_lexicon`.
     """
     words = tokenizer.pieces(range(len(counts)))
     return build_lexicon(words, counts, non_word_ids(tokenizer, words), min_count, max_words)
@@ -260,20 +259,20 @@ def non_word_ids(tokenizer: Tokenizer, words: Sequence[str]) -> list[int]:
 
 
 def is_punctuation(word: str) -> bool:
-    """Say whether a word is punctuation alone."""
+    """Return whether a word has only punctuation."""
     return all(unicodedata.category(character).startswith("P") for character in word)
 
 
 def subsampling_keep_probabilities(
     counts: Int[np.ndarray, "n"], threshold: float | None
 ) -> Float[np.ndarray, "n"]:
-    """Say which share of each word is kept, so that frequent ones are not learned from too often.
+    """Return the probability that an occurrence of each word is kept in subsampling.
 
-    sqrt(t / f) + t / f, at most 1, of a word with the share f of all (the released code's; Mikolov
-    et al. 2013, arXiv:1310.4546, section 2.3, have the first term alone). None: all are kept.
+    min(1, sqrt(t / f) + t / f) for a word of relative frequency f (released code; Mikolov et al.
+    2013, arXiv:1310.4546, section 2.3, have only the first term). With None, 1.
 
     Raises:
-        ValueError: a threshold that is not above 0.
+        ValueError: the threshold is not above 0.
     """
     if threshold is None:
         return np.ones(len(counts))
@@ -312,15 +311,15 @@ def subsample_chunk(
     *,
     gaps: bool = False,
 ) -> SubsampledChunk:
-    """Copy a chunk's words, without those that have no row or are drawn out.
+    """Copy the words of a chunk that have a row and survive subsampling.
 
     Args:
-        chunk: of a corpus.
-        row_of: as of a lexicon.
-        keep_thresholds: of each row, as of `keep_thresholds`.
-        key: of what is drawn.
-        gaps: a word without a row ends its sentence; else its neighbors come together, as in the
-            released code of word2vec.
+        chunk: a chunk of a corpus.
+        row_of: see `Lexicon.row_of`.
+        keep_thresholds: the threshold of each row, from `keep_thresholds`.
+        key: random key.
+        gaps: whether a word without a row ends its sentence; else it is skipped, as in the released
+            code of word2vec.
     """
     part, sentences = chunk.part, chunk.sentences
     room = int((sentences[:, 1] - sentences[:, 0]).sum())

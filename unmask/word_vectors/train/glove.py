@@ -1,13 +1,13 @@
-"""GloVe: vectors whose products are the logarithms of counts (Pennington et al. 2014, D14-1162).
+"""GloVe: vectors whose dot products approximate log counts (Pennington et al. 2014, D14-1162).
 
-    counts = count(corpus, words, spec.windows, folder)
-    state = start(counts, d_model=100)
-    for report in train(spec, counts, state, rate=0.05):
+    counts = count_cooccurrences(corpus, words, spec.cooccurrence_window, folder)
+    state = initialize_glove(counts, d_model=100)
+    for report in train_glove(spec, counts, state, learning_rate=0.05):
         print(report.epoch, report.loss)
-    vectors(state)
+    glove_vectors(state)
 
-On one thread the numbers are a function of the spec, the counts, the rate and the seed, wherever
-training was stopped between two epochs and gone on with.
+With one thread the vectors are a function of the method, the counts, the learning rate and the
+seed, also if training is interrupted between two epochs and resumed.
 """
 
 import math
@@ -30,10 +30,10 @@ _BUFFER = 2**22  # pairs that are in memory at once, in random order
 
 @dataclass(frozen=True, kw_only=True)
 class GloVe(WindowMethod):
-    """Weighted least squares of the logarithms of counts (equation 8), by AdaGrad.
+    """Weighted least squares on log counts (equation 8), by AdaGrad.
 
     Raises:
-        ValueError: a number that makes no sense.
+        ValueError: a number is out of range.
     """
 
     cooccurrence_window: CooccurrenceWindow = field(default_factory=CooccurrenceWindow)
@@ -83,7 +83,7 @@ class GloVeState:
     squares_word_biases: Float32[np.ndarray, "n"]
     squares_context_biases: Float32[np.ndarray, "n"]
     epoch: int = 0
-    """Epochs that are behind us."""
+    """Number of epochs completed."""
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
@@ -95,16 +95,16 @@ class GloVeReport(NamedTuple):
     """What an epoch gave."""
 
     epoch: int
-    """Epochs that are behind us."""
+    """Number of epochs completed."""
     loss: float
     """Of a pair, half its weighted square, on average, each before it was learned from."""
 
 
 def initialize_glove(counts: CooccurrenceMatrix, d_model: int = 100, seed: int = 0) -> GloVeState:
-    """Draw the vectors and biases that training begins with, as the released code does.
+    """Initialize vectors and biases as the released code does.
 
     Raises:
-        ValueError: nothing was counted, or a number makes no sense.
+        ValueError: there are no counts, or a number is out of range.
     """
     if d_model < 1 or seed < 0:
         raise ValueError(f"d_model must be at least 1, seed at least 0, got {d_model} and {seed}")
@@ -133,13 +133,13 @@ def train_glove(
     seed: int = 0,
     threads: int = 1,
 ) -> Iterator[GloVeReport]:
-    """Learn from the state's epoch to the last; the vectors move in place, a report an epoch.
+    """Train the vectors of a state in place to the last epoch; yield a report per epoch.
 
-    All pairs come once an epoch, in blocks in random order, many blocks mixed. The paper's rate is
-    0.05.
+    An epoch visits each pair once: blocks in random order, and pairs shuffled within several
+    blocks. The paper's learning rate is 0.05.
 
     Raises:
-        ValueError: the state is not of these counts, or a number makes no sense.
+        ValueError: the state does not belong to these counts, or a number is out of range.
         FloatingPointError: a vector is not finite.
     """
     if threads < 1:
@@ -159,7 +159,7 @@ def train_glove(
 
 
 def glove_vectors(state: GloVeState) -> Float32[np.ndarray, "n d"]:
-    """Give each word's vector: the sum of both (section 4.2)."""
+    """Return each word's vector: the sum of its word and context vectors (section 4.2)."""
     return state.words + state.contexts
 
 
@@ -206,7 +206,7 @@ class _ShuffledPairs(NamedTuple):
 
 
 def _shuffled_pairs(counts: CooccurrenceMatrix, seed: int, epoch: int) -> Iterator[_ShuffledPairs]:
-    """Give all pairs: blocks in random order, and those in memory at once in random order."""
+    """Yield all pairs: blocks in random order, and pairs in memory in random order."""
     random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch])))
     starts = np.arange(0, counts.n_pairs, _BLOCK)
     blocks = random.permutation(len(starts))

@@ -1,4 +1,4 @@
-"""Latent semantic analysis: factors of how often each word is in each document.
+"""Latent semantic analysis: a truncated SVD of the term-document matrix.
 
 Deerwester et al. 1990, "Indexing by Latent Semantic Analysis"; the weights are those of Dumais
 1991, "Improving the retrieval of information from external sources".
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LSA(WindowMethod):
-    """Words are alike that are in the same documents.
+    """Vectors of words by the documents in which they occur.
 
-    A document is what the corpus is parted into; longer ones than 10,000 words are several.
+    A document is a unit of the corpus; documents over 10,000 words are split.
 
     Raises:
-        ValueError: a power below 0.
+        ValueError: the power is negative.
     """
 
     power: float = 1.0
-    """Of the singular values: see `unmask.word_vectors.train.svd.TruncatedSVD.vectors`."""
+    """Exponent of the singular values; see `unmask.word_vectors.train.svd.TruncatedSVD.vectors`."""
 
     def __post_init__(self) -> None:
         if not self.power >= 0:
@@ -49,13 +49,13 @@ class LSA(WindowMethod):
 
 
 def term_document_matrix(corpus: Corpus, words: Lexicon) -> "csr_matrix[Any]":
-    """Give log(1 + count) of each word in each document, times what the word tells of documents.
+    """Return log(1 + count) of each word in each document, times the word's entropy weight.
 
-    That is 1 for a word in one document, and 0 for one that is alike in all: 1 minus its entropy
-    over the entropy of all documents.
+    The weight is 1 - H / log(n), with H the entropy of the word's distribution over n documents: 1
+    for a word in one document, 0 for one that is uniform.
 
     Raises:
-        ValueError: there is one document only.
+        ValueError: there is only one document.
     """
     from scipy.sparse import csr_matrix
 
@@ -63,18 +63,18 @@ def term_document_matrix(corpus: Corpus, words: Lexicon) -> "csr_matrix[Any]":
     documents, n = 0, len(words)
     for chunk in corpus.iter_chunks(2**20):
         for start, end in chunk.sentences.tolist():
-            found = words.row_of[chunk.part.ids[start:end]]
-            seen, times = np.unique(found[found >= 0], return_counts=True)
-            rows.append(seen)
-            columns.append(np.full(len(seen), documents))
-            values.append(times)
+            all_rows = words.row_of[chunk.part.ids[start:end]]
+            document_rows, counts = np.unique(all_rows[all_rows >= 0], return_counts=True)
+            rows.append(document_rows)
+            columns.append(np.full(len(document_rows), documents))
+            values.append(counts)
             documents += 1
     if documents < 2:
         raise ValueError("there is one document only: words cannot be told by theirs")
     row, count = np.concatenate(rows), np.concatenate(values).astype(np.float64)
     column = np.concatenate(columns)
-    told = np.log1p(count) * _entropy_weights(row, count, n, documents)[row]
-    return csr_matrix((told, (row, column)), shape=(n, documents))
+    weighted = np.log1p(count) * _entropy_weights(row, count, n, documents)[row]
+    return csr_matrix((weighted, (row, column)), shape=(n, documents))
 
 
 def _entropy_weights(

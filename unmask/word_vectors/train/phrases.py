@@ -1,7 +1,7 @@
-"""Neighbors that stand together more often than by chance become one word, ids to ids.
+"""Phrase detection: word pairs that cooccur more often than by chance become one word.
 
 Mikolov et al. 2013, arXiv:1310.4546, section 4; each pass joins two words, which may be phrases of
-the pass before.
+the previous pass.
 """
 
 import json
@@ -40,10 +40,10 @@ _BIGRAM_WINDOW = CooccurrenceWindow(
 
 @dataclass(frozen=True, kw_only=True)
 class PhraseDetection:
-    """Which neighbors become a phrase, pass by pass.
+    """Settings of phrase detection.
 
     Raises:
-        ValueError: no pass, or a number that makes no sense.
+        ValueError: there is no pass, or a number is out of range.
     """
 
     discount: float = 5.0
@@ -54,7 +54,7 @@ class PhraseDetection:
     min_count: int = 5
     """A word that is seen less often is in no phrase."""
     delimiter: str = "_"
-    """What stands between the words of a phrase."""
+    """Separator between the words of a phrase."""
 
     def __post_init__(self) -> None:
         if not self.thresholds:
@@ -80,21 +80,22 @@ def detect_phrases(
     memory: int = 2**30,
     chunk: int = 2**20,
 ) -> tuple[Corpus, list[str]]:
-    """Join phrases, pass by pass; give the corpus with ids of phrases, and the words of all ids.
+    """Join phrases in several passes; return the corpus with phrase ids, and the words of all ids.
 
-    What a pass made is kept in the folder and not made again; an interrupted one is gone on with.
+    Finished passes are kept in the folder and reused; an interrupted pass is resumed.
 
     Args:
-        corpus: the ids.
-        words: of each id.
-        excluded_ids: ids that are in no phrase: special ones, the unknown word.
-        detection: which neighbors become a phrase.
-        folder: to which each pass writes `pass-1`, `pass-2`, ...
-        memory: bytes for counts of pairs, about.
-        chunk: ids that are read at once, about.
+        corpus: the token ids.
+        words: the word of each id.
+        excluded_ids: ids that are in no phrase: special tokens, the unknown word.
+        detection: settings of phrase detection.
+        folder: folder of the passes' files: `pass-1`, `pass-2`, ...
+        memory: approximate number of bytes for pair counts.
+        chunk: approximate number of tokens in a chunk.
 
     Raises:
-        ValueError: not a word for each id, or the folder has phrases that were joined otherwise.
+        ValueError: the numbers of words and ids differ, or the folder has phrases of other
+            settings.
     """
     found, barred = list(words), list(excluded_ids)
     for number, threshold in enumerate(detection.thresholds, 1):
@@ -115,17 +116,17 @@ def detect_phrases(
 def detect_tokenizer_phrases(
     corpus: Corpus, tokenizer: Tokenizer, detection: PhraseDetection, folder: Path
 ) -> tuple[Corpus, Tokenizer]:
-    """Join phrases of a tokenizer's words; it names them, though it finds none in a text.
+    """Join phrases of a tokenizer's words, and add them to a tokenizer, which does not encode them.
 
     Args:
-        corpus: the ids.
+        corpus: the token ids.
         tokenizer: of the ids.
-        detection: which neighbors become a phrase.
-        folder: see `join`.
+        detection: settings of phrase detection.
+        folder: see `detect_phrases`.
 
     Raises:
-        ValueError: as of `join`; a phrase is a word of the tokenizer already, or its vocabulary is
-            not one of words.
+        ValueError: see `detect_phrases`; or a phrase is already a word of the tokenizer, or its
+            vocabulary is not one of words.
     """
     words = tokenizer.pieces(range(tokenizer.vocab_size))
     corpus, found = detect_phrases(corpus, words, non_word_ids(tokenizer, words), detection, folder)
@@ -141,13 +142,13 @@ def detect_tokenizer_phrases(
 def phrases_above(
     pairs: CooccurrenceMatrix, words: Lexicon, discount: float, threshold: float
 ) -> Int[np.ndarray, "n 2"]:
-    """Give the pairs of ids whose score is above a threshold, in ascending order.
+    """Return the pairs of ids whose score exceeds a threshold, in ascending order.
 
     Args:
-        pairs: how often a word (the column) stands before another (the row).
-        words: that were counted.
-        discount: as of `PhraseDetection`.
-        threshold: of the score.
+        pairs: counts of a word (the column) directly before another (the row).
+        words: the counted words.
+        discount: see `PhraseDetection`.
+        threshold: threshold of the score.
     """
     score = phrase_scores(pairs, words, discount)
     id_of = np.empty(len(words), np.int64)
@@ -161,7 +162,7 @@ def phrases_above(
 def phrase_scores(
     pairs: CooccurrenceMatrix, words: Lexicon, discount: float
 ) -> Float[np.ndarray, "k"]:
-    """Score all pairs: (count - discount) / (count of one * count of the other) * all words."""
+    """Score all pairs: (count - discount) * number of words / (count of first * of second)."""
     counts = words.counts.astype(np.float64)
     together = pairs.values.astype(np.float64) - discount
     return together / counts[pairs.row_indices] / counts[pairs.columns] * words.n_words
@@ -174,7 +175,7 @@ def _write_phrases(
     folder: Path,
     chunk: int,
 ) -> Corpus:
-    """Write the ids with phrases as one id each, or open what was written."""
+    """Write the ids with phrases as one id each, or open existing files."""
     if folder.exists():
         found = read_json_object(folder / _RECORD_FILE)
         for name, file in found.pop("files", {}).items():

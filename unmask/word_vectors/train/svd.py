@@ -1,4 +1,4 @@
-"""Vectors by factors of a matrix of counts: associations of words, or logarithms of counts.
+"""Vectors from a truncated SVD of cooccurrences: PMI, or log counts.
 
 Levy et al. 2015, Q15-1016, "Improving Distributional Similarity with Lessons Learned from Word
 Embeddings"; Deerwester et al. 1990, "Indexing by Latent Semantic Analysis".
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PMI:
-    """How much more often than by chance two words stand together, as a logarithm.
+    """Pointwise mutual information of words and contexts.
 
     Raises:
-        ValueError: a number that makes no sense.
+        ValueError: a number is out of range.
     """
 
     log_shift: float = 1.0
-    """What k negatives of skip-gram are: log k is taken away (Levy and Goldberg 2014; section
-    3.2)."""
+    """The k of shifted PMI: log k is subtracted, which corresponds to k negative samples of
+    skip-gram (Levy and Goldberg 2014; section 3.2)."""
     context_smoothing: float = 0.75
-    """The power of the counts of a neighbor (context distribution smoothing, section 3.2); 1:
-    none."""
+    """Exponent of the context counts (context distribution smoothing, section 3.2). 1: no
+    smoothing."""
     positive: bool = True
-    """What is below 0 is 0. Pairs that were never seen are 0 in either case."""
+    """Positive PMI: replace negative values by 0. Unseen pairs are 0 in either case."""
 
     def __post_init__(self) -> None:
         if not self.log_shift > 0:
@@ -50,24 +50,24 @@ class PMI:
 
 @dataclass(frozen=True, kw_only=True)
 class SVD(WindowMethod):
-    """Vectors are factors of the associations of words that stand near each other.
+    """Vectors from a truncated SVD of the associations of words and contexts.
 
-    With Levy et al.'s advice (section 7): small windows, no shift, contexts smoothed, and not the
-    singular values as they are.
+    The defaults are Levy et al.'s recommendations (section 7): small windows, no shift, smoothed
+    contexts, and an exponent of the singular values below 1.
 
     Raises:
-        ValueError: a power below 0.
+        ValueError: the power is negative.
     """
 
     cooccurrence_window: CooccurrenceWindow = field(
         default_factory=lambda: CooccurrenceWindow(window=2, distance_weighting="dynamic")
     )
     association: PMI | None = PMI()
-    """None: the logarithms of counts."""
+    """None: log counts."""
     singular_value_power: float = 0.5
-    """Of the singular values: see `TruncatedSVD.vectors`."""
+    """Exponent of the singular values; see `TruncatedSVD.vectors`."""
     add_contexts: bool = False
-    """Each word's vector as a neighbor is added to it."""
+    """Add each word's context vector to its word vector."""
 
     def __post_init__(self) -> None:
         if not self.singular_value_power >= 0:
@@ -77,7 +77,7 @@ class SVD(WindowMethod):
 
     @property
     def window_size(self) -> tuple[int, bool]:
-        """Neighbors on each side; all count."""
+        """Number of neighbors on each side, and that it is fixed."""
         return self.cooccurrence_window.window, False
 
     @property
@@ -93,34 +93,34 @@ class SVD(WindowMethod):
 
 @dataclass(frozen=True, eq=False)
 class TruncatedSVD:
-    """The greatest singular values of a matrix, descending, with their vectors."""
+    """The largest singular values of a matrix, descending, with their vectors."""
 
     left: Float32[np.ndarray, "n d"]
     singular_values: Float32[np.ndarray, "d"]
     right: Float32[np.ndarray, "m d"]
-    """Of the words as neighbors, or of the documents."""
+    """Vectors of contexts, or of documents."""
 
     def vectors(
         self, singular_value_power: float = 0.5, *, add_contexts: bool = False
     ) -> Float32[np.ndarray, "n d"]:
-        """Give the vector of each word.
+        """Return the vector of each word.
 
         Args:
-            singular_value_power: of the singular values: 1 as the decomposition has it, 0.5 or 0
-                often better (section 3.3).
-            add_contexts: each word's vector as a neighbor is added to it (section 3.3: w+c).
+            singular_value_power: exponent of the singular values; 0.5 or 0 is often better than 1
+                (section 3.3).
+            add_contexts: whether context vectors are added (section 3.3: w+c).
         """
-        found = self.left + self.right if add_contexts else self.left
-        return (found * self.singular_values**singular_value_power).astype(np.float32)
+        vectors = self.left + self.right if add_contexts else self.left
+        return (vectors * self.singular_values**singular_value_power).astype(np.float32)
 
 
 def pmi_matrix(counts: CooccurrenceMatrix, spec: PMI) -> "csr_matrix[Any]":
-    """Give the (positive) pointwise mutual information of all pairs that were seen.
+    """Return the (positive) pointwise mutual information of all observed pairs.
 
     log(#(w, c) * sum of #(c)^a / (#(w) * #(c)^a)) - log(shift), with `a` the smoothing.
 
     Raises:
-        ValueError: nothing was counted.
+        ValueError: there are no counts.
     """
     if not counts.n_pairs:
         raise ValueError("no pair was counted: there is nothing to learn")
@@ -133,23 +133,23 @@ def pmi_matrix(counts: CooccurrenceMatrix, spec: PMI) -> "csr_matrix[Any]":
     values -= chance[counts.columns] + math.log(spec.log_shift)
     if spec.positive:
         np.maximum(values, 0, out=values)
-    found = _sparse_matrix(counts, values)
-    found.eliminate_zeros()
-    return found
+    matrix = _sparse_matrix(counts, values)
+    matrix.eliminate_zeros()
+    return matrix
 
 
 def log_count_matrix(counts: CooccurrenceMatrix) -> "csr_matrix[Any]":
-    """Give log(1 + count) of all pairs that were seen, as latent semantic analysis has it."""
+    """Return log(1 + count) of all observed pairs, as in latent semantic analysis."""
     return _sparse_matrix(counts, np.log1p(counts.values.astype(np.float64)))
 
 
 def truncated_svd(matrix: "csr_matrix[Any]", d_model: int, seed: int = 0) -> TruncatedSVD:
-    """Find the greatest singular values of a sparse matrix, and their vectors.
+    """Compute the largest singular values of a sparse matrix, and their vectors.
 
-    The sign of each is such that the greatest number of the word vectors' is above 0.
+    The sign is such that the largest component of each left vector is positive.
 
     Raises:
-        ValueError: not fewer numbers than words, or a matrix of rank 0.
+        ValueError: `d_model` is not below the number of words, or the matrix is zero.
     """
     from scipy.sparse.linalg import svds
 
@@ -158,9 +158,10 @@ def truncated_svd(matrix: "csr_matrix[Any]", d_model: int, seed: int = 0) -> Tru
     check_width(n, d_model, "words" if rows <= columns else "documents")
     if not matrix.nnz:
         raise ValueError("all associations are 0: there is nothing to learn")
-    first = np.random.Generator(np.random.Philox(seed)).standard_normal(n)
-    found: Any = svds(matrix.astype(np.float64), k=d_model, v0=first)
-    words, values, contexts = found
+    initial = np.random.Generator(np.random.Philox(seed)).standard_normal(n)
+    words, values, contexts = cast(
+        "tuple[Any, Any, Any]", svds(matrix.astype(np.float64), k=d_model, v0=initial)
+    )
     order = np.argsort(-values, kind="stable")
     words, values, contexts = words[:, order], values[order], contexts[order].T
     sign = np.sign(words[np.abs(words).argmax(0), np.arange(d_model)])
@@ -172,10 +173,10 @@ def truncated_svd(matrix: "csr_matrix[Any]", d_model: int, seed: int = 0) -> Tru
 
 
 def check_width(n: int, d_model: int, of: str = "words") -> None:
-    """Check that so many words, or documents, can have vectors of so many numbers.
+    """Check that `n` words or documents can have `d_model` singular vectors.
 
     Raises:
-        ValueError: there are not fewer numbers than words or documents.
+        ValueError: `d_model` is not below `n`.
     """
     if n < 2:
         raise ValueError(f"factors need two {of} or more, got {n}")
@@ -190,5 +191,5 @@ def _sparse_matrix(counts: CooccurrenceMatrix, values: Float[np.ndarray, "k"]) -
     from scipy.sparse import csr_matrix
 
     n = counts.n_words
-    columns = counts.columns.copy()  # what is 0 is taken out in place
+    columns = counts.columns.copy()  # zeros are removed in place
     return csr_matrix((values, columns, counts.offsets.copy()), shape=(n, n))

@@ -14,7 +14,7 @@ from unmask.word_vectors.train.kernels.words import HALF, compiled, fast, splitm
 def _count(keys, values, used, row, column, weight):
     """Add to a pair in the open-addressed table; return how many it has."""
     mask = np.uint64(len(keys) - 1)
-    key = ((np.uint64(row) << HALF) | np.uint64(column)) + np.uint64(1)  # 0: nothing is there
+    key = ((np.uint64(row) << HALF) | np.uint64(column)) + np.uint64(1)  # 0: empty slot
     at = splitmix64(key) & mask
     while keys[np.int64(at)] != 0 and keys[np.int64(at)] != key:
         at = (at + np.uint64(1)) & mask
@@ -30,11 +30,11 @@ def _count(keys, values, used, row, column, weight):
 def count_pairs(
     rows, bounds, n_sentences, weights, symmetric, limits, starts, dense, keys, values, used
 ):
-    """Add the weights of all words and those before them to the dense block and the table.
+    """Add the weights of all word pairs to the dense block and the hash table.
 
-    `rows` and `bounds` are as of `gather`; `weights` of a neighbor at distance 1, 2, ... Columns
-    below its limit are, of each row, in the dense block, from its start on. The table has
-    (row << 32 | column) + 1 as keys; `used` of them are taken, which is returned.
+    `rows` and `bounds` are those of `subsample`; `weights` those of distances 1, 2, ... Each row
+    has its first columns, up to its limit, in the dense block. The keys of the table are (row << 32
+    | column) + 1. Returns the number of used slots, which is passed as `used`.
     """
     window = len(weights)
     for s in range(n_sentences):

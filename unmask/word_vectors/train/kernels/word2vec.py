@@ -1,8 +1,8 @@
-"""The loops over words and pairs, compiled by numba: what is drawn, asked and moved.
+"""Training loops of skip-gram and CBOW, compiled by numba.
 
-Nothing here has a state. What is drawn at a place of the corpus is a function of a key (of the seed
-and the epoch) and that place, so that training can begin anywhere. All release the interpreter's
-lock: several threads may move the same rows, unguarded (Hogwild, Niu et al. 2011, arXiv:1106.5730).
+The loops are stateless. Random numbers are a function of a key (of seed and epoch) and the position
+in the corpus, so that training can start anywhere. The loops release the GIL: several threads may
+update the same rows without locks (Hogwild, Niu et al. 2011, arXiv:1106.5730).
 """
 
 # pyright: reportMissingParameterType=false, reportUntypedFunctionDecorator=false
@@ -27,7 +27,7 @@ MAX_SCORE = 6.0
 SIGMOID_STEPS = 1000
 """Probabilities in the table (EXP_TABLE_SIZE of the released code)."""
 _LIMIT, _PER_SCORE = np.float32(MAX_SCORE), np.float32(SIGMOID_STEPS / (2 * MAX_SCORE))
-_LOSS_EVERY = 32  # the loss is estimated from one center in so many
+_LOSS_EVERY = 32  # the loss is estimated on one center in this many
 _MAX_CODE_LENGTH = (
     96  # no path of the tree is longer: counts of 64 bits end before the 96th Fibonacci number
 )
@@ -38,7 +38,7 @@ _MAX_CODE_LENGTH = (
 def _output_targets(
     row, state, alias_entries, n_negatives, offsets, nodes, codes, output_rows, labels
 ):
-    """Write which output rows are asked of a word, and the answers; return (how many, state)."""
+    """Write the output rows and binary labels of a target word; return (their number, state)."""
     if n_negatives == 0:
         n = 0
         for i in range(offsets[row], offsets[row + 1]):
@@ -178,19 +178,19 @@ def skipgram(
     rows, bounds, offsets_in_corpus, n_sentences, row_parts, inputs, outputs, tree, alias_entries,
     n_negatives, window, shrink, learning_rates, key, table,
 ):  # fmt: skip
-    """Learn from sentences: each word's vector is asked for each of its neighbors.
+    """Train on sentences with skip-gram: predict each neighbor from each word.
 
-    The vector of a word with n-grams is the mean of its rows. It is kept aside while its neighbors
-    are asked for, and moves after each; the rows get the sum of all steps at the end. That is what
-    moving all rows after each would give, because no row is an output.
+    The vector of a word with n-grams is the mean of its rows. The mean is updated after each
+    neighbor, and the rows receive the sum of all updates at the end. The result equals updating all
+    rows after each neighbor, as no input row is an output row.
 
-    `rows`, `bounds` and `offsets_in_corpus` are as of `gather`, `row_parts` of `ngrams` and
-    `row_shares`, `tree` as of `huffman_paths` (for 0 negatives), `alias_entries` as of
-    `alias_table`. The rate at a place is `learning_rates`: (first, what it loses a place, the
-    least). `table` is of the probabilities of scores.
+    `rows`, `bounds` and `offsets_in_corpus` are from `subsample`, `row_parts` from `ngram_rows` and
+    `row_shares`, `tree` from `huffman_paths` (if `n_negatives` is 0), `alias_entries` from
+    `alias_table`. `learning_rates` are (initial, decrease per token, minimum). `table` is the
+    sigmoid table.
 
     Returns:
-        (loss, pairs that it is of, pairs, whether all is finite).
+        (sum of sampled losses, number of sampled losses, number of pairs, whether all is finite).
     """
     offsets, pieces, shares = row_parts
     paths, nodes, codes = tree
@@ -253,13 +253,13 @@ def cbow(
     rows, bounds, offsets_in_corpus, n_sentences, row_parts, inputs, outputs, tree, alias_entries,
     n_negatives, window, shrink, learning_rates, key, table, mean, divide_gradient,
 ):  # fmt: skip
-    """Learn from sentences: the vectors of each word's neighbors, together, are asked for the word.
+    """Train on sentences with CBOW: predict each word from the combined vectors of its neighbors.
 
-    All is as of `skipgram`. The vector is the mean of the neighbors' rows, or their sum. Each row
-    gets all of the mean's step, or, `divide_gradient`, its part.
+    Arguments are those of `skipgram`. The input is the mean of the neighbors' rows, or their sum.
+    Each row receives the whole update of the mean, or with `divide_gradient` its share.
 
     Returns:
-        As of `skipgram`; a pair is a word and all its neighbors.
+        As `skipgram`; a pair is a word with all its neighbors.
     """
     offsets, pieces, _ = row_parts
     paths, nodes, codes = tree

@@ -6,8 +6,7 @@ from typing import no_type_check
 import numpy as np
 from numba import njit
 
-# All that "fast" may reorder, but not the promises that nothing is infinite or no number, which
-# must be seen where it happens.
+# The flags of "fast" without nnan and ninf: infinities and NaNs must be detected.
 _MATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
 compiled = njit(cache=True, nogil=True)
 fast = njit(cache=True, nogil=True, fastmath=_MATH, error_model="numpy")
@@ -38,19 +37,19 @@ def count_ids(ids, sentences, counts) -> None:
 @compiled
 @no_type_check
 def subsample(ids, sentences, place, row_of, keep, key, gaps, rows, bounds, places):
-    """Write the rows of words that are not left out, by sentences; return how many of these.
+    """Write the rows of the words that survive subsampling; return the number of sentences.
 
     Args:
-        ids: of one part of the corpus.
+        ids: ids of one part of the corpus.
         sentences: (start, end) in `ids`.
-        place: of the part's first id in the corpus.
-        row_of: the row of each id; below 0: it is left out.
-        keep: a word is drawn out where 32 random bits are above this, of its row.
-        key: of what is drawn.
-        gaps: a word that is left out for its id ends its sentence; else its neighbors join.
-        rows: as long as the sentences together; filled.
-        bounds: where each sentence starts in `rows`, and the end of the last; filled.
-        places: of each sentence in the corpus; filled.
+        place: position of the part's first id in the corpus.
+        row_of: the row of each id; negative for ids that are skipped.
+        keep: threshold of each row; a word is dropped if 32 random bits exceed it.
+        key: random key.
+        gaps: whether a skipped id ends its sentence.
+        rows: output, as long as all sentences.
+        bounds: output, the start of each sentence in `rows` and the end of the last.
+        places: output, the position of each sentence in the corpus.
     """
     n = m = 0
     bounds[0] = 0
@@ -77,15 +76,15 @@ def subsample(ids, sentences, place, row_of, keep, key, gaps, rows, bounds, plac
 @compiled
 @no_type_check
 def join_phrases(ids, sentences, keys, names, out, bounds):
-    """Write the ids of sentences with known pairs of neighbors, first come, as one id each.
+    """Write the ids of sentences, with known pairs replaced by one id, greedily from the left.
 
     Args:
-        ids: of one part of the corpus.
+        ids: ids of one part of the corpus.
         sentences: (start, end) in `ids`.
-        keys: first << 32 | second, of each pair to be joined, in ascending order.
+        keys: first << 32 | second of each pair, ascending.
         names: the id of each pair.
-        out: as long as the sentences together; filled.
-        bounds: where each sentence starts in `out`, and the end of the last; filled.
+        out: output, as long as all sentences.
+        bounds: output, the start of each sentence in `out` and the end of the last.
     """
     n = 0
     bounds[0] = 0
@@ -109,9 +108,9 @@ def join_phrases(ids, sentences, keys, names, out, bounds):
 @compiled
 @no_type_check
 def alias_table(weights):
-    """Make the table from which rows are drawn by weights (Vose 1991, doi:10.1109/32.92917).
+    """Build the alias table for weighted sampling (Vose 1991, doi:10.1109/32.92917).
 
-    An entry has the chance of its own row in the high 32 bits, the row drawn otherwise in the low.
+    An entry has the probability of its own row in the high 32 bits, and the alias in the low.
     """
     n = len(weights)
     share = weights / weights.sum() * n
@@ -156,7 +155,7 @@ def sample_row(random, entries):
 @compiled
 @no_type_check
 def huffman_paths(counts):
-    """Give each row's path in the tree of the shortest codes: (offsets, inner nodes, codes).
+    """Return each row's path in the Huffman tree: (offsets, inner nodes, codes).
 
     `counts` descend. A path leads from the leaf to the root; a code is 1 where a node is its
     parent's second child (Huffman 1952, doi:10.1109/JRPROC.1952.273898).
@@ -235,19 +234,19 @@ def _ngrams_of(text, begin, stop, least, most, buckets, first, rows, at):
 @compiled
 @no_type_check
 def ngram_rows(text, offsets, least, most, buckets, first, own):
-    """Give the rows of each word: its own, if it has one, and those of its n-grams.
+    """Return the rows of each word: its own, if it has one, and those of its n-grams.
 
     Args:
-        text: UTF-8 of the words, each within its marks, one after another.
-        offsets: where each word starts, and the end of the last.
-        least: characters of an n-gram; one that is nothing but a mark is none.
-        most: of these, at most.
-        buckets: so many rows do the n-grams have together.
-        first: the first of these rows.
-        own: word i has the row i too.
+        text: the words in UTF-8 with boundary marks, concatenated.
+        offsets: start of each word, and the end of the last.
+        least: minimum length of an n-gram; a boundary mark alone is none.
+        most: maximum length of an n-gram.
+        buckets: number of n-gram rows.
+        first: first n-gram row.
+        own: whether word i also has row i.
 
     Returns:
-        (where each word's rows begin, and the last end; the rows).
+        (start of each word's rows and end of the last; the rows).
     """
     n = len(offsets) - 1
     found = np.zeros(n + 1, np.int64)
@@ -269,7 +268,7 @@ def ngram_rows(text, offsets, least, most, buckets, first, own):
 @fast
 @no_type_check
 def row_means(offsets, pieces, inputs):
-    """Give the mean of each word's rows."""
+    """Return the mean of each word's rows."""
     found = np.zeros((len(offsets) - 1, inputs.shape[1]), np.float32)
     for word in range(len(found)):
         sum_rows(offsets, pieces, word, inputs, found[word])
@@ -281,9 +280,9 @@ def row_means(offsets, pieces, inputs):
 @compiled
 @no_type_check
 def row_shares(offsets, pieces):
-    """Say how far each word's mean moves when each row moves by 1 as often as it is there.
+    """Return the change of each word's mean when 1 is added to each of its row occurrences.
 
-    1 where the rows are distinct: two n-grams of a word may share a row.
+    1 if the rows are distinct; two n-grams of a word may share a row.
     """
     n = len(offsets) - 1
     shares = np.empty(n, np.float32)
