@@ -321,3 +321,14 @@ def test_a_text_without_spaces_has_no_word_perplexity_beyond_floats(models: dict
     assert said.words == 1
     assert said.word_perplexity is None
     assert said.bits_per_byte is not None
+
+
+def test_progress_counts_the_tokens_that_were_read(models: dict, monkeypatch: Any) -> None:
+    _, opened = models["gpt2"]
+    monkeypatch.setattr(perplexity, "BATCH_TOKENS", 100)
+    counts: list[int] = []
+    config = HeldOutConfig(sequence_length=24, on_progress=counts.append)
+    result = evaluate(opened.model, tokenizer("gpt2"), CAUSAL_LM, DOCUMENTS, config)
+    assert len(counts) > 2
+    assert counts == sorted(set(counts))
+    assert counts[-1] >= result.tokens

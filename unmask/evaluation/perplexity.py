@@ -76,7 +76,8 @@ class HeldOutConfig:
     memory_length: int = 0
     """Positions that each layer remembers; there may be more than in training."""
     on_progress: Callable[[int], None] | None = None
-    """Called after each batch with the number of tokens that were encoded so far."""
+    """Called after each batch with the number of tokens that the model has read, padding among
+    them."""
 
     def __post_init__(self) -> None:
         if self.seed < 0:
@@ -133,6 +134,7 @@ def evaluate(
         if required_term(name, spec) in objective.loss_terms
     ]
     sums: dict[tuple[str, str], _TermSum] = {}
+    n_read = 0
     components: Mapping[str, AnyObjective] = components_of(objective) or {"": objective}
     if config.memory_length:
         _check_memory(model, objective)
@@ -150,8 +152,9 @@ def evaluate(
             for name, term in model(batch.to(model.device)).terms.items():
                 if name in terms:
                     sums.setdefault((name, component), _TermSum()).add(term)
+            n_read += batch.inputs.numel()
             if config.on_progress is not None:
-                config.on_progress(counts.n_tokens)
+                config.on_progress(n_read)
     sums = {name: s for name, s in sums.items() if s.n_targets}
     if not sums:
         raise ValueError(
