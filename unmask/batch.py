@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 IGNORE_INDEX = -100
-"""The target at a place where nothing is asked; torch's own convention."""
+"""Target of positions without a loss; torch's convention."""
 
 WORD_START, SENTENCE_START, PARAGRAPH_START = 1, 2, 4
 """Bits of `Tokens.marks`: the token begins a word, a sentence, a paragraph."""
@@ -35,8 +35,7 @@ class Tokens:
     other_text: "Tokens | None" = None
     """A text from elsewhere in the corpus, for objectives that ask about two texts."""
     previous_token: int | None = None
-    """Of a piece of a stream: the token before it. None: the text begins here, or nothing is said
-    of what stands before."""
+    """The token before a piece of a stream. None: the text starts here, or the token is unknown."""
 
     def __len__(self) -> int:
         return len(self.ids)

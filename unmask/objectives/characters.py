@@ -1,4 +1,4 @@
-"""Subwords and words asked of who reads characters (CANINE, ELMo)."""
+"""Subword and word prediction by models that read characters (CANINE, ELMo)."""
 
 from dataclasses import dataclass
 
@@ -15,13 +15,14 @@ from unmask.tokenizers.spec import SpecialTokenIds, SubwordVocabulary
 
 @dataclass(frozen=True)
 class SubwordMasking:
-    """Subwords hidden as another objective hides tokens, and read character by character.
+    """Masked subwords of another objective, with the input as characters.
 
-    Clark et al. 2022, arXiv:2103.06874, section 3.2.2. Where a subword is masked, all of its
-    characters are; what is drawn in its place has as many; and one of its places, drawn too, is
-    asked for it. The subwords are those of `SpecialTokenIds.output_vocabulary`.
+    Clark et al. 2022, arXiv:2103.06874, section 3.2.2. All characters of a masked subword are
+    masked; a random replacement has the same number of characters. The subword is predicted at one
+    of its character positions, sampled uniformly. The subwords are those of
+    `SpecialTokenIds.output_vocabulary`.
 
-    Deviates: a word that has no subwords is never hidden; mBERT also hides, and asks for, [UNK].
+    Deviates: a word without subwords is never masked; mBERT also masks and predicts [UNK].
     """
 
     objective: Objective
@@ -95,13 +96,13 @@ class SubwordMasking:
 
 @dataclass(frozen=True)
 class BidirectionalWordLM:
-    """Ask for each word twice: of who has read what stands before it, and of who read the rest.
+    """Predict each word from its left context, and again from its right context.
 
     Two language models, one in each direction (Peters et al. 2018, arXiv:1802.05365, section 3.1).
-    Words are those of `SpecialTokenIds.output_vocabulary`; one stands in several tokens, and is
-    the target of the first.
+    Words are those of `SpecialTokenIds.output_vocabulary`; a word spans several tokens, and is the
+    target of the first.
 
-    Deviates: what begins and what ends a text is read, and not asked for.
+    Deviates: the start and end tokens of a text are inputs, but not targets.
     """
 
     @property
@@ -116,12 +117,12 @@ class BidirectionalWordLM:
 
     @property
     def causal(self) -> bool:
-        """One of two readers alone sees what stands before."""
+        """False: only one of the two language models reads forward."""
         return False
 
     @property
     def n_variants(self) -> int | None:
-        """Nothing is drawn: a text is the same in every epoch."""
+        """1: the objective is deterministic."""
         return 1
 
     def max_example_length(

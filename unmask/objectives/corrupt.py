@@ -1,10 +1,10 @@
-"""How the chosen tokens are hidden: the second half of an objective.
+"""Corruption of the selected tokens: the second half of an objective.
 
-Every way of concealing is a pure function (framed text, hidden, special tokens, generator) ->
-Example. Where the special tokens come to stand differs: BERT hides in a text that has them already
-and counts them (`MaskInPlace.frame`); T5 hides first, then ends both what the encoder reads and
-what the decoder says (`Sentinels.__call__`). `size` says how long an example gets, so that rows can
-be cut and batches planned before anything is hidden.
+Each corruption is a pure function (framed text, selected tokens, special tokens, generator) ->
+Example. The position of special tokens differs: BERT masks a text that includes them
+(`MaskInPlace.frame`); T5 masks first, then ends both the encoder's input and the decoder's target.
+The length of an example is known in advance, so that rows are split and batches planned before any
+text is corrupted.
 """
 
 from dataclasses import dataclass, replace
@@ -25,14 +25,14 @@ class Corruption(Protocol):
     """Hide the chosen tokens, and ask for them."""
 
     loss_term: ClassVar[str]
-    """The name of what is asked; of the term of the loss, too."""
+    """Name of the loss term."""
 
     def causal(self, selection: TargetSelection) -> bool:
-        """Say whether each place of what has targets sees those before it, and nothing else."""
+        """Return whether the stack with targets is causal."""
         ...
 
     def add_special_tokens(self, text: Tokens, special_ids: SpecialTokenIds) -> Tokens:
-        """Put special tokens around the text, those that must be there before tokens are chosen."""
+        """Add the special tokens that must be present before tokens are selected."""
         ...
 
     def max_example_length(
@@ -82,19 +82,18 @@ class _InPlaceCorruption:
 
 @dataclass(frozen=True)
 class MaskInPlace(_InPlaceCorruption):
-    """Put [MASK] in the place of most hidden tokens, a random token in that of some, keep others.
+    """Replace most selected tokens by [MASK], some by random tokens, and keep the others.
 
-    Devlin et al. 2019, section 3.1, task 1 and appendix A.1: 80 %, 10 %, 10 %, each token on its
-    own, also in whole words (released code, `create_masked_lm_predictions`).
-    Deviates: the released code draws random tokens from the whole vocabulary; we leave out the
-    special ones.
+    Devlin et al. 2019, section 3.1, task 1 and appendix A.1: 80 %, 10 %, 10 %, independently for
+    each token, also within whole words (released code, `create_masked_lm_predictions`). Deviates:
+    the released code samples random tokens from the whole vocabulary, here without special tokens.
     """
 
     mask_probability: float = 0.8
     random_token_probability: float = 0.1
     whole_spans: bool = False
-    """All tokens of a run fare alike: masked, random ones in their place, or kept (Joshi et al.
-    2020, section 3.1)."""
+    """Treat all tokens of a span alike: masked, replaced or kept (Joshi et al. 2020, section
+    3.1)."""
     loss_term: ClassVar[str] = "masked"
 
     def __post_init__(self) -> None:
@@ -155,7 +154,7 @@ class MaskInPlace(_InPlaceCorruption):
 
 @dataclass(frozen=True)
 class DiffusionMasking(_InPlaceCorruption):
-    """Put [MASK] in the place of each selected token with probability t, drawn for each text.
+    """Replace each selected token by [MASK] with probability t, sampled for each text.
 
     Nie et al. 2025, arXiv:2502.09992, equation 3; Sahoo et al. 2024, arXiv:2406.07524, with the
     log-linear schedule in continuous time. t is uniform; each target's loss is divided by t, and
@@ -192,10 +191,10 @@ class DiffusionMasking(_InPlaceCorruption):
 
 @dataclass(frozen=True)
 class MaskedNextToken:
-    """Hide in place, as `MaskInPlace`, and ask for each hidden token in the place before its own.
+    """Mask as `MaskInPlace`, and predict each selected token at the preceding position.
 
-    Charpentier and Samuel 2024, arXiv:2410.24159, section 2, masked next-token prediction: as a
-    reader forward, each place is asked for the token after its own, so one head serves both.
+    Charpentier and Samuel 2024, arXiv:2410.24159, section 2, masked next-token prediction: as in a
+    causal language model, each position predicts the next token, so that both share one head.
     """
 
     mask_probability: float = 0.8
@@ -235,7 +234,7 @@ class MaskedNextToken:
         special_ids: SpecialTokenIds,
         rng: np.random.Generator,
     ) -> Example:
-        """Hide in place, and shift what is asked.
+        """Mask in place, and shift the targets.
 
         Raises:
             ValueError: the vocabulary has no token for a mask.
@@ -267,7 +266,7 @@ class AutoregressiveMasking(_InPlaceCorruption):
         special_ids: SpecialTokenIds,
         rng: np.random.Generator,
     ) -> Example:
-        """Hide word by word, and draw the order.
+        """Mask word by word, and sample the order.
 
         Raises:
             ValueError: the vocabulary has no token for a mask.
@@ -291,17 +290,16 @@ class AutoregressiveMasking(_InPlaceCorruption):
 
 @dataclass(frozen=True)
 class PermutationLM(_InPlaceCorruption):
-    """Hidden tokens come last in a random order, and each is asked where those before it are seen.
+    """Predict the selected tokens in a random order, each given those before it in the order.
 
-    Yang et al. 2019, arXiv:1906.08237, sections 2.2 and 2.3 (partial prediction): the text is read
-    as it is; the rank of a shown token is 0, that of a hidden one its place in the order, from 1.
-    What asks may see only lower ranks, so not its own token (`TwoStream`).
-    Deviates: special tokens are shown; in the released code they have a place in the order, too,
-    and are seen from there on.
+    Yang et al. 2019, arXiv:1906.08237, sections 2.2 and 2.3 (partial prediction): the input is the
+    uncorrupted text; visible tokens have rank 0, selected ones their index in the order, from 1.
+    Queries attend to lower ranks only, so not to their own token (`TwoStream`). Deviates: special
+    tokens are visible to all; in the released code they have an index in the order, too.
     """
 
     random_order: bool = True
-    """False: they come in the order of the text, so that each is told from those before it."""
+    """False: tokens are in the order of the text, and the factorization order is given by ranks."""
     loss_term: ClassVar[str] = "permuted"
 
     def causal(self, selection: TargetSelection) -> bool:
@@ -326,12 +324,12 @@ class PermutationLM(_InPlaceCorruption):
 
 @dataclass(frozen=True)
 class MaskedSeq2Seq(_InPlaceCorruption):
-    """Hide in place, as `MaskInPlace`, in what an encoder reads; a decoder says the hidden tokens.
+    """Mask the encoder's input as `MaskInPlace`; the decoder predicts the selected tokens.
 
-    Song et al. 2019, arXiv:1905.02450, sections 3.2 and 4.1. The decoder says each of them knowing
-    the token before it, and stands where they stand in the text: it is told what the encoder is
-    not, and no more (released code, `MaskedLanguagePairDataset` of `MASS-fairseq`; that of
-    `MASS-summarization` counts its places from one before). Nothing ends what it says.
+    Song et al. 2019, arXiv:1905.02450, sections 3.2 and 4.1. Each is predicted given the preceding
+    token, at its position in the text: the decoder's input is what the encoder does not see
+    (released code, `MaskedLanguagePairDataset` of `MASS-fairseq`; that of `MASS-summarization` has
+    positions one lower). There is no end token.
     """
 
     mask_probability: float = 0.8
@@ -346,7 +344,7 @@ class MaskedSeq2Seq(_InPlaceCorruption):
         return MaskInPlace(self.mask_probability, self.random_token_probability)
 
     def causal(self, selection: TargetSelection) -> bool:
-        """The decoder sees what it has said."""
+        """True: the decoder is causal."""
         return True
 
     def max_example_length(
@@ -365,7 +363,7 @@ class MaskedSeq2Seq(_InPlaceCorruption):
         special_ids: SpecialTokenIds,
         rng: np.random.Generator,
     ) -> Example:
-        """Hide in place; special tokens between hidden ones are said, and stay where they are.
+        """Mask in place; special tokens between selected ones become targets, too.
 
         Raises:
             ValueError: the vocabulary has neither a mask nor sentinels.
@@ -388,13 +386,13 @@ class MaskedSeq2Seq(_InPlaceCorruption):
 
 @dataclass(frozen=True)
 class CausalLM:
-    """Read each token one place late, and ask for it where only those before it are seen.
+    """Shift the inputs by one, and predict each token from those before it.
 
-    With everything hidden this is GPT (Radford et al. 2018, equation 1): place i reads token i - 1,
-    `start` at first, and is asked for token i. With a tail hidden it is a prefix language model
-    (Raffel et al. 2020, section 3.2.1), whose shown tokens see each other. The rank of a place is
-    the number of hidden tokens read up to it: what is asked there is of higher rank wherever it is
-    read. A piece of a stream has no frame of its own, and reads at first the token before it.
+    With all tokens selected this is GPT (Radford et al. 2018, equation 1): position i reads token i
+    - 1 (`start` at first) and predicts token i. With a selected tail it is a prefix language model
+    (Raffel et al. 2020, section 3.2.1), whose prefix is bidirectional. The rank of a position is
+    the number of selected tokens in its input so far, so that its target is visible only at higher
+    ranks. A piece of a stream has no special tokens, and starts with the token before it.
     """
 
     loss_term: ClassVar[str] = "next_token"
@@ -404,7 +402,7 @@ class CausalLM:
         return selection.selects_all
 
     def add_special_tokens(self, text: Tokens, special_ids: SpecialTokenIds) -> Tokens:
-        """Put the special tokens around the text, but `start`, which is read and never asked."""
+        """Add the special tokens, except `start`, which is an input and never a target."""
         if text.previous_token is not None:
             return replace(concatenate(text), previous_token=text.previous_token)
         return concatenate(special_ids.decoder_prefix, text, special_ids.suffix)

@@ -1,8 +1,7 @@
-"""What a model sees of a text and what it is asked, for people: `unmask hide MODEL "text"`.
+"""Explanation of an objective on a text: inputs, targets, visibility (`unmask hide MODEL TEXT`).
 
-Data first (`explain_example`: tokens with roles, and the answers asked of them), then layout in
-columns that says everything without color too (`ObjectiveExplanation.styled_lines`), then color
-(`to_rich`).
+`explain_example` computes tokens with roles and targets, `ObjectiveExplanation.styled_lines` a
+layout in columns that is complete without color, and `to_rich` the colors.
 """
 
 import string
@@ -32,9 +31,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 TokenRole = Literal["shown", "masked", "replaced", "kept", "unseen", "sentinel", "special"]
-"""Of a token that the model reads: of those that are asked in their own place, `masked` hides the
-answer, `replaced` is a wrong one and `kept` the right one; `unseen` is the right one, which what
-asks does not see."""
+"""Role of an input token. At target positions: `masked`, `replaced` by a random token, `kept`
+unchanged, or `unseen`, the target itself, which its query does not attend to."""
 
 STYLES = {
     # The terminal's own colors: none that is pale on white or dark on black.
@@ -56,11 +54,11 @@ class PieceTokenizer(Protocol):
 
     @property
     def special_ids(self) -> SpecialTokenIds:
-        """What is special among its ids."""
+        """The special tokens of its vocabulary."""
         ...
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Say what a person should see for each id."""
+        """Return a readable text for each id."""
         ...
 
 
@@ -70,7 +68,7 @@ class DescribesVisibility(Protocol):
 
     @property
     def visibility_description(self) -> str:
-        """Say who sees whom."""
+        """Describe the visibility."""
         ...
 
 
@@ -81,7 +79,7 @@ class ExplainedToken:
     piece: str
     role: TokenRole
     target: str | None = None
-    """The answer wanted here; None: nothing is asked."""
+    """The target at this position. None: there is none."""
     segment: int | None = None
     """Of two texts, or the parts of one, the one that it belongs to, from 0."""
 
@@ -123,7 +121,7 @@ class ObjectiveExplanation:
         )
 
     def styled_lines(self, width: int = 80) -> Iterator[list[tuple[str, str]]]:
-        """Lay it out for a terminal: lines of (text, style); answers stand under the tokens."""
+        """Lay out lines of (text, style) for a terminal, with targets below the tokens."""
         if self.source is not None:
             yield [("inputs of the encoder", "label")]
             yield from _layout_block(self.source, width)
@@ -159,7 +157,7 @@ class ObjectiveExplanation:
 def explain_example(
     example: Example, tokenizer: PieceTokenizer, objective: AnyObjective
 ) -> ObjectiveExplanation:
-    """Say what a model sees of an example and what it is asked."""
+    """Explain the inputs, targets and visibility of an example."""
     special = tokenizer.special_ids
     roles = _token_roles(example.inputs, special)
     told = objective.visibility_description if isinstance(objective, DescribesVisibility) else None
@@ -223,7 +221,7 @@ def _token_roles(ids: np.ndarray, special_ids: SpecialTokenIds) -> list[TokenRol
 def _target_roles(
     example: Example, roles: list[TokenRole], special_ids: SpecialTokenIds
 ) -> list[TokenRole]:
-    """Tell the tokens that are asked in their own place, or together, by what stands there."""
+    """Return the roles of the tokens at target positions by comparing input and target."""
 
     def role(read: np.ndarray, answer: np.ndarray) -> TokenRole:
         if (read == special_ids.mask_or_sentinel).all():
@@ -249,7 +247,7 @@ def _target_roles(
 def _require_output_vocabulary(special_ids: SpecialTokenIds) -> OutputVocabulary:
     assert (
         special_ids.output_vocabulary is not None
-    )  # an example that asks for them was made with them
+    )  # examples with such targets were made with these words
     return special_ids.output_vocabulary
 
 

@@ -89,10 +89,10 @@ class WeightedTargets(Feature):
 
 @dataclass(frozen=True)
 class SubwordTargets(Feature):
-    """Targets that stand for several tokens (CANINE-S, ELMo). Models do not read it."""
+    """Targets that span several tokens (CANINE-S, ELMo). Not an input of models."""
 
     position_of: Int[np.ndarray, "t"]
-    """For each token the position of the target that stands for it, or IGNORE_INDEX."""
+    """For each token, the position of the target that spans it, or IGNORE_INDEX."""
 
     @classmethod
     def collate(cls, rows: ExampleRows) -> None:
@@ -112,7 +112,7 @@ class RecurrenceMemory:
         if max_length < 1:
             raise ValueError(f"a memory must have at least 1 place, got {max_length}")
         self.max_length = max_length
-        """Positions that are kept, at most: the last."""
+        """Maximum number of positions in the memory, the latest ones."""
         self.hidden_states: "list[Float[torch.Tensor, 'b m d']]" = []
         """What entered each layer."""
 
@@ -156,8 +156,8 @@ class Recurrence(Feature):
     continues: bool | None = None
     """Whether rows continue those of the batch before. None: they are texts of their own."""
     reversed_rows: Bool[Any, "b"] | None = None
-    """Rows whose columns are in the reverse order of their tokens, so that the memory stands behind
-    them. None: there are none."""
+    """Rows whose columns are in reverse token order, so that the memory follows them. None: no
+    rows."""
 
     @classmethod
     def collate(cls, rows: ExampleRows) -> Feature | None:

@@ -35,11 +35,11 @@ MixtureComponent = (
 
 @dataclass(frozen=True)
 class ObjectiveMixture:
-    """One of several objectives for each text, drawn by weight (UniLM, GPT-BERT, UL2)."""
+    """One of several objectives for each text, sampled by weight (UniLM, GPT-BERT, UL2)."""
 
     components: tuple[tuple[float, MixtureComponent], ...]
     component_names: tuple[str, ...] = ()
-    """Of the parts: what each asks of held-out text is told apart, under its name. None: it is
+    """Names of the objectives, under which held-out results are reported separately. None: they are
     not."""
 
     def __post_init__(self) -> None:
@@ -67,12 +67,12 @@ class ObjectiveMixture:
 
     @property
     def loss_terms(self) -> tuple[str, ...]:
-        """What any of the parts asks."""
+        """The loss terms of all objectives."""
         return tuple(dict.fromkeys(name for _, part in self.components for name in part.loss_terms))
 
     @property
     def needs_second_text(self) -> bool:
-        """Some part asks about two texts."""
+        """Whether an objective needs a second text."""
         return any(part.needs_second_text for _, part in self.components)
 
     @property
@@ -109,10 +109,10 @@ class ObjectiveMixture:
 
 @dataclass(frozen=True)
 class StaticMasking:
-    """Static masking: hide a text in `n_variants` ways, and use these in turn epoch by epoch.
+    """Static masking: a text has `n_variants` corruptions, which epochs cycle through.
 
-    Liu et al. 2019, section 4.1. There the text was copied ten times before it was masked once.
-    Here nothing is stored: the loader seeds the generator by epoch % times in place of the epoch.
+    Liu et al. 2019, section 4.1. The paper duplicates the text ten times and masks it once. Here
+    nothing is stored: the loader seeds the generator with epoch % n_variants instead of the epoch.
     """
 
     objective: (

@@ -43,15 +43,15 @@ class AnyObjective(Protocol):
 
     @property
     def loss_terms(self) -> tuple[str, ...]:
-        """The names of what is asked: "masked", "next_token", "next_sentence", "neighbor", ...
+        """Names of the loss terms: "masked", "next_token", "next_sentence", "neighbor", ...
 
-        The terms of the loss have the same names.
+        Heads declare the terms that they compute.
         """
         ...
 
     @property
     def needs_second_text(self) -> bool:
-        """It asks about two texts: `text.other` must be there."""
+        """Whether a second text, `text.other`, is required."""
         ...
 
     @property
@@ -61,7 +61,7 @@ class AnyObjective(Protocol):
 
     @property
     def n_variants(self) -> int | None:
-        """In so many ways is a text hidden, used in turn epoch by epoch. None: anew in each."""
+        """Number of corruptions of a text, which epochs cycle through. None: unlimited."""
         ...
 
     def max_example_length(
@@ -86,7 +86,7 @@ class AnyObjective(Protocol):
 
 @dataclass(frozen=True)
 class Objective:
-    """Choose tokens and conceal them. A text in which nothing can be hidden is asked nothing."""
+    """Select and corrupt tokens. A text without selectable tokens has no targets."""
 
     select: (
         TokenMasking

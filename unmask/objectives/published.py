@@ -92,7 +92,7 @@ ALBERT = SentencePairObjective(
     ),
     SentenceOrderPrediction(),
 )
-"""Lan et al. 2020, section 3.1 and 4.1: n-grams of words are hidden, and the order is asked."""
+"""Lan et al. 2020, section 3.1 and 4.1: n-gram masking and sentence-order prediction."""
 
 SPANBERT = Objective(
     SpanMasking(rate=0.15),
@@ -101,9 +101,10 @@ SPANBERT = Objective(
 """Joshi et al. 2020, sections 3.1 and 3.3: spans, and no second text."""
 
 XLNET = TwoSegments(Objective(ContextSpanMasking(), PermutationLM()))
-"""Yang et al. 2019, sections 2.3, 2.5 and 3.1: spans, 1 of 6 tokens, are asked in a random order.
+"""Yang et al. 2019, sections 2.3, 2.5 and 3.1: spans, 1 of 6 tokens, are predicted in a random
+order.
 
-Half of a row is kept (released code, `reuse_len`), half of the second texts are from elsewhere.
+Half of a row becomes memory (released code, `reuse_len`); half of the second segments are random.
 """
 
 ELECTRA = Objective(
@@ -124,11 +125,11 @@ DEBERTA = Objective(
     NGramMasking(rate=0.15, max_ngram=3),
     MaskInPlace(mask_probability=0.8, random_token_probability=0.1),
 )
-"""He et al. 2021, arXiv:2006.03654, appendix A.3: runs of up to three words are hidden, too.
+"""He et al. 2021, arXiv:2006.03654, appendix A.3: spans of up to three words.
 
-How long they are drawn is not said; in the released code, `NGramMaskGenerator`, as ALBERT's.
-Deviates: there, one run of n words stands somewhere in each window of 6 n words, from the front of
-the text to its end or until 15 % of the tokens are hidden. Here runs stand anywhere.
+The paper does not give the distribution of lengths; in the released code, `NGramMaskGenerator`, it
+is ALBERT's. Deviates: there, one run of n words stands somewhere in each window of 6 n words, from
+the front of the text to its end or until 15 % of the tokens are hidden. Here runs stand anywhere.
 """
 
 DEBERTA_V3 = Objective(
@@ -151,7 +152,7 @@ space before a word is part of it.
 CANINE_S = SubwordMasking(MASKED_LM)
 """Clark et al. 2022, section 3.2.2; how many subwords, as BERT's tokens: section 4.1.3.
 
-Deviates: at most 80 are asked of a text there.
+Deviates: the paper has at most 80 targets in a text.
 """
 
 MASKED_DIFFUSION = Objective(AllTokens(), DiffusionMasking())
@@ -173,9 +174,9 @@ UNILM = ObjectiveMixture(
 )
 """Dong et al. 2019, arXiv:1905.03197, section 2.3, and the shares and rates of 2.4.
 
-Which segment tells which part is in the released code, `BertForPreTrainingLossMask`.
+The segment ids of the objectives are those of the released code, `BertForPreTrainingLossMask`.
 Deviates: a bigram is as likely as a trigram, which the paper does not say; so it is in the released
-code for fine-tuning. The parts are drawn for each text, there for each batch.
+code for fine-tuning. Objectives are sampled for each text, in the paper for each batch.
 """
 
 CAUSAL_LM = Objective(AllTokens(), CausalLM())
@@ -309,7 +310,7 @@ def objective_at_progress(objective: ObjectiveT, progress: float) -> ObjectiveT:
 
 
 def changes_during_training(objective: AnyObjective) -> bool:
-    """Say whether an objective is not the same in the whole of a training."""
+    """Return whether an objective changes during training."""
     return objective_at_progress(objective, 0.0) is not objective
 
 

@@ -21,7 +21,7 @@ from unmask.objectives.text_units import (
     word_spans,
 )
 
-MAX_PLACEMENT_TRIES = 20  # for a span, before the next length is drawn
+MAX_PLACEMENT_TRIES = 20  # placements of a span, before the next length is sampled
 
 
 class FoldedLengths(NamedTuple):
@@ -57,12 +57,12 @@ class TargetSelection(Protocol):
 
 @dataclass(frozen=True)
 class TokenMasking:
-    """Each token on its own: round(rate * tokens) of them, at least one.
+    """Independent tokens: round(rate * tokens) of them, at least one.
 
-    Devlin et al. 2019, section 3.1, task 1. The special tokens count for the rate although they are
-    never hidden, and halves are rounded to even (released code, `create_masked_lm_predictions`).
+    Devlin et al. 2019, section 3.1, task 1. Special tokens count toward the rate although they are
+    never selected, and halves are rounded to even (released code, `create_masked_lm_predictions`).
     Deviates: the released code also has a fixed maximum for each text, `max_predictions_per_seq`,
-    which its layout on TPUs needed and ours does not.
+    which its TPU implementation needs.
     """
 
     rate: float = 0.15
@@ -172,11 +172,11 @@ class WholeWordMasking:
 
 @dataclass(frozen=True)
 class NGramMasking:
-    """Runs of n whole words, n drawn with a chance proportional to 1/n up to `max_ngram`.
+    """n-grams of whole words, with p(n) ∝ 1/n up to `max_ngram`.
 
-    Lan et al. 2020, arXiv:1909.11942, section 4.1, equation 1. The runs begin at words in random
-    order. One that would bring the tokens above round(rate * tokens), or that meets a special
-    token, is made shorter; one that meets a hidden word is passed over (released code,
+    Lan et al. 2020, arXiv:1909.11942, section 4.1, equation 1. Start words are in random order. An
+    n-gram that would exceed round(rate * tokens) in total, or reaches a special token, is
+    shortened; one that overlaps a selected word is skipped (released code,
     `create_masked_lm_predictions`).
     """
 
@@ -215,13 +215,13 @@ class NGramMasking:
 
 @dataclass(frozen=True)
 class SpanMasking:
-    """Spans of whole words, whose number is drawn from a geometric law up to `max_span_length`.
+    """Spans of whole words, with geometrically distributed lengths up to `max_span_length`.
 
     Joshi et al. 2020, arXiv:1907.10529, section 3.1: p = 0.2 and at most 10 words, 3.8 on average,
-    until ceil(rate * tokens) are hidden. A span begins with the word of a random token; the last
-    one is made shorter to fit (released code, `PairWithSpanMaskingScheme`).
-    Deviates: a span that would meet a hidden one begins elsewhere, where the released code hides
-    the union of the two; and the last one ends with a whole word.
+    until ceil(rate * tokens) are selected. A span starts with the word of a random token; the last
+    one is shortened to fit (released code, `PairWithSpanMaskingScheme`). Deviates: a span that
+    would overlap a selected one is placed elsewhere, where the released code selects the union; and
+    the last span ends with a whole word.
     """
 
     rate: float = 0.15
@@ -266,11 +266,11 @@ class SpanMasking:
 
 @dataclass(frozen=True)
 class ContextSpanMasking:
-    """Runs of n whole words, each somewhere within `context_factor` times as many tokens.
+    """Spans of n whole words, each within a window of `context_factor` times as many tokens.
 
-    Yang et al. 2019, arXiv:1906.08237, section 3.1 (there K; its section 2.3 hides 1 of K tokens);
-    n is drawn with a chance proportional to 1/n up to `max_span_length` (released code,
-    `_sample_mask`). What the runs leave of round(tokens / context) is hidden token by token.
+    Yang et al. 2019, arXiv:1906.08237, section 3.1 (there K; section 2.3 predicts 1 of K tokens);
+    p(n) ∝ 1/n up to `max_span_length` (released code, `_sample_mask`). The remainder of
+    round(tokens / context) is selected as single tokens.
     """
 
     context_factor: int = 6

@@ -12,7 +12,7 @@ from unmask.tokenizers.spec import SpecialTokenIds
 def maskable_tokens(
     ids: Int[np.ndarray, "t"], special_ids: SpecialTokenIds
 ) -> Bool[np.ndarray, "t"]:
-    """Say which tokens are text: all but the special ones. An unknown piece of text is text.
+    """Return which tokens are text: all but special tokens. Unknown tokens are text.
 
     Raises:
         ValueError: an id is not in the vocabulary.
@@ -58,7 +58,7 @@ def word_spans(
 def fitting_words(
     first: int, sizes: Int[np.ndarray, "n"], maskable: Bool[np.ndarray, "t"], budget: int
 ) -> slice:
-    """Return the tokens of as many words as fit the budget and stand together."""
+    """Return the tokens of as many consecutive words as fit the budget."""
     ends = first + np.cumsum(sizes)
     fits = [end for end in ends.tolist() if end - first <= budget and maskable[first:end].all()]
     return slice(first, fits[-1] if fits else first)
@@ -80,7 +80,7 @@ def number_words(
 
 
 def word_starts(text: Tokens, maskable: Bool[np.ndarray, "t"]) -> Bool[np.ndarray, "t"]:
-    """Say where words begin, a special token and what follows one included."""
+    """Return where words start; special tokens and the tokens after them start a word, too."""
     return (
         ((text.boundaries & WORD_START) > 0) | ~maskable | ~np.concatenate(([False], maskable[:-1]))
     )

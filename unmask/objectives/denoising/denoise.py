@@ -1,4 +1,4 @@
-"""A text read through noise and said as it was; and sources that say how they were made."""
+"""Denoising: reconstruct a text from a corrupted source; and sources with a task prefix."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -37,7 +37,7 @@ class DenoisingObjective:
 
     @property
     def causal(self) -> bool:
-        """The decoder sees what it has said."""
+        """True: the decoder is causal."""
         return True
 
     @property
@@ -60,7 +60,7 @@ class DenoisingObjective:
     def __call__(
         self, text: Tokens, special_ids: SpecialTokenIds, rng: np.random.Generator
     ) -> Example:
-        """Change a text, and ask for it; of an empty one nothing is asked.
+        """Corrupt a text, with the text as target; an empty text has no targets.
 
         Raises:
             ValueError: a noise needs a mask, and the vocabulary has none.
@@ -83,7 +83,7 @@ SEQ2SEQ_OBJECTIVES = "ReplaceSpans, DropTokens, MaskedSeq2Seq, DenoisingObjectiv
 
 
 def is_seq2seq(objective: AnyObjective) -> bool:
-    """Say whether an encoder reads a source, and a decoder answers."""
+    """Return whether an objective has a source for an encoder."""
     if isinstance(objective, Objective):
         return isinstance(objective.corrupt, ReplaceSpans | DropTokens | MaskedSeq2Seq)
     return isinstance(objective, DenoisingObjective | ModeSwitching)
@@ -119,7 +119,7 @@ class ModeSwitching:
 
     @property
     def causal(self) -> bool:
-        """The decoder sees what it has said."""
+        """True: the decoder is causal."""
         return True
 
     @property

@@ -1,8 +1,8 @@
-"""What an encoder reads in the place of a text: tokens gone, masked, or in another order.
+"""Noise on the source of an encoder: deleted, masked or permuted tokens.
 
-Every noise is a pure function (text, special tokens, generator) -> text, so that noises follow each
-other; `unmask.objectives.denoising.denoise.DenoisingObjective` frames what comes of them and asks
-for the text as it was. No noise makes a text longer, or touches a special token.
+Each noise is a pure function (text, special tokens, generator) -> text, so that noises compose;
+`unmask.objectives.denoising.denoise.DenoisingObjective` adds special tokens and the original text
+as target. No noise lengthens a text or changes a special token.
 """
 
 import math
@@ -57,10 +57,10 @@ class Noise(Protocol):
 
 @dataclass(frozen=True)
 class TokenMaskingNoise:
-    """Masks stand in the place of some tokens.
+    """Replace some tokens by masks.
 
-    Lewis et al. 2020, arXiv:1910.13461, section 2.2; figure 2. A share of the masks is random
-    tokens (released code, `mask_random`; the paper does not have it).
+    Lewis et al. 2020, arXiv:1910.13461, section 2.2; figure 2. A fraction of the masks are random
+    tokens (released code, `mask_random`; not in the paper).
     """
 
     select: NoiseSelection = field(default_factory=TokenMasking)
@@ -99,17 +99,17 @@ class TokenDeletion:
 
 @dataclass(frozen=True)
 class TextInfilling:
-    """Spans whose lengths follow a Poisson law; one mask stands for each, also for an empty one.
+    """Replace spans of Poisson-distributed lengths by one mask each, empty spans included.
 
-    Lewis et al. 2020, section 2.2: lengths of 3 on average; an empty span is a mask more. Lengths
-    are drawn until they are ceil(rate * n) of n units together, and the last one is made shorter to
-    fit; units are whole words (released code, `add_whole_word_mask`). A share of the masks is
-    random tokens (there, `mask_random`; the paper does not have it).
+    Lewis et al. 2020, section 2.2: lengths of 3 on average; an empty span inserts a mask. Lengths
+    are sampled until they sum to ceil(rate * n) of n units, and the last one is truncated; units
+    are whole words (released code, `add_whole_word_mask`). A fraction of the masks are random
+    tokens (released code, `mask_random`; not in the paper).
 
-    Deviates: spans stand anywhere beside each other; there, spans that meet are joined, and fewer
-    tokens are hidden than the rate says. So all ways to lay them out are equally likely.
-    Deviates: a span that meets a special token goes on behind it, with a mask of its own; and where
-    empty spans would make the text longer than it was, they are left out.
+    Deviates: spans never overlap, and all layouts are equally likely; in the released code,
+    overlapping spans are merged, and fewer tokens are masked than the rate. Deviates: a span that
+    reaches a special token continues after it, with a mask of its own; and empty spans that would
+    lengthen the text are left out.
     """
 
     rate: float = 0.3
@@ -146,7 +146,7 @@ class TextInfilling:
         first = (hidden > 0) & (hidden != np.concatenate(([0], hidden[:-1])))
         kept = (hidden == 0) | first
         shorter = _keep_tokens(text, kept, np.cumsum(kept) - 1)
-        # An empty span stands before a unit, or at the end.
+        # An empty span is before a unit, or at the end.
         places = np.append(np.flatnonzero(begins & free), len(text))[gaps]
         before = np.concatenate(([0], np.cumsum(kept)))[places][: len(text) - len(shorter)]
         ids, marks = (np.insert(x, before, 0) for x in (shorter.ids, shorter.boundaries))
@@ -170,13 +170,13 @@ class TextInfilling:
 
 @dataclass(frozen=True)
 class SentencePermutation:
-    """Sentences stand in a random order (Lewis et al. 2020, section 2.2).
+    """Shuffle the sentences (Lewis et al. 2020, section 2.2).
 
-    A share of them, rounded up, change places with each other (released code,
-    `permute_sentences`). The piece of a sentence with which a row begins is one, too.
+    A fraction of them, rounded up, is permuted (released code, `permute_sentences`). A partial
+    sentence at the start of a row counts as one.
 
-    Deviates: a sentence begins where the tokenizer has marked it; there, behind a full stop, the
-    token.
+    Deviates: sentences start where the tokenizer marks them; in the released code, after the token
+    of a period.
     """
 
     fraction: float = 1.0
@@ -200,7 +200,7 @@ class SentencePermutation:
 
 @dataclass(frozen=True)
 class TokenPermutation:
-    """Tokens stand in a random order; special ones stay where they are.
+    """Shuffle the tokens, except special tokens.
 
     Raffel et al. 2020, arXiv:1910.10683, section 3.3.1, deshuffling; `permute_noise_tokens` in the
     released code, of all tokens.
@@ -280,9 +280,9 @@ def _reorder(text: Tokens, order: Int[np.ndarray, "k"]) -> Tokens:
 def _place_spans(
     lengths: Int[np.ndarray, "spans"], n_units: int, rng: np.random.Generator
 ) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "empty"]]:
-    """Lay spans among `n_units` units, all ways equally likely.
+    """Place spans among `n_units` units, with all layouts equally likely.
 
-    Return the number of each unit's span, from 1, or 0; and before which unit an empty span stands.
+    Return the number of each unit's span, from 1, or 0; and the unit that follows each empty span.
     """
     shown, spans = n_units - int(lengths.sum()), len(lengths)
     slots = np.sort(rng.choice(shown + spans, spans, replace=False))
@@ -295,7 +295,7 @@ def _place_spans(
 def _keep_tokens(
     text: Tokens, is_kept: Bool[np.ndarray, "t"], new_position: Int[np.ndarray, "t"]
 ) -> Tokens:
-    """Keep some tokens; what began at each begins at the kept one `new_position`, if any."""
+    """Keep some tokens, and move boundaries of dropped ones to the kept token `new_position`."""
     marks = np.zeros(int(is_kept.sum()) + 1, np.int64)
     np.bitwise_or.at(marks, new_position, text.boundaries)
     return replace(text, ids=text.ids[is_kept], boundaries=marks[:-1])

@@ -15,24 +15,23 @@ from unmask.tokenizers.spec import SpecialTokenIds
 
 @dataclass(frozen=True)
 class ReplaceSpans:
-    """Fold every hidden run into a sentinel; the decoder says sentinel, run, sentinel, run.
+    """Replace each selected span by a sentinel; the target is sentinel, span, sentinel, span.
 
     Raffel et al. 2020, section 3.1.4; `noise_span_to_unique_sentinel` and
-    `nonnoise_span_to_unique_sentinel` in the released code. There, as here, one more sentinel
-    closes what the decoder says only if shown tokens end the text, which is never so after
-    `RandomSpanMasking` (the paper has it always). The special tokens after a text (</s>) come last
-    on both sides, and the decoder reads what it is to say, shifted by one, from `start` on.
-    Deviates: where a hidden run begins the text (never after `RandomSpanMasking`), the released
-    code names it by no sentinel and all others by the wrong one; here each run follows the
-    sentinel that stands for it.
-    Deviates: of more runs than there are sentinels, a random choice is hidden and the others are
-    shown; the released code goes on with the ids below the sentinels, which are words.
+    `nonnoise_span_to_unique_sentinel` in the released code. As there, a final sentinel ends the
+    target only if unselected tokens end the text, which never happens after `RandomSpanMasking` (in
+    the paper, always). The special tokens after a text (</s>) are last on both sides, and the
+    decoder's input is its target shifted by one, after `start`. Deviates: if a selected span starts
+    the text (never after `RandomSpanMasking`), the released code gives it no sentinel and all
+    others a wrong one; here each span follows its sentinel. Deviates: with more spans than
+    sentinels, a random subset of spans is selected; the released code continues with the ids below
+    the sentinels, which are words.
     """
 
     loss_term: ClassVar[str] = "denoised"
 
     def causal(self, selection: TargetSelection) -> bool:
-        """The decoder sees what it has said."""
+        """True: the decoder is causal."""
         return True
 
     def add_special_tokens(self, text: Tokens, special_ids: SpecialTokenIds) -> Tokens:
@@ -94,7 +93,7 @@ class DropTokens:
     loss_term: ClassVar[str] = "denoised"
 
     def causal(self, selection: TargetSelection) -> bool:
-        """The decoder sees what it has said."""
+        """True: the decoder is causal."""
         return True
 
     def add_special_tokens(self, text: Tokens, special_ids: SpecialTokenIds) -> Tokens:

@@ -28,15 +28,15 @@ from unmask.tokenizers.spec import SpecialTokenIds
 
 
 def to_single_stack(example: Example, *, bidirectional_source: bool) -> Example:
-    """Lay a source and what is said of it in one text, of which only the latter is asked.
+    """Concatenate source and target in one sequence, with a loss on the target only.
 
     Raffel et al. 2020, arXiv:1910.10683, section 3.2.1: inputs and targets are concatenated. The
-    last token of the source is asked for the first of the target, so nothing stands between.
+    last token of the source predicts the first of the target; there is no separator.
 
     Args:
-        example: with a source, whose inputs are a start token and then the target.
-        bidirectional_source: all of the source is seen by all of it (a prefix language model);
-            otherwise each token sees those before it.
+        example: an example with a source, and with a start token and the target as inputs.
+        bidirectional_source: whether the source is bidirectional (a prefix language model), not
+            causal.
 
     Raises:
         ValueError: there is no source.
@@ -56,7 +56,7 @@ def to_single_stack(example: Example, *, bidirectional_source: bool) -> Example:
 
 @dataclass(frozen=True)
 class SingleStackSeq2Seq:
-    """What an encoder-decoder is asked, of a stack that reads the source and goes on with the rest.
+    """A denoising objective for a single stack, which continues the source with the target.
 
     Raffel et al. 2020, arXiv:1910.10683, section 3.2.1: a language model, or with
     `bidirectional_source` a prefix language model, under a denoising objective; see `joined`.

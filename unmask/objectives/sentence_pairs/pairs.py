@@ -36,7 +36,7 @@ class _TwoTextObjective:
 
     @property
     def loss_terms(self) -> tuple[str, ...]:
-        """What the objective asks, and the question."""
+        """The loss terms of the objective and of the pair task."""
         return (*self.objective.loss_terms, self.sentence_task.loss_term)
 
     @property
@@ -88,11 +88,11 @@ class SentencePairObjective(_TwoTextObjective):
 
 @dataclass(frozen=True)
 class SplitTextObjective(_TwoTextObjective):
-    """A text in two parts, each hidden and read by itself, with a question about the two.
+    """Two parts of a text, each corrupted and encoded separately, with a task on the pair.
 
-    Both are in one row, before + A + after + before + B + after, and do not see each other; the
-    places of each are counted from its start. So what stands for a part is what stands for a text
-    that is read alone.
+    Both are in one row, before + A + after + before + B + after, without attention between them,
+    and positions restart in each. The representation of a part therefore equals that of the same
+    text alone.
     """
 
     objective: Objective
@@ -150,7 +150,7 @@ class CropContrastiveObjective:
 
     @property
     def loss_terms(self) -> tuple[str, ...]:
-        """What the objective asks, and whose crop this is."""
+        """The loss terms of the objective and of the contrastive task."""
         return (*self.objective.loss_terms, "crop")
 
     @property
@@ -204,21 +204,20 @@ class CropContrastiveObjective:
 
 @dataclass(frozen=True)
 class AdjacentSentences:
-    """The sentences of a text, each read by itself, and asked for those beside it.
+    """The sentences of a text, each encoded separately, which predict their neighbors.
 
-    All are in one row, before + A + after + before + B + after + ..., and do not see each other;
-    the places of each are counted from its start. So what stands for a sentence is what stands for
-    a text that is read alone. Each is asked for the one before it and the one after it: what their
-    words are (Kiros et al. 2015, arXiv:1506.06726, section 2.1), or which they are among those of
-    the batch (Logeswaran and Lee 2018, arXiv:1803.02893, section 3, with a context of one sentence
-    on either side).
+    All are in one row, before + A + after + before + B + after + ..., without attention between
+    them, and positions restart in each. The representation of a sentence therefore equals that of
+    the same text alone. Each predicts the previous and the next sentence: their words (Kiros et al.
+    2015, arXiv:1506.06726, section 2.1), or which of the batch's sentences they are (Logeswaran and
+    Lee 2018, arXiv:1803.02893, section 3, with a context of one sentence on either side).
 
-    The target of a token is then the one after it in its sentence. What is asked of a single
-    sentence is nothing.
+    The target of a token is then the next one in its sentence. A single sentence has no targets.
     """
 
     reconstruct: bool = True
-    """Whether their words are asked, or which they are."""
+    """Whether the neighbors' words are predicted (skip-thoughts), or their identity
+    (quick-thoughts)."""
     min_mean_tokens: int = 4
     """Tokens of a sentence, on average, at least: of a text with shorter ones the last are left
     out, so that it is known how long an example can be."""
@@ -239,7 +238,7 @@ class AdjacentSentences:
 
     @property
     def causal(self) -> bool:
-        """The words are told knowing another sentence."""
+        """False: words are predicted given another sentence."""
         return False
 
     @property

@@ -17,20 +17,20 @@ from unmask.objectives.text_units import (
 
 @dataclass(frozen=True)
 class NextSentencePrediction:
-    """Is B what follows A, or text from elsewhere? Label 0 or 1.
+    """Next-sentence prediction: B follows A (label 0) or is from elsewhere (label 1).
 
     Devlin et al. 2019, section 3.1, task 2, and appendix A.2; `create_instances_from_document` in
-    the released code. The text is cut at a random beginning of a sentence into A and B; for half of
-    the texts B comes from elsewhere and begins with a sentence there. Of 10 % of the texts only the
-    first sentences are used, two at least, up to a random length (`short_seq_prob`).
+    the released code. The text is split at a random sentence boundary into A and B; for half of the
+    texts, B is replaced by text from elsewhere that starts with a sentence. Of 10 % of the texts
+    only the first sentences are used, at least two, up to a random length (`short_seq_prob`).
 
-    Deviates: B from elsewhere ends where its row ends, as what follows A does, and A begins where
-    both together are as long as the text. There, the longer of the two is cut at either end: where
-    rows are filled to the last token, lengths and ends would tell the label (docs/log.md).
-    Deviates: of a text of one sentence nothing is asked; there, B is then always from elsewhere.
-    Deviates: a text is read by its position alone, so sentences that were not used are not put back
-    for the next example: the next epoch asks for them.
-    Deviates: B is drawn from all rows of other documents alike, published from all documents alike.
+    Deviates: a random B ends at the end of its row, as the true one does, and A starts where both
+    together are as long as the text. The released code truncates the longer of the two at either
+    end; with packed rows, lengths and ends would then reveal the label (docs/log.md). Deviates: a
+    text of one sentence has no label; in the released code, B is then always random. Deviates:
+    unused sentences are not returned to the next example, as a text depends on its position only;
+    later epochs use them. Deviates: B is sampled uniformly from all rows of other documents, in the
+    paper from all documents.
     """
 
     random_probability: float = 0.5
@@ -50,10 +50,10 @@ class NextSentencePrediction:
         return True
 
     def __call__(self, text: Tokens, rng: np.random.Generator) -> tuple[Tokens, Tokens, int]:
-        """Cut the text; return A, B and the label.
+        """Split the text; return A, B and the label.
 
-        Of a single sentence nothing is asked: B is empty, and the label IGNORE. Without another
-        text, B is what follows A.
+        For a single sentence, B is empty and the label IGNORE. Without a second text, B is the true
+        one.
         """
         used = text
         if rng.random() < self.short_probability:
@@ -89,12 +89,12 @@ class NextSentencePrediction:
 
 @dataclass(frozen=True)
 class SentenceOrderPrediction:
-    """Do A and B, which follow each other in one text, stand in their order? Label 0 if so, 1 not.
+    """Sentence-order prediction: consecutive A and B are in order (label 0) or swapped (label 1).
 
-    Lan et al. 2020, arXiv:1909.11942, section 3.1. The text is cut at a random beginning of a
-    sentence, or where it is but one sentence, anywhere in its middle half; half of the texts are
-    swapped. Of 10 % of the texts only the first sentences are used, up to a random length
-    (`short_seq_prob` of the released code).
+    Lan et al. 2020, arXiv:1909.11942, section 3.1. The text is split at a random sentence boundary,
+    or if it is one sentence, anywhere in its middle half; half of the pairs are swapped. Of 10 % of
+    the texts only the first sentences are used, up to a random length (`short_seq_prob` of the
+    released code).
     """
 
     swap_probability: float = 0.5
@@ -124,18 +124,19 @@ class SentenceOrderPrediction:
 
 @dataclass(frozen=True)
 class NextTextDiscrimination:
-    """Which of many texts B is the one that followed A?
+    """Classification of the B that follows A among the B of the batch.
 
-    Logeswaran and Lee 2018, arXiv:1803.02893, section 3: a classifier in the place of a decoder.
-    The text is cut at a random beginning of a sentence, or where there is none far enough from its
-    ends, anywhere in its middle half. What B is chosen from is a matter of the batch; see
+    Logeswaran and Lee 2018, arXiv:1803.02893, section 3: a classifier instead of a decoder. The
+    text is split at a random sentence boundary, or if there is none far enough from its ends,
+    anywhere in its middle half. The candidates depend on the batch; see
     `unmask.heads.pretraining.contrastive`.
 
-    Deviates: A and B are several sentences each; there, one, asked for those around it.
+    Deviates: A and B are several sentences each; in the paper, one sentence predicts its neighbors.
     """
 
     min_tokens: int = 4
-    """Tokens of A and of B, at least; a text too short for both is A alone, and not asked."""
+    """Minimum number of tokens of A and of B; a text too short for both is A alone, without a
+    label."""
     loss_term: ClassVar[str] = "neighbor"
 
     def __post_init__(self) -> None:
@@ -151,15 +152,15 @@ class NextTextDiscrimination:
 
 
 SENTENCE_TASKS = (NextSentencePrediction, SentenceOrderPrediction, NextTextDiscrimination)
-"""What is asked about two parts of a document."""
+"""Tasks on two parts of a document."""
 
 
 ADJACENT_SENTENCE_TERMS = ("sentences_said", "sentences_found")
-"""What is asked of each sentence of a document about those beside it."""
+"""Tasks on each sentence of a document and its neighbors."""
 
 
 SINGLE_DOCUMENT_TERMS = (
     *(question.loss_term for question in SENTENCE_TASKS),
     *ADJACENT_SENTENCE_TERMS,
 )
-"""What is asked about parts of one document."""
+"""Tasks on parts of one document."""

@@ -1,4 +1,4 @@
-"""A row of a stream whose second part is read ahead, as two texts (XLNet)."""
+"""Rows of a stream with a memory segment and a following pair of texts (XLNet)."""
 
 from dataclasses import dataclass, replace
 
@@ -15,18 +15,18 @@ from unmask.tokenizers.spec import SpecialTokenIds
 
 @dataclass(frozen=True)
 class TwoSegments:
-    """A piece of a stream: its first part goes on; what follows is read ahead, as two texts.
+    """A piece of a stream: a part that becomes memory, followed by a pair of texts.
 
     Yang et al. 2019, arXiv:1906.08237, section 2.5; `_split_a_and_b`, `reuse_len` and `_local_perm`
-    in the released code: kept + before + A + between + B + after, where B follows A, or is from
-    elsewhere. Each of the two parts is hidden by itself. The first sees nothing of the second, so
-    that a memory of it alone holds no answer of the next piece, which begins where it ends; the
-    second sees all of the first. Nothing is asked about A and B as such.
+    in the released code: memory part + before + A + between + B + after, where B follows A or is
+    from elsewhere. Tokens are selected in both parts separately. The first part does not attend to
+    the second, so that its memory does not reveal targets of the next piece, which starts where it
+    ends; the second attends to all of the first. There is no task on the pair itself.
 
-    Deviates: where no sentence begins in what follows, it is cut anywhere in its middle half;
-    there, A is all but a token of it, and B from elsewhere. B ends where the row does; there, both
-    end with a sentence, and the longer one is cut. B from elsewhere is of another document, if
-    there is one; there, of any.
+    Deviates: if no sentence starts in the pair, it is split anywhere in its middle half; in the
+    released code, A is all but one token, and B is random. B ends at the row's end; there, both end
+    with a sentence, and the longer one is truncated. A random B is from another document, if there
+    is one; there, from any.
     """
 
     objective: Objective

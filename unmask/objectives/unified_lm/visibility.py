@@ -48,10 +48,10 @@ class _PartialVisibilityObjective:
 
 @dataclass(frozen=True)
 class UnidirectionalLM(_PartialVisibilityObjective):
-    """A text hidden in place and read in one direction: a token sees itself and those before it.
+    """Masked tokens with causal attention: a token attends to itself and those before it.
 
-    Or, read backward, itself and those after it (Dong et al. 2019, arXiv:1905.03197, section 2.3,
-    "Unidirectional LM"). Hidden tokens are asked in their own place, knowing what was read.
+    Or, backward, to itself and those after it (Dong et al. 2019, arXiv:1905.03197, section 2.3,
+    "Unidirectional LM"). Masked tokens are predicted at their own position.
     """
 
     direction: Literal["forward", "backward"] = "forward"
@@ -81,14 +81,14 @@ class UnidirectionalLM(_PartialVisibilityObjective):
 
 @dataclass(frozen=True)
 class Seq2SeqLM(_PartialVisibilityObjective):
-    """A text in two parts hidden in place: the first is seen as a whole, the second read forward.
+    """Two masked parts of a text: a bidirectional source, and a causal target.
 
     Dong et al. 2019, arXiv:1905.03197, section 2.3, "Sequence-to-Sequence LM": before + source +
-    between + target + after; tokens of the source see it alone, those of the target the source, and
-    themselves and the target before them. Both have hidden tokens.
+    between + target + after; tokens of the source attend to the source only, those of the target
+    also to themselves and the target before them. Both parts have masked tokens.
 
-    Deviates: where a text is cut is not said; here, at a random beginning of a sentence, or where
-    it is but one sentence, anywhere in its middle half.
+    Deviates: the paper does not say where a text is split; here, at a random sentence boundary, or
+    if it is one sentence, anywhere in its middle half.
     """
 
     segment_ids: tuple[int, int] = (0, 1)
